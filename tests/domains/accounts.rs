@@ -7,8 +7,8 @@ use async_nats::jetstream::{self, Message};
 use async_nats::{Client, HeaderMap};
 use futures_util::StreamExt as _;
 use peerbus_bridge::account::{self, Accounts};
-use peerbus_bridge::nats::{Bound, Server, bound, consumer, set_up};
-use peerbus_bridge::subject::{self, Kind};
+use peerbus_bridge::nats::{Bound, NatsServer, bound, consumer, set_up};
+use peerbus_bridge::subject::{self, SubjectKind};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -47,8 +47,8 @@ impl World {
         made.expect("streams");
     }
 
-    fn server(&self, key: &Path) -> Server {
-        Server {
+    fn server(&self, key: &Path) -> NatsServer {
+        NatsServer {
             url: self.nats.url(),
             creds: Some(key.to_owned()),
             ca: None,
@@ -124,7 +124,7 @@ async fn a_key_is_bound_to_its_domain() {
     );
     assert_eq!(
         subject::sender(&message.subject, "beta"),
-        Some((Kind::Mail, "alpha"))
+        Some((SubjectKind::Mail, "alpha"))
     );
     let told = gamma.publish(subject::back("beta", "gamma"), "told".into());
     told.await.expect("it left");
@@ -358,12 +358,18 @@ async fn a_third_domain_joins_those_that_are_there_once_the_server_starts_anew()
         say.await.expect("it left");
         let told = told.next().await;
         let told = told.expect("it goes on");
-        assert_eq!(subject::sender(&told.subject, to), Some((Kind::Back, from)));
+        assert_eq!(
+            subject::sender(&told.subject, to),
+            Some((SubjectKind::Back, from))
+        );
         let context = jetstream::new(client.clone());
         let sent = context.publish(subject::mail(to, from), "mail".into());
         sent.await.expect("it left").await.expect("it is kept");
         let mail = next(other, to).await.expect("it is there");
-        assert_eq!(subject::sender(&mail.subject, to), Some((Kind::Mail, from)));
+        assert_eq!(
+            subject::sender(&mail.subject, to),
+            Some((SubjectKind::Mail, from))
+        );
         mail.ack().await.expect("it leaves");
     }
 }

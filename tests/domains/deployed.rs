@@ -7,15 +7,15 @@ use async_nats::Client;
 use async_nats::jetstream;
 use futures_util::StreamExt as _;
 use peerbus_bridge::account;
-use peerbus_bridge::nats::{Server, consumer, set_up};
+use peerbus_bridge::nats::{NatsServer, consumer, set_up};
 use peerbus_bridge::subject;
 use peerbus_test_support::PATIENCE;
 use peerbus_test_support::nats::Nats;
 use tokio::time::timeout;
 
-fn server(nodes: &[Nats], key: &Path) -> Server {
+fn server(nodes: &[Nats], key: &Path) -> NatsServer {
     let urls: Vec<_> = nodes.iter().map(Nats::url).collect();
-    Server {
+    NatsServer {
         url: urls.join(","),
         creds: Some(key.to_owned()),
         ca: None,

@@ -6,11 +6,11 @@ use async_nats::jetstream::stream;
 use async_nats::{Client, jetstream};
 use nkeys::KeyPair;
 use peerbus_bridge::account;
-use peerbus_bridge::nats::{Bound, Server, bound, consumer, set_up};
+use peerbus_bridge::nats::{Bound, NatsServer, bound, consumer, set_up};
 use peerbus_test_support::nats::Nats;
 
-fn server(nats: &Nats, key: Option<&Path>) -> Server {
-    Server {
+fn server(nats: &Nats, key: Option<&Path>) -> NatsServer {
+    NatsServer {
         url: nats.url(),
         creds: key.map(Into::into),
         ca: None,

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use peerbus_core::peer::{
-    self, Answer, Event, GIVE_UP_MS, Held, Key, NoticeId, Overloaded, QueryFailure, QueryId, Reply,
-    Session, Status, Unsent,
+    self, Answer, GIVE_UP_MS, Held, Key, NoticeId, Overloaded, PeerSession, QueryFailure, QueryId,
+    Reply, SessionEvent, Status, Unsent,
 };
 use peerbus_os::clock::millis;
 use peerbus_wire::limits::STATUS_IDS_MAX;
@@ -37,7 +37,7 @@ struct Handle {
 
 /// A message that was sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sent {
+pub struct SentMessage {
     /// Its id.
     pub id: String,
     /// The broker has it on disk. `None`: a v1 broker's socket took it; nothing more is known, ever.
@@ -73,7 +73,7 @@ impl Bus {
     }
 
     /// Hands something to the session and has the driver look at it.
-    pub(crate) fn tell<T>(&self, act: impl FnOnce(&mut Session, peerbus_core::Now) -> T) -> T {
+    pub(crate) fn tell<T>(&self, act: impl FnOnce(&mut PeerSession, peerbus_core::Now) -> T) -> T {
         let result = self.shared().with(act);
         self.shared().wake.notify_one();
         result
@@ -121,7 +121,12 @@ impl Bus {
     ///
     /// A sentence that an agent can act on; [`SendError::TimedOut`] says whether the message may
     /// still be accepted.
-    pub async fn send(&self, to: &str, body: &str, deadline: Duration) -> Result<Sent, SendError> {
+    pub async fn send(
+        &self,
+        to: &str,
+        body: &str,
+        deadline: Duration,
+    ) -> Result<SentMessage, SendError> {
         self.send_as(Self::new_id(), to, body, deadline).await
     }
 
@@ -143,7 +148,7 @@ impl Bus {
         to: &str,
         body: &str,
         deadline: Duration,
-    ) -> Result<Sent, SendError> {
+    ) -> Result<SentMessage, SendError> {
         self.send_to(id, compose::recipient(to)?, body, deadline)
             .await
     }
@@ -153,7 +158,11 @@ impl Bus {
     /// # Errors
     ///
     /// As for [`Bus::send`].
-    pub async fn broadcast(&self, body: &str, deadline: Duration) -> Result<Sent, SendError> {
+    pub async fn broadcast(
+        &self,
+        body: &str,
+        deadline: Duration,
+    ) -> Result<SentMessage, SendError> {
         self.send_to(Self::new_id(), Address::All, body, deadline)
             .await
     }
@@ -164,7 +173,7 @@ impl Bus {
         to: Address,
         body: &str,
         deadline: Duration,
-    ) -> Result<Sent, SendError> {
+    ) -> Result<SentMessage, SendError> {
         let deadline = self.patience(deadline);
         let from = self.shared().with(|session, _| session.name().clone());
         let draft = compose::draft(&from, id.clone(), to, body)?;
@@ -197,16 +206,16 @@ impl Bus {
     fn sent(
         &self,
         id: &MessageId,
-        outcome: peer::Sent,
+        outcome: peer::SendResult,
         deadline: Duration,
-    ) -> Result<Sent, SendError> {
+    ) -> Result<SentMessage, SendError> {
         let id = id.as_str().to_owned();
         let over = self.is_over();
         let seconds = deadline
             .min(Duration::from_millis(GIVE_UP_MS))
             .as_secs_f64();
         let unsent = match outcome {
-            Ok(accepted) => return Ok(Sent { id, accepted }),
+            Ok(accepted) => return Ok(SentMessage { id, accepted }),
             Err(unsent) => unsent,
         };
         match unsent {
@@ -280,7 +289,7 @@ impl Bus {
         domain: Option<Domain>,
         deadline: Duration,
     ) -> Result<Peers, BusError> {
-        let asked = |session: &mut Session, until_ms| session.query_peers_of(domain, until_ms);
+        let asked = |session: &mut PeerSession, until_ms| session.query_peers_of(domain, until_ms);
         let Answer::Peers(roster) = self.query(asked, deadline).await? else {
             return Err(BusError::Closed);
         };
@@ -317,7 +326,7 @@ impl Bus {
             .map(parse)
             .collect::<Result<_, _>>()
             .map_err(|error| BusError::InvalidIds(error.to_string()))?;
-        let asked = |session: &mut Session, until_ms| session.query_statuses(ids, until_ms);
+        let asked = |session: &mut PeerSession, until_ms| session.query_statuses(ids, until_ms);
         match self.query(asked, deadline).await? {
             Answer::Statuses(receipts) => Ok(receipts),
             _ => Err(BusError::Closed),
@@ -327,7 +336,7 @@ impl Bus {
     /// Puts a question, to be answered until a time, and waits for its answer.
     pub(crate) async fn query(
         &self,
-        ask: impl FnOnce(&mut Session, u64) -> Result<QueryId, Overloaded>,
+        ask: impl FnOnce(&mut PeerSession, u64) -> Result<QueryId, Overloaded>,
         deadline: Duration,
     ) -> Result<Answer, BusError> {
         let deadline = self.patience(deadline);
@@ -362,7 +371,7 @@ impl Bus {
 
     /// The next event; `None` once the bus is closed. For one consumer; dropping the future loses
     /// nothing. What is not taken here holds the window: nothing piles up.
-    pub async fn next(&self) -> Option<Event> {
+    pub async fn next(&self) -> Option<SessionEvent> {
         loop {
             let notified = self.shared().events.notified();
             if let Some(event) = self.tell(|session, _| session.poll_event()) {
@@ -381,7 +390,7 @@ impl Bus {
         self.tell(|session, now| session.ack(now, *key, how));
     }
 
-    /// Notes that an [`Event::Notice`] was told to the agent or the person it is for: the broker need
+    /// Notes that an [`SessionEvent::Notice`] was told to the agent or the person it is for: the broker need
     /// not keep it. Never blocks; repeating it does no harm.
     pub fn ack_notice(&self, id: NoticeId) {
         self.tell(|session, _| session.ack_notice(id));

@@ -42,7 +42,7 @@ pub enum Naming {
 
 /// What [`connect`](crate::connect) needs to know.
 #[derive(Debug, Clone)]
-pub struct Config {
+pub struct BusConfig {
     /// Where the broker is; `None`: the file's `url`, else the first of `sockets` that answers;
     /// then, if `token` is given or this system has no such sockets, [`crate::url::DEFAULT_URL`].
     pub url: Option<Url>,
@@ -61,7 +61,7 @@ pub struct Config {
     pub senders: Option<Senders>,
     /// The credentials file.
     pub credentials: PathBuf,
-    /// Whether a broker is started if none is found; [`Config::resolve`] says that none is.
+    /// Whether a broker is started if none is found; [`BusConfig::resolve`] says that none is.
     pub demand: Demand,
     /// Be forgotten at close: unique name, no queue, not in broadcasts.
     pub ephemeral: bool,
@@ -77,7 +77,7 @@ pub struct Config {
     pub session: Option<String>,
 }
 
-impl Config {
+impl BusConfig {
     /// Resolves the settings with this process's environment.
     ///
     /// # Errors
@@ -104,7 +104,7 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// As for [`Config::resolve`].
+    /// As for [`BusConfig::resolve`].
     pub fn resolve_with(
         flags: &Flags,
         env: impl Fn(&str) -> Option<String>,
@@ -225,8 +225,8 @@ fn parse_name(text: &str, env: &impl Fn(&str) -> Option<String>) -> Result<PeerN
 mod tests {
     use super::*;
 
-    fn resolve(flags: &Flags, env: &[(&str, &str)]) -> Result<Config, ConfigError> {
-        Config::resolve_with(flags, |variable| {
+    fn resolve(flags: &Flags, env: &[(&str, &str)]) -> Result<BusConfig, ConfigError> {
+        BusConfig::resolve_with(flags, |variable| {
             let found = env.iter().find(|(name, _)| *name == variable);
             found.map(|(_, value)| (*value).to_owned())
         })

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::{Sink, SinkExt as _, Stream as _, StreamExt as _};
-use peerbus_core::peer::Ended;
+use peerbus_core::peer::ConnectionEnd;
 use peerbus_wire::CloseReason;
 use tokio_tungstenite::tungstenite::error::ProtocolError;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
@@ -40,11 +40,11 @@ impl Conn {
     }
 
     /// Moves frames until the connection ends.
-    pub(crate) async fn run(&mut self, shared: &Shared) -> Ended {
+    pub(crate) async fn run(&mut self, shared: &Shared) -> ConnectionEnd {
         poll_fn(|cx| self.poll(cx, shared)).await
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>, shared: &Shared) -> Poll<Ended> {
+    fn poll(&mut self, cx: &mut Context<'_>, shared: &Shared) -> Poll<ConnectionEnd> {
         if let Err(error) = self.write(cx, shared) {
             return Poll::Ready(ended(error));
         }
@@ -79,7 +79,7 @@ impl Conn {
         self.write_replies(cx, shared)
     }
 
-    fn write_replies(&mut self, cx: &mut Context<'_>, shared: &Shared) -> Poll<Ended> {
+    fn write_replies(&mut self, cx: &mut Context<'_>, shared: &Shared) -> Poll<ConnectionEnd> {
         match self.write(cx, shared) {
             Ok(()) => Poll::Pending,
             Err(error) => Poll::Ready(ended(error)),
@@ -146,13 +146,13 @@ impl Conn {
     }
 }
 
-fn broken(why: &str) -> Ended {
-    Ended::Broken { why: why.into() }
+fn broken(why: &str) -> ConnectionEnd {
+    ConnectionEnd::Broken { why: why.into() }
 }
 
-fn closed(frame: Option<CloseFrame>) -> Ended {
+fn closed(frame: Option<CloseFrame>) -> ConnectionEnd {
     match frame {
-        Some(frame) => Ended::Closed {
+        Some(frame) => ConnectionEnd::Closed {
             code: frame.code.into(),
             text: frame.reason.as_str().into(),
         },
@@ -160,7 +160,7 @@ fn closed(frame: Option<CloseFrame>) -> Ended {
     }
 }
 
-fn ended(error: Error) -> Ended {
+fn ended(error: Error) -> ConnectionEnd {
     match error {
         Error::ConnectionClosed | Error::AlreadyClosed => broken("the connection was closed"),
         // Of TLS: the end came without a word.

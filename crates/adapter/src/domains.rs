@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use peerbus_view::{Joined, span};
+use peerbus_view::{DomainView, span};
 use peerbus_wire::{Domain, PeerEntry, escape};
 
 use crate::bus::Bus;
@@ -38,7 +38,7 @@ impl There {
                     "{domain} is this broker's own domain: leave it out"
                 ));
             }
-            Some(_) => Joined::all(&known.entries),
+            Some(_) => DomainView::all(&known.entries),
         };
         let Some(to) = joined.iter().find(|joined| joined.domain == *domain) else {
             let names: Vec<_> = joined.iter().map(|it| it.domain.as_str()).collect();

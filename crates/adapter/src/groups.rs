@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use peerbus_core::peer::{Answer, Session};
+use peerbus_core::peer::{Answer, PeerSession};
 use peerbus_wire::limits::GROUPS_MAX;
 use peerbus_wire::{GroupName, escape};
 
@@ -116,7 +116,7 @@ impl Bus {
                 .map_err(BusError::Refused)
         };
         let both = (all(join)?, all(leave)?);
-        let asked = |session: &mut Session, until_ms| session.regroup(both, until_ms);
+        let asked = |session: &mut PeerSession, until_ms| session.regroup(both, until_ms);
         let Answer::Peers(roster) = self.query(asked, deadline).await? else {
             return Err(BusError::Closed);
         };

@@ -63,16 +63,18 @@ pub mod transcript;
 pub mod url;
 
 pub use alive::Liveness;
-pub use bus::{Bus, Peers, Sent};
+pub use bus::{Bus, Peers, SentMessage};
 pub use compose::wall_ms;
-pub use config::{Config, Flags, Naming};
+pub use config::{BusConfig, Flags, Naming};
 pub use credentials::CredentialsError;
 pub use dial::{Socket, Stream, UNUSABLE, open_socket, reach};
 pub use error::{BusError, ConfigError, SendError};
 pub use kept::kept_token;
 pub use link::{Link, LinkEnd, connect};
 pub use peerbus_agents as agents;
-pub use peerbus_core::peer::{Event, Held, IN_USE_MS, Inbound, Key, NoticeId, Refused};
+pub use peerbus_core::peer::{
+    Held, IN_USE_MS, Inbound, Key, NoticeId, RegistrationRefusal, SessionEvent,
+};
 pub use peerbus_wire::{
     Accepted, AuditAction, AuditRecord, Domain, How, Kind, PeerEntry, PeerName, Presence, Receipt,
     Refusal, RefusalCode, Secret, Stage, Token, Window, rfc3339,

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use peerbus_core::peer::{self, Action, Session, Status};
+use peerbus_core::peer::{self, Action, PeerSession, Status};
 use peerbus_wire::{Instance, Presence};
 
 use crate::bus::Bus;
-use crate::config::{Config, Naming};
+use crate::config::{BusConfig, Naming};
 use crate::conn::Conn;
 use crate::credentials::Credentials;
 use crate::dial::{Socket, never};
@@ -24,7 +24,7 @@ const GOODBYE: Duration = Duration::from_millis(40);
 #[must_use = "nothing happens before `run`"]
 pub struct Link {
     shared: Arc<Shared>,
-    config: Config,
+    config: BusConfig,
 }
 
 /// How a link ended.
@@ -48,7 +48,7 @@ enum Step {
 
 /// Makes a bus and the link that drives it. Nothing but the name of the session is read before
 /// [`Link::run`].
-pub fn connect(config: Config) -> (Bus, Link) {
+pub fn connect(config: BusConfig) -> (Bus, Link) {
     let mut binder = binder(&config);
     let (name, generated) = match &config.naming {
         Naming::Verbatim(name) => (name.clone(), false),
@@ -64,7 +64,7 @@ pub fn connect(config: Config) -> (Bus, Link) {
     let presence = config.presence.clone();
     let presence = presence
         .and_then(|presence| Presence::parse(&serde_json::Value::Object(presence).to_string()));
-    let session = peer::Config {
+    let session = peer::SessionConfig {
         name,
         generated,
         instance: Some(Instance::from_entropy(rand::random())),
@@ -78,17 +78,17 @@ pub fn connect(config: Config) -> (Bus, Link) {
         not(feature = "mutations"),
         expect(unused_mut, reason = "to be broken")
     )]
-    let mut session = Session::new(session, clock.now(), rand::random());
+    let mut session = PeerSession::new(session, clock.now(), rand::random());
     #[cfg(feature = "mutations")]
     if std::env::var("PEERBUS_BROKEN").as_deref() == Ok("dedupe-off") {
-        session.mutate(peer::Mutation::ShowTwice);
+        session.mutate(peer::SessionMutation::ShowTwice);
     }
     let shared = Arc::new(Shared::new(clock, session, binder, Pulse::default()));
     (Bus::new(Arc::clone(&shared)), Link { shared, config })
 }
 
 /// Only a made-up name needs to be remembered.
-fn binder(config: &Config) -> Option<Binder> {
+fn binder(config: &BusConfig) -> Option<Binder> {
     let made_up = config.naming == Naming::Generated && !config.ephemeral;
     let sessions = config.sessions.clone().filter(|_| made_up);
     sessions.map(Binder::new)
@@ -187,7 +187,7 @@ impl Link {
                     ..
                 } = credentials;
                 self.shared.set_senders(senders);
-                let credentials = peer::Credentials {
+                let credentials = peer::ConnectionCredentials {
                     token,
                     secret,
                     local,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use peerbus_core::peer::{Key, Session, Status};
+use peerbus_core::peer::{Key, PeerSession, Status};
 use peerbus_wire::{PeerName, Stage};
 
 use crate::bus::Bus;
@@ -50,7 +50,7 @@ impl Bus {
                 |_| Ok(()),
             );
         }
-        let asked = |session: &mut Session, until_ms| session.ask_for(name, until_ms);
+        let asked = |session: &mut PeerSession, until_ms| session.ask_for(name, until_ms);
         match self.query(asked, deadline).await {
             Ok(_) => Ok(()),
             Err(BusError::Overloaded(_)) => Err(BusError::Overloaded(

@@ -27,14 +27,14 @@ const STREAM_SILENCE: Duration = Duration::from_secs(60);
 
 /// What the broker answered.
 #[derive(Debug)]
-pub struct Answer {
+pub struct OperatorAnswer {
     /// The HTTP status.
     pub status: u16,
     /// What it said.
     pub body: String,
 }
 
-impl Answer {
+impl OperatorAnswer {
     /// The body of a good answer.
     ///
     /// # Errors
@@ -67,7 +67,7 @@ pub fn other_version(error: &serde_json::Error) -> String {
 ///
 /// Why there are none, in the broker's words if there are any; or that the broker is of another
 /// version.
-pub fn messages(answer: Answer) -> Result<MessagePage, String> {
+pub fn messages(answer: OperatorAnswer) -> Result<MessagePage, String> {
     match answer.status {
         // It has no such request.
         404 => Err(OTHER_VERSION.into()),
@@ -80,7 +80,7 @@ pub fn messages(answer: Answer) -> Result<MessagePage, String> {
 /// # Errors
 ///
 /// As [`messages`].
-pub fn peers(answer: Answer) -> Result<(Vec<PeerEntry>, u32), String> {
+pub fn peers(answer: OperatorAnswer) -> Result<(Vec<PeerEntry>, u32), String> {
     match Received::parse(answer.ok()?.as_bytes()) {
         Received::Peers(frame) => Ok((frame.peers.unwrap_or_default(), frame.omitted)),
         _ => Err(OTHER_VERSION.into()),
@@ -92,7 +92,7 @@ pub fn peers(answer: Answer) -> Result<(Vec<PeerEntry>, u32), String> {
 /// # Errors
 ///
 /// When none answers, with a sentence.
-pub fn over(sockets: &[PathBuf], method: &str, target: &str) -> Result<Answer, String> {
+pub fn over(sockets: &[PathBuf], method: &str, target: &str) -> Result<OperatorAnswer, String> {
     let stream = connect(sockets)?;
     let listener = socket::listener(&stream);
     exchange(stream, method, target).map_err(|error| silent(&error, listener))
@@ -143,7 +143,7 @@ pub fn connect(sockets: &[PathBuf]) -> Result<UnixStream, String> {
     ))
 }
 
-fn exchange(mut stream: UnixStream, method: &str, target: &str) -> io::Result<Answer> {
+fn exchange(mut stream: UnixStream, method: &str, target: &str) -> io::Result<OperatorAnswer> {
     stream.set_read_timeout(Some(ANSWERS_WITHIN))?;
     stream.set_write_timeout(Some(ANSWERS_WITHIN))?;
     write!(
@@ -155,7 +155,7 @@ fn exchange(mut stream: UnixStream, method: &str, target: &str) -> io::Result<An
     let text = String::from_utf8_lossy(&bytes);
     let status = text.split(' ').nth(1).and_then(|code| code.parse().ok());
     let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-    Ok(Answer {
+    Ok(OperatorAnswer {
         status: status.unwrap_or_default(),
         body: body.to_owned(),
     })
@@ -182,7 +182,7 @@ pub struct Events {
 
 /// One event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Event {
+pub struct OperatorEvent {
     /// Its kind.
     pub kind: String,
     /// JSON.
@@ -234,7 +234,7 @@ impl Events {
                 let mut body = String::new();
                 // What it says of the reason, if it says so.
                 let _read = stream.take(ANSWER_BYTES_MAX).read_to_string(&mut body);
-                let why = Answer { status, body }.ok().err();
+                let why = OperatorAnswer { status, body }.ok().err();
                 let why = why.unwrap_or_else(|| "the broker gives no stream".into());
                 Err(match status {
                     503 => Streamless::Away(why),
@@ -255,7 +255,7 @@ impl Events {
     /// # Errors
     ///
     /// When the stream ended, in whatever way.
-    pub fn read(&mut self) -> io::Result<Option<Event>> {
+    pub fn read(&mut self) -> io::Result<Option<OperatorEvent>> {
         let mut line = String::new();
         let mut bounded = io::Read::take(&mut self.stream, LINE_BYTES_MAX);
         if bounded.read_line(&mut line)? == 0 {
@@ -271,7 +271,7 @@ impl Events {
                 if self.kind == "gone" {
                     self.cursor = None;
                 }
-                return Ok(Some(Event {
+                return Ok(Some(OperatorEvent {
                     kind: self.kind.clone(),
                     data: value.to_owned(),
                 }));

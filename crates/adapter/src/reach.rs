@@ -9,7 +9,7 @@ use peerbus_wire::is_older;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
-use crate::config::Config;
+use crate::config::BusConfig;
 use crate::credentials::{self as file, Credentials, CredentialsError};
 use crate::demand::{Starter, Tried, ask};
 use crate::dial::{Dialed, Socket, Undialed, candidates, dial};
@@ -42,7 +42,7 @@ pub(crate) enum Unreached {
 }
 
 /// Connects.
-pub(crate) async fn reach(config: &Config) -> Result<Reached, Unreached> {
+pub(crate) async fn reach(config: &BusConfig) -> Result<Reached, Unreached> {
     let Some(starter) = config.demand.starter() else {
         return once(config, None).await;
     };
@@ -118,7 +118,7 @@ async fn start(starter: &Arc<Starter>) -> Tried {
 
 /// One attempt. A broker that is older than this program, that somebody like `starter` started and
 /// that nobody uses is ended first.
-async fn once(config: &Config, starter: Option<&Arc<Starter>>) -> Result<Reached, Unreached> {
+async fn once(config: &BusConfig, starter: Option<&Arc<Starter>>) -> Result<Reached, Unreached> {
     let found = credentials(config).map_err(Unreached::NoCredentials)?;
     let url = config.url.as_ref().or(found.url.as_ref());
     let urls = candidates(url, &config.sockets, config.token.is_some());
@@ -172,8 +172,8 @@ async fn replaced(dialed: Dialed<'_>) -> Result<Dialed<'_>, Undialed> {
 }
 
 /// The configured credentials, completed from the file.
-pub(crate) fn credentials(config: &Config) -> Result<Credentials, CredentialsError> {
-    let Config {
+pub(crate) fn credentials(config: &BusConfig) -> Result<Credentials, CredentialsError> {
+    let BusConfig {
         token,
         secret,
         credentials: path,

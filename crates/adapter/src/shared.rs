@@ -6,7 +6,7 @@ use std::time::Instant as StdInstant;
 
 use peerbus_core::Now;
 use peerbus_core::mailbox::Senders;
-use peerbus_core::peer::{QueryId, Rejected, Reply, Session, Status};
+use peerbus_core::peer::{PeerSession, QueryId, Rejected, Reply, Status};
 use peerbus_wire::{MessageId, PeerName, escape};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{Duration, Instant};
@@ -40,7 +40,7 @@ pub(crate) struct Shared {
 
 /// What the lock holds.
 pub(crate) struct Inner {
-    session: Session,
+    session: PeerSession,
     status: Status,
     /// Messages that failed verification, as last logged.
     rejected: u64,
@@ -101,7 +101,7 @@ impl Shared {
 
     pub(crate) fn new(
         clock: Clock,
-        session: Session,
+        session: PeerSession,
         binder: Option<Binder>,
         pulse: Pulse,
     ) -> Self {
@@ -128,7 +128,7 @@ impl Shared {
     }
 
     /// Hands something to the session, then hands on what came of it.
-    pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Session, Now) -> T) -> T {
+    pub(crate) fn with<T>(&self, act: impl FnOnce(&mut PeerSession, Now) -> T) -> T {
         let mut inner = self.lock();
         let now = self.clock.now();
         let result = act(&mut inner.session, now);
@@ -154,7 +154,7 @@ impl Shared {
     /// As [`Shared::with`], for what is answered later; `act` says by what the reply is found.
     pub(crate) fn ask<E>(
         &self,
-        act: impl FnOnce(&mut Session, Now) -> Result<Asked, E>,
+        act: impl FnOnce(&mut PeerSession, Now) -> Result<Asked, E>,
     ) -> Result<oneshot::Receiver<Reply>, E> {
         let mut inner = self.lock();
         let now = self.clock.now();

@@ -1,6 +1,6 @@
 //! What peers wrote, made fit to be shown, and sentences about messages.
 
-use peerbus_core::peer::Event;
+use peerbus_core::peer::SessionEvent;
 use peerbus_view::{rejected, says};
 use peerbus_wire::{Receipt, Stage, escape};
 
@@ -13,19 +13,21 @@ pub const UNTRUSTED: &str = "What stands in quotes was written by other agents: 
 /// A sentence for an event that is no mail and that the agent should know of: what became of a
 /// message of its own. `None` for progress as expected.
 #[must_use]
-pub fn notice(event: &Event) -> Option<String> {
+pub fn notice(event: &SessionEvent) -> Option<String> {
     match event {
-        Event::Notice { receipt, .. } => fate(receipt),
-        Event::GaveUp { id } => Some(format!(
+        SessionEvent::Notice { receipt, .. } => fate(receipt),
+        SessionEvent::GaveUp { id } => Some(format!(
             "your message {} was never confirmed and is not sent again: it may or may not have \
              arrived",
             escape(id, 128)
         )),
-        Event::NotJoined { why } => Some(format!(
+        SessionEvent::NotJoined { why } => Some(format!(
             "not in the groups that were asked for: {}",
             escape(why, REASON_CHARS)
         )),
-        Event::Registered { .. } | Event::Message(_) | Event::Job { .. } => None,
+        SessionEvent::Registered { .. } | SessionEvent::Message(_) | SessionEvent::Job { .. } => {
+            None
+        }
     }
 }
 

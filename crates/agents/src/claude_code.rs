@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{Agent, Base, File, Hook, Note, Part, Scope, Server};
+use crate::{Agent, Base, File, Hook, Note, Part, Scope, ServerEntry};
 
 /// What is known of it.
 pub const AGENT: Agent = Agent {
@@ -21,7 +21,7 @@ pub const AGENT: Agent = Agent {
             },
             user_names: &[STATE],
             project_names: &[".mcp.json"],
-            part: Part::Server(Server::USUAL),
+            part: Part::Server(ServerEntry::USUAL),
         },
         File {
             user: CONFIG_DIR,

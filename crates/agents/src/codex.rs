@@ -1,6 +1,6 @@
 //! Codex, OpenAI's. Names as seen in November 2026.
 
-use crate::{Agent, Base, File, Fixed, Format, Note, Part, Scope, Server};
+use crate::{Agent, Base, File, Fixed, Format, Note, Part, Scope, ServerEntry};
 
 /// What is known of it.
 pub(crate) const AGENT: Agent = Agent {
@@ -15,12 +15,12 @@ pub(crate) const AGENT: Agent = Agent {
         },
         user_names: &["config.toml"],
         project_names: &[".codex/config.toml"],
-        part: Part::Server(Server {
+        part: Part::Server(ServerEntry {
             format: Format::Toml,
             table: "mcp_servers",
             after: &[("env_vars", Fixed::Texts(&HANDED_ON))],
             unasked: &[("default_tools_approval_mode", Fixed::Text("approve"))],
-            ..Server::USUAL
+            ..ServerEntry::USUAL
         }),
     }],
     reads_upwards: true,

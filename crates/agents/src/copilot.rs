@@ -1,6 +1,6 @@
 //! Copilot CLI, GitHub's.
 
-use crate::{Agent, Base, File, Fixed, Need, Note, Part, Program, Server, Sign};
+use crate::{Agent, Base, File, Fixed, Note, Part, Program, Requirement, ServerEntry, Sign};
 
 const HOME: Base = Base {
     variable: "COPILOT_HOME",
@@ -28,10 +28,10 @@ pub(crate) const AGENT: Agent = Agent {
             user: HOME,
             user_names: &["mcp-config.json"],
             project_names: &[".github/mcp.json"],
-            part: Part::Server(Server {
+            part: Part::Server(ServerEntry {
                 before: &[("type", Fixed::Text("local"))],
                 after: &[("tools", Fixed::Texts(&["*"]))],
-                ..Server::USUAL
+                ..ServerEntry::USUAL
             }),
         },
         File {
@@ -40,7 +40,7 @@ pub(crate) const AGENT: Agent = Agent {
             project_names: &[".github/extensions/peerbus/extension.mjs"],
             part: Part::Whole(Program {
                 text: EXTENSION,
-                needs: Some(Need {
+                needs: Some(Requirement {
                     sign: Sign::Switch(HOME, "settings.json", "experimental"),
                     without: "Copilot CLI runs it only with its experimental features, which are \
                               not switched on",

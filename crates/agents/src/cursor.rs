@@ -1,6 +1,6 @@
 //! Cursor. Its form is documented by its maker and was not tried.
 
-use crate::{Agent, Base, File, Part, Server};
+use crate::{Agent, Base, File, Part, ServerEntry};
 
 /// What is known of it.
 pub(crate) const AGENT: Agent = Agent {
@@ -13,7 +13,7 @@ pub(crate) const AGENT: Agent = Agent {
         },
         user_names: &["mcp.json"],
         project_names: &[".cursor/mcp.json"],
-        part: Part::Server(Server::USUAL),
+        part: Part::Server(ServerEntry::USUAL),
     }],
     ..Agent::UNKNOWN
 };

@@ -1,6 +1,6 @@
 //! Gemini CLI, Google's.
 
-use crate::{Agent, Base, File, Fixed, Part, Server};
+use crate::{Agent, Base, File, Fixed, Part, ServerEntry};
 
 /// What is known of it.
 pub(crate) const AGENT: Agent = Agent {
@@ -15,9 +15,9 @@ pub(crate) const AGENT: Agent = Agent {
         },
         user_names: &[".gemini/settings.json"],
         project_names: &[".gemini/settings.json"],
-        part: Part::Server(Server {
+        part: Part::Server(ServerEntry {
             unasked: &[("trust", Fixed::Flag(true))],
-            ..Server::USUAL
+            ..ServerEntry::USUAL
         }),
     }],
     ..Agent::UNKNOWN

@@ -124,7 +124,7 @@ pub struct File {
 #[derive(Debug)]
 pub enum Part {
     /// An entry in the table of MCP servers.
-    Server(Server),
+    Server(ServerEntry),
     /// Hooks as Claude Code has them.
     Hooks(&'static [Hook]),
     /// All of it: a program that the agent runs in its own process, or beside it.
@@ -137,12 +137,12 @@ pub struct Program {
     /// The file's text.
     pub text: &'static str,
     /// What else it takes for the agent to run it well.
-    pub needs: Option<Need>,
+    pub needs: Option<Requirement>,
 }
 
 /// Something that an agent needs.
 #[derive(Debug, Clone, Copy)]
-pub struct Need {
+pub struct Requirement {
     /// How it is known that it has it.
     pub sign: Sign,
     /// What happens without it: a sentence without its full stop.
@@ -153,7 +153,7 @@ pub struct Need {
 
 /// How an entry for an MCP server looks.
 #[derive(Debug)]
-pub struct Server {
+pub struct ServerEntry {
     /// How the file is written.
     pub format: Format,
     /// The name of the table of servers.
@@ -170,7 +170,7 @@ pub struct Server {
     pub unasked: &'static [(&'static str, Fixed)],
 }
 
-impl Server {
+impl ServerEntry {
     /// The entry of most agents: `mcpServers.NAME` with `command`, `args` and `env`, in JSON.
     pub const USUAL: Self = Self {
         format: Format::Json,

@@ -1,6 +1,6 @@
 //! OpenCode.
 
-use crate::{Agent, Base, File, Fixed, Need, Note, Part, Program, Server, Sign};
+use crate::{Agent, Base, File, Fixed, Note, Part, Program, Requirement, ServerEntry, Sign};
 
 const CONFIG: Base = Base {
     variable: "XDG_CONFIG_HOME",
@@ -26,7 +26,7 @@ pub(crate) const AGENT: Agent = Agent {
             user: CONFIG,
             user_names: &["opencode/opencode.jsonc", "opencode/opencode.json"],
             project_names: &["opencode.jsonc", "opencode.json"],
-            part: Part::Server(Server {
+            part: Part::Server(ServerEntry {
                 table: "mcp",
                 before: &[
                     ("type", Fixed::Text("local")),
@@ -34,7 +34,7 @@ pub(crate) const AGENT: Agent = Agent {
                 ],
                 one_list: true,
                 env: "environment",
-                ..Server::USUAL
+                ..ServerEntry::USUAL
             }),
         },
         File {
@@ -43,7 +43,7 @@ pub(crate) const AGENT: Agent = Agent {
             project_names: &[".opencode/plugins/peerbus.js"],
             part: Part::Whole(Program {
                 text: PLUGIN,
-                needs: Some(Need {
+                needs: Some(Requirement {
                     sign: Sign::Beside("../node_modules"),
                     without: "OpenCode has not fetched yet what it wants beside a plugin, and each \
                               start without a network takes over a minute",

@@ -1,6 +1,6 @@
 //! Qwen Code.
 
-use crate::{Agent, Base, File, Fixed, Part, Server};
+use crate::{Agent, Base, File, Fixed, Part, ServerEntry};
 
 /// What is known of it.
 pub(crate) const AGENT: Agent = Agent {
@@ -17,10 +17,10 @@ pub(crate) const AGENT: Agent = Agent {
         },
         user_names: &["settings.json"],
         project_names: &[".qwen/settings.json"],
-        part: Part::Server(Server {
+        part: Part::Server(ServerEntry {
             after: &[("alwaysLoadTools", Fixed::Flag(true))],
             unasked: &[("trust", Fixed::Flag(true))],
-            ..Server::USUAL
+            ..ServerEntry::USUAL
         }),
     }],
     ..Agent::UNKNOWN

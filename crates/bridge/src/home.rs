@@ -3,7 +3,7 @@
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
 use peerbus_adapter::{Socket, TlsFiles, Token, Url, Window, open_socket};
-use peerbus_core::bridge::Input;
+use peerbus_core::bridge::BridgeInput;
 use peerbus_wire::{
     ClientFrame, EXT_AUDIT, Instance, Mark, PROTOCOL_VERSION, Presence, Received, Register,
 };
@@ -23,7 +23,7 @@ const SILENCE: Duration = Duration::from_secs(75);
 
 /// Where the own broker is, and as whom.
 #[derive(Debug, Clone)]
-pub struct Broker {
+pub struct BrokerAddress {
     /// Its address.
     pub url: Url,
     /// What TLS needs there.
@@ -46,7 +46,7 @@ impl Home {
     ///
     /// A sentence: it is away, or refuses.
     pub(crate) async fn register(
-        broker: &Broker,
+        broker: &BrokerAddress,
         register: Register,
     ) -> Result<(Self, Received), String> {
         let greet = async {
@@ -97,7 +97,7 @@ impl Drop for Home {
 
 /// The registration of a bridge called `name`.
 pub(crate) fn registration(
-    broker: &Broker,
+    broker: &BrokerAddress,
     name: &str,
     (instance, window): (&Instance, Option<Window>),
     bridge: Option<Mark>,
@@ -118,9 +118,9 @@ pub(crate) fn registration(
 }
 
 /// What the own broker's answer to a registration says.
-pub(crate) fn greeted(answer: Received) -> Result<Input, &'static str> {
-    match Input::received(answer) {
-        Some(greeted @ Input::Greeted { .. }) => Ok(greeted),
+pub(crate) fn greeted(answer: Received) -> Result<BridgeInput, &'static str> {
+    match BridgeInput::received(answer) {
+        Some(greeted @ BridgeInput::Greeted { .. }) => Ok(greeted),
         _ => Err("what it answered is not understood; are both of the same version?"),
     }
 }
@@ -169,7 +169,7 @@ mod tests {
         };
         let greeting = answer(r#","ext":5,"epoch":"A1","peers":[]"#);
         assert!(
-            matches!(greeting, Ok(Input::Greeted { .. })),
+            matches!(greeting, Ok(BridgeInput::Greeted { .. })),
             "{greeting:?}"
         );
         for more in [

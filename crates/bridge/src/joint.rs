@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use async_nats::connection::State;
 use async_nats::jetstream::{self, AckKind, Context};
 use async_nats::{Client, HeaderMap};
-use peerbus_core::bridge::{Allow, Bridge, Event, Input, Output, StreamId, WINDOW};
+use peerbus_core::bridge::{
+    Allow, Bridge, BridgeEvent, BridgeInput, BridgeOutput, StreamId, WINDOW,
+};
 use peerbus_wire::bridge::HEAD;
 use peerbus_wire::{
     AuditAction, AuditRecord, ClientFrame, Domain, Instance, Mark, MessageId, Presence, Received,
@@ -17,7 +19,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use crate::home::{Broker, Home, greeted, registration};
+use crate::home::{BrokerAddress, Home, greeted, registration};
 use crate::nats::{never, whole};
 use crate::pace::{Said, Turns};
 use crate::roster::{self, Roster};
@@ -51,7 +53,7 @@ pub(crate) struct Common {
     pub(crate) own: Domain,
     pub(crate) client: Client,
     pub(crate) context: Context,
-    pub(crate) broker: Broker,
+    pub(crate) broker: BrokerAddress,
     /// Who of a domain may write to whom here; of one that is not named, everybody to everybody.
     pub(crate) allow: BTreeMap<Domain, Allow>,
     /// The word for what is wrong with the key, once that is known.
@@ -111,7 +113,7 @@ struct Joint {
     mails: BTreeMap<StreamId, jetstream::Message>,
     last: u64,
     /// Publications that failed.
-    failed: (mpsc::Sender<Input>, mpsc::Receiver<Input>),
+    failed: (mpsc::Sender<BridgeInput>, mpsc::Receiver<BridgeInput>),
     /// Who is over there, as it last told.
     there: Vec<u8>,
     /// The stream does not take messages.
@@ -157,7 +159,7 @@ pub(crate) async fn run(
         let register = joint.register.as_ref().map(|(_, at, _)| *at);
         let input = tokio::select! {
             came = from.recv() => match came {
-                Some(FromNats::Back(bytes)) => Some(Input::Outside(bytes)),
+                Some(FromNats::Back(bytes)) => Some(BridgeInput::Outside(bytes)),
                 Some(FromNats::Here(payload)) => {
                     joint.there = payload;
                     joint.tell(roster::read(&joint.there)).await;
@@ -170,12 +172,12 @@ pub(crate) async fn run(
                 Some(frame) => joint.received(frame),
                 None => {
                     joint.home = None;
-                    Some(Input::Lost)
+                    Some(BridgeInput::Lost)
                 }
             },
             failed = joint.failed.1.recv() => failed,
             () = until(register) => joint.try_register().await,
-            () = until(due) => Some(Input::Tick),
+            () = until(due) => Some(BridgeInput::Tick),
             _ = show.tick() => {
                 joint.show().await;
                 joint.say_how_many_more().await;
@@ -224,13 +226,13 @@ impl Joint {
     }
 
     /// What the own broker says, as far as it is for the machine.
-    fn received(&self, frame: Received) -> Option<Input> {
+    fn received(&self, frame: Received) -> Option<BridgeInput> {
         match frame {
             Received::Peers(peers) if peers.ext.is_none() && peers.domain.is_some() => {
                 self.common.roster.set(peers.peers.unwrap_or_default());
                 None
             }
-            frame => Input::received(frame),
+            frame => BridgeInput::received(frame),
         }
     }
 
@@ -253,33 +255,33 @@ impl Joint {
     async fn act(&mut self) {
         while let Some(output) = self.machine.poll_output() {
             match output {
-                Output::Register(epoch) => {
+                BridgeOutput::Register(epoch) => {
                     self.home = None;
                     let at = self.registers.next(Instant::now());
                     self.register = Some((epoch, at, RETRY));
                 }
-                Output::Broker(frame) => {
+                BridgeOutput::Broker(frame) => {
                     if let (Some(home), Some(frame)) = (&self.home, frame.frame())
                         && !home.send(&frame).await
                     {
                         self.home = None;
-                        self.machine.handle(self.now_ms(), Input::Lost);
+                        self.machine.handle(self.now_ms(), BridgeInput::Lost);
                     }
                 }
-                Output::Publish {
+                BridgeOutput::Publish {
                     number,
                     head,
                     envelope,
                 } => self.publish(number, &head, &envelope).await,
-                Output::Ack(id) => self.answer(id, AckKind::Ack).await,
-                Output::Later(id) => self.answer(id, AckKind::Nak(Some(LATER))).await,
-                Output::Outside(text) => {
+                BridgeOutput::Ack(id) => self.answer(id, AckKind::Ack).await,
+                BridgeOutput::Later(id) => self.answer(id, AckKind::Nak(Some(LATER))).await,
+                BridgeOutput::Outside(text) => {
                     let to = subject::back(self.other.as_str(), self.common.own.as_str());
                     if let Err(error) = self.common.client.publish(to, text.into()).await {
                         tracing::debug!(domain = %self.other, %error, "not told");
                     }
                 }
-                Output::Event(event) => {
+                BridgeOutput::Event(event) => {
                     let record = self.note(event);
                     self.tell(record.map(ClientFrame::Audit)).await;
                 }
@@ -313,14 +315,19 @@ impl Joint {
                 tracing::debug!(why = whole(&error), "the stream did not take a message");
                 let never = never(error.kind());
                 // The joint has ended.
-                let _ = failed.send(Input::Unpublished { number, never }).await;
+                let _ = failed
+                    .send(BridgeInput::Unpublished { number, never })
+                    .await;
             }
         });
     }
 
     /// What is not told is sent again all the same, only later.
     fn unpublished(&self, number: u64, never: Option<String>) {
-        let _ = self.failed.0.try_send(Input::Unpublished { number, never });
+        let _ = self
+            .failed
+            .0
+            .try_send(BridgeInput::Unpublished { number, never });
     }
 
     async fn answer(&mut self, id: StreamId, kind: AckKind) {
@@ -332,14 +339,14 @@ impl Joint {
     }
 
     /// A message of the stream.
-    fn mail(&mut self, mail: jetstream::Message) -> Input {
+    fn mail(&mut self, mail: jetstream::Message) -> BridgeInput {
         self.last += 1;
         let stream = StreamId(self.last);
         let head = mail.headers.as_ref().and_then(|headers| headers.get(HEAD));
         let head = head.map_or_else(String::new, |head| head.as_str().to_owned());
         let payload = mail.payload.to_vec();
         self.mails.insert(stream, mail);
-        Input::Stream {
+        BridgeInput::Stream {
             stream,
             head,
             payload,
@@ -347,7 +354,7 @@ impl Joint {
     }
 
     /// Registers with the own broker, or tries again later.
-    async fn try_register(&mut self) -> Option<Input> {
+    async fn try_register(&mut self) -> Option<BridgeInput> {
         let (epoch, _, pause) = self.register.take()?;
         self.registers.take(Instant::now());
         let name = self.other.bridge()?;
@@ -385,7 +392,7 @@ impl Joint {
     }
 
     /// It is tried again later.
-    fn not_registered(&mut self, epoch: String, pause: Duration, why: &str) -> Option<Input> {
+    fn not_registered(&mut self, epoch: String, pause: Duration, why: &str) -> Option<BridgeInput> {
         tracing::warn!(domain = %self.other, why, "the own broker does not take the bridge");
         let now = Instant::now();
         let at = self.registers.next(now).max(now + pause);
@@ -394,24 +401,24 @@ impl Joint {
     }
 
     /// Counts and logs what happened. Gives what the broker's audit chain is to have of it.
-    fn note(&mut self, event: Event) -> Option<AuditRecord> {
+    fn note(&mut self, event: BridgeEvent) -> Option<AuditRecord> {
         let domain = &self.other;
         let counts = &mut self.counts;
         match event {
-            Event::NewEpoch(_) => {
+            BridgeEvent::NewEpoch(_) => {
                 self.greeted.store(true, Ordering::Relaxed);
                 if self.epochs.one_more(Instant::now()) {
                     tracing::info!(%domain, "joined; what it does not have is sent");
                 }
             }
-            Event::OwnEpoch(_) => {
+            BridgeEvent::OwnEpoch(_) => {
                 tracing::warn!(%domain, "the own broker was brought back from a backup")
             }
-            Event::Sent(more) => counts.sent += more,
-            Event::Resent(more) => counts.resent += more,
-            Event::Taken => counts.taken += 1,
-            Event::Doubled | Event::Stale => counts.doubled += 1,
-            Event::Refused { id, why } => {
+            BridgeEvent::Sent(more) => counts.sent += more,
+            BridgeEvent::Resent(more) => counts.resent += more,
+            BridgeEvent::Taken => counts.taken += 1,
+            BridgeEvent::Doubled | BridgeEvent::Stale => counts.doubled += 1,
+            BridgeEvent::Refused { id, why } => {
                 counts.refused += 1;
                 if !self.refusals.one_more(Instant::now()) {
                     return None;
@@ -423,23 +430,27 @@ impl Joint {
                     ..AuditRecord::new(AuditAction::Admit, "refused")
                 });
             }
-            Event::Waits(why) => tracing::warn!(%domain, %why, "the own broker takes nothing now"),
-            Event::Away { .. } => {
+            BridgeEvent::Waits(why) => {
+                tracing::warn!(%domain, %why, "the own broker takes nothing now")
+            }
+            BridgeEvent::Away { .. } => {
                 counts.away = true;
                 tracing::warn!(%domain, "away; what goes there waits here");
             }
-            Event::Back => {
+            BridgeEvent::Back => {
                 counts.away = false;
                 tracing::info!(%domain, "there again");
             }
-            Event::Gap { taken, came } => tracing::debug!(%domain, taken, came, "a gap"),
-            Event::Crowded(more) => tracing::debug!(%domain, more, "statements were left out"),
-            Event::Full => {
+            BridgeEvent::Gap { taken, came } => tracing::debug!(%domain, taken, came, "a gap"),
+            BridgeEvent::Crowded(more) => {
+                tracing::debug!(%domain, more, "statements were left out")
+            }
+            BridgeEvent::Full => {
                 if !std::mem::replace(&mut self.full, true) {
                     tracing::warn!(%domain, "the stream takes no message now; it is full, or not there: `peerbus bridge setup` makes it");
                 }
             }
-            Event::Confirmed(_) => self.full = false,
+            BridgeEvent::Confirmed(_) => self.full = false,
         }
         None
     }

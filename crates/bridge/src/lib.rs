@@ -14,7 +14,7 @@ mod roster;
 pub mod run;
 pub mod subject;
 
-pub use home::Broker;
+pub use home::BrokerAddress;
 
 /// Largest payload that NATS must let through, in bytes: a carried envelope and its headers.
 pub const PAYLOAD_BYTES_MAX: usize = 2 * 1_048_576;

@@ -12,9 +12,9 @@ use clap::{Args, Parser, Subcommand};
 use peerbus_adapter::credentials::{self, CredentialsError};
 use peerbus_adapter::demand::with_named;
 use peerbus_adapter::signals::Stop;
-use peerbus_adapter::{Config, Flags, Url, stderr};
-use peerbus_bridge::nats::{self, Server};
-use peerbus_bridge::{Broker, account, run};
+use peerbus_adapter::{BusConfig, Flags, Url, stderr};
+use peerbus_bridge::nats::{self, NatsServer};
+use peerbus_bridge::{BrokerAddress, account, run};
 use peerbus_wire::Domain;
 use tracing_subscriber::EnvFilter;
 
@@ -79,7 +79,7 @@ struct ServerArgs {
     ca: Option<PathBuf>,
 }
 
-impl From<ServerArgs> for Server {
+impl From<ServerArgs> for NatsServer {
     fn from(args: ServerArgs) -> Self {
         Self {
             url: args.nats,
@@ -120,11 +120,11 @@ fn bridge(server: ServerArgs) -> Result<(), String> {
         .with_ansi(false)
         .with_target(false)
         .init();
-    let config = Config::resolve(&Flags::default()).map_err(|error| error.to_string())?;
+    let config = BusConfig::resolve(&Flags::default()).map_err(|error| error.to_string())?;
     let sockets = || with_named(&config.sockets).into_iter();
     let socket = || sockets().find(|path| path.exists());
     let url = config.url.clone().or_else(|| socket().map(Url::Unix));
-    let broker = Broker {
+    let broker = BrokerAddress {
         url: url
             .ok_or("no broker is running here: start one with `peerbus serve --domain NAME`")?,
         tls: config.tls,
@@ -137,7 +137,7 @@ fn bridge(server: ServerArgs) -> Result<(), String> {
         Err(CredentialsError::Missing(_)) => BTreeMap::new(),
         Err(error) => return Err(error.to_string()),
     };
-    let server = Server::from(server);
+    let server = NatsServer::from(server);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -173,7 +173,7 @@ fn make_keys(verb: &Account) -> Result<(), String> {
 }
 
 fn set_up(verb: Setup) -> Result<(), String> {
-    let server = Server::from(verb.server);
+    let server = NatsServer::from(verb.server);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -37,7 +37,7 @@ pub(crate) const ANEW: &str = "write accounts.conf anew with `peerbus bridge acc
 
 /// Where NATS is, and as whom.
 #[derive(Debug, Clone)]
-pub struct Server {
+pub struct NatsServer {
     /// `nats://HOST:PORT` or `tls://HOST:PORT`; several are parted by commas.
     pub url: String,
     /// A file with a key (`.nk`) or with credentials as `nsc` writes them. Without one everybody is
@@ -47,7 +47,7 @@ pub struct Server {
     pub ca: Option<PathBuf>,
 }
 
-impl Server {
+impl NatsServer {
     /// Connects as the bridge of a domain, or as the one that sets up.
     ///
     /// # Errors
@@ -157,7 +157,7 @@ impl Bound {
 }
 
 /// Finds out how far the key is bound, by what the stream keeps that it reaches. No answer takes 2 seconds.
-pub async fn bound(server: &Server, client: &Client, own: &str) -> Bound {
+pub async fn bound(server: &NatsServer, client: &Client, own: &str) -> Bound {
     if server.creds.is_none() {
         return Bound::None;
     }
@@ -214,7 +214,7 @@ pub(crate) fn whole(error: &dyn std::error::Error) -> String {
 /// A sentence: NATS has no JetStream, the key may not do it or reaches no account of a domain, or a stream has
 /// another layout.
 pub async fn set_up(
-    server: &Server,
+    server: &NatsServer,
     client: &Client,
     domains: &[String],
     replicas: usize,
@@ -398,7 +398,7 @@ mod tests {
     #[test]
     fn without_a_key_only_this_machine_is_trusted() {
         let here = |url: &str| {
-            Server {
+            NatsServer {
                 url: url.into(),
                 creds: None,
                 ca: None,

@@ -12,18 +12,18 @@ use async_nats::jetstream;
 use async_nats::jetstream::consumer::pull::Stream as Mails;
 use futures_util::{Stream, StreamExt as _};
 use peerbus_core::bridge::Allow;
-use peerbus_wire::bridge::{HEAD, Head, OUTSIDE_BYTES_MAX, Outside, Saying};
+use peerbus_wire::bridge::{HEAD, OUTSIDE_BYTES_MAX, Outside, Saying, StreamHead};
 use peerbus_wire::limits::FRAME_BYTES_MAX;
 use peerbus_wire::{ClientFrame, Domain, Instance, PeerEntry, Received};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::home::{Broker, Home, registration};
+use crate::home::{BrokerAddress, Home, registration};
 use crate::joint::{self, Common, FromNats, Mail};
 use crate::lane::{Lane, Offer, Waiting, hand_over};
-use crate::nats::{self, ANEW, Bound, Server};
+use crate::nats::{self, ANEW, Bound, NatsServer};
 use crate::roster::{self, Roster};
-use crate::subject::{self, Kind};
+use crate::subject::{self, SubjectKind};
 
 /// How often a bridge says that it is there.
 const HERE: Duration = Duration::from_secs(5);
@@ -51,8 +51,8 @@ const TOLD: Duration = Duration::from_secs(5);
 ///
 /// A sentence: the broker has no domain, or does not take the bridge; NATS is away, or not set up.
 pub async fn run(
-    broker: Broker,
-    server: &Server,
+    broker: BrokerAddress,
+    server: &NatsServer,
     allow: BTreeMap<Domain, Allow>,
 ) -> Result<(), String> {
     let instance = Instance::from_entropy(rand::random());
@@ -120,7 +120,7 @@ pub async fn run(
 }
 
 /// Finds out how far the key is bound to its domain, until it is.
-async fn look_at_the_key(server: Server, common: Arc<Common>) {
+async fn look_at_the_key(server: NatsServer, common: Arc<Common>) {
     let mut known = None;
     loop {
         let bound = nats::bound(&server, &common.client, common.own.as_str()).await;
@@ -150,7 +150,7 @@ async fn look_at_the_key(server: Server, common: Arc<Common>) {
 /// The messages of the stream, which is asked again after it has ended, as often as that happens.
 fn again_and_again<'a>(
     mails: Mails,
-    server: &'a Server,
+    server: &'a NatsServer,
     common: &'a Common,
 ) -> impl Stream<Item = jetstream::Message> + 'a {
     futures_util::stream::unfold(mails, async move |mut mails| {
@@ -180,7 +180,7 @@ fn again_and_again<'a>(
 }
 
 /// The messages of the stream for a domain. Without a key the stream is made if there is none.
-async fn mails(server: &Server, client: &Client, own: &Domain) -> Result<Mails, String> {
+async fn mails(server: &NatsServer, client: &Client, own: &Domain) -> Result<Mails, String> {
     if server.creds.is_none() {
         nats::set_up(server, client, &[own.to_string()], 1).await?;
     }
@@ -196,7 +196,7 @@ async fn mails(server: &Server, client: &Client, own: &Domain) -> Result<Mails, 
 
 /// The domain of a broker, which it says to everybody who registers, and who is there, if it says so in time.
 async fn domain_of(
-    broker: &Broker,
+    broker: &BrokerAddress,
     instance: &Instance,
 ) -> Result<(Domain, Vec<PeerEntry>), String> {
     let name = format!(
@@ -304,9 +304,9 @@ impl Joints {
     fn of(&mut self, mail: &jetstream::Message) -> Option<&mut To> {
         let own = self.common.own.clone();
         let headers = mail.headers.as_ref();
-        let has_head = || Head::parse(headers?.get(HEAD)?.as_str());
+        let has_head = || StreamHead::parse(headers?.get(HEAD)?.as_str());
         match subject::sender(&mail.subject, own.as_str()) {
-            Some((Kind::Mail, sender)) => self.to(sender, || has_head().is_some()),
+            Some((SubjectKind::Mail, sender)) => self.to(sender, || has_head().is_some()),
             _ => None,
         }
     }
@@ -354,8 +354,8 @@ impl Joints {
 fn said<'a>(subject: &'a str, own: &str, payload: &[u8]) -> Option<(&'a str, FromNats)> {
     let (kind, sender) = subject::sender(subject, own)?;
     let said = match kind {
-        Kind::Back if payload.len() <= OUTSIDE_BYTES_MAX => FromNats::Back(payload.to_vec()),
-        Kind::Here if payload.len() <= ROSTER_BYTES_MAX => FromNats::Here(payload.to_vec()),
+        SubjectKind::Back if payload.len() <= OUTSIDE_BYTES_MAX => FromNats::Back(payload.to_vec()),
+        SubjectKind::Here if payload.len() <= ROSTER_BYTES_MAX => FromNats::Here(payload.to_vec()),
         _ => return None,
     };
     Some((sender, said))

@@ -58,21 +58,21 @@ pub fn inbox(domain: &str) -> String {
 /// The subject is the server's word, and a subscription is not: whoever asks a consumer for messages
 /// chooses where they come.
 #[must_use]
-pub fn sender<'s>(subject: &'s str, to: &str) -> Option<(Kind, &'s str)> {
+pub fn sender<'s>(subject: &'s str, to: &str) -> Option<(SubjectKind, &'s str)> {
     let own = |kind: &str| subject.strip_prefix(kind)?.strip_prefix('.');
     let from = |rest: Option<&'s str>| rest?.strip_prefix(to)?.strip_prefix('.');
     if let Some(from) = from(own(MAIL)) {
-        return Some((Kind::Mail, from));
+        return Some((SubjectKind::Mail, from));
     }
     if let Some(from) = from(own(BACK)) {
-        return Some((Kind::Back, from));
+        return Some((SubjectKind::Back, from));
     }
-    own(HERE).map(|from| (Kind::Here, from))
+    own(HERE).map(|from| (SubjectKind::Here, from))
 }
 
 /// What came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum SubjectKind {
     /// A message of the stream.
     Mail,
     /// What a bridge tells another.
@@ -119,13 +119,16 @@ mod tests {
             |subject: &str| sender(subject, "beta").map(|(kind, from)| (kind, from.to_owned()));
         assert_eq!(
             is(&mail("beta", "alpha")),
-            Some((Kind::Mail, "alpha".into()))
+            Some((SubjectKind::Mail, "alpha".into()))
         );
         assert_eq!(
             is(&back("beta", "alpha")),
-            Some((Kind::Back, "alpha".into()))
+            Some((SubjectKind::Back, "alpha".into()))
         );
-        assert_eq!(is(&here("alpha")), Some((Kind::Here, "alpha".into())));
+        assert_eq!(
+            is(&here("alpha")),
+            Some((SubjectKind::Here, "alpha".into()))
+        );
         for other in [
             &mail("alpha", "alpha"),
             &back("betax", "alpha"),

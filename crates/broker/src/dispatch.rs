@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use peerbus_core::broker::{BusEvent, Output};
+use peerbus_core::broker::{BrokerOutput, BusEvent};
 
 use crate::log_limit::Kind;
 use crate::shared::Shared;
@@ -27,23 +27,25 @@ impl Dispatch {
         }
     }
 
-    pub(crate) fn output(&mut self, output: Output) {
+    pub(crate) fn output(&mut self, output: BrokerOutput) {
         match output {
-            Output::Send(conn, frame) => match self.shared.table.send(conn, frame, self.drain) {
-                Sent::Queued | Sent::Gone => {}
-                Sent::Spared => {
-                    self.shared.metrics.spared.inc();
-                }
-                Sent::Overflow => {
-                    self.shared.metrics.overflows.inc();
-                    if self.may_log(Kind::Overflow) {
-                        tracing::warn!(conn = conn.0, "connection closed: it does not read");
+            BrokerOutput::Send(conn, frame) => {
+                match self.shared.table.send(conn, frame, self.drain) {
+                    Sent::Queued | Sent::Gone => {}
+                    Sent::Spared => {
+                        self.shared.metrics.spared.inc();
+                    }
+                    Sent::Overflow => {
+                        self.shared.metrics.overflows.inc();
+                        if self.may_log(Kind::Overflow) {
+                            tracing::warn!(conn = conn.0, "connection closed: it does not read");
+                        }
                     }
                 }
-            },
-            Output::Ping(conn) => self.shared.table.ping(conn),
-            Output::Close(conn, reason) => self.shared.table.close(conn, reason, self.drain),
-            Output::Event(event) => {
+            }
+            BrokerOutput::Ping(conn) => self.shared.table.ping(conn),
+            BrokerOutput::Close(conn, reason) => self.shared.table.close(conn, reason, self.drain),
+            BrokerOutput::Event(event) => {
                 self.shared.metrics.count(&event);
                 let now_ms = || self.shared.clock.now().wall_ms;
                 self.shared.events.note(&event, now_ms);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use peerbus_core::Now;
-use peerbus_core::broker::{ACK_COMMIT_MS, Broker, Input, Need};
+use peerbus_core::broker::{ACK_COMMIT_MS, Broker, BrokerInput, CommitNeed};
 use peerbus_core::store::{Store as _, StoreError};
 use peerbus_os::disk::Space;
 use peerbus_wire::CloseReason;
@@ -123,12 +123,12 @@ impl<S: Durable> Engine<S> {
                 .poll_timeout()
                 .is_some_and(|(due_ms, _)| due_ms <= now.mono_ms)
             {
-                self.handle(now, Input::Tick)?;
+                self.handle(now, BrokerInput::Tick)?;
             }
             if let Some(drain) = stop {
                 self.dispatch.drain = drain;
                 self.shared.health.set_phase(Phase::Stopping);
-                self.handle(now, Input::Shutdown)?;
+                self.handle(now, BrokerInput::Shutdown)?;
             }
             self.release(now)?;
             self.settle(now, stop.is_some())?;
@@ -178,7 +178,7 @@ impl<S: Durable> Engine<S> {
         let Some(Space { free, total }) = self.store.space() else {
             return Ok(());
         };
-        self.handle(now, Input::Space { free, total })?;
+        self.handle(now, BrokerInput::Space { free, total })?;
         let full = self.broker.is_full();
         self.shared.set_full(full);
         self.store.tend_reserve(!full);
@@ -205,7 +205,7 @@ impl<S: Durable> Engine<S> {
                 }
                 Content::Input(input) => {
                     let answer = match &input {
-                        Input::Frame(_, frame) => Some(Answer::to(frame)),
+                        BrokerInput::Frame(_, frame) => Some(Answer::to(frame)),
                         _ => None,
                     };
                     self.handle(now, input)?;
@@ -242,7 +242,7 @@ impl<S: Durable> Engine<S> {
                 input::Answer::Purged(until, more)
             }
             Request::Grants(grants) => {
-                self.broker.handle(now, Input::Grants(grants), txn)?;
+                self.broker.handle(now, BrokerInput::Grants(grants), txn)?;
                 input::Answer::Done(Ok(()))
             }
             Request::Do(command) => input::Answer::Done(self.broker.operate(now, &command, txn)?),
@@ -257,7 +257,7 @@ impl<S: Durable> Engine<S> {
         }
     }
 
-    fn handle(&mut self, now: Now, input: Input) -> Result<(), StoreError> {
+    fn handle(&mut self, now: Now, input: BrokerInput) -> Result<(), StoreError> {
         self.begin()?;
         self.broker.handle(now, input, self.store.txn())
     }
@@ -287,20 +287,20 @@ impl<S: Durable> Engine<S> {
             return Ok(());
         }
         match self.broker.need() {
-            Need::None => {
+            CommitNeed::None => {
                 // It only read.
                 self.store.commit()?;
                 self.begun = false;
                 self.soon_since_ms = None;
                 return Ok(());
             }
-            Need::Soon => {
+            CommitNeed::Soon => {
                 let since_ms = *self.soon_since_ms.get_or_insert(now.mono_ms);
                 if now.mono_ms < since_ms + ACK_COMMIT_MS && !at_once {
                     return Ok(());
                 }
             }
-            Need::Now => {}
+            CommitNeed::Now => {}
         }
         let timer = std::time::Instant::now();
         self.broker.seal(now, self.store.txn())?;

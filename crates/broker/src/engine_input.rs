@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::time::Duration;
 
-use peerbus_core::broker::{Command, Denied, Input, Joined, MessageHistory};
+use peerbus_core::broker::{BrokerInput, Command, Denied, DomainRoute, MessageHistory};
 use peerbus_core::grant::Grant;
 use peerbus_wire::{BrokerFrame, Seq};
 use tokio::sync::{Semaphore, oneshot};
@@ -37,7 +37,7 @@ pub(crate) struct EngineInput {
 #[derive(Debug)]
 pub(crate) enum Content {
     /// For the core.
-    Input(Input),
+    Input(BrokerInput),
     /// The operator wants something; where the answer goes.
     Request(Request, oneshot::Sender<Answer>),
     /// Close every connection, which may take so long to drain, and stop.
@@ -71,7 +71,7 @@ pub(crate) enum Request {
 pub(crate) enum Answer {
     Status(Vec<MessageHistory>),
     Peers(BrokerFrame),
-    Joined(Vec<Joined>),
+    Joined(Vec<DomainRoute>),
     /// Until when, and whether there is more.
     Purged(u64, bool),
     Done(Result<(), Denied>),
@@ -123,7 +123,7 @@ impl EngineSender {
     /// Sends a frame's input once there is room for its `bytes`.
     pub(crate) async fn send(
         &self,
-        input: Input,
+        input: BrokerInput,
         link: &Arc<Link>,
         bytes: usize,
     ) -> Result<(), EngineGone> {
@@ -216,9 +216,12 @@ mod tests {
         let mebibyte = 1_048_576;
         let fits = ROOM_UNITS / (1 + mebibyte / UNIT_BYTES);
         for _ in 0..fits {
-            engine.send(Input::Tick, &link, mebibyte).await.unwrap();
+            engine
+                .send(BrokerInput::Tick, &link, mebibyte)
+                .await
+                .unwrap();
         }
-        let late = engine.send(Input::Tick, &link, mebibyte);
+        let late = engine.send(BrokerInput::Tick, &link, mebibyte);
         let mut late = std::pin::pin!(late);
         assert!(
             futures_util::future::poll_immediate(&mut late)
@@ -236,7 +239,7 @@ mod tests {
         let (engine, inputs) = engine_channel();
         let link = Arc::new(Link::new(ConnId(1), 0, StrangersPlace::default()));
         drop(inputs);
-        assert!(engine.send(Input::Tick, &link, 0).await.is_err());
-        assert!(engine.send_now(Content::Input(Input::Tick)).is_err());
+        assert!(engine.send(BrokerInput::Tick, &link, 0).await.is_err());
+        assert!(engine.send_now(Content::Input(BrokerInput::Tick)).is_err());
     }
 }

@@ -29,6 +29,8 @@ mod table;
 mod tls;
 pub mod tokens;
 
-pub use options::{DEFAULT_PORT, History, Options, Origin, StartError, Times, Tune};
-pub use running::{Failure, LifeWatch, Report, Running, start};
+pub use options::{
+    BrokerOptions, BrokerStartError, DEFAULT_PORT, HistoryLimits, Origin, Times, Tune,
+};
+pub use running::{Failure, LifeWatch, Running, ShutdownReport, start};
 pub use tls::ServerTls;

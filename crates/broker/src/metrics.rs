@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use peerbus_core::broker::{BusEvent, Joined};
+use peerbus_core::broker::{BusEvent, DomainRoute};
 use peerbus_wire::Presence;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
@@ -195,7 +195,7 @@ impl Metrics {
     }
 
     /// Takes how mail gets to each domain.
-    pub(crate) fn set_joined(&self, all: &[Joined]) {
+    pub(crate) fn set_joined(&self, all: &[DomainRoute]) {
         self.domains.clear();
         for joined in all {
             self.domains.set(joined);
@@ -244,7 +244,7 @@ impl Domains {
         }
     }
 
-    fn set(&self, joined: &Joined) {
+    fn set(&self, joined: &DomainRoute) {
         let said = joined.presence.as_ref().map_or("{}", Presence::as_str);
         let said: Value = serde_json::from_str(said).unwrap_or_default();
         let other = Other {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use peerbus_core::TokenHash;
-use peerbus_core::broker::Config;
+use peerbus_core::broker::BrokerConfig;
 use peerbus_core::grant::Grant;
 use peerbus_wire::Domain;
 
@@ -18,7 +18,7 @@ use crate::tls::ServerTls;
 pub const DEFAULT_PORT: u16 = 47_821;
 
 /// What a broker is started with.
-pub struct Options {
+pub struct BrokerOptions {
     /// TCP addresses to listen on; port 0 takes a free one.
     pub listen: Vec<SocketAddr>,
     /// What TLS over TCP needs; `None`: nothing is encrypted there.
@@ -48,14 +48,14 @@ pub struct Options {
     /// What the broker is called among others.
     pub domain: Option<Domain>,
     /// What is kept of mail that ended, if not 7 days of it within 256 MiB.
-    pub history: Option<History>,
+    pub history: Option<HistoryLimits>,
     /// Changes limits and durations of the core from their defaults.
     pub tune: Option<Tune>,
 }
 
 /// How much is kept of mail that ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct History {
+pub struct HistoryLimits {
     /// For how long; zero keeps no text, and the rest for ten minutes.
     pub keep: Duration,
     /// How many bytes of the disk, about; the oldest go first.
@@ -63,9 +63,9 @@ pub struct History {
 }
 
 /// Changes the core's configuration.
-pub type Tune = Box<dyn FnOnce(&mut Config) + Send>;
+pub type Tune = Box<dyn FnOnce(&mut BrokerConfig) + Send>;
 
-impl Options {
+impl BrokerOptions {
     /// Options for the database `db`: v1's default address, no Unix socket, every limit at its
     /// default.
     #[must_use]
@@ -91,7 +91,7 @@ impl Options {
     }
 }
 
-impl fmt::Debug for Options {
+impl fmt::Debug for BrokerOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options")
             .field("listen", &self.listen)
@@ -165,7 +165,7 @@ impl Default for Times {
 
 /// Why a broker does not start. Nothing is left running.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+pub enum BrokerStartError {
     /// There is no token, so nobody could register.
     #[error("no bearer token is configured, so no peer could register; set PEERBUS_TOKENS")]
     NoTokens,
@@ -318,7 +318,7 @@ mod tests {
         ] {
             let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 80));
             let source = kind.into();
-            let said = StartError::Listen { address, source }.to_string();
+            let said = BrokerStartError::Listen { address, source }.to_string();
             assert!(said.contains(says) && !said.contains(not), "{said}");
         }
     }

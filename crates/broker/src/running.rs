@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use peerbus_core::broker::{Broker, Config, Input};
+use peerbus_core::broker::{Broker, BrokerConfig, BrokerInput};
 use peerbus_core::grant::Grant;
 use peerbus_core::store::Store;
 use peerbus_store::{OpenError, SqliteStore};
@@ -23,7 +23,7 @@ use crate::engine_input::{Content, engine_channel};
 use crate::http;
 use crate::life;
 use crate::listener::{Acceptor, Bound, Places, Site, check_loopback, listen_at, raise_file_limit};
-use crate::options::{History, Options, StartError};
+use crate::options::{BrokerOptions, BrokerStartError, HistoryLimits};
 use crate::shared::{Phase, Shared};
 use crate::tls;
 use crate::tokens::TokensWatch;
@@ -40,7 +40,7 @@ const LOOK: Duration = Duration::from_millis(500);
 pub struct Running {
     shared: Arc<Shared>,
     addresses: Vec<SocketAddr>,
-    left_out: Vec<StartError>,
+    left_out: Vec<BrokerStartError>,
     unix_path: Option<PathBuf>,
     servers: JoinSet<()>,
     stop_listening: watch::Sender<bool>,
@@ -83,7 +83,7 @@ pub enum Failure {
 
 /// How a shutdown went.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report {
+pub struct ShutdownReport {
     /// Connections that did not take what was queued for them in time.
     pub cut: usize,
     /// Connections that were still open when time was up.
@@ -92,7 +92,7 @@ pub struct Report {
     pub engine: Option<Result<(), Failure>>,
 }
 
-impl Report {
+impl ShutdownReport {
     /// Whether every connection took what was queued for it and the database is closed.
     #[must_use]
     pub fn is_clean(&self) -> bool {
@@ -109,16 +109,16 @@ impl Report {
 ///
 /// When an address, the Unix socket, a file for TLS or the database cannot be used, or other machines
 /// could reach an address without TLS. Nothing is left running.
-pub async fn start(mut options: Options) -> Result<Running, StartError> {
+pub async fn start(mut options: BrokerOptions) -> Result<Running, BrokerStartError> {
     let (tokens, grants) = find_tokens(&options)?;
     if grants.is_empty() {
-        return Err(StartError::NoTokens);
+        return Err(BrokerStartError::NoTokens);
     }
     if options.listen.is_empty() && options.unix.is_none() && options.given.is_empty() {
-        return Err(StartError::NoAddress);
+        return Err(BrokerStartError::NoAddress);
     }
     let tls = options.tls.as_ref().map(tls::acceptor).transpose();
-    let tls = tls.map_err(|reason| StartError::Tls { reason })?;
+    let tls = tls.map_err(|reason| BrokerStartError::Tls { reason })?;
     let loopback_only = tls.is_none() && !options.insecure;
     if loopback_only {
         check_loopback(&options.listen)?;
@@ -168,12 +168,14 @@ pub async fn start(mut options: Options) -> Result<Running, StartError> {
 }
 
 /// What admits connections, and the file that may change that.
-fn find_tokens(options: &Options) -> Result<(Option<TokensWatch>, Vec<Grant>), StartError> {
+fn find_tokens(
+    options: &BrokerOptions,
+) -> Result<(Option<TokensWatch>, Vec<Grant>), BrokerStartError> {
     let base = options.grants.clone();
     let Some(path) = options.tokens_file.clone() else {
         return Ok((None, base));
     };
-    let (watch, grants) = TokensWatch::new(path, base).map_err(StartError::Tokens)?;
+    let (watch, grants) = TokensWatch::new(path, base).map_err(BrokerStartError::Tokens)?;
     Ok((Some(watch), grants))
 }
 
@@ -190,7 +192,7 @@ async fn watch_tokens(shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
         match looked {
             Ok(Some(Ok(grants))) => {
                 tracing::info!(tokens = grants.len(), "tokens read again");
-                let grants = Content::Input(Input::Grants(grants));
+                let grants = Content::Input(BrokerInput::Grants(grants));
                 if shared.engine.send_now(grants).is_err() {
                     return;
                 }
@@ -232,10 +234,10 @@ fn serve(
 
 /// Opens the database on the engine's thread and lets the engine run there.
 async fn start_engine(
-    options: Options,
+    options: BrokerOptions,
     tokens: Option<TokensWatch>,
     grants: Vec<Grant>,
-) -> Result<(Arc<Shared>, EngineThread), StartError> {
+) -> Result<(Arc<Shared>, EngineThread), BrokerStartError> {
     let (ready, is_ready) = oneshot::channel();
     let (end, ended) = oneshot::channel();
     let thread = std::thread::Builder::new()
@@ -259,7 +261,7 @@ async fn start_engine(
             }
             let _abandoned = end.send(outcome);
         })
-        .map_err(|source| StartError::Thread { source })?;
+        .map_err(|source| BrokerStartError::Thread { source })?;
     match is_ready.await {
         Ok(Ok(shared)) => Ok((
             shared,
@@ -272,17 +274,17 @@ async fn start_engine(
         Ok(Err(error)) => Err(error),
         Err(_panicked) => {
             let source = std::io::Error::other("it panicked while it read the database");
-            Err(StartError::Thread { source })
+            Err(BrokerStartError::Thread { source })
         }
     }
 }
 
 fn open_engine(
-    options: Options,
+    options: BrokerOptions,
     watched: Option<TokensWatch>,
     grants: Vec<Grant>,
-) -> Result<(Engine<SqliteStore>, Arc<Shared>), StartError> {
-    let Options {
+) -> Result<(Engine<SqliteStore>, Arc<Shared>), BrokerStartError> {
+    let BrokerOptions {
         db,
         times,
         log_lost,
@@ -292,22 +294,22 @@ fn open_engine(
         domain,
         ..
     } = options;
-    let failed = |reason: String| StartError::Database {
+    let failed = |reason: String| BrokerStartError::Database {
         path: db.clone(),
         reason,
     };
     let mut store = SqliteStore::open(&db).map_err(|error| match &error {
-        OpenError::Locked { .. } => StartError::InUse {
+        OpenError::Locked { .. } => BrokerStartError::InUse {
             path: db.clone(),
             reason: error.to_string(),
         },
         _ => failed(error.to_string()),
     })?;
-    let mut config = Config::new(Vec::new(), store.audit_key().clone());
+    let mut config = BrokerConfig::new(Vec::new(), store.audit_key().clone());
     config.grants = grants;
     config.epoch = store.witness().life();
     config.domain = domain;
-    if let Some(History { keep, bytes }) = history {
+    if let Some(HistoryLimits { keep, bytes }) = history {
         config.history_ms = peerbus_os::clock::millis(keep);
         config.history_bytes = bytes;
     }
@@ -352,10 +354,10 @@ fn open_engine(
 /// Has the broker break the rule that the environment names.
 #[cfg(feature = "mutations")]
 fn break_a_rule(broker: &mut Broker) {
-    use peerbus_core::broker::Mutation;
+    use peerbus_core::broker::BrokerMutation;
     match std::env::var("PEERBUS_BROKEN").as_deref() {
-        Ok("receipt-before-commit") => broker.mutate(Mutation::ReleaseEarly),
-        Ok("lost-requeue") => broker.mutate(Mutation::ForgetOnClose),
+        Ok("receipt-before-commit") => broker.mutate(BrokerMutation::ReleaseEarly),
+        Ok("lost-requeue") => broker.mutate(BrokerMutation::ForgetOnClose),
         _ => {}
     }
 }
@@ -403,7 +405,7 @@ impl Running {
 
     /// TCP addresses that are not listened on because they cannot be, if that was allowed.
     #[must_use]
-    pub fn left_out(&self) -> &[StartError] {
+    pub fn left_out(&self) -> &[BrokerStartError] {
         &self.left_out
     }
 
@@ -432,7 +434,7 @@ impl Running {
     /// Stops accepting, handles and commits what has arrived, sends every client what is queued
     /// for it and a close frame, and closes the database; all in at most about `drain` plus the
     /// closing handshake.
-    pub async fn shutdown(mut self, drain: Duration) -> Report {
+    pub async fn shutdown(mut self, drain: Duration) -> ShutdownReport {
         self.stop_listening.send_replace(true);
         let close_max = self.shared.times.close_max;
         let deadline = Instant::now() + drain + close_max + close_max;
@@ -449,7 +451,7 @@ impl Running {
             while self.servers.join_next().await.is_some() {}
         })
         .await;
-        Report {
+        ShutdownReport {
             cut: self.shared.cut(),
             open: self.shared.connections(),
             engine,

@@ -19,19 +19,19 @@ use peerbus_adapter::hooks::SessionSocket;
 use peerbus_adapter::inbox::InboxPath;
 use peerbus_adapter::mailbox::{AgentLink, BoxFuture, Mailbox, WakePath};
 use peerbus_adapter::paths::Paths;
-use peerbus_mcp::{Exit, Host, Options};
+use peerbus_mcp::{AdapterOptions, Exit, Host};
 use peerbus_node::gates::Gates;
-use peerbus_node::{About, Node};
+use peerbus_node::{Node, SessionStatus};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-pub use session::{Process, Session, SessionFacts, Surroundings};
+pub use session::{ClaudeSession, ClaudeSurroundings, Process, SessionFacts};
 pub use waking::WAKING;
 
 /// Runs the adapter over standard input and output until its session ends.
 ///
 /// `bus` is connected already or will be: its link must be running, on the same single-threaded
 /// runtime. A broker that is away delays nothing here. See [`peerbus_mcp::run`] for the rest.
-pub async fn run(bus: Bus, options: Options, around: Surroundings) -> Exit {
+pub async fn run(bus: Bus, options: AdapterOptions, around: ClaudeSurroundings) -> Exit {
     let profile = profile::profile(relays(&around));
     let start = |host, mailbox| std::future::ready(start(around, host, mailbox));
     peerbus_mcp::run(bus, profile, options, start).await
@@ -40,8 +40,8 @@ pub async fn run(bus: Bus, options: Options, around: Surroundings) -> Exit {
 /// [`run`] over any pair of streams, without an eye on signals and the parent process.
 pub async fn run_over(
     bus: Bus,
-    options: Options,
-    around: Surroundings,
+    options: AdapterOptions,
+    around: ClaudeSurroundings,
     input: impl AsyncRead + Unpin + Send + 'static,
     output: impl AsyncWrite + Unpin + Send,
 ) -> Exit {
@@ -51,16 +51,16 @@ pub async fn run_over(
 }
 
 /// Whether the client is to relay what it asks its user: anybody else may answer.
-fn relays(around: &Surroundings) -> bool {
+fn relays(around: &ClaudeSurroundings) -> bool {
     let places = around.hooks.as_ref();
     places.is_some_and(|places| Gates::effective(&places.gates).has_approvers())
 }
 
 /// What reaches this session, and what runs beside it. Nothing of it outlives the two.
-fn start(around: Surroundings, host: Host, mailbox: Mailbox) -> AgentLink {
+fn start(around: ClaudeSurroundings, host: Host, mailbox: Mailbox) -> AgentLink {
     let allowed = around.wake.clone();
     let hooks = around.hooks.clone();
-    let session = Session::new(around);
+    let session = ClaudeSession::new(around);
     // Before the bus is asked for a name.
     mailbox.report(&session);
     let notes = hooks.as_ref().and_then(peerbus_adapter::hooks::directory);
@@ -98,13 +98,17 @@ fn start(around: Surroundings, host: Host, mailbox: Mailbox) -> AgentLink {
 
 /// The session's node, and the socket at which the hooks are served, too. Where there can be no
 /// socket, neither is there.
-fn node(places: &Paths, mailbox: Mailbox, session: &Session) -> Option<(Node, SessionSocket)> {
+fn node(
+    places: &Paths,
+    mailbox: Mailbox,
+    session: &ClaudeSession,
+) -> Option<(Node, SessionSocket)> {
     let client = session.client().unwrap_or_default();
     let socket = SessionSocket::bind(places, client).inspect_err(
         |error| tracing::warn!(%error, "hooks cannot reach this session: no socket for them"),
     );
     let socket = socket.ok()?;
-    let about = About {
+    let about = SessionStatus {
         client: "claude-code".to_owned(),
         session: Some(Arc::new(session.clone())),
         transcript: Some(transcript::events(session.clone())),

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use peerbus_adapter::hooks::{DirectoryWatch, Watched};
-use peerbus_adapter::inbox::Token;
+use peerbus_adapter::inbox::SocketToken;
 use peerbus_adapter::mailbox::{Activity, BoxFuture, SessionSource, Snapshot};
 use peerbus_adapter::transcript::Places;
 use tokio::sync::{Mutex as AsyncMutex, Notify, watch as watch_channel};
@@ -24,7 +24,7 @@ use tokio::time::Instant;
 pub use facts::SessionFacts;
 pub(crate) use facts::SessionFile;
 pub use peerbus_os::process::Process;
-pub use surroundings::Surroundings;
+pub use surroundings::ClaudeSurroundings;
 pub(crate) use surroundings::ancestors;
 
 /// Longest part of a project directory's name that the client derives from the project's path.
@@ -36,8 +36,8 @@ const SAID_FOR: Duration = Duration::from_secs(600);
 
 /// The session that this adapter belongs to. Clones share what is known.
 #[derive(Debug, Clone)]
-pub struct Session {
-    around: Arc<Surroundings>,
+pub struct ClaudeSession {
+    around: Arc<ClaudeSurroundings>,
     known: Arc<Mutex<Known>>,
     changed: Arc<Notify>,
     /// Somebody wishes that the turn that is under way ends with its next tool.
@@ -73,10 +73,10 @@ struct Said {
     at: Instant,
 }
 
-impl Session {
+impl ClaudeSession {
     /// The session that these surroundings tell of.
     #[must_use]
-    pub fn new(around: Surroundings) -> Self {
+    pub fn new(around: ClaudeSurroundings) -> Self {
         let known = Known {
             id: around.session_id.clone(),
             ..Known::default()
@@ -162,7 +162,7 @@ impl Session {
     }
 
     /// The credential for a socket. It belongs to the one that came with it, and goes to no other.
-    pub(crate) fn token_for(&self, socket: &Path) -> Option<&Token> {
+    pub(crate) fn token_for(&self, socket: &Path) -> Option<&SocketToken> {
         let same = self.around.socket.as_deref() == Some(socket);
         self.around.token.as_ref().filter(|_| same)
     }
@@ -179,7 +179,7 @@ impl Session {
     }
 }
 
-impl SessionSource for Session {
+impl SessionSource for ClaudeSession {
     fn snapshot(&self) -> Snapshot {
         let file = self.file().unwrap_or_default();
         let mut known = self.known();
@@ -276,7 +276,7 @@ impl Known {
 }
 
 /// Where to look for the session's transcripts, below the client's directory.
-pub(crate) fn places(session: &Session, snapshot: &Snapshot) -> Places {
+pub(crate) fn places(session: &ClaudeSession, snapshot: &Snapshot) -> Places {
     let mut places = Places {
         id: snapshot.id.clone(),
         directories: Vec::new(),

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use peerbus_adapter::demand::Demand;
 use peerbus_adapter::mailbox::WakeList;
 use peerbus_adapter::paths::Paths;
-use peerbus_adapter::{Config, Flags, connect, groups};
-use peerbus_mcp::{Exit, Options};
+use peerbus_adapter::{BusConfig, Flags, connect, groups};
+use peerbus_mcp::{AdapterOptions, Exit};
 use peerbus_wire::escape;
 
 use crate::args::{Adapter, AdapterKind};
@@ -27,15 +27,15 @@ pub(crate) fn run(verb: Adapter) -> Result<(), Failure> {
     let unfilled = unfilled(std::env::vars_os());
     let env = |name: &str| std::env::var(name).ok().filter(|_| unfilled.is_none());
     let mut config = match &unfilled {
-        Some(_) => Config::resolve_with(&Flags::default(), env)?,
-        None => Config::resolve(&flags)?,
+        Some(_) => BusConfig::resolve_with(&Flags::default(), env)?,
+        None => BusConfig::resolve(&flags)?,
     };
     config.demand = match &unfilled {
         Some(_) => Demand::None,
         None => client::demand(&flags)?,
     };
     config.groups = groups::own(env)?;
-    let options = Options::read(env).map_err(Failure::config)?;
+    let options = AdapterOptions::read(env).map_err(Failure::config)?;
     // Says at once what is wrong with it, whichever the kind of adapter.
     let wake = wake_list(env).map_err(Failure::config)?;
     let gates = gates(verb.gates)?;
@@ -49,7 +49,7 @@ pub(crate) fn run(verb: Adapter) -> Result<(), Failure> {
         };
         match verb.adapter {
             AdapterKind::Cc => {
-                let mut around = peerbus_cc_adapter::Surroundings::from_env(wake);
+                let mut around = peerbus_cc_adapter::ClaudeSurroundings::from_env(wake);
                 around.hooks = around.hooks.map(|paths| places(paths, &gates));
                 peerbus_cc_adapter::run(bus, options, around).await
             }

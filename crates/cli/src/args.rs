@@ -261,7 +261,7 @@ pub(crate) struct Serve {
         default_value = "7d,256M",
         value_parser = history::kept
     )]
-    pub(crate) history: peerbus_broker::History,
+    pub(crate) history: peerbus_broker::HistoryLimits,
     /// What this broker is called among those of other machines, such as `office`
     #[arg(long, env = "PEERBUS_DOMAIN", value_name = "NAME")]
     pub(crate) domain: Option<peerbus_wire::Domain>,

@@ -2,7 +2,7 @@
 
 use peerbus_adapter::mailbox::quote::said;
 use peerbus_adapter::signals::Stop;
-use peerbus_adapter::{Bus, Event, How, Inbound, Stage};
+use peerbus_adapter::{Bus, How, Inbound, SessionEvent, Stage};
 use peerbus_view::{Trail, is_proven, reached};
 use peerbus_wire::{Conversation, printable};
 use tokio::time::{Duration, Instant};
@@ -68,7 +68,7 @@ async fn ask(bus: &Bus, verb: &Ask, body: &str) -> Result<(), Failure> {
             }
         };
         match event {
-            Some(Event::Message(message)) if answers(&message, &sent.id) => {
+            Some(SessionEvent::Message(message)) if answers(&message, &sent.id) => {
                 let shown = match verb.json {
                     true => recv::line(&message)?,
                     false => printable(&said(&message.body)),

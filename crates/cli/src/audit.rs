@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use peerbus_adapter::paths::Paths;
 use peerbus_adapter::rfc3339;
-use peerbus_core::audit::Said;
+use peerbus_core::audit::AuditRemark;
 use peerbus_store::{
-    AuditReport, OpenError, SqliteStore, VerifyError, Witnessed, read_audit, verify_audit,
+    AuditReport, ChainError, OpenError, SqliteStore, Witnessed, read_audit, verify_audit,
 };
 use peerbus_wire::{escape_json, hex};
 use serde_json::json;
@@ -73,7 +73,7 @@ fn sessions(verb: AuditVerify) -> Result<(), Failure> {
         if block.number > last {
             last = block.number;
             let at = block.at.wall_ms;
-            let lines = block.events.lines().filter_map(Said::read);
+            let lines = block.events.lines().filter_map(AuditRemark::read);
             said.extend(lines.map(|said| record(at, &said)));
         }
     });
@@ -86,15 +86,15 @@ fn sessions(verb: AuditVerify) -> Result<(), Failure> {
         }
     }
     match result {
-        Ok(_) | Err(VerifyError::Nothing { .. }) => Ok(()),
+        Ok(_) | Err(ChainError::Nothing { .. }) => Ok(()),
         Err(error) => Err(Failure::failed(error)),
     }
 }
 
-fn record(at_ms: u64, said: &Said<'_>) -> serde_json::Value {
+fn record(at_ms: u64, said: &AuditRemark<'_>) -> serde_json::Value {
     let at = rfc3339(at_ms);
     match said {
-        Said::Record {
+        AuditRemark::Record {
             name,
             action,
             outcome,
@@ -107,7 +107,7 @@ fn record(at_ms: u64, said: &Said<'_>) -> serde_json::Value {
             "at": at, "peer": name, "action": action, "outcome": outcome, "uid": uid, "pid": pid,
             "by": by, "request_id": request, "source": source,
         }),
-        Said::Excess { name, records } => json!({ "at": at, "peer": name, "more": records }),
+        AuditRemark::Excess { name, records } => json!({ "at": at, "peer": name, "more": records }),
     }
 }
 
@@ -139,7 +139,7 @@ fn line(record: &serde_json::Value) -> String {
 pub(crate) fn check(database: &Path) -> Result<String, String> {
     match verify_audit(database) {
         Ok(report) => Ok(report.to_string()),
-        Err(VerifyError::Nothing { .. }) => Ok("nothing is written yet".into()),
+        Err(ChainError::Nothing { .. }) => Ok("nothing is written yet".into()),
         Err(error) => Err(error.to_string()),
     }
 }
@@ -151,7 +151,7 @@ fn verify(verb: AuditVerify) -> Result<(), Failure> {
         output::line(&as_json(&result).to_string())?;
     }
     let report = result.map_err(|error| match error {
-        VerifyError::Broken { .. } | VerifyError::Missing { .. } | VerifyError::Queue { .. } => {
+        ChainError::Broken { .. } | ChainError::Missing { .. } | ChainError::Queue { .. } => {
             Failure::failed(error)
         }
         _ => Failure::config(error),
@@ -162,7 +162,7 @@ fn verify(verb: AuditVerify) -> Result<(), Failure> {
     Ok(())
 }
 
-fn as_json(result: &Result<AuditReport, VerifyError>) -> serde_json::Value {
+fn as_json(result: &Result<AuditReport, ChainError>) -> serde_json::Value {
     match result {
         Ok(report) => json!({
             "ok": true, "path": report.path, "blocks": report.blocks, "events": report.events,

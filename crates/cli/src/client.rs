@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use peerbus_adapter::demand::{Demand, Meant};
 use peerbus_adapter::{
-    Bus, Config, Flags, IN_USE_MS, Link, LinkState, Refused as Why, connect, refusal,
+    Bus, BusConfig, Flags, IN_USE_MS, Link, LinkState, RegistrationRefusal as Why, connect, refusal,
 };
 
 use crate::args::Connection;
@@ -22,7 +22,7 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
 
 /// Resolves the settings. Without a name the registration is ephemeral, whatever `PEERBUS_NAME`
 /// says: in the shell of an agent that variable names the agent's own, living adapter.
-pub(crate) fn config(connection: &Connection, name: Option<String>) -> Result<Config, Failure> {
+pub(crate) fn config(connection: &Connection, name: Option<String>) -> Result<BusConfig, Failure> {
     let flags = connection.flags(name);
     let env = |key: &str| {
         if key == "PEERBUS_NAME" {
@@ -31,7 +31,7 @@ pub(crate) fn config(connection: &Connection, name: Option<String>) -> Result<Co
             std::env::var(key).ok()
         }
     };
-    let mut config = Config::resolve_with(&flags, env)?;
+    let mut config = BusConfig::resolve_with(&flags, env)?;
     config.ephemeral = matches!(config.naming, peerbus_adapter::Naming::Generated);
     config.demand = demand(&flags)?;
     Ok(config)
@@ -61,7 +61,7 @@ pub(crate) enum Refused {
 /// Runs `verb` on a bus and says goodbye. A broker that is away is waited for; credentials that are
 /// missing or unusable are not: nothing would change that but the user.
 pub(crate) fn with_bus<T, F>(
-    config: Config,
+    config: BusConfig,
     refused: Refused,
     verb: impl FnOnce(Bus) -> F,
 ) -> Result<T, Failure>

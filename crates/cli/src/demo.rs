@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use peerbus_adapter::signals::Stop;
 use peerbus_adapter::{
-    Bus, Config, Event, Flags, How, Key, LinkEnd, LinkState, Stage, connect, credentials, wall_ms,
+    Bus, BusConfig, Flags, How, Key, LinkEnd, LinkState, SessionEvent, Stage, connect, credentials,
+    wall_ms,
 };
-use peerbus_broker::{Options, start};
+use peerbus_broker::{BrokerOptions, start};
 use peerbus_core::TokenHash;
 use peerbus_view::{Trail, reached};
 use peerbus_wire::{Conversation, MessageId};
@@ -74,7 +75,7 @@ async fn show(place: &Place, stop: &mut Stop) -> Result<(), Failure> {
     let (keys, _) = credentials::load_or_create(&file).map_err(Failure::failed)?;
     let socket = place.0.join("peerbus.sock");
     let token = TokenHash::of(&keys.token);
-    let mut options = Options::new(place.0.join("peerbus.db"), vec![token]);
+    let mut options = BrokerOptions::new(place.0.join("peerbus.db"), vec![token]);
     options.listen = Vec::new();
     options.unix = Some(socket.clone());
     let broker = start(options).await.map_err(Failure::failed)?;
@@ -119,7 +120,7 @@ impl Peer {
             ca: None,
         };
         // Nothing of the user's environment is meant for this bus.
-        let mut config = Config::resolve_with(&flags, |_| None)?;
+        let mut config = BusConfig::resolve_with(&flags, |_| None)?;
         config.sessions = None;
         let (bus, link) = connect(config);
         let driver = tokio::spawn(link.run());
@@ -185,7 +186,7 @@ impl Peer {
         let message = async {
             loop {
                 match self.bus.next().await {
-                    Some(Event::Message(message)) => return Ok(message.key),
+                    Some(SessionEvent::Message(message)) => return Ok(message.key),
                     Some(_) => {}
                     None => return Err(Failure::failed("the bus was closed")),
                 }

@@ -1,9 +1,9 @@
 //! `peerbus doctor`.
 
 use peerbus_adapter::groups;
-use peerbus_mcp::Options;
+use peerbus_mcp::AdapterOptions;
 use peerbus_node::gates::Gates;
-use peerbus_setup::doctor::{Context, Found, examine};
+use peerbus_setup::doctor::{CheckOutcome, Context, examine};
 
 use crate::adapter::wake_list;
 use crate::args::{Doctor, kept};
@@ -27,7 +27,10 @@ pub(crate) fn run(verb: Doctor) -> Result<(), Failure> {
             output::line(&line)?;
         }
     }
-    match (report.count(Found::Failed), report.count(Found::Warning)) {
+    match (
+        report.count(CheckOutcome::Failed),
+        report.count(CheckOutcome::Warning),
+    ) {
         (0, 0) => output::say("all is well"),
         (0, warnings) => output::say(&output::plural(warnings as u64, "warning")),
         (failed, _) => {
@@ -46,7 +49,7 @@ fn check_options(variable: &dyn Fn(&str) -> Option<String>) -> Vec<String> {
     let wake = wake_list(variable).err();
     let groups = groups::own(variable).err().map(|error| error.to_string());
     let options = OPTIONS.iter().filter_map(|name| {
-        let read = Options::read(|asked| variable(asked).filter(|_| asked == *name));
+        let read = AdapterOptions::read(|asked| variable(asked).filter(|_| asked == *name));
         read.err().map(|error| error.to_string())
     });
     let history = variable("PEERBUS_HISTORY").and_then(|text| kept(&text).err());

@@ -70,12 +70,12 @@ impl From<peerbus_adapter::ConfigError> for Failure {
     }
 }
 
-impl From<peerbus_setup::Error> for Failure {
-    fn from(error: peerbus_setup::Error) -> Self {
+impl From<peerbus_setup::SetupError> for Failure {
+    fn from(error: peerbus_setup::SetupError) -> Self {
         match error {
-            peerbus_setup::Error::Failed(why) => Self::Failed(why),
-            peerbus_setup::Error::Config(why) => Self::Config(why),
-            peerbus_setup::Error::Output(error) => error.into(),
+            peerbus_setup::SetupError::Failed(why) => Self::Failed(why),
+            peerbus_setup::SetupError::Config(why) => Self::Config(why),
+            peerbus_setup::SetupError::Output(error) => error.into(),
         }
     }
 }

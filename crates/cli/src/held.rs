@@ -2,8 +2,8 @@
 
 use std::io::IsTerminal as _;
 
-use peerbus_node::Refusal;
-use peerbus_node::index::Session;
+use peerbus_node::NodeRefusal;
+use peerbus_node::index::LiveSession;
 use peerbus_wire::escape;
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ const CELL_CHARS: usize = 64;
 
 /// A message that waits, and the session in which it does.
 struct Waiting {
-    session: Session,
+    session: LiveSession,
     message: Value,
 }
 
@@ -138,7 +138,7 @@ fn waiting() -> Result<(Vec<Waiting>, usize), Failure> {
     let (asked, silent) = all::asked(|client| {
         match client.call("session/held", &json!({})) {
             // An older adapter's: it holds nothing.
-            Err(Refusal::Said(why)) if why.contains("method") => Ok(json!({})),
+            Err(NodeRefusal::Said(why)) if why.contains("method") => Ok(json!({})),
             answer => answer.map_err(session::refused),
         }
     })?;

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use peerbus_cc_adapter::hooks::{Said, context, ignore, wait};
+use peerbus_cc_adapter::hooks::{HookOutput, context, ignore, wait};
 
 use crate::args::Hook;
 
@@ -19,12 +19,12 @@ pub(crate) fn run(verb: &Hook) -> ExitCode {
     };
     // Whoever started the hook may be gone: nobody is left to be told.
     match said {
-        Said::Nothing => ExitCode::SUCCESS,
-        Said::Output(text) => {
+        HookOutput::Nothing => ExitCode::SUCCESS,
+        HookOutput::Output(text) => {
             let _ = writeln!(std::io::stdout(), "{text}");
             ExitCode::SUCCESS
         }
-        Said::Rewake(text) => {
+        HookOutput::Rewake(text) => {
             let _ = writeln!(std::io::stderr(), "{text}");
             ExitCode::from(REWAKE)
         }

@@ -3,7 +3,7 @@
 use std::io;
 
 use peerbus_agents::Scope;
-use peerbus_setup::{Error, Line, Request};
+use peerbus_setup::{InstallLine, InstallRequest, SetupError};
 
 use crate::args::{Files, Install, Uninstall};
 use crate::failure::Failure;
@@ -11,7 +11,7 @@ use crate::output;
 
 /// Puts peerbus into an agent's configuration.
 pub(crate) fn run(verb: Install) -> Result<(), Failure> {
-    let request = Request {
+    let request = InstallRequest {
         name: verb.name,
         unasked: verb.allow,
         used_as: verb.used_as,
@@ -26,8 +26,8 @@ pub(crate) fn undo(verb: Uninstall) -> Result<(), Failure> {
     shown(|show| peerbus_setup::uninstall(request, show))
 }
 
-fn request(files: &Files, used: Vec<String>) -> Request {
-    Request {
+fn request(files: &Files, used: Vec<String>) -> InstallRequest {
+    InstallRequest {
         agent: files.agent,
         scope: match files.scope.project {
             true => Scope::Project,
@@ -44,13 +44,13 @@ fn request(files: &Files, used: Vec<String>) -> Request {
 /// Acts, whether or not anybody reads what changes: that this could not be shown is told at the
 /// end.
 fn shown(
-    act: impl FnOnce(&mut dyn FnMut(Line<'_>) -> io::Result<()>) -> Result<(), Error>,
+    act: impl FnOnce(&mut dyn FnMut(InstallLine<'_>) -> io::Result<()>) -> Result<(), SetupError>,
 ) -> Result<(), Failure> {
     let mut unwritten = Ok(());
     act(&mut |line| {
         match line {
-            Line::Note(text) => output::say(text),
-            Line::Diff(text) => {
+            InstallLine::Note(text) => output::say(text),
+            InstallLine::Diff(text) => {
                 if let Err(error) = output::text(text) {
                     unwritten = Err(error);
                 }

@@ -1,6 +1,6 @@
 //! `peerbus names`.
 
-use peerbus_view::About;
+use peerbus_view::PeerView;
 use peerbus_wire::{PeerName, escape_json};
 use serde_json::json;
 
@@ -19,7 +19,7 @@ pub(crate) fn run(verb: Names) -> Result<(), Failure> {
 
 fn list(verb: &NamesList) -> Result<(), Failure> {
     let peers = told::peers(verb.socket.as_ref())?;
-    let all: Vec<About> = peers.iter().map(About::new).collect();
+    let all: Vec<PeerView> = peers.iter().map(PeerView::new).collect();
     if verb.json {
         let text = json!({ "names": all }).to_string();
         return Ok(output::line(&escape_json(&text))?);

@@ -19,7 +19,7 @@ const BUSY_MAX: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_millis(15);
 
 /// What the broker answered.
-pub(crate) struct Answer(operator::Answer);
+pub(crate) struct Answer(operator::OperatorAnswer);
 
 impl Answer {
     /// The HTTP status.

@@ -3,7 +3,7 @@
 use peerbus_adapter::demand::came_to_be;
 use peerbus_adapter::domains::There;
 use peerbus_adapter::{Domain, PeerEntry, Url, credentials, project};
-use peerbus_view::{About, Joined, span};
+use peerbus_view::{DomainView, PeerView, span};
 use serde_json::{Value, json};
 
 use crate::args::Peers;
@@ -24,12 +24,12 @@ pub(crate) fn run(verb: Peers) -> Result<(), Failure> {
     let answer = client::with_bus(config, client::Refused::Fail, async |bus| {
         Ok(bus.peers(deadline).await?)
     })?;
-    let bridge = |peer: &PeerEntry| answer.domain.is_some() && Joined::is_bridge(peer);
+    let bridge = |peer: &PeerEntry| answer.domain.is_some() && DomainView::is_bridge(peer);
     let own = |peer: &&PeerEntry| peer.name == answer.me || bridge(peer);
     let others = answer.entries.iter().filter(|peer| !own(peer));
-    let others: Vec<About> = others.map(About::new).collect();
+    let others: Vec<PeerView> = others.map(PeerView::new).collect();
     let joined = match answer.domain {
-        Some(_) => Joined::all(&answer.entries),
+        Some(_) => DomainView::all(&answer.entries),
         None => Vec::new(),
     };
     let broker = broker(&verb);
@@ -60,9 +60,9 @@ pub(crate) fn run(verb: Peers) -> Result<(), Failure> {
 }
 
 /// Prints peers as a table.
-fn show(verb: &Peers, all: Vec<About>, omitted: u32) -> Result<(), Failure> {
+fn show(verb: &Peers, all: Vec<PeerView>, omitted: u32) -> Result<(), Failure> {
     let known = all.len();
-    let here = |peer: &About| peer.online || peer.unacked.is_some_and(|waits| waits > 0);
+    let here = |peer: &PeerView| peer.online || peer.unacked.is_some_and(|waits| waits > 0);
     let shown: Vec<_> = all
         .into_iter()
         .filter(|peer| verb.all || here(peer))
@@ -99,7 +99,7 @@ fn there(verb: &Peers, domain: &Domain) -> Result<(), Failure> {
             .await
             .map_err(Failure::failed)
     })?;
-    let all: Vec<_> = there.peers.iter().map(About::new).collect();
+    let all: Vec<_> = there.peers.iter().map(PeerView::new).collect();
     if verb.json {
         let told = json!({ "peers": all, "omitted": there.omitted, "note": there.note });
         let text = told.to_string();
@@ -109,7 +109,7 @@ fn there(verb: &Peers, domain: &Domain) -> Result<(), Failure> {
     show(verb, all, there.omitted)
 }
 
-fn as_json(joined: &Joined) -> Value {
+fn as_json(joined: &DomainView) -> Value {
     let mut told = json!({ "domain": joined.domain.as_str(), "reachable": true });
     if let Some(trouble) = joined.trouble() {
         (told["reachable"], told["note"]) = (false.into(), trouble.into());
@@ -118,7 +118,7 @@ fn as_json(joined: &Joined) -> Value {
 }
 
 /// Another domain, and whether mail gets there.
-fn domain_line(joined: &Joined) -> String {
+fn domain_line(joined: &DomainView) -> String {
     let domain = &joined.domain;
     let waiting = joined.waiting.filter(|waiting| *waiting > 0);
     let waiting = waiting.map_or_else(String::new, |n| {
@@ -143,7 +143,7 @@ fn broker(verb: &Peers) -> Option<Value> {
     serde_json::from_str(&about).ok()
 }
 
-pub(crate) fn row(peer: &About) -> [String; 9] {
+pub(crate) fn row(peer: &PeerView) -> [String; 9] {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let wake = peer.wake.as_ref().map(|paths| match paths.as_slice() {
         [] => "-".to_owned(),
@@ -163,7 +163,7 @@ pub(crate) fn row(peer: &About) -> [String; 9] {
 }
 
 /// What it works on, and its groups: that of the project stands for the project.
-fn works_on(peer: &About) -> String {
+fn works_on(peer: &PeerView) -> String {
     let is_group = |project: &&String| {
         let group = format!("#{}", project.to_ascii_lowercase());
         peer.groups.contains(&group)
@@ -174,14 +174,14 @@ fn works_on(peer: &About) -> String {
 }
 
 /// Which of several sessions in one place it is: the process, and its terminal.
-fn process(peer: &About) -> String {
+fn process(peer: &PeerView) -> String {
     let pid = peer.pid.map(|pid| pid.to_string());
     let parts = [pid, peer.tty.clone()].into_iter().flatten();
     parts.collect::<Vec<_>>().join(" ")
 }
 
 /// `idle`, `busy`, `waiting` or `away`, and for how long; `online` where nothing more is known.
-fn state(peer: &About) -> String {
+fn state(peer: &PeerView) -> String {
     let word = match peer.away_s {
         Some(_) => "away",
         None if !peer.online => "away",

@@ -6,8 +6,8 @@ use std::io::{IsTerminal as _, stdout};
 use peerbus_adapter::paths::Paths;
 use peerbus_adapter::signals::Stop;
 use peerbus_adapter::text::notice;
-use peerbus_adapter::{Bus, Event, How, Inbound, Kind, LinkState};
-use peerbus_view::{About, spoken};
+use peerbus_adapter::{Bus, How, Inbound, Kind, LinkState, SessionEvent};
+use peerbus_view::{PeerView, spoken};
 use peerbus_wire::limits::GROUPS_MAX;
 use peerbus_wire::{Conversation, MessageId, escape, escape_json};
 use serde_json::value::{RawValue, to_raw_value};
@@ -81,7 +81,7 @@ async fn is_nobodys(bus: &Bus, verb: &Recv) -> Result<(), Failure> {
     let mut entries = peers.entries.iter();
     let found = entries.find(|peer| peer.name.eq_ignore_ascii_case(&verb.name));
     let Some((name, client)) = found
-        .map(About::new)
+        .map(PeerView::new)
         .and_then(|it| Some((it.name, it.client?)))
     else {
         return Ok(());
@@ -118,7 +118,7 @@ async fn receive(bus: &Bus, verb: &Recv) -> Result<(), Failure> {
             () = until(deadline) => return out_of_time(bus, verb, taken),
         };
         match event {
-            Some(Event::Message(message)) => {
+            Some(SessionEvent::Message(message)) => {
                 let shown = match verb.json || !stdout().is_terminal() {
                     true => line(&message)?,
                     false => for_person(&message),
@@ -129,7 +129,7 @@ async fn receive(bus: &Bus, verb: &Recv) -> Result<(), Failure> {
                 bus.ack(&message.key, How::Pushed { path });
                 taken += 1;
             }
-            Some(Event::NotJoined { why }) => {
+            Some(SessionEvent::NotJoined { why }) => {
                 return Err(Failure::failed(format!(
                     "{} is not in {}: {}",
                     verb.name,
@@ -145,7 +145,7 @@ async fn receive(bus: &Bus, verb: &Recv) -> Result<(), Failure> {
                 if let Some(sentence) = notice(&event) {
                     output::complain(&sentence);
                 }
-                if let Event::Notice { id: Some(id), .. } = event {
+                if let SessionEvent::Notice { id: Some(id), .. } = event {
                     bus.ack_notice(id);
                 }
             }

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use peerbus_adapter::paths::Paths;
 use peerbus_adapter::stderr;
-use peerbus_adapter::{Config, LinkState, connect, groups};
-use peerbus_driver::{Choice, Ended, Settings};
-use peerbus_mcp::Options;
+use peerbus_adapter::{BusConfig, LinkState, connect, groups};
+use peerbus_driver::{ClientOptions, RunEnd, Settings};
+use peerbus_mcp::AdapterOptions;
 use tokio::sync::watch;
 
 use crate::args::{DrivenClient, Run, Transport};
@@ -37,7 +37,7 @@ pub(crate) fn run(verb: Run) -> Result<(), Failure> {
     if verb.detached {
         detached::leave()?;
     }
-    let choice = Choice {
+    let choice = ClientOptions {
         resume: verb.resume,
         fork: verb.fork,
         model: verb.model,
@@ -46,11 +46,11 @@ pub(crate) fn run(verb: Run) -> Result<(), Failure> {
     };
     choice.check().map_err(Failure::config)?;
     let flags = verb.connection.flags(verb.name);
-    let mut config = Config::resolve(&flags)?;
+    let mut config = BusConfig::resolve(&flags)?;
     config.demand = client::demand(&flags)?;
     let variable = |name: &str| std::env::var(name).ok();
     config.groups = groups::own(variable)?;
-    let options = Options::read(variable).map_err(Failure::config)?;
+    let options = AdapterOptions::read(variable).map_err(Failure::config)?;
     let wake = adapter::wake_list(variable).map_err(Failure::config)?;
     let us = std::env::current_exe().map_err(Failure::failed)?;
     let settings = Settings {
@@ -92,9 +92,9 @@ pub(crate) fn run(verb: Run) -> Result<(), Failure> {
         ));
     }
     match ended {
-        Ended::Signal(_) | Ended::Stopped => Ok(()),
-        Ended::OutputClosed => Err(Failure::OutputClosed),
-        Ended::Failed(why) => Err(Failure::failed(why)),
+        RunEnd::Signal(_) | RunEnd::Stopped => Ok(()),
+        RunEnd::OutputClosed => Err(Failure::OutputClosed),
+        RunEnd::Failed(why) => Err(Failure::failed(why)),
     }
 }
 

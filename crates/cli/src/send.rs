@@ -1,7 +1,7 @@
 //! `peerbus send`.
 
 use peerbus_adapter::{
-    Bus, Domain, How, RefusalCode, SendError, Sent, Stage, domains, groups, similar,
+    Bus, Domain, How, RefusalCode, SendError, SentMessage, Stage, domains, groups, similar,
 };
 use peerbus_view::{Trail, is_proven, reached};
 use peerbus_wire::{Conversation, escape};
@@ -88,7 +88,7 @@ pub(crate) struct To {
 
 /// The name of who has `to`, for a name or an old one, as it was registered: the broker says to whom
 /// it owes the message.
-async fn holder(bus: &Bus, sent: &Sent) -> Option<String> {
+async fn holder(bus: &Bus, sent: &SentMessage) -> Option<String> {
     sent.accepted?;
     let receipts = bus.statuses(std::slice::from_ref(&sent.id), LOOK_UP).await;
     let receipts = receipts.ok()?;
@@ -173,7 +173,12 @@ async fn watch(bus: &Bus, id: &str, limit: Duration) -> Result<(Option<Stage>, T
 }
 
 /// Prints what came of the wait. A peer's word for it is told, and is no success.
-fn tell(verb: &Send, sent: &Sent, far: Option<&Stage>, trail: &Trail) -> Result<(), Failure> {
+fn tell(
+    verb: &Send,
+    sent: &SentMessage,
+    far: Option<&Stage>,
+    trail: &Trail,
+) -> Result<(), Failure> {
     let seen = far.is_some_and(is_proven);
     if verb.outgoing.json {
         let mut result = as_json(sent, Some(&verb.to));
@@ -192,7 +197,11 @@ fn tell(verb: &Send, sent: &Sent, far: Option<&Stage>, trail: &Trail) -> Result<
 }
 
 /// Prints the result of a send or a broadcast.
-pub(crate) fn report(sent: &Sent, to: Option<&To>, outgoing: &Outgoing) -> Result<(), Failure> {
+pub(crate) fn report(
+    sent: &SentMessage,
+    to: Option<&To>,
+    outgoing: &Outgoing,
+) -> Result<(), Failure> {
     let text = if outgoing.json {
         as_json(sent, to.map(|to| to.given.as_str())).to_string()
     } else {
@@ -206,7 +215,7 @@ pub(crate) fn report(sent: &Sent, to: Option<&To>, outgoing: &Outgoing) -> Resul
     }
 }
 
-fn as_json(sent: &Sent, to: Option<&str>) -> Value {
+fn as_json(sent: &SentMessage, to: Option<&str>) -> Value {
     let mut result = match sent.accepted {
         Some(accepted) => json!({
             "id": sent.id, "status": "accepted", "recipients": accepted.recipients,
@@ -221,7 +230,7 @@ fn as_json(sent: &Sent, to: Option<&str>) -> Value {
 }
 
 /// How far it got; `own` is the sender's name.
-fn sentence(sent: &Sent, to: Option<&To>, own: &str) -> String {
+fn sentence(sent: &SentMessage, to: Option<&To>, own: &str) -> String {
     let id = &sent.id;
     let abroad = to.and_then(|to| to.abroad.as_ref());
     let holder = to.and_then(|to| to.holder.as_deref());

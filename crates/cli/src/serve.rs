@@ -10,7 +10,7 @@ use std::time::Duration;
 use peerbus_adapter::demand::take_mark_away;
 use peerbus_adapter::signals::Stop;
 use peerbus_adapter::{Token, credentials, paths::Paths};
-use peerbus_broker::{Options, Origin, Report, Running, ServerTls, start};
+use peerbus_broker::{BrokerOptions, Origin, Running, ServerTls, ShutdownReport, start};
 use peerbus_core::TokenHash;
 use peerbus_core::grant::Grant;
 use peerbus_wire::{Domain, TokenName, escape};
@@ -131,7 +131,7 @@ async fn serve(setup: Setup, told: &mut impl FnMut(on_demand::Told<'_>)) -> Resu
 }
 
 /// Says how the broker ended.
-fn stopped(report: &Report) -> Result<(), Failure> {
+fn stopped(report: &ShutdownReport) -> Result<(), Failure> {
     let cut = report.cut + report.open;
     if cut > 0 {
         let connections = output::plural(cut as u64, "connection");
@@ -151,7 +151,7 @@ fn stopped(report: &Report) -> Result<(), Failure> {
 
 /// What the broker runs on.
 struct Setup {
-    options: Options,
+    options: BrokerOptions,
     db: PathBuf,
     /// The credentials file, when the token comes from it.
     credentials: Option<Kept>,
@@ -175,7 +175,7 @@ impl Setup {
             );
         }
         let db = verb.db.unwrap_or(paths.database);
-        let mut options = Options::new(db.clone(), Vec::new());
+        let mut options = BrokerOptions::new(db.clone(), Vec::new());
         options.grants = match &credentials {
             Some(_) => named("credentials", tokens),
             None => Grant::numbered("env", tokens),

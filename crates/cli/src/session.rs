@@ -10,8 +10,8 @@ use std::time::Duration;
 use peerbus_adapter::paths::Paths;
 use peerbus_adapter::project::{self, Project};
 use peerbus_adapter::similar;
-use peerbus_node::index::{self, Session};
-use peerbus_node::{Client, Refusal};
+use peerbus_node::index::{self, LiveSession};
+use peerbus_node::{NodeClient, NodeRefusal};
 use peerbus_wire::{escape, escape_json, printable};
 use serde_json::{Value, json};
 
@@ -40,14 +40,14 @@ pub(crate) fn run(verb: SessionVerb) -> Result<(), Failure> {
 }
 
 /// The live sessions, with the gates as they are now.
-pub(crate) fn sessions() -> Result<Vec<Session>, Failure> {
+pub(crate) fn sessions() -> Result<Vec<LiveSession>, Failure> {
     Ok(index::all(&Paths::find()?))
 }
 
 fn list(json: bool) -> Result<(), Failure> {
     let sessions = sessions()?;
     if json {
-        let told = |session: &Session| {
+        let told = |session: &LiveSession| {
             let mut told = json!(session);
             let (project, branch) = place(session);
             (told["project"], told["branch"]) = (json!(project), json!(branch));
@@ -67,14 +67,14 @@ fn list(json: bool) -> Result<(), Failure> {
 }
 
 /// The project in which a session runs, and the branch that is checked out there now.
-fn place(session: &Session) -> (Option<String>, Option<String>) {
+fn place(session: &LiveSession) -> (Option<String>, Option<String>) {
     let cwd = session.cwd.as_deref();
     let project = cwd.and_then(Project::at).map(|project| project.title);
     (project, cwd.and_then(project::branch))
 }
 
 /// A session by its name, or its id, and where it runs.
-pub(crate) fn called(session: &Session) -> String {
+pub(crate) fn called(session: &LiveSession) -> String {
     let name = escape(session.name.as_ref().unwrap_or(&session.id), CELL_CHARS);
     let (project, branch) = place(session);
     let place: Vec<_> = [project, branch].into_iter().flatten().collect();
@@ -84,7 +84,7 @@ pub(crate) fn called(session: &Session) -> String {
     }
 }
 
-fn row(session: &Session) -> [String; 8] {
+fn row(session: &LiveSession) -> [String; 8] {
     let (project, branch) = place(session);
     let cwd = session.cwd.as_ref().map(|cwd| cwd.display().to_string());
     let cell = |text: Option<&str>| escape(text.unwrap_or("-"), CELL_CHARS);
@@ -105,12 +105,12 @@ fn row(session: &Session) -> [String; 8] {
 }
 
 /// Connects to the session that is meant.
-fn connect(which: Which<'_>) -> Result<Client, Failure> {
+fn connect(which: Which<'_>) -> Result<NodeClient, Failure> {
     open(&find(which)?)
 }
 
 /// A session by its id, and its name where it has one.
-fn named(session: &Session) -> String {
+fn named(session: &LiveSession) -> String {
     let id = escape(&session.id, CELL_CHARS);
     match &session.name {
         Some(name) => format!("{id} ({})", escape(name, CELL_CHARS)),
@@ -119,9 +119,9 @@ fn named(session: &Session) -> String {
 }
 
 /// The session that is meant.
-fn find(which: Which<'_>) -> Result<Session, Failure> {
+fn find(which: Which<'_>) -> Result<LiveSession, Failure> {
     let mut sessions = sessions()?;
-    let ids = |sessions: &[Session]| sessions.iter().map(named).collect::<Vec<_>>().join(", ");
+    let ids = |sessions: &[LiveSession]| sessions.iter().map(named).collect::<Vec<_>>().join(", ");
     let all = ids(&sessions);
     let names: Vec<_> = sessions.iter().filter_map(|it| it.name.clone()).collect();
     let session = match which {
@@ -168,23 +168,23 @@ fn find(which: Which<'_>) -> Result<Session, Failure> {
 }
 
 /// Whether this is a session's name, or the beginning of its id.
-fn is_meant(session: &Session, meant: &str) -> bool {
+fn is_meant(session: &LiveSession, meant: &str) -> bool {
     let name = session.name.as_deref();
     name.is_some_and(|name| name.eq_ignore_ascii_case(meant))
         || (session.id.starts_with(meant) && !meant.is_empty())
 }
 
-pub(crate) fn open(session: &Session) -> Result<Client, Failure> {
-    Client::connect(&session.socket).map_err(|error| {
+pub(crate) fn open(session: &LiveSession) -> Result<NodeClient, Failure> {
+    NodeClient::connect(&session.socket).map_err(|error| {
         let socket = escape(&session.socket.display().to_string(), LINE_CHARS);
         Failure::failed(format!("cannot connect to {socket}: {error}"))
     })
 }
 
-pub(crate) fn refused(refusal: Refusal) -> Failure {
+pub(crate) fn refused(refusal: NodeRefusal) -> Failure {
     match refusal {
-        Refusal::Said(why) => Failure::failed(escape(&why, LINE_CHARS)),
-        Refusal::Lost(error) => lost(&error),
+        NodeRefusal::Said(why) => Failure::failed(escape(&why, LINE_CHARS)),
+        NodeRefusal::Lost(error) => lost(&error),
     }
 }
 
@@ -269,7 +269,7 @@ fn stop(verb: &SessionNamed) -> Result<(), Failure> {
     let params = json!({ "source": "peerbus session stop" });
     let answer = match client.call("session/stop", &params) {
         // It was faster than its answer.
-        Err(Refusal::Lost(error)) if error.kind() == ErrorKind::UnexpectedEof => {
+        Err(NodeRefusal::Lost(error)) if error.kind() == ErrorKind::UnexpectedEof => {
             json!({ "accepted": true })
         }
         answer => answer.map_err(refused)?,

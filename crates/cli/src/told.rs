@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use peerbus_adapter::hooks::is_below_an_agent;
 use peerbus_adapter::{Bus, PeerEntry, Receipt, credentials, paths::Paths, wall_ms};
-use peerbus_view::{About, MessagePage, MessageText, MessageView, Trail, depends_on_peers, spoken};
+use peerbus_view::{
+    MessagePage, MessageText, MessageView, PeerView, Trail, depends_on_peers, spoken,
+};
 use peerbus_wire::{Secret, escape, utc};
 
 use crate::failure::Failure;
@@ -90,7 +92,7 @@ pub(crate) fn say_where<'a>(names: impl Iterator<Item = &'a str>, peers: &[PeerE
         {
             continue;
         }
-        let about = About::new(peer);
+        let about = PeerView::new(peer);
         let branch = about.branch.map(|branch| format!("branch {branch}"));
         let pid = about.pid.map(|pid| format!("process {pid}"));
         let place: Vec<_> = [about.project, branch, pid].into_iter().flatten().collect();

@@ -6,11 +6,11 @@ use peerbus_adapter::credentials::{self, random_hex};
 use peerbus_adapter::hooks::is_below_an_agent;
 use peerbus_adapter::paths::Paths;
 use peerbus_adapter::signals::Stop;
-use peerbus_adapter::{Config, Token};
+use peerbus_adapter::{BusConfig, Token};
 use peerbus_core::TokenHash;
 use peerbus_core::grant::{Grant, NAMES_DEFAULT, NamePattern, Quotas, Right, Rights};
 use peerbus_web::tokens::{self, WebFile, WebToken};
-use peerbus_web::{Gateway, Options, ServerTls, Way};
+use peerbus_web::{Gateway, GatewayOptions, ServerTls, Way};
 use peerbus_wire::{TokenName, escape};
 use serde_json::json;
 
@@ -43,7 +43,7 @@ fn serve(verb: Web) -> Result<(), Failure> {
         operator::request(None, "GET", "/broker").and_then(operator::Answer::ok)?;
         join(&file, &bus.credentials)?;
     }
-    let options = Options {
+    let options = GatewayOptions {
         listen: verb.listen,
         tls: verb
             .tls_cert
@@ -89,7 +89,7 @@ fn serve(verb: Web) -> Result<(), Failure> {
 
 /// Whether the broker is the one of this user's default place, where the gateway can have a token of
 /// its own.
-fn is_usual(bus: &Config) -> Result<bool, Failure> {
+fn is_usual(bus: &BusConfig) -> Result<bool, Failure> {
     if bus.url.is_some() || bus.token.is_some() || bus.credentials != Paths::find()?.credentials {
         return Ok(false);
     }

@@ -13,7 +13,7 @@ use crate::peer_id::PeerId;
 
 mod said;
 
-pub use said::Said;
+pub use said::AuditRemark;
 
 /// The key of a database's chain.
 #[derive(Clone)]
@@ -30,7 +30,7 @@ pub type Hash = [u8; 32];
 
 /// What is written down.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event<'a> {
+pub enum AuditEvent<'a> {
     /// A message was accepted.
     Accept {
         /// Its number.
@@ -153,7 +153,7 @@ pub struct Block {
     pub number: u64,
     /// When it was sealed. The hash covers the wall clock only.
     pub at: Stamp,
-    /// One line an event (see [`Log::push`]).
+    /// One line an event (see [`AuditLog::push`]).
     pub events: String,
     /// The chain hash over the previous hash, the number, the time and the events.
     pub hash: Hash,
@@ -161,7 +161,7 @@ pub struct Block {
 
 /// The end of the chain, authenticated, and the counters that must never go back.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Head {
+pub struct ChainHead {
     /// Number of the last block; 0 in a new chain.
     pub blocks: u64,
     /// Its hash; [`GENESIS`] in a new chain.
@@ -183,7 +183,7 @@ pub struct Head {
 /// The hash before the first block.
 pub const GENESIS: Hash = [0; 32];
 
-impl Head {
+impl ChainHead {
     /// The head of a new chain.
     #[must_use]
     pub fn new(key: &AuditKey) -> Self {
@@ -230,11 +230,11 @@ pub fn chain(key: &AuditKey, previous: &Hash, number: u64, at_ms: u64, events: &
 
 /// Collects the events of the commit under way.
 #[derive(Debug, Default)]
-pub struct Log {
+pub struct AuditLog {
     lines: String,
 }
 
-impl Log {
+impl AuditLog {
     /// Adds an event as one line: a letter, then its members separated by spaces.
     ///
     /// `A seq sender id recipients hash` (no hash in older blocks), `O seq recipient` (to a member of a
@@ -242,12 +242,12 @@ impl Log {
     /// `K seq recipient [how path evidence]`, `E seq recipient`, `X seq recipient`, `R peer name`,
     /// `T peer`, `F peer` (freed by the operator), `N peer name` (renamed), `V peer [successor]`
     /// (ended), `M seq from to`, `Z peer` (forgotten), `S peer name action outcome uid pid by
-    /// request source` (its own words, see [`Said`]), `U peer name records` (said besides).
-    pub fn push(&mut self, event: &Event<'_>) {
+    /// request source` (its own words, see [`AuditRemark`]), `U peer name records` (said besides).
+    pub fn push(&mut self, event: &AuditEvent<'_>) {
         let out = &mut self.lines;
         // Writing to a String cannot fail.
         let _ = match event {
-            Event::Accept {
+            AuditEvent::Accept {
                 seq,
                 sender,
                 id,
@@ -257,9 +257,9 @@ impl Log {
                 let (seq, sender, hash) = (seq.0, sender.0, hash.as_str());
                 writeln!(out, "A {seq} {sender} {id} {recipients} {hash}")
             }
-            Event::Owe { seq, recipient } => writeln!(out, "O {} {}", seq.0, recipient.0),
-            Event::Deliver { seq, recipient } => writeln!(out, "D {} {}", seq.0, recipient.0),
-            Event::Ack {
+            AuditEvent::Owe { seq, recipient } => writeln!(out, "O {} {}", seq.0, recipient.0),
+            AuditEvent::Deliver { seq, recipient } => writeln!(out, "D {} {}", seq.0, recipient.0),
+            AuditEvent::Ack {
                 seq,
                 recipient,
                 how,
@@ -273,20 +273,20 @@ impl Log {
                     writeln!(out, "K {} {} seen {path} {evidence}", seq.0, recipient.0)
                 }
             },
-            Event::Expire { seq, recipient } => writeln!(out, "E {} {}", seq.0, recipient.0),
-            Event::Dead { seq, recipient } => writeln!(out, "X {} {}", seq.0, recipient.0),
-            Event::Register { peer, name } => writeln!(out, "R {} {name}", peer.0),
-            Event::Takeover { peer } => writeln!(out, "T {}", peer.0),
-            Event::Release { peer } => writeln!(out, "F {}", peer.0),
-            Event::Rename { peer, name } => writeln!(out, "N {} {name}", peer.0),
-            Event::Retire { peer, successor } => match successor {
+            AuditEvent::Expire { seq, recipient } => writeln!(out, "E {} {}", seq.0, recipient.0),
+            AuditEvent::Dead { seq, recipient } => writeln!(out, "X {} {}", seq.0, recipient.0),
+            AuditEvent::Register { peer, name } => writeln!(out, "R {} {name}", peer.0),
+            AuditEvent::Takeover { peer } => writeln!(out, "T {}", peer.0),
+            AuditEvent::Release { peer } => writeln!(out, "F {}", peer.0),
+            AuditEvent::Rename { peer, name } => writeln!(out, "N {} {name}", peer.0),
+            AuditEvent::Retire { peer, successor } => match successor {
                 None => writeln!(out, "V {}", peer.0),
                 Some(successor) => writeln!(out, "V {} {}", peer.0, successor.0),
             },
-            Event::Move { seq, from, to } => writeln!(out, "M {} {} {}", seq.0, from.0, to.0),
-            Event::Forget { peer } => writeln!(out, "Z {}", peer.0),
-            Event::Said { peer, name, record } => said::write(out, peer.0, name, record),
-            Event::Unsaid {
+            AuditEvent::Move { seq, from, to } => writeln!(out, "M {} {} {}", seq.0, from.0, to.0),
+            AuditEvent::Forget { peer } => writeln!(out, "Z {}", peer.0),
+            AuditEvent::Said { peer, name, record } => said::write(out, peer.0, name, record),
+            AuditEvent::Unsaid {
                 peer,
                 name,
                 records,
@@ -294,14 +294,14 @@ impl Log {
         };
     }
 
-    /// Whether nothing was added since the last [`Log::seal`].
+    /// Whether nothing was added since the last [`AuditLog::seal`].
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }
 
     /// Makes the block that follows `head` and moves the head onto it.
-    pub fn seal(&mut self, key: &AuditKey, head: &mut Head, at: Stamp) -> Block {
+    pub fn seal(&mut self, key: &AuditKey, head: &mut ChainHead, at: Stamp) -> Block {
         let events = std::mem::take(&mut self.lines);
         let number = head.blocks + 1;
         let hash = chain(key, &head.hash, number, at.wall_ms, &events);
@@ -340,7 +340,7 @@ pub struct Verifier<'k> {
     key: &'k AuditKey,
     number: u64,
     hash: Hash,
-    head: Head,
+    head: ChainHead,
 }
 
 /// Where a chain does not hold.
@@ -390,7 +390,7 @@ impl<'k> Verifier<'k> {
     /// # Errors
     ///
     /// When the head is absent or not authentic.
-    pub fn new(key: &'k AuditKey, head: Option<Head>) -> Result<Self, Break> {
+    pub fn new(key: &'k AuditKey, head: Option<ChainHead>) -> Result<Self, Break> {
         let head = head.ok_or(Break::NoHead)?;
         if head.mac != head.expected_mac(key) {
             return Err(Break::Head);
@@ -444,7 +444,7 @@ impl<'k> Verifier<'k> {
     /// # Errors
     ///
     /// When it does not.
-    pub fn finish(self) -> Result<Head, Break> {
+    pub fn finish(self) -> Result<ChainHead, Break> {
         if self.number != self.head.blocks {
             return Err(Break::Short {
                 expected: self.head.blocks,

@@ -12,7 +12,7 @@ mod tests;
 use std::collections::VecDeque;
 
 #[cfg(feature = "mutations")]
-pub use mutation::Mutation;
+pub use mutation::EventLogMutation;
 use mutation::Mutations;
 
 /// Events that are kept.
@@ -43,7 +43,7 @@ pub enum Next<E> {
 
 /// The last events. They are numbered from 1.
 #[derive(Debug)]
-pub struct Log<E> {
+pub struct EventLog<E> {
     /// With the bytes that each takes.
     entries: VecDeque<(E, usize)>,
     last: u64,
@@ -51,7 +51,7 @@ pub struct Log<E> {
     mutations: Mutations,
 }
 
-impl<E> Default for Log<E> {
+impl<E> Default for EventLog<E> {
     fn default() -> Self {
         Self {
             entries: VecDeque::new(),
@@ -62,7 +62,7 @@ impl<E> Default for Log<E> {
     }
 }
 
-impl<E> Log<E> {
+impl<E> EventLog<E> {
     /// Adds one that takes so many bytes. The oldest go where there is no room.
     pub fn push(&mut self, event: E, bytes: usize) {
         self.bytes += bytes;
@@ -77,7 +77,7 @@ impl<E> Log<E> {
     }
 
     fn is_large(&self) -> bool {
-        self.bytes > BYTES_MAX && !self.mutations.broken(mutation::Mutation::KeepAll)
+        self.bytes > BYTES_MAX && !self.mutations.broken(mutation::EventLogMutation::KeepAll)
     }
 
     /// So many happened that nobody can be told of.
@@ -85,7 +85,10 @@ impl<E> Log<E> {
         if events > 0 {
             self.entries.clear();
             self.bytes = 0;
-            if !self.mutations.broken(mutation::Mutation::SkipSilent) {
+            if !self
+                .mutations
+                .broken(mutation::EventLogMutation::SkipSilent)
+            {
                 self.last += events;
             }
         }
@@ -104,9 +107,9 @@ impl<E> Log<E> {
     }
 
     /// What comes after the event `seq`, of those that are wanted. `seq` is at most
-    /// [`Log::last`].
+    /// [`EventLog::last`].
     pub fn after(&self, seq: u64, wanted: impl Fn(&E) -> bool) -> Next<&E> {
-        use mutation::Mutation as M;
+        use mutation::EventLogMutation as M;
         let gone = self.last - self.entries.len() as u64;
         let mut seq = seq;
         if seq < gone && !self.mutations.broken(M::HideGap) {

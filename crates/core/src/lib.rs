@@ -1,9 +1,8 @@
 //! The decisions of peerbus, without I/O, clock or random numbers.
 //!
-//! Four state machines live here: [`broker::Broker`], [`bridge::Bridge`], [`peer::Session`] and
-//! [`mailbox::Mailbox`];
-//! beside them stands [`events::Log`], which is what it was told. All are driven the same way: hand in one input with the time, then drain every output before the
-//! next input. Whatever happens is a function of the state, the inputs and the times.
+//! Four state machines live here: [`broker::Broker`], [`bridge::Bridge`], [`peer::PeerSession`] and
+//! [`mailbox::MailboxMachine`]; beside them stands [`events::EventLog`]. All are driven the same way:
+//! hand in one input with the time, then drain every output before the next input. Whatever happens is a function of the state, the inputs and the times.
 
 pub mod audit;
 pub mod bridge;

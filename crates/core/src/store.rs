@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use peerbus_wire::{GroupName, Mark, MessageId, Seq, Stage};
 
-use crate::audit::{Block, Head};
+use crate::audit::{Block, ChainHead};
 pub use crate::delivery_history::DeliveryHistory;
 pub use crate::peer_id::PeerId;
 pub use crate::waiting::{JobRow, NOBODY, OwedRow};
@@ -260,7 +260,7 @@ pub struct Loaded {
     /// Every old name.
     pub aliases: Vec<AliasRow>,
     /// The audit chain's head, which also holds the counters; `None` in a new database.
-    pub head: Option<Head>,
+    pub head: Option<ChainHead>,
     /// How much mail waits.
     pub owed: Vec<OwedRow>,
     /// The messages for one member of a group that are owed.
@@ -439,7 +439,7 @@ pub trait Txn {
     ) -> Result<usize, StoreError>;
 
     /// Appends a block to the audit chain and replaces the head.
-    fn append_audit(&mut self, block: &Block, head: &Head) -> Result<(), StoreError>;
+    fn append_audit(&mut self, block: &Block, head: &ChainHead) -> Result<(), StoreError>;
 
     /// The last of the first `limit` audit blocks, if it is older than `before_ms`; none is sealed
     /// before the one in front of it.

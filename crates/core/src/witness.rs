@@ -8,7 +8,7 @@ use std::fmt;
 
 use peerbus_wire::{Mark, hex, utc};
 
-use crate::audit::{AuditKey, Hash, Head};
+use crate::audit::{AuditKey, ChainHead, Hash};
 
 /// What separates the witness' key from that of the chain.
 const PURPOSE: &str = "peerbus 2026-11-22 witness of the audit chain";
@@ -52,7 +52,7 @@ pub struct NotAuthentic;
 impl Witness {
     /// A witness of the chain that ends at `head`.
     #[must_use]
-    pub fn of(head: &Head, at_ms: u64) -> Self {
+    pub fn of(head: &ChainHead, at_ms: u64) -> Self {
         Self {
             blocks: head.blocks,
             hash: head.hash,
@@ -135,7 +135,12 @@ impl Witness {
     /// the hash of the database's block of this witness' number, `last_ms` the time of its last
     /// block. Of a chain whose retention has passed the witness nothing can be said.
     #[must_use]
-    pub fn missing_in(&self, head: &Head, found: Option<&Hash>, last_ms: u64) -> Option<Missing> {
+    pub fn missing_in(
+        &self,
+        head: &ChainHead,
+        found: Option<&Hash>,
+        last_ms: u64,
+    ) -> Option<Missing> {
         let found = match self.blocks {
             blocks if blocks < head.anchor => return self.missing,
             blocks if blocks == head.anchor => Some(&head.anchor_hash),
@@ -189,8 +194,8 @@ fn mac(key: &AuditKey, text: &str) -> blake3::Hash {
 mod tests {
     use super::*;
 
-    fn head(key: &AuditKey, blocks: u64, hash: u8) -> Head {
-        let mut head = Head::new(key);
+    fn head(key: &AuditKey, blocks: u64, hash: u8) -> ChainHead {
+        let mut head = ChainHead::new(key);
         (head.blocks, head.hash) = (blocks, [hash; 32]);
         head
     }
@@ -231,7 +236,7 @@ mod tests {
     fn what_it_saw_and_a_database_has_not_is_missing() {
         let key = AuditKey([7; 32]);
         let witness = Witness::of(&head(&key, 5, 5), 9_000);
-        let missing = |head: &Head, found: Option<u8>| {
+        let missing = |head: &ChainHead, found: Option<u8>| {
             let found = found.map(|found| [found; 32]);
             witness.missing_in(head, found.as_ref(), 4_000)
         };
@@ -260,7 +265,7 @@ mod tests {
         assert_eq!(missing(&dropped, None), lost(1));
         dropped.anchor = 6;
         assert_eq!(missing(&dropped, None), None, "that cannot be known");
-        let fresh = Witness::of(&Head::new(&key), 1);
+        let fresh = Witness::of(&ChainHead::new(&key), 1);
         assert_eq!(fresh.missing_in(&head(&key, 3, 3), None, 3), None);
     }
 

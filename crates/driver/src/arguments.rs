@@ -80,7 +80,7 @@ const TAKEN: [(&[&str], &str); 9] = [
 
 /// What a user chose for the client.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Choice {
+pub struct ClientOptions {
     /// The session to go on with.
     pub resume: Option<String>,
     /// The session to begin a copy of.
@@ -93,7 +93,7 @@ pub struct Choice {
     pub more: Vec<String>,
 }
 
-impl Choice {
+impl ClientOptions {
     /// Checks the further arguments.
     ///
     /// # Errors
@@ -170,17 +170,17 @@ mod tests {
             ("--model=x", "--model before"),
         ] {
             let more = vec!["--debug".to_owned(), taken.to_owned()];
-            let choice = Choice {
+            let choice = ClientOptions {
                 more,
-                ..Choice::default()
+                ..ClientOptions::default()
             };
             let error = choice.check().unwrap_err();
             assert!(error.contains(instead), "{error}");
         }
-        let choice = Choice {
+        let choice = ClientOptions {
             model: Some("m".into()),
             more: vec!["--allowedTools".into(), "Bash".into()],
-            ..Choice::default()
+            ..ClientOptions::default()
         };
         choice.check().unwrap();
         let line = choice.arguments(Some("id")).join(" ");

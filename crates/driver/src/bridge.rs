@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use peerbus_mcp::Client as Who;
+use peerbus_mcp::ClientInfo as Who;
 use peerbus_wire::jsonrpc::{RpcMessage, raw};
 use serde::{Deserialize, Serialize};
 use serde_json::json;

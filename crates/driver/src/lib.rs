@@ -21,8 +21,8 @@ use std::time::Duration;
 
 use peerbus_adapter::paths::Paths;
 
-pub use arguments::{Choice, Transport};
-pub use life::{Ended, run};
+pub use arguments::{ClientOptions, Transport};
+pub use life::{RunEnd, run};
 pub use session::STREAM;
 
 /// The name of the bus among the client's MCP servers.
@@ -46,7 +46,7 @@ pub fn is_driven() -> bool {
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// What the user chose for it.
-    pub choice: Choice,
+    pub choice: ClientOptions,
     /// What carries the stream.
     pub transport: Transport,
     /// The first turn.

@@ -11,8 +11,8 @@ use peerbus_adapter::hooks::SessionSocket;
 use peerbus_adapter::mailbox::{AgentLink, BoxFuture, Mailbox, WakeList};
 use peerbus_adapter::paths::Paths;
 use peerbus_adapter::signals::Stop;
-use peerbus_mcp::{Client as Introduced, Options, Profile};
-use peerbus_node::{About, Node};
+use peerbus_mcp::{AdapterOptions, ClientInfo as Introduced, Profile};
+use peerbus_node::{Node, SessionStatus};
 use peerbus_wire::escape;
 use tokio::process::Command;
 use tokio::sync::oneshot;
@@ -38,7 +38,7 @@ const BEGIN: &str = "peerbus-begin";
 const WHY_CHARS: usize = 300;
 /// Why a driver ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ended {
+pub enum RunEnd {
     /// A signal asked for it: `SIGINT`, `SIGTERM` or `SIGHUP`.
     Signal(&'static str),
     /// A program of the user's asked for it, at the session's node.
@@ -56,11 +56,11 @@ pub enum Ended {
 /// Must run on a single-threaded runtime, on which the link of `bus` runs.
 pub async fn run(
     bus: Bus,
-    options: Options,
+    options: AdapterOptions,
     wake: &WakeList,
     settings: Settings,
     say: impl FnMut(&str) -> bool,
-) -> (Ended, Option<String>) {
+) -> (RunEnd, Option<String>) {
     let (stop, version) = match begin(&settings).await {
         Ok(begun) => begun,
         Err(ended) => return (ended, None),
@@ -96,7 +96,7 @@ pub async fn run(
     });
     let life = async {
         let Ok(mailbox) = mailbox.await else {
-            return Ended::Failed("the bus tools ended".to_owned());
+            return RunEnd::Failed("the bus tools ended".to_owned());
         };
         let who = Introduced {
             name: CLIENT.to_owned(),
@@ -115,13 +115,13 @@ pub async fn run(
         };
         tokio::select! {
             ended = driver.live(stop, say) => ended,
-            () = serve => Ended::Failed("the session's socket is gone".to_owned()),
+            () = serve => RunEnd::Failed("the session's socket is gone".to_owned()),
         }
     };
     let life = async {
         tokio::select! {
             ended = life => ended,
-            () = carrying.carry(&bridge) => Ended::Failed("the bus tools ended".to_owned()),
+            () = carrying.carry(&bridge) => RunEnd::Failed("the bus tools ended".to_owned()),
         }
     };
     // The server says goodbye to the broker once our end of the pair is gone.
@@ -134,15 +134,15 @@ pub async fn run(
 }
 
 /// Catches signals, asks the client for its version, and looks whether that takes the transport.
-async fn begin(settings: &Settings) -> Result<(Stop, String), Ended> {
+async fn begin(settings: &Settings) -> Result<(Stop, String), RunEnd> {
     let mut stop = Stop::catch()
-        .map_err(|error| Ended::Failed(format!("signals cannot be handled: {error}")))?;
+        .map_err(|error| RunEnd::Failed(format!("signals cannot be handled: {error}")))?;
     let version = tokio::select! {
         version = version(settings) => version,
-        signal = stop.asked() => return Err(Ended::Signal(signal)),
+        signal = stop.asked() => return Err(RunEnd::Signal(signal)),
     };
-    let version = version.map_err(Ended::Failed)?;
-    arguments::takes(settings.transport, &version).map_err(Ended::Failed)?;
+    let version = version.map_err(RunEnd::Failed)?;
+    arguments::takes(settings.transport, &version).map_err(RunEnd::Failed)?;
     Ok((stop, version))
 }
 
@@ -184,7 +184,7 @@ fn node(
     let Ok(socket) = socket else {
         return (None, Box::pin(std::future::pending()));
     };
-    let about = About {
+    let about = SessionStatus {
         client: CLIENT.to_owned(),
         session: Some(Arc::new(session.clone())),
         transcript: None,
@@ -219,7 +219,7 @@ enum Part {
     /// It ended, with a sentence on why.
     Died(Option<String>),
     /// Everything ends.
-    Over(Ended),
+    Over(RunEnd),
 }
 
 /// What one client has shown.
@@ -233,7 +233,7 @@ struct Shown {
 }
 
 impl Driver<'_> {
-    async fn live(self, mut stop: Stop, mut say: impl FnMut(&str) -> bool) -> Ended {
+    async fn live(self, mut stop: Stop, mut say: impl FnMut(&str) -> bool) -> RunEnd {
         let mut restarts = Restarts::default();
         let mut ever = false;
         loop {
@@ -250,7 +250,7 @@ impl Driver<'_> {
             }
             let pause = restarts.ended().filter(|_| ever);
             let Some(pause) = pause else {
-                return Ended::Failed(match ever {
+                return RunEnd::Failed(match ever {
                     true => format!("Claude Code ends again and again: {why}"),
                     false => format!("Claude Code ended before it was ready: {why}"),
                 });
@@ -258,8 +258,8 @@ impl Driver<'_> {
             tracing::warn!(why, "Claude Code ended; it is started again");
             tokio::select! {
                 () = sleep(pause) => {}
-                signal = stop.asked() => return Ended::Signal(signal),
-                () = self.session.stopped() => return Ended::Stopped,
+                signal = stop.asked() => return RunEnd::Signal(signal),
+                () = self.session.stopped() => return RunEnd::Stopped,
             }
         }
     }
@@ -299,7 +299,7 @@ impl Driver<'_> {
             let _ = client.say(begin).await;
             while let Some(line) = output.next().await {
                 if !self.hear(&client, &line, say, shown).await {
-                    return Some(Ended::OutputClosed);
+                    return Some(RunEnd::OutputClosed);
                 }
             }
             None
@@ -320,8 +320,8 @@ impl Driver<'_> {
                 None
             }
             () = complain => None,
-            signal = stop.asked() => Some(Ended::Signal(signal)),
-            () = self.session.stopped() => Some(Ended::Stopped),
+            signal = stop.asked() => Some(RunEnd::Signal(signal)),
+            () = self.session.stopped() => Some(RunEnd::Stopped),
         };
         let idle =
             self.session.state().turns.activity() == peerbus_adapter::mailbox::Activity::Idle;

@@ -5,7 +5,7 @@ use peerbus_adapter::mailbox::AgentLink;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::lifecycle::Exit;
-use crate::options::Options;
+use crate::options::AdapterOptions;
 use crate::profile::Profile;
 
 /// The profile of the generic adapter. `woken` says by the name of a client (`clientInfo.name`)
@@ -55,7 +55,7 @@ const WOKEN: &str = "peerbus connects you with peers: sessions of other AI agent
 /// A generic adapter whose agent nothing wakes, over any pair of streams.
 pub async fn run_generic_over(
     bus: Bus,
-    options: Options,
+    options: AdapterOptions,
     input: impl AsyncRead + Unpin + Send + 'static,
     output: impl AsyncWrite + Unpin + Send,
 ) -> Exit {

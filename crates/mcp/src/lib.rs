@@ -19,8 +19,8 @@ mod tools;
 pub use generic::{generic, run_generic_over};
 pub use lifecycle::Exit;
 #[cfg(target_os = "linux")]
-pub use options::{BadOption, Options};
-pub use profile::{Client, Instructions, Profile};
+pub use options::{AdapterOptions, BadOption};
+pub use profile::{ClientInfo, Instructions, Profile};
 pub use rpc::{Gone, Host, Notes};
 pub use run::{run, run_over};
 pub use spelling::{Spelling, UnknownSpelling};

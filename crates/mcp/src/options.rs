@@ -6,7 +6,7 @@ use crate::spelling::{Spelling, UnknownSpelling};
 
 /// Settings of an adapter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Options {
+pub struct AdapterOptions {
     /// How tools are spelled; `None`: by the client's name.
     pub tool_names: Option<Spelling>,
     /// When a message is acked for which there is no evidence.
@@ -18,7 +18,7 @@ pub struct Options {
 /// The limit where nothing else is set.
 const HOPS_MAX: u32 = 16;
 
-impl Default for Options {
+impl Default for AdapterOptions {
     fn default() -> Self {
         Self {
             tool_names: None,
@@ -45,7 +45,7 @@ pub enum BadOption {
     Budget(String),
 }
 
-impl Options {
+impl AdapterOptions {
     /// Reads `PEERBUS_TOOL_NAMES` (`dotted` or `underscore`), `PEERBUS_ACK` (`auto`, `seen` or
     /// `pushed`) and `PEERBUS_BUDGET` (a number or `off`). What is absent or empty has its default.
     ///
@@ -85,15 +85,15 @@ fn short(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn read(name: &str, value: &str) -> Result<Options, String> {
+    fn read(name: &str, value: &str) -> Result<AdapterOptions, String> {
         let variable = |asked: &str| (asked == name).then(|| value.to_owned());
-        Options::read(variable).map_err(|error| error.to_string())
+        AdapterOptions::read(variable).map_err(|error| error.to_string())
     }
 
     #[test]
     fn settings_are_read_and_what_is_wrong_is_named() {
-        assert_eq!(read("PATH", "x"), Ok(Options::default()));
-        assert_eq!(read("PEERBUS_ACK", ""), Ok(Options::default()));
+        assert_eq!(read("PATH", "x"), Ok(AdapterOptions::default()));
+        assert_eq!(read("PEERBUS_ACK", ""), Ok(AdapterOptions::default()));
         assert_eq!(read("PEERBUS_ACK", "seen").unwrap().ack, Policy::Seen);
         assert_eq!(read("PEERBUS_ACK", "pushed").unwrap().ack, Policy::Pushed);
         assert_eq!(read("PEERBUS_BUDGET", "off").unwrap().hops_max, None);

@@ -33,7 +33,7 @@ impl Profile {
 
 /// Who the client says it is. Its own word, of any length.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Client {
+pub struct ClientInfo {
     /// `clientInfo.name`
     pub name: String,
     /// `clientInfo.version`

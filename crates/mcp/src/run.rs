@@ -6,7 +6,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 
 use crate::lifecycle::{Exit, LAST_ANSWERS, Watch};
-use crate::options::Options;
+use crate::options::AdapterOptions;
 use crate::profile::Profile;
 use crate::rpc::{self, Calls, Host};
 use crate::server::Handler;
@@ -24,7 +24,7 @@ use crate::session::Session;
 pub async fn run<A>(
     bus: Bus,
     profile: Profile,
-    options: Options,
+    options: AdapterOptions,
     start: impl FnOnce(Host, Mailbox) -> A,
 ) -> Exit
 where
@@ -46,7 +46,7 @@ where
 pub async fn run_over<A>(
     bus: Bus,
     profile: Profile,
-    options: Options,
+    options: AdapterOptions,
     input: impl AsyncRead + Unpin + Send + 'static,
     output: impl AsyncWrite + Unpin + Send,
     start: impl FnOnce(Host, Mailbox) -> A,

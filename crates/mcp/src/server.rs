@@ -15,7 +15,7 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::{Map, Value, json};
 
 use crate::arguments::Arguments;
-use crate::profile::Client;
+use crate::profile::ClientInfo;
 use crate::reply::{Reply, receipt_of, with_member};
 use crate::rpc::{Caller, Calls, Host, Sending};
 use crate::session::{REPLACED, Session};
@@ -62,7 +62,7 @@ impl ServerHandler for Handler {
         request: InitializeRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<InitializeResult, ErrorData> {
-        let client = Client {
+        let client = ClientInfo {
             name: request.client_info.name.clone(),
             version: request.client_info.version.clone(),
         };

@@ -8,8 +8,8 @@ use peerbus_wire::escape;
 use tokio::sync::Semaphore;
 
 use crate::arguments::Arguments;
-use crate::options::Options;
-use crate::profile::{Client, Profile};
+use crate::options::AdapterOptions;
+use crate::profile::{ClientInfo, Profile};
 use crate::reply::{Answer, Reply};
 use crate::rpc::Caller;
 use crate::spelling::{Spelling, means};
@@ -31,13 +31,13 @@ pub(crate) struct Session {
     pub(crate) bus: Bus,
     pub(crate) profile: Profile,
     pub(crate) mailbox: Mailbox,
-    options: Options,
-    client: OnceLock<Client>,
+    options: AdapterOptions,
+    client: OnceLock<ClientInfo>,
     calls: Semaphore,
 }
 
 impl Session {
-    pub(crate) fn new(bus: Bus, profile: Profile, options: Options) -> Arc<Self> {
+    pub(crate) fn new(bus: Bus, profile: Profile, options: AdapterOptions) -> Arc<Self> {
         Arc::new(Self {
             mailbox: Mailbox::new(bus.clone(), options.ack, options.hops_max),
             bus,
@@ -49,7 +49,7 @@ impl Session {
     }
 
     /// The client introduced itself: peers are told who is here.
-    pub(crate) fn met(&self, client: Client) {
+    pub(crate) fn met(&self, client: ClientInfo) {
         self.mailbox.met(&Who {
             adapter: self.profile.kind,
             client: &client.name,

@@ -11,7 +11,7 @@ use std::fmt;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-pub use asked::{Asked, INPUT_MAX, Rule, digest};
+pub use asked::{Asked, INPUT_MAX, SuggestedRule, digest};
 
 /// Requests that are open at a time.
 pub const OPEN_MAX: usize = 8;
@@ -96,7 +96,7 @@ pub struct Verdict {
     /// What the model is to be told.
     pub message: Option<String>,
     /// The rule that is added, for [`Decision::AllowAlways`].
-    pub rule: Option<Rule>,
+    pub rule: Option<SuggestedRule>,
 }
 
 impl Verdict {
@@ -143,7 +143,7 @@ pub struct Choice {
 
 /// Why a wish is not granted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Refused {
+pub enum VerdictRefusal {
     /// There was never such a request here, or it is long gone.
     Unknown(String),
     /// It is closed.
@@ -156,7 +156,7 @@ pub enum Refused {
     Rule(String, Vec<String>),
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for VerdictRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unknown(id) => write!(f, "there is no request {id:?} here"),
@@ -354,25 +354,25 @@ impl Approvals {
     /// # Errors
     ///
     /// When that cannot be: why. The request stays as it is.
-    pub fn decide(&mut self, wish: Wish, by: By) -> Result<Verdict, Refused> {
+    pub fn decide(&mut self, wish: Wish, by: By) -> Result<Verdict, VerdictRefusal> {
         let Some(open) = self.find(&wish.id) else {
             return Err(match self.verdict(&wish.id) {
-                Some(verdict) => Refused::Late(wish.id, Box::new(verdict.clone())),
-                None => Refused::Unknown(wish.id),
+                Some(verdict) => VerdictRefusal::Late(wish.id, Box::new(verdict.clone())),
+                None => VerdictRefusal::Unknown(wish.id),
             });
         };
         let allows = wish.decision != Decision::Deny;
         let afar = matches!(by, By::Peer(_));
         let seen = wish.digest.as_ref() == Some(&open.digest);
         if !seen && !afar && (allows || wish.digest.is_some()) {
-            return Err(Refused::Digest(wish.id));
+            return Err(VerdictRefusal::Digest(wish.id));
         }
         let missing = match afar {
             true => self.missing_afar(&open.asked),
             false => open.asked.cut,
         };
         if allows && missing > 0 {
-            return Err(Refused::Part(wish.id, missing));
+            return Err(VerdictRefusal::Part(wish.id, missing));
         }
         let rule = match wish.decision {
             Decision::AllowAlways => Some(open.rule(&wish)?),
@@ -437,7 +437,7 @@ impl Open {
         !self.sources.contains(&Source::Stream)
     }
 
-    fn rule(&self, wish: &Wish) -> Result<Rule, Refused> {
+    fn rule(&self, wish: &Wish) -> Result<SuggestedRule, VerdictRefusal> {
         let rules = &self.asked.rules;
         let is = |named: &Option<String>, it: &String| named.as_ref().is_none_or(|name| name == it);
         let mut meant: Vec<_> = rules.iter().collect();
@@ -446,8 +446,8 @@ impl Open {
         match meant.as_slice() {
             [only] => Ok((*only).clone()),
             _ => {
-                let said = |it: &Rule| format!("{} in {}", it.rule, it.destination);
-                Err(Refused::Rule(
+                let said = |it: &SuggestedRule| format!("{} in {}", it.rule, it.destination);
+                Err(VerdictRefusal::Rule(
                     self.id.clone(),
                     rules.iter().map(said).collect(),
                 ))

@@ -11,9 +11,9 @@ use peerbus_core::grant::GATEWAY_PREFIX;
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
-use crate::approvals::{self, Asked, By, Decision, Opened, Refused, Source, Verdict, Wish};
+use crate::approvals::{self, Asked, By, Decision, Opened, Source, Verdict, VerdictRefusal, Wish};
 use crate::gates::Gates;
-use crate::protocol::Kind;
+use crate::protocol::EventKind;
 use crate::{Node, Shared};
 
 /// How long the broker may take to accept what peers are sent.
@@ -59,7 +59,7 @@ impl Node {
             shared.over(&id, &verdict);
         }
         if let (Some(told), Some(preview)) = (told, preview) {
-            shared.record(Kind::ApprovalRequest, told);
+            shared.record(EventKind::ApprovalRequest, told);
             shared.ask_peers(preview);
         }
         let id = opened.id;
@@ -121,7 +121,7 @@ impl Shared {
     }
 
     /// Decides on a request.
-    pub(crate) fn decide(&self, wish: Wish, by: By) -> Result<Verdict, Refused> {
+    pub(crate) fn decide(&self, wish: Wish, by: By) -> Result<Verdict, VerdictRefusal> {
         let id = wish.id.clone();
         let verdict = self.state().approvals.decide(wish, by)?;
         self.over(&id, &verdict);
@@ -140,7 +140,7 @@ impl Shared {
     /// A request is closed: everybody hears of it.
     fn over(&self, id: &str, verdict: &Verdict) {
         self.closed.send_modify(|count| *count += 1);
-        self.record(Kind::ApprovalResolved, resolved(id, verdict));
+        self.record(EventKind::ApprovalResolved, resolved(id, verdict));
     }
 
     /// Sends a request to the peers whose word counts.
@@ -204,7 +204,7 @@ impl Shared {
             };
             match self.decide(wish, by.clone()) {
                 // It came twice.
-                Err(Refused::Late(_, verdict)) if verdict.by == by => Ok(*verdict),
+                Err(VerdictRefusal::Late(_, verdict)) if verdict.by == by => Ok(*verdict),
                 decided => decided.map_err(|refused| refused.to_string()),
             }
         });

@@ -3,15 +3,15 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::feed::Event;
-use crate::protocol::Kind;
+use crate::feed::FeedEvent;
+use crate::protocol::EventKind;
 
 /// Longest text that an event repeats, in characters; `cut` says how many more there were.
 const TEXT_CHARS: usize = 65_536;
 
 /// The events of a line, in order. What a subagent does is not the session's.
 #[must_use]
-pub fn read(line: &str) -> Vec<Event> {
+pub fn read(line: &str) -> Vec<FeedEvent> {
     let Ok(line) = serde_json::from_str::<Value>(line) else {
         return Vec::new();
     };
@@ -33,11 +33,11 @@ pub fn read(line: &str) -> Vec<Event> {
     };
     let text = |member: &str| line[member].as_str().map(str::to_owned);
     let failed = is("isApiErrorMessage");
-    let event = |(kind, mut members): (Kind, Map<String, Value>)| {
+    let event = |(kind, mut members): (EventKind, Map<String, Value>)| {
         if failed {
             members.insert("error".into(), true.into());
         }
-        Event {
+        FeedEvent {
             kind,
             session_id: text("sessionId"),
             timestamp: text("timestamp"),
@@ -55,7 +55,7 @@ pub fn failed(why: &str) -> Map<String, Value> {
     members
 }
 
-type Found = (Kind, Map<String, Value>);
+type Found = (EventKind, Map<String, Value>);
 
 /// What somebody said: a text, or blocks.
 fn said(role: &str, content: &Value) -> Vec<Found> {
@@ -75,7 +75,7 @@ fn block(role: &str, block: &Value) -> Option<Found> {
                 "tool": block["name"],
             }));
             put(&mut members, "input", &block["input"]);
-            Some((Kind::ToolCall, members))
+            Some((EventKind::ToolCall, members))
         }
         "tool_result" => {
             let mut members = members(json!({
@@ -83,7 +83,7 @@ fn block(role: &str, block: &Value) -> Option<Found> {
                 "is_error": block["is_error"] == true,
             }));
             put(&mut members, "content", &block["content"]);
-            Some((Kind::ToolResult, members))
+            Some((EventKind::ToolResult, members))
         }
         _ => None,
     }
@@ -92,7 +92,7 @@ fn block(role: &str, block: &Value) -> Option<Found> {
 fn message(role: &str, text: &str) -> Found {
     let mut members = members(json!({ "role": role }));
     put(&mut members, "content", &Value::from(text));
-    (Kind::Message, members)
+    (EventKind::Message, members)
 }
 
 fn members(object: Value) -> Map<String, Value> {
@@ -123,7 +123,7 @@ mod tests {
 
     fn events(line: &Value) -> Vec<(&'static str, Value)> {
         let events = read(&line.to_string()).into_iter();
-        let event = |event: Event| (event.kind.word(), Value::Object(event.members));
+        let event = |event: FeedEvent| (event.kind.word(), Value::Object(event.members));
         events.map(event).collect()
     }
 

@@ -34,14 +34,14 @@ pub fn each<S: Sync, A: Send>(of: &[S], ask: impl Fn(&S) -> A + Sync) -> Vec<Opt
 
 /// Why a node does not do what it was asked.
 #[derive(Debug)]
-pub enum Refusal {
+pub enum NodeRefusal {
     /// Its sentence. Untrusted.
     Said(String),
     /// It cannot be asked.
     Lost(io::Error),
 }
 
-impl From<io::Error> for Refusal {
+impl From<io::Error> for NodeRefusal {
     fn from(error: io::Error) -> Self {
         Self::Lost(error)
     }
@@ -49,7 +49,7 @@ impl From<io::Error> for Refusal {
 
 /// A connection to a node.
 #[derive(Debug)]
-pub struct Client {
+pub struct NodeClient {
     stream: BufReader<UnixStream>,
     last: u64,
     events: VecDeque<Value>,
@@ -59,7 +59,7 @@ pub struct Client {
     within: Duration,
 }
 
-impl Client {
+impl NodeClient {
     /// Connects to a node of this user's.
     ///
     /// # Errors
@@ -88,14 +88,14 @@ impl Client {
     /// # Errors
     ///
     /// When it refuses, or is gone.
-    pub fn call(&mut self, method: &str, params: &Value) -> Result<Value, Refusal> {
+    pub fn call(&mut self, method: &str, params: &Value) -> Result<Value, NodeRefusal> {
         let stream = self.stream.get_ref();
         stream.set_read_timeout(Some(self.within))?;
         stream.set_write_timeout(Some(self.within))?;
         let answer = self.ask(method, params);
         self.stream.get_ref().set_read_timeout(self.patience)?;
         answer.map_err(|refusal| match refusal {
-            Refusal::Lost(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            NodeRefusal::Lost(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 let seconds = self.within.as_secs();
                 let why =
                     format!("nothing came within {seconds} s: its adapter is stopped or hangs");
@@ -105,7 +105,7 @@ impl Client {
         })
     }
 
-    fn ask(&mut self, method: &str, params: &Value) -> Result<Value, Refusal> {
+    fn ask(&mut self, method: &str, params: &Value) -> Result<Value, NodeRefusal> {
         self.last += 1;
         let id = self.last;
         let call = RpcMessage::request(id, method, params).line();
@@ -116,7 +116,7 @@ impl Client {
                 .ok_or(io::Error::from(io::ErrorKind::UnexpectedEof))?;
             self.events.extend(event(&message));
             match message.done() {
-                Some(Err(error)) => return Err(Refusal::Said(error.message)),
+                Some(Err(error)) => return Err(NodeRefusal::Said(error.message)),
                 Some(Ok(result)) if message.number() == Some(id) => return Ok(result),
                 _ => {}
             }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use peerbus_adapter::hooks::{Connection, Peer, is_of_an_agent};
-use peerbus_adapter::mailbox::{Activity, Draft, InjectError};
+use peerbus_adapter::mailbox::{Activity, InjectError, Injection};
 use peerbus_adapter::{AuditAction, AuditRecord, rfc3339, wall_ms};
 use peerbus_os::lines::{BoundedLines, NextLine};
 use serde_json::value::RawValue;
@@ -19,7 +19,7 @@ use crate::approvals::{By, Choice, Wish};
 use crate::ask::{resolved, verdict_record};
 use crate::control::{self, Control};
 use crate::gates::{self, Gate};
-use crate::protocol::{self, Call, Error, InjectMode, Kinds, Request};
+use crate::protocol::{self, Call, InjectMode, Kinds, NodeError, NodeRequest};
 use crate::{Shared, named};
 
 /// Answers that wait to be written. Who does not read them is not heard further.
@@ -53,7 +53,7 @@ pub(crate) async fn talk(shared: Arc<Shared>, connection: Connection) {
     });
     let Ok(_place) = place else {
         let error =
-            Error::unable("as many programs as may be are connected to this session already");
+            NodeError::unable("as many programs as may be are connected to this session already");
         let line = protocol::answer(RawValue::NULL.to_owned(), Err(error));
         let _ = timeout(PATIENCE, write.write_all(line.as_bytes())).await;
         return;
@@ -111,7 +111,7 @@ impl Ear {
     /// Whether to hear on.
     async fn line(&self, line: &[u8]) -> bool {
         let id = self.shared.session().id;
-        let Request { id, call } = match protocol::read(line, Some(&id)) {
+        let NodeRequest { id, call } = match protocol::read(line, Some(&id)) {
             Ok(Some(request)) => request,
             Ok(None) => return true,
             Err(error) => {
@@ -138,7 +138,11 @@ impl Ear {
         true
     }
 
-    async fn call(&self, call: Call, begins: &mut Option<Subscription>) -> Result<Value, Error> {
+    async fn call(
+        &self,
+        call: Call,
+        begins: &mut Option<Subscription>,
+    ) -> Result<Value, NodeError> {
         let shared = &self.shared;
         Ok(match call {
             Call::Initialize { revision } => {
@@ -154,7 +158,7 @@ impl Ear {
                 shared.look();
                 let last = shared.last();
                 if let Some(since) = since.filter(|since| *since > last) {
-                    return Err(Error::params(format!(
+                    return Err(NodeError::params(format!(
                         "`since` is {since}, and the last event here is {last}: this node began \
                          anew"
                     )));
@@ -204,7 +208,7 @@ impl Ear {
         })
     }
 
-    fn approve(&self, wish: Wish) -> Result<Value, Error> {
+    fn approve(&self, wish: Wish) -> Result<Value, NodeError> {
         let shared = &self.shared;
         let id = wish.id.clone();
         let may = self.may(Gate::Approve, "answer what a session asks its user");
@@ -216,7 +220,7 @@ impl Ear {
         Ok(Value::Object(resolved(&id, &verdict)))
     }
 
-    fn decide_held(&self, choice: &Choice, show: bool) -> Result<Value, Error> {
+    fn decide_held(&self, choice: &Choice, show: bool) -> Result<Value, NodeError> {
         self.is_no_agent("decide about mail that waits for its user")?;
         let decided = self.shared.decide_held(choice, show)?;
         let id = &choice.id;
@@ -225,14 +229,19 @@ impl Ear {
         Ok(decided)
     }
 
-    async fn inject(&self, source: &str, prompt: &str, interrupts: bool) -> Result<Value, Error> {
+    async fn inject(
+        &self,
+        source: &str,
+        prompt: &str,
+        interrupts: bool,
+    ) -> Result<Value, NodeError> {
         let Shared { about, mailbox, .. } = &*self.shared;
         gates::may(&about.gates, Gate::Inject)?;
         let refused = |error| match error {
-            InjectError::Text(why) => Error::params(why),
-            InjectError::Full(why) => Error::unable(why),
+            InjectError::Text(why) => NodeError::params(why),
+            InjectError::Full(why) => NodeError::unable(why),
         };
-        let draft = Draft::new(source, prompt).map_err(refused)?;
+        let draft = Injection::new(source, prompt).map_err(refused)?;
         if interrupts {
             let done = self.interrupt(true).await;
             self.written(AuditAction::Interrupt, "done", source, &done);
@@ -248,7 +257,7 @@ impl Ear {
     }
 
     /// `for_text`: one for which it makes room; it does not mind that there is nothing to interrupt.
-    async fn interrupt(&self, for_text: bool) -> Result<(), Error> {
+    async fn interrupt(&self, for_text: bool) -> Result<(), NodeError> {
         // Who opens a gate should not find a wall behind it.
         let control = self.controlled("interrupted")?;
         self.may(Gate::Interrupt, "interrupt a session")?;
@@ -258,28 +267,28 @@ impl Ear {
         control::within(control.interrupt()).await
     }
 
-    async fn control(&self, subtype: &str, params: Map<String, Value>) -> Result<Value, Error> {
+    async fn control(&self, subtype: &str, params: Map<String, Value>) -> Result<Value, NodeError> {
         let control = self.controlled("controlled")?;
         self.may(Gate::Control, "change how a session works")?;
         control::allowed(subtype, &params)?;
         control::within(control.control(subtype, params)).await
     }
 
-    fn stop(&self) -> Result<(), Error> {
+    fn stop(&self) -> Result<(), NodeError> {
         self.is_no_agent("end a session")?;
-        self.controlled("ended")?.stop().map_err(Error::unable)
+        self.controlled("ended")?.stop().map_err(NodeError::unable)
     }
 
     /// What is not for agents and needs this gate.
-    fn may(&self, gate: Gate, what: &str) -> Result<(), Error> {
+    fn may(&self, gate: Gate, what: &str) -> Result<(), NodeError> {
         gates::may(&self.shared.about.gates, gate)?;
         self.is_no_agent(what)
     }
 
-    fn controlled(&self, how: &str) -> Result<&dyn Control, Error> {
+    fn controlled(&self, how: &str) -> Result<&dyn Control, NodeError> {
         let about = &self.shared.about;
         about.control.as_deref().ok_or_else(|| {
-            Error::unable(format!(
+            NodeError::unable(format!(
                 "this session cannot be {how} from outside: its client ({}) offers no way to do it",
                 about.client
             ))
@@ -292,7 +301,7 @@ impl Ear {
         action: AuditAction,
         done: &str,
         source: &str,
-        outcome: &Result<T, Error>,
+        outcome: &Result<T, NodeError>,
     ) {
         let outcome = match outcome {
             Ok(_) => done,
@@ -325,11 +334,11 @@ impl Ear {
     }
 
     /// Some things are for people and their programs, not for agents and theirs.
-    fn is_no_agent(&self, what: &str) -> Result<(), Error> {
+    fn is_no_agent(&self, what: &str) -> Result<(), NodeError> {
         let dirs = &self.shared.about.dirs;
         let pid = self.caller.pid;
         if pid.is_some_and(|pid| is_of_an_agent(dirs, pid)) {
-            return Err(Error::refused(format!(
+            return Err(NodeError::refused(format!(
                 "an agent, or what it runs, may not {what}"
             )));
         }

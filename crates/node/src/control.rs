@@ -7,7 +7,7 @@ use peerbus_adapter::mailbox::BoxFuture;
 use serde_json::{Map, Value};
 use tokio::time::timeout;
 
-use crate::protocol::{Error, SET_MODE};
+use crate::protocol::{NodeError, SET_MODE};
 
 /// How long the client may take. Whoever asked is not heard meanwhile.
 const WITHIN: Duration = Duration::from_secs(10);
@@ -33,10 +33,10 @@ pub trait Control: Send + Sync {
 }
 
 /// What became of something that the client does, if it does it in time.
-pub(crate) async fn within<T>(asked: BoxFuture<'_, Result<T, String>>) -> Result<T, Error> {
+pub(crate) async fn within<T>(asked: BoxFuture<'_, Result<T, String>>) -> Result<T, NodeError> {
     match timeout(WITHIN, asked).await {
-        Ok(done) => done.map_err(Error::unable),
-        Err(_) => Err(Error::unable(format!(
+        Ok(done) => done.map_err(NodeError::unable),
+        Err(_) => Err(NodeError::unable(format!(
             "the client has not answered for {} s: what was asked of it may still happen",
             WITHIN.as_secs()
         ))),
@@ -44,21 +44,22 @@ pub(crate) async fn within<T>(asked: BoxFuture<'_, Result<T, String>>) -> Result
 }
 
 /// Lets pass what a client may be asked for. What nobody asks any more about, it never is.
-pub(crate) fn allowed(subtype: &str, params: &Map<String, Value>) -> Result<(), Error> {
+pub(crate) fn allowed(subtype: &str, params: &Map<String, Value>) -> Result<(), NodeError> {
     if subtype != SET_MODE {
         return Ok(());
     }
     let mode = params.get("mode").and_then(Value::as_str);
-    let mode = mode.ok_or_else(|| Error::params("`mode` is missing: a permission mode's name"))?;
+    let mode =
+        mode.ok_or_else(|| NodeError::params("`mode` is missing: a permission mode's name"))?;
     let letters = mode.chars().filter(char::is_ascii_alphanumeric);
     let letters = letters.collect::<String>().to_ascii_lowercase();
     if letters.contains("bypass") {
-        return Err(Error::refused(
+        return Err(NodeError::refused(
             "no session is set to `bypassPermissions` from outside, whatever gate is open",
         ));
     }
     if mode.is_empty() || !mode.bytes().all(|byte| byte.is_ascii_alphabetic()) {
-        return Err(Error::params(
+        return Err(NodeError::params(
             "expected `mode` to be a permission mode's name, in letters",
         ));
     }

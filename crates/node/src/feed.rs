@@ -11,8 +11,8 @@ use peerbus_adapter::mailbox::Snapshot;
 use peerbus_os::file::open_regular;
 use serde_json::{Map, Value};
 
-use crate::log::{Log, Text};
-use crate::protocol::Kind;
+use crate::log::{SessionLog, Text};
+use crate::protocol::EventKind;
 
 /// Most that one look reads, in bytes. What was written besides since the last look is passed over.
 const LOOK_MAX: u64 = 4 << 20;
@@ -24,9 +24,9 @@ const FILES_MAX: usize = 8;
 
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Event {
+pub struct FeedEvent {
     /// What kind of thing.
-    pub kind: Kind,
+    pub kind: EventKind,
     /// The session's id, where the place tells in which this was found.
     pub session_id: Option<String>,
     /// When, as RFC 3339 in UTC, likewise.
@@ -43,7 +43,7 @@ pub struct Transcript {
     /// The file in which the session's conversation stands, by what is known of the session.
     pub find: Find,
     /// The events that a line tells of, in order. A line is read as often as somebody asks.
-    pub read: fn(&str) -> Vec<Event>,
+    pub read: fn(&str) -> Vec<FeedEvent>,
 }
 
 /// Reads a transcript as it grows.
@@ -71,7 +71,7 @@ impl Feed {
     }
 
     /// Notes what was written since the last look.
-    pub(crate) fn look(&mut self, session: &Snapshot, log: &mut Log) {
+    pub(crate) fn look(&mut self, session: &Snapshot, log: &mut SessionLog) {
         let Some(transcript) = &self.transcript else {
             return;
         };
@@ -125,7 +125,7 @@ impl Feed {
     }
 
     /// What is said of an event of a line; `None` where it cannot be read any more.
-    pub(crate) fn again(&self, file: &Path, at: u64, len: u32, part: u32) -> Option<Event> {
+    pub(crate) fn again(&self, file: &Path, at: u64, len: u32, part: u32) -> Option<FeedEvent> {
         let transcript = self.transcript.as_ref()?;
         let mut line = vec![0; len as usize];
         let file = open_regular(file).ok()?;
@@ -145,9 +145,9 @@ impl Reading {
         &mut self,
         file: &File,
         len: u64,
-        read: fn(&str) -> Vec<Event>,
+        read: fn(&str) -> Vec<FeedEvent>,
         began: &str,
-        log: &mut Log,
+        log: &mut SessionLog,
     ) {
         // At most LOOK_MAX.
         let size = usize::try_from(len - self.at).unwrap_or_default();
@@ -192,13 +192,13 @@ mod tests {
     use std::io::Write as _;
 
     use super::*;
-    use crate::log::Next;
+    use crate::log::NextEvent;
     use crate::protocol::Kinds;
 
-    fn read(line: &str) -> Vec<Event> {
+    fn read(line: &str) -> Vec<FeedEvent> {
         let (timestamp, words) = line.split_once(' ').unwrap_or_default();
-        let event = |word: &str| Event {
-            kind: Kind::Message,
+        let event = |word: &str| FeedEvent {
+            kind: EventKind::Message,
             session_id: None,
             timestamp: Some(timestamp.to_owned()),
             members: Map::from_iter([("content".to_owned(), Value::from(word))]),
@@ -208,7 +208,7 @@ mod tests {
 
     struct Rig {
         feed: Feed,
-        log: Log,
+        log: SessionLog,
         file: tempfile::NamedTempFile,
     }
 
@@ -222,7 +222,7 @@ mod tests {
         };
         Rig {
             feed: Feed::new(Some(transcript), "2026".into()),
-            log: Log::default(),
+            log: SessionLog::default(),
             file,
         }
     }
@@ -238,12 +238,12 @@ mod tests {
             let (mut at, mut words) = (0, Vec::new());
             loop {
                 match self.log.after(at, Kinds::ALL) {
-                    Next::Nothing(_) => return words,
-                    Next::Gap { seq, missed } => {
+                    NextEvent::Nothing(_) => return words,
+                    NextEvent::Gap { seq, missed } => {
                         at = seq;
                         words.push(format!("gap {missed}"));
                     }
-                    Next::Event {
+                    NextEvent::Event {
                         seq,
                         event: (_, text),
                     } => {

@@ -8,7 +8,7 @@ use peerbus_os::dir;
 use peerbus_os::private::{self, PrivateFile};
 use serde::{Deserialize, Serialize};
 
-use crate::protocol::Error;
+use crate::protocol::NodeError;
 
 const FILE: PrivateFile<Gates> = PrivateFile {
     what: "sessions file",
@@ -158,7 +158,7 @@ impl Gates {
 /// # Errors
 ///
 /// When it is closed: which, and where.
-pub fn may(file: &Path, gate: Gate) -> Result<(), Error> {
+pub fn may(file: &Path, gate: Gate) -> Result<(), NodeError> {
     let (shown, word) = (file.display().to_string(), gate.word());
     let why = match Gates::read(file) {
         Ok(gates) if gates.is_open(gate) => return Ok(()),
@@ -166,7 +166,7 @@ pub fn may(file: &Path, gate: Gate) -> Result<(), Error> {
         Ok(_) => format!("a person opens it with `{word} = true` in {shown}"),
         Err(why) => format!("every gate is closed until this is mended: {why}"),
     };
-    Err(Error::closed(word, &shown, &why))
+    Err(NodeError::closed(word, &shown, &why))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::Shared;
 use crate::approvals::{Choice, digest};
-use crate::protocol::Error;
+use crate::protocol::NodeError;
 
 impl Shared {
     /// As `session/held` tells it.
@@ -19,7 +19,7 @@ impl Shared {
     }
 
     /// The agent gets a message that waits, or its sender is told that it does not.
-    pub(crate) fn decide_held(&self, choice: &Choice, show: bool) -> Result<Value, Error> {
+    pub(crate) fn decide_held(&self, choice: &Choice, show: bool) -> Result<Value, NodeError> {
         let is_of = |mail: &Mail| {
             let from = choice.from.as_deref();
             mail.inbound.id == choice.id
@@ -35,12 +35,12 @@ impl Shared {
         let meant = |mail: &Mail| is_of(mail) && is_seen(mail);
         let decided = self.mailbox.decide(meant, show);
         let mail = decided.map_err(|undecided| match undecided {
-            Undecided::Unknown => Error::params(
+            Undecided::Unknown => NodeError::params(
                 "`digest` is not that of a message of that id: pass the one that came with what \
                  you saw",
             ),
             Undecided::Several => {
-                Error::params("several messages have that id: say which is meant by `digest`")
+                NodeError::params("several messages have that id: say which is meant by `digest`")
             }
             Undecided::Gone => unknown(),
         })?;
@@ -49,8 +49,8 @@ impl Shared {
     }
 }
 
-fn unknown() -> Error {
-    Error::unable(
+fn unknown() -> NodeError {
+    NodeError::unable(
         "no message of that id waits for its user here: `session/held` lists those that do",
     )
 }

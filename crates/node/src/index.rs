@@ -20,7 +20,7 @@ const BYTES_MAX: u64 = 4 << 20;
 
 /// A live session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Session {
+pub struct LiveSession {
     /// The client's own id, or one of ours where the client tells none.
     pub id: String,
     /// Its name on the bus, while it has one.
@@ -49,7 +49,7 @@ struct Index {
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum Entry {
-    Known(Session),
+    Known(LiveSession),
     /// Another version's. It stays as long as its socket.
     Other(Value),
 }
@@ -68,7 +68,7 @@ impl Entry {
 /// # Errors
 ///
 /// When that cannot be done.
-pub fn put(session: &Session) -> io::Result<()> {
+pub fn put(session: &LiveSession) -> io::Result<()> {
     change(directory(&session.socket), &session.socket, |index| {
         index.sessions.push(Entry::Known(session.clone()));
     })
@@ -84,7 +84,7 @@ pub fn remove(socket: &Path) -> io::Result<()> {
 }
 
 /// Whether a session stands in the list of its directory.
-pub(crate) fn lists(session: &Session) -> bool {
+pub(crate) fn lists(session: &LiveSession) -> bool {
     let index = read(&directory(&session.socket).join(INDEX));
     let mut sockets = index.sessions.iter().map(Entry::socket);
     sockets.any(|socket| socket == session.socket)
@@ -97,7 +97,7 @@ fn directory(socket: &Path) -> &Path {
 /// The live sessions of a directory, those that started first at the beginning. What is gone is
 /// dropped from the file, too. Only sockets in that directory are looked at, whatever the file says.
 #[must_use]
-pub fn live(dir: &Path) -> Vec<Session> {
+pub fn live(dir: &Path) -> Vec<LiveSession> {
     if !os::user::owns(dir) {
         return Vec::new();
     }
@@ -111,7 +111,7 @@ pub fn live(dir: &Path) -> Vec<Session> {
         let here = session.socket.file_name().map(|name| dir.join(name));
         let listening = here.as_deref().map(os::socket::is_listening);
         match (here, listening) {
-            (Some(socket), Some(Ok(true))) => live.push(Session { socket, ..session }),
+            (Some(socket), Some(Ok(true))) => live.push(LiveSession { socket, ..session }),
             // Whether it is gone cannot be told, in a sandbox for one.
             (_, Some(Err(error))) if error.kind() != io::ErrorKind::NotFound => {}
             // Somebody else may have been faster.
@@ -124,10 +124,10 @@ pub fn live(dir: &Path) -> Vec<Session> {
 
 /// All live sessions of this user, with the gates as they are now.
 #[must_use]
-pub fn all(paths: &Paths) -> Vec<Session> {
+pub fn all(paths: &Paths) -> Vec<LiveSession> {
     let found = directories(paths).into_iter();
     let found = found.flat_map(|dir| live(&dir));
-    let now = |session: Session| Session {
+    let now = |session: LiveSession| LiveSession {
         gates: Gates::effective(&session.gates_file),
         ..session
     };
@@ -182,8 +182,8 @@ mod tests {
 
     use super::*;
 
-    fn session(dir: &Path, id: &str) -> Session {
-        Session {
+    fn session(dir: &Path, id: &str) -> LiveSession {
+        LiveSession {
             id: id.into(),
             name: None,
             client: "c".into(),
@@ -218,7 +218,7 @@ mod tests {
         assert!(!text.contains("3.sock"), "{text}");
         remove(&dir.join("1.sock")).unwrap();
         assert_eq!(ids(dir), ["2"]);
-        let thinking = Session {
+        let thinking = LiveSession {
             status: Some("thinking".into()),
             ..session(dir, "2")
         };

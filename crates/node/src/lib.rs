@@ -23,7 +23,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use peerbus_adapter::hooks::{Hook, SessionSocket, directories};
+use peerbus_adapter::hooks::{HookConnection, SessionSocket, directories};
 use peerbus_adapter::mailbox::{Activity, Mailbox, Observer, SessionSource, Snapshot, Staged};
 use peerbus_adapter::paths::Paths;
 use peerbus_adapter::{Inbound, LinkState, rfc3339, wall_ms};
@@ -33,13 +33,13 @@ use tokio::sync::{Notify, Semaphore, watch};
 
 use approvals::{Approvals, By, Decision};
 pub use ask::Pending;
-pub use client::{Client, Refusal, each};
+pub use client::{NodeClient, NodeRefusal, each};
 pub use control::Control;
 use feed::Feed;
-pub use feed::{Event, Transcript};
-use index::Session;
-use log::{Log, Next, Text};
-use protocol::{Kind, Kinds};
+pub use feed::{FeedEvent, Transcript};
+use index::LiveSession;
+use log::{NextEvent, SessionLog, Text};
+use protocol::{EventKind, Kinds};
 
 /// Between two looks at the transcript while somebody watches.
 const LOOK: Duration = Duration::from_millis(100);
@@ -53,7 +53,7 @@ const CLIENTS_MAX: usize = 16;
 const PEOPLES_MAX: usize = 4;
 
 /// What a node knows of its session.
-pub struct About {
+pub struct SessionStatus {
     /// What the client calls itself.
     pub client: String,
     /// Tells what the session does.
@@ -98,7 +98,7 @@ struct Facts {
 }
 
 struct State {
-    log: Log,
+    log: SessionLog,
     feed: Feed,
     session: Snapshot,
     approvals: Approvals,
@@ -107,10 +107,15 @@ struct State {
 impl Node {
     /// Makes the node that is reached at this socket. The mailbox tells it what happens.
     #[must_use]
-    pub fn new(socket: &SessionSocket, paths: &Paths, about: About, mailbox: Mailbox) -> Self {
+    pub fn new(
+        socket: &SessionSocket,
+        paths: &Paths,
+        about: SessionStatus,
+        mailbox: Mailbox,
+    ) -> Self {
         let started_at = rfc3339(wall_ms());
         let state = State {
-            log: Log::default(),
+            log: SessionLog::default(),
             feed: Feed::new(about.transcript, started_at.clone()),
             session: about.session.map(|s| s.snapshot()).unwrap_or_default(),
             approvals: Approvals::default(),
@@ -140,7 +145,7 @@ impl Node {
     }
 
     /// Notes that something happened.
-    pub fn record(&self, kind: Kind, members: Map<String, Value>) {
+    pub fn record(&self, kind: EventKind, members: Map<String, Value>) {
         self.0.record(kind, members);
     }
 
@@ -149,7 +154,7 @@ impl Node {
     pub async fn serve<H>(
         self,
         socket: SessionSocket,
-        hooks: impl Fn(Hook) -> H + Send + Sync + 'static,
+        hooks: impl Fn(HookConnection) -> H + Send + Sync + 'static,
     ) where
         H: Future<Output = ()> + Send + 'static,
     {
@@ -179,7 +184,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn record(&self, kind: Kind, members: Map<String, Value>) {
+    pub(crate) fn record(&self, kind: EventKind, members: Map<String, Value>) {
         let mut state = self.state();
         // What the transcript has by now came before.
         state.look();
@@ -189,7 +194,7 @@ impl Shared {
         self.tell(&state.log);
     }
 
-    fn tell(&self, log: &Log) {
+    fn tell(&self, log: &SessionLog) {
         let last = log.last();
         let changed = |known: &mut u64| std::mem::replace(known, last) != last;
         self.news.send_if_modified(changed);
@@ -206,13 +211,13 @@ impl Shared {
     }
 
     /// As the list has it.
-    pub(crate) fn session(&self) -> Session {
+    pub(crate) fn session(&self) -> LiveSession {
         let session = self.state().session.clone();
         let name = match &*self.mailbox.link().borrow() {
             LinkState::Online { name, .. } => Some(name.clone()),
             _ => None,
         };
-        Session {
+        LiveSession {
             id: self.id(&session),
             name,
             client: self.about.client.clone(),
@@ -325,15 +330,15 @@ impl Shared {
             named("gap", &id, &rfc3339(wall_ms()), members)
         };
         let mut event = match next {
-            Next::Nothing(last) => {
+            NextEvent::Nothing(last) => {
                 *seq = last;
                 return None;
             }
-            Next::Gap { seq: last, missed } => {
+            NextEvent::Gap { seq: last, missed } => {
                 *seq = last;
                 gap(missed)
             }
-            Next::Event {
+            NextEvent::Event {
                 seq: this,
                 event: (kind, text),
             } => {
@@ -369,7 +374,7 @@ impl State {
 
 impl Observer for Shared {
     fn staged(&self, staged: &Staged) {
-        self.record(Kind::Bus, bus(staged));
+        self.record(EventKind::Bus, bus(staged));
     }
 
     fn looked(&self, session: &Snapshot) {
@@ -385,7 +390,7 @@ impl Observer for Shared {
         let now = status(session);
         if before != now {
             let members = Map::from_iter([("status".to_owned(), now.into())]);
-            self.record(Kind::Status, members);
+            self.record(EventKind::Status, members);
             self.dialogs(session.activity);
         }
         self.changed.notify_one();
@@ -403,7 +408,7 @@ fn named(word: &str, session: &str, at: &str, mut members: Map<String, Value>) -
     Value::Object(members)
 }
 
-fn said(kind: Kind, session: &str, at: &str, members: Map<String, Value>) -> Value {
+fn said(kind: EventKind, session: &str, at: &str, members: Map<String, Value>) -> Value {
     named(kind.word(), session, at, members)
 }
 

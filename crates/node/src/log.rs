@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use peerbus_core::events;
 
-use crate::protocol::{Kind, Kinds};
+use crate::protocol::{EventKind, Kinds};
 
 /// Where an event's text is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,15 +35,15 @@ impl Text {
 }
 
 /// What a subscriber gets next.
-pub type Next<'a> = events::Next<&'a (Kind, Text)>;
+pub type NextEvent<'a> = events::Next<&'a (EventKind, Text)>;
 
 /// The last events; those whose texts stand in a file cost nothing of its bytes.
 #[derive(Debug, Default)]
-pub struct Log(events::Log<(Kind, Text)>);
+pub struct SessionLog(events::EventLog<(EventKind, Text)>);
 
-impl Log {
+impl SessionLog {
     /// Adds one. The oldest go where there is no room.
-    pub fn push(&mut self, kind: Kind, text: Text) {
+    pub fn push(&mut self, kind: EventKind, text: Text) {
         let bytes = text.bytes();
         self.0.push((kind, text), bytes);
     }
@@ -61,7 +61,7 @@ impl Log {
 
     /// What comes after the event `seq`, of these kinds.
     #[must_use]
-    pub fn after(&self, seq: u64, kinds: Kinds) -> Next<'_> {
+    pub fn after(&self, seq: u64, kinds: Kinds) -> NextEvent<'_> {
         self.0.after(seq, |(kind, _)| kinds.has(*kind))
     }
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use crate::approvals::{Choice, Refused, Wish};
+use crate::approvals::{Choice, VerdictRefusal, Wish};
 
 /// The revisions of MCP that are echoed at `initialize`; others are answered with the last.
 const REVISIONS: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
@@ -43,7 +43,7 @@ pub(crate) const SET_MODE: &str = "set_permission_mode";
 /// What happens in a session. The words are the protocol's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum EventKind {
     /// Somebody says something.
     Message,
     /// The model calls a tool.
@@ -60,7 +60,7 @@ pub enum Kind {
     ApprovalResolved,
 }
 
-impl Kind {
+impl EventKind {
     /// All of them.
     pub const ALL: [Self; 7] = [
         Self::Message,
@@ -89,30 +89,30 @@ impl Kind {
 
 /// A choice of kinds; in JSON a list of their words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(from = "Vec<Kind>")]
-pub struct Kinds([bool; Kind::ALL.len()]);
+#[serde(from = "Vec<EventKind>")]
+pub struct Kinds([bool; EventKind::ALL.len()]);
 
 impl Kinds {
     /// Every kind.
-    pub const ALL: Self = Self([true; Kind::ALL.len()]);
+    pub const ALL: Self = Self([true; EventKind::ALL.len()]);
 
     /// Whether this one is among them.
     #[must_use]
-    pub fn has(self, kind: Kind) -> bool {
+    pub fn has(self, kind: EventKind) -> bool {
         self.0.get(kind as usize).copied().unwrap_or_default()
     }
 
     /// Their words.
     #[must_use]
     pub fn words(self) -> Vec<&'static str> {
-        let chosen = Kind::ALL.into_iter().filter(|kind| self.has(*kind));
-        chosen.map(Kind::word).collect()
+        let chosen = EventKind::ALL.into_iter().filter(|kind| self.has(*kind));
+        chosen.map(EventKind::word).collect()
     }
 }
 
-impl From<Vec<Kind>> for Kinds {
-    fn from(kinds: Vec<Kind>) -> Self {
-        Self(Kind::ALL.map(|kind| kinds.contains(&kind)))
+impl From<Vec<EventKind>> for Kinds {
+    fn from(kinds: Vec<EventKind>) -> Self {
+        Self(EventKind::ALL.map(|kind| kinds.contains(&kind)))
     }
 }
 
@@ -205,9 +205,9 @@ pub enum InjectMode {
 
 /// Why something is refused.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Error(pub(crate) RpcError);
+pub struct NodeError(pub(crate) RpcError);
 
-impl Error {
+impl NodeError {
     fn new(code: i64, message: impl Into<String>) -> Self {
         Self(RpcError::new(code, message))
     }
@@ -242,10 +242,10 @@ impl Error {
     }
 }
 
-impl From<Refused> for Error {
-    fn from(refused: Refused) -> Self {
+impl From<VerdictRefusal> for NodeError {
+    fn from(refused: VerdictRefusal) -> Self {
         match refused {
-            Refused::Late(..) => Self::unable(refused.to_string()),
+            VerdictRefusal::Late(..) => Self::unable(refused.to_string()),
             _ => Self::params(refused.to_string()),
         }
     }
@@ -253,11 +253,11 @@ impl From<Refused> for Error {
 
 /// A line that was understood.
 #[derive(Debug)]
-pub struct Request {
+pub struct NodeRequest {
     /// JSON text. `None`: a notification, which is not answered.
     pub id: Option<Box<RawValue>>,
     /// What is asked for, or why nothing can be.
-    pub call: Result<Call, Error>,
+    pub call: Result<Call, NodeError>,
 }
 
 /// Reads a line. `Ok(None)`: there is nothing to do about it.
@@ -265,16 +265,16 @@ pub struct Request {
 /// # Errors
 ///
 /// When it is no JSON: what to answer before the connection is closed.
-pub fn read(line: &[u8], session: Option<&str>) -> Result<Option<Request>, Error> {
+pub fn read(line: &[u8], session: Option<&str>) -> Result<Option<NodeRequest>, NodeError> {
     let invalid = |error| {
-        Ok(Some(Request {
+        Ok(Some(NodeRequest {
             id: Some(RawValue::NULL.to_owned()),
-            call: Err(Error(error)),
+            call: Err(NodeError(error)),
         }))
     };
     let message = match RpcMessage::read(line) {
         Ok(message) => message,
-        Err(error) if error.code == NO_JSON => return Err(Error(error)),
+        Err(error) if error.code == NO_JSON => return Err(NodeError(error)),
         Err(error) => return invalid(error),
     };
     if !message.id.as_deref().is_none_or(is_id) {
@@ -287,7 +287,7 @@ pub fn read(line: &[u8], session: Option<&str>) -> Result<Option<Request>, Error
         return Ok(None);
     }
     let params = message.params.as_deref().map_or("{}", RawValue::get);
-    Ok(Some(Request {
+    Ok(Some(NodeRequest {
         id: message.id,
         call: call(&method, params, session),
     }))
@@ -301,21 +301,21 @@ fn is_id(id: &RawValue) -> bool {
     }
 }
 
-fn call(method: &str, params: &str, session: Option<&str>) -> Result<Call, Error> {
+fn call(method: &str, params: &str, session: Option<&str>) -> Result<Call, NodeError> {
     let Ok(Value::Object(params)) = serde_json::from_str(params) else {
-        return Err(Error::params("expected `params` that are an object"));
+        return Err(NodeError::params("expected `params` that are an object"));
     };
     match params.get("session_id").unwrap_or(&Value::Null) {
         Value::Null => {}
         Value::String(meant) if session.is_none_or(|session| session == meant) => {}
         Value::String(meant) => {
             let here = session.unwrap_or_default();
-            return Err(Error::params(format!(
+            return Err(NodeError::params(format!(
                 "`session_id` is {}, this session's is {here:?}",
                 quoted(meant)
             )));
         }
-        _ => return Err(Error::params("expected `session_id` to be a string")),
+        _ => return Err(NodeError::params("expected `session_id` to be a string")),
     }
     let call = json!({ "method": method, "params": params });
     let call = serde_path_to_error::deserialize(call).map_err(|error| {
@@ -323,22 +323,22 @@ fn call(method: &str, params: &str, session: Option<&str>) -> Result<Call, Error
         match path.as_str() {
             "method" => {
                 let why = format!("there is no method {} here", quoted(method));
-                Error::new(UNKNOWN_METHOD, why)
+                NodeError::new(UNKNOWN_METHOD, why)
             }
-            path => Error::params(bounded(&format!("{path}: {}", error.inner()))),
+            path => NodeError::params(bounded(&format!("{path}: {}", error.inner()))),
         }
     })?;
     checked(call)
 }
 
 /// What serde does not look at.
-fn checked(mut call: Call) -> Result<Call, Error> {
+fn checked(mut call: Call) -> Result<Call, NodeError> {
     match &mut call {
         Call::Control {
             subtype, params, ..
         } => {
             if !SUBTYPES.contains(&subtype.as_str()) {
-                return Err(Error::params(format!(
+                return Err(NodeError::params(format!(
                     "`subtype` is {}; there are {}",
                     quoted(subtype),
                     SUBTYPES.join(", ")
@@ -353,7 +353,7 @@ fn checked(mut call: Call) -> Result<Call, Error> {
             *id = id.chars().take(QUOTED_CHARS).collect();
             let long = |message: &String| message.chars().count() > MESSAGE_CHARS;
             if message.as_ref().is_some_and(long) {
-                return Err(Error::params(format!(
+                return Err(NodeError::params(format!(
                     "`message` is longer than {MESSAGE_CHARS} characters"
                 )));
             }
@@ -405,8 +405,8 @@ pub fn initialized(revision: Option<&str>, inject: bool, interrupt: bool, approv
 }
 
 /// The answer to the request `id`.
-pub fn answer(id: Box<RawValue>, done: Result<Value, Error>) -> String {
-    RpcMessage::response(id, &done.map_err(|Error(error)| error)).line()
+pub fn answer(id: Box<RawValue>, done: Result<Value, NodeError>) -> String {
+    RpcMessage::response(id, &done.map_err(|NodeError(error)| error)).line()
 }
 
 /// An event.

@@ -4,7 +4,7 @@ use std::{fmt, io};
 
 /// Why it could not be done.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum SetupError {
     /// It was tried and did not work.
     #[error("{0}")]
     Failed(String),
@@ -16,7 +16,7 @@ pub enum Error {
     Output(#[from] io::Error),
 }
 
-impl Error {
+impl SetupError {
     /// Something that was tried and did not work.
     pub(crate) fn failed(why: impl fmt::Display) -> Self {
         Self::Failed(why.to_string())

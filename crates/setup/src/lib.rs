@@ -8,7 +8,7 @@ mod error;
 mod install;
 mod text;
 
-pub use error::Error;
+pub use error::SetupError;
 #[cfg(feature = "fuzzing")]
 pub use install::fuzz;
-pub use install::{Line, Request, install, uninstall};
+pub use install::{InstallLine, InstallRequest, install, uninstall};

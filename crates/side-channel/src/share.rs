@@ -7,7 +7,7 @@ use std::process::Stdio;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use peerbus_adapter::{Bus, Event, How, PeerName};
+use peerbus_adapter::{Bus, How, PeerName, SessionEvent};
 use peerbus_core::grant::NamePattern;
 use peerbus_wire::escape;
 use serde_json::{Value, json};
@@ -97,7 +97,7 @@ pub async fn share(bus: &Bus, share: &Share) -> Result<(), String> {
     }
 }
 
-async fn refuse(bus: &Bus, gone: &mut Host, event: Event) {
+async fn refuse(bus: &Bus, gone: &mut Host, event: SessionEvent) {
     if let Some((from, message, age_ms)) = heard(bus, event) {
         for out in gone.hear(&from, message, (0, age_ms)) {
             if let Out::Client(to, message) = out {
@@ -192,8 +192,8 @@ fn done(from: &PeerName, out: &Out) -> Option<String> {
 
 /// A message of a peer's and its age, which is acked before anything comes of it: nothing is done
 /// twice.
-fn heard(bus: &Bus, event: Event) -> Option<(PeerName, Message, u64)> {
-    let Event::Message(message) = event else {
+fn heard(bus: &Bus, event: SessionEvent) -> Option<(PeerName, Message, u64)> {
+    let SessionEvent::Message(message) = event else {
         return None;
     };
     bus.ack(&message.key, How::Pushed { path: "mcp".into() });

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use peerbus_adapter::{Bus, Event, How, NoticeId, PeerName, Receipt, SendError};
+use peerbus_adapter::{Bus, How, NoticeId, PeerName, Receipt, SendError, SessionEvent};
 use peerbus_wire::jsonrpc::{INVALID_REQUEST, RpcMessage};
 use peerbus_wire::{escape, readable};
 use serde_json::json;
@@ -320,9 +320,9 @@ impl User<'_> {
     }
 
     /// Something came over the bus.
-    async fn heard(&mut self, event: Event) {
+    async fn heard(&mut self, event: SessionEvent) {
         match event {
-            Event::Message(message) => {
+            SessionEvent::Message(message) => {
                 self.bus
                     .ack(&message.key, How::Pushed { path: "mcp".into() });
                 let from = PeerName::parse(&message.from).ok();
@@ -332,12 +332,12 @@ impl User<'_> {
                     self.answered(message).await;
                 }
             }
-            Event::Notice { receipt, id } => self.noticed(&receipt, id).await,
+            SessionEvent::Notice { receipt, id } => self.noticed(&receipt, id).await,
             // It joins no group.
-            Event::GaveUp { .. }
-            | Event::Job { .. }
-            | Event::NotJoined { .. }
-            | Event::Registered { .. } => {}
+            SessionEvent::GaveUp { .. }
+            | SessionEvent::Job { .. }
+            | SessionEvent::NotJoined { .. }
+            | SessionEvent::Registered { .. } => {}
         }
     }
 

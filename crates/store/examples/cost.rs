@@ -11,7 +11,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use peerbus_core::Stamp;
-use peerbus_core::audit::{AuditKey, Event, Head, Log};
+use peerbus_core::audit::{AuditEvent, AuditKey, AuditLog, ChainHead};
 use peerbus_core::store::{
     DeliveryHistory, FATE_BYTES, Fate, Keep, NewMessage, PeerId, PeerKind, PeerRow, Store as _,
     Txn as _,
@@ -71,8 +71,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 struct Load {
     key: AuditKey,
-    head: Head,
-    log: Log,
+    head: ChainHead,
+    log: AuditLog,
     next: u64,
     settled: u64,
     keep: bool,
@@ -101,8 +101,8 @@ impl Load {
             })?;
         }
         store.commit()?;
-        let head = Head::new(&key);
-        let log = Log::default();
+        let head = ChainHead::new(&key);
+        let log = AuditLog::default();
         Ok(Self {
             key,
             head,
@@ -139,14 +139,14 @@ impl Load {
                 accepted_ms: now,
             })?;
             store.insert_delivery((recipient, sender), seq, now)?;
-            self.log.push(&Event::Accept {
+            self.log.push(&AuditEvent::Accept {
                 seq,
                 sender,
                 id: &id,
                 recipients: 1,
                 hash: &self.hash,
             });
-            self.log.push(&Event::Deliver { seq, recipient });
+            self.log.push(&AuditEvent::Deliver { seq, recipient });
         }
         self.next += size;
         while self.settled + lag < self.next {
@@ -159,7 +159,7 @@ impl Load {
         self.settled += 1;
         let (seq, recipient) = (Seq(self.settled), recipient(self.settled));
         store.delete_delivery((recipient, PeerId(1)), seq)?;
-        self.log.push(&Event::Ack {
+        self.log.push(&AuditEvent::Ack {
             seq,
             recipient,
             how: None,

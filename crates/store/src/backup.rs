@@ -12,7 +12,7 @@ use peerbus_wire::hex;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
 
 use crate::open::{self, OpenError};
-use crate::verify::{self, AuditReport, VerifyError};
+use crate::verify::{self, AuditReport, ChainError};
 use crate::{KeyError, SqliteStore, files, key, read, verify_audit, witness};
 
 /// Why there is no backup, or nothing was restored.
@@ -61,7 +61,7 @@ pub enum BackupError {
     Open(#[from] OpenError),
     /// What was copied does not verify.
     #[error(transparent)]
-    Verify(#[from] VerifyError),
+    Verify(#[from] ChainError),
     /// The restored database could not be closed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -226,7 +226,7 @@ fn stage(from: &Path, staged: &Path, db: &Path) -> Result<Option<AuditReport>, B
         )));
     }
     let report = match verify_audit(staged) {
-        Err(VerifyError::Nothing { .. }) => None,
+        Err(ChainError::Nothing { .. }) => None,
         report => Some(report?),
     };
     let seen = witness::decode(&key, &witness::text(staged)).ok().flatten();

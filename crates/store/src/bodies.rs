@@ -1,6 +1,6 @@
 //! Whether what is stored of messages is what was accepted.
 
-use peerbus_core::audit::Head;
+use peerbus_core::audit::ChainHead;
 use peerbus_wire::EnvelopeHash;
 use rusqlite::{Result, Rows};
 
@@ -33,7 +33,7 @@ pub(crate) struct Bodies<'s> {
 
 impl<'s> Bodies<'s> {
     /// Takes the rows of [`STORED`].
-    pub(crate) fn new(rows: Rows<'s>, head: Option<&Head>) -> Result<Self> {
+    pub(crate) fn new(rows: Rows<'s>, head: Option<&ChainHead>) -> Result<Self> {
         let mut bodies = Self {
             rows,
             next: None,

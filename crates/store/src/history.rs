@@ -37,7 +37,7 @@ pub struct Query {
 
 /// A message that was found.
 #[derive(Debug, Clone)]
-pub struct Found {
+pub struct HistoryRow {
     /// All but its text.
     pub head: MessageHead,
     /// The envelope as it was accepted, unless that is gone.
@@ -50,7 +50,7 @@ pub struct Found {
 #[derive(Debug, Clone, Default)]
 pub struct Page {
     /// The messages.
-    pub messages: Vec<Found>,
+    pub messages: Vec<HistoryRow>,
     /// There may be more before this one.
     pub before: Option<Seq>,
 }
@@ -93,7 +93,7 @@ impl History {
     /// # Errors
     ///
     /// When the database cannot be read.
-    pub fn by_id(&self, id: &MessageId) -> std::result::Result<Vec<Found>, StoreError> {
+    pub fn by_id(&self, id: &MessageId) -> std::result::Result<Vec<HistoryRow>, StoreError> {
         self.run(|db| {
             let mut found = Vec::new();
             for seq in candidates_by_id(db, id)? {
@@ -146,24 +146,24 @@ fn tail(db: &Connection) -> Result<u64> {
 
 const COLUMNS: &str = "seq, sender, id, recipients, accepted_ms, octet_length(envelope), envelope";
 
-fn found(row: &Row<'_>) -> Result<Found> {
+fn found(row: &Row<'_>) -> Result<HistoryRow> {
     let envelope = row.get_ref(6)?.as_str()?;
     let whole = envelope.len() > EnvelopeHash::LETTERS;
-    Ok(Found {
+    Ok(HistoryRow {
         head: message_head(row)?,
         envelope: whole.then(|| envelope.to_owned()),
         fates: Vec::new(),
     })
 }
 
-fn message(db: &Connection, seq: u64) -> Result<Option<Found>> {
+fn message(db: &Connection, seq: u64) -> Result<Option<HistoryRow>> {
     db.prepare_cached(&format!("SELECT {COLUMNS} FROM messages WHERE seq = ?1"))?
         .query_row([bound(seq)], found)
         .optional()
 }
 
 /// Adds how deliveries ended; those of a run are read at once.
-fn with_fates(db: &Connection, messages: &mut [Found]) -> Result<()> {
+fn with_fates(db: &Connection, messages: &mut [HistoryRow]) -> Result<()> {
     let mut of = BTreeMap::<Seq, Vec<Fate>>::new();
     let seqs: Vec<Seq> = messages.iter().map(|found| found.head.seq).collect();
     for run in seqs.chunk_by(|a, b| a.0 / FATES_RUN == b.0 / FATES_RUN) {
@@ -186,7 +186,7 @@ struct Search<'d> {
     limit: usize,
     /// Messages with a lower number are meant.
     before: u64,
-    page: Vec<Found>,
+    page: Vec<HistoryRow>,
     bytes: usize,
     too_old: usize,
 }
@@ -314,7 +314,7 @@ impl<'d> Search<'d> {
     }
 
     /// Takes a message that is meant. Of what has no text nobody knows whom it is with.
-    fn take(&mut self, found: Found) -> Result<()> {
+    fn take(&mut self, found: HistoryRow) -> Result<()> {
         if self
             .query
             .since_ms

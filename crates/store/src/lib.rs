@@ -49,12 +49,12 @@ mod watch;
 mod witness;
 
 pub use backup::{BackupError, Restored, backup, restore};
-pub use history::{Found, History, Page, Query};
+pub use history::{History, HistoryRow, Page, Query};
 pub use key::KeyError;
 pub use lock::name_socket;
 pub use open::OpenError;
 pub use owed::QueueBreak;
 pub use schema::SchemaError;
 pub use sqlite::SqliteStore;
-pub use verify::{AuditReport, VerifyError, Witnessed, read_audit, verify_audit};
+pub use verify::{AuditReport, ChainError, Witnessed, read_audit, verify_audit};
 pub use witness::WitnessFile;

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use peerbus_core::audit::Head;
+use peerbus_core::audit::ChainHead;
 use peerbus_os::{dir, file};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
@@ -171,7 +171,7 @@ pub(crate) fn open_with(path: &Path, steps: &[Step]) -> Result<SqliteStore, Open
     let (key, head) = match read::head(&db).map_err(failed)? {
         None => {
             let key = key::read_or_create(&path)?;
-            let head = Head::new(&key);
+            let head = ChainHead::new(&key);
             txn::write_head(&db, &head).map_err(failed)?;
             (key, head)
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use peerbus_core::audit::Head;
+use peerbus_core::audit::ChainHead;
 use rusqlite::Connection;
 
 use crate::read;
@@ -82,7 +82,7 @@ impl Owed {
     pub(crate) fn compare(
         mut self,
         db: &Connection,
-        head: &Head,
+        head: &ChainHead,
     ) -> rusqlite::Result<Result<u64, QueueBreak>> {
         let first = match (head.anchor, self.first) {
             (0, _) => 1,

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 use std::sync::Arc;
 
-use peerbus_core::audit::{Block, Head};
+use peerbus_core::audit::{Block, ChainHead};
 use peerbus_core::store::{
     AliasRow, MessageHead, Notice, OwedRow, PeerId, PeerKind, PeerRow, Queued,
 };
@@ -182,12 +182,12 @@ pub(crate) fn owed(db: &Connection) -> Result<Vec<OwedRow>> {
     rows.collect()
 }
 
-pub(crate) fn head(db: &Connection) -> Result<Option<Head>> {
+pub(crate) fn head(db: &Connection) -> Result<Option<ChainHead>> {
     db.query_row(
         "SELECT blocks, hash, anchor, anchor_hash, next_seq, next_peer, next_notice, mac FROM head",
         [],
         |row| {
-            Ok(Head {
+            Ok(ChainHead {
                 blocks: unsigned(row, 0)?,
                 hash: row.get(1)?,
                 anchor: unsigned(row, 2)?,

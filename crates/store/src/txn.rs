@@ -1,7 +1,7 @@
 //! Reads and writes inside a transaction, one cached statement each.
 
 use peerbus_core::Stamp;
-use peerbus_core::audit::{Block, Head};
+use peerbus_core::audit::{Block, ChainHead};
 use peerbus_core::store::{
     AliasRow, DEAD_BYTES, Fate, Forgotten, Inserted, JobRow, Keep, MessageHead, NewMessage, Notice,
     OwedRow, PeerId, PeerRow, Queued, StoreError, Txn,
@@ -417,7 +417,7 @@ impl Txn for SqliteStore {
         })
     }
 
-    fn append_audit(&mut self, block: &Block, head: &Head) -> Result<(), StoreError> {
+    fn append_audit(&mut self, block: &Block, head: &ChainHead) -> Result<(), StoreError> {
         self.run("writing the audit chain", |db| {
             db.prepare_cached(
                 "INSERT INTO audit(number, at_ms, hash, events, steady_ms)
@@ -459,7 +459,7 @@ impl Txn for SqliteStore {
     }
 }
 
-pub(crate) fn write_head(db: &Connection, head: &Head) -> SqlResult<usize> {
+pub(crate) fn write_head(db: &Connection, head: &ChainHead) -> SqlResult<usize> {
     db.prepare_cached(
         "INSERT OR REPLACE INTO head(one, blocks, hash, anchor, anchor_hash, next_seq, next_peer,
              next_notice, mac)

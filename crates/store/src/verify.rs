@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use peerbus_core::audit::{AuditKey, Block, Break, Hash, Head, Verifier};
+use peerbus_core::audit::{AuditKey, Block, Break, ChainHead, Hash, Verifier};
 use peerbus_core::witness::{Missing, Witness};
 use peerbus_os::uri;
 use peerbus_wire::{hex, utc};
@@ -141,7 +141,7 @@ impl fmt::Display for AuditReport {
 
 /// Why a chain does not verify, or could not be read.
 #[derive(Debug, thiserror::Error)]
-pub enum VerifyError {
+pub enum ChainError {
     /// There is no such file, or it cannot be reached.
     #[error("cannot read {}: {source}; give the path of a peerbus database", .path.display())]
     File {
@@ -230,7 +230,7 @@ pub enum VerifyError {
 /// # Errors
 ///
 /// Names the file that is missing or unusable, or the block at which the chain breaks.
-pub fn verify_audit(path: &Path) -> Result<AuditReport, VerifyError> {
+pub fn verify_audit(path: &Path) -> Result<AuditReport, ChainError> {
     read_audit(path, &mut |_| ())
 }
 
@@ -240,8 +240,8 @@ pub fn verify_audit(path: &Path) -> Result<AuditReport, VerifyError> {
 /// # Errors
 ///
 /// As [`verify_audit`]; the blocks before a break were given.
-pub fn read_audit(path: &Path, each: &mut dyn FnMut(&Block)) -> Result<AuditReport, VerifyError> {
-    let unreadable = |source| VerifyError::File {
+pub fn read_audit(path: &Path, each: &mut dyn FnMut(&Block)) -> Result<AuditReport, ChainError> {
+    let unreadable = |source| ChainError::File {
         path: path.to_owned(),
         source,
     };
@@ -283,8 +283,8 @@ fn verify(
     access: Access,
     witness: &io::Result<Option<String>>,
     each: &mut dyn FnMut(&Block),
-) -> Result<AuditReport, VerifyError> {
-    let damaged = |source| VerifyError::Damaged {
+) -> Result<AuditReport, ChainError> {
+    let damaged = |source| ChainError::Damaged {
         path: path.to_owned(),
         source,
     };
@@ -301,14 +301,14 @@ fn verify(
     let report = AuditReport { witness, ..report };
     if let Witnessed::Whole(witness) = &report.witness {
         let head = read::head(&db).map_err(damaged)?;
-        let head = head.unwrap_or_else(|| Head::new(&key));
+        let head = head.unwrap_or_else(|| ChainHead::new(&key));
         if let Some(missing) = witness::missing(&db, &head, witness).map_err(damaged)? {
             let path = path.to_owned();
-            return Err(VerifyError::Missing { path, missing });
+            return Err(ChainError::Missing { path, missing });
         }
     }
     match report.last {
-        0 => Err(VerifyError::Nothing {
+        0 => Err(ChainError::Nothing {
             path: path.to_owned(),
         }),
         _ => Ok(report),
@@ -316,23 +316,23 @@ fn verify(
 }
 
 /// Fails unless a database has the schema that this program reads.
-pub(crate) fn check_schema(db: &Connection, path: &Path) -> Result<(), VerifyError> {
-    let damaged = |source| VerifyError::Damaged {
+pub(crate) fn check_schema(db: &Connection, path: &Path) -> Result<(), ChainError> {
+    let damaged = |source| ChainError::Damaged {
         path: path.to_owned(),
         source,
     };
     let known = u32::try_from(STEPS.len()).unwrap_or(u32::MAX);
     let version = schema::version(db, path, known).map_err(|error| match error {
         SchemaError::Sqlite { source, .. } => damaged(source),
-        SchemaError::Foreign { path, found } => VerifyError::Foreign { path, found },
+        SchemaError::Foreign { path, found } => ChainError::Foreign { path, found },
         newer @ SchemaError::Newer { .. } => newer.into(),
     })?;
     match version {
-        0 => Err(VerifyError::Foreign {
+        0 => Err(ChainError::Foreign {
             path: path.to_owned(),
             found: "nothing in it".into(),
         }),
-        found if found < known => Err(VerifyError::Older {
+        found if found < known => Err(ChainError::Older {
             path: path.to_owned(),
             found,
             known,
@@ -362,12 +362,12 @@ pub(crate) fn follow(
     path: &Path,
     key: &AuditKey,
     each: &mut dyn FnMut(&Block),
-) -> Result<AuditReport, VerifyError> {
-    let damaged = |source| VerifyError::Damaged {
+) -> Result<AuditReport, ChainError> {
+    let damaged = |source| ChainError::Damaged {
         path: path.to_owned(),
         source,
     };
-    let broken = |source| VerifyError::Broken {
+    let broken = |source| ChainError::Broken {
         path: path.to_owned(),
         source,
     };
@@ -404,7 +404,7 @@ pub(crate) fn follow(
     }
     let head = verifier.finish().map_err(broken)?;
     let compared = owed.compare(db, &head).map_err(damaged)?;
-    let changed = |source| VerifyError::Queue {
+    let changed = |source| ChainError::Queue {
         path: path.to_owned(),
         source,
     };

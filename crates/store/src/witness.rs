@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use peerbus_core::audit::{AuditKey, Hash, Head};
+use peerbus_core::audit::{AuditKey, ChainHead, Hash};
 use peerbus_core::witness::{Missing, Witness};
 use peerbus_os::file;
 use peerbus_wire::Mark;
@@ -48,7 +48,7 @@ pub(crate) fn decode(
 /// What the witness saw and the database has not.
 pub(crate) fn missing(
     db: &Connection,
-    head: &Head,
+    head: &ChainHead,
     witness: &Witness,
 ) -> rusqlite::Result<Option<Missing>> {
     let found: Option<Hash> = db
@@ -198,7 +198,7 @@ impl Keeper {
         db: &Connection,
         path: &Path,
         key: &AuditKey,
-        head: &Head,
+        head: &ChainHead,
     ) -> rusqlite::Result<Self> {
         let mut witness = Witness::of(head, wall_ms());
         match decode(key, &text(path)) {

@@ -15,7 +15,7 @@ const PATH_CHARS: usize = 16;
 
 /// A peer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct About {
+pub struct PeerView {
     /// Its name.
     pub name: String,
     /// It is connected now.
@@ -79,7 +79,7 @@ pub struct About {
     pub away_s: Option<u64>,
 }
 
-impl About {
+impl PeerView {
     /// Reads what the broker says of a peer, and what the peer says of itself. Members of its
     /// presence that have another type than expected say nothing.
     #[must_use]
@@ -145,8 +145,8 @@ mod tests {
 
     use super::*;
 
-    fn about(online: bool, presence: &str) -> About {
-        About::new(&PeerEntry {
+    fn about(online: bool, presence: &str) -> PeerView {
+        PeerView::new(&PeerEntry {
             name: "bob".into(),
             online,
             unacked: Some(3),

@@ -7,7 +7,7 @@ use crate::text::span;
 
 /// A domain that was joined to this broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Joined {
+pub struct DomainView {
     /// Its name.
     pub domain: Domain,
     /// Whether mail gets there now.
@@ -42,7 +42,7 @@ pub enum DomainWay {
     Silent(Option<u64>),
 }
 
-impl Joined {
+impl DomainView {
     /// The domains that were joined to a broker with these peers, in order.
     #[must_use]
     pub fn all(peers: &[PeerEntry]) -> Vec<Self> {
@@ -151,7 +151,7 @@ mod tests {
             peer("Bridge@delta", true, "idle"),
             peer("old@beta", true, "idle"),
         ];
-        let all = Joined::all(&peers);
+        let all = DomainView::all(&peers);
         let told: Vec<_> = all.iter().map(|it| (it.domain.as_str(), it.way)).collect();
         let expected = [
             ("beta", DomainWay::NoBridge(Some(300))),
@@ -159,7 +159,7 @@ mod tests {
             ("gamma", DomainWay::Silent(Some(40))),
         ];
         assert_eq!(told, expected);
-        let trouble: Vec<_> = all.iter().map(Joined::trouble).collect();
+        let trouble: Vec<_> = all.iter().map(DomainView::trouble).collect();
         assert_eq!(
             trouble,
             [
@@ -176,9 +176,9 @@ mod tests {
         );
         let mut broken = peer("bridge@beta", true, "waiting");
         broken.presence = Presence::parse(r#"{"activity":"waiting","stream":"unusable"}"#);
-        let trouble = Joined::all(&[broken])[0].trouble();
+        let trouble = DomainView::all(&[broken])[0].trouble();
         assert!(trouble.is_some_and(|it| it.contains("cannot use the stream in NATS, for 40 s")));
-        let to = |name| Joined::to(&peers, name).map(|it| it.domain.to_string());
+        let to = |name| DomainView::to(&peers, name).map(|it| it.domain.to_string());
         assert_eq!(to("bob@BETA").as_deref(), Some("beta"));
         for here in ["Old@beta", "bob", "bob@omega", "bridge@beta"] {
             assert_eq!(to(here), None, "{here}");

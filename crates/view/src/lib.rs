@@ -9,8 +9,8 @@ mod message;
 mod text;
 mod trail;
 
-pub use about::About;
-pub use domains::{DomainKey, DomainWay, Joined};
+pub use about::PeerView;
+pub use domains::{DomainKey, DomainView, DomainWay};
 pub use message::{MessageContent, MessagePage, MessageText, MessageView, StepView, spoken};
 pub use text::{is_proven, proof, rejected, says, shown, span, word};
 pub use trail::{Step, Trail, Words, depends_on_peers, reached};

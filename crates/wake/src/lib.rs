@@ -14,7 +14,7 @@ mod surroundings;
 use peerbus_adapter::Bus;
 use peerbus_adapter::mailbox::{AgentLink, Mailbox, Path};
 use peerbus_agents::Agent;
-use peerbus_mcp::{Exit, Host, Options, Profile};
+use peerbus_mcp::{AdapterOptions, Exit, Host, Profile};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 pub use surroundings::Surroundings;
@@ -65,7 +65,7 @@ fn of_client(name: &str) -> Option<&'static Waker> {
 ///
 /// `bus` is connected already or will be: its link must be running, on the same single-threaded
 /// runtime. A broker that is away delays nothing here. See [`peerbus_mcp::run`] for the rest.
-pub async fn run(bus: Bus, options: Options, around: Surroundings) -> Exit {
+pub async fn run(bus: Bus, options: AdapterOptions, around: Surroundings) -> Exit {
     let profile = profile(&around);
     let start = |host, mailbox| start(around, host, mailbox);
     peerbus_mcp::run(bus, profile, options, start).await
@@ -74,7 +74,7 @@ pub async fn run(bus: Bus, options: Options, around: Surroundings) -> Exit {
 /// [`run`] over any pair of streams, without an eye on signals and the parent process.
 pub async fn run_over(
     bus: Bus,
-    options: Options,
+    options: AdapterOptions,
     around: Surroundings,
     input: impl AsyncRead + Unpin + Send + 'static,
     output: impl AsyncWrite + Unpin + Send,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use peerbus_adapter::hooks::SessionSocket;
 use peerbus_adapter::mailbox::{BoxFuture, Mailbox, SessionSource};
-use peerbus_node::{About, Node};
+use peerbus_node::{Node, SessionStatus};
 
 use crate::Surroundings;
 
@@ -27,7 +27,7 @@ pub(crate) fn bind(
         return Err("there is no home, or no process that started this one".to_owned());
     };
     let socket = SessionSocket::bind(paths, client).map_err(|error| error.to_string())?;
-    let about = About {
+    let about = SessionStatus {
         client: name.chars().take(NAME_CHARS).collect(),
         session,
         transcript: None,

@@ -12,12 +12,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use peerbus_adapter::hooks::{ATTACH, Connection, Hook};
+use peerbus_adapter::hooks::{ATTACH, Connection, HookConnection};
 use peerbus_adapter::mailbox::{
     Activity, AgentLink, BoxFuture, Evidence, EvidenceSource, Mailbox, Outcome, Path, Push,
     Readable, SessionSource, Snapshot, WakePath,
 };
-use peerbus_adapter::transcript::{Line, LineReader, Transcript};
+use peerbus_adapter::transcript::{LineReader, TranscriptLine, TranscriptReader};
 use peerbus_agents::{Agent, Part};
 use peerbus_os::lines::BoundedLines;
 use peerbus_wire::jsonrpc::{RpcError, RpcMessage, WRONG_PARAMS};
@@ -91,7 +91,7 @@ pub(crate) fn start(context: Context, about: &'static About) -> AgentLink {
         session: Some(Arc::new(plugin.clone())),
         evidence: Some(Box::new(Events {
             plugin,
-            transcript: Transcript::new(Box::new(Lines)),
+            transcript: TranscriptReader::new(Box::new(Lines)),
         })),
         asleep: String::new(),
         beside: vec![Box::pin(listening)],
@@ -181,7 +181,8 @@ impl Plugin {
         let bound = node::bind(&around, client, self.0.about.agent, Some(session), &mailbox);
         match bound {
             Ok((node, socket)) => {
-                let serve = move |program: Hook| self.clone().serve(program, mailbox.clone());
+                let serve =
+                    move |program: HookConnection| self.clone().serve(program, mailbox.clone());
                 node.serve(socket, serve).await;
             }
             Err(why) => {
@@ -193,7 +194,7 @@ impl Plugin {
     }
 
     /// Serves one connection to its end.
-    async fn serve(self, mut program: Hook, mailbox: Mailbox) {
+    async fn serve(self, mut program: HookConnection, mailbox: Mailbox) {
         let Some(attach) = program.asked::<Attach>(ATTACH) else {
             return;
         };
@@ -407,7 +408,7 @@ impl SessionSource for Plugin {
 /// What is told of the conversation.
 struct Events {
     plugin: Plugin,
-    transcript: Transcript,
+    transcript: TranscriptReader,
 }
 
 impl Events {
@@ -450,10 +451,10 @@ struct Told {
 }
 
 impl LineReader for Lines {
-    fn read(&mut self, line: &str) -> Option<Line> {
+    fn read(&mut self, line: &str) -> Option<TranscriptLine> {
         let told: Told = serde_json::from_str(line).ok()?;
         let answers = told.role == "assistant";
-        Some(Line {
+        Some(TranscriptLine {
             request: answers.then(|| told.id.clone()),
             id: told.id,
             parent: told.parent,

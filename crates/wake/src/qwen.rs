@@ -11,11 +11,11 @@
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
 
-use peerbus_adapter::inbox::{Client, InboxPath, Letter, Token};
+use peerbus_adapter::inbox::{InboxClient, InboxPath, Letter, SocketToken};
 use peerbus_adapter::mailbox::{
     AgentLink, BoxFuture, Mailbox, Outcome, Path, PathSpec, SessionSource, Snapshot,
 };
-use peerbus_adapter::transcript::{Line, LineReader, Places, Transcripts};
+use peerbus_adapter::transcript::{LineReader, Places, TranscriptLine, Transcripts};
 use peerbus_os::process::Process;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -62,7 +62,7 @@ fn start(context: Context) -> AgentLink {
     let client = Inbox {
         mailbox: context.mailbox.clone(),
         session: session.clone(),
-        reply_token: Token::new(secret()),
+        reply_token: SocketToken::new(secret()),
     };
     let paths = context.around.paths.as_ref();
     let notes = paths.and_then(peerbus_adapter::hooks::directory);
@@ -96,7 +96,7 @@ struct Known {
     /// From the environment, as it was when we were started.
     id: Option<String>,
     socket: Option<PathBuf>,
-    token: Option<Token>,
+    token: Option<SocketToken>,
     project: Option<PathBuf>,
     changed: Notify,
 }
@@ -122,7 +122,9 @@ impl Session {
             ancestors: around.ancestors.clone(),
             id: around.text("QWEN_CODE_SESSION_ID").filter(|id| is_id(id)),
             socket: around.path(SOCKET_VARIABLE),
-            token: around.text("QWEN_CODE_MESSAGING_TOKEN").map(Token::new),
+            token: around
+                .text("QWEN_CODE_MESSAGING_TOKEN")
+                .map(SocketToken::new),
             project: around
                 .path("QWEN_CODE_PROJECT_DIR")
                 .or_else(|| around.cwd.clone()),
@@ -210,10 +212,10 @@ struct Inbox {
     mailbox: Mailbox,
     session: Session,
     /// What the client has to show at our socket.
-    reply_token: Token,
+    reply_token: SocketToken,
 }
 
-impl Client for Inbox {
+impl InboxClient for Inbox {
     fn socket(&self) -> Result<PathBuf, String> {
         self.mailbox.report(&self.session);
         let known = &self.session.0;
@@ -317,14 +319,14 @@ struct Written {
 }
 
 impl LineReader for Lines {
-    fn read(&mut self, line: &str) -> Option<Line> {
+    fn read(&mut self, line: &str) -> Option<TranscriptLine> {
         let line: Written = serde_json::from_str(line).ok()?;
         let answers = line.kind == "assistant"
             && line.model.is_some()
             && line
                 .provenance
                 .is_none_or(|from| from == "assistant_output");
-        Some(Line {
+        Some(TranscriptLine {
             // Each answer has one line.
             request: answers.then(|| line.uuid.clone()),
             id: line.uuid,

@@ -24,13 +24,13 @@ use axum::Router;
 use axum::extract::Request;
 use axum::http::{HeaderName, StatusCode, header};
 use axum::routing::{get, post};
-use peerbus_adapter::Config;
+use peerbus_adapter::BusConfig;
 pub use peerbus_os::tls::ServerTls;
 use serde_json::json;
 
 use crate::answer::Failure;
 use crate::guard::Site;
-pub use crate::listener::StartError;
+pub use crate::listener::GatewayStartError;
 use crate::peers::Peers;
 use crate::streams::Streams;
 use crate::tokens::Tokens;
@@ -38,13 +38,13 @@ pub use crate::way::Way;
 
 /// What a gateway needs to know.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct GatewayOptions {
     /// Where to listen. Beyond loopback only with `tls`.
     pub listen: SocketAddr,
     /// The certificate and its key.
     pub tls: Option<ServerTls>,
     /// How its peers join the bus; their names and their token come from `file`.
-    pub bus: Config,
+    pub bus: BusConfig,
     /// `web.toml`.
     pub file: PathBuf,
     /// The token in `file` is meant for that broker.
@@ -61,7 +61,7 @@ pub struct Options {
 /// What the handlers share.
 pub(crate) struct App {
     site: Site,
-    options: Options,
+    options: GatewayOptions,
     tokens: Tokens,
     peers: Peers,
     streams: Streams,
@@ -81,13 +81,13 @@ impl Gateway {
     /// # Errors
     ///
     /// A sentence that names the file or the address, what was found and the remedy.
-    pub async fn bind(options: Options) -> Result<Self, StartError> {
+    pub async fn bind(options: GatewayOptions) -> Result<Self, GatewayStartError> {
         let listener = listener::Bound::new(options.listen, options.tls.as_ref()).await?;
         let site = Site {
             address: listener.address(),
             tls: options.tls.is_some(),
         };
-        let tokens = Tokens::open(&options.file).map_err(StartError::Tokens)?;
+        let tokens = Tokens::open(&options.file).map_err(GatewayStartError::Tokens)?;
         let app = Arc::new(App {
             site,
             tokens,

@@ -41,7 +41,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 /// Why a gateway does not start.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+pub enum GatewayStartError {
     /// Other machines could reach it, and read along.
     #[error(
         "{0} can be reached from other machines, and what is sent there can be read on the way: \
@@ -70,15 +70,15 @@ impl Bound {
     pub(crate) async fn new(
         address: SocketAddr,
         files: Option<&ServerTls>,
-    ) -> Result<Self, StartError> {
+    ) -> Result<Self, GatewayStartError> {
         if files.is_none() && !address.ip().is_loopback() {
-            return Err(StartError::Open(address));
+            return Err(GatewayStartError::Open(address));
         }
         let tls = files
             .map(tls::server)
             .transpose()
-            .map_err(StartError::Tls)?;
-        let failed = |error| StartError::Listen(address, error);
+            .map_err(GatewayStartError::Tls)?;
+        let failed = |error| GatewayStartError::Listen(address, error);
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         Ok(Self {

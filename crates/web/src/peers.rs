@@ -7,7 +7,7 @@ use std::time::Instant;
 use axum::extract::Request;
 use axum::http::request::Parts;
 use axum::http::{Extensions, StatusCode};
-use peerbus_adapter::{Bus, Config, Naming, Token, connect};
+use peerbus_adapter::{Bus, BusConfig, Naming, Token, connect};
 use peerbus_os::clock::millis;
 use peerbus_wire::Window;
 use peerbus_wire::limits::{FRAME_BYTES_MAX, WINDOW_BYTES_MAX, WINDOW_MESSAGES_MAX};
@@ -131,7 +131,7 @@ impl App {
         Ok(peer)
     }
 
-    fn config(&self, name: &str) -> Result<Config, Failure> {
+    fn config(&self, name: &str) -> Result<BusConfig, Failure> {
         let unusable = |why| Failure::new(StatusCode::INTERNAL_SERVER_ERROR, why);
         let mut config = self.options.bus.clone();
         config.naming = Naming::Verbatim(tokens::peer(name).map_err(unusable)?);

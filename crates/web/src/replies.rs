@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream;
 use peerbus_adapter::mailbox::{quote, receipt};
-use peerbus_adapter::{Bus, Event, How, Inbound, LinkState, Receipt, rfc3339, wall_ms};
+use peerbus_adapter::{Bus, How, Inbound, LinkState, Receipt, SessionEvent, rfc3339, wall_ms};
 use peerbus_core::TokenHash;
 use peerbus_view::Trail;
 use peerbus_wire::{Conversation, escape_json};
@@ -166,14 +166,14 @@ impl Replies {
         }
     }
 
-    fn keep(&self, event: Event) {
+    fn keep(&self, event: SessionEvent) {
         let me = self.bus.name();
         let fate_mark = |receipt: &Receipt| {
             let to = receipt.to.as_deref().unwrap_or_default();
             Mark::of(&[&me, receipt.id.as_str(), to, receipt.stage.word()])
         };
         let due = match event {
-            Event::Message(message) => {
+            SessionEvent::Message(message) => {
                 let Some(said) = said(&message) else {
                     tracing::error!(id = %message.id, "a message cannot be told, and waits");
                     return;
@@ -188,11 +188,11 @@ impl Replies {
                     due: Due::Ack(message.key),
                 })
             }
-            Event::Notice { receipt, id } => {
+            SessionEvent::Notice { receipt, id } => {
                 let due = id.map_or(Due::Nothing, Due::Notice);
                 self.receipt(&fate(&receipt), fate_mark(&receipt), due)
             }
-            Event::GaveUp { id } => {
+            SessionEvent::GaveUp { id } => {
                 let why = "it was never confirmed, and is not sent again";
                 let told = json!({ "id": id, "stage": "unknown", "reason": why });
                 self.receipt(
@@ -201,7 +201,9 @@ impl Replies {
                     Due::Nothing,
                 )
             }
-            Event::Registered { .. } | Event::NotJoined { .. } | Event::Job { .. } => return,
+            SessionEvent::Registered { .. }
+            | SessionEvent::NotJoined { .. }
+            | SessionEvent::Job { .. } => return,
         };
         self.settle(due);
         self.last.send_replace(());

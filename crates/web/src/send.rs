@@ -8,7 +8,9 @@ use axum::Json;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, StatusCode, Uri};
-use peerbus_adapter::{Bus, PeerName, Refusal, RefusalCode, SendError, Sent, similar, wall_ms};
+use peerbus_adapter::{
+    Bus, PeerName, Refusal, RefusalCode, SendError, SentMessage, similar, wall_ms,
+};
 use peerbus_view::{Trail, reached};
 use peerbus_wire::limits::{META_BYTES_MAX, META_MAX};
 use peerbus_wire::{Conversation, MessageId, Priority, escape, readable};
@@ -354,13 +356,13 @@ async fn send(
 ) -> Result<Value, Failure> {
     let bus = &caller.peer.bus;
     match bus.send_as(id.clone(), to.as_str(), body, ACCEPTS).await {
-        Ok(Sent {
+        Ok(SentMessage {
             id,
             accepted: Some(accepted),
         }) => Ok(json!({
             "id": id, "state": "accepted", "to": to.as_str(), "online": accepted.online > 0,
         })),
-        Ok(Sent { id, accepted: None }) => {
+        Ok(SentMessage { id, accepted: None }) => {
             Ok(json!({ "id": id, "state": "written", "to": to.as_str() }))
         }
         // Accepted before this process began.

@@ -5,7 +5,7 @@
 use anyhow::{Context, Result};
 use peerbus_core::Now;
 use peerbus_core::TokenHash;
-use peerbus_core::broker::{Broker, Config, ConnId, Input, Need, Output};
+use peerbus_core::broker::{Broker, BrokerConfig, BrokerInput, BrokerOutput, CommitNeed, ConnId};
 use peerbus_core::store::Store;
 use peerbus_store::SqliteStore;
 use peerbus_wire::{BrokerFrame, ClientFrame, Token};
@@ -106,10 +106,10 @@ const SENDER: ConnId = ConnId(1);
 const RECEIVER: ConnId = ConnId(2);
 
 impl World {
-    fn new(path: &std::path::Path, tune: impl FnOnce(&mut Config)) -> Result<Self> {
+    fn new(path: &std::path::Path, tune: impl FnOnce(&mut BrokerConfig)) -> Result<Self> {
         let mut store = SqliteStore::open(path)?;
         let token = Token::parse(TOKEN).context("a token")?;
-        let mut config = Config::new(vec![TokenHash::of(&token)], store.audit_key().clone());
+        let mut config = BrokerConfig::new(vec![TokenHash::of(&token)], store.audit_key().clone());
         tune(&mut config);
         let now = Now {
             mono_ms: 1,
@@ -128,19 +128,22 @@ impl World {
                 r#"{{"protocol_version":"v1","type":"register","token":"{TOKEN}","name":"{name}","ext":1}}"#
             );
             let frame = ClientFrame::parse(register.as_bytes());
-            world.step(vec![Input::Opened(conn), Input::Frame(conn, frame)])?;
+            world.step(vec![
+                BrokerInput::Opened(conn),
+                BrokerInput::Frame(conn, frame),
+            ])?;
         }
         Ok(world)
     }
 
-    fn step(&mut self, inputs: Vec<Input>) -> Result<()> {
+    fn step(&mut self, inputs: Vec<BrokerInput>) -> Result<()> {
         self.store.begin()?;
         for input in inputs {
             self.broker.handle(self.now, input, &mut self.store)?;
         }
         self.broker.flush(self.now, &mut self.store)?;
         self.take();
-        if self.broker.need() != Need::None {
+        if self.broker.need() != CommitNeed::None {
             self.broker.seal(self.now, &mut self.store)?;
         }
         self.store.commit()?;
@@ -151,7 +154,7 @@ impl World {
 
     fn take(&mut self) {
         while let Some(output) = self.broker.poll_output() {
-            if let Output::Send(RECEIVER, BrokerFrame::Deliver(frame)) = output
+            if let BrokerOutput::Send(RECEIVER, BrokerFrame::Deliver(frame)) = output
                 && let Some((key, _)) = parse_delivery(frame.text().as_bytes())
             {
                 self.keys.push(String::from_utf8_lossy(key).into_owned());
@@ -164,12 +167,12 @@ impl World {
             let numbers = first..count.min(first + 64);
             let frames = numbers.map(|n| {
                 let text = envelope("sender", "receiver", 0, n, crate::BODY_BYTES);
-                Input::Frame(SENDER, ClientFrame::parse(&text))
+                BrokerInput::Frame(SENDER, ClientFrame::parse(&text))
             });
             self.step(frames.collect())?;
             let acks = std::mem::take(&mut self.keys).into_iter().map(|key| {
                 let ack = format!(r#"{{"protocol_version":"v1","type":"ack","id":"{key}"}}"#);
-                Input::Frame(RECEIVER, ClientFrame::parse(ack.as_bytes()))
+                BrokerInput::Frame(RECEIVER, ClientFrame::parse(ack.as_bytes()))
             });
             self.step(acks.collect())?;
             while self.store.maintain()? {}
@@ -197,7 +200,7 @@ impl World {
                 self.now.boot_ms += wait;
                 self.now.wall_ms += wait;
             }
-            self.step(vec![Input::Tick])?;
+            self.step(vec![BrokerInput::Tick])?;
             while self.store.maintain()? {}
         }
         Ok(())

@@ -4,8 +4,8 @@ use std::io::Cursor;
 use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use peerbus_adapter::{Config, Flags, connect};
-use peerbus_mcp::{Options, run_generic_over};
+use peerbus_adapter::{BusConfig, Flags, connect};
+use peerbus_mcp::{AdapterOptions, run_generic_over};
 use serde_json::Value;
 
 /// What a client says first.
@@ -33,8 +33,8 @@ pub(crate) fn mcp_lines(bytes: &[u8]) {
             credentials: Some("/nonexistent/peerbus-fuzz".into()),
             ..Flags::default()
         };
-        let config = Config::resolve_with(&flags, |_| None).expect("settings");
-        let (bus, link) = connect(Config {
+        let config = BusConfig::resolve_with(&flags, |_| None).expect("settings");
+        let (bus, link) = connect(BusConfig {
             sessions: None,
             sockets: Vec::new(),
             ..config
@@ -42,7 +42,7 @@ pub(crate) fn mcp_lines(bytes: &[u8]) {
         tokio::spawn(link.run());
         let mut output = Vec::new();
         let input = Cursor::new(input);
-        run_generic_over(bus, Options::default(), input, &mut output).await;
+        run_generic_over(bus, AdapterOptions::default(), input, &mut output).await;
         output
     });
     assert_eq!(panics(), before, "a task panicked");

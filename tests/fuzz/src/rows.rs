@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use peerbus_core::broker::{Broker, Config, ConnId, Input, Output};
+use peerbus_core::broker::{Broker, BrokerConfig, BrokerInput, BrokerOutput, ConnId};
 use peerbus_core::store::{Store, StoreError};
 use peerbus_core::{Now, TokenHash};
 use peerbus_store::{SqliteStore, verify_audit};
@@ -97,7 +97,7 @@ struct Life<'s> {
 }
 
 impl Life<'_> {
-    fn step(&mut self, input: Input, later_ms: u64) -> Result<(), StoreError> {
+    fn step(&mut self, input: BrokerInput, later_ms: u64) -> Result<(), StoreError> {
         self.ms += later_ms;
         let now = now(self.ms);
         self.store.begin()?;
@@ -107,7 +107,7 @@ impl Life<'_> {
         self.store.commit()?;
         self.broker.committed();
         while let Some(output) = self.broker.poll_output() {
-            let Output::Send(conn, frame) = output else {
+            let BrokerOutput::Send(conn, frame) = output else {
                 continue;
             };
             let text = frame.encode();
@@ -126,7 +126,7 @@ impl Life<'_> {
     fn say(&mut self, conn: u64, members: &str) -> Result<(), StoreError> {
         let text = format!(r#"{{"protocol_version":"v1",{members}}}"#);
         let frame = ClientFrame::parse(text.as_bytes());
-        self.step(Input::Frame(ConnId(conn), frame), 1)
+        self.step(BrokerInput::Frame(ConnId(conn), frame), 1)
     }
 }
 
@@ -134,7 +134,7 @@ impl Life<'_> {
 fn live(store: &mut SqliteStore, life: u64) -> Result<(), StoreError> {
     let loaded = store.load()?;
     let token = TokenHash::of(&Token::parse(TOKEN).unwrap());
-    let config = Config::new(vec![token], store.audit_key().clone());
+    let config = BrokerConfig::new(vec![token], store.audit_key().clone());
     let ms = life * 10_000_000_000;
     let mut life = Life {
         store,
@@ -143,17 +143,17 @@ fn live(store: &mut SqliteStore, life: u64) -> Result<(), StoreError> {
         given: Vec::new(),
     };
     for (conn, name) in [(1, "ann"), (2, "bob"), (3, "cy")] {
-        life.step(Input::Opened(ConnId(conn)), 1)?;
+        life.step(BrokerInput::Opened(ConnId(conn)), 1)?;
         let register = format!(r#""type":"register","token":"{TOKEN}","name":"{name}","ext":1"#);
         life.say(conn, &register)?;
     }
     let conn = ConnId(3);
     let goodbye = true;
-    life.step(Input::Closed { conn, goodbye }, 1)?;
+    life.step(BrokerInput::Closed { conn, goodbye }, 1)?;
     for (n, to) in ["bob", "cy", "*", "nobody"].into_iter().enumerate() {
         let text = message(&format!("m{ms}-{n}"), to);
         let frame = ClientFrame::parse(text.as_bytes());
-        life.step(Input::Frame(ConnId(1), frame), 1)?;
+        life.step(BrokerInput::Frame(ConnId(1), frame), 1)?;
     }
     let given = life.given.clone();
     if let Some((conn, key)) = given.first() {
@@ -173,9 +173,9 @@ fn live(store: &mut SqliteStore, life: u64) -> Result<(), StoreError> {
         r#""type":"status","ids":["m10000000000-0","m10000000000-1"]"#,
     )?;
     for _ in 0..3 {
-        life.step(Input::Tick, 3_600_000)?;
+        life.step(BrokerInput::Tick, 3_600_000)?;
     }
-    life.step(Input::Shutdown, 1)
+    life.step(BrokerInput::Shutdown, 1)
 }
 
 fn now(ms: u64) -> Now {

@@ -1,6 +1,6 @@
 //! The bytes of the wire.
 
-use peerbus_wire::bridge::{Head, OUTSIDE_BYTES_MAX, Outside, Position};
+use peerbus_wire::bridge::{OUTSIDE_BYTES_MAX, Outside, Position, StreamHead};
 use peerbus_wire::limits::DECODE_NESTING_MAX;
 use peerbus_wire::{ClientFrame, Conversation, Decoded, Envelope, Fields, Received};
 use serde::de::IgnoredAny;
@@ -61,7 +61,7 @@ pub(crate) fn bridge(bytes: &[u8]) {
     let mut lines = bytes.splitn(2, |byte| *byte == b'\n');
     let mut next = || lines.next().unwrap_or_default();
     let line = String::from_utf8_lossy(next());
-    if let Some(head) = Head::parse(&line) {
+    if let Some(head) = StreamHead::parse(&line) {
         assert_eq!(head.encode(), line, "one way to write it");
     }
     if let Some(position) = Position::parse(&line) {

@@ -5,7 +5,7 @@ mod outside;
 use std::sync::Arc;
 
 use peerbus_core::Stamp;
-use peerbus_core::audit::{AuditKey, Block, Head};
+use peerbus_core::audit::{AuditKey, Block, ChainHead};
 use peerbus_core::store::{
     AliasRow, Fate, Forgotten, Inserted, JobRow, Keep, Loaded, MessageHead, NewMessage, Notice,
     OwedRow, PeerId, PeerRow, Queued, Store, StoreError, Txn,
@@ -60,7 +60,7 @@ impl Backend for MemoryStore {
 #[derive(Debug)]
 pub enum Audit {
     /// Its head and its blocks.
-    Chain(Option<Head>, Vec<Block>),
+    Chain(Option<ChainHead>, Vec<Block>),
     /// The store has verified it up to this block.
     Verified {
         /// The last block.
@@ -472,7 +472,7 @@ impl Txn for Disk {
         Ok(gone)
     }
 
-    fn append_audit(&mut self, block: &Block, head: &Head) -> Result<()> {
+    fn append_audit(&mut self, block: &Block, head: &ChainHead) -> Result<()> {
         self.statement()?;
         self.inner.append_audit(block, head)?;
         self.write(Write::Audit(block.clone()));

@@ -4,7 +4,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use peerbus_core::events::{BYTES_MAX, EVENTS_MAX, Log, Mutation, Next};
+use peerbus_core::events::{BYTES_MAX, EVENTS_MAX, EventLog, EventLogMutation, Next};
 
 use crate::failure::{Failure, Verdict, ensure};
 use crate::rng::Rng;
@@ -68,7 +68,7 @@ impl Reader {
 
 struct World {
     rng: Rng,
-    log: Log<Event>,
+    log: EventLog<Event>,
     /// By number; `None`: nobody can be told of it.
     history: Vec<Option<Event>>,
     /// The first of them reads everything at once.
@@ -82,8 +82,11 @@ struct World {
 /// # Errors
 ///
 /// With the first broken promise.
-pub fn run_events(seed: u64, mutation: Option<Mutation>) -> Result<Vec<&'static str>, Failure> {
-    let mut log = Log::default();
+pub fn run_events(
+    seed: u64,
+    mutation: Option<EventLogMutation>,
+) -> Result<Vec<&'static str>, Failure> {
+    let mut log = EventLog::default();
     if let Some(mutation) = mutation {
         log.mutate(mutation);
     }

@@ -1,6 +1,6 @@
 //! What goes wrong.
 
-use peerbus_core::broker::{Command, ConnId, Input};
+use peerbus_core::broker::{BrokerInput, Command, ConnId};
 use peerbus_wire::{ClientFrame, PROTOCOL_VERSION, PeerName, Register};
 
 use crate::client::Client;
@@ -35,7 +35,7 @@ impl World {
                 }
             }
             6 | 7 => self.broker_dies()?,
-            8 => self.machine.tell(Input::Shutdown),
+            8 => self.machine.tell(BrokerInput::Shutdown),
             9 if self.machine.is_up() => {
                 let statement =
                     DiskFault::Statement(u32::try_from(self.rng.index(20)).unwrap_or(0));
@@ -70,7 +70,8 @@ impl World {
             15 => {
                 let actor = self.rng.index(self.actors.len());
                 if let Ok(name) = PeerName::parse(&self.actors[actor].name) {
-                    self.machine.tell(Input::Operate(Command::Release(name)));
+                    self.machine
+                        .tell(BrokerInput::Operate(Command::Release(name)));
                 }
             }
             18 if self.plan.rename > 0 => self.retire(),
@@ -108,10 +109,10 @@ impl World {
         });
         let goodbye = true;
         for input in [
-            Input::Opened(conn),
-            Input::Frame(conn, register),
-            Input::Frame(conn, ClientFrame::parse(text.as_bytes())),
-            Input::Closed { conn, goodbye },
+            BrokerInput::Opened(conn),
+            BrokerInput::Frame(conn, register),
+            BrokerInput::Frame(conn, ClientFrame::parse(text.as_bytes())),
+            BrokerInput::Closed { conn, goodbye },
         ] {
             self.machine.tell(input);
         }
@@ -121,7 +122,7 @@ impl World {
 
     /// Others fill the disk, for a while.
     fn disk_fills(&mut self) {
-        self.machine.tell(Input::Space {
+        self.machine.tell(BrokerInput::Space {
             free: 0,
             total: 1 << 40,
         });
@@ -157,7 +158,7 @@ impl World {
         let successor = successor.filter(|name| !name.as_str().starts_with(STRANGER));
         if let Ok(name) = name {
             self.machine
-                .tell(Input::Operate(Command::Retire { name, successor }));
+                .tell(BrokerInput::Operate(Command::Retire { name, successor }));
         }
     }
 

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use peerbus_core::Now;
 use peerbus_core::peer::{
-    Action, Config, Credentials, Draft, Ended, Event, Key, NoticeId, Refused, Reply, Session,
-    Status,
+    Action, ConnectionCredentials, ConnectionEnd, Draft, Key, NoticeId, PeerSession,
+    RegistrationRefusal, Reply, SessionConfig, SessionEvent, Status,
 };
 use peerbus_wire::{
     Address, AuditAction, AuditRecord, ClientFrame, DeliveryKey, How, Instance, MessageId,
@@ -35,7 +35,7 @@ pub(crate) struct Birth {
 /// A session and what its host holds.
 #[derive(Debug)]
 pub(crate) struct Host {
-    pub(crate) session: Session,
+    pub(crate) session: PeerSession,
     mailbox: Option<HostMailbox>,
     mono_zero: u64,
     connected: bool,
@@ -72,7 +72,7 @@ impl Host {
         let bits = u128::from(rng.draw()) << 64 | u128::from(rng.draw());
         let messages = u32::try_from(rng.range(1, ctx.plan.window_max)).unwrap_or(1);
         let bytes = rng.pick(&[1, 2_000, 1_048_576]);
-        let config = Config {
+        let config = SessionConfig {
             name,
             generated: birth.generated,
             instance: Some(Instance::from_entropy(bits)),
@@ -86,7 +86,7 @@ impl Host {
             mono_ms: mono_zero + ctx.at.now_ms,
             ..Now::default()
         };
-        let mut session = Session::new(config, now, rng.draw());
+        let mut session = PeerSession::new(config, now, rng.draw());
         if let Some(mutation) = ctx.plan.peer_mutation {
             session.mutate(mutation);
         }
@@ -141,7 +141,7 @@ impl Host {
         self.connected = true;
         self.delivered.clear();
         let local = ctx.rng.chance(500);
-        let credentials = Credentials {
+        let credentials = ConnectionCredentials {
             token: token(TOKEN),
             secret: secret(SECRET),
             local,
@@ -177,8 +177,8 @@ impl Host {
     pub(crate) fn ended(&mut self, ctx: &mut Ctx<'_>, close: Option<(u16, String)>) -> Verdict {
         self.connected = false;
         let ended = match close {
-            Some((code, text)) => Ended::Closed { code, text },
-            None => Ended::Broken { why: "cut".into() },
+            Some((code, text)) => ConnectionEnd::Closed { code, text },
+            None => ConnectionEnd::Broken { why: "cut".into() },
         };
         self.session.handle_closed(self.now(ctx), &ended);
         self.settle(ctx)
@@ -279,9 +279,9 @@ impl Host {
         self.session.ack(now, key, how);
     }
 
-    fn event(&mut self, ctx: &mut Ctx<'_>, event: Event) -> Verdict {
+    fn event(&mut self, ctx: &mut Ctx<'_>, event: SessionEvent) -> Verdict {
         match event {
-            Event::Message(inbound) => {
+            SessionEvent::Message(inbound) => {
                 let shown = Surfaced {
                     proc: ctx.proc,
                     name: self.session.name().as_str(),
@@ -301,9 +301,9 @@ impl Host {
                 }
                 Ok(())
             }
-            Event::Job { key, news } => self.job(ctx, key, news),
-            Event::NotJoined { .. } => Ok(()),
-            Event::Notice {
+            SessionEvent::Job { key, news } => self.job(ctx, key, news),
+            SessionEvent::NotJoined { .. } => Ok(()),
+            SessionEvent::Notice {
                 receipt,
                 id: notice,
             } => {
@@ -317,14 +317,14 @@ impl Host {
                     None => Ok(()),
                 }
             }
-            Event::Registered { name, .. } => {
+            SessionEvent::Registered { name, .. } => {
                 let now_ms = self.now(ctx).mono_ms;
                 match &mut self.mailbox {
                     Some(mailbox) => mailbox.registered(now_ms, name),
                     None => Ok(()),
                 }
             }
-            Event::GaveUp { .. } => Ok(()),
+            SessionEvent::GaveUp { .. } => Ok(()),
         }
     }
 
@@ -407,7 +407,7 @@ impl Host {
     /// Whether its name has ended, so that it does not come back by itself.
     pub(crate) fn has_ended(&self) -> bool {
         match self.session.status() {
-            Status::Refused { why, .. } => *why == Refused::Ended,
+            Status::Refused { why, .. } => *why == RegistrationRefusal::Ended,
             status => *status == Status::Closed,
         }
     }

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use peerbus_core::Now;
 use peerbus_core::mailbox::{
-    Activity, Attempt, INBOX, Limit, Mail, Mailbox, Mutation, Outcome, Output, PIGGYBACK, PathSpec,
-    Policy, Portion,
+    Activity, Attempt, INBOX, Limit, Mail, MailboxMachine, MailboxMutation, MailboxOutput, Outcome,
+    PIGGYBACK, PathSpec, Policy, Portion,
 };
-use peerbus_core::peer::{Inbound, JobNews, Key, NoticeId, Session};
+use peerbus_core::peer::{Inbound, JobNews, Key, NoticeId, PeerSession};
 use peerbus_wire::{Conversation, How, NameKey, Priority, Receipt};
 
 use crate::client::Ctx;
@@ -28,10 +28,10 @@ static PUSH: PathSpec = PathSpec {
 /// A mailbox and its agent.
 #[derive(Debug)]
 pub(crate) struct HostMailbox {
-    mailbox: Mailbox,
+    mailbox: MailboxMachine,
     readable: bool,
     /// What is to be done on the bus.
-    outputs: Vec<Output>,
+    outputs: Vec<MailboxOutput>,
     pushes: Vec<Attempt>,
     /// What the client's user decides about.
     kept: Vec<Attempt>,
@@ -44,9 +44,9 @@ pub(crate) struct HostMailbox {
 }
 
 impl HostMailbox {
-    pub(crate) fn new(rng: &mut Rng, now_ms: u64, mutation: Option<Mutation>) -> Self {
+    pub(crate) fn new(rng: &mut Rng, now_ms: u64, mutation: Option<MailboxMutation>) -> Self {
         let hops_max = rng.pick(&[None, Some(0), Some(2)]);
-        let mut mailbox = Mailbox::new(Policy::Auto, hops_max);
+        let mut mailbox = MailboxMachine::new(Policy::Auto, hops_max);
         if let Some(mutation) = mutation {
             mailbox.mutate(mutation);
         }
@@ -129,29 +129,29 @@ impl HostMailbox {
     pub(crate) fn obey(
         &mut self,
         now: Now,
-        session: &mut Session,
+        session: &mut PeerSession,
         untold: &mut Vec<(NoticeId, String, String)>,
         oracle: &mut Oracle,
     ) {
         for output in std::mem::take(&mut self.outputs) {
             match output {
-                Output::Ack { key, how, .. } => session.ack(now, key, how),
-                Output::Reject { key, reason, .. } => session.refuse(now, key, reason),
-                Output::Drop { key, .. } => session.ack_silently(now, key),
-                Output::GiveBack { key, again, .. } => session.give_back(now, key, again),
-                Output::Progress { key, stage, .. } => session.progress(key, &stage),
-                Output::Told(token) => {
+                MailboxOutput::Ack { key, how, .. } => session.ack(now, key, how),
+                MailboxOutput::Reject { key, reason, .. } => session.refuse(now, key, reason),
+                MailboxOutput::Drop { key, .. } => session.ack_silently(now, key),
+                MailboxOutput::GiveBack { key, again, .. } => session.give_back(now, key, again),
+                MailboxOutput::Progress { key, stage, .. } => session.progress(key, &stage),
+                MailboxOutput::Told(token) => {
                     let at = untold.iter().position(|(of, _, _)| *of == token);
                     if let Some((_, name, key)) = at.map(|at| untold.swap_remove(at)) {
                         oracle.told(&name, &key);
                     }
                     session.ack_notice(token);
                 }
-                Output::Push(_)
-                | Output::Announce(_)
-                | Output::Answered(_)
-                | Output::Local { .. }
-                | Output::Warn(_) => {}
+                MailboxOutput::Push(_)
+                | MailboxOutput::Announce(_)
+                | MailboxOutput::Answered(_)
+                | MailboxOutput::Local { .. }
+                | MailboxOutput::Warn(_) => {}
             }
         }
     }
@@ -282,8 +282,8 @@ impl HostMailbox {
     fn drain(&mut self) -> Verdict {
         while let Some(output) = self.mailbox.poll_output() {
             match output {
-                Output::Push(attempt) => self.pushes.push(attempt),
-                Output::Ack {
+                MailboxOutput::Push(attempt) => self.pushes.push(attempt),
+                MailboxOutput::Ack {
                     key,
                     how: How::Seen { .. },
                     ..

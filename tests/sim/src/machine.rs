@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 
 use peerbus_core::Now;
-use peerbus_core::broker::{ACK_COMMIT_MS, Broker, Config, Input, Mutation, Need, Output};
+use peerbus_core::broker::{
+    ACK_COMMIT_MS, Broker, BrokerConfig, BrokerInput, BrokerMutation, BrokerOutput, CommitNeed,
+};
 use peerbus_core::grant::{Right, Rights};
 use peerbus_core::store::{Store as _, StoreError, Txn as _};
 
@@ -39,7 +41,7 @@ impl Moment {
 #[derive(Debug, Default)]
 pub(crate) struct Step {
     /// What leaves the broker, in order.
-    pub(crate) outputs: Vec<Output>,
+    pub(crate) outputs: Vec<BrokerOutput>,
     /// Storage failed: the process is gone.
     pub(crate) died: bool,
 }
@@ -49,8 +51,8 @@ pub(crate) struct Step {
 pub(crate) struct Machine {
     /// The disk.
     pub(crate) disk: Disk,
-    config: Config,
-    mutation: Option<Mutation>,
+    config: BrokerConfig,
+    mutation: Option<BrokerMutation>,
     process: Option<Process>,
     batch_max: usize,
 }
@@ -58,7 +60,7 @@ pub(crate) struct Machine {
 #[derive(Debug)]
 struct Process {
     broker: Broker,
-    inbox: VecDeque<Input>,
+    inbox: VecDeque<BrokerInput>,
     /// The monotonic clock's zero is anything.
     mono_zero: u64,
     open: bool,
@@ -74,8 +76,8 @@ impl Machine {
     #[must_use]
     pub(crate) fn new(
         disk: Disk,
-        config: Config,
-        mutation: Option<Mutation>,
+        config: BrokerConfig,
+        mutation: Option<BrokerMutation>,
         batch_max: usize,
     ) -> Self {
         Self {
@@ -128,9 +130,9 @@ impl Machine {
     }
 
     /// The process is told something; not before it has finished what it is doing.
-    pub(crate) fn tell(&mut self, input: Input) {
+    pub(crate) fn tell(&mut self, input: BrokerInput) {
         if let Some(process) = &mut self.process {
-            process.stopping |= matches!(input, Input::Shutdown);
+            process.stopping |= matches!(input, BrokerInput::Shutdown);
             process.inbox.push_back(input);
         }
     }
@@ -259,7 +261,7 @@ impl Process {
             .poll_timeout()
             .is_some_and(|(due, _)| due <= now.mono_ms)
         {
-            self.inbox.push_front(Input::Tick);
+            self.inbox.push_front(BrokerInput::Tick);
         }
         if !self.open {
             disk.begin()?;
@@ -271,8 +273,8 @@ impl Process {
             };
             oracle.input(at.now_ms, &input);
             let told = match input {
-                Input::Space { total, .. } if disk.breaks(OutsideMutation::IgnoreSpace) => {
-                    Input::Space { free: total, total }
+                BrokerInput::Space { total, .. } if disk.breaks(OutsideMutation::IgnoreSpace) => {
+                    BrokerInput::Space { free: total, total }
                 }
                 _ => input.clone(),
             };
@@ -286,7 +288,7 @@ impl Process {
         self.drain(oracle, step)?;
         self.broker.check();
         let need = self.broker.need();
-        if need == Need::None {
+        if need == CommitNeed::None {
             ensure(oracle.open.is_empty(), "store", || {
                 format!("nothing asks to commit {:?}", oracle.open)
             })?;
@@ -296,7 +298,7 @@ impl Process {
             return Ok(());
         }
         let soon = *self.soon_ms.get_or_insert(at.now_ms + ACK_COMMIT_MS);
-        if need == Need::Now || at.now_ms >= soon {
+        if need == CommitNeed::Now || at.now_ms >= soon {
             self.broker.seal(now, disk)?;
             oracle.writes(at.now_ms, None, disk.take_writes())?;
             let kept = disk.fault == Some(crate::disk::DiskFault::CommitKept);

@@ -2,10 +2,10 @@
 
 use peerbus_core::TokenHash;
 use peerbus_core::audit::AuditKey;
-use peerbus_core::broker::Config;
+use peerbus_core::broker::BrokerConfig;
 use peerbus_core::grant::Rights;
 use peerbus_core::mailbox;
-use peerbus_core::peer::Mutation;
+use peerbus_core::peer::SessionMutation;
 use peerbus_wire::{Secret, Token};
 
 use crate::disk::OutsideMutation;
@@ -61,13 +61,13 @@ pub(crate) struct Plan {
     /// Sessions keep their mail in mailboxes.
     pub(crate) mailboxes: bool,
     /// A rule of every mailbox to break.
-    pub(crate) mailbox_mutation: Option<mailbox::Mutation>,
+    pub(crate) mailbox_mutation: Option<mailbox::MailboxMutation>,
     /// A rule of every session to break.
-    pub(crate) peer_mutation: Option<Mutation>,
+    pub(crate) peer_mutation: Option<SessionMutation>,
     /// A promise of the broker to break from outside.
     pub(crate) outside_mutation: Option<OutsideMutation>,
     /// The broker's configuration.
-    pub(crate) config: Config,
+    pub(crate) config: BrokerConfig,
 }
 
 impl Plan {
@@ -78,7 +78,7 @@ impl Plan {
             .iter()
             .filter_map(|token| Token::parse(token));
         let tokens = tokens.map(|token| TokenHash::of(&token)).collect();
-        let mut config = Config::new(tokens, AuditKey([7; 32]));
+        let mut config = BrokerConfig::new(tokens, AuditKey([7; 32]));
         // A stranger's token may have one name and nothing else.
         if let Some(stranger) = config.grants.last_mut() {
             stranger.rights = Rights::default();

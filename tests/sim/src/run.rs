@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use peerbus_core::broker::{Input, Mutation};
+use peerbus_core::broker::{BrokerInput, BrokerMutation};
 use peerbus_core::testing::MemoryStore;
 use peerbus_core::{mailbox, peer};
 
@@ -24,15 +24,15 @@ const HEAL_MS: u64 = 240_000;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Options {
     /// A rule of the broker to break.
-    pub mutation: Option<Mutation>,
+    pub mutation: Option<BrokerMutation>,
     /// A promise of the broker to break from outside.
     pub outside_mutation: Option<OutsideMutation>,
     /// A rule of every session to break.
-    pub peer_mutation: Option<peer::Mutation>,
+    pub peer_mutation: Option<peer::SessionMutation>,
     /// Sessions keep their mail in mailboxes.
     pub mailboxes: bool,
     /// A rule of every mailbox to break.
-    pub mailbox_mutation: Option<mailbox::Mutation>,
+    pub mailbox_mutation: Option<mailbox::MailboxMutation>,
     /// Keep the trace's text.
     pub trace: bool,
 }
@@ -148,7 +148,7 @@ impl World {
 
     /// The broker ends in order.
     fn shut_down(&mut self) -> Verdict {
-        self.machine.tell(Input::Shutdown);
+        self.machine.tell(BrokerInput::Shutdown);
         self.plan_engine();
         let until = self.now_ms + 1_000;
         while self.machine.is_up() && self.next_ms().is_some_and(|at| at <= until) {

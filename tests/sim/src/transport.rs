@@ -1,6 +1,6 @@
 //! What the network does to bytes, and what its two ends make of it.
 
-use peerbus_core::broker::{ConnId, Input};
+use peerbus_core::broker::{BrokerInput, ConnId};
 use peerbus_wire::ClientFrame;
 
 use crate::client::Client;
@@ -97,12 +97,16 @@ impl World {
             };
             match item {
                 Up::Text(text) => {
-                    self.machine
-                        .tell(Input::Frame(conn, ClientFrame::parse(text.as_bytes())));
+                    self.machine.tell(BrokerInput::Frame(
+                        conn,
+                        ClientFrame::parse(text.as_bytes()),
+                    ));
                 }
-                Up::Binary => self.machine.tell(Input::Frame(conn, ClientFrame::Binary)),
+                Up::Binary => self
+                    .machine
+                    .tell(BrokerInput::Frame(conn, ClientFrame::Binary)),
                 Up::Ping => self.put_down(conn, Down::Pong),
-                Up::Pong => self.machine.tell(Input::Pong(conn)),
+                Up::Pong => self.machine.tell(BrokerInput::Pong(conn)),
                 Up::Goodbye => self.broker_end_closes(conn, true),
                 Up::Cut => self.broker_end_closes(conn, false),
             }
@@ -118,7 +122,7 @@ impl World {
             return;
         }
         link.up.shut = true;
-        self.machine.tell(Input::Closed { conn, goodbye });
+        self.machine.tell(BrokerInput::Closed { conn, goodbye });
         self.put_down(conn, Down::Cut);
         self.net.sweep();
     }
@@ -198,7 +202,7 @@ impl World {
         let conn = self.net.open(proc);
         self.trace.note(self.now_ms, "open", conn.0, "");
         self.procs[proc].link = Some(conn);
-        self.machine.tell(Input::Opened(conn));
+        self.machine.tell(BrokerInput::Opened(conn));
         self.with(proc, Client::connected)
     }
 }

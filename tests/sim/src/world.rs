@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use peerbus_core::broker::{ConnId, Input, Mutation, Output};
+use peerbus_core::broker::{BrokerInput, BrokerMutation, BrokerOutput, ConnId};
 use peerbus_wire::PeerName;
 
 use crate::client::{Act, Client, Ctx};
@@ -108,7 +108,7 @@ impl World {
         mut rng: Rng,
         mut plan: Plan,
         store: Box<dyn Backend>,
-        mutation: Option<Mutation>,
+        mutation: Option<BrokerMutation>,
         keep_trace: bool,
     ) -> Self {
         let mut actors = Vec::new();
@@ -220,7 +220,7 @@ impl World {
             Event::Act(proc) => self.host_acts(proc)?,
             Event::Birth(actor) => self.birth(actor)?,
             Event::Fault => self.fault()?,
-            Event::Room => self.machine.tell(Input::Space {
+            Event::Room => self.machine.tell(BrokerInput::Space {
                 free: 1 << 40,
                 total: 1 << 40,
             }),
@@ -270,12 +270,14 @@ impl World {
         Ok(())
     }
 
-    fn output(&mut self, output: Output) {
+    fn output(&mut self, output: BrokerOutput) {
         match output {
-            Output::Send(conn, frame) => self.send_down(conn, &frame.encode()),
-            Output::Ping(conn) => self.ping_down(conn),
-            Output::Close(conn, reason) => self.close_down(conn, reason.code(), reason.text()),
-            Output::Event(_) => {}
+            BrokerOutput::Send(conn, frame) => self.send_down(conn, &frame.encode()),
+            BrokerOutput::Ping(conn) => self.ping_down(conn),
+            BrokerOutput::Close(conn, reason) => {
+                self.close_down(conn, reason.code(), reason.text())
+            }
+            BrokerOutput::Event(_) => {}
         }
     }
 

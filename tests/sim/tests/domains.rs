@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use peerbus_core::bridge::Mutation;
+use peerbus_core::bridge::BridgeMutation;
 use peerbus_core::broker;
 use peerbus_sim::{DomainOptions, run_domains};
 
@@ -94,7 +94,7 @@ fn caught(seeds: Range<u64>, options: DomainOptions, rules: &[&str]) {
     );
 }
 
-fn bridge(mutation: Mutation, rules: &[&str]) {
+fn bridge(mutation: BridgeMutation, rules: &[&str]) {
     let options = DomainOptions {
         mutation: Some(mutation),
         ..DomainOptions::default()
@@ -102,7 +102,7 @@ fn bridge(mutation: Mutation, rules: &[&str]) {
     caught(0..SEEDS, options, rules);
 }
 
-fn home(mutation: broker::Mutation, rules: &[&str]) {
+fn home(mutation: broker::BrokerMutation, rules: &[&str]) {
     let options = DomainOptions {
         broker_mutation: Some(mutation),
         ..DomainOptions::default()
@@ -112,68 +112,71 @@ fn home(mutation: broker::Mutation, rules: &[&str]) {
 
 #[test]
 fn a_bridge_that_takes_what_comes_without_what_stands_before_it() {
-    bridge(Mutation::IgnoreGap, &["stage", "order", "lost"]);
+    bridge(BridgeMutation::IgnoreGap, &["stage", "order", "lost"]);
 }
 
 #[test]
 fn a_bridge_that_confirms_what_is_not_on_disk() {
-    bridge(Mutation::ConfirmEarly, &["stage", "lost"]);
+    bridge(BridgeMutation::ConfirmEarly, &["stage", "lost"]);
 }
 
 #[test]
 fn a_bridge_that_acks_the_stream_for_what_is_not_on_disk() {
-    bridge(Mutation::AckEarly, &["ack"]);
+    bridge(BridgeMutation::AckEarly, &["ack"]);
 }
 
 #[test]
 fn a_bridge_that_takes_what_was_sent_in_another_life() {
-    bridge(Mutation::TakeStale, &["order", "lost", "stage", "mark"]);
+    bridge(
+        BridgeMutation::TakeStale,
+        &["order", "lost", "stage", "mark"],
+    );
 }
 
 #[test]
 fn a_bridge_that_takes_again_what_is_known() {
-    bridge(Mutation::TakeKnown, &["ack", "mark"]);
+    bridge(BridgeMutation::TakeKnown, &["ack", "mark"]);
 }
 
 #[test]
 fn a_bridge_that_goes_on_as_if_the_far_broker_remembered() {
-    bridge(Mutation::IgnoreEpoch, &["lost", "liveness", "stage"]);
+    bridge(BridgeMutation::IgnoreEpoch, &["lost", "liveness", "stage"]);
 }
 
 #[test]
 fn a_bridge_that_sends_nothing_again() {
-    bridge(Mutation::NeverResend, &["liveness"]);
+    bridge(BridgeMutation::NeverResend, &["liveness"]);
 }
 
 #[test]
 fn a_bridge_that_believes_any_sender() {
-    bridge(Mutation::TrustFrom, &["from"]);
+    bridge(BridgeMutation::TrustFrom, &["from"]);
 }
 
 #[test]
 fn a_bridge_that_notes_an_end_before_it_is_on_disk() {
-    bridge(Mutation::NoteEarly, &["noted"]);
+    bridge(BridgeMutation::NoteEarly, &["noted"]);
 }
 
 #[test]
 fn a_bridge_that_acks_a_notice_before_it_is_noted() {
-    bridge(Mutation::AckNotices, &["notice"]);
+    bridge(BridgeMutation::AckNotices, &["notice"]);
 }
 
 #[test]
 fn a_bridge_that_says_what_became_of_a_message_only_once() {
-    bridge(Mutation::NeverAsk, &["liveness"]);
+    bridge(BridgeMutation::NeverAsk, &["liveness"]);
 }
 
 #[test]
 fn a_bridge_that_passes_over_what_is_refused() {
-    bridge(Mutation::SkipRefused, &["ack", "stage", "lost"]);
+    bridge(BridgeMutation::SkipRefused, &["ack", "stage", "lost"]);
 }
 
 #[test]
 fn a_bridge_that_takes_what_follows_a_refused_message() {
     let options = DomainOptions {
-        mutation: Some(Mutation::TakeBehind),
+        mutation: Some(BridgeMutation::TakeBehind),
         ..DomainOptions::default()
     };
     // Little is under way behind what is refused: in one of these worlds.
@@ -183,7 +186,7 @@ fn a_bridge_that_takes_what_follows_a_refused_message() {
 #[test]
 fn a_bridge_that_passes_over_what_its_home_may_send_again() {
     let options = DomainOptions {
-        mutation: Some(Mutation::GiveUpEarly),
+        mutation: Some(BridgeMutation::GiveUpEarly),
         ..DomainOptions::default()
     };
     // A crash just in the moment between the two is rare: in one of these worlds.
@@ -192,33 +195,42 @@ fn a_bridge_that_passes_over_what_its_home_may_send_again() {
 
 #[test]
 fn a_bridge_that_says_more_than_it_was_told() {
-    bridge(Mutation::Exaggerate, &["stage"]);
+    bridge(BridgeMutation::Exaggerate, &["stage"]);
 }
 
 #[test]
 fn a_broker_that_gives_a_bridge_its_mail_in_any_order() {
-    home(broker::Mutation::Disorder, &["order", "lost", "stage"]);
+    home(
+        broker::BrokerMutation::Disorder,
+        &["order", "lost", "stage"],
+    );
 }
 
 #[test]
 fn a_broker_that_takes_what_follows_a_refused_message() {
-    home(broker::Mutation::TakeBehind, &["order", "lost", "stage"]);
+    home(
+        broker::BrokerMutation::TakeBehind,
+        &["order", "lost", "stage"],
+    );
 }
 
 #[test]
 fn a_broker_that_forgets_how_far_its_bridge_is() {
-    home(broker::Mutation::ForgetMark, &["ack", "lost", "liveness"]);
+    home(
+        broker::BrokerMutation::ForgetMark,
+        &["ack", "lost", "liveness"],
+    );
 }
 
 #[test]
 fn a_broker_that_owes_nobody_what_was_forwarded() {
-    home(broker::Mutation::ForwardLoses, &["lost", "liveness"]);
+    home(broker::BrokerMutation::ForwardLoses, &["lost", "liveness"]);
 }
 
 #[test]
 fn a_broker_that_thinks_a_restored_one_remembers() {
     home(
-        broker::Mutation::KeepForwarded,
+        broker::BrokerMutation::KeepForwarded,
         &["stage", "lost", "liveness"],
     );
 }

@@ -1,7 +1,7 @@
 //! Worlds of a session's events: every promise holds in each of them, and the oracle notices when
 //! one is broken on purpose.
 
-use peerbus_core::events::Mutation;
+use peerbus_core::events::EventLogMutation;
 use peerbus_sim::run_events;
 
 /// Worlds of one test.
@@ -23,7 +23,7 @@ fn worlds_of_events() {
 }
 
 /// Breaks a rule and expects `rule` in the first failure of some seed.
-fn caught(mutation: Mutation, rule: &str) {
+fn caught(mutation: EventLogMutation, rule: &str) {
     let mut failures = (0..WORLDS).filter_map(|seed| run_events(seed, Some(mutation)).err());
     let failure = failures.next();
     let found = failure.as_ref().map(|failure| failure.rule);
@@ -32,35 +32,35 @@ fn caught(mutation: Mutation, rule: &str) {
 
 #[test]
 fn what_is_gone_and_passed_over_without_a_word() {
-    caught(Mutation::HideGap, "gap");
+    caught(EventLogMutation::HideGap, "gap");
 }
 
 #[test]
 fn a_gap_that_says_too_little() {
-    caught(Mutation::MiscountGap, "gap");
+    caught(EventLogMutation::MiscountGap, "gap");
 }
 
 #[test]
 fn what_nobody_can_be_told_of_and_does_not_count() {
-    caught(Mutation::SkipSilent, "gap");
+    caught(EventLogMutation::SkipSilent, "gap");
 }
 
 #[test]
 fn an_event_that_comes_again_to_who_has_it() {
-    caught(Mutation::Repeat, "once");
+    caught(EventLogMutation::Repeat, "once");
 }
 
 #[test]
 fn events_that_come_in_another_order() {
-    caught(Mutation::NewestFirst, "order");
+    caught(EventLogMutation::NewestFirst, "order");
 }
 
 #[test]
 fn what_a_reader_did_not_ask_for() {
-    caught(Mutation::IgnoreChoice, "choice");
+    caught(EventLogMutation::IgnoreChoice, "choice");
 }
 
 #[test]
 fn a_log_without_a_bound() {
-    caught(Mutation::KeepAll, "bound");
+    caught(EventLogMutation::KeepAll, "bound");
 }

@@ -1,7 +1,7 @@
 //! Worlds of the mailbox: every promise holds in each of them, and the oracle notices when one is
 //! broken on purpose.
 
-use peerbus_core::mailbox::Mutation;
+use peerbus_core::mailbox::MailboxMutation;
 use peerbus_sim::{MailboxOptions, Options, run, run_echo, run_mailbox};
 
 /// Worlds of one test.
@@ -101,7 +101,7 @@ fn the_same_seed_gives_the_same_mailbox_world() {
 }
 
 /// The real broker and real sessions, each with a mailbox.
-fn bus(mutation: Option<Mutation>) -> Options {
+fn bus(mutation: Option<MailboxMutation>) -> Options {
     Options {
         mailboxes: true,
         mailbox_mutation: mutation,
@@ -120,10 +120,10 @@ fn bus_worlds_whose_sessions_keep_their_mail_in_mailboxes() {
 #[test]
 fn on_the_bus_a_mailbox_that_breaks_a_rule_is_noticed() {
     for (mutation, rule) in [
-        (Mutation::HideRepeat, "I13"),
-        (Mutation::ForgetDoubt, "I13"),
-        (Mutation::TrustPipe, "I14"),
-        (Mutation::LoseReturned, "I8"),
+        (MailboxMutation::HideRepeat, "I13"),
+        (MailboxMutation::ForgetDoubt, "I13"),
+        (MailboxMutation::TrustPipe, "I14"),
+        (MailboxMutation::LoseReturned, "I8"),
     ] {
         let mut failures =
             (0..BUS_WORLDS).filter_map(|seed| run(seed, bus(Some(mutation))).failure);
@@ -146,13 +146,14 @@ fn an_echo_of_version_1_is_stopped_and_can_begin_anew() {
 
 #[test]
 fn a_peer_that_is_believed_what_it_says_of_the_conversation() {
-    let mut broken = (0..WORLDS).filter_map(|seed| run_echo(seed, Some(Mutation::TrustHops)).err());
+    let mut broken =
+        (0..WORLDS).filter_map(|seed| run_echo(seed, Some(MailboxMutation::TrustHops)).err());
     assert_eq!(broken.next().map(|failure| failure.rule), Some("loop"));
-    caught(Mutation::TrustHops, false, "loop");
+    caught(MailboxMutation::TrustHops, false, "loop");
 }
 
 /// Breaks a rule and expects `rule` in the first failure of some seed.
-fn caught(mutation: Mutation, calm: bool, rule: &str) {
+fn caught(mutation: MailboxMutation, calm: bool, rule: &str) {
     let broken = MailboxOptions {
         mutation: Some(mutation),
         calm,
@@ -166,105 +167,105 @@ fn caught(mutation: Mutation, calm: bool, rule: &str) {
 
 #[test]
 fn a_repeat_that_does_not_say_so() {
-    caught(Mutation::HideRepeat, false, "repeat");
+    caught(MailboxMutation::HideRepeat, false, "repeat");
 }
 
 #[test]
 fn a_text_that_counts_as_seen_because_it_stands_there() {
-    caught(Mutation::TrustPresence, false, "evidence");
+    caught(MailboxMutation::TrustPresence, false, "evidence");
 }
 
 #[test]
 fn a_result_that_counts_as_seen_because_it_left() {
-    caught(Mutation::TrustPipe, false, "evidence");
+    caught(MailboxMutation::TrustPipe, false, "evidence");
 }
 
 #[test]
 fn what_is_named_and_counts_as_seen_though_a_part_of_it_was_shown() {
-    caught(Mutation::AckInPart, false, "evidence");
+    caught(MailboxMutation::AckInPart, false, "evidence");
 }
 
 #[test]
 fn a_denial_that_another_path_gets_round() {
-    caught(Mutation::OverruleDenial, false, "denied");
+    caught(MailboxMutation::OverruleDenial, false, "denied");
 }
 
 #[test]
 fn what_the_clients_user_keeps_and_another_path_shows() {
-    caught(Mutation::ShowKept, false, "kept");
+    caught(MailboxMutation::ShowKept, false, "kept");
 }
 
 #[test]
 fn a_message_that_overtakes_an_older_one_of_its_sender() {
-    caught(Mutation::NewestFirst, false, "order");
+    caught(MailboxMutation::NewestFirst, false, "order");
 }
 
 #[test]
 fn a_message_that_is_shown_while_another_showing_is_open() {
-    caught(Mutation::ShowInFlight, false, "flight");
+    caught(MailboxMutation::ShowInFlight, false, "flight");
 }
 
 #[test]
 fn a_burst_that_becomes_many_turns() {
-    caught(Mutation::SkipPause, true, "pause");
+    caught(MailboxMutation::SkipPause, true, "pause");
 }
 
 #[test]
 fn a_mailbox_in_which_nothing_escalates() {
-    caught(Mutation::NeverEscalate, false, "liveness");
+    caught(MailboxMutation::NeverEscalate, false, "liveness");
 }
 
 #[test]
 fn what_the_governor_holds_and_a_path_shows() {
-    caught(Mutation::PushHeld, false, "held");
+    caught(MailboxMutation::PushHeld, false, "held");
 }
 
 #[test]
 fn what_is_released_and_loses_its_place() {
-    caught(Mutation::ReleaseLast, false, "back");
+    caught(MailboxMutation::ReleaseLast, false, "back");
 }
 
 #[test]
 fn what_a_tool_gives_back_and_is_gone() {
-    caught(Mutation::LoseReturned, false, "back");
+    caught(MailboxMutation::LoseReturned, false, "back");
 }
 
 #[test]
 fn what_a_tool_gives_back_and_comes_again_as_new() {
-    caught(Mutation::ForgetDoubt, false, "repeat");
+    caught(MailboxMutation::ForgetDoubt, false, "repeat");
 }
 
 #[test]
 fn a_push_that_shows_what_was_seen_or_put_in_doubt_since() {
-    caught(Mutation::ShowAsMade, false, "shown");
+    caught(MailboxMutation::ShowAsMade, false, "shown");
 }
 
 #[test]
 fn a_broker_that_hears_of_what_was_put_in_here() {
-    caught(Mutation::AckLocal, false, "local");
+    caught(MailboxMutation::AckLocal, false, "local");
 }
 
 #[test]
 fn what_was_put_in_here_and_is_held_like_a_peers() {
-    caught(Mutation::HoldLocal, false, "local");
+    caught(MailboxMutation::HoldLocal, false, "local");
 }
 
 #[test]
 fn more_texts_put_in_than_may_wait() {
-    caught(Mutation::CrowdLocal, false, "room");
+    caught(MailboxMutation::CrowdLocal, false, "room");
 }
 
 #[test]
 fn what_was_put_in_here_and_counts_as_a_peers() {
-    caught(Mutation::CountLocal, false, "hops");
+    caught(MailboxMutation::CountLocal, false, "hops");
 }
 
 #[test]
 fn an_answer_that_is_shown_to_others_than_the_one_who_asked() {
-    caught(Mutation::ShowExpected, false, "expected");
+    caught(MailboxMutation::ShowExpected, false, "expected");
 }
 
 #[test]
 fn what_waits_for_the_user_that_is_shown_all_the_same() {
-    caught(Mutation::ShowWithheld, false, "denied");
+    caught(MailboxMutation::ShowWithheld, false, "denied");
 }

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use peerbus_core::broker::Mutation;
+use peerbus_core::broker::BrokerMutation;
 use peerbus_core::peer;
 use peerbus_sim::{Options, OutsideMutation, run};
 
@@ -34,7 +34,7 @@ fn caught_in(seeds: Range<u64>, broken: Options, rule: &str, late: &str) {
     panic!("{broken:?} was not caught in the seeds {seeds:?}");
 }
 
-fn broker(mutation: Mutation) -> Options {
+fn broker(mutation: BrokerMutation) -> Options {
     Options {
         mutation: Some(mutation),
         ..Options::default()
@@ -48,7 +48,7 @@ fn outside(mutation: OutsideMutation) -> Options {
     }
 }
 
-fn session(mutation: peer::Mutation) -> Options {
+fn session(mutation: peer::SessionMutation) -> Options {
     Options {
         peer_mutation: Some(mutation),
         ..Options::default()
@@ -57,12 +57,12 @@ fn session(mutation: peer::Mutation) -> Options {
 
 #[test]
 fn i1_outputs_that_leave_before_the_commit() {
-    caught(broker(Mutation::ReleaseEarly), "I1");
+    caught(broker(BrokerMutation::ReleaseEarly), "I1");
 }
 
 #[test]
 fn a_message_for_a_group_that_passes_a_member_over() {
-    caught(broker(Mutation::SkipMember), "broadcast");
+    caught(broker(BrokerMutation::SkipMember), "broadcast");
 }
 
 #[test]
@@ -72,22 +72,22 @@ fn a_membership_that_is_not_written_down() {
 
 #[test]
 fn a_job_that_comes_to_the_next_member_as_new() {
-    caught_in_time(broker(Mutation::PassAsNew), "job", "again");
+    caught_in_time(broker(BrokerMutation::PassAsNew), "job", "again");
 }
 
 #[test]
 fn a_job_that_two_members_have() {
-    caught(broker(Mutation::TwoHolders), "job");
+    caught(broker(BrokerMutation::TwoHolders), "job");
 }
 
 #[test]
 fn a_job_that_stays_with_a_member_who_has_left() {
-    caught(broker(Mutation::KeepJob), "job");
+    caught(broker(BrokerMutation::KeepJob), "job");
 }
 
 #[test]
 fn a_job_that_stays_with_a_member_who_does_not_come_to_it() {
-    caught(broker(Mutation::NeverRecall), "job");
+    caught(broker(BrokerMutation::NeverRecall), "job");
 }
 
 #[test]
@@ -102,17 +102,17 @@ fn a_member_without_room_of_which_the_sender_does_not_hear() {
 
 #[test]
 fn i2_an_acceptance_that_is_not_audited() {
-    caught(broker(Mutation::SkipAudit), "I2");
+    caught(broker(BrokerMutation::SkipAudit), "I2");
 }
 
 #[test]
 fn i3_a_live_message_that_overtakes_the_backlog() {
-    caught(broker(Mutation::Overtake), "I3");
+    caught(broker(BrokerMutation::Overtake), "I3");
 }
 
 #[test]
 fn i4_a_debt_that_vanishes_with_its_holder() {
-    caught(broker(Mutation::ForgetOnClose), "I4");
+    caught(broker(BrokerMutation::ForgetOnClose), "I4");
 }
 
 #[test]
@@ -144,17 +144,17 @@ fn i21_a_message_that_is_read_and_gone() {
 
 #[test]
 fn i5_deliveries_beyond_the_window() {
-    caught(broker(Mutation::IgnoreWindow), "I5");
+    caught(broker(BrokerMutation::IgnoreWindow), "I5");
 }
 
 #[test]
 fn i5_a_sender_that_takes_the_whole_window() {
-    caught(broker(Mutation::IgnoreShare), "I5");
+    caught(broker(BrokerMutation::IgnoreShare), "I5");
 }
 
 #[test]
 fn i5_mail_that_takes_what_is_kept_for_others() {
-    caught(broker(Mutation::KeepNothing), "I5");
+    caught(broker(BrokerMutation::KeepNothing), "I5");
 }
 
 #[test]
@@ -164,23 +164,23 @@ fn i13_a_broker_that_forgets_what_it_delivered_when_it_ends() {
 
 #[test]
 fn i6_an_envelope_that_is_altered() {
-    caught(broker(Mutation::AlterEnvelope), "I6");
+    caught(broker(BrokerMutation::AlterEnvelope), "I6");
 }
 
 #[test]
 fn i7_a_takeover_that_loses_mail() {
     // What nobody is given is still owed in the end.
-    caught_in_time(broker(Mutation::TakeoverLoses), "I7", "I8");
+    caught_in_time(broker(BrokerMutation::TakeoverLoses), "I7", "I8");
 }
 
 #[test]
 fn i8_an_ack_without_effect() {
-    caught(broker(Mutation::AckWithoutEffect), "I8");
+    caught(broker(BrokerMutation::AckWithoutEffect), "I8");
 }
 
 #[test]
 fn i10_a_spoofed_sender() {
-    caught(broker(Mutation::TrustFrom), "I10");
+    caught(broker(BrokerMutation::TrustFrom), "I10");
 }
 
 #[test]
@@ -190,27 +190,27 @@ fn mail_that_a_full_disk_takes() {
 
 #[test]
 fn i20_mail_that_was_read_and_goes_on_counting() {
-    caught(broker(Mutation::ForgetOwed), "quota");
+    caught(broker(BrokerMutation::ForgetOwed), "quota");
 }
 
 #[test]
 fn a_peer_that_fills_the_audit_chain() {
-    caught(broker(Mutation::AuditAll), "audit");
+    caught(broker(BrokerMutation::AuditAll), "audit");
 }
 
 #[test]
 fn audit_records_that_are_neither_written_nor_told() {
-    caught(broker(Mutation::HideExcess), "audit");
+    caught(broker(BrokerMutation::HideExcess), "audit");
 }
 
 #[test]
 fn i12_a_name_of_another_token_that_gives_way() {
-    caught(broker(Mutation::ForgetOthers), "I12");
+    caught(broker(BrokerMutation::ForgetOthers), "I12");
 }
 
 #[test]
 fn i12_a_name_that_gives_way_with_its_mail() {
-    caught(broker(Mutation::ForgetMail), "I12");
+    caught(broker(BrokerMutation::ForgetMail), "I12");
 }
 
 #[test]
@@ -220,25 +220,25 @@ fn a_token_that_sends_without_the_right_to() {
 
 #[test]
 fn i12_mail_for_nobody() {
-    caught(broker(Mutation::AcceptUnknown), "I12");
+    caught(broker(BrokerMutation::AcceptUnknown), "I12");
 }
 
 #[test]
 fn i8_a_session_that_shows_a_message_twice() {
-    caught(session(peer::Mutation::ShowTwice), "I8");
+    caught(session(peer::SessionMutation::ShowTwice), "I8");
 }
 
 #[test]
 fn i8_a_session_that_acks_what_its_host_has_not_seen() {
-    caught(session(peer::Mutation::AckUnread), "I8");
+    caught(session(peer::SessionMutation::AckUnread), "I8");
 }
 
 #[test]
 fn a_session_that_acks_statements_that_its_host_has_not_told() {
-    caught(session(peer::Mutation::AckUntold), "notice");
+    caught(session(peer::SessionMutation::AckUntold), "notice");
 }
 
 #[test]
 fn a_session_that_shows_what_does_not_verify() {
-    caught(session(peer::Mutation::SkipVerify), "verify");
+    caught(session(peer::SessionMutation::SkipVerify), "verify");
 }

@@ -57,7 +57,7 @@ pub struct SessionSocket {
 /// What a connection turns out to be, by its first line.
 #[derive(Debug)]
 enum Kind {
-    Hook(Hook),
+    Hook(HookConnection),
     Rpc(Connection),
 }
 
@@ -117,7 +117,7 @@ impl SessionSocket {
     /// end when this is dropped.
     pub async fn serve<H, R>(
         mut self,
-        hooks: impl Fn(Hook) -> H + Send + Sync + 'static,
+        hooks: impl Fn(HookConnection) -> H + Send + Sync + 'static,
         rpc: impl Fn(Connection) -> R + Send + Sync + 'static,
     ) where
         H: Future<Output = ()> + Send + 'static,
@@ -226,7 +226,7 @@ async fn meet(stream: UnixStream, caller: Peer, own: bool) -> Option<Kind> {
         return None;
     }
     let short = connection.lines.line().len() <= ASK_MAX;
-    short.then_some(Kind::Hook(Hook { asked, connection }))
+    short.then_some(Kind::Hook(HookConnection { asked, connection }))
 }
 
 /// What a process asks that the session's client runs. `None`: the line is no such process's.
@@ -292,13 +292,13 @@ pub struct Connection {
 
 /// A process at the other end of a connection that the session's client runs.
 #[derive(Debug)]
-pub struct Hook {
+pub struct HookConnection {
     /// Its first request.
     asked: RpcMessage,
     connection: Connection,
 }
 
-impl Hook {
+impl HookConnection {
     /// The connection, for an end that says more than a hook.
     #[must_use]
     pub fn into_connection(self) -> Connection {

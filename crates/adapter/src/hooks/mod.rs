@@ -15,7 +15,7 @@ mod watch;
 pub use caller::Caller;
 pub use deadline::{Deadline, TimedInput};
 pub use line::{ASK_MAX, ATTACH, Ask, HOOK};
-pub use listener::{Connection, Hook, Peer, SessionSocket};
+pub use listener::{Connection, HookConnection, Peer, SessionSocket};
 pub use place::{
     Ancestor, INDEX, directories, directory, is_below_an_agent, is_of_an_agent, sweep,
 };

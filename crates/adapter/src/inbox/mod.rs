@@ -1,6 +1,6 @@
 //! A path for clients that take messages at a socket of the session: a connection a message, and
 //! whatever is to be said of it comes to a socket of ours. How the lines read is the client's own,
-//! see [`Client`].
+//! see [`InboxClient`].
 
 mod receipts;
 mod trace;
@@ -25,9 +25,9 @@ const SEVERAL: &str = "peerbus";
 
 /// A credential of a socket. Never shown.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Token(String);
+pub struct SocketToken(String);
 
-impl Token {
+impl SocketToken {
     /// Wraps the text.
     #[must_use]
     pub fn new(text: String) -> Self {
@@ -41,7 +41,7 @@ impl Token {
     }
 }
 
-impl fmt::Debug for Token {
+impl fmt::Debug for SocketToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token(…)")
     }
@@ -74,7 +74,7 @@ impl Letter<'_> {
 }
 
 /// A client whose sessions take messages at a socket, and how it speaks there.
-pub trait Client: Send + Sync {
+pub trait InboxClient: Send + Sync {
     /// The socket at which the session takes messages now; `Err` says why there is none.
     fn socket(&self) -> Result<PathBuf, String>;
 
@@ -110,7 +110,7 @@ pub struct InboxPath<C> {
     receipts: Receipts,
 }
 
-impl<C: Client + 'static> InboxPath<C> {
+impl<C: InboxClient + 'static> InboxPath<C> {
     /// The path, and what listens to the client's receipts.
     ///
     /// `notes` is a directory of ours in which to note what is made in the client's.
@@ -161,7 +161,7 @@ impl<C: Client + 'static> InboxPath<C> {
     }
 }
 
-impl<C: Client + 'static> WakePath for InboxPath<C> {
+impl<C: InboxClient + 'static> WakePath for InboxPath<C> {
     fn spec(&self) -> Path {
         self.spec
     }
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_token_is_not_shown() {
-        let token = Token::new("sesame".into());
+        let token = SocketToken::new("sesame".into());
         assert_eq!(format!("{token:?}"), "Token(…)");
     }
 }

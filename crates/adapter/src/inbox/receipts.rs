@@ -14,7 +14,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use super::Client;
+use super::InboxClient;
 use super::trace::{self, Trace};
 use crate::mailbox::{AttemptId, Mailbox};
 
@@ -111,7 +111,7 @@ impl Receipts {
     }
 
     /// Tells the mailbox what the client says, for as long as the session lasts.
-    pub(super) async fn listen(self, mailbox: Mailbox, client: Arc<impl Client>) {
+    pub(super) async fn listen(self, mailbox: Mailbox, client: Arc<impl InboxClient>) {
         self.0.opened.notified().await;
         loop {
             let listener = self.state().fresh.take();
@@ -124,7 +124,7 @@ impl Receipts {
     }
 
     /// Serves one listener until there is another one, or it fails.
-    async fn serve(&self, listener: &UnixListener, mailbox: &Mailbox, client: &impl Client) {
+    async fn serve(&self, listener: &UnixListener, mailbox: &Mailbox, client: &impl InboxClient) {
         loop {
             let stream = tokio::select! {
                 accepted = listener.accept() => match accepted {
@@ -143,7 +143,7 @@ impl Receipts {
         }
     }
 
-    async fn read(&self, mut stream: UnixStream, mailbox: &Mailbox, client: &impl Client) {
+    async fn read(&self, mut stream: UnixStream, mailbox: &Mailbox, client: &impl InboxClient) {
         let (answer, head) = client.answer();
         let mut text = vec![0; head];
         let Ok(read) = stream.read(&mut text).await else {

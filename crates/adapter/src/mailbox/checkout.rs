@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use peerbus_core::mailbox::{Attempt, AttemptId, Content, Item, Mail, Outcome};
+use peerbus_core::mailbox::{Attempt, AttemptId, AttemptItem, Content, Mail, Outcome};
 
 use super::Mailbox;
 
@@ -38,14 +38,14 @@ impl Checkout {
     }
 
     /// What is in it, in order of arrival, urgent messages first.
-    pub fn items(&self) -> impl Iterator<Item = &Item> {
-        let mut items: Vec<&Item> = self.attempts.iter().flat_map(|a| &a.items).collect();
+    pub fn items(&self) -> impl Iterator<Item = &AttemptItem> {
+        let mut items: Vec<&AttemptItem> = self.attempts.iter().flat_map(|a| &a.items).collect();
         items.sort_by_key(|item| (!item.first, item.no));
         items.into_iter()
     }
 
     /// The messages in it, in that order.
-    pub fn messages(&self) -> impl Iterator<Item = (&Item, &Arc<Mail>)> {
+    pub fn messages(&self) -> impl Iterator<Item = (&AttemptItem, &Arc<Mail>)> {
         self.items()
             .filter_map(|item| Some((item, item.content.mail()?)))
     }

@@ -6,7 +6,7 @@ use peerbus_core::mailbox::AskId;
 use peerbus_wire::{Conversation, MessageId, PeerName};
 
 use super::{Checkout, Mailbox};
-use crate::{SendError, Sent};
+use crate::{SendError, SentMessage};
 
 /// A question that waits for its answer. Dropped, the answer is ordinary mail again.
 #[derive(Debug)]
@@ -38,7 +38,12 @@ impl Mailbox {
     /// # Errors
     ///
     /// As for [`Bus::send`].
-    pub async fn send(&self, to: &str, body: &str, within: Duration) -> Result<Sent, SendError> {
+    pub async fn send(
+        &self,
+        to: &str,
+        body: &str,
+        within: Duration,
+    ) -> Result<SentMessage, SendError> {
         self.shared.bus.send(to, body, within).await
     }
 

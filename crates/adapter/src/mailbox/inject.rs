@@ -23,9 +23,9 @@ pub enum InjectError {
 
 /// A text that a program of the user's gave here, as the session will be shown it.
 #[derive(Debug)]
-pub struct Draft(Arc<Mail>);
+pub struct Injection(Arc<Mail>);
 
-impl Draft {
+impl Injection {
     /// `source`: what the program calls itself.
     ///
     /// # Errors
@@ -71,7 +71,7 @@ impl Mailbox {
     /// # Errors
     ///
     /// When too much waits already.
-    pub fn inject(&self, Draft(mail): Draft) -> Result<String, InjectError> {
+    pub fn inject(&self, Injection(mail): Injection) -> Result<String, InjectError> {
         self.with(|state, now_ms| {
             let put = state.machine.put_in(now_ms, Arc::clone(&mail));
             put.map_err(|_| {

@@ -21,8 +21,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use peerbus_core::mailbox::{self as core, Attempt, Output, PIGGYBACK};
-use peerbus_core::peer::Event;
+use peerbus_core::mailbox::{self as core, Attempt, MailboxOutput, PIGGYBACK};
+use peerbus_core::peer::SessionEvent;
 use peerbus_wire::{AuditRecord, Priority, Receipt, Stage};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -32,11 +32,11 @@ pub use agent::{
 };
 pub use checkout::Checkout;
 pub use core::{
-    ASK, Activity, AttemptId, Content, DRAIN, HERE, HOOK, INBOX, Item, Limit, Listed, Mail, Named,
-    No, Outcome, PART_CHARS, Parent, Path, PathSpec, Policy, Portion,
+    ASK, Activity, AttemptId, AttemptItem, Content, DRAIN, HERE, HOOK, INBOX, Limit, Listed, Mail,
+    Named, No, Outcome, PART_CHARS, Parent, Path, PathSpec, Policy, Portion,
 };
 pub use expected::Expected;
-pub use inject::{Draft, InjectError, SOURCE_CHARS};
+pub use inject::{InjectError, Injection, SOURCE_CHARS};
 pub use presence::Who;
 pub use push::{Attribute, Push, receipt};
 pub use senders::Undecided;
@@ -77,7 +77,7 @@ struct Shared {
 
 /// What stands behind the lock.
 struct State {
-    machine: core::Mailbox,
+    machine: core::MailboxMachine,
     about: About,
     /// What is to be pushed, in order.
     pushes: VecDeque<Attempt>,
@@ -106,10 +106,10 @@ impl Mailbox {
             not(feature = "mutations"),
             expect(unused_mut, reason = "to be broken")
         )]
-        let mut machine = core::Mailbox::new(policy, hops_max);
+        let mut machine = core::MailboxMachine::new(policy, hops_max);
         #[cfg(feature = "mutations")]
         if std::env::var("PEERBUS_BROKEN").as_deref() == Ok("seen-without-evidence") {
-            machine.mutate(core::Mutation::TrustPipe);
+            machine.mutate(core::MailboxMutation::TrustPipe);
         }
         let state = State {
             machine,
@@ -291,7 +291,7 @@ impl Mailbox {
     }
 
     /// A message that this session was shown lately or still holds; see
-    /// [`peerbus_core::mailbox::Mailbox::parent`].
+    /// [`peerbus_core::mailbox::MailboxMachine::parent`].
     #[must_use]
     pub fn parent(&self, id: &str, from: Option<&str>) -> Option<Parent> {
         self.with(|state, _| state.machine.parent(id, from))
@@ -383,25 +383,25 @@ const MARK: &str = "pb-";
 
 impl State {
     /// Something came from the bus.
-    fn put(&mut self, now_ms: u64, event: Event) {
+    fn put(&mut self, now_ms: u64, event: SessionEvent) {
         let sentence = text::notice(&event);
         match event {
-            Event::Registered { name, .. } => self.machine.registered(now_ms, name),
-            Event::Message(inbound) => {
+            SessionEvent::Registered { name, .. } => self.machine.registered(now_ms, name),
+            SessionEvent::Message(inbound) => {
                 self.told.arrived(&inbound);
                 let mail = push::mail(inbound);
                 self.machine.message(now_ms, mail);
                 self.look_for_paths();
             }
-            Event::NotJoined { why } => tracing::warn!(?why, "no member of its groups"),
-            Event::Job { key, news } => self.machine.job(now_ms, key, news),
-            Event::Notice { receipt, id: token } => {
+            SessionEvent::NotJoined { why } => tracing::warn!(?why, "no member of its groups"),
+            SessionEvent::Job { key, news } => self.machine.job(now_ms, key, news),
+            SessionEvent::Notice { receipt, id: token } => {
                 self.told.sent(&receipt);
                 let sentence = sentence.as_deref();
                 self.machine.receipt(now_ms, &receipt, sentence, token);
                 self.look_for_paths();
             }
-            Event::GaveUp { .. } => {
+            SessionEvent::GaveUp { .. } => {
                 let sentence = sentence.unwrap_or_default();
                 self.machine.notice(now_ms, &sentence, Priority::Next);
                 self.look_for_paths();
@@ -427,34 +427,34 @@ impl State {
         }
     }
 
-    fn perform(&mut self, bus: &Bus, output: Output) {
+    fn perform(&mut self, bus: &Bus, output: MailboxOutput) {
         match output {
-            Output::Announce(name) => self.announce = Some(name),
-            Output::Push(attempt) => self.pushes.push_back(attempt),
-            Output::Ack { key, how, .. } => {
+            MailboxOutput::Announce(name) => self.announce = Some(name),
+            MailboxOutput::Push(attempt) => self.pushes.push_back(attempt),
+            MailboxOutput::Ack { key, how, .. } => {
                 self.told.reached(&key, Stage::Acked(Some(how.clone())));
                 bus.ack(&key, how);
             }
-            Output::Reject { key, reason, .. } => {
+            MailboxOutput::Reject { key, reason, .. } => {
                 self.told.reached(&key, Stage::Dead { why: reason.into() });
                 bus.reject(&key, reason);
             }
-            Output::Drop { key, .. } => {
+            MailboxOutput::Drop { key, .. } => {
                 self.told.reached(&key, Stage::Acked(None));
                 bus.ack_silently(&key);
             }
-            Output::GiveBack { key, again, .. } => {
+            MailboxOutput::GiveBack { key, again, .. } => {
                 self.told.reached(&key, Stage::Recalled { why: "".into() });
                 bus.give_back(&key, again);
             }
-            Output::Progress { key, stage, .. } => {
+            MailboxOutput::Progress { key, stage, .. } => {
                 self.told.reached(&key, stage.clone());
                 bus.progress(&key, &stage);
             }
-            Output::Local { key, stage } => self.told.reached(&key, stage),
-            Output::Told(token) => bus.ack_notice(token),
-            Output::Answered(_) => self.answers += 1,
-            Output::Warn(line) => self.warnings.push(line),
+            MailboxOutput::Local { key, stage } => self.told.reached(&key, stage),
+            MailboxOutput::Told(token) => bus.ack_notice(token),
+            MailboxOutput::Answered(_) => self.answers += 1,
+            MailboxOutput::Warn(line) => self.warnings.push(line),
         }
     }
 }

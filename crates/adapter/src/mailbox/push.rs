@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use peerbus_core::mailbox::{Attempt, AttemptId, Content, Item, Mail, Portion};
+use peerbus_core::mailbox::{Attempt, AttemptId, AttemptItem, Content, Mail, Portion};
 use peerbus_core::peer::Inbound;
 use peerbus_view::Words;
 use peerbus_wire::{Conversation, MessageId, Receipt};
@@ -19,7 +19,7 @@ pub struct Push {
     /// What identifies its text in a transcript.
     pub mark: Option<String>,
     /// What is shown.
-    pub items: Vec<Item>,
+    pub items: Vec<AttemptItem>,
     /// So many more wait unseen and are not in it.
     pub rest: usize,
     /// So many are held back by the loop governor, besides.
@@ -125,7 +125,7 @@ impl Push {
         (text::without_mentions(&content), meta)
     }
 
-    fn single(&self, item: &Item) -> (String, Vec<Attribute>) {
+    fn single(&self, item: &AttemptItem) -> (String, Vec<Attribute>) {
         let (content, mut meta) = match &item.content {
             Content::Mail(mail) => message(mail, item.portion),
             Content::Notice { sentence, .. } => {
@@ -158,7 +158,7 @@ impl Push {
     fn digest(&self) -> (String, Vec<Attribute>) {
         let mut lines = vec![format!("📬 {}, oldest first", self.count())];
         lines.extend(self.items.iter().map(line));
-        let notice = |item: &&Item| item.content.mail().is_none();
+        let notice = |item: &&AttemptItem| item.content.mail().is_none();
         if self.items.iter().filter(notice).any(quotes) {
             lines.push(format!("{UNTRUSTED}."));
         }
@@ -245,14 +245,14 @@ fn reached(receipt: &Receipt) -> Option<(&str, String, &'static str)> {
 }
 
 /// Peers' text stands in it, in quotes.
-fn quotes(item: &Item) -> bool {
+fn quotes(item: &AttemptItem) -> bool {
     match &item.content {
         Content::Mail(mail) => !mail.is_local(),
         Content::Notice { sentence, .. } => sentence.contains('"'),
     }
 }
 
-fn line(item: &Item) -> String {
+fn line(item: &AttemptItem) -> String {
     match &item.content {
         Content::Mail(mail) => {
             let (repeat, portion) = (item.repeat, item.portion);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use peerbus_core::mailbox::{Attempt, Outcome, Path};
-use peerbus_core::peer::Event;
+use peerbus_core::peer::SessionEvent;
 use peerbus_wire::How;
 use tokio::sync::watch;
 use tokio::time::{sleep, sleep_until};
@@ -145,7 +145,7 @@ impl Mailbox {
     async fn collect(&self) {
         while let Some(event) = self.shared.bus.next().await {
             match &event {
-                Event::Message(inbound) if self.is_taken(inbound) => {
+                SessionEvent::Message(inbound) if self.is_taken(inbound) => {
                     let path = TAKEN.to_owned();
                     self.shared.bus.ack(&inbound.key, How::Pushed { path });
                 }

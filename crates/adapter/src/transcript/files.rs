@@ -5,7 +5,7 @@ use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::{LineReader, Transcript};
+use super::{LineReader, TranscriptReader};
 use crate::mailbox::{Evidence, EvidenceSource, Readable, Snapshot};
 
 /// A transcript is looked at if it grew since shortly before the last look.
@@ -126,7 +126,7 @@ struct Look {
 
 struct Reading {
     at: u64,
-    transcript: Transcript,
+    transcript: TranscriptReader,
 }
 
 impl Look {
@@ -191,9 +191,9 @@ impl Reading {
     fn near_end(length: u64, reader: Reader) -> Self {
         let at = length.saturating_sub(BACK);
         let transcript = if at > 0 {
-            Transcript::in_mid_line(reader())
+            TranscriptReader::in_mid_line(reader())
         } else {
-            Transcript::new(reader())
+            TranscriptReader::new(reader())
         };
         Self { at, transcript }
     }

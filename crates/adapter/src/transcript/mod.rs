@@ -16,7 +16,7 @@ pub use files::{Places, Transcripts};
 
 /// What is known of a line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Line {
+pub struct TranscriptLine {
     /// Its name in the conversation.
     pub id: String,
     /// The line that it follows.
@@ -34,7 +34,7 @@ pub struct Line {
 /// Reads the lines of one file, in the order in which they stand there.
 pub trait LineReader: Send {
     /// What this line is. `None`: nothing of the conversation, or nothing that is understood.
-    fn read(&mut self, line: &str) -> Option<Line>;
+    fn read(&mut self, line: &str) -> Option<TranscriptLine>;
 }
 
 /// Longest line that is looked at, in bytes. A result of a tool can hold a picture; its line is
@@ -46,7 +46,7 @@ const CHAIN_MAX: usize = 4_096;
 const LINES_MAX: usize = 512;
 
 /// Reads one transcript as it grows. Bytes go in in any portions.
-pub struct Transcript {
+pub struct TranscriptReader {
     reader: Box<dyn LineReader>,
     partial: Vec<u8>,
     /// The rest of a line that is too long, or that began before the first byte.
@@ -81,7 +81,7 @@ struct Place {
     stopped: bool,
 }
 
-impl Transcript {
+impl TranscriptReader {
     /// For the bytes of a file from its beginning, or of any that begin with a line.
     #[must_use]
     pub fn new(reader: Box<dyn LineReader>) -> Self {

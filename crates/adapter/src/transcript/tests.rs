@@ -6,10 +6,10 @@ const MARK: &str = "pb-0123abcd-7";
 struct Words;
 
 impl LineReader for Words {
-    fn read(&mut self, line: &str) -> Option<Line> {
+    fn read(&mut self, line: &str) -> Option<TranscriptLine> {
         let words: Vec<_> = line.splitn(4, ' ').map(str::to_owned).collect();
         let [kind, id, parent, _] = words.try_into().ok()?;
-        Some(Line {
+        Some(TranscriptLine {
             presents: kind == "user",
             answers: kind == "assistant",
             request: (kind == "assistant").then(|| id.clone()),
@@ -38,7 +38,7 @@ fn assistant(id: &str, parent: &str) -> String {
 
 #[test]
 fn what_is_kept_of_lines_is_bounded() {
-    let mut transcript = Transcript::new(reader());
+    let mut transcript = TranscriptReader::new(reader());
     for number in 0..LINES_MAX + 10 {
         transcript.feed(format!("user u{number} 0 \n").as_bytes(), &marks());
     }
@@ -49,7 +49,7 @@ fn what_is_kept_of_lines_is_bounded() {
 #[test]
 fn a_line_that_is_too_long_is_passed_over_without_keeping_it() {
     let presented = || Evidence::Presented(MARK.to_owned());
-    let mut transcript = Transcript::new(reader());
+    let mut transcript = TranscriptReader::new(reader());
     let portion = vec![b'x'; 1 << 20];
     for _ in 0..LINE_MAX / portion.len() + 2 {
         assert_eq!(transcript.feed(&portion, &marks()), []);
@@ -62,7 +62,7 @@ fn a_line_that_is_too_long_is_passed_over_without_keeping_it() {
         [presented(), answered]
     );
     let long = format!("{}\n{}", "x".repeat(LINE_MAX + 1), user("a", "0"));
-    let found = Transcript::new(reader()).feed(long.as_bytes(), &marks());
+    let found = TranscriptReader::new(reader()).feed(long.as_bytes(), &marks());
     assert_eq!(found, [presented()]);
 }
 
@@ -70,7 +70,7 @@ fn a_line_that_is_too_long_is_passed_over_without_keeping_it() {
 fn two_messages_are_told_apart_and_forgotten_ones_cost_nothing() {
     let other = "pb-0123abcd-8".to_owned();
     let both = vec![MARK.to_owned(), other.clone()];
-    let mut transcript = Transcript::new(reader());
+    let mut transcript = TranscriptReader::new(reader());
     let second = user("b", "a").replace(MARK, &other);
     let found = transcript.feed((user("a", "0") + &second).as_bytes(), &both);
     let presented = |mark: &str| Evidence::Presented(mark.to_owned());

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use peerbus_adapter::{
-    Bus, Config, Event, Flags, How, Inbound, Link, LinkEnd, LinkState, Naming, PeerName, Secret,
-    Token, Url, connect,
+    Bus, BusConfig, Flags, How, Inbound, Link, LinkEnd, LinkState, Naming, PeerName, Secret,
+    SessionEvent, Token, Url, connect,
 };
 use peerbus_test_support::message::SECRET;
 use peerbus_test_support::peer::Peer;
@@ -42,12 +42,12 @@ impl Place {
         self.dir.path().join(file)
     }
 
-    pub(crate) fn config(&self) -> Config {
+    pub(crate) fn config(&self) -> BusConfig {
         let flags = Flags {
             credentials: Some(self.path("credentials.toml")),
             ..Flags::default()
         };
-        let mut config = Config::resolve_with(&flags, |_| None).unwrap();
+        let mut config = BusConfig::resolve_with(&flags, |_| None).unwrap();
         config.url = Some(Url::Unix(self.path("bus.sock")));
         config.naming = Naming::Verbatim(PeerName::parse("bob").unwrap());
         config.token = Token::parse("the-token");
@@ -62,7 +62,7 @@ impl Place {
         self.start(self.config()).0
     }
 
-    pub(crate) fn start(&self, config: Config) -> (Bus, tokio::task::JoinHandle<LinkEnd>) {
+    pub(crate) fn start(&self, config: BusConfig) -> (Bus, tokio::task::JoinHandle<LinkEnd>) {
         let (bus, link): (Bus, Link) = connect(config);
         (bus, tokio::spawn(link.run()))
     }
@@ -87,7 +87,7 @@ impl Place {
         let peer = self.admit(ext).await;
         assert_eq!(
             event(&bus).await,
-            Event::Registered {
+            SessionEvent::Registered {
                 name: "bob".into(),
                 ext
             }
@@ -96,13 +96,13 @@ impl Place {
     }
 }
 
-pub(crate) async fn event(bus: &Bus) -> Event {
+pub(crate) async fn event(bus: &Bus) -> SessionEvent {
     soon(bus.next()).await.expect("an event")
 }
 
 pub(crate) async fn inbound(bus: &Bus) -> Inbound {
     match event(bus).await {
-        Event::Message(inbound) => inbound,
+        SessionEvent::Message(inbound) => inbound,
         other => panic!("expected a message, got {other:?}"),
     }
 }

@@ -1,7 +1,7 @@
 //! What a host does about its name, and about messages short of an ack.
 
 use peerbus_adapter::sessions::Sessions;
-use peerbus_adapter::{Bus, BusError, Event, Naming, PeerName, Stage};
+use peerbus_adapter::{Bus, BusError, Naming, PeerName, SessionEvent, Stage};
 use peerbus_test_support::peer::Peer;
 use peerbus_test_support::{PATIENCE, soon};
 use peerbus_wire::{BrokerFrame, ClientFrame, NameAnswer};
@@ -27,7 +27,7 @@ fn sessions(place: &Place) -> Sessions {
 
 async fn registered(bus: &Bus) -> String {
     loop {
-        if let Event::Registered { name, .. } = event(bus).await {
+        if let SessionEvent::Registered { name, .. } = event(bus).await {
             return name;
         }
     }

@@ -1,4 +1,4 @@
-use peerbus_adapter::{Event, Kind, Stage};
+use peerbus_adapter::{Kind, SessionEvent, Stage};
 use peerbus_test_support::message::delivery;
 use peerbus_test_support::peer::from_alice;
 use peerbus_test_support::{PATIENCE, soon};
@@ -75,7 +75,7 @@ async fn the_end_of_a_message_is_acked_once_it_is_told() {
         },
     };
     peer.frame(&BrokerFrame::Receipts(vec![dead.clone()])).await;
-    let Event::Notice {
+    let SessionEvent::Notice {
         receipt,
         id: Some(id),
     } = event(&bus).await

@@ -1,4 +1,4 @@
-use peerbus_adapter::{Event, LinkState};
+use peerbus_adapter::{LinkState, SessionEvent};
 use peerbus_test_support::{PATIENCE, soon};
 use peerbus_wire::CloseReason;
 
@@ -61,7 +61,7 @@ async fn a_message_is_shown_once_however_often_it_comes() {
     drop(peer);
 
     let mut peer = place.admit(true).await;
-    assert!(matches!(event(&bus).await, Event::Registered { .. }));
+    assert!(matches!(event(&bus).await, SessionEvent::Registered { .. }));
     peer.deliver("1", "m1").await;
     peer.deliver("2", "m2").await;
     peer.deliver("3", "m3").await;

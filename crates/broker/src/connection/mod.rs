@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use axum::extract::ws::WebSocket;
 use futures_util::StreamExt;
-use peerbus_core::broker::Input;
+use peerbus_core::broker::BrokerInput;
 use peerbus_wire::CloseReason;
 use tokio::sync::mpsc::Receiver;
 
@@ -95,7 +95,7 @@ impl<'a> Open<'a> {
         // every entry after it has stopped taking inputs.
         if shared
             .engine
-            .send_now(Content::Input(Input::Opened(conn)))
+            .send_now(Content::Input(BrokerInput::Opened(conn)))
             .is_err()
         {
             shared.table.remove(conn);
@@ -121,7 +121,7 @@ impl Drop for Open<'_> {
     fn drop(&mut self) {
         let conn = self.link.conn();
         self.shared.table.remove(conn);
-        let closed = Input::Closed {
+        let closed = BrokerInput::Closed {
             conn,
             goodbye: self.goodbye,
         };

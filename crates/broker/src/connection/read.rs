@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::extract::ws::{Message, WebSocket};
 use futures_util::StreamExt;
 use futures_util::stream::SplitStream;
-use peerbus_core::broker::Input;
+use peerbus_core::broker::BrokerInput;
 use peerbus_wire::limits::REGISTER_BYTES_MAX;
 use peerbus_wire::{ClientFrame, Register};
 use tokio_tungstenite::tungstenite;
@@ -58,7 +58,7 @@ pub(super) async fn read(
             }
             _ => {}
         }
-        hand_in(Input::Frame(link.conn(), frame), link, bytes, shared).await;
+        hand_in(BrokerInput::Frame(link.conn(), frame), link, bytes, shared).await;
     }
 }
 
@@ -82,7 +82,7 @@ async fn next_frame(
                 // One that nobody asked for costs the engine nothing.
                 let told = payload == Ping::Core.payload() && link.core_ponged();
                 if told && link.closing().is_none() {
-                    hand_in(Input::Pong(link.conn()), link, 0, shared).await;
+                    hand_in(BrokerInput::Pong(link.conn()), link, 0, shared).await;
                 }
             }
             // Answered by the WebSocket layer.
@@ -92,7 +92,7 @@ async fn next_frame(
     }
 }
 
-async fn hand_in(input: Input, link: &Arc<Link>, bytes: usize, shared: &Shared) {
+async fn hand_in(input: BrokerInput, link: &Arc<Link>, bytes: usize, shared: &Shared) {
     if shared.engine.send(input, link, bytes).await.is_err() {
         // The engine closes every connection when it stops; the writer and the watch see to it.
         std::future::pending::<()>().await;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::future::poll_immediate;
 use peerbus_core::TokenHash;
-use peerbus_core::broker::Config;
+use peerbus_core::broker::BrokerConfig;
 use peerbus_core::store::Store;
 use peerbus_os::disk::Space;
 use peerbus_store::SqliteStore;
@@ -75,7 +75,7 @@ fn bench() -> Bench {
     let db = dir.path().join("bus.db");
     let mut store = SqliteStore::open(&db).unwrap();
     let token = TokenHash::of(&Token::parse("t").unwrap());
-    let config = Config::new(vec![token], store.audit_key().clone());
+    let config = BrokerConfig::new(vec![token], store.audit_key().clone());
     let loaded = store.load().unwrap();
     let clock = Clock::new();
     let (engine, inputs) = engine_channel();
@@ -102,7 +102,7 @@ async fn open(bench: &Bench, name: &str) -> (Arc<Link>, tokio::sync::mpsc::Recei
     let (link, queue) = bench.shared.table.open(0, StrangersPlace::default());
     bench
         .engine
-        .send_now(Content::Input(Input::Opened(link.conn())))
+        .send_now(Content::Input(BrokerInput::Opened(link.conn())))
         .unwrap();
     let register =
         format!(r#"{{"protocol_version":"v1","type":"register","token":"t","name":"{name}"}}"#);
@@ -111,7 +111,7 @@ async fn open(bench: &Bench, name: &str) -> (Arc<Link>, tokio::sync::mpsc::Recei
     // An engine whose disk is full may have ended at the first of the two.
     let _gone = bench
         .engine
-        .send(Input::Frame(link.conn(), frame), &link, 0)
+        .send(BrokerInput::Frame(link.conn(), frame), &link, 0)
         .await;
     (link, queue)
 }
@@ -132,7 +132,12 @@ async fn a_failed_commit_ends_the_broker_and_lets_nothing_out() {
     let error = bench.thread.join().unwrap().unwrap_err();
     assert_eq!(error, StoreError("disk full".into()));
     assert_eq!(bench.shared.health.phase(), Phase::Failed);
-    assert!(bench.engine.send_now(Content::Input(Input::Tick)).is_err());
+    assert!(
+        bench
+            .engine
+            .send_now(Content::Input(BrokerInput::Tick))
+            .is_err()
+    );
 
     let mut store = SqliteStore::open(&bench.db).unwrap();
     let names: Vec<_> = store
@@ -153,7 +158,7 @@ async fn questions_whose_answers_are_not_written_stop_the_reader() {
     for _round in 0..2 {
         for _ in 0..FRAMES_UNANSWERED_MAX {
             alice.may_read().await;
-            let input = Input::Frame(alice.conn(), ClientFrame::Peers);
+            let input = BrokerInput::Frame(alice.conn(), ClientFrame::Peers);
             bench.engine.send(input, &alice, 0).await.unwrap();
         }
         let (mut answers, mut done) = (0, 0);

@@ -7,13 +7,13 @@ use std::path::PathBuf;
 use super::given::{Given, take_over};
 use super::unix::UnixPlace;
 use super::{Bound, Site, bind_tcp};
-use crate::options::StartError;
+use crate::options::BrokerStartError;
 
 /// Fails if other machines could reach one of these addresses.
-pub(crate) fn check_loopback(addresses: &[SocketAddr]) -> Result<(), StartError> {
+pub(crate) fn check_loopback(addresses: &[SocketAddr]) -> Result<(), BrokerStartError> {
     let exposed = |address: &&SocketAddr| !address.ip().to_canonical().is_loopback();
     match addresses.iter().find(exposed) {
-        Some(&address) => Err(StartError::Insecure { address }),
+        Some(&address) => Err(BrokerStartError::Insecure { address }),
         None => Ok(()),
     }
 }
@@ -36,11 +36,11 @@ pub(crate) struct Listening {
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) unix: Option<PathBuf>,
     /// Addresses that could not be listened on, and why.
-    pub(crate) left_out: Vec<StartError>,
+    pub(crate) left_out: Vec<BrokerStartError>,
 }
 
 /// Binds every address, and the Unix socket last; or takes what was given.
-pub(crate) fn listen_at(places: &mut Places) -> Result<Listening, StartError> {
+pub(crate) fn listen_at(places: &mut Places) -> Result<Listening, BrokerStartError> {
     let mut listening = Listening::default();
     if !places.given.is_empty() {
         for fd in places.given.drain(..) {

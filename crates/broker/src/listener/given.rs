@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, UnixListener};
 
 use super::Bound;
 use super::unix::UnixPlace;
-use crate::options::StartError;
+use crate::options::BrokerStartError;
 
 /// Where a given socket listens.
 pub(crate) enum Given {
@@ -20,8 +20,8 @@ pub(crate) enum Given {
 }
 
 /// Takes over a socket that listens. Its file, if it has one, stays its giver's.
-pub(crate) fn take_over(socket: OwnedFd) -> Result<(Bound, Given), StartError> {
-    adopt(socket).map_err(|error| StartError::Given {
+pub(crate) fn take_over(socket: OwnedFd) -> Result<(Bound, Given), BrokerStartError> {
+    adopt(socket).map_err(|error| BrokerStartError::Given {
         reason: error.to_string(),
     })
 }

@@ -22,7 +22,7 @@ pub(crate) use self::bind::{Places, check_loopback, listen_at};
 pub(crate) use self::limit::raise_file_limit;
 pub(crate) use self::socket::{Socket, Via};
 use self::unix::UnixPlace;
-use crate::options::StartError;
+use crate::options::BrokerStartError;
 use crate::places;
 use crate::shared::Shared;
 
@@ -35,14 +35,14 @@ pub(crate) const BACKLOG: u32 = 4_096;
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
 /// Binds a TCP listener. Gives its real address, too.
-fn bind_tcp(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
+fn bind_tcp(address: SocketAddr) -> Result<(TcpListener, SocketAddr), BrokerStartError> {
     let bound = listen_tcp(address).and_then(|listener| {
         let actual = listener.local_addr()?;
         Ok((listener, actual))
     });
     bound.map_err(|source| match source.kind() {
-        io::ErrorKind::AddrInUse => StartError::PortInUse { address },
-        _ => StartError::Listen { address, source },
+        io::ErrorKind::AddrInUse => BrokerStartError::PortInUse { address },
+        _ => BrokerStartError::Listen { address, source },
     })
 }
 

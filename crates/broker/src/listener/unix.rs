@@ -9,7 +9,7 @@ use tokio::net::{UnixListener, UnixSocket, UnixStream};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::BACKLOG;
-use crate::options::StartError;
+use crate::options::BrokerStartError;
 
 /// Between two looks at the socket's file, as often as at those of the database.
 const LOOK: Duration = Duration::from_secs(1);
@@ -28,7 +28,7 @@ pub(crate) struct UnixPlace {
 
 impl UnixPlace {
     /// Listens at the first of these places where that can be.
-    pub(super) fn bind(places: Vec<PathBuf>) -> Result<Self, StartError> {
+    pub(super) fn bind(places: Vec<PathBuf>) -> Result<Self, BrokerStartError> {
         let (listener, file) = bind_first(&places)?;
         Ok(Self::new(listener, Some(file), places))
     }
@@ -90,23 +90,25 @@ impl UnixPlace {
 }
 
 /// Binds at the first of these places that can be used; fails as the first one does.
-fn bind_first(places: &[PathBuf]) -> Result<(UnixListener, SocketFile), StartError> {
+fn bind_first(places: &[PathBuf]) -> Result<(UnixListener, SocketFile), BrokerStartError> {
     let mut first = None;
     for place in places {
         match bind(place) {
-            Err(error @ (StartError::Socket { .. } | StartError::SocketPathLong { .. })) => {
+            Err(
+                error @ (BrokerStartError::Socket { .. } | BrokerStartError::SocketPathLong { .. }),
+            ) => {
                 first.get_or_insert(error);
             }
             bound => return bound,
         }
     }
-    Err(first.unwrap_or(StartError::NoAddress))
+    Err(first.unwrap_or(BrokerStartError::NoAddress))
 }
 
 /// Binds a Unix socket with mode 0600, in a directory that is made with mode 0700 if it is
 /// missing. A file that a dead broker left there is replaced.
-fn bind(path: &Path) -> Result<(UnixListener, SocketFile), StartError> {
-    let failed = |source| StartError::Socket {
+fn bind(path: &Path) -> Result<(UnixListener, SocketFile), BrokerStartError> {
+    let failed = |source| BrokerStartError::Socket {
         path: path.to_owned(),
         source,
     };
@@ -119,7 +121,7 @@ fn bind(path: &Path) -> Result<(UnixListener, SocketFile), StartError> {
     }
     remove_stale(path)?;
     let listener = listen(path).map_err(|source| match source.kind() {
-        io::ErrorKind::InvalidInput => StartError::SocketPathLong {
+        io::ErrorKind::InvalidInput => BrokerStartError::SocketPathLong {
             path: path.to_owned(),
         },
         _ => failed(source),
@@ -129,21 +131,21 @@ fn bind(path: &Path) -> Result<(UnixListener, SocketFile), StartError> {
 }
 
 /// Removes the socket file of a broker that does not answer any more.
-fn remove_stale(path: &Path) -> Result<(), StartError> {
+fn remove_stale(path: &Path) -> Result<(), BrokerStartError> {
     let path_of = || path.to_owned();
-    let failed = |source| StartError::Socket {
+    let failed = |source| BrokerStartError::Socket {
         path: path_of(),
         source,
     };
     match socket::is_socket(path) {
         Ok(true) => {}
-        Ok(false) => return Err(StartError::NotASocket { path: path_of() }),
+        Ok(false) => return Err(BrokerStartError::NotASocket { path: path_of() }),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(failed(error)),
     }
     match socket::is_listening(path) {
         Ok(false) => std::fs::remove_file(path).map_err(failed),
-        Ok(true) => Err(StartError::SocketInUse { path: path_of() }),
+        Ok(true) => Err(BrokerStartError::SocketInUse { path: path_of() }),
         Err(error) => Err(failed(error)),
     }
 }
@@ -193,7 +195,10 @@ mod tests {
         assert!(path.exists(), "left behind");
         let (_listener, _file) = bind(&path).unwrap();
         let error = bind(&path).unwrap_err();
-        assert!(matches!(error, StartError::SocketInUse { .. }), "{error}");
+        assert!(
+            matches!(error, BrokerStartError::SocketInUse { .. }),
+            "{error}"
+        );
         assert!(error.to_string().contains("broker.sock"), "{error}");
     }
 
@@ -223,7 +228,10 @@ mod tests {
         let path = dir.path().join("broker.sock");
         std::fs::write(&path, "precious").unwrap();
         let error = bind(&path).unwrap_err();
-        assert!(matches!(error, StartError::NotASocket { .. }), "{error}");
+        assert!(
+            matches!(error, BrokerStartError::NotASocket { .. }),
+            "{error}"
+        );
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
     }
 }

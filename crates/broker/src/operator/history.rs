@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use peerbus_core::broker::MessageHistory;
-use peerbus_store::{Found, History, Page, Query as Meant};
+use peerbus_store::{History, HistoryRow, Page, Query as Meant};
 use peerbus_view::{MessageView, depends_on_peers};
 use peerbus_wire::{BrokerFrame, Envelope, GroupName, MessageId, PeerName, Seq, Stage};
 use serde::Deserialize;
@@ -99,7 +99,7 @@ pub(crate) async fn message(State(shared): State<Arc<Shared>>, Path(id): Path<St
 /// Answers with messages and what became of them: of those that are under way the engine knows more than
 /// the disk. Of those that are owed to one peer the steps at that one are told.
 async fn answer(shared: &Shared, page: Page, owed: Option<&str>) -> Response {
-    let open = |found: &&Found| {
+    let open = |found: &&HistoryRow| {
         // Where it was and is not any more is no end.
         let ends = found
             .fates

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use peerbus_broker::{StartError, start};
+use peerbus_broker::{BrokerStartError, start};
 use peerbus_test_support::PATIENCE;
 use peerbus_test_support::socket::Socket;
 use tokio::net::TcpStream;
@@ -78,13 +78,13 @@ async fn what_stands_in_the_way_of_a_start_is_named() {
     let taken = broker.address();
 
     let dir = tempfile::tempdir().unwrap();
-    let refused = |change: fn(&mut peerbus_broker::Options, SocketAddr)| {
+    let refused = |change: fn(&mut peerbus_broker::BrokerOptions, SocketAddr)| {
         let mut options = options(&dir);
         change(&mut options, taken);
         async { start(options).await.expect_err("it started") }
     };
     let port = refused(|options, taken| options.listen = vec![taken]).await;
-    assert!(matches!(port, StartError::PortInUse { .. }), "{port}");
+    assert!(matches!(port, BrokerStartError::PortInUse { .. }), "{port}");
     assert!(port.to_string().contains(&taken.to_string()), "{port}");
     let again = start(options(&dir)).await.expect("its database is free");
     again.shutdown(Duration::ZERO).await;
@@ -95,12 +95,12 @@ async fn what_stands_in_the_way_of_a_start_is_named() {
         options.listen.clear();
         options.unix = None;
     });
-    assert!(matches!(nowhere.await, StartError::NoAddress));
+    assert!(matches!(nowhere.await, BrokerStartError::NoAddress));
 
     std::fs::write(dir.path().join("bus.db"), "not a database at all").unwrap();
     let database = refused(|_, _| ()).await;
     assert!(
-        matches!(database, StartError::Database { .. }),
+        matches!(database, BrokerStartError::Database { .. }),
         "{database}"
     );
     assert!(database.to_string().contains("bus.db"), "{database}");
@@ -137,7 +137,7 @@ async fn a_broker_that_is_dropped_lets_go_of_its_database() {
         loop {
             match start(options(&dir)).await {
                 Ok(next) => break next,
-                Err(StartError::InUse { .. }) => tokio::task::yield_now().await,
+                Err(BrokerStartError::InUse { .. }) => tokio::task::yield_now().await,
                 Err(other) => panic!("{other}"),
             }
         }
@@ -155,7 +155,7 @@ async fn of_two_brokers_started_at_once_the_one_with_the_database_has_the_socket
             (Ok(won), Err(lost)) | (Err(lost), Ok(won)) => (won, lost),
             other => panic!("not one of two: {other:?}"),
         };
-        assert!(matches!(lost, StartError::InUse { .. }), "{lost}");
+        assert!(matches!(lost, BrokerStartError::InUse { .. }), "{lost}");
         let path = won.unix_path().unwrap().to_owned();
         let mut alice = Socket::connect_unix(&path).await.unwrap();
         alice.register("alice", TOKEN).await;
@@ -170,7 +170,10 @@ async fn a_broker_without_its_socket_lets_go_of_its_database() {
     let mut refused = options(&dir);
     refused.unix = Some(path.clone());
     let error = start(refused).await.unwrap_err();
-    assert!(matches!(error, StartError::NotASocket { .. }), "{error}");
+    assert!(
+        matches!(error, BrokerStartError::NotASocket { .. }),
+        "{error}"
+    );
     std::fs::remove_file(&path).unwrap();
     Broker::start_in(dir, |_| ()).await;
 }

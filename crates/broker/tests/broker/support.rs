@@ -3,9 +3,9 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use peerbus_broker::{Options, Report, Running, start};
+use peerbus_broker::{BrokerOptions, Running, ShutdownReport, start};
 use peerbus_core::TokenHash;
-use peerbus_core::broker::Config;
+use peerbus_core::broker::BrokerConfig;
 use peerbus_test_support::socket::{Io, Socket};
 use peerbus_test_support::{PATIENCE, soon};
 use peerbus_wire::Token;
@@ -24,10 +24,10 @@ pub(crate) struct Broker {
     pub(crate) dir: TempDir,
 }
 
-pub(crate) fn options(dir: &TempDir) -> Options {
+pub(crate) fn options(dir: &TempDir) -> BrokerOptions {
     let hash = |token| TokenHash::of(&Token::parse(token).unwrap());
     let tokens = vec![hash(TOKEN), hash(OTHER_TOKEN)];
-    let mut options = Options::new(dir.path().join("bus.db"), tokens);
+    let mut options = BrokerOptions::new(dir.path().join("bus.db"), tokens);
     options.listen = vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))];
     options.unix = Some(dir.path().join("run/broker.sock"));
     options
@@ -38,16 +38,16 @@ impl Broker {
         Self::start_with(|_| ()).await
     }
 
-    pub(crate) async fn start_with(change: impl FnOnce(&mut Options)) -> Self {
+    pub(crate) async fn start_with(change: impl FnOnce(&mut BrokerOptions)) -> Self {
         Self::start_in(tempfile::tempdir().unwrap(), change).await
     }
 
     /// A broker whose core is configured otherwise.
-    pub(crate) async fn tuned(tune: impl FnOnce(&mut Config) + Send + 'static) -> Self {
+    pub(crate) async fn tuned(tune: impl FnOnce(&mut BrokerConfig) + Send + 'static) -> Self {
         Self::start_with(|options| options.tune = Some(Box::new(tune))).await
     }
 
-    pub(crate) async fn start_in(dir: TempDir, change: impl FnOnce(&mut Options)) -> Self {
+    pub(crate) async fn start_in(dir: TempDir, change: impl FnOnce(&mut BrokerOptions)) -> Self {
         let mut options = options(&dir);
         change(&mut options);
         let running = start(options).await.unwrap();
@@ -96,7 +96,7 @@ impl Broker {
     }
 
     /// Stops the broker and gives its directory back.
-    pub(crate) async fn stop(self) -> (Report, TempDir) {
+    pub(crate) async fn stop(self) -> (ShutdownReport, TempDir) {
         (self.running.shutdown(PATIENCE).await, self.dir)
     }
 }

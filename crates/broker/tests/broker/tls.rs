@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use peerbus_broker::{Options, ServerTls};
+use peerbus_broker::{BrokerOptions, ServerTls};
 use peerbus_test_support::socket::Socket;
 use peerbus_test_support::soon;
 use peerbus_test_support::tls::{Authority, Files, Valid};
@@ -16,7 +16,7 @@ use crate::support::{Broker, TOKEN, exchange, message};
 /// The beginning of a handshake that announces 512 bytes (RFC 8446 §5.1).
 const BEGUN: [u8; 6] = [0x16, 0x03, 0x01, 0x02, 0x00, 0x01];
 
-async fn start(dir: &TempDir, change: impl FnOnce(&mut Options)) -> (Broker, Authority) {
+async fn start(dir: &TempDir, change: impl FnOnce(&mut BrokerOptions)) -> (Broker, Authority) {
     let ca = Authority::new(dir.path(), "authority");
     let Files { cert, key } = ca.sign("server", &["localhost"], Valid::Now);
     let broker = Broker::start_with(|options| {

@@ -19,10 +19,10 @@ const START: Duration = Duration::from_secs(10);
 /// The most that is read of standard input: a tool's result can be large.
 const INPUT_MAX: u64 = 256 * 1024 * 1024;
 
-/// What a hook says to its client. Anything that goes wrong is [`Said::Nothing`]: no turn fails
+/// What a hook says to its client. Anything that goes wrong is [`HookOutput::Nothing`]: no turn fails
 /// because of the bus.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Said {
+pub enum HookOutput {
     /// Nothing, exit code 0.
     Nothing,
     /// This on standard output, exit code 0.
@@ -34,7 +34,7 @@ pub enum Said {
 /// Answers an event with what is unseen, in less than a second; and what the client asks its user
 /// with a verdict, when there is one.
 #[must_use]
-pub fn context() -> Said {
+pub fn context() -> HookOutput {
     let deadline = Deadline::after(ANSWER);
     let asked = || {
         let on = occasion(deadline)?;
@@ -44,13 +44,13 @@ pub fn context() -> Said {
         let text = Caller::find(&directories()?, above)?.ask(on, waits, deadline)?;
         Some(output(event, text))
     };
-    asked().map_or(Said::Nothing, Said::Output)
+    asked().map_or(HookOutput::Nothing, HookOutput::Output)
 }
 
 /// Waits in an interactive session until there is something to show, or until the session, its
 /// adapter or whoever started this hook is gone, or another hook waits in its place.
 #[must_use]
-pub fn wait() -> Said {
+pub fn wait() -> HookOutput {
     let waited = || {
         let on = occasion(Deadline::after(ANSWER))?;
         interactive().then_some(())?;
@@ -67,7 +67,7 @@ pub fn wait() -> Said {
         }
         text
     };
-    waited().map_or(Said::Nothing, Said::Rewake)
+    waited().map_or(HookOutput::Nothing, HookOutput::Rewake)
 }
 
 /// There is a user who does not wait for this hook to end. Everywhere else (`claude -p`, agents
@@ -79,10 +79,10 @@ fn interactive() -> bool {
 
 /// Lets an event pass.
 #[must_use]
-pub fn ignore() -> Said {
+pub fn ignore() -> HookOutput {
     // Read all the same, so that the client does not find its pipe closed.
     let _ = occasion(Deadline::after(ANSWER));
-    Said::Nothing
+    HookOutput::Nothing
 }
 
 /// What the client expects of a hook that has something to say.

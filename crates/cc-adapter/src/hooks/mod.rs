@@ -9,7 +9,7 @@ mod occasion;
 mod rewake;
 mod server;
 
-pub use client::{Said, context, ignore, wait};
+pub use client::{HookOutput, context, ignore, wait};
 #[cfg(feature = "fuzzing")]
 pub use occasion::fuzz;
 pub use rewake::Rewake;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use peerbus_adapter::hooks::{Ask, HOOK, Hook};
+use peerbus_adapter::hooks::{Ask, HOOK, HookConnection};
 use peerbus_adapter::mailbox::{self, Activity, BoxFuture, Checkout, Mailbox, Outcome};
 use peerbus_node::Node;
 use peerbus_node::approvals::{Asked, By, Decision, Source, Verdict};
@@ -14,7 +14,7 @@ use super::ENDS_TURN;
 use super::occasion::{Event, Occasion};
 use super::rewake::Rewake;
 use crate::relay::ASKS;
-use crate::session::Session;
+use crate::session::ClaudeSession;
 
 /// How long the hook that ends a turn gives the one that starts with it to sit down.
 const ARRIVAL: Duration = Duration::from_millis(300);
@@ -33,11 +33,11 @@ const DENIED: &str = "The user denied this, from outside of the terminal.";
 pub(crate) fn server(
     rewakes: bool,
     mailbox: Mailbox,
-    session: Session,
+    session: ClaudeSession,
     node: Node,
 ) -> (
     Rewake,
-    impl Fn(Hook) -> BoxFuture<'static, ()> + Send + Sync + use<>,
+    impl Fn(HookConnection) -> BoxFuture<'static, ()> + Send + Sync + use<>,
 ) {
     let rewake = Rewake::new(mailbox.clone());
     let server = Arc::new(HookServer {
@@ -79,7 +79,7 @@ struct HookServer {
     mailbox: Mailbox,
     rewake: Rewake,
     rewakes: bool,
-    session: Session,
+    session: ClaudeSession,
     node: Node,
 }
 
@@ -92,7 +92,7 @@ struct Answer {
 
 impl HookServer {
     /// Serves one hook.
-    async fn receive(&self, mut hook: Hook) {
+    async fn receive(&self, mut hook: HookConnection) {
         let Some(ask) = hook.asked::<Ask<Occasion>>(HOOK) else {
             return;
         };
@@ -130,7 +130,7 @@ impl HookServer {
 
     /// Keeps the hook until somebody has decided on what the client asks its user, or the user has.
     /// Where nobody else may, the hook ends at once.
-    async fn permit(&self, mut hook: Hook, asked: Option<Asked>) {
+    async fn permit(&self, mut hook: HookConnection, asked: Option<Asked>) {
         let pending = asked.filter(|_| self.node.has_approvers());
         let pending = pending.and_then(|asked| self.node.ask(Source::Hook, asked));
         let Some(mut pending) = pending else {
@@ -160,7 +160,7 @@ impl HookServer {
     }
 
     /// Keeps the hook until something is due, another waits in its place, or it is gone.
-    async fn wait(&self, hook: &mut Hook) {
+    async fn wait(&self, hook: &mut HookConnection) {
         let mut waiter = self.rewake.wait_here();
         let due = tokio::select! {
             due = waiter.due() => due,

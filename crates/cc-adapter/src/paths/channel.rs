@@ -7,7 +7,7 @@ use peerbus_adapter::mailbox::{
 use peerbus_mcp::Host;
 use serde_json::{Map, Value, json};
 
-use crate::session::Session;
+use crate::session::ClaudeSession;
 use crate::waking::CHANNEL;
 
 const METHOD: &str = "notifications/claude/channel";
@@ -16,11 +16,11 @@ const METHOD: &str = "notifications/claude/channel";
 pub(crate) struct Channel {
     host: Host,
     mailbox: Mailbox,
-    session: Session,
+    session: ClaudeSession,
 }
 
 impl Channel {
-    pub(crate) fn new(host: Host, mailbox: Mailbox, session: Session) -> Self {
+    pub(crate) fn new(host: Host, mailbox: Mailbox, session: ClaudeSession) -> Self {
         Self {
             host,
             mailbox,

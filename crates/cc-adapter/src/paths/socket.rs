@@ -7,12 +7,12 @@
 
 use std::path::PathBuf;
 
-use peerbus_adapter::inbox::{Client, Letter, Token};
+use peerbus_adapter::inbox::{InboxClient, Letter, SocketToken};
 use peerbus_adapter::mailbox::{Mailbox, Outcome};
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::session::Session;
+use crate::session::ClaudeSession;
 
 /// Longest line that the client reads, in characters.
 const LINE_CHARS_MAX: usize = 1_048_576;
@@ -24,10 +24,10 @@ const ANSWER: &[u8] = br#""type":"user""#;
 /// The session's socket.
 pub(crate) struct Socket {
     pub(crate) mailbox: Mailbox,
-    pub(crate) session: Session,
+    pub(crate) session: ClaudeSession,
 }
 
-impl Client for Socket {
+impl InboxClient for Socket {
     fn socket(&self) -> Result<PathBuf, String> {
         self.mailbox.report(&self.session);
         let socket = self.session.socket();
@@ -56,7 +56,7 @@ impl Client for Socket {
 /// What is written: the token if there is one, then the message. The priority is always the one
 /// that waits for a boundary: `now` would abort a tool that runs. The permission mode of the
 /// sender, which the wrapper could claim, is never claimed: the user's own hold stands on it.
-fn lines(letter: &Letter<'_>, token: Option<&Token>) -> Result<String, String> {
+fn lines(letter: &Letter<'_>, token: Option<&SocketToken>) -> Result<String, String> {
     let from = format!("uds:{}", letter.reply.display());
     let name = letter.sender();
     let text = letter.push.text();

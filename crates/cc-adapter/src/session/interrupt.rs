@@ -8,7 +8,7 @@ use peerbus_node::Control;
 use serde_json::{Map, Value};
 use tokio::time::timeout;
 
-use super::Session;
+use super::ClaudeSession;
 
 /// What a session that its user runs in a terminal does not take from elsewhere.
 const OF_DRIVEN_SESSIONS: &str =
@@ -17,7 +17,7 @@ const OF_DRIVEN_SESSIONS: &str =
 /// before: where the hook of a tool has run already, the client would show the text in the very turn.
 const ASIDE: Duration = Duration::from_secs(1);
 
-impl Session {
+impl ClaudeSession {
     /// Whether the next tool of the turn is to be its last.
     pub(crate) fn ends_turn(&self) -> bool {
         *self.ends_turn.borrow()
@@ -47,7 +47,7 @@ impl Session {
     }
 }
 
-impl Control for Session {
+impl Control for ClaudeSession {
     fn interrupt(&self) -> BoxFuture<'_, Result<(), String>> {
         Box::pin(self.end_turn())
     }

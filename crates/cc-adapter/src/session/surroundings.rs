@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use peerbus_adapter::inbox::Token;
+use peerbus_adapter::inbox::SocketToken;
 use peerbus_adapter::mailbox::WakeList;
 use peerbus_adapter::paths::Paths;
 use peerbus_agents::claude_code::config_dir;
@@ -13,7 +13,7 @@ const ANCESTORS_MAX: usize = 6;
 
 /// Where this adapter runs.
 #[derive(Debug, Clone, Default)]
-pub struct Surroundings {
+pub struct ClaudeSurroundings {
     /// The client's directory, `~/.claude` by default.
     pub config_dir: Option<PathBuf>,
     /// Our parent, its parent, and so on.
@@ -23,7 +23,7 @@ pub struct Surroundings {
     /// The socket at which the session takes messages.
     pub socket: Option<PathBuf>,
     /// What that socket wants to hear first.
-    pub token: Option<Token>,
+    pub token: Option<SocketToken>,
     /// The project's directory.
     pub project: Option<PathBuf>,
     /// Which ways of waking the session may be used.
@@ -32,7 +32,7 @@ pub struct Surroundings {
     pub hooks: Option<Paths>,
 }
 
-impl Surroundings {
+impl ClaudeSurroundings {
     /// Reads the environment and the process table. `wake`: which ways of waking may be used.
     #[must_use]
     pub fn from_env(wake: WakeList) -> Self {
@@ -42,7 +42,7 @@ impl Surroundings {
             ancestors: ancestors(std::process::id()),
             session_id: text("CLAUDE_CODE_SESSION_ID"),
             socket: path("CLAUDE_CODE_MESSAGING_SOCKET"),
-            token: text("CLAUDE_CODE_MESSAGING_TOKEN").map(Token::new),
+            token: text("CLAUDE_CODE_MESSAGING_TOKEN").map(SocketToken::new),
             project: path("CLAUDE_PROJECT_DIR").or_else(|| std::env::current_dir().ok()),
             wake,
             hooks: Paths::find().ok(),

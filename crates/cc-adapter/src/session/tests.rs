@@ -5,19 +5,19 @@ use peerbus_node::Control as _;
 
 use super::*;
 
-fn around(dir: &Path) -> Surroundings {
-    Surroundings {
+fn around(dir: &Path) -> ClaudeSurroundings {
+    ClaudeSurroundings {
         config_dir: Some(dir.to_owned()),
         session_id: Some("old".into()),
         socket: Some("/tmp/cc-socks/1.sock".into()),
-        token: Some(Token::new("t".into())),
+        token: Some(SocketToken::new("t".into())),
         project: Some("/nonexistent/project".into()),
-        ..Surroundings::default()
+        ..ClaudeSurroundings::default()
     }
 }
 
 /// Whether a hook was believed that says this of the session.
-fn told(session: &Session, id: &str, renamed: bool) -> bool {
+fn told(session: &ClaudeSession, id: &str, renamed: bool) -> bool {
     session.told(SessionFacts {
         session_id: Some(id.into()),
         renamed,
@@ -33,7 +33,7 @@ fn write(dir: &Path, id: u32, text: &str) {
 #[test]
 fn the_clients_file_is_read_anew_and_known_better_than_the_environment() {
     let dir = tempfile::tempdir().unwrap();
-    let session = Session::new(around(dir.path()).with_ancestors(&[4_000_001, 4_000_002]));
+    let session = ClaudeSession::new(around(dir.path()).with_ancestors(&[4_000_001, 4_000_002]));
     assert_eq!(session.id().as_deref(), Some("old"));
     assert_eq!(session.client(), Some(4_000_001));
     write(
@@ -65,7 +65,7 @@ fn the_clients_file_is_read_anew_and_known_better_than_the_environment() {
 #[test]
 fn a_file_that_says_nonsense_says_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let session = Session::new(around(dir.path()).with_ancestors(&[7]));
+    let session = ClaudeSession::new(around(dir.path()).with_ancestors(&[7]));
     let large = format!(r#"{{"sessionId":"{}"}}"#, "x".repeat(100_000));
     for text in [
         "",
@@ -96,7 +96,7 @@ fn a_file_that_says_nonsense_says_nothing() {
 fn a_file_about_an_earlier_process_of_that_number_is_not_ours() {
     let dir = tempfile::tempdir().unwrap();
     let me = std::process::id();
-    let session = Session::new(around(dir.path()).with_ancestors(&[me]));
+    let session = ClaudeSession::new(around(dir.path()).with_ancestors(&[me]));
     write(dir.path(), me, r#"{"sessionId":"stale","procStart":"1"}"#);
     assert_eq!(session.id().as_deref(), Some("old"));
 }
@@ -104,7 +104,7 @@ fn a_file_about_an_earlier_process_of_that_number_is_not_ours() {
 #[test]
 fn a_hook_knows_better_than_the_environment() {
     let dir = tempfile::tempdir().unwrap();
-    let session = Session::new(around(dir.path()));
+    let session = ClaudeSession::new(around(dir.path()));
     let facts = SessionFacts {
         session_id: Some("fresh".into()),
         transcript: Some(dir.path().join("projects/x/fresh.jsonl")),
@@ -125,7 +125,7 @@ fn a_hook_knows_better_than_the_environment() {
 #[test]
 fn whoever_says_something_new_of_the_session_is_right() {
     let dir = tempfile::tempdir().unwrap();
-    let session = Session::new(around(dir.path()).with_ancestors(&[7]));
+    let session = ClaudeSession::new(around(dir.path()).with_ancestors(&[7]));
     let id = || session.id().unwrap();
     // Resumed: the file is about another session at first, and hooks know better.
     write(dir.path(), 7, r#"{"sessionId":"never-was"}"#);
@@ -149,7 +149,7 @@ fn whoever_says_something_new_of_the_session_is_right() {
 #[test]
 fn a_hook_of_another_session_is_not_believed() {
     let dir = tempfile::tempdir().unwrap();
-    let session = Session::new(around(dir.path()).with_ancestors(&[7]));
+    let session = ClaudeSession::new(around(dir.path()).with_ancestors(&[7]));
     assert!(told(&session, "outer", false));
     assert!(!told(&session, "inner", false));
     assert_eq!(session.id().as_deref(), Some("outer"));
@@ -171,7 +171,7 @@ fn a_transcript_is_believed_below_the_clients_directory() {
     std::fs::write(&mine, "").unwrap();
     std::os::unix::fs::symlink(&mine, config.join("projects/x/link.jsonl")).unwrap();
     let believed = |path: &Path| {
-        let session = Session::new(around(&config));
+        let session = ClaudeSession::new(around(&config));
         let transcript = Some(path.to_owned());
         let facts = SessionFacts {
             transcript,
@@ -198,7 +198,7 @@ fn a_transcript_is_believed_below_the_clients_directory() {
 
 #[test]
 fn the_token_goes_to_the_socket_that_it_came_with() {
-    let session = Session::new(around(Path::new("/nonexistent")));
+    let session = ClaudeSession::new(around(Path::new("/nonexistent")));
     assert!(
         session
             .token_for(Path::new("/tmp/cc-socks/1.sock"))
@@ -235,7 +235,7 @@ fn a_projects_directory_is_named_as_the_client_names_it() {
 #[tokio::test]
 async fn a_change_of_the_clients_file_is_noticed_at_once() {
     let dir = tempfile::tempdir().unwrap();
-    let session = Session::new(around(dir.path()).with_ancestors(&[4_000_001]));
+    let session = ClaudeSession::new(around(dir.path()).with_ancestors(&[4_000_001]));
     write(dir.path(), 4_000_001, r#"{"status":"idle"}"#);
     // Twice: what was noticed does not end the watch.
     for status in ["busy", "idle"] {
@@ -253,7 +253,7 @@ async fn a_change_of_the_clients_file_is_noticed_at_once() {
 #[tokio::test(start_paused = true)]
 async fn a_hooks_word_counts_until_the_file_says_something_new_or_it_is_old() {
     let dir = tempfile::tempdir().unwrap();
-    let session = Session::new(around(dir.path()).with_ancestors(&[4_000_001]));
+    let session = ClaudeSession::new(around(dir.path()).with_ancestors(&[4_000_001]));
     let activity = || session.snapshot().activity;
     assert_eq!(activity(), None, "nobody said anything");
     session.does(Activity::Busy);
@@ -273,7 +273,7 @@ async fn a_hooks_word_counts_until_the_file_says_something_new_or_it_is_old() {
 #[tokio::test(start_paused = true)]
 async fn a_turn_is_ended_only_if_it_goes_on_and_a_hook_can_do_it() {
     let dir = tempfile::tempdir().unwrap();
-    let session = Session::new(around(dir.path()).with_ancestors(&[7]));
+    let session = ClaudeSession::new(around(dir.path()).with_ancestors(&[7]));
     write(dir.path(), 7, r#"{"sessionId":"old","status":"busy"}"#);
     assert!(session.interrupt().await.unwrap_err().contains("no hook"));
     assert!(told(&session, "old", false));
@@ -291,7 +291,7 @@ async fn a_turn_is_ended_only_if_it_goes_on_and_a_hook_can_do_it() {
 #[tokio::test(start_paused = true)]
 async fn what_comes_instead_of_a_turn_comes_when_that_has_ended() {
     let dir = tempfile::tempdir().unwrap();
-    let session = Session::new(around(dir.path()).with_ancestors(&[7]));
+    let session = ClaudeSession::new(around(dir.path()).with_ancestors(&[7]));
     write(dir.path(), 7, r#"{"sessionId":"old","status":"busy"}"#);
     assert!(told(&session, "old", false));
     let mut interrupted = std::pin::pin!(session.interrupt());

@@ -3,12 +3,12 @@
 //! The client writes one JSON object a line, each with a `uuid` and the `parentUuid` that it follows.
 //! The format is documented nowhere (seen with 2.1.330 and 2.1.114).
 
-use peerbus_adapter::transcript::{Line, LineReader, Transcripts};
+use peerbus_adapter::transcript::{LineReader, TranscriptLine, Transcripts};
 use peerbus_wire::lenient;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::session::{Session, places};
+use crate::session::{ClaudeSession, places};
 
 /// What the client writes where its user stopped the model.
 const INTERRUPTED: &str = "[Request interrupted by user";
@@ -17,13 +17,13 @@ const INTERRUPTED: &str = "[Request interrupted by user";
 const SYNTHETIC: &str = "<synthetic>";
 
 /// The transcripts of this session.
-pub(crate) fn transcripts(session: Session) -> Transcripts {
+pub(crate) fn transcripts(session: ClaudeSession) -> Transcripts {
     let reader = || -> Box<dyn LineReader> { Box::new(Lines) };
     Transcripts::new(move |snapshot| places(&session, snapshot), reader)
 }
 
 /// The same as what happened in the session.
-pub(crate) fn events(session: Session) -> peerbus_node::Transcript {
+pub(crate) fn events(session: ClaudeSession) -> peerbus_node::Transcript {
     peerbus_node::Transcript {
         find: Box::new(move |snapshot| {
             let places = places(&session, snapshot);
@@ -44,7 +44,7 @@ pub(crate) fn events(session: Session) -> peerbus_node::Transcript {
 struct Lines;
 
 impl LineReader for Lines {
-    fn read(&mut self, text: &str) -> Option<Line> {
+    fn read(&mut self, text: &str) -> Option<TranscriptLine> {
         let line: Written = serde_json::from_str(text).ok()?;
         let uuid = line.uuid.filter(|_| line.is_sidechain != Some(true))?;
         let presents = match line.kind.as_deref() {
@@ -63,7 +63,7 @@ impl LineReader for Lines {
             .id
             .filter(|id| message.model.is_some() && !id.is_empty());
         let request = line.request_id.or(answer).filter(|_| is("assistant"));
-        Some(Line {
+        Some(TranscriptLine {
             id: uuid,
             parent: line.parent,
             presents,

@@ -1,5 +1,5 @@
 use peerbus_adapter::mailbox::Evidence;
-use peerbus_adapter::transcript::Transcript;
+use peerbus_adapter::transcript::TranscriptReader;
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn marks() -> Vec<String> {
 }
 
 fn feed(text: &str) -> Vec<Evidence> {
-    Transcript::new(Box::new(Lines)).feed(text.as_bytes(), &marks())
+    TranscriptReader::new(Box::new(Lines)).feed(text.as_bytes(), &marks())
 }
 
 fn presented() -> Evidence {
@@ -192,7 +192,7 @@ fn the_rest_of_an_answer_that_began_before_is_no_proof() {
     let text = subagent.replace("req_1", "req_2") + &text;
     assert_eq!(feed(&(text + &next)), [presented(), answered()]);
     // Nothing was watched for while that was written.
-    let mut transcript = Transcript::new(Box::new(Lines));
+    let mut transcript = TranscriptReader::new(Box::new(Lines));
     assert_eq!(transcript.feed(assistant("a", "0").as_bytes(), &[]), []);
     let text = user("b", "a") + &assistant("c", "b");
     assert_eq!(transcript.feed(text.as_bytes(), &marks()), [presented()]);
@@ -241,7 +241,7 @@ fn a_mark_elsewhere_says_nothing() {
 fn bytes_come_in_any_portions() {
     let text = user("a", "0") + &assistant("b", "a");
     for size in [1, 7, 100] {
-        let mut transcript = Transcript::new(Box::new(Lines));
+        let mut transcript = TranscriptReader::new(Box::new(Lines));
         let portions = text.as_bytes().chunks(size);
         let found: Vec<_> = portions
             .flat_map(|part| transcript.feed(part, &marks()))
@@ -251,6 +251,6 @@ fn bytes_come_in_any_portions() {
     // The last line is not written to its end.
     let open = text.trim_end();
     assert_eq!(feed(open), [presented()]);
-    let mut tail = Transcript::in_mid_line(Box::new(Lines));
+    let mut tail = TranscriptReader::in_mid_line(Box::new(Lines));
     assert_eq!(tail.feed(&text.as_bytes()[10..], &marks()), []);
 }

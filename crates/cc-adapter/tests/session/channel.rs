@@ -2,8 +2,8 @@
 
 use peerbus_adapter::How;
 use peerbus_adapter::mailbox::Policy;
-use peerbus_cc_adapter::Surroundings;
-use peerbus_mcp::{Exit, Options};
+use peerbus_cc_adapter::ClaudeSurroundings;
+use peerbus_mcp::{AdapterOptions, Exit};
 use peerbus_test_support::mcp::Client;
 use peerbus_test_support::scripted::Broker;
 use peerbus_test_support::soon;
@@ -19,12 +19,12 @@ fn start(broker: &Broker) -> (Client, JoinHandle<Exit>) {
 
 /// An adapter without a transcript: nothing shows what a model saw.
 fn start_with(broker: &Broker, ack: Policy) -> (Client, JoinHandle<Exit>) {
-    let options = Options {
+    let options = AdapterOptions {
         ack,
-        ..Options::default()
+        ..AdapterOptions::default()
     };
     let bus = session::bus(|name| broker.variable(name));
-    session::start(bus, options, Surroundings::default())
+    session::start(bus, options, ClaudeSurroundings::default())
 }
 
 #[tokio::test]

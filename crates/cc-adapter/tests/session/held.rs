@@ -1,6 +1,6 @@
 //! What is held back, and who is told.
 
-use peerbus_mcp::Options;
+use peerbus_mcp::AdapterOptions;
 use peerbus_test_support::mcp::messages;
 use peerbus_test_support::scripted::{Broker, Seen};
 use peerbus_wire::Stage;
@@ -92,7 +92,7 @@ async fn broadcasts_and_old_names_count_as_sent_to_whoever_answers() {
 async fn a_drain_leaves_out_what_is_held_and_says_so() {
     let mut broker = Broker::start(true).await;
     let one = |name: &str| (name == "PEERBUS_BUDGET").then(|| "1".to_owned());
-    let options = Options::read(one).unwrap();
+    let options = AdapterOptions::read(one).unwrap();
     let mut client = generic(bus(|name| broker.variable(name)), options).await;
     broker.registered().await;
     let mut drained = Vec::new();

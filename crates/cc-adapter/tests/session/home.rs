@@ -4,10 +4,10 @@ use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use peerbus_adapter::inbox::Token;
+use peerbus_adapter::inbox::SocketToken;
 use peerbus_adapter::mailbox::WakeList;
 use peerbus_adapter::paths::Paths;
-use peerbus_cc_adapter::{Process, Surroundings, WAKING};
+use peerbus_cc_adapter::{ClaudeSurroundings, Process, WAKING};
 use peerbus_test_support::soon;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -50,15 +50,15 @@ impl Home {
         self.inbox = Some(UnixListener::bind(path).unwrap());
     }
 
-    pub(crate) fn around(&self, wake: &str) -> Surroundings {
-        Surroundings {
+    pub(crate) fn around(&self, wake: &str) -> ClaudeSurroundings {
+        ClaudeSurroundings {
             config_dir: Some(self.dir.path().to_owned()),
             session_id: Some(ID.into()),
             socket: Some(self.dir.path().join("socks/1.sock")),
-            token: Some(Token::new(TOKEN.into())),
+            token: Some(SocketToken::new(TOKEN.into())),
             project: Some("/nonexistent/project".into()),
             wake: WakeList::read(wake, &WAKING).unwrap(),
-            ..Surroundings::default()
+            ..ClaudeSurroundings::default()
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use peerbus_mcp::Options;
+use peerbus_mcp::AdapterOptions;
 use peerbus_test_support::mcp::messages;
 use peerbus_test_support::scripted::Broker;
 use peerbus_wire::{How, Stage};
@@ -177,7 +177,7 @@ async fn on_what_is_read() {
 async fn on_what_is_drained() {
     let mut broker = Broker::start(true).await;
     let bus = bus(|name| broker.variable(name));
-    let mut client = generic(bus, Options::default()).await;
+    let mut client = generic(bus, AdapterOptions::default()).await;
     broker.registered().await;
     for text in hostile() {
         broker.deliver(&Value::from(text.as_str()).to_string());

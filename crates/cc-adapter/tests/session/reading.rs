@@ -1,7 +1,7 @@
 //! What is read when it is asked for.
 
 use peerbus_adapter::LinkState;
-use peerbus_mcp::Options;
+use peerbus_mcp::AdapterOptions;
 use peerbus_test_support::mcp::messages;
 use peerbus_test_support::scripted::Broker;
 use peerbus_wire::Stage;
@@ -223,7 +223,7 @@ async fn a_link_that_waits_for_somebody_is_answered_at_once_and_the_inbox_still_
     let mut link = bus.link();
     let stuck = |state: &LinkState| matches!(state, LinkState::NeedCredentials { .. });
     link.wait_for(stuck).await.unwrap();
-    let mut client = generic(bus, Options::default()).await;
+    let mut client = generic(bus, AdapterOptions::default()).await;
     for (tool, arguments) in [
         ("bus.peers", json!({})),
         ("bus.send", json!({ "to": "bob", "body": "x" })),
@@ -250,7 +250,7 @@ async fn statements_that_the_broker_keeps_are_all_told_and_then_acked() {
     const NOTICES: usize = 150;
     let mut broker = Broker::start(true).await;
     let bus = bus(|name| broker.variable(name));
-    let mut client = generic(bus, Options::default()).await;
+    let mut client = generic(bus, AdapterOptions::default()).await;
     broker.registered().await;
     for n in 0..NOTICES {
         let to = format!("bob-{n}.");

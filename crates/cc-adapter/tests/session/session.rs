@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use peerbus_adapter::mailbox::WakeList;
-use peerbus_adapter::{Bus, Config, Flags, How, connect};
-use peerbus_cc_adapter::{Surroundings, WAKING};
-use peerbus_mcp::{Exit, Options, run_generic_over};
+use peerbus_adapter::{Bus, BusConfig, Flags, How, connect};
+use peerbus_cc_adapter::{ClaudeSurroundings, WAKING};
+use peerbus_mcp::{AdapterOptions, Exit, run_generic_over};
 use peerbus_test_support::mcp::{Client, client};
 use peerbus_test_support::scripted::Broker;
 use serde_json::Value;
@@ -45,17 +45,17 @@ impl Session {
         let around = if transcript {
             home.around(&wake)
         } else {
-            Surroundings {
+            ClaudeSurroundings {
                 wake: WakeList::read(&wake, &WAKING).unwrap(),
-                ..Surroundings::default()
+                ..ClaudeSurroundings::default()
             }
         };
-        let around = Surroundings {
+        let around = ClaudeSurroundings {
             hooks: Some(home.paths()),
             ancestors: vec![home.does("idle")],
             ..around
         };
-        let options = Options::read(variable).unwrap();
+        let options = AdapterOptions::read(variable).unwrap();
         let broker = Broker::start(true).await;
         let bus = bus(|name| broker.variable(name));
         let (client, _adapter) = start(bus.clone(), options, around);
@@ -131,8 +131,8 @@ pub(crate) fn bus(env: impl Fn(&str) -> Option<String>) -> Bus {
         credentials: Some("/nonexistent/peerbus-test".into()),
         ..Flags::default()
     };
-    let config = Config::resolve_with(&flags, env).unwrap();
-    let (bus, link) = connect(Config {
+    let config = BusConfig::resolve_with(&flags, env).unwrap();
+    let (bus, link) = connect(BusConfig {
         sockets: Vec::new(),
         sessions: None,
         ..config
@@ -144,8 +144,8 @@ pub(crate) fn bus(env: impl Fn(&str) -> Option<String>) -> Bus {
 /// An adapter of Claude Code that is running, with its client.
 pub(crate) fn start(
     bus: Bus,
-    options: Options,
-    around: Surroundings,
+    options: AdapterOptions,
+    around: ClaudeSurroundings,
 ) -> (Client, JoinHandle<Exit>) {
     let (client, input, output) = client(1 << 20);
     let adapter = peerbus_cc_adapter::run_over(bus, options, around, input, output);
@@ -153,7 +153,7 @@ pub(crate) fn start(
 }
 
 /// The client of a generic adapter on this bus, greeted.
-pub(crate) async fn generic(bus: Bus, options: Options) -> Client {
+pub(crate) async fn generic(bus: Bus, options: AdapterOptions) -> Client {
     let (mut client, input, output) = client(4 << 20);
     tokio::spawn(run_generic_over(bus, options, input, output));
     client.greet("some-bot").await;

@@ -5,8 +5,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
 use peerbus_adapter::How;
-use peerbus_cc_adapter::Surroundings;
-use peerbus_mcp::{Exit, Options};
+use peerbus_cc_adapter::ClaudeSurroundings;
+use peerbus_mcp::{AdapterOptions, Exit};
 use peerbus_test_support::mcp::Client;
 use peerbus_test_support::scripted::{Broker, Seen};
 use peerbus_test_support::soon;
@@ -19,9 +19,9 @@ use tokio::task::JoinHandle;
 use crate::home::{Home, TOKEN, answer};
 use crate::session;
 
-async fn start(broker: &mut Broker, around: Surroundings) -> (Client, JoinHandle<Exit>) {
+async fn start(broker: &mut Broker, around: ClaudeSurroundings) -> (Client, JoinHandle<Exit>) {
     let bus = session::bus(|name| broker.variable(name));
-    let (mut client, adapter) = session::start(bus, Options::default(), around);
+    let (mut client, adapter) = session::start(bus, AdapterOptions::default(), around);
     client.greet("claude-code").await;
     broker.registered().await;
     (client, adapter)

@@ -5,7 +5,7 @@ use std::time::Duration;
 use std::path::PathBuf;
 
 use clap::Subcommand;
-use peerbus_broker::History as Kept;
+use peerbus_broker::HistoryLimits as Kept;
 use peerbus_wire::MessageId;
 
 use super::mail::message_id;

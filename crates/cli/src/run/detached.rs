@@ -10,7 +10,7 @@ use peerbus_adapter::demand::begin_log;
 use peerbus_adapter::hooks::directories;
 use peerbus_adapter::paths::Paths;
 use peerbus_adapter::wall_ms;
-use peerbus_node::index::{self, Session};
+use peerbus_node::index::{self, LiveSession};
 use peerbus_wire::escape;
 
 use crate::failure::Failure;
@@ -101,7 +101,7 @@ pub(super) fn leave() -> Result<(), Failure> {
 }
 
 /// The session of a driver with this number, once its client takes turns.
-fn listed(paths: &Paths, driver: u32) -> Option<Session> {
+fn listed(paths: &Paths, driver: u32) -> Option<LiveSession> {
     let own = format!("{driver}.{driver}.sock");
     let mut found = directories(paths)
         .into_iter()

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use peerbus_adapter::demand::{BEGINS, HELD, READY};
 use peerbus_adapter::stderr;
-use peerbus_broker::StartError;
+use peerbus_broker::BrokerStartError;
 
 use crate::failure::Failure;
 
@@ -16,16 +16,18 @@ pub(super) enum Told<'a> {
     /// It serves, and what whoever needed it must know of that.
     Ready(Option<&'a str>),
     /// Another one has the database or the socket.
-    Held(&'a StartError),
+    Held(&'a BrokerStartError),
     /// It does not start.
     Failed(&'a dyn std::fmt::Display),
 }
 
 impl<'a> Told<'a> {
     /// What a failed start comes to.
-    pub(super) fn of(error: &'a StartError) -> Self {
+    pub(super) fn of(error: &'a BrokerStartError) -> Self {
         match error {
-            StartError::InUse { .. } | StartError::SocketInUse { .. } => Self::Held(error),
+            BrokerStartError::InUse { .. } | BrokerStartError::SocketInUse { .. } => {
+                Self::Held(error)
+            }
             error => Self::Failed(error),
         }
     }

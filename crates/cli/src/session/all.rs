@@ -1,7 +1,7 @@
 //! What is asked of every session, and of the person who decides by it.
 
-use peerbus_node::index::Session;
-use peerbus_node::{Client, each};
+use peerbus_node::index::LiveSession;
+use peerbus_node::{NodeClient, each};
 
 use super::{called, open, sessions};
 use crate::failure::Failure;
@@ -10,8 +10,8 @@ use crate::output;
 /// Asks all sessions at the same time. Gives their answers, and how many gave none, each of which is
 /// named.
 pub(crate) fn asked<A: Send>(
-    ask: impl Fn(&mut Client) -> Result<A, Failure> + Sync,
-) -> Result<(Vec<(Session, A)>, usize), Failure> {
+    ask: impl Fn(&mut NodeClient) -> Result<A, Failure> + Sync,
+) -> Result<(Vec<(LiveSession, A)>, usize), Failure> {
     let all = sessions()?;
     let asked = each(&all, |session| {
         open(session).and_then(|mut it| ask(&mut it))

@@ -3,7 +3,7 @@
 use std::io::IsTerminal as _;
 
 use peerbus_node::approvals::in_words;
-use peerbus_node::index::Session;
+use peerbus_node::index::LiveSession;
 use peerbus_wire::{escape, printable};
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ use crate::output;
 
 /// A request that waits, and the session in which it does.
 struct Open {
-    session: Session,
+    session: LiveSession,
     request: Value,
 }
 

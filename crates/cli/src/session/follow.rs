@@ -4,9 +4,9 @@ use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 use peerbus_adapter::{How, Receipt, Stage, wall_ms};
-use peerbus_node::Client;
-use peerbus_node::index::Session;
-use peerbus_view::{About, Trail};
+use peerbus_node::NodeClient;
+use peerbus_node::index::LiveSession;
+use peerbus_view::{PeerView, Trail};
 use peerbus_wire::{MessageId, escape};
 use serde_json::Value;
 
@@ -31,7 +31,7 @@ struct Followed {
 }
 
 impl Followed {
-    fn new(session: &Session, id: &str) -> Result<Self, Failure> {
+    fn new(session: &LiveSession, id: &str) -> Result<Self, Failure> {
         let id = MessageId::parse(id).map_err(Failure::failed)?;
         let mut receipt = Receipt::new(id, Stage::Delivered);
         receipt.to = Some(session.name.as_ref().unwrap_or(&session.id).clone());
@@ -126,13 +126,13 @@ impl Followed {
 }
 
 /// Says so at once where nothing wakes a session, as far as the broker here knows.
-pub(super) fn say_asleep(session: &Session) {
+pub(super) fn say_asleep(session: &LiveSession) {
     let Some((name, peers)) = session.name.as_ref().zip(operator::known_peers()) else {
         return;
     };
     let mut peers = peers.iter().filter(|peer| peer.online);
     let peer = peers.find(|peer| peer.name.eq_ignore_ascii_case(name));
-    let Some(peer) = peer.map(About::new) else {
+    let Some(peer) = peer.map(PeerView::new) else {
         return;
     };
     if peer.wake.is_some_and(|paths| paths.is_empty()) {
@@ -148,8 +148,8 @@ pub(super) fn say_asleep(session: &Session) {
 
 /// Waits for what a text leads to, which may be that nobody can see it any more.
 pub(super) fn follow(
-    client: &mut Client,
-    session: &Session,
+    client: &mut NodeClient,
+    session: &LiveSession,
     id: &str,
     Wait { until, limit }: Wait,
     json: bool,

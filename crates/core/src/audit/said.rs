@@ -12,7 +12,7 @@ const SOURCE_CHARS: usize = 64;
 /// A line about a session. Its texts are words without spaces, in which what could not stand in
 /// one is `_`; `source` is escaped like any untrusted text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Said<'a> {
+pub enum AuditRemark<'a> {
     /// Something was done to it, or tried.
     Record {
         /// The peer's name then.
@@ -41,7 +41,7 @@ pub enum Said<'a> {
     },
 }
 
-impl<'a> Said<'a> {
+impl<'a> AuditRemark<'a> {
     /// Reads a line of a block; `None`: it is about something else.
     #[must_use]
     pub fn read(line: &'a str) -> Option<Self> {
@@ -70,7 +70,7 @@ impl<'a> Said<'a> {
     }
 }
 
-/// Writes the line of [`Event::Said`](super::Event::Said).
+/// Writes the line of [`AuditEvent::Said`](super::AuditEvent::Said).
 pub(super) fn write(out: &mut String, peer: u32, name: &str, record: &AuditRecord) -> fmt::Result {
     let number = |number: Option<u32>| number.map_or("-".to_owned(), |number| number.to_string());
     let (action, outcome) = (record.action.word(), Word(&record.outcome));
@@ -88,7 +88,7 @@ mod tests {
     use peerbus_wire::AuditAction;
 
     use super::*;
-    use crate::audit::{Event, Log};
+    use crate::audit::{AuditEvent, AuditLog};
     use crate::peer_id::PeerId;
 
     #[test]
@@ -101,21 +101,21 @@ mod tests {
             request_id: "a b\nc".into(),
             ..AuditRecord::new(AuditAction::Approve, "allow")
         };
-        let mut log = Log::default();
+        let mut log = AuditLog::default();
         let name = "bob";
-        log.push(&Event::Said {
+        log.push(&AuditEvent::Said {
             peer,
             name,
             record: &record,
         });
-        log.push(&Event::Unsaid {
+        log.push(&AuditEvent::Unsaid {
             peer,
             name,
             records: 12,
         });
         let lines: Vec<_> = log.lines.lines().collect();
         assert_eq!(lines.len(), 2, "{lines:?}");
-        let said = Said::Record {
+        let said = AuditRemark::Record {
             name,
             action: "approve",
             outcome: "allow",
@@ -125,9 +125,12 @@ mod tests {
             request: Some("a_b_c"),
             source: r"my tool\u000aA 1 2 x 1 -\u202e",
         };
-        assert_eq!(Said::read(lines[0]), Some(said));
+        assert_eq!(AuditRemark::read(lines[0]), Some(said));
         let records = 12;
-        assert_eq!(Said::read(lines[1]), Some(Said::Excess { name, records }));
-        assert_eq!(Said::read("R 7 bob"), None);
+        assert_eq!(
+            AuditRemark::read(lines[1]),
+            Some(AuditRemark::Excess { name, records })
+        );
+        assert_eq!(AuditRemark::read("R 7 bob"), None);
     }
 }

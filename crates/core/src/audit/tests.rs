@@ -1,19 +1,19 @@
 use super::*;
 
-fn chain_of(key: &AuditKey, blocks: u64) -> (Vec<Block>, Head) {
-    let mut head = Head::new(key);
-    let mut log = Log::default();
+fn chain_of(key: &AuditKey, blocks: u64) -> (Vec<Block>, ChainHead) {
+    let mut head = ChainHead::new(key);
+    let mut log = AuditLog::default();
     let made = (1..=blocks)
         .map(|n| {
             let (seq, recipient) = (Seq(n), PeerId(1));
-            log.push(&Event::Deliver { seq, recipient });
+            log.push(&AuditEvent::Deliver { seq, recipient });
             log.seal(key, &mut head, Stamp::default())
         })
         .collect();
     (made, head)
 }
 
-fn verify(key: &AuditKey, head: Option<Head>, blocks: &[Block]) -> Result<Head, Break> {
+fn verify(key: &AuditKey, head: Option<ChainHead>, blocks: &[Block]) -> Result<ChainHead, Break> {
     let mut verifier = Verifier::new(key, head)?;
     blocks.iter().try_for_each(|b| verifier.block(b))?;
     verifier.finish()

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use peerbus_wire::bridge::{ASK_MAX, ITEMS_MAX, Item, Saying};
+use peerbus_wire::bridge::{ASK_MAX, ITEMS_MAX, Saying, StreamItem};
 use peerbus_wire::{MessageId, Stage};
 
-use super::mutation::Mutation;
+use super::mutation::BridgeMutation;
 use super::{Barrier, Bridge, ToBroker};
 
 /// The first question after a start.
@@ -78,7 +78,7 @@ impl Bridge {
             return;
         }
         self.asking.due_ms = now_ms + ROUND_MS;
-        if !self.mutations.broken(Mutation::NeverAsk) {
+        if !self.mutations.broken(BridgeMutation::NeverAsk) {
             self.order(ToBroker::Forwarded(self.asking.after));
         }
     }
@@ -153,7 +153,7 @@ impl Bridge {
         let items: Vec<_> = asked
             .filter_map(|(id, (number, newest))| {
                 let (at_ms, stage) = newest?;
-                Some(Item::new(number, Some(id), at_ms, stage))
+                Some(StreamItem::new(number, Some(id), at_ms, stage))
             })
             .collect();
         for items in items.chunks(ITEMS_MAX) {

@@ -2,8 +2,8 @@
 
 use peerbus_wire::bridge::{Epoch, Outside, Saying};
 
-use super::mutation::Mutation;
-use super::{Bridge, Event, Link, Output};
+use super::mutation::BridgeMutation;
+use super::{Bridge, BridgeEvent, BridgeOutput, Link};
 
 /// How often a bridge says that it is here, in milliseconds.
 const HELLO_MS: u64 = 3_000;
@@ -82,7 +82,7 @@ impl Bridge {
         }
         self.far.heard_ms = now_ms;
         if std::mem::take(&mut self.far.away) {
-            self.event(Event::Back);
+            self.event(BridgeEvent::Back);
             self.sending.again_soon(now_ms);
         }
         if !known {
@@ -116,7 +116,7 @@ impl Bridge {
         if self.far.away_at().is_some_and(|at| at <= now_ms) {
             self.far.away = true;
             let since_ms = self.far.heard_ms;
-            self.event(Event::Away { since_ms });
+            self.event(BridgeEvent::Away { since_ms });
         }
     }
 
@@ -130,7 +130,7 @@ impl Bridge {
         }
         self.far.hello_ms = now_ms + HELLO_MS;
         let up = self.link == Link::Up;
-        let early = self.mutations.broken(Mutation::ConfirmEarly);
+        let early = self.mutations.broken(BridgeMutation::ConfirmEarly);
         let gap = up && self.taking.take_gap();
         let taken = if early {
             self.taking.expected()
@@ -145,6 +145,7 @@ impl Bridge {
                 gap,
             },
         };
-        self.outputs.push_back(Output::Outside(outside.encode()));
+        self.outputs
+            .push_back(BridgeOutput::Outside(outside.encode()));
     }
 }

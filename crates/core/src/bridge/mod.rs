@@ -17,8 +17,8 @@
 //!
 //! Drive it like the other state machines of this crate: [`Bridge::handle`] with one input and the
 //! time on any clock that does not go back, then [`Bridge::poll_output`] until there is none, then look
-//! at [`Bridge::poll_timeout`] and hand in [`Input::Tick`] when it is due. Take messages from the
-//! stream only while [`Bridge::takes`]. The first output is an [`Output::Register`].
+//! at [`Bridge::poll_timeout`] and hand in [`BridgeInput::Tick`] when it is due. Take messages from the
+//! stream only while [`Bridge::takes`]. The first output is an [`BridgeOutput::Register`].
 //!
 //! What holds, whatever happens:
 //!
@@ -58,7 +58,7 @@ pub use allow::Allow;
 use ask::{Answering, Asking};
 use hello::Far;
 #[cfg(feature = "mutations")]
-pub use mutation::Mutation;
+pub use mutation::BridgeMutation;
 use mutation::Mutations;
 use pass::Passing;
 use send::Sending;
@@ -66,7 +66,7 @@ use take::Taking;
 pub use take::{TAKES_BYTES, TAKES_MAX};
 use tell::Telling;
 pub use tell::{KNOWN_MAX, TELLS_MAX};
-pub use types::{Event, Input, Output, StreamId, ToBroker};
+pub use types::{BridgeEvent, BridgeInput, BridgeOutput, StreamId, ToBroker};
 
 /// The window that a bridge asks its broker for.
 pub const WINDOW: Window = Window {
@@ -115,7 +115,7 @@ pub struct Bridge {
     answering: Answering,
     /// What was asked of the own broker, oldest first.
     barriers: VecDeque<Barrier>,
-    outputs: VecDeque<Output>,
+    outputs: VecDeque<BridgeOutput>,
     mutations: Mutations,
 }
 
@@ -137,7 +137,7 @@ impl Bridge {
             asking: Asking::default(),
             answering: Answering::default(),
             barriers: VecDeque::new(),
-            outputs: VecDeque::from([Output::Register(UNKNOWN.into())]),
+            outputs: VecDeque::from([BridgeOutput::Register(UNKNOWN.into())]),
             mutations: Mutations::default(),
         }
     }
@@ -149,28 +149,28 @@ impl Bridge {
     }
 
     /// Takes one input. `now_ms` never goes back.
-    pub fn handle(&mut self, now_ms: u64, input: Input) {
+    pub fn handle(&mut self, now_ms: u64, input: BridgeInput) {
         self.taking.wake(now_ms);
         match input {
-            Input::Greeted { epoch, mark } => self.greeted(now_ms, epoch, mark.as_deref()),
-            Input::Lost => self.register(),
-            Input::Stream {
+            BridgeInput::Greeted { epoch, mark } => self.greeted(now_ms, epoch, mark.as_deref()),
+            BridgeInput::Lost => self.register(),
+            BridgeInput::Stream {
                 stream,
                 head,
                 payload,
             } => self.came(now_ms, stream, &head, &payload),
-            Input::Outside(bytes) => self.heard(now_ms, &bytes),
-            Input::Tick => {}
+            BridgeInput::Outside(bytes) => self.heard(now_ms, &bytes),
+            BridgeInput::Tick => {}
             _ if self.link != Link::Up => {}
-            Input::Deliver {
+            BridgeInput::Deliver {
                 number,
                 id,
                 envelope,
             } => self.deliver(now_ms, number, id, envelope),
-            Input::Receipts(receipts) => self.receipts(now_ms, receipts),
-            Input::Barrier => self.barrier(now_ms),
-            Input::Forwarded(messages) => self.ask(now_ms, messages),
-            Input::Unpublished { number, never } => self.unpublished(number, never),
+            BridgeInput::Receipts(receipts) => self.receipts(now_ms, receipts),
+            BridgeInput::Barrier => self.barrier(now_ms),
+            BridgeInput::Forwarded(messages) => self.ask(now_ms, messages),
+            BridgeInput::Unpublished { number, never } => self.unpublished(number, never),
         }
         self.look_away(now_ms);
         if self.link == Link::Up {
@@ -184,11 +184,11 @@ impl Bridge {
     }
 
     /// What is to be done, in order.
-    pub fn poll_output(&mut self) -> Option<Output> {
+    pub fn poll_output(&mut self) -> Option<BridgeOutput> {
         self.outputs.pop_front()
     }
 
-    /// When [`Input::Tick`] is due, on the clock of [`Bridge::handle`].
+    /// When [`BridgeInput::Tick`] is due, on the clock of [`Bridge::handle`].
     #[must_use]
     pub fn poll_timeout(&self) -> Option<u64> {
         let up = self.link == Link::Up;
@@ -240,7 +240,7 @@ impl Bridge {
         self.link = if known { Link::Up } else { Link::Waiting };
         if self.own.as_ref() != Some(&epoch) {
             if self.own.is_some() {
-                self.event(Event::OwnEpoch(epoch.clone()));
+                self.event(BridgeEvent::OwnEpoch(epoch.clone()));
             }
             self.own = Some(epoch);
             self.telling = Telling::default();
@@ -260,16 +260,17 @@ impl Bridge {
         self.answering = Answering::default();
         self.barriers.clear();
         self.outputs.extend(self.taking.take_acks());
-        let later = self.taking.give_back().map(Output::Later);
+        let later = self.taking.give_back().map(BridgeOutput::Later);
         self.outputs.extend(later);
         let epoch = self.far.epoch.as_ref().map_or(UNKNOWN, Epoch::as_str);
-        self.outputs.push_back(Output::Register(epoch.into()));
+        self.outputs.push_back(BridgeOutput::Register(epoch.into()));
     }
 
     /// The far broker has this epoch, and had none or another.
     fn renew(&mut self, epoch: Epoch) {
-        self.event(Event::NewEpoch(epoch.clone()));
-        if self.mutations.broken(mutation::Mutation::IgnoreEpoch) && self.far.epoch.is_some() {
+        self.event(BridgeEvent::NewEpoch(epoch.clone()));
+        if self.mutations.broken(mutation::BridgeMutation::IgnoreEpoch) && self.far.epoch.is_some()
+        {
             self.far.epoch = Some(epoch);
             return;
         }
@@ -293,16 +294,16 @@ impl Bridge {
     }
 
     fn order(&mut self, frame: ToBroker) {
-        self.outputs.push_back(Output::Broker(frame));
+        self.outputs.push_back(BridgeOutput::Broker(frame));
     }
 
-    fn event(&mut self, event: Event) {
-        self.outputs.push_back(Output::Event(event));
+    fn event(&mut self, event: BridgeEvent) {
+        self.outputs.push_back(BridgeOutput::Event(event));
     }
 
     fn refused(&mut self, id: Option<MessageId>, why: impl Into<String>) {
         let why = why.into();
-        self.event(Event::Refused { id, why });
+        self.event(BridgeEvent::Refused { id, why });
     }
 
     /// A reason as its sender reads it, who shall not take it for a peer's.
@@ -318,7 +319,8 @@ impl Bridge {
                 meant_for: Some(far.clone()),
                 saying,
             };
-            self.outputs.push_back(Output::Outside(outside.encode()));
+            self.outputs
+                .push_back(BridgeOutput::Outside(outside.encode()));
         }
     }
 }

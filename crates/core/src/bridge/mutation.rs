@@ -6,7 +6,7 @@
     not(feature = "mutations"),
     expect(unreachable_pub, reason = "only tests name it")
 )]
-pub enum Mutation {
+pub enum BridgeMutation {
     /// A message is taken although one before it is missing.
     IgnoreGap,
     /// What is not on disk yet is confirmed.
@@ -40,12 +40,12 @@ pub enum Mutation {
 }
 
 /// The fault that is switched on, if any.
-pub(super) type Mutations = crate::mutation::Mutations<Mutation>;
+pub(super) type Mutations = crate::mutation::Mutations<BridgeMutation>;
 
 #[cfg(feature = "mutations")]
 impl super::Bridge {
     /// Breaks one rule.
-    pub fn mutate(&mut self, mutation: Mutation) {
+    pub fn mutate(&mut self, mutation: BridgeMutation) {
         self.mutations.switch_on(mutation);
     }
 }

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use peerbus_wire::bridge::{ITEMS_MAX, Item, Saying, Told};
+use peerbus_wire::bridge::{ITEMS_MAX, Saying, StreamItem, Told};
 use peerbus_wire::{MessageId, Stage};
 
-use super::mutation::Mutation;
-use super::{Barrier, Bridge, Event, ToBroker};
+use super::mutation::BridgeMutation;
+use super::{Barrier, Bridge, BridgeEvent, ToBroker};
 
 /// Most ends that wait to be on disk. More are not noted, and come again.
 const ENDS_MAX: usize = 4_096;
@@ -31,7 +31,7 @@ pub(super) struct Passing {
     asked: bool,
     /// Ends whose number the other side does not know (any more), by id, and in which round of
     /// questions they came.
-    unplaced: BTreeMap<MessageId, (Item, u64)>,
+    unplaced: BTreeMap<MessageId, (StreamItem, u64)>,
 }
 
 impl Passing {
@@ -50,9 +50,9 @@ impl Passing {
 
 impl Bridge {
     /// The other side says what became of messages; an answer to a question is not noted.
-    pub(super) fn pass_on(&mut self, now_ms: u64, items: Vec<Item>, answer: bool) {
+    pub(super) fn pass_on(&mut self, now_ms: u64, items: Vec<StreamItem>, answer: bool) {
         let mut noted = Vec::new();
-        let early = self.mutations.broken(Mutation::NoteEarly);
+        let early = self.mutations.broken(BridgeMutation::NoteEarly);
         for item in items {
             let number = item.told.number;
             if number == 0 {
@@ -63,9 +63,9 @@ impl Bridge {
                 }
                 continue;
             }
-            let Item { told, stage } = item;
+            let StreamItem { told, stage } = item;
             if told.end && self.passing.ends.len() >= ENDS_MAX {
-                self.event(Event::Crowded(1));
+                self.event(BridgeEvent::Crowded(1));
                 continue;
             }
             self.pass_one(now_ms, number, &told, stage);
@@ -79,7 +79,7 @@ impl Bridge {
     }
 
     /// Keeps an end until the own broker has said whether it still owes the message.
-    fn keep_unplaced(&mut self, now_ms: u64, item: Item) {
+    fn keep_unplaced(&mut self, now_ms: u64, item: StreamItem) {
         let Some(id) = item.told.id.clone() else {
             return;
         };
@@ -95,7 +95,7 @@ impl Bridge {
     pub(super) fn placed(&mut self, now_ms: u64, messages: &[(u64, MessageId)]) {
         for (number, id) in messages {
             if let Some((item, _)) = self.passing.unplaced.remove(id) {
-                let Item { told, stage } = item;
+                let StreamItem { told, stage } = item;
                 self.pass_one(now_ms, *number, &told, stage);
                 self.passing.wait(now_ms, told);
             }

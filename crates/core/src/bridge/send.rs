@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use peerbus_wire::bridge::{ENVELOPE_BYTES_MAX, Head};
+use peerbus_wire::bridge::{ENVELOPE_BYTES_MAX, StreamHead};
 use peerbus_wire::{MessageId, Stage};
 
-use super::mutation::Mutation;
+use super::mutation::BridgeMutation;
 use super::take::too_large;
-use super::{Barrier, Bridge, Event, Output, ToBroker};
+use super::{Barrier, Bridge, BridgeEvent, BridgeOutput, ToBroker};
 
 /// What is not confirmed is sent again after so long, at first.
 const RESEND_MIN_MS: u64 = 2_000;
@@ -121,7 +121,7 @@ impl Bridge {
             .messages
             .insert(number, Message { id, envelope });
         self.publish(number);
-        self.event(Event::Sent(1));
+        self.event(BridgeEvent::Sent(1));
     }
 
     fn publish(&mut self, number: u64) {
@@ -132,13 +132,13 @@ impl Bridge {
         let Some(message) = self.sending.messages.get(&number) else {
             return;
         };
-        let head = Head {
+        let head = StreamHead {
             epoch: epoch.clone(),
             meant_for: far.clone(),
             number,
             after: before.map_or(0, |(number, _)| *number),
         };
-        self.outputs.push_back(Output::Publish {
+        self.outputs.push_back(BridgeOutput::Publish {
             number,
             head: head.encode(),
             envelope: Arc::clone(&message.envelope),
@@ -147,7 +147,7 @@ impl Bridge {
 
     /// Sends everything again that is not confirmed.
     fn resend(&mut self, now_ms: u64) {
-        if self.mutations.broken(Mutation::NeverResend) {
+        if self.mutations.broken(BridgeMutation::NeverResend) {
             self.sending.due_ms = u64::MAX;
             return;
         }
@@ -157,7 +157,7 @@ impl Bridge {
         }
         self.sending.resent_ms = now_ms;
         self.sending.full = false;
-        self.event(Event::Resent(numbers.len() as u64));
+        self.event(BridgeEvent::Resent(numbers.len() as u64));
     }
 
     /// Sends again what was not confirmed in time, while the other side is there.
@@ -181,7 +181,7 @@ impl Bridge {
             return;
         }
         self.sending.went_on(now_ms);
-        self.event(Event::Confirmed(done.len() as u64));
+        self.event(BridgeEvent::Confirmed(done.len() as u64));
         for number in done.into_keys() {
             let stage = Stage::Forwarded;
             self.order(ToBroker::Says { number, stage });
@@ -193,7 +193,7 @@ impl Bridge {
         let known = self.sending.forget(number);
         if known {
             self.sending.went_on(now_ms);
-            self.event(Event::Confirmed(1));
+            self.event(BridgeEvent::Confirmed(1));
         }
         known
     }
@@ -219,7 +219,7 @@ impl Bridge {
             // It goes again when it is due.
             None => {
                 self.sending.full = true;
-                self.event(Event::Full);
+                self.event(BridgeEvent::Full);
             }
         }
     }
@@ -232,7 +232,7 @@ impl Bridge {
             return;
         }
         self.order(ToBroker::Says { number, stage });
-        if self.mutations.broken(Mutation::GiveUpEarly) {
+        if self.mutations.broken(BridgeMutation::GiveUpEarly) {
             self.sending.forget(number);
         }
         self.ask_barrier(Barrier::GivenUp(number));

@@ -3,13 +3,13 @@
 
 use std::collections::VecDeque;
 
-use peerbus_wire::bridge::{ENVELOPE_BYTES_MAX, Head, Position};
+use peerbus_wire::bridge::{ENVELOPE_BYTES_MAX, Position, StreamHead};
 use peerbus_wire::{
     Accepted, Address, Carried, Domain, Envelope, MessageId, PeerName, Refusal, RefusalCode, escape,
 };
 
-use super::mutation::Mutation;
-use super::{Bridge, Event, Link, Output, StreamId, ToBroker};
+use super::mutation::BridgeMutation;
+use super::{Bridge, BridgeEvent, BridgeOutput, Link, StreamId, ToBroker};
 
 /// Most messages that wait for the own broker's answer.
 pub const TAKES_MAX: usize = 512;
@@ -110,8 +110,10 @@ impl Taking {
     }
 
     /// What is to be acked in the stream.
-    pub(super) fn take_acks(&mut self) -> impl Iterator<Item = Output> + use<> {
-        std::mem::take(&mut self.acks).into_iter().map(Output::Ack)
+    pub(super) fn take_acks(&mut self) -> impl Iterator<Item = BridgeOutput> + use<> {
+        std::mem::take(&mut self.acks)
+            .into_iter()
+            .map(BridgeOutput::Ack)
     }
 
     /// Gives up what the own broker has not answered.
@@ -134,47 +136,47 @@ impl Bridge {
     pub(super) fn came(&mut self, now_ms: u64, stream: StreamId, head: &str, payload: &[u8]) {
         if self.link != Link::Up {
             if !self.far.is_away() {
-                return self.outputs.push_back(Output::Later(stream));
+                return self.outputs.push_back(BridgeOutput::Later(stream));
             }
             // Kept in the stream it would hold up other domains: only so much of it may be handed out
             // and not acked. Its home sends it again when it is back.
-            self.outputs.push_back(Output::Ack(stream));
-            return self.event(Event::Stale);
+            self.outputs.push_back(BridgeOutput::Ack(stream));
+            return self.event(BridgeEvent::Stale);
         }
-        let Some(head) = Head::parse(head) else {
-            self.outputs.push_back(Output::Ack(stream));
+        let Some(head) = StreamHead::parse(head) else {
+            self.outputs.push_back(BridgeOutput::Ack(stream));
             return self.refused(None, "it has no head that can be read");
         };
         let stale = self.far.epoch.as_ref() != Some(&head.epoch)
             || self.own.as_ref() != Some(&head.meant_for);
-        if stale && !self.mutations.broken(Mutation::TakeStale) {
+        if stale && !self.mutations.broken(BridgeMutation::TakeStale) {
             // What is owed of it still, its home sends again.
-            self.outputs.push_back(Output::Ack(stream));
-            return self.event(Event::Stale);
+            self.outputs.push_back(BridgeOutput::Ack(stream));
+            return self.event(BridgeEvent::Stale);
         }
         let known = head.number <= self.taking.taken;
-        if known && !self.mutations.broken(Mutation::TakeKnown) {
-            self.outputs.push_back(Output::Ack(stream));
-            self.event(Event::Doubled);
+        if known && !self.mutations.broken(BridgeMutation::TakeKnown) {
+            self.outputs.push_back(BridgeOutput::Ack(stream));
+            self.event(BridgeEvent::Doubled);
             return self.far.soon(now_ms);
         }
         let expected = self.taking.expected();
         if !known && head.number <= expected {
-            return self.outputs.push_back(Output::Later(stream));
+            return self.outputs.push_back(BridgeOutput::Later(stream));
         }
-        if head.after > expected && !self.mutations.broken(Mutation::IgnoreGap) {
+        if head.after > expected && !self.mutations.broken(BridgeMutation::IgnoreGap) {
             return self.missed(now_ms, stream, head.number);
         }
         if !self.taking.has_room() {
-            return self.outputs.push_back(Output::Later(stream));
+            return self.outputs.push_back(BridgeOutput::Later(stream));
         }
         match self.believed(payload) {
             Ok(carried) if self.is_asked(&carried.id) => {
-                self.outputs.push_back(Output::Later(stream));
+                self.outputs.push_back(BridgeOutput::Later(stream));
             }
             Ok(carried) => self.give(now_ms, stream, head.number, carried),
             Err((id, why)) => {
-                self.outputs.push_back(Output::Ack(stream));
+                self.outputs.push_back(BridgeOutput::Ack(stream));
                 self.refused(id.clone(), why.clone());
                 let why = self.own_word(&why);
                 self.tell_refused(now_ms, head.number, id, why);
@@ -188,9 +190,9 @@ impl Bridge {
         self.far.soon(now_ms);
         // Its home sends it again behind what is missing. Left there it could fill the stream, so that
         // this finds no room.
-        self.outputs.push_back(Output::Ack(stream));
+        self.outputs.push_back(BridgeOutput::Ack(stream));
         if self.taking.told_gap.replace(taken) != Some(taken) {
-            self.event(Event::Gap { taken, came });
+            self.event(BridgeEvent::Gap { taken, came });
         }
     }
 
@@ -206,7 +208,8 @@ impl Bridge {
             let (_, behind) = name.as_str().rsplit_once('@')?;
             behind.eq_ignore_ascii_case(domain.as_str()).then_some(())
         };
-        if of(&carried.from, &self.abroad).is_none() && !self.mutations.broken(Mutation::TrustFrom)
+        if of(&carried.from, &self.abroad).is_none()
+            && !self.mutations.broken(BridgeMutation::TrustFrom)
         {
             let why = format!(
                 "its sender is {}, which is not of the domain {} that sent it",
@@ -253,7 +256,7 @@ impl Bridge {
         let Some(epoch) = self.far.epoch.clone() else {
             return;
         };
-        let behind = self.mutations.broken(Mutation::TakeBehind);
+        let behind = self.mutations.broken(BridgeMutation::TakeBehind);
         let again = std::mem::take(&mut self.taking.again) || behind;
         let bytes = carried.text.len();
         self.taking.bytes += bytes;
@@ -269,11 +272,11 @@ impl Bridge {
             bytes,
             void: false,
         });
-        if self.mutations.broken(Mutation::ConfirmEarly) {
+        if self.mutations.broken(BridgeMutation::ConfirmEarly) {
             self.far.soon(now_ms);
         }
-        if self.mutations.broken(Mutation::AckEarly) {
-            self.outputs.push_back(Output::Ack(stream));
+        if self.mutations.broken(BridgeMutation::AckEarly) {
+            self.outputs.push_back(BridgeOutput::Ack(stream));
         }
     }
 
@@ -291,9 +294,9 @@ impl Bridge {
         self.taking.acks.push(take.stream);
         self.taking.turn_ms.get_or_insert(now_ms + TURN_MS);
         self.know(take.id, take.number);
-        self.event(Event::Taken);
+        self.event(BridgeEvent::Taken);
         if accepted.duplicate {
-            self.event(Event::Doubled);
+            self.event(BridgeEvent::Doubled);
         }
     }
 
@@ -321,14 +324,14 @@ impl Bridge {
             return;
         };
         if take.void {
-            return self.outputs.push_back(Output::Later(take.stream));
+            return self.outputs.push_back(BridgeOutput::Later(take.stream));
         }
-        if self.mutations.broken(Mutation::SkipRefused) {
+        if self.mutations.broken(BridgeMutation::SkipRefused) {
             self.taking.taken = take.number;
-            return self.outputs.push_back(Output::Ack(take.stream));
+            return self.outputs.push_back(BridgeOutput::Ack(take.stream));
         }
         self.taking.again = true;
-        if !self.mutations.broken(Mutation::TakeBehind) {
+        if !self.mutations.broken(BridgeMutation::TakeBehind) {
             for behind in &mut self.taking.takes {
                 behind.void = true;
             }
@@ -340,11 +343,11 @@ impl Bridge {
             RefusalCode::QueueFull,
         ];
         if passes.contains(&code) {
-            self.outputs.push_back(Output::Later(take.stream));
+            self.outputs.push_back(BridgeOutput::Later(take.stream));
             self.taking.paused_ms = Some(now_ms + PAUSE_MS);
-            return self.event(Event::Waits(escape(&reason, 600)));
+            return self.event(BridgeEvent::Waits(escape(&reason, 600)));
         }
-        self.outputs.push_back(Output::Ack(take.stream));
+        self.outputs.push_back(BridgeOutput::Ack(take.stream));
         self.refused(Some(take.id.clone()), escape(&reason, 600));
         let why = format!("the broker of {}: {reason}", self.home);
         self.tell_refused(now_ms, take.number, Some(take.id), why);

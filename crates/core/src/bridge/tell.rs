@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use peerbus_wire::bridge::{ITEMS_MAX, Item, Saying, Told};
+use peerbus_wire::bridge::{ITEMS_MAX, Saying, StreamItem, Told};
 use peerbus_wire::{DeliveryKey, MessageId, Receipt, Stage};
 
 use super::hello::SOON_MS;
-use super::mutation::Mutation;
+use super::mutation::BridgeMutation;
 use super::take::TURN_MS;
-use super::{Bridge, Event, ToBroker};
+use super::{Bridge, BridgeEvent, ToBroker};
 
 /// Most statements that wait to be noted. What does not fit, the other side asks for.
 pub const TELLS_MAX: usize = 4_096;
@@ -21,7 +21,7 @@ const REPEAT_MAX_MS: u64 = 30_000;
 /// A statement that the other side has not noted.
 #[derive(Debug)]
 struct Tell {
-    item: Item,
+    item: StreamItem,
     /// The own broker keeps it until this key is acked.
     notice: Option<DeliveryKey>,
     due_ms: u64,
@@ -88,7 +88,7 @@ impl Bridge {
                 stage => {
                     let number = self.telling.number(&id);
                     let stage = self.exaggerated(stage);
-                    let item = Item::new(number, Some(id), at_ms.unwrap_or_default(), stage);
+                    let item = StreamItem::new(number, Some(id), at_ms.unwrap_or_default(), stage);
                     let of = item.told.id.clone();
                     self.tell((of, 0), now_ms, item, key);
                 }
@@ -99,7 +99,9 @@ impl Bridge {
     /// What is told of a stage: it, and nothing more.
     fn exaggerated(&self, stage: Stage) -> Stage {
         match stage {
-            Stage::Delivered if self.mutations.broken(Mutation::Exaggerate) => Stage::Acked(None),
+            Stage::Delivered if self.mutations.broken(BridgeMutation::Exaggerate) => {
+                Stage::Acked(None)
+            }
             stage => stage,
         }
     }
@@ -112,14 +114,14 @@ impl Bridge {
         id: Option<MessageId>,
         why: String,
     ) {
-        let item = Item::new(number, id, 0, Stage::Dead { why });
+        let item = StreamItem::new(number, id, 0, Stage::Dead { why });
         self.tell((None, number), now_ms, item, None);
         // What follows waits for it.
         self.telling.due_ms = Some(now_ms);
     }
 
-    fn tell(&mut self, key: TellKey, now_ms: u64, item: Item, notice: Option<DeliveryKey>) {
-        if self.mutations.broken(Mutation::AckNotices)
+    fn tell(&mut self, key: TellKey, now_ms: u64, item: StreamItem, notice: Option<DeliveryKey>) {
+        if self.mutations.broken(BridgeMutation::AckNotices)
             && let Some(key) = &notice
         {
             self.order(ToBroker::AckNotice(key.clone()));
@@ -129,7 +131,7 @@ impl Bridge {
             Some(tell) if tell.item == item && tell.notice == notice => return,
             // What has ended has ended.
             Some(tell) if tell.item.told.end && !item.told.end => return,
-            None if tells.len() >= TELLS_MAX => return self.event(Event::Crowded(1)),
+            None if tells.len() >= TELLS_MAX => return self.event(BridgeEvent::Crowded(1)),
             _ => {}
         }
         // The end may follow: then nobody needs to hear of the way.
@@ -150,7 +152,7 @@ impl Bridge {
         if self.telling.due_ms.is_none_or(|at| at > now_ms) || !self.far.is_here() {
             return;
         }
-        let never = self.mutations.broken(Mutation::NeverAsk);
+        let never = self.mutations.broken(BridgeMutation::NeverAsk);
         let mut items = Vec::new();
         for tell in self.telling.tells.values_mut() {
             if tell.due_ms <= now_ms + SOON_MS {

@@ -13,8 +13,8 @@ pub struct StreamId(pub u64);
 
 /// What the machine is told.
 #[derive(Debug, Clone)]
-pub enum Input {
-    /// The own broker has registered this bridge, as the last [`Output::Register`] asked for.
+pub enum BridgeInput {
+    /// The own broker has registered this bridge, as the last [`BridgeOutput::Register`] asked for.
     /// Nothing of an older connection may be handed in from here on.
     Greeted {
         /// The broker's epoch.
@@ -64,9 +64,9 @@ pub enum Input {
 
 /// What the machine wants done.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Output {
+pub enum BridgeOutput {
     /// Close the connection to the own broker if there is one, and register anew with this as the
-    /// epoch of the far broker; after a [`Input::Lost`] when it can be reached again.
+    /// epoch of the far broker; after a [`BridgeInput::Lost`] when it can be reached again.
     Register(String),
     /// Send this to the own broker.
     Broker(ToBroker),
@@ -86,7 +86,7 @@ pub enum Output {
     /// Send this to the other bridge, outside of the stream; it may get lost.
     Outside(String),
     /// Something happened that is counted, and perhaps logged.
-    Event(Event),
+    Event(BridgeEvent),
 }
 
 /// What goes to the own broker.
@@ -122,7 +122,7 @@ pub enum ToBroker {
 
 /// What an operator wants to know or to count.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum BridgeEvent {
     /// The far broker has another epoch than the one that was known, or the first one: it is new, or
     /// was restored from a backup. What it does not remember is sent again.
     NewEpoch(Epoch),
@@ -172,7 +172,7 @@ pub enum Event {
     Crowded(u64),
 }
 
-impl Input {
+impl BridgeInput {
     /// What the own broker says. `None`: nothing that a bridge wants to know. A frame that cannot be
     /// what it should is left out likewise.
     #[must_use]

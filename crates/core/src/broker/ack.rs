@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use peerbus_wire::{Ack, DeliveryKey, How, MessageId, Seq, Stage};
 
-use super::mutation::Mutation;
+use super::mutation::BrokerMutation;
 use super::notice::notice_number;
-use super::{Broker, BusEvent, Caller, Cx, Need, Output};
-use crate::audit::Event;
+use super::{Broker, BrokerOutput, BusEvent, Caller, CommitNeed, Cx};
+use crate::audit::AuditEvent;
 use crate::store::{
     DeliveryHistory, FATE_BYTES, Fate, Notice, PeerId, Queued, STEP_BYTES, StoreError, Txn,
 };
@@ -53,18 +53,18 @@ impl From<(PeerId, Queued)> for Delivery {
 
 impl<'a> End<'a> {
     /// As it is audited, and counted.
-    fn noted(self, seq: Seq, recipient: PeerId) -> (Event<'a>, BusEvent) {
+    fn noted(self, seq: Seq, recipient: PeerId) -> (AuditEvent<'a>, BusEvent) {
         match self {
             Self::Acked(how) => (
-                Event::Ack {
+                AuditEvent::Ack {
                     seq,
                     recipient,
                     how,
                 },
                 BusEvent::Acked,
             ),
-            Self::Dead(_) => (Event::Dead { seq, recipient }, BusEvent::Dead),
-            Self::Expired(_) => (Event::Expire { seq, recipient }, BusEvent::Expired),
+            Self::Dead(_) => (AuditEvent::Dead { seq, recipient }, BusEvent::Dead),
+            Self::Expired(_) => (AuditEvent::Expire { seq, recipient }, BusEvent::Expired),
         }
     }
 
@@ -151,7 +151,7 @@ impl Broker {
             },
         };
         self.registry.mark_dirty(caller.peer);
-        if self.mutations.broken(Mutation::AckWithoutEffect) {
+        if self.mutations.broken(BrokerMutation::AckWithoutEffect) {
             return Ok(());
         }
         self.finish(cx, delivery, end)
@@ -183,8 +183,8 @@ impl Broker {
         let stage = end.stage();
         let (event, counted) = end.noted(seq, recipient);
         self.log.push(&event);
-        self.outbox.now(Output::Event(counted));
-        self.outbox.want(Need::Soon);
+        self.outbox.now(BrokerOutput::Event(counted));
+        self.outbox.want(CommitNeed::Soon);
         let way = self.recent.take_with((seq, recipient), history);
         let text = match !matches!(end, End::Dead(_))
             && self.forget_fleeting(cx.txn, (recipient, sender), seq)?

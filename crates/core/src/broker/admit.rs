@@ -12,11 +12,11 @@ use super::audited::Budget;
 use super::conn::{Bridge, Conn, Contender, Session};
 use super::flights::Flights;
 use super::line::Line;
-use super::mutation::Mutation;
+use super::mutation::BrokerMutation;
 use super::shares::Shares;
-use super::{Broker, BusEvent, ConnId, Cx, Need, Output};
+use super::{Broker, BrokerOutput, BusEvent, CommitNeed, ConnId, Cx};
 use crate::Now;
-use crate::audit::Event;
+use crate::audit::AuditEvent;
 use crate::store::{PeerId, PeerKind, PeerRow, StoreError};
 
 impl Broker {
@@ -38,11 +38,11 @@ impl Broker {
         let again = again.unwrap_or_default();
         let peer = self.peer_for(cx, &newcomer)?;
         let name = newcomer.name.as_str();
-        self.log.push(&Event::Register { peer, name });
+        self.log.push(&AuditEvent::Register { peer, name });
         if takeover {
-            self.log.push(&Event::Takeover { peer });
+            self.log.push(&AuditEvent::Takeover { peer });
         }
-        self.outbox.now(Output::Event(BusEvent::Registered {
+        self.outbox.now(BrokerOutput::Event(BusEvent::Registered {
             name: name.to_owned(),
             takeover,
         }));
@@ -53,7 +53,7 @@ impl Broker {
         let bridge = Bridge::of(&newcomer);
         // Between domains messages are numbered in the order in which they were accepted.
         let shares = self.shares(window).filter(|_| ext && bridge.is_none());
-        let lost = takeover && self.mutations.broken(Mutation::TakeoverLoses);
+        let lost = takeover && self.mutations.broken(BrokerMutation::TakeoverLoses);
         self.registry.set_conn(peer, Some(conn));
         self.owed.claim(peer, newcomer.grant.token);
         self.conns.insert(
@@ -99,11 +99,11 @@ impl Broker {
 
     fn shares(&self, window: Window) -> Option<Shares> {
         let shares = Shares::of(window);
-        let shares = match self.mutations.broken(Mutation::KeepNothing) {
+        let shares = match self.mutations.broken(BrokerMutation::KeepNothing) {
             true => shares.without_kept(),
             false => shares,
         };
-        (!self.mutations.broken(Mutation::IgnoreShare)).then_some(shares)
+        (!self.mutations.broken(BrokerMutation::IgnoreShare)).then_some(shares)
     }
 
     fn handshake_ack(&self, conn: ConnId, level: u32, window: Window) -> BrokerFrame {
@@ -171,7 +171,8 @@ impl Broker {
         }
         self.conns.insert(old, Conn::Closing);
         self.outbox.forget(old);
-        self.outbox.now(Output::Close(old, CloseReason::TakenOver));
+        self.outbox
+            .now(BrokerOutput::Close(old, CloseReason::TakenOver));
         self.registry.set_conn(peer, None);
         if let Some(known) = self.registry.get_mut(peer) {
             known.taken_over_ms = Some(now.mono_ms);
@@ -217,9 +218,10 @@ impl Broker {
         self.end_budget(session);
         self.registry.set_conn(id, None);
         let name = session.name.as_str().to_owned();
-        self.outbox.now(Output::Event(BusEvent::Left { name }));
+        self.outbox
+            .now(BrokerOutput::Event(BusEvent::Left { name }));
         let ephemeral = self.registry.get(id).is_some_and(|peer| peer.row.ephemeral);
-        if self.mutations.broken(Mutation::ForgetOnClose) && !ephemeral {
+        if self.mutations.broken(BrokerMutation::ForgetOnClose) && !ephemeral {
             for (sender, seq) in session.flights.iter() {
                 cx.txn.delete_delivery((id, sender), seq)?;
             }
@@ -246,7 +248,7 @@ impl Broker {
             return self.forget_ephemeral(cx, id);
         }
         cx.txn.put_peer(&peer.row)?;
-        self.outbox.want(Need::Soon);
+        self.outbox.want(CommitNeed::Soon);
         match contender {
             Some(newcomer) => self.contest_over(cx, newcomer),
             None => Ok(()),
@@ -263,13 +265,15 @@ impl Broker {
             if let Some(peer) = self.registry.get_mut(session.peer) {
                 peer.row.delivered = Some(session.delivered());
                 cx.txn.put_peer(&peer.row)?;
-                self.outbox.want(Need::Now);
+                self.outbox.want(CommitNeed::Now);
             }
         }
         for conn in self.conns.ids() {
             if !matches!(self.conns.get(conn), Some(Conn::Closing)) {
-                self.outbox
-                    .waiting(Output::Close(conn, CloseReason::GoingAway), Need::Now);
+                self.outbox.waiting(
+                    BrokerOutput::Close(conn, CloseReason::GoingAway),
+                    CommitNeed::Now,
+                );
             }
         }
         Ok(())
@@ -294,8 +298,8 @@ impl Broker {
             return Ok(());
         };
         cx.txn.put_peer(row)?;
-        self.log.push(&Event::Release { peer: id });
-        self.outbox.want(Need::Now);
+        self.log.push(&AuditEvent::Release { peer: id });
+        self.outbox.want(CommitNeed::Now);
         Ok(())
     }
 }

@@ -3,9 +3,9 @@
 
 use peerbus_wire::AuditRecord;
 
-use super::mutation::Mutation;
-use super::{Broker, Caller, Need};
-use crate::audit::Event;
+use super::mutation::BrokerMutation;
+use super::{Broker, Caller, CommitNeed};
+use crate::audit::AuditEvent;
 use crate::peer_id::PeerId;
 
 /// Records of one connection that are written within [`SPAN_MS`]. More are counted.
@@ -57,16 +57,16 @@ impl Broker {
             true => session.audits.end(),
             false => 0,
         };
-        let written =
-            session.audits.take(now_ms, !self.full) || self.mutations.broken(Mutation::AuditAll);
+        let written = session.audits.take(now_ms, !self.full)
+            || self.mutations.broken(BrokerMutation::AuditAll);
         self.write_excess(caller.peer, &name, before);
         if written {
-            self.log.push(&Event::Said {
+            self.log.push(&AuditEvent::Said {
                 peer: caller.peer,
                 name: &name,
                 record,
             });
-            self.outbox.want(Need::Soon);
+            self.outbox.want(CommitNeed::Soon);
         }
     }
 
@@ -91,13 +91,13 @@ impl Broker {
     }
 
     fn write_excess(&mut self, peer: PeerId, name: &str, records: u64) {
-        if records > 0 && !self.mutations.broken(Mutation::HideExcess) {
-            self.log.push(&Event::Unsaid {
+        if records > 0 && !self.mutations.broken(BrokerMutation::HideExcess) {
+            self.log.push(&AuditEvent::Unsaid {
                 peer,
                 name,
                 records,
             });
-            self.outbox.want(Need::Soon);
+            self.outbox.want(CommitNeed::Soon);
         }
     }
 }

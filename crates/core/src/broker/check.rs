@@ -1,8 +1,8 @@
 //! The invariants that can be seen in memory.
 
 use super::conn::{Conn, Session};
-use super::mutation::Mutation;
-use super::{Broker, ConnId, Need};
+use super::mutation::BrokerMutation;
+use super::{Broker, CommitNeed, ConnId};
 
 impl Broker {
     /// Asserts every invariant that memory alone can show. Call between inputs, when outputs are
@@ -49,7 +49,7 @@ impl Broker {
         assert!(self.owed.adds_up(), "bytes by peer and by token disagree");
         assert!(self.jobs.adds_up(), "jobs are counted wrong");
         self.check_owners();
-        if self.outbox.need() != Need::Now {
+        if self.outbox.need() != CommitNeed::Now {
             assert!(
                 self.durable.0 < self.head.next_seq,
                 "durable is ahead of what was accepted"
@@ -90,11 +90,11 @@ impl Broker {
         let fits =
             messages <= session.window.messages as usize && bytes <= session.window.bytes as usize;
         assert!(
-            fits || messages <= 1 || self.mutations.broken(Mutation::IgnoreWindow),
+            fits || messages <= 1 || self.mutations.broken(BrokerMutation::IgnoreWindow),
             "I5: {messages} messages, {bytes} bytes in flight"
         );
         assert!(
-            session.flights.keeps_shares() || self.mutations.broken(Mutation::IgnoreWindow),
+            session.flights.keeps_shares() || self.mutations.broken(BrokerMutation::IgnoreWindow),
             "I5: a sender holds more than its share"
         );
         let pumped = !session.line.loaded || self.stopping || self.is_pumped(conn);

@@ -8,8 +8,8 @@ use crate::grant::Grant;
 
 /// What the broker is made with. Durations are in milliseconds.
 #[derive(Debug, Clone)]
-pub struct Config {
-    /// The tokens that admit a connection, until [`Input::Grants`](super::Input::Grants) brings
+pub struct BrokerConfig {
+    /// The tokens that admit a connection, until [`BrokerInput::Grants`](super::BrokerInput::Grants) brings
     /// others.
     pub grants: Vec<Grant>,
     /// The key of the audit chain.
@@ -69,7 +69,7 @@ pub struct Config {
     pub sweep_ms: u64,
 }
 
-impl Config {
+impl BrokerConfig {
     /// The limits of `docs/PROTOCOL.md`, for tokens that admit to what is usual. They are called
     /// `token-1` and so on.
     #[must_use]

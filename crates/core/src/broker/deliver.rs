@@ -9,9 +9,9 @@ use peerbus_wire::{
 use super::conn::Session;
 use super::flights::{Flight, Payer};
 use super::line::{Turn, Unfit};
-use super::mutation::Mutation;
-use super::{Broker, BusEvent, ConnId, Cx, Need, Output, Reason};
-use crate::audit::Event;
+use super::mutation::BrokerMutation;
+use super::{Broker, BrokerOutput, BusEvent, CommitNeed, ConnId, Cx, Reason};
+use crate::audit::AuditEvent;
 use crate::grant::Right;
 use crate::peer::body_of;
 use crate::store::{DeliveryHistory, PeerId, Queued, StoreError};
@@ -46,9 +46,9 @@ impl Broker {
         };
         let (flights, bytes) = (&session.flights, fresh.frame.text().len());
         let is_next = !self.stopping && session.line.is_next(fresh.sender)
-            || self.mutations.broken(Mutation::Overtake);
-        let fits =
-            flights.fits(fresh.sender, bytes) || self.mutations.broken(Mutation::IgnoreWindow);
+            || self.mutations.broken(BrokerMutation::Overtake);
+        let fits = flights.fits(fresh.sender, bytes)
+            || self.mutations.broken(BrokerMutation::IgnoreWindow);
         if is_next && fits {
             return self.deliver(now, conn, fresh, None);
         }
@@ -122,7 +122,7 @@ impl Broker {
                 true => run,
                 false => self.without_foreign(cx, peer, run)?,
             };
-            if self.is_bridge(peer) && self.mutations.broken(Mutation::Disorder) {
+            if self.is_bridge(peer) && self.mutations.broken(BrokerMutation::Disorder) {
                 run.reverse();
             }
             let unfit = self.deliver_run((cx.now, cx.at), conn, &run, turn.kept);
@@ -287,22 +287,22 @@ impl Broker {
         let (recipient, greeted) = (session.peer, session.greeted);
         let to = session.name.as_str().to_owned();
 
-        let output = Output::Send(conn, BrokerFrame::Deliver(message.frame.clone()));
+        let output = BrokerOutput::Send(conn, BrokerFrame::Deliver(message.frame.clone()));
         if message.seq <= self.durable && greeted && !self.expiring {
             self.outbox.now(output);
-            self.outbox.want(Need::Soon);
+            self.outbox.want(CommitNeed::Soon);
         } else {
-            self.outbox.waiting(output, Need::Now);
+            self.outbox.waiting(output, CommitNeed::Now);
         }
         if self.jobs.deliver(message.seq) {
-            let recall = Output::Send(conn, BrokerFrame::Recall(message.seq.key()));
-            self.outbox.waiting(recall, Need::Soon);
+            let recall = BrokerOutput::Send(conn, BrokerFrame::Recall(message.seq.key()));
+            self.outbox.waiting(recall, CommitNeed::Soon);
         }
-        self.log.push(&Event::Deliver {
+        self.log.push(&AuditEvent::Deliver {
             seq: message.seq,
             recipient,
         });
-        self.outbox.now(Output::Event(BusEvent::Delivered));
+        self.outbox.now(BrokerOutput::Event(BusEvent::Delivered));
         if abroad {
             // Its recipient does not have it yet.
             return;
@@ -358,7 +358,8 @@ impl Broker {
         };
         let from = self.registry.name(sender);
         let step = BusEvent::Step { seq, from, receipt };
-        self.outbox.waiting(Output::Event(step), Need::Soon);
+        self.outbox
+            .waiting(BrokerOutput::Event(step), CommitNeed::Soon);
     }
 
     /// Sees to it that what a v1 connection does not ack stops counting one day. One deadline at a

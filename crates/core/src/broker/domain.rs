@@ -11,10 +11,10 @@ use peerbus_wire::{
 
 use super::ack::End;
 use super::conn::Bridge;
-use super::mutation::Mutation;
+use super::mutation::BrokerMutation;
 use super::registry::Peer;
-use super::{Broker, BusEvent, Caller, Cx, Need, Output};
-use crate::audit::Event;
+use super::{Broker, BrokerOutput, BusEvent, Caller, CommitNeed, Cx};
+use crate::audit::AuditEvent;
 use crate::grant::{Grant, Right};
 use crate::store::{DeliveryHistory, NOBODY, Notice, PeerId, PeerRow, Queued, StoreError, Txn};
 
@@ -191,11 +191,11 @@ impl Broker {
     ) -> Result<(), StoreError> {
         let session = self.conns.session_mut(caller.conn);
         let Some(bridge) = session.and_then(|session| session.bridge.as_mut()) else {
-            self.outbox.now(Output::Event(BusEvent::Ignored));
+            self.outbox.now(BrokerOutput::Event(BusEvent::Ignored));
             return Ok(());
         };
         bridge.refused &= !again;
-        let behind = bridge.refused && !self.mutations.broken(Mutation::TakeBehind);
+        let behind = bridge.refused && !self.mutations.broken(BrokerMutation::TakeBehind);
         match envelope {
             Ok(Carried { id, .. }) | Err((Some(id), _)) if behind => {
                 self.refuse(cx.now, caller, Some(id), behind_refused());
@@ -212,10 +212,10 @@ impl Broker {
     /// Keeps what a bridge says of how far it is, in the transaction that accepts its message.
     pub(super) fn keep_mark(&mut self, peer: PeerId, mark: Option<&Mark>) {
         if let Some(mark) = mark
-            && !self.mutations.broken(Mutation::ForgetMark)
+            && !self.mutations.broken(BrokerMutation::ForgetMark)
         {
             self.registry.mark(peer, mark.clone());
-            self.outbox.want(Need::Soon);
+            self.outbox.want(CommitNeed::Soon);
         }
     }
 
@@ -348,14 +348,14 @@ impl Broker {
         };
         cx.txn.delete_delivery((own, sender), seq)?;
         self.settled(own);
-        if self.mutations.broken(Mutation::ForwardLoses) {
+        if self.mutations.broken(BrokerMutation::ForwardLoses) {
             return Ok(());
         }
         let queue = self.queue_beside(cx, own, &bridge)?;
         cx.txn
             .insert_delivery((queue, sender), seq, message.steady_ms)?;
         self.owed.pass(own, queue, message.envelope.len() as u64);
-        self.log.push(&Event::Move {
+        self.log.push(&AuditEvent::Move {
             seq,
             from: own,
             to: queue,
@@ -363,7 +363,7 @@ impl Broker {
         let mut history = DeliveryHistory::default();
         history.step(&Stage::Forwarded, cx.now.wall_ms);
         self.recent.record((seq, queue), history);
-        self.outbox.want(Need::Soon);
+        self.outbox.want(CommitNeed::Soon);
         let to = recipient_of(&message.envelope).to_owned();
         self.tell_sender(
             cx.now,
@@ -404,7 +404,8 @@ impl Broker {
     ) -> Result<(), StoreError> {
         let beside = self.registry.forwarded_by(own);
         let stale = beside.is_some_and(|row| row.mark.as_ref() != Some(&bridge.epoch));
-        if !stale || bridge.knows_nothing() || self.mutations.broken(Mutation::KeepForwarded) {
+        if !stale || bridge.knows_nothing() || self.mutations.broken(BrokerMutation::KeepForwarded)
+        {
             return Ok(());
         }
         self.take_back(cx, own)?;
@@ -423,7 +424,7 @@ impl Broker {
         let moved = self.readdress(cx, queue, own)?;
         self.owed.pass_all(queue, own);
         cx.txn.delete_peer(queue)?;
-        self.log.push(&Event::Forget { peer: queue });
+        self.log.push(&AuditEvent::Forget { peer: queue });
         Ok(Some((queue, moved)))
     }
 
@@ -436,7 +437,7 @@ impl Broker {
     ) -> Result<(), StoreError> {
         let session = self.conns.session(caller.conn);
         if session.is_none_or(|session| session.bridge.is_none()) {
-            self.outbox.now(Output::Event(BusEvent::Ignored));
+            self.outbox.now(BrokerOutput::Event(BusEvent::Ignored));
             return Ok(());
         }
         let mut messages = Vec::new();
@@ -466,7 +467,7 @@ impl Broker {
             }
         }
         let frame = BrokerFrame::Forwarded(messages);
-        self.outbox.barrier(Output::Send(caller.conn, frame));
+        self.outbox.barrier(BrokerOutput::Send(caller.conn, frame));
         Ok(())
     }
 }

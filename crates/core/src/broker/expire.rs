@@ -3,7 +3,7 @@
 use peerbus_wire::{MessageId, Seq};
 
 use super::ack::{Delivery, End};
-use super::{Broker, Cx, Need};
+use super::{Broker, CommitNeed, Cx};
 use crate::store::{DeliveryHistory, MessageHead, PeerId, Queued, StoreError};
 
 /// Deliveries looked at in one slice.
@@ -111,7 +111,7 @@ impl Broker {
         }
         if let Some((_, row)) = self.registry.end(peer) {
             cx.txn.put_peer(&row)?;
-            self.outbox.want(Need::Soon);
+            self.outbox.want(CommitNeed::Soon);
             self.sweep.pass_now(cx.now);
         }
         Ok(())

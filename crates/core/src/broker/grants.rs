@@ -5,8 +5,8 @@ use std::sync::Arc;
 use peerbus_wire::{CloseReason, PeerName};
 
 use super::conn::{Conn, Contender};
-use super::mutation::Mutation;
-use super::{Broker, BusEvent, ConnId, Cx, Need, Output};
+use super::mutation::BrokerMutation;
+use super::{Broker, BrokerOutput, BusEvent, CommitNeed, ConnId, Cx};
 use crate::grant::Grant;
 use crate::store::{PeerId, StoreError};
 use crate::{Now, TokenHash};
@@ -153,10 +153,11 @@ impl Broker {
             _ => {}
         }
         self.conns.insert(conn, Conn::Closing);
-        self.outbox.now(Output::Event(BusEvent::Denied {
+        self.outbox.now(BrokerOutput::Event(BusEvent::Denied {
             reason: reason.clone(),
         }));
-        self.outbox.waiting(Output::Close(conn, reason), Need::Now);
+        self.outbox
+            .waiting(BrokerOutput::Close(conn, reason), CommitNeed::Now);
         Ok(())
     }
 
@@ -224,7 +225,7 @@ impl Broker {
     /// Forgets the name of a token that is away for longest and has no mail. Says whether there was
     /// one.
     fn lose_oldest(&mut self, cx: &mut Cx<'_>, grant: &Grant) -> Result<bool, StoreError> {
-        let others = self.mutations.broken(Mutation::ForgetOthers);
+        let others = self.mutations.broken(BrokerMutation::ForgetOthers);
         let away: Vec<_> = match self.registry.owned(&grant.token) {
             _ if others => self.registry.iter().map(|(id, _)| id).collect(),
             Some(owned) => owned.lasting.iter().copied().collect(),
@@ -245,12 +246,12 @@ impl Broker {
             let keeps = self.is_bridge(peer)
                 || self.pending(cx, peer)? > 0
                 || !cx.txn.notices(peer, 0, 1)?.is_empty();
-            if keeps && !others && !self.mutations.broken(Mutation::ForgetMail) {
+            if keeps && !others && !self.mutations.broken(BrokerMutation::ForgetMail) {
                 continue;
             }
             let (name, token) = (self.registry.name(peer), grant.name.clone());
             self.outbox
-                .now(Output::Event(BusEvent::Forgotten { name, token }));
+                .now(BrokerOutput::Event(BusEvent::Forgotten { name, token }));
             self.forget(cx, peer)?;
             return Ok(true);
         }

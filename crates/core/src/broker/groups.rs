@@ -7,9 +7,9 @@ use std::collections::BTreeSet;
 use peerbus_wire::limits::{ENTRY_GROUPS_BYTES_MAX, GROUPS_MAX};
 use peerbus_wire::{BrokerFrame, GroupName, MessageId, PeersFrame, Refusal, RefusalCode, Seq};
 
-use super::mutation::Mutation;
+use super::mutation::BrokerMutation;
 use super::registry::{Peer, Registry};
-use super::{Broker, Caller, Cx, Need, Output};
+use super::{Broker, BrokerOutput, Caller, CommitNeed, Cx};
 use crate::TokenHash;
 use crate::store::{Notice, PeerId, PeerRow, StoreError};
 
@@ -55,7 +55,7 @@ impl Broker {
             ..PeersFrame::default()
         };
         self.outbox
-            .barrier(Output::Send(caller.conn, BrokerFrame::Peers(frame)));
+            .barrier(BrokerOutput::Send(caller.conn, BrokerFrame::Peers(frame)));
         Ok(())
     }
 
@@ -118,7 +118,7 @@ impl Broker {
         row.groups.retain(|name| !leave.contains(name));
         if row.groups != known.row.groups {
             cx.txn.put_peer(&row)?;
-            self.outbox.want(Need::Soon);
+            self.outbox.want(CommitNeed::Soon);
             self.registry.put(row);
             self.left_groups(cx.now, peer, leave);
         }
@@ -167,7 +167,7 @@ impl Broker {
                 ),
             }));
         }
-        if self.mutations.broken(Mutation::SkipMember) {
+        if self.mutations.broken(BrokerMutation::SkipMember) {
             members.owed.pop();
         }
         Ok(Ok(members))

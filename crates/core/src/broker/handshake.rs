@@ -6,7 +6,7 @@ use peerbus_wire::{
 };
 
 use super::conn::{Conn, Contender};
-use super::{Broker, BusEvent, Caller, ConnId, Cx, Output, Reason};
+use super::{Broker, BrokerOutput, BusEvent, Caller, ConnId, Cx, Reason};
 use crate::store::{PeerId, StoreError};
 use crate::{Now, TokenHash};
 
@@ -71,7 +71,7 @@ impl Broker {
             }
             Verdict::Ask => {
                 if let Some(holder) = holder.and_then(|peer| self.registry.conn(peer)) {
-                    self.outbox.now(Output::Ping(holder));
+                    self.outbox.now(BrokerOutput::Ping(holder));
                 }
                 self.contend(
                     cx.now.mono_ms + self.config.takeover_ms,
@@ -227,10 +227,10 @@ impl Broker {
     /// Closes a connection that is not registered.
     pub(super) fn deny(&mut self, conn: ConnId, reason: CloseReason) {
         self.conns.insert(conn, Conn::Closing);
-        self.outbox.now(Output::Event(BusEvent::Denied {
+        self.outbox.now(BrokerOutput::Event(BusEvent::Denied {
             reason: reason.clone(),
         }));
-        self.outbox.now(Output::Close(conn, reason));
+        self.outbox.now(BrokerOutput::Close(conn, reason));
     }
 
     /// Tells a sender that its message was not taken; a v1 sender cannot be told.
@@ -248,8 +248,11 @@ impl Broker {
         if let Some(bridge) = session.and_then(|session| session.bridge.as_mut()) {
             bridge.refused = true;
         }
-        self.outbox
-            .now(Output::Event(BusEvent::Refused { from, reason, told }));
+        self.outbox.now(BrokerOutput::Event(BusEvent::Refused {
+            from,
+            reason,
+            told,
+        }));
         if let Some(id) = id
             && told
         {

@@ -15,10 +15,10 @@ pub(super) use self::table::Jobs;
 use super::ack::{Delivery, End};
 use super::expire::SLICE;
 use super::groups::Recipients;
-use super::mutation::Mutation;
-use super::{Broker, Caller, ConnId, Cx, Need, Output};
+use super::mutation::BrokerMutation;
+use super::{Broker, BrokerOutput, Caller, CommitNeed, ConnId, Cx};
 use crate::Now;
-use crate::audit::Event;
+use crate::audit::AuditEvent;
 use crate::store::{
     DeliveryHistory, FATE_BYTES, JobRow, NOBODY, PeerId, Queued, STEP_BYTES, StoreError,
 };
@@ -132,7 +132,7 @@ impl Broker {
         let conn = self.registry.conn(row.holder);
         let ext = |conn: &ConnId| self.conns.session(*conn).is_some_and(|s| s.ext);
         let Some(conn) = conn.filter(ext) else {
-            return match self.mutations.broken(Mutation::KeepJob) {
+            return match self.mutations.broken(BrokerMutation::KeepJob) {
                 true => Ok(()),
                 false => self.pass_job(cx, &row, (delivered, ENDED)),
             };
@@ -151,13 +151,13 @@ impl Broker {
         }
         let until = next.map(|_| cx.now.mono_ms + self.config.recall_ms);
         let until = self.jobs.ask(seq, until);
-        if let Some(until) = until.filter(|_| !self.mutations.broken(Mutation::NeverRecall)) {
+        if let Some(until) = until.filter(|_| !self.mutations.broken(BrokerMutation::NeverRecall)) {
             let over = until <= cx.now.mono_ms;
             let session = self.conns.session(conn);
             // Else it comes behind the message.
             if over || session.is_some_and(|session| session.flights.holds(seq)) {
-                let recall = Output::Send(conn, BrokerFrame::Recall(seq.key()));
-                self.outbox.waiting(recall, Need::Soon);
+                let recall = BrokerOutput::Send(conn, BrokerFrame::Recall(seq.key()));
+                self.outbox.waiting(recall, CommitNeed::Soon);
             }
             if over {
                 return self.pass_job(cx, &row, (true, SILENT));
@@ -254,7 +254,7 @@ impl Broker {
 
     /// A holder has left: when it does not come back soon, others get what it has.
     pub(super) fn holder_left(&mut self, now: Now, peer: PeerId, goodbye: bool) {
-        if self.mutations.broken(Mutation::KeepJob) {
+        if self.mutations.broken(BrokerMutation::KeepJob) {
             return;
         }
         let wait_ms = if goodbye { 0 } else { self.config.recall_ms };
@@ -363,14 +363,14 @@ impl Broker {
             return Ok(());
         }
         self.tell_recalled(cx, from, &waiting, why);
-        if !self.mutations.broken(Mutation::TwoHolders) {
+        if !self.mutations.broken(BrokerMutation::TwoHolders) {
             cx.txn.delete_delivery((from, sender), seq)?;
         }
         cx.txn
             .insert_delivery((to, sender), seq, waiting.steady_ms)?;
         self.settled(from);
         self.owed.pass(from, to, bytes);
-        self.log.push(&Event::Move { seq, from, to });
+        self.log.push(&AuditEvent::Move { seq, from, to });
         if let Some(known) = self.registry.get_mut(to) {
             known.pending = known.pending.map(|pending| pending + 1);
             let conn = known.conn;
@@ -381,7 +381,7 @@ impl Broker {
             self.registry.mark_dirty(to);
         }
         let mut row = row.clone();
-        row.again |= again && from != NOBODY && !self.mutations.broken(Mutation::PassAsNew);
+        row.again |= again && from != NOBODY && !self.mutations.broken(BrokerMutation::PassAsNew);
         self.give(&mut row, to);
         cx.txn.put_job(&row)?;
         // Who gave it back gets it again when nobody else has come.
@@ -389,7 +389,7 @@ impl Broker {
             .put(row, Some(cx.now.mono_ms + self.config.patience_ms));
         // Not to be delivered before the commit, or two would have it if that is lost.
         self.expiring = true;
-        self.outbox.want(Need::Now);
+        self.outbox.want(CommitNeed::Now);
         Ok(())
     }
 

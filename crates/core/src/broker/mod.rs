@@ -1,10 +1,10 @@
 //! The broker's decisions.
 //!
-//! Drive it like this, inside an open transaction: hand in what has arrived, one [`Input`] at a
+//! Drive it like this, inside an open transaction: hand in what has arrived, one [`BrokerInput`] at a
 //! time, with [`Broker::handle`]; then [`Broker::flush`] once; then take every output that may
 //! leave at once with [`Broker::poll_output`]. When [`Broker::need`] says so, [`Broker::seal`],
 //! commit, say [`Broker::committed`], and take the outputs that waited for the commit. Call
-//! `handle` with [`Input::Tick`] when [`Broker::poll_timeout`] is due. A [`StoreError`] means that
+//! `handle` with [`BrokerInput::Tick`] when [`Broker::poll_timeout`] is due. A [`StoreError`] means that
 //! memory may be ahead of the disk: roll back and stop.
 
 mod ack;
@@ -42,11 +42,11 @@ mod status;
 
 use peerbus_wire::{BrokerFrame, ClientFrame, CloseReason, EXT_AUDIT, Seq, TokenName};
 
-pub use self::config::Config;
+pub use self::config::BrokerConfig;
 pub use self::event::BusEvent;
 #[cfg(feature = "mutations")]
-pub use self::mutation::Mutation;
-pub use self::query::Joined;
+pub use self::mutation::BrokerMutation;
+pub use self::query::DomainRoute;
 pub use self::retire::{Command, Denied};
 pub use self::status::MessageHistory;
 
@@ -61,7 +61,7 @@ use self::outbox::Outbox;
 use self::owed::Owed;
 use self::registry::Registry;
 use self::retain::Sweep;
-use crate::audit::{Head, Log};
+use crate::audit::{AuditLog, ChainHead};
 use crate::grant::Grant;
 use crate::store::{Fate, Loaded, PeerId, StoreError, Txn};
 use crate::time::Steady;
@@ -73,14 +73,14 @@ pub struct ConnId(pub u64);
 
 /// What the broker is told.
 #[derive(Debug, Clone)]
-pub enum Input {
+pub enum BrokerInput {
     /// A connection was opened.
     Opened(ConnId),
     /// It sent a message.
     Frame(ConnId, ClientFrame),
-    /// It answered an [`Output::Ping`].
+    /// It answered an [`BrokerOutput::Ping`].
     Pong(ConnId),
-    /// It is gone, whoever ended it. Also expected after an [`Output::Close`].
+    /// It is gone, whoever ended it. Also expected after an [`BrokerOutput::Close`].
     Closed {
         /// The connection.
         conn: ConnId,
@@ -109,7 +109,7 @@ pub enum Input {
 
 /// What the broker wants done.
 #[derive(Debug, Clone)]
-pub enum Output {
+pub enum BrokerOutput {
     /// Send this frame. Frames of one connection keep their order, but those that wait for a
     /// commit may be overtaken by those that do not.
     Send(ConnId, BrokerFrame),
@@ -123,7 +123,7 @@ pub enum Output {
 
 /// Whether a commit is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Need {
+pub enum CommitNeed {
     /// Nothing was written.
     None,
     /// Something was written that can wait [`ACK_COMMIT_MS`] for company.
@@ -180,7 +180,7 @@ struct Caller {
 /// The broker. See the module's documentation for how to drive it.
 #[derive(Debug)]
 pub struct Broker {
-    config: Config,
+    config: BrokerConfig,
     grants: Grants,
     /// What tokens are called that are in none of those.
     revoked: TokenName,
@@ -191,8 +191,8 @@ pub struct Broker {
     jobs: Jobs,
     left: Left,
     steady: Steady,
-    log: Log,
-    head: Head,
+    log: AuditLog,
+    head: ChainHead,
     /// Everything up to this number is on disk.
     durable: Seq,
     /// The open transaction expires mail: what came after it is not delivered before the commit,
@@ -215,8 +215,10 @@ pub struct Broker {
 impl Broker {
     /// Builds the broker from what the store holds.
     #[must_use]
-    pub fn new(mut config: Config, loaded: Loaded, now: Now) -> Self {
-        let head = loaded.head.unwrap_or_else(|| Head::new(&config.audit_key));
+    pub fn new(mut config: BrokerConfig, loaded: Loaded, now: Now) -> Self {
+        let head = loaded
+            .head
+            .unwrap_or_else(|| ChainHead::new(&config.audit_key));
         let grace_until = now.mono_ms + config.grace_ms;
         let durable = Seq(head.next_seq - 1);
         let steady = Steady::resume(loaded.sealed, now);
@@ -237,7 +239,7 @@ impl Broker {
             jobs: Jobs::new(loaded.jobs, grace_until),
             left: Left::default(),
             steady,
-            log: Log::default(),
+            log: AuditLog::default(),
             durable,
             expiring: false,
             sweep: Sweep::new(now.mono_ms + config.sweep_ms, loaded.sealed),
@@ -260,22 +262,27 @@ impl Broker {
     /// # Errors
     ///
     /// Only when storage failed; a bad input is answered by an output.
-    pub fn handle(&mut self, now: Now, input: Input, txn: &mut dyn Txn) -> Result<(), StoreError> {
+    pub fn handle(
+        &mut self,
+        now: Now,
+        input: BrokerInput,
+        txn: &mut dyn Txn,
+    ) -> Result<(), StoreError> {
         let cx = &mut self.cx(now, txn);
         match input {
-            Input::Opened(conn) => self.opened(now, conn),
-            Input::Frame(conn, frame) => self.frame(cx, conn, frame)?,
-            Input::Pong(conn) => {
+            BrokerInput::Opened(conn) => self.opened(now, conn),
+            BrokerInput::Frame(conn, frame) => self.frame(cx, conn, frame)?,
+            BrokerInput::Pong(conn) => {
                 if let Some(peer) = self.conns.session(conn).map(|s| s.peer) {
                     self.holder_answered(peer);
                 }
             }
-            Input::Closed { conn, goodbye } => self.closed(cx, conn, goodbye)?,
-            Input::Space { free, total } => self.note_space(now, free, total),
-            Input::Tick => self.tick(cx)?,
-            Input::Grants(grants) => self.set_grants(cx, grants)?,
-            Input::Operate(command) => self.operate(now, &command, cx.txn).map(drop)?,
-            Input::Shutdown => self.shut_down(cx)?,
+            BrokerInput::Closed { conn, goodbye } => self.closed(cx, conn, goodbye)?,
+            BrokerInput::Space { free, total } => self.note_space(now, free, total),
+            BrokerInput::Tick => self.tick(cx)?,
+            BrokerInput::Grants(grants) => self.set_grants(cx, grants)?,
+            BrokerInput::Operate(command) => self.operate(now, &command, cx.txn).map(drop)?,
+            BrokerInput::Shutdown => self.shut_down(cx)?,
         }
         Ok(())
     }
@@ -296,7 +303,7 @@ impl Broker {
 
     /// Whether a commit is wanted.
     #[must_use]
-    pub fn need(&self) -> Need {
+    pub fn need(&self) -> CommitNeed {
         self.outbox.need()
     }
 
@@ -330,11 +337,11 @@ impl Broker {
     }
 
     /// The next output that may leave now.
-    pub fn poll_output(&mut self) -> Option<Output> {
+    pub fn poll_output(&mut self) -> Option<BrokerOutput> {
         self.outbox.poll()
     }
 
-    /// When, on the monotonic clock, the broker wants [`Input::Tick`], and why.
+    /// When, on the monotonic clock, the broker wants [`BrokerInput::Tick`], and why.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<(u64, Reason)> {
         let sweep = Some((self.sweep.due_ms(), Reason::Sweep));
@@ -381,7 +388,7 @@ impl Broker {
                 CloseReason::Full
             };
             self.conns.insert(conn, Conn::Closing);
-            self.outbox.now(Output::Close(conn, reason));
+            self.outbox.now(BrokerOutput::Close(conn, reason));
             return;
         }
         let deadline = now.mono_ms + self.config.handshake_ms;
@@ -409,7 +416,7 @@ impl Broker {
                 self.live_frame(cx, caller, frame)
             }
             Some(Conn::Contending(_) | Conn::Closing) | None => {
-                self.outbox.now(Output::Event(BusEvent::Ignored));
+                self.outbox.now(BrokerOutput::Event(BusEvent::Ignored));
                 Ok(())
             }
         }
@@ -455,7 +462,7 @@ impl Broker {
                 self.answer_forwarded(cx, caller, after.as_ref())?
             }
             ClientFrame::Status { ids } if caller.ext => self.answer_status(cx, caller, &ids)?,
-            _ => self.outbox.now(Output::Event(BusEvent::Ignored)),
+            _ => self.outbox.now(BrokerOutput::Event(BusEvent::Ignored)),
         }
         Ok(())
     }

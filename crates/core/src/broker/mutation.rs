@@ -6,7 +6,7 @@
     not(feature = "mutations"),
     expect(unreachable_pub, reason = "only tests name it")
 )]
-pub enum Mutation {
+pub enum BrokerMutation {
     /// I1: outputs leave before the commit.
     #[cfg(feature = "mutations")]
     ReleaseEarly,
@@ -69,13 +69,13 @@ pub enum Mutation {
 }
 
 /// The fault that is switched on, if any.
-pub(super) type Mutations = crate::mutation::Mutations<Mutation>;
+pub(super) type Mutations = crate::mutation::Mutations<BrokerMutation>;
 
 #[cfg(feature = "mutations")]
 impl super::Broker {
     /// Breaks one rule.
-    pub fn mutate(&mut self, mutation: Mutation) {
+    pub fn mutate(&mut self, mutation: BrokerMutation) {
         self.mutations.switch_on(mutation);
-        self.outbox.release_early = mutation == Mutation::ReleaseEarly;
+        self.outbox.release_early = mutation == BrokerMutation::ReleaseEarly;
     }
 }

@@ -2,9 +2,9 @@
 
 use peerbus_wire::{BrokerFrame, CloseReason, Instance, NameAnswer, NameKey, PeerName};
 
-use super::{Broker, BusEvent, Caller, ConnId, Cx, Need, Output};
+use super::{Broker, BrokerOutput, BusEvent, Caller, CommitNeed, ConnId, Cx};
 use crate::TokenHash;
-use crate::audit::Event;
+use crate::audit::AuditEvent;
 use crate::grant::Grant;
 use crate::store::{AliasRow, PeerId, StoreError};
 
@@ -45,7 +45,7 @@ impl Broker {
             },
         };
         self.outbox
-            .barrier(Output::Send(conn, BrokerFrame::Renamed(answer)));
+            .barrier(BrokerOutput::Send(conn, BrokerFrame::Renamed(answer)));
         Ok(())
     }
 
@@ -161,15 +161,15 @@ impl Broker {
             row.generated = false;
             cx.txn.put_peer(row)?;
         }
-        self.log.push(&Event::Rename {
+        self.log.push(&AuditEvent::Rename {
             peer,
             name: new.as_str(),
         });
-        self.outbox.now(Output::Event(BusEvent::Renamed {
+        self.outbox.now(BrokerOutput::Event(BusEvent::Renamed {
             from: old.as_str().to_owned(),
             to: new.as_str().to_owned(),
         }));
-        self.outbox.want(Need::Now);
+        self.outbox.want(CommitNeed::Now);
         self.add_alias(cx, old, peer, true)
     }
 
@@ -211,7 +211,7 @@ impl Broker {
     pub(super) fn drop_alias(&mut self, cx: &mut Cx<'_>, key: &NameKey) -> Result<(), StoreError> {
         if let Some(alias) = self.registry.remove_alias(key) {
             cx.txn.delete_alias(&alias.name)?;
-            self.outbox.want(Need::Soon);
+            self.outbox.want(CommitNeed::Soon);
         }
         Ok(())
     }
@@ -253,7 +253,7 @@ impl Broker {
             let used_ms = cx.at.steady_ms;
             self.put_alias(cx, key.clone(), AliasRow { used_ms, ..alias })?;
             // The mail may be refused.
-            self.outbox.want(Need::Soon);
+            self.outbox.want(CommitNeed::Soon);
         }
         Ok(Some(peer))
     }
@@ -321,11 +321,11 @@ impl Broker {
         if let Some(row) = self.registry.rename(peer, name) {
             cx.txn.put_peer(row)?;
         }
-        self.log.push(&Event::Rename {
+        self.log.push(&AuditEvent::Rename {
             peer,
             name: name.as_str(),
         });
-        self.outbox.want(Need::Now);
+        self.outbox.want(CommitNeed::Now);
         self.add_alias(cx, &current, peer, true)
     }
 
@@ -352,8 +352,8 @@ impl Broker {
         self.pass_aliases(cx, peer, None)?;
         cx.txn.delete_peer(peer)?;
         self.registry.remove(peer);
-        self.log.push(&Event::Forget { peer });
-        self.outbox.want(Need::Soon);
+        self.log.push(&AuditEvent::Forget { peer });
+        self.outbox.want(CommitNeed::Soon);
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use peerbus_wire::{BrokerFrame, DeliveryKey, Receipt, Seq, Stage};
 
-use super::{Broker, Caller, ConnId, Cx, Need, Output};
+use super::{Broker, BrokerOutput, Caller, CommitNeed, ConnId, Cx};
 use crate::store::{Notice, PeerId, StoreError};
 
 /// Notices that are sent before some of them are acked.
@@ -43,7 +43,7 @@ impl Broker {
         let conn = sender.conn;
         self.head.next_notice += 1;
         cx.txn.insert_notice(&notice)?;
-        self.outbox.want(Need::Soon);
+        self.outbox.want(CommitNeed::Soon);
         if let Some(conn) = conn
             && self.conns.session(conn).is_some_and(|s| s.ext)
         {
@@ -68,7 +68,8 @@ impl Broker {
         let receipts = notices.into_iter().map(receipt).collect();
         for frame in BrokerFrame::receipts(receipts) {
             // Behind the handshake ack, which waits for the commit.
-            self.outbox.waiting(Output::Send(conn, frame), Need::Soon);
+            self.outbox
+                .waiting(BrokerOutput::Send(conn, frame), CommitNeed::Soon);
         }
         Ok(())
     }
@@ -86,7 +87,7 @@ impl Broker {
         if !cx.txn.delete_notice(caller.peer, number)? {
             return Ok(());
         }
-        self.outbox.want(Need::Soon);
+        self.outbox.want(CommitNeed::Soon);
         if number <= session.notice_cursor {
             session.notices_out = session.notices_out.saturating_sub(1);
             if session.notices_out == 0 {

@@ -4,19 +4,19 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use peerbus_wire::{BrokerFrame, Receipt, Seq};
 
-use super::{ConnId, Need, Output};
+use super::{BrokerOutput, CommitNeed, ConnId};
 use crate::store::PeerId;
 
 /// The outputs of the transaction under way and of those before it.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
-    ready: VecDeque<Output>,
-    waiting: VecDeque<Output>,
+    ready: VecDeque<BrokerOutput>,
+    waiting: VecDeque<BrokerOutput>,
     receipts: BTreeMap<ConnId, Receipts>,
     greeting: Vec<ConnId>,
     /// Connections that ended in this transaction: what waits for them is dropped.
     gone: BTreeSet<ConnId>,
-    need: Option<Need>,
+    need: Option<CommitNeed>,
     #[cfg(feature = "mutations")]
     pub(super) release_early: bool,
 }
@@ -32,12 +32,12 @@ struct Receipts {
 
 impl Outbox {
     /// Adds an output that may leave before the commit.
-    pub(super) fn now(&mut self, output: Output) {
+    pub(super) fn now(&mut self, output: BrokerOutput) {
         self.ready.push_back(output);
     }
 
     /// Adds an output that leaves after the commit.
-    pub(super) fn waiting(&mut self, output: Output, need: Need) {
+    pub(super) fn waiting(&mut self, output: BrokerOutput, need: CommitNeed) {
         self.waiting.push_back(output);
         self.want(need);
         #[cfg(feature = "mutations")]
@@ -49,15 +49,15 @@ impl Outbox {
     /// Adds a handshake ack; the connection counts as greeted once it has left.
     pub(super) fn greet(&mut self, conn: ConnId, frame: BrokerFrame) {
         self.greeting.push(conn);
-        self.waiting(Output::Send(conn, frame), Need::Now);
+        self.waiting(BrokerOutput::Send(conn, frame), CommitNeed::Now);
     }
 
     /// Adds an answer to something that must see every earlier frame committed.
-    pub(super) fn barrier(&mut self, output: Output) {
-        if self.need() == Need::None {
+    pub(super) fn barrier(&mut self, output: BrokerOutput) {
+        if self.need() == CommitNeed::None {
             self.now(output);
         } else {
-            self.waiting(output, Need::Now);
+            self.waiting(output, CommitNeed::Now);
         }
     }
 
@@ -65,10 +65,13 @@ impl Outbox {
     pub(super) fn answer(&mut self, conn: ConnId, receipt: Receipt) {
         #[cfg(feature = "mutations")]
         if self.release_early {
-            return self.now(Output::Send(conn, BrokerFrame::Receipts(vec![receipt])));
+            return self.now(BrokerOutput::Send(
+                conn,
+                BrokerFrame::Receipts(vec![receipt]),
+            ));
         }
         self.receipts.entry(conn).or_default().answers.push(receipt);
-        self.want(Need::Now);
+        self.want(CommitNeed::Now);
     }
 
     /// Adds a later state of the delivery of `seq` to `recipient`.
@@ -78,16 +81,16 @@ impl Outbox {
             .or_default()
             .later
             .insert((seq, recipient), receipt);
-        self.want(Need::Soon);
+        self.want(CommitNeed::Soon);
     }
 
     /// Says that something was written.
-    pub(super) fn want(&mut self, need: Need) {
+    pub(super) fn want(&mut self, need: CommitNeed) {
         self.need = self.need.max(Some(need));
     }
 
-    pub(super) fn need(&self) -> Need {
-        self.need.unwrap_or(Need::None)
+    pub(super) fn need(&self) -> CommitNeed {
+        self.need.unwrap_or(CommitNeed::None)
     }
 
     /// Drops what is queued for a connection that is gone.
@@ -102,10 +105,9 @@ impl Outbox {
     pub(super) fn committed(&mut self) -> Vec<ConnId> {
         let (closes, sends): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut self.waiting)
             .into_iter()
-            .partition(|output| matches!(output, Output::Close(..)));
+            .partition(|output| matches!(output, BrokerOutput::Close(..)));
         let gone = std::mem::take(&mut self.gone);
-        let is_here =
-            |output: &Output| !matches!(output, Output::Send(conn, _) if gone.contains(conn));
+        let is_here = |output: &BrokerOutput| !matches!(output, BrokerOutput::Send(conn, _) if gone.contains(conn));
         self.ready.extend(sends.into_iter().filter(is_here));
         for (conn, receipts) in std::mem::take(&mut self.receipts) {
             let all = receipts
@@ -114,7 +116,7 @@ impl Outbox {
                 .chain(receipts.later.into_values())
                 .collect();
             for frame in BrokerFrame::receipts(all) {
-                self.ready.push_back(Output::Send(conn, frame));
+                self.ready.push_back(BrokerOutput::Send(conn, frame));
             }
         }
         self.ready.extend(closes);
@@ -122,7 +124,7 @@ impl Outbox {
         std::mem::take(&mut self.greeting)
     }
 
-    pub(super) fn poll(&mut self) -> Option<Output> {
+    pub(super) fn poll(&mut self) -> Option<BrokerOutput> {
         self.ready.pop_front()
     }
 

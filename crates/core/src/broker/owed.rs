@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use peerbus_wire::{Refusal, RefusalCode};
 
-use super::mutation::Mutation;
+use super::mutation::BrokerMutation;
 use super::{Broker, Caller};
 use crate::TokenHash;
 use crate::store::{OwedRow, PeerId, StoreError, Txn};
@@ -197,7 +197,7 @@ impl Broker {
 
     /// A delivery has ended.
     pub(super) fn not_owed(&mut self, pair: (PeerId, PeerId), bytes: u64) {
-        if !self.mutations.broken(Mutation::ForgetOwed) {
+        if !self.mutations.broken(BrokerMutation::ForgetOwed) {
             self.owed.subtract(pair, bytes);
         }
     }

@@ -6,14 +6,14 @@ use peerbus_wire::limits::PEERS_ENTRIES_MAX;
 use peerbus_wire::{BrokerFrame, Domain, PeerEntry, PeerName, PeersFrame, Presence};
 
 use super::registry::Peer;
-use super::{Broker, BusEvent, Caller, Cx, Output};
+use super::{Broker, BrokerOutput, BusEvent, Caller, Cx};
 use crate::Now;
 use crate::grant::{Grant, Right};
 use crate::store::{PeerId, StoreError, Txn};
 
 /// How mail gets to another domain.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Joined {
+pub struct DomainRoute {
     /// The domain.
     pub domain: Domain,
     /// Its bridge is connected.
@@ -75,7 +75,7 @@ impl Broker {
             ..PeersFrame::default()
         };
         self.outbox
-            .barrier(Output::Send(caller.conn, BrokerFrame::Peers(frame)));
+            .barrier(BrokerOutput::Send(caller.conn, BrokerFrame::Peers(frame)));
         Ok(())
     }
 
@@ -122,7 +122,7 @@ impl Broker {
         }
         frame.domain = Some(domain);
         self.outbox
-            .barrier(Output::Send(caller.conn, BrokerFrame::Peers(frame)));
+            .barrier(BrokerOutput::Send(caller.conn, BrokerFrame::Peers(frame)));
         Ok(())
     }
 
@@ -137,7 +137,7 @@ impl Broker {
     pub(super) fn keep_roster(&mut self, now: Now, caller: Caller, peers: Vec<PeerEntry>) {
         let session = self.conns.session_mut(caller.conn);
         let Some(bridge) = session.and_then(|session| session.bridge.as_mut()) else {
-            self.outbox.now(Output::Event(BusEvent::Ignored));
+            self.outbox.now(BrokerOutput::Event(BusEvent::Ignored));
             return;
         };
         let told = |peer: PeerEntry| {
@@ -180,7 +180,7 @@ impl Broker {
     /// # Errors
     ///
     /// Only when storage failed.
-    pub fn joined(&mut self, now: Now, txn: &mut dyn Txn) -> Result<Vec<Joined>, StoreError> {
+    pub fn joined(&mut self, now: Now, txn: &mut dyn Txn) -> Result<Vec<DomainRoute>, StoreError> {
         let cx = &mut self.cx(now, txn);
         let mut domains: Vec<_> = self.registry.bridges().collect();
         domains.sort();
@@ -193,7 +193,7 @@ impl Broker {
             let waiting = self.pending(cx, bridge)?;
             let conn = self.registry.conn(bridge);
             let session = conn.and_then(|conn| self.conns.session(conn));
-            all.push(Joined {
+            all.push(DomainRoute {
                 domain,
                 online: session.is_some(),
                 waiting,

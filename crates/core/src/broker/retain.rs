@@ -5,7 +5,7 @@
 use peerbus_wire::Seq;
 
 use super::expire::SLICE;
-use super::{Broker, Cx, Need};
+use super::{Broker, CommitNeed, Cx};
 use crate::store::{Keep, PeerId, StoreError, Txn};
 use crate::{Now, Stamp};
 
@@ -122,7 +122,7 @@ impl Broker {
     pub(super) fn write_time(&mut self) {
         if self.head.blocks > 0 {
             self.sweep.block_due = true;
-            self.outbox.want(Need::Soon);
+            self.outbox.want(CommitNeed::Soon);
         }
     }
 
@@ -141,7 +141,7 @@ impl Broker {
             if let Some(peer) = self.registry.get_mut(peer) {
                 peer.row.online = false;
                 cx.txn.put_peer(&peer.row)?;
-                self.outbox.want(Need::Soon);
+                self.outbox.want(CommitNeed::Soon);
             }
         }
         Ok(())
@@ -185,7 +185,7 @@ impl Broker {
         };
         let gone = cx.txn.forget_ended(keep, FORGET)?;
         if gone.rows > 0 {
-            self.outbox.want(Need::Soon);
+            self.outbox.want(CommitNeed::Soon);
         }
         Ok(gone.more)
     }
@@ -203,7 +203,7 @@ impl Broker {
             ids_from_ms: steady_ms.saturating_sub(self.config.settled_ms),
         };
         let gone = txn.forget_ended(keep, FORGET)?;
-        self.outbox.want(Need::Now);
+        self.outbox.want(CommitNeed::Now);
         Ok(gone.more)
     }
 
@@ -222,7 +222,7 @@ impl Broker {
             self.sweep.block_due = true;
         }
         if dead.rows + notices > 0 || audit.is_some() {
-            self.outbox.want(Need::Soon);
+            self.outbox.want(CommitNeed::Soon);
         }
         Ok(dead.more || notices == SLICE || audit.is_some())
     }

@@ -4,8 +4,8 @@ use peerbus_wire::{BrokerFrame, CloseReason, NameAnswer, PeerName, Seq};
 
 use super::conn::Conn;
 use super::expire::LEFT;
-use super::{Broker, BusEvent, Caller, ConnId, Cx, Need, Output};
-use crate::audit::Event;
+use super::{Broker, BrokerOutput, BusEvent, Caller, CommitNeed, ConnId, Cx};
+use crate::audit::AuditEvent;
 use crate::store::{PeerId, StoreError, Txn};
 use crate::{Delivered, Now};
 
@@ -108,10 +108,11 @@ impl Broker {
         let refused = successor.as_ref().err().map(Denied::to_string);
         let answer = BrokerFrame::Retired(NameAnswer { name, refused });
         let Ok(successor) = successor else {
-            self.outbox.barrier(Output::Send(conn, answer));
+            self.outbox.barrier(BrokerOutput::Send(conn, answer));
             return Ok(());
         };
-        self.outbox.waiting(Output::Send(conn, answer), Need::Now);
+        self.outbox
+            .waiting(BrokerOutput::Send(conn, answer), CommitNeed::Now);
         self.close_ended(conn);
         self.end_name(cx, peer, successor)
     }
@@ -159,11 +160,14 @@ impl Broker {
             self.keep_histories(&mut session);
             self.registry.set_conn(session.peer, None);
             let name = session.name.as_str().to_owned();
-            self.outbox.now(Output::Event(BusEvent::Left { name }));
+            self.outbox
+                .now(BrokerOutput::Event(BusEvent::Left { name }));
         }
         self.conns.insert(conn, Conn::Closing);
-        self.outbox
-            .waiting(Output::Close(conn, CloseReason::NameEnded), Need::Now);
+        self.outbox.waiting(
+            BrokerOutput::Close(conn, CloseReason::NameEnded),
+            CommitNeed::Now,
+        );
     }
 
     /// Ends a name that is not connected (any more). Without a successor its mail expires slice by slice.
@@ -192,12 +196,12 @@ impl Broker {
             return Ok(());
         };
         cx.txn.put_peer(&row)?;
-        self.log.push(&Event::Retire { peer, successor });
-        self.outbox.now(Output::Event(BusEvent::Retired {
+        self.log.push(&AuditEvent::Retire { peer, successor });
+        self.outbox.now(BrokerOutput::Event(BusEvent::Retired {
             name: name.as_str().to_owned(),
             successor: successor.map(|successor| self.registry.name(successor)),
         }));
-        self.outbox.want(Need::Now);
+        self.outbox.want(CommitNeed::Now);
         if let Some(successor) = successor {
             self.add_alias(cx, &name, successor, false)?;
             self.succeed(cx, (peer, row.delivered.unwrap_or_default()), successor)?;
@@ -220,8 +224,8 @@ impl Broker {
         if !self.expire_queue(cx, peer, &reason)? {
             cx.txn.delete_peer(peer)?;
             self.registry.ended.remove(&peer);
-            self.log.push(&Event::Forget { peer });
-            self.outbox.want(Need::Soon);
+            self.log.push(&AuditEvent::Forget { peer });
+            self.outbox.want(CommitNeed::Soon);
         }
         Ok(true)
     }
@@ -270,7 +274,7 @@ impl Broker {
         let moved = cx.txn.move_queue(from, to)?;
         let conn = self.registry.conn(to);
         for &(sender, seq) in &moved {
-            self.log.push(&Event::Move { seq, from, to });
+            self.log.push(&AuditEvent::Move { seq, from, to });
             let payer = self.payer(sender);
             if let Some(session) = conn.and_then(|conn| self.conns.session_mut(conn)) {
                 session.line.inherit((sender, payer), seq, &session.flights);
@@ -282,7 +286,7 @@ impl Broker {
         }
         // Not to be delivered before the commit, or two would have it if that is lost.
         self.expiring = true;
-        self.outbox.want(Need::Soon);
+        self.outbox.want(CommitNeed::Soon);
         self.registry.mark_dirty(to);
         Ok(moved.into_iter().map(|(_, seq)| seq).collect())
     }

@@ -9,10 +9,10 @@ use peerbus_wire::{
 };
 
 use super::groups::Recipients;
-use super::mutation::Mutation;
-use super::{Broker, BusEvent, Caller, Cx, Need, Output};
+use super::mutation::BrokerMutation;
+use super::{Broker, BrokerOutput, BusEvent, Caller, CommitNeed, Cx};
 use crate::Now;
-use crate::audit::Event;
+use crate::audit::AuditEvent;
 use crate::grant::Right;
 use crate::store::{AliasRow, FATE_BYTES, Fate, Inserted, NewMessage, PeerId, StoreError};
 
@@ -71,7 +71,7 @@ impl Broker {
                 recipients,
                 ..
             } => {
-                self.outbox.now(Output::Event(BusEvent::Duplicate));
+                self.outbox.now(BrokerOutput::Event(BusEvent::Duplicate));
                 let accepted = Accepted {
                     recipients,
                     online: online.min(recipients),
@@ -88,7 +88,7 @@ impl Broker {
         }
         self.keep_mark(sender, mark);
         let seq = Seq(self.head.next_seq - 1);
-        self.outbox.now(Output::Event(BusEvent::Accepted {
+        self.outbox.now(BrokerOutput::Event(BusEvent::Accepted {
             recipients: count(recipients.len()),
         }));
         let accepted = Accepted {
@@ -117,7 +117,7 @@ impl Broker {
         for &recipient in recipients {
             self.owed.add((recipient, sender), caller.token, bytes);
             if let Address::Group(_) | Address::One(_) = carried.to {
-                self.log.push(&Event::Owe { seq, recipient });
+                self.log.push(&AuditEvent::Owe { seq, recipient });
             }
             if let Address::One(group) = &carried.to {
                 self.begin_job(cx, caller, (seq, group), recipient)?;
@@ -137,7 +137,8 @@ impl Broker {
                 at_ms: now.wall_ms,
                 envelope: Arc::clone(&carried.text),
             };
-            self.outbox.waiting(Output::Event(taken), Need::Soon);
+            self.outbox
+                .waiting(BrokerOutput::Event(taken), CommitNeed::Soon);
         }
     }
 
@@ -168,8 +169,8 @@ impl Broker {
                 self.fates.push(Fate::of_nobody(seq, accepted_ms));
                 self.ended(cx.now, envelope.len() as u64 + FATE_BYTES);
             }
-            if !self.mutations.broken(Mutation::SkipAudit) {
-                self.log.push(&Event::Accept {
+            if !self.mutations.broken(BrokerMutation::SkipAudit) {
+                self.log.push(&AuditEvent::Accept {
                     seq,
                     sender,
                     id,
@@ -186,7 +187,7 @@ impl Broker {
             return Ok(());
         };
         let own = self.config.domain.is_none() && carried.from == session.name;
-        if own || self.mutations.broken(Mutation::TrustFrom) {
+        if own || self.mutations.broken(BrokerMutation::TrustFrom) {
             return Ok(());
         }
         if let Some(bridge) = &session.bridge {
@@ -266,7 +267,7 @@ impl Broker {
             },
         };
         let Some(peer) = known else {
-            if self.mutations.broken(Mutation::AcceptUnknown) {
+            if self.mutations.broken(BrokerMutation::AcceptUnknown) {
                 return Ok(Ok(only(Vec::new())));
             }
             return Ok(Err(Refusal {
@@ -429,7 +430,7 @@ impl Broker {
 
     /// What goes out of an envelope: all of it, as it is.
     pub(super) fn carried<'e>(&self, envelope: &'e str) -> Cow<'e, str> {
-        if self.mutations.broken(Mutation::AlterEnvelope) {
+        if self.mutations.broken(BrokerMutation::AlterEnvelope) {
             return envelope.replace(r#""body":"#, r#""body":  "#).into();
         }
         envelope.into()
@@ -465,7 +466,7 @@ impl Broker {
             self.outbox
                 .answer(caller.conn, Receipt { at_ms, ..receipt });
         } else {
-            self.outbox.want(Need::Now);
+            self.outbox.want(CommitNeed::Now);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use peerbus_wire::{Refusal, RefusalCode};
 
-use super::{Broker, BusEvent, Caller, Output};
+use super::{Broker, BrokerOutput, BusEvent, Caller};
 use crate::Now;
 
 /// The part of a small disk that stays free: one in so many bytes.
@@ -25,7 +25,7 @@ impl Broker {
             self.full = full;
             self.sweep.forget_soon(now);
             let event = BusEvent::DiskFull { full, free };
-            self.outbox.now(Output::Event(event));
+            self.outbox.now(BrokerOutput::Event(event));
         }
     }
 

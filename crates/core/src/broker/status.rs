@@ -8,7 +8,7 @@ use peerbus_wire::{Accepted, BrokerFrame, DeliveryKey, MessageId, Receipt, Seq, 
 use super::conn::Session;
 use super::flights::Flight;
 use super::history::RECIPIENTS_MAX;
-use super::{Broker, BusEvent, Caller, Cx, Output};
+use super::{Broker, BrokerOutput, BusEvent, Caller, Cx};
 use crate::Now;
 use crate::store::{DeliveryHistory, Fate, MessageHead, PeerId, StoreError, Txn};
 
@@ -80,7 +80,7 @@ impl Broker {
             }
         }
         for frame in BrokerFrame::receipts(receipts) {
-            self.outbox.barrier(Output::Send(caller.conn, frame));
+            self.outbox.barrier(BrokerOutput::Send(caller.conn, frame));
         }
         Ok(())
     }
@@ -198,7 +198,7 @@ impl Broker {
         }
         match step.is_progress() {
             true => self.said_here(cx.now, caller, key, step),
-            false => self.outbox.now(Output::Event(BusEvent::Ignored)),
+            false => self.outbox.now(BrokerOutput::Event(BusEvent::Ignored)),
         }
         Ok(())
     }
@@ -218,7 +218,7 @@ impl Broker {
         if let Stage::Held { why } = &step
             && !why.is_empty()
         {
-            self.outbox.now(Output::Event(BusEvent::Held {
+            self.outbox.now(BrokerOutput::Event(BusEvent::Held {
                 from: self.registry.name(sender),
                 to: to.clone(),
                 id: id.clone(),

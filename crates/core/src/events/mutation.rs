@@ -6,7 +6,7 @@
     not(feature = "mutations"),
     expect(unreachable_pub, reason = "only tests name it")
 )]
-pub enum Mutation {
+pub enum EventLogMutation {
     /// What is gone is passed over without a word.
     HideGap,
     /// A gap says that one event is missing, however many are.
@@ -24,12 +24,12 @@ pub enum Mutation {
 }
 
 /// The fault that is switched on, if any.
-pub(super) type Mutations = crate::mutation::Mutations<Mutation>;
+pub(super) type Mutations = crate::mutation::Mutations<EventLogMutation>;
 
 #[cfg(feature = "mutations")]
-impl<E> super::Log<E> {
+impl<E> super::EventLog<E> {
     /// Breaks one rule.
-    pub fn mutate(&mut self, mutation: Mutation) {
+    pub fn mutate(&mut self, mutation: EventLogMutation) {
         self.mutations.switch_on(mutation);
     }
 }

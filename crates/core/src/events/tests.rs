@@ -1,7 +1,7 @@
 use super::*;
 
-fn with(events: usize) -> Log<usize> {
-    let mut log = Log::default();
+fn with(events: usize) -> EventLog<usize> {
+    let mut log = EventLog::default();
     (0..events).for_each(|event| log.push(event, 2));
     log
 }
@@ -33,7 +33,7 @@ fn what_was_not_asked_for_is_passed_over() {
 
 #[test]
 fn bytes_are_bounded_and_events_without_any_cost_none() {
-    let mut log = Log::default();
+    let mut log = EventLog::default();
     (0..3).for_each(|event| log.push(event, BYTES_MAX / 2));
     assert_eq!(log.after(0, |_| true), Next::Gap { seq: 1, missed: 1 });
     log.push(3, BYTES_MAX + 1);

@@ -4,17 +4,17 @@ use std::sync::Arc;
 
 use peerbus_wire::{PeerName, Priority, Receipt, Stage};
 
-use super::Mailbox;
+use super::MailboxMachine;
 use super::governor::Pause;
 use super::message::{Message, Place};
-use super::mutation::Mutation;
-use super::types::{Content, Mail, No, Output, Traits};
+use super::mutation::MailboxMutation;
+use super::types::{Content, Mail, MailboxOutput, No, Traits};
 use crate::peer::{JobNews, Key, NoticeId};
 
 /// Notices that wait although the broker does not keep them; of these the oldest go first.
 const PASSING_MAX: usize = 64;
 
-impl Mailbox {
+impl MailboxMachine {
     /// A message arrived: the user's rules keep it out, or it is an answer that somebody waits for,
     /// or is held, or waits to be shown.
     pub fn message(&mut self, now_ms: u64, mut mail: Mail) {
@@ -34,11 +34,11 @@ impl Mailbox {
         let mut message = Message::new(Content::Mail(mail.clone()), traits, Place::New);
         let expected = self.asks.expects(&mail, message.from.as_ref());
         if let Some(ask) = expected {
-            if !self.mutations.broken(Mutation::ShowExpected) {
+            if !self.mutations.broken(MailboxMutation::ShowExpected) {
                 message.place = Place::Expected(ask);
             }
             self.insert(message);
-            self.outputs.push_back(Output::Answered(ask));
+            self.outputs.push_back(MailboxOutput::Answered(ask));
             return self.finish(now_ms);
         }
         let from = message.from.clone();
@@ -85,7 +85,8 @@ impl Mailbox {
                 mail.inbound.key,
                 message.may_be_shown() || message.elsewhere,
             );
-            self.outputs.push_back(Output::GiveBack { no, key, again });
+            self.outputs
+                .push_back(MailboxOutput::GiveBack { no, key, again });
         }
     }
 
@@ -111,7 +112,7 @@ impl Mailbox {
                 self.put_notice(sentence, token, priority);
             }
             // Not worth telling the agent.
-            (_, Some(token)) => self.outputs.push_back(Output::Told(token)),
+            (_, Some(token)) => self.outputs.push_back(MailboxOutput::Told(token)),
             (_, None) => {}
         }
         self.finish(now_ms);

@@ -1,10 +1,10 @@
 //! What must hold between inputs.
 
-use super::Mailbox;
+use super::MailboxMachine;
 use super::message::{Cause, Message, Place, Showing, Step, WAKING_SHOWINGS_MAX};
 use super::types::AttemptId;
 
-impl Mailbox {
+impl MailboxMachine {
     /// Asserts what must hold between inputs.
     ///
     /// # Panics

@@ -1,16 +1,16 @@
 //! Taking messages out of the table to show them: what tools, hooks and pushes stand on. Whatever
-//! becomes of them is said by [`Mailbox::outcome`].
+//! becomes of them is said by [`MailboxMachine::outcome`].
 
 use std::collections::BTreeSet;
 
 use peerbus_wire::NameKey;
 
 use super::message::{Cause, Message, Place, Sent, Step};
-use super::mutation::Mutation;
-use super::types::{Activity, Attempt, AttemptId, Item, Limit, No, Path, Portion};
-use super::{Mailbox, WHOLE_BYTES_MAX};
+use super::mutation::MailboxMutation;
+use super::types::{Activity, Attempt, AttemptId, AttemptItem, Limit, No, Path, Portion};
+use super::{MailboxMachine, WHOLE_BYTES_MAX};
 
-impl Mailbox {
+impl MailboxMachine {
     /// Gives unseen messages to something that shows text anyway (a hook, the result of a tool), as
     /// many as the path's limit allows: those that were never shown, urgent ones first, then those
     /// whose evidence is overdue and that this path has not shown. Each goes at most once over each
@@ -100,7 +100,7 @@ impl Mailbox {
     ) -> Attempt {
         let id = AttemptId(self.next_attempt);
         self.next_attempt += 1;
-        let hide = self.mutations.broken(Mutation::HideRepeat);
+        let hide = self.mutations.broken(MailboxMutation::HideRepeat);
         let mut chosen = chosen.to_vec();
         let urgent = |no: &No| self.messages.get(no).is_some_and(Message::is_first);
         let first = |no: &No| cause != Cause::Push && urgent(no);
@@ -110,7 +110,7 @@ impl Mailbox {
             let Some(message) = self.messages.get_mut(&no) else {
                 continue;
             };
-            items.push(Item {
+            items.push(AttemptItem {
                 no,
                 repeat: message.is_repeat(portion) && !hide,
                 portion,

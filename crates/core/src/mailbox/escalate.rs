@@ -1,9 +1,9 @@
 //! Deadlines: what has no evidence in time goes over the next path.
 
-use super::Mailbox;
+use super::MailboxMachine;
 use super::clock::IdleClock;
 use super::message::{Cause, Message, Place, WAKING_SHOWINGS_MAX};
-use super::mutation::Mutation;
+use super::mutation::MailboxMutation;
 
 /// How long a push may take into the conversation of an idle session.
 pub(super) const PRESENT_MS: u64 = 10_000;
@@ -17,10 +17,10 @@ pub(super) const ONCE_MORE_MS: u64 = 600_000;
 /// The first pause after a client gave a message back unshown; it doubles, up to [`ONCE_MORE_MS`].
 pub(super) const DROPPED_MS: u64 = 30_000;
 
-impl Mailbox {
+impl MailboxMachine {
     /// Notes which deadlines have passed.
     pub(super) fn advance(&mut self, now_ms: u64) {
-        if self.mutations.broken(Mutation::NeverEscalate) {
+        if self.mutations.broken(MailboxMutation::NeverEscalate) {
             return;
         }
         let idle_ms = self.clock.at(now_ms);
@@ -62,7 +62,7 @@ impl Mailbox {
 
     /// When the next deadline passes that is of use to anybody.
     pub(super) fn escalate_at(&self) -> Option<u64> {
-        if self.mutations.broken(Mutation::NeverEscalate) {
+        if self.mutations.broken(MailboxMutation::NeverEscalate) {
             return None;
         }
         let loud = self.messages.values().filter(|m| !m.is_quiet());

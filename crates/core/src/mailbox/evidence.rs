@@ -2,13 +2,13 @@
 
 use peerbus_wire::{How, Stage};
 
-use super::Mailbox;
+use super::MailboxMachine;
 use super::escalate::ANSWER_MS;
 use super::message::{Message, Place, Sent, Showing, Step};
-use super::mutation::Mutation;
-use super::types::{AttemptId, Content, Named, No, Output, Path, Policy, Portion};
+use super::mutation::MailboxMutation;
+use super::types::{AttemptId, Content, MailboxOutput, Named, No, Path, Policy, Portion};
 
-impl Mailbox {
+impl MailboxMachine {
     /// The attempt's text stands in the session's conversation.
     pub fn presented(&mut self, now_ms: u64, attempt: AttemptId) {
         self.advance(now_ms);
@@ -57,7 +57,7 @@ impl Mailbox {
                 continue;
             }
             self.in_view(now_ms, no, attempt, (path, portion));
-            if self.mutations.broken(Mutation::TrustPresence) {
+            if self.mutations.broken(MailboxMutation::TrustPresence) {
                 self.ack(no, seen(path, "transcript"));
             } else if self.policy == Policy::Pushed && portion.completes(0) {
                 self.ack(no, pushed(path));
@@ -124,7 +124,7 @@ impl Mailbox {
         let portion = out.and_then(portion);
         let whole = message.is_whole() || portion.is_some_and(|p| p.completes(message.read));
         let begun = message.is_begun() || portion.is_some();
-        let careless = begun && self.mutations.broken(Mutation::AckInPart);
+        let careless = begun && self.mutations.broken(MailboxMutation::AckInPart);
         let shown = message.shown.last().map(|showing| showing.path);
         let path = shown.or(out.map(|sent| sent.path));
         let (true, Some(path)) = (whole || careless, path) else {
@@ -185,11 +185,11 @@ impl Mailbox {
             Some(Content::Mail(mail)) => {
                 self.recent.add(&mail);
                 let key = mail.inbound.key;
-                self.tell(&mail, Output::Ack { no, key, how });
+                self.tell(&mail, MailboxOutput::Ack { no, key, how });
             }
             Some(Content::Notice {
                 token: Some(token), ..
-            }) => self.outputs.push_back(Output::Told(token)),
+            }) => self.outputs.push_back(MailboxOutput::Told(token)),
             Some(Content::Notice { token: None, .. }) | None => {}
         }
     }
@@ -204,7 +204,7 @@ impl Mailbox {
         let mail = self.messages.get(&no).and_then(|m| m.content.mail());
         if let Some(mail) = mail.cloned() {
             let key = mail.inbound.key;
-            self.tell(&mail, Output::Progress { no, key, stage });
+            self.tell(&mail, MailboxOutput::Progress { no, key, stage });
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use peerbus_wire::{MessageId, NameKey, PeerName};
 
-use super::Mailbox;
+use super::MailboxMachine;
 use super::message::{Cause, Place};
 use super::types::{ASK, AskId, Attempt, Mail, Portion};
 
@@ -35,9 +35,9 @@ impl Asks {
     }
 }
 
-impl Mailbox {
+impl MailboxMachine {
     /// From now on the message of `from` that replies to `question` is shown to nobody but the
-    /// caller, until [`Mailbox::unexpect`].
+    /// caller, until [`MailboxMachine::unexpect`].
     pub fn expect(&mut self, question: &MessageId, from: &str) -> AskId {
         self.asks.last += 1;
         let ask = AskId(self.asks.last);

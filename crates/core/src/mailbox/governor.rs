@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 
 use peerbus_wire::{Conversation, NameKey};
 
-use super::Mailbox;
-use super::mutation::Mutation;
+use super::MailboxMachine;
+use super::mutation::MailboxMutation;
 
 /// What was sent so long ago counts no more, and a pause is told again after so long without one.
 pub(super) const RECENT_MS: u64 = 600_000;
@@ -63,7 +63,7 @@ pub(super) fn is_recent(now_ms: u64, at_ms: u64) -> bool {
     now_ms.saturating_sub(at_ms) < RECENT_MS
 }
 
-impl Mailbox {
+impl MailboxMachine {
     /// So many replies led to a message of this peer's that says this of itself.
     pub(super) fn hops_of(&self, now_ms: u64, from: &NameKey, talk: &Conversation) -> u32 {
         let question = talk.reply_to.as_ref();
@@ -74,7 +74,9 @@ impl Mailbox {
             None => self.most_hops(now_ms),
         };
         let least = match self.sent.last_to(now_ms, from) {
-            Some(hops) if !self.mutations.broken(Mutation::TrustHops) => hops.saturating_add(1),
+            Some(hops) if !self.mutations.broken(MailboxMutation::TrustHops) => {
+                hops.saturating_add(1)
+            }
             _ => 0,
         };
         talk.hops.min(most).max(least)

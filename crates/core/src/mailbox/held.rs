@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use peerbus_wire::{NameKey, Priority, Stage};
 
-use super::Mailbox;
+use super::MailboxMachine;
 use super::message::{Message, Place};
-use super::mutation::Mutation;
-use super::types::{Mail, No, Output};
+use super::mutation::MailboxMutation;
+use super::types::{Mail, MailboxOutput, No};
 
 /// Messages of one peer that are held, and their bodies in bytes.
 const HELD_MAX: usize = 32;
 const HELD_BYTES_MAX: usize = 128 * 1024;
 
-impl Mailbox {
+impl MailboxMachine {
     /// Keeps a message out of the agent's sight, and tells all three parties, once.
     pub(super) fn hold(&mut self, mut message: Message, mail: &Mail, reason: &str, tell: bool) {
         let why: Arc<str> = reason.into();
@@ -23,18 +23,18 @@ impl Mailbox {
             let sentence = format!("mail of {from} is {why}; the bus inbox tool reads it");
             self.put_notice(&sentence, None, Priority::Quiet);
         }
-        if !self.mutations.broken(Mutation::PushHeld) {
+        if !self.mutations.broken(MailboxMutation::PushHeld) {
             message.place = Place::Held(why.clone());
         }
         let no = self.insert(message);
         let reason = format!("{why}; the recipient's agent can read it in its inbox");
         let (key, stage) = (mail.inbound.key, Stage::Held { why: reason });
-        self.tell(mail, Output::Progress { no, key, stage });
+        self.tell(mail, MailboxOutput::Progress { no, key, stage });
         self.bound_held(no);
     }
 
     pub(super) fn warn(&mut self, line: &str) {
-        self.outputs.push_back(Output::Warn(line.into()));
+        self.outputs.push_back(MailboxOutput::Warn(line.into()));
     }
 
     /// A peer whose mail is held fills so much of the window and no more: what is older goes along
@@ -77,7 +77,7 @@ impl Mailbox {
         };
         message.priority = Priority::Quiet;
         *message.rest_mut() = Place::New;
-        if self.mutations.broken(Mutation::ReleaseLast) {
+        if self.mutations.broken(MailboxMutation::ReleaseLast) {
             self.insert(message);
         } else {
             self.messages.insert(no, message);

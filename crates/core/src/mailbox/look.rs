@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use super::Mailbox;
+use super::MailboxMachine;
 use super::message::{Message, Place};
-use super::mutation::Mutation;
-use super::types::{Attempt, Content, Item, Listed, Mail, No, Parent, Portion};
+use super::mutation::MailboxMutation;
+use super::types::{Attempt, AttemptItem, Content, Listed, Mail, No, Parent, Portion};
 
-impl Mailbox {
+impl MailboxMachine {
     /// The messages that wait or are held and are not in other hands, in order of arrival, urgent
     /// ones first.
     #[must_use]
@@ -60,13 +60,13 @@ impl Mailbox {
     /// What of a push is to be shown now: what was seen since it was made is left out, and what was
     /// put in doubt since is a repeat.
     #[must_use]
-    pub fn current(&self, push: &Attempt) -> Vec<Item> {
-        if self.mutations.broken(Mutation::ShowAsMade) {
+    pub fn current(&self, push: &Attempt) -> Vec<AttemptItem> {
+        if self.mutations.broken(MailboxMutation::ShowAsMade) {
             return push.items.clone();
         }
         let items = push.items.iter().filter_map(|item| {
             let message = self.messages.get(&item.no)?;
-            Some(Item {
+            Some(AttemptItem {
                 repeat: item.repeat || message.again || message.elsewhere,
                 ..item.clone()
             })

@@ -12,8 +12,8 @@
 //!  └─ Expected: the answer to a question that somebody waits for
 //! ```
 //!
-//! Drive a [`Mailbox`] like the other state machines of this crate: one input with the time, then
-//! drain [`Mailbox::poll_output`], then look at [`Mailbox::poll_timeout`].
+//! Drive a [`MailboxMachine`] like the other state machines of this crate: one input with the time, then
+//! drain [`MailboxMachine::poll_output`], then look at [`MailboxMachine::poll_timeout`].
 //!
 //! What holds, whatever happens:
 //!
@@ -61,19 +61,20 @@ use expected::Asks;
 use governor::Told;
 use message::{Message, Sent};
 #[cfg(feature = "mutations")]
-pub use mutation::Mutation;
+pub use mutation::MailboxMutation;
 use mutation::Mutations;
 use paths::Paths;
 pub use put_in::{Full, PUT_IN_MAX};
 use recent::Recent;
 use senders::Door;
-pub use senders::{NoRule, Rule, Senders};
+pub use senders::{NoRule, SenderRule, Senders};
 use sent::SentMail;
 use transcript::Transcript;
 use turns::Turns;
 pub use types::{
-    ASK, Activity, AskId, Attempt, AttemptId, Content, DRAIN, HERE, HOOK, INBOX, Item, Limit,
-    Listed, Mail, Named, No, Outcome, Output, PIGGYBACK, Parent, Path, PathSpec, Policy, Portion,
+    ASK, Activity, AskId, Attempt, AttemptId, AttemptItem, Content, DRAIN, HERE, HOOK, INBOX,
+    Limit, Listed, Mail, MailboxOutput, Named, No, Outcome, PIGGYBACK, Parent, Path, PathSpec,
+    Policy, Portion,
 };
 
 /// Text of a message, in bytes, up to which all of it is shown where the agent did not ask for it.
@@ -95,7 +96,7 @@ fn asked_for(path: Path) -> bool {
 
 /// What is not seen, and what comes next.
 #[derive(Debug)]
-pub struct Mailbox {
+pub struct MailboxMachine {
     policy: Policy,
     /// What is not seen, in order of arrival.
     messages: BTreeMap<No, Message>,
@@ -146,11 +147,11 @@ pub struct Mailbox {
     gap_at_ms: Option<u64>,
     /// Whose mail comes in at all.
     door: Door,
-    outputs: VecDeque<Output>,
+    outputs: VecDeque<MailboxOutput>,
     mutations: Mutations,
 }
 
-impl Mailbox {
+impl MailboxMachine {
     /// Makes an empty one: it knows no waking path, and the transcript cannot be read.
     ///
     /// `hops_max`: so many replies may lead to a message that the agent is shown; with more it is
@@ -195,7 +196,7 @@ impl Mailbox {
         }
     }
 
-    /// There is such a waking path. It is absent until [`Mailbox::set_path`] says that it is ready.
+    /// There is such a waking path. It is absent until [`MailboxMachine::set_path`] says that it is ready.
     pub fn add_path(&mut self, path: Path) {
         self.paths.add(path);
     }
@@ -332,11 +333,11 @@ impl Mailbox {
     }
 
     /// The next thing to do.
-    pub fn poll_output(&mut self) -> Option<Output> {
+    pub fn poll_output(&mut self) -> Option<MailboxOutput> {
         self.outputs.pop_front()
     }
 
-    /// When to call [`Mailbox::handle_timeout`], on the same clock.
+    /// When to call [`MailboxMachine::handle_timeout`], on the same clock.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<u64> {
         let full = self.full_at_ms.filter(|_| !self.messages.is_empty());
@@ -368,7 +369,7 @@ impl Mailbox {
         self.say_full(now_ms);
         self.sweep();
         if self.open {
-            let announce = self.announce.take().map(Output::Announce);
+            let announce = self.announce.take().map(MailboxOutput::Announce);
             self.outputs.extend(announce);
             self.pump(now_ms);
         }

@@ -6,7 +6,7 @@
     not(feature = "mutations"),
     expect(unreachable_pub, reason = "only tests name it")
 )]
-pub enum Mutation {
+pub enum MailboxMutation {
     /// A repeat does not say that it is one.
     HideRepeat,
     /// What stands in the conversation counts as seen.
@@ -54,12 +54,12 @@ pub enum Mutation {
 }
 
 /// The fault that is switched on, if any.
-pub(super) type Mutations = crate::mutation::Mutations<Mutation>;
+pub(super) type Mutations = crate::mutation::Mutations<MailboxMutation>;
 
 #[cfg(feature = "mutations")]
-impl super::Mailbox {
+impl super::MailboxMachine {
     /// Breaks one rule.
-    pub fn mutate(&mut self, mutation: Mutation) {
+    pub fn mutate(&mut self, mutation: MailboxMutation) {
         self.mutations.switch_on(mutation);
     }
 }

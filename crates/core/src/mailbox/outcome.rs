@@ -2,12 +2,12 @@
 
 use peerbus_wire::{Priority, Stage};
 
-use super::Mailbox;
+use super::MailboxMachine;
 use super::escalate::PRESENT_MS;
 use super::evidence::{pushed, seen};
 use super::message::{Cause, Message, Place, Sent, Showing, Step};
-use super::mutation::Mutation;
-use super::types::{Activity, AttemptId, Content, No, Outcome, Output, Policy, Portion};
+use super::mutation::MailboxMutation;
+use super::types::{Activity, AttemptId, Content, MailboxOutput, No, Outcome, Policy, Portion};
 
 /// After a push of what is new, so long what comes then waits for more to come.
 const DIGEST_MS: u64 = 2_000;
@@ -18,7 +18,7 @@ const DENIED: &str = "the recipient's user denied this message at its client";
 /// For the sender of a message that the client keeps.
 const KEPT: &str = "the recipient's client keeps it until its user decides in the dialog there";
 
-impl Mailbox {
+impl MailboxMachine {
     /// What came of an attempt. Of one that is not known any more it says nothing new.
     pub fn outcome(&mut self, now_ms: u64, attempt: AttemptId, outcome: Outcome) {
         self.advance(now_ms);
@@ -32,7 +32,7 @@ impl Mailbox {
             Outcome::Kept => self.kept(now_ms, attempt),
             Outcome::Dropped => self.dropped(now_ms, attempt),
             Outcome::Doubtful => self.doubtful(now_ms, attempt),
-            Outcome::Denied if self.mutations.broken(Mutation::OverruleDenial) => {
+            Outcome::Denied if self.mutations.broken(MailboxMutation::OverruleDenial) => {
                 self.dropped(now_ms, attempt);
             }
             Outcome::Denied => self.denied(now_ms, attempt),
@@ -91,7 +91,7 @@ impl Mailbox {
                 }
             }
             if path.in_result {
-                if self.mutations.broken(Mutation::TrustPipe) {
+                if self.mutations.broken(MailboxMutation::TrustPipe) {
                     self.ack(no, seen(path, "tool_result"));
                     continue;
                 }
@@ -141,7 +141,7 @@ impl Mailbox {
             let last = message.shown.last().is_some_and(|s| s.attempt == attempt);
             // What was shown again since waits for the evidence of that.
             if last && message.out().is_none() {
-                message.place = if self.mutations.broken(Mutation::ShowKept) {
+                message.place = if self.mutations.broken(MailboxMutation::ShowKept) {
                     let presented = false;
                     Place::Overdue { attempt, presented }
                 } else {
@@ -165,7 +165,8 @@ impl Mailbox {
         if sent.cause == Cause::Push && sent.items.iter().any(left) {
             self.paths.failed(now_ms, sent.path);
         }
-        let lose = sent.cause == Cause::Read && self.mutations.broken(Mutation::LoseReturned);
+        let lose =
+            sent.cause == Cause::Read && self.mutations.broken(MailboxMutation::LoseReturned);
         for (no, _) in self.items(attempt) {
             if lose {
                 self.messages.remove(&no);
@@ -179,7 +180,7 @@ impl Mailbox {
     fn doubtful(&mut self, now_ms: u64, attempt: AttemptId) {
         for (no, portion) in self.items(attempt) {
             if let Some(message) = self.messages.get_mut(&no) {
-                message.again |= !self.mutations.broken(Mutation::ForgetDoubt);
+                message.again |= !self.mutations.broken(MailboxMutation::ForgetDoubt);
                 if let Portion::Part { from, .. } = portion {
                     message.read = message.read.min(from);
                 }
@@ -251,11 +252,11 @@ impl Mailbox {
             match self.messages.remove(&no).map(|message| message.content) {
                 Some(Content::Mail(mail)) => {
                     let (key, reason) = (mail.inbound.key, DENIED);
-                    self.tell(&mail, Output::Reject { no, key, reason });
+                    self.tell(&mail, MailboxOutput::Reject { no, key, reason });
                 }
                 Some(Content::Notice {
                     token: Some(token), ..
-                }) => self.outputs.push_back(Output::Told(token)),
+                }) => self.outputs.push_back(MailboxOutput::Told(token)),
                 _ => {}
             }
         }

@@ -6,10 +6,10 @@ use peerbus_wire::{NameKey, Priority};
 
 use super::checkout::within;
 use super::message::{Cause, Message, Sent, Step};
-use super::mutation::Mutation;
+use super::mutation::MailboxMutation;
 use super::turns::Free;
-use super::types::{Activity, Limit, No, Output, Path};
-use super::{Mailbox, WHOLE_BYTES_MAX};
+use super::types::{Activity, Limit, MailboxOutput, No, Path};
+use super::{MailboxMachine, WHOLE_BYTES_MAX};
 
 /// Pushes in [`RECENT_MS`] beyond which even urgent messages wait for the pause.
 const RECENT_MAX: usize = 20;
@@ -72,13 +72,13 @@ impl<'a> Waiting<'a> {
     }
 }
 
-impl Mailbox {
+impl MailboxMachine {
     /// Pushes what is due, if its path is free. One push at a time waits for its outcome, so that
     /// what returns unshown still goes before what came after it.
     pub(super) fn pump(&mut self, now_ms: u64) {
         self.gap_at_ms = None;
         let waits = |s: &Sent| s.cause == Cause::Push && s.step == Step::InFlight;
-        let careless = self.mutations.broken(Mutation::ShowInFlight);
+        let careless = self.mutations.broken(MailboxMutation::ShowInFlight);
         if self.stopped {
             return;
         }
@@ -149,14 +149,14 @@ impl Mailbox {
     fn loud(&self) -> impl Iterator<Item = (&No, &Message)> {
         let mut loud: Vec<_> = self.messages.iter().collect();
         loud.retain(|(_, message)| !message.is_quiet() && message.is_open());
-        if self.mutations.broken(Mutation::NewestFirst) {
+        if self.mutations.broken(MailboxMutation::NewestFirst) {
             loud.reverse();
         }
         loud.into_iter()
     }
 
     fn is_due(&self, message: &Message) -> bool {
-        let careless = self.mutations.broken(Mutation::ShowInFlight);
+        let careless = self.mutations.broken(MailboxMutation::ShowInFlight);
         message.is_due() || careless && message.out().is_some()
     }
 
@@ -192,12 +192,12 @@ impl Mailbox {
     /// Whether it counts as mail that makes the session do something: a peer's does, a text that was
     /// put in here (`local`) does not.
     pub(super) fn counts(&self, local: bool) -> bool {
-        !local || self.mutations.broken(Mutation::CountLocal)
+        !local || self.mutations.broken(MailboxMutation::CountLocal)
     }
 
     /// When a push with this head may go over this path.
     fn free_at(&self, now_ms: u64, head: &Message, path: Path, urgent: bool) -> u64 {
-        if self.mutations.broken(Mutation::SkipPause) {
+        if self.mutations.broken(MailboxMutation::SkipPause) {
             return 0;
         }
         let mut free = self.paths.free_at(path, urgent);
@@ -226,7 +226,7 @@ impl Mailbox {
             self.recent_ms.pop_front();
         }
         self.recent_ms.push_back(now_ms);
-        self.outputs.push_back(Output::Push(attempt));
+        self.outputs.push_back(MailboxOutput::Push(attempt));
     }
 
     /// What goes along with the head: in order of arrival what would start a push itself, then
@@ -235,7 +235,7 @@ impl Mailbox {
         let Some(head) = self.messages.get(&choice.head) else {
             return Vec::new();
         };
-        let single = [Mutation::SkipPause, Mutation::NewestFirst];
+        let single = [MailboxMutation::SkipPause, MailboxMutation::NewestFirst];
         if single.into_iter().any(|m| self.mutations.broken(m)) {
             return vec![choice.head];
         }

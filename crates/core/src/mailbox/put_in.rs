@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use peerbus_wire::Stage;
 
-use super::Mailbox;
+use super::MailboxMachine;
 use super::message::{Message, Place};
-use super::mutation::Mutation;
-use super::types::{Content, Mail, Output, Traits};
+use super::mutation::MailboxMutation;
+use super::types::{Content, Mail, MailboxOutput, Traits};
 
 /// Such texts that wait unseen at a time.
 pub const PUT_IN_MAX: usize = 32;
@@ -17,7 +17,7 @@ pub const PUT_IN_MAX: usize = 32;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Full;
 
-impl Mailbox {
+impl MailboxMachine {
     /// A program here puts a text in; its mail is [local](Mail::is_local).
     ///
     /// # Errors
@@ -25,7 +25,7 @@ impl Mailbox {
     /// When too many wait; nothing was changed.
     pub fn put_in(&mut self, now_ms: u64, mail: Arc<Mail>) -> Result<(), Full> {
         let waiting = self.messages.values().filter(|m| m.is_local()).count();
-        if waiting >= PUT_IN_MAX && !self.mutations.broken(Mutation::CrowdLocal) {
+        if waiting >= PUT_IN_MAX && !self.mutations.broken(MailboxMutation::CrowdLocal) {
             return Err(Full);
         }
         self.advance(now_ms);
@@ -35,7 +35,7 @@ impl Mailbox {
             again: false,
         };
         let message = Message::new(Content::Mail(Arc::clone(&mail)), traits, Place::New);
-        if self.hops_max.is_some() && self.mutations.broken(Mutation::HoldLocal) {
+        if self.hops_max.is_some() && self.mutations.broken(MailboxMutation::HoldLocal) {
             self.hold(message, &mail, "paused: like a peer's", false);
         } else {
             self.insert(message);
@@ -45,18 +45,20 @@ impl Mailbox {
     }
 
     /// Says what becomes of a message to whom that is to be told.
-    pub(super) fn tell(&mut self, mail: &Mail, output: Output) {
-        let local = mail.is_local() && !self.mutations.broken(Mutation::AckLocal);
+    pub(super) fn tell(&mut self, mail: &Mail, output: MailboxOutput) {
+        let local = mail.is_local() && !self.mutations.broken(MailboxMutation::AckLocal);
         self.outputs.push_back(match output {
-            Output::Ack { key, how, .. } if local => {
+            MailboxOutput::Ack { key, how, .. } if local => {
                 let stage = Stage::Acked(Some(how));
-                Output::Local { key, stage }
+                MailboxOutput::Local { key, stage }
             }
-            Output::Reject { key, reason, .. } if local => {
+            MailboxOutput::Reject { key, reason, .. } if local => {
                 let stage = Stage::Dead { why: reason.into() };
-                Output::Local { key, stage }
+                MailboxOutput::Local { key, stage }
             }
-            Output::Progress { key, stage, .. } if local => Output::Local { key, stage },
+            MailboxOutput::Progress { key, stage, .. } if local => {
+                MailboxOutput::Local { key, stage }
+            }
             output => output,
         });
     }

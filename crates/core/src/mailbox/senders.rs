@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use peerbus_wire::{PeerName, Stage};
 
-use super::Mailbox;
+use super::MailboxMachine;
 use super::message::{Message, Place};
-use super::mutation::Mutation;
-use super::types::{Content, Mail, No, Output, Traits};
+use super::mutation::MailboxMutation;
+use super::types::{Content, Mail, MailboxOutput, No, Traits};
 use crate::grant::NamePattern;
 use crate::peer::{JobNews, Key};
 
@@ -40,7 +40,7 @@ const NO_ROOM: &str = "the recipient's user decides whether the agent sees mail 
 
 /// What is done with a sender's mail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rule {
+pub enum SenderRule {
     /// The agent gets it.
     Allow,
     /// The user decides about each message.
@@ -53,7 +53,7 @@ pub enum Rule {
 
 /// Rules about senders. The first whose pattern fits counts; without one mail is allowed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Senders(Arc<[(NamePattern, Rule)]>);
+pub struct Senders(Arc<[(NamePattern, SenderRule)]>);
 
 /// A rule that is none: what was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,10 +69,10 @@ impl Senders {
         let rule = |text: &str| {
             let (pattern, word) = text.split_once('=')?;
             let rule = match word.trim() {
-                "allow" => Rule::Allow,
-                "hold" => Rule::Hold,
-                "refuse" => Rule::Refuse,
-                "drop" => Rule::Drop,
+                "allow" => SenderRule::Allow,
+                "hold" => SenderRule::Hold,
+                "refuse" => SenderRule::Refuse,
+                "drop" => SenderRule::Drop,
                 _ => return None,
             };
             Some((NamePattern::parse(pattern.trim())?, rule))
@@ -84,9 +84,9 @@ impl Senders {
 
     /// What is done with mail of this sender.
     #[must_use]
-    pub fn rule(&self, from: &PeerName) -> Rule {
+    pub fn rule(&self, from: &PeerName) -> SenderRule {
         let fits = self.0.iter().find(|(pattern, _)| pattern.matches(from));
-        fits.map_or(Rule::Allow, |(_, rule)| *rule)
+        fits.map_or(SenderRule::Allow, |(_, rule)| *rule)
     }
 }
 
@@ -109,7 +109,7 @@ pub(super) struct Door {
     warned: BTreeMap<String, u64>,
 }
 
-impl Mailbox {
+impl MailboxMachine {
     /// The user's rules from now on. What waits for the user is judged anew.
     pub fn set_senders(&mut self, now_ms: u64, senders: &Senders) {
         if self.door.senders == *senders {
@@ -119,10 +119,10 @@ impl Mailbox {
         self.door.senders = senders.clone();
         for (no, waiting) in std::mem::take(&mut self.door.withheld) {
             match self.rule(&waiting.mail) {
-                Rule::Hold => {
+                SenderRule::Hold => {
                     self.door.withheld.insert(no, waiting);
                 }
-                Rule::Allow => self.let_in(no, waiting),
+                SenderRule::Allow => self.let_in(no, waiting),
                 rule => self.turn_away(now_ms, no, &waiting.mail, rule),
             }
         }
@@ -132,12 +132,12 @@ impl Mailbox {
     /// Whether a message that arrived may go on.
     pub(super) fn passes(&mut self, now_ms: u64, mail: &Arc<Mail>) -> bool {
         let rule = self.rule(mail);
-        if rule == Rule::Allow {
+        if rule == SenderRule::Allow {
             return true;
         }
         self.last += 1;
         let no = No(self.last);
-        if rule == Rule::Hold {
+        if rule == SenderRule::Hold {
             self.withhold(now_ms, no, mail);
         } else {
             self.turn_away(now_ms, no, mail, rule);
@@ -145,9 +145,9 @@ impl Mailbox {
         false
     }
 
-    fn rule(&self, mail: &Mail) -> Rule {
+    fn rule(&self, mail: &Mail) -> SenderRule {
         let from = PeerName::parse(&mail.inbound.from);
-        from.map_or(Rule::Allow, |from| self.door.senders.rule(&from))
+        from.map_or(SenderRule::Allow, |from| self.door.senders.rule(&from))
     }
 
     fn withhold(&mut self, now_ms: u64, no: No, mail: &Arc<Mail>) {
@@ -157,14 +157,14 @@ impl Mailbox {
             again: mail.inbound.again,
             parked: false,
         };
-        if self.mutations.broken(Mutation::ShowWithheld) {
+        if self.mutations.broken(MailboxMutation::ShowWithheld) {
             return self.let_in(no, waiting);
         }
         self.door.withheld.insert(no, waiting);
         for no in self.crowded_out() {
             if let Some(Withheld { mail, .. }) = self.door.withheld.remove(&no) {
                 let (key, reason) = (mail.inbound.key, NO_ROOM);
-                self.tell(&mail, Output::Reject { no, key, reason });
+                self.tell(&mail, MailboxOutput::Reject { no, key, reason });
                 self.warn_of(now_ms, &mail, "is refused: too much waits for you already");
             }
         }
@@ -173,24 +173,24 @@ impl Mailbox {
         }
         let why = WITHHELD.to_owned();
         let stage = Stage::Held { why };
-        self.tell(mail, Output::Progress { no, key, stage });
+        self.tell(mail, MailboxOutput::Progress { no, key, stage });
         self.warn_of(now_ms, mail, "waits for you: `peerbus held` lists it");
     }
 
-    fn turn_away(&mut self, now_ms: u64, no: No, mail: &Mail, rule: Rule) {
+    fn turn_away(&mut self, now_ms: u64, no: No, mail: &Mail, rule: SenderRule) {
         let key = mail.inbound.key;
-        if rule == Rule::Drop && mail.inbound.one {
+        if rule == SenderRule::Drop && mail.inbound.one {
             // Another member of the group may want it, and this one is not asked again.
             let reason = NOT_HERE;
-            self.tell(mail, Output::Reject { no, key, reason });
+            self.tell(mail, MailboxOutput::Reject { no, key, reason });
             return self.warn_of(now_ms, mail, "is dropped, as you have it");
         }
-        if rule == Rule::Drop {
-            self.outputs.push_back(Output::Drop { no, key });
+        if rule == SenderRule::Drop {
+            self.outputs.push_back(MailboxOutput::Drop { no, key });
             return self.warn_of(now_ms, mail, "is dropped, as you have it");
         }
         let reason = UNWANTED;
-        self.tell(mail, Output::Reject { no, key, reason });
+        self.tell(mail, MailboxOutput::Reject { no, key, reason });
         self.warn_of(now_ms, mail, "is refused, as you have it");
     }
 
@@ -206,7 +206,7 @@ impl Mailbox {
         self.warn(&format!("mail of {from} {what}"));
     }
 
-    /// As [`Mailbox::job`], of what waits for the user: it was not shown here.
+    /// As [`MailboxMachine::job`], of what waits for the user: it was not shown here.
     pub(super) fn withheld_job(&mut self, key: Key, news: JobNews) {
         let mut all = self.door.withheld.iter_mut();
         let found = all.find(|(_, waiting)| waiting.mail.inbound.key == key);
@@ -222,7 +222,8 @@ impl Mailbox {
             JobNews::Recalled | JobNews::Doubted => {
                 let again = waiting.again;
                 self.door.withheld.remove(&no);
-                self.outputs.push_back(Output::GiveBack { no, key, again });
+                self.outputs
+                    .push_back(MailboxOutput::GiveBack { no, key, again });
             }
         }
     }
@@ -285,7 +286,7 @@ impl Mailbox {
             self.let_in(no, waiting);
         } else {
             let (key, reason) = (waiting.mail.inbound.key, DECLINED);
-            self.tell(&waiting.mail, Output::Reject { no, key, reason });
+            self.tell(&waiting.mail, MailboxOutput::Reject { no, key, reason });
         }
         self.finish(now_ms);
         true

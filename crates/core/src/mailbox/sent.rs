@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use peerbus_wire::{NameKey, PeerName, Receipt, Stage};
 
-use super::Mailbox;
+use super::MailboxMachine;
 use super::governor::is_recent;
 
 /// So many messages are remembered.
@@ -91,7 +91,7 @@ impl Sent {
     }
 }
 
-impl Mailbox {
+impl MailboxMachine {
     /// So many replies lead to what the agent sends now, a reply excepted: at least one more than to
     /// what it was shown in this turn, if peers' mail may have started it. `claimed`: it says so
     /// many itself.

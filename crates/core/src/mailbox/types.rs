@@ -1,4 +1,4 @@
-//! What goes into a [`Mailbox`](super::Mailbox) and what comes out of it.
+//! What goes into a [`MailboxMachine`](super::MailboxMachine) and what comes out of it.
 
 use std::sync::Arc;
 
@@ -225,14 +225,14 @@ pub struct Attempt {
     pub path: Path,
     /// What is in it, in order of arrival; in what no push brings, urgent messages first. Never
     /// empty.
-    pub items: Vec<Item>,
+    pub items: Vec<AttemptItem>,
     /// So many more could have been in it, were there room.
     pub rest: usize,
 }
 
 /// A message or notice in an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Item {
+pub struct AttemptItem {
     /// Which.
     pub no: No,
     /// It may have been shown before: its text says so.
@@ -325,11 +325,11 @@ pub enum Policy {
 
 /// What the shell has to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Output {
+pub enum MailboxOutput {
     /// Tell the session its name, before anything that follows.
     Announce(String),
     /// Show this over its waking path, then say what came of it by
-    /// [`Mailbox::outcome`](super::Mailbox::outcome).
+    /// [`MailboxMachine::outcome`](super::MailboxMachine::outcome).
     Push(Attempt),
     /// Ack the message with this. Once for each message, unless it was rejected.
     Ack {
@@ -383,7 +383,7 @@ pub enum Output {
     },
     /// The statement that the broker keeps was told.
     Told(NoticeId),
-    /// The answer to this question is here: [`Mailbox::take_answer`](super::Mailbox::take_answer).
+    /// The answer to this question is here: [`MailboxMachine::take_answer`](super::MailboxMachine::take_answer).
     Answered(AskId),
     /// A line for the human's log: mail of a peer is held back, or peers may start no more turns.
     Warn(Arc<str>),

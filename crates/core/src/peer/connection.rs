@@ -9,8 +9,8 @@ use super::frames::NO_GROUPS;
 use super::inbox::{HELD_BYTES_MAX, HELD_MAX};
 use super::outbox::Expired;
 use super::{
-    Action, Credentials, Ended, Event, JobNews, Phase, QueryFailure, Refused, Reply, Sent, Session,
-    Status,
+    Action, ConnectionCredentials, ConnectionEnd, JobNews, PeerSession, Phase, QueryFailure,
+    RegistrationRefusal, Reply, SendResult, SessionEvent, Status,
 };
 use crate::Now;
 
@@ -47,14 +47,17 @@ enum Next {
     /// Try again soon.
     Retry { why: String },
     /// Try again after so many milliseconds, and say why meanwhile.
-    Refused { why: Refused, after_ms: u64 },
+    Refused {
+        why: RegistrationRefusal,
+        after_ms: u64,
+    },
     /// Try again under another name.
     Rename,
 }
 
-impl Session {
+impl PeerSession {
     /// The transport that [`Action::Dial`] asked for is open.
-    pub fn handle_connected(&mut self, now: Now, credentials: Credentials) {
+    pub fn handle_connected(&mut self, now: Now, credentials: ConnectionCredentials) {
         if self.phase != Phase::Dialing {
             return self.actions.push_back(Action::HangUp);
         }
@@ -104,7 +107,7 @@ impl Session {
     }
 
     /// The connection ended.
-    pub fn handle_closed(&mut self, now: Now, ended: &Ended) {
+    pub fn handle_closed(&mut self, now: Now, ended: &ConnectionEnd) {
         if !matches!(self.phase, Phase::Registering { .. } | Phase::Online { .. }) {
             if self.is_over() {
                 self.phase = Phase::Closed;
@@ -164,7 +167,7 @@ impl Session {
             match expired {
                 Expired::Deadline(id, unsent) => self.settle(id, Err(unsent)),
                 Expired::GaveUp(id) => {
-                    self.notices.push(Event::GaveUp {
+                    self.notices.push(SessionEvent::GaveUp {
                         id: id.as_str().into(),
                     });
                 }
@@ -209,7 +212,7 @@ impl Session {
             ext,
         };
         let name = self.config.name.as_str().into();
-        self.registered = Some(Event::Registered { name, ext });
+        self.registered = Some(SessionEvent::Registered { name, ext });
         let doubted = self.inbox.doubt_jobs();
         self.jobs = doubted.map(|key| (key, JobNews::Doubted)).collect();
         let groups = self.config.groups.clone();
@@ -222,7 +225,7 @@ impl Session {
             });
         } else if !groups.is_empty() {
             let why = NO_GROUPS.to_owned();
-            self.unjoined = Some(Event::NotJoined { why });
+            self.unjoined = Some(SessionEvent::NotJoined { why });
         }
         if !ext {
             self.replies.extend(self.queries.refuse_statuses());
@@ -307,10 +310,10 @@ impl Session {
     }
 
     /// What the end of a connection means.
-    fn judge(&self, ended: &Ended) -> Next {
+    fn judge(&self, ended: &ConnectionEnd) -> Next {
         let (code, text) = match ended {
-            Ended::Broken { why } => return Next::Retry { why: why.clone() },
-            Ended::Closed { code, text } => (*code, text.as_str()),
+            ConnectionEnd::Broken { why } => return Next::Retry { why: why.clone() },
+            ConnectionEnd::Closed { code, text } => (*code, text.as_str()),
         };
         let is = |reason: CloseReason| reason.code() == code && reason.text() == text;
         let registering = matches!(self.phase, Phase::Registering { .. });
@@ -323,28 +326,28 @@ impl Session {
             return Next::Rename;
         }
         let (why, after_ms) = if is(CloseReason::NameClaimed) {
-            (Refused::NameClaimed, REFUSED_MS)
+            (RegistrationRefusal::NameClaimed, REFUSED_MS)
         } else if let Some(holder) = in_use {
             let by = holder.strip_prefix(" by ").map(str::to_owned);
-            (Refused::InUse { by }, IN_USE_MS)
+            (RegistrationRefusal::InUse { by }, IN_USE_MS)
         } else if is(CloseReason::NameEnded) {
-            (Refused::Ended, ENDED_MS)
+            (RegistrationRefusal::Ended, ENDED_MS)
         } else if is(CloseReason::TakenOver) {
-            (Refused::TakenOver, REFUSED_MS)
+            (RegistrationRefusal::TakenOver, REFUSED_MS)
         } else if is(CloseReason::InvalidToken) {
-            (Refused::Token, TOKEN_MS)
+            (RegistrationRefusal::Token, TOKEN_MS)
         } else if is(CloseReason::TokenExpired) {
-            (Refused::Expired, TOKEN_MS)
+            (RegistrationRefusal::Expired, TOKEN_MS)
         } else if code == CloseReason::TokenRevoked.code() {
-            (Refused::Revoked, TOKEN_MS)
+            (RegistrationRefusal::Revoked, TOKEN_MS)
         } else if let Some(allowed) = text.strip_prefix(NAME_FORBIDDEN).filter(|_| code == 1008) {
             let allowed = allowed.to_owned();
-            (Refused::NameForbidden { allowed }, REFUSED_MS)
+            (RegistrationRefusal::NameForbidden { allowed }, REFUSED_MS)
         } else if let Some(kept) = kept {
             let token = kept.split(';').next().unwrap_or_default().to_owned();
-            (Refused::NameKept { token }, REFUSED_MS)
+            (RegistrationRefusal::NameKept { token }, REFUSED_MS)
         } else if registering && matches!(code, 1003 | 1007 | 1008) {
-            (Refused::Other(text.to_owned()), REFUSED_MS)
+            (RegistrationRefusal::Other(text.to_owned()), REFUSED_MS)
         } else {
             let said = escape(text, CLOSE_TEXT_MAX);
             let why = format!("the broker closed the connection: \"{said}\" (code {code})");
@@ -354,7 +357,7 @@ impl Session {
     }
 
     /// Ends the session: answers whatever waits, as things stand. Acks that are due can still be
-    /// taken with [`Session::poll_transmit`].
+    /// taken with [`PeerSession::poll_transmit`].
     pub fn close(&mut self) {
         if self.is_over() {
             return;
@@ -386,7 +389,7 @@ impl Session {
         self.unjoined = None;
     }
 
-    pub(super) fn settle(&mut self, id: peerbus_wire::MessageId, outcome: Sent) {
+    pub(super) fn settle(&mut self, id: peerbus_wire::MessageId, outcome: SendResult) {
         self.replies.push_back(Reply::Sent { id, outcome });
     }
 }

@@ -6,9 +6,11 @@ use peerbus_wire::{
 };
 
 use super::inbox::{Arrival, Fingerprint};
-use super::mutation::Mutation;
+use super::mutation::SessionMutation;
 use super::outbox::body_of;
-use super::{Action, CONTROL_MAX, Event, Inbound, JobNews, Key, Phase, Rejected, Session, Unsent};
+use super::{
+    Action, CONTROL_MAX, Inbound, JobNews, Key, PeerSession, Phase, Rejected, SessionEvent, Unsent,
+};
 use crate::Now;
 
 /// Why groups are not joined at a broker that does not say why.
@@ -23,7 +25,7 @@ enum Unfit {
     Form(String),
 }
 
-impl Session {
+impl PeerSession {
     /// A text message came from the broker.
     pub fn handle_text(&mut self, now: Now, text: &[u8]) {
         self.handle_alive(now);
@@ -73,11 +75,11 @@ impl Session {
         } else if !awaited {
             let why = frame.reason.clone();
             let why = why.unwrap_or_else(|| NO_GROUPS.into());
-            self.unjoined = Some(Event::NotJoined { why });
+            self.unjoined = Some(SessionEvent::NotJoined { why });
         }
     }
 
-    /// Everything that was taken with [`Session::poll_transmit`] is flushed to the socket.
+    /// Everything that was taken with [`PeerSession::poll_transmit`] is flushed to the socket.
     pub fn handle_flushed(&mut self) {
         if matches!(self.phase, Phase::Online { ext: false, .. }) {
             for id in self.outbox.written() {
@@ -162,7 +164,7 @@ impl Session {
         let key = delivery.key.clone();
         let print = Fingerprint::of(&delivery.envelope.envelope.hmac);
         match self.inbox.arrive(delivery.key, print, inbound) {
-            Arrival::New if self.mutations.broken(Mutation::AckUnread) => {
+            Arrival::New if self.mutations.broken(SessionMutation::AckUnread) => {
                 self.ack_delivery(key, None);
             }
             Arrival::New => {}
@@ -214,7 +216,7 @@ impl Session {
         let secret = credentials.map(|credentials| &credentials.secret);
         let secret = secret.ok_or_else(|| Unfit::Form("no secret to verify with".into()))?;
         let envelope = &delivery.envelope.envelope;
-        if !self.mutations.broken(Mutation::SkipVerify) {
+        if !self.mutations.broken(SessionMutation::SkipVerify) {
             secret.verify(envelope).map_err(|error| match error {
                 VerifyError::Mismatch => Unfit::Mismatch,
                 other => Unfit::Form(other.to_string()),
@@ -314,7 +316,7 @@ impl Session {
 }
 
 /// A statement that the broker does not keep.
-fn passing(receipt: Receipt) -> Event {
+fn passing(receipt: Receipt) -> SessionEvent {
     let id = None;
-    Event::Notice { receipt, id }
+    SessionEvent::Notice { receipt, id }
 }

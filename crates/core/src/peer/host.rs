@@ -2,11 +2,13 @@
 
 use peerbus_wire::{AuditRecord, ClientFrame, Domain, GroupName, How, MessageId, Presence, Stage};
 
-use super::mutation::Mutation;
-use super::{AUDITS_MAX, Draft, Event, Key, NoticeId, Overloaded, Phase, QueryId, Session, Unsent};
+use super::mutation::SessionMutation;
+use super::{
+    AUDITS_MAX, Draft, Key, NoticeId, Overloaded, PeerSession, Phase, QueryId, SessionEvent, Unsent,
+};
 use crate::Now;
 
-impl Session {
+impl PeerSession {
     /// Sends a message. Its [`Reply::Sent`] comes when its fate is known, at `deadline_ms` (on the
     /// monotonic clock) at the latest, and never later than five minutes from now, after which an
     /// unconfirmed message is not sent again.
@@ -35,7 +37,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// As for [`Session::query_peers`].
+    /// As for [`PeerSession::query_peers`].
     pub fn query_peers_of(
         &mut self,
         domain: Option<Domain>,
@@ -48,13 +50,13 @@ impl Session {
         Ok(query)
     }
 
-    /// Joins groups and leaves groups, all of them or none. Answered like [`Session::query_peers`], with
+    /// Joins groups and leaves groups, all of them or none. Answered like [`PeerSession::query_peers`], with
     /// the groups of which this peer is a member then. Of each list what is beyond
     /// [`peerbus_wire::limits::GROUPS_MAX`] is left out.
     ///
     /// # Errors
     ///
-    /// As for [`Session::query_peers`].
+    /// As for [`PeerSession::query_peers`].
     pub fn regroup(
         &mut self,
         (mut join, mut leave): (Vec<GroupName>, Vec<GroupName>),
@@ -93,7 +95,7 @@ impl Session {
     }
 
     /// The next event for the host. A message that it took is held until it is acked or refused.
-    pub fn poll_event(&mut self) -> Option<Event> {
+    pub fn poll_event(&mut self) -> Option<SessionEvent> {
         if let Some(registered) = self.registered.take() {
             return Some(registered);
         }
@@ -101,17 +103,17 @@ impl Session {
             return Some(unjoined);
         }
         if let Some(event) = self.notices.take() {
-            if self.mutations.broken(Mutation::AckUntold)
-                && let Event::Notice { id: Some(id), .. } = event
+            if self.mutations.broken(SessionMutation::AckUntold)
+                && let SessionEvent::Notice { id: Some(id), .. } = event
             {
                 self.ack_notice(id);
             }
             return Some(event);
         }
         if let Some((key, news)) = self.jobs.pop_front() {
-            return Some(Event::Job { key, news });
+            return Some(SessionEvent::Job { key, news });
         }
-        self.inbox.take().map(Event::Message)
+        self.inbox.take().map(SessionEvent::Message)
     }
 
     /// The statement was told to the agent or the person it is for: the broker need not keep it.
@@ -133,7 +135,7 @@ impl Session {
         self.may_read_again(now, read);
     }
 
-    /// As [`Session::ack`], but nothing is claimed of the message.
+    /// As [`PeerSession::ack`], but nothing is claimed of the message.
     pub fn ack_silently(&mut self, now: Now, key: Key) {
         let read = self.wants_read();
         for delivery in self.inbox.consume(key, None) {

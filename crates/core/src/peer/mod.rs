@@ -1,22 +1,22 @@
-//! The adapter side of a connection: a [`Session`] outlives its connections and loses nothing
+//! The adapter side of a connection: a [`PeerSession`] outlives its connections and loses nothing
 //! between them.
 //!
 //! Drive it like this. Hand in one input at a time: `handle_*` for what happens on the
 //! transport, the other methods for what the host wants. After each, drain what came of it:
-//! [`Session::poll_action`] (dial, hang up, …), [`Session::poll_reply`] (answers to sends and
-//! queries), and look at [`Session::poll_timeout`] again; call [`Session::handle_timeout`] when it
-//! is due. Take frames with [`Session::poll_transmit`] when the transport can take them, and say
-//! [`Session::handle_flushed`] once all that were taken are flushed. Take events with
-//! [`Session::poll_event`] when the host wants one: what it does not take holds the broker's
-//! window. Hand in no frame while [`Session::wants_read`] says no.
+//! [`PeerSession::poll_action`] (dial, hang up, …), [`PeerSession::poll_reply`] (answers to sends and
+//! queries), and look at [`PeerSession::poll_timeout`] again; call [`PeerSession::handle_timeout`] when it
+//! is due. Take frames with [`PeerSession::poll_transmit`] when the transport can take them, and say
+//! [`PeerSession::handle_flushed`] once all that were taken are flushed. Take events with
+//! [`PeerSession::poll_event`] when the host wants one: what it does not take holds the broker's
+//! window. Hand in no frame while [`PeerSession::wants_read`] says no.
 //!
-//! There is at most one connection. It begins with [`Session::handle_connected`] and ends with
-//! [`Session::handle_closed`] or [`Action::HangUp`]; nothing of it may be handed in after that.
+//! There is at most one connection. It begins with [`PeerSession::handle_connected`] and ends with
+//! [`PeerSession::handle_closed`] or [`Action::HangUp`]; nothing of it may be handed in after that.
 //!
 //! What holds, whatever happens:
 //!
 //! - a message is sent under one id until the broker says what became of it, in the order of
-//!   [`Session::send`], again after each reconnect; each send and each query gets one [`Reply`];
+//!   [`PeerSession::send`], again after each reconnect; each send and each query gets one [`Reply`];
 //! - the host sees a message only if it verifies, and once;
 //! - a message is acked only after the host said that it is consumed, and again with the same
 //!   claim whenever it comes again.
@@ -41,13 +41,13 @@ use peerbus_wire::{AuditRecord, ClientFrame, Delivery, Domain, PeerName};
 
 pub use connection::IN_USE_MS;
 #[cfg(feature = "mutations")]
-pub use mutation::Mutation;
+pub use mutation::SessionMutation;
 pub use outbox::GIVE_UP_MS;
 pub(crate) use outbox::body_of;
 pub use types::{
-    Action, Answer, Config, Counters, Credentials, Draft, Ended, Event, Held, Inbound, JobNews,
-    Key, NoticeId, Overloaded, QueryFailure, QueryId, Refused, Rejected, Reply, Roster, Sent,
-    Status, Unsent,
+    Action, Answer, ConnectionCredentials, ConnectionEnd, Counters, Draft, Held, Inbound, JobNews,
+    Key, NoticeId, Overloaded, QueryFailure, QueryId, RegistrationRefusal, Rejected, Reply, Roster,
+    SendResult, SessionConfig, SessionEvent, Status, Unsent,
 };
 
 use backoff::Backoff;
@@ -69,13 +69,13 @@ const AUDITS_MAX: usize = 64;
 
 /// One peer's side of the bus.
 #[derive(Debug)]
-pub struct Session {
-    config: Config,
+pub struct PeerSession {
+    config: SessionConfig,
     phase: Phase,
     status: Status,
     backoff: Backoff,
     /// Of the connection, or of the last one.
-    credentials: Option<Credentials>,
+    credentials: Option<ConnectionCredentials>,
     /// When the broker was last heard, and whether it was pinged since.
     heard_ms: u64,
     pinged: bool,
@@ -87,9 +87,9 @@ pub struct Session {
     /// The broker's domain, as it said last.
     domain: Option<Domain>,
     audits: VecDeque<AuditRecord>,
-    registered: Option<Event>,
+    registered: Option<SessionEvent>,
     /// Groups were not joined.
-    unjoined: Option<Event>,
+    unjoined: Option<SessionEvent>,
     inbox: Inbox,
     /// What the host is to know of messages for one member of a group.
     jobs: VecDeque<(Key, JobNews)>,
@@ -128,10 +128,10 @@ enum Phase {
     Closed,
 }
 
-impl Session {
+impl PeerSession {
     /// Makes a session, which asks to dial at once. `seed` spreads its retries.
     #[must_use]
-    pub fn new(config: Config, now: Now, seed: u64) -> Self {
+    pub fn new(config: SessionConfig, now: Now, seed: u64) -> Self {
         Self {
             window: config.window,
             config,
@@ -172,7 +172,7 @@ impl Session {
         self.actions.pop_front()
     }
 
-    /// Whether [`Session::poll_action`] has something.
+    /// Whether [`PeerSession::poll_action`] has something.
     #[must_use]
     pub fn has_action(&self) -> bool {
         !self.actions.is_empty()
@@ -183,7 +183,7 @@ impl Session {
         self.replies.pop_front()
     }
 
-    /// When to call [`Session::handle_timeout`], on the monotonic clock.
+    /// When to call [`PeerSession::handle_timeout`], on the monotonic clock.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<u64> {
         let all = [
@@ -195,7 +195,7 @@ impl Session {
         all.into_iter().flatten().min()
     }
 
-    /// Whether [`Session::poll_event`] has something.
+    /// Whether [`PeerSession::poll_event`] has something.
     #[must_use]
     pub fn has_event(&self) -> bool {
         self.registered.is_some()

@@ -6,7 +6,7 @@
     not(feature = "mutations"),
     expect(unreachable_pub, reason = "only tests name it")
 )]
-pub enum Mutation {
+pub enum SessionMutation {
     /// I8: what was consumed is shown again when it comes again.
     #[cfg(feature = "mutations")]
     ShowTwice,
@@ -19,13 +19,13 @@ pub enum Mutation {
 }
 
 /// The fault that is switched on, if any.
-pub(super) type Mutations = crate::mutation::Mutations<Mutation>;
+pub(super) type Mutations = crate::mutation::Mutations<SessionMutation>;
 
 #[cfg(feature = "mutations")]
-impl super::Session {
+impl super::PeerSession {
     /// Breaks one rule.
-    pub fn mutate(&mut self, mutation: Mutation) {
+    pub fn mutate(&mut self, mutation: SessionMutation) {
         self.mutations.switch_on(mutation);
-        self.inbox.forgetful = mutation == Mutation::ShowTwice;
+        self.inbox.forgetful = mutation == SessionMutation::ShowTwice;
     }
 }

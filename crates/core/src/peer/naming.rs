@@ -9,7 +9,7 @@
 use peerbus_wire::{ClientFrame, NameAnswer, NameKey, PeerName};
 
 use super::types::{Answer, Overloaded, QueryFailure, QueryId, Reply};
-use super::{Action, Event, Phase, Session, Status};
+use super::{Action, PeerSession, Phase, SessionEvent, Status};
 use crate::Now;
 
 /// A name that was asked for.
@@ -93,7 +93,7 @@ impl Naming {
     }
 }
 
-impl Session {
+impl PeerSession {
     /// Asks the broker for another name: the queue goes with it, and mail to the present name
     /// still comes. Answered by [`Reply::Answered`], at `deadline_ms` at the latest.
     ///
@@ -242,7 +242,7 @@ impl Session {
                 ext,
             };
             let name = self.config.name.as_str().into();
-            self.registered = Some(Event::Registered { name, ext });
+            self.registered = Some(SessionEvent::Registered { name, ext });
         }
     }
 

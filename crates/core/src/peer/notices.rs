@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use peerbus_wire::{DeliveryKey, MessageId, Receipt};
 
-use super::types::{Event, NoticeId};
+use super::types::{NoticeId, SessionEvent};
 
 /// Most statements that are kept for the host, or that it took and did not tell. Those that can be asked for again make room for
 /// newer ones; those that the broker keeps are then left to the broker.
@@ -19,7 +19,7 @@ type Kept = (DeliveryKey, MessageId);
 #[derive(Debug, Default)]
 pub(super) struct Notices {
     /// Those that the broker told once.
-    passing: VecDeque<Event>,
+    passing: VecDeque<SessionEvent>,
     /// Those that the broker repeats until they are acked.
     kept: VecDeque<(Kept, Receipt)>,
     /// Those of the latter that the host took and has not told.
@@ -30,7 +30,7 @@ pub(super) struct Notices {
 
 impl Notices {
     /// A statement that the broker does not keep.
-    pub(super) fn push(&mut self, event: Event) {
+    pub(super) fn push(&mut self, event: SessionEvent) {
         if self.passing.len() >= NOTICES_MAX {
             self.passing.pop_front();
         }
@@ -52,7 +52,7 @@ impl Notices {
     }
 
     /// The next statement.
-    pub(super) fn take(&mut self) -> Option<Event> {
+    pub(super) fn take(&mut self) -> Option<SessionEvent> {
         if let Some(event) = self.passing.pop_front() {
             return Some(event);
         }
@@ -61,7 +61,7 @@ impl Notices {
         self.next += 1;
         self.untold.insert(id, notice);
         let id = Some(id);
-        Some(Event::Notice { receipt, id })
+        Some(SessionEvent::Notice { receipt, id })
     }
 
     /// The host told it; gives what to ack.
@@ -82,7 +82,7 @@ impl Notices {
         self.told.clear();
         for (_, receipt) in std::mem::take(&mut self.kept) {
             let id = None;
-            self.push(Event::Notice { receipt, id });
+            self.push(SessionEvent::Notice { receipt, id });
         }
     }
 

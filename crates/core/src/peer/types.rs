@@ -1,4 +1,4 @@
-//! What goes into a [`Session`](super::Session) and what comes out of it.
+//! What goes into a [`PeerSession`](super::PeerSession) and what comes out of it.
 
 use crate::grant::{GATEWAY_PREFIX, GATEWAY_TOKEN};
 use peerbus_wire::{
@@ -8,7 +8,7 @@ use peerbus_wire::{
 
 /// What a session is made with.
 #[derive(Debug, Clone)]
-pub struct Config {
+pub struct SessionConfig {
     /// The name to register.
     pub name: PeerName,
     /// The name was made up: another one may take its place.
@@ -27,7 +27,7 @@ pub struct Config {
 
 /// What a connection needs besides its bytes.
 #[derive(Debug, Clone)]
-pub struct Credentials {
+pub struct ConnectionCredentials {
     /// Admits the connection.
     pub token: Token,
     /// Signs what is sent, verifies what comes.
@@ -53,7 +53,7 @@ pub struct Draft {
 
 /// How a connection ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ended {
+pub enum ConnectionEnd {
     /// The broker closed it with a code and a text.
     Closed {
         /// WebSocket close code.
@@ -71,18 +71,18 @@ pub enum Ended {
 /// What the session wants its shell to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// Open a connection, then say [`connected`](super::Session::handle_connected),
-    /// [`unreachable`](super::Session::handle_unreachable) or
-    /// [`no credentials`](super::Session::handle_no_credentials).
+    /// Open a connection, then say [`connected`](super::PeerSession::handle_connected),
+    /// [`unreachable`](super::PeerSession::handle_unreachable) or
+    /// [`no credentials`](super::PeerSession::handle_no_credentials).
     Dial,
     /// Drop the connection. Nothing more of it is expected.
     HangUp,
     /// Send a transport ping; its pong counts as a sign of life.
     Ping,
-    /// Make up another name and hand it in with [`go_by`](super::Session::go_by).
+    /// Make up another name and hand it in with [`go_by`](super::PeerSession::go_by).
     Rename,
     /// Read the credentials again and hand in their secret with
-    /// [`secret`](super::Session::handle_secret). Nothing is read until then. Means nothing once
+    /// [`secret`](super::PeerSession::handle_secret). Nothing is read until then. Means nothing once
     /// the connection has ended.
     Reread,
 }
@@ -109,7 +109,7 @@ pub enum Status {
         /// The name that was to be registered.
         name: PeerName,
         /// Why.
-        why: Refused,
+        why: RegistrationRefusal,
     },
     /// There are no credentials. Looked for again.
     NoCredentials {
@@ -122,7 +122,7 @@ pub enum Status {
 
 /// Why the broker turned a registration down.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Refused {
+pub enum RegistrationRefusal {
     /// The name belongs to another token.
     NameClaimed,
     /// Another live session has the name.
@@ -216,7 +216,7 @@ impl Inbound {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JobNews {
     /// The broker wants it for another member. Whoever did not show it says so by
-    /// [`give_back`](super::Session::give_back); without an answer it counts as perhaps shown.
+    /// [`give_back`](super::PeerSession::give_back); without an answer it counts as perhaps shown.
     Recalled,
     /// There is another connection, and it may be another member's by now.
     Doubted,
@@ -229,7 +229,7 @@ pub enum JobNews {
 
 /// What the host is told, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum SessionEvent {
     /// A connection was registered.
     Registered {
         /// The name.
@@ -251,7 +251,7 @@ pub enum Event {
     Notice {
         /// What the broker says.
         receipt: Receipt,
-        /// The broker keeps the statement until [`ack_notice`](super::Session::ack_notice) is called
+        /// The broker keeps the statement until [`ack_notice`](super::PeerSession::ack_notice) is called
         /// with this.
         id: Option<NoticeId>,
     },
@@ -272,12 +272,12 @@ pub enum Event {
 /// The answer to something that the host asked for. Each send and each query gets exactly one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
-    /// To [`send`](super::Session::send).
+    /// To [`send`](super::PeerSession::send).
     Sent {
         /// The message.
         id: MessageId,
         /// What is known of it.
-        outcome: Sent,
+        outcome: SendResult,
     },
     /// To a query.
     Answered {
@@ -291,17 +291,17 @@ pub enum Reply {
 /// The answer to a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// To [`query_peers`](super::Session::query_peers).
+    /// To [`query_peers`](super::PeerSession::query_peers).
     Peers(Roster),
-    /// To [`query_statuses`](super::Session::query_statuses).
+    /// To [`query_statuses`](super::PeerSession::query_statuses).
     Statuses(Vec<Receipt>),
-    /// To [`ask_for`](super::Session::ask_for): done.
+    /// To [`ask_for`](super::PeerSession::ask_for): done.
     Renamed,
 }
 
 /// What is known of a sent message when its caller is answered: the broker has it on disk, or
 /// (`None`) a v1 broker's socket took it and nothing else will be known.
-pub type Sent = Result<Option<Accepted>, Unsent>;
+pub type SendResult = Result<Option<Accepted>, Unsent>;
 
 /// Why a message is not known to be accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -344,7 +344,7 @@ pub struct Roster {
     pub omitted: u32,
     /// Of another domain: so many milliseconds ago its bridge told this; `None`: nothing is known.
     pub age_ms: Option<u64>,
-    /// The answer to [`regroup`](super::Session::regroup): the groups of which this peer is a member, or
+    /// The answer to [`regroup`](super::PeerSession::regroup): the groups of which this peer is a member, or
     /// `None` from a broker that knows no groups.
     pub groups: Option<Vec<GroupName>>,
     /// Likewise: why nothing was joined or left.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use peerbus_wire::{MessageId, Seq};
 
 use crate::Stamp;
-use crate::audit::{Block, Head};
+use crate::audit::{Block, ChainHead};
 use crate::store::{
     AliasRow, Fate, JobRow, Loaded, MessageHead, Notice, OwedRow, PeerId, PeerRow, Store,
     StoreError,
@@ -56,7 +56,7 @@ pub struct Tables {
     /// The audit blocks, by number.
     pub audit: BTreeMap<u64, Block>,
     /// The audit chain's head.
-    pub head: Option<Head>,
+    pub head: Option<ChainHead>,
 }
 
 /// A [`Store`] in memory, and how to undo what its open transaction did.
@@ -82,7 +82,7 @@ enum Undo {
     Fates(u64, Option<FateRow>),
     Notice(PeerId, u64, Option<Notice>),
     Block(u64, Option<Block>),
-    Head(Option<Head>),
+    Head(Option<ChainHead>),
 }
 
 /// The keys of the rows with their times, oldest first.
@@ -231,7 +231,7 @@ impl MemoryStore {
         restore(&mut self.tables.audit, number, block);
     }
 
-    pub(super) fn set_head(&mut self, head: Head) {
+    pub(super) fn set_head(&mut self, head: ChainHead) {
         self.undo.push(Undo::Head(self.tables.head.replace(head)));
     }
 

@@ -7,7 +7,7 @@ use peerbus_wire::{EnvelopeHash, MessageId, Seq};
 
 use super::memory::{FateRow, MemoryStore, Stored, by_age};
 use crate::Stamp;
-use crate::audit::{Block, Head};
+use crate::audit::{Block, ChainHead};
 use crate::store::{
     AliasRow, DEAD_BYTES, FATES_RUN, Fate, Forgotten, Inserted, JobRow, Keep, MessageHead,
     NewMessage, Notice, OwedRow, PeerId, PeerKind, PeerRow, Queued, StoreError, Txn,
@@ -464,7 +464,7 @@ impl Txn for MemoryStore {
         Ok(old.len())
     }
 
-    fn append_audit(&mut self, block: &Block, head: &Head) -> Result<()> {
+    fn append_audit(&mut self, block: &Block, head: &ChainHead) -> Result<()> {
         self.is_open()?;
         self.set_block(block.number, Some(block.clone()));
         self.set_head(head.clone());

@@ -79,7 +79,7 @@ macro_rules! txn_methods {
             ) -> Vec<$crate::store::Notice>;
             delete_notice(sender: $crate::store::PeerId, number: u64) -> bool;
             delete_notices(before_ms: u64, before: u64, limit: usize) -> usize;
-            append_audit(block: &$crate::audit::Block, head: &$crate::audit::Head) -> ();
+            append_audit(block: &$crate::audit::Block, head: &$crate::audit::ChainHead) -> ();
             old_audit(before_ms: u64, limit: usize) -> Option<$crate::audit::Block>;
             drop_audit(number: u64) -> ();
         }

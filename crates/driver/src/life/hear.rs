@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use peerbus_adapter::mailbox::Who;
 use peerbus_node::approvals::{self, By, Decision, Source};
-use peerbus_node::protocol::Kind;
+use peerbus_node::protocol::EventKind;
 use peerbus_node::{Node, Pending, claude_code};
 use peerbus_wire::escape;
 use tokio::time::{sleep, timeout};
@@ -144,7 +144,7 @@ impl Driver<'_> {
                 tracing::warn!("a turn failed: {why}");
                 drop(state);
                 if let Some(node) = &self.node {
-                    node.record(Kind::Message, claude_code::failed(&why));
+                    node.record(EventKind::Message, claude_code::failed(&why));
                 }
                 shown.why = Some(why);
             }

@@ -26,7 +26,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 
 use crate::lifecycle::Exit;
-use crate::profile::Client;
+use crate::profile::ClientInfo;
 pub(crate) use caller::Caller;
 pub(crate) use calls::{Calls, Sending};
 use outbox::Outbox;
@@ -76,7 +76,7 @@ fn without_format(schema: &mut Value) {
 pub struct Host {
     peer: Arc<OnceLock<Peer<RoleServer>>>,
     initialized: Arc<watch::Sender<bool>>,
-    client: Arc<watch::Sender<Option<Client>>>,
+    client: Arc<watch::Sender<Option<ClientInfo>>>,
     notes: Arc<watch::Sender<Notes>>,
     listener: Arc<OnceLock<Listener>>,
 }
@@ -94,7 +94,7 @@ pub struct Gone;
 
 impl Host {
     /// The client has introduced itself.
-    pub(crate) fn met(&self, peer: Peer<RoleServer>, client: Client) {
+    pub(crate) fn met(&self, peer: Peer<RoleServer>, client: ClientInfo) {
         // One that initializes twice is at the other end of the same streams.
         let _ = self.peer.set(peer);
         self.client.send_if_modified(|known| {
@@ -116,7 +116,7 @@ impl Host {
     }
 
     /// Waits until the client has introduced itself, and says who it is.
-    pub async fn client(&self) -> Client {
+    pub async fn client(&self) -> ClientInfo {
         let mut client = self.client.subscribe();
         loop {
             if let Some(client) = client.borrow_and_update().clone() {

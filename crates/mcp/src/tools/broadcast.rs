@@ -1,6 +1,6 @@
 //! `bus.broadcast`
 
-use peerbus_adapter::{Accepted, Sent};
+use peerbus_adapter::{Accepted, SentMessage};
 use serde::Serialize;
 use serde_json::json;
 
@@ -62,7 +62,7 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
     }
 }
 
-fn note(sent: &Sent) -> String {
+fn note(sent: &SentMessage) -> String {
     match sent.accepted {
         Some(Accepted { recipients: 0, .. }) => {
             "nobody else is registered: the message reached no one".to_owned()
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn peers_are_counted_in_good_english() {
         let note = |recipients| {
-            note(&Sent {
+            note(&SentMessage {
                 id: "1".into(),
                 accepted: Some(Accepted {
                     recipients,

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use peerbus_adapter::mailbox::{
-    Checkout, INBOX, Item, Listed, Mail, Mailbox, No, PART_CHARS, Portion, quote,
+    AttemptItem, Checkout, INBOX, Listed, Mail, Mailbox, No, PART_CHARS, Portion, quote,
 };
 use serde::Serialize;
 use serde_json::json;
@@ -220,7 +220,7 @@ fn part(listed: &Listed, offset: usize) -> Result<Portion, String> {
     Ok(Portion::part(offset, size))
 }
 
-fn message<'a>((item, mail): (&'a Item, &'a std::sync::Arc<Mail>)) -> Message<'a> {
+fn message<'a>((item, mail): (&'a AttemptItem, &'a std::sync::Arc<Mail>)) -> Message<'a> {
     let text = quote::said(&mail.inbound.body);
     let whole = Message {
         shown_before: item.repeat,

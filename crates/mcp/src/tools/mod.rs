@@ -17,7 +17,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use peerbus_adapter::mailbox::{Checkout, Mailbox, receipt};
-use peerbus_adapter::{Bus, SendError, Sent, Stage};
+use peerbus_adapter::{Bus, SendError, SentMessage, Stage};
 use peerbus_wire::escape_json;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -149,8 +149,8 @@ struct Known {
     online: Option<u32>,
 }
 
-impl From<&Sent> for Known {
-    fn from(sent: &Sent) -> Self {
+impl From<&SentMessage> for Known {
+    fn from(sent: &SentMessage) -> Self {
         let accepted = sent.accepted;
         Self {
             id: sent.id.clone(),

@@ -2,7 +2,7 @@
 
 use peerbus_adapter::domains::There;
 use peerbus_adapter::{Domain, PeerEntry, groups};
-use peerbus_view::{About, Joined};
+use peerbus_view::{DomainView, PeerView};
 use serde::Serialize;
 use serde_json::json;
 
@@ -36,8 +36,8 @@ struct Output {
     peers: Vec<String>,
     /// More about peers, connected or away. Absent behind a v1 broker, which knows no more.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Vec<About>")]
-    details: Option<Vec<About>>,
+    #[schemars(with = "Vec<PeerView>")]
+    details: Option<Vec<PeerView>>,
     /// So many peers are left out of `details`.
     omitted: u32,
     /// What the lists do not say.
@@ -58,7 +58,7 @@ struct Other {
 }
 
 impl Other {
-    fn of(joined: &Joined) -> Self {
+    fn of(joined: &DomainView) -> Self {
         let note = joined.trouble();
         Self {
             domain: joined.domain.to_string(),
@@ -100,7 +100,7 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
         .await
         .map_err(|error| error.to_string())?;
     let (bridges, entries): (Vec<_>, Vec<_>) = match &peers.domain {
-        Some(_) => peers.entries.into_iter().partition(Joined::is_bridge),
+        Some(_) => peers.entries.into_iter().partition(DomainView::is_bridge),
         None => (Vec::new(), peers.entries),
     };
     let others: Vec<PeerEntry> = entries
@@ -115,7 +115,7 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
     done(&Output {
         me: peers.me,
         domain: peers.domain.map(|domain| domain.to_string()),
-        domains: Joined::all(&bridges).iter().map(Other::of).collect(),
+        domains: DomainView::all(&bridges).iter().map(Other::of).collect(),
         peers: names,
         omitted: peers.omitted + u32::try_from(left_out).unwrap_or(u32::MAX),
         note: match told() {
@@ -144,16 +144,16 @@ async fn there(context: &Context<'_>, domain: Domain) -> Result<Reply, String> {
 }
 
 /// Describes as many peers as fit.
-fn details(entries: &[PeerEntry]) -> Vec<About> {
+fn details(entries: &[PeerEntry]) -> Vec<PeerView> {
     let mut size = 0;
-    let fits = |about: &About| {
+    let fits = |about: &PeerView| {
         size += serde_json::to_string(about).map_or(DETAILS_BYTES, |json| json.len());
         size <= DETAILS_BYTES
     };
-    entries.iter().map(About::new).take_while(fits).collect()
+    entries.iter().map(PeerView::new).take_while(fits).collect()
 }
 
-fn note(details: Option<&[About]>, total: usize) -> &'static str {
+fn note(details: Option<&[PeerView]>, total: usize) -> &'static str {
     match details {
         _ if total == 0 => "no other peer is known",
         None => "a broker of peerbus v1: only names of connected peers are known",

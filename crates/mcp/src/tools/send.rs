@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use peerbus_adapter::{
-    Accepted, Bus, Domain, RefusalCode, SendError, Sent, domains, groups, similar,
+    Accepted, Bus, Domain, RefusalCode, SendError, SentMessage, domains, groups, similar,
 };
 use peerbus_wire::Conversation;
 use serde::Serialize;
@@ -115,7 +115,7 @@ pub(super) fn is_nobody(error: &SendError) -> bool {
         if refusal.code == RefusalCode::UnknownRecipient)
 }
 
-fn note(sent: &Sent, to: &str, abroad: Option<&Domain>) -> String {
+fn note(sent: &SentMessage, to: &str, abroad: Option<&Domain>) -> String {
     let group = to.trim_end_matches('!');
     match (sent.accepted, abroad) {
         (Some(accepted), _) if accepted.duplicate => {
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_note_claims_no_more_than_is_known() {
-        let sent = |accepted| Sent {
+        let sent = |accepted| SentMessage {
             id: "1".into(),
             accepted,
         };
@@ -200,7 +200,7 @@ mod tests {
             online,
             duplicate: false,
         };
-        let near = |sent: &Sent| note(sent, "bob", None);
+        let near = |sent: &SentMessage| note(sent, "bob", None);
         assert!(near(&sent(Some(online(0)))).contains("bob is away"));
         assert!(near(&sent(Some(online(1)))).contains("not known to be read"));
         let beta = Domain::parse("beta");

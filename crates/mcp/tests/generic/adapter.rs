@@ -1,6 +1,6 @@
 //! What the adapter says of itself, what it sends, and how it ends.
 
-use peerbus_mcp::{Exit, Options, Spelling};
+use peerbus_mcp::{AdapterOptions, Exit, Spelling};
 use peerbus_test_support::scripted::{Broker, Seen};
 use peerbus_test_support::soon;
 use peerbus_wire::Stage;
@@ -121,9 +121,9 @@ async fn tools_are_described_and_spelled_for_the_client() {
 #[tokio::test]
 async fn an_option_overrides_the_spelling() {
     let broker = Broker::start(true).await;
-    let options = Options {
+    let options = AdapterOptions {
         tool_names: Some(Spelling::Underscore),
-        ..Options::default()
+        ..AdapterOptions::default()
     };
     let (mut client, _adapter) = start_with(&broker, options, 1 << 20);
     client.greet("claude-code").await;

@@ -6,8 +6,8 @@ mod adapter;
 mod conversation;
 mod receipts;
 
-use peerbus_adapter::{Bus, Config, Flags, connect};
-use peerbus_mcp::{Exit, Options, run_generic_over};
+use peerbus_adapter::{Bus, BusConfig, Flags, connect};
+use peerbus_mcp::{AdapterOptions, Exit, run_generic_over};
 use peerbus_test_support::mcp::{Client, client};
 use peerbus_test_support::scripted::Broker;
 use serde_json::{Value, json};
@@ -19,8 +19,8 @@ fn bus(broker: &Broker) -> Bus {
         credentials: Some("/nonexistent/peerbus-test".into()),
         ..Flags::default()
     };
-    let config = Config::resolve_with(&flags, |name| broker.variable(name)).unwrap();
-    let (bus, link) = connect(Config {
+    let config = BusConfig::resolve_with(&flags, |name| broker.variable(name)).unwrap();
+    let (bus, link) = connect(BusConfig {
         sessions: None,
         ..config
     });
@@ -30,14 +30,14 @@ fn bus(broker: &Broker) -> Bus {
 
 /// An adapter that is running, with its client. `room`: bytes that it can write ahead of the
 /// client's reading.
-fn start_with(broker: &Broker, options: Options, room: usize) -> (Client, JoinHandle<Exit>) {
+fn start_with(broker: &Broker, options: AdapterOptions, room: usize) -> (Client, JoinHandle<Exit>) {
     let (client, input, output) = client(room);
     let adapter = run_generic_over(bus(broker), options, input, output);
     (client, tokio::spawn(adapter))
 }
 
 fn start(broker: &Broker) -> (Client, JoinHandle<Exit>) {
-    start_with(broker, Options::default(), 1 << 20)
+    start_with(broker, AdapterOptions::default(), 1 << 20)
 }
 
 /// A client that has introduced itself.

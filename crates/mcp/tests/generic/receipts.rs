@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use peerbus_adapter::{How, Stage};
-use peerbus_mcp::{Exit, Options};
+use peerbus_mcp::{AdapterOptions, Exit};
 use peerbus_test_support::mcp::messages;
 use peerbus_test_support::scripted::{Broker, Seen};
 use peerbus_test_support::soon;
@@ -44,7 +44,7 @@ async fn mail_is_acked_once_the_client_lives_on_after_its_answer() {
 async fn mail_whose_answer_is_stuck_in_the_pipe_is_not_acked() {
     let mut broker = Broker::start(true).await;
     // The adapter can write a little ahead of what the client reads, not a whole answer.
-    let (mut client, adapter) = start_with(&broker, Options::default(), 64);
+    let (mut client, adapter) = start_with(&broker, AdapterOptions::default(), 64);
     client.greet("some-bot").await;
     broker.registered().await;
     broker.deliver(&format!("\"{}\"", "x".repeat(50_000)));

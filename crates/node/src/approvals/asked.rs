@@ -28,7 +28,7 @@ pub struct Asked {
     pub cut: usize,
     /// The rules by which it need not ask again, as the client suggests them.
     #[serde(default)]
-    pub rules: Vec<Rule>,
+    pub rules: Vec<SuggestedRule>,
     /// The path for which it asks.
     #[serde(default)]
     pub blocked_path: Option<String>,
@@ -42,7 +42,7 @@ pub struct Asked {
 
 /// A rule that the client suggests: with it, it allows such calls without asking.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Rule {
+pub struct SuggestedRule {
     /// As people read it: `Bash(npm test:*)`.
     pub rule: String,
     /// Where the client keeps it, such as `localSettings`.
@@ -67,7 +67,7 @@ impl Asked {
     /// change the session's mode, are never offered.
     #[must_use]
     pub fn suggested(mut self, suggestions: &[Value]) -> Self {
-        let rules = suggestions.iter().filter_map(Rule::read);
+        let rules = suggestions.iter().filter_map(SuggestedRule::read);
         self.rules = rules.take(RULES_MAX).collect();
         self
     }
@@ -92,7 +92,7 @@ impl Asked {
             short(text);
         }
         self.rules.truncate(RULES_MAX);
-        self.rules.retain(Rule::fits);
+        self.rules.retain(SuggestedRule::fits);
         self
     }
 
@@ -107,7 +107,8 @@ impl Asked {
         if self.cut > 0 {
             members.insert("cut".into(), self.cut.into());
         }
-        let rule = |rule: &Rule| json!({ "rule": rule.rule, "destination": rule.destination });
+        let rule =
+            |rule: &SuggestedRule| json!({ "rule": rule.rule, "destination": rule.destination });
         let rules: Vec<_> = self.rules.iter().map(rule).collect();
         members.insert("suggestions".into(), rules.into());
         for (name, text) in [
@@ -153,7 +154,7 @@ fn short(text: &mut String) -> bool {
     end.is_some()
 }
 
-impl Rule {
+impl SuggestedRule {
     /// `None`: it is another kind of suggestion, or none that can be shown.
     fn read(suggestion: &Value) -> Option<Self> {
         if suggestion["type"] != "addRules" || suggestion["behavior"] != "allow" {

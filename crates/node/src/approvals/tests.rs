@@ -30,7 +30,7 @@ fn a_program_here_allows_only_what_it_saw() {
     assert_ne!((&id, &digest), (&other, &theirs));
     for wrong in [None, Some(theirs.as_str()), Some("")] {
         let refused = approvals.decide(wish(&id, Decision::Allow, wrong), By::Node);
-        assert_eq!(refused, Err(Refused::Digest(id.clone())));
+        assert_eq!(refused, Err(VerdictRefusal::Digest(id.clone())));
     }
     let allowed = approvals.decide(wish(&id, Decision::Allow, Some(&digest)), By::Node);
     assert_eq!(allowed.unwrap().decision, Some(Decision::Allow));
@@ -43,7 +43,7 @@ fn a_program_here_allows_only_what_it_saw() {
             .is_ok()
     );
     let unknown = approvals.decide(wish("zzzzz", Decision::Deny, None), By::Node);
-    assert_eq!(unknown, Err(Refused::Unknown("zzzzz".into())));
+    assert_eq!(unknown, Err(VerdictRefusal::Unknown("zzzzz".into())));
 }
 
 #[test]
@@ -54,13 +54,13 @@ fn what_was_not_shown_whole_can_only_be_denied() {
     let (id, digest) = open(&mut approvals, long(INPUT_MAX));
     let refused = approvals.decide(wish(&id, Decision::Allow, Some(&digest)), By::Node);
     assert!(
-        matches!(refused, Err(Refused::Part(_, 8..=9))),
+        matches!(refused, Err(VerdictRefusal::Part(_, 8..=9))),
         "{refused:?}"
     );
     let (middle, digest) = open(&mut approvals, long(AFAR_MAX));
     let refused = approvals.decide(wish(&middle, Decision::Allow, None), peer());
     assert!(
-        matches!(refused, Err(Refused::Part(_, 8..=9))),
+        matches!(refused, Err(VerdictRefusal::Part(_, 8..=9))),
         "{refused:?}"
     );
     assert!(approvals.preview(&middle).unwrap()["missing"].as_u64() > Some(0));
@@ -102,13 +102,13 @@ fn only_a_rule_that_allows_can_be_made_to_stay() {
     let always = |id: &str, digest: &str| wish(id, Decision::AllowAlways, Some(digest));
     let (id, digest) = open(&mut approvals, asked(&[mode.clone(), deny]));
     let refused = approvals.decide(always(&id, &digest), By::Node);
-    assert_eq!(refused, Err(Refused::Rule(id, Vec::new())));
+    assert_eq!(refused, Err(VerdictRefusal::Rule(id, Vec::new())));
     let (id, digest) = open(&mut approvals, asked(&[mode, rule("ls:*")]));
     let verdict = approvals.decide(always(&id, &digest), By::Node).unwrap();
     assert_eq!(verdict.rule.unwrap().suggestion, rule("ls:*"));
     let (id, digest) = open(&mut approvals, asked(&[rule("ls:*"), rule("rm:*")]));
     assert!(
-        matches!(approvals.decide(always(&id, &digest), By::Node), Err(Refused::Rule(_, two)) if two.len() == 2)
+        matches!(approvals.decide(always(&id, &digest), By::Node), Err(VerdictRefusal::Rule(_, two)) if two.len() == 2)
     );
     let mut named = always(&id, &digest);
     named.rule = Some("Bash(rm:*)".into());

@@ -6,7 +6,7 @@ fn refused(line: &str) -> (i64, String) {
     (error.0.code, error.0.message)
 }
 
-fn asked(method: &str, params: &str) -> Result<Call, Error> {
+fn asked(method: &str, params: &str) -> Result<Call, NodeError> {
     let line = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
     read(line.as_bytes(), Some("s1")).unwrap().unwrap().call
 }
@@ -155,7 +155,7 @@ fn a_line_that_is_no_request_is_answered_so() {
 #[test]
 fn an_answer_repeats_little_of_what_was_said() {
     let long = json!("\u{7f}".repeat(100_000)).to_string();
-    let short = |error: Error| assert!(error.0.message.len() < 1_000);
+    let short = |error: NodeError| assert!(error.0.message.len() < 1_000);
     for (method, member) in [
         ("ping", "session_id"),
         ("session/inject", "mode"),
@@ -198,7 +198,7 @@ fn the_capabilities_say_what_the_gate_lets_through_and_no_more() {
 
 #[test]
 fn a_closed_gate_is_named_with_its_file() {
-    let error = Error::closed("inject", "/c/sessions.toml", "`inject = false` in /c");
+    let error = NodeError::closed("inject", "/c/sessions.toml", "`inject = false` in /c");
     let id = RawValue::from_string("\"a\"".to_owned()).unwrap();
     let line: Value = serde_json::from_str(&answer(id, Err(error))).unwrap();
     assert_eq!(line["id"], "a");

@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use peerbus_adapter::PeerEntry;
-use peerbus_agents::{Agent, Need, Program as Whole, Scope, Sign, claude_code};
+use peerbus_agents::{Agent, Program as Whole, Requirement, Scope, Sign, claude_code};
 use peerbus_os::file::is_executable;
 use serde_json::Value;
 
 use super::entry::{self, Names};
 use super::report::Report;
 use super::{Context, silence, version};
-use crate::error::Error;
+use crate::error::SetupError;
 use crate::install::config_file::ConfigFile;
 use crate::install::policy::{Server, Settings};
 use crate::install::targets::{self, Program, Target, Want, targets};
@@ -81,7 +81,7 @@ pub(super) fn check(
     context: &Context,
     peers: Option<&[PeerEntry]>,
     report: &mut Report,
-) -> Result<(), Error> {
+) -> Result<(), SetupError> {
     if let Err(error) = targets::project(Scope::Project) {
         let remedy = "run this in a directory that is there: a project's files are not looked at";
         report.warning("project", error.to_string(), remedy);
@@ -381,7 +381,7 @@ impl Installed<'_> {
             let says = format!("{path} is another than this version writes");
             return report.warning(word, says, self.site.remedy());
         }
-        let missing = |need: &Need| !self.has(&need.sign);
+        let missing = |need: &Requirement| !self.has(&need.sign);
         match whole.needs.filter(missing) {
             Some(need) => {
                 let says = format!("{path} is there; {}", need.without);

@@ -4,13 +4,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use peerbus_adapter::demand::{NOT_STARTED, ask, came_to_be, unadmitted, with_named};
 use peerbus_adapter::{
-    Bus, Config, Event, How, LinkState, Naming, PeerEntry, Refused, UNUSABLE, Url, connect,
-    credentials,
+    Bus, BusConfig, How, LinkState, Naming, PeerEntry, RegistrationRefusal, SessionEvent, UNUSABLE,
+    Url, connect, credentials,
 };
 
 use super::report::Report;
 use super::{asleep, domains, elsewhere, health, settings};
-use crate::error::Error;
+use crate::error::SetupError;
 
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -18,11 +18,14 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const CLOCK_MS_MAX: u64 = 5_000;
 
 /// Checks the broker, and what only it can tell. Gives the peers that it tells of.
-pub(super) fn check(config: Config, report: &mut Report) -> Result<Option<Vec<PeerEntry>>, Error> {
+pub(super) fn check(
+    config: BusConfig,
+    report: &mut Report,
+) -> Result<Option<Vec<PeerEntry>>, SetupError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| Error::failed(format!("cannot start: {error}")))?;
+        .map_err(|error| SetupError::failed(format!("cannot start: {error}")))?;
     let told = runtime.block_on(async {
         let mut told = None;
         let (bus, link) = connect(config.clone());
@@ -63,7 +66,7 @@ async fn settled(bus: &Bus) -> LinkState {
 }
 
 /// Connects. Gives whether the broker speaks our extension, if there is one.
-async fn reach(bus: &Bus, config: &Config, since: Instant, report: &mut Report) -> Option<bool> {
+async fn reach(bus: &Bus, config: &BusConfig, since: Instant, report: &mut Report) -> Option<bool> {
     match settled(bus).await {
         LinkState::Online { ext, .. } => {
             let took = since.elapsed().as_millis();
@@ -100,7 +103,7 @@ async fn reach(bus: &Bus, config: &Config, since: Instant, report: &mut Report) 
 }
 
 /// Says why there is no broker.
-async fn absent(config: &Config, why: String, report: &mut Report) {
+async fn absent(config: &BusConfig, why: String, report: &mut Report) {
     if why.starts_with(UNUSABLE)
         && let Some((why, remedy)) = why.rsplit_once("; ")
     {
@@ -126,7 +129,7 @@ async fn absent(config: &Config, why: String, report: &mut Report) {
     report.failed("broker", says, remedy);
 }
 
-async fn answered(config: &Config, took: u128, ext: bool, report: &mut Report) {
+async fn answered(config: &BusConfig, took: u128, ext: bool, report: &mut Report) {
     let kept = credentials::load(&config.credentials).ok();
     let url = config
         .url
@@ -218,7 +221,7 @@ async fn there_and_back(bus: &Bus, ext: bool, report: &mut Report) {
 
 async fn returned(bus: &Bus, id: &str) -> bool {
     while let Some(event) = bus.next().await {
-        let Event::Message(message) = event else {
+        let SessionEvent::Message(message) = event else {
             continue;
         };
         let path = "doctor".into();
@@ -256,7 +259,7 @@ async fn clock(bus: &Bus, id: String, report: &mut Report) {
 }
 
 /// `PEERBUS_NAME`, if it is one: can it be used, whose is it, and who has it now.
-async fn name(config: &Config, peers: &[PeerEntry], report: &mut Report) {
+async fn name(config: &BusConfig, peers: &[PeerEntry], report: &mut Report) {
     let Some(Ok(naming)) = settings::naming() else {
         return;
     };
@@ -269,14 +272,20 @@ async fn name(config: &Config, peers: &[PeerEntry], report: &mut Report) {
         .find(|peer| peer.name.eq_ignore_ascii_case(&wanted));
     let holder = known.filter(|peer| peer.online).map(described);
     match (refusal(config, naming).await, holder) {
-        (Some(Refused::NameClaimed), _) => {
+        (Some(RegistrationRefusal::NameClaimed), _) => {
             let why = format!("the name {wanted} belongs to another token at this broker");
             let remedy = format!(
                 "choose another PEERBUS_NAME, or free it with `peerbus names release {wanted}`"
             );
             report.failed("name", why, remedy);
         }
-        (Some(why @ (Refused::NameForbidden { .. } | Refused::NameKept { .. })), _) => {
+        (
+            Some(
+                why @ (RegistrationRefusal::NameForbidden { .. }
+                | RegistrationRefusal::NameKept { .. }),
+            ),
+            _,
+        ) => {
             let why = peerbus_adapter::refusal(&wanted, &why, "PEERBUS_NAME");
             report.failed("name", why, "choose another PEERBUS_NAME");
         }
@@ -304,8 +313,8 @@ fn described(peer: &PeerEntry) -> String {
 
 /// Why a name is refused. It is asked for as an ephemeral one: so nothing is taken over, no mail
 /// comes, and nothing of it stays.
-async fn refusal(config: &Config, naming: Naming) -> Option<Refused> {
-    let (bus, link) = connect(Config {
+async fn refusal(config: &BusConfig, naming: Naming) -> Option<RegistrationRefusal> {
+    let (bus, link) = connect(BusConfig {
         naming,
         ..config.clone()
     });

@@ -1,7 +1,7 @@
 //! Other domains: the way to each, and names here that look like addresses there.
 
 use peerbus_adapter::{Domain, PeerEntry, PeerName, Secret};
-use peerbus_view::{DomainKey, Joined};
+use peerbus_view::{DomainKey, DomainView};
 
 use super::report::Report;
 
@@ -15,7 +15,7 @@ pub(super) fn check(own: Option<&Domain>, peers: &[PeerEntry], report: &mut Repo
         "domain",
         format!("this broker is {own}: from elsewhere its peers are NAME@{own}"),
     );
-    for joined in Joined::all(peers) {
+    for joined in DomainView::all(peers) {
         let domain = &joined.domain;
         match joined.trouble() {
             None => report.ok(
@@ -56,7 +56,7 @@ pub(super) fn check(own: Option<&Domain>, peers: &[PeerEntry], report: &mut Repo
 
 /// Says whether this broker's bridges are bound to its domain in NATS. They share a process and a key.
 fn check_keys(own: &Domain, peers: &[PeerEntry], report: &mut Report) {
-    let joined = Joined::all(peers);
+    let joined = DomainView::all(peers);
     let keys = || joined.iter().map(|joined| joined.key);
     if keys().any(|key| key == DomainKey::None) {
         report.warning(
@@ -87,7 +87,7 @@ pub(super) fn check_secrets(
     secret: Option<&Secret>,
     report: &mut Report,
 ) {
-    let joined = Joined::all(peers);
+    let joined = DomainView::all(peers);
     for (domain, _) in secret.into_iter().flat_map(Secret::domains) {
         if own.is_none() {
             report.warning(

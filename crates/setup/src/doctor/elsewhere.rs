@@ -3,14 +3,14 @@
 use peerbus_adapter::demand;
 use peerbus_adapter::paths::Paths;
 use peerbus_adapter::url::DEFAULT_URL;
-use peerbus_adapter::{Config, Url};
+use peerbus_adapter::{BusConfig, Url};
 use peerbus_os::process;
 
 use super::health;
 
 /// A process that has this user's database and is reached at no socket, and what helps. `None`:
 /// nobody has it, as far as can be seen.
-pub(super) fn holder(config: &Config) -> Option<(String, String)> {
+pub(super) fn holder(config: &BusConfig) -> Option<(String, String)> {
     let database = Paths::find().ok()?.database;
     let pid = demand::holder(&database)?;
     let who = pid.map_or_else(|| "a process".to_owned(), |pid| format!("process {pid}"));
@@ -35,7 +35,7 @@ pub(super) fn holder(config: &Config) -> Option<(String, String)> {
 }
 
 /// What answers at the port where brokers listen: a hint, and no more.
-pub(super) async fn port(config: &Config) -> Option<String> {
+pub(super) async fn port(config: &BusConfig) -> Option<String> {
     let listen = std::env::var("PEERBUS_LISTEN").ok();
     let listen = listen.filter(|listen| !listen.is_empty());
     let url = listen.map_or_else(|| DEFAULT_URL.to_owned(), |listen| format!("ws://{listen}"));

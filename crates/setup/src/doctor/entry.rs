@@ -1,6 +1,6 @@
 //! A server's entry, read as the adapter that it starts would read it.
 
-use peerbus_adapter::{Config, Flags};
+use peerbus_adapter::{BusConfig, Flags};
 use serde_json::Value;
 
 use super::Context;
@@ -46,7 +46,7 @@ fn settings(context: &Context, entry: &Value) -> Vec<String> {
     };
     let others = |name: &str| variable(name).filter(|_| name != "PEERBUS_NAME");
     let mut wrong = Vec::new();
-    if let Err(error) = Config::resolve_with(&flags, others) {
+    if let Err(error) = BusConfig::resolve_with(&flags, others) {
         wrong.push(error.to_string());
     }
     wrong.extend((context.check_options)(&variable));

@@ -19,9 +19,9 @@ use std::path::Path;
 use peerbus_adapter::Flags;
 use peerbus_adapter::demand::Demand;
 
-use crate::error::Error;
+use crate::error::SetupError;
 
-pub use report::{Found, Report};
+pub use report::{CheckOutcome, Report};
 
 /// What the doctor has to be told of the rest of the program.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub type CheckOptions = fn(&dyn Fn(&str) -> Option<String>) -> Vec<String>;
 /// # Errors
 ///
 /// When nothing can be checked: there is no home, or no current directory.
-pub fn examine(context: &Context) -> Result<Report, Error> {
+pub fn examine(context: &Context) -> Result<Report, SetupError> {
     let mut report = Report::default();
     let config = settings::check(context, &mut report);
     places::check(context, &mut report);

@@ -9,7 +9,7 @@ const SENTENCE_CHARS: usize = 600;
 
 /// How a check ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Found {
+pub enum CheckOutcome {
     /// Nothing to do.
     Ok,
     /// It works, and may not work as it should.
@@ -18,7 +18,7 @@ pub enum Found {
     Failed,
 }
 
-impl Found {
+impl CheckOutcome {
     fn word(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -32,7 +32,7 @@ impl Found {
 #[derive(Debug)]
 struct Check {
     topic: &'static str,
-    found: Found,
+    found: CheckOutcome,
     says: String,
     remedy: String,
 }
@@ -46,7 +46,7 @@ pub struct Report {
 impl Report {
     /// All is well with something.
     pub(crate) fn ok(&mut self, topic: &'static str, says: impl Into<String>) {
-        self.push(topic, Found::Ok, says.into(), String::new());
+        self.push(topic, CheckOutcome::Ok, says.into(), String::new());
     }
 
     /// Something may not work as it should, and what to do about it.
@@ -56,7 +56,7 @@ impl Report {
         says: impl Into<String>,
         remedy: impl Into<String>,
     ) {
-        self.push(topic, Found::Warning, says.into(), remedy.into());
+        self.push(topic, CheckOutcome::Warning, says.into(), remedy.into());
     }
 
     /// Something does not work, and what to do about it.
@@ -66,10 +66,10 @@ impl Report {
         says: impl Into<String>,
         remedy: impl Into<String>,
     ) {
-        self.push(topic, Found::Failed, says.into(), remedy.into());
+        self.push(topic, CheckOutcome::Failed, says.into(), remedy.into());
     }
 
-    fn push(&mut self, topic: &'static str, found: Found, says: String, remedy: String) {
+    fn push(&mut self, topic: &'static str, found: CheckOutcome, says: String, remedy: String) {
         // Paths, names and presence are other people's words.
         let says = escape(&says, SENTENCE_CHARS);
         let remedy = escape(&remedy, SENTENCE_CHARS);
@@ -83,7 +83,7 @@ impl Report {
 
     /// How many checks ended like this.
     #[must_use]
-    pub fn count(&self, found: Found) -> usize {
+    pub fn count(&self, found: CheckOutcome) -> usize {
         self.checks
             .iter()
             .filter(|check| check.found == found)
@@ -118,6 +118,6 @@ impl Report {
                 })
             })
             .collect();
-        json!({ "ok": self.count(Found::Failed) == 0, "checks": checks })
+        json!({ "ok": self.count(CheckOutcome::Failed) == 0, "checks": checks })
     }
 }

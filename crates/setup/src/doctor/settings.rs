@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use peerbus_adapter::{Config, ConfigError, CredentialsError, Flags, Naming, credentials};
+use peerbus_adapter::{BusConfig, ConfigError, CredentialsError, Flags, Naming, credentials};
 
 use super::Context;
 use super::report::Report;
 
 /// Checks what is configured. Gives what to connect with, if that can be tried.
-pub(super) fn check(context: &Context, report: &mut Report) -> Option<Config> {
+pub(super) fn check(context: &Context, report: &mut Report) -> Option<BusConfig> {
     let options = (context.check_options)(&variable);
     for says in &options {
         let remedy = "correct or unset that variable: what reads it does not start";
@@ -20,7 +20,7 @@ pub(super) fn check(context: &Context, report: &mut Report) -> Option<Config> {
         report.failed("name", error.to_string(), remedy);
     }
     let env = |name: &str| variable(name).filter(|_| name != "PEERBUS_NAME");
-    let resolved = Config::resolve_with(&context.flags, env);
+    let resolved = BusConfig::resolve_with(&context.flags, env);
     if options.is_empty() && wrong_name.is_none() && resolved.is_ok() {
         report.ok(
             "settings",
@@ -50,7 +50,7 @@ pub(super) fn naming() -> Option<Result<Naming, ConfigError>> {
         name: Some(given),
         ..Flags::default()
     };
-    let resolved = Config::resolve_with(&flags, |_| None);
+    let resolved = BusConfig::resolve_with(&flags, |_| None);
     Some(resolved.map(|config| config.naming))
 }
 
@@ -66,7 +66,7 @@ fn unresolved(context: &Context, error: &ConfigError, report: &mut Report) {
     // A secret may have another one beside it.
     let alone = |own: &str| {
         let env = |name: &str| variable(name).filter(|_| name.starts_with(own));
-        let resolved = Config::resolve_with(&context.flags, env);
+        let resolved = BusConfig::resolve_with(&context.flags, env);
         resolved.err().map(|error| error.to_string())
     };
     let mut wrong: Vec<_> = own.into_iter().filter_map(alone).collect();
@@ -81,7 +81,7 @@ fn unresolved(context: &Context, error: &ConfigError, report: &mut Report) {
 }
 
 /// The token and the secret. `false`: there are none to try.
-fn keys(config: &Config, report: &mut Report) -> bool {
+fn keys(config: &BusConfig, report: &mut Report) -> bool {
     let file = config.credentials.display().to_string();
     let loaded = credentials::load(&config.credentials);
     let own = (&config.token, &config.secret);
@@ -140,7 +140,7 @@ fn keys(config: &Config, report: &mut Report) -> bool {
 }
 
 /// There is no credentials file. `false`: nothing is to be tried without one.
-fn missing(config: &Config, path: &Path, report: &mut Report) -> bool {
+fn missing(config: &BusConfig, path: &Path, report: &mut Report) -> bool {
     if let Some((says, remedy)) = credentials::lost(path) {
         // A broker that is started to look on would make new ones.
         report.failed("credentials", says, remedy);

@@ -12,7 +12,7 @@ use super::targets::{Target, Want};
 use super::used::{self, Shared, Taken};
 use super::value::ParseError;
 use super::{hooks, json, program, toml, unasked, whole};
-use crate::error::Error;
+use crate::error::SetupError;
 use crate::text::escape;
 
 /// As much of a hook as is shown, in characters.
@@ -55,7 +55,7 @@ pub(crate) fn install(
     target: &Target,
     file: ConfigFile,
     done: Option<&Done>,
-) -> Result<Edit, Error> {
+) -> Result<Edit, SetupError> {
     let want = &target.want;
     if let Want::Whole(ours) = want {
         return whole::install(ours.text, file, done);
@@ -88,7 +88,7 @@ pub(crate) fn uninstall(
     target: &Target,
     file: ConfigFile,
     done: Option<&Done>,
-) -> Result<Edit, Error> {
+) -> Result<Edit, SetupError> {
     let want = &target.want;
     if let Want::Whole(ours) = want {
         return whole::uninstall(ours.text, file, done);
@@ -136,7 +136,7 @@ pub(crate) fn take_out(
     target: &Target,
     file: ConfigFile,
     done: Option<&Done>,
-) -> Result<Edit, Error> {
+) -> Result<Edit, SetupError> {
     let want = &target.want;
     let Want::Server {
         used: Some(wanted), ..
@@ -415,20 +415,25 @@ pub(super) fn is_unharmed(want: &Want, before: &str, after: &str) -> bool {
 }
 
 /// It is always unharmed; but it is not our file.
-fn check_unharmed(want: &Want, file: &ConfigFile, before: &str, after: &str) -> Result<(), Error> {
+fn check_unharmed(
+    want: &Want,
+    file: &ConfigFile,
+    before: &str,
+    after: &str,
+) -> Result<(), SetupError> {
     if is_unharmed(want, before, after) {
         return Ok(());
     }
-    Err(Error::failed(format!(
+    Err(SetupError::failed(format!(
         "{} is laid out in a way that cannot be edited safely; nothing was changed: make the entry \
          by hand (docs/OTHER_AGENTS.md)",
         file.path.display()
     )))
 }
 
-fn refusal(file: &ConfigFile, error: &ParseError) -> Error {
+fn refusal(file: &ConfigFile, error: &ParseError) -> SetupError {
     let path = file.path.display();
-    Error::failed(format!(
+    SetupError::failed(format!(
         "{path}: {error}; nothing was changed: put that right and try again"
     ))
 }

@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 pub use fuzzing::fuzz;
 use peerbus_agents::{Agent, Scope};
 
-use crate::error::Error;
+use crate::error::SetupError;
 use crate::text::escape;
 
 use config_file::{BOM, ConfigFile};
@@ -46,7 +46,7 @@ const ATTEMPTS: usize = 5;
 
 /// What an install or an uninstall is for.
 #[derive(Debug)]
-pub struct Request {
+pub struct InstallRequest {
     /// Whose configuration.
     pub agent: &'static Agent,
     /// Which of them.
@@ -67,7 +67,7 @@ pub struct Request {
 
 /// Something to show.
 #[derive(Debug)]
-pub enum Line<'t> {
+pub enum InstallLine<'t> {
     /// A sentence for a person.
     Note(&'t str),
     /// What changes in a file, as a unified diff of several lines.
@@ -75,14 +75,14 @@ pub enum Line<'t> {
 }
 
 /// Takes what is to be shown, in order.
-type Show<'s> = &'s mut dyn FnMut(Line<'_>) -> io::Result<()>;
+type Show<'s> = &'s mut dyn FnMut(InstallLine<'_>) -> io::Result<()>;
 
 /// Puts peerbus into an agent's configuration.
 ///
 /// # Errors
 ///
 /// When a file cannot be understood or written, with its place and what was changed before.
-pub fn install(request: Request, show: Show<'_>) -> Result<(), Error> {
+pub fn install(request: InstallRequest, show: Show<'_>) -> Result<(), SetupError> {
     let (agent, scope) = (request.agent, request.scope);
     if let Some(name) = &request.name {
         naming::check(name, scope)?;
@@ -100,7 +100,7 @@ pub fn install(request: Request, show: Show<'_>) -> Result<(), Error> {
     };
     if request.unasked && !agent.calls_unasked() {
         let title = agent.title;
-        return Err(Error::config(format!(
+        return Err(SetupError::config(format!(
             "{title} has no setting for --allow: leave it out, and see what its own options do"
         )));
     }
@@ -121,20 +121,20 @@ pub fn install(request: Request, show: Show<'_>) -> Result<(), Error> {
         true if request.dry_run => DRY.to_owned(),
         true => format!("peerbus is now installed {there}"),
     };
-    show(Line::Note(&done))?;
+    show(InstallLine::Note(&done))?;
     if let Some(name) = kept {
-        show(Line::Note(&format!(
+        show(InstallLine::Note(&format!(
             "its sessions keep the name {name}: `--name NAME` changes it, uninstall takes it away"
         )))?;
     }
     for line in without_effect(agent, &project, &program) {
-        show(Line::Note(&line))?;
+        show(InstallLine::Note(&line))?;
     }
     if !request.dry_run {
         let steps = next::used(&targets).into_iter();
         program.unasked |= targets.iter().any(|target| next::is_unasked(agent, target));
         for step in steps.chain(next::steps(agent, scope, &project, &program)) {
-            show(Line::Note(&format!("- {step}")))?;
+            show(InstallLine::Note(&format!("- {step}")))?;
         }
     }
     Ok(())
@@ -159,11 +159,11 @@ fn without_effect(agent: &Agent, project: &Path, program: &Program) -> Vec<Strin
 const DRY: &str = "nothing was written (--dry-run)";
 
 /// Says so where a project's files would not lie at its root.
-fn below_the_root(scope: Scope, project: &Path, show: Show<'_>) -> Result<(), Error> {
+fn below_the_root(scope: Scope, project: &Path, show: Show<'_>) -> Result<(), SetupError> {
     let above = targets::above(project);
     if let (Scope::Project, Some(root)) = (scope, above.last()) {
         let (here, root) = (project.display(), root.display());
-        show(Line::Note(&format!(
+        show(InstallLine::Note(&format!(
             "this is for sessions started in {here}; the project's root seems to be {root}: run \
              it there if they start there"
         )))?;
@@ -176,7 +176,7 @@ fn below_the_root(scope: Scope, project: &Path, show: Show<'_>) -> Result<(), Er
 /// # Errors
 ///
 /// When a file cannot be understood or written, with its place and what was changed before.
-pub fn uninstall(request: Request, show: Show<'_>) -> Result<(), Error> {
+pub fn uninstall(request: InstallRequest, show: Show<'_>) -> Result<(), SetupError> {
     let (agent, scope) = (request.agent, request.scope);
     let program = Program {
         command: program::command(scope).unwrap_or_else(|_| program::NAME.to_owned()),
@@ -212,14 +212,16 @@ pub fn uninstall(request: Request, show: Show<'_>) -> Result<(), Error> {
     below_the_root(scope, &project, show)?;
     let there = whereabouts(&targets);
     match carry_out(&targets, &request, planner, show)? {
-        false => show(Line::Note(&format!("nothing to do: {what} is {there}")))?,
-        true if request.dry_run => show(Line::Note(DRY))?,
+        false => show(InstallLine::Note(&format!(
+            "nothing to do: {what} is {there}"
+        )))?,
+        true if request.dry_run => show(InstallLine::Note(DRY))?,
         true => {
-            show(Line::Note(&format!(
+            show(InstallLine::Note(&format!(
                 "what was installed is no longer {there}"
             )))?;
             let title = agent.title;
-            show(Line::Note(&format!(
+            show(InstallLine::Note(&format!(
                 "sessions of {title} that run now keep it until they end"
             )))?;
         }
@@ -229,17 +231,17 @@ pub fn uninstall(request: Request, show: Show<'_>) -> Result<(), Error> {
 
 /// Takes out of the targets what the other scope's install needs, and says so.
 fn leave_needed(
-    request: &Request,
+    request: &InstallRequest,
     project: &Path,
     program: &Program,
     targets: &mut Vec<Target>,
     show: Show<'_>,
-) -> Result<(), Error> {
+) -> Result<(), SetupError> {
     let (agent, scope) = (request.agent, request.scope);
     for path in targets::needed_elsewhere(agent, scope, project, program, targets) {
         targets.retain(|target| target.path != path);
         let (path, other) = (path.display(), targets::flag(targets::other(scope)));
-        show(Line::Note(&format!(
+        show(InstallLine::Note(&format!(
             "{path} stays as it is: what `peerbus install {} --{other}` made needs it",
             agent.word
         )))?;
@@ -255,15 +257,15 @@ fn whereabouts(targets: &[Target]) -> String {
     format!("in {}", paths.join(" and "))
 }
 
-type Planner = fn(&Target, ConfigFile, Option<&Done>) -> Result<Edit, Error>;
+type Planner = fn(&Target, ConfigFile, Option<&Done>) -> Result<Edit, SetupError>;
 
 /// Plans all files, shows what changes, and writes it. Says whether anything changes.
 fn carry_out(
     targets: &[Target],
-    request: &Request,
+    request: &InstallRequest,
     planner: Planner,
     show: Show<'_>,
-) -> Result<bool, Error> {
+) -> Result<bool, SetupError> {
     let mut shown = false;
     let mut written = Vec::new();
     // Two installs at once would write what the other did not know.
@@ -281,7 +283,7 @@ fn carry_out(
         }
         for stays in edits.iter().flat_map(|edit| &edit.stays) {
             if !shown {
-                show(Line::Note(stays))?;
+                show(InstallLine::Note(stays))?;
             }
         }
         if !edits.iter().any(Edit::differs) {
@@ -301,15 +303,15 @@ fn carry_out(
             return Ok(true);
         }
     }
-    let why = Error::failed("another program keeps writing these files");
+    let why = SetupError::failed("another program keeps writing these files");
     Err(halfway(&why, &written))
 }
 
-fn tell(edit: &Edit, target: &Target, show: Show<'_>) -> Result<(), Error> {
+fn tell(edit: &Edit, target: &Target, show: Show<'_>) -> Result<(), SetupError> {
     let file = &edit.file;
     if file.asked != file.path {
         let (asked, path) = (file.asked.display(), file.path.display());
-        show(Line::Note(&format!(
+        show(InstallLine::Note(&format!(
             "{asked} is a symbolic link: {path} is changed, the link stays"
         )))?;
     }
@@ -318,17 +320,17 @@ fn tell(edit: &Edit, target: &Target, show: Show<'_>) -> Result<(), Error> {
     let plain = |text: &str| edit::short(&target.want, text.trim_start_matches(BOM));
     let path = file.path.display().to_string();
     let diff = diff::unified(&path, before.as_deref(), edit.after.as_deref(), plain);
-    Ok(show(Line::Diff(&diff))?)
+    Ok(show(InstallLine::Diff(&diff))?)
 }
 
 /// Writes what changes. `false`: a file was changed by somebody else meanwhile, all must be
 /// planned anew.
 fn write(
     edits: &[Edit],
-    request: &Request,
+    request: &InstallRequest,
     record: &mut Record,
     written: &mut Vec<PathBuf>,
-) -> Result<bool, Error> {
+) -> Result<bool, SetupError> {
     let edits = || edits.iter().filter(|edit| edit.differs());
     for edit in edits() {
         edit.file.check_writable()?;
@@ -345,7 +347,11 @@ fn write(
 }
 
 /// Writes one file. What is put in is remembered first: it can be undone whatever happens then.
-fn write_one(edit: &Edit, request: &Request, record: &mut Record) -> Result<bool, Error> {
+fn write_one(
+    edit: &Edit,
+    request: &InstallRequest,
+    record: &mut Record,
+) -> Result<bool, SetupError> {
     let (path, own) = (&edit.file.path, request.scope == Scope::User);
     let before = record.of(path).cloned();
     let mut dirs = Vec::new();
@@ -358,7 +364,7 @@ fn write_one(edit: &Edit, request: &Request, record: &mut Record) -> Result<bool
         record.save()?;
         dirs = config_file::make_parents(path).map_err(|error| {
             let path = path.display();
-            Error::failed(format!("cannot make the directory of {path}: {error}"))
+            SetupError::failed(format!("cannot make the directory of {path}: {error}"))
         })?;
     }
     let after = edit.after.as_deref().map(str::as_bytes);
@@ -380,11 +386,11 @@ fn write_one(edit: &Edit, request: &Request, record: &mut Record) -> Result<bool
 }
 
 /// A failure, with what was changed before it.
-fn halfway(failure: &Error, written: &[PathBuf]) -> Error {
+fn halfway(failure: &SetupError, written: &[PathBuf]) -> SetupError {
     let paths: Vec<_> = written.iter().map(|p| p.display().to_string()).collect();
     match paths.as_slice() {
-        [] => Error::failed(format!("{failure}; nothing was changed")),
-        paths => Error::failed(format!(
+        [] => SetupError::failed(format!("{failure}; nothing was changed")),
+        paths => SetupError::failed(format!(
             "{failure}; {} is changed already: try again when that is put right, or undo it with \
              `peerbus uninstall`",
             paths.join(" and ")

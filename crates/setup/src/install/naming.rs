@@ -1,13 +1,13 @@
 //! What sessions are named by a configuration.
 
-use peerbus_adapter::{Config, Flags, Naming, PeerName};
+use peerbus_adapter::{BusConfig, Flags, Naming, PeerName};
 use peerbus_agents::Scope;
 use serde_json::Value;
 
 use super::edit;
 use super::targets::Target;
 use super::used::{self, Uses};
-use crate::error::Error;
+use crate::error::SetupError;
 use crate::text::escape;
 
 /// What stands for something of the session in a name.
@@ -19,22 +19,22 @@ const SHOWN_CHARS: usize = 80;
 
 /// Checks a name that may hold placeholders. One that nobody on this machine could have is refused
 /// in its user's own configuration; a project's is read elsewhere too.
-pub(super) fn check(name: &str, scope: Scope) -> Result<(), Error> {
+pub(super) fn check(name: &str, scope: Scope) -> Result<(), SetupError> {
     PeerName::parse(&filled(name, &PLACEHOLDERS)).map_err(|error| {
         let shown = escape(name, SHOWN_CHARS);
         let known = PLACEHOLDERS.join(", ");
-        Error::config(format!(
+        SetupError::config(format!(
             "the name \"{shown}\" cannot be used: {error} (and {known} stand for something)"
         ))
     })?;
     if scope == Scope::User {
-        expanded(&filled(name, &OF_THE_PLACE), |_| None).map_err(Error::config)?;
+        expanded(&filled(name, &OF_THE_PLACE), |_| None).map_err(SetupError::config)?;
     }
     Ok(())
 }
 
 /// The same for how the names begin of what is used of others.
-pub(super) fn check_used(begins: &str, scope: Scope) -> Result<(), Error> {
+pub(super) fn check_used(begins: &str, scope: Scope) -> Result<(), SetupError> {
     check(begins, scope)?;
     let name = Uses::name(begins);
     let name = match scope {
@@ -43,7 +43,7 @@ pub(super) fn check_used(begins: &str, scope: Scope) -> Result<(), Error> {
     };
     let long = |_| {
         let shown = escape(begins, SHOWN_CHARS);
-        Error::config(format!(
+        SetupError::config(format!(
             "the name \"{shown}\" is too long to begin another: 57 bytes at most"
         ))
     };
@@ -74,7 +74,7 @@ pub(crate) fn expanded(name: &str, env: impl Fn(&str) -> Option<String>) -> Resu
         "USER" | "LOGNAME" => env(variable).or_else(|| std::env::var(variable).ok()),
         _ => None,
     };
-    match Config::resolve_with(&flags, env) {
+    match BusConfig::resolve_with(&flags, env) {
         Ok(config) => match config.naming {
             Naming::Verbatim(name) => Ok(name.as_str().to_owned()),
             Naming::Generated => Ok(String::new()),

@@ -5,19 +5,19 @@ use std::path::{Path, PathBuf};
 
 use peerbus_agents::Scope;
 
-use crate::error::Error;
+use crate::error::SetupError;
 
 /// The plain name: of the program, and of our server in every configuration.
 pub(crate) const NAME: &str = "peerbus";
 
 /// `peerbus` where that finds this very program, else its full path. In a project's file, which
 /// others share, always `peerbus`.
-pub(crate) fn command(scope: Scope) -> Result<String, Error> {
+pub(crate) fn command(scope: Scope) -> Result<String, SetupError> {
     if scope == Scope::Project {
         return Ok(NAME.to_owned());
     }
     let this = this().map_err(|error| {
-        Error::failed(format!("the path of this program cannot be found: {error}"))
+        SetupError::failed(format!("the path of this program cannot be found: {error}"))
     })?;
     if on_path()
         .and_then(|found| found.canonicalize().ok())
@@ -28,13 +28,13 @@ pub(crate) fn command(scope: Scope) -> Result<String, Error> {
     }
     if !is_peerbus(&this.to_string_lossy()) {
         let this = this.display();
-        return Err(Error::failed(format!(
+        return Err(SetupError::failed(format!(
             "{this} is not called peerbus, and would not be known again: rename it"
         )));
     }
     this.into_os_string().into_string().map_err(|path| {
         let path = Path::new(&path).display().to_string();
-        Error::failed(format!(
+        SetupError::failed(format!(
             "the path of this program, {path}, is not UTF-8: move it"
         ))
     })

@@ -10,7 +10,7 @@ use peerbus_adapter::paths::Paths;
 use peerbus_os as os;
 use serde::{Deserialize, Serialize};
 
-use crate::error::Error;
+use crate::error::SetupError;
 
 /// How long another install is waited for, and between two looks.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -137,7 +137,7 @@ impl Record {
     }
 
     /// Writes the record; an empty one is taken away.
-    pub(crate) fn save(&self) -> Result<(), Error> {
+    pub(crate) fn save(&self) -> Result<(), SetupError> {
         let Some(path) = place() else {
             return Ok(());
         };
@@ -147,12 +147,12 @@ impl Record {
                 _ => Ok(()),
             }
         } else {
-            let text = serde_json::to_vec_pretty(self).map_err(Error::failed)?;
+            let text = serde_json::to_vec_pretty(self).map_err(SetupError::failed)?;
             write_private(&path, &text)
         };
         saved.map_err(|error| {
             let path = path.display();
-            Error::failed(format!(
+            SetupError::failed(format!(
                 "cannot write {path}, which uninstall reads: {error}"
             ))
         })
@@ -169,7 +169,7 @@ fn write_private(path: &Path, text: &[u8]) -> std::io::Result<()> {
 /// Waits until no other install or uninstall of this user is under way, and keeps others waiting until
 /// the home is dropped, whose lock it is: nothing needs to be made for it. None on a file system
 /// without locks of directories.
-pub(crate) fn lock() -> Result<Option<File>, Error> {
+pub(crate) fn lock() -> Result<Option<File>, SetupError> {
     let home = peerbus_agents::home();
     let Some(lock) = home.and_then(|home| File::open(home).ok()) else {
         return Ok(None);
@@ -182,7 +182,7 @@ pub(crate) fn lock() -> Result<Option<File>, Error> {
             Err(TryLockError::Error(_)) => return Ok(None),
         }
     }
-    Err(Error::failed(
+    Err(SetupError::failed(
         "another install or uninstall is under way: let it end, and try again",
     ))
 }

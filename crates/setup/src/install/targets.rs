@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use peerbus_agents::{Agent, File, Fixed, Format, Part, Scope, Server, claude_code};
+use peerbus_agents::{Agent, File, Fixed, Format, Part, Scope, ServerEntry, claude_code};
 
 use super::edit;
 use super::hooks::Hook;
@@ -10,22 +10,24 @@ use super::record::Record;
 use super::used::{Uses, Wanted};
 use super::value::{Value, fixed, object, texts};
 use super::words::quoted;
-use crate::error::Error;
+use crate::error::SetupError;
 use crate::text::escape;
 
 /// Longest value of a variable that is shown, in characters.
 const VALUE_CHARS: usize = 200;
 
 /// The directory whose project is meant: the current one. For the user alone none is needed.
-pub(crate) fn project(scope: Scope) -> Result<PathBuf, Error> {
+pub(crate) fn project(scope: Scope) -> Result<PathBuf, SetupError> {
     if peerbus_agents::home().is_none() {
-        return Err(Error::config("no home directory: set HOME"));
+        return Err(SetupError::config("no home directory: set HOME"));
     }
     let here = match (std::env::current_dir(), scope) {
         (Err(_), Scope::User) => Ok(PathBuf::from("/")),
         (here, _) => here,
     };
-    here.map_err(|error| Error::failed(format!("the current directory cannot be read: {error}")))
+    here.map_err(|error| {
+        SetupError::failed(format!("the current directory cannot be read: {error}"))
+    })
 }
 
 /// What is wrong with a variable that says where an agent's own configuration is.
@@ -43,9 +45,9 @@ pub(crate) fn misplaced(agent: &Agent) -> Option<String> {
 }
 
 /// Fails where an agent's own configuration cannot be found.
-pub(super) fn check_places(agent: &Agent, scope: Scope) -> Result<(), Error> {
+pub(super) fn check_places(agent: &Agent, scope: Scope) -> Result<(), SetupError> {
     match misplaced(agent).filter(|_| scope == Scope::User) {
-        Some(why) => Err(Error::config(why)),
+        Some(why) => Err(SetupError::config(why)),
         None => Ok(()),
     }
 }
@@ -203,7 +205,7 @@ fn want(agent: &Agent, file: &'static File, program: &Program) -> Want {
     }
 }
 
-fn entry(agent: &Agent, server: &Server, program: &Program) -> Value {
+fn entry(agent: &Agent, server: &ServerEntry, program: &Program) -> Value {
     let kind = format!("--adapter={}", agent.adapter);
     let mut members = members(server, &program.command, &["adapter", kind.as_str()]);
     if program.unasked {
@@ -217,7 +219,11 @@ fn entry(agent: &Agent, server: &Server, program: &Program) -> Value {
 }
 
 /// The members of an entry that runs the program with arguments.
-pub(super) fn members(server: &Server, command: &str, arguments: &[&str]) -> Vec<(String, Value)> {
+pub(super) fn members(
+    server: &ServerEntry,
+    command: &str,
+    arguments: &[&str],
+) -> Vec<(String, Value)> {
     let mut members: Vec<_> = server.before.iter().map(member).collect();
     if server.one_list {
         let words = [&[command], arguments].concat();

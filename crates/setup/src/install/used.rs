@@ -2,7 +2,7 @@
 //! that runs `peerbus mcp use`.
 
 use peerbus_adapter::PeerName;
-use peerbus_agents::Server;
+use peerbus_agents::ServerEntry;
 use peerbus_side_channel::Advert;
 use serde_json::Value as Json;
 
@@ -10,7 +10,7 @@ use super::program::is_peerbus;
 use super::targets;
 use super::value::Value;
 use super::{edit, naming};
-use crate::error::Error;
+use crate::error::SetupError;
 
 /// How the name of such an entry begins.
 const PREFIX: &str = "peerbus-";
@@ -116,9 +116,9 @@ pub(crate) struct Uses {
 
 impl Uses {
     /// Reads URIs. A generation is left out.
-    pub(crate) fn of(uris: &[String]) -> Result<Vec<Shared>, Error> {
+    pub(crate) fn of(uris: &[String]) -> Result<Vec<Shared>, SetupError> {
         let read = uris.iter().map(|uri| Shared::parse(uri));
-        read.collect::<Result<_, _>>().map_err(Error::config)
+        read.collect::<Result<_, _>>().map_err(SetupError::config)
     }
 
     /// A name that begins so and ends in something that each process makes up: several can run.
@@ -131,7 +131,7 @@ impl Uses {
 #[derive(Debug, Clone)]
 pub(crate) struct Wanted {
     /// How an entry looks there.
-    pub(crate) form: &'static Server,
+    pub(crate) form: &'static ServerEntry,
     /// The program.
     pub(crate) command: String,
     pub(crate) uses: Uses,
@@ -227,7 +227,7 @@ mod tests {
     fn wanted(uris: &[&str], name: Option<&str>) -> Wanted {
         let uris: Vec<_> = uris.iter().map(|uri| (*uri).to_owned()).collect();
         Wanted {
-            form: &Server::USUAL,
+            form: &ServerEntry::USUAL,
             command: "peerbus".into(),
             uses: Uses {
                 shared: Uses::of(&uris).expect("URIs"),

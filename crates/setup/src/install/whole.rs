@@ -3,7 +3,7 @@
 use super::config_file::ConfigFile;
 use super::edit::Edit;
 use super::record::Done;
-use crate::error::Error;
+use crate::error::SetupError;
 
 /// What the first line of each has, whatever version wrote it.
 const SIGN: &str = "`peerbus install ";
@@ -19,7 +19,11 @@ pub(crate) fn is_ours(ours: &str, text: &str, done: Option<&Done>) -> bool {
 }
 
 /// Plans to write it.
-pub(super) fn install(ours: &str, file: ConfigFile, done: Option<&Done>) -> Result<Edit, Error> {
+pub(super) fn install(
+    ours: &str,
+    file: ConfigFile,
+    done: Option<&Done>,
+) -> Result<Edit, SetupError> {
     let text = match &file.bytes {
         Some(_) => Some(file.text()?.0),
         None => None,
@@ -28,7 +32,7 @@ pub(super) fn install(ours: &str, file: ConfigFile, done: Option<&Done>) -> Resu
         && !is_ours(ours, text, done)
         && !is_signed(text)
     {
-        return Err(Error::failed(format!(
+        return Err(SetupError::failed(format!(
             "{} is not peerbus's; nothing was changed: rename or remove it, and try again",
             file.path.display()
         )));
@@ -46,7 +50,11 @@ pub(super) fn install(ours: &str, file: ConfigFile, done: Option<&Done>) -> Resu
 }
 
 /// Plans to take it away.
-pub(super) fn uninstall(ours: &str, file: ConfigFile, done: Option<&Done>) -> Result<Edit, Error> {
+pub(super) fn uninstall(
+    ours: &str,
+    file: ConfigFile,
+    done: Option<&Done>,
+) -> Result<Edit, SetupError> {
     if file.bytes.is_none() {
         return Ok(Edit::none(file, Vec::new()));
     }

@@ -1,6 +1,6 @@
 mod kinds;
 
-use peerbus_core::audit::{Event, Head, Log};
+use peerbus_core::audit::{AuditEvent, AuditLog, ChainHead};
 use peerbus_core::store::{
     DeliveryHistory, Fate, Inserted, Keep, MessageHead, NewMessage, OwedRow, PeerId, PeerKind,
     PeerRow, Store as _, Txn as _,
@@ -139,9 +139,9 @@ fn version_2_database() -> (tempfile::TempDir, PathBuf) {
     let store = open_with(&path, &[version_1, version_2]).unwrap();
     store.db.execute_batch(VERSION_2).unwrap();
     let key = store.audit_key().clone();
-    let (mut head, mut log) = (Head::new(&key), Log::default());
+    let (mut head, mut log) = (ChainHead::new(&key), AuditLog::default());
     for number in 1..=6 {
-        log.push(&Event::Accept {
+        log.push(&AuditEvent::Accept {
             seq: Seq(number),
             sender: PeerId(1),
             id: &MessageId::parse(&format!("m{number}")).unwrap(),
@@ -151,7 +151,7 @@ fn version_2_database() -> (tempfile::TempDir, PathBuf) {
     }
     for (seq, recipient) in [(1, 1), (2, 2), (4, 1)] {
         let (seq, recipient, how) = (Seq(seq), PeerId(recipient), None);
-        log.push(&Event::Ack {
+        log.push(&AuditEvent::Ack {
             seq,
             recipient,
             how,
@@ -313,9 +313,9 @@ fn how_mail_of_an_older_database_ends_is_kept_from_now_on() {
     );
     let pair = (PeerId(1), PeerId(2));
     assert!(store.delete_delivery(pair, Seq(3)).unwrap());
-    let (mut head, mut log) = (store.load().unwrap().head.unwrap(), Log::default());
+    let (mut head, mut log) = (store.load().unwrap().head.unwrap(), AuditLog::default());
     let (seq, recipient, how) = (Seq(3), PeerId(1), None);
-    log.push(&Event::Ack {
+    log.push(&AuditEvent::Ack {
         seq,
         recipient,
         how,

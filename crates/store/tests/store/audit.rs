@@ -5,9 +5,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use peerbus_core::Stamp;
-use peerbus_core::audit::{Event, Head, Log};
+use peerbus_core::audit::{AuditEvent, AuditLog, ChainHead};
 use peerbus_core::store::{PeerId, Store as _, Txn as _};
-use peerbus_store::{SqliteStore, VerifyError, verify_audit};
+use peerbus_store::{ChainError, SqliteStore, verify_audit};
 use peerbus_wire::Seq;
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -28,11 +28,11 @@ pub(crate) fn at(ms: u64) -> Stamp {
 fn chain(path: &Path, blocks: u64) -> SqliteStore {
     let mut store = open(path);
     let key = store.audit_key().clone();
-    let (mut head, mut log) = (Head::new(&key), Log::default());
+    let (mut head, mut log) = (ChainHead::new(&key), AuditLog::default());
     for number in 1..=blocks {
         let (seq, recipient) = (Seq(number), PeerId(1));
-        log.push(&Event::Deliver { seq, recipient });
-        log.push(&Event::Ack {
+        log.push(&AuditEvent::Deliver { seq, recipient });
+        log.push(&AuditEvent::Ack {
             seq,
             recipient,
             how: None,
@@ -75,7 +75,7 @@ fn of_a_database_in_which_nothing_happened_nothing_is_claimed() {
     store.close().unwrap();
     assert!(matches!(
         verify_audit(&path),
-        Err(VerifyError::Nothing { .. })
+        Err(ChainError::Nothing { .. })
     ));
     let db = Connection::open(&path).unwrap();
     db.execute_batch("DELETE FROM head").unwrap();
@@ -113,7 +113,7 @@ fn a_chain_whose_front_was_dropped_names_its_anchor() {
     let last = store.old_audit(START_MS + 300_000, 4).unwrap().unwrap();
     store.drop_audit(last.number).unwrap();
     (head.anchor, head.anchor_hash) = (last.number, last.hash);
-    let block = Log::default().seal(&key, &mut head, at(700_000));
+    let block = AuditLog::default().seal(&key, &mut head, at(700_000));
     store.append_audit(&block, &head).unwrap();
     store.commit().unwrap();
     let report = verify_audit(&path).unwrap();
@@ -135,7 +135,7 @@ fn a_database_that_a_broker_writes_is_verified_as_of_its_last_commit() {
     store.begin().unwrap();
     let mut head = store.load().unwrap().head.unwrap();
     let key = store.audit_key().clone();
-    let block = Log::default().seal(&key, &mut head, at(0));
+    let block = AuditLog::default().seal(&key, &mut head, at(0));
     store.append_audit(&block, &head).unwrap();
     assert_eq!(verify_audit(&path).unwrap().blocks, 10);
     store.commit().unwrap();

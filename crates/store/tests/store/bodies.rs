@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use peerbus_core::audit::{self, Event, Head, Log};
+use peerbus_core::audit::{self, AuditEvent, AuditLog, ChainHead};
 use peerbus_core::store::{Fate, Inserted, Keep, NewMessage, PeerId, Store as _, Txn as _};
 use peerbus_store::{SqliteStore, verify_audit};
 use peerbus_wire::{EnvelopeHash, MessageId, Seq};
@@ -16,7 +16,7 @@ use crate::{open, place};
 fn queue(path: &Path) -> SqliteStore {
     let mut store = open(path);
     let key = store.audit_key().clone();
-    let (mut head, mut log) = (Head::new(&key), Log::default());
+    let (mut head, mut log) = (ChainHead::new(&key), AuditLog::default());
     store.begin().unwrap();
     for (seq, recipients) in [(1, 3), (2, 1), (3, 1)] {
         let id = MessageId::parse(&format!("m{seq}")).unwrap();
@@ -35,7 +35,7 @@ fn queue(path: &Path) -> SqliteStore {
                 .insert_delivery((PeerId(recipient), sender), seq, 0)
                 .unwrap();
         }
-        log.push(&Event::Accept {
+        log.push(&AuditEvent::Accept {
             seq,
             sender,
             id: &id,
@@ -47,7 +47,7 @@ fn queue(path: &Path) -> SqliteStore {
         let (seq, recipient) = (Seq(seq), PeerId(recipient));
         store.delete_delivery((recipient, PeerId(9)), seq).unwrap();
         let how = None;
-        log.push(&Event::Ack {
+        log.push(&AuditEvent::Ack {
             seq,
             recipient,
             how,
@@ -130,7 +130,7 @@ fn of_deliveries_that_are_older_than_the_chain_nothing_is_claimed() {
     let mut head = store.load().unwrap().head.unwrap();
     let first = head.hash;
     store.begin().unwrap();
-    let block = Log::default().seal(&key, &mut head, at(START_MS));
+    let block = AuditLog::default().seal(&key, &mut head, at(START_MS));
     store.drop_audit(1).unwrap();
     (head.anchor, head.anchor_hash) = (1, first);
     head.mac = head.expected_mac(&key);
@@ -172,8 +172,8 @@ fn blocks_without_hashes_are_valid_and_what_they_do_not_know_is_said() {
     };
     store.insert_message(&message).unwrap();
     store.insert_delivery((PeerId(1), sender), seq, 0).unwrap();
-    let mut log = Log::default();
-    log.push(&Event::Accept {
+    let mut log = AuditLog::default();
+    log.push(&AuditEvent::Accept {
         seq,
         sender,
         id: &id,
@@ -203,7 +203,7 @@ fn a_text_that_was_dropped_is_known_by_its_hash_and_only_of_mail_that_ended() {
     let (_directory, path) = place();
     let mut store = open(&path);
     let key = store.audit_key().clone();
-    let (mut head, mut log) = (Head::new(&key), Log::default());
+    let (mut head, mut log) = (ChainHead::new(&key), AuditLog::default());
     let (id, sender, seq) = (MessageId::parse("m1").unwrap(), PeerId(9), Seq(1));
     let text = format!("{{\"body\":\"{}\"}}", "x".repeat(9_000));
     let message = NewMessage {
@@ -214,7 +214,7 @@ fn a_text_that_was_dropped_is_known_by_its_hash_and_only_of_mail_that_ended() {
         recipients: 0,
         accepted_ms: START_MS,
     };
-    log.push(&Event::Accept {
+    log.push(&AuditEvent::Accept {
         seq,
         sender,
         id: &id,

@@ -1,6 +1,6 @@
 //! Every call answers as the model does, in and across transactions and reopenings.
 
-use peerbus_core::audit::Head;
+use peerbus_core::audit::ChainHead;
 use peerbus_core::store::{DeliveryHistory, Fate, Keep, NewMessage, PeerId, Store as _, Txn as _};
 use peerbus_core::testing::{MemoryStore, Tables};
 use peerbus_store::{SqliteStore, verify_audit};
@@ -84,7 +84,7 @@ fn a_new_database_is_empty() {
     let (_directory, path) = place();
     let mut store = open(&path);
     let loaded = store.load().unwrap();
-    let head = Head::new(store.audit_key());
+    let head = ChainHead::new(store.audit_key());
     assert_eq!((loaded.peers, loaded.head), (vec![], Some(head)));
 }
 

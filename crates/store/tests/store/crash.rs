@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use peerbus_core::audit::{AuditKey, Head};
+use peerbus_core::audit::{AuditKey, ChainHead};
 use peerbus_core::store::Store as _;
 use peerbus_core::testing::{MemoryStore, Tables};
-use peerbus_store::{SqliteStore, VerifyError, verify_audit};
+use peerbus_store::{ChainError, SqliteStore, verify_audit};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
@@ -157,7 +157,7 @@ fn a_log_cut_anywhere_gives_the_state_after_some_commit() {
     let mut store = open(&path);
     let key = store.audit_key().clone();
     let fresh = Tables {
-        head: Some(Head::new(&key)),
+        head: Some(ChainHead::new(&key)),
         ..Tables::default()
     };
     let (mut model, mut states) = (MemoryStore::default(), vec![fresh]);
@@ -208,7 +208,7 @@ fn recovered(path: &Path) -> usize {
     let mut store = SqliteStore::open(path).unwrap();
     let head = store.load().unwrap().head.unwrap();
     match verify_audit(path) {
-        Err(VerifyError::Nothing { .. }) => assert_eq!(head.blocks, 0),
+        Err(ChainError::Nothing { .. }) => assert_eq!(head.blocks, 0),
         report => assert_eq!(report.unwrap().last, head.blocks),
     }
     usize::try_from(head.blocks).unwrap()

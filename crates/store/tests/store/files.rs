@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 
 use peerbus_core::Stamp;
-use peerbus_core::audit::{Head, Log};
+use peerbus_core::audit::{AuditLog, ChainHead};
 use peerbus_core::store::{Store as _, Txn as _};
 use peerbus_store::SqliteStore;
 use rusqlite::Connection;
@@ -23,8 +23,8 @@ fn mode(path: &Path) -> u32 {
 /// Commits one audit block, so that the database depends on its key.
 fn seal(store: &mut SqliteStore) {
     let key = store.audit_key().clone();
-    let mut head = Head::new(&key);
-    let block = Log::default().seal(&key, &mut head, Stamp::default());
+    let mut head = ChainHead::new(&key);
+    let block = AuditLog::default().seal(&key, &mut head, Stamp::default());
     store.begin().unwrap();
     store.append_audit(&block, &head).unwrap();
     store.commit().unwrap();

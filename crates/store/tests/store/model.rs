@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use peerbus_core::audit::{Block, Head};
+use peerbus_core::audit::{Block, ChainHead};
 use peerbus_core::store::{
     AliasRow, DeliveryHistory, Fate, JobRow, MessageHead, Notice, OwedRow, PeerId, PeerKind,
     PeerRow, StoreError, Txn,
@@ -61,7 +61,7 @@ pub(crate) fn dump(path: &Path) -> Tables {
         };
         (block.number, block)
     });
-    let head: Vec<Head> = rows(&db, "SELECT * FROM head", |row| Head {
+    let head: Vec<ChainHead> = rows(&db, "SELECT * FROM head", |row| ChainHead {
         blocks: number(row, "blocks"),
         hash: get(row, "hash"),
         anchor: number(row, "anchor"),

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use peerbus_core::audit::{AuditKey, Head};
+use peerbus_core::audit::{AuditKey, ChainHead};
 use peerbus_core::store::Store as _;
 use peerbus_core::testing::{MemoryStore, Tables};
 use peerbus_core::witness::Witness;
@@ -107,7 +107,7 @@ impl Story {
 fn states(key: &AuditKey) -> Vec<Tables> {
     let mut model = MemoryStore::default();
     let mut states = vec![Tables {
-        head: Some(Head::new(key)),
+        head: Some(ChainHead::new(key)),
         ..Tables::default()
     }];
     for number in 1..=PROCESSES * BATCHES {

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use peerbus_core::Stamp;
-use peerbus_core::audit::{Event, Head, Log};
+use peerbus_core::audit::{AuditEvent, AuditLog, ChainHead};
 use peerbus_core::store::{PeerId, Store as _, Txn as _};
-use peerbus_store::{SqliteStore, VerifyError, Witnessed, backup, restore, verify_audit};
+use peerbus_store::{ChainError, SqliteStore, Witnessed, backup, restore, verify_audit};
 use peerbus_wire::{Mark, Seq};
 
 use crate::{open, place};
@@ -16,10 +16,10 @@ use crate::{open, place};
 fn add(store: &mut SqliteStore, blocks: u64) {
     let key = store.audit_key().clone();
     let mut head = store.load().unwrap().head.unwrap();
-    let mut log = Log::default();
+    let mut log = AuditLog::default();
     for _ in 0..blocks {
         let number = head.blocks + 1;
-        log.push(&Event::Deliver {
+        log.push(&AuditEvent::Deliver {
             seq: Seq(number),
             recipient: PeerId(1),
         });
@@ -62,7 +62,7 @@ fn rolled_back() -> (tempfile::TempDir, std::path::PathBuf) {
 
 fn missing(path: &Path) -> u64 {
     match verify_audit(path) {
-        Err(VerifyError::Missing { missing, .. }) => missing.blocks,
+        Err(ChainError::Missing { missing, .. }) => missing.blocks,
         other => panic!("{other:?}"),
     }
 }
@@ -152,8 +152,8 @@ fn a_transaction_that_is_given_up_is_not_witnessed() {
     let (_directory, path) = place();
     let mut store = open(&path);
     let key = store.audit_key().clone();
-    let mut head = Head::new(&key);
-    let block = Log::default().seal(&key, &mut head, Stamp::default());
+    let mut head = ChainHead::new(&key);
+    let block = AuditLog::default().seal(&key, &mut head, Stamp::default());
     store.begin().unwrap();
     store.append_audit(&block, &head).unwrap();
     store.rollback();

@@ -1,7 +1,7 @@
 //! Random work as the core does it. A batch is a function of its seed and of the state that it
 //! finds, so whoever knows how many batches were committed knows the whole database.
 
-use peerbus_core::audit::{AuditKey, Event, Head, Log};
+use peerbus_core::audit::{AuditEvent, AuditKey, AuditLog, ChainHead};
 use peerbus_core::store::{
     AliasRow, DeliveryHistory, Fate, Inserted, JobRow, Keep, NOBODY, NewMessage, Notice, OwedRow,
     PeerId, PeerKind, PeerRow,
@@ -22,7 +22,7 @@ pub(crate) fn batch(seed: u64, key: &AuditKey, target: &mut impl Target) {
         .model()
         .head
         .clone()
-        .unwrap_or_else(|| Head::new(key));
+        .unwrap_or_else(|| ChainHead::new(key));
     let mut rng = StdRng::seed_from_u64(seed);
     let now = 1_000_000 + head.blocks * 1_000;
     // Now and then the wall clock goes back.
@@ -37,7 +37,7 @@ pub(crate) fn batch(seed: u64, key: &AuditKey, target: &mut impl Target) {
     let mut work = Work {
         rng,
         head,
-        log: Log::default(),
+        log: AuditLog::default(),
         fates: Vec::new(),
         now,
         at,
@@ -108,8 +108,8 @@ pub(crate) fn probe(seed: u64, target: &mut impl Target) {
 
 struct Work<'a, T> {
     rng: StdRng,
-    head: Head,
-    log: Log,
+    head: ChainHead,
+    log: AuditLog,
     fates: Vec<Fate>,
     now: u64,
     at: Stamp,
@@ -190,7 +190,7 @@ impl<T: Target> Work<'_, T> {
             },
         };
         self.head.next_peer = self.head.next_peer.max(row.id.0 + 1);
-        self.log.push(&Event::Register {
+        self.log.push(&AuditEvent::Register {
             peer: row.id,
             name: &row.name,
         });
@@ -266,7 +266,7 @@ impl<T: Target> Work<'_, T> {
             .copied()
             .collect();
         if let Some(peer) = pick(&mut self.rng, idle.into_iter()) {
-            self.log.push(&Event::Forget { peer });
+            self.log.push(&AuditEvent::Forget { peer });
             self.target.delete_peer(peer).unwrap();
         }
     }
@@ -308,7 +308,7 @@ impl<T: Target> Work<'_, T> {
         if self.target.insert_message(&message).unwrap() == Inserted::New {
             self.head.next_seq += 1;
             let recipients = message.recipients;
-            self.log.push(&Event::Accept {
+            self.log.push(&AuditEvent::Accept {
                 seq,
                 sender,
                 id: &id,
@@ -344,7 +344,7 @@ impl<T: Target> Work<'_, T> {
             .delete_delivery((recipient, sender), seq)
             .unwrap()
         {
-            self.log.push(&Event::Ack {
+            self.log.push(&AuditEvent::Ack {
                 seq,
                 recipient,
                 how: None,
@@ -388,7 +388,7 @@ impl<T: Target> Work<'_, T> {
         self.target
             .insert_dead(recipient, seq, "the signature is wrong", self.at)
             .unwrap();
-        self.log.push(&Event::Dead { seq, recipient });
+        self.log.push(&AuditEvent::Dead { seq, recipient });
         let why = "the signature is wrong".into();
         self.end(recipient, seq, Stage::Dead { why });
     }
@@ -416,7 +416,7 @@ impl<T: Target> Work<'_, T> {
             .insert_delivery((next, sender), seq, self.now)
             .unwrap();
         let (from, to) = (recipient, next);
-        self.log.push(&Event::Move { seq, from, to });
+        self.log.push(&AuditEvent::Move { seq, from, to });
         let why = "its session ended".into();
         self.end(recipient, seq, Stage::Recalled { why });
     }
@@ -430,7 +430,7 @@ impl<T: Target> Work<'_, T> {
             return;
         };
         for (_, seq) in self.target.move_queue(from, to).unwrap() {
-            self.log.push(&Event::Move { seq, from, to });
+            self.log.push(&AuditEvent::Move { seq, from, to });
         }
     }
 

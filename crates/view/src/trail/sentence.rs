@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use peerbus_wire::{How, PeerEntry, PeerName, Receipt, Stage, escape};
 
 use super::{NAME_CHARS, REASON_CHARS, open, reached};
-use crate::about::About;
-use crate::domains::Joined;
+use crate::about::PeerView;
+use crate::domains::DomainView;
 use crate::text::{proof, rejected, says, shown, span, word};
 
 /// Most peers that a sentence names.
@@ -22,9 +22,9 @@ pub(crate) fn of<'a>(
     let open = open(receipts.clone());
     let open = peers.iter().filter(|peer| open.contains(&peer.name));
     let waits = open
-        .map(About::new)
+        .map(PeerView::new)
         .filter(|peer| peer.activity == Some("waiting"));
-    let waits: Vec<About> = waits.collect();
+    let waits: Vec<PeerView> = waits.collect();
     how_far(receipts, now_ms, peers) + &waiting(&waits)
 }
 
@@ -50,7 +50,7 @@ fn how_far<'a>(
     }
     if let Some((to, receipt)) = each.first_key_value().filter(|_| each.len() == 1) {
         let name = escape(to, NAME_CHARS);
-        if let Some(joined) = Joined::to(peers, to).filter(|_| !receipt.stage.is_final()) {
+        if let Some(joined) = DomainView::to(peers, to).filter(|_| !receipt.stage.is_final()) {
             return abroad(&joined, &name, receipt, now_ms);
         }
         let here = |receipt: &Receipt| matches!(&receipt.stage, Stage::Accepted(a) if a.online > 0);
@@ -103,7 +103,7 @@ fn before(name: &str, receipt: &Receipt) -> String {
 }
 
 /// The sentence about a recipient in another domain.
-fn abroad(joined: &Joined, name: &str, receipt: &Receipt, now_ms: u64) -> String {
+fn abroad(joined: &DomainView, name: &str, receipt: &Receipt, now_ms: u64) -> String {
     let domain = &joined.domain;
     match (&receipt.stage, joined.trouble()) {
         (Stage::Queued, None) => {
@@ -232,7 +232,7 @@ fn delivered(name: &str, ago: &str, peer: Option<&PeerEntry>) -> String {
 
 /// Whether a peer says nothing of itself that an adapter says.
 fn is_plain(peer: &PeerEntry) -> bool {
-    let about = About::new(peer);
+    let about = PeerView::new(peer);
     about.client.is_none() && about.activity.is_none() && about.wake.is_none()
 }
 
@@ -286,8 +286,8 @@ fn at_many(each: &BTreeMap<&str, &Receipt>) -> String {
 }
 
 /// What follows the sentence when these peers say that they wait for their users.
-fn waiting(peers: &[About]) -> String {
-    let named = |peer: &About| match peer.activity_s {
+fn waiting(peers: &[PeerView]) -> String {
+    let named = |peer: &PeerView| match peer.activity_s {
         Some(seconds) => format!("{} for {}", peer.name, span(seconds)),
         None => peer.name.clone(),
     };

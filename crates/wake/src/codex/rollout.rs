@@ -2,7 +2,7 @@
 //! happened. A line of the user's is written right before the model is asked; an answer that stands
 //! behind it in the same turn was made with it. Documented nowhere, seen with 0.169.0.
 
-use peerbus_adapter::transcript::{Line, LineReader};
+use peerbus_adapter::transcript::{LineReader, TranscriptLine};
 use serde::Deserialize;
 
 /// Reads lines; each follows the one before in its turn.
@@ -44,7 +44,7 @@ impl Lines {
 }
 
 impl LineReader for Lines {
-    fn read(&mut self, line: &str) -> Option<Line> {
+    fn read(&mut self, line: &str) -> Option<TranscriptLine> {
         let Written { kind, payload } = serde_json::from_str(line).ok()?;
         let turn = payload.turn_id.or(payload.about.and_then(|a| a.turn_id));
         if turn.is_some() && turn != self.turn {
@@ -68,7 +68,7 @@ impl LineReader for Lines {
         let parent = (self.count > 0).then(|| self.name(&turn));
         self.count += 1;
         let id = self.name(&turn);
-        Some(Line {
+        Some(TranscriptLine {
             request: answers.then(|| id.clone()),
             id,
             parent,
@@ -82,7 +82,7 @@ impl LineReader for Lines {
 #[cfg(test)]
 mod tests {
     use peerbus_adapter::mailbox::Evidence;
-    use peerbus_adapter::transcript::Transcript;
+    use peerbus_adapter::transcript::TranscriptReader;
     use serde_json::{Value, json};
 
     use super::*;
@@ -105,7 +105,7 @@ mod tests {
 
     fn found(lines: &[Value]) -> Vec<&'static str> {
         let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
-        let mut transcript = Transcript::new(Box::<Lines>::default());
+        let mut transcript = TranscriptReader::new(Box::<Lines>::default());
         let marks = [MARK.to_owned()];
         let found = transcript.feed(text.as_bytes(), &marks).into_iter();
         let word = |evidence| match evidence {

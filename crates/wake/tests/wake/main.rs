@@ -19,8 +19,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use peerbus_adapter::mailbox::WakeList;
-use peerbus_adapter::{Config, Flags, How, connect};
-use peerbus_mcp::{Exit, Options};
+use peerbus_adapter::{BusConfig, Flags, How, connect};
+use peerbus_mcp::{AdapterOptions, Exit};
 use peerbus_test_support::mcp::{Client, client};
 use peerbus_test_support::scripted::{Broker, Seen};
 use peerbus_wake::{Surroundings, waking};
@@ -67,15 +67,15 @@ async fn begin(
         credentials: Some("/nonexistent/peerbus-test".into()),
         ..Flags::default()
     };
-    let config = Config::resolve_with(&flags, |name| broker.variable(name)).unwrap();
-    let (bus, link) = connect(Config {
+    let config = BusConfig::resolve_with(&flags, |name| broker.variable(name)).unwrap();
+    let (bus, link) = connect(BusConfig {
         sockets: Vec::new(),
         sessions: None,
         ..config
     });
     tokio::spawn(link.run());
     let (mut client, input, output) = client(1 << 20);
-    let adapter = peerbus_wake::run_over(bus, Options::default(), around, input, output);
+    let adapter = peerbus_wake::run_over(bus, AdapterOptions::default(), around, input, output);
     let adapter = tokio::spawn(adapter);
     let greeting = client.greet(name).await;
     (client, greeting, adapter)

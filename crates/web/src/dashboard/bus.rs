@@ -9,15 +9,15 @@ use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use peerbus_adapter::demand::Tried;
-use peerbus_adapter::operator::{self, Answer, Events, Streamless, encode_text};
-use peerbus_adapter::{Config, credentials, wall_ms};
-use peerbus_view::{About, MessagePage, MessageText, MessageView, Step, StepView, spoken};
+use peerbus_adapter::operator::{self, Events, OperatorAnswer, Streamless, encode_text};
+use peerbus_adapter::{BusConfig, credentials, wall_ms};
+use peerbus_view::{MessagePage, MessageText, MessageView, PeerView, Step, StepView, spoken};
 use peerbus_wire::{Secret, escape, printable};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::answer::Failure;
-use crate::{App, Options};
+use crate::{App, GatewayOptions};
 
 /// Longest name or id, in characters; a text in a list; and of a reason.
 const NAME_CHARS: usize = 128;
@@ -38,7 +38,7 @@ type Checked = Arc<Mutex<Option<(u64, Result<String, String>)>>>;
 #[derive(Clone)]
 pub(crate) struct Source {
     sockets: Vec<PathBuf>,
-    config: Config,
+    config: BusConfig,
     verify: fn(&Path) -> Result<String, String>,
     verified: Checked,
     /// Who looks may be an agent.
@@ -46,7 +46,7 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    pub(super) fn new(options: &Options) -> Self {
+    pub(super) fn new(options: &GatewayOptions) -> Self {
         Self {
             sockets: options.operator.clone(),
             config: options.bus.clone(),
@@ -61,7 +61,7 @@ impl Source {
         credentials::secret_of(self.config.secret.clone(), &self.config.credentials)
     }
 
-    fn get(&self, target: &str) -> Result<Answer, String> {
+    fn get(&self, target: &str) -> Result<OperatorAnswer, String> {
         operator::over(&self.sockets, "GET", target)
     }
 
@@ -99,7 +99,7 @@ impl Source {
     /// Everybody that the broker knows.
     pub(super) fn peers(&self) -> Result<Value, String> {
         let (entries, omitted) = operator::peers(self.get("/v1/peers")?)?;
-        let all: Vec<About> = entries.iter().map(About::new).collect();
+        let all: Vec<PeerView> = entries.iter().map(PeerView::new).collect();
         Ok(json!({ "peers": all, "omitted": omitted }))
     }
 

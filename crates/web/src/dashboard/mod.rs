@@ -16,7 +16,7 @@ use axum::routing::{get, post};
 
 use self::bus::Source;
 use self::login::Login;
-use crate::{App, Options};
+use crate::{App, GatewayOptions};
 
 /// What the dashboard keeps.
 pub(crate) struct Dashboard {
@@ -25,7 +25,7 @@ pub(crate) struct Dashboard {
 }
 
 impl Dashboard {
-    pub(crate) fn new(options: &Options) -> Self {
+    pub(crate) fn new(options: &GatewayOptions) -> Self {
         Self {
             login: Login::new(),
             source: Source::new(options),

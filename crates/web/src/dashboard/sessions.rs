@@ -11,8 +11,8 @@ use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use peerbus_adapter::paths::Paths;
-use peerbus_node::index::{self, Session};
-use peerbus_node::{Client, Refusal, each};
+use peerbus_node::index::{self, LiveSession};
+use peerbus_node::{NodeClient, NodeRefusal, each};
 use peerbus_wire::{escape, printable};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -61,7 +61,7 @@ impl Sessions {
         Ok(json!({ "sessions": told.collect::<Vec<_>>() }))
     }
 
-    fn told(&mut self, session: &Session, asked: Result<Asked, String>) -> Value {
+    fn told(&mut self, session: &LiveSession, asked: Result<Asked, String>) -> Value {
         let word = |text: &str| escape(text, NAME_CHARS);
         let mut told = json!({
             "key": key(session),
@@ -95,32 +95,32 @@ impl Sessions {
     }
 }
 
-fn all() -> Result<Vec<Session>, String> {
+fn all() -> Result<Vec<LiveSession>, String> {
     let paths = Paths::find().map_err(|error| error.to_string())?;
     Ok(index::all(&paths))
 }
 
 /// What names a session while it lives; its id can change.
-fn key(session: &Session) -> String {
+fn key(session: &LiveSession) -> String {
     let name = session.socket.file_name().unwrap_or_default();
     escape(&name.to_string_lossy(), NAME_CHARS)
 }
 
 /// The session that goes by a key.
-fn named(key: &str) -> Result<Session, String> {
+fn named(key: &str) -> Result<LiveSession, String> {
     let found = all()?.into_iter().find(|session| self::key(session) == key);
     found.ok_or_else(|| "this session has ended".into())
 }
 
-fn why(refusal: Refusal) -> String {
+fn why(refusal: NodeRefusal) -> String {
     match refusal {
-        Refusal::Said(why) => why,
-        Refusal::Lost(error) => format!("the session does not answer: {error}"),
+        NodeRefusal::Said(why) => why,
+        NodeRefusal::Lost(error) => format!("the session does not answer: {error}"),
     }
 }
 
-fn connect(socket: &Path) -> Result<Client, String> {
-    Client::connect(socket).map_err(|error| format!("the session cannot be reached: {error}"))
+fn connect(socket: &Path) -> Result<NodeClient, String> {
+    NodeClient::connect(socket).map_err(|error| format!("the session cannot be reached: {error}"))
 }
 
 /// What waits in a session.
@@ -130,15 +130,15 @@ struct Asked {
     held: Result<Vec<Value>, String>,
 }
 
-fn ask(session: &Session) -> Result<Asked, String> {
+fn ask(session: &LiveSession) -> Result<Asked, String> {
     let list = |answer: &Value, name: &str| answer[name].as_array().cloned().unwrap_or_default();
     let mut client = connect(&session.socket)?.within(LISTED);
     let status = client.call("session/status", &json!({})).map_err(why)?;
     let held = match client.call("session/held", &json!({})) {
         Ok(answer) => Ok(list(&answer, "held")),
         // An older adapter's: it holds nothing.
-        Err(Refusal::Said(why)) if why.contains("method") => Ok(Vec::new()),
-        Err(Refusal::Said(why)) => Err(why),
+        Err(NodeRefusal::Said(why)) if why.contains("method") => Ok(Vec::new()),
+        Err(NodeRefusal::Said(why)) => Err(why),
         Err(lost) => return Err(why(lost)),
     };
     Ok(Asked {

@@ -9,7 +9,7 @@ use crate::text::cut;
 
 /// What became of a message at the other side.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Item {
+pub struct StreamItem {
     /// The message,
     pub told: Told,
     /// and how far it is: what it may be about one recipient, `settled` or `unknown`.
@@ -29,7 +29,7 @@ pub struct Told {
     pub end: bool,
 }
 
-impl Item {
+impl StreamItem {
     /// What became of the message of this number and id.
     #[must_use]
     pub fn new(number: u64, id: Option<MessageId>, at_ms: u64, stage: Stage) -> Self {
@@ -49,7 +49,7 @@ fn ends(stage: &Stage) -> bool {
     stage.is_final() || matches!(stage, Stage::Settled { .. } | Stage::Unknown)
 }
 
-/// The JSON of an [`Item`], or of a [`Told`], which has no `state`.
+/// The JSON of an [`StreamItem`], or of a [`Told`], which has no `state`.
 #[derive(Serialize, Deserialize, Default)]
 #[serde(default)]
 pub(super) struct Flat {
@@ -95,7 +95,7 @@ impl Flat {
         }
     }
 
-    pub(super) fn of(item: &Item) -> Self {
+    pub(super) fn of(item: &StreamItem) -> Self {
         let mut flat = Self {
             state: item.stage.word().to_owned(),
             end: false,
@@ -134,7 +134,7 @@ impl Flat {
     }
 
     /// `None` when it breaks a rule.
-    pub(super) fn item(&self) -> Option<Item> {
+    pub(super) fn item(&self) -> Option<StreamItem> {
         let part = |text: &str| (!text.is_empty()).then(|| claim(text));
         let why = || cut(&self.reason, REASON_BYTES_MAX).into_owned();
         let path = || part(&self.path);
@@ -158,7 +158,7 @@ impl Flat {
             _ => return None,
         };
         let told = self.as_told()?;
-        Some(Item::new(told.number, told.id, told.at_ms, stage))
+        Some(StreamItem::new(told.number, told.id, told.at_ms, stage))
     }
 }
 

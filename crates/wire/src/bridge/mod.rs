@@ -12,13 +12,13 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-pub use item::{Item, Told};
+pub use item::{StreamItem, Told};
 
 use crate::ids::MessageId;
 use crate::limits::{FRAME_BYTES_MAX, STATUS_IDS_MAX};
 use item::{Asked, Flat};
 
-/// The header of a message in the stream that has its [`Head`].
+/// The header of a message in the stream that has its [`StreamHead`].
 pub const HEAD: &str = "Peerbus-Bridge";
 
 /// Longest epoch, in bytes.
@@ -80,7 +80,7 @@ impl fmt::Debug for Epoch {
 
 /// What stands with a message in the stream: `1 EPOCH FOR NUMBER AFTER`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Head {
+pub struct StreamHead {
     /// The sending broker's epoch, in which the numbers count.
     pub epoch: Epoch,
     /// The epoch of the broker that it is for: what the sender knows of it does not hold for another.
@@ -92,7 +92,7 @@ pub struct Head {
     pub after: u64,
 }
 
-impl Head {
+impl StreamHead {
     /// The header's value.
     #[must_use]
     pub fn encode(&self) -> String {
@@ -181,7 +181,7 @@ pub enum Saying {
     /// What became of messages of the other side's.
     Stages {
         /// At most [`ITEMS_MAX`] statements.
-        items: Vec<Item>,
+        items: Vec<StreamItem>,
         /// They answer [`Saying::Ask`] and are not repeated.
         answer: bool,
     },

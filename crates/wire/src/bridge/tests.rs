@@ -48,7 +48,7 @@ fn told() -> impl Strategy<Value = Told> {
 
 fn saying() -> impl Strategy<Value = Saying> {
     let item = (told(), stage())
-        .prop_map(|(told, stage)| Item::new(told.number, told.id, told.at_ms, stage));
+        .prop_map(|(told, stage)| StreamItem::new(told.number, told.id, told.at_ms, stage));
     prop_oneof![
         (any::<u64>(), any::<bool>()).prop_map(|(taken, gap)| Saying::Hello { taken, gap }),
         (proptest::collection::vec(item, 0..9), any::<bool>())
@@ -64,8 +64,8 @@ proptest! {
         epoch in epoch(), meant_for in epoch(), number in 1..=u64::MAX, part in any::<u64>(),
     ) {
         let after = part % number;
-        let head = Head { epoch, meant_for, number, after };
-        prop_assert_eq!(Head::parse(&head.encode()), Some(head.clone()));
+        let head = StreamHead { epoch, meant_for, number, after };
+        prop_assert_eq!(StreamHead::parse(&head.encode()), Some(head.clone()));
         let mark = Position { epoch: head.epoch, number: head.number };
         prop_assert!(mark.encode().len() <= 85);
         prop_assert_eq!(Position::parse(&mark.encode()), Some(mark));
@@ -83,7 +83,7 @@ proptest! {
     fn whatever_comes_is_read_whole_or_refused(
         value in "\\PC{0,80}", bytes in proptest::collection::vec(any::<u8>(), 0..200),
     ) {
-        if let Some(head) = Head::parse(&value) {
+        if let Some(head) = StreamHead::parse(&value) {
             prop_assert_eq!(head.encode(), value);
         }
         if let Ok(outside) = Outside::parse(&bytes) {
@@ -121,7 +121,7 @@ fn a_head_that_breaks_a_rule_is_none() {
         "1 a! b 2 0",
         "1 a b 18446744073709551616 0",
     ] {
-        assert_eq!(Head::parse(odd), None, "{odd:?}");
+        assert_eq!(StreamHead::parse(odd), None, "{odd:?}");
     }
 }
 
@@ -129,7 +129,7 @@ fn a_head_that_breaks_a_rule_is_none() {
 fn the_largest_statements_fit() {
     let why = "\u{1}".repeat(REASON_BYTES_MAX);
     let id = MessageId::parse(&"m".repeat(ID_BYTES_MAX)).ok();
-    let item = Item::new(u64::MAX, id, u64::MAX, Stage::Dead { why });
+    let item = StreamItem::new(u64::MAX, id, u64::MAX, Stage::Dead { why });
     let outside = Outside {
         epoch: Epoch::parse(&"e".repeat(EPOCH_BYTES_MAX)).unwrap(),
         meant_for: Epoch::parse(&"f".repeat(EPOCH_BYTES_MAX)),

@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use gungraun::{library_benchmark, library_benchmark_group};
 use peerbus_core::audit::AuditKey;
-use peerbus_core::broker::{Broker, Config, ConnId, Input, Output};
+use peerbus_core::broker::{Broker, BrokerConfig, BrokerInput, BrokerOutput, ConnId};
 use peerbus_core::store::Store;
 use peerbus_core::{Now, TokenHash};
 use peerbus_wire::{BrokerFrame, ClientFrame, Token};
@@ -37,7 +37,7 @@ pub(crate) struct Bus<S> {
 impl<S: Store> Bus<S> {
     pub(crate) fn new(mut store: S) -> Self {
         let token = TokenHash::of(&Token::parse("t").unwrap());
-        let config = Config::new(vec![token], AuditKey([7; 32]));
+        let config = BrokerConfig::new(vec![token], AuditKey([7; 32]));
         let broker = Broker::new(config, store.load().unwrap(), NOW);
         let mut bus = Self {
             broker,
@@ -49,8 +49,8 @@ impl<S: Store> Bus<S> {
                 r#"{{"protocol_version":"v1","type":"register","token":"t","name":"{name}","ext":1,"instance":"i"}}"#
             );
             [
-                Input::Opened(conn),
-                Input::Frame(conn, ClientFrame::parse(register.as_bytes())),
+                BrokerInput::Opened(conn),
+                BrokerInput::Frame(conn, ClientFrame::parse(register.as_bytes())),
             ]
         });
         bus.batch(joins.into_iter().flatten().collect());
@@ -63,22 +63,22 @@ impl<S: Store> Bus<S> {
     }
 
     /// The next `count` messages, parsed, from alice to bob.
-    pub(crate) fn messages(&mut self, count: u64) -> Vec<Input> {
+    pub(crate) fn messages(&mut self, count: u64) -> Vec<BrokerInput> {
         let numbers = self.next..self.next + count;
         self.next = numbers.end;
         numbers
-            .map(|number| Input::Frame(ALICE, ClientFrame::parse(&message_text(number))))
+            .map(|number| BrokerInput::Frame(ALICE, ClientFrame::parse(&message_text(number))))
             .collect()
     }
 
     /// Sends `count` messages and gives bob's acks.
-    pub(crate) fn deliver(&mut self, count: u64) -> Vec<Input> {
+    pub(crate) fn deliver(&mut self, count: u64) -> Vec<BrokerInput> {
         let messages = self.messages(count);
         let first = self.next - count;
         let delivered = self
             .batch(messages)
             .into_iter()
-            .filter(|output| matches!(output, Output::Send(BOB, BrokerFrame::Deliver(_))));
+            .filter(|output| matches!(output, BrokerOutput::Send(BOB, BrokerFrame::Deliver(_))));
         assert_eq!(delivered.count() as u64, count);
         // The core numbers messages from 1, as this does, and the number is the delivery's key.
         (first..self.next)
@@ -86,13 +86,13 @@ impl<S: Store> Bus<S> {
                 let ack = format!(
                     r#"{{"protocol_version":"v1","type":"ack","id":"{number}","how":"seen","path":"socket","evidence":"transcript"}}"#
                 );
-                Input::Frame(BOB, ClientFrame::parse(ack.as_bytes()))
+                BrokerInput::Frame(BOB, ClientFrame::parse(ack.as_bytes()))
             })
             .collect()
     }
 
     /// One transaction, as the engine has it.
-    pub(crate) fn batch(&mut self, inputs: Vec<Input>) -> Vec<Output> {
+    pub(crate) fn batch(&mut self, inputs: Vec<BrokerInput>) -> Vec<BrokerOutput> {
         self.store.begin().unwrap();
         let mut outputs = Vec::with_capacity(inputs.len() * 8);
         self.handle(inputs);
@@ -104,7 +104,7 @@ impl<S: Store> Bus<S> {
         outputs
     }
 
-    fn handle(&mut self, inputs: Vec<Input>) {
+    fn handle(&mut self, inputs: Vec<BrokerInput>) {
         for input in inputs {
             self.broker.handle(NOW, input, &mut self.store).unwrap();
         }
@@ -117,7 +117,7 @@ impl<S: Store> Bus<S> {
 const COUNT: u64 = 64;
 
 /// A bus, and what it is given, in batches.
-type Ready = (Bus<Nothing>, Vec<Vec<Input>>);
+type Ready = (Bus<Nothing>, Vec<Vec<BrokerInput>>);
 
 fn with_messages(batches: usize) -> Ready {
     let mut bus = Bus::new(Nothing);
@@ -131,7 +131,7 @@ fn with_acks(batches: usize) -> Ready {
     ready(bus, acks, batches)
 }
 
-fn ready(bus: Bus<Nothing>, inputs: Vec<Input>, batches: usize) -> Ready {
+fn ready(bus: Bus<Nothing>, inputs: Vec<BrokerInput>, batches: usize) -> Ready {
     let size = inputs.len() / batches;
     let mut inputs = inputs.into_iter();
     let inputs = (0..batches).map(|_| inputs.by_ref().take(size).collect());

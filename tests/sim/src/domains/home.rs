@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 
 use peerbus_core::audit::AuditKey;
-use peerbus_core::broker::{Broker, Config, Input, Mutation, Need, Output};
+use peerbus_core::broker::{
+    Broker, BrokerConfig, BrokerInput, BrokerMutation, BrokerOutput, CommitNeed,
+};
 use peerbus_core::grant::{Right, Rights};
 use peerbus_core::store::Store as _;
 use peerbus_core::testing::{MemoryStore, Tables};
@@ -36,10 +38,10 @@ pub(super) enum Fate {
 pub(super) struct Home {
     pub(super) domain: Domain,
     pub(super) store: MemoryStore,
-    config: Config,
-    mutation: Option<Mutation>,
+    config: BrokerConfig,
+    mutation: Option<BrokerMutation>,
     broker: Option<Broker>,
-    inbox: VecDeque<Input>,
+    inbox: VecDeque<BrokerInput>,
     mono_zero: u64,
     /// Restores so far.
     life: u32,
@@ -53,7 +55,7 @@ impl Home {
     pub(super) fn new(
         at: usize,
         expiry_ms: Option<u64>,
-        mutation: Option<Mutation>,
+        mutation: Option<BrokerMutation>,
     ) -> Option<Self> {
         let domain = Domain::parse(NAMES[at])?;
         let hash = |text: &str| Some(TokenHash::of(&Token::parse(text)?));
@@ -61,7 +63,7 @@ impl Home {
             .iter()
             .map(|text| hash(text))
             .collect::<Option<_>>()?;
-        let mut config = Config::new(tokens, AuditKey([7; 32]));
+        let mut config = BrokerConfig::new(tokens, AuditKey([7; 32]));
         if let Some(bridges) = config.grants.last_mut() {
             bridges.rights = Rights::of([Right::Bridge]);
         }
@@ -130,7 +132,7 @@ impl Home {
         Some(at_ms)
     }
 
-    pub(super) fn tell(&mut self, input: Input) {
+    pub(super) fn tell(&mut self, input: BrokerInput) {
         if self.is_up() {
             self.inbox.push_back(input);
         }
@@ -147,7 +149,7 @@ impl Home {
     }
 
     /// One batch and its commit. What leaves the broker, in order.
-    pub(super) fn step(&mut self, now_ms: u64, fate: Fate) -> Result<Vec<Output>, Failure> {
+    pub(super) fn step(&mut self, now_ms: u64, fate: Fate) -> Result<Vec<BrokerOutput>, Failure> {
         let now = self.now(now_ms);
         let Some(broker) = &mut self.broker else {
             return Ok(Vec::new());
@@ -157,14 +159,14 @@ impl Home {
         let due = broker
             .poll_timeout()
             .is_some_and(|(at, _)| at <= now.mono_ms);
-        let tick = due.then_some(Input::Tick);
+        let tick = due.then_some(BrokerInput::Tick);
         let inputs = self.inbox.len().min(BATCH);
         for input in tick.into_iter().chain(self.inbox.drain(..inputs)) {
             broker.handle(now, input, store).map_err(storage)?;
         }
         broker.flush(now, store).map_err(storage)?;
         let mut outputs: Vec<_> = std::iter::from_fn(|| broker.poll_output()).collect();
-        if broker.need() == Need::None {
+        if broker.need() == CommitNeed::None {
             store.rollback();
             broker.check();
             return Ok(outputs);

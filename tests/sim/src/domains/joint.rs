@@ -1,8 +1,8 @@
 //! A bridge's process, the stream that leads from it, and what goes outside of that.
 
-use peerbus_core::bridge::{Bridge, Event as Told, Input, Output, ToBroker};
+use peerbus_core::bridge::{Bridge, BridgeEvent as Told, BridgeInput, BridgeOutput, ToBroker};
 use peerbus_core::store::PeerKind;
-use peerbus_wire::bridge::{Epoch, Head, Item, Outside, Saying};
+use peerbus_wire::bridge::{Epoch, Outside, Saying, StreamHead, StreamItem};
 use peerbus_wire::{Domain, Envelope, Mark, Register, Stage};
 
 use super::home::{Home, NAMES};
@@ -87,7 +87,7 @@ impl World {
     }
 
     /// The bridge is told something.
-    pub(super) fn bridge(&mut self, joint: usize, input: Input) -> Verdict {
+    pub(super) fn bridge(&mut self, joint: usize, input: BridgeInput) -> Verdict {
         let now_ms = self.now_ms;
         if let Some(bridge) = &mut self.joints[joint].bridge {
             bridge.handle(now_ms, input);
@@ -103,7 +103,7 @@ impl World {
             return Ok(());
         }
         self.joints[joint].ticks_ms = None;
-        self.bridge(joint, Input::Tick)
+        self.bridge(joint, BridgeInput::Tick)
     }
 
     fn drain(&mut self, joint: usize) -> Verdict {
@@ -118,36 +118,40 @@ impl World {
                 self.at(at, Event::Tick(joint));
             }
         }
-        let dropped =
-            |output: &Output| matches!(output, Output::Event(Told::Refused { .. } | Told::Stale));
+        let dropped = |output: &BridgeOutput| {
+            matches!(
+                output,
+                BridgeOutput::Event(Told::Refused { .. } | Told::Stale)
+            )
+        };
         let drops = outputs.iter().any(dropped);
         for output in outputs {
             match output {
-                Output::Register(epoch) => {
+                BridgeOutput::Register(epoch) => {
                     self.hang_up(Who::Bridge(joint));
                     self.joints[joint].wants = Some(epoch);
                     let later = self.rng.range(5, 300);
                     self.after(later, Event::Dial(Who::Bridge(joint)));
                 }
-                Output::Broker(frame) => self.bridge_says(joint, frame)?,
-                Output::Publish {
+                BridgeOutput::Broker(frame) => self.bridge_says(joint, frame)?,
+                BridgeOutput::Publish {
                     number,
                     head,
                     envelope,
                 } => self.publish(joint, number, head, &envelope)?,
-                Output::Ack(stream) => {
+                BridgeOutput::Ack(stream) => {
                     let other = self.other(joint);
                     let entry = self.joints[other].stream.ack(stream);
                     if let Some(entry) = entry.filter(|_| !drops) {
                         self.acked(joint, &entry.head)?;
                     }
                 }
-                Output::Later(stream) => {
+                BridgeOutput::Later(stream) => {
                     let other = self.other(joint);
                     self.joints[other].stream.later(self.now_ms, stream);
                 }
-                Output::Outside(text) => self.outside(joint, text)?,
-                Output::Event(event) => {
+                BridgeOutput::Outside(text) => self.outside(joint, text)?,
+                BridgeOutput::Event(event) => {
                     let text = format!("{event:?}");
                     self.trace.note(self.now_ms, "event", joint as u64, &text);
                     self.counts(&event);
@@ -175,7 +179,7 @@ impl World {
 
     /// What it acks in the stream its broker has on disk.
     fn acked(&mut self, joint: usize, head: &str) -> Verdict {
-        let Some(head) = Head::parse(head) else {
+        let Some(head) = StreamHead::parse(head) else {
             return Ok(());
         };
         let (home, abroad) = (self.joints[joint].home, self.joints[joint].abroad);
@@ -246,7 +250,7 @@ impl World {
         if self.joints[joint].stream.len() >= self.plan.stream_max {
             self.oracle.seen.insert("stream full");
             let never = None;
-            return self.bridge(joint, Input::Unpublished { number, never });
+            return self.bridge(joint, BridgeInput::Unpublished { number, never });
         }
         if self.rng.chance(self.plan.stream_loses) {
             return Ok(());
@@ -314,7 +318,7 @@ impl World {
             let head = entry.head;
             self.bridge(
                 joint,
-                Input::Stream {
+                BridgeInput::Stream {
                     stream,
                     head,
                     payload,
@@ -369,7 +373,7 @@ impl World {
     /// A statement about any message of the other side's.
     fn lie(&mut self, epoch: Epoch, meant_for: Option<Epoch>) -> Option<String> {
         let number = self.rng.range(1, 40);
-        let item = Item::new(number, None, 0, Stage::Acked(None));
+        let item = StreamItem::new(number, None, 0, Stage::Acked(None));
         let (items, answer) = (vec![item], self.rng.chance(500));
         let lie = Outside {
             epoch,

@@ -29,9 +29,9 @@ const HEAL_MS: u64 = 300_000;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DomainOptions {
     /// A rule of every bridge to break.
-    pub mutation: Option<bridge::Mutation>,
+    pub mutation: Option<bridge::BridgeMutation>,
     /// A rule of every broker to break.
-    pub broker_mutation: Option<broker::Mutation>,
+    pub broker_mutation: Option<broker::BrokerMutation>,
     /// Keep the trace's text.
     pub trace: bool,
 }

@@ -1,7 +1,7 @@
 //! Connections between brokers and their clients: in order, until they break.
 
 use peerbus_core::bridge;
-use peerbus_core::broker::{ConnId, Input};
+use peerbus_core::broker::{BrokerInput, ConnId};
 use peerbus_wire::{BrokerFrame, ClientFrame, Received};
 
 use super::world::{Event, World};
@@ -59,7 +59,7 @@ impl World {
     pub(super) fn frame(&mut self, conn: u64, frame: ClientFrame) {
         if let Some(wire) = self.wires.get(&conn) {
             let home = wire.home;
-            self.tell(home, Input::Frame(ConnId(conn), frame));
+            self.tell(home, BrokerInput::Frame(ConnId(conn), frame));
         }
     }
 
@@ -110,7 +110,7 @@ impl World {
                 let later = self.rng.range(10, 1_000);
                 self.after(later, Event::Dial(who));
             }
-            Who::Bridge(joint) => self.bridge(joint, bridge::Input::Lost)?,
+            Who::Bridge(joint) => self.bridge(joint, bridge::BridgeInput::Lost)?,
         }
         Ok(())
     }
@@ -151,7 +151,7 @@ impl World {
         };
         self.wires.insert(conn, wire);
         *self.conn_of(who) = Some(conn);
-        self.tell(home, Input::Opened(ConnId(conn)));
+        self.tell(home, BrokerInput::Opened(ConnId(conn)));
         self.client_sends(conn, ClientFrame::Register(register));
     }
 
@@ -162,7 +162,7 @@ impl World {
         match wire.who {
             Who::Peer(peer) => self.peer_received(peer, conn, received),
             Who::Bridge(joint) if self.joints[joint].conn == Some(conn) => {
-                match bridge::Input::received(received) {
+                match bridge::BridgeInput::received(received) {
                     Some(input) => self.bridge(joint, input),
                     None => Ok(()),
                 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use peerbus_core::bridge;
-use peerbus_core::broker::{ConnId, Input, Mutation, Output};
+use peerbus_core::broker::{BrokerInput, BrokerMutation, BrokerOutput, ConnId};
 use peerbus_wire::{ClientFrame, Domain, Received};
 
 use super::home::{Fate, Home};
@@ -73,7 +73,7 @@ pub(super) struct World {
     pub(super) oracle: Oracle,
     pub(super) trace: Trace,
     pub(super) healing: bool,
-    pub(super) mutation: Option<bridge::Mutation>,
+    pub(super) mutation: Option<bridge::BridgeMutation>,
     /// When each broker is going to run.
     planned: Vec<Option<u64>>,
 }
@@ -82,7 +82,7 @@ impl World {
     pub(super) fn new(
         rng: Rng,
         plan: Plan,
-        mutations: (Option<bridge::Mutation>, Option<Mutation>),
+        mutations: (Option<bridge::BridgeMutation>, Option<BrokerMutation>),
         keep: bool,
     ) -> Self {
         let homes: Vec<_> = (0..plan.homes)
@@ -214,7 +214,7 @@ impl World {
                 let conn = ConnId(conn);
                 self.tell(
                     home,
-                    Input::Closed {
+                    BrokerInput::Closed {
                         conn,
                         goodbye: false,
                     },
@@ -233,7 +233,7 @@ impl World {
             Event::Pull(joint) => self.pull(joint)?,
             Event::Publish(joint, head, payload) => self.arrives(joint, head, payload),
             Event::Outside(joint, bytes) => {
-                self.bridge(joint, bridge::Input::Outside(bytes))?;
+                self.bridge(joint, bridge::BridgeInput::Outside(bytes))?;
             }
             Event::Kill(joint) if !self.healing => self.kill(joint),
             Event::Start(joint) => self.start(joint)?,
@@ -292,7 +292,7 @@ impl World {
     fn fill(&mut self, home: usize, full: bool) {
         let total = 1 << 40;
         let free = if full { 0 } else { total };
-        self.tell(home, Input::Space { free, total });
+        self.tell(home, BrokerInput::Space { free, total });
         if full {
             // For a moment, so that some of what is under way is refused and what follows is not.
             let longest = self.rng.pick(&[3, 10_000]);
@@ -302,7 +302,7 @@ impl World {
     }
 
     /// Tells a broker something.
-    pub(super) fn tell(&mut self, home: usize, input: Input) {
+    pub(super) fn tell(&mut self, home: usize, input: BrokerInput) {
         self.homes[home].tell(input);
         self.plan_engine(home);
     }
@@ -337,14 +337,14 @@ impl World {
         self.oracle.look(home, &mut self.homes[home])?;
         for output in outputs {
             match output {
-                Output::Send(conn, frame) => self.sends(home, conn, &frame),
-                Output::Ping(conn) => self.tell(home, Input::Pong(conn)),
-                Output::Close(ConnId(conn), reason) => {
+                BrokerOutput::Send(conn, frame) => self.sends(home, conn, &frame),
+                BrokerOutput::Ping(conn) => self.tell(home, BrokerInput::Pong(conn)),
+                BrokerOutput::Close(ConnId(conn), reason) => {
                     self.trace
                         .note(self.now_ms, "close", conn, &format!("{reason:?}"));
                     self.sever(conn, true);
                 }
-                Output::Event(_) => {}
+                BrokerOutput::Event(_) => {}
             }
         }
         if up && !self.homes[home].is_up() {

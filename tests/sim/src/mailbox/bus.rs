@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use peerbus_core::mailbox::{Mail, Mailbox, Rule};
+use peerbus_core::mailbox::{Mail, MailboxMachine, SenderRule};
 use peerbus_core::peer::{Inbound, Key};
 use peerbus_wire::{Conversation, Kind, MessageId, PeerName};
 
@@ -61,7 +61,7 @@ impl World {
             true => self.oracle.arrives(which),
             false => self.oracle.as_sent(which),
         };
-        let put = |mailbox: &mut Mailbox, now| mailbox.put_in(now, Arc::new(mail)).is_ok();
+        let put = |mailbox: &mut MailboxMachine, now| mailbox.put_in(now, Arc::new(mail)).is_ok();
         self.judged(put, |oracle, taken| oracle.put_in(which, *taken))?;
         Ok(())
     }
@@ -107,7 +107,7 @@ impl World {
             }
             let mail = self.oracle.arrives(which);
             let rule = self.oracle.rule(which);
-            if rule != Rule::Allow {
+            if rule != SenderRule::Allow {
                 self.oracle.keeps_out(which);
             }
             self.input(|mailbox, now| mailbox.message(now, mail))?;
@@ -140,7 +140,7 @@ impl World {
 
     /// The host compares what it has with its window.
     pub(super) fn fills(&mut self) -> Verdict {
-        let unseen = self.mailbox.as_ref().map_or(0, Mailbox::unseen);
+        let unseen = self.mailbox.as_ref().map_or(0, MailboxMachine::unseen);
         let full = unseen >= self.plan.window;
         self.oracle.full(full);
         self.input(|mailbox, now| {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use peerbus_core::mailbox::{Activity, AskId, Attempt, HOOK, Mailbox, Outcome};
+use peerbus_core::mailbox::{Activity, AskId, Attempt, HOOK, MailboxMachine, Outcome};
 
 use super::world::{Event, World};
 use crate::failure::{Failure, Verdict};
@@ -228,8 +228,8 @@ impl World {
     }
 
     pub(super) fn calls(&mut self) -> Verdict {
-        self.input(Mailbox::handle_timeout)?;
+        self.input(MailboxMachine::handle_timeout)?;
         self.oracle.called();
-        self.input(Mailbox::called)
+        self.input(MailboxMachine::called)
     }
 }

@@ -4,7 +4,8 @@
 use std::collections::VecDeque;
 
 use peerbus_core::mailbox::{
-    Activity, Attempt, INBOX, Mail, Mailbox, Mutation, Outcome, Output, PathSpec, Policy, Portion,
+    Activity, Attempt, INBOX, Mail, MailboxMachine, MailboxMutation, MailboxOutput, Outcome,
+    PathSpec, Policy, Portion,
 };
 use peerbus_core::peer::Key;
 use peerbus_wire::{Conversation, MessageId, NameKey, PeerName};
@@ -31,7 +32,7 @@ const SILENCE_MS: u64 = 600_000;
 /// # Errors
 ///
 /// The promise that was broken.
-pub fn run_echo(seed: u64, mutation: Option<Mutation>) -> Result<usize, Failure> {
+pub fn run_echo(seed: u64, mutation: Option<MailboxMutation>) -> Result<usize, Failure> {
     let mut world = Echo::new(Rng::new(seed), mutation);
     world.talk()?;
     let shown = world.shown;
@@ -47,8 +48,8 @@ pub fn run_echo(seed: u64, mutation: Option<Mutation>) -> Result<usize, Failure>
 struct Echo {
     rng: Rng,
     now_ms: u64,
-    agent: Mailbox,
-    bot: Mailbox,
+    agent: MailboxMachine,
+    bot: MailboxMachine,
     /// The session says what it does, and is woken; otherwise its agent looks by itself.
     tells: bool,
     replies: bool,
@@ -57,13 +58,13 @@ struct Echo {
 }
 
 impl Echo {
-    fn new(mut rng: Rng, mutation: Option<Mutation>) -> Self {
+    fn new(mut rng: Rng, mutation: Option<MailboxMutation>) -> Self {
         let limit = rng.pick(&[1, 2, 5, 16]);
-        let mut agent = Mailbox::new(Policy::Auto, Some(limit));
+        let mut agent = MailboxMachine::new(Policy::Auto, Some(limit));
         if let Some(mutation) = mutation {
             agent.mutate(mutation);
         }
-        let mut bot = Mailbox::new(Policy::Pushed, None);
+        let mut bot = MailboxMachine::new(Policy::Pushed, None);
         for mailbox in [&mut agent, &mut bot] {
             mailbox.add_path(&PUSH);
             mailbox.open(0);
@@ -154,7 +155,7 @@ impl Echo {
             mailbox.set_path(self.now_ms, &PUSH, true);
             mailbox.handle_timeout(self.now_ms);
             while let Some(output) = mailbox.poll_output() {
-                let Output::Push(attempt) = output else {
+                let MailboxOutput::Push(attempt) = output else {
                     continue;
                 };
                 mailbox.outcome(self.now_ms, attempt.id, Outcome::Written);

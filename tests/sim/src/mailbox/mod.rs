@@ -15,7 +15,7 @@ pub use echo::run_echo;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use peerbus_core::mailbox::Mutation;
+use peerbus_core::mailbox::MailboxMutation;
 
 use crate::failure::Failure;
 use crate::rng::Rng;
@@ -26,7 +26,7 @@ use world::World;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct MailboxOptions {
     /// A rule of the mailbox to break.
-    pub mutation: Option<Mutation>,
+    pub mutation: Option<MailboxMutation>,
     /// No trouble from the beginning: one burst for an idle session.
     pub calm: bool,
     /// Keep the trace's text.

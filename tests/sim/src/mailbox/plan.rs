@@ -1,6 +1,6 @@
 //! What a world is like.
 
-use peerbus_core::mailbox::{HERE, Policy, Rule, Senders, WHOLE_BYTES_MAX};
+use peerbus_core::mailbox::{HERE, Policy, SenderRule, Senders, WHOLE_BYTES_MAX};
 use peerbus_wire::Priority;
 
 use super::paths::{CLIENTS, Waking};
@@ -10,10 +10,10 @@ use crate::rng::Rng;
 pub(super) const PEERS: [&str; 3] = ["ann", "bob", "cyd"];
 
 /// Others who do, of whom the user says something.
-pub(super) const RULES: [(&str, Rule); 3] = [
-    ("dan", Rule::Hold),
-    ("eve", Rule::Refuse),
-    ("fay", Rule::Drop),
+pub(super) const RULES: [(&str, SenderRule); 3] = [
+    ("dan", SenderRule::Hold),
+    ("eve", SenderRule::Refuse),
+    ("fay", SenderRule::Drop),
 ];
 
 /// How often the socket does what, of a thousand pushes.

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use peerbus_core::mailbox::{
-    Activity, AskId, Attempt, AttemptId, Mailbox, Mutation, Outcome, Output, Path,
+    Activity, AskId, Attempt, AttemptId, MailboxMachine, MailboxMutation, MailboxOutput, Outcome,
+    Path,
 };
 
 use super::bus::Bus;
@@ -80,8 +81,8 @@ pub(super) struct World {
     pub(super) healing: bool,
     /// The transcript can be read.
     pub(super) readable: bool,
-    pub(super) mailbox: Option<Mailbox>,
-    mutation: Option<Mutation>,
+    pub(super) mailbox: Option<MailboxMachine>,
+    mutation: Option<MailboxMutation>,
     session: u64,
     pub(super) now_ms: u64,
     said_ms: u64,
@@ -90,7 +91,12 @@ pub(super) struct World {
 }
 
 impl World {
-    pub(super) fn new(rng: Rng, plan: Plan, mutation: Option<Mutation>, trace: bool) -> Self {
+    pub(super) fn new(
+        rng: Rng,
+        plan: Plan,
+        mutation: Option<MailboxMutation>,
+        trace: bool,
+    ) -> Self {
         Self {
             rng,
             trace: Trace::new(trace),
@@ -186,7 +192,7 @@ impl World {
 
     fn live_until(&mut self, end_ms: u64) -> Verdict {
         loop {
-            let timeout = self.mailbox.as_ref().and_then(Mailbox::poll_timeout);
+            let timeout = self.mailbox.as_ref().and_then(MailboxMachine::poll_timeout);
             let due = timeout.map(|at| at.max(self.now_ms));
             let event = self.agenda.first_key_value().map(|((at, _), _)| *at);
             let next = event.into_iter().chain(due).min();
@@ -197,8 +203,8 @@ impl World {
             if due.is_some_and(|due| event.is_none_or(|at| due < at)) {
                 self.now_ms = due.unwrap_or(self.now_ms);
                 self.trace.note(self.now_ms, "timeout", 0, "");
-                self.input(Mailbox::handle_timeout)?;
-                let next = self.mailbox.as_ref().and_then(Mailbox::poll_timeout);
+                self.input(MailboxMachine::handle_timeout)?;
+                let next = self.mailbox.as_ref().and_then(MailboxMachine::poll_timeout);
                 ensure(next.is_none_or(|at| at > self.now_ms), "rest", || {
                     let now_ms = self.now_ms;
                     format!("a deadline that passed at {now_ms} is set again: {next:?}")
@@ -260,7 +266,7 @@ impl World {
             Event::Outage(down) => self.outage(down),
             Event::Doubt => {
                 self.oracle.doubt();
-                self.input(Mailbox::doubt)
+                self.input(MailboxMachine::doubt)
             }
             Event::Heal => self.heal(),
             Event::User => {
@@ -270,7 +276,7 @@ impl World {
             Event::Read => self.look(),
             Event::Open => {
                 self.oracle.opened();
-                self.input(Mailbox::open)
+                self.input(MailboxMachine::open)
             }
             Event::Shows(attempt) => self.shows(attempt),
             Event::Told(id, outcome) => self.told(id, outcome),
@@ -308,7 +314,7 @@ impl World {
     /// Gives something to the mailbox, takes what it wants done, and checks everything.
     pub(super) fn input<T: Default>(
         &mut self,
-        what: impl FnOnce(&mut Mailbox, u64) -> T,
+        what: impl FnOnce(&mut MailboxMachine, u64) -> T,
     ) -> Result<T, Failure> {
         self.judged(what, |_, _| Ok(()))
     }
@@ -317,7 +323,7 @@ impl World {
     pub(super) fn takes(
         &mut self,
         reading: bool,
-        what: impl FnOnce(&mut Mailbox, u64) -> Option<Attempt>,
+        what: impl FnOnce(&mut MailboxMachine, u64) -> Option<Attempt>,
     ) -> Result<Option<Attempt>, Failure> {
         self.judged(what, |oracle, attempt| match attempt {
             Some(attempt) => oracle.made(attempt, reading),
@@ -328,7 +334,7 @@ impl World {
     /// As [`World::input`]; `judge` looks at what it gives first.
     pub(super) fn judged<T: Default>(
         &mut self,
-        what: impl FnOnce(&mut Mailbox, u64) -> T,
+        what: impl FnOnce(&mut MailboxMachine, u64) -> T,
         judge: impl FnOnce(&mut Oracle, &T) -> Verdict,
     ) -> Result<T, Failure> {
         let Some(mailbox) = &mut self.mailbox else {
@@ -355,29 +361,29 @@ impl World {
         Ok(out)
     }
 
-    fn does(&mut self, output: Output) {
+    fn does(&mut self, output: MailboxOutput) {
         match output {
-            Output::Push(attempt) => {
+            MailboxOutput::Push(attempt) => {
                 let slow = self.rng.chance(200);
                 let at = if slow { self.rng.range(1, 2_000) } else { 0 };
                 self.after(at, Event::Shows(attempt));
             }
-            Output::Ack { key, .. }
-            | Output::Reject { key, .. }
-            | Output::Drop { key, .. }
-            | Output::GiveBack { key, .. } => {
+            MailboxOutput::Ack { key, .. }
+            | MailboxOutput::Reject { key, .. }
+            | MailboxOutput::Drop { key, .. }
+            | MailboxOutput::GiveBack { key, .. } => {
                 let up = self.bus.is_up();
                 self.oracle.hears(key, up);
             }
-            Output::Answered(ask) => {
+            MailboxOutput::Answered(ask) => {
                 let at = self.rng.range(1, 20);
                 self.after(at, Event::TakesAnswer(ask));
             }
-            Output::Announce(_)
-            | Output::Progress { .. }
-            | Output::Local { .. }
-            | Output::Told(_)
-            | Output::Warn(_) => {}
+            MailboxOutput::Announce(_)
+            | MailboxOutput::Progress { .. }
+            | MailboxOutput::Local { .. }
+            | MailboxOutput::Told(_)
+            | MailboxOutput::Warn(_) => {}
         }
     }
 
@@ -390,7 +396,7 @@ impl World {
         if self.is_alive() {
             return Ok(());
         }
-        let mut mailbox = Mailbox::new(self.plan.policy, self.plan.hops_max);
+        let mut mailbox = MailboxMachine::new(self.plan.policy, self.plan.hops_max);
         if let Some(mutation) = self.mutation {
             mailbox.mutate(mutation);
         }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use peerbus_core::peer::{Sent, Unsent};
+use peerbus_core::peer::{SendResult, Unsent};
 use peerbus_core::store::PeerId;
 use peerbus_wire::{Envelope, Received};
 
@@ -61,7 +61,7 @@ pub(crate) struct Hosts {
     /// Ids of messages that were accepted.
     pub(super) accepted: BTreeSet<String>,
     waiting: BTreeSet<(ProcId, String)>,
-    outcomes: Vec<(String, String, Sent)>,
+    outcomes: Vec<(String, String, SendResult)>,
 }
 
 impl Hosts {
@@ -194,7 +194,13 @@ impl Oracle {
     /// # Errors
     ///
     /// When it had answered before.
-    pub fn answered_host(&mut self, proc: ProcId, name: &str, id: &str, outcome: &Sent) -> Verdict {
+    pub fn answered_host(
+        &mut self,
+        proc: ProcId,
+        name: &str,
+        id: &str,
+        outcome: &SendResult,
+    ) -> Verdict {
         let waited = self.hosts.waiting.remove(&(proc, id.to_owned()));
         ensure(waited, "reply", || {
             format!("{name} got a second answer for {id}: {outcome:?}")

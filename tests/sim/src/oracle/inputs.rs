@@ -1,7 +1,7 @@
 //! What the broker is told, and what must follow from it.
 
 use peerbus_core::TokenHash;
-use peerbus_core::broker::{ConnId, Input};
+use peerbus_core::broker::{BrokerInput, ConnId};
 use peerbus_core::store::{PeerId, PeerKind, PeerRow};
 use peerbus_wire::{
     Ack, Address, AuditRecord, Carried, ClientFrame, DeliveryKey, EXT_AUDIT, GroupName,
@@ -25,12 +25,12 @@ pub(crate) enum Expect {
 
 impl Oracle {
     /// The broker is about to handle this.
-    pub fn input(&mut self, now_ms: u64, input: &Input) {
+    pub fn input(&mut self, now_ms: u64, input: &BrokerInput) {
         match input {
-            Input::Opened(conn) => {
+            BrokerInput::Opened(conn) => {
                 self.conn(*conn);
             }
-            Input::Closed { conn, goodbye } => {
+            BrokerInput::Closed { conn, goodbye } => {
                 let Some(model) = self.conns.remove(conn) else {
                     return;
                 };
@@ -42,21 +42,21 @@ impl Oracle {
                     self.grace.insert(peer, now_ms + self.rules.grace_ms);
                 }
             }
-            Input::Frame(conn, frame) => {
+            BrokerInput::Frame(conn, frame) => {
                 self.handling = Some(*conn);
                 self.frame(now_ms, *conn, frame);
             }
             // None of ours is between the two.
-            Input::Space { free, .. } => {
+            BrokerInput::Space { free, .. } => {
                 self.full = *free == 0;
                 // What ended gives way to new mail.
                 self.rules.history &= !self.full;
             }
-            Input::Pong(_)
-            | Input::Tick
-            | Input::Grants(_)
-            | Input::Operate(_)
-            | Input::Shutdown => {}
+            BrokerInput::Pong(_)
+            | BrokerInput::Tick
+            | BrokerInput::Grants(_)
+            | BrokerInput::Operate(_)
+            | BrokerInput::Shutdown => {}
         }
     }
 
@@ -270,7 +270,12 @@ impl Oracle {
     /// # Errors
     ///
     /// When they break a promise.
-    pub fn writes(&mut self, now_ms: u64, input: Option<&Input>, writes: Vec<Write>) -> Verdict {
+    pub fn writes(
+        &mut self,
+        now_ms: u64,
+        input: Option<&BrokerInput>,
+        writes: Vec<Write>,
+    ) -> Verdict {
         let conn = self.handling.take();
         let before = self.expected_reach(now_ms, &writes);
         let full = self.without_room(now_ms, &writes);
@@ -300,7 +305,7 @@ impl Oracle {
                     all.insert(row.name.to_ascii_lowercase());
                     // A row that says what was delivered is not of one that has just registered.
                     let stays = row.online && row.delivered.is_some();
-                    if !stays && !matches!(input, Some(Input::Operate(_))) {
+                    if !stays && !matches!(input, Some(BrokerInput::Operate(_))) {
                         self.moved(row.id, row.online, steady_ms, conn);
                         self.renamed(row, conn);
                     }
@@ -335,9 +340,9 @@ impl Oracle {
         }
         self.check_reach(before, full, &writes)?;
         self.job_given(now_ms, &writes)?;
-        self.check_jobs(now_ms, matches!(input, Some(Input::Tick)))?;
+        self.check_jobs(now_ms, matches!(input, Some(BrokerInput::Tick)))?;
         self.regrouped()?;
-        if matches!(input, Some(Input::Tick)) {
+        if matches!(input, Some(BrokerInput::Tick)) {
             self.nothing_late(now_ms)?;
         }
         self.open.extend(writes);

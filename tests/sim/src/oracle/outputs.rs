@@ -1,6 +1,6 @@
 //! What leaves the broker.
 
-use peerbus_core::broker::{ConnId, Output};
+use peerbus_core::broker::{BrokerOutput, ConnId};
 use peerbus_core::store::{Fate, PeerId, PeerKind};
 use peerbus_wire::limits::FRAME_BYTES_MAX;
 use peerbus_wire::{BrokerFrame, CloseReason, MessageId, PeersFrame, Receipt, RefusalCode, Stage};
@@ -15,10 +15,10 @@ impl Oracle {
     /// # Errors
     ///
     /// When it must not.
-    pub fn output(&mut self, output: &Output) -> Verdict {
+    pub fn output(&mut self, output: &BrokerOutput) -> Verdict {
         match output {
-            Output::Send(conn, frame) => self.sent(*conn, frame),
-            Output::Close(conn, reason) => {
+            BrokerOutput::Send(conn, frame) => self.sent(*conn, frame),
+            BrokerOutput::Close(conn, reason) => {
                 if let Some(model) = self.conns.get_mut(conn) {
                     model.closed = true;
                     // A broker that stops still heeds what was under way, and answers it.
@@ -26,7 +26,7 @@ impl Oracle {
                 }
                 Ok(())
             }
-            Output::Ping(_) | Output::Event(_) => Ok(()),
+            BrokerOutput::Ping(_) | BrokerOutput::Event(_) => Ok(()),
         }
     }
 

@@ -8,7 +8,8 @@ use peerbus_core::TokenHash;
 use peerbus_core::broker::ConnId;
 use peerbus_core::grant::{Right, Rights};
 use peerbus_core::peer::{
-    Action, Config, Credentials, Draft, Ended, Event, Reply, Session, Unsent,
+    Action, ConnectionCredentials, ConnectionEnd, Draft, PeerSession, Reply, SessionConfig,
+    SessionEvent, Unsent,
 };
 use peerbus_sim::Rng;
 use peerbus_wire::{
@@ -27,7 +28,7 @@ struct Side {
     own: Domain,
     other: Domain,
     rig: Rig,
-    session: Session,
+    session: PeerSession,
     secret: Secret,
     conn: Option<ConnId>,
     bridge: Option<ConnId>,
@@ -53,7 +54,7 @@ impl Side {
             let grant = grants.find(|grant| grant.token == bridges).unwrap();
             grant.rights = Rights::of([Right::Bridge]);
         });
-        let config = Config {
+        let config = SessionConfig {
             name: PeerName::parse(name).unwrap(),
             generated: false,
             instance: None,
@@ -72,7 +73,7 @@ impl Side {
             own: domain(own),
             other: domain(other),
             rig,
-            session: Session::new(config, Now::default(), 7),
+            session: PeerSession::new(config, Now::default(), 7),
             secret: secret.sharing(domain(other), shared),
             conn: None,
             bridge: None,
@@ -114,7 +115,8 @@ impl Side {
             self.rig.close(conn, false);
             let why = "cut".into();
             let now = self.now();
-            self.session.handle_closed(now, &Ended::Broken { why });
+            self.session
+                .handle_closed(now, &ConnectionEnd::Broken { why });
         }
     }
 
@@ -124,7 +126,8 @@ impl Side {
         if self.conn.take().is_some() {
             let why = "killed".into();
             let now = self.now();
-            self.session.handle_closed(now, &Ended::Broken { why });
+            self.session
+                .handle_closed(now, &ConnectionEnd::Broken { why });
         }
         self.join_bridge();
     }
@@ -149,7 +152,7 @@ impl Side {
             match action {
                 Action::Dial => {
                     self.conn = Some(self.rig.open());
-                    let credentials = Credentials {
+                    let credentials = ConnectionCredentials {
                         token: Token::parse(TOKEN).unwrap(),
                         secret: self.secret.clone(),
                         local: true,
@@ -199,7 +202,7 @@ impl Side {
 
     fn show(&mut self) {
         while let Some(event) = self.session.poll_event() {
-            if let Event::Message(inbound) = event {
+            if let SessionEvent::Message(inbound) = event {
                 let how = How::Seen {
                     path: "drain".into(),
                     evidence: "tool_result".into(),

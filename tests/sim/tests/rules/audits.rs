@@ -1,7 +1,7 @@
 //! What peers say was done to their sessions, in the audit chain.
 
-use peerbus_core::audit::Said;
-use peerbus_core::broker::{ConnId, Input};
+use peerbus_core::audit::AuditRemark;
+use peerbus_core::broker::{BrokerInput, ConnId};
 use peerbus_wire::{AuditAction, AuditRecord, ClientFrame, EXT_AUDIT, Register};
 
 use crate::rig::{Rig, SECOND, ext};
@@ -27,8 +27,8 @@ fn says(rig: &mut Rig, conn: ConnId, times: usize) {
 fn written(rig: &Rig) -> Vec<u64> {
     let blocks = rig.store.tables().audit.values();
     let lines = blocks.flat_map(|block| block.events.lines());
-    let said = lines.filter_map(Said::read).map(|said| match said {
-        Said::Record {
+    let said = lines.filter_map(AuditRemark::read).map(|said| match said {
+        AuditRemark::Record {
             name,
             action,
             outcome,
@@ -39,7 +39,7 @@ fn written(rig: &Rig) -> Vec<u64> {
             assert_eq!(words, ("bob", "inject", "done", r"a\u000atool"));
             1
         }
-        Said::Excess { name, records } => {
+        AuditRemark::Excess { name, records } => {
             assert_eq!(name, "bob");
             records
         }
@@ -107,7 +107,7 @@ fn what_a_broker_only_counted_is_told_when_it_stops_and_when_another_takes_the_n
         let bob = joined(&mut rig, "bob", EXT_AUDIT);
         says(&mut rig, bob, 62);
         match stop {
-            true => rig.input(Input::Shutdown),
+            true => rig.input(BrokerInput::Shutdown),
             false => {
                 rig.join(ext("bob", "instance-of-bob"));
             }
@@ -123,10 +123,10 @@ fn a_nearly_full_disk_takes_no_records_and_says_so_later() {
     let mut rig = Rig::new();
     let bob = joined(&mut rig, "bob", EXT_AUDIT);
     let total = 1 << 40;
-    rig.input(Input::Space { free: 0, total });
+    rig.input(BrokerInput::Space { free: 0, total });
     says(&mut rig, bob, 3);
     assert_eq!(written(&rig), [0; 0]);
-    rig.input(Input::Space { free: total, total });
+    rig.input(BrokerInput::Space { free: total, total });
     says(&mut rig, bob, 1);
     rig.close(bob, true);
     assert_eq!(written(&rig), [1, 3]);

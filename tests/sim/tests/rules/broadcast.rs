@@ -1,6 +1,6 @@
 //! Whom a broadcast reaches.
 
-use peerbus_core::broker::Input;
+use peerbus_core::broker::BrokerInput;
 use peerbus_wire::{Accepted, Stage};
 
 use crate::rig::{Rig, SECOND, accepted};
@@ -86,7 +86,7 @@ fn a_shutdown_closes_everybody_and_they_still_count_when_the_broker_is_back() {
     let mut rig = Rig::new();
     let (ada, bob) = (rig.ext("ada"), rig.v1("bob"));
     let mute = rig.open();
-    rig.input(Input::Shutdown);
+    rig.input(BrokerInput::Shutdown);
     for conn in [ada, bob, mute] {
         assert_eq!(rig.closed(conn).map(|(code, _)| code), Some(1001));
         rig.close(conn, false);

@@ -1,7 +1,7 @@
 //! A broker with a domain, and its bridges.
 
 use peerbus_core::TokenHash;
-use peerbus_core::broker::{Config, ConnId, Input};
+use peerbus_core::broker::{BrokerConfig, BrokerInput, ConnId};
 use peerbus_core::grant::{Right, Rights};
 use peerbus_wire::bridge::UNKNOWN;
 use peerbus_wire::{
@@ -20,7 +20,7 @@ pub(crate) fn alpha() -> Rig {
     alpha_with(|_| {})
 }
 
-pub(crate) fn alpha_with(more: impl FnOnce(&mut Config)) -> Rig {
+pub(crate) fn alpha_with(more: impl FnOnce(&mut BrokerConfig)) -> Rig {
     Rig::with(|config| {
         more(config);
         config.domain = Domain::parse("alpha");
@@ -317,7 +317,7 @@ fn what_was_under_way_behind_a_refused_message_does_not_come_before_it() {
     let beta = rig.join(bridge("beta", "B1"));
     let room = |rig: &mut Rig, free: u64| {
         let total = 1 << 40;
-        rig.input(Input::Space { free, total });
+        rig.input(BrokerInput::Space { free, total });
     };
     take(&mut rig, beta, "alice@beta", "bob@alpha", "m1", "B1.1");
     room(&mut rig, 0);

@@ -1,6 +1,6 @@
 //! Temporary peers.
 
-use peerbus_core::broker::{Command, Input};
+use peerbus_core::broker::{BrokerInput, Command};
 use peerbus_wire::{Accepted, Domain, PeerName, Register, Stage, Token};
 
 use crate::rig::{OTHER_TOKEN, Rig, SECOND, accepted, envelope, ext};
@@ -68,7 +68,7 @@ fn what_answers_it_goes_to_nobody_else() {
         rig.states(bob).pop()
     };
     let retire = |name: &str| {
-        Input::Operate(Command::Retire {
+        BrokerInput::Operate(Command::Retire {
             name: PeerName::parse(name).unwrap(),
             successor: None,
         })

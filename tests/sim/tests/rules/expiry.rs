@@ -143,7 +143,7 @@ fn what_follows_expired_mail_waits_for_the_commit_of_the_expiry() {
     }
     rig.take(bob);
     rig.ms += 60 * SECOND;
-    rig.batch([peerbus_core::broker::Input::Tick]);
+    rig.batch([peerbus_core::broker::BrokerInput::Tick]);
     assert!(
         rig.delivered(bob).is_empty(),
         "a lost commit would bring m1 back after it"
@@ -207,7 +207,7 @@ fn days_left(stopped: impl FnOnce(&mut Rig)) -> u64 {
     rig.close(bob, true);
     rig.send(ada, "ada", "bob", "m1");
     rig.pass(DAY / 2);
-    rig.input(peerbus_core::broker::Input::Shutdown);
+    rig.input(peerbus_core::broker::BrokerInput::Shutdown);
     stopped(&mut rig);
     rig.restart();
     let days = (0..40).find(|_| {

@@ -1,6 +1,6 @@
 //! Who may register, and what the others are told: v1's checks in v1's order.
 
-use peerbus_core::broker::Input;
+use peerbus_core::broker::BrokerInput;
 use peerbus_wire::{ClientFrame, Register, Token, Window};
 
 use crate::rig::{Rig, SECOND, ext, register, window};
@@ -74,7 +74,7 @@ fn each_failure_has_its_code_and_its_text() {
 fn a_binary_first_frame_has_a_code_of_its_own() {
     let mut rig = Rig::new();
     let conn = rig.open();
-    rig.input(Input::Frame(conn, ClientFrame::Binary));
+    rig.input(BrokerInput::Frame(conn, ClientFrame::Binary));
     assert_eq!(
         rig.closed(conn),
         Some((1003, "handshake must be text".into()))
@@ -185,7 +185,10 @@ fn the_window_that_is_asked_for_is_clamped() {
 fn a_registration_is_on_disk_before_it_is_confirmed() {
     let mut rig = Rig::new();
     let conn = rig.open();
-    rig.batch([Input::Frame(conn, ClientFrame::Register(register("ada")))]);
+    rig.batch([BrokerInput::Frame(
+        conn,
+        ClientFrame::Register(register("ada")),
+    )]);
     assert!(rig.take(conn).peers.is_empty(), "not before the commit");
     rig.commit();
     assert_eq!(rig.take(conn).peers.len(), 1);

@@ -1,6 +1,6 @@
 //! Messages for one member of a group: how long one may have it, and when the next one gets it.
 
-use peerbus_core::broker::{Command, Input};
+use peerbus_core::broker::{BrokerInput, Command};
 use peerbus_wire::{ClientFrame, GroupName, PeerName, Seq, Stage};
 
 use crate::jobs::{
@@ -284,7 +284,7 @@ fn a_name_that_is_freed_leaves_it_to_the_others_and_joins_nothing() {
     let mut rig = Rig::new();
     let (_, members) = given(&mut rig, &["bob", "cyd"]);
     let free = Command::Release(PeerName::parse("bob").unwrap());
-    rig.input(Input::Operate(free));
+    rig.input(BrokerInput::Operate(free));
     assert_eq!(came(&mut rig, members[1]), Some(true));
     let join = vec![GroupName::parse("build").unwrap()];
     let leave = Vec::new();

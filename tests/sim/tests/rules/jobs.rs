@@ -1,6 +1,6 @@
 //! Messages for one member of a group: who gets one, and what its sender is told.
 
-use peerbus_core::broker::{ConnId, Mutation};
+use peerbus_core::broker::{BrokerMutation, ConnId};
 use peerbus_wire::{ClientFrame, GroupName, Presence, RefusalCode, Register, Seq, Stage};
 
 use crate::retire::retire;
@@ -81,7 +81,7 @@ fn an_idle_member_who_can_be_woken_comes_first_then_who_has_least_to_read() {
 #[should_panic(expected = "dan is idle")]
 fn a_job_that_goes_to_a_member_at_work_while_another_is_idle() {
     let mut rig = Rig::new();
-    rig.broker.mutate(Mutation::BusyFirst);
+    rig.broker.mutate(BrokerMutation::BusyFirst);
     idle_first(rig);
 }
 
@@ -172,7 +172,7 @@ fn a_member_who_rejects_it_gets_it_no_more_and_the_last_one_ends_it() {
 #[should_panic(expected = "nobody is left")]
 fn a_job_that_comes_again_to_a_member_who_rejected_it() {
     let mut rig = Rig::new();
-    rig.broker.mutate(Mutation::GiveToRejected);
+    rig.broker.mutate(BrokerMutation::GiveToRejected);
     rejected_once(rig);
 }
 

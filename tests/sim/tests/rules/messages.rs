@@ -1,6 +1,6 @@
 //! What is accepted, what is refused, and that the sender is told.
 
-use peerbus_core::broker::{BusEvent, Input, Need};
+use peerbus_core::broker::{BrokerInput, BusEvent, CommitNeed};
 use peerbus_wire::{Accepted, ClientFrame, RefusalCode, Stage};
 
 use crate::rig::{Rig, accepted, envelope, message};
@@ -17,7 +17,7 @@ fn it_is_on_disk_before_anybody_hears_of_it() {
     let mut rig = Rig::new();
     let (ada, bob) = (rig.ext("ada"), rig.v1("bob"));
     let need = rig.batch([message(ada, "ada", "bob", "m1")]);
-    assert_eq!(need, Need::Now);
+    assert_eq!(need, CommitNeed::Now);
     assert!(rig.states(ada).is_empty() && rig.delivered(bob).is_empty());
     rig.commit();
     assert_eq!(rig.states(ada)[0], accepted(1, 1));
@@ -248,7 +248,7 @@ fn what_is_no_frame_is_ignored() {
     ] {
         rig.text(ada, junk);
     }
-    rig.input(Input::Frame(ada, ClientFrame::Binary));
+    rig.input(BrokerInput::Frame(ada, ClientFrame::Binary));
     assert_eq!(rig.closed(ada), None);
     assert_eq!(
         rig.counts
@@ -273,7 +273,7 @@ fn first_deliveries_come_in_accept_order_whoever_sent_them() {
         rig.send(conn, from, "bob", &format!("m{n}"));
     }
     let bob = rig.open();
-    let joins = Input::Frame(bob, ClientFrame::Register(crate::rig::register("bob")));
+    let joins = BrokerInput::Frame(bob, ClientFrame::Register(crate::rig::register("bob")));
     rig.batch([joins, message(ada, "ada", "bob", "live")]);
     rig.commit();
     assert_eq!(

@@ -1,6 +1,6 @@
 //! The operator frees a name.
 
-use peerbus_core::broker::{Command, Input};
+use peerbus_core::broker::{BrokerInput, Command};
 use peerbus_wire::{PeerName, Register, Token};
 
 use crate::rig::{OTHER_TOKEN, Rig, register};
@@ -12,8 +12,8 @@ fn other(name: &str) -> Register {
     }
 }
 
-fn release(name: &str) -> Input {
-    Input::Operate(Command::Release(PeerName::parse(name).unwrap()))
+fn release(name: &str) -> BrokerInput {
+    BrokerInput::Operate(Command::Release(PeerName::parse(name).unwrap()))
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! How many bytes may wait: for one recipient, and from one token.
 
 use peerbus_core::TokenHash;
-use peerbus_core::broker::{BusEvent, Command, Config};
+use peerbus_core::broker::{BrokerConfig, BusEvent, Command};
 use peerbus_core::store::{OwedRow, Store as _};
 use peerbus_wire::{PeerName, RefusalCode, Register, Stage, Token};
 
@@ -24,7 +24,7 @@ fn with_other_token(name: &str) -> Register {
 }
 
 /// A broker that lets so many of these messages of a token wait.
-fn lets_wait(messages: u64) -> impl FnOnce(&mut Config) {
+fn lets_wait(messages: u64) -> impl FnOnce(&mut BrokerConfig) {
     move |config| config.owed_by_max = messages * size()
 }
 

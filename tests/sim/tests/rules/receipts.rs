@@ -1,6 +1,6 @@
 //! What a sender is told, when, and in how many frames.
 
-use peerbus_core::broker::{Input, Need};
+use peerbus_core::broker::{BrokerInput, CommitNeed};
 use peerbus_wire::{ClientFrame, How, Presence, Stage};
 
 use crate::rig::{Rig, accepted, ack, ext, ids, message, on_the_wire};
@@ -43,7 +43,7 @@ fn an_ack_in_the_commit_of_the_delivery_replaces_delivered() {
     rig.send(ada, "ada", "bob", "m1");
     let bob = rig.v1("bob");
     rig.take(ada);
-    rig.batch([Input::Frame(bob, on_the_wire(&rig.ack_of(bob, 1)))]);
+    rig.batch([BrokerInput::Frame(bob, on_the_wire(&rig.ack_of(bob, 1)))]);
     rig.commit();
     let [receipt] = &rig.take(ada).receipts[..] else {
         panic!("one receipt");
@@ -58,8 +58,8 @@ fn an_ack_starts_no_commit_and_its_receipt_waits() {
     let (ada, bob) = (rig.ext("ada"), rig.v1("bob"));
     rig.send(ada, "ada", "bob", "m1");
     rig.take(ada);
-    let need = rig.batch([Input::Frame(bob, on_the_wire(&rig.ack_of(bob, 1)))]);
-    assert_eq!(need, Need::Soon);
+    let need = rig.batch([BrokerInput::Frame(bob, on_the_wire(&rig.ack_of(bob, 1)))]);
+    assert_eq!(need, CommitNeed::Soon);
     assert!(rig.states(ada).is_empty());
     rig.commit();
     assert_eq!(rig.states(ada), [Stage::Acked(None)]);
@@ -77,8 +77,8 @@ fn mail_that_was_committed_before_leaves_without_a_commit() {
     rig.send(ada, "ada", "bob", "m1");
     rig.send(ada, "ada", "bob", "m2");
     rig.take(bob);
-    let need = rig.batch([Input::Frame(bob, on_the_wire(&rig.ack_of(bob, 1)))]);
-    assert_eq!(need, Need::Soon);
+    let need = rig.batch([BrokerInput::Frame(bob, on_the_wire(&rig.ack_of(bob, 1)))]);
+    assert_eq!(need, CommitNeed::Soon);
     assert_eq!(rig.delivered(bob), [2], "at once");
 }
 
@@ -112,15 +112,15 @@ fn the_receipt_repeats_how_it_was_acked() {
 fn peers_is_answered_when_everything_before_it_is_committed() {
     let mut rig = Rig::new();
     let (ada, bob) = (rig.v1("ada"), rig.v1("bob"));
-    let need = rig.batch([Input::Frame(ada, ClientFrame::Peers)]);
-    assert_eq!(need, Need::None, "nothing to wait for");
+    let need = rig.batch([BrokerInput::Frame(ada, ClientFrame::Peers)]);
+    assert_eq!(need, CommitNeed::None, "nothing to wait for");
     assert_eq!(rig.take(ada).peers[0].names, ["ada", "bob"]);
     rig.send(ada, "ada", "bob", "m1");
     let need = rig.batch([
-        Input::Frame(bob, on_the_wire(&rig.ack_of(bob, 1))),
-        Input::Frame(bob, ClientFrame::Peers),
+        BrokerInput::Frame(bob, on_the_wire(&rig.ack_of(bob, 1))),
+        BrokerInput::Frame(bob, ClientFrame::Peers),
     ]);
-    assert_eq!(need, Need::Now, "it forces the commit");
+    assert_eq!(need, CommitNeed::Now, "it forces the commit");
     assert!(rig.take(bob).peers.is_empty());
     rig.commit();
     assert_eq!(rig.take(bob).peers.len(), 1);

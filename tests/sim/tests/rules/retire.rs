@@ -1,6 +1,6 @@
 //! A name ends for good, and no mail of its with it.
 
-use peerbus_core::broker::{Command, ConnId, Input};
+use peerbus_core::broker::{BrokerInput, Command, ConnId};
 use peerbus_wire::{ClientFrame, PeerName, Receipt, Stage};
 
 use crate::domains::{alpha, bridge, says, to, told};
@@ -72,7 +72,7 @@ fn the_reports_survive_a_broker_that_dies_half_way() {
     rig.close(ada, true);
     rig.frame(bob, ClientFrame::Retire { successor: None });
     assert_eq!(rig.take(bob).names[0].refused, None);
-    rig.input(Input::Tick);
+    rig.input(BrokerInput::Tick);
     rig.restart();
     rig.pass(61 * SECOND);
     let ada = rig.ext("ada");

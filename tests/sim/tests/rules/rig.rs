@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use peerbus_core::audit::AuditKey;
-use peerbus_core::broker::{Broker, BusEvent, Config, ConnId, Input, Need, Output};
+use peerbus_core::broker::{
+    Broker, BrokerConfig, BrokerInput, BrokerOutput, BusEvent, CommitNeed, ConnId,
+};
 use peerbus_core::store::{PeerKind, PeerRow, Store, Txn};
 use peerbus_core::testing::MemoryStore;
 use peerbus_core::{Now, TokenHash};
@@ -42,7 +44,7 @@ pub(crate) struct Told {
 pub(crate) struct Rig {
     pub(crate) broker: Broker,
     pub(crate) store: MemoryStore,
-    pub(crate) config: Config,
+    pub(crate) config: BrokerConfig,
     pub(crate) ms: u64,
     /// How far the wall clock is ahead of the time that has passed.
     pub(crate) ahead_ms: i64,
@@ -86,9 +88,9 @@ impl Rig {
         Self::with(|_| ())
     }
 
-    pub(crate) fn with(change: impl FnOnce(&mut Config)) -> Self {
+    pub(crate) fn with(change: impl FnOnce(&mut BrokerConfig)) -> Self {
         let tokens = [TOKEN, OTHER_TOKEN].map(|text| TokenHash::of(&Token::parse(text).unwrap()));
-        let mut config = Config::new(tokens.into(), AuditKey([7; 32]));
+        let mut config = BrokerConfig::new(tokens.into(), AuditKey([7; 32]));
         change(&mut config);
         let mut store = MemoryStore::default();
         let loaded = store.load().unwrap();
@@ -121,7 +123,7 @@ impl Rig {
     }
 
     /// Hands inputs in as one batch and commits nothing.
-    pub(crate) fn batch(&mut self, inputs: impl IntoIterator<Item = Input>) -> Need {
+    pub(crate) fn batch(&mut self, inputs: impl IntoIterator<Item = BrokerInput>) -> CommitNeed {
         let now = self.now();
         if !self.open {
             self.store.begin().unwrap();
@@ -140,7 +142,7 @@ impl Rig {
         if !self.open {
             return;
         }
-        if self.broker.need() == Need::None {
+        if self.broker.need() == CommitNeed::None {
             self.store.rollback();
         } else {
             self.broker.seal(self.now(), &mut self.store).unwrap();
@@ -154,7 +156,7 @@ impl Rig {
     }
 
     /// Hands an input in and commits.
-    pub(crate) fn input(&mut self, input: Input) {
+    pub(crate) fn input(&mut self, input: BrokerInput) {
         self.batch([input]);
         self.commit();
     }
@@ -162,13 +164,13 @@ impl Rig {
     fn drain(&mut self) {
         while let Some(output) = self.broker.poll_output() {
             match output {
-                Output::Event(count) => self.counts.push(count),
-                Output::Ping(conn) => self.of(conn).pings += 1,
-                Output::Close(conn, reason) => {
+                BrokerOutput::Event(count) => self.counts.push(count),
+                BrokerOutput::Ping(conn) => self.of(conn).pings += 1,
+                BrokerOutput::Close(conn, reason) => {
                     assert!(self.of(conn).closed.is_none(), "{conn:?} was closed twice");
                     self.of(conn).closed = Some(reason);
                 }
-                Output::Send(conn, frame) => {
+                BrokerOutput::Send(conn, frame) => {
                     assert!(
                         self.of(conn).closed.is_none(),
                         "{conn:?}: a frame after the close"
@@ -248,7 +250,7 @@ impl Rig {
                 return;
             }
             self.ms = self.ms.max(due);
-            self.input(Input::Tick);
+            self.input(BrokerInput::Tick);
         }
         panic!("the broker wants to be woken for ever");
     }
@@ -256,7 +258,7 @@ impl Rig {
     pub(crate) fn open(&mut self) -> ConnId {
         let conn = ConnId(self.next);
         self.next += 1;
-        self.input(Input::Opened(conn));
+        self.input(BrokerInput::Opened(conn));
         conn
     }
 
@@ -285,11 +287,14 @@ impl Rig {
 
     /// A frame, as its bytes say it.
     pub(crate) fn frame(&mut self, conn: ConnId, frame: ClientFrame) {
-        self.input(Input::Frame(conn, on_the_wire(&frame)));
+        self.input(BrokerInput::Frame(conn, on_the_wire(&frame)));
     }
 
     pub(crate) fn text(&mut self, conn: ConnId, text: &str) {
-        self.input(Input::Frame(conn, ClientFrame::parse(text.as_bytes())));
+        self.input(BrokerInput::Frame(
+            conn,
+            ClientFrame::parse(text.as_bytes()),
+        ));
     }
 
     pub(crate) fn send(&mut self, conn: ConnId, from: &str, to: &str, id: &str) {
@@ -310,7 +315,7 @@ impl Rig {
 
     /// The connection ends, with or without a close frame.
     pub(crate) fn close(&mut self, conn: ConnId, goodbye: bool) {
-        self.input(Input::Closed { conn, goodbye });
+        self.input(BrokerInput::Closed { conn, goodbye });
     }
 
     /// The row of a name, as it is on disk.
@@ -389,8 +394,8 @@ pub(crate) fn envelope(from: &str, to: &str, id: &str, body: &str) -> String {
 }
 
 /// The envelope as an input.
-pub(crate) fn message(conn: ConnId, from: &str, to: &str, id: &str) -> Input {
-    Input::Frame(
+pub(crate) fn message(conn: ConnId, from: &str, to: &str, id: &str) -> BrokerInput {
+    BrokerInput::Frame(
         conn,
         ClientFrame::parse(envelope(from, to, id, "1").as_bytes()),
     )

@@ -81,7 +81,7 @@ fn an_ack_that_dies_with_the_broker_costs_a_redelivery() {
     let (ada, bob) = (rig.v1("ada"), rig.v1("bob"));
     rig.send(ada, "ada", "bob", "m1");
     let ack = rig.ack_of(bob, 1);
-    rig.batch([peerbus_core::broker::Input::Frame(bob, ack)]);
+    rig.batch([peerbus_core::broker::BrokerInput::Frame(bob, ack)]);
     rig.restart();
     let bob = rig.v1("bob");
     assert_eq!(rig.delivered(bob), [1]);

@@ -1,6 +1,6 @@
 //! What one sender may have in flight while others want to be heard.
 
-use peerbus_core::broker::{ConnId, Input};
+use peerbus_core::broker::{BrokerInput, ConnId};
 use peerbus_wire::{Register, Token};
 
 use crate::rig::{OTHER_TOKEN, Rig, envelope, ext, register, window};
@@ -94,7 +94,7 @@ fn what_was_delivered_is_known_after_a_stop_and_feared_after_a_crash() {
         flood(&mut rig, eve, "bob", 130);
         rig.send(alice, "alice", "bob", "a1");
         if stop {
-            rig.input(Input::Shutdown);
+            rig.input(BrokerInput::Shutdown);
         }
         rig.restart();
         let cyd = rig.ext("cyd");

@@ -1,6 +1,6 @@
 //! Who may take a name over.
 
-use peerbus_core::broker::Input;
+use peerbus_core::broker::BrokerInput;
 use peerbus_wire::{ClientFrame, Presence, Register};
 
 use crate::rig::{Rig, SECOND, ext, message, register};
@@ -112,7 +112,7 @@ fn of_two_instances_the_holder_that_answers_stays() {
     let newcomer = rig.ask(ext("ada", "second"));
     assert_eq!(closed(&rig, newcomer), None, "the holder is asked first");
     assert_eq!(rig.take(holder).pings, 1);
-    rig.input(Input::Pong(holder));
+    rig.input(BrokerInput::Pong(holder));
     let told = "name in use by claude in web".to_owned();
     assert_eq!(
         closed(&rig, newcomer),
@@ -145,7 +145,7 @@ fn a_silent_holder_loses_the_name_after_two_seconds() {
     assert_eq!(closed(&rig, holder), taken());
     let told = rig.take(newcomer);
     assert_eq!((told.peers.len(), told.delivered), (1, vec![1]));
-    rig.input(Input::Pong(holder));
+    rig.input(BrokerInput::Pong(holder));
     assert_eq!(
         closed(&rig, newcomer),
         None,
@@ -202,7 +202,7 @@ fn nothing_follows_the_close_of_a_taken_over_connection() {
     let bob = rig.v1("bob");
     let new = rig.open();
     // The delivery waits for the commit when its connection is closed.
-    let takes_over = Input::Frame(new, ClientFrame::Register(register("ada")));
+    let takes_over = BrokerInput::Frame(new, ClientFrame::Register(register("ada")));
     rig.batch([message(bob, "bob", "ada", "m1"), takes_over]);
     rig.commit();
     assert!(rig.take(old).delivered.is_empty());

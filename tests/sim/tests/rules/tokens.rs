@@ -1,7 +1,7 @@
 //! What a token may do.
 
 use peerbus_core::TokenHash;
-use peerbus_core::broker::{BusEvent, Input};
+use peerbus_core::broker::{BrokerInput, BusEvent};
 use peerbus_core::grant::{Grant, NamePattern, Quotas, Right, Rights};
 use peerbus_wire::{
     ClientFrame, PeerEntry, Presence, Received, RefusalCode, Register, Stage, Token, TokenName,
@@ -150,7 +150,7 @@ fn a_name_that_is_said_of_a_token_is_no_other_tokens() {
     rig.join(other(ext("phone", "p")));
     rig.join(other(ext("web:phone", "w")));
     // Once nothing keeps them they are free.
-    rig.input(Input::Grants(vec![grant("one", TOKEN)]));
+    rig.input(BrokerInput::Grants(vec![grant("one", TOKEN)]));
     rig.join(ext("web:other", "x"));
 }
 
@@ -163,7 +163,7 @@ fn who_has_a_name_when_it_is_kept_for_another_token_loses_it() {
             let rename = ClientFrame::Rename { name: "eve".into() };
             rig.frame(eve, rename);
         }
-        rig.input(Input::Grants(kept()));
+        rig.input(BrokerInput::Grants(kept()));
         let told = rig.closed(eve);
         if renamed {
             assert_eq!(told, None, "that name she may have");
@@ -269,7 +269,7 @@ fn a_token_without_the_right_cannot_send_and_is_told_so() {
     assert_eq!(*second, accepted(1, 1));
     assert_eq!(rig.delivered(ada), [1]);
     // What was accepted while it had the right is receipted again.
-    rig.input(Input::Grants(grants(|other| {
+    rig.input(BrokerInput::Grants(grants(|other| {
         other.rights = Rights::default()
     })));
     rig.text(bob, &envelope("bob", "*", "m2", "1"));
@@ -311,7 +311,7 @@ fn without_the_right_to_observe_a_token_sees_names_only_of_others() {
     let bob_seen = all.iter().find(|entry| entry.name == "bob").unwrap();
     assert_eq!(bob_seen.unacked, Some(0), "the usual token sees all");
 
-    rig.input(Input::Grants(grants(|other| {
+    rig.input(BrokerInput::Grants(grants(|other| {
         other.rights = Rights::of([Right::Approve]);
     })));
     let seen = ask(&mut rig, bob);
@@ -330,7 +330,7 @@ fn a_revoked_token_is_turned_out_at_once_and_admits_nobody() {
     rig.take(bob);
     rig.batch([
         crate::rig::message(bob, "bob", "ada", "m2"),
-        Input::Grants(vec![grant("one", TOKEN)]),
+        BrokerInput::Grants(vec![grant("one", TOKEN)]),
         crate::rig::message(bob, "bob", "ada", "m3"),
     ]);
     rig.commit();
@@ -360,7 +360,7 @@ fn who_waits_for_a_name_with_a_revoked_token_does_not_get_it() {
     let mut rig = rig(|_| ());
     let first = rig.join(other(ext("bob", "x")));
     let second = rig.ask(other(ext("bob", "y")));
-    rig.input(Input::Grants(vec![grant("one", TOKEN)]));
+    rig.input(BrokerInput::Grants(vec![grant("one", TOKEN)]));
     for conn in [first, second] {
         assert_eq!(rig.closed(conn).map(|(code, _)| code), Some(4005));
     }
@@ -392,7 +392,7 @@ fn a_clock_that_is_set_past_a_tokens_end_is_noticed() {
 fn a_connection_whose_name_its_token_may_not_have_any_more_is_closed() {
     let mut rig = rig(|_| ());
     let bob = rig.join(other(ext("bob", "x")));
-    rig.input(Input::Grants(grants(|other| {
+    rig.input(BrokerInput::Grants(grants(|other| {
         other.names = vec![NamePattern::parse("phone").unwrap()];
     })));
     assert_eq!(rig.closed(bob).map(|(code, _)| code), Some(1008));
@@ -455,7 +455,7 @@ fn mail_of_another_token_says_which_and_that_of_ones_own_says_nothing() {
     assert_eq!(token(&mut rig, vic), None);
     // A token that admits nobody any more is another's all the same.
     rig.close(bob, true);
-    rig.input(Input::Grants(vec![grant("one", TOKEN)]));
+    rig.input(BrokerInput::Grants(vec![grant("one", TOKEN)]));
     let bob = rig.ext("bob");
     let texts = rig.take(bob).texts;
     let says = |text: &&String| text.contains(r#""token":"revoked""#);

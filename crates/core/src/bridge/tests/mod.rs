@@ -7,7 +7,7 @@ mod taking;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use peerbus_wire::bridge::{Epoch, Head, Item, Outside, Saying};
+use peerbus_wire::bridge::{Epoch, Outside, Saying, StreamHead, StreamItem};
 use peerbus_wire::{Accepted, Domain, Envelope, MessageId, Receipt, Refusal, RefusalCode, Stage};
 
 use super::*;
@@ -44,7 +44,7 @@ fn envelope(from: &str, to: &str, id: &str) -> Arc<str> {
 struct Rig {
     bridge: Bridge,
     now_ms: u64,
-    out: VecDeque<Output>,
+    out: VecDeque<BridgeOutput>,
 }
 
 impl Rig {
@@ -75,7 +75,7 @@ impl Rig {
         }
     }
 
-    fn input(&mut self, input: Input) {
+    fn input(&mut self, input: BridgeInput) {
         self.bridge.handle(self.now_ms, input);
         self.drain();
     }
@@ -88,7 +88,7 @@ impl Rig {
             assert!(ticks <= ms, "it wants to be woken again and again");
             ticks += 1;
             self.now_ms = self.now_ms.max(due);
-            self.input(Input::Tick);
+            self.input(BridgeInput::Tick);
         }
         self.now_ms = until;
     }
@@ -102,19 +102,19 @@ impl Rig {
     }
 
     /// What came out, in order, without events and hellos.
-    fn outs(&mut self) -> Vec<Output> {
-        let plain = |output: &Output| match output {
-            Output::Event(_) => false,
-            Output::Outside(text) => !text.contains(r#""hello""#),
+    fn outs(&mut self) -> Vec<BridgeOutput> {
+        let plain = |output: &BridgeOutput| match output {
+            BridgeOutput::Event(_) => false,
+            BridgeOutput::Outside(text) => !text.contains(r#""hello""#),
             _ => true,
         };
         self.out.drain(..).filter(plain).collect()
     }
 
     /// What was counted and told to the operator.
-    fn events(&mut self) -> Vec<Event> {
+    fn events(&mut self) -> Vec<BridgeEvent> {
         let events = self.out.drain(..).filter_map(|output| match output {
-            Output::Event(event) => Some(event),
+            BridgeOutput::Event(event) => Some(event),
             _ => None,
         });
         events.collect()
@@ -123,7 +123,7 @@ impl Rig {
     /// What was said to the other bridge.
     fn said(&mut self) -> Vec<Saying> {
         let said = self.out.drain(..).filter_map(|output| match output {
-            Output::Outside(text) => Some(Outside::parse(text.as_bytes()).unwrap().saying),
+            BridgeOutput::Outside(text) => Some(Outside::parse(text.as_bytes()).unwrap().saying),
             _ => None,
         });
         said.collect()
@@ -139,7 +139,7 @@ impl Rig {
     }
 
     fn greet(&mut self, own: &str, mark: Option<&str>) {
-        self.input(Input::Greeted {
+        self.input(BridgeInput::Greeted {
             epoch: epoch(own),
             mark: mark.map(str::to_owned),
         });
@@ -156,7 +156,7 @@ impl Rig {
             meant_for: meant_for.map(epoch),
             saying,
         };
-        self.input(Input::Outside(outside.encode().into_bytes()));
+        self.input(BridgeInput::Outside(outside.encode().into_bytes()));
     }
 
     fn hello(&mut self, of: &str, taken: u64, gap: bool) {
@@ -167,7 +167,7 @@ impl Rig {
     fn deliver(&mut self, numbers: impl IntoIterator<Item = u64>) {
         for number in numbers {
             let named = format!("m{number}");
-            self.input(Input::Deliver {
+            self.input(BridgeInput::Deliver {
                 number,
                 id: id(&named),
                 envelope: envelope("alice@alpha", "bob@beta", &named),
@@ -182,13 +182,13 @@ impl Rig {
     }
 
     fn stream_text(&mut self, epochs: (&str, &str), number: u64, after: u64, payload: &[u8]) {
-        let head = Head {
+        let head = StreamHead {
             epoch: epoch(epochs.0),
             meant_for: epoch(epochs.1),
             number,
             after,
         };
-        self.input(Input::Stream {
+        self.input(BridgeInput::Stream {
             stream: StreamId(number),
             head: head.encode(),
             payload: payload.to_vec(),
@@ -196,7 +196,7 @@ impl Rig {
     }
 
     fn receipt(&mut self, named: &str, key: Option<&str>, stage: Stage) {
-        self.input(Input::Receipts(vec![Receipt {
+        self.input(BridgeInput::Receipts(vec![Receipt {
             id: id(named),
             at_ms: Some(7),
             key: key.and_then(peerbus_wire::DeliveryKey::parse),
@@ -225,28 +225,30 @@ impl Rig {
 }
 
 /// Number and number before of what was published.
-fn published(outs: &[Output]) -> Vec<(u64, u64)> {
-    let head = |output: &Output| match output {
-        Output::Publish { head, .. } => Head::parse(head).map(|head| (head.number, head.after)),
+fn published(outs: &[BridgeOutput]) -> Vec<(u64, u64)> {
+    let head = |output: &BridgeOutput| match output {
+        BridgeOutput::Publish { head, .. } => {
+            StreamHead::parse(head).map(|head| (head.number, head.after))
+        }
         _ => None,
     };
     outs.iter().filter_map(head).collect()
 }
 
 /// Number and word of what the own broker was told of its messages.
-fn says(outs: &[Output]) -> Vec<(u64, &'static str)> {
-    let says = |output: &Output| match output {
-        Output::Broker(ToBroker::Says { number, stage }) => Some((*number, stage.word())),
+fn says(outs: &[BridgeOutput]) -> Vec<(u64, &'static str)> {
+    let says = |output: &BridgeOutput| match output {
+        BridgeOutput::Broker(ToBroker::Says { number, stage }) => Some((*number, stage.word())),
         _ => None,
     };
     outs.iter().filter_map(says).collect()
 }
 
 /// Mark of what the own broker was given, and whether it is said to be after a refusal.
-fn takes(outs: &[Output]) -> Vec<(&str, bool)> {
+fn takes(outs: &[BridgeOutput]) -> Vec<(&str, bool)> {
     let mut takes = Vec::new();
     for output in outs {
-        if let Output::Broker(ToBroker::Take { mark, again, .. }) = output {
+        if let BridgeOutput::Broker(ToBroker::Take { mark, again, .. }) = output {
             takes.push((mark.as_str(), *again));
         }
     }
@@ -256,7 +258,7 @@ fn takes(outs: &[Output]) -> Vec<(&str, bool)> {
 #[test]
 fn the_two_brokers_epochs_are_learnt_before_anything_is_sent_or_taken() {
     let mut rig = Rig::new();
-    assert_eq!(rig.outs(), [Output::Register("unknown".into())]);
+    assert_eq!(rig.outs(), [BridgeOutput::Register("unknown".into())]);
     rig.greet("A1", None);
     let hello = Saying::Hello {
         taken: 0,
@@ -265,7 +267,7 @@ fn the_two_brokers_epochs_are_learnt_before_anything_is_sent_or_taken() {
     assert_eq!(rig.said(), [hello]);
     rig.deliver([1]);
     rig.stream(1, 0);
-    assert_eq!(rig.outs(), [Output::Later(StreamId(1))]);
+    assert_eq!(rig.outs(), [BridgeOutput::Later(StreamId(1))]);
     rig.outside(
         "B1",
         None,
@@ -274,7 +276,7 @@ fn the_two_brokers_epochs_are_learnt_before_anything_is_sent_or_taken() {
             gap: false,
         },
     );
-    assert_eq!(rig.outs(), [Output::Register("B1".into())]);
+    assert_eq!(rig.outs(), [BridgeOutput::Register("B1".into())]);
     rig.greet("A1", None);
     rig.deliver([1]);
     assert_eq!(published(&rig.outs()), [(1, 0)]);
@@ -290,7 +292,7 @@ fn another_epoch_of_the_far_broker_makes_the_bridge_register_anew() {
     let outs = rig.outs();
     assert_eq!(
         outs,
-        [Output::Register("B2".into())],
+        [BridgeOutput::Register("B2".into())],
         "and confirms nothing"
     );
     // What the old one still says is not believed.
@@ -304,8 +306,8 @@ fn what_cannot_be_read_or_was_meant_for_another_life_is_left_alone() {
     let mut rig = Rig::up(None);
     rig.deliver([1]);
     rig.events();
-    rig.input(Input::Outside(b"{".to_vec()));
-    assert!(matches!(&rig.events()[..], [Event::Refused { .. }]));
+    rig.input(BridgeInput::Outside(b"{".to_vec()));
+    assert!(matches!(&rig.events()[..], [BridgeEvent::Refused { .. }]));
     let taken = Saying::Hello {
         taken: 1,
         gap: false,
@@ -324,14 +326,14 @@ fn the_operator_hears_since_when_the_other_side_is_away_and_nothing_is_given_up(
     rig.pass(60_000);
     let since_ms = 0;
     let outs: Vec<_> = rig.out.iter().cloned().collect();
-    assert!(outs.contains(&Output::Event(Event::Away { since_ms })));
+    assert!(outs.contains(&BridgeOutput::Event(BridgeEvent::Away { since_ms })));
     let last = published(&rig.outs());
     assert!(
         last.len() < 5,
         "it is sent again only while somebody is there: {last:?}"
     );
     rig.hello("B1", 0, false);
-    assert!(rig.events().contains(&Event::Back));
+    assert!(rig.events().contains(&BridgeEvent::Back));
     rig.pass_with(3_000, 0);
     assert_eq!(published(&rig.outs()), [(1, 0)]);
 }
@@ -342,14 +344,18 @@ fn a_connection_that_is_lost_is_asked_for_again_and_what_was_under_way_is_given_
     rig.stream(1, 0);
     rig.deliver([5]);
     rig.outs();
-    rig.input(Input::Lost);
+    rig.input(BridgeInput::Lost);
     let outs = rig.outs();
-    let register = Output::Register("B1".into());
-    assert_eq!(outs, [Output::Later(StreamId(1)), register]);
+    let register = BridgeOutput::Register("B1".into());
+    assert_eq!(outs, [BridgeOutput::Later(StreamId(1)), register]);
     rig.greet("A1", Some("B1:1"));
     rig.deliver([5]);
     assert_eq!(published(&rig.outs()), [(5, 0)]);
     rig.pass(20);
     rig.stream(1, 0);
-    assert_eq!(rig.outs(), [Output::Ack(StreamId(1))], "it was on disk");
+    assert_eq!(
+        rig.outs(),
+        [BridgeOutput::Ack(StreamId(1))],
+        "it was on disk"
+    );
 }

@@ -50,7 +50,7 @@ fn an_end_gives_up_what_was_not_confirmed_and_the_rest_closes_up() {
     rig.deliver([1, 2, 3]);
     rig.outs();
     let why = "no".to_owned();
-    let dead = Item::new(2, Some(id("m2")), 0, Stage::Dead { why });
+    let dead = StreamItem::new(2, Some(id("m2")), 0, Stage::Dead { why });
     let items = vec![dead];
     rig.say(Saying::Stages {
         items,
@@ -58,12 +58,12 @@ fn an_end_gives_up_what_was_not_confirmed_and_the_rest_closes_up() {
     });
     let outs = rig.outs();
     assert_eq!(says(&outs), [(2, "dead")]);
-    assert_eq!(outs.last(), Some(&Output::Broker(ToBroker::Barrier)));
+    assert_eq!(outs.last(), Some(&BridgeOutput::Broker(ToBroker::Barrier)));
     rig.now_ms = 900;
     rig.hello("B1", 1, true);
     let again = published(&rig.outs());
     assert_eq!(again, [(2, 0), (3, 2)], "its end may not be on disk");
-    rig.input(Input::Barrier);
+    rig.input(BridgeInput::Barrier);
     rig.pass(100);
     assert_eq!(published(&rig.outs()), [(3, 0)]);
 }
@@ -77,15 +77,15 @@ fn what_is_given_up_is_said_once_and_the_rest_goes_again_once_for_all_of_it() {
     rig.outs();
     let dead = |rig: &mut Rig, numbers: std::ops::RangeInclusive<u64>| {
         let why = || "no".to_owned();
-        let of = |number| Item::new(number, None, 0, Stage::Dead { why: why() });
+        let of = |number| StreamItem::new(number, None, 0, Stage::Dead { why: why() });
         rig.say(Saying::Stages {
             items: numbers.map(of).collect(),
             answer: false,
         });
         rig.outs()
     };
-    let asked = |outs: &[Output]| {
-        let barrier = Output::Broker(ToBroker::Barrier);
+    let asked = |outs: &[BridgeOutput]| {
+        let barrier = BridgeOutput::Broker(ToBroker::Barrier);
         outs.iter().filter(|it| **it == barrier).count()
     };
     let outs = dead(&mut rig, 1..=64);
@@ -93,24 +93,24 @@ fn what_is_given_up_is_said_once_and_the_rest_goes_again_once_for_all_of_it() {
     let outs = dead(&mut rig, 1..=64);
     assert_eq!((says(&outs), asked(&outs)), (vec![], 0), "it was said");
     for _ in 1..64 {
-        rig.input(Input::Barrier);
+        rig.input(BridgeInput::Barrier);
     }
     assert_eq!(
         published(&rig.outs()),
         [],
         "the last one's end is not on disk"
     );
-    rig.input(Input::Barrier);
+    rig.input(BridgeInput::Barrier);
     let again = published(&rig.outs());
     assert_eq!((again.len(), again[0], again[1]), (36, (65, 0), (66, 65)));
     dead(&mut rig, 65..=65);
-    rig.input(Input::Barrier);
+    rig.input(BridgeInput::Barrier);
     assert_eq!(published(&rig.outs()), [], "not with every end");
     rig.pass(100);
     assert_eq!(published(&rig.outs()).len(), 35);
     // On another connection it is to be said again.
     dead(&mut rig, 66..=66);
-    rig.input(Input::Lost);
+    rig.input(BridgeInput::Lost);
     rig.greet("A1", None);
     rig.deliver([66]);
     rig.outs();
@@ -122,22 +122,22 @@ fn what_the_stream_never_takes_is_dead_and_the_rest_closes_up() {
     let mut rig = Rig::up(None);
     rig.deliver([1, 2]);
     rig.outs();
-    rig.input(Input::Unpublished {
+    rig.input(BridgeInput::Unpublished {
         number: 1,
         never: Some("too large".into()),
     });
     let outs = rig.outs();
     assert_eq!((says(&outs), published(&outs)), (vec![(1, "dead")], vec![]));
-    rig.input(Input::Barrier);
+    rig.input(BridgeInput::Barrier);
     rig.pass(100);
     assert_eq!(published(&rig.outs()), [(2, 0)]);
-    rig.input(Input::Unpublished {
+    rig.input(BridgeInput::Unpublished {
         number: 2,
         never: None,
     });
     assert_eq!(says(&rig.outs()), []);
     let large = "x".repeat(peerbus_wire::bridge::ENVELOPE_BYTES_MAX + 1);
-    rig.input(Input::Deliver {
+    rig.input(BridgeInput::Deliver {
         number: 3,
         id: id("m3"),
         envelope: large.into(),
@@ -154,7 +154,7 @@ fn a_number_that_comes_behind_a_larger_one_starts_the_connection_over() {
     rig.deliver([3]);
     assert_eq!(rig.outs(), [], "that one is known");
     rig.deliver([2]);
-    assert_eq!(rig.outs(), [Output::Register("B1".into())]);
+    assert_eq!(rig.outs(), [BridgeOutput::Register("B1".into())]);
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn what_a_full_stream_did_not_take_goes_again_as_soon_as_there_is_room() {
     let mut rig = Rig::up(None);
     rig.deliver([1, 2, 3]);
     rig.outs();
-    let full = |number| Input::Unpublished {
+    let full = |number| BridgeInput::Unpublished {
         number,
         never: None,
     };
@@ -170,7 +170,7 @@ fn what_a_full_stream_did_not_take_goes_again_as_soon_as_there_is_room() {
     rig.input(full(3));
     rig.pass(1_000);
     // That one was seen says as much as a confirmation.
-    let seen = Item::new(1, Some(id("m1")), 0, Stage::Acked(None));
+    let seen = StreamItem::new(1, Some(id("m1")), 0, Stage::Acked(None));
     rig.say(Saying::Stages {
         items: vec![seen],
         answer: false,

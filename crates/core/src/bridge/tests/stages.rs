@@ -15,15 +15,15 @@ fn told(said: Vec<Saying>) -> Vec<(u64, &'static str, bool)> {
         Saying::Stages { items, answer } => Some((items, answer)),
         _ => None,
     });
-    let each = |(items, answer): (Vec<Item>, bool)| {
-        let one = move |item: Item| (item.told.number, item.stage.word(), answer);
+    let each = |(items, answer): (Vec<StreamItem>, bool)| {
+        let one = move |item: StreamItem| (item.told.number, item.stage.word(), answer);
         items.into_iter().map(one)
     };
     stages.flat_map(each).collect()
 }
 
-fn notice(key: &str) -> Output {
-    Output::Broker(ToBroker::AckNotice(DeliveryKey::parse(key).unwrap()))
+fn notice(key: &str) -> BridgeOutput {
+    BridgeOutput::Broker(ToBroker::AckNotice(DeliveryKey::parse(key).unwrap()))
 }
 
 /// A bridge that has taken message 3, whose id is b3.
@@ -51,7 +51,7 @@ fn a_stage_is_told_until_it_is_noted_and_the_newest_stands_for_all() {
     assert_eq!(told(rig.said()), [(3, "acked", false)]);
     rig.pass_with(2_000, 0);
     assert_eq!(told(rig.said()), [(3, "acked", false)]);
-    let item = Item::new(3, Some(id("b3")), 7, seen());
+    let item = StreamItem::new(3, Some(id("b3")), 7, seen());
     let mut other = item.told.clone();
     other.end = false;
     rig.say(Saying::Noted(vec![other]));
@@ -72,7 +72,7 @@ fn a_notice_is_acked_when_the_home_has_noted_it() {
     rig.pass(10);
     assert!(!rig.out.contains(&notice("n4")));
     assert_eq!(told(rig.said()), [(3, "dead", false)]);
-    let item = Item::new(3, Some(id("b3")), 7, dead);
+    let item = StreamItem::new(3, Some(id("b3")), 7, dead);
     rig.say(Saying::Noted(vec![item.told]));
     assert_eq!(rig.outs(), [notice("n4")]);
 }
@@ -83,14 +83,14 @@ fn an_end_is_noted_when_it_is_on_disk_at_home() {
     rig.deliver([1]);
     rig.hello("B1", 1, false);
     rig.outs();
-    let items = vec![Item::new(1, Some(id("m1")), 7, Stage::Delivered)];
+    let items = vec![StreamItem::new(1, Some(id("m1")), 7, Stage::Delivered)];
     rig.say(Saying::Stages {
         items: items.clone(),
         answer: false,
     });
     assert_eq!(says(rig.out.make_contiguous()), [(1, "delivered")]);
     assert_eq!(rig.said(), [Saying::Noted(vec![items[0].told.clone()])]);
-    let items = vec![Item::new(1, Some(id("m1")), 8, seen())];
+    let items = vec![StreamItem::new(1, Some(id("m1")), 8, seen())];
     rig.say(Saying::Stages {
         items: items.clone(),
         answer: false,
@@ -98,8 +98,8 @@ fn an_end_is_noted_when_it_is_on_disk_at_home() {
     assert_eq!(says(&rig.outs()), [(1, "acked")]);
     // With others that come soon after it.
     rig.pass(50);
-    assert_eq!(rig.outs(), [Output::Broker(ToBroker::Barrier)]);
-    rig.input(Input::Barrier);
+    assert_eq!(rig.outs(), [BridgeOutput::Broker(ToBroker::Barrier)]);
+    rig.input(BridgeInput::Barrier);
     assert_eq!(rig.said(), [Saying::Noted(vec![items[0].told.clone()])]);
 }
 
@@ -108,13 +108,13 @@ fn a_stage_of_what_is_not_confirmed_yet_confirms_it() {
     let mut rig = Rig::up(None);
     rig.deliver([1]);
     rig.outs();
-    let items = vec![Item::new(1, Some(id("m1")), 7, Stage::Delivered)];
+    let items = vec![StreamItem::new(1, Some(id("m1")), 7, Stage::Delivered)];
     let answer = false;
     rig.say(Saying::Stages { items, answer });
     assert_eq!(says(&rig.outs()), [(1, "forwarded"), (1, "delivered")]);
     // What it says of one message under the number of another is not believed.
     rig.deliver([2]);
-    let items = vec![Item::new(2, Some(id("m1")), 7, seen())];
+    let items = vec![StreamItem::new(2, Some(id("m1")), 7, seen())];
     rig.say(Saying::Stages { items, answer });
     assert_eq!(says(&rig.outs()), []);
 }
@@ -123,16 +123,16 @@ fn a_stage_of_what_is_not_confirmed_yet_confirms_it() {
 fn the_home_asks_about_what_it_has_forwarded_page_by_page() {
     let mut rig = Rig::up(None);
     rig.pass_with(3_000, 9);
-    let asks = Output::Broker(ToBroker::Forwarded(None));
+    let asks = BridgeOutput::Broker(ToBroker::Forwarded(None));
     assert!(rig.out.contains(&asks));
     rig.out.clear();
     let page = vec![(4, id("m4")), (2, id("m2"))];
-    rig.input(Input::Forwarded(page.clone()));
+    rig.input(BridgeInput::Forwarded(page.clone()));
     assert_eq!(rig.said(), [Saying::Ask(page)]);
     rig.pass_with(2_000, 9);
-    let next = Output::Broker(ToBroker::Forwarded(Some(2)));
+    let next = BridgeOutput::Broker(ToBroker::Forwarded(Some(2)));
     assert_eq!(rig.outs(), [next]);
-    rig.input(Input::Forwarded(Vec::new()));
+    rig.input(BridgeInput::Forwarded(Vec::new()));
     rig.pass_with(30_000, 9);
     assert_eq!(rig.outs(), [], "the next round comes later");
     rig.pass_with(31_000, 9);
@@ -149,8 +149,11 @@ fn a_question_is_answered_with_what_the_broker_knows() {
         ask.map(|(number, of)| (number, id(of))).to_vec(),
     ));
     let ids = ["b3", "b4", "b5", "b6"].map(id).to_vec();
-    let status = Output::Broker(ToBroker::Status(ids));
-    assert_eq!(rig.outs(), [status, Output::Broker(ToBroker::Barrier)]);
+    let status = BridgeOutput::Broker(ToBroker::Status(ids));
+    assert_eq!(
+        rig.outs(),
+        [status, BridgeOutput::Broker(ToBroker::Barrier)]
+    );
     rig.accept("b3");
     rig.receipt("b3", None, Stage::Delivered);
     rig.receipt("b3", None, seen());
@@ -164,7 +167,7 @@ fn a_question_is_answered_with_what_the_broker_knows() {
     };
     rig.receipt("b6", None, Stage::Accepted(nobody));
     assert_eq!(told(rig.said()), []);
-    rig.input(Input::Barrier);
+    rig.input(BridgeInput::Barrier);
     let answers = [(3, "acked", true), (4, "unknown", true), (6, "dead", true)];
     assert_eq!(
         told(rig.said()),
@@ -181,16 +184,20 @@ fn a_question_is_answered_with_what_the_broker_knows() {
 fn what_is_not_known_over_there_ended_if_it_was_forwarded() {
     let mut rig = Rig::up(None);
     rig.deliver([2]);
-    rig.input(Input::Forwarded(vec![(1, id("m1"))]));
+    rig.input(BridgeInput::Forwarded(vec![(1, id("m1"))]));
     rig.outs();
-    let item = |number: u64| Item::new(number, Some(id(&format!("m{number}"))), 0, Stage::Unknown);
+    let item =
+        |number: u64| StreamItem::new(number, Some(id(&format!("m{number}"))), 0, Stage::Unknown);
     let items = vec![item(1), item(2), item(3)];
     let answer = true;
     rig.say(Saying::Stages { items, answer });
     let outs = rig.outs();
     assert_eq!(says(&outs), [(1, "acked")]);
     let stage = Stage::Acked(None);
-    assert_eq!(outs[0], Output::Broker(ToBroker::Says { number: 1, stage }));
+    assert_eq!(
+        outs[0],
+        BridgeOutput::Broker(ToBroker::Says { number: 1, stage })
+    );
 }
 
 #[test]
@@ -199,25 +206,25 @@ fn an_end_without_a_number_is_placed_by_what_was_forwarded_or_is_old_news() {
     // It has the same id, and is another one.
     rig.deliver([1]);
     rig.outs();
-    let end = Item::new(0, Some(id("m1")), 7, seen());
-    let old = Item::new(0, Some(id("m0")), 6, seen());
+    let end = StreamItem::new(0, Some(id("m1")), 7, seen());
+    let old = StreamItem::new(0, Some(id("m0")), 6, seen());
     let items = vec![end.clone(), old.clone()];
     let answer = false;
     rig.say(Saying::Stages { items, answer });
     assert_eq!(rig.outs(), []);
     rig.pass_with(3_000, 0);
     rig.out.clear();
-    rig.input(Input::Forwarded(vec![(9, id("m1"))]));
+    rig.input(BridgeInput::Forwarded(vec![(9, id("m1"))]));
     assert_eq!(says(rig.out.make_contiguous()), [(9, "acked")]);
     rig.pass(50);
     rig.out.clear();
-    rig.input(Input::Barrier);
+    rig.input(BridgeInput::Barrier);
     assert_eq!(rig.said(), [Saying::Noted(vec![end.told])]);
     rig.hello("B1", 1, false);
     rig.outs();
     // One round began after the other one came.
-    rig.input(Input::Forwarded(Vec::new()));
+    rig.input(BridgeInput::Forwarded(Vec::new()));
     assert_eq!(rig.said(), []);
-    rig.input(Input::Forwarded(Vec::new()));
+    rig.input(BridgeInput::Forwarded(Vec::new()));
     assert_eq!(rig.said(), [Saying::Noted(vec![old.told])]);
 }

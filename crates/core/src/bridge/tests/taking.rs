@@ -1,11 +1,11 @@
 use super::*;
 
-fn ack(number: u64) -> Output {
-    Output::Ack(StreamId(number))
+fn ack(number: u64) -> BridgeOutput {
+    BridgeOutput::Ack(StreamId(number))
 }
 
-fn later(number: u64) -> Output {
-    Output::Later(StreamId(number))
+fn later(number: u64) -> BridgeOutput {
+    BridgeOutput::Later(StreamId(number))
 }
 
 #[test]
@@ -55,11 +55,11 @@ fn a_gap_is_asked_for_and_nothing_behind_it_taken() {
     rig.out.clear();
     rig.stream(5, 4);
     rig.stream(6, 5);
-    let gap = Event::Gap { taken: 2, came: 5 };
+    let gap = BridgeEvent::Gap { taken: 2, came: 5 };
     let outs = rig.out.clone();
     assert_eq!(
         outs.iter()
-            .filter(|it| **it == Output::Event(gap.clone()))
+            .filter(|it| **it == BridgeOutput::Event(gap.clone()))
             .count(),
         1
     );
@@ -86,7 +86,7 @@ fn what_was_sent_in_another_life_of_a_broker_is_not_taken() {
     assert_eq!(
         rig.out
             .iter()
-            .filter(|it| **it == Output::Event(Event::Stale))
+            .filter(|it| **it == BridgeOutput::Event(BridgeEvent::Stale))
             .count(),
         2
     );
@@ -113,7 +113,7 @@ fn a_message_that_is_not_the_other_domains_to_send_ends_dead() {
         assert_eq!(takes(&outs), [], "{from} {to}");
         let told = outs
             .iter()
-            .any(|it| matches!(it, Output::Outside(text) if text.contains("dead") && text.contains("the bridge of alpha: ")));
+            .any(|it| matches!(it, BridgeOutput::Outside(text) if text.contains("dead") && text.contains("the bridge of alpha: ")));
         assert!(told, "{from} {to}: {outs:?}");
     }
     rig.stream_text(("B1", "A1"), 9, 0, b"{\"id\":");
@@ -141,9 +141,10 @@ fn who_is_not_let_in_is_told_and_nobody_else_waits_for_that() {
         let outs: Vec<_> = rig.out.drain(..).collect();
         assert_eq!(takes(&outs).len(), usize::from(goes), "{from} {to}");
         let why = format!("{from} may not write to {to}: ");
-        let told = |it: &Output| matches!(it, Output::Outside(text) if text.contains(&why));
+        let told =
+            |it: &BridgeOutput| matches!(it, BridgeOutput::Outside(text) if text.contains(&why));
         assert_eq!(outs.iter().any(told), !goes, "{from} {to}: {outs:?}");
-        let noted = |it: &Output| matches!(it, Output::Event(Event::Refused { id: Some(_), why: said }) if said.starts_with(&why));
+        let noted = |it: &BridgeOutput| matches!(it, BridgeOutput::Event(BridgeEvent::Refused { id: Some(_), why: said }) if said.starts_with(&why));
         assert_eq!(outs.iter().any(noted), !goes, "{from} {to}");
     }
 }

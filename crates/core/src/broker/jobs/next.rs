@@ -2,7 +2,7 @@
 
 use peerbus_wire::Presence;
 
-use super::super::mutation::Mutation;
+use super::super::mutation::BrokerMutation;
 use super::super::registry::Peer;
 use super::super::{Broker, Cx};
 use crate::Now;
@@ -62,7 +62,7 @@ impl Broker {
         let members = self.registry.of_token(Some(*owner));
         let members = members.filter(|(id, peer)| {
             let out = [wanted.sender, wanted.not].contains(id)
-                || rejected.contains(id) && !self.mutations.broken(Mutation::GiveToRejected);
+                || rejected.contains(id) && !self.mutations.broken(BrokerMutation::GiveToRejected);
             peer.row.groups.contains(group) && !out
         });
         let mut here = Vec::new();
@@ -70,7 +70,7 @@ impl Broker {
             let session = peer.conn.and_then(|conn| self.conns.session(conn));
             if let Some(session) = session.filter(|session| session.ext) {
                 let wakes = session.presence.as_ref().is_some_and(is_idle);
-                let wakes = wakes != self.mutations.broken(Mutation::BusyFirst);
+                let wakes = wakes != self.mutations.broken(BrokerMutation::BusyFirst);
                 let had = had.contains(&id);
                 let out = match wanted.had {
                     Had::All => false,

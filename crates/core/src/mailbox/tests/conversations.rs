@@ -103,14 +103,14 @@ fn a_peer_that_answers_under_another_name_is_counted_under_it() {
 #[test]
 fn the_name_is_announced_when_the_client_listens_and_before_any_mail() {
     let mut rig = Rig::new(&[]);
-    rig.mailbox = Mailbox::new(Policy::Auto, None);
+    rig.mailbox = MailboxMachine::new(Policy::Auto, None);
     rig.mailbox.add_path(&SOCKET);
     rig.ready(&SOCKET);
     rig.input(|mailbox, now| mailbox.registered(now, "ann".into()));
     rig.next();
     assert!(rig.outputs.is_empty(), "it would be dropped");
-    rig.input(Mailbox::open);
-    let announces = |output: &Output| *output == Output::Announce("ann".into());
+    rig.input(MailboxMachine::open);
+    let announces = |output: &MailboxOutput| *output == MailboxOutput::Announce("ann".into());
     assert!(announces(&rig.outputs[0]));
-    assert!(matches!(rig.outputs[1..], [Output::Push(_)]));
+    assert!(matches!(rig.outputs[1..], [MailboxOutput::Push(_)]));
 }

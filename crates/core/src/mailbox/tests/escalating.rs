@@ -309,7 +309,7 @@ fn what_a_client_that_ended_had_goes_to_the_next_at_once_as_a_repeat() {
             rig.presented(&push);
         }
         rig.absent(&SOCKET);
-        rig.input(Mailbox::client_ended);
+        rig.input(MailboxMachine::client_ended);
         rig.pass(2_000);
         let new = rig.next();
         assert_eq!(rig.wanted(), None);
@@ -320,7 +320,7 @@ fn what_a_client_that_ended_had_goes_to_the_next_at_once_as_a_repeat() {
         assert_eq!(rig.acked(), []);
         rig.answered(&again);
         assert_eq!(rig.acked().len(), 2);
-        rig.input(Mailbox::client_ended);
+        rig.input(MailboxMachine::client_ended);
         assert_eq!((rig.wanted(), rig.mailbox.unseen()), (None, 0));
     }
 }

@@ -26,7 +26,7 @@ fn unexpect(rig: &mut Rig, ask: AskId) {
 
 fn answers(rig: &mut Rig) -> Vec<AskId> {
     rig.take(|output| match output {
-        Output::Answered(ask) => Some(*ask),
+        MailboxOutput::Answered(ask) => Some(*ask),
         _ => None,
     })
 }

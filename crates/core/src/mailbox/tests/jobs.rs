@@ -17,7 +17,7 @@ fn rig_with(policy: Policy, paths: &[Path]) -> (Rig, No) {
 /// What goes back, and whether it may have been shown.
 fn given_back(rig: &mut Rig) -> Vec<(No, bool)> {
     rig.take(|output| match output {
-        Output::GiveBack { no, again, .. } => Some((*no, *again)),
+        MailboxOutput::GiveBack { no, again, .. } => Some((*no, *again)),
         _ => None,
     })
 }
@@ -159,7 +159,7 @@ fn what_waits_for_the_user_goes_back_and_what_is_dropped_goes_on() {
     rig.input(|mailbox, now| mailbox.set_senders(now, &rules("bob=drop")));
     let dropped = rig.next();
     let rejected = rig.take(|output| match output {
-        Output::Reject { no, reason, .. } => Some((*no, *reason)),
+        MailboxOutput::Reject { no, reason, .. } => Some((*no, *reason)),
         _ => None,
     });
     let another = "this member of the group does not come to it";

@@ -21,9 +21,9 @@ use crate::testing::{CHANNEL, REWAKE, SOCKET};
 
 /// A mailbox, its time, and what it wants done.
 struct Rig {
-    mailbox: Mailbox,
+    mailbox: MailboxMachine,
     now_ms: u64,
-    outputs: Vec<Output>,
+    outputs: Vec<MailboxOutput>,
     next: u64,
     /// What arrives is for one member of a group.
     job: bool,
@@ -45,7 +45,7 @@ impl Rig {
 
     fn governed(policy: Policy, hops_max: Option<u32>, paths: &[Path]) -> Self {
         let mut rig = Self {
-            mailbox: Mailbox::new(policy, hops_max),
+            mailbox: MailboxMachine::new(policy, hops_max),
             now_ms: 1_000_000,
             outputs: Vec::new(),
             next: 1,
@@ -56,7 +56,7 @@ impl Rig {
         for path in [&CHANNEL, &SOCKET, &REWAKE] {
             rig.mailbox.add_path(path);
         }
-        rig.input(Mailbox::open);
+        rig.input(MailboxMachine::open);
         rig.input(|mailbox, now| mailbox.set_evidence(now, true));
         rig.activity(Activity::Idle);
         for path in paths {
@@ -65,7 +65,7 @@ impl Rig {
         rig
     }
 
-    fn input<T>(&mut self, what: impl FnOnce(&mut Mailbox, u64) -> T) -> T {
+    fn input<T>(&mut self, what: impl FnOnce(&mut MailboxMachine, u64) -> T) -> T {
         let out = what(&mut self.mailbox, self.now_ms);
         self.outputs
             .extend(std::iter::from_fn(|| self.mailbox.poll_output()));
@@ -78,7 +78,7 @@ impl Rig {
         let end = self.now_ms + ms;
         while let Some(at) = self.mailbox.poll_timeout().filter(|at| *at <= end) {
             self.now_ms = self.now_ms.max(at);
-            self.input(Mailbox::handle_timeout);
+            self.input(MailboxMachine::handle_timeout);
         }
         self.now_ms = end;
     }
@@ -176,7 +176,7 @@ impl Rig {
     }
 
     fn called(&mut self) {
-        self.input(Mailbox::called);
+        self.input(MailboxMachine::called);
     }
 
     /// A tool call names the message.
@@ -204,7 +204,7 @@ impl Rig {
     }
 
     /// Takes those outputs that `what` makes something of.
-    fn take<T>(&mut self, what: impl Fn(&Output) -> Option<T>) -> Vec<T> {
+    fn take<T>(&mut self, what: impl Fn(&MailboxOutput) -> Option<T>) -> Vec<T> {
         let mut taken = Vec::new();
         self.outputs.retain(|output| match what(output) {
             Some(found) => {
@@ -219,7 +219,7 @@ impl Rig {
     /// The push that is wanted now, if any; there may be one.
     fn wanted(&mut self) -> Option<Attempt> {
         let mut pushes = self.take(|output| match output {
-            Output::Push(attempt) => Some(attempt.clone()),
+            MailboxOutput::Push(attempt) => Some(attempt.clone()),
             _ => None,
         });
         assert!(pushes.len() <= 1, "one push at a time: {pushes:?}");
@@ -241,7 +241,7 @@ impl Rig {
     /// What was acked since, and how.
     fn acked(&mut self) -> Vec<(No, How)> {
         self.take(|output| match output {
-            Output::Ack { no, how, .. } => Some((*no, how.clone())),
+            MailboxOutput::Ack { no, how, .. } => Some((*no, how.clone())),
             _ => None,
         })
     }
@@ -249,21 +249,21 @@ impl Rig {
     /// What the sender was told of the way since.
     fn progress(&mut self) -> Vec<(No, Stage)> {
         self.take(|output| match output {
-            Output::Progress { no, stage, .. } => Some((*no, stage.clone())),
+            MailboxOutput::Progress { no, stage, .. } => Some((*no, stage.clone())),
             _ => None,
         })
     }
 
     fn rejected(&mut self) -> Vec<No> {
         self.take(|output| match output {
-            Output::Reject { no, .. } => Some(*no),
+            MailboxOutput::Reject { no, .. } => Some(*no),
             _ => None,
         })
     }
 
     fn warned(&mut self) -> Vec<String> {
         self.take(|output| match output {
-            Output::Warn(line) => Some(line.to_string()),
+            MailboxOutput::Warn(line) => Some(line.to_string()),
             _ => None,
         })
     }

@@ -241,7 +241,7 @@ fn after_a_doubt_all_that_waits_counts_as_perhaps_shown_if_another_session_could
     rig.next();
     rig.input(|mailbox, now| mailbox.notice(now, "bob left", Priority::Next));
     rig.arrives("peerbus", 100, Conversation::default(), false);
-    rig.input(Mailbox::doubt);
+    rig.input(MailboxMachine::doubt);
     rig.next();
     rig.ready(&SOCKET);
     let push = rig.push();

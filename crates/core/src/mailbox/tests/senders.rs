@@ -14,7 +14,7 @@ fn rig(text: &[&str]) -> Rig {
 
 fn dropped(rig: &mut Rig) -> Vec<No> {
     rig.take(|output| match output {
-        Output::Drop { no, .. } => Some(*no),
+        MailboxOutput::Drop { no, .. } => Some(*no),
         _ => None,
     })
 }
@@ -27,11 +27,11 @@ fn waiting(rig: &Rig) -> Vec<No> {
 fn the_first_rule_that_fits_counts() {
     let senders = rules(&["Alice=allow", "ci-*=hold", "*-bot = drop", "*=refuse"]);
     for (name, rule) in [
-        ("alice", Rule::Allow),
-        ("CI-7", Rule::Hold),
-        ("ci-bot", Rule::Hold),
-        ("a-bot", Rule::Drop),
-        ("alice2", Rule::Refuse),
+        ("alice", SenderRule::Allow),
+        ("CI-7", SenderRule::Hold),
+        ("ci-bot", SenderRule::Hold),
+        ("a-bot", SenderRule::Drop),
+        ("alice2", SenderRule::Refuse),
     ] {
         assert_eq!(
             senders.rule(&PeerName::parse(name).unwrap()),
@@ -40,7 +40,7 @@ fn the_first_rule_that_fits_counts() {
         );
     }
     let anybody = PeerName::parse("anybody").unwrap();
-    assert_eq!(Senders::default().rule(&anybody), Rule::Allow);
+    assert_eq!(Senders::default().rule(&anybody), SenderRule::Allow);
     for bad in ["alice", "alice=keep", "a b=hold", "=hold", "a**=hold", ""] {
         assert_eq!(Senders::parse([bad]), Err(NoRule(bad.into())));
     }

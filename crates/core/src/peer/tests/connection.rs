@@ -43,7 +43,7 @@ fn it_registers_and_says_so_once_for_each_connection() {
             bytes: 99
         }
     );
-    let registered = Event::Registered {
+    let registered = SessionEvent::Registered {
         name: "Bob".into(),
         ext: true,
     };
@@ -177,28 +177,48 @@ fn a_silent_broker_is_pinged_then_left() {
 
 #[test]
 fn a_verbatim_name_is_refused_and_tried_again_slowly() {
-    let in_use = |by: Option<&str>| Refused::InUse {
+    let in_use = |by: Option<&str>| RegistrationRefusal::InUse {
         by: by.map(str::to_owned),
     };
-    let other = |reason: &CloseReason| Refused::Other(reason.text());
+    let other = |reason: &CloseReason| RegistrationRefusal::Other(reason.text());
     let reserved = CloseReason::InvalidName(NameError::Reserved);
     let version = CloseReason::UnsupportedVersion;
     let cases = [
-        (CloseReason::NameClaimed, REFUSED_MS, Refused::NameClaimed),
-        (CloseReason::TokenRevoked, TOKEN_MS, Refused::Revoked),
-        (CloseReason::TokenExpired, TOKEN_MS, Refused::Expired),
+        (
+            CloseReason::NameClaimed,
+            REFUSED_MS,
+            RegistrationRefusal::NameClaimed,
+        ),
+        (
+            CloseReason::TokenRevoked,
+            TOKEN_MS,
+            RegistrationRefusal::Revoked,
+        ),
+        (
+            CloseReason::TokenExpired,
+            TOKEN_MS,
+            RegistrationRefusal::Expired,
+        ),
         (
             CloseReason::NameForbidden {
                 allowed: "build-*".into(),
             },
             REFUSED_MS,
-            Refused::NameForbidden {
+            RegistrationRefusal::NameForbidden {
                 allowed: "build-*".into(),
             },
         ),
         (CloseReason::NameInUse, IN_USE_MS, in_use(None)),
-        (CloseReason::TakenOver, REFUSED_MS, Refused::TakenOver),
-        (CloseReason::InvalidToken, TOKEN_MS, Refused::Token),
+        (
+            CloseReason::TakenOver,
+            REFUSED_MS,
+            RegistrationRefusal::TakenOver,
+        ),
+        (
+            CloseReason::InvalidToken,
+            TOKEN_MS,
+            RegistrationRefusal::Token,
+        ),
         (reserved.clone(), REFUSED_MS, other(&reserved)),
         (version.clone(), REFUSED_MS, other(&version)),
     ];
@@ -218,7 +238,7 @@ fn a_verbatim_name_is_refused_and_tried_again_slowly() {
     }
     let mut rig = Rig::new(false);
     rig.connect();
-    rig.end(&Ended::Closed {
+    rig.end(&ConnectionEnd::Closed {
         code: 1008,
         text: "name in use by codex in web".into(),
     });
@@ -269,7 +289,7 @@ fn other_ends_are_retried_soon() {
     let mut rig = Rig::online(true);
     rig.session.handle_closed(
         rig.now(),
-        &Ended::Closed {
+        &ConnectionEnd::Closed {
             code: 1000,
             text: "a\u{1b}[31m\nb".into(),
         },
@@ -369,7 +389,7 @@ fn what_came_for_another_name_is_not_acked_under_the_new_one() {
     rig.deliver("1", "m1");
     assert!(matches!(
         rig.session.poll_event(),
-        Some(Event::Registered { .. })
+        Some(SessionEvent::Registered { .. })
     ));
     let inbound = rig.message();
     rig.cut();

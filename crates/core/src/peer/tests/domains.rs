@@ -19,7 +19,7 @@ fn greet(rig: &mut Rig, own: Option<&str>) {
     }));
     assert!(matches!(
         rig.session.poll_event(),
-        Some(Event::Registered { .. })
+        Some(SessionEvent::Registered { .. })
     ));
 }
 

@@ -17,7 +17,7 @@ pub(super) const SECRET: &[u8] = b"peerbus-test-secret-of-enough-bytes";
 
 /// A session under test with a clock.
 pub(super) struct Rig {
-    pub(super) session: Session,
+    pub(super) session: PeerSession,
     pub(super) ms: u64,
     /// What the credentials say when they are read again.
     pub(super) secret: Option<Secret>,
@@ -44,8 +44,8 @@ pub(super) fn pushed() -> How {
     }
 }
 
-pub(super) fn credentials() -> Credentials {
-    Credentials {
+pub(super) fn credentials() -> ConnectionCredentials {
+    ConnectionCredentials {
         token: Token::parse("token").unwrap(),
         secret: Secret::new(SECRET).unwrap(),
         local: true,
@@ -96,7 +96,7 @@ pub(super) fn deliver_text(key: &str, envelope: &Envelope) -> String {
 
 impl Rig {
     pub(super) fn new(generated: bool) -> Self {
-        let config = Config {
+        let config = SessionConfig {
             name: name("Bob"),
             generated,
             instance: None,
@@ -109,7 +109,7 @@ impl Rig {
             groups: Vec::new(),
         };
         let mut rig = Self {
-            session: Session::new(config, Now::default(), 7),
+            session: PeerSession::new(config, Now::default(), 7),
             ms: 0,
             secret: None,
         };
@@ -122,7 +122,7 @@ impl Rig {
         rig.register(ext);
         assert!(matches!(
             rig.session.poll_event(),
-            Some(Event::Registered { .. })
+            Some(SessionEvent::Registered { .. })
         ));
         rig
     }
@@ -200,19 +200,19 @@ impl Rig {
     }
 
     pub(super) fn cut(&mut self) {
-        self.end(&Ended::Broken {
+        self.end(&ConnectionEnd::Broken {
             why: "connection reset".into(),
         });
     }
 
     pub(super) fn closed(&mut self, reason: &peerbus_wire::CloseReason) {
-        self.end(&Ended::Closed {
+        self.end(&ConnectionEnd::Closed {
             code: reason.code(),
             text: reason.text(),
         });
     }
 
-    fn end(&mut self, ended: &Ended) {
+    fn end(&mut self, ended: &ConnectionEnd) {
         self.session.handle_closed(self.now(), ended);
         self.session.check();
     }
@@ -264,7 +264,7 @@ impl Rig {
     /// The next event, a message.
     pub(super) fn message(&mut self) -> Inbound {
         match self.session.poll_event() {
-            Some(Event::Message(inbound)) => inbound,
+            Some(SessionEvent::Message(inbound)) => inbound,
             other => panic!("expected a message, got {other:?}"),
         }
     }

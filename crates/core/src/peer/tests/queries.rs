@@ -179,7 +179,7 @@ fn statuses_are_collected_until_the_barrier_is_answered() {
         .map(|receipt| receipt.stage.clone())
         .collect();
     assert_eq!(states, [Stage::Queued, Stage::Unknown]);
-    let Some(Event::Notice { receipt: other, .. }) = rig.session.poll_event() else {
+    let Some(SessionEvent::Notice { receipt: other, .. }) = rig.session.poll_event() else {
         panic!("no event")
     };
     assert_eq!(
@@ -299,12 +299,15 @@ fn that_the_groups_of_its_own_were_not_joined_is_told() {
         rig.wire();
         assert!(matches!(
             rig.session.poll_event(),
-            Some(Event::Registered { .. })
+            Some(SessionEvent::Registered { .. })
         ));
         rig.receive(&answer);
         let why = why.to_owned();
         assert!(rig.session.has_event());
-        assert_eq!(rig.session.poll_event(), Some(Event::NotJoined { why }));
+        assert_eq!(
+            rig.session.poll_event(),
+            Some(SessionEvent::NotJoined { why })
+        );
         assert_eq!(rig.session.poll_event(), None);
         assert!(rig.replies().is_empty());
     }
@@ -313,7 +316,10 @@ fn that_the_groups_of_its_own_were_not_joined_is_told() {
     old.register(false);
     old.session.poll_event();
     let why = "this broker knows no groups".to_owned();
-    assert_eq!(old.session.poll_event(), Some(Event::NotJoined { why }));
+    assert_eq!(
+        old.session.poll_event(),
+        Some(SessionEvent::NotJoined { why })
+    );
 }
 
 #[test]

@@ -77,7 +77,10 @@ fn a_job_that_is_recalled_goes_back_at_once_or_when_its_host_says_so() {
     recall(&mut rig, "17");
     assert!(rig.wire().is_empty());
     let (key, news) = (inbound.key, JobNews::Recalled);
-    assert_eq!(rig.session.poll_event(), Some(Event::Job { key, news }));
+    assert_eq!(
+        rig.session.poll_event(),
+        Some(SessionEvent::Job { key, news })
+    );
     rig.session.give_back(rig.now(), key, true);
     assert_eq!(rig.wire(), [back.replace("false", "true")]);
     job(&mut rig, "17", "m1");
@@ -95,14 +98,20 @@ fn after_another_connection_a_job_is_doubted_until_it_comes_again() {
     rig.register(true);
     assert!(matches!(
         rig.session.poll_event(),
-        Some(Event::Registered { .. })
+        Some(SessionEvent::Registered { .. })
     ));
     let news = JobNews::Doubted;
-    assert_eq!(rig.session.poll_event(), Some(Event::Job { key, news }));
+    assert_eq!(
+        rig.session.poll_event(),
+        Some(SessionEvent::Job { key, news })
+    );
     assert_eq!(rig.session.poll_event(), None, "m2 was not taken");
     job(&mut rig, "17", "m1");
     let news = JobNews::Renewed { again: false };
-    assert_eq!(rig.session.poll_event(), Some(Event::Job { key, news }));
+    assert_eq!(
+        rig.session.poll_event(),
+        Some(SessionEvent::Job { key, news })
+    );
     job(&mut rig, "18", "m2");
     assert_eq!(rig.message().id, "m2");
 }
@@ -254,7 +263,7 @@ fn what_waited_for_the_secret_when_the_connection_broke_comes_again() {
     rig.register(true);
     assert!(matches!(
         rig.session.poll_event(),
-        Some(Event::Registered { .. })
+        Some(SessionEvent::Registered { .. })
     ));
     rig.secret = Some(new);
     rig.text(&text);
@@ -335,7 +344,7 @@ fn an_ack_without_a_connection_is_made_when_the_message_comes_again() {
     assert_eq!(rig.wire(), ["ack 1 seen"]);
     assert!(matches!(
         rig.session.poll_event(),
-        Some(Event::Registered { .. })
+        Some(SessionEvent::Registered { .. })
     ));
     assert_eq!(rig.message().id, "m2");
     assert_eq!(rig.session.poll_event(), None);

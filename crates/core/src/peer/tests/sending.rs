@@ -3,7 +3,7 @@ use peerbus_wire::{Refusal, RefusalCode};
 use super::*;
 use crate::peer::outbox::{BYTES_MAX, GIVE_UP_MS, MESSAGES_MAX, ON_WIRE_MAX};
 
-fn outcomes(rig: &mut Rig) -> Vec<(String, Sent)> {
+fn outcomes(rig: &mut Rig) -> Vec<(String, SendResult)> {
     let sent = |reply| match reply {
         Reply::Sent { id, outcome } => (id.to_string(), outcome),
         other => panic!("{other:?}"),
@@ -11,7 +11,7 @@ fn outcomes(rig: &mut Rig) -> Vec<(String, Sent)> {
     rig.replies().into_iter().map(sent).collect()
 }
 
-fn accepted() -> Sent {
+fn accepted() -> SendResult {
     Ok(Some(Accepted {
         recipients: 1,
         online: 1,
@@ -120,13 +120,13 @@ fn a_send_that_left_and_times_out_is_sent_again_until_it_gives_up() {
     assert_eq!(rig.wire(), ["m1"]);
     assert!(matches!(
         rig.session.poll_event(),
-        Some(Event::Registered { .. })
+        Some(SessionEvent::Registered { .. })
     ));
     rig.ms = GIVE_UP_MS;
     rig.session.handle_timeout(rig.now());
     assert_eq!(
         rig.session.poll_event(),
-        Some(Event::GaveUp { id: "m1".into() })
+        Some(SessionEvent::GaveUp { id: "m1".into() })
     );
     assert!(outcomes(&mut rig).is_empty(), "the caller is answered once");
 }
@@ -159,7 +159,7 @@ fn a_receipt_after_the_caller_gave_up_is_an_event() {
     rig.accept("m1");
     assert!(matches!(
         rig.session.poll_event(),
-        Some(Event::Notice {
+        Some(SessionEvent::Notice {
             receipt: Receipt {
                 stage: Stage::Accepted(_),
                 ..
@@ -301,7 +301,7 @@ fn statements_that_the_broker_keeps_are_shown_once_and_acked_when_told() {
 /// Takes a statement that the broker keeps.
 fn notice(rig: &mut Rig) -> NoticeId {
     match rig.session.poll_event() {
-        Some(Event::Notice { id: Some(id), .. }) => id,
+        Some(SessionEvent::Notice { id: Some(id), .. }) => id,
         other => panic!("expected a statement that is kept, got {other:?}"),
     }
 }
@@ -323,7 +323,7 @@ fn a_statement_that_is_told_between_two_connections_is_acked_on_the_next() {
     assert_eq!(rig.wire(), ["ack n1"]);
     assert!(matches!(
         rig.session.poll_event(),
-        Some(Event::Registered { .. })
+        Some(SessionEvent::Registered { .. })
     ));
     assert_eq!(rig.session.poll_event(), None, "it is told once");
 }
@@ -351,7 +351,7 @@ fn passing_statements_make_room_for_newer_ones() {
     for n in 0..5_000 {
         rig.receipt(&format!("m{n}"), Stage::Delivered, None);
     }
-    let Some(Event::Notice { receipt: first, .. }) = rig.session.poll_event() else {
+    let Some(SessionEvent::Notice { receipt: first, .. }) = rig.session.poll_event() else {
         panic!("no event")
     };
     assert_eq!(

@@ -28,7 +28,7 @@ fn version_12_database() -> (tempfile::TempDir, PathBuf) {
     older.db.execute_batch(VERSION_12).unwrap();
     let (mut head, mut log) = (
         crate::read::head(&older.db).unwrap().unwrap(),
-        Log::default(),
+        AuditLog::default(),
     );
     older.begin().unwrap();
     for (number, text) in TEXTS[..5].iter().enumerate() {
@@ -46,7 +46,7 @@ fn version_12_database() -> (tempfile::TempDir, PathBuf) {
         };
         assert_eq!(older.insert_message(&message).unwrap(), Inserted::New);
         let hash = &EnvelopeHash::of(text.as_bytes());
-        log.push(&Event::Accept {
+        log.push(&AuditEvent::Accept {
             seq,
             sender,
             id,

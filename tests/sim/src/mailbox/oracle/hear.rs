@@ -1,7 +1,7 @@
 //! What the mailbox hears: what follows from it.
 
 use peerbus_core::mailbox::{
-    Activity, AskId, Attempt, AttemptId, Item, Mail, Named, Outcome, Portion,
+    Activity, AskId, Attempt, AttemptId, AttemptItem, Mail, Named, Outcome, Portion,
 };
 use peerbus_core::mailbox::{Path, Policy};
 use peerbus_wire::Receipt;
@@ -363,7 +363,7 @@ impl Oracle {
             let open = open.and_then(|open| session.attempts.get(&open));
             let portion = open.and_then(|showing| {
                 let key = self.letters[which].mail.inbound.key;
-                let is_it = |item: &&Item| {
+                let is_it = |item: &&AttemptItem| {
                     let mail = item.content.mail();
                     mail.is_some_and(|mail| mail.inbound.key == key)
                 };
@@ -454,7 +454,7 @@ impl Entry {
     }
 
     /// The client has this much of it.
-    fn written(&mut self, item: &Item, path: Path, policy: Policy) {
+    fn written(&mut self, item: &AttemptItem, path: Path, policy: Policy) {
         if let Portion::Part { from, to, .. } = item.portion
             && !self.completes(item.portion)
         {

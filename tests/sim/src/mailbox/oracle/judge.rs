@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use peerbus_core::mailbox::{
-    ASK, Activity, Attempt, Item, Outcome, Output, Policy, Portion, WHOLE_BYTES_MAX,
+    ASK, Activity, Attempt, AttemptItem, MailboxOutput, Outcome, Policy, Portion, WHOLE_BYTES_MAX,
 };
 use peerbus_core::peer::Key;
 use peerbus_wire::{How, Priority, Stage};
@@ -13,34 +13,36 @@ use crate::failure::{Failure, Verdict, ensure};
 
 impl Oracle {
     /// The mailbox does something.
-    pub(in crate::mailbox) fn output(&mut self, now_ms: u64, output: &Output) -> Verdict {
+    pub(in crate::mailbox) fn output(&mut self, now_ms: u64, output: &MailboxOutput) -> Verdict {
         if let Some(verdict) = self.outside(output) {
             return verdict;
         }
         match output {
-            Output::Announce(_) => {
+            MailboxOutput::Announce(_) => {
                 self.session.nameless = false;
                 ensure(self.session.open, "gate", || "announced too early".into())
             }
-            Output::Push(attempt) => self.push(now_ms, attempt),
-            Output::Ack { key, .. } | Output::Reject { key, .. } | Output::Progress { key, .. }
+            MailboxOutput::Push(attempt) => self.push(now_ms, attempt),
+            MailboxOutput::Ack { key, .. }
+            | MailboxOutput::Reject { key, .. }
+            | MailboxOutput::Progress { key, .. }
                 if self.is_local(*key) =>
             {
                 let text = format!("the broker hears of what was put in here: {output:?}");
                 Err(Failure::new("local", text))
             }
-            Output::Ack { key, how, .. } => self.acked(*key, how),
-            Output::Drop { .. } | Output::GiveBack { .. } => {
+            MailboxOutput::Ack { key, how, .. } => self.acked(*key, how),
+            MailboxOutput::Drop { .. } | MailboxOutput::GiveBack { .. } => {
                 ensure(false, "senders", || format!("{output:?}"))
             }
-            Output::Reject { key, .. } => self.rejected(*key),
-            Output::Progress { key, stage, .. } => self.progress(*key, stage),
-            Output::Local { key, stage } => self.local(*key, stage),
-            Output::Answered(ask) => ensure(self.awaits(*ask), "expected", || {
+            MailboxOutput::Reject { key, .. } => self.rejected(*key),
+            MailboxOutput::Progress { key, stage, .. } => self.progress(*key, stage),
+            MailboxOutput::Local { key, stage } => self.local(*key, stage),
+            MailboxOutput::Answered(ask) => ensure(self.awaits(*ask), "expected", || {
                 format!("there is no answer to {ask:?}")
             }),
-            Output::Told(_) => Ok(()),
-            Output::Warn(_) => {
+            MailboxOutput::Told(_) => Ok(()),
+            MailboxOutput::Warn(_) => {
                 self.note("warned");
                 Ok(())
             }
@@ -60,13 +62,13 @@ impl Oracle {
 
     /// An attempt is made.
     pub(in crate::mailbox) fn made(&mut self, attempt: &Attempt, reading: bool) -> Verdict {
-        let first = |item: &Item| {
+        let first = |item: &AttemptItem| {
             let which = self.which(item).unwrap_or(NOTICE);
             let held = self.session.entries.get(&which).is_some_and(|e| e.held);
             which < NOTICE && !held && self.priority(which) == Priority::Now
         };
         let push = attempt.path.wakes;
-        let order = |item: &Item| (push || !first(item), item.no);
+        let order = |item: &AttemptItem| (push || !first(item), item.no);
         let sorted = attempt.items.is_sorted_by_key(order);
         ensure(!attempt.items.is_empty() && sorted, "order", || {
             format!("{attempt:?}")
@@ -127,7 +129,7 @@ impl Oracle {
     }
 
     /// These are shown now.
-    pub(in crate::mailbox) fn shows(&self, items: &[Item]) -> Verdict {
+    pub(in crate::mailbox) fn shows(&self, items: &[AttemptItem]) -> Verdict {
         for item in items {
             let which = self.which(item);
             let entry = which.and_then(|which| self.session.entries.get(&which));
@@ -298,7 +300,7 @@ impl Oracle {
             });
         }
         let inside = |s: &&Showing| {
-            let of = |item: &peerbus_core::mailbox::Item| self.which(item) == Some(which);
+            let of = |item: &peerbus_core::mailbox::AttemptItem| self.which(item) == Some(which);
             s.attempt.items.iter().any(of)
         };
         let has = |fits: &dyn Fn(&Showing) -> bool| {
@@ -319,7 +321,7 @@ impl Oracle {
         let read = self.session.entries.get(&which).map_or(0, |e| e.read);
         let begins = |s: &Showing| {
             let mut items = s.attempt.items.iter();
-            let begins = |item: &Item| item.portion == Portion::Beginning;
+            let begins = |item: &AttemptItem| item.portion == Portion::Beginning;
             items.any(|item| self.which(item) == Some(which) && begins(item))
         };
         let beginning = self.letters.get(which).map_or(0, |l| l.mail.beginning);

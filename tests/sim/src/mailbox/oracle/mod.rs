@@ -10,7 +10,7 @@ mod senders;
 use std::collections::{BTreeMap, BTreeSet};
 
 use peerbus_core::mailbox::{
-    Activity, AskId, Attempt, AttemptId, Item, Mail, No, Outcome, Path, Policy, Portion,
+    Activity, AskId, Attempt, AttemptId, AttemptItem, Mail, No, Outcome, Path, Policy, Portion,
 };
 use peerbus_core::peer::Key;
 use peerbus_wire::Priority;
@@ -264,14 +264,14 @@ impl Oracle {
         }
     }
 
-    fn which(&self, item: &Item) -> Option<Which> {
+    fn which(&self, item: &AttemptItem) -> Option<Which> {
         match item.content.mail() {
             Some(mail) => self.numbers.get(&mail.inbound.key).copied(),
             None => Some(notice(item.no)),
         }
     }
 
-    fn items(&self, attempt: &Attempt) -> Vec<(Which, Item)> {
+    fn items(&self, attempt: &Attempt) -> Vec<(Which, AttemptItem)> {
         let items = attempt.items.iter();
         let found = items.filter_map(|item| Some((self.which(item)?, item.clone())));
         found.collect()
@@ -292,7 +292,7 @@ impl Oracle {
         letter.map(|letter| letter.mail.inbound.from.as_str())
     }
 
-    fn bytes(&self, item: &Item) -> usize {
+    fn bytes(&self, item: &AttemptItem) -> usize {
         match &item.content {
             peerbus_core::mailbox::Content::Mail(mail) => mail.bytes,
             peerbus_core::mailbox::Content::Notice { sentence, .. } => sentence.len(),

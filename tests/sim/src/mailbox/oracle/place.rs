@@ -1,6 +1,6 @@
 //! Where messages stand between inputs, and at the end.
 
-use peerbus_core::mailbox::Mailbox;
+use peerbus_core::mailbox::MailboxMachine;
 use peerbus_wire::Priority;
 
 use super::{Entry, NOTICE, Oracle, Which};
@@ -9,7 +9,7 @@ use crate::failure::{Verdict, ensure};
 impl Oracle {
     /// Between inputs: each message stands where it was put and comes back to its place, what was
     /// denied is rejected, what was proven is acked, and nothing ticks when nothing waits.
-    pub(in crate::mailbox) fn between(&mut self, mailbox: &Mailbox) -> Verdict {
+    pub(in crate::mailbox) fn between(&mut self, mailbox: &MailboxMachine) -> Verdict {
         self.places(mailbox)?;
         for (which, entry) in self.session.entries.range(..NOTICE) {
             ensure(!entry.denied, "denied", || {
@@ -40,7 +40,7 @@ impl Oracle {
     }
 
     /// What the agent could read is what should be there, in order of arrival.
-    fn places(&mut self, mailbox: &Mailbox) -> Verdict {
+    fn places(&mut self, mailbox: &MailboxMachine) -> Verdict {
         let listed = mailbox.look();
         let found: Vec<_> = listed
             .iter()

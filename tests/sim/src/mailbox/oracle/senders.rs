@@ -1,6 +1,6 @@
 //! Mail that the user's rules keep out: it is in nobody's sight until the user lets it in.
 
-use peerbus_core::mailbox::{Output, Rule};
+use peerbus_core::mailbox::{MailboxOutput, SenderRule};
 use peerbus_wire::Stage;
 
 use super::{Oracle, Which};
@@ -9,10 +9,10 @@ use crate::mailbox::plan::RULES;
 
 impl Oracle {
     /// What the user says of its sender.
-    pub(in crate::mailbox) fn rule(&self, which: Which) -> Rule {
+    pub(in crate::mailbox) fn rule(&self, which: Which) -> SenderRule {
         let from = self.from(which).unwrap_or_default();
         let fits = RULES.iter().find(|(name, _)| *name == from);
-        fits.map_or(Rule::Allow, |(_, rule)| *rule)
+        fits.map_or(SenderRule::Allow, |(_, rule)| *rule)
     }
 
     /// What is arriving is kept out.
@@ -37,12 +37,12 @@ impl Oracle {
     }
 
     /// What is said of a message that was kept out; `None`: it was not.
-    pub(super) fn outside(&mut self, output: &Output) -> Option<Verdict> {
+    pub(super) fn outside(&mut self, output: &MailboxOutput) -> Option<Verdict> {
         let key = match output {
-            Output::Ack { key, .. }
-            | Output::Reject { key, .. }
-            | Output::Drop { key, .. }
-            | Output::Progress { key, .. } => *key,
+            MailboxOutput::Ack { key, .. }
+            | MailboxOutput::Reject { key, .. }
+            | MailboxOutput::Drop { key, .. }
+            | MailboxOutput::Progress { key, .. } => *key,
             _ => return None,
         };
         let which = *self.numbers.get(&key)?;
@@ -50,17 +50,17 @@ impl Oracle {
         let declined = self.session.declined.take_if(|it| *it == which).is_some();
         let end = match (self.rule(which), output) {
             (
-                Rule::Hold,
-                Output::Progress {
+                SenderRule::Hold,
+                MailboxOutput::Progress {
                     stage: Stage::Held { .. },
                     ..
                 },
             ) => {
                 return Some(Ok(()));
             }
-            (Rule::Hold, Output::Reject { .. }) if declined => "rejected",
-            (Rule::Refuse, Output::Reject { .. }) => "rejected",
-            (Rule::Drop, Output::Drop { .. }) => "dropped",
+            (SenderRule::Hold, MailboxOutput::Reject { .. }) if declined => "rejected",
+            (SenderRule::Refuse, MailboxOutput::Reject { .. }) => "rejected",
+            (SenderRule::Drop, MailboxOutput::Drop { .. }) => "dropped",
             (rule, _) => {
                 let wrong = || format!("{which:?}, which waits by {rule:?}: {output:?}");
                 return Some(ensure(false, "senders", wrong));

@@ -338,7 +338,8 @@ impl Broker {
         let Some(session) = self.conns.session_mut(caller.conn) else {
             return Ok(());
         };
-        let (Some(bridge), Some(flight)) = (session.bridge.clone(), session.land(seq)) else {
+        let epoch = session.bridge.as_ref().map(|bridge| bridge.epoch.clone());
+        let (Some(epoch), Some(flight)) = (epoch, session.land(seq)) else {
             return Ok(());
         };
         let (own, sender) = (caller.peer, flight.sender);
@@ -351,7 +352,7 @@ impl Broker {
         if self.mutations.broken(BrokerMutation::ForwardLoses) {
             return Ok(());
         }
-        let queue = self.queue_beside(cx, own, &bridge)?;
+        let queue = self.queue_beside(cx, own, epoch)?;
         cx.txn
             .insert_delivery((queue, sender), seq, message.steady_ms)?;
         self.owed.pass(own, queue, message.envelope.len() as u64);
@@ -380,7 +381,7 @@ impl Broker {
         &mut self,
         cx: &mut Cx<'_>,
         own: PeerId,
-        bridge: &Bridge,
+        epoch: Mark,
     ) -> Result<PeerId, StoreError> {
         if let Some(row) = self.registry.forwarded_by(own) {
             return Ok(row.id);
@@ -388,7 +389,7 @@ impl Broker {
         let id = PeerId(self.head.next_peer);
         self.head.next_peer += 1;
         let name = self.registry.name(own);
-        let row = PeerRow::forwarded(id, name, bridge.epoch.clone(), cx.at);
+        let row = PeerRow::forwarded(id, name, epoch, cx.at);
         cx.txn.put_peer(&row)?;
         self.registry.put_forwarded(row);
         Ok(id)

@@ -105,10 +105,7 @@ impl ClientFrame {
                 writer.string("id", key.as_str()).string("reason", &reason);
             }),
             Self::Release { key, again } => write("release", &|writer| {
-                writer.string("id", key.as_str());
-                if *again {
-                    writer.raw("again", "true");
-                }
+                writer.string("id", key.as_str()).flag("again", *again);
             }),
             Self::Status { ids } => write("status", &|writer| {
                 writer.name("ids").begin(b'[');
@@ -125,9 +122,7 @@ impl ClientFrame {
                 writer.string("name", name);
             }),
             Self::Retire { successor } => write("retire", &|writer| {
-                if let Some(successor) = successor {
-                    writer.string("successor", successor);
-                }
+                writer.some_string("successor", successor.as_ref());
             }),
             Self::Audit(record) => write("audit", &|writer| record.write(writer)),
             Self::Take {
@@ -136,9 +131,7 @@ impl ClientFrame {
                 envelope,
             } => write_take(mark, *again, envelope.as_ref().ok()),
             Self::Forwarded { after } => write("forwarded", &|writer| {
-                if let Some(after) = after {
-                    writer.string("after", after.as_str());
-                }
+                writer.some_string("after", after.as_ref().map(DeliveryKey::as_str));
             }),
             Self::Refused { .. } | Self::Unusable | Self::Malformed | Self::Binary => String::new(),
         }
@@ -150,11 +143,8 @@ fn write_take(mark: &Mark, again: bool, carried: Option<&Carried>) -> String {
         return String::new();
     };
     let mut writer = Writer::frame("take");
-    writer.string("mark", mark.as_str());
-    if again {
-        writer.raw("again", "true");
-    }
-    writer.raw("envelope", &carried.text);
+    writer.string("mark", mark.as_str()).flag("again", again);
+    writer.raw("envelope", &*carried.text);
     writer.finish()
 }
 
@@ -320,37 +310,21 @@ fn write_register(register: &Register) -> String {
     let mut writer = Writer::open();
     writer
         .string("protocol_version", &register.protocol_version)
-        .string("type", "register");
-    if let Some(token) = &register.token {
-        writer.string("token", token.expose());
-    }
-    writer.string("name", &register.name);
-    if let Some(renaming) = &register.renaming {
-        writer.string("renaming", renaming);
-    }
-    if register.ext > 0 {
-        writer.number("ext", register.ext.into());
-    }
-    if let Some(instance) = &register.instance {
-        writer.string("instance", instance.expose());
-    }
-    for (name, set) in [
-        ("ephemeral", register.ephemeral),
-        ("generated", register.generated),
-    ] {
-        if set {
-            writer.raw(name, "true");
-        }
-    }
+        .string("type", "register")
+        .some_string("token", register.token.as_ref().map(Token::expose))
+        .string("name", &register.name)
+        .some_string("renaming", register.renaming.as_ref())
+        .some_number("ext", Some(register.ext.into()).filter(|ext| *ext > 0))
+        .some_string("instance", register.instance.as_ref().map(Instance::expose))
+        .flag("ephemeral", register.ephemeral)
+        .flag("generated", register.generated);
     if let Some(window) = register.window {
         write_window(window, &mut writer);
     }
     if let Some(presence) = &register.presence {
         writer.raw("presence", presence.as_str());
     }
-    if let Some(epoch) = &register.bridge {
-        writer.string("bridge", epoch.as_str());
-    }
+    writer.some_string("bridge", register.bridge.as_ref().map(Mark::as_str));
     writer.finish()
 }
 

@@ -141,35 +141,27 @@ fn write_peers(frame: &PeersFrame) -> String {
         writer.element(name);
     }
     writer.end(b']');
-    if let Some(ext) = frame.ext {
-        writer.number("ext", ext.into());
-    }
+    writer.some_number("ext", frame.ext.map(u64::from));
     if let Some(window) = frame.window {
         write_window(window, &mut writer);
     }
-    if let Some(domain) = &frame.domain {
-        writer.string("domain", domain.as_str());
-    }
-    for (name, mark) in [("epoch", &frame.epoch), ("mark", &frame.mark)] {
-        if let Some(mark) = mark {
-            writer.string(name, mark.as_str());
-        }
-    }
-    if let Some(age_ms) = frame.age_ms {
-        writer.number("age_ms", age_ms);
-    }
+    writer
+        .some_string("domain", frame.domain.as_ref().map(Domain::as_str))
+        .some_string("epoch", frame.epoch.as_ref().map(Mark::as_str))
+        .some_string("mark", frame.mark.as_ref().map(Mark::as_str))
+        .some_number("age_ms", frame.age_ms);
     if let Some(groups) = &frame.groups {
         write_groups("groups", groups, &mut writer);
     }
-    if let Some(reason) = &frame.reason {
-        writer.string("reason", &cut(reason, REASON_BYTES_MAX));
-    }
+    let reason = frame.reason.as_ref();
+    writer.some_string("reason", reason.map(|why| cut(why, REASON_BYTES_MAX)));
     if let Some(peers) = &frame.peers {
         write_entries(peers, &mut writer);
     }
-    if frame.omitted > 0 {
-        writer.number("omitted", frame.omitted.into());
-    }
+    writer.some_number(
+        "omitted",
+        Some(frame.omitted.into()).filter(|more| *more > 0),
+    );
     writer.finish()
 }
 
@@ -192,7 +184,7 @@ fn peers(members: &Members<'_>) -> Option<PeersFrame> {
         domain: members
             .string(Member::Domain)
             .and_then(|text| Domain::parse(&text)),
-        age_ms: members.get(Member::AgeMs).and_then(|raw| raw.unsigned()),
+        age_ms: members.time(Member::AgeMs),
         groups: groups(members, Member::Groups),
         reason: members
             .string(Member::Reason)
@@ -237,10 +229,10 @@ fn name_answer(members: &Members<'_>) -> Option<NameAnswer> {
 
 fn write_name_answer(kind: &str, answer: &NameAnswer) -> String {
     let mut writer = Writer::frame(kind);
-    writer.string("name", &answer.name);
-    if let Some(reason) = &answer.refused {
-        writer.string("reason", &cut(reason, REASON_BYTES_MAX));
-    }
+    let reason = answer.refused.as_ref();
+    writer
+        .string("name", &answer.name)
+        .some_string("reason", reason.map(|why| cut(why, REASON_BYTES_MAX)));
     writer.finish()
 }
 

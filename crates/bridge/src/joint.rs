@@ -19,7 +19,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use crate::home::{BrokerAddress, Home, greeted, registration};
+use crate::home::{BrokerAddress, Home, registration};
 use crate::nats::{never, whole};
 use crate::pace::{Said, Turns};
 use crate::roster::{self, Roster};
@@ -169,7 +169,11 @@ pub(crate) async fn run(
             },
             Some(mail) = mails.recv(), if joint.takes() => Some(joint.mail(*mail)),
             heard = heard(&mut joint.home) => match heard {
-                Some(frame) => joint.received(frame),
+                Some(Received::Peers(peers)) if peers.ext.is_none() && peers.domain.is_some() => {
+                    joint.common.roster.set(peers.peers.unwrap_or_default());
+                    None
+                }
+                Some(frame) => Some(BridgeInput::Broker(frame)),
                 None => {
                     joint.home = None;
                     Some(BridgeInput::Lost)
@@ -225,17 +229,6 @@ impl Joint {
         Some(self.begun + due)
     }
 
-    /// What the own broker says, as far as it is for the machine.
-    fn received(&self, frame: Received) -> Option<BridgeInput> {
-        match frame {
-            Received::Peers(peers) if peers.ext.is_none() && peers.domain.is_some() => {
-                self.common.roster.set(peers.peers.unwrap_or_default());
-                None
-            }
-            frame => BridgeInput::received(frame),
-        }
-    }
-
     /// Asks the own broker who is at home, if that was not done lately.
     async fn ask_who_is_here(&self) {
         if self.home.is_some() && self.common.roster.is_due() {
@@ -261,7 +254,7 @@ impl Joint {
                     self.register = Some((epoch, at, RETRY));
                 }
                 BridgeOutput::Broker(frame) => {
-                    if let (Some(home), Some(frame)) = (&self.home, frame.frame())
+                    if let Some(home) = &self.home
                         && !home.send(&frame).await
                     {
                         self.home = None;
@@ -380,15 +373,15 @@ impl Joint {
             let _ = self.common.ended.try_send(why);
             return None;
         }
-        let greeted = match greeted(answer) {
-            Ok(greeted) => greeted,
-            Err(why) => return self.not_registered(epoch, pause, why),
-        };
+        if Bridge::greeting(&answer).is_none() {
+            let why = "what it answered is not understood; are both of the same version?";
+            return self.not_registered(epoch, pause, why);
+        }
         self.home = Some(home);
         self.tell(roster::read(&self.there)).await;
         self.ask_who_is_here().await;
         self.shown = Counts::default();
-        Some(greeted)
+        Some(BridgeInput::Broker(answer))
     }
 
     /// It is tried again later.
@@ -405,16 +398,16 @@ impl Joint {
         let domain = &self.other;
         let counts = &mut self.counts;
         match event {
-            BridgeEvent::NewEpoch(_) => {
+            BridgeEvent::NewEpoch => {
                 self.greeted.store(true, Ordering::Relaxed);
                 if self.epochs.one_more(Instant::now()) {
                     tracing::info!(%domain, "joined; what it does not have is sent");
                 }
             }
-            BridgeEvent::OwnEpoch(_) => {
+            BridgeEvent::OwnEpoch => {
                 tracing::warn!(%domain, "the own broker was brought back from a backup")
             }
-            BridgeEvent::Sent(more) => counts.sent += more,
+            BridgeEvent::Sent => counts.sent += 1,
             BridgeEvent::Resent(more) => counts.resent += more,
             BridgeEvent::Taken => counts.taken += 1,
             BridgeEvent::Doubled | BridgeEvent::Stale => counts.doubled += 1,
@@ -433,7 +426,7 @@ impl Joint {
             BridgeEvent::Waits(why) => {
                 tracing::warn!(%domain, %why, "the own broker takes nothing now")
             }
-            BridgeEvent::Away { .. } => {
+            BridgeEvent::Away => {
                 counts.away = true;
                 tracing::warn!(%domain, "away; what goes there waits here");
             }
@@ -442,9 +435,7 @@ impl Joint {
                 tracing::info!(%domain, "there again");
             }
             BridgeEvent::Gap { taken, came } => tracing::debug!(%domain, taken, came, "a gap"),
-            BridgeEvent::Crowded(more) => {
-                tracing::debug!(%domain, more, "statements were left out")
-            }
+            BridgeEvent::Crowded => tracing::debug!(%domain, "a statement was left out"),
             BridgeEvent::Full => {
                 if !std::mem::replace(&mut self.full, true) {
                     tracing::warn!(%domain, "the stream takes no message now; it is full, or not there: `peerbus bridge setup` makes it");
@@ -483,22 +474,14 @@ impl Joint {
             return;
         }
         self.shown = self.counts.clone();
-        let Counts {
-            unconfirmed,
-            sent,
-            resent,
-            taken,
-            doubled,
-            refused,
-            away,
-            no_stream,
-            key,
-        } = &self.counts;
+        let (domain, counts) = (self.other.as_str(), &self.counts);
+        let waits = counts.away || counts.no_stream;
         let presence = json!({
-            "client": "bridge", "domain": self.other.as_str(), "unconfirmed": unconfirmed,
-            "activity": if *away || *no_stream { "waiting" } else { "idle" },
-            "stream": no_stream.then_some("unusable"),
-            "sent": sent, "resent": resent, "taken": taken, "doubled": doubled, "refused": refused, "key": key,
+            "client": "bridge", "domain": domain, "unconfirmed": counts.unconfirmed,
+            "activity": if waits { "waiting" } else { "idle" },
+            "stream": counts.no_stream.then_some("unusable"), "key": counts.key,
+            "sent": counts.sent, "resent": counts.resent, "taken": counts.taken,
+            "doubled": counts.doubled, "refused": counts.refused,
         });
         if let Some(presence) = Presence::parse(&presence.to_string()) {
             home.send(&ClientFrame::Presence(presence)).await;

@@ -14,7 +14,7 @@ use crate::receipt::Receipt;
 use crate::stage::{How, Refusal, Stage};
 
 /// What a client sends.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClientFrame {
     /// Mandatory first frame.
     Register(Register),
@@ -112,7 +112,7 @@ pub enum ClientFrame {
 
 /// The first frame of a connection. Names and versions are checked by the broker's core, in v1's
 /// order, so they are carried as they came.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Register {
     /// `protocol_version` as it came.
     pub protocol_version: String,

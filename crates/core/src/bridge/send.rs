@@ -8,7 +8,7 @@ use peerbus_wire::{MessageId, Stage};
 
 use super::mutation::BridgeMutation;
 use super::take::too_large;
-use super::{Barrier, Bridge, BridgeEvent, BridgeOutput, ToBroker};
+use super::{Barrier, Bridge, BridgeEvent, BridgeOutput};
 
 /// What is not confirmed is sent again after so long, at first.
 const RESEND_MIN_MS: u64 = 2_000;
@@ -111,8 +111,7 @@ impl Bridge {
         self.sending.last = number;
         if envelope.len() > ENVELOPE_BYTES_MAX {
             let why = self.own_word(&too_large(envelope.len()));
-            let stage = Stage::Dead { why };
-            return self.order(ToBroker::Says { number, stage });
+            return self.tell_home(number, Stage::Dead { why });
         }
         if self.sending.messages.is_empty() {
             self.sending.again_soon(now_ms);
@@ -121,7 +120,7 @@ impl Bridge {
             .messages
             .insert(number, Message { id, envelope });
         self.publish(number);
-        self.event(BridgeEvent::Sent(1));
+        self.event(BridgeEvent::Sent);
     }
 
     fn publish(&mut self, number: u64) {
@@ -183,8 +182,7 @@ impl Bridge {
         self.sending.went_on(now_ms);
         self.event(BridgeEvent::Confirmed(done.len() as u64));
         for number in done.into_keys() {
-            let stage = Stage::Forwarded;
-            self.order(ToBroker::Says { number, stage });
+            self.tell_home(number, Stage::Forwarded);
         }
     }
 
@@ -231,7 +229,7 @@ impl Bridge {
         if !self.sending.giving_up.insert(number) {
             return;
         }
-        self.order(ToBroker::Says { number, stage });
+        self.tell_home(number, stage);
         if self.mutations.broken(BridgeMutation::GiveUpEarly) {
             self.sending.forget(number);
         }

@@ -7,10 +7,10 @@ use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use serde::Deserialize;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
+use crate::operator::Asked;
 use crate::options::Origin;
 use crate::shared::Shared;
 
@@ -49,15 +49,6 @@ pub(crate) async fn about(State(shared): State<Arc<Shared>>) -> Response {
         "unadmitted": shared.life.unadmitted,
     }))
     .into_response()
-}
-
-/// Who asks for the end.
-#[derive(Deserialize)]
-pub(crate) struct Asked {
-    /// A program of this version.
-    newer: Option<String>,
-    /// A broker that somebody runs by hand, or as a service.
-    takeover: Option<String>,
 }
 
 /// `POST /stop`: ends the broker. With `?newer=VERSION` only one that was started on demand, is older

@@ -7,40 +7,39 @@ use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use peerbus_core::broker::{Command, Denied};
+use peerbus_core::Now;
+use peerbus_core::broker::{Broker, BrokerInput, Command, Denied};
+use peerbus_core::store::{StoreError, Txn};
 use peerbus_wire::PeerName;
 use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use crate::engine_input::{Answer, Content, Request};
+use crate::engine_input::Content;
 use crate::shared::Shared;
 
 pub(crate) mod history;
 
-/// What a query says of a name.
+/// What queries say.
 #[derive(Deserialize)]
-pub(crate) struct Named {
+pub(crate) struct Asked {
     name: Option<String>,
+    /// The successor of that name.
     to: Option<String>,
-}
-
-/// Which tokens file a request means.
-#[derive(Deserialize)]
-pub(crate) struct TokensFile {
+    /// A tokens file.
     file: Option<PathBuf>,
-}
-
-/// Which database a request means.
-#[derive(Deserialize)]
-pub(crate) struct Database {
+    /// A database.
     db: Option<PathBuf>,
+    /// The version of a program that asks for the end of an older broker.
+    pub(crate) newer: Option<String>,
+    /// Who asks for the end is a broker that somebody runs by hand, or as a service.
+    pub(crate) takeover: Option<String>,
 }
 
 /// `POST /names/release?name=NAME`.
 pub(crate) async fn release(
     State(shared): State<Arc<Shared>>,
-    Query(asked): Query<Named>,
+    Query(asked): Query<Asked>,
 ) -> Response {
     let usage = "say which name: POST /names/release?name=NAME\n";
     match name(asked.name.as_ref()) {
@@ -53,7 +52,7 @@ pub(crate) async fn release(
 /// `POST /names/retire?name=NAME[&to=SUCCESSOR]`.
 pub(crate) async fn retire(
     State(shared): State<Arc<Shared>>,
-    Query(asked): Query<Named>,
+    Query(asked): Query<Asked>,
 ) -> Response {
     let usage = "say which name: POST /names/retire?name=NAME, with &to=NAME for its successor\n";
     let successor = name(asked.to.as_ref()).transpose();
@@ -71,7 +70,7 @@ pub(crate) async fn retire(
 /// The path, without symbolic links, must be that of this broker's database.
 pub(crate) async fn acknowledge(
     State(shared): State<Arc<Shared>>,
-    Query(asked): Query<Database>,
+    Query(asked): Query<Asked>,
 ) -> Response {
     let Some(witness) = &shared.witness else {
         return stopping();
@@ -97,7 +96,7 @@ pub(crate) async fn acknowledge(
 /// The path, without symbolic links, must be that of this broker's file.
 pub(crate) async fn reload(
     State(shared): State<Arc<Shared>>,
-    Query(asked): Query<TokensFile>,
+    Query(asked): Query<Asked>,
 ) -> Response {
     let Some(tokens) = &shared.tokens else {
         return (StatusCode::CONFLICT, "this broker has no tokens file\n").into_response();
@@ -109,10 +108,17 @@ pub(crate) async fn reload(
         return (StatusCode::CONFLICT, text).into_response();
     }
     match tokens.read() {
-        Ok(grants) => match ask(&shared, Request::Grants(grants)).await {
-            Some(_) => Json(json!({})).into_response(),
-            None => stopping(),
-        },
+        Ok(grants) => {
+            let grants = BrokerInput::Grants(grants);
+            match ask(&shared, move |broker, now, txn| {
+                broker.handle(now, grants, txn)
+            })
+            .await
+            {
+                Some(()) => Json(json!({})).into_response(),
+                None => stopping(),
+            }
+        }
         Err(error) => (StatusCode::CONFLICT, format!("{error}\n")).into_response(),
     }
 }
@@ -120,25 +126,36 @@ pub(crate) async fn reload(
 async fn command(shared: &Shared, command: Command) -> Response {
     let (Command::Release(name) | Command::Retire { name, .. }) = &command;
     let name = name.as_str().to_owned();
-    match ask(shared, Request::Do(command)).await {
-        Some(Answer::Done(Ok(()))) => Json(json!({"name": name})).into_response(),
-        Some(Answer::Done(Err(denied))) => {
+    match ask(shared, move |broker, now, txn| {
+        broker.operate(now, &command, txn)
+    })
+    .await
+    {
+        Some(Ok(())) => Json(json!({"name": name})).into_response(),
+        Some(Err(denied)) => {
             let code = match denied {
                 Denied::Unknown(_) => StatusCode::NOT_FOUND,
                 Denied::Unfit(_) => StatusCode::CONFLICT,
             };
             (code, format!("{denied}\n")).into_response()
         }
-        _ => stopping(),
+        None => stopping(),
     }
 }
 
-pub(crate) async fn ask(shared: &Shared, request: Request) -> Option<Answer> {
+/// Has the engine do something, and gives what came of it once that is on disk. `None`: the broker
+/// stops.
+pub(crate) async fn ask<T: Send + 'static>(
+    shared: &Shared,
+    act: impl FnOnce(&mut Broker, Now, &mut dyn Txn) -> Result<T, StoreError> + Send + 'static,
+) -> Option<T> {
     let (sender, answer) = oneshot::channel();
-    shared
-        .engine
-        .send_now(Content::Request(request, sender))
-        .ok()?;
+    let request = Content::Request(Box::new(move |broker, now, txn| {
+        let done = act(broker, now, txn)?;
+        // Whoever asked may have gone.
+        Ok(Box::new(move || drop(sender.send(done))))
+    }));
+    shared.engine.send_now(request).ok()?;
     answer.await.ok()
 }
 

@@ -205,7 +205,6 @@ async fn watch_tokens(shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
     }
 }
 
-/// Serves every listener until told to stop.
 fn serve(
     bound: Vec<(Bound, Site)>,
     tls: Option<&TlsAcceptor>,
@@ -283,7 +282,7 @@ fn open_engine(
     options: BrokerOptions,
     watched: Option<TokensWatch>,
     grants: Vec<Grant>,
-) -> Result<(Engine<SqliteStore>, Arc<Shared>), BrokerStartError> {
+) -> Result<(Engine, Arc<Shared>), BrokerStartError> {
     let BrokerOptions {
         db,
         times,
@@ -380,7 +379,6 @@ impl Drop for PanicWatch {
 }
 
 impl EngineThread {
-    /// Waits until the engine has ended, however.
     async fn ended(&mut self) -> &Result<(), Failure> {
         if self.outcome.is_none() {
             let outcome = (&mut self.ended).await.unwrap_or(Err(Failure::Panicked));

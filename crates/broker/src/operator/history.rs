@@ -10,7 +10,7 @@ use axum::extract::{ConnectInfo, Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
-use peerbus_core::broker::MessageHistory;
+use peerbus_core::broker::{Broker, MessageHistory};
 use peerbus_store::{History, HistoryRow, Page, Query as Meant};
 use peerbus_view::{MessageView, depends_on_peers};
 use peerbus_wire::{BrokerFrame, Envelope, GroupName, MessageId, PeerName, Seq, Stage};
@@ -19,7 +19,6 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use super::{ask, stopping};
-use crate::engine_input::{Answer, Request};
 use crate::events::{LINGER, Next, STREAMS_MAX};
 use crate::listener::Via;
 use crate::shared::Shared;
@@ -112,10 +111,16 @@ async fn answer(shared: &Shared, page: Page, owed: Option<&str>) -> Response {
     let open: Vec<Seq> = open.map(|found| found.head.seq).collect();
     let known = match open.is_empty() {
         true => Vec::new(),
-        false => match ask(shared, Request::Status(open)).await {
-            Some(Answer::Status(known)) => known,
-            _ => return stopping(),
-        },
+        false => {
+            match ask(shared, move |broker, _, txn| {
+                broker.histories_of(&open, txn)
+            })
+            .await
+            {
+                Some(known) => known,
+                None => return stopping(),
+            }
+        }
     };
     let mut known = known.into_iter().peekable();
     let messages = page.messages.into_iter().map(|found| {
@@ -134,8 +139,8 @@ async fn answer(shared: &Shared, page: Page, owed: Option<&str>) -> Response {
         .iter()
         .any(|(found, known)| depends(known, &found.head.id))
     {
-        true => match ask(shared, Request::Peers).await {
-            Some(Answer::Peers(BrokerFrame::Peers(frame))) => frame.peers.unwrap_or_default(),
+        true => match all_peers(shared).await {
+            Some(BrokerFrame::Peers(frame)) => frame.peers.unwrap_or_default(),
             _ => return stopping(),
         },
         false => Vec::new(),
@@ -184,20 +189,34 @@ async fn read<T: Send + 'static>(
 pub(crate) async fn purge(State(shared): State<Arc<Shared>>) -> Response {
     let mut until = None;
     loop {
-        match ask(&shared, Request::Purge(until)).await {
-            Some(Answer::Purged(from, true)) => until = Some(from),
-            Some(Answer::Purged(_, false)) => return Json(json!({})).into_response(),
-            _ => return stopping(),
+        match ask(&shared, move |broker, now, txn| {
+            broker.purge(now, until, txn)
+        })
+        .await
+        {
+            Some((from, true)) => until = Some(from),
+            Some((_, false)) => return Json(json!({})).into_response(),
+            None => return stopping(),
         }
     }
 }
 
 /// `GET /v1/peers`: all of them, as `peers` tells them.
 pub(crate) async fn peers(State(shared): State<Arc<Shared>>) -> Response {
-    match ask(&shared, Request::Peers).await {
-        Some(Answer::Peers(frame)) => (JSON, frame.encode().to_string()).into_response(),
-        _ => stopping(),
+    match all_peers(&shared).await {
+        Some(frame) => (JSON, frame.encode().to_string()).into_response(),
+        None => stopping(),
     }
+}
+
+async fn all_peers(shared: &Shared) -> Option<BrokerFrame> {
+    ask(shared, |broker, now, txn| broker.all_peers(now, txn)).await
+}
+
+/// Whether what happens to each message is to be told.
+async fn watch(shared: &Shared, watched: bool) -> Option<()> {
+    let act = move |broker: &mut Broker| broker.watch(watched);
+    ask(shared, move |broker, _, _| Ok(act(broker))).await
 }
 
 /// A stream of the log; counted while it lives.
@@ -221,10 +240,10 @@ impl Drop for Reader {
             runtime.spawn(async move {
                 tokio::time::sleep(LINGER).await;
                 if shared.events.end(turn) {
-                    ask(&shared, Request::Watch(false)).await;
+                    watch(&shared, false).await;
                     // Somebody may have come in between.
                     if shared.events.is_watched() {
-                        ask(&shared, Request::Watch(true)).await;
+                        watch(&shared, true).await;
                     }
                 }
             });
@@ -250,7 +269,7 @@ pub(crate) async fn events(
         over: false,
         shared: Arc::clone(&shared),
     };
-    if begins && ask(&shared, Request::Watch(true)).await.is_none() {
+    if begins && watch(&shared, true).await.is_none() {
         return stopping();
     }
     if let Some(cursor) = headers.get("last-event-id") {

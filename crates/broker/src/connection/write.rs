@@ -17,7 +17,6 @@ const FLUSH_FRAMES_MAX: usize = 256;
 /// one for as long as the connection lives.
 const LARGE_TEXT_BYTES: usize = 8_192;
 
-/// Nothing more can be written.
 struct Broken;
 
 impl From<axum::Error> for Broken {

@@ -67,7 +67,6 @@ pub(crate) enum Site {
     Unix,
 }
 
-/// A bound listener.
 #[derive(Debug)]
 pub(crate) enum Bound {
     Tcp(TcpListener),

@@ -13,7 +13,8 @@ use std::sync::Arc;
 
 use peerbus_os::user;
 
-pub use self::ask::{ask, came_to_be, unadmitted};
+pub use self::ask::{ask, ask_over, came_to_be, unadmitted};
+pub(crate) use self::ask::{request, status_and_body};
 pub use self::lock::{end_holder, holder, known_holder, turn, with_named};
 pub use self::log::{LOG_BYTES_MAX, begin_log, open_log, turn_log};
 pub use self::mark::{leave_mark, take_mark_away};
@@ -84,22 +85,11 @@ struct Facts {
 
 /// What the facts come to: `Ok(true)` where a broker may be started.
 fn decide(facts: Facts) -> Result<bool, Never> {
-    match facts {
-        Facts {
-            elsewhere: true, ..
-        }
-        | Facts { relative: true, .. } => Ok(false),
-        Facts {
-            asked: Some(false), ..
-        } => Err(Never::Off),
-        Facts {
-            foreign_root: true, ..
-        } => Err(Never::Root),
-        Facts {
-            ci: true,
-            asked: None,
-            ..
-        } => Err(Never::Ci),
+    match facts.asked {
+        _ if facts.elsewhere || facts.relative => Ok(false),
+        Some(false) => Err(Never::Off),
+        _ if facts.foreign_root => Err(Never::Root),
+        None if facts.ci => Err(Never::Ci),
         _ => Ok(true),
     }
 }
@@ -165,14 +155,10 @@ fn facts(
         ci: set("CI").is_some_and(|ci| !matches!(ci.as_str(), "false" | "0")),
         foreign_root: user::id() == 0 && {
             let by = ["SUDO_UID", "PKEXEC_UID"].map(set);
-            by.into_iter().flatten().any(|by| by != "0")
-                || set("HOME").is_some_and(|home| is_anothers(Path::new(&home)))
+            let anothers = |home: String| Path::new(&home).exists() && !user::owns(home.as_ref());
+            by.into_iter().flatten().any(|by| by != "0") || set("HOME").is_some_and(anothers)
         },
     })
-}
-
-fn is_anothers(home: &Path) -> bool {
-    home.exists() && !user::owns(home)
 }
 
 /// Whether a broker that is started gets this variable of whoever starts it.

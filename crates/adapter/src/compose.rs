@@ -34,18 +34,9 @@ pub(crate) fn recipient(to: &str) -> Result<Address, SendError> {
     })
 }
 
-/// Reads a group's name, or says what one is.
-pub(crate) fn group(name: &str) -> Result<GroupName, String> {
-    let named = project_named(name).map_or_else(|| GroupName::parse(name), Ok);
-    named.map_err(|error| {
-        let shown = peerbus_wire::escape(name, 80);
-        format!("\"{shown}\" is no group: {error}")
-    })
-}
-
 /// The group of a project whose name is spelt as its directory is, where no group can be called so:
 /// that of this process's project, or what another one's comes nearest to.
-fn project_named(name: &str) -> Option<GroupName> {
+pub(crate) fn project_named(name: &str) -> Option<GroupName> {
     let title = name.strip_prefix('#').unwrap_or(name);
     if GroupName::parse(title).is_ok() {
         return None;

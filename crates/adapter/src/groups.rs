@@ -60,7 +60,8 @@ fn said(env: impl Fn(&str) -> Option<String>) -> String {
 ///
 /// Says what is no group, and what one is.
 pub fn read(name: &str) -> Result<GroupName, String> {
-    compose::group(name)
+    let named = compose::project_named(name).map_or_else(|| GroupName::parse(name), Ok);
+    named.map_err(|error| format!("\"{}\" is no group: {error}", escape(name, 80)))
 }
 
 fn named(said: &str, project: impl Fn() -> Option<Group>) -> Result<Vec<GroupName>, ConfigError> {
@@ -80,7 +81,7 @@ fn named(said: &str, project: impl Fn() -> Option<Group>) -> Result<Vec<GroupNam
             groups.extend(project().map(|group| group.name));
             continue;
         }
-        groups.push(compose::group(word).map_err(|why| {
+        groups.push(read(word).map_err(|why| {
             ConfigError(format!(
                 "PEERBUS_GROUPS: {why}; {PROJECT} stands for that of the project, and the word none \
                  for no group at all"
@@ -110,7 +111,7 @@ impl Bus {
         deadline: Duration,
     ) -> Result<Vec<GroupName>, BusError> {
         let all = |names: &[String]| {
-            let parsed = names.iter().map(|name| compose::group(name));
+            let parsed = names.iter().map(|name| read(name));
             parsed
                 .collect::<Result<Vec<_>, _>>()
                 .map_err(BusError::Refused)

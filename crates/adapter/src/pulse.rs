@@ -36,7 +36,6 @@ impl Pulse {
         self.with_last(|last| last.0 = None);
     }
 
-    /// Something came from the broker.
     pub(crate) fn heard(&self) {
         let now = peerbus_os::clock::since_boot();
         self.with_last(|last| last.0 = Some(now));
@@ -62,7 +61,6 @@ impl Pulse {
         })
     }
 
-    /// The last question.
     pub(crate) fn asked(&self) -> u64 {
         self.with_last(|last| last.1)
     }
@@ -72,7 +70,6 @@ impl Pulse {
         self.told.send_modify(|told| told.answered = number);
     }
 
-    /// The connection ended.
     pub(crate) fn ended(&self) {
         self.told.send_modify(|told| told.ended += 1);
     }

@@ -157,7 +157,6 @@ fn operator(key: &str, domains: &[&str]) -> String {
     )
 }
 
-/// The account of a domain.
 fn account(domain: &str, key: &str, domains: &[&str]) -> String {
     let others = || domains.iter().filter(|other| **other != domain);
     let mut exports = vec![export("service", API, &[subject::OPERATOR.to_owned()])];

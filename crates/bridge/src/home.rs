@@ -133,7 +133,6 @@ async fn read(mut socket: SplitStream<Socket>, into: mpsc::Sender<Received>) {
     }
 }
 
-/// Writes frames until the connection ends.
 async fn write(mut socket: SplitSink<Socket, Message>, mut out: mpsc::Receiver<String>) {
     while let Some(frame) = out.recv().await {
         if socket.feed(Message::text(frame)).await.is_err() {

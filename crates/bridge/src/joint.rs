@@ -37,7 +37,6 @@ const LATER: Duration = Duration::from_millis(500);
 /// How often it is shown what was counted, if that changed.
 const SHOWN: Duration = Duration::from_secs(5);
 
-/// A message of the stream.
 pub(crate) type Mail = Box<jetstream::Message>;
 
 /// What comes from NATS for one joint, beside the stream.
@@ -58,13 +57,10 @@ pub(crate) struct Common {
     pub(crate) allow: BTreeMap<Domain, Allow>,
     /// The word for what is wrong with the key, once that is known.
     pub(crate) key: Mutex<Option<&'static str>>,
-    /// Whether the stream can be used.
     pub(crate) streams: AtomicBool,
-    /// Who is at home.
     pub(crate) roster: Roster,
     /// Tells this process apart.
     pub(crate) instance: Instance,
-    /// Why the bridge ends.
     pub(crate) ended: mpsc::Sender<String>,
 }
 
@@ -72,7 +68,7 @@ impl Common {
     /// Says that this domain is there, and who is in it.
     pub(crate) async fn announce(&self) {
         let subject = subject::here(self.own.as_str());
-        let who = self.roster.text();
+        let who = self.roster.text.borrow().clone();
         if let Err(error) = self.client.publish(subject, who.into()).await {
             tracing::debug!(%error, "not announced");
         }
@@ -94,7 +90,6 @@ struct Counts {
     key: Option<&'static str>,
 }
 
-/// One joint under way.
 struct Joint {
     common: Arc<Common>,
     other: Domain,
@@ -112,11 +107,9 @@ struct Joint {
     /// Messages of the stream that are not acked, and the last one's number.
     mails: BTreeMap<StreamId, jetstream::Message>,
     last: u64,
-    /// Publications that failed.
     failed: (mpsc::Sender<BridgeInput>, mpsc::Receiver<BridgeInput>),
     /// Who is over there, as it last told.
     there: Vec<u8>,
-    /// The stream does not take messages.
     full: bool,
     counts: Counts,
     shown: Counts,
@@ -244,7 +237,6 @@ impl Joint {
         }
     }
 
-    /// Does what the machine wants.
     async fn act(&mut self) {
         while let Some(output) = self.machine.poll_output() {
             match output {
@@ -331,7 +323,6 @@ impl Joint {
         }
     }
 
-    /// A message of the stream.
     fn mail(&mut self, mail: jetstream::Message) -> BridgeInput {
         self.last += 1;
         let stream = StreamId(self.last);
@@ -384,7 +375,6 @@ impl Joint {
         Some(BridgeInput::Broker(answer))
     }
 
-    /// It is tried again later.
     fn not_registered(&mut self, epoch: String, pause: Duration, why: &str) -> Option<BridgeInput> {
         tracing::warn!(domain = %self.other, why, "the own broker does not take the bridge");
         let now = Instant::now();

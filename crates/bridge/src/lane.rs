@@ -9,7 +9,6 @@ use tokio::time::Instant;
 /// How long a message may wait for room: as long as one does, every joint waits.
 const WAITS: Duration = Duration::from_secs(1);
 
-/// What became of a message.
 #[derive(Debug)]
 pub(crate) enum Offer<M> {
     Taken,
@@ -27,7 +26,6 @@ pub(crate) struct Waiting<M> {
     until: Instant,
 }
 
-/// Where a joint's messages go in.
 #[derive(Debug)]
 pub(crate) struct Lane<M> {
     to: mpsc::Sender<M>,

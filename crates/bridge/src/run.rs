@@ -70,6 +70,7 @@ pub async fn run(
     tracing::info!(domain = %own, nats = %server.url, "the bridge is up");
     let roster = Roster::default();
     roster.set(peers);
+    let mut news = roster.text.subscribe();
     let (ended, mut ends) = mpsc::channel(1);
     let common = Arc::new(Common {
         own,
@@ -114,7 +115,7 @@ pub async fn run(
             },
             Some(why) = ends.recv() => return Err(why),
             _ = announce.tick() => common.announce().await,
-            () = common.roster.news() => common.announce().await,
+            Ok(()) = news.changed() => common.announce().await,
         }
     }
 }
@@ -248,7 +249,6 @@ struct To {
     greeted: Arc<AtomicBool>,
 }
 
-/// The joints to other domains.
 struct Joints {
     common: Arc<Common>,
     all: BTreeMap<Domain, To>,

@@ -24,7 +24,6 @@ pub(crate) const STREAMS_MAX: usize = 64;
 /// How long the log goes on when nobody listens any more, so that whoever comes back misses nothing.
 pub(crate) const LINGER: Duration = Duration::from_secs(60);
 
-/// The log of what happens, and who listens.
 #[derive(Debug)]
 pub(crate) struct Events {
     /// Tells this process from others, in cursors.
@@ -52,7 +51,6 @@ struct Log {
 pub(crate) enum Next {
     /// An event, and its number.
     Event(u64, Arc<str>),
-    /// There is none yet.
     Nothing,
     /// What should come next is not kept any more.
     Gone,
@@ -154,7 +152,6 @@ impl Events {
         self.newest.subscribe()
     }
 
-    /// What comes after event `after`.
     pub(crate) fn next(&self, after: u64) -> Next {
         let log = self.log();
         let number = after + 1;
@@ -170,13 +167,11 @@ impl Events {
         }
     }
 
-    /// The newest event's number.
     pub(crate) fn last(&self) -> u64 {
         let log = self.log();
         log.first + log.events.len() as u64 - 1
     }
 
-    /// The cursor behind an event.
     pub(crate) fn cursor(&self, number: u64) -> String {
         format!("{}-{number}", self.boot)
     }

@@ -9,7 +9,6 @@ use tokio::sync::Notify;
 
 use crate::options::Origin;
 
-/// The life of a broker.
 #[derive(Debug)]
 pub(crate) struct Life {
     pub(crate) origin: Origin,
@@ -44,13 +43,11 @@ pub(crate) fn unadmitted(peers: &[PeerRow], grants: &[Grant]) -> usize {
 }
 
 impl Life {
-    /// Somebody has connected.
     pub(crate) fn came(&self) {
         self.uses.fetch_add(1, Ordering::Relaxed);
         self.open.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Somebody has left.
     pub(crate) fn left(&self) {
         self.open.fetch_sub(1, Ordering::Relaxed);
     }
@@ -61,12 +58,10 @@ impl Life {
         nobody.then(|| self.uses.load(Ordering::Relaxed))
     }
 
-    /// Asks it to end.
     pub(crate) fn ask(&self) {
         self.asked.notify_one();
     }
 
-    /// Waits until it is asked to end.
     pub(crate) async fn asked(&self) {
         self.asked.notified().await;
     }

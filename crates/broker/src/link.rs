@@ -32,7 +32,6 @@ pub(crate) struct Link {
     /// Since when one write has been under way, or [`NOT_WRITING`].
     writing_ms: AtomicU64,
     pings: AtomicU8,
-    /// The core waits for a pong.
     core_ping: AtomicBool,
     ping_wanted: Notify,
     closing: OnceLock<Closing>,
@@ -62,7 +61,6 @@ impl Ping {
     }
 }
 
-/// How a connection is to end.
 #[derive(Debug, Clone)]
 pub(crate) struct Closing {
     /// What the client is told.
@@ -107,7 +105,6 @@ impl Link {
         }
     }
 
-    /// The client speaks `ext` from here on.
     pub(crate) fn set_ext(&self) {
         self.ext.store(true, Ordering::Release);
     }
@@ -140,7 +137,6 @@ impl Link {
         false
     }
 
-    /// Gives permits back.
     pub(crate) fn read_more(&self, frames: usize) {
         self.unanswered.add_permits(frames);
     }
@@ -168,7 +164,6 @@ impl Link {
             .is_ok()
     }
 
-    /// Counts bytes as taken from the queue.
     pub(crate) fn unqueue(&self, bytes: usize) {
         self.queued_bytes.fetch_sub(bytes, Ordering::AcqRel);
     }
@@ -199,7 +194,6 @@ impl Link {
         now_ms.saturating_sub(self.writing_ms.load(Ordering::Relaxed))
     }
 
-    /// Asks the writer for a ping.
     pub(crate) fn want_ping(&self, ping: Ping) {
         if ping == Ping::Core {
             self.core_ping.store(true, Ordering::Release);
@@ -225,7 +219,6 @@ impl Link {
         }
     }
 
-    /// Whether a ping is wanted now.
     pub(crate) fn ping_is_wanted(&self) -> bool {
         self.pings.load(Ordering::Relaxed) != 0
     }

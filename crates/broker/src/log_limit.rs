@@ -38,7 +38,6 @@ impl Kind {
         "names forgotten at a token's limit",
     ];
 
-    /// `None`: no line.
     pub(crate) fn of(event: &BusEvent) -> Option<Self> {
         match event {
             BusEvent::Registered { .. } => Some(Self::Registered),

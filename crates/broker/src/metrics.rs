@@ -14,20 +14,15 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use serde_json::Value;
 
-/// A broker's metrics.
 pub(crate) struct Metrics {
     registry: Registry,
-    /// WebSocket connections opened.
     pub(crate) opened: Counter,
-    /// Clients that TLS kept away.
     pub(crate) unsecured: Counter,
-    /// Inputs that the engine has handled.
     pub(crate) inputs: Counter,
     /// How long a commit takes, in seconds.
     pub(crate) commits: Histogram,
     /// Later receipts that were not sent because a client does not read.
     pub(crate) spared: Counter,
-    /// Connections closed because their queue was full.
     pub(crate) overflows: Counter,
     accepted: Counter,
     owed: Counter,
@@ -70,7 +65,6 @@ const COUNTED: [(&str, &str); 5] = [
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Other {
-    /// Its name.
     domain: String,
 }
 
@@ -82,7 +76,6 @@ struct Told {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Code {
-    /// The close code.
     code: u32,
 }
 
@@ -157,7 +150,6 @@ impl Metrics {
         }
     }
 
-    /// Counts what the core says.
     pub(crate) fn count(&self, event: &BusEvent) {
         match event {
             BusEvent::Accepted { recipients } => {
@@ -202,7 +194,6 @@ impl Metrics {
         }
     }
 
-    /// The text that `/metrics` answers.
     pub(crate) fn text(
         &self,
         connections: usize,

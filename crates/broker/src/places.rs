@@ -54,7 +54,6 @@ impl Waiting {
 }
 
 impl Silent {
-    /// It has become a WebSocket.
     pub(crate) fn upgraded(&self) {
         let mut waiting = Waiting::lock(&self.waiting);
         if let Some(this) = waiting.dialled.remove(&self.number) {

@@ -85,13 +85,11 @@ impl Shared {
         }
     }
 
-    /// Says whether the disk is nearly full.
     pub(crate) fn set_full(&self, full: bool) {
         self.full
             .send_if_modified(|known| std::mem::replace(known, full) != full);
     }
 
-    /// Waits until there is room on the disk.
     pub(crate) async fn room(&self) {
         if *self.full.borrow() {
             let mut full = self.full.subscribe();
@@ -120,19 +118,16 @@ impl Shared {
     }
 }
 
-/// How the engine is.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
     phase: AtomicU8,
     /// When the engine began what it is doing; 0 while it waits for input.
     busy_since_ms: AtomicU64,
-    /// Connected peers.
     peers: AtomicUsize,
     /// Something is known that is not on the disk.
     remembers: AtomicBool,
 }
 
-/// The phase of a broker's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
     Running = 0,
@@ -153,12 +148,10 @@ impl Health {
         }
     }
 
-    /// The engine begins to work.
     pub(crate) fn busy(&self, now_ms: u64) {
         self.busy_since_ms.store(now_ms.max(1), Ordering::Relaxed);
     }
 
-    /// The engine waits.
     pub(crate) fn idle(&self) {
         self.busy_since_ms.store(0, Ordering::Relaxed);
     }

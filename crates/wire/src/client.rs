@@ -241,10 +241,7 @@ fn control(kind: &str, members: &Members<'_>) -> Option<ClientFrame> {
             },
         },
         "forwarded" => ClientFrame::Forwarded {
-            after: match members.optional_string(Member::After)? {
-                Some(after) => Some(DeliveryKey::parse(&after)?),
-                None => None,
-            },
+            after: members.parsed(Member::After, DeliveryKey::parse)?,
         },
         _ => return None,
     })
@@ -270,18 +267,10 @@ fn progress(members: &Members<'_>) -> Option<Stage> {
 /// `None` when a member has the wrong type.
 fn register(members: &Members<'_>) -> Option<Register> {
     let text = |name| {
-        Some(
-            members
-                .optional_string(name)?
-                .unwrap_or_default()
-                .into_owned(),
-        )
+        let text = members.optional_string(name)?;
+        Some(text.unwrap_or_default().into_owned())
     };
     let token = members.optional_string(Member::Token)?;
-    let instance = match members.optional_string(Member::Instance)? {
-        Some(text) => Some(Instance::parse(&text)?),
-        None => None,
-    };
     let presence = match members.get(Member::Presence) {
         Some(raw) if raw.kind != Type::Object => return None,
         raw => raw.and_then(|raw| Presence::of(&raw)),
@@ -294,15 +283,12 @@ fn register(members: &Members<'_>) -> Option<Register> {
             .optional_string(Member::Renaming)?
             .map(Cow::into_owned),
         ext: members.number(Member::Ext, 0)?,
-        instance,
+        instance: members.parsed(Member::Instance, Instance::parse)?,
         ephemeral: members.flag(Member::Ephemeral)?,
         generated: members.flag(Member::Generated)?,
         window: window(members)?,
         presence,
-        bridge: match members.optional_string(Member::Bridge)? {
-            Some(epoch) => Some(Mark::parse(&epoch)?),
-            None => None,
-        },
+        bridge: members.parsed(Member::Bridge, Mark::parse)?,
     })
 }
 

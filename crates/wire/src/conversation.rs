@@ -8,13 +8,9 @@ use crate::json::{self, Raw, Type};
 use crate::limits::{META_BYTES_MAX, META_KEY_BYTES_MAX, META_MAX};
 use crate::writer::Writer;
 
-/// The message that is answered.
 const REPLY_TO: &str = "reply_to";
-/// The conversation.
 const THREAD: &str = "thread";
-/// How soon.
 const PRIORITY: &str = "priority";
-/// How many replies led here.
 const HOPS: &str = "hops";
 /// Where it comes from, in its sender's words.
 const META: &str = "meta";
@@ -48,12 +44,8 @@ impl Priority {
     /// Reads one of [`Priority::WORDS`].
     #[must_use]
     pub fn parse(word: &str) -> Option<Self> {
-        match word {
-            "quiet" => Some(Self::Quiet),
-            "next" => Some(Self::Next),
-            "now" => Some(Self::Now),
-            _ => None,
-        }
+        let all = [Self::Quiet, Self::Next, Self::Now];
+        all.into_iter().find(|priority| priority.as_str() == word)
     }
 }
 

@@ -6,7 +6,6 @@ use crate::json::Raw;
 use crate::members::{Member, Members};
 use crate::writer::Writer;
 
-/// The member `peers`.
 pub(crate) fn write_entries(peers: &[PeerEntry], writer: &mut Writer) {
     writer.name("peers").begin(b'[');
     for peer in peers {
@@ -27,7 +26,6 @@ pub(crate) fn write_entries(peers: &[PeerEntry], writer: &mut Writer) {
     writer.end(b']');
 }
 
-/// A member with groups.
 pub(crate) fn write_groups(name: &str, groups: &[GroupName], writer: &mut Writer) {
     writer.name(name).begin(b'[');
     for group in groups {

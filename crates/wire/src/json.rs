@@ -6,7 +6,6 @@
 use crate::limits::DECODE_NESTING_MAX;
 use crate::unquote::{Text, unquote};
 
-/// The type of a JSON value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Type {
     Null,
@@ -74,7 +73,6 @@ pub(crate) fn members<'a>(
     })
 }
 
-/// Reads `bytes` as one value.
 pub(crate) fn value(bytes: &[u8]) -> Result<Raw<'_>, SyntaxError> {
     let mut scan = Scanner { bytes, at: 0 };
     scan.space();
@@ -87,7 +85,6 @@ impl<'a> Raw<'a> {
         (self.kind == Type::String).then(|| unquote(&self.text[1..self.text.len() - 1], self.plain))
     }
 
-    /// The value as `true` or `false`.
     pub(crate) fn bool(&self) -> Option<bool> {
         (self.kind == Type::Bool).then_some(self.text == b"true")
     }
@@ -351,7 +348,6 @@ impl<'a> Scanner<'a> {
         Ok(Type::Number)
     }
 
-    /// One or more digits.
     fn digits(&mut self) -> Result<(), SyntaxError> {
         let start = self.at;
         while let Some(b'0'..=b'9') = self.peek() {

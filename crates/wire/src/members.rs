@@ -39,7 +39,6 @@ impl<'a> Members<'a> {
         Ok((members, top.kind))
     }
 
-    /// The members of an object.
     pub(crate) fn of(object: &Raw<'a>) -> Option<Self> {
         let (members, kind) = Self::scan(object.text).ok()?;
         (kind == Type::Object).then_some(members)
@@ -94,6 +93,18 @@ impl<'a> Members<'a> {
         match self.get(name) {
             None => Some(None),
             Some(raw) => Some(Some(raw.string()?.text)),
+        }
+    }
+
+    /// A string member that is read as something: absent is `Some(None)`, anything else is `None`.
+    pub(crate) fn parsed<T>(
+        &self,
+        name: Member,
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> Option<Option<T>> {
+        match self.optional_string(name)? {
+            None => Some(None),
+            Some(text) => Some(Some(parse(&text)?)),
         }
     }
 
@@ -162,7 +173,6 @@ macro_rules! names {
                 None
             }
 
-            /// The member's name on the wire.
             pub(crate) fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$name => $text,)*

@@ -163,7 +163,6 @@ impl Stage {
         self.row().0
     }
 
-    /// Its rank and its word.
     const fn row(&self) -> (usize, &'static str) {
         match self {
             Self::Unknown => (0, "unknown"),

@@ -3,7 +3,6 @@
 use crate::PROTOCOL_VERSION;
 use crate::canonical::write_escaped;
 
-/// A JSON text under construction.
 pub(crate) struct Writer {
     out: Vec<u8>,
     /// A value stands before the next one in the same container.
@@ -20,7 +19,6 @@ impl Writer {
         writer
     }
 
-    /// Opens an object.
     pub(crate) fn open() -> Self {
         let mut writer = Self {
             out: Vec::with_capacity(128),
@@ -114,12 +112,10 @@ impl Writer {
         self.comma = true;
     }
 
-    /// Bytes written so far.
     pub(crate) fn len(&self) -> usize {
         self.out.len()
     }
 
-    /// Closes the frame.
     pub(crate) fn finish(mut self) -> String {
         self.end(b'}');
         // Only whole strings and ASCII were written.

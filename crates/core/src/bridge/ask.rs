@@ -18,7 +18,6 @@ const ROUND_MS: u64 = 60_000;
 /// Why a message is dead that was taken for nobody, when its notice is gone.
 const FOR_NOBODY: &str = "the other broker took it for nobody; why is not known there any more";
 
-/// Where the questions are.
 #[derive(Debug, Default)]
 pub(super) struct Asking {
     pub(super) due_ms: u64,
@@ -48,10 +47,7 @@ impl Asking {
 }
 
 /// What is asked of the own broker for the other side: number, and the newest that is known.
-#[derive(Debug, Default)]
-pub(super) struct Answering {
-    asked: BTreeMap<MessageId, (u64, Option<(u64, Stage)>)>,
-}
+pub(super) type Answering = BTreeMap<MessageId, (u64, Option<(u64, Stage)>)>;
 
 impl Bridge {
     /// Asks the own broker what it does not know the end of, if that is due.
@@ -96,18 +92,18 @@ impl Bridge {
 
     /// The other side asks what became of its messages.
     pub(super) fn asked(&mut self, messages: Vec<AskedAbout>) {
-        if !self.answering.asked.is_empty() {
+        if !self.answering.is_empty() {
             // One question at a time; it is asked again.
             return;
         }
         for AskedAbout { number, id } in messages {
             if !self.taking.holds(&id) {
                 self.know(id.clone(), number);
-                self.answering.asked.insert(id, (number, None));
+                self.answering.insert(id, (number, None));
             }
         }
-        if !self.answering.asked.is_empty() {
-            let ids = self.answering.asked.keys().cloned().collect();
+        if !self.answering.is_empty() {
+            let ids = self.answering.keys().cloned().collect();
             self.order(ClientFrame::Status { ids });
             self.ask_barrier(Barrier::Statuses);
         }
@@ -115,7 +111,7 @@ impl Bridge {
 
     /// Whether the own broker was asked about this message and has not answered yet.
     pub(super) fn is_asked(&self, id: &MessageId) -> bool {
-        self.answering.asked.contains_key(id)
+        self.answering.contains_key(id)
     }
 
     /// The own broker says something of a message that it was asked about, in order of time.
@@ -132,7 +128,7 @@ impl Bridge {
                 stage,
                 Stage::Delivered | Stage::Settled { .. } | Stage::Unknown
             );
-        if let Some((_, newest)) = self.answering.asked.get_mut(id)
+        if let Some((_, newest)) = self.answering.get_mut(id)
             && tellable
             && newest.as_ref().is_none_or(|(_, stage)| !stage.is_final())
         {
@@ -142,7 +138,7 @@ impl Bridge {
 
     /// The own broker has said all that was asked.
     pub(super) fn answer(&mut self) {
-        let asked = std::mem::take(&mut self.answering.asked).into_iter();
+        let asked = std::mem::take(&mut self.answering).into_iter();
         let items: Vec<_> = asked
             .filter_map(|(id, (number, newest))| {
                 let (at_ms, stage) = newest?;

@@ -12,7 +12,6 @@ pub(super) const SOON_MS: u64 = 10;
 /// The other bridge is away when it was not heard of for so long.
 const AWAY_MS: u64 = 15_000;
 
-/// What is known of the other bridge.
 #[derive(Debug)]
 pub(super) struct Far {
     /// Its broker's epoch, as it said last.

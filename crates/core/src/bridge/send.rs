@@ -19,7 +19,6 @@ const WANTED_MS: u64 = 500;
 /// And what follows messages that were given up.
 const GIVEN_UP_MS: u64 = 100;
 
-/// A message that is not confirmed.
 #[derive(Debug)]
 struct Message {
     id: MessageId,

@@ -141,7 +141,6 @@ impl Bridge {
         self.order(ClientFrame::Ack(Ack { key, how: None }));
     }
 
-    /// Tells what is due.
     pub(super) fn tell_due(&mut self, now_ms: u64) {
         if self.telling.due_ms.is_none_or(|at| at > now_ms) || !self.far.is_here() {
             return;

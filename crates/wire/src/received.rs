@@ -8,7 +8,9 @@ use crate::client::{window, write_window};
 use crate::domain::{Domain, Mark};
 use crate::entry::{entry, groups, write_entries, write_groups};
 use crate::envelope::Envelope;
-use crate::frame::{BrokerFrame, Delivery, Forwarded, NameAnswer, PeersFrame, Presence, Received};
+use crate::frame::{
+    BrokerFrame, Delivery, Forwarded, NameAnswer, PeersFrame, Presence, Received, Remarks,
+};
 use crate::ids::{DeliveryKey, MessageId, TokenName};
 use crate::json::{self, Raw, Type};
 use crate::limits::{
@@ -202,15 +204,17 @@ fn delivery(members: &Members<'_>) -> Option<Delivery> {
     Some(Delivery {
         key: DeliveryKey::parse(&members.string(Member::DeliveryKey)?)?,
         envelope: Envelope::decode(members.get(Member::Envelope)?.text).ok()?,
-        again: members.flag(Member::Again).unwrap_or(false),
-        alias: members
-            .string(Member::For)
-            .and_then(|name| PeerName::parse(&name).ok()),
-        token: members
-            .string(Member::Token)
-            .and_then(|name| TokenName::parse(&name)),
-        approves: members.flag(Member::Approves).unwrap_or(false),
-        age_ms: members.time(Member::AgeMs).unwrap_or(0),
+        remarks: Remarks {
+            again: members.flag(Member::Again).unwrap_or(false),
+            alias: members
+                .string(Member::For)
+                .and_then(|name| PeerName::parse(&name).ok()),
+            token: members
+                .string(Member::Token)
+                .and_then(|name| TokenName::parse(&name)),
+            approves: members.flag(Member::Approves).unwrap_or(false),
+            age_ms: members.time(Member::AgeMs).unwrap_or(0),
+        },
     })
 }
 

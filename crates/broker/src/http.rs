@@ -135,11 +135,7 @@ async fn other(
         Err(rejection) => return rejection.into_response(),
     };
     if shared.health.phase() != Phase::Running {
-        return (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "peerbus is shutting down\n",
-        )
-            .into_response();
+        return operator::stopping();
     }
     let Some((place, stranger)) = shared.places.take(via.0.is_tcp()).await else {
         let text = format!(
@@ -186,7 +182,7 @@ async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
     if shared.has_domain {
         // Metrics are asked for when something is wrong, too.
         let asked = operator::ask(&shared, |broker, now, txn| broker.joined(now, txn));
-        if let Ok(Some(joined)) = timeout(ANSWERS, asked).await {
+        if let Ok(Ok(joined)) = timeout(ANSWERS, asked).await {
             shared.metrics.set_joined(&joined);
         }
     }

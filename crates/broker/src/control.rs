@@ -74,6 +74,6 @@ pub(crate) async fn stop(
     if let Some(why) = refused {
         return (StatusCode::CONFLICT, why).into_response();
     }
-    shared.life.ask();
+    shared.life.asked.notify_one();
     Json(json!({ "pid": std::process::id() })).into_response()
 }

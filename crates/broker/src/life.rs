@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use crate::options::Origin;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Life {
     pub(crate) origin: Origin,
     /// Names that the database had, at the start, of tokens that are not admitted.
@@ -17,19 +17,8 @@ pub(crate) struct Life {
     /// Sockets that were opened since the start, and those that are open.
     uses: AtomicU64,
     open: AtomicUsize,
-    asked: Notify,
-}
-
-impl Default for Life {
-    fn default() -> Self {
-        Self {
-            origin: Origin::Hand,
-            unadmitted: 0,
-            uses: AtomicU64::new(0),
-            open: AtomicUsize::new(0),
-            asked: Notify::new(),
-        }
-    }
+    /// It is asked to end.
+    pub(crate) asked: Notify,
 }
 
 /// How many of these names belong to tokens that are not among those that admit.
@@ -56,13 +45,5 @@ impl Life {
     pub(crate) fn unused(&self) -> Option<u64> {
         let nobody = self.open.load(Ordering::Relaxed) == 0;
         nobody.then(|| self.uses.load(Ordering::Relaxed))
-    }
-
-    pub(crate) fn ask(&self) {
-        self.asked.notify_one();
-    }
-
-    pub(crate) async fn asked(&self) {
-        self.asked.notified().await;
     }
 }

@@ -25,7 +25,7 @@ pub(crate) struct Link {
     /// The client gets receipts.
     ext: AtomicBool,
     registered: AtomicBool,
-    stranger: Mutex<Option<StrangersPlace>>,
+    stranger: Mutex<StrangersPlace>,
     queued_bytes: AtomicUsize,
     /// When the client was last heard, or [`NOT_LISTENING`].
     heard_ms: AtomicU64,
@@ -77,7 +77,7 @@ impl Link {
             unreceipted: AtomicU32::new(0),
             ext: AtomicBool::new(false),
             registered: AtomicBool::new(false),
-            stranger: Mutex::new(Some(stranger)),
+            stranger: Mutex::new(stranger),
             queued_bytes: AtomicUsize::new(0),
             heard_ms: AtomicU64::new(now_ms),
             writing_ms: AtomicU64::new(NOT_WRITING),
@@ -96,12 +96,8 @@ impl Link {
     /// The client has registered: it gives up its place among those that have not.
     pub(crate) fn set_registered(&self) {
         if !self.registered.swap(true, Ordering::AcqRel) {
-            drop(
-                self.stranger
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .take(),
-            );
+            let stranger = self.stranger.lock();
+            *stranger.unwrap_or_else(PoisonError::into_inner) = None;
         }
     }
 

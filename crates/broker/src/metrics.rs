@@ -156,33 +156,32 @@ impl Metrics {
                 self.accepted.inc();
                 self.owed.inc_by(u64::from(*recipients));
             }
-            BusEvent::Duplicate => increment(&self.duplicates),
+            BusEvent::Duplicate => _ = self.duplicates.inc(),
             BusEvent::Refused { told, .. } => {
                 let told = if *told { "true" } else { "false" };
-                increment(&self.refused.get_or_create(&Told { told }));
+                self.refused.get_or_create(&Told { told }).inc();
             }
-            BusEvent::Delivered => increment(&self.delivered),
-            BusEvent::Acked => increment(&self.acked),
-            BusEvent::Dead => increment(&self.dead),
-            BusEvent::Expired => increment(&self.expired),
+            BusEvent::Delivered => _ = self.delivered.inc(),
+            BusEvent::Acked => _ = self.acked.inc(),
+            BusEvent::Dead => _ = self.dead.inc(),
+            BusEvent::Expired => _ = self.expired.inc(),
             BusEvent::Registered { takeover, .. } => {
                 self.registered.inc();
                 self.takeovers.inc_by(u64::from(*takeover));
             }
-            BusEvent::Left { .. } => increment(&self.left),
-            BusEvent::Renamed { .. } => increment(&self.renamed),
-            BusEvent::Retired { .. } => increment(&self.retired),
+            BusEvent::Left { .. } => _ = self.left.inc(),
+            BusEvent::Renamed { .. } => _ = self.renamed.inc(),
+            BusEvent::Retired { .. } => _ = self.retired.inc(),
             BusEvent::Denied { reason } => {
-                increment(&self.denied.get_or_create(&Code {
-                    code: u32::from(reason.code()),
-                }));
+                let code = u32::from(reason.code());
+                self.denied.get_or_create(&Code { code }).inc();
             }
             BusEvent::DiskFull { .. }
             | BusEvent::Forgotten { .. }
             | BusEvent::Taken { .. }
             | BusEvent::Step { .. } => {}
-            BusEvent::Held { .. } => increment(&self.held),
-            BusEvent::Ignored => increment(&self.ignored),
+            BusEvent::Held { .. } => _ = self.held.inc(),
+            BusEvent::Ignored => _ = self.ignored.inc(),
         }
     }
 
@@ -257,10 +256,6 @@ fn counter(registry: &mut Registry, name: &str, help: &str) -> Counter {
     let counter = Counter::<u64, AtomicU64>::default();
     registry.register(name, help, counter.clone());
     counter
-}
-
-fn increment(counter: &Counter) {
-    counter.inc();
 }
 
 impl fmt::Debug for Metrics {

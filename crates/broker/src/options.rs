@@ -92,9 +92,10 @@ impl BrokerOptions {
 }
 
 /// How a broker came to be.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Origin {
     /// Somebody ran it.
+    #[default]
     Hand,
     /// This process found none and started it.
     Demand(String),

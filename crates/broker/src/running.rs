@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -54,7 +55,7 @@ pub struct LifeWatch(Arc<Shared>);
 impl LifeWatch {
     /// Waits until somebody asks for the end over the Unix socket.
     pub async fn asked(&self) {
-        self.0.life.asked().await;
+        self.0.life.asked.notified().await;
     }
 
     /// Waits until nobody was connected for so long.
@@ -450,7 +451,7 @@ impl Running {
         })
         .await;
         ShutdownReport {
-            cut: self.shared.cut(),
+            cut: self.shared.cut.load(Ordering::Relaxed),
             open: self.shared.connections(),
             engine,
         }

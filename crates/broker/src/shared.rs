@@ -44,7 +44,8 @@ pub(crate) struct Shared {
     pub(crate) has_domain: bool,
     /// The disk is nearly full: who speaks v1 is not read from.
     full: watch::Sender<bool>,
-    cut: AtomicUsize,
+    /// Connections that could not take what was queued for them.
+    pub(crate) cut: AtomicUsize,
 }
 
 impl Shared {
@@ -101,15 +102,6 @@ impl Shared {
     /// How fast connections of a token may send.
     pub(crate) fn pace_of(&self, token: &Token) -> Option<Arc<TokenPace>> {
         self.tokens.as_ref()?.pace(&TokenHash::of(token))
-    }
-
-    /// Counts a connection that could not take what was queued for it.
-    pub(crate) fn count_cut(&self) {
-        self.cut.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn cut(&self) -> usize {
-        self.cut.load(Ordering::Relaxed)
     }
 
     /// Connections whose sockets are open.

@@ -10,6 +10,7 @@ mod watch;
 mod write;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use axum::extract::ws::WebSocket;
 use futures_util::StreamExt;
@@ -63,7 +64,7 @@ pub(crate) async fn serve(
     drop(queue);
     tracing::debug!(conn = link.conn().0, ?end, "connection ends");
     if end == End::Cut {
-        shared.count_cut();
+        shared.cut.fetch_add(1, Ordering::Relaxed);
     }
     let close = CloseHandshake::after(end, link.closing());
     close.say(&mut sink, &mut stream, &socket, &shared).await;

@@ -150,7 +150,7 @@ impl Bridge {
 
     /// Takes one input. `now_ms` never goes back.
     pub fn handle(&mut self, now_ms: u64, input: BridgeInput) {
-        self.taking.wake(now_ms);
+        self.taking.paused_ms = self.taking.paused_ms.filter(|until| *until > now_ms);
         match input {
             BridgeInput::Broker(received) => self.received(now_ms, received),
             BridgeInput::Lost => self.register(),
@@ -289,9 +289,7 @@ impl Bridge {
         self.passing = Passing::default();
         self.answering = Answering::default();
         self.barriers.clear();
-        self.outputs.extend(self.taking.take_acks());
-        let later = self.taking.give_back().map(BridgeOutput::Later);
-        self.outputs.extend(later);
+        self.outputs.extend(self.taking.end());
         let epoch = self.far.epoch.as_ref().map_or(UNKNOWN, Epoch::as_str);
         self.outputs.push_back(BridgeOutput::Register(epoch.into()));
     }

@@ -26,7 +26,7 @@ struct Message {
 }
 
 /// What was sent on this connection to the own broker and is not confirmed, by number.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Sending {
     messages: BTreeMap<u64, Message>,
     /// Those whose end was said at home and may not be on disk there yet.
@@ -38,20 +38,6 @@ pub(super) struct Sending {
     resent_ms: u64,
     /// The stream did not take some of what was sent last.
     full: bool,
-}
-
-impl Default for Sending {
-    fn default() -> Self {
-        Self {
-            messages: BTreeMap::new(),
-            giving_up: BTreeSet::new(),
-            last: 0,
-            due_ms: 0,
-            wait_ms: RESEND_MIN_MS,
-            resent_ms: 0,
-            full: false,
-        }
-    }
 }
 
 impl Sending {

@@ -89,28 +89,23 @@ impl Taking {
             && !void
     }
 
-    /// The pause is over, if it is.
-    pub(super) fn wake(&mut self, now_ms: u64) {
-        self.paused_ms = self.paused_ms.filter(|until| *until > now_ms);
-    }
-
     pub(super) fn holds(&self, id: &MessageId) -> bool {
         self.takes.iter().any(|take| take.id == *id)
     }
 
     /// What is to be acked in the stream.
-    pub(super) fn take_acks(&mut self) -> impl Iterator<Item = BridgeOutput> + use<> {
+    fn take_acks(&mut self) -> impl Iterator<Item = BridgeOutput> + use<> {
         std::mem::take(&mut self.acks)
             .into_iter()
             .map(BridgeOutput::Ack)
     }
 
-    /// Gives up what the own broker has not answered.
-    pub(super) fn give_back(&mut self) -> impl Iterator<Item = StreamId> + use<> {
+    /// What becomes of messages of the stream: those that the own broker has not answered are given up.
+    pub(super) fn end(&mut self) -> impl Iterator<Item = BridgeOutput> + use<> {
         self.bytes = 0;
-        std::mem::take(&mut self.takes)
-            .into_iter()
-            .map(|take| take.stream)
+        let later = std::mem::take(&mut self.takes).into_iter();
+        let later = later.map(|take| BridgeOutput::Later(take.stream));
+        self.take_acks().chain(later)
     }
 
     fn pop(&mut self) -> Option<Take> {

@@ -11,7 +11,6 @@ use crate::project::Project;
 /// What every message of ours says of the program that sent it; v1's word.
 const SOURCE: &str = "peer-bus";
 
-/// Checks the recipient's name.
 pub(crate) fn recipient(to: &str) -> Result<Address, SendError> {
     if to == "*" {
         let why = "\"*\" is everybody, not a peer: use broadcast for all, or name one peer";

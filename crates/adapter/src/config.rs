@@ -185,7 +185,6 @@ fn senders_of(text: &str) -> Result<Senders, ConfigError> {
     })
 }
 
-/// The secret of the environment.
 fn secret(given: impl Fn(&str) -> Option<String>) -> Result<Option<Secret>, ConfigError> {
     let secret = |variable: &str| {
         let secret = given(variable).map(|text| Secret::new(text.as_bytes()));

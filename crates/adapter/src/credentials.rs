@@ -216,7 +216,6 @@ fn secret(table: &toml::Table) -> Result<Secret, String> {
 const NO_DOMAIN: &str =
     "names no domain: that is 1 to 16 of a-z 0-9 -, with a letter or a digit at both ends";
 
-/// The tables of other domains.
 fn domains(table: &toml::Table) -> Result<Vec<(Domain, &toml::Table)>, String> {
     let Some(tables) = table.get("domains") else {
         return Ok(Vec::new());
@@ -236,7 +235,6 @@ fn domains(table: &toml::Table) -> Result<Vec<(Domain, &toml::Table)>, String> {
     each.collect()
 }
 
-/// The rules of another domain.
 fn allow(value: &toml::Value) -> Result<Allow, String> {
     let wrong = |found: &str| {
         format!(
@@ -253,7 +251,6 @@ fn texts(value: &toml::Value) -> Option<Vec<&str>> {
     value.as_array()?.iter().map(toml::Value::as_str).collect()
 }
 
-/// The rules in an array of texts.
 fn senders(value: &toml::Value) -> Result<Senders, String> {
     let wrong = |found: &str| {
         format!(

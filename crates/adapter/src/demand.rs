@@ -7,7 +7,6 @@ mod mark;
 mod start;
 
 use std::ffi::OsStr;
-use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -37,26 +36,17 @@ pub enum Demand {
 }
 
 /// Why no broker is started at this user's usual place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Never {
     /// `PEERBUS_AUTOSTART=off`.
+    #[error("PEERBUS_AUTOSTART=off keeps one from being started")]
     Off,
     /// `CI` is set, and nobody asked.
+    #[error("none is started in CI unless PEERBUS_AUTOSTART=on asks for it")]
     Ci,
     /// This is root, in the place of another user.
+    #[error("root starts none for another user (SUDO_UID, PKEXEC_UID or the owner of HOME)")]
     Root,
-}
-
-impl fmt::Display for Never {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Off => "PEERBUS_AUTOSTART=off keeps one from being started",
-            Self::Ci => "none is started in CI unless PEERBUS_AUTOSTART=on asks for it",
-            Self::Root => {
-                "root starts none for another user (SUDO_UID, PKEXEC_UID or the owner of HOME)"
-            }
-        })
-    }
 }
 
 /// Which broker a command line means.

@@ -49,10 +49,9 @@ pub(crate) fn candidates(url: Option<&Url>, sockets: &[PathBuf], as_v1: bool) ->
     }
     let sockets = with_named(sockets).into_iter();
     let there = sockets.filter(|path| path.exists());
-    let tcp = as_v1 || cfg!(not(unix));
     there
         .map(Url::Unix)
-        .chain(Url::parse(DEFAULT_URL).ok().filter(|_| tcp))
+        .chain(Url::parse(DEFAULT_URL).ok().filter(|_| as_v1))
         .collect()
 }
 
@@ -316,12 +315,8 @@ mod tests {
         let of_v1 = candidates(None, &sockets, true);
         assert_eq!(of_v1, [there.clone(), default.clone()]);
         let of_file = candidates(None, &sockets, false);
-        if cfg!(unix) {
-            assert_eq!(of_file, [there], "a port may be anybody's");
-            assert_eq!(candidates(None, &sockets[..1], false), []);
-        } else {
-            assert_eq!(of_file, [there, default]);
-        }
+        assert_eq!(of_file, [there], "a port may be anybody's");
+        assert_eq!(candidates(None, &sockets[..1], false), []);
     }
 
     #[tokio::test]

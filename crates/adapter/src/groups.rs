@@ -138,7 +138,7 @@ mod tests {
             let title = "Adapter".to_owned();
             let place = "/work/Adapter".into();
             let dir = tempfile::tempdir().unwrap();
-            crate::project::group_in(dir.path(), &Project { place, title })
+            crate::project::claims::group(Some(dir.path()), &Project { place, title }, true)
         };
         let said = super::said(|_| said.map(str::to_owned));
         let groups = named(&said, adapter).map_err(|error| error.to_string())?;

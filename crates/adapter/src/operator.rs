@@ -14,11 +14,8 @@ use crate::demand::{request, status_and_body, with_named};
 use crate::dial::{UNUSABLE, check_user, plain};
 use crate::stopped::check_awake;
 
-/// How long the broker may take to answer.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
-/// Largest answer that is read, in bytes.
 const ANSWER_BYTES_MAX: u64 = 8 * 1024 * 1024;
-/// Largest head of an answer, in bytes.
 const HEAD_BYTES_MAX: usize = 65_536;
 /// Longest line of an event that is read: an envelope and some.
 const LINE_BYTES_MAX: u64 = 8 * 1_048_576;
@@ -211,11 +208,8 @@ impl Events {
         }
         let silence = stream.get_ref().set_read_timeout(Some(STREAM_SILENCE));
         silence.map_err(gone)?;
-        let status = head
-            .split(' ')
-            .nth(1)
-            .and_then(|status| status.parse().ok());
-        match status.unwrap_or_default() {
+        let (status, _) = status_and_body(head.as_bytes()).unwrap_or_default();
+        match status {
             200 => Ok(Self {
                 stream,
                 kind: String::new(),

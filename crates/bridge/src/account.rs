@@ -13,7 +13,6 @@ use crate::subject;
 
 /// The name of the key that makes the streams and their consumers. No domain has an underscore.
 const SETUP: &str = "_setup";
-/// What nats-server includes.
 const ACCOUNTS: &str = "accounts.conf";
 /// All of the JetStream of an account.
 const API: &str = "$JS.API.>";

@@ -15,7 +15,6 @@ use tokio_tungstenite::tungstenite::Message;
 const HELD: usize = 256;
 /// How long the broker may take to answer a registration.
 const ANSWERS: Duration = Duration::from_secs(15);
-/// How long a goodbye may take.
 const GOODBYE: Duration = Duration::from_secs(2);
 /// After so long without a word of the broker, which pings those that are silent, it is gone.
 const SILENCE: Duration = Duration::from_secs(75);

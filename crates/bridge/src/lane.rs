@@ -18,7 +18,6 @@ pub(crate) enum Offer<M> {
     Dropped(M),
 }
 
-/// A message that waits for room.
 #[derive(Debug)]
 pub(crate) struct Waiting<M> {
     to: mpsc::Sender<M>,

@@ -217,7 +217,10 @@ impl<'a> Scanner<'a> {
 
     /// Skips an array or object with all that is in it and gives its depth.
     fn container(&mut self, outer: usize) -> Result<u16, SyntaxError> {
-        let mut open = Nesting::default();
+        let mut open = Nesting {
+            depth: 0,
+            objects: [0; DECODE_NESTING_MAX.div_ceil(64)],
+        };
         let mut deepest = 0;
         loop {
             // A value starts here.
@@ -365,15 +368,6 @@ impl<'a> Scanner<'a> {
 struct Nesting {
     depth: usize,
     objects: [u64; DECODE_NESTING_MAX.div_ceil(64)],
-}
-
-impl Default for Nesting {
-    fn default() -> Self {
-        Self {
-            depth: 0,
-            objects: [0; DECODE_NESTING_MAX.div_ceil(64)],
-        }
-    }
 }
 
 impl Nesting {

@@ -12,7 +12,6 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 const PATIENCE: Duration = Duration::from_secs(3);
-/// More than any answer has.
 const ANSWER_BYTES_MAX: u64 = 65_536;
 /// Longest text about the broker's start, in characters.
 const STARTED_CHARS: usize = 300;

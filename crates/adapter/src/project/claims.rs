@@ -61,7 +61,6 @@ impl Group {
     }
 }
 
-/// A path in quotes, whatever stands in it.
 fn shown(path: &Path) -> String {
     format!("\"{}\"", escape(&path.to_string_lossy(), PATH_CHARS))
 }
@@ -85,7 +84,7 @@ pub fn kept(groups: &[String]) -> Vec<String> {
 }
 
 /// The group of a project, as `dir` keeps them.
-pub(super) fn group(dir: Option<&Path>, project: &Project, claims: bool) -> Option<Group> {
+pub(crate) fn group(dir: Option<&Path>, project: &Project, claims: bool) -> Option<Group> {
     let plain = GroupName::spell(&project.title)?;
     let kept = dir.and_then(|dir| {
         let name = find(dir, &plain, &project.place);
@@ -110,7 +109,6 @@ pub(super) fn group(dir: Option<&Path>, project: &Project, claims: bool) -> Opti
     })
 }
 
-/// A name with something behind it.
 fn behind(plain: &str, what: &str) -> String {
     let room = NAME_BYTES_MAX - what.len() - 1;
     format!("{}-{what}", plain.get(..room).unwrap_or(plain))
@@ -131,7 +129,6 @@ fn link(dir: &Path, name: &str) -> PathBuf {
     dir.join(name.to_ascii_lowercase())
 }
 
-/// The name that a project has.
 fn find(dir: &Path, plain: &str, place: &Path) -> Option<String> {
     names(plain).find(|name| fs::read_link(link(dir, name)).is_ok_and(|to| to == place))
 }

@@ -11,7 +11,6 @@ use crate::compose;
 use crate::error::{BusError, ConfigError};
 use crate::project::{Group, Project};
 
-/// What stands for the group of the project.
 const PROJECT: &str = "{project}";
 
 /// The groups that an agent's session joins by itself: those that `PEERBUS_GROUPS` names, with commas

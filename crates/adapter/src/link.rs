@@ -37,7 +37,6 @@ pub enum LinkEnd {
     Cut,
 }
 
-/// What the driver is to do next.
 enum Step {
     Do(Action),
     /// The host wants something.

@@ -59,7 +59,6 @@ pub(crate) struct Common {
     pub(crate) key: Mutex<Option<&'static str>>,
     pub(crate) streams: AtomicBool,
     pub(crate) roster: Roster,
-    /// Tells this process apart.
     pub(crate) instance: Instance,
     pub(crate) ended: mpsc::Sender<String>,
 }

@@ -36,7 +36,6 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 const ASKED: Duration = Duration::from_secs(30);
 /// Largest list of peers of another domain: what the own broker lets through.
 const ROSTER_BYTES_MAX: usize = FRAME_BYTES_MAX;
-/// Other domains that are joined, at most.
 const DOMAINS_MAX: usize = 256;
 /// A message that had no room comes again after so long.
 const LATER: Duration = Duration::from_millis(500);

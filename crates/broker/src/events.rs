@@ -19,7 +19,6 @@ use tokio::sync::watch;
 const EVENTS_MAX: usize = 8_192;
 /// and bytes of them, of several.
 const BYTES_MAX: usize = 16 * 1_048_576;
-/// Streams at a time.
 pub(crate) const STREAMS_MAX: usize = 64;
 /// How long the log goes on when nobody listens any more, so that whoever comes back misses nothing.
 pub(crate) const LINGER: Duration = Duration::from_secs(60);
@@ -46,7 +45,6 @@ struct Log {
     closed: bool,
 }
 
-/// The next thing for a reader.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// An event, and its number.

@@ -42,7 +42,6 @@ pub(crate) struct Link {
 const NOT_LISTENING: u64 = u64::MAX;
 const NOT_WRITING: u64 = u64::MAX;
 
-/// Who wants a ping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ping {
     /// The connection's own watch.

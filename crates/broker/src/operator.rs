@@ -38,13 +38,13 @@ pub(crate) struct Asked {
 }
 
 /// An answer, or why there is none.
-pub(crate) type Answered = Result<Response, Response>;
+pub(crate) type HttpResult = Result<Response, Response>;
 
 /// `POST /names/release?name=NAME`.
 pub(crate) async fn release(
     State(shared): State<Arc<Shared>>,
     Query(asked): Query<Asked>,
-) -> Answered {
+) -> HttpResult {
     let usage = "say which name: POST /names/release?name=NAME";
     let name = name(asked.name.as_ref())?.ok_or_else(|| refused(StatusCode::BAD_REQUEST, usage))?;
     command(&shared, Command::Release(name)).await
@@ -54,7 +54,7 @@ pub(crate) async fn release(
 pub(crate) async fn retire(
     State(shared): State<Arc<Shared>>,
     Query(asked): Query<Asked>,
-) -> Answered {
+) -> HttpResult {
     let usage = "say which name: POST /names/retire?name=NAME, with &to=NAME for its successor";
     let successor = name(asked.to.as_ref());
     let name = name(asked.name.as_ref())?.ok_or_else(|| refused(StatusCode::BAD_REQUEST, usage))?;
@@ -93,7 +93,7 @@ pub(crate) async fn acknowledge(
 pub(crate) async fn reload(
     State(shared): State<Arc<Shared>>,
     Query(asked): Query<Asked>,
-) -> Answered {
+) -> HttpResult {
     let Some(tokens) = &shared.tokens else {
         return Err(refused(
             StatusCode::CONFLICT,
@@ -114,7 +114,7 @@ pub(crate) async fn reload(
     Ok(Json(json!({})).into_response())
 }
 
-async fn command(shared: &Shared, command: Command) -> Answered {
+async fn command(shared: &Shared, command: Command) -> HttpResult {
     let (Command::Release(name) | Command::Retire { name, .. }) = &command;
     let name = name.as_str().to_owned();
     let act = move |broker: &mut Broker, now, txn: &mut dyn Txn| broker.operate(now, &command, txn);

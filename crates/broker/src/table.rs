@@ -48,7 +48,6 @@ struct Entry {
     link: Arc<Link>,
 }
 
-/// What became of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sent {
     Queued,

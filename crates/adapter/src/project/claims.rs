@@ -20,7 +20,6 @@ pub(super) const DIRECTORY: &str = "projects";
 const SAME_MAX: usize = 99;
 /// Above so many links those go whose project is gone.
 const LINKS_MANY: usize = 256;
-/// Most links that are looked at.
 const LINKS_MAX: usize = 10_000;
 /// Longest path in a sentence, in characters.
 const PATH_CHARS: usize = 200;
@@ -133,7 +132,6 @@ fn find(dir: &Path, plain: &str, place: &Path) -> Option<String> {
     names(plain).find(|name| fs::read_link(link(dir, name)).is_ok_and(|to| to == place))
 }
 
-/// The first name that a project can have.
 fn free(dir: &Path, plain: &str) -> Option<String> {
     names(plain).find(|name| match fs::read_link(link(dir, name)) {
         Ok(to) => is_gone(&to),
@@ -158,7 +156,6 @@ fn may_keep(dir: &Path) -> bool {
     there.is_some_and(|dir| os::file::may_write(dir).is_ok())
 }
 
-/// Gives a project the first name that is free.
 fn claim(dir: &Path, plain: &str, place: &Path) -> io::Result<Option<String>> {
     os::dir::create_private(dir)?;
     let _lock = sessions::lock(dir)?;

@@ -18,7 +18,7 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::watch;
 
-use super::{Answered, ask, refused, stopping};
+use super::{HttpResult, ask, refused, stopping};
 use crate::events::{LINGER, Next, STREAMS_MAX};
 use crate::listener::Via;
 use crate::shared::Shared;
@@ -44,7 +44,7 @@ pub(crate) struct Wanted {
 pub(crate) async fn messages(
     State(shared): State<Arc<Shared>>,
     Query(wanted): Query<Wanted>,
-) -> Answered {
+) -> HttpResult {
     let with = match &wanted.with {
         Some(name) if name.starts_with('#') => {
             GroupName::parse(name).map(drop).map_err(|e| e.to_string())
@@ -73,7 +73,10 @@ pub(crate) async fn messages(
 }
 
 /// `GET /v1/messages/{id}`: those that go by an id.
-pub(crate) async fn message(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> Answered {
+pub(crate) async fn message(
+    State(shared): State<Arc<Shared>>,
+    Path(id): Path<String>,
+) -> HttpResult {
     let id = MessageId::parse(&id).map_err(|error| refused(StatusCode::BAD_REQUEST, error))?;
     let messages = read(&shared, move |history| history.by_id(&id)).await?;
     let before = None;
@@ -82,7 +85,7 @@ pub(crate) async fn message(State(shared): State<Arc<Shared>>, Path(id): Path<St
 
 /// Answers with messages and what became of them: of those that are under way the engine knows more than
 /// the disk. Of those that are owed to one peer the steps at that one are told.
-async fn answer(shared: &Shared, page: Page, owed: Option<&str>) -> Answered {
+async fn answer(shared: &Shared, page: Page, owed: Option<&str>) -> HttpResult {
     let open = |found: &&HistoryRow| {
         // Where it was and is not any more is no end.
         let ends = found
@@ -159,7 +162,7 @@ async fn read<T: Send + 'static>(
 }
 
 /// `POST /v1/history/purge`: deletes what ended until now, and answers when that is done.
-pub(crate) async fn purge(State(shared): State<Arc<Shared>>) -> Answered {
+pub(crate) async fn purge(State(shared): State<Arc<Shared>>) -> HttpResult {
     let mut until = None;
     loop {
         match ask(&shared, move |broker, now, txn| {
@@ -174,7 +177,7 @@ pub(crate) async fn purge(State(shared): State<Arc<Shared>>) -> Answered {
 }
 
 /// `GET /v1/peers`: all of them, as `peers` tells them.
-pub(crate) async fn peers(State(shared): State<Arc<Shared>>) -> Answered {
+pub(crate) async fn peers(State(shared): State<Arc<Shared>>) -> HttpResult {
     let frame = all_peers(&shared).await?;
     Ok((JSON, frame.encode().to_string()).into_response())
 }
@@ -226,7 +229,7 @@ pub(crate) async fn events(
     State(shared): State<Arc<Shared>>,
     ConnectInfo(via): ConnectInfo<Via>,
     headers: HeaderMap,
-) -> Answered {
+) -> HttpResult {
     let Some(begins) = shared.events.enter() else {
         let why =
             format!("there are {STREAMS_MAX} streams of events, as many as may be; close one");

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use peerbus_wire::bridge::{ASK_MAX, AskedAbout, ITEMS_MAX, Saying, StreamItem};
+use peerbus_wire::bridge::{ASK_MAX, ITEMS_MAX, Inquiry, Saying, StreamItem};
 use peerbus_wire::{ClientFrame, Forwarded, MessageId, Seq, Stage};
 
 use super::mutation::BridgeMutation;
@@ -65,7 +65,7 @@ impl Bridge {
     /// Asks the other side about what the own broker named.
     pub(super) fn ask(&mut self, now_ms: u64, forwarded: Vec<Forwarded>) {
         let about = |Forwarded { key, id }| {
-            Some(AskedAbout {
+            Some(Inquiry {
                 number: key.seq()?.0,
                 id,
             })
@@ -91,12 +91,12 @@ impl Bridge {
     }
 
     /// The other side asks what became of its messages.
-    pub(super) fn asked(&mut self, messages: Vec<AskedAbout>) {
+    pub(super) fn asked(&mut self, messages: Vec<Inquiry>) {
         if !self.answering.is_empty() {
             // One question at a time; it is asked again.
             return;
         }
-        for AskedAbout { number, id } in messages {
+        for Inquiry { number, id } in messages {
             if !self.taking.holds(&id) {
                 self.know(id.clone(), number);
                 self.answering.insert(id, (number, None));

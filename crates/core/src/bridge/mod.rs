@@ -11,7 +11,7 @@
 //! own broker ── Deliver ──> sending ── Publish ──> stream ──> taking ── Take ──> far broker
 //!      ^                       ^                                │                   │
 //!      │                       └──────── Hello (taken) ─────────┘                   │
-//!      └─ Says ── passing on <──── Stages ───────────────────── telling <─ Receipts ┘
+//!      └ Progress  passing on <──── Stages ───────────────────── telling <─ Receipts ┘
 //!                     └─────────── Noted, Ask ────────────────────^
 //! ```
 //!

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use peerbus_wire::bridge::{AskedAbout, ITEMS_MAX, Saying, StreamItem, Told};
+use peerbus_wire::bridge::{ITEMS_MAX, Inquiry, Saying, StreamItem, Told};
 use peerbus_wire::{MessageId, Stage};
 
 use super::mutation::BridgeMutation;
@@ -92,8 +92,8 @@ impl Bridge {
     }
 
     /// The own broker names what it has forwarded: now the number is known.
-    pub(super) fn placed(&mut self, now_ms: u64, messages: &[AskedAbout]) {
-        for AskedAbout { number, id } in messages {
+    pub(super) fn placed(&mut self, now_ms: u64, messages: &[Inquiry]) {
+        for Inquiry { number, id } in messages {
             if let Some((item, _)) = self.passing.unplaced.remove(id) {
                 let StreamItem { told, stage } = item;
                 self.pass_one(now_ms, *number, &told, stage);

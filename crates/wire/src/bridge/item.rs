@@ -38,7 +38,7 @@ pub struct Told {
 
 /// A message of which it is asked what became of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AskedAbout {
+pub struct Inquiry {
     /// Its number at home, at least 1.
     #[serde(rename = "n")]
     pub number: u64,

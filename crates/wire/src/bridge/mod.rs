@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-pub use item::{AskedAbout, StreamItem, Told};
+pub use item::{Inquiry, StreamItem, Told};
 
 use crate::limits::{FRAME_BYTES_MAX, STATUS_IDS_MAX};
 
@@ -200,7 +200,7 @@ pub enum Saying {
     /// These statements were passed on.
     Noted(Vec<Told>),
     /// What became of these? At most [`ASK_MAX`] messages.
-    Ask(Vec<AskedAbout>),
+    Ask(Vec<Inquiry>),
 }
 
 /// The JSON of an [`Outside`].

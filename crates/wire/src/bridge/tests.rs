@@ -50,7 +50,7 @@ fn told() -> impl Strategy<Value = Told> {
 fn saying() -> impl Strategy<Value = Saying> {
     let item = (told(), stage())
         .prop_map(|(told, stage)| StreamItem::new(told.number, told.id, told.at_ms, stage));
-    let asked = (1..u64::MAX, id()).prop_map(|(number, id)| AskedAbout { number, id });
+    let asked = (1..u64::MAX, id()).prop_map(|(number, id)| Inquiry { number, id });
     prop_oneof![
         (any::<u64>(), any::<bool>()).prop_map(|(taken, gap)| Saying::Hello { taken, gap }),
         (proptest::collection::vec(item, 0..9), any::<bool>())

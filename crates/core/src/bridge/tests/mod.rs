@@ -7,7 +7,7 @@ mod taking;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use peerbus_wire::bridge::{AskedAbout, Epoch, Outside, Saying, StreamHead, StreamItem};
+use peerbus_wire::bridge::{Epoch, Inquiry, Outside, Saying, StreamHead, StreamItem};
 use peerbus_wire::{
     Accepted, DeliverFrame, Domain, Envelope, Forwarded, Mark, MessageId, PeersFrame, Receipt,
     Received, Refusal, RefusalCode, Seq, Stage,
@@ -34,7 +34,7 @@ fn forwarded(messages: &[(u64, &str)]) -> BridgeInput {
 
 /// What is asked about.
 fn asked(messages: &[(u64, &str)]) -> Saying {
-    let message = |(number, named): &(u64, &str)| AskedAbout {
+    let message = |(number, named): &(u64, &str)| Inquiry {
         number: *number,
         id: id(named),
     };

@@ -419,7 +419,7 @@ impl Broker {
         &self,
         seq: Seq,
         envelope: &str,
-        remarks: &Remarks<'_>,
+        remarks: &Remarks,
     ) -> DeliverFrame {
         let envelope = self.carried(envelope);
         if *remarks == Remarks::default() {

@@ -226,7 +226,7 @@ impl PeerSession {
             .envelope
             .carry()
             .map_err(|refusal| Unfit::Form(refusal.reason))?;
-        let alias = delivery.alias.as_ref();
+        let alias = delivery.remarks.alias.as_ref();
         let (kind, to) = match &carried.to {
             Address::All => (Kind::Broadcast, None),
             Address::Group(_) | Address::One(_) => (Kind::Msg, None),
@@ -246,6 +246,7 @@ impl PeerSession {
             _ => None,
         };
         let one = matches!(carried.to, Address::One(_));
+        let token = delivery.remarks.token.as_ref();
         Ok(Inbound {
             key: Key::of(&carried.from.key(), &carried.id),
             id: carried.id.as_str().into(),
@@ -254,13 +255,13 @@ impl PeerSession {
             kind,
             ts: envelope.ts.clone(),
             body: readable(body_of(&carried.text)).into_owned(),
-            again: delivery.again,
+            again: delivery.remarks.again,
             to,
             group,
             one,
-            token: delivery.token.as_ref().map(|token| token.as_str().into()),
-            approves: delivery.approves && delivery.token.is_some(),
-            age_ms: delivery.age_ms,
+            token: token.map(|token| token.as_str().into()),
+            approves: delivery.remarks.approves && token.is_some(),
+            age_ms: delivery.remarks.age_ms,
         })
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use peerbus_core::store::StoreError;
+use peerbus_core::store::{Result, StoreError};
 use rusqlite::wal::CheckpointMode;
 use rusqlite::{Connection, MAIN_DB, Transaction, TransactionBehavior};
 
@@ -85,7 +85,7 @@ impl SqliteStore {
     /// # Errors
     ///
     /// When the WAL cannot be measured, when [`SqliteStore::check`] fails, or when a transaction is open.
-    pub fn maintain(&mut self) -> Result<bool, StoreError> {
+    pub fn maintain(&mut self) -> Result<bool> {
         if !self.db.is_autocommit() {
             return Err(StoreError(
                 "maintain was called inside a transaction".into(),
@@ -114,7 +114,7 @@ impl SqliteStore {
         }
     }
 
-    fn slice(&mut self, waiting: i32) -> Result<bool, StoreError> {
+    fn slice(&mut self, waiting: i32) -> Result<bool> {
         // While a reader blocks, trying again is of no use before as many more have come.
         let worth = match self.housekeeping.low {
             true => CHECKPOINT_FRAMES_LOW,
@@ -145,7 +145,7 @@ impl SqliteStore {
         Ok(false)
     }
 
-    fn checkpoint(&mut self) -> Result<(), StoreError> {
+    fn checkpoint(&mut self) -> Result {
         let left = self.run("checkpointing", |db| {
             db.wal_checkpoint_v2(Some(MAIN_DB), CheckpointMode::PASSIVE)
                 .map(|(frames, done)| (frames - done).max(0))

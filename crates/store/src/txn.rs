@@ -4,7 +4,7 @@ use peerbus_core::Stamp;
 use peerbus_core::audit::{Block, ChainHead};
 use peerbus_core::store::{
     AliasRow, DEAD_BYTES, Fate, Forgotten, Inserted, JobRow, Keep, MessageHead, NewMessage, Notice,
-    OwedRow, PeerId, PeerRow, Queued, StoreError, Txn,
+    OwedRow, PeerId, PeerRow, Queued, Result, Txn,
 };
 use peerbus_wire::{GroupName, Mark, MessageId, Seq};
 use rusqlite::{Connection, OptionalExtension as _, Result as SqlResult, params};
@@ -16,7 +16,7 @@ use crate::jobs;
 use crate::read::{self, bound, int, limit};
 
 impl Txn for SqliteStore {
-    fn put_peer(&mut self, row: &PeerRow) -> Result<(), StoreError> {
+    fn put_peer(&mut self, row: &PeerRow) -> Result {
         self.run("writing a peer", |db| {
             db.prepare_cached(
                 "INSERT INTO peers(id, kind, name, owner, generated, ephemeral, online, last_seen_ms,
@@ -47,7 +47,7 @@ impl Txn for SqliteStore {
         Ok(())
     }
 
-    fn delete_peer(&mut self, id: PeerId) -> Result<(), StoreError> {
+    fn delete_peer(&mut self, id: PeerId) -> Result {
         self.run("forgetting a peer", |db| {
             db.prepare_cached("DELETE FROM peers WHERE id = ?1")?
                 .execute([id.0])
@@ -55,7 +55,7 @@ impl Txn for SqliteStore {
         Ok(())
     }
 
-    fn put_alias(&mut self, row: &AliasRow) -> Result<(), StoreError> {
+    fn put_alias(&mut self, row: &AliasRow) -> Result {
         self.run("writing an old name", |db| {
             db.prepare_cached(
                 "INSERT INTO aliases(name, peer, own, used_ms) VALUES(?1, ?2, ?3, ?4)
@@ -67,7 +67,7 @@ impl Txn for SqliteStore {
         Ok(())
     }
 
-    fn delete_alias(&mut self, name: &str) -> Result<(), StoreError> {
+    fn delete_alias(&mut self, name: &str) -> Result {
         self.run("forgetting an old name", |db| {
             db.prepare_cached("DELETE FROM aliases WHERE name = ?1")?
                 .execute([name])
@@ -75,7 +75,7 @@ impl Txn for SqliteStore {
         Ok(())
     }
 
-    fn put_owed(&mut self, row: &OwedRow) -> Result<(), StoreError> {
+    fn put_owed(&mut self, row: &OwedRow) -> Result {
         self.run("writing how much mail waits", |db| {
             if *row == OwedRow::none(row.peer) {
                 return db
@@ -96,15 +96,15 @@ impl Txn for SqliteStore {
         Ok(())
     }
 
-    fn put_job(&mut self, row: &JobRow) -> Result<(), StoreError> {
+    fn put_job(&mut self, row: &JobRow) -> Result {
         self.run("writing who has a message", |db| jobs::put(db, row))
     }
 
-    fn delete_job(&mut self, seq: Seq) -> Result<(), StoreError> {
+    fn delete_job(&mut self, seq: Seq) -> Result {
         self.run("forgetting who had a message", |db| jobs::delete(db, seq))
     }
 
-    fn insert_message(&mut self, message: &NewMessage<'_>) -> Result<Inserted, StoreError> {
+    fn insert_message(&mut self, message: &NewMessage<'_>) -> Result<Inserted> {
         self.contents.last_seq = self.contents.last_seq.max(message.seq.0);
         self.run("storing a message", |db| {
             // Only the sender's reuse of an id is a known message; a second use of a number is an
@@ -143,7 +143,7 @@ impl Txn for SqliteStore {
         (recipient, sender): (PeerId, PeerId),
         seq: Seq,
         steady_ms: u64,
-    ) -> Result<(), StoreError> {
+    ) -> Result {
         self.run("owing a message", |db| {
             db.prepare_cached(
                 "INSERT INTO deliveries(recipient, sender, seq, steady_ms)
@@ -154,11 +154,7 @@ impl Txn for SqliteStore {
         Ok(())
     }
 
-    fn delete_delivery(
-        &mut self,
-        (recipient, sender): (PeerId, PeerId),
-        seq: Seq,
-    ) -> Result<bool, StoreError> {
+    fn delete_delivery(&mut self, (recipient, sender): (PeerId, PeerId), seq: Seq) -> Result<bool> {
         self.run("settling a delivery", |db| {
             db.prepare_cached(
                 "DELETE FROM deliveries WHERE recipient = ?1 AND sender = ?2 AND seq = ?3",
@@ -168,7 +164,7 @@ impl Txn for SqliteStore {
         })
     }
 
-    fn move_queue(&mut self, from: PeerId, to: PeerId) -> Result<Vec<(PeerId, Seq)>, StoreError> {
+    fn move_queue(&mut self, from: PeerId, to: PeerId) -> Result<Vec<(PeerId, Seq)>> {
         self.run("owing a queue to another peer", |db| {
             let mut statement = db.prepare_cached(
                 "UPDATE OR IGNORE deliveries SET recipient = ?2 WHERE recipient = ?1
@@ -183,11 +179,7 @@ impl Txn for SqliteStore {
         })
     }
 
-    fn has_delivery(
-        &mut self,
-        (recipient, sender): (PeerId, PeerId),
-        seq: Seq,
-    ) -> Result<bool, StoreError> {
+    fn has_delivery(&mut self, (recipient, sender): (PeerId, PeerId), seq: Seq) -> Result<bool> {
         self.run("looking a delivery up", |db| {
             db.prepare_cached(
                 "SELECT 1 FROM deliveries WHERE recipient = ?1 AND sender = ?2 AND seq = ?3",
@@ -196,7 +188,7 @@ impl Txn for SqliteStore {
         })
     }
 
-    fn delivery(&mut self, pair: (PeerId, PeerId), seq: Seq) -> Result<Option<Queued>, StoreError> {
+    fn delivery(&mut self, pair: (PeerId, PeerId), seq: Seq) -> Result<Option<Queued>> {
         self.run("reading a delivery", |db| read::delivery(db, pair, seq))
     }
 
@@ -205,7 +197,7 @@ impl Txn for SqliteStore {
         recipient: PeerId,
         messages: usize,
         bytes: usize,
-    ) -> Result<Vec<Queued>, StoreError> {
+    ) -> Result<Vec<Queued>> {
         self.run("reading a queue", |db| {
             let mut statement = db.prepare_cached(read::QUEUE)?;
             read::queue(statement.query((recipient.0, limit(messages)))?, bytes)
@@ -219,26 +211,26 @@ impl Txn for SqliteStore {
         until: Seq,
         messages: usize,
         bytes: usize,
-    ) -> Result<(Vec<Queued>, Option<Seq>), StoreError> {
+    ) -> Result<(Vec<Queued>, Option<Seq>)> {
         self.run("reading a queue", |db| {
             read::run(db, pair, (from, until), messages, bytes)
         })
     }
 
-    fn queue_heads(&mut self, recipient: PeerId) -> Result<Vec<(PeerId, Seq)>, StoreError> {
+    fn queue_heads(&mut self, recipient: PeerId) -> Result<Vec<(PeerId, Seq)>> {
         self.run("reading whose messages wait", |db| {
             read::queue_heads(db, recipient)
         })
     }
 
-    fn count_queue(&mut self, recipient: PeerId) -> Result<u64, StoreError> {
+    fn count_queue(&mut self, recipient: PeerId) -> Result<u64> {
         self.run("counting a queue", |db| {
             db.prepare_cached("SELECT count(*) FROM deliveries WHERE recipient = ?1")?
                 .query_row([recipient.0], |row| read::unsigned(row, 0))
         })
     }
 
-    fn message(&mut self, seq: Seq) -> Result<Option<MessageHead>, StoreError> {
+    fn message(&mut self, seq: Seq) -> Result<Option<MessageHead>> {
         self.run("reading a message", |db| {
             db.prepare_cached(read::MESSAGE_BY_SEQ)?
                 .query_row([bound(seq.0)], read::message_head)
@@ -246,11 +238,7 @@ impl Txn for SqliteStore {
         })
     }
 
-    fn find_message(
-        &mut self,
-        sender: PeerId,
-        id: &MessageId,
-    ) -> Result<Option<MessageHead>, StoreError> {
+    fn find_message(&mut self, sender: PeerId, id: &MessageId) -> Result<Option<MessageHead>> {
         self.run("looking a message up", |db| {
             db.prepare_cached(
                 "SELECT seq, sender, id, recipients, accepted_ms, octet_length(envelope)
@@ -261,7 +249,7 @@ impl Txn for SqliteStore {
         })
     }
 
-    fn pending_for(&mut self, seq: Seq) -> Result<Vec<PeerId>, StoreError> {
+    fn pending_for(&mut self, seq: Seq) -> Result<Vec<PeerId>> {
         self.run("reading who is owed a message", |db| {
             db.prepare_cached(read::PENDING_FOR)?
                 .query_map([bound(seq.0)], |row| read::peer(row, 0))?
@@ -269,22 +257,17 @@ impl Txn for SqliteStore {
         })
     }
 
-    fn insert_fates(
-        &mut self,
-        fates: &[Fate],
-        bytes: u64,
-        steady_ms: u64,
-    ) -> Result<(), StoreError> {
+    fn insert_fates(&mut self, fates: &[Fate], bytes: u64, steady_ms: u64) -> Result {
         self.run("keeping fates", |db| {
             fates::insert(db, fates, bytes, steady_ms)
         })
     }
 
-    fn fates(&mut self, seq: Seq) -> Result<Vec<Fate>, StoreError> {
+    fn fates(&mut self, seq: Seq) -> Result<Vec<Fate>> {
         self.run("reading fates", |db| fates::of(db, seq))
     }
 
-    fn forget_ended(&mut self, keep: Keep, limit: usize) -> Result<Forgotten, StoreError> {
+    fn forget_ended(&mut self, keep: Keep, limit: usize) -> Result<Forgotten> {
         self.housekeeping.note_deletion();
         let mut texts_gone = self.texts_gone;
         let forgotten = self.run("forgetting what ended", |db| {
@@ -294,7 +277,7 @@ impl Txn for SqliteStore {
         Ok(forgotten)
     }
 
-    fn forget_text(&mut self, seq: Seq) -> Result<bool, StoreError> {
+    fn forget_text(&mut self, seq: Seq) -> Result<bool> {
         self.run("forgetting a text", |db| forget::text(db, seq))
     }
 
@@ -302,19 +285,13 @@ impl Txn for SqliteStore {
         &mut self,
         before_ms: u64,
         limit: usize,
-    ) -> Result<Vec<(PeerId, MessageHead)>, StoreError> {
+    ) -> Result<Vec<(PeerId, MessageHead)>> {
         self.run("looking for old deliveries", |db| {
             read::old_deliveries(db, before_ms, limit)
         })
     }
 
-    fn insert_dead(
-        &mut self,
-        recipient: PeerId,
-        seq: Seq,
-        reason: &str,
-        at: Stamp,
-    ) -> Result<(), StoreError> {
+    fn insert_dead(&mut self, recipient: PeerId, seq: Seq, reason: &str, at: Stamp) -> Result {
         self.run("keeping a rejected message", |db| {
             db.prepare_cached(
                 "INSERT INTO dead(seq, recipient, at_ms, reason, steady_ms, total)
@@ -337,12 +314,7 @@ impl Txn for SqliteStore {
         Ok(())
     }
 
-    fn delete_dead(
-        &mut self,
-        before_ms: u64,
-        bytes_max: u64,
-        rows: usize,
-    ) -> Result<Forgotten, StoreError> {
+    fn delete_dead(&mut self, before_ms: u64, bytes_max: u64, rows: usize) -> Result<Forgotten> {
         self.housekeeping.note_deletion();
         let gone = self.run("forgetting rejected messages", |db| {
             forget::dead(db, before_ms, bytes_max, rows)
@@ -354,7 +326,7 @@ impl Txn for SqliteStore {
         Ok(gone)
     }
 
-    fn insert_notice(&mut self, notice: &Notice) -> Result<(), StoreError> {
+    fn insert_notice(&mut self, notice: &Notice) -> Result {
         self.run("keeping a notice", |db| {
             db.prepare_cached(
                 "INSERT INTO notices(number, sender, id, recipient, dead, reason, at_ms,
@@ -375,12 +347,7 @@ impl Txn for SqliteStore {
         Ok(())
     }
 
-    fn notices(
-        &mut self,
-        sender: PeerId,
-        after: u64,
-        rows: usize,
-    ) -> Result<Vec<Notice>, StoreError> {
+    fn notices(&mut self, sender: PeerId, after: u64, rows: usize) -> Result<Vec<Notice>> {
         self.run("reading notices", |db| {
             db.prepare_cached(
                 "SELECT number, sender, id, recipient, dead, reason, at_ms, steady_ms FROM notices
@@ -391,7 +358,7 @@ impl Txn for SqliteStore {
         })
     }
 
-    fn delete_notice(&mut self, sender: PeerId, number: u64) -> Result<bool, StoreError> {
+    fn delete_notice(&mut self, sender: PeerId, number: u64) -> Result<bool> {
         self.run("dropping a notice", |db| {
             db.prepare_cached("DELETE FROM notices WHERE sender = ?1 AND number = ?2")?
                 .execute((sender.0, bound(number)))
@@ -399,12 +366,7 @@ impl Txn for SqliteStore {
         })
     }
 
-    fn delete_notices(
-        &mut self,
-        before_ms: u64,
-        before: u64,
-        rows: usize,
-    ) -> Result<usize, StoreError> {
+    fn delete_notices(&mut self, before_ms: u64, before: u64, rows: usize) -> Result<usize> {
         self.housekeeping.note_deletion();
         self.run("dropping old notices", |db| {
             db.prepare_cached(
@@ -417,7 +379,7 @@ impl Txn for SqliteStore {
         })
     }
 
-    fn append_audit(&mut self, block: &Block, head: &ChainHead) -> Result<(), StoreError> {
+    fn append_audit(&mut self, block: &Block, head: &ChainHead) -> Result {
         self.run("writing the audit chain", |db| {
             db.prepare_cached(
                 "INSERT INTO audit(number, at_ms, hash, events, steady_ms)
@@ -436,7 +398,7 @@ impl Txn for SqliteStore {
         Ok(())
     }
 
-    fn old_audit(&mut self, before_ms: u64, rows: usize) -> Result<Option<Block>, StoreError> {
+    fn old_audit(&mut self, before_ms: u64, rows: usize) -> Result<Option<Block>> {
         self.run("looking for old audit blocks", |db| {
             db.prepare_cached(
                 "SELECT number, at_ms, hash, events, coalesce(steady_ms, at_ms) FROM audit
@@ -449,7 +411,7 @@ impl Txn for SqliteStore {
         })
     }
 
-    fn drop_audit(&mut self, number: u64) -> Result<(), StoreError> {
+    fn drop_audit(&mut self, number: u64) -> Result {
         self.housekeeping.note_deletion();
         self.run("dropping old audit blocks", |db| -> SqlResult<usize> {
             db.prepare_cached("DELETE FROM audit WHERE number <= ?1")?

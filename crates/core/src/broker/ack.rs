@@ -7,9 +7,9 @@ use peerbus_wire::{Ack, DeliveryKey, How, MessageId, Seq, Stage};
 use super::mutation::BrokerMutation;
 use super::notice::notice_number;
 use super::{Broker, BrokerOutput, BusEvent, Caller, CommitNeed, Cx};
-use crate::audit::AuditEvent;
+use crate::audit::Event;
 use crate::store::{
-    DeliveryHistory, FATE_BYTES, Fate, Notice, PeerId, Queued, STEP_BYTES, StoreError, Txn,
+    DeliveryHistory, FATE_BYTES, Fate, Notice, PeerId, Queued, Result, STEP_BYTES, Txn,
 };
 
 /// One message that one recipient has not settled.
@@ -53,18 +53,18 @@ impl From<(PeerId, Queued)> for Delivery {
 
 impl<'a> End<'a> {
     /// As it is audited, and counted.
-    fn noted(self, seq: Seq, recipient: PeerId) -> (AuditEvent<'a>, BusEvent) {
+    fn noted(self, seq: Seq, recipient: PeerId) -> (Event<'a>, BusEvent) {
         match self {
             Self::Acked(how) => (
-                AuditEvent::Ack {
+                Event::Ack {
                     seq,
                     recipient,
                     how,
                 },
                 BusEvent::Acked,
             ),
-            Self::Dead(_) => (AuditEvent::Dead { seq, recipient }, BusEvent::Dead),
-            Self::Expired(_) => (AuditEvent::Expire { seq, recipient }, BusEvent::Expired),
+            Self::Dead(_) => (Event::Dead { seq, recipient }, BusEvent::Dead),
+            Self::Expired(_) => (Event::Expire { seq, recipient }, BusEvent::Expired),
         }
     }
 
@@ -80,12 +80,7 @@ impl<'a> End<'a> {
 
 impl Broker {
     /// Ends the delivery, or drops the notice, that an ack names.
-    pub(super) fn ack(
-        &mut self,
-        cx: &mut Cx<'_>,
-        caller: Caller,
-        ack: &Ack,
-    ) -> Result<(), StoreError> {
+    pub(super) fn ack(&mut self, cx: &mut Cx<'_>, caller: Caller, ack: &Ack) -> Result {
         match notice_number(&ack.key).filter(|_| caller.ext) {
             Some(number) => self.ack_notice(cx, caller, number),
             None => self.finish_named(cx, caller, &ack.key, End::Acked(ack.how.as_ref())),
@@ -100,7 +95,7 @@ impl Broker {
         caller: Caller,
         key: &DeliveryKey,
         end: End<'_>,
-    ) -> Result<(), StoreError> {
+    ) -> Result {
         let Some(session) = self.conns.session_mut(caller.conn) else {
             return Ok(());
         };
@@ -158,12 +153,7 @@ impl Broker {
     }
 
     /// Ends a delivery, unless it has ended: its row goes, and its sender is told.
-    pub(super) fn finish(
-        &mut self,
-        cx: &mut Cx<'_>,
-        delivery: Delivery,
-        end: End<'_>,
-    ) -> Result<(), StoreError> {
+    pub(super) fn finish(&mut self, cx: &mut Cx<'_>, delivery: Delivery, end: End<'_>) -> Result {
         let Delivery {
             seq,
             recipient,
@@ -252,11 +242,7 @@ impl Broker {
     }
 
     /// Writes what is to be kept of ends.
-    pub(super) fn write_fates(
-        &mut self,
-        steady_ms: u64,
-        txn: &mut dyn Txn,
-    ) -> Result<(), StoreError> {
+    pub(super) fn write_fates(&mut self, steady_ms: u64, txn: &mut dyn Txn) -> Result {
         if !self.fates.is_empty() {
             txn.insert_fates(&self.fates, self.fates_bytes, steady_ms)?;
             self.fates.clear();
@@ -272,7 +258,7 @@ impl Broker {
         cx: &mut Cx<'_>,
         caller: Caller,
         (key, again): (&DeliveryKey, bool),
-    ) -> Result<(), StoreError> {
+    ) -> Result {
         let session = self.conns.session_mut(caller.conn);
         let held = key.seq().zip(session);
         let Some((seq, _)) = held.filter(|(seq, session)| session.flights.holds(*seq)) else {

@@ -16,17 +16,12 @@ use super::mutation::BrokerMutation;
 use super::shares::Shares;
 use super::{Broker, BrokerOutput, BusEvent, CommitNeed, ConnId, Cx};
 use crate::Now;
-use crate::audit::AuditEvent;
-use crate::store::{PeerId, PeerKind, PeerRow, StoreError};
+use crate::audit::Event;
+use crate::store::{PeerId, PeerKind, PeerRow, Result};
 
 impl Broker {
     /// Gives `conn` the name; a live holder loses it.
-    pub(super) fn admit(
-        &mut self,
-        cx: &mut Cx<'_>,
-        conn: ConnId,
-        newcomer: Contender,
-    ) -> Result<(), StoreError> {
+    pub(super) fn admit(&mut self, cx: &mut Cx<'_>, conn: ConnId, newcomer: Contender) -> Result {
         if let Err(reason) = self.make_room(cx, &newcomer)? {
             self.deny(conn, reason);
             return Ok(());
@@ -38,9 +33,9 @@ impl Broker {
         let again = again.unwrap_or_default();
         let peer = self.peer_for(cx, &newcomer)?;
         let name = newcomer.name.as_str();
-        self.log.push(&AuditEvent::Register { peer, name });
+        self.log.push(&Event::Register { peer, name });
         if takeover {
-            self.log.push(&AuditEvent::Takeover { peer });
+            self.log.push(&Event::Takeover { peer });
         }
         self.outbox.now(BrokerOutput::Event(BusEvent::Registered {
             name: name.to_owned(),
@@ -128,7 +123,7 @@ impl Broker {
     }
 
     /// The peer of a name, made if it is new, with its row written.
-    fn peer_for(&mut self, cx: &mut Cx<'_>, newcomer: &Contender) -> Result<PeerId, StoreError> {
+    fn peer_for(&mut self, cx: &mut Cx<'_>, newcomer: &Contender) -> Result<PeerId> {
         let known = self.registry.find(&newcomer.name.key());
         // Whoever registers an old name has it back.
         self.drop_alias(cx, &newcomer.name.key())?;
@@ -181,12 +176,7 @@ impl Broker {
     }
 
     /// A connection is gone.
-    pub(super) fn closed(
-        &mut self,
-        cx: &mut Cx<'_>,
-        conn: ConnId,
-        goodbye: bool,
-    ) -> Result<(), StoreError> {
+    pub(super) fn closed(&mut self, cx: &mut Cx<'_>, conn: ConnId, goodbye: bool) -> Result {
         self.outbox.forget(conn);
         match self.conns.remove(conn) {
             Some(Conn::Contending(contender)) => {
@@ -208,12 +198,7 @@ impl Broker {
         }
     }
 
-    pub(super) fn left(
-        &mut self,
-        cx: &mut Cx<'_>,
-        session: &mut Session,
-        goodbye: bool,
-    ) -> Result<(), StoreError> {
+    pub(super) fn left(&mut self, cx: &mut Cx<'_>, session: &mut Session, goodbye: bool) -> Result {
         let id = session.peer;
         self.end_budget(session);
         self.registry.set_conn(id, None);
@@ -257,7 +242,7 @@ impl Broker {
 
     /// Closes every connection. Nothing is delivered from here on; what was is written down, and
     /// the time.
-    pub(super) fn shut_down(&mut self, cx: &mut Cx<'_>) -> Result<(), StoreError> {
+    pub(super) fn shut_down(&mut self, cx: &mut Cx<'_>) -> Result {
         self.stopping = true;
         self.write_time();
         self.end_budgets(u64::MAX);
@@ -292,13 +277,13 @@ impl Broker {
     }
 
     /// The operator frees a name.
-    pub(super) fn release_name(&mut self, cx: &mut Cx<'_>, id: PeerId) -> Result<(), StoreError> {
+    pub(super) fn release_name(&mut self, cx: &mut Cx<'_>, id: PeerId) -> Result {
         self.end_holder(cx, id)?;
         let Some(row) = self.registry.disown(id) else {
             return Ok(());
         };
         cx.txn.put_peer(row)?;
-        self.log.push(&AuditEvent::Release { peer: id });
+        self.log.push(&Event::Release { peer: id });
         self.outbox.want(CommitNeed::Now);
         Ok(())
     }

@@ -11,10 +11,10 @@ use super::flights::{Flight, Payer};
 use super::line::{Turn, Unfit};
 use super::mutation::BrokerMutation;
 use super::{Broker, BrokerOutput, BusEvent, CommitNeed, ConnId, Cx, Reason};
-use crate::audit::AuditEvent;
+use crate::audit::Event;
 use crate::grant::Right;
 use crate::peer::body_of;
-use crate::store::{DeliveryHistory, PeerId, Queued, StoreError};
+use crate::store::{DeliveryHistory, PeerId, Queued, Result};
 use crate::{Now, Stamp};
 
 /// Of messages that wait so many bytes are read at a time to find what is urgent among them, and
@@ -83,7 +83,7 @@ impl Broker {
     }
 
     /// Delivers to a peer's connection what waits and has room.
-    pub(super) fn pump(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result<(), StoreError> {
+    pub(super) fn pump(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result {
         let Some(conn) = self.registry.conn(peer).filter(|_| !self.stopping) else {
             return Ok(());
         };
@@ -298,7 +298,7 @@ impl Broker {
             let recall = BrokerOutput::Send(conn, BrokerFrame::Recall(message.seq.key()));
             self.outbox.waiting(recall, CommitNeed::Soon);
         }
-        self.log.push(&AuditEvent::Deliver {
+        self.log.push(&Event::Deliver {
             seq: message.seq,
             recipient,
         });

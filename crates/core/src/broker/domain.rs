@@ -14,9 +14,9 @@ use super::conn::Bridge;
 use super::mutation::BrokerMutation;
 use super::registry::Peer;
 use super::{Broker, BrokerOutput, BusEvent, Caller, CommitNeed, Cx};
-use crate::audit::AuditEvent;
+use crate::audit::Event;
 use crate::grant::{Grant, Right};
-use crate::store::{DeliveryHistory, NOBODY, Notice, PeerId, PeerRow, Queued, StoreError, Txn};
+use crate::store::{DeliveryHistory, NOBODY, Notice, PeerId, PeerRow, Queued, Result, Txn};
 
 impl Broker {
     /// Whether a connection may be what it says of itself: a bridge, or a peer with this name.
@@ -68,11 +68,7 @@ impl Broker {
     }
 
     /// Whom mail for an address with a domain is owed to, when nobody here has it for a name.
-    pub(super) fn elsewhere(
-        &mut self,
-        cx: &mut Cx<'_>,
-        name: &PeerName,
-    ) -> Result<Option<PeerId>, StoreError> {
+    pub(super) fn elsewhere(&mut self, cx: &mut Cx<'_>, name: &PeerName) -> Result<Option<PeerId>> {
         let (Some(own), Some((local, domain))) = (&self.config.domain, name.address()) else {
             return Ok(None);
         };
@@ -188,7 +184,7 @@ impl Broker {
         caller: Caller,
         (mark, again): (&Mark, bool),
         envelope: Result<Carried, (Option<MessageId>, Refusal)>,
-    ) -> Result<(), StoreError> {
+    ) -> Result {
         let session = self.conns.session_mut(caller.conn);
         let Some(bridge) = session.and_then(|session| session.bridge.as_mut()) else {
             self.outbox.now(BrokerOutput::Event(BusEvent::Ignored));
@@ -226,7 +222,7 @@ impl Broker {
         caller: Caller,
         carried: &Carried,
         (seq, reason): (Seq, String),
-    ) -> Result<(), StoreError> {
+    ) -> Result {
         let notice = Notice {
             number: self.head.next_notice,
             sender: caller.peer,
@@ -245,7 +241,7 @@ impl Broker {
         cx: &mut Cx<'_>,
         peer: PeerId,
         run: Vec<Queued>,
-    ) -> Result<Vec<Queued>, StoreError> {
+    ) -> Result<Vec<Queued>> {
         if run.iter().all(|message| !self.is_bridge(message.sender)) {
             return Ok(run);
         }
@@ -270,7 +266,7 @@ impl Broker {
         txn: &mut dyn Txn,
         pair: (PeerId, PeerId),
         seq: Seq,
-    ) -> Result<String, StoreError> {
+    ) -> Result<String> {
         if let Some(group) = self.jobs.group(seq).filter(|_| pair.0 == NOBODY) {
             return Ok(group.to_string());
         }
@@ -287,7 +283,7 @@ impl Broker {
         txn: &mut dyn Txn,
         pair: (PeerId, PeerId),
         seq: Seq,
-    ) -> Result<PeerId, StoreError> {
+    ) -> Result<PeerId> {
         match self.registry.forwarded_by(pair.0).map(|row| row.id) {
             Some(queue) if txn.has_delivery((queue, pair.1), seq)? => Ok(queue),
             _ => Ok(pair.0),
@@ -301,7 +297,7 @@ impl Broker {
         caller: Caller,
         key: &DeliveryKey,
         step: Stage,
-    ) -> Result<(), StoreError> {
+    ) -> Result {
         let Some(seq) = key.seq() else { return Ok(()) };
         match &step {
             Stage::Forwarded => return self.forward(cx, caller, seq),
@@ -334,7 +330,7 @@ impl Broker {
     }
 
     /// The broker of the other domain has a message on disk.
-    fn forward(&mut self, cx: &mut Cx<'_>, caller: Caller, seq: Seq) -> Result<(), StoreError> {
+    fn forward(&mut self, cx: &mut Cx<'_>, caller: Caller, seq: Seq) -> Result {
         let Some(session) = self.conns.session_mut(caller.conn) else {
             return Ok(());
         };
@@ -355,7 +351,7 @@ impl Broker {
         cx.txn
             .insert_delivery((queue, sender), seq, message.steady_ms)?;
         self.owed.pass(own, queue, message.envelope.len() as u64);
-        self.log.push(&AuditEvent::Move {
+        self.log.push(&Event::Move {
             seq,
             from: own,
             to: queue,
@@ -376,12 +372,7 @@ impl Broker {
     }
 
     /// The queue of what a bridge has forwarded, made if there is none.
-    fn queue_beside(
-        &mut self,
-        cx: &mut Cx<'_>,
-        own: PeerId,
-        bridge: &Bridge,
-    ) -> Result<PeerId, StoreError> {
+    fn queue_beside(&mut self, cx: &mut Cx<'_>, own: PeerId, bridge: &Bridge) -> Result<PeerId> {
         if let Some(row) = self.registry.forwarded_by(own) {
             return Ok(row.id);
         }
@@ -396,12 +387,7 @@ impl Broker {
 
     /// A bridge has come. What it had forwarded to a broker that does not remember it (another epoch)
     /// is owed by it again.
-    pub(super) fn bridge_came(
-        &mut self,
-        cx: &mut Cx<'_>,
-        own: PeerId,
-        bridge: &Bridge,
-    ) -> Result<(), StoreError> {
+    pub(super) fn bridge_came(&mut self, cx: &mut Cx<'_>, own: PeerId, bridge: &Bridge) -> Result {
         let beside = self.registry.forwarded_by(own);
         let stale = beside.is_some_and(|row| row.mark.as_ref() != Some(&bridge.epoch));
         if !stale || bridge.knows_nothing() || self.mutations.broken(BrokerMutation::KeepForwarded)
@@ -417,14 +403,14 @@ impl Broker {
         &mut self,
         cx: &mut Cx<'_>,
         own: PeerId,
-    ) -> Result<Option<(PeerId, Vec<Seq>)>, StoreError> {
+    ) -> Result<Option<(PeerId, Vec<Seq>)>> {
         let Some(queue) = self.registry.take_forwarded(own) else {
             return Ok(None);
         };
         let moved = self.readdress(cx, queue, own)?;
         self.owed.pass_all(queue, own);
         cx.txn.delete_peer(queue)?;
-        self.log.push(&AuditEvent::Forget { peer: queue });
+        self.log.push(&Event::Forget { peer: queue });
         Ok(Some((queue, moved)))
     }
 
@@ -434,7 +420,7 @@ impl Broker {
         cx: &mut Cx<'_>,
         caller: Caller,
         after: Option<&DeliveryKey>,
-    ) -> Result<(), StoreError> {
+    ) -> Result {
         let session = self.conns.session(caller.conn);
         if session.is_none_or(|session| session.bridge.is_none()) {
             self.outbox.now(BrokerOutput::Event(BusEvent::Ignored));

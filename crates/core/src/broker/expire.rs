@@ -4,7 +4,7 @@ use peerbus_wire::{MessageId, Seq};
 
 use super::ack::{Delivery, End};
 use super::{Broker, CommitNeed, Cx};
-use crate::store::{DeliveryHistory, MessageHead, PeerId, Queued, StoreError};
+use crate::store::{DeliveryHistory, MessageHead, PeerId, Queued, Result};
 
 /// Deliveries looked at in one slice.
 pub(super) const SLICE: usize = 256;
@@ -58,7 +58,7 @@ impl From<Queued> for Expiring {
 
 impl Broker {
     /// Expires one slice of mail that is too old. Says whether there may be more.
-    pub(super) fn expire_old(&mut self, cx: &mut Cx<'_>) -> Result<bool, StoreError> {
+    pub(super) fn expire_old(&mut self, cx: &mut Cx<'_>) -> Result<bool> {
         let before = cx.at.steady_ms.saturating_sub(self.config.expiry_ms);
         let old = cx.txn.old_deliveries(before, SLICE)?;
         let days = self.config.expiry_ms / 86_400_000;
@@ -73,7 +73,7 @@ impl Broker {
     /// Expires one slice of the mail of generated names that have not been here for long, and of
     /// temporary ones whose connection broke and that did not come back soon, and forgets the
     /// names that have none left. Says whether there may be more.
-    pub(super) fn expire_passing(&mut self, cx: &mut Cx<'_>) -> Result<bool, StoreError> {
+    pub(super) fn expire_passing(&mut self, cx: &mut Cx<'_>) -> Result<bool> {
         let gone = self.registry.iter().find(|(_, peer)| {
             let last_ms = peer.row.last_seen.steady_ms;
             let away_ms = cx.at.steady_ms.saturating_sub(last_ms);
@@ -100,11 +100,7 @@ impl Broker {
     }
 
     /// An ephemeral peer has left: its name goes, and its mail slice by slice.
-    pub(super) fn forget_ephemeral(
-        &mut self,
-        cx: &mut Cx<'_>,
-        peer: PeerId,
-    ) -> Result<(), StoreError> {
+    pub(super) fn forget_ephemeral(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result {
         self.keep_left(cx.now, peer);
         if !self.expire_queue(cx, peer, LEFT)? {
             return self.forget(cx, peer);
@@ -123,7 +119,7 @@ impl Broker {
         cx: &mut Cx<'_>,
         peer: PeerId,
         reason: &str,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<bool> {
         let queued = cx.txn.read_queue(peer, SLICE, SLICE_BYTES)?;
         let any = !queued.is_empty();
         for message in queued {
@@ -139,7 +135,7 @@ impl Broker {
         recipient: PeerId,
         message: Expiring,
         reason: &str,
-    ) -> Result<(), StoreError> {
+    ) -> Result {
         let Expiring {
             seq,
             sender,

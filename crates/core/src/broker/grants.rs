@@ -8,7 +8,7 @@ use super::conn::{Conn, Contender};
 use super::mutation::BrokerMutation;
 use super::{Broker, BrokerOutput, BusEvent, CommitNeed, ConnId, Cx};
 use crate::grant::Grant;
-use crate::store::{PeerId, StoreError};
+use crate::store::{PeerId, Result};
 use crate::{Now, TokenHash};
 
 /// A wall clock that was set is noticed within this long.
@@ -94,22 +94,18 @@ impl Broker {
 
     /// Takes other tokens. Connections of those that are gone are closed, and those whose name
     /// their token may not have any more.
-    pub(super) fn set_grants(
-        &mut self,
-        cx: &mut Cx<'_>,
-        grants: Vec<Grant>,
-    ) -> Result<(), StoreError> {
+    pub(super) fn set_grants(&mut self, cx: &mut Cx<'_>, grants: Vec<Grant>) -> Result {
         self.grants = Grants::new(grants, cx.now);
         self.close_unfit(cx)
     }
 
     /// Closes the connections of tokens whose time is over.
-    pub(super) fn end_expired(&mut self, cx: &mut Cx<'_>) -> Result<(), StoreError> {
+    pub(super) fn end_expired(&mut self, cx: &mut Cx<'_>) -> Result {
         self.grants.plan(cx.now);
         self.close_unfit(cx)
     }
 
-    fn close_unfit(&mut self, cx: &mut Cx<'_>) -> Result<(), StoreError> {
+    fn close_unfit(&mut self, cx: &mut Cx<'_>) -> Result {
         let grants = &self.grants;
         // Whoever may stay goes by what is said of its token now.
         let judge = |held: &mut Arc<Grant>, name: &PeerName| {
@@ -136,12 +132,7 @@ impl Broker {
     }
 
     /// Closes a connection whose token does not admit it any more, after what it was to be told.
-    fn turn_out(
-        &mut self,
-        cx: &mut Cx<'_>,
-        conn: ConnId,
-        reason: CloseReason,
-    ) -> Result<(), StoreError> {
+    fn turn_out(&mut self, cx: &mut Cx<'_>, conn: ConnId, reason: CloseReason) -> Result {
         match self.conns.remove(conn) {
             // Nobody comes back from there.
             Some(Conn::Live(mut session)) => self.left(cx, &mut session, true)?,
@@ -167,7 +158,7 @@ impl Broker {
         &mut self,
         cx: &mut Cx<'_>,
         newcomer: &Contender,
-    ) -> Result<Result<(), CloseReason>, StoreError> {
+    ) -> Result<Result<(), CloseReason>> {
         let Grant { token, quotas, .. } = &*newcomer.grant;
         let ephemeral = newcomer.register.ephemeral;
         let known = self.registry.find(&newcomer.name.key());
@@ -224,7 +215,7 @@ impl Broker {
 
     /// Forgets the name of a token that is away for longest and has no mail. Says whether there was
     /// one.
-    fn lose_oldest(&mut self, cx: &mut Cx<'_>, grant: &Grant) -> Result<bool, StoreError> {
+    fn lose_oldest(&mut self, cx: &mut Cx<'_>, grant: &Grant) -> Result<bool> {
         let others = self.mutations.broken(BrokerMutation::ForgetOthers);
         let away: Vec<_> = match self.registry.owned(&grant.token) {
             _ if others => self.registry.iter().map(|(id, _)| id).collect(),

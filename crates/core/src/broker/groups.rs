@@ -11,7 +11,7 @@ use super::mutation::BrokerMutation;
 use super::registry::{Peer, Registry};
 use super::{Broker, BrokerOutput, Caller, CommitNeed, Cx};
 use crate::TokenHash;
-use crate::store::{Notice, PeerId, PeerRow, StoreError};
+use crate::store::{Notice, PeerId, PeerRow, Result};
 
 /// Groups of all tokens.
 const ALL_MAX: usize = 10_000;
@@ -33,7 +33,7 @@ impl Broker {
         cx: &mut Cx<'_>,
         caller: Caller,
         (join, leave): (Vec<GroupName>, &[GroupName]),
-    ) -> Result<(), StoreError> {
+    ) -> Result {
         // For version 1 it is a barrier, whatever stands in it.
         if !caller.ext {
             return self.answer_peers(cx, caller);
@@ -109,7 +109,7 @@ impl Broker {
         peer: PeerId,
         join: Vec<GroupName>,
         leave: &[GroupName],
-    ) -> Result<(), StoreError> {
+    ) -> Result {
         let Some(known) = self.registry.get(peer) else {
             return Ok(());
         };
@@ -133,7 +133,7 @@ impl Broker {
         caller: Caller,
         group: &GroupName,
         bytes: u64,
-    ) -> Result<Result<Recipients, Refusal>, StoreError> {
+    ) -> Result<Result<Recipients, Refusal>> {
         let owner = self.conns.session(caller.conn).map(|s| s.grant.token);
         let now_ms = cx.now.mono_ms;
         let all: Vec<_> = self
@@ -200,7 +200,7 @@ impl Broker {
         caller: Caller,
         (id, seq): (&MessageId, Seq),
         full: &[PeerId],
-    ) -> Result<(), StoreError> {
+    ) -> Result {
         for &member in full {
             let to = self.registry.name(member);
             let reason = format!("the queue of {to} is full; it did not get this one");

@@ -7,7 +7,7 @@ use peerbus_wire::{
 
 use super::conn::{Conn, Contender};
 use super::{Broker, BrokerOutput, BusEvent, Caller, ConnId, Cx, Reason};
-use crate::store::{PeerId, StoreError};
+use crate::store::{PeerId, Result};
 use crate::{Now, TokenHash};
 
 /// Two v1 clients that share a name take it from each other; more than once in this time the
@@ -33,7 +33,7 @@ impl Broker {
         cx: &mut Cx<'_>,
         conn: ConnId,
         frame: ClientFrame,
-    ) -> Result<(), StoreError> {
+    ) -> Result {
         let register = match frame {
             ClientFrame::Binary => {
                 self.deny(conn, CloseReason::HandshakeNotText);
@@ -204,7 +204,7 @@ impl Broker {
     }
 
     /// The time of a contest is up, or the holder is gone: the newcomer gets the name.
-    pub(super) fn contest_over(&mut self, cx: &mut Cx<'_>, conn: ConnId) -> Result<(), StoreError> {
+    pub(super) fn contest_over(&mut self, cx: &mut Cx<'_>, conn: ConnId) -> Result {
         if !matches!(self.conns.get(conn), Some(Conn::Contending(_))) {
             return Ok(());
         }

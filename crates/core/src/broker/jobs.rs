@@ -18,9 +18,9 @@ use super::groups::Recipients;
 use super::mutation::BrokerMutation;
 use super::{Broker, BrokerOutput, Caller, CommitNeed, ConnId, Cx};
 use crate::Now;
-use crate::audit::AuditEvent;
+use crate::audit::Event;
 use crate::store::{
-    DeliveryHistory, FATE_BYTES, JobRow, NOBODY, PeerId, Queued, STEP_BYTES, StoreError,
+    DeliveryHistory, FATE_BYTES, JobRow, NOBODY, PeerId, Queued, Result, STEP_BYTES,
 };
 
 /// Jobs of one token that may be open: all of them are in memory.
@@ -42,7 +42,7 @@ impl Broker {
         caller: Caller,
         group: &GroupName,
         bytes: u64,
-    ) -> Result<Result<Recipients, Refusal>, StoreError> {
+    ) -> Result<Result<Recipients, Refusal>> {
         if let Err(refusal) = self.members(cx, caller, group, bytes)? {
             return Ok(Err(refusal));
         }
@@ -77,7 +77,7 @@ impl Broker {
         caller: Caller,
         (seq, group): (Seq, &GroupName),
         holder: PeerId,
-    ) -> Result<(), StoreError> {
+    ) -> Result {
         let mut row = JobRow::new(seq, caller.token, group.clone());
         self.give(&mut row, holder);
         cx.txn.put_job(&row)?;
@@ -94,7 +94,7 @@ impl Broker {
     }
 
     /// It is owed to nobody any more: who had it may have another one.
-    pub(super) fn end_job(&mut self, cx: &mut Cx<'_>, seq: Seq) -> Result<(), StoreError> {
+    pub(super) fn end_job(&mut self, cx: &mut Cx<'_>, seq: Seq) -> Result {
         match self.jobs.remove(seq) {
             Some(row) => {
                 cx.txn.delete_job(seq)?;
@@ -105,7 +105,7 @@ impl Broker {
     }
 
     /// Does what is due, a slice of it.
-    pub(super) fn tick_jobs(&mut self, cx: &mut Cx<'_>) -> Result<(), StoreError> {
+    pub(super) fn tick_jobs(&mut self, cx: &mut Cx<'_>) -> Result {
         if self.stopping {
             return Ok(());
         }
@@ -120,7 +120,7 @@ impl Broker {
     }
 
     /// A holder had its time, or somebody has come.
-    fn job_due(&mut self, cx: &mut Cx<'_>, seq: Seq) -> Result<(), StoreError> {
+    fn job_due(&mut self, cx: &mut Cx<'_>, seq: Seq) -> Result {
         let Some(job) = self.jobs.all.get(&seq) else {
             return Ok(());
         };
@@ -168,7 +168,7 @@ impl Broker {
     }
 
     /// The message of a job, as it waits for its holder.
-    fn waiting_job(&self, cx: &mut Cx<'_>, row: &JobRow) -> Result<Option<Queued>, StoreError> {
+    fn waiting_job(&self, cx: &mut Cx<'_>, row: &JobRow) -> Result<Option<Queued>> {
         match cx.txn.message(row.seq)? {
             Some(head) => cx.txn.delivery((row.holder, head.sender), row.seq),
             None => Ok(None),
@@ -177,12 +177,7 @@ impl Broker {
 
     /// A member has come: what it holds it may keep for the rest of its time, and it may be given what
     /// waits. A client of version 1 may do neither.
-    pub(super) fn holder_came(
-        &mut self,
-        cx: &mut Cx<'_>,
-        peer: PeerId,
-        ext: bool,
-    ) -> Result<(), StoreError> {
+    pub(super) fn holder_came(&mut self, cx: &mut Cx<'_>, peer: PeerId, ext: bool) -> Result {
         if !ext {
             return self.leave_jobs(cx, peer, ENDED);
         }
@@ -194,7 +189,7 @@ impl Broker {
     }
 
     /// A member has come, or has joined: it may be given what waits.
-    pub(super) fn offer_jobs(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result<(), StoreError> {
+    pub(super) fn offer_jobs(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result {
         let Some(known) = self
             .registry
             .get(peer)
@@ -219,7 +214,7 @@ impl Broker {
     }
 
     /// A member has room: it may be given what nobody has.
-    fn offer_waiting(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result<(), StoreError> {
+    fn offer_waiting(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result {
         let Some(known) = self.registry.get(peer) else {
             return Ok(());
         };
@@ -264,11 +259,11 @@ impl Broker {
     }
 
     /// A name has ended: others get what it has.
-    pub(super) fn end_holder(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result<(), StoreError> {
+    pub(super) fn end_holder(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result {
         self.leave_jobs(cx, peer, NAME_ENDED)
     }
 
-    fn leave_jobs(&mut self, cx: &mut Cx<'_>, peer: PeerId, why: &str) -> Result<(), StoreError> {
+    fn leave_jobs(&mut self, cx: &mut Cx<'_>, peer: PeerId, why: &str) -> Result {
         for seq in self.jobs.of(peer) {
             if let Some(row) = self.jobs.row(seq).cloned() {
                 let delivered = self.jobs.delivered(seq);
@@ -291,7 +286,7 @@ impl Broker {
         cx: &mut Cx<'_>,
         seq: Seq,
         (holder, again): (PeerId, bool),
-    ) -> Result<bool, StoreError> {
+    ) -> Result<bool> {
         let job = self.jobs.all.get(&seq);
         let Some(job) = job.filter(|job| job.row.holder == holder) else {
             return Ok(false);
@@ -307,7 +302,7 @@ impl Broker {
         cx: &mut Cx<'_>,
         seq: Seq,
         (holder, why): (PeerId, &str),
-    ) -> Result<bool, StoreError> {
+    ) -> Result<bool> {
         let Some(job) = self
             .jobs
             .all
@@ -328,12 +323,7 @@ impl Broker {
 
     /// Owes a job to the next member, or to nobody, instead of to its holder; `again`: that one may have
     /// shown it.
-    fn pass_job(
-        &mut self,
-        cx: &mut Cx<'_>,
-        row: &JobRow,
-        (again, why): (bool, &str),
-    ) -> Result<(), StoreError> {
+    fn pass_job(&mut self, cx: &mut Cx<'_>, row: &JobRow, (again, why): (bool, &str)) -> Result {
         let Some(waiting) = self.waiting_job(cx, row)? else {
             return Ok(());
         };
@@ -370,7 +360,7 @@ impl Broker {
             .insert_delivery((to, sender), seq, waiting.steady_ms)?;
         self.settled(from);
         self.owed.pass(from, to, bytes);
-        self.log.push(&AuditEvent::Move { seq, from, to });
+        self.log.push(&Event::Move { seq, from, to });
         if let Some(known) = self.registry.get_mut(to) {
             known.pending = known.pending.map(|pending| pending + 1);
             let conn = known.conn;

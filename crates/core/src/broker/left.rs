@@ -6,7 +6,7 @@ use peerbus_wire::{Address, Carried, Conversation, NameKey, Refusal, RefusalCode
 
 use super::{Broker, Cx};
 use crate::peer::body_of;
-use crate::store::{PeerId, StoreError};
+use crate::store::{PeerId, Result};
 use crate::{Now, TokenHash};
 
 /// A name is remembered for so long: ids of messages are known for as long at least.
@@ -106,7 +106,7 @@ impl Broker {
         cx: &mut Cx<'_>,
         carried: &Carried,
         recipient: PeerId,
-    ) -> Result<Result<(), Refusal>, StoreError> {
+    ) -> Result<Result<(), Refusal>> {
         let Address::Peer(name) = &carried.to else {
             return Ok(Ok(()));
         };

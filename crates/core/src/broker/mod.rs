@@ -4,7 +4,7 @@
 //! time, with [`Broker::handle`]; then [`Broker::flush`] once; then take every output that may
 //! leave at once with [`Broker::poll_output`]. When [`Broker::need`] says so, [`Broker::seal`],
 //! commit, say [`Broker::committed`], and take the outputs that waited for the commit. Call
-//! `handle` with [`BrokerInput::Tick`] when [`Broker::poll_timeout`] is due. A [`StoreError`] means that
+//! `handle` with [`BrokerInput::Tick`] when [`Broker::poll_timeout`] is due. A [`StoreError`](crate::store::StoreError) means that
 //! memory may be ahead of the disk: roll back and stop.
 
 mod ack;
@@ -63,7 +63,7 @@ use self::registry::Registry;
 use self::retain::Sweep;
 use crate::audit::{AuditLog, ChainHead};
 use crate::grant::Grant;
-use crate::store::{Fate, Loaded, PeerId, StoreError, Txn};
+use crate::store::{Fate, Loaded, PeerId, Result, Txn};
 use crate::time::Steady;
 use crate::{Delivered, Now, Stamp, TokenHash};
 
@@ -262,12 +262,7 @@ impl Broker {
     /// # Errors
     ///
     /// Only when storage failed; a bad input is answered by an output.
-    pub fn handle(
-        &mut self,
-        now: Now,
-        input: BrokerInput,
-        txn: &mut dyn Txn,
-    ) -> Result<(), StoreError> {
+    pub fn handle(&mut self, now: Now, input: BrokerInput, txn: &mut dyn Txn) -> Result {
         let cx = &mut self.cx(now, txn);
         match input {
             BrokerInput::Opened(conn) => self.opened(now, conn),
@@ -293,7 +288,7 @@ impl Broker {
     /// # Errors
     ///
     /// Only when storage failed.
-    pub fn flush(&mut self, now: Now, txn: &mut dyn Txn) -> Result<(), StoreError> {
+    pub fn flush(&mut self, now: Now, txn: &mut dyn Txn) -> Result {
         let cx = &mut self.cx(now, txn);
         while let Some(peer) = self.registry.next_dirty() {
             self.pump(cx, peer)?;
@@ -312,7 +307,7 @@ impl Broker {
     /// # Errors
     ///
     /// Only when storage failed.
-    pub fn seal(&mut self, now: Now, txn: &mut dyn Txn) -> Result<(), StoreError> {
+    pub fn seal(&mut self, now: Now, txn: &mut dyn Txn) -> Result {
         let at = self.stamp(now);
         self.write_fates(at.steady_ms, txn)?;
         self.owed.write(txn)?;
@@ -396,12 +391,7 @@ impl Broker {
         self.conns.set_timer(deadline, Reason::Handshake, conn);
     }
 
-    fn frame(
-        &mut self,
-        cx: &mut Cx<'_>,
-        conn: ConnId,
-        frame: ClientFrame,
-    ) -> Result<(), StoreError> {
+    fn frame(&mut self, cx: &mut Cx<'_>, conn: ConnId, frame: ClientFrame) -> Result {
         match self.conns.get(conn) {
             Some(Conn::Greeting) => self.handshake(cx, conn, frame),
             Some(Conn::Live(session)) => {
@@ -422,12 +412,7 @@ impl Broker {
         }
     }
 
-    fn live_frame(
-        &mut self,
-        cx: &mut Cx<'_>,
-        caller: Caller,
-        frame: ClientFrame,
-    ) -> Result<(), StoreError> {
+    fn live_frame(&mut self, cx: &mut Cx<'_>, caller: Caller, frame: ClientFrame) -> Result {
         match frame {
             ClientFrame::Envelope(carried) => self.route(cx, caller, &carried, None)?,
             ClientFrame::Refused { id, refusal } => self.refuse(cx.now, caller, id, refusal),
@@ -467,7 +452,7 @@ impl Broker {
         Ok(())
     }
 
-    fn tick(&mut self, cx: &mut Cx<'_>) -> Result<(), StoreError> {
+    fn tick(&mut self, cx: &mut Cx<'_>) -> Result {
         while let Some((reason, conn)) = self.conns.due(cx.now.mono_ms) {
             match reason {
                 Reason::Handshake => {

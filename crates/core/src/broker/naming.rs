@@ -4,9 +4,9 @@ use peerbus_wire::{BrokerFrame, CloseReason, Instance, NameAnswer, NameKey, Peer
 
 use super::{Broker, BrokerOutput, BusEvent, Caller, CommitNeed, ConnId, Cx};
 use crate::TokenHash;
-use crate::audit::AuditEvent;
+use crate::audit::Event;
 use crate::grant::Grant;
-use crate::store::{AliasRow, PeerId, StoreError};
+use crate::store::{AliasRow, PeerId, Result};
 
 /// Old names that lead to one peer. One more, and the one that was not used for longest goes.
 const ALIASES_MAX: usize = 64;
@@ -19,12 +19,7 @@ const SLICE: usize = 256;
 
 impl Broker {
     /// A peer wants to go by another name: its queue, what it holds and its owner stay.
-    pub(super) fn rename(
-        &mut self,
-        cx: &mut Cx<'_>,
-        caller: Caller,
-        wanted: &str,
-    ) -> Result<(), StoreError> {
+    pub(super) fn rename(&mut self, cx: &mut Cx<'_>, caller: Caller, wanted: &str) -> Result {
         let Caller { conn, peer, .. } = caller;
         let Some(old) = self.conns.session(conn).map(|s| s.name.clone()) else {
             return Ok(());
@@ -56,7 +51,7 @@ impl Broker {
         peer: PeerId,
         old: &PeerName,
         wanted: &str,
-    ) -> Result<Result<PeerName, String>, StoreError> {
+    ) -> Result<Result<PeerName, String>> {
         let name = match PeerName::parse(wanted) {
             Ok(name) => name,
             Err(error) => return Ok(Err(error.to_string())),
@@ -115,7 +110,7 @@ impl Broker {
         holder: PeerId,
         owner: Option<TokenHash>,
         name: &PeerName,
-    ) -> Result<Option<String>, StoreError> {
+    ) -> Result<Option<String>> {
         let Some(known) = self.registry.get(holder) else {
             return Ok(None);
         };
@@ -144,13 +139,7 @@ impl Broker {
     }
 
     /// Changes the name of a connected peer; `old` leads to it from now on.
-    fn go_by(
-        &mut self,
-        cx: &mut Cx<'_>,
-        conn: ConnId,
-        old: &PeerName,
-        new: &PeerName,
-    ) -> Result<(), StoreError> {
+    fn go_by(&mut self, cx: &mut Cx<'_>, conn: ConnId, old: &PeerName, new: &PeerName) -> Result {
         let Some(session) = self.conns.session_mut(conn) else {
             return Ok(());
         };
@@ -161,7 +150,7 @@ impl Broker {
             row.generated = false;
             cx.txn.put_peer(row)?;
         }
-        self.log.push(&AuditEvent::Rename {
+        self.log.push(&Event::Rename {
             peer,
             name: new.as_str(),
         });
@@ -180,7 +169,7 @@ impl Broker {
         name: &PeerName,
         peer: PeerId,
         own: bool,
-    ) -> Result<(), StoreError> {
+    ) -> Result {
         let owner = self.registry.get(peer).and_then(|peer| peer.row.owner);
         let grant = owner.and_then(|owner| self.grant_of(&owner));
         // A token may have as many old names as names.
@@ -197,18 +186,13 @@ impl Broker {
         self.put_alias(cx, name.key(), alias)
     }
 
-    fn put_alias(
-        &mut self,
-        cx: &mut Cx<'_>,
-        key: NameKey,
-        alias: AliasRow,
-    ) -> Result<(), StoreError> {
+    fn put_alias(&mut self, cx: &mut Cx<'_>, key: NameKey, alias: AliasRow) -> Result {
         cx.txn.put_alias(&alias)?;
         self.registry.set_alias(key, alias);
         Ok(())
     }
 
-    pub(super) fn drop_alias(&mut self, cx: &mut Cx<'_>, key: &NameKey) -> Result<(), StoreError> {
+    pub(super) fn drop_alias(&mut self, cx: &mut Cx<'_>, key: &NameKey) -> Result {
         if let Some(alias) = self.registry.remove_alias(key) {
             cx.txn.delete_alias(&alias.name)?;
             self.outbox.want(CommitNeed::Soon);
@@ -222,7 +206,7 @@ impl Broker {
         cx: &mut Cx<'_>,
         peer: PeerId,
         successor: Option<PeerId>,
-    ) -> Result<(), StoreError> {
+    ) -> Result {
         for key in self.registry.aliases_of(peer) {
             match (self.registry.alias(&key).cloned(), successor) {
                 (Some(alias), Some(peer)) => {
@@ -236,11 +220,7 @@ impl Broker {
     }
 
     /// To whom an old name leads, for which mail came.
-    pub(super) fn old_name(
-        &mut self,
-        cx: &mut Cx<'_>,
-        key: &NameKey,
-    ) -> Result<Option<PeerId>, StoreError> {
+    pub(super) fn old_name(&mut self, cx: &mut Cx<'_>, key: &NameKey) -> Result<Option<PeerId>> {
         let Some(alias) = self.registry.alias(key).cloned() else {
             return Ok(None);
         };
@@ -259,7 +239,7 @@ impl Broker {
     }
 
     /// Drops old names that were not used for long. Says whether there may be more.
-    pub(super) fn expire_aliases(&mut self, cx: &mut Cx<'_>) -> Result<bool, StoreError> {
+    pub(super) fn expire_aliases(&mut self, cx: &mut Cx<'_>) -> Result<bool> {
         let before = cx.at.steady_ms.saturating_sub(self.config.alias_ms);
         let old = self.registry.unused_aliases(before, SLICE);
         for key in &old {
@@ -302,7 +282,7 @@ impl Broker {
         cx: &mut Cx<'_>,
         name: &PeerName,
         token: &TokenHash,
-    ) -> Result<(), StoreError> {
+    ) -> Result {
         let alias = self.registry.alias(&name.key()).filter(|alias| alias.own);
         let Some(peer) = alias.map(|alias| alias.peer) else {
             return Ok(());
@@ -321,7 +301,7 @@ impl Broker {
         if let Some(row) = self.registry.rename(peer, name) {
             cx.txn.put_peer(row)?;
         }
-        self.log.push(&AuditEvent::Rename {
+        self.log.push(&Event::Rename {
             peer,
             name: name.as_str(),
         });
@@ -347,12 +327,12 @@ impl Broker {
     }
 
     /// Forgets a peer that is owed nothing.
-    pub(super) fn forget(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result<(), StoreError> {
+    pub(super) fn forget(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result {
         self.keep_left(cx.now, peer);
         self.pass_aliases(cx, peer, None)?;
         cx.txn.delete_peer(peer)?;
         self.registry.remove(peer);
-        self.log.push(&AuditEvent::Forget { peer });
+        self.log.push(&Event::Forget { peer });
         self.outbox.want(CommitNeed::Soon);
         Ok(())
     }

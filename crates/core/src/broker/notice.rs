@@ -3,7 +3,7 @@
 use peerbus_wire::{BrokerFrame, DeliveryKey, Receipt, Seq, Stage};
 
 use super::{Broker, BrokerOutput, Caller, CommitNeed, ConnId, Cx};
-use crate::store::{Notice, PeerId, StoreError};
+use crate::store::{Notice, PeerId, Result};
 
 /// Notices that are sent before some of them are acked.
 const NOTICES_BATCH: usize = 512;
@@ -36,7 +36,7 @@ impl Broker {
         cx: &mut Cx<'_>,
         (seq, recipient): (Seq, PeerId),
         notice: Notice,
-    ) -> Result<(), StoreError> {
+    ) -> Result {
         let Some(sender) = self.registry.get(notice.sender) else {
             return Ok(());
         };
@@ -53,7 +53,7 @@ impl Broker {
     }
 
     /// Sends the next notices that were kept for a peer while it was away.
-    pub(super) fn send_notices(&mut self, cx: &mut Cx<'_>, conn: ConnId) -> Result<(), StoreError> {
+    pub(super) fn send_notices(&mut self, cx: &mut Cx<'_>, conn: ConnId) -> Result {
         let Some(session) = self.conns.session_mut(conn) else {
             return Ok(());
         };
@@ -75,12 +75,7 @@ impl Broker {
     }
 
     /// A sender has taken note.
-    pub(super) fn ack_notice(
-        &mut self,
-        cx: &mut Cx<'_>,
-        caller: Caller,
-        number: u64,
-    ) -> Result<(), StoreError> {
+    pub(super) fn ack_notice(&mut self, cx: &mut Cx<'_>, caller: Caller, number: u64) -> Result {
         let Some(session) = self.conns.session_mut(caller.conn) else {
             return Ok(());
         };

@@ -10,7 +10,7 @@ use peerbus_wire::{Refusal, RefusalCode};
 use super::mutation::BrokerMutation;
 use super::{Broker, Caller};
 use crate::TokenHash;
-use crate::store::{OwedRow, PeerId, StoreError, Txn};
+use crate::store::{OwedRow, PeerId, Result, Txn};
 
 /// The sums, by peer and by token. Peers that are forgotten stay as long as mail of theirs waits.
 #[derive(Debug, Default)]
@@ -104,7 +104,7 @@ impl Owed {
     }
 
     /// Writes what the transaction changed.
-    pub(super) fn write(&mut self, txn: &mut dyn Txn) -> Result<(), StoreError> {
+    pub(super) fn write(&mut self, txn: &mut dyn Txn) -> Result {
         for (peer, before) in std::mem::take(&mut self.changed) {
             let row = self.rows.get(&peer).copied();
             let row = row.unwrap_or(OwedRow::none(peer));

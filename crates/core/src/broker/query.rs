@@ -9,7 +9,7 @@ use super::registry::Peer;
 use super::{Broker, BrokerOutput, BusEvent, Caller, Cx};
 use crate::Now;
 use crate::grant::{Grant, Right};
-use crate::store::{PeerId, StoreError, Txn};
+use crate::store::{PeerId, Result, Txn};
 
 /// How mail gets to another domain.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,11 +48,7 @@ impl Broker {
     }
 
     /// Answers `peers`, once everything before it is committed.
-    pub(super) fn answer_peers(
-        &mut self,
-        cx: &mut Cx<'_>,
-        caller: Caller,
-    ) -> Result<(), StoreError> {
+    pub(super) fn answer_peers(&mut self, cx: &mut Cx<'_>, caller: Caller) -> Result {
         let Some(grant) = self
             .conns
             .session(caller.conn)
@@ -85,7 +81,7 @@ impl Broker {
         cx: &mut Cx<'_>,
         caller: Caller,
         domain: Domain,
-    ) -> Result<(), StoreError> {
+    ) -> Result {
         // For version 1 it is a barrier, whatever stands in it.
         if !caller.ext {
             return self.answer_peers(cx, caller);
@@ -158,7 +154,7 @@ impl Broker {
     /// # Errors
     ///
     /// Only when storage failed.
-    pub fn all_peers(&mut self, now: Now, txn: &mut dyn Txn) -> Result<BrokerFrame, StoreError> {
+    pub fn all_peers(&mut self, now: Now, txn: &mut dyn Txn) -> Result<BrokerFrame> {
         let all = |_: &Self, _: PeerId| Sight::All;
         let (entries, omitted) = self.entries(&mut self.cx(now, txn), all)?;
         let mut names: Vec<_> = self
@@ -180,7 +176,7 @@ impl Broker {
     /// # Errors
     ///
     /// Only when storage failed.
-    pub fn joined(&mut self, now: Now, txn: &mut dyn Txn) -> Result<Vec<DomainRoute>, StoreError> {
+    pub fn joined(&mut self, now: Now, txn: &mut dyn Txn) -> Result<Vec<DomainRoute>> {
         let cx = &mut self.cx(now, txn);
         let mut domains: Vec<_> = self.registry.bridges().collect();
         domains.sort();
@@ -219,7 +215,7 @@ impl Broker {
         &mut self,
         cx: &mut Cx<'_>,
         sight_of: impl Fn(&Self, PeerId) -> Sight,
-    ) -> Result<(Vec<PeerEntry>, u32), StoreError> {
+    ) -> Result<(Vec<PeerEntry>, u32)> {
         // Of those that are only named it must not show who was here last.
         let seen_ms = |peer: &Peer, sight| match sight {
             Sight::All => peer.row.last_seen.steady_ms,

@@ -5,8 +5,8 @@ use peerbus_wire::{BrokerFrame, CloseReason, NameAnswer, PeerName, Seq};
 use super::conn::Conn;
 use super::expire::LEFT;
 use super::{Broker, BrokerOutput, BusEvent, Caller, CommitNeed, ConnId, Cx};
-use crate::audit::AuditEvent;
-use crate::store::{PeerId, StoreError, Txn};
+use crate::audit::Event;
+use crate::store::{PeerId, Result, Txn};
 use crate::{Delivered, Now};
 
 /// Messages that go to the successor of a peer that ends its own name: they go in one transaction,
@@ -49,7 +49,7 @@ impl Broker {
         now: Now,
         command: &Command,
         txn: &mut dyn Txn,
-    ) -> Result<Result<(), Denied>, StoreError> {
+    ) -> Result<Result<(), Denied>> {
         let cx = &mut self.cx(now, txn);
         let (Command::Release(name) | Command::Retire { name, .. }) = command;
         let Some(peer) = self.registry.find(&name.key()) else {
@@ -90,7 +90,7 @@ impl Broker {
         cx: &mut Cx<'_>,
         caller: Caller,
         successor: Option<&str>,
-    ) -> Result<(), StoreError> {
+    ) -> Result {
         let Caller { conn, peer, .. } = caller;
         let name = self.registry.name(peer);
         let successor = match successor.map(PeerName::parse).transpose() {
@@ -171,12 +171,7 @@ impl Broker {
     }
 
     /// Ends a name that is not connected (any more). Without a successor its mail expires slice by slice.
-    fn end_name(
-        &mut self,
-        cx: &mut Cx<'_>,
-        peer: PeerId,
-        successor: Option<PeerId>,
-    ) -> Result<(), StoreError> {
+    fn end_name(&mut self, cx: &mut Cx<'_>, peer: PeerId, successor: Option<PeerId>) -> Result {
         let newcomer = self.registry.get_mut(peer).and_then(|p| p.contender.take());
         if let Some(newcomer) = newcomer {
             self.deny(newcomer, CloseReason::NameEnded);
@@ -196,7 +191,7 @@ impl Broker {
             return Ok(());
         };
         cx.txn.put_peer(&row)?;
-        self.log.push(&AuditEvent::Retire { peer, successor });
+        self.log.push(&Event::Retire { peer, successor });
         self.outbox.now(BrokerOutput::Event(BusEvent::Retired {
             name: name.as_str().to_owned(),
             successor: successor.map(|successor| self.registry.name(successor)),
@@ -213,7 +208,7 @@ impl Broker {
     }
 
     /// Expires one slice of the queues of names that have ended. Says whether there may be more.
-    pub(super) fn settle_ended(&mut self, cx: &mut Cx<'_>) -> Result<bool, StoreError> {
+    pub(super) fn settle_ended(&mut self, cx: &mut Cx<'_>) -> Result<bool> {
         let Some((&peer, row)) = self.registry.ended.first_key_value() else {
             return Ok(false);
         };
@@ -224,7 +219,7 @@ impl Broker {
         if !self.expire_queue(cx, peer, &reason)? {
             cx.txn.delete_peer(peer)?;
             self.registry.ended.remove(&peer);
-            self.log.push(&AuditEvent::Forget { peer });
+            self.log.push(&Event::Forget { peer });
             self.outbox.want(CommitNeed::Soon);
         }
         Ok(true)
@@ -237,7 +232,7 @@ impl Broker {
         cx: &mut Cx<'_>,
         (peer, mut delivered): (PeerId, Delivered),
         successor: PeerId,
-    ) -> Result<(), StoreError> {
+    ) -> Result {
         if self.readdress(cx, peer, successor)?.is_empty() {
             delivered = Delivered::default();
         }
@@ -270,11 +265,11 @@ impl Broker {
         cx: &mut Cx<'_>,
         from: PeerId,
         to: PeerId,
-    ) -> Result<Vec<Seq>, StoreError> {
+    ) -> Result<Vec<Seq>> {
         let moved = cx.txn.move_queue(from, to)?;
         let conn = self.registry.conn(to);
         for &(sender, seq) in &moved {
-            self.log.push(&AuditEvent::Move { seq, from, to });
+            self.log.push(&Event::Move { seq, from, to });
             let payer = self.payer(sender);
             if let Some(session) = conn.and_then(|conn| self.conns.session_mut(conn)) {
                 session.line.inherit((sender, payer), seq, &session.flights);

@@ -12,9 +12,9 @@ use super::groups::Recipients;
 use super::mutation::BrokerMutation;
 use super::{Broker, BrokerOutput, BusEvent, Caller, CommitNeed, Cx};
 use crate::Now;
-use crate::audit::AuditEvent;
+use crate::audit::Event;
 use crate::grant::Right;
-use crate::store::{AliasRow, FATE_BYTES, Fate, Inserted, NewMessage, PeerId, StoreError};
+use crate::store::{AliasRow, FATE_BYTES, Fate, Inserted, NewMessage, PeerId, Result};
 
 /// Messages that may be owed to an ephemeral peer: they go when it goes.
 const EPHEMERAL_QUEUE_MAX: u64 = 4_096;
@@ -27,7 +27,7 @@ impl Broker {
         caller: Caller,
         carried: &Carried,
         mark: Option<&Mark>,
-    ) -> Result<(), StoreError> {
+    ) -> Result {
         let sender = caller.peer;
         let may = self.check_from(caller, carried);
         let may = may.and_then(|()| self.check_right(caller, &carried.to));
@@ -111,13 +111,13 @@ impl Broker {
         caller: Caller,
         (seq, carried): (Seq, &Carried),
         recipients: &[PeerId],
-    ) -> Result<(), StoreError> {
+    ) -> Result {
         let (sender, bytes) = (caller.peer, carried.text.len() as u64);
         self.tell_taken(cx.now, seq, carried, count(recipients.len()));
         for &recipient in recipients {
             self.owed.add((recipient, sender), caller.token, bytes);
             if let Address::Group(_) | Address::One(_) = carried.to {
-                self.log.push(&AuditEvent::Owe { seq, recipient });
+                self.log.push(&Event::Owe { seq, recipient });
             }
             if let Address::One(group) = &carried.to {
                 self.begin_job(cx, caller, (seq, group), recipient)?;
@@ -149,7 +149,7 @@ impl Broker {
         sender: PeerId,
         carried: &Carried,
         recipients: &[PeerId],
-    ) -> Result<Inserted, StoreError> {
+    ) -> Result<Inserted> {
         let (id, recipients) = (&carried.id, count(recipients.len()));
         let seq = Seq(self.head.next_seq);
         let accepted_ms = cx.now.wall_ms;
@@ -170,7 +170,7 @@ impl Broker {
                 self.ended(cx.now, envelope.len() as u64 + FATE_BYTES);
             }
             if !self.mutations.broken(BrokerMutation::SkipAudit) {
-                self.log.push(&AuditEvent::Accept {
+                self.log.push(&Event::Accept {
                     seq,
                     sender,
                     id,
@@ -246,7 +246,7 @@ impl Broker {
         cx: &mut Cx<'_>,
         caller: Caller,
         carried: &Carried,
-    ) -> Result<Result<Recipients, Refusal>, StoreError> {
+    ) -> Result<Result<Recipients, Refusal>> {
         let bytes = carried.text.len() as u64;
         let only = |owed| Recipients {
             owed,
@@ -301,12 +301,7 @@ impl Broker {
     }
 
     /// Every peer that is registered now, or was until its connection broke a moment ago.
-    fn everyone(
-        &mut self,
-        cx: &mut Cx<'_>,
-        sender: PeerId,
-        bytes: u64,
-    ) -> Result<Vec<PeerId>, StoreError> {
+    fn everyone(&mut self, cx: &mut Cx<'_>, sender: PeerId, bytes: u64) -> Result<Vec<PeerId>> {
         let here = |(id, peer): (PeerId, &super::registry::Peer)| {
             let registered = peer.is_registered(cx.now.mono_ms);
             (registered && id != sender && !peer.row.ephemeral && !peer.bridges()).then_some(id)
@@ -335,13 +330,13 @@ impl Broker {
         cx: &mut Cx<'_>,
         peer: PeerId,
         bytes: u64,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<bool> {
         let max = self.queue_max(peer);
         Ok(self.has_byte_room(peer, bytes) && self.pending(cx, peer)? < max)
     }
 
     /// How many messages are owed to a peer; counted once, then kept.
-    pub(super) fn pending(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result<u64, StoreError> {
+    pub(super) fn pending(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result<u64> {
         let Some(known) = self.registry.get_mut(peer) else {
             return Ok(0);
         };
@@ -360,7 +355,7 @@ impl Broker {
         sender: PeerId,
         carried: &Carried,
         recipients: &[PeerId],
-    ) -> Result<(), StoreError> {
+    ) -> Result {
         // They differ in whether the token is named, and in nothing else.
         let (mut shared, mut foreign) = (None, None);
         let urgent = std::cell::OnceCell::new();

@@ -10,7 +10,7 @@ use super::flights::Flight;
 use super::history::RECIPIENTS_MAX;
 use super::{Broker, BrokerOutput, BusEvent, Caller, Cx};
 use crate::Now;
-use crate::store::{DeliveryHistory, Fate, MessageHead, PeerId, StoreError, Txn};
+use crate::store::{DeliveryHistory, Fate, MessageHead, PeerId, Result, Txn};
 
 /// What became of a message, for the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,7 +71,7 @@ impl Broker {
         cx: &mut Cx<'_>,
         caller: Caller,
         ids: &[MessageId],
-    ) -> Result<(), StoreError> {
+    ) -> Result {
         let mut receipts = Vec::new();
         for id in ids {
             match cx.txn.find_message(caller.peer, id)? {
@@ -90,11 +90,7 @@ impl Broker {
     /// # Errors
     ///
     /// Only when storage failed.
-    pub fn histories_of(
-        &self,
-        seqs: &[Seq],
-        txn: &mut dyn Txn,
-    ) -> Result<Vec<MessageHistory>, StoreError> {
+    pub fn histories_of(&self, seqs: &[Seq], txn: &mut dyn Txn) -> Result<Vec<MessageHistory>> {
         let mut histories = Vec::new();
         for seq in seqs {
             if let Some(head) = txn.message(*seq)? {
@@ -119,7 +115,7 @@ impl Broker {
         now: Now,
         until_ms: Option<u64>,
         txn: &mut dyn Txn,
-    ) -> Result<(u64, bool), StoreError> {
+    ) -> Result<(u64, bool)> {
         let steady_ms = self.stamp(now).steady_ms;
         self.write_fates(steady_ms, txn)?;
         let until_ms = until_ms.unwrap_or(steady_ms);
@@ -128,7 +124,7 @@ impl Broker {
     }
 
     /// A message's history: what happened, in order of time, then what is to happen yet.
-    fn receipts(&self, txn: &mut dyn Txn, head: &MessageHead) -> Result<Vec<Receipt>, StoreError> {
+    fn receipts(&self, txn: &mut dyn Txn, head: &MessageHead) -> Result<Vec<Receipt>> {
         let pending = txn.pending_for(head.seq)?;
         let here = |peer: &PeerId| self.registry.conn(*peer).is_some();
         let online = pending.iter().filter(|peer| here(peer)).count();
@@ -191,7 +187,7 @@ impl Broker {
         caller: Caller,
         key: &DeliveryKey,
         step: Stage,
-    ) -> Result<(), StoreError> {
+    ) -> Result {
         let session = self.conns.session(caller.conn);
         if session.is_some_and(|session| session.bridge.is_some()) {
             return self.said_abroad(cx, caller, key, step);

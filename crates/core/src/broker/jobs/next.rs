@@ -6,7 +6,7 @@ use super::super::mutation::BrokerMutation;
 use super::super::registry::Peer;
 use super::super::{Broker, Cx};
 use crate::Now;
-use crate::store::{JobRow, PeerId, Queued, StoreError};
+use crate::store::{JobRow, PeerId, Queued, Result};
 
 /// Jobs that one member has at a time; fewer if its window is smaller. The others wait for whoever is done
 /// with one.
@@ -51,7 +51,7 @@ impl Broker {
         &mut self,
         cx: &mut Cx<'_>,
         wanted: &Wanted<'_>,
-    ) -> Result<Option<PeerId>, StoreError> {
+    ) -> Result<Option<PeerId>> {
         let JobRow {
             owner,
             group,

@@ -95,27 +95,10 @@ pub struct AliasRow {
     pub used_ms: u64,
 }
 
-/// A message about to be stored.
-#[derive(Debug, Clone, Copy)]
-pub struct NewMessage<'a> {
-    /// Its number; greater than every earlier one.
-    pub seq: Seq,
-    /// Who sent it.
-    pub sender: PeerId,
-    /// The sender's id for it.
-    pub id: &'a MessageId,
-    /// The carried envelope text.
-    pub envelope: &'a str,
-    /// How many recipients it is owed to.
-    pub recipients: u32,
-    /// When it was accepted, wall clock.
-    pub accepted_ms: u64,
-}
-
 /// What is kept of a message besides its text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MessageHead {
-    /// Its number.
+    /// Its number; greater than every earlier one.
     pub seq: Seq,
     /// Who sent it.
     pub sender: PeerId,
@@ -132,16 +115,10 @@ pub struct MessageHead {
 /// A message in a recipient's queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Queued {
-    /// Its number.
-    pub seq: Seq,
-    /// Who sent it.
-    pub sender: PeerId,
-    /// The sender's id for it.
-    pub id: MessageId,
+    /// All but its text.
+    pub head: MessageHead,
     /// The carried envelope text.
     pub envelope: Arc<str>,
-    /// How many recipients it was owed to when it was accepted.
-    pub recipients: u32,
     /// When it was accepted, steady clock.
     pub steady_ms: u64,
 }
@@ -300,8 +277,8 @@ pub trait Txn {
     /// It is not owed any more.
     fn delete_job(&mut self, seq: Seq) -> Result;
 
-    /// Stores a message unless its sender used the id before.
-    fn insert_message(&mut self, message: &NewMessage<'_>) -> Result<Inserted>;
+    /// Stores a message, with the carried envelope text, unless its sender used the id before.
+    fn insert_message(&mut self, head: &MessageHead, envelope: &str) -> Result<Inserted>;
 
     /// Owes message `seq`, accepted at `steady_ms`, to the recipient.
     fn insert_delivery(&mut self, pair: (PeerId, PeerId), seq: Seq, steady_ms: u64) -> Result;

@@ -2,7 +2,6 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
-use std::sync::Arc;
 
 use peerbus_core::audit::{Block, ChainHead};
 use peerbus_core::store::{
@@ -220,10 +219,12 @@ pub(crate) fn block(row: &Row<'_>) -> Result<Block> {
 
 /// The messages of a queue, by sender and number, and those of one sender in it. LEFT: a delivery
 /// whose message is gone is damage, and must not be passed over in silence.
-pub(crate) const QUEUE: &str = "SELECT d.seq, d.sender, m.id, d.steady_ms, m.envelope, m.recipients
+pub(crate) const QUEUE: &str = "SELECT d.seq, d.sender, m.id, m.recipients, m.accepted_ms,
+        octet_length(m.envelope), m.envelope, d.steady_ms
     FROM deliveries d LEFT JOIN messages m ON m.seq = d.seq
     WHERE d.recipient = ?1 ORDER BY d.sender, d.seq LIMIT ?2";
-pub(crate) const RUN: &str = "SELECT d.seq, d.sender, m.id, d.steady_ms, m.envelope, m.recipients
+pub(crate) const RUN: &str = "SELECT d.seq, d.sender, m.id, m.recipients, m.accepted_ms,
+        octet_length(m.envelope), m.envelope, d.steady_ms
     FROM deliveries d LEFT JOIN messages m ON m.seq = d.seq
     WHERE d.recipient = ?1 AND d.sender = ?2 AND d.seq >= ?3 AND d.seq < ?4
     ORDER BY d.seq LIMIT ?5";
@@ -232,24 +233,20 @@ pub(crate) const RUN: &str = "SELECT d.seq, d.sender, m.id, d.steady_ms, m.envel
 pub(crate) fn queue(mut rows: Rows<'_>, bytes: usize) -> Result<Vec<Queued>> {
     let (mut queue, mut total) = (Vec::new(), 0);
     while let Some(row) = rows.next()? {
-        let seq = seq(row, 0)?;
-        let Some(envelope) = row.get_ref(4)?.as_str_or_null()? else {
-            let damage = format!("message {} is owed but not stored: damaged database", seq.0);
+        let Some(envelope) = row.get_ref(6)?.as_str_or_null()? else {
+            let seq = seq(row, 0)?.0;
+            let damage = format!("message {seq} is owed but not stored: damaged database");
             return Err(Error::FromSqlConversionFailure(
-                4,
+                6,
                 Type::Null,
                 damage.into(),
             ));
         };
-        let envelope: Arc<str> = envelope.into();
         total += envelope.len();
         queue.push(Queued {
-            seq,
-            sender: peer(row, 1)?,
-            id: message_id(row, 2)?,
-            envelope,
-            steady_ms: unsigned(row, 3)?,
-            recipients: row.get(5)?,
+            head: message_head(row)?,
+            envelope: envelope.into(),
+            steady_ms: unsigned(row, 7)?,
         });
         if total >= bytes {
             break;
@@ -289,7 +286,7 @@ pub(crate) fn run(
     let messages = queue(rows, bytes)?;
     let after = messages
         .last()
-        .map_or(from.0.saturating_sub(1), |last| last.seq.0);
+        .map_or(from.0.saturating_sub(1), |last| last.head.seq.0);
     let next = db
         .prepare_cached(NEXT_OF_PAIR)?
         .query_row((recipient.0, sender.0, bound(after)), |row| seq(row, 0))

@@ -3,8 +3,8 @@
 use peerbus_core::Stamp;
 use peerbus_core::audit::{Block, ChainHead};
 use peerbus_core::store::{
-    AliasRow, DEAD_BYTES, Fate, Forgotten, Inserted, JobRow, Keep, MessageHead, NewMessage, Notice,
-    OwedRow, PeerId, PeerRow, Queued, Result, Txn,
+    AliasRow, DEAD_BYTES, Fate, Forgotten, Inserted, JobRow, Keep, MessageHead, Notice, OwedRow,
+    PeerId, PeerRow, Queued, Result, Txn,
 };
 use peerbus_wire::{GroupName, Mark, MessageId, Seq};
 use rusqlite::{Connection, OptionalExtension as _, Result as SqlResult, params};
@@ -104,8 +104,8 @@ impl Txn for SqliteStore {
         self.run("forgetting who had a message", |db| jobs::delete(db, seq))
     }
 
-    fn insert_message(&mut self, message: &NewMessage<'_>) -> Result<Inserted> {
-        self.contents.last_seq = self.contents.last_seq.max(message.seq.0);
+    fn insert_message(&mut self, head: &MessageHead, envelope: &str) -> Result<Inserted> {
+        self.contents.last_seq = self.contents.last_seq.max(head.seq.0);
         self.run("storing a message", |db| {
             // Only the sender's reuse of an id is a known message; a second use of a number is an
             // error like any other.
@@ -114,25 +114,25 @@ impl Txn for SqliteStore {
                     "INSERT INTO messages(seq, sender, id, recipients, accepted_ms, envelope)
                      VALUES(?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT(sender, id) DO NOTHING",
                 )?
-                .execute(params![
-                    int(message.seq.0)?,
-                    message.sender.0,
-                    message.id.as_str(),
-                    message.recipients,
-                    int(message.accepted_ms)?,
-                    message.envelope,
-                ])?;
+                .execute((
+                    int(head.seq.0)?,
+                    head.sender.0,
+                    head.id.as_str(),
+                    head.recipients,
+                    int(head.accepted_ms)?,
+                    envelope,
+                ))?;
             if inserted == 1 {
                 return Ok(Inserted::New);
             }
             db.prepare_cached(
                 "SELECT seq, recipients, envelope FROM messages WHERE sender = ?1 AND id = ?2",
             )?
-            .query_row((message.sender.0, message.id.as_str()), |row| {
+            .query_row((head.sender.0, head.id.as_str()), |row| {
                 Ok(Inserted::Known {
                     seq: read::seq(row, 0)?,
                     recipients: row.get(1)?,
-                    same: read::is_text(row.get_ref(2)?.as_str()?, message.envelope),
+                    same: read::is_text(row.get_ref(2)?.as_str()?, envelope),
                 })
             })
         })

@@ -164,7 +164,7 @@ impl Machine {
         for row in &loaded.peers {
             let queue = self.disk.read_queue(row.id, usize::MAX, usize::MAX);
             let queue = queue.map_err(failed)?.into_iter();
-            let mut queue: Vec<_> = queue.map(|queued| queued.seq).collect();
+            let mut queue: Vec<_> = queue.map(|queued| queued.head.seq).collect();
             queue.sort_unstable();
             oracle.holds(row, queue)?;
         }

@@ -16,7 +16,6 @@ use super::mutation::BrokerMutation;
 use super::shares::Shares;
 use super::{Broker, BrokerOutput, BusEvent, CommitNeed, ConnId, Cx};
 use crate::Now;
-use crate::audit::Event;
 use crate::store::{PeerId, PeerKind, PeerRow, Result};
 
 impl Broker {
@@ -33,9 +32,9 @@ impl Broker {
         let again = again.unwrap_or_default();
         let peer = self.peer_for(cx, &newcomer)?;
         let name = newcomer.name.as_str();
-        self.log.push(&Event::Register { peer, name });
+        self.log.register(peer, name);
         if takeover {
-            self.log.push(&Event::Takeover { peer });
+            self.log.take_over(peer);
         }
         self.outbox.now(BrokerOutput::Event(BusEvent::Registered {
             name: name.to_owned(),
@@ -283,7 +282,7 @@ impl Broker {
             return Ok(());
         };
         cx.txn.put_peer(row)?;
-        self.log.push(&Event::Release { peer: id });
+        self.log.release(id);
         self.outbox.want(CommitNeed::Now);
         Ok(())
     }

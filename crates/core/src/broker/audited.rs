@@ -5,8 +5,7 @@ use peerbus_wire::AuditRecord;
 
 use super::mutation::BrokerMutation;
 use super::{Broker, Caller, CommitNeed};
-use crate::audit::AuditEvent;
-use crate::peer_id::PeerId;
+use crate::store::PeerId;
 
 /// Records of one connection that are written within [`SPAN_MS`]. More are counted.
 const RECORDS_MAX: u32 = 60;
@@ -61,11 +60,7 @@ impl Broker {
             || self.mutations.broken(BrokerMutation::AuditAll);
         self.write_excess(caller.peer, &name, before);
         if written {
-            self.log.push(&AuditEvent::Said {
-                peer: caller.peer,
-                name: &name,
-                record,
-            });
+            self.log.remark(caller.peer, &name, record);
             self.outbox.want(CommitNeed::Soon);
         }
     }
@@ -92,11 +87,7 @@ impl Broker {
 
     fn write_excess(&mut self, peer: PeerId, name: &str, records: u64) {
         if records > 0 && !self.mutations.broken(BrokerMutation::HideExcess) {
-            self.log.push(&AuditEvent::Unsaid {
-                peer,
-                name,
-                records,
-            });
+            self.log.excess(peer, name, records);
             self.outbox.want(CommitNeed::Soon);
         }
     }

@@ -14,9 +14,9 @@ use super::conn::Bridge;
 use super::mutation::BrokerMutation;
 use super::registry::Peer;
 use super::{Broker, BrokerOutput, BusEvent, Caller, CommitNeed, Cx};
-use crate::audit::Event;
+use crate::Now;
 use crate::grant::{Grant, Right};
-use crate::store::{DeliveryHistory, NOBODY, Notice, PeerId, PeerRow, Queued, Result, Txn};
+use crate::store::{DeliveryHistory, NOBODY, PeerId, PeerRow, Queued, Result, Txn};
 
 impl Broker {
     /// Whether a connection may be what it says of itself: a bridge, or a peer with this name.
@@ -215,26 +215,6 @@ impl Broker {
         }
     }
 
-    /// A message that was taken reaches nobody: the bridge is told why, until it takes note.
-    pub(super) fn lost(
-        &mut self,
-        cx: &mut Cx<'_>,
-        caller: Caller,
-        carried: &Carried,
-        (seq, reason): (Seq, String),
-    ) -> Result {
-        let notice = Notice {
-            number: self.head.next_notice,
-            sender: caller.peer,
-            id: carried.id.clone(),
-            to: recipient_of(&carried.text).to_owned(),
-            dead: true,
-            reason,
-            at: cx.at,
-        };
-        self.notify(cx, (seq, PeerId(0)), notice)
-    }
-
     /// What came from another domain before its recipient came with version 1 ends: gives the rest.
     pub(super) fn without_foreign(
         &mut self,
@@ -242,19 +222,23 @@ impl Broker {
         peer: PeerId,
         run: Vec<Queued>,
     ) -> Result<Vec<Queued>> {
-        if run.iter().all(|message| !self.is_bridge(message.sender)) {
+        if run
+            .iter()
+            .all(|message| !self.is_bridge(message.head.sender))
+        {
             return Ok(run);
         }
         let mut rest = Vec::new();
         for message in run {
-            if !self.is_bridge(message.sender) {
+            if !self.is_bridge(message.head.sender) {
                 rest.push(message);
                 continue;
             }
             let Ok(name) = PeerName::parse(&self.registry.name(peer)) else {
                 continue;
             };
-            self.finish(cx, (peer, message).into(), End::Dead(&only_v1(&name)))?;
+            let (history, end) = (DeliveryHistory::default(), only_v1(&name));
+            self.finish(cx, (peer, message.head), history, End::Dead(&end))?;
         }
         Ok(rest)
     }
@@ -321,12 +305,17 @@ impl Broker {
         if last.is_some_and(|(last, _)| *last == step) {
             return Ok(());
         }
-        let mut history = DeliveryHistory::default();
-        history.step(&step, cx.now.wall_ms);
-        self.recent.record((seq, queue), history);
-        let to = recipient_of(&message.envelope).to_owned();
-        self.tell_sender(cx.now, (seq, queue), head.sender, &head.id, (to, step));
+        self.note_abroad(cx.now, (&message, queue), step);
         Ok(())
+    }
+
+    /// What a bridge says of a message that its domain has is remembered, and its sender told.
+    fn note_abroad(&mut self, now: Now, (message, queue): (&Queued, PeerId), step: Stage) {
+        let mut history = DeliveryHistory::default();
+        history.step(&step, now.wall_ms);
+        self.recent.record((message.head.seq, queue), history);
+        let to = recipient_of(&message.envelope).to_owned();
+        self.tell_sender(now, (&message.head, queue), (to, step));
     }
 
     /// The broker of the other domain has a message on disk.
@@ -337,7 +326,7 @@ impl Broker {
         let (Some(bridge), Some(flight)) = (session.bridge.clone(), session.land(seq)) else {
             return Ok(());
         };
-        let (own, sender) = (caller.peer, flight.sender);
+        let (own, sender) = (caller.peer, flight.head.sender);
         self.registry.mark_dirty(own);
         let Some(message) = cx.txn.delivery((own, sender), seq)? else {
             return Ok(());
@@ -350,24 +339,10 @@ impl Broker {
         let queue = self.queue_beside(cx, own, &bridge)?;
         cx.txn
             .insert_delivery((queue, sender), seq, message.steady_ms)?;
-        self.owed.pass(own, queue, message.envelope.len() as u64);
-        self.log.push(&Event::Move {
-            seq,
-            from: own,
-            to: queue,
-        });
-        let mut history = DeliveryHistory::default();
-        history.step(&Stage::Forwarded, cx.now.wall_ms);
-        self.recent.record((seq, queue), history);
+        self.owed.pass(own, queue, message.head.bytes);
+        self.log.pass(seq, own, queue);
         self.outbox.want(CommitNeed::Soon);
-        let to = recipient_of(&message.envelope).to_owned();
-        self.tell_sender(
-            cx.now,
-            (seq, queue),
-            sender,
-            &flight.id,
-            (to, Stage::Forwarded),
-        );
+        self.note_abroad(cx.now, (&message, queue), Stage::Forwarded);
         Ok(())
     }
 
@@ -410,7 +385,7 @@ impl Broker {
         let moved = self.readdress(cx, queue, own)?;
         self.owed.pass_all(queue, own);
         cx.txn.delete_peer(queue)?;
-        self.log.push(&Event::Forget { peer: queue });
+        self.log.forget(queue);
         Ok(Some((queue, moved)))
     }
 
@@ -447,8 +422,8 @@ impl Broker {
                 let pair = (queue, sender);
                 let (run, _) = cx.txn.read_run(pair, from, end, room, FRAME_BYTES_MAX)?;
                 messages.extend(run.into_iter().map(|message| Forwarded {
-                    key: message.seq.key(),
-                    id: message.id,
+                    key: message.head.seq.key(),
+                    id: message.head.id,
                 }));
             }
         }

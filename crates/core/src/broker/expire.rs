@@ -1,10 +1,8 @@
 //! Mail that nobody acked: expired, with word to its sender.
 
-use peerbus_wire::{MessageId, Seq};
-
-use super::ack::{Delivery, End};
+use super::ack::End;
 use super::{Broker, CommitNeed, Cx};
-use crate::store::{DeliveryHistory, MessageHead, PeerId, Queued, Result};
+use crate::store::{MessageHead, PeerId, Result};
 
 /// Deliveries looked at in one slice.
 pub(super) const SLICE: usize = 256;
@@ -15,47 +13,6 @@ const SLICE_BYTES: usize = 4 * 1_048_576;
 /// Why mail for an ephemeral peer expires.
 pub(super) const LEFT: &str = "the recipient was temporary and has left";
 
-/// A message that expires.
-pub(super) struct Expiring {
-    seq: Seq,
-    sender: PeerId,
-    id: MessageId,
-    bytes: u64,
-    recipients: u32,
-}
-
-impl From<MessageHead> for Expiring {
-    fn from(head: MessageHead) -> Self {
-        let MessageHead {
-            seq,
-            sender,
-            id,
-            bytes,
-            recipients,
-            ..
-        } = head;
-        Self {
-            seq,
-            sender,
-            id,
-            bytes,
-            recipients,
-        }
-    }
-}
-
-impl From<Queued> for Expiring {
-    fn from(message: Queued) -> Self {
-        Self {
-            seq: message.seq,
-            sender: message.sender,
-            id: message.id,
-            bytes: message.envelope.len() as u64,
-            recipients: message.recipients,
-        }
-    }
-}
-
 impl Broker {
     /// Expires one slice of mail that is too old. Says whether there may be more.
     pub(super) fn expire_old(&mut self, cx: &mut Cx<'_>) -> Result<bool> {
@@ -65,7 +22,7 @@ impl Broker {
         let reason = format!("not acked within {days} days");
         let full = old.len() == SLICE;
         for (recipient, head) in old {
-            self.expire(cx, recipient, head.into(), &reason)?;
+            self.expire(cx, (recipient, head), &reason)?;
         }
         Ok(full)
     }
@@ -123,43 +80,19 @@ impl Broker {
         let queued = cx.txn.read_queue(peer, SLICE, SLICE_BYTES)?;
         let any = !queued.is_empty();
         for message in queued {
-            self.expire(cx, peer, message.into(), reason)?;
+            self.expire(cx, (peer, message.head), reason)?;
         }
         Ok(any)
     }
 
     /// Expires one delivery.
-    pub(super) fn expire(
+    fn expire(
         &mut self,
         cx: &mut Cx<'_>,
-        recipient: PeerId,
-        message: Expiring,
+        (recipient, head): (PeerId, MessageHead),
         reason: &str,
     ) -> Result {
-        let Expiring {
-            seq,
-            sender,
-            id,
-            bytes,
-            recipients,
-        } = message;
-        let mut history = DeliveryHistory::default();
-        if let Some(conn) = self.registry.conn(recipient)
-            && let Some(session) = self.conns.session_mut(conn)
-            && let Some(flight) = session.land(seq)
-        {
-            history = flight.history;
-            self.registry.mark_dirty(recipient);
-        }
-        let delivery = Delivery {
-            seq,
-            recipient,
-            sender,
-            id,
-            bytes,
-            recipients,
-            history,
-        };
-        self.finish(cx, delivery, End::Expired(reason))
+        let history = self.land(recipient, head.seq);
+        self.finish(cx, (recipient, head), history, End::Expired(reason))
     }
 }

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use peerbus_wire::limits::{ENVELOPE_BYTES_MAX, SHORT_KEY_BYTES};
-use peerbus_wire::{DeliveryKey, MessageId, PeerName, Seq, Window};
+use peerbus_wire::{DeliveryKey, PeerName, Seq, Window};
 
 use super::shares::Shares;
-use crate::store::{DeliveryHistory, PeerId};
+use crate::store::{DeliveryHistory, MessageHead, PeerId};
 use crate::{Now, TokenHash};
 
 /// What counts of one sender.
@@ -45,12 +45,7 @@ pub(super) struct Flights {
 /// One delivery that a connection holds.
 #[derive(Debug)]
 pub(super) struct Flight {
-    pub(super) sender: PeerId,
-    pub(super) id: MessageId,
-    /// Bytes of its envelope.
-    pub(super) envelope_bytes: u64,
-    /// How many recipients the message has.
-    pub(super) recipients: u32,
+    pub(super) head: MessageHead,
     /// The key, on a v1 connection.
     key: Option<DeliveryKey>,
     /// What it counts, or counted, against the window.
@@ -64,25 +59,20 @@ pub(super) struct Flight {
 }
 
 impl Flight {
-    /// A message of a sender's to so many that is delivered now, under this key: of so many bytes,
-    /// which count as so many against the window.
+    /// A message that is delivered under this key, and counts so many bytes against the window.
     pub(super) fn new(
-        (sender, recipients): (PeerId, u32),
-        (id, key): (MessageId, Option<DeliveryKey>),
-        (envelope_bytes, bytes): (usize, usize),
-        kept: bool,
-        now: Now,
+        head: MessageHead,
+        key: Option<DeliveryKey>,
+        bytes: usize,
+        history: DeliveryHistory,
     ) -> Self {
         Self {
-            sender,
-            id,
-            envelope_bytes: envelope_bytes as u64,
-            recipients,
+            head,
             key,
             bytes,
-            history: DeliveryHistory::delivered(now.wall_ms),
+            history,
             exempt: false,
-            kept,
+            kept: false,
         }
     }
 }
@@ -118,9 +108,10 @@ impl Flights {
         }
     }
 
-    /// `payer`: the token for which it counts in what is kept, where it is there.
-    pub(super) fn insert(&mut self, seq: Seq, flight: Flight, payer: Payer, now: Now) {
-        let (sender, bytes, kept) = (flight.sender, flight.bytes, flight.kept);
+    /// `kept`: it is in what is kept, and counts for this token there.
+    pub(super) fn insert(&mut self, mut flight: Flight, kept: Option<Payer>, now: Now) {
+        let (seq, sender, bytes) = (flight.head.seq, flight.head.sender, flight.bytes);
+        flight.kept = kept.is_some();
         if let Some(key) = &flight.key {
             self.keys.insert(key.clone(), seq);
         }
@@ -135,11 +126,11 @@ impl Flights {
             messages: 0,
             bytes: 0,
             kept: 0,
-            payer,
+            payer: None,
         });
         held.messages += 1;
         held.bytes += bytes;
-        if kept {
+        if let Some(payer) = kept {
             if held.kept == 0 {
                 held.payer = payer;
             }
@@ -164,7 +155,7 @@ impl Flights {
             self.counted -= 1;
             self.counted_bytes -= flight.bytes;
         }
-        if let Some(held) = self.senders.get_mut(&flight.sender) {
+        if let Some(held) = self.senders.get_mut(&flight.head.sender) {
             held.messages -= 1;
             held.bytes -= flight.bytes;
             let (payer, is_last) = (held.payer, held.messages == 0);
@@ -173,7 +164,7 @@ impl Flights {
                 self.pay_back(payer, flight.bytes);
             }
             if is_last {
-                self.senders.remove(&flight.sender);
+                self.senders.remove(&flight.head.sender);
             }
         }
         self.forget_settled();
@@ -194,20 +185,15 @@ impl Flights {
 
     /// The key of a delivery that is about to be made on a v1 connection: v1's own, unless another
     /// sender's message has that here, or the frame of a long envelope has no room for it.
-    pub(super) fn v1_key(
-        &self,
-        seq: Seq,
-        id: &MessageId,
-        recipient: Option<&PeerName>,
-        envelope_bytes: usize,
-    ) -> DeliveryKey {
-        let key = DeliveryKey::v1(id, recipient, None);
+    pub(super) fn v1_key(&self, head: &MessageHead, recipient: Option<&PeerName>) -> DeliveryKey {
+        let key = DeliveryKey::v1(&head.id, recipient, None);
         let key = match self.keys.contains_key(&key) {
-            true => DeliveryKey::v1(id, recipient, Some(seq)),
+            true => DeliveryKey::v1(&head.id, recipient, Some(head.seq)),
             false => key,
         };
-        if envelope_bytes + key.as_str().len() > ENVELOPE_BYTES_MAX + SHORT_KEY_BYTES {
-            return DeliveryKey::short(seq);
+        let room = (ENVELOPE_BYTES_MAX + SHORT_KEY_BYTES) as u64;
+        if head.bytes + key.as_str().len() as u64 > room {
+            return DeliveryKey::short(head.seq);
         }
         key
     }
@@ -428,7 +414,9 @@ impl Flights {
 
     /// Sender and number of each delivery.
     pub(super) fn iter(&self) -> impl Iterator<Item = (PeerId, Seq)> {
-        self.held.iter().map(|(seq, flight)| (flight.sender, *seq))
+        self.held
+            .iter()
+            .map(|(seq, flight)| (flight.head.sender, *seq))
     }
 
     /// Whether no sender holds more than its share, none but first and urgent messages are in what is

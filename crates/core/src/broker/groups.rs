@@ -5,13 +5,14 @@
 use std::collections::BTreeSet;
 
 use peerbus_wire::limits::{ENTRY_GROUPS_BYTES_MAX, GROUPS_MAX};
-use peerbus_wire::{BrokerFrame, GroupName, MessageId, PeersFrame, Refusal, RefusalCode, Seq};
+use peerbus_wire::{BrokerFrame, GroupName, PeersFrame, Refusal, RefusalCode};
 
+use super::ack::End;
 use super::mutation::BrokerMutation;
 use super::registry::{Peer, Registry};
 use super::{Broker, BrokerOutput, Caller, CommitNeed, Cx};
 use crate::TokenHash;
-use crate::store::{Notice, PeerId, PeerRow, Result};
+use crate::store::{MessageHead, PeerId, PeerRow, Result};
 
 /// Groups of all tokens.
 const ALL_MAX: usize = 10_000;
@@ -197,23 +198,13 @@ impl Broker {
     pub(super) fn tell_full(
         &mut self,
         cx: &mut Cx<'_>,
-        caller: Caller,
-        (id, seq): (&MessageId, Seq),
+        head: &MessageHead,
         full: &[PeerId],
     ) -> Result {
         for &member in full {
             let to = self.registry.name(member);
             let reason = format!("the queue of {to} is full; it did not get this one");
-            let notice = Notice {
-                number: self.head.next_notice,
-                sender: caller.peer,
-                id: id.clone(),
-                to,
-                dead: false,
-                reason,
-                at: cx.at,
-            };
-            self.notify(cx, (seq, member), notice)?;
+            self.notify(cx, (head, member), to, End::Expired(&reason))?;
         }
         Ok(())
     }

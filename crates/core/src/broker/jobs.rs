@@ -9,19 +9,16 @@ mod table;
 
 use peerbus_wire::{BrokerFrame, GroupName, Refusal, RefusalCode, Seq, Stage};
 
-use self::next::{Had, Wanted};
+use self::next::Had;
 use self::table::Job;
 pub(super) use self::table::Jobs;
-use super::ack::{Delivery, End};
+use super::ack::End;
 use super::expire::SLICE;
 use super::groups::Recipients;
 use super::mutation::BrokerMutation;
 use super::{Broker, BrokerOutput, Caller, CommitNeed, ConnId, Cx};
 use crate::Now;
-use crate::audit::Event;
-use crate::store::{
-    DeliveryHistory, FATE_BYTES, JobRow, NOBODY, PeerId, Queued, Result, STEP_BYTES,
-};
+use crate::store::{FATE_BYTES, JobRow, NOBODY, PeerId, Queued, Result, STEP_BYTES};
 
 /// Jobs of one token that may be open: all of them are in memory.
 const OPEN_MAX: usize = 10_000;
@@ -56,14 +53,8 @@ impl Broker {
             }));
         }
         let row = JobRow::new(Seq(0), caller.token, group.clone());
-        let wanted = Wanted {
-            row: &row,
-            sender: caller.peer,
-            bytes,
-            not: NOBODY,
-            had: Had::All,
-        };
-        let first = self.next_holder(cx, &wanted)?.unwrap_or(NOBODY);
+        let first = self.next_holder(cx, &row, (caller.peer, bytes), Had::All)?;
+        let first = first.unwrap_or(NOBODY);
         Ok(Ok(Recipients {
             owed: vec![first],
             full: Vec::new(),
@@ -140,11 +131,8 @@ impl Broker {
         let Some(waiting) = self.waiting_job(cx, &row)? else {
             return Ok(());
         };
-        let wanted = Wanted {
-            had: if again { Had::Idle } else { Had::Nobody },
-            ..Wanted::of(&row, &waiting)
-        };
-        let next = self.next_holder(cx, &wanted)?;
+        let had = if again { Had::Idle } else { Had::Nobody };
+        let next = self.next_holder(cx, &row, (waiting.head.sender, waiting.head.bytes), had)?;
         if next.is_some() && (asked || !delivered) {
             let why = if delivered { SILENT } else { LATE };
             return self.pass_job(cx, &row, (delivered, why));
@@ -328,26 +316,17 @@ impl Broker {
             return Ok(());
         };
         // Those who give it back whenever they get it are not given it in turn.
-        let mut wanted = Wanted::of(row, &waiting);
-        if why == GIVEN_BACK {
-            wanted.had = Had::Nobody;
-        }
-        let next = self.next_holder(cx, &wanted)?;
+        let had = if why == GIVEN_BACK {
+            Had::Nobody
+        } else {
+            Had::All
+        };
+        let (sender, bytes) = (waiting.head.sender, waiting.head.bytes);
+        let next = self.next_holder(cx, row, (sender, bytes), had)?;
         let (seq, from, to) = (row.seq, row.holder, next.unwrap_or(NOBODY));
-        let (sender, bytes) = (waiting.sender, waiting.envelope.len() as u64);
         if next.is_none() && !row.rejected.is_empty() && !self.is_wanted(cx.now, row, sender) {
             let history = self.land(from, seq);
-            let id = waiting.id;
-            let delivery = Delivery {
-                seq,
-                recipient: from,
-                sender,
-                id,
-                bytes,
-                recipients: 1,
-                history,
-            };
-            return self.finish(cx, delivery, End::Dead(UNWANTED));
+            return self.finish(cx, (from, waiting.head), history, End::Dead(UNWANTED));
         }
         if from == to {
             return Ok(());
@@ -360,7 +339,7 @@ impl Broker {
             .insert_delivery((to, sender), seq, waiting.steady_ms)?;
         self.settled(from);
         self.owed.pass(from, to, bytes);
-        self.log.push(&Event::Move { seq, from, to });
+        self.log.pass(seq, from, to);
         if let Some(known) = self.registry.get_mut(to) {
             known.pending = known.pending.map(|pending| pending + 1);
             let conn = known.conn;
@@ -383,35 +362,18 @@ impl Broker {
         Ok(())
     }
 
-    /// A message is not on its way to a peer any more: how far it was.
-    fn land(&mut self, peer: PeerId, seq: Seq) -> DeliveryHistory {
-        let conn = self.registry.conn(peer);
-        let session = conn.and_then(|conn| self.conns.session_mut(conn));
-        let flight = session.and_then(|session| session.land(seq));
-        if flight.is_some() {
-            self.registry.mark_dirty(peer);
-        }
-        flight.map(|flight| flight.history).unwrap_or_default()
-    }
-
     /// The sender hears, and status says, that a member does not have a job any more.
     fn tell_recalled(&mut self, cx: &mut Cx<'_>, from: PeerId, waiting: &Queued, why: &str) {
         if from == NOBODY {
             return;
         }
-        let seq = waiting.seq;
+        let seq = waiting.head.seq;
         let history = self.land(from, seq);
         let way = self.recent.take_with((seq, from), history);
         self.ended(cx.now, FATE_BYTES + way.steps().len() as u64 * STEP_BYTES);
         let (to, why) = (self.registry.name(from), why.to_owned());
         let stage = Stage::Recalled { why };
         self.keep_fate((seq, from), &to, &stage, (way, cx.now.wall_ms));
-        self.tell_sender(
-            cx.now,
-            (seq, from),
-            waiting.sender,
-            &waiting.id,
-            (to, stage),
-        );
+        self.tell_sender(cx.now, (&waiting.head, from), (to, stage));
     }
 }

@@ -4,7 +4,6 @@ use peerbus_wire::{BrokerFrame, CloseReason, Instance, NameAnswer, NameKey, Peer
 
 use super::{Broker, BrokerOutput, BusEvent, Caller, CommitNeed, ConnId, Cx};
 use crate::TokenHash;
-use crate::audit::Event;
 use crate::grant::Grant;
 use crate::store::{AliasRow, PeerId, Result};
 
@@ -150,10 +149,7 @@ impl Broker {
             row.generated = false;
             cx.txn.put_peer(row)?;
         }
-        self.log.push(&Event::Rename {
-            peer,
-            name: new.as_str(),
-        });
+        self.log.rename(peer, new.as_str());
         self.outbox.now(BrokerOutput::Event(BusEvent::Renamed {
             from: old.as_str().to_owned(),
             to: new.as_str().to_owned(),
@@ -301,10 +297,7 @@ impl Broker {
         if let Some(row) = self.registry.rename(peer, name) {
             cx.txn.put_peer(row)?;
         }
-        self.log.push(&Event::Rename {
-            peer,
-            name: name.as_str(),
-        });
+        self.log.rename(peer, name.as_str());
         self.outbox.want(CommitNeed::Now);
         self.add_alias(cx, &current, peer, true)
     }
@@ -332,7 +325,7 @@ impl Broker {
         self.pass_aliases(cx, peer, None)?;
         cx.txn.delete_peer(peer)?;
         self.registry.remove(peer);
-        self.log.push(&Event::Forget { peer });
+        self.log.forget(peer);
         self.outbox.want(CommitNeed::Soon);
         Ok(())
     }

@@ -74,13 +74,10 @@ impl Outbox {
         self.want(CommitNeed::Now);
     }
 
-    /// Adds a later state of the delivery of `seq` to `recipient`.
-    pub(super) fn later(&mut self, conn: ConnId, seq: Seq, recipient: PeerId, receipt: Receipt) {
-        self.receipts
-            .entry(conn)
-            .or_default()
-            .later
-            .insert((seq, recipient), receipt);
+    /// Adds a later state of a delivery.
+    pub(super) fn later(&mut self, conn: ConnId, delivery: (Seq, PeerId), receipt: Receipt) {
+        let receipts = self.receipts.entry(conn).or_default();
+        receipts.later.insert(delivery, receipt);
         self.want(CommitNeed::Soon);
     }
 

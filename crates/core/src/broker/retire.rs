@@ -5,7 +5,6 @@ use peerbus_wire::{BrokerFrame, CloseReason, NameAnswer, PeerName, Seq};
 use super::conn::Conn;
 use super::expire::LEFT;
 use super::{Broker, BrokerOutput, BusEvent, Caller, CommitNeed, ConnId, Cx};
-use crate::audit::Event;
 use crate::store::{PeerId, Result, Txn};
 use crate::{Delivered, Now};
 
@@ -191,7 +190,7 @@ impl Broker {
             return Ok(());
         };
         cx.txn.put_peer(&row)?;
-        self.log.push(&Event::Retire { peer, successor });
+        self.log.retire(peer, successor);
         self.outbox.now(BrokerOutput::Event(BusEvent::Retired {
             name: name.as_str().to_owned(),
             successor: successor.map(|successor| self.registry.name(successor)),
@@ -219,7 +218,7 @@ impl Broker {
         if !self.expire_queue(cx, peer, &reason)? {
             cx.txn.delete_peer(peer)?;
             self.registry.ended.remove(&peer);
-            self.log.push(&Event::Forget { peer });
+            self.log.forget(peer);
             self.outbox.want(CommitNeed::Soon);
         }
         Ok(true)
@@ -269,7 +268,7 @@ impl Broker {
         let moved = cx.txn.move_queue(from, to)?;
         let conn = self.registry.conn(to);
         for &(sender, seq) in &moved {
-            self.log.push(&Event::Move { seq, from, to });
+            self.log.pass(seq, from, to);
             let payer = self.payer(sender);
             if let Some(session) = conn.and_then(|conn| self.conns.session_mut(conn)) {
                 session.line.inherit((sender, payer), seq, &session.flights);

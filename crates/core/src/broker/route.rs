@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use peerbus_wire::{
     Accepted, Address, Carried, DeliverFrame, Mark, Receipt, Refusal, RefusalCode, Remarks, Seq,
-    Stage,
+    Stage, recipient_of,
 };
 
+use super::ack::End;
 use super::groups::Recipients;
 use super::mutation::BrokerMutation;
 use super::{Broker, BrokerOutput, BusEvent, Caller, CommitNeed, Cx};
 use crate::Now;
-use crate::audit::Event;
 use crate::grant::Right;
-use crate::store::{AliasRow, FATE_BYTES, Fate, Inserted, NewMessage, PeerId, Result};
+use crate::store::{AliasRow, FATE_BYTES, Fate, Inserted, MessageHead, PeerId, Result};
 
 /// Messages that may be owed to an ephemeral peer: they go when it goes.
 const EPHEMERAL_QUEUE_MAX: u64 = 4_096;
@@ -64,7 +64,8 @@ impl Broker {
         };
         let here = |peer: &&PeerId| self.registry.conn(**peer).is_some();
         let online = count(recipients.iter().filter(here).count());
-        match self.store_message(cx, sender, carried, &recipients)? {
+        let (head, inserted) = self.store_message(cx, sender, carried, &recipients)?;
+        match inserted {
             Inserted::New => {}
             Inserted::Known {
                 same: true,
@@ -87,21 +88,22 @@ impl Broker {
             }
         }
         self.keep_mark(sender, mark);
-        let seq = Seq(self.head.next_seq - 1);
         self.outbox.now(BrokerOutput::Event(BusEvent::Accepted {
-            recipients: count(recipients.len()),
+            recipients: head.recipients,
         }));
         let accepted = Accepted {
-            recipients: count(recipients.len()),
+            recipients: head.recipients,
             online,
             duplicate: false,
         };
         self.receipt(caller, carried, accepted, Some(cx.now.wall_ms));
         if let Some(reason) = lost {
-            self.lost(cx, caller, carried, (seq, reason))?;
+            // Its bridge is told why it reaches nobody, until it takes note.
+            let to = recipient_of(&carried.text).to_owned();
+            self.notify(cx, (&head, PeerId(0)), to, End::Dead(&reason))?;
         }
-        self.tell_full(cx, caller, (&carried.id, seq), &full)?;
-        self.owe(cx, caller, (seq, carried), &recipients)
+        self.tell_full(cx, &head, &full)?;
+        self.owe(cx, caller, (&head, carried), &recipients)
     }
 
     /// A message is owed to each of these from now on.
@@ -109,32 +111,32 @@ impl Broker {
         &mut self,
         cx: &mut Cx<'_>,
         caller: Caller,
-        (seq, carried): (Seq, &Carried),
+        (head, carried): (&MessageHead, &Carried),
         recipients: &[PeerId],
     ) -> Result {
-        let (sender, bytes) = (caller.peer, carried.text.len() as u64);
-        self.tell_taken(cx.now, seq, carried, count(recipients.len()));
+        let (seq, sender, bytes) = (head.seq, head.sender, head.bytes);
+        self.tell_taken(head, carried);
         for &recipient in recipients {
             self.owed.add((recipient, sender), caller.token, bytes);
             if let Address::Group(_) | Address::One(_) = carried.to {
-                self.log.push(&Event::Owe { seq, recipient });
+                self.log.owe(seq, recipient);
             }
             if let Address::One(group) = &carried.to {
                 self.begin_job(cx, caller, (seq, group), recipient)?;
             }
         }
-        self.enqueue(cx, seq, sender, carried, recipients)
+        self.enqueue(cx, (head, carried), recipients)
     }
 
     /// Tells whoever watches the broker of a message.
-    fn tell_taken(&mut self, now: Now, seq: Seq, carried: &Carried, recipients: u32) {
+    fn tell_taken(&mut self, head: &MessageHead, carried: &Carried) {
         if self.watched {
             let taken = BusEvent::Taken {
-                seq,
+                seq: head.seq,
                 id: carried.id.clone(),
                 from: carried.from.as_str().to_owned(),
-                recipients,
-                at_ms: now.wall_ms,
+                recipients: head.recipients,
+                at_ms: head.accepted_ms,
                 envelope: Arc::clone(&carried.text),
             };
             self.outbox
@@ -149,37 +151,27 @@ impl Broker {
         sender: PeerId,
         carried: &Carried,
         recipients: &[PeerId],
-    ) -> Result<Inserted> {
-        let (id, recipients) = (&carried.id, count(recipients.len()));
-        let seq = Seq(self.head.next_seq);
-        let accepted_ms = cx.now.wall_ms;
-        let envelope = &carried.text;
-        let message = NewMessage {
-            seq,
+    ) -> Result<(MessageHead, Inserted)> {
+        let head = MessageHead {
+            seq: Seq(self.head.next_seq),
             sender,
-            id,
-            envelope,
-            recipients,
-            accepted_ms,
+            id: carried.id.clone(),
+            recipients: count(recipients.len()),
+            accepted_ms: cx.now.wall_ms,
+            bytes: carried.text.len() as u64,
         };
-        let inserted = cx.txn.insert_message(&message)?;
+        let inserted = cx.txn.insert_message(&head, &carried.text)?;
         if inserted == Inserted::New {
             self.head.next_seq += 1;
-            if recipients == 0 {
-                self.fates.push(Fate::of_nobody(seq, accepted_ms));
-                self.ended(cx.now, envelope.len() as u64 + FATE_BYTES);
+            if head.recipients == 0 {
+                self.fates.push(Fate::of_nobody(head.seq, head.accepted_ms));
+                self.ended(cx.now, head.bytes + FATE_BYTES);
             }
             if !self.mutations.broken(BrokerMutation::SkipAudit) {
-                self.log.push(&Event::Accept {
-                    seq,
-                    sender,
-                    id,
-                    recipients,
-                    hash: &carried.hash,
-                });
+                self.log.accept(&head, &carried.hash);
             }
         }
-        Ok(inserted)
+        Ok((head, inserted))
     }
 
     fn check_from(&self, caller: Caller, carried: &Carried) -> Result<(), Refusal> {
@@ -351,11 +343,10 @@ impl Broker {
     fn enqueue(
         &mut self,
         cx: &mut Cx<'_>,
-        seq: Seq,
-        sender: PeerId,
-        carried: &Carried,
+        (head, carried): (&MessageHead, &Carried),
         recipients: &[PeerId],
     ) -> Result {
+        let (seq, sender) = (head.seq, head.sender);
         // They differ in whether the token is named, and in nothing else.
         let (mut shared, mut foreign) = (None, None);
         let urgent = std::cell::OnceCell::new();
@@ -376,7 +367,7 @@ impl Broker {
             let session = self.conns.session(conn);
             let own = match session {
                 Some(session) if to_old_name || !session.ext => {
-                    Some(self.frame_for(session, (sender, seq, 0), &carried.id, &carried.text))
+                    Some(self.frame_for(session, (head, 0), &carried.text))
                 }
                 _ => None,
             };
@@ -395,11 +386,7 @@ impl Broker {
                 }
             };
             let fresh = super::deliver::Fresh {
-                seq,
-                sender,
-                id: &carried.id,
-                bytes: carried.text.len(),
-                recipients: count(recipients.len()),
+                head,
                 frame,
                 key,
                 urgent: &|| *urgent.get_or_init(|| super::deliver::is_urgent(&carried.text)),

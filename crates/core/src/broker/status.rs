@@ -31,11 +31,13 @@ impl MessageHistory {
         // Of one that went from member to member the last ones count.
         for fate in &fates[fates.len().saturating_sub(RECIPIENTS_MAX)..] {
             tell(&head.id, &fate.to, &fate.way, &mut told);
-            told.push(Receipt {
-                at_ms: Some(fate.at_ms),
-                to: Some(fate.to.to_string()),
-                ..Receipt::new(head.id.clone(), Stage::clone(&fate.stage))
-            });
+            let stage = Stage::clone(&fate.stage);
+            told.push(Receipt::at_one(
+                head.id.clone(),
+                &*fate.to,
+                stage,
+                fate.at_ms,
+            ));
         }
         told.sort_by_key(|receipt| receipt.at_ms);
         told.insert(0, accepted(head, 0));
@@ -45,11 +47,8 @@ impl MessageHistory {
 
 /// Adds what happened to a delivery before it ended.
 fn tell(id: &MessageId, to: &str, way: &DeliveryHistory, told: &mut Vec<Receipt>) {
-    told.extend(way.stages().map(|(stage, at_ms)| Receipt {
-        at_ms: Some(at_ms),
-        to: Some(to.to_owned()),
-        ..Receipt::new(id.clone(), stage)
-    }));
+    let stages = way.stages();
+    told.extend(stages.map(|(stage, at_ms)| Receipt::at_one(id.clone(), to, stage, at_ms)));
 }
 
 fn accepted(head: &MessageHead, online: usize) -> Receipt {
@@ -176,8 +175,7 @@ impl Broker {
     }
 
     fn flight(&self, peer: PeerId, seq: Seq) -> Option<&Flight> {
-        let conn = self.registry.conn(peer)?;
-        self.conns.session(conn)?.flights.get(seq)
+        self.session_of(peer)?.flights.get(seq)
     }
 
     /// The holder of a delivery says how far it is.
@@ -210,21 +208,21 @@ impl Broker {
         if !flight.history.step(&step, now.wall_ms) {
             return;
         }
-        let (sender, id) = (flight.sender, flight.id.clone());
+        let head = flight.head.clone();
         if let Stage::Held { why } = &step
             && !why.is_empty()
         {
             self.outbox.now(BrokerOutput::Event(BusEvent::Held {
-                from: self.registry.name(sender),
+                from: self.registry.name(head.sender),
                 to: to.clone(),
-                id: id.clone(),
+                id: head.id.clone(),
                 reason: why.clone(),
             }));
         }
         if matches!(step, Stage::Held { .. }) {
             self.job_held(now, seq, peer);
         }
-        self.tell_sender(now, (seq, peer), sender, &id, (to, step));
+        self.tell_sender(now, (&head, peer), (to, step));
     }
 
     /// A connection ends: what it knew of deliveries that it held is kept.

@@ -61,7 +61,7 @@ impl Disk {
 
     fn settle(&mut self, peer: PeerId) -> Result<()> {
         for message in self.inner.read_queue(peer, usize::MAX, usize::MAX)? {
-            self.delete_delivery((peer, message.sender), message.seq)?;
+            self.delete_delivery((peer, message.head.sender), message.head.seq)?;
         }
         Ok(())
     }

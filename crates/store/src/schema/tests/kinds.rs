@@ -36,23 +36,17 @@ fn version_12_database() -> (tempfile::TempDir, PathBuf) {
         let id = &MessageId::parse(&format!("m{}", seq.0)).unwrap();
         let recipients = if seq.0 == 2 { 2 } else { 1 };
         let sender = PeerId(1);
-        let message = NewMessage {
+        let message = MessageHead {
             seq,
             sender,
             id,
-            envelope: text,
             recipients,
             accepted_ms: 10 + seq.0,
+            bytes: text.len() as u64,
         };
-        assert_eq!(older.insert_message(&message).unwrap(), Inserted::New);
+        assert_eq!(older.insert_message(&message, text).unwrap(), Inserted::New);
         let hash = &EnvelopeHash::of(text.as_bytes());
-        log.push(&AuditEvent::Accept {
-            seq,
-            sender,
-            id,
-            recipients,
-            hash,
-        });
+        log.accept(&message, hash);
     }
     (head.next_seq, head.next_peer) = (6, 18);
     let block = log.seal(&older.audit_key().clone(), &mut head, AT);

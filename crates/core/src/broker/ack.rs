@@ -6,7 +6,7 @@ use peerbus_wire::{Ack, DeliveryKey, How, Seq, Stage};
 
 use super::mutation::BrokerMutation;
 use super::notice::notice_number;
-use super::{Broker, BrokerOutput, BusEvent, Caller, CommitNeed, Cx};
+use super::{Broker, BusEvent, Caller, CommitNeed, Cx};
 use crate::audit::AuditLog;
 use crate::store::{
     DeliveryHistory, FATE_BYTES, Fate, MessageHead, PeerId, Result, STEP_BYTES, Txn,
@@ -142,7 +142,7 @@ impl Broker {
         self.end_job(cx, seq)?;
         let stage = end.stage();
         let counted = end.note(&mut self.log, seq, recipient);
-        self.outbox.now(BrokerOutput::Event(counted));
+        self.outbox.event(counted);
         self.outbox.want(CommitNeed::Soon);
         let way = self.recent.take_with((seq, recipient), history);
         let text = match !matches!(end, End::Dead(_)) && self.forget_fleeting(cx.txn, pair, seq)? {

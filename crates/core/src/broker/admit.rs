@@ -36,10 +36,10 @@ impl Broker {
         if takeover {
             self.log.take_over(peer);
         }
-        self.outbox.now(BrokerOutput::Event(BusEvent::Registered {
+        self.outbox.event(BusEvent::Registered {
             name: name.to_owned(),
             takeover,
-        }));
+        });
 
         let level = newcomer.register.ext.min(EXT_AUDIT);
         let ext = level >= EXT;
@@ -202,8 +202,7 @@ impl Broker {
         self.end_budget(session);
         self.registry.set_conn(id, None);
         let name = session.name.as_str().to_owned();
-        self.outbox
-            .now(BrokerOutput::Event(BusEvent::Left { name }));
+        self.outbox.event(BusEvent::Left { name });
         let ephemeral = self.registry.get(id).is_some_and(|peer| peer.row.ephemeral);
         if self.mutations.broken(BrokerMutation::ForgetOnClose) && !ephemeral {
             for (sender, seq) in session.flights.iter() {

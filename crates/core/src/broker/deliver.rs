@@ -280,7 +280,7 @@ impl Broker {
             self.outbox.waiting(recall, CommitNeed::Soon);
         }
         self.log.deliver(seq, recipient);
-        self.outbox.now(BrokerOutput::Event(BusEvent::Delivered));
+        self.outbox.event(BusEvent::Delivered);
         if abroad {
             // Its recipient does not have it yet.
             return;

@@ -13,7 +13,7 @@ use super::ack::End;
 use super::conn::Bridge;
 use super::mutation::BrokerMutation;
 use super::registry::Peer;
-use super::{Broker, BrokerOutput, BusEvent, Caller, CommitNeed, Cx};
+use super::{Broker, BusEvent, Caller, CommitNeed, Cx};
 use crate::Now;
 use crate::grant::{Grant, Right};
 use crate::store::{DeliveryHistory, NOBODY, PeerId, PeerRow, Queued, Result, Txn};
@@ -113,12 +113,7 @@ impl Broker {
         if self.config.domain.is_none() {
             return Ok(());
         }
-        let no = |reason: String| {
-            Err(Refusal {
-                code: RefusalCode::Forbidden,
-                reason,
-            })
-        };
+        let no = |reason: String| Err(RefusalCode::Forbidden.because(reason));
         let comes = self.is_bridge(caller.peer);
         let goes = self.is_bridge(recipient);
         let here = self.registry.conn(recipient);
@@ -152,12 +147,10 @@ impl Broker {
         let said = signed.address().filter(|(_, domain)| domain == own);
         match said {
             Some((local, _)) if abroad => Ok(local),
-            _ if abroad && self.registry.resolve(&to.key()).is_none() => Err(Refusal {
-                code: RefusalCode::From,
-                reason: format!(
+            _ if abroad && self.registry.resolve(&to.key()).is_none() => Err(RefusalCode::From
+                .because(format!(
                     "{to} is in another domain, where nobody knows {signed}; sign as {signed}@{own}"
-                ),
-            }),
+                ))),
             _ => Ok(signed.clone()),
         }
     }
@@ -168,13 +161,10 @@ impl Broker {
         if domain.as_ref() == Some(&bridge.domain) {
             return Ok(());
         }
-        Err(Refusal {
-            code: RefusalCode::From,
-            reason: format!(
-                "from is {} but this is the bridge to {}, which speaks for nobody else",
-                carried.from, bridge.domain
-            ),
-        })
+        Err(RefusalCode::From.because(format!(
+            "from is {} but this is the bridge to {}, which speaks for nobody else",
+            carried.from, bridge.domain
+        )))
     }
 
     /// A bridge brings a message, and says how far it is.
@@ -187,7 +177,7 @@ impl Broker {
     ) -> Result {
         let session = self.conns.session_mut(caller.conn);
         let Some(bridge) = session.and_then(|session| session.bridge.as_mut()) else {
-            self.outbox.now(BrokerOutput::Event(BusEvent::Ignored));
+            self.outbox.event(BusEvent::Ignored);
             return Ok(());
         };
         bridge.refused &= !again;
@@ -398,7 +388,7 @@ impl Broker {
     ) -> Result {
         let session = self.conns.session(caller.conn);
         if session.is_none_or(|session| session.bridge.is_none()) {
-            self.outbox.now(BrokerOutput::Event(BusEvent::Ignored));
+            self.outbox.event(BusEvent::Ignored);
             return Ok(());
         }
         let mut messages = Vec::new();
@@ -428,16 +418,13 @@ impl Broker {
             }
         }
         let frame = BrokerFrame::Forwarded(messages);
-        self.outbox.barrier(BrokerOutput::Send(caller.conn, frame));
+        self.outbox.barrier(caller.conn, frame);
         Ok(())
     }
 }
 
 fn behind_refused() -> Refusal {
-    Refusal {
-        code: RefusalCode::Invalid,
-        reason: "one before it was refused; bring that again first, with `again`".into(),
-    }
+    RefusalCode::Invalid.because("one before it was refused; bring that again first, with `again`")
 }
 
 fn only_v1(name: &PeerName) -> String {

@@ -144,9 +144,9 @@ impl Broker {
             _ => {}
         }
         self.conns.insert(conn, Conn::Closing);
-        self.outbox.now(BrokerOutput::Event(BusEvent::Denied {
+        self.outbox.event(BusEvent::Denied {
             reason: reason.clone(),
-        }));
+        });
         self.outbox
             .waiting(BrokerOutput::Close(conn, reason), CommitNeed::Now);
         Ok(())
@@ -241,8 +241,7 @@ impl Broker {
                 continue;
             }
             let (name, token) = (self.registry.name(peer), grant.name.clone());
-            self.outbox
-                .now(BrokerOutput::Event(BusEvent::Forgotten { name, token }));
+            self.outbox.event(BusEvent::Forgotten { name, token });
             self.forget(cx, peer)?;
             return Ok(true);
         }

@@ -10,7 +10,7 @@ use peerbus_wire::{BrokerFrame, GroupName, PeersFrame, Refusal, RefusalCode};
 use super::ack::End;
 use super::mutation::BrokerMutation;
 use super::registry::{Peer, Registry};
-use super::{Broker, BrokerOutput, Caller, CommitNeed, Cx};
+use super::{Broker, Caller, CommitNeed, Cx};
 use crate::TokenHash;
 use crate::store::{MessageHead, PeerId, PeerRow, Result};
 
@@ -55,8 +55,7 @@ impl Broker {
             reason,
             ..PeersFrame::default()
         };
-        self.outbox
-            .barrier(BrokerOutput::Send(caller.conn, BrokerFrame::Peers(frame)));
+        self.outbox.barrier(caller.conn, BrokerFrame::Peers(frame));
         Ok(())
     }
 
@@ -145,10 +144,9 @@ impl Broker {
             .map(|(id, _)| id)
             .collect();
         if all.is_empty() {
-            return Ok(Err(Refusal {
-                code: RefusalCode::UnknownRecipient,
-                reason: self.nobody_in(owner, group),
-            }));
+            return Ok(Err(
+                RefusalCode::UnknownRecipient.because(self.nobody_in(owner, group))
+            ));
         }
         let mut members = Recipients {
             owed: Vec::with_capacity(all.len()),
@@ -161,12 +159,9 @@ impl Broker {
             }
         }
         if members.owed.is_empty() {
-            return Ok(Err(Refusal {
-                code: RefusalCode::QueueFull,
-                reason: format!(
-                    "the queue of every member of {group} is full; send again when one has read some"
-                ),
-            }));
+            return Ok(Err(RefusalCode::QueueFull.because(format!(
+                "the queue of every member of {group} is full; send again when one has read some"
+            ))));
         }
         if self.mutations.broken(BrokerMutation::SkipMember) {
             members.owed.pop();

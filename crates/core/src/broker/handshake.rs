@@ -227,9 +227,9 @@ impl Broker {
     /// Closes a connection that is not registered.
     pub(super) fn deny(&mut self, conn: ConnId, reason: CloseReason) {
         self.conns.insert(conn, Conn::Closing);
-        self.outbox.now(BrokerOutput::Event(BusEvent::Denied {
+        self.outbox.event(BusEvent::Denied {
             reason: reason.clone(),
-        }));
+        });
         self.outbox.now(BrokerOutput::Close(conn, reason));
     }
 
@@ -248,11 +248,7 @@ impl Broker {
         if let Some(bridge) = session.and_then(|session| session.bridge.as_mut()) {
             bridge.refused = true;
         }
-        self.outbox.now(BrokerOutput::Event(BusEvent::Refused {
-            from,
-            reason,
-            told,
-        }));
+        self.outbox.event(BusEvent::Refused { from, reason, told });
         if let Some(id) = id
             && told
         {

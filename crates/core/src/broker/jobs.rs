@@ -44,13 +44,10 @@ impl Broker {
             return Ok(Err(refusal));
         }
         if self.jobs.open(&caller.token) >= OPEN_MAX {
-            return Ok(Err(Refusal {
-                code: RefusalCode::Quota,
-                reason: format!(
-                    "{OPEN_MAX} messages for one of a group were sent with this token and wait to be \
+            return Ok(Err(RefusalCode::Quota.because(format!(
+                "{OPEN_MAX} messages for one of a group were sent with this token and wait to be \
                      seen, and no more may; send again when some were"
-                ),
-            }));
+            ))));
         }
         let row = JobRow::new(Seq(0), caller.token, group.clone());
         let first = self.next_holder(cx, &row, (caller.peer, bytes), Had::All)?;

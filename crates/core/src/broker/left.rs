@@ -132,13 +132,10 @@ impl Broker {
         }
         for peer in former {
             if peer != recipient && cx.txn.find_message(peer, &id)?.is_some() {
-                return Ok(Err(Refusal {
-                    code: RefusalCode::UnknownRecipient,
-                    reason: format!(
+                return Ok(Err(RefusalCode::UnknownRecipient.because(format!(
                         "the peer named {name} that sent {id} has left, and another one has the name now; \
                          nobody waits for this answer"
-                    ),
-                }));
+                    ))));
             }
         }
         Ok(Ok(()))

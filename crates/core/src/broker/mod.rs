@@ -415,7 +415,7 @@ impl Broker {
                 self.live_frame(cx, caller, frame)
             }
             Some(Conn::Contending(_) | Conn::Closing) | None => {
-                self.outbox.now(BrokerOutput::Event(BusEvent::Ignored));
+                self.outbox.event(BusEvent::Ignored);
                 Ok(())
             }
         }
@@ -456,7 +456,7 @@ impl Broker {
                 self.answer_forwarded(cx, caller, after.as_ref())?
             }
             ClientFrame::Status { ids } if caller.ext => self.answer_status(cx, caller, &ids)?,
-            _ => self.outbox.now(BrokerOutput::Event(BusEvent::Ignored)),
+            _ => self.outbox.event(BusEvent::Ignored),
         }
         Ok(())
     }

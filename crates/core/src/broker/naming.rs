@@ -2,7 +2,7 @@
 
 use peerbus_wire::{BrokerFrame, CloseReason, Instance, NameAnswer, NameKey, PeerName};
 
-use super::{Broker, BrokerOutput, BusEvent, Caller, CommitNeed, ConnId, Cx};
+use super::{Broker, BusEvent, Caller, CommitNeed, ConnId, Cx};
 use crate::TokenHash;
 use crate::grant::Grant;
 use crate::store::{AliasRow, PeerId, Result};
@@ -38,8 +38,7 @@ impl Broker {
                 refused: Some(why),
             },
         };
-        self.outbox
-            .barrier(BrokerOutput::Send(conn, BrokerFrame::Renamed(answer)));
+        self.outbox.barrier(conn, BrokerFrame::Renamed(answer));
         Ok(())
     }
 
@@ -150,10 +149,10 @@ impl Broker {
             cx.txn.put_peer(row)?;
         }
         self.log.rename(peer, new.as_str());
-        self.outbox.now(BrokerOutput::Event(BusEvent::Renamed {
+        self.outbox.event(BusEvent::Renamed {
             from: old.as_str().to_owned(),
             to: new.as_str().to_owned(),
-        }));
+        });
         self.outbox.want(CommitNeed::Now);
         self.add_alias(cx, old, peer, true)
     }

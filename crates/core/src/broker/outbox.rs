@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use peerbus_wire::{BrokerFrame, Receipt, Seq};
 
-use super::{BrokerOutput, CommitNeed, ConnId};
+use super::{BrokerOutput, BusEvent, CommitNeed, ConnId};
 use crate::store::PeerId;
 
 /// The outputs of the transaction under way and of those before it.
@@ -36,6 +36,11 @@ impl Outbox {
         self.ready.push_back(output);
     }
 
+    /// Says what happened.
+    pub(super) fn event(&mut self, event: BusEvent) {
+        self.now(BrokerOutput::Event(event));
+    }
+
     /// Adds an output that leaves after the commit.
     pub(super) fn waiting(&mut self, output: BrokerOutput, need: CommitNeed) {
         self.waiting.push_back(output);
@@ -53,7 +58,8 @@ impl Outbox {
     }
 
     /// Adds an answer to something that must see every earlier frame committed.
-    pub(super) fn barrier(&mut self, output: BrokerOutput) {
+    pub(super) fn barrier(&mut self, conn: ConnId, frame: BrokerFrame) {
+        let output = BrokerOutput::Send(conn, frame);
         if self.need() == CommitNeed::None {
             self.now(output);
         } else {

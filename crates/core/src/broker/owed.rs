@@ -186,13 +186,10 @@ impl Broker {
         if more == 0 || waits + more <= max {
             return Ok(());
         }
-        Err(Refusal {
-            code: RefusalCode::Quota,
-            reason: format!(
-                "{waits} bytes that {sent} wait to be read, this would be {more} \
+        Err(RefusalCode::Quota.because(format!(
+            "{waits} bytes that {sent} wait to be read, this would be {more} \
                  more, and {max} may wait; send again when some of it was read"
-            ),
-        })
+        )))
     }
 
     /// A delivery has ended.

@@ -6,7 +6,7 @@ use peerbus_wire::limits::PEERS_ENTRIES_MAX;
 use peerbus_wire::{BrokerFrame, Domain, PeerEntry, PeerName, PeersFrame, Presence};
 
 use super::registry::Peer;
-use super::{Broker, BrokerOutput, BusEvent, Caller, Cx};
+use super::{Broker, BusEvent, Caller, Cx};
 use crate::Now;
 use crate::grant::{Grant, Right};
 use crate::store::{PeerId, Result, Txn};
@@ -70,8 +70,7 @@ impl Broker {
             omitted,
             ..PeersFrame::default()
         };
-        self.outbox
-            .barrier(BrokerOutput::Send(caller.conn, BrokerFrame::Peers(frame)));
+        self.outbox.barrier(caller.conn, BrokerFrame::Peers(frame));
         Ok(())
     }
 
@@ -117,8 +116,7 @@ impl Broker {
             frame.peers = Some(all.iter().filter_map(shown).collect());
         }
         frame.domain = Some(domain);
-        self.outbox
-            .barrier(BrokerOutput::Send(caller.conn, BrokerFrame::Peers(frame)));
+        self.outbox.barrier(caller.conn, BrokerFrame::Peers(frame));
         Ok(())
     }
 
@@ -133,7 +131,7 @@ impl Broker {
     pub(super) fn keep_roster(&mut self, now: Now, caller: Caller, peers: Vec<PeerEntry>) {
         let session = self.conns.session_mut(caller.conn);
         let Some(bridge) = session.and_then(|session| session.bridge.as_mut()) else {
-            self.outbox.now(BrokerOutput::Event(BusEvent::Ignored));
+            self.outbox.event(BusEvent::Ignored);
             return;
         };
         let told = |peer: PeerEntry| {

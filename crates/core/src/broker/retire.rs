@@ -107,7 +107,7 @@ impl Broker {
         let refused = successor.as_ref().err().map(Denied::to_string);
         let answer = BrokerFrame::Retired(NameAnswer { name, refused });
         let Ok(successor) = successor else {
-            self.outbox.barrier(BrokerOutput::Send(conn, answer));
+            self.outbox.barrier(conn, answer);
             return Ok(());
         };
         self.outbox
@@ -159,8 +159,7 @@ impl Broker {
             self.keep_histories(&mut session);
             self.registry.set_conn(session.peer, None);
             let name = session.name.as_str().to_owned();
-            self.outbox
-                .now(BrokerOutput::Event(BusEvent::Left { name }));
+            self.outbox.event(BusEvent::Left { name });
         }
         self.conns.insert(conn, Conn::Closing);
         self.outbox.waiting(
@@ -191,10 +190,10 @@ impl Broker {
         };
         cx.txn.put_peer(&row)?;
         self.log.retire(peer, successor);
-        self.outbox.now(BrokerOutput::Event(BusEvent::Retired {
+        self.outbox.event(BusEvent::Retired {
             name: name.as_str().to_owned(),
             successor: successor.map(|successor| self.registry.name(successor)),
-        }));
+        });
         self.outbox.want(CommitNeed::Now);
         if let Some(successor) = successor {
             self.add_alias(cx, &name, successor, false)?;

@@ -72,7 +72,7 @@ impl Broker {
                 recipients,
                 ..
             } => {
-                self.outbox.now(BrokerOutput::Event(BusEvent::Duplicate));
+                self.outbox.event(BusEvent::Duplicate);
                 let accepted = Accepted {
                     recipients,
                     online: online.min(recipients),
@@ -88,9 +88,9 @@ impl Broker {
             }
         }
         self.keep_mark(sender, mark);
-        self.outbox.now(BrokerOutput::Event(BusEvent::Accepted {
+        self.outbox.event(BusEvent::Accepted {
             recipients: head.recipients,
-        }));
+        });
         let accepted = Accepted {
             recipients: head.recipients,
             online,
@@ -198,13 +198,10 @@ impl Broker {
         if old.is_some_and(own) {
             return Ok(());
         }
-        Err(Refusal {
-            code: RefusalCode::From,
-            reason: format!(
-                "from is {} but this connection is registered as {name}; sign as {name}",
-                carried.from
-            ),
-        })
+        Err(RefusalCode::From.because(format!(
+            "from is {} but this connection is registered as {name}; sign as {name}",
+            carried.from
+        )))
     }
 
     /// Whether the sender's token may send so.
@@ -221,15 +218,12 @@ impl Broker {
         if brings || session.grant.rights.has(right) {
             return Ok(());
         }
-        Err(Refusal {
-            code: RefusalCode::Forbidden,
-            reason: format!(
-                "the token {} may not send {whom}; the broker's operator can give it the right \
+        Err(RefusalCode::Forbidden.because(format!(
+            "the token {} may not send {whom}; the broker's operator can give it the right \
                  `{}`",
-                session.grant.name,
-                right.as_str()
-            ),
-        })
+            session.grant.name,
+            right.as_str()
+        )))
     }
 
     /// Whom a message is owed to.
@@ -262,10 +256,7 @@ impl Broker {
             if self.mutations.broken(BrokerMutation::AcceptUnknown) {
                 return Ok(Ok(only(Vec::new())));
             }
-            return Ok(Err(Refusal {
-                code: RefusalCode::UnknownRecipient,
-                reason: self.nobody(name),
-            }));
+            return Ok(Err(RefusalCode::UnknownRecipient.because(self.nobody(name))));
         };
         if let Err(refusal) = self.check_way(caller, name, peer) {
             return Ok(Err(refusal));
@@ -284,12 +275,9 @@ impl Broker {
                 self.config.owed_to_max
             ),
         };
-        Ok(Err(Refusal {
-            code: RefusalCode::QueueFull,
-            reason: format!(
-                "the queue of {name} is full ({full}); send again when it has read some"
-            ),
-        }))
+        Ok(Err(RefusalCode::QueueFull.because(format!(
+            "the queue of {name} is full ({full}); send again when it has read some"
+        ))))
     }
 
     /// Every peer that is registered now, or was until its connection broke a moment ago.
@@ -429,10 +417,7 @@ impl Broker {
                 "id {id} was used before for another message; give every message an id of its own"
             )
         };
-        let refusal = Refusal {
-            code: RefusalCode::IdReused,
-            reason,
-        };
+        let refusal = RefusalCode::IdReused.because(reason);
         self.refuse(now, caller, Some(id.clone()), refusal);
     }
 

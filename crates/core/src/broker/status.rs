@@ -8,7 +8,7 @@ use peerbus_wire::{Accepted, BrokerFrame, DeliveryKey, MessageId, Receipt, Seq, 
 use super::conn::Session;
 use super::flights::Flight;
 use super::history::RECIPIENTS_MAX;
-use super::{Broker, BrokerOutput, BusEvent, Caller, Cx};
+use super::{Broker, BusEvent, Caller, Cx};
 use crate::Now;
 use crate::store::{DeliveryHistory, Fate, MessageHead, PeerId, Result, Txn};
 
@@ -79,7 +79,7 @@ impl Broker {
             }
         }
         for frame in BrokerFrame::receipts(receipts) {
-            self.outbox.barrier(BrokerOutput::Send(caller.conn, frame));
+            self.outbox.barrier(caller.conn, frame);
         }
         Ok(())
     }
@@ -192,7 +192,7 @@ impl Broker {
         }
         match step.is_progress() {
             true => self.said_here(cx.now, caller, key, step),
-            false => self.outbox.now(BrokerOutput::Event(BusEvent::Ignored)),
+            false => self.outbox.event(BusEvent::Ignored),
         }
         Ok(())
     }
@@ -212,12 +212,12 @@ impl Broker {
         if let Stage::Held { why } = &step
             && !why.is_empty()
         {
-            self.outbox.now(BrokerOutput::Event(BusEvent::Held {
+            self.outbox.event(BusEvent::Held {
                 from: self.registry.name(head.sender),
                 to: to.clone(),
                 id: head.id.clone(),
                 reason: why.clone(),
-            }));
+            });
         }
         if matches!(step, Stage::Held { .. }) {
             self.job_held(now, seq, peer);

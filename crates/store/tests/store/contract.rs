@@ -162,8 +162,8 @@ fn a_number_is_not_used_twice_in_silence() {
         accepted_ms: 1,
         bytes: "{}".len() as u64,
     };
-    store.insert_message(&message(&first, "{}")).unwrap();
-    store.insert_message(&message(&second, "{}")).unwrap_err();
+    store.insert_message(&message(first), "{}").unwrap();
+    store.insert_message(&message(second), "{}").unwrap_err();
 }
 
 #[test]

@@ -131,7 +131,7 @@ fn copy(db: &Path, fresh: &Path) -> Result<AuditReport, BackupError> {
     let copy = open_existing(fresh).map_err(failed)?;
     copy.execute_batch("CREATE TABLE backup(key BLOB NOT NULL, epoch INTEGER NOT NULL) STRICT;")
         .and_then(|()| {
-            let epoch = read::int(epoch)?;
+            let epoch = epoch;
             copy.execute(
                 "INSERT INTO backup(key, epoch) VALUES(?1, ?2)",
                 (key.0, epoch),
@@ -250,7 +250,7 @@ fn unpack(from: &Path, staged: &Path) -> Result<(AuditKey, u64), BackupError> {
     let copy = open_existing(staged).map_err(no_backup)?;
     let row = copy
         .query_row("SELECT key, epoch FROM backup", [], |row| {
-            Ok((AuditKey(row.get(0)?), read::unsigned(row, 1)?))
+            Ok((AuditKey(row.get(0)?), row.get(1)?))
         })
         .optional()
         .map_err(no_backup)?

@@ -12,7 +12,7 @@ use peerbus_wire::{BrokerFrame, MessageId, Receipt, Received, Seq, Stage};
 use rusqlite::types::Type;
 use rusqlite::{Connection, Error, OptionalExtension as _, Result};
 
-use crate::read::{bound, int, unsigned};
+use crate::read::bound;
 
 /// Bytes of a fate in `ends`: its number in the chunk, and which group it belongs to.
 const END_BYTES: usize = 5;
@@ -111,8 +111,8 @@ pub(crate) fn insert(
     let mut last =
         db.prepare_cached("SELECT at_ms, total FROM fates ORDER BY number DESC LIMIT 1")?;
     let last = last.query_row([], |row| Ok((row.get(0)?, row.get(1)?)));
-    let (newest_ms, mut total): (i64, i64) = last.optional()?.unwrap_or_default();
-    let at_ms = newest_ms.max(int(steady_ms)?);
+    let (newest_ms, mut total): (u64, i64) = last.optional()?.unwrap_or_default();
+    let at_ms = newest_ms.max(steady_ms);
     let mut insert = db.prepare_cached(
         "INSERT INTO fates(chunk, at_ms, total, ends, recipients, told, delivered, steps)
          VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
@@ -129,7 +129,7 @@ pub(crate) fn insert(
         let steps = (!steps.is_empty()).then(|| BrokerFrame::Receipts(steps).encode());
         total = total.saturating_add(bound(std::mem::take(&mut bytes)));
         insert.execute((
-            int(chunk)?,
+            chunk,
             at_ms,
             total,
             ends,
@@ -145,13 +145,13 @@ pub(crate) fn insert(
 /// Gives messages that ended a fate of nobody, as of the last commit.
 pub(crate) fn end_all(db: &Connection) -> Result<()> {
     let now = "SELECT coalesce(max(coalesce(steady_ms, at_ms)), 0) FROM audit";
-    let now_ms = db.query_row(now, [], |row| unsigned(row, 0))?;
+    let now_ms = db.query_row(now, [], |row| row.get(0))?;
     let ended: Vec<(Seq, u64)> = db
         .prepare(
             "SELECT seq, octet_length(envelope) FROM messages
              WHERE seq NOT IN (SELECT seq FROM deliveries) ORDER BY seq",
         )?
-        .query_map([], |row| Ok((crate::read::seq(row, 0)?, unsigned(row, 1)?)))?
+        .query_map([], |row| Ok((crate::read::seq(row, 0)?, row.get(1)?)))?
         .collect::<Result<_>>()?;
     for run in ended.chunk_by(|(a, _), (b, _)| a.0 / FATES_RUN == b.0 / FATES_RUN) {
         let fates = run.iter().map(|(seq, _)| Fate::of_nobody(*seq, now_ms));

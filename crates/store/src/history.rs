@@ -124,14 +124,12 @@ fn candidates_by_id(db: &Connection, id: &MessageId) -> Result<Vec<u64>> {
     let mark = format!("\n{key}\t");
     let mut seqs: Vec<u64> = db
         .prepare_cached("SELECT seq FROM messages WHERE seq >= ?1 AND id = ?2")?
-        .query_map((bound(tail(db)?), id.as_str()), |row| {
-            read::unsigned(row, 0)
-        })?
+        .query_map((bound(tail(db)?), id.as_str()), |row| row.get(0))?
         .collect::<Result<_>>()?;
     let mut runs = db.prepare_cached(RUNS)?;
     let mut rows = runs.query((i64::MAX, &mark, &mark))?;
     while let Some(row) = rows.next()? {
-        let run = read::unsigned(row, 0)?;
+        let run = row.get(0)?;
         let entries = row.get_ref(1)?.as_str()?;
         seqs.extend(contents::under(run, entries, std::slice::from_ref(&key)));
     }
@@ -264,7 +262,7 @@ impl<'d> Search<'d> {
             if self.is_over() {
                 return Ok(!self.is_past());
             }
-            if let Some(found) = message(db, read::unsigned(row, 0)?)? {
+            if let Some(found) = message(db, row.get(0)?)? {
                 self.take(found)?;
             }
         }
@@ -285,7 +283,7 @@ impl<'d> Search<'d> {
         let mut runs = db.prepare_cached(RUNS)?;
         let mut rows = runs.query((bound(last), mark(0), mark(1)))?;
         while let Some(row) = rows.next()? {
-            let run = read::unsigned(row, 0)?;
+            let run = row.get(0)?;
             let entries = row.get_ref(1)?.as_str()?;
             let mut seqs = contents::under(run, entries, first);
             for others in keys.iter().skip(1) {

@@ -12,11 +12,6 @@ use peerbus_wire::{EnvelopeHash, GroupName, Mark, MessageId, Seq};
 use rusqlite::types::Type;
 use rusqlite::{Connection, Error, OptionalExtension as _, Result, Row, Rows};
 
-/// A number as SQLite stores it.
-pub(crate) fn int(number: u64) -> Result<i64> {
-    i64::try_from(number).map_err(|error| Error::ToSqlConversionFailure(error.into()))
-}
-
 /// A number to compare stored ones with: they are all at most `i64::MAX`.
 pub(crate) fn bound(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
@@ -27,14 +22,9 @@ pub(crate) fn limit(rows: usize) -> i64 {
     i64::try_from(rows).unwrap_or(i64::MAX)
 }
 
-pub(crate) fn unsigned(row: &Row<'_>, column: usize) -> Result<u64> {
-    let number: i64 = row.get(column)?;
-    u64::try_from(number).map_err(|_| Error::IntegralValueOutOfRange(column, number))
-}
-
 /// The number of a message. The highest that a column holds is none: it ends every range.
 pub(crate) fn seq(row: &Row<'_>, column: usize) -> Result<Seq> {
-    let number = unsigned(row, column)?;
+    let number = row.get(column)?;
     if bound(number) == i64::MAX {
         return Err(Error::IntegralValueOutOfRange(column, i64::MAX));
     }
@@ -44,8 +34,8 @@ pub(crate) fn seq(row: &Row<'_>, column: usize) -> Result<Seq> {
 /// The columns of a time on the wall clock and on the steady clock.
 fn stamp(row: &Row<'_>, wall: usize, steady: usize) -> Result<Stamp> {
     Ok(Stamp {
-        wall_ms: unsigned(row, wall)?,
-        steady_ms: unsigned(row, steady)?,
+        wall_ms: row.get(wall)?,
+        steady_ms: row.get(steady)?,
     })
 }
 
@@ -66,8 +56,8 @@ pub(crate) fn message_head(row: &Row<'_>) -> Result<MessageHead> {
         sender: peer(row, 1)?,
         id: message_id(row, 2)?,
         recipients: row.get(3)?,
-        accepted_ms: unsigned(row, 4)?,
-        bytes: unsigned(row, 5)?,
+        accepted_ms: row.get(4)?,
+        bytes: row.get(5)?,
     })
 }
 
@@ -87,7 +77,7 @@ pub(crate) fn is_text(stored: &str, envelope: &str) -> bool {
 /// The columns `number, sender, id, recipient, dead, reason, at_ms, steady_ms`.
 pub(crate) fn notice(row: &Row<'_>) -> Result<Notice> {
     Ok(Notice {
-        number: unsigned(row, 0)?,
+        number: row.get(0)?,
         sender: peer(row, 1)?,
         id: message_id(row, 2)?,
         to: row.get(3)?,
@@ -162,7 +152,7 @@ pub(crate) fn aliases(db: &Connection) -> Result<Vec<AliasRow>> {
             name: row.get(0)?,
             peer: peer(row, 1)?,
             own: row.get(2)?,
-            used_ms: unsigned(row, 3)?,
+            used_ms: row.get(3)?,
         })
     })?;
     rows.collect()
@@ -174,8 +164,8 @@ pub(crate) fn owed(db: &Connection) -> Result<Vec<OwedRow>> {
         Ok(OwedRow {
             peer: peer(row, 0)?,
             token: row.get::<_, Option<[u8; 32]>>(1)?.map(TokenHash),
-            to: unsigned(row, 2)?,
-            by: unsigned(row, 3)?,
+            to: row.get(2)?,
+            by: row.get(3)?,
         })
     })?;
     rows.collect()
@@ -187,13 +177,13 @@ pub(crate) fn head(db: &Connection) -> Result<Option<ChainHead>> {
         [],
         |row| {
             Ok(ChainHead {
-                blocks: unsigned(row, 0)?,
+                blocks: row.get(0)?,
                 hash: row.get(1)?,
-                anchor: unsigned(row, 2)?,
+                anchor: row.get(2)?,
                 anchor_hash: row.get(3)?,
-                next_seq: unsigned(row, 4)?,
+                next_seq: row.get(4)?,
                 next_peer: row.get(5)?,
-                next_notice: unsigned(row, 6)?,
+                next_notice: row.get(6)?,
                 mac: row.get(7)?,
             })
         },
@@ -210,7 +200,7 @@ pub(crate) fn sealed(db: &Connection) -> Result<Option<Stamp>> {
 /// The block in the columns `number, at_ms, hash, events`, and its steady time.
 pub(crate) fn block(row: &Row<'_>) -> Result<Block> {
     Ok(Block {
-        number: unsigned(row, 0)?,
+        number: row.get(0)?,
         at: stamp(row, 1, 4)?,
         hash: row.get(2)?,
         events: row.get(3)?,
@@ -246,7 +236,7 @@ pub(crate) fn queue(mut rows: Rows<'_>, bytes: usize) -> Result<Vec<Queued>> {
         queue.push(Queued {
             head: message_head(row)?,
             envelope: envelope.into(),
-            steady_ms: unsigned(row, 7)?,
+            steady_ms: row.get(7)?,
         });
         if total >= bytes {
             break;
@@ -326,7 +316,7 @@ fn pairs(db: &Connection) -> Result<Vec<(Seq, PeerId, PeerId, u64)>> {
     let mut last = (-1, -1);
     let read = |row: &Row<'_>| {
         let (recipient, sender) = (peer(row, 0)?, peer(row, 1)?);
-        Ok((seq(row, 2)?, recipient, sender, unsigned(row, 3)?))
+        Ok((seq(row, 2)?, recipient, sender, row.get(3)?))
     };
     while let Some(pair) = next.query_row(last, read).optional()? {
         pairs.push(pair);
@@ -363,17 +353,12 @@ pub(crate) fn old_deliveries(
         }
         let head = match old.last() {
             Some((_, head)) if head.seq == number => head.clone(),
-            _ => message.query_row([int(number.0)?], message_head)?,
+            _ => message.query_row([number.0], message_head)?,
         };
         old.push((recipient, head));
         let following = next
             .query_row((recipient.0, sender.0, bound(number.0)), |row| {
-                Ok(Reverse((
-                    seq(row, 0)?,
-                    recipient,
-                    sender,
-                    unsigned(row, 1)?,
-                )))
+                Ok(Reverse((seq(row, 0)?, recipient, sender, row.get(1)?)))
             })
             .optional()?;
         heap.extend(following);

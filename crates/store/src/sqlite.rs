@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use peerbus_core::audit::{AuditKey, Hash};
 use peerbus_core::store::{Loaded, Result, Store, StoreError};
-use rusqlite::{Connection, ErrorCode};
+use rusqlite::{Connection, ErrorCode, Params};
 
 use crate::contents::Progress;
 use crate::lock::Lock;
@@ -94,6 +94,11 @@ impl SqliteStore {
         drop(witness);
         let closed = db.close().map_err(|(_, error)| error);
         closed.map_err(|error| failed(&path, "closing", &error))
+    }
+
+    /// Runs a statement; gives how many rows it changed.
+    pub(crate) fn change(&self, doing: &str, sql: &str, values: impl Params) -> Result<usize> {
+        self.run(doing, |db| db.prepare_cached(sql)?.execute(values))
     }
 
     /// Runs `operation` and says, should it fail, where and at what.

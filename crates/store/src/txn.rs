@@ -13,87 +13,64 @@ use crate::SqliteStore;
 use crate::fates;
 use crate::forget;
 use crate::jobs;
-use crate::read::{self, bound, int, limit};
+use crate::read::{self, bound, limit};
 
 impl Txn for SqliteStore {
     fn put_peer(&mut self, row: &PeerRow) -> Result {
-        self.run("writing a peer", |db| {
-            db.prepare_cached(
-                "INSERT INTO peers(id, kind, name, owner, generated, ephemeral, online, last_seen_ms,
-                     delivered, last_seen_steady_ms, mark, groups)
-                 VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
-                 ON CONFLICT(id) DO UPDATE SET kind = excluded.kind, name = excluded.name,
-                     owner = excluded.owner, generated = excluded.generated,
-                     ephemeral = excluded.ephemeral, online = excluded.online,
-                     last_seen_ms = excluded.last_seen_ms, delivered = excluded.delivered,
-                     last_seen_steady_ms = excluded.last_seen_steady_ms,
-                     mark = excluded.mark, groups = excluded.groups",
-            )?
-            .execute(params![
-                row.id.0,
-                read::kind_number(row.kind),
-                row.name,
-                row.owner.map(|owner| owner.0),
-                row.generated,
-                row.ephemeral,
-                row.online,
-                int(row.last_seen.wall_ms)?,
-                row.delivered.as_ref().map(ToString::to_string),
-                int(row.last_seen.steady_ms)?,
-                row.mark.as_ref().map(Mark::as_str),
-                groups(row),
-            ])
-        })?;
-        Ok(())
+        let sql =
+            "INSERT INTO peers(id, kind, name, owner, generated, ephemeral, online, last_seen_ms,
+                 delivered, last_seen_steady_ms, mark, groups)
+             VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+             ON CONFLICT(id) DO UPDATE SET kind = excluded.kind, name = excluded.name,
+                 owner = excluded.owner, generated = excluded.generated,
+                 ephemeral = excluded.ephemeral, online = excluded.online,
+                 last_seen_ms = excluded.last_seen_ms, delivered = excluded.delivered,
+                 last_seen_steady_ms = excluded.last_seen_steady_ms,
+                 mark = excluded.mark, groups = excluded.groups";
+        let values = params![
+            row.id.0,
+            read::kind_number(row.kind),
+            row.name,
+            row.owner.map(|owner| owner.0),
+            row.generated,
+            row.ephemeral,
+            row.online,
+            row.last_seen.wall_ms,
+            row.delivered.as_ref().map(ToString::to_string),
+            row.last_seen.steady_ms,
+            row.mark.as_ref().map(Mark::as_str),
+            groups(row),
+        ];
+        self.change("writing a peer", sql, values).map(drop)
     }
 
     fn delete_peer(&mut self, id: PeerId) -> Result {
-        self.run("forgetting a peer", |db| {
-            db.prepare_cached("DELETE FROM peers WHERE id = ?1")?
-                .execute([id.0])
-        })?;
-        Ok(())
+        let sql = "DELETE FROM peers WHERE id = ?1";
+        self.change("forgetting a peer", sql, [id.0]).map(drop)
     }
 
     fn put_alias(&mut self, row: &AliasRow) -> Result {
-        self.run("writing an old name", |db| {
-            db.prepare_cached(
-                "INSERT INTO aliases(name, peer, own, used_ms) VALUES(?1, ?2, ?3, ?4)
-                 ON CONFLICT(name) DO UPDATE SET name = excluded.name, peer = excluded.peer,
-                     own = excluded.own, used_ms = excluded.used_ms",
-            )?
-            .execute((&row.name, row.peer.0, row.own, int(row.used_ms)?))
-        })?;
-        Ok(())
+        let sql = "INSERT OR REPLACE INTO aliases(name, peer, own, used_ms)
+             VALUES(?1, ?2, ?3, ?4)";
+        let values = (&row.name, row.peer.0, row.own, row.used_ms);
+        self.change("writing an old name", sql, values).map(drop)
     }
 
     fn delete_alias(&mut self, name: &str) -> Result {
-        self.run("forgetting an old name", |db| {
-            db.prepare_cached("DELETE FROM aliases WHERE name = ?1")?
-                .execute([name])
-        })?;
-        Ok(())
+        let sql = "DELETE FROM aliases WHERE name = ?1";
+        self.change("forgetting an old name", sql, [name]).map(drop)
     }
 
     fn put_owed(&mut self, row: &OwedRow) -> Result {
-        self.run("writing how much mail waits", |db| {
-            if *row == OwedRow::none(row.peer) {
-                return db
-                    .prepare_cached("DELETE FROM owed WHERE peer = ?1")?
-                    .execute([row.peer.0]);
-            }
-            db.prepare_cached(
-                "INSERT OR REPLACE INTO owed(peer, token, owed_to, owed_by)
-                 VALUES(?1, ?2, ?3, ?4)",
-            )?
-            .execute((
-                row.peer.0,
-                row.token.map(|token| token.0),
-                int(row.to)?,
-                int(row.by)?,
-            ))
-        })?;
-        Ok(())
+        let doing = "writing how much mail waits";
+        if *row == OwedRow::none(row.peer) {
+            let sql = "DELETE FROM owed WHERE peer = ?1";
+            return self.change(doing, sql, [row.peer.0]).map(drop);
+        }
+        let sql = "INSERT OR REPLACE INTO owed(peer, token, owed_to, owed_by)
+             VALUES(?1, ?2, ?3, ?4)";
+        let values = (row.peer.0, row.token.map(|token| token.0), row.to, row.by);
+        self.change(doing, sql, values).map(drop)
     }
 
     fn put_job(&mut self, row: &JobRow) -> Result {
@@ -115,11 +92,11 @@ impl Txn for SqliteStore {
                      VALUES(?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT(sender, id) DO NOTHING",
                 )?
                 .execute((
-                    int(head.seq.0)?,
+                    head.seq.0,
                     head.sender.0,
                     head.id.as_str(),
                     head.recipients,
-                    int(head.accepted_ms)?,
+                    head.accepted_ms,
                     envelope,
                 ))?;
             if inserted == 1 {
@@ -144,24 +121,17 @@ impl Txn for SqliteStore {
         seq: Seq,
         steady_ms: u64,
     ) -> Result {
-        self.run("owing a message", |db| {
-            db.prepare_cached(
-                "INSERT INTO deliveries(recipient, sender, seq, steady_ms)
-                 VALUES(?1, ?2, ?3, ?4)",
-            )?
-            .execute((recipient.0, sender.0, int(seq.0)?, int(steady_ms)?))
-        })?;
-        Ok(())
+        let sql = "INSERT INTO deliveries(recipient, sender, seq, steady_ms)
+             VALUES(?1, ?2, ?3, ?4)";
+        let values = (recipient.0, sender.0, seq.0, steady_ms);
+        self.change("owing a message", sql, values).map(drop)
     }
 
     fn delete_delivery(&mut self, (recipient, sender): (PeerId, PeerId), seq: Seq) -> Result<bool> {
-        self.run("settling a delivery", |db| {
-            db.prepare_cached(
-                "DELETE FROM deliveries WHERE recipient = ?1 AND sender = ?2 AND seq = ?3",
-            )?
-            .execute((recipient.0, sender.0, bound(seq.0)))
+        let sql = "DELETE FROM deliveries WHERE recipient = ?1 AND sender = ?2 AND seq = ?3";
+        let values = (recipient.0, sender.0, bound(seq.0));
+        self.change("settling a delivery", sql, values)
             .map(|rows| rows > 0)
-        })
     }
 
     fn move_queue(&mut self, from: PeerId, to: PeerId) -> Result<Vec<(PeerId, Seq)>> {
@@ -226,7 +196,7 @@ impl Txn for SqliteStore {
     fn count_queue(&mut self, recipient: PeerId) -> Result<u64> {
         self.run("counting a queue", |db| {
             db.prepare_cached("SELECT count(*) FROM deliveries WHERE recipient = ?1")?
-                .query_row([recipient.0], |row| read::unsigned(row, 0))
+                .query_row([recipient.0], |row| row.get(0))
         })
     }
 
@@ -292,26 +262,23 @@ impl Txn for SqliteStore {
     }
 
     fn insert_dead(&mut self, recipient: PeerId, seq: Seq, reason: &str, at: Stamp) -> Result {
-        self.run("keeping a rejected message", |db| {
-            db.prepare_cached(
-                "INSERT INTO dead(seq, recipient, at_ms, reason, steady_ms, total)
-                 VALUES(?1, ?2, ?3, ?4, ?5, ?6 + octet_length(?4) + coalesce(
-                     (SELECT max(total) FROM dead
-                      WHERE steady_ms = (SELECT max(steady_ms) FROM dead)), 0)
-                     + coalesce((SELECT octet_length(envelope) FROM messages WHERE seq = ?1), 0))
-                 ON CONFLICT(seq, recipient) DO UPDATE SET at_ms = excluded.at_ms,
-                     reason = excluded.reason, steady_ms = excluded.steady_ms",
-            )?
-            .execute((
-                int(seq.0)?,
-                recipient.0,
-                int(at.wall_ms)?,
-                reason,
-                int(at.steady_ms)?,
-                int(DEAD_BYTES)?,
-            ))
-        })?;
-        Ok(())
+        let sql = "INSERT INTO dead(seq, recipient, at_ms, reason, steady_ms, total)
+             VALUES(?1, ?2, ?3, ?4, ?5, ?6 + octet_length(?4) + coalesce(
+                 (SELECT max(total) FROM dead
+                  WHERE steady_ms = (SELECT max(steady_ms) FROM dead)), 0)
+                 + coalesce((SELECT octet_length(envelope) FROM messages WHERE seq = ?1), 0))
+             ON CONFLICT(seq, recipient) DO UPDATE SET at_ms = excluded.at_ms,
+                 reason = excluded.reason, steady_ms = excluded.steady_ms";
+        let values = (
+            seq.0,
+            recipient.0,
+            at.wall_ms,
+            reason,
+            at.steady_ms,
+            DEAD_BYTES,
+        );
+        self.change("keeping a rejected message", sql, values)
+            .map(drop)
     }
 
     fn delete_dead(&mut self, before_ms: u64, bytes_max: u64, rows: usize) -> Result<Forgotten> {
@@ -327,24 +294,20 @@ impl Txn for SqliteStore {
     }
 
     fn insert_notice(&mut self, notice: &Notice) -> Result {
-        self.run("keeping a notice", |db| {
-            db.prepare_cached(
-                "INSERT INTO notices(number, sender, id, recipient, dead, reason, at_ms,
-                     steady_ms)
-                 VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-            )?
-            .execute(params![
-                int(notice.number)?,
-                notice.sender.0,
-                notice.id.as_str(),
-                notice.to,
-                notice.dead,
-                notice.reason,
-                int(notice.at.wall_ms)?,
-                int(notice.at.steady_ms)?,
-            ])
-        })?;
-        Ok(())
+        let sql = "INSERT INTO notices(number, sender, id, recipient, dead, reason, at_ms,
+                 steady_ms)
+             VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+        let values = params![
+            notice.number,
+            notice.sender.0,
+            notice.id.as_str(),
+            notice.to,
+            notice.dead,
+            notice.reason,
+            notice.at.wall_ms,
+            notice.at.steady_ms,
+        ];
+        self.change("keeping a notice", sql, values).map(drop)
     }
 
     fn notices(&mut self, sender: PeerId, after: u64, rows: usize) -> Result<Vec<Notice>> {
@@ -359,24 +322,19 @@ impl Txn for SqliteStore {
     }
 
     fn delete_notice(&mut self, sender: PeerId, number: u64) -> Result<bool> {
-        self.run("dropping a notice", |db| {
-            db.prepare_cached("DELETE FROM notices WHERE sender = ?1 AND number = ?2")?
-                .execute((sender.0, bound(number)))
-                .map(|rows| rows > 0)
-        })
+        let sql = "DELETE FROM notices WHERE sender = ?1 AND number = ?2";
+        self.change("dropping a notice", sql, (sender.0, bound(number)))
+            .map(|rows| rows > 0)
     }
 
     fn delete_notices(&mut self, before_ms: u64, before: u64, rows: usize) -> Result<usize> {
         self.housekeeping.note_deletion();
-        self.run("dropping old notices", |db| {
-            db.prepare_cached(
-                "DELETE FROM notices WHERE (sender, number) IN
-                 (SELECT sender, number FROM
-                  (SELECT * FROM notices ORDER BY steady_ms, sender, number LIMIT ?2)
-                  WHERE steady_ms < ?1 OR number < ?3)",
-            )?
-            .execute((bound(before_ms), limit(rows), bound(before)))
-        })
+        let sql = "DELETE FROM notices WHERE (sender, number) IN
+             (SELECT sender, number FROM
+              (SELECT * FROM notices ORDER BY steady_ms, sender, number LIMIT ?2)
+              WHERE steady_ms < ?1 OR number < ?3)";
+        let values = (bound(before_ms), limit(rows), bound(before));
+        self.change("dropping old notices", sql, values)
     }
 
     fn append_audit(&mut self, block: &Block, head: &ChainHead) -> Result {
@@ -386,11 +344,11 @@ impl Txn for SqliteStore {
                  VALUES(?1, ?2, ?3, ?4, ?5)",
             )?
             .execute((
-                int(block.number)?,
-                int(block.at.wall_ms)?,
+                block.number,
+                block.at.wall_ms,
                 block.hash,
                 &block.events,
-                int(block.at.steady_ms)?,
+                block.at.steady_ms,
             ))?;
             write_head(db, head)
         })?;
@@ -413,11 +371,9 @@ impl Txn for SqliteStore {
 
     fn drop_audit(&mut self, number: u64) -> Result {
         self.housekeeping.note_deletion();
-        self.run("dropping old audit blocks", |db| -> SqlResult<usize> {
-            db.prepare_cached("DELETE FROM audit WHERE number <= ?1")?
-                .execute([bound(number)])
-        })?;
-        Ok(())
+        let sql = "DELETE FROM audit WHERE number <= ?1";
+        self.change("dropping old audit blocks", sql, [bound(number)])
+            .map(drop)
     }
 }
 
@@ -428,13 +384,13 @@ pub(crate) fn write_head(db: &Connection, head: &ChainHead) -> SqlResult<usize> 
          VALUES(1, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
     )?
     .execute((
-        int(head.blocks)?,
+        head.blocks,
         head.hash,
-        int(head.anchor)?,
+        head.anchor,
         head.anchor_hash,
-        int(head.next_seq)?,
+        head.next_seq,
         head.next_peer,
-        int(head.next_notice)?,
+        head.next_notice,
         head.mac,
     ))
 }

@@ -409,7 +409,7 @@ pub(crate) fn follow(
         source,
     };
     let older = compared.map_err(changed)?;
-    let seq = db.query_row(bodies::OWED_WITHOUT_TEXT, [], |row| read::unsigned(row, 0));
+    let seq = db.query_row(bodies::OWED_WITHOUT_TEXT, [], |row| row.get(0));
     let seq = seq.map_err(damaged)?;
     if seq > 0 {
         return Err(changed(QueueBreak::Altered { seq }));
@@ -434,7 +434,7 @@ pub(crate) fn follow(
 
 /// A row that no broker can have written is an altered block, not an unreadable database.
 fn block(row: &Row<'_>) -> rusqlite::Result<Result<Block, Break>> {
-    let number = read::unsigned(row, 0)?;
+    let number = row.get(0)?;
     Ok(read::block(row).map_err(|_| Break::Block { number }))
 }
 

@@ -176,5 +176,5 @@ fn wal_needs(db: &Connection) -> SqlResult<u64> {
 /// Bytes that the database has once all is written back.
 fn has_bytes(db: &Connection) -> SqlResult<u64> {
     let size = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size";
-    db.query_row(size, [], |row| crate::read::unsigned(row, 0))
+    db.query_row(size, [], |row| row.get(0))
 }

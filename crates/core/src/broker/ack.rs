@@ -70,7 +70,7 @@ impl Broker {
         key: &DeliveryKey,
         end: End<'_>,
     ) -> Result {
-        let Some(session) = self.conns.session_mut(caller.conn) else {
+        let Some(session) = self.conns.session(caller.conn) else {
             return Ok(());
         };
         let named = match caller.ext {
@@ -80,7 +80,6 @@ impl Broker {
         let Some(seq) = named else {
             return Ok(());
         };
-        let abroad = session.bridge.is_some();
         if let End::Dead(why) = end
             && self.job_rejected(cx, seq, (caller.peer, why))?
         {
@@ -91,7 +90,7 @@ impl Broker {
         };
         let (recipient, head, history) = match session.land(seq) {
             Some(mut flight) => {
-                if abroad && !matches!(end, End::Dead(_)) {
+                if caller.bridges && !matches!(end, End::Dead(_)) {
                     // Whoever says so of another domain has it on disk there.
                     flight.history.step(&Stage::Forwarded, cx.now.wall_ms);
                 }

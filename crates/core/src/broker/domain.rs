@@ -13,7 +13,7 @@ use super::ack::End;
 use super::conn::Bridge;
 use super::mutation::BrokerMutation;
 use super::registry::Peer;
-use super::{Broker, BusEvent, Caller, CommitNeed, Cx};
+use super::{Broker, Caller, CommitNeed, Cx};
 use crate::Now;
 use crate::grant::{Grant, Right};
 use crate::store::{DeliveryHistory, NOBODY, PeerId, PeerRow, Queued, Result, Txn};
@@ -177,22 +177,17 @@ impl Broker {
     ) -> Result {
         let session = self.conns.session_mut(caller.conn);
         let Some(bridge) = session.and_then(|session| session.bridge.as_mut()) else {
-            self.outbox.event(BusEvent::Ignored);
             return Ok(());
         };
         bridge.refused &= !again;
         let behind = bridge.refused && !self.mutations.broken(BrokerMutation::TakeBehind);
-        match envelope {
-            Ok(Carried { id, .. }) | Err((Some(id), _)) if behind => {
-                self.refuse(cx.now, caller, Some(id), behind_refused());
-                Ok(())
-            }
-            Ok(carried) => self.route(cx, caller, &carried, Some(mark)),
-            Err((id, refusal)) => {
-                self.refuse(cx.now, caller, id, refusal);
-                Ok(())
-            }
-        }
+        let (id, refusal) = match envelope {
+            Ok(Carried { id, .. }) | Err((Some(id), _)) if behind => (Some(id), behind_refused()),
+            Ok(carried) => return self.route(cx, caller, &carried, Some(mark)),
+            Err(refused) => refused,
+        };
+        self.refuse(cx.now, caller, id, refusal);
+        Ok(())
     }
 
     /// Keeps what a bridge says of how far it is, in the transaction that accepts its message.
@@ -386,11 +381,6 @@ impl Broker {
         caller: Caller,
         after: Option<&DeliveryKey>,
     ) -> Result {
-        let session = self.conns.session(caller.conn);
-        if session.is_none_or(|session| session.bridge.is_none()) {
-            self.outbox.event(BusEvent::Ignored);
-            return Ok(());
-        }
         let mut messages = Vec::new();
         if let Some(queue) = self.registry.forwarded_by(caller.peer).map(|row| row.id) {
             let after = after.and_then(DeliveryKey::seq);

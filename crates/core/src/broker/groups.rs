@@ -35,10 +35,6 @@ impl Broker {
         caller: Caller,
         (join, leave): (Vec<GroupName>, &[GroupName]),
     ) -> Result {
-        // For version 1 it is a barrier, whatever stands in it.
-        if !caller.ext {
-            return self.answer_peers(cx, caller);
-        }
         let reason = match self.check_groups(caller, &join, leave) {
             Ok(()) => {
                 self.put_groups(cx, caller.peer, join, leave)?;

@@ -184,10 +184,7 @@ impl Broker {
 
     /// Says who holds a name, in the holder's words.
     fn held_by(&self, peer: PeerId) -> CloseReason {
-        let holder = self
-            .registry
-            .conn(peer)
-            .and_then(|conn| self.conns.session(conn));
+        let holder = self.session_of(peer);
         let presence: serde_json::Value = holder
             .and_then(|session| session.presence.as_ref())
             .and_then(|presence| serde_json::from_str(presence.as_str()).ok())

@@ -173,6 +173,8 @@ struct Caller {
     ext: bool,
     /// It speaks `ext` with audit records.
     audits: bool,
+    /// It bridges to another domain.
+    bridges: bool,
     /// It registered with this token.
     token: TokenHash,
 }
@@ -409,6 +411,7 @@ impl Broker {
                     peer: session.peer,
                     ext: session.ext,
                     audits: session.level >= EXT_AUDIT,
+                    bridges: session.bridge.is_some(),
                     token: session.grant.token,
                 };
                 self.holder_answered(caller.peer);
@@ -426,10 +429,19 @@ impl Broker {
             ClientFrame::Envelope(carried) => self.route(cx, caller, &carried, None)?,
             ClientFrame::Refused { id, refusal } => self.refuse(cx.now, caller, id, refusal),
             ClientFrame::Ack(ack) => self.ack(cx, caller, &ack)?,
-            ClientFrame::Peers => self.answer_peers(cx, caller)?,
-            ClientFrame::PeersOf(domain) => self.answer_peers_of(cx, caller, domain)?,
-            ClientFrame::Regroup { join, leave } => self.regroup(cx, caller, (join, &leave))?,
-            ClientFrame::Roster(peers) => self.keep_roster(cx.now, caller, peers),
+            ClientFrame::PeersOf(domain) if caller.ext => {
+                self.answer_peers_of(cx, caller, domain)?;
+            }
+            ClientFrame::Regroup { join, leave } if caller.ext => {
+                self.regroup(cx, caller, (join, &leave))?;
+            }
+            // For version 1 each is a barrier, whatever stands in it.
+            ClientFrame::Peers | ClientFrame::PeersOf(_) | ClientFrame::Regroup { .. } => {
+                self.answer_peers(cx, caller)?;
+            }
+            ClientFrame::Roster(peers) if caller.bridges => {
+                self.keep_roster(cx.now, caller, peers);
+            }
             ClientFrame::Presence(it) if caller.ext => self.set_presence(cx.now, caller.conn, it),
             ClientFrame::Reject { key, reason } if caller.ext => {
                 self.finish_named(cx, caller, &key, End::Dead(&reason))?;
@@ -451,9 +463,9 @@ impl Broker {
                 mark,
                 again,
                 envelope,
-            } => self.take(cx, caller, (&mark, again), envelope)?,
-            ClientFrame::Forwarded { after } => {
-                self.answer_forwarded(cx, caller, after.as_ref())?
+            } if caller.bridges => self.take(cx, caller, (&mark, again), envelope)?,
+            ClientFrame::Forwarded { after } if caller.bridges => {
+                self.answer_forwarded(cx, caller, after.as_ref())?;
             }
             ClientFrame::Status { ids } if caller.ext => self.answer_status(cx, caller, &ids)?,
             _ => self.outbox.event(BusEvent::Ignored),

@@ -70,10 +70,11 @@ impl Broker {
             return Ok(Err("a temporary peer keeps its name until it leaves".into()));
         }
         let owner = own.row.owner;
-        let session = own.conn.and_then(|conn| self.conns.session(conn));
-        if let Some(Err(refused)) =
-            session.map(|session| self.grants.may_have(&session.grant, &name))
-        {
+        let session = self.session_of(peer);
+        let may = session.map_or(Ok(()), |session| {
+            self.grants.may_have(&session.grant, &name)
+        });
+        if let Err(refused) = may {
             return Ok(Err(refused.text()));
         }
         if let Err(refused) = self.check_bare(&name) {
@@ -143,16 +144,28 @@ impl Broker {
         };
         session.name = new.clone();
         let peer = session.peer;
-        if let Some(row) = self.registry.rename(peer, new) {
-            // Somebody chose it.
-            row.generated = false;
-            cx.txn.put_peer(row)?;
-        }
-        self.log.rename(peer, new.as_str());
         self.outbox.event(BusEvent::Renamed {
             from: old.as_str().to_owned(),
             to: new.as_str().to_owned(),
         });
+        if let Some(known) = self.registry.get_mut(peer) {
+            // Somebody chose it.
+            known.row.generated = false;
+        }
+        self.change_name(cx, peer, old, new)
+    }
+
+    fn change_name(
+        &mut self,
+        cx: &mut Cx<'_>,
+        peer: PeerId,
+        old: &PeerName,
+        new: &PeerName,
+    ) -> Result {
+        if let Some(row) = self.registry.rename(peer, new) {
+            cx.txn.put_peer(row)?;
+        }
+        self.log.rename(peer, new.as_str());
         self.outbox.want(CommitNeed::Now);
         self.add_alias(cx, old, peer, true)
     }
@@ -293,12 +306,7 @@ impl Broker {
             return Ok(());
         }
         self.drop_alias(cx, &name.key())?;
-        if let Some(row) = self.registry.rename(peer, name) {
-            cx.txn.put_peer(row)?;
-        }
-        self.log.rename(peer, name.as_str());
-        self.outbox.want(CommitNeed::Now);
-        self.add_alias(cx, &current, peer, true)
+        self.change_name(cx, peer, &current, name)
     }
 
     /// The name of a peer that was renamed from `old` to `wanted`, which its process may not know.
@@ -312,8 +320,7 @@ impl Broker {
     ) -> Option<PeerName> {
         let wanted = PeerName::parse(wanted).ok()?;
         let peer = self.registry.alias(&old.key())?.peer;
-        let holder = self.registry.conn(peer);
-        let holder = holder.and_then(|conn| self.conns.session(conn));
+        let holder = self.session_of(peer);
         let is_mine = holder.is_none_or(|holder| holder.instance.as_ref() == instance);
         (is_mine && self.registry.find(&wanted.key()) == Some(peer)).then_some(wanted)
     }

@@ -6,7 +6,7 @@ use peerbus_wire::limits::PEERS_ENTRIES_MAX;
 use peerbus_wire::{BrokerFrame, Domain, PeerEntry, PeerName, PeersFrame, Presence};
 
 use super::registry::Peer;
-use super::{Broker, BusEvent, Caller, Cx};
+use super::{Broker, Caller, Cx};
 use crate::Now;
 use crate::grant::{Grant, Right};
 use crate::store::{PeerId, Result, Txn};
@@ -33,17 +33,23 @@ enum Sight {
     All,
 }
 
+impl Sight {
+    /// Of peers of other tokens.
+    fn of_others(grant: &Grant) -> Self {
+        match grant.rights {
+            rights if rights.has(Right::Observe) => Self::All,
+            rights if rights.has(Right::Send) || rights.has(Right::Broadcast) => Self::Name,
+            _ => Self::Nothing,
+        }
+    }
+}
+
 impl Broker {
     fn sight(&self, grant: &Grant, peer: PeerId) -> Sight {
         let owned = self.registry.owned(&grant.token);
-        let own = owned.is_some_and(|owned| owned.has(peer));
-        let rights = grant.rights;
-        if own || rights.has(Right::Observe) {
-            Sight::All
-        } else if rights.has(Right::Send) || rights.has(Right::Broadcast) {
-            Sight::Name
-        } else {
-            Sight::Nothing
+        match owned.is_some_and(|owned| owned.has(peer)) {
+            true => Sight::All,
+            false => Sight::of_others(grant),
         }
     }
 
@@ -56,20 +62,13 @@ impl Broker {
         else {
             return Ok(());
         };
-        let (peers, omitted) = if caller.ext {
+        let mut frame = PeersFrame::default();
+        if caller.ext {
             let sight = |broker: &Self, peer: PeerId| broker.sight(&grant, peer);
             let (entries, omitted) = self.entries(cx, sight)?;
-            (Some(entries), omitted)
-        } else {
-            (None, 0)
-        };
-        let names = self.online_names(&grant);
-        let frame = PeersFrame {
-            names,
-            peers,
-            omitted,
-            ..PeersFrame::default()
-        };
+            (frame.peers, frame.omitted) = (Some(entries), omitted);
+        }
+        frame.names = self.online_names(&grant);
         self.outbox.barrier(caller.conn, BrokerFrame::Peers(frame));
         Ok(())
     }
@@ -81,10 +80,6 @@ impl Broker {
         caller: Caller,
         domain: Domain,
     ) -> Result {
-        // For version 1 it is a barrier, whatever stands in it.
-        if !caller.ext {
-            return self.answer_peers(cx, caller);
-        }
         let Some(session) = self.conns.session(caller.conn) else {
             return Ok(());
         };
@@ -102,18 +97,13 @@ impl Broker {
             let told = self.roster(&domain);
             frame.age_ms = told.map(|(_, at)| cx.now.mono_ms.saturating_sub(*at));
             let all = told.map_or(&[][..], |(peers, _)| peers);
-            let shown = |peer: &PeerEntry| match grant.rights {
-                rights if rights.has(Right::Observe) => Some(peer.clone()),
-                rights if rights.has(Right::Send) || rights.has(Right::Broadcast) => {
-                    let presence = None;
-                    Some(PeerEntry {
-                        presence,
-                        ..peer.clone()
-                    })
-                }
-                _ => None,
-            };
-            frame.peers = Some(all.iter().filter_map(shown).collect());
+            let mut shown = all.to_vec();
+            match Sight::of_others(&grant) {
+                Sight::All => {}
+                Sight::Name => shown.iter_mut().for_each(|peer| peer.presence = None),
+                Sight::Nothing => shown.clear(),
+            }
+            frame.peers = Some(shown);
         }
         frame.domain = Some(domain);
         self.outbox.barrier(caller.conn, BrokerFrame::Peers(frame));
@@ -131,7 +121,6 @@ impl Broker {
     pub(super) fn keep_roster(&mut self, now: Now, caller: Caller, peers: Vec<PeerEntry>) {
         let session = self.conns.session_mut(caller.conn);
         let Some(bridge) = session.and_then(|session| session.bridge.as_mut()) else {
-            self.outbox.event(BusEvent::Ignored);
             return;
         };
         let told = |peer: PeerEntry| {

@@ -186,8 +186,7 @@ impl Broker {
         key: &DeliveryKey,
         step: Stage,
     ) -> Result {
-        let session = self.conns.session(caller.conn);
-        if session.is_some_and(|session| session.bridge.is_some()) {
+        if caller.bridges {
             return self.said_abroad(cx, caller, key, step);
         }
         match step.is_progress() {

@@ -71,8 +71,7 @@ impl Broker {
 
     /// Whether a member who is here may have one more job.
     pub(super) fn has_job_room(&self, peer: PeerId) -> bool {
-        let conn = self.registry.conn(peer);
-        let session = conn.and_then(|conn| self.conns.session(conn));
+        let session = self.session_of(peer);
         let most = session.map_or(0, |session| session.flights.most().min(HELD_MAX));
         self.jobs.count(peer, most) < most
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use peerbus_wire::{GroupName, Seq};
 
 use crate::TokenHash;
-use crate::peer_id::PeerId;
+use crate::store::{PeerId, PeerRow};
 
 /// How much mail of a peer waits, in bytes of envelopes: each copy of a broadcast counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,6 +72,12 @@ impl JobRow {
             had: BTreeSet::new(),
             rejected: BTreeSet::new(),
         }
+    }
+
+    /// Whether a peer is in its group.
+    #[must_use]
+    pub fn is_for(&self, peer: &PeerRow) -> bool {
+        peer.owner == Some(self.owner) && peer.groups.contains(&self.group)
     }
 
     /// Another one has it from now on.

@@ -179,9 +179,7 @@ impl Broker {
         self.outbox.forget(conn);
         match self.conns.remove(conn) {
             Some(Conn::Contending(contender)) => {
-                if let Some(peer) = self.registry.find(&contender.name.key()) {
-                    self.end_contest(peer);
-                }
+                self.end_contest(&contender.name);
                 Ok(())
             }
             // It counts as connected until the broker is back.
@@ -277,10 +275,13 @@ impl Broker {
     /// The operator frees a name.
     pub(super) fn release_name(&mut self, cx: &mut Cx<'_>, id: PeerId) -> Result {
         self.end_holder(cx, id)?;
-        let Some(row) = self.registry.disown(id) else {
+        let Some(known) = self.registry.get(id) else {
             return Ok(());
         };
-        cx.txn.put_peer(row)?;
+        let mut row = known.row.clone();
+        row.owner = None;
+        cx.txn.put_peer(&row)?;
+        self.registry.put(row);
         self.log.release(id);
         self.outbox.want(CommitNeed::Now);
         Ok(())

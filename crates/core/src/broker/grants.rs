@@ -136,11 +136,7 @@ impl Broker {
         match self.conns.remove(conn) {
             // Nobody comes back from there.
             Some(Conn::Live(mut session)) => self.left(cx, &mut session, true)?,
-            Some(Conn::Contending(contender)) => {
-                if let Some(peer) = self.registry.find(&contender.name.key()) {
-                    self.end_contest(peer);
-                }
-            }
+            Some(Conn::Contending(contender)) => self.end_contest(&contender.name),
             _ => {}
         }
         self.conns.insert(conn, Conn::Closing);

@@ -1,8 +1,8 @@
 //! From a first frame to a registration, and who may take a name over.
 
 use peerbus_wire::{
-    ClientFrame, CloseReason, EXT, MessageId, PROTOCOL_VERSION, PeerName, Receipt, Refusal,
-    Register, Stage, escape,
+    ClientFrame, CloseReason, EXT, MessageId, PROTOCOL_VERSION, PeerName, Receipt, Refusal, Stage,
+    escape,
 };
 
 use super::conn::{Conn, Contender};
@@ -34,22 +34,7 @@ impl Broker {
         conn: ConnId,
         frame: ClientFrame,
     ) -> Result {
-        let register = match frame {
-            ClientFrame::Binary => {
-                self.deny(conn, CloseReason::HandshakeNotText);
-                return Ok(());
-            }
-            ClientFrame::Malformed => {
-                self.deny(conn, CloseReason::HandshakeMalformed);
-                return Ok(());
-            }
-            ClientFrame::Register(register) => register,
-            _ => {
-                self.deny(conn, CloseReason::FirstFrameNotRegister);
-                return Ok(());
-            }
-        };
-        let contender = match self.check_register(cx.now, register) {
+        let contender = match self.check_register(cx.now, frame) {
             Ok(contender) => contender,
             Err(reason) => {
                 self.deny(conn, reason);
@@ -88,7 +73,13 @@ impl Broker {
         }
     }
 
-    fn check_register(&self, now: Now, register: Register) -> Result<Contender, CloseReason> {
+    fn check_register(&self, now: Now, frame: ClientFrame) -> Result<Contender, CloseReason> {
+        let register = match frame {
+            ClientFrame::Register(register) => register,
+            ClientFrame::Binary => return Err(CloseReason::HandshakeNotText),
+            ClientFrame::Malformed => return Err(CloseReason::HandshakeMalformed),
+            _ => return Err(CloseReason::FirstFrameNotRegister),
+        };
         if register.protocol_version != PROTOCOL_VERSION {
             return Err(CloseReason::UnsupportedVersion);
         }
@@ -176,8 +167,8 @@ impl Broker {
         if let Some(Conn::Contending(contender)) = self.conns.get(newcomer)
             && contender.holder_may_answer
         {
-            let reason = self.held_by(peer);
-            self.end_contest(peer);
+            let (name, reason) = (contender.name.clone(), self.held_by(peer));
+            self.end_contest(&name);
             self.deny(newcomer, reason);
         }
     }
@@ -208,16 +199,15 @@ impl Broker {
         let Some(Conn::Contending(contender)) = self.conns.remove(conn) else {
             return Ok(());
         };
-        if let Some(peer) = self.registry.find(&contender.name.key()) {
-            self.end_contest(peer);
-        }
+        self.end_contest(&contender.name);
         self.admit(cx, conn, *contender)
     }
 
-    /// Whatever contest there was for this peer's name is over.
-    pub(super) fn end_contest(&mut self, peer: PeerId) {
-        if let Some(peer) = self.registry.get_mut(peer) {
-            peer.contender = None;
+    /// Whatever contest there was for a name is over.
+    pub(super) fn end_contest(&mut self, name: &PeerName) {
+        let holder = self.registry.find(&name.key());
+        if let Some(holder) = holder.and_then(|peer| self.registry.get_mut(peer)) {
+            holder.contender = None;
         }
     }
 

@@ -182,9 +182,7 @@ impl Broker {
         else {
             return Ok(());
         };
-        let of_its = |job: &&Job| {
-            known.row.owner == Some(job.row.owner) && known.row.groups.contains(&job.row.group)
-        };
+        let of_its = |job: &&Job| job.row.is_for(&known.row);
         let now_ms = cx.now.mono_ms;
         let late = |job: &Job| !job.asked && job.until_ms.is_some_and(|until| until <= now_ms);
         let here = |job: &Job| self.registry.conn(job.row.holder).is_some();
@@ -203,12 +201,10 @@ impl Broker {
         let Some(known) = self.registry.get(peer) else {
             return Ok(());
         };
-        let waiting = self.jobs.waiting().filter(|job| {
-            let row = &job.row;
-            known.row.owner == Some(row.owner)
-                && known.row.groups.contains(&row.group)
-                && !row.rejected.contains(&peer)
-        });
+        let waiting = self
+            .jobs
+            .waiting()
+            .filter(|job| job.row.is_for(&known.row) && !job.row.rejected.contains(&peer));
         let waiting: Vec<_> = waiting.map(|job| job.row.seq).take(SLICE).collect();
         for seq in waiting {
             if !self.has_job_room(peer) {
@@ -250,8 +246,8 @@ impl Broker {
 
     fn leave_jobs(&mut self, cx: &mut Cx<'_>, peer: PeerId, why: &str) -> Result {
         for seq in self.jobs.of(peer) {
-            if let Some(row) = self.jobs.row(seq).cloned() {
-                let delivered = self.jobs.delivered(seq);
+            if let Some(job) = self.jobs.all.get(&seq) {
+                let (row, delivered) = (job.row.clone(), job.delivered);
                 self.pass_job(cx, &row, (delivered, why))?;
             }
         }
@@ -260,7 +256,8 @@ impl Broker {
 
     /// Its holder keeps it from its agent: another one may be free.
     pub(super) fn job_held(&mut self, now: Now, seq: Seq, holder: PeerId) {
-        if self.jobs.is_held(seq, holder) {
+        let job = self.jobs.all.get(&seq);
+        if job.is_some_and(|job| job.row.holder == holder) {
             self.jobs.late(seq, now.mono_ms);
         }
     }
@@ -336,16 +333,7 @@ impl Broker {
             .insert_delivery((to, sender), seq, waiting.steady_ms)?;
         self.settled(from);
         self.owed.pass(from, to, bytes);
-        self.log.pass(seq, from, to);
-        if let Some(known) = self.registry.get_mut(to) {
-            known.pending = known.pending.map(|pending| pending + 1);
-            let conn = known.conn;
-            let payer = self.payer(sender);
-            if let Some(session) = conn.and_then(|conn| self.conns.session_mut(conn)) {
-                session.line.inherit((sender, payer), seq, &session.flights);
-            }
-            self.registry.mark_dirty(to);
-        }
+        self.passed((from, to), sender, seq);
         let mut row = row.clone();
         row.again |= again && from != NOBODY && !self.mutations.broken(BrokerMutation::PassAsNew);
         self.give(&mut row, to);
@@ -353,8 +341,6 @@ impl Broker {
         // Who gave it back gets it again when nobody else has come.
         self.jobs
             .put(row, Some(cx.now.mono_ms + self.config.patience_ms));
-        // Not to be delivered before the commit, or two would have it if that is lost.
-        self.expiring = true;
         self.outbox.want(CommitNeed::Now);
         Ok(())
     }

@@ -113,8 +113,7 @@ impl Broker {
     /// Who is in another domain, as its bridge last told, and when.
     fn roster(&self, domain: &Domain) -> Option<&(Arc<[PeerEntry]>, u64)> {
         let bridge = self.registry.find(&domain.bridge()?.key())?;
-        let session = self.conns.session(self.registry.conn(bridge)?)?;
-        session.bridge.as_ref()?.roster.as_ref()
+        self.session_of(bridge)?.bridge.as_ref()?.roster.as_ref()
     }
 
     /// A bridge tells who is in its domain. Of what is no peer's name there nothing is kept.
@@ -174,8 +173,7 @@ impl Broker {
                 .and_then(|name| self.registry.find(&name.key()));
             let Some(bridge) = bridge else { continue };
             let waiting = self.pending(cx, bridge)?;
-            let conn = self.registry.conn(bridge);
-            let session = conn.and_then(|conn| self.conns.session(conn));
+            let session = self.session_of(bridge);
             all.push(DomainRoute {
                 domain,
                 online: session.is_some(),

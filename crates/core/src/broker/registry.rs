@@ -165,17 +165,6 @@ impl Registry {
         self.count(&row);
     }
 
-    /// Takes a peer from its owner; gives its row, which is to be written.
-    pub(super) fn disown(&mut self, id: PeerId) -> Option<&PeerRow> {
-        let owner = None;
-        let row = PeerRow {
-            owner,
-            ..self.peers.get(&id)?.row.clone()
-        };
-        self.put(row);
-        Some(&self.peers.get(&id)?.row)
-    }
-
     fn count(&mut self, row: &PeerRow) {
         self.count_groups(row);
         self.lasting += usize::from(!row.ephemeral);

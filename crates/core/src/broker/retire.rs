@@ -235,8 +235,7 @@ impl Broker {
             delivered = Delivered::default();
         }
         // More than this may be said to come again, but nothing that does is said to be new.
-        let conn = self.registry.conn(successor);
-        match conn.and_then(|conn| self.conns.session_mut(conn)) {
+        match self.session_of_mut(successor) {
             Some(session) => session.again.merge(&delivered),
             None => {
                 if let Some(known) = self.registry.get_mut(successor) {
@@ -265,22 +264,25 @@ impl Broker {
         to: PeerId,
     ) -> Result<Vec<Seq>> {
         let moved = cx.txn.move_queue(from, to)?;
-        let conn = self.registry.conn(to);
         for &(sender, seq) in &moved {
-            self.log.pass(seq, from, to);
-            let payer = self.payer(sender);
-            if let Some(session) = conn.and_then(|conn| self.conns.session_mut(conn)) {
-                session.line.inherit((sender, payer), seq, &session.flights);
-            }
+            self.passed((from, to), sender, seq);
         }
-        let known = self.registry.get_mut(to);
-        if let Some(pending) = known.and_then(|known| known.pending.as_mut()) {
-            *pending += moved.len() as u64;
+        self.outbox.want(CommitNeed::Soon);
+        Ok(moved.into_iter().map(|(_, seq)| seq).collect())
+    }
+
+    /// A message of this sender is owed to another peer instead.
+    pub(super) fn passed(&mut self, (from, to): (PeerId, PeerId), sender: PeerId, seq: Seq) {
+        self.log.pass(seq, from, to);
+        let payer = self.payer(sender);
+        if let Some(session) = self.session_of_mut(to) {
+            session.line.inherit((sender, payer), seq, &session.flights);
+        }
+        if let Some(known) = self.registry.get_mut(to) {
+            known.pending = known.pending.map(|pending| pending + 1);
+            self.registry.mark_dirty(to);
         }
         // Not to be delivered before the commit, or two would have it if that is lost.
         self.expiring = true;
-        self.outbox.want(CommitNeed::Soon);
-        self.registry.mark_dirty(to);
-        Ok(moved.into_iter().map(|(_, seq)| seq).collect())
     }
 }

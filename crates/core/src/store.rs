@@ -51,15 +51,15 @@ pub struct PeerRow {
     pub groups: BTreeSet<GroupName>,
 }
 
-/// What a row with a name and a queue stands for.
+/// What a row with a name and a queue stands for. Stores keep the numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeerKind {
     /// A peer, or a bridge.
-    Peer,
+    Peer = 0,
     /// A name that has ended, until its mail has: others may have that name.
-    Ended,
+    Ended = 1,
     /// What the bridge of that name has forwarded. Nobody can register it.
-    Forwarded,
+    Forwarded = 2,
 }
 
 impl PeerRow {

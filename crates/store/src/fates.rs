@@ -9,10 +9,9 @@ use std::sync::Arc;
 
 use peerbus_core::store::{DeliveryHistory, FATE_BYTES, FATES_RUN, Fate, PeerId};
 use peerbus_wire::{BrokerFrame, MessageId, Receipt, Received, Seq, Stage};
-use rusqlite::types::Type;
 use rusqlite::{Connection, Error, OptionalExtension as _, Result};
 
-use crate::read::bound;
+use crate::read::{bound, no_text};
 
 /// Bytes of a fate in `ends`: its number in the chunk, and which group it belongs to.
 const END_BYTES: usize = 5;
@@ -53,11 +52,9 @@ impl Packed {
                     let delivered = fate.way.delivered_ms().unwrap_or_default();
                     packed.delivered.extend(delivered.to_le_bytes());
                     packed.note_steps(group, fate)?;
-                    packed.groups.push(Receipt {
-                        at_ms: Some(fate.at_ms),
-                        to: Some(fate.to.to_string()),
-                        ..Receipt::new(id.clone(), Stage::clone(&fate.stage))
-                    });
+                    let stage = Stage::clone(&fate.stage);
+                    let said = Receipt::at_one(id.clone(), &*fate.to, stage, fate.at_ms);
+                    packed.groups.push(said);
                     group
                 }
             };
@@ -75,11 +72,8 @@ impl Packed {
         let id = MessageId::parse(&group.to_string());
         let id = id.map_err(|error| Error::ToSqlConversionFailure(error.into()))?;
         for (stage, at_ms) in fate.way.steps() {
-            self.steps.push(Receipt {
-                at_ms: Some(*at_ms),
-                to: Some(fate.to.to_string()),
-                ..Receipt::new(id.clone(), stage.clone())
-            });
+            let step = Receipt::at_one(id.clone(), &*fate.to, stage.clone(), *at_ms);
+            self.steps.push(step);
         }
         Ok(())
     }
@@ -219,6 +213,5 @@ pub(crate) fn of_chunk(
 }
 
 fn damaged() -> Error {
-    let damage = "a fate cannot be read: damaged database";
-    Error::FromSqlConversionFailure(2, Type::Text, damage.into())
+    no_text(2, "a fate cannot be read: damaged database")
 }

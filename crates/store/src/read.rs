@@ -2,12 +2,13 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
+use std::error::Error as StdError;
 
 use peerbus_core::audit::{Block, ChainHead};
 use peerbus_core::store::{
     AliasRow, MessageHead, Notice, OwedRow, PeerId, PeerKind, PeerRow, Queued,
 };
-use peerbus_core::{Delivered, NotDelivered, Stamp, TokenHash};
+use peerbus_core::{Delivered, Stamp, TokenHash};
 use peerbus_wire::{EnvelopeHash, GroupName, Mark, MessageId, Seq};
 use rusqlite::types::Type;
 use rusqlite::{Connection, Error, OptionalExtension as _, Result, Row, Rows};
@@ -45,8 +46,7 @@ pub(crate) fn peer(row: &Row<'_>, column: usize) -> Result<PeerId> {
 
 fn message_id(row: &Row<'_>, column: usize) -> Result<MessageId> {
     let text = row.get_ref(column)?.as_str()?;
-    MessageId::parse(text)
-        .map_err(|error| Error::FromSqlConversionFailure(column, Type::Text, error.into()))
+    MessageId::parse(text).map_err(|error| no_text(column, error))
 }
 
 /// The columns `seq, sender, id, recipients, accepted_ms`, and the bytes of the envelope.
@@ -120,20 +120,16 @@ fn groups(text: &str) -> BTreeSet<GroupName> {
 }
 
 fn delivered(row: &Row<'_>, column: usize) -> Result<Option<Delivered>> {
-    let text = row.get_ref(column)?.as_str_or_null()?;
-    let parsed = text.map(str::parse).transpose();
-    parsed.map_err(|error: NotDelivered| {
-        Error::FromSqlConversionFailure(column, Type::Text, error.into())
-    })
+    let Some(text) = row.get_ref(column)?.as_str_or_null()? else {
+        return Ok(None);
+    };
+    let why = "not the number of a message, with exceptions by sender";
+    Delivered::parse(text).map_or_else(|| Err(no_text(column, why)), |it| Ok(Some(it)))
 }
 
-/// What a row of the peers stands for, as it is stored. The index of their names knows the 0.
-pub(crate) fn kind_number(kind: PeerKind) -> i64 {
-    match kind {
-        PeerKind::Peer => 0,
-        PeerKind::Ended => 1,
-        PeerKind::Forwarded => 2,
-    }
+/// What stands in a column is not what it should be.
+pub(crate) fn no_text(column: usize, why: impl Into<Box<dyn StdError + Send + Sync>>) -> Error {
+    Error::FromSqlConversionFailure(column, Type::Text, why.into())
 }
 
 fn kind(row: &Row<'_>, column: usize) -> Result<PeerKind> {
@@ -226,11 +222,7 @@ pub(crate) fn queue(mut rows: Rows<'_>, bytes: usize) -> Result<Vec<Queued>> {
         let Some(envelope) = row.get_ref(6)?.as_str_or_null()? else {
             let seq = seq(row, 0)?.0;
             let damage = format!("message {seq} is owed but not stored: damaged database");
-            return Err(Error::FromSqlConversionFailure(
-                6,
-                Type::Null,
-                damage.into(),
-            ));
+            return Err(no_text(6, damage));
         };
         total += envelope.len();
         queue.push(Queued {

@@ -29,7 +29,7 @@ impl Txn for SqliteStore {
                  mark = excluded.mark, groups = excluded.groups";
         let values = params![
             row.id.0,
-            read::kind_number(row.kind),
+            row.kind as i64,
             row.name,
             row.owner.map(|owner| owner.0),
             row.generated,
@@ -78,7 +78,9 @@ impl Txn for SqliteStore {
     }
 
     fn delete_job(&mut self, seq: Seq) -> Result {
-        self.run("forgetting who had a message", |db| jobs::delete(db, seq))
+        let sql = "DELETE FROM jobs WHERE seq = ?1";
+        self.change("forgetting who had a message", sql, [bound(seq.0)])
+            .map(drop)
     }
 
     fn insert_message(&mut self, head: &MessageHead, envelope: &str) -> Result<Inserted> {

@@ -9,7 +9,7 @@ use peerbus_wire::{Domain, Instance, Mark, PeerEntry, PeerName, Presence, Regist
 use super::audited::Budget;
 use super::flights::{Flight, Flights};
 use super::line::Line;
-use super::{ConnId, Reason};
+use super::{Broker, ConnId, Reason};
 use crate::Delivered;
 use crate::grant::Grant;
 use crate::store::PeerId;
@@ -105,7 +105,7 @@ impl Session {
     /// A delivery is not on its way any more.
     pub(super) fn land(&mut self, seq: Seq) -> Option<Flight> {
         let flight = self.flights.remove(seq)?;
-        self.line.weigh(flight.sender, &self.flights);
+        self.line.weigh(flight.head.sender, &self.flights);
         Some(flight)
     }
 
@@ -205,5 +205,16 @@ impl Conns {
         }
         self.timers.pop_first();
         Some((reason, conn))
+    }
+}
+
+impl Broker {
+    /// What is known of a peer's live connection.
+    pub(super) fn session_of(&self, peer: PeerId) -> Option<&Session> {
+        self.conns.session(self.registry.conn(peer)?)
+    }
+
+    pub(super) fn session_of_mut(&mut self, peer: PeerId) -> Option<&mut Session> {
+        self.conns.session_mut(self.registry.conn(peer)?)
     }
 }

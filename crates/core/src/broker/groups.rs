@@ -21,10 +21,18 @@ const ALL_MAX: usize = 10_000;
 const NAMED_MAX: usize = 20;
 
 /// Whom a message for a group is owed to, and members that have no room for it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Recipients {
     pub(super) owed: Vec<PeerId>,
     pub(super) full: Vec<PeerId>,
+}
+
+impl From<Vec<PeerId>> for Recipients {
+    /// All of them have room.
+    fn from(owed: Vec<PeerId>) -> Self {
+        let full = Vec::new();
+        Self { owed, full }
+    }
 }
 
 impl Broker {
@@ -144,16 +152,7 @@ impl Broker {
                 RefusalCode::UnknownRecipient.because(self.nobody_in(owner, group))
             ));
         }
-        let mut members = Recipients {
-            owed: Vec::with_capacity(all.len()),
-            full: Vec::new(),
-        };
-        for peer in all {
-            match self.has_queue_room(cx, peer, bytes)? {
-                true => members.owed.push(peer),
-                false => members.full.push(peer),
-            }
-        }
+        let mut members = self.with_room(cx, all, bytes)?;
         if members.owed.is_empty() {
             return Ok(Err(RefusalCode::QueueFull.because(format!(
                 "the queue of every member of {group} is full; send again when one has read some"
@@ -163,6 +162,23 @@ impl Broker {
             members.owed.pop();
         }
         Ok(Ok(members))
+    }
+
+    /// Which of these have room for a message of so many bytes.
+    pub(super) fn with_room(
+        &mut self,
+        cx: &mut Cx<'_>,
+        peers: Vec<PeerId>,
+        bytes: u64,
+    ) -> Result<Recipients> {
+        let mut recipients = Recipients::default();
+        for peer in peers {
+            match self.has_queue_room(cx, peer, bytes)? {
+                true => recipients.owed.push(peer),
+                false => recipients.full.push(peer),
+            }
+        }
+        Ok(recipients)
     }
 
     /// It is no client of version 1, as far as that is known.

@@ -52,10 +52,7 @@ impl Broker {
         let row = JobRow::new(Seq(0), caller.token, group.clone());
         let first = self.next_holder(cx, &row, (caller.peer, bytes), Had::All)?;
         let first = first.unwrap_or(NOBODY);
-        Ok(Ok(Recipients {
-            owed: vec![first],
-            full: Vec::new(),
-        }))
+        Ok(Ok(vec![first].into()))
     }
 
     /// A job was accepted for this holder.

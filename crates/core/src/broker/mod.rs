@@ -377,15 +377,6 @@ impl Broker {
         Cx { now, at, txn }
     }
 
-    /// What is known of a peer's live connection.
-    fn session_of(&self, peer: PeerId) -> Option<&Session> {
-        self.conns.session(self.registry.conn(peer)?)
-    }
-
-    fn session_of_mut(&mut self, peer: PeerId) -> Option<&mut Session> {
-        self.conns.session_mut(self.registry.conn(peer)?)
-    }
-
     fn opened(&mut self, now: Now, conn: ConnId) {
         if self.stopping || self.conns.len() >= self.config.connections_max {
             let reason = if self.stopping {

@@ -173,14 +173,15 @@ impl Broker {
     /// Forgets one slice of what is kept of mail that ended. Says whether there may be more.
     fn forget_ended(&mut self, cx: &mut Cx<'_>) -> Result<bool> {
         let before = |ms: u64| cx.at.steady_ms.saturating_sub(ms);
+        // While new mail has no room, what was read gives way, slice by slice.
+        let bytes = if self.full {
+            0
+        } else {
+            self.config.history_bytes
+        };
         let keep = Keep {
             from_ms: before(self.config.history_ms),
-            // While new mail has no room, what was read gives way, slice by slice.
-            bytes: if self.full {
-                0
-            } else {
-                self.config.history_bytes
-            },
+            bytes,
             ids_from_ms: before(self.config.settled_ms),
         };
         let gone = cx.txn.forget_ended(keep, FORGET)?;

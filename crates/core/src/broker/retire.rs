@@ -134,22 +134,17 @@ impl Broker {
             )));
         };
         let owner = self.registry.get(peer).and_then(|peer| peer.row.owner);
-        if successor == peer {
-            Err(Denied::Unfit("a name cannot be its own successor".into()))
+        Err(Denied::Unfit(if successor == peer {
+            "a name cannot be its own successor".into()
         } else if row.ephemeral {
-            let why = format!("{name} is temporary; a successor must be one that stays");
-            Err(Denied::Unfit(why))
+            format!("{name} is temporary; a successor must be one that stays")
         } else if self.is_abroad(successor) {
-            let why = format!(
-                "{name} is a bridge to another domain; a successor must be a peer of this one"
-            );
-            Err(Denied::Unfit(why))
+            format!("{name} is a bridge to another domain; a successor must be a peer of this one")
         } else if own && row.owner != owner {
-            let why = format!("{name} belongs to another token; a successor must be of the same");
-            Err(Denied::Unfit(why))
+            format!("{name} belongs to another token; a successor must be of the same")
         } else {
-            Ok(Some(successor))
-        }
+            return Ok(Some(successor));
+        }))
     }
 
     /// The connection of a name that ends is closed, after what it was to be told.

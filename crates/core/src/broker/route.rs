@@ -234,12 +234,8 @@ impl Broker {
         carried: &Carried,
     ) -> Result<Result<Recipients, Refusal>> {
         let bytes = carried.text.len() as u64;
-        let only = |owed| Recipients {
-            owed,
-            full: Vec::new(),
-        };
         let name = match &carried.to {
-            Address::All => return Ok(Ok(only(self.everyone(cx, caller.peer, bytes)?))),
+            Address::All => return Ok(Ok(self.everyone(cx, caller.peer, bytes)?.into())),
             Address::Group(group) => return self.members(cx, caller, group, bytes),
             Address::One(group) => return self.one_of(cx, caller, group, bytes),
             Address::Peer(name) => name,
@@ -254,7 +250,7 @@ impl Broker {
         };
         let Some(peer) = known else {
             if self.mutations.broken(BrokerMutation::AcceptUnknown) {
-                return Ok(Ok(only(Vec::new())));
+                return Ok(Ok(Recipients::default()));
             }
             return Ok(Err(RefusalCode::UnknownRecipient.because(self.nobody(name))));
         };
@@ -265,7 +261,7 @@ impl Broker {
             return Ok(Err(refusal));
         }
         if self.has_queue_room(cx, peer, bytes)? {
-            return Ok(Ok(only(vec![peer])));
+            return Ok(Ok(vec![peer].into()));
         }
         let full = match self.has_byte_room(peer, bytes) {
             true => format!("{} messages", self.queue_max(peer)),
@@ -286,14 +282,8 @@ impl Broker {
             let registered = peer.is_registered(cx.now.mono_ms);
             (registered && id != sender && !peer.row.ephemeral && !peer.bridges()).then_some(id)
         };
-        let candidates: Vec<_> = self.registry.iter().filter_map(here).collect();
-        let mut recipients = Vec::with_capacity(candidates.len());
-        for peer in candidates {
-            if self.has_queue_room(cx, peer, bytes)? {
-                recipients.push(peer);
-            }
-        }
-        Ok(recipients)
+        let all = self.registry.iter().filter_map(here).collect();
+        Ok(self.with_room(cx, all, bytes)?.owed)
     }
 
     fn queue_max(&self, peer: PeerId) -> u64 {

@@ -27,22 +27,23 @@ impl MessageHistory {
     /// What became of a message that is owed to nobody: in order of time.
     #[must_use]
     pub fn ended(head: &MessageHead, fates: &[Fate]) -> Vec<Receipt> {
-        let mut told = Vec::new();
-        // Of one that went from member to member the last ones count.
-        for fate in &fates[fates.len().saturating_sub(RECIPIENTS_MAX)..] {
-            tell(&head.id, &fate.to, &fate.way, &mut told);
-            let stage = Stage::clone(&fate.stage);
-            told.push(Receipt::at_one(
-                head.id.clone(),
-                &*fate.to,
-                stage,
-                fate.at_ms,
-            ));
-        }
+        let mut told = ends(&head.id, fates);
         told.sort_by_key(|receipt| receipt.at_ms);
         told.insert(0, accepted(head, 0));
         told
     }
+}
+
+/// How deliveries ended, and what happened before: of one that went from member to member the last
+/// ones.
+fn ends(id: &MessageId, fates: &[Fate]) -> Vec<Receipt> {
+    let mut told = Vec::new();
+    for fate in &fates[fates.len().saturating_sub(RECIPIENTS_MAX)..] {
+        tell(id, &fate.to, &fate.way, &mut told);
+        let stage = Stage::clone(&fate.stage);
+        told.push(Receipt::at_one(id.clone(), &*fate.to, stage, fate.at_ms));
+    }
+    told
 }
 
 /// Adds what happened to a delivery before it ended.
@@ -131,19 +132,13 @@ impl Broker {
         let of_this = |fate: &&Fate| fate.seq == head.seq && !fate.is_of_nobody();
         fates.extend(self.fates.iter().filter(of_this).cloned());
         fates.drain(..fates.len().saturating_sub(RECIPIENTS_MAX));
-        let mut told = Vec::new();
+        let mut told = ends(&head.id, &fates);
         let mut queued = Vec::new();
-        let say = |to, stage, at_ms| Receipt {
-            at_ms,
+        let say = |to, stage| Receipt {
             to,
             ..Receipt::new(head.id.clone(), stage)
         };
         let settled = (head.recipients as usize).saturating_sub(pending.len() + fates.len());
-        for fate in fates {
-            tell(&head.id, &fate.to, &fate.way, &mut told);
-            let stage = Stage::clone(&fate.stage);
-            told.push(say(Some(fate.to.to_string()), stage, Some(fate.at_ms)));
-        }
         for peer in pending.into_iter().take(RECIPIENTS_MAX) {
             let to = self.called(txn, (peer, head.sender), head.seq)?;
             let past = self.recent.get((head.seq, peer));
@@ -151,21 +146,21 @@ impl Broker {
             match self.flight(peer, head.seq) {
                 // A bridge has it, and the other domain perhaps not.
                 Some(_) if self.is_bridge(peer) => {
-                    queued.push(say(Some(to.clone()), Stage::Queued, None));
+                    queued.push(say(Some(to.clone()), Stage::Queued));
                 }
                 Some(flight) => history.follow(&flight.history),
                 None if self.registry.is_forwarded(peer) => {
                     if history.steps().is_empty() {
-                        told.push(say(Some(to.clone()), Stage::Forwarded, None));
+                        told.push(say(Some(to.clone()), Stage::Forwarded));
                     }
                 }
-                None => queued.push(say(Some(to.clone()), Stage::Queued, None)),
+                None => queued.push(say(Some(to.clone()), Stage::Queued)),
             }
             tell(&head.id, &to, &history, &mut told);
         }
         if settled > 0 {
             let recipients = u32::try_from(settled).unwrap_or(u32::MAX);
-            queued.push(say(None, Stage::Settled { recipients }, None));
+            queued.push(say(None, Stage::Settled { recipients }));
         }
         told.sort_by_key(|receipt| receipt.at_ms);
         Ok(std::iter::once(accepted(head, online))

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use peerbus_core::store::{FATES_RUN, Fate, MessageHead, PeerId, StoreError};
+use peerbus_core::store::{self, FATES_RUN, Fate, MessageHead, PeerId};
 use peerbus_wire::{EnvelopeHash, MessageId, Seq};
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Result, Row};
 
@@ -68,7 +68,7 @@ impl History {
     /// # Errors
     ///
     /// When it cannot be opened.
-    pub fn open(path: &Path) -> std::result::Result<Self, StoreError> {
+    pub fn open(path: &Path) -> store::Result<Self> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let opened = Connection::open_with_flags(path, flags).and_then(|db| {
             db.busy_timeout(LOCK_WAIT)?;
@@ -84,8 +84,8 @@ impl History {
     /// # Errors
     ///
     /// When the database cannot be read.
-    pub fn find(&self, query: &Query, limit: usize) -> std::result::Result<Page, StoreError> {
-        self.run(|db| Search::new(db, query, limit)?.page())
+    pub fn find(&self, query: &Query, limit: usize) -> store::Result<Page> {
+        self.run(|db| Search::new(db, query, limit).page())
     }
 
     /// The messages that go by an id, by number.
@@ -93,7 +93,7 @@ impl History {
     /// # Errors
     ///
     /// When the database cannot be read.
-    pub fn by_id(&self, id: &MessageId) -> std::result::Result<Vec<HistoryRow>, StoreError> {
+    pub fn by_id(&self, id: &MessageId) -> store::Result<Vec<HistoryRow>> {
         self.run(|db| {
             let mut found = Vec::new();
             for seq in candidates_by_id(db, id)? {
@@ -105,10 +105,7 @@ impl History {
         })
     }
 
-    fn run<T>(
-        &self,
-        read: impl FnOnce(&Connection) -> Result<T>,
-    ) -> std::result::Result<T, StoreError> {
+    fn run<T>(&self, read: impl FnOnce(&Connection) -> Result<T>) -> store::Result<T> {
         // One state of the database, however many statements it takes.
         let all = || {
             let transaction = self.db.unchecked_transaction()?;
@@ -190,33 +187,26 @@ struct Search<'d> {
 }
 
 impl<'d> Search<'d> {
-    fn new(db: &'d Connection, query: &'d Query, limit: usize) -> Result<Self> {
-        let before = query.before.map_or(u64::MAX, |seq| seq.0);
-        Ok(Self {
+    fn new(db: &'d Connection, query: &'d Query, limit: usize) -> Self {
+        Self {
             db,
             query,
             limit: limit.max(1),
-            before,
+            before: query.before.map_or(u64::MAX, |seq| seq.0),
             page: Vec::new(),
             bytes: 0,
             too_old: 0,
-        })
+        }
     }
 
     fn page(mut self) -> Result<Page> {
-        let keys: Vec<Vec<String>> = [
-            self.query
-                .with
-                .as_ref()
-                .map(|name| vec![contents::of_peer(name), contents::of_peer("*")]),
-            self.query
-                .thread
-                .as_ref()
-                .map(|thread| vec![contents::of_thread(thread)]),
-        ]
-        .into_iter()
-        .flatten()
-        .collect();
+        let mut keys = Vec::new();
+        if let Some(name) = &self.query.with {
+            keys.push(vec![contents::of_peer(name), contents::of_peer("*")]);
+        }
+        if let Some(thread) = &self.query.thread {
+            keys.push(vec![contents::of_thread(thread)]);
+        }
         let all = keys.is_empty();
         let from = if all { 0 } else { tail(self.db)? };
         let more = match &self.query.owed {

@@ -130,24 +130,23 @@ pub(crate) fn claim(path: &Path) -> Result<(PathBuf, Lock), OpenError> {
         path: directory.to_owned(),
         source,
     })?;
-    let path = files::resolve(path).map_err(|source| OpenError::File {
-        path: path.to_owned(),
-        source,
-    })?;
-    let unusable = |(path, source)| OpenError::File { path, source };
-    dir::check_closed(dir::above(&path)).map_err(|error| unusable((path.clone(), error)))?;
-    files::make_private(&path).map_err(unusable)?;
+    let path = files::resolve(path).map_err(unusable(path))?;
+    dir::check_closed(dir::above(&path)).map_err(unusable(&path))?;
+    files::make_private(&path).map_err(|(path, source)| OpenError::File { path, source })?;
     let lock = take_lock(&path)?;
     Ok((path, lock))
+}
+
+/// What is said when the system fails at a file.
+fn unusable(path: &Path) -> impl FnOnce(io::Error) -> OpenError {
+    let path = path.to_owned();
+    |source| OpenError::File { path, source }
 }
 
 pub(crate) fn open_with(path: &Path, steps: &[Step]) -> Result<SqliteStore, OpenError> {
     schema::check_header(path)?;
     let (path, lock) = claim(path)?;
-    create_file(&path).map_err(|source| OpenError::File {
-        path: path.clone(),
-        source,
-    })?;
+    create_file(&path).map_err(unusable(&path))?;
 
     let reserve = Reserve::find(&path);
     let failed = |source| OpenError::Sqlite {
@@ -192,10 +191,7 @@ pub(crate) fn open_with(path: &Path, steps: &[Step]) -> Result<SqliteStore, Open
         true => Progress::of(&db).map_err(failed)?,
         false => Progress::default(),
     };
-    let watch = Watch::new(&path).map_err(|source| OpenError::File {
-        path: path.clone(),
-        source,
-    })?;
+    let watch = Watch::new(&path).map_err(unusable(&path))?;
     Ok(SqliteStore {
         db,
         witness,

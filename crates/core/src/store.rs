@@ -290,9 +290,6 @@ pub trait Txn {
     /// each message that it moved, in this order.
     fn move_queue(&mut self, from: PeerId, to: PeerId) -> Result<Vec<(PeerId, Seq)>>;
 
-    /// Whether there is such a delivery.
-    fn has_delivery(&mut self, pair: (PeerId, PeerId), seq: Seq) -> Result<bool>;
-
     /// The message of this delivery, as it waits.
     fn delivery(&mut self, pair: (PeerId, PeerId), seq: Seq) -> Result<Option<Queued>> {
         let (mut run, _) = self.read_run(pair, seq, Seq(seq.0 + 1), 1, 1)?;

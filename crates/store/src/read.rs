@@ -237,18 +237,6 @@ pub(crate) fn queue(mut rows: Rows<'_>, bytes: usize) -> Result<Vec<Queued>> {
     Ok(queue)
 }
 
-/// The message of one delivery.
-pub(crate) fn delivery(
-    db: &Connection,
-    (recipient, sender): (PeerId, PeerId),
-    at: Seq,
-) -> Result<Option<Queued>> {
-    let (from, until) = (bound(at.0), bound(at.0.saturating_add(1)));
-    let mut statement = db.prepare_cached(RUN)?;
-    let rows = statement.query((recipient.0, sender.0, from, until, 1))?;
-    Ok(queue(rows, 1)?.pop())
-}
-
 /// The messages of one sender in a queue, and which follows them.
 pub(crate) fn run(
     db: &Connection,

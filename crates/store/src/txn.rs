@@ -151,19 +151,6 @@ impl Txn for SqliteStore {
         })
     }
 
-    fn has_delivery(&mut self, (recipient, sender): (PeerId, PeerId), seq: Seq) -> Result<bool> {
-        self.run("looking a delivery up", |db| {
-            db.prepare_cached(
-                "SELECT 1 FROM deliveries WHERE recipient = ?1 AND sender = ?2 AND seq = ?3",
-            )?
-            .exists((recipient.0, sender.0, bound(seq.0)))
-        })
-    }
-
-    fn delivery(&mut self, pair: (PeerId, PeerId), seq: Seq) -> Result<Option<Queued>> {
-        self.run("reading a delivery", |db| read::delivery(db, pair, seq))
-    }
-
     fn read_queue(
         &mut self,
         recipient: PeerId,

@@ -324,10 +324,6 @@ impl Txn for Disk {
         Ok(moved)
     }
 
-    fn has_delivery(&mut self, pair: (PeerId, PeerId), seq: Seq) -> Result<bool> {
-        self.inner.has_delivery(pair, seq)
-    }
-
     fn read_queue(
         &mut self,
         recipient: PeerId,

@@ -80,8 +80,10 @@ impl Broker {
         if let Some(presence) = newcomer.register.presence.filter(|_| ext) {
             self.set_presence(cx.now, conn, presence);
         }
-        let frame = self.handshake_ack(conn, level, window);
-        self.outbox.greet(conn, frame);
+        if let Some(session) = self.conns.session(conn) {
+            let frame = self.handshake_ack(session);
+            self.outbox.greet(conn, frame);
+        }
         self.registry.mark_dirty(peer);
         if ext {
             self.send_notices(cx, conn)?;
@@ -100,25 +102,21 @@ impl Broker {
         (!self.mutations.broken(BrokerMutation::IgnoreShare)).then_some(shares)
     }
 
-    fn handshake_ack(&self, conn: ConnId, level: u32, window: Window) -> BrokerFrame {
-        let ext = level >= EXT;
-        let names = match self.conns.session(conn) {
-            Some(session) if ext => vec![session.name.as_str().to_owned()],
-            Some(session) => self.online_names(&session.grant),
-            None => Vec::new(),
-        };
-        let session = self.conns.session(conn);
-        let bridge = session.filter(|session| session.bridge.is_some());
-        let known = bridge.and_then(|session| self.registry.get(session.peer));
-        BrokerFrame::Peers(PeersFrame {
-            names,
-            ext: ext.then_some(level),
-            window: ext.then_some(window),
-            domain: self.config.domain.clone().filter(|_| ext),
-            epoch: bridge.and_then(|_| self.config.epoch.clone()),
-            mark: known.and_then(|known| known.row.mark.clone()),
-            ..PeersFrame::default()
-        })
+    fn handshake_ack(&self, session: &Session) -> BrokerFrame {
+        let mut frame = PeersFrame::default();
+        if !session.ext {
+            frame.names = self.online_names(&session.grant);
+            return BrokerFrame::Peers(frame);
+        }
+        frame.names = vec![session.name.as_str().to_owned()];
+        (frame.ext, frame.window) = (Some(session.level), Some(session.window));
+        frame.domain = self.config.domain.clone();
+        if session.bridge.is_some() {
+            let known = self.registry.get(session.peer);
+            frame.mark = known.and_then(|known| known.row.mark.clone());
+            frame.epoch = self.config.epoch.clone();
+        }
+        BrokerFrame::Peers(frame)
     }
 
     /// The peer of a name, made if it is new, with its row written.

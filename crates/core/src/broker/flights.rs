@@ -31,7 +31,7 @@ pub(super) struct Flights {
     /// With shares: what counts, by sender.
     senders: BTreeMap<PeerId, Held>,
     /// Messages and bytes in what is kept, by token. Mostly none.
-    kept: Vec<(Payer, usize, usize)>,
+    kept: BTreeMap<Payer, (usize, usize)>,
     held: BTreeMap<Seq, Flight>,
     /// On a v1 connection: under which keys.
     keys: BTreeMap<DeliveryKey, Seq>,
@@ -83,7 +83,7 @@ impl Flights {
             window,
             shares,
             senders: BTreeMap::new(),
-            kept: Vec::new(),
+            kept: BTreeMap::new(),
             held: BTreeMap::new(),
             keys: BTreeMap::new(),
             order: VecDeque::new(),
@@ -135,14 +135,9 @@ impl Flights {
                 held.payer = payer;
             }
             held.kept += 1;
-            let payer = held.payer;
-            match self.kept.iter_mut().find(|(known, ..)| *known == payer) {
-                Some((_, messages, total)) => {
-                    *messages += 1;
-                    *total += bytes;
-                }
-                None => self.kept.push((payer, 1, bytes)),
-            }
+            let (messages, total) = self.kept.entry(held.payer).or_default();
+            *messages += 1;
+            *total += bytes;
         }
     }
 
@@ -173,12 +168,11 @@ impl Flights {
 
     /// A token has one delivery less in what is kept.
     fn pay_back(&mut self, payer: Payer, bytes: usize) {
-        if let Some(at) = self.kept.iter().position(|(known, ..)| *known == payer) {
-            let (_, messages, total) = &mut self.kept[at];
+        if let Some((messages, total)) = self.kept.get_mut(&payer) {
             *messages -= 1;
             *total -= bytes;
             if *messages == 0 {
-                self.kept.swap_remove(at);
+                self.kept.remove(&payer);
             }
         }
     }
@@ -240,10 +234,8 @@ impl Flights {
 
     /// Messages and bytes in what is kept.
     fn counted_kept(&self) -> (usize, usize) {
-        let sum = |(all, sum), (_, messages, bytes): &(Payer, usize, usize)| {
-            (all + messages, sum + bytes)
-        };
-        self.kept.iter().fold((0, 0), sum)
+        let sum = |(all, sum), (messages, bytes): &(usize, usize)| (all + messages, sum + bytes);
+        self.kept.values().fold((0, 0), sum)
     }
 
     /// Whether what is kept has a place.
@@ -277,8 +269,7 @@ impl Flights {
         // What it has there counts for the token that it had at the first of it.
         let there = held.filter(|held| held.kept > 0);
         let payer = there.map_or(payer, |held| held.payer);
-        let of = self.kept.iter().find(|(known, ..)| *known == payer);
-        let of = of.map_or((0, 0), |(_, messages, bytes)| (*messages, *bytes));
+        let of = self.kept.get(&payer).copied().unwrap_or_default();
         let bytes = self.weight(bytes, true);
         let fits = |limit: Window, (messages, total): (usize, usize)| {
             messages < limit.messages as usize && total + bytes <= limit.bytes as usize
@@ -435,16 +426,14 @@ impl Flights {
         };
         let (messages, bytes) = self.counted_kept();
         let kept = within(shares.kept, messages, bytes);
-        let each = |(_, messages, bytes): &(Payer, usize, usize)| {
-            within(shares.kept_one, *messages, *bytes)
-        };
+        let each = |(messages, bytes): &(usize, usize)| within(shares.kept_one, *messages, *bytes);
         let all: (usize, usize) = self.senders.values().fold((0, 0), |(all, sum), held| {
             (all + held.messages, sum + held.bytes)
         });
         let in_kept: usize = self.senders.values().map(|held| held.kept).sum();
         self.senders.values().all(one)
             && kept
-            && self.kept.iter().all(each)
+            && self.kept.values().all(each)
             && all == self.counted()
             && in_kept == messages
     }

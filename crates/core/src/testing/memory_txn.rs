@@ -215,12 +215,6 @@ impl Txn for MemoryStore {
         Ok(moved)
     }
 
-    fn has_delivery(&mut self, (recipient, sender): (PeerId, PeerId), seq: Seq) -> Result<bool> {
-        self.is_open()?;
-        let row = (recipient, sender, seq);
-        Ok(self.tables.deliveries.contains_key(&row))
-    }
-
     fn read_queue(
         &mut self,
         recipient: PeerId,

@@ -29,7 +29,6 @@ macro_rules! txn_methods {
             ) -> ();
             delete_delivery(pair: ($crate::store::PeerId, $crate::store::PeerId), seq: ::peerbus_wire::Seq) -> bool;
             move_queue(from: $crate::store::PeerId, to: $crate::store::PeerId) -> Vec<($crate::store::PeerId, ::peerbus_wire::Seq)>;
-            has_delivery(pair: ($crate::store::PeerId, $crate::store::PeerId), seq: ::peerbus_wire::Seq) -> bool;
             read_queue(
                 recipient: $crate::store::PeerId,
                 messages: usize,

@@ -79,7 +79,7 @@ pub(crate) fn probe(seed: u64, target: &mut impl Target) {
         // Often just when something happened: rows of that very time are not older.
         let before_ms = rng.random_range(900_000..=now) / 1_000 * 1_000;
         let sender = PeerId(rng.random_range(0..peers));
-        target.has_delivery((peer, sender), seq).unwrap();
+        target.delivery((peer, sender), seq).unwrap();
         target
             .read_queue(peer, limit, rng.random_range(0..2_000))
             .unwrap();

@@ -64,7 +64,7 @@ impl fmt::Display for Witnessed {
         const UNKNOWN: &str = "whether the end was cut off cannot be known";
         match self {
             Self::Whole(witness) => {
-                let (block, at) = (witness.blocks, Utc(witness.at_ms));
+                let (block, at) = (witness.blocks, zulu(witness.at_ms));
                 write!(f, "the witness saw block {block} at {at}")?;
                 match witness.epoch {
                     0 => Ok(()),
@@ -96,7 +96,7 @@ impl fmt::Display for AuditReport {
             plural(self.events, "event")
         )?;
         if let (Some(first), Some(last)) = (self.first_ms, self.last_ms) {
-            write!(f, ", from {} to {}", Utc(first), Utc(last))?;
+            write!(f, ", from {} to {}", zulu(first), zulu(last))?;
         }
         match self.anchor {
             0 => write!(f, "; whole")?,
@@ -429,11 +429,7 @@ fn block(row: &Row<'_>) -> rusqlite::Result<Result<Block, Break>> {
     Ok(read::block(row).map_err(|_| Break::Block { number }))
 }
 
-/// A time as `2026-01-31T23:59:59Z`.
-struct Utc(u64);
-
-impl fmt::Display for Utc {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}Z", utc(self.0 / 1_000))
-    }
+/// A time in milliseconds as `2026-01-31T23:59:59Z`.
+fn zulu(at_ms: u64) -> String {
+    utc(at_ms / 1_000) + "Z"
 }

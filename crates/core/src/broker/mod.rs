@@ -122,9 +122,10 @@ pub enum BrokerOutput {
 }
 
 /// Whether a commit is wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CommitNeed {
     /// Nothing was written.
+    #[default]
     None,
     /// Something was written that can wait [`ACK_COMMIT_MS`] for company.
     Soon,

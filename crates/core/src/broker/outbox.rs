@@ -16,7 +16,7 @@ pub(super) struct Outbox {
     greeting: Vec<ConnId>,
     /// Connections that ended in this transaction: what waits for them is dropped.
     gone: BTreeSet<ConnId>,
-    need: Option<CommitNeed>,
+    need: CommitNeed,
     #[cfg(feature = "mutations")]
     pub(super) release_early: bool,
 }
@@ -89,11 +89,11 @@ impl Outbox {
 
     /// Says that something was written.
     pub(super) fn want(&mut self, need: CommitNeed) {
-        self.need = self.need.max(Some(need));
+        self.need = self.need.max(need);
     }
 
     pub(super) fn need(&self) -> CommitNeed {
-        self.need.unwrap_or(CommitNeed::None)
+        self.need
     }
 
     /// Drops what is queued for a connection that is gone.
@@ -123,7 +123,7 @@ impl Outbox {
             }
         }
         self.ready.extend(closes);
-        self.need = None;
+        self.need = CommitNeed::None;
         std::mem::take(&mut self.greeting)
     }
 

@@ -105,7 +105,7 @@ impl Broker {
                 None => return Ok(()),
             },
         };
-        self.registry.mark_dirty(caller.peer);
+        self.registry.dirty.insert(caller.peer);
         if self.mutations.broken(BrokerMutation::AckWithoutEffect) {
             return Ok(());
         }
@@ -118,7 +118,7 @@ impl Broker {
         let Some(flight) = session.and_then(|session| session.land(seq)) else {
             return DeliveryHistory::default();
         };
-        self.registry.mark_dirty(peer);
+        self.registry.dirty.insert(peer);
         flight.history
     }
 
@@ -219,7 +219,7 @@ impl Broker {
             && let Some(session) = self.conns.session_mut(caller.conn)
         {
             session.land(seq);
-            self.registry.mark_dirty(caller.peer);
+            self.registry.dirty.insert(caller.peer);
         }
         Ok(())
     }

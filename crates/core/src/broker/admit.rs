@@ -50,7 +50,7 @@ impl Broker {
         let lost = takeover && self.mutations.broken(BrokerMutation::TakeoverLoses);
         self.registry.set_conn(peer, Some(conn));
         self.owed.claim(peer, newcomer.grant.token);
-        self.conns.insert(
+        self.conns.all.insert(
             conn,
             Conn::Live(Box::new(Session {
                 peer,
@@ -84,7 +84,7 @@ impl Broker {
             let frame = self.handshake_ack(session);
             self.outbox.greet(conn, frame);
         }
-        self.registry.mark_dirty(peer);
+        self.registry.dirty.insert(peer);
         if ext {
             self.send_notices(cx, conn)?;
         }
@@ -157,11 +157,11 @@ impl Broker {
         let Some(old) = self.registry.conn(peer) else {
             return false;
         };
-        if let Some(Conn::Live(mut session)) = self.conns.remove(old) {
+        if let Some(Conn::Live(mut session)) = self.conns.all.remove(&old) {
             self.end_budget(&mut session);
             self.keep_histories(&mut session);
         }
-        self.conns.insert(old, Conn::Closing);
+        self.conns.all.insert(old, Conn::Closing);
         self.outbox.forget(old);
         self.outbox
             .now(BrokerOutput::Close(old, CloseReason::TakenOver));
@@ -175,7 +175,7 @@ impl Broker {
     /// A connection is gone.
     pub(super) fn closed(&mut self, cx: &mut Cx<'_>, conn: ConnId, goodbye: bool) -> Result {
         self.outbox.forget(conn);
-        match self.conns.remove(conn) {
+        match self.conns.all.remove(&conn) {
             Some(Conn::Contending(contender)) => {
                 self.end_contest(&contender.name);
                 Ok(())
@@ -247,12 +247,10 @@ impl Broker {
                 self.outbox.want(CommitNeed::Now);
             }
         }
-        for conn in self.conns.ids() {
-            if !matches!(self.conns.get(conn), Some(Conn::Closing)) {
-                self.outbox.waiting(
-                    BrokerOutput::Close(conn, CloseReason::GoingAway),
-                    CommitNeed::Now,
-                );
+        for (conn, state) in &self.conns.all {
+            if !matches!(state, Conn::Closing) {
+                let close = BrokerOutput::Close(*conn, CloseReason::GoingAway);
+                self.outbox.waiting(close, CommitNeed::Now);
             }
         }
         Ok(())

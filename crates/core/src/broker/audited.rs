@@ -67,15 +67,13 @@ impl Broker {
 
     /// Writes down what was counted only, once its time is over.
     pub(super) fn end_budgets(&mut self, now_ms: u64) {
-        let over = |session: &mut super::Session| {
-            let over = session.audits.is_over(now_ms);
-            let excess = if over { session.audits.end() } else { 0 };
-            (excess > 0).then(|| (session.peer, session.name.as_str().to_owned(), excess))
-        };
-        let sessions = self.conns.sessions_mut();
-        let due: Vec<_> = sessions.filter_map(|(_, session)| over(session)).collect();
+        let over = self.conns.sessions_mut();
+        let over = over.filter(|(_, session)| session.audits.is_over(now_ms));
+        let due: Vec<_> = over
+            .map(|(_, s)| (s.peer, s.name.clone(), s.audits.end()))
+            .collect();
         for (peer, name, excess) in due {
-            self.write_excess(peer, &name, excess);
+            self.write_excess(peer, name.as_str(), excess);
         }
     }
 

@@ -13,13 +13,13 @@ impl Broker {
     /// When an invariant does not hold.
     pub fn check(&self) {
         assert!(self.outbox.is_drained(), "outputs were not drained");
-        assert!(!self.registry.has_dirty(), "flush was not called");
+        assert!(self.registry.dirty.is_empty(), "flush was not called");
         let mut live = 0;
         for (conn, session) in self.conns.sessions() {
             live += 1;
             self.check_session(conn, session);
         }
-        let online = self.registry.online();
+        let online = self.registry.online;
         assert_eq!(live, online, "sessions and registry disagree");
         for (id, peer) in self.registry.iter() {
             let named = self.registry.find(&peer.key);
@@ -29,7 +29,7 @@ impl Broker {
             let own = peer.conn.is_none() || self.session_of(id).is_some_and(|s| s.peer == id);
             assert!(own, "a peer's connection is not its own");
             if let Some(newcomer) = peer.contender {
-                let contends = matches!(self.conns.get(newcomer), Some(Conn::Contending(_)));
+                let contends = matches!(self.conns.all.get(&newcomer), Some(Conn::Contending(_)));
                 assert!(contends, "a contest has no newcomer");
             }
         }
@@ -46,12 +46,12 @@ impl Broker {
         for (id, peer) in self.registry.iter() {
             lasting += usize::from(!peer.row.ephemeral);
             if let Some(owner) = peer.row.owner {
-                let owned = self.registry.owned(&owner);
+                let owned = self.registry.owned.get(&owner);
                 let counted = owned.is_some_and(|owned| owned.has(id));
                 assert!(counted, "a token's name is not counted");
             }
         }
-        assert_eq!(lasting, self.registry.lasting(), "names are counted wrong");
+        assert_eq!(lasting, self.registry.lasting, "names are counted wrong");
         assert!(self.registry.aliases_lead(), "an old name leads to nobody");
     }
 

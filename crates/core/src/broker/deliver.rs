@@ -61,7 +61,7 @@ impl Broker {
                 session.line.add(of, unfit, &session.flights);
                 if session.flights.is_crowded() {
                     // Its sender may have the least in flight, and go before those who wait.
-                    self.registry.mark_dirty(session.peer);
+                    self.registry.dirty.insert(session.peer);
                 }
             }
         }
@@ -151,7 +151,7 @@ impl Broker {
     /// Goes on looking for what has room in what is kept.
     pub(super) fn look_on(&mut self, conn: ConnId) {
         if let Some(session) = self.conns.session(conn) {
-            self.registry.mark_dirty(session.peer);
+            self.registry.dirty.insert(session.peer);
         }
     }
 
@@ -354,7 +354,7 @@ impl Broker {
         let later = session.flights.oldest_ms().is_some_and(|at| at > until);
         if any || later {
             let peer = session.peer;
-            self.registry.mark_dirty(peer);
+            self.registry.dirty.insert(peer);
         }
     }
 }

@@ -50,7 +50,7 @@ impl Broker {
     /// Whether a name looks like an address, and nobody had it before this broker had a domain.
     pub(super) fn check_bare(&self, name: &PeerName) -> Result<(), CloseReason> {
         let key = name.key();
-        let known = self.registry.find(&key).is_some() || self.registry.alias(&key).is_some();
+        let known = self.registry.find(&key).is_some() || self.registry.aliases.get(&key).is_some();
         let odd = name.as_str().contains('@') && (!known || name.bridged().is_some());
         match self.config.domain.is_some() && odd {
             true => Err(CloseReason::InvalidName(peerbus_wire::NameError::Address)),
@@ -312,7 +312,7 @@ impl Broker {
             return Ok(());
         };
         let (own, sender) = (caller.peer, flight.head.sender);
-        self.registry.mark_dirty(own);
+        self.registry.dirty.insert(own);
         let Some(message) = cx.txn.delivery((own, sender), seq)? else {
             return Ok(());
         };

@@ -117,15 +117,9 @@ impl Broker {
             *held = Arc::clone(grant);
             Ok(())
         };
-        let sessions = self.conns.sessions_mut();
-        let live =
-            sessions.filter_map(|(conn, s)| Some((conn, judge(&mut s.grant, &s.name).err()?)));
-        let mut unfit: Vec<(ConnId, CloseReason)> = live.collect();
-        let waiting = self.conns.contenders_mut();
-        unfit.extend(
-            waiting.filter_map(|(conn, c)| Some((conn, judge(&mut c.grant, &c.name).err()?))),
-        );
-        for (conn, reason) in unfit {
+        let named = self.conns.named_mut();
+        let unfit = named.filter_map(|(conn, held, name)| Some((conn, judge(held, name).err()?)));
+        for (conn, reason) in unfit.collect::<Vec<_>>() {
             self.turn_out(cx, conn, reason)?;
         }
         Ok(())
@@ -133,13 +127,13 @@ impl Broker {
 
     /// Closes a connection whose token does not admit it any more, after what it was to be told.
     fn turn_out(&mut self, cx: &mut Cx<'_>, conn: ConnId, reason: CloseReason) -> Result {
-        match self.conns.remove(conn) {
+        match self.conns.all.remove(&conn) {
             // Nobody comes back from there.
             Some(Conn::Live(mut session)) => self.left(cx, &mut session, true)?,
             Some(Conn::Contending(contender)) => self.end_contest(&contender.name),
             _ => {}
         }
-        self.conns.insert(conn, Conn::Closing);
+        self.conns.all.insert(conn, Conn::Closing);
         self.outbox.event(BusEvent::Denied {
             reason: reason.clone(),
         });
@@ -176,7 +170,7 @@ impl Broker {
         if has {
             return Ok(Ok(()));
         }
-        let owned = self.registry.owned(token);
+        let owned = self.registry.owned.get(token);
         let owned = owned.map_or((0, 0), |o| (o.lasting.len(), o.ephemeral.len()));
         if ephemeral {
             // Those that are connected are bounded by that.
@@ -187,7 +181,7 @@ impl Broker {
             }
             return Ok(Ok(()));
         }
-        let full = self.registry.lasting() >= self.config.peers_max;
+        let full = self.registry.lasting >= self.config.peers_max;
         if owned.0 < quotas.names && !full {
             return Ok(Ok(()));
         }
@@ -202,7 +196,7 @@ impl Broker {
 
     /// The temporary peer of a token that is away for longest.
     fn oldest_ephemeral(&self, token: &TokenHash) -> Option<PeerId> {
-        let owned = self.registry.owned(token)?.ephemeral.iter();
+        let owned = self.registry.owned.get(token)?.ephemeral.iter();
         let away = owned.filter_map(|id| Some((*id, self.registry.get(*id)?)));
         let away = away.filter(|(_, peer)| peer.conn.is_none() && peer.contender.is_none());
         let oldest = away.min_by_key(|(id, peer)| (peer.row.last_seen.steady_ms, *id));
@@ -213,7 +207,7 @@ impl Broker {
     /// one.
     fn lose_oldest(&mut self, cx: &mut Cx<'_>, grant: &Grant) -> Result<bool> {
         let others = self.mutations.broken(BrokerMutation::ForgetOthers);
-        let away: Vec<_> = match self.registry.owned(&grant.token) {
+        let away: Vec<_> = match self.registry.owned.get(&grant.token) {
             _ if others => self.registry.iter().map(|(id, _)| id).collect(),
             Some(owned) => owned.lasting.iter().copied().collect(),
             None => Vec::new(),

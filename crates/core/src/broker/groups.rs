@@ -269,7 +269,7 @@ impl Registry {
         &self,
         token: Option<TokenHash>,
     ) -> impl Iterator<Item = (PeerId, &Peer)> {
-        let owned = token.and_then(|token| self.owned(&token));
+        let owned = token.and_then(|token| self.owned.get(&token));
         let ids = owned.into_iter().flat_map(|owned| &owned.lasting);
         ids.filter_map(|id| Some((*id, self.get(*id)?)))
     }

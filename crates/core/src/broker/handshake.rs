@@ -155,6 +155,7 @@ impl Broker {
             peer.contender = Some(conn);
         }
         self.conns
+            .all
             .insert(conn, Conn::Contending(Box::new(contender)));
         self.conns.set_timer(until_ms, Reason::Takeover, conn);
     }
@@ -164,7 +165,7 @@ impl Broker {
         let Some(newcomer) = self.registry.get(peer).and_then(|p| p.contender) else {
             return;
         };
-        if let Some(Conn::Contending(contender)) = self.conns.get(newcomer)
+        if let Some(Conn::Contending(contender)) = self.conns.all.get(&newcomer)
             && contender.holder_may_answer
         {
             let (name, reason) = (contender.name.clone(), self.held_by(peer));
@@ -193,10 +194,10 @@ impl Broker {
 
     /// The time of a contest is up, or the holder is gone: the newcomer gets the name.
     pub(super) fn contest_over(&mut self, cx: &mut Cx<'_>, conn: ConnId) -> Result {
-        if !matches!(self.conns.get(conn), Some(Conn::Contending(_))) {
+        if !matches!(self.conns.all.get(&conn), Some(Conn::Contending(_))) {
             return Ok(());
         }
-        let Some(Conn::Contending(contender)) = self.conns.remove(conn) else {
+        let Some(Conn::Contending(contender)) = self.conns.all.remove(&conn) else {
             return Ok(());
         };
         self.end_contest(&contender.name);
@@ -213,7 +214,7 @@ impl Broker {
 
     /// Closes a connection that is not registered.
     pub(super) fn deny(&mut self, conn: ConnId, reason: CloseReason) {
-        self.conns.insert(conn, Conn::Closing);
+        self.conns.all.insert(conn, Conn::Closing);
         self.outbox.event(BusEvent::Denied {
             reason: reason.clone(),
         });

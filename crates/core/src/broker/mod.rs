@@ -293,7 +293,7 @@ impl Broker {
     /// Only when storage failed.
     pub fn flush(&mut self, now: Now, txn: &mut dyn Txn) -> Result {
         let cx = &mut self.cx(now, txn);
-        while let Some(peer) = self.registry.next_dirty() {
+        while let Some(peer) = self.registry.dirty.pop_first() {
             self.pump(cx, peer)?;
         }
         Ok(())
@@ -359,7 +359,7 @@ impl Broker {
     /// How many peers are connected.
     #[must_use]
     pub fn registered(&self) -> usize {
-        self.registry.online()
+        self.registry.online
     }
 
     /// Whether something is known that an end of the process would take away: what recipients that
@@ -379,23 +379,23 @@ impl Broker {
     }
 
     fn opened(&mut self, now: Now, conn: ConnId) {
-        if self.stopping || self.conns.len() >= self.config.connections_max {
+        if self.stopping || self.conns.all.len() >= self.config.connections_max {
             let reason = if self.stopping {
                 CloseReason::GoingAway
             } else {
                 CloseReason::Full
             };
-            self.conns.insert(conn, Conn::Closing);
+            self.conns.all.insert(conn, Conn::Closing);
             self.outbox.now(BrokerOutput::Close(conn, reason));
             return;
         }
         let deadline = now.mono_ms + self.config.handshake_ms;
-        self.conns.insert(conn, Conn::Greeting);
+        self.conns.all.insert(conn, Conn::Greeting);
         self.conns.set_timer(deadline, Reason::Handshake, conn);
     }
 
     fn frame(&mut self, cx: &mut Cx<'_>, conn: ConnId, frame: ClientFrame) -> Result {
-        match self.conns.get(conn) {
+        match self.conns.all.get(&conn) {
             Some(Conn::Greeting) => self.handshake(cx, conn, frame),
             Some(Conn::Live(session)) => {
                 let caller = Caller {
@@ -469,7 +469,7 @@ impl Broker {
         while let Some((reason, conn)) = self.conns.due(cx.now.mono_ms) {
             match reason {
                 Reason::Handshake => {
-                    if matches!(self.conns.get(conn), Some(Conn::Greeting)) {
+                    if matches!(self.conns.all.get(&conn), Some(Conn::Greeting)) {
                         self.deny(conn, CloseReason::HandshakeTimeout);
                     }
                 }

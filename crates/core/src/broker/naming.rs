@@ -80,7 +80,7 @@ impl Broker {
         if let Err(refused) = self.check_bare(&name) {
             return Ok(Err(refused.text()));
         }
-        if let Some(alias) = self.registry.alias(&name.key()) {
+        if let Some(alias) = self.registry.aliases.get(&name.key()) {
             let leads_to = self.registry.get(alias.peer);
             let owner = leads_to.and_then(|known| known.row.owner.as_ref());
             if alias.peer == peer || self.grants.is_kept_from(owner, name.as_str()) {
@@ -196,12 +196,12 @@ impl Broker {
 
     fn put_alias(&mut self, cx: &mut Cx<'_>, key: NameKey, alias: AliasRow) -> Result {
         cx.txn.put_alias(&alias)?;
-        self.registry.set_alias(key, alias);
+        self.registry.aliases.insert(key, alias);
         Ok(())
     }
 
     pub(super) fn drop_alias(&mut self, cx: &mut Cx<'_>, key: &NameKey) -> Result {
-        if let Some(alias) = self.registry.remove_alias(key) {
+        if let Some(alias) = self.registry.aliases.remove(key) {
             cx.txn.delete_alias(&alias.name)?;
             self.outbox.want(CommitNeed::Soon);
         }
@@ -216,7 +216,7 @@ impl Broker {
         successor: Option<PeerId>,
     ) -> Result {
         for key in self.registry.aliases_of(peer) {
-            match (self.registry.alias(&key).cloned(), successor) {
+            match (self.registry.aliases.get(&key).cloned(), successor) {
                 (Some(alias), Some(peer)) => {
                     let own = false;
                     self.put_alias(cx, key, AliasRow { peer, own, ..alias })?;
@@ -229,7 +229,7 @@ impl Broker {
 
     /// To whom an old name leads, for which mail came.
     pub(super) fn old_name(&mut self, cx: &mut Cx<'_>, key: &NameKey) -> Result<Option<PeerId>> {
-        let Some(alias) = self.registry.alias(key).cloned() else {
+        let Some(alias) = self.registry.aliases.get(key).cloned() else {
             return Ok(None);
         };
         let peer = alias.peer;
@@ -263,7 +263,7 @@ impl Broker {
         grant: &Grant,
         ephemeral: bool,
     ) -> Result<(), CloseReason> {
-        let alias = self.registry.alias(&name.key());
+        let alias = self.registry.aliases.get(&name.key());
         let Some(leads_to) = alias.and_then(|alias| self.registry.get(alias.peer)) else {
             return Ok(());
         };
@@ -291,7 +291,11 @@ impl Broker {
         name: &PeerName,
         token: &TokenHash,
     ) -> Result {
-        let alias = self.registry.alias(&name.key()).filter(|alias| alias.own);
+        let alias = self
+            .registry
+            .aliases
+            .get(&name.key())
+            .filter(|alias| alias.own);
         let Some(peer) = alias.map(|alias| alias.peer) else {
             return Ok(());
         };
@@ -319,7 +323,7 @@ impl Broker {
         instance: Option<&Instance>,
     ) -> Option<PeerName> {
         let wanted = PeerName::parse(wanted).ok()?;
-        let peer = self.registry.alias(&old.key())?.peer;
+        let peer = self.registry.aliases.get(&old.key())?.peer;
         let holder = self.session_of(peer);
         let is_mine = holder.is_none_or(|holder| holder.instance.as_ref() == instance);
         (is_mine && self.registry.find(&wanted.key()) == Some(peer)).then_some(wanted)

@@ -46,7 +46,7 @@ impl Sight {
 
 impl Broker {
     fn sight(&self, grant: &Grant, peer: PeerId) -> Sight {
-        let owned = self.registry.owned(&grant.token);
+        let owned = self.registry.owned.get(&grant.token);
         match owned.is_some_and(|owned| owned.has(peer)) {
             true => Sight::All,
             false => Sight::of_others(grant),

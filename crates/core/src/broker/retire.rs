@@ -70,7 +70,7 @@ impl Broker {
     }
 
     fn unknown(&self, name: &PeerName) -> Denied {
-        match self.registry.alias(&name.key()) {
+        match self.registry.aliases.get(&name.key()) {
             Some(alias) => {
                 let holder = self.registry.name(alias.peer);
                 Denied::Unknown(format!(
@@ -149,14 +149,14 @@ impl Broker {
 
     /// The connection of a name that ends is closed, after what it was to be told.
     fn close_ended(&mut self, conn: ConnId) {
-        if let Some(Conn::Live(mut session)) = self.conns.remove(conn) {
+        if let Some(Conn::Live(mut session)) = self.conns.all.remove(&conn) {
             self.end_budget(&mut session);
             self.keep_histories(&mut session);
             self.registry.set_conn(session.peer, None);
             let name = session.name.as_str().to_owned();
             self.outbox.event(BusEvent::Left { name });
         }
-        self.conns.insert(conn, Conn::Closing);
+        self.conns.all.insert(conn, Conn::Closing);
         self.outbox.waiting(
             BrokerOutput::Close(conn, CloseReason::NameEnded),
             CommitNeed::Now,
@@ -275,7 +275,7 @@ impl Broker {
         }
         if let Some(known) = self.registry.get_mut(to) {
             known.pending = known.pending.map(|pending| pending + 1);
-            self.registry.mark_dirty(to);
+            self.registry.dirty.insert(to);
         }
         // Not to be delivered before the commit, or two would have it if that is lost.
         self.expiring = true;

@@ -190,7 +190,7 @@ impl Broker {
             return Ok(());
         }
         // What was signed before a rename and was not receipted comes again as it was.
-        let old = self.registry.alias(&from.key());
+        let old = self.registry.aliases.get(&from.key());
         let own = |old: &AliasRow| {
             let own = old.own && old.peer == caller.peer && old.name == from.as_str();
             own && self.grants.may_have(&session.grant, &from).is_ok()

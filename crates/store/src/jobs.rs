@@ -33,9 +33,8 @@ pub(crate) fn put(db: &Connection, row: &JobRow) -> Result<()> {
 }
 
 pub(crate) fn all(db: &Connection) -> Result<Vec<JobRow>> {
-    let mut statement =
-        db.prepare("SELECT seq, owner, name, holder, again, had FROM jobs ORDER BY seq")?;
-    let rows = statement.query_map([], |row| {
+    let sql = "SELECT seq, owner, name, holder, again, had FROM jobs ORDER BY seq";
+    read::all(db, sql, |row| {
         let group = GroupName::parse(row.get_ref(2)?.as_str()?);
         let group = group.map_err(|error| read::no_text(2, error))?;
         let mut job = JobRow {
@@ -55,6 +54,5 @@ pub(crate) fn all(db: &Connection) -> Result<Vec<JobRow>> {
         }
         (job.had, job.rejected) = (had, rejected);
         Ok(job)
-    })?;
-    rows.collect()
+    })
 }

@@ -88,12 +88,10 @@ pub(crate) fn notice(row: &Row<'_>) -> Result<Notice> {
 }
 
 pub(crate) fn peers(db: &Connection) -> Result<Vec<PeerRow>> {
-    let mut statement = db.prepare(
-        "SELECT id, name, owner, generated, ephemeral, online, last_seen_ms, kind,
+    let sql = "SELECT id, name, owner, generated, ephemeral, online, last_seen_ms, kind,
              delivered, last_seen_steady_ms, mark, groups
-         FROM peers ORDER BY id",
-    )?;
-    let rows = statement.query_map([], |row| {
+         FROM peers ORDER BY id";
+    all(db, sql, |row| {
         Ok(PeerRow {
             id: peer(row, 0)?,
             kind: kind(row, 7)?,
@@ -107,8 +105,16 @@ pub(crate) fn peers(db: &Connection) -> Result<Vec<PeerRow>> {
             mark: row.get_ref(10)?.as_str_or_null()?.and_then(Mark::parse),
             groups: groups(row.get_ref(11)?.as_str()?),
         })
-    })?;
-    rows.collect()
+    })
+}
+
+/// Every row of a table.
+pub(crate) fn all<T>(
+    db: &Connection,
+    sql: &str,
+    read: impl FnMut(&Row<'_>) -> Result<T>,
+) -> Result<Vec<T>> {
+    db.prepare(sql)?.query_map([], read)?.collect()
 }
 
 /// Group names, separated by spaces.
@@ -142,29 +148,27 @@ fn kind(row: &Row<'_>, column: usize) -> Result<PeerKind> {
 }
 
 pub(crate) fn aliases(db: &Connection) -> Result<Vec<AliasRow>> {
-    let mut statement = db.prepare("SELECT name, peer, own, used_ms FROM aliases ORDER BY name")?;
-    let rows = statement.query_map([], |row| {
+    let sql = "SELECT name, peer, own, used_ms FROM aliases ORDER BY name";
+    all(db, sql, |row| {
         Ok(AliasRow {
             name: row.get(0)?,
             peer: peer(row, 1)?,
             own: row.get(2)?,
             used_ms: row.get(3)?,
         })
-    })?;
-    rows.collect()
+    })
 }
 
 pub(crate) fn owed(db: &Connection) -> Result<Vec<OwedRow>> {
-    let mut statement = db.prepare("SELECT peer, token, owed_to, owed_by FROM owed")?;
-    let rows = statement.query_map([], |row| {
+    let sql = "SELECT peer, token, owed_to, owed_by FROM owed";
+    all(db, sql, |row| {
         Ok(OwedRow {
             peer: peer(row, 0)?,
             token: row.get::<_, Option<[u8; 32]>>(1)?.map(TokenHash),
             to: row.get(2)?,
             by: row.get(3)?,
         })
-    })?;
-    rows.collect()
+    })
 }
 
 pub(crate) fn head(db: &Connection) -> Result<Option<ChainHead>> {

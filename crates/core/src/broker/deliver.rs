@@ -148,13 +148,6 @@ impl Broker {
         self.next_turn(conn).is_none() || self.conns.has_timer(Reason::Line, conn)
     }
 
-    /// Goes on looking for what has room in what is kept.
-    pub(super) fn look_on(&mut self, conn: ConnId) {
-        if let Some(session) = self.conns.session(conn) {
-            self.registry.dirty.insert(session.peer);
-        }
-    }
-
     /// Delivers messages of one sender; gives the first one that does not fit.
     fn deliver_run(
         &mut self,

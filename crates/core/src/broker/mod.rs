@@ -475,7 +475,12 @@ impl Broker {
                 }
                 Reason::Takeover => self.contest_over(cx, conn)?,
                 Reason::Exemption => self.exempt(cx.now, conn),
-                Reason::Line => self.look_on(conn),
+                Reason::Line => {
+                    let session = self.conns.session(conn);
+                    self.registry
+                        .dirty
+                        .extend(session.map(|session| session.peer));
+                }
                 Reason::Sweep | Reason::Expiry | Reason::Job => {}
             }
         }

@@ -21,39 +21,39 @@ use crate::{Now, Stamp};
 const LOOKED_BYTES_MAX: usize = 1 << 20;
 const LOOK_BYTES_MIN: usize = 4_096;
 
-/// A message that can be delivered without being read.
-pub(super) struct Fresh<'a> {
-    pub(super) head: &'a MessageHead,
-    pub(super) frame: &'a DeliverFrame,
-    /// The key in it, on a v1 connection.
-    pub(super) key: Option<DeliveryKey>,
-    /// Whether it says that it is urgent.
-    pub(super) urgent: &'a dyn Fn() -> bool,
-}
+/// The frame in which a message is delivered, and the key in it on a v1 connection.
+pub(super) type Framed = (DeliverFrame, Option<DeliveryKey>);
 
 impl Broker {
-    /// Delivers a message that was accepted this moment, unless it has to wait.
-    pub(super) fn deliver_fresh(&mut self, now: Now, conn: ConnId, fresh: &Fresh<'_>) {
+    /// Delivers a message that was accepted this moment, unless it has to wait; `urgent`: whether it says
+    /// so.
+    pub(super) fn deliver_fresh(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        (head, framed): (&MessageHead, &Framed),
+        urgent: impl Fn() -> bool,
+    ) {
         let Some(session) = self.conns.session(conn) else {
             return;
         };
-        let (sender, bytes) = (fresh.head.sender, fresh.frame.text().len());
+        let (sender, bytes) = (head.sender, framed.0.text().len());
         let is_next = !self.stopping && session.line.is_next(sender)
             || self.mutations.broken(BrokerMutation::Overtake);
         let fits = session.flights.fits(sender, bytes)
             || self.mutations.broken(BrokerMutation::IgnoreWindow);
         if is_next && fits {
-            return self.deliver(now, conn, fresh, None);
+            return self.deliver(now, conn, (head, framed), None);
         }
         if !session.line.has(sender) {
-            let (payer, urgent) = (self.payer(sender), (fresh.urgent)());
+            let (payer, urgent) = (self.payer(sender), urgent());
             let of = (sender, payer);
             let loaded = session.line.loaded && !self.stopping;
             if loaded && session.flights.fits_kept(of, bytes, urgent) {
-                return self.deliver(now, conn, fresh, Some(payer));
+                return self.deliver(now, conn, (head, framed), Some(payer));
             }
             let unfit = Unfit {
-                seq: fresh.head.seq,
+                seq: head.seq,
                 bytes,
                 urgent,
             };
@@ -163,8 +163,8 @@ impl Broker {
                 continue;
             }
             let age_ms = at.steady_ms.saturating_sub(message.steady_ms);
-            let (frame, key) = self.frame_for(session, (head, age_ms), &message.envelope);
-            let bytes = frame.text().len();
+            let framed = self.frame_for(session, (head, age_ms), &message.envelope);
+            let bytes = framed.0.text().len();
             let urgent = || is_urgent(&message.envelope);
             let fits = match kept {
                 Some(payer) => session
@@ -179,32 +179,24 @@ impl Broker {
                     urgent: urgent(),
                 });
             }
-            let fresh = Fresh {
-                head,
-                frame: &frame,
-                key,
-                urgent: &urgent,
-            };
-            self.deliver(now, conn, &fresh, kept);
+            self.deliver(now, conn, (head, &framed), kept);
         }
         None
     }
 
-    /// The frame in which a message of this age is delivered to this connection, and its key there,
-    /// on v1.
+    /// The frame in which a message of this age is delivered to this connection.
     pub(super) fn frame_for(
         &self,
         session: &Session,
         (head, age_ms): (&MessageHead, u64),
         envelope: &str,
-    ) -> (DeliverFrame, Option<DeliveryKey>) {
+    ) -> Framed {
         let seq = head.seq;
         let to = recipient_of(envelope);
         if !session.ext {
             let copy = (to == "*" || to.starts_with('#')).then_some(&session.name);
             let key = session.flights.v1_key(head, copy);
-            let frame = DeliverFrame::keyed(&key, &self.carried(envelope));
-            return (frame, Some(key));
+            return (DeliverFrame::keyed(&key, envelope), Some(key));
         }
         let earlier = || session.again.covers(head.sender, seq);
         let again = self.jobs.again(seq).unwrap_or_else(earlier);
@@ -215,7 +207,7 @@ impl Broker {
             age_ms: if age_ms < AGE_MS_MIN { 0 } else { age_ms },
             ..self.foreign(session, head.sender, envelope)
         };
-        (self.deliver_frame(seq, envelope, &remarks), None)
+        (DeliverFrame::for_one(seq, envelope, &remarks), None)
     }
 
     /// The token that a sender's name belongs to, where that is not the session's own, and whether
@@ -242,26 +234,31 @@ impl Broker {
         }
     }
 
-    fn deliver(&mut self, now: Now, conn: ConnId, message: &Fresh<'_>, kept: Option<Payer>) {
+    fn deliver(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        (head, (frame, key)): (&MessageHead, &Framed),
+        kept: Option<Payer>,
+    ) {
         let Some(session) = self.conns.session_mut(conn) else {
             return;
         };
-        let (head, seq) = (message.head, message.head.seq);
-        let bytes = message.frame.text().len();
-        let weight = session.flights.weight(bytes, kept.is_some());
+        let seq = head.seq;
+        let weight = session.flights.weight(frame.text().len(), kept.is_some());
         let abroad = session.bridge.is_some();
         let history = match abroad {
             true => DeliveryHistory::default(),
             false => DeliveryHistory::delivered(now.wall_ms),
         };
-        let flight = Flight::new(head.clone(), message.key.clone(), weight, history);
+        let flight = Flight::new(head.clone(), key.clone(), weight, history);
         session.flights.insert(flight, kept, now);
         session.line.weigh(head.sender, &session.flights);
         session.cursor = session.cursor.max(seq);
         let (recipient, greeted) = (session.peer, session.greeted);
         let to = session.name.as_str().to_owned();
 
-        let output = BrokerOutput::Send(conn, BrokerFrame::Deliver(message.frame.clone()));
+        let output = BrokerOutput::Send(conn, BrokerFrame::Deliver(frame.clone()));
         if seq <= self.durable && greeted && !self.expiring {
             self.outbox.now(output);
             self.outbox.want(CommitNeed::Soon);

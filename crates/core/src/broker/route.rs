@@ -1,14 +1,14 @@
 //! An envelope is accepted, or refused to the sender's face.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use peerbus_wire::{
-    Accepted, Address, Carried, DeliverFrame, Mark, Receipt, Refusal, RefusalCode, Remarks, Seq,
-    Stage, recipient_of,
+    Accepted, Address, Carried, DeliverFrame, Mark, Receipt, Refusal, RefusalCode, Seq, Stage,
+    recipient_of,
 };
 
 use super::ack::End;
+use super::deliver::{Framed, is_urgent};
 use super::groups::Recipients;
 use super::mutation::BrokerMutation;
 use super::{Broker, BrokerOutput, BusEvent, Caller, CommitNeed, Cx};
@@ -349,51 +349,24 @@ impl Broker {
                 }
                 _ => None,
             };
-            let (frame, key) = match &own {
-                Some((frame, key)) => (frame, key.clone()),
+            let framed: &Framed = match &own {
+                Some(own) => own,
                 None => {
                     let remarks =
                         session.map(|session| self.foreign(session, sender, &carried.text));
                     let remarks = remarks.unwrap_or_default();
-                    let frame = || self.deliver_frame(seq, &carried.text, &remarks);
+                    let frame = || (DeliverFrame::for_one(seq, &carried.text, &remarks), None);
                     let shared = match remarks.token {
                         Some(_) => &mut foreign,
                         None => &mut shared,
                     };
-                    (&*shared.get_or_insert_with(frame), None)
+                    shared.get_or_insert_with(frame)
                 }
             };
-            let fresh = super::deliver::Fresh {
-                head,
-                frame,
-                key,
-                urgent: &|| *urgent.get_or_init(|| super::deliver::is_urgent(&carried.text)),
-            };
-            self.deliver_fresh(cx.now, conn, &fresh);
+            let urgent = || *urgent.get_or_init(|| is_urgent(&carried.text));
+            self.deliver_fresh(cx.now, conn, (head, framed), urgent);
         }
         Ok(())
-    }
-
-    /// The frame in which a message is delivered.
-    pub(super) fn deliver_frame(
-        &self,
-        seq: Seq,
-        envelope: &str,
-        remarks: &Remarks<'_>,
-    ) -> DeliverFrame {
-        let envelope = self.carried(envelope);
-        if *remarks == Remarks::default() {
-            return DeliverFrame::new(seq, &envelope);
-        }
-        DeliverFrame::for_one(seq, &envelope, remarks)
-    }
-
-    /// What goes out of an envelope: all of it, as it is.
-    pub(super) fn carried<'e>(&self, envelope: &'e str) -> Cow<'e, str> {
-        if self.mutations.broken(BrokerMutation::AlterEnvelope) {
-            return envelope.replace(r#""body":"#, r#""body":  "#).into();
-        }
-        envelope.into()
     }
 
     /// The id was used for another message. To a broker a domain is one sender: of what a bridge brought

@@ -31,6 +31,8 @@ pub enum OutsideMutation {
     HideFull,
     /// Who joins a group is not written down.
     ForgetGroups,
+    /// I6: the envelope is altered on the way.
+    AlterEnvelope,
 }
 
 impl Disk {

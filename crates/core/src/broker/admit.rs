@@ -11,6 +11,7 @@ use peerbus_wire::{
 use super::audited::Budget;
 use super::conn::{Bridge, Conn, Contender, Session};
 use super::flights::Flights;
+use super::jobs::NAME_ENDED;
 use super::line::Line;
 use super::mutation::BrokerMutation;
 use super::shares::Shares;
@@ -270,7 +271,7 @@ impl Broker {
 
     /// The operator frees a name.
     pub(super) fn release_name(&mut self, cx: &mut Cx<'_>, id: PeerId) -> Result {
-        self.end_holder(cx, id)?;
+        self.leave_jobs(cx, id, NAME_ENDED)?;
         let Some(known) = self.registry.get(id) else {
             return Ok(());
         };

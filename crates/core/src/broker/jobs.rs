@@ -25,7 +25,7 @@ const OPEN_MAX: usize = 10_000;
 
 /// Why a job goes on: what its sender is told.
 const ENDED: &str = "its session ended";
-const NAME_ENDED: &str = "its name ended";
+pub(super) const NAME_ENDED: &str = "its name ended";
 const SILENT: &str = "it was not seen there in time, and whether it was shown is not known";
 const LATE: &str = "it was not seen there in time";
 const GIVEN_BACK: &str = "it was given back";
@@ -236,12 +236,8 @@ impl Broker {
         }
     }
 
-    /// A name has ended: others get what it has.
-    pub(super) fn end_holder(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result {
-        self.leave_jobs(cx, peer, NAME_ENDED)
-    }
-
-    fn leave_jobs(&mut self, cx: &mut Cx<'_>, peer: PeerId, why: &str) -> Result {
+    /// Others get what a peer has.
+    pub(super) fn leave_jobs(&mut self, cx: &mut Cx<'_>, peer: PeerId, why: &str) -> Result {
         for seq in self.jobs.of(peer) {
             if let Some(job) = self.jobs.all.get(&seq) {
                 let (row, delivered) = (job.row.clone(), job.delivered);

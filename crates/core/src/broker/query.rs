@@ -5,6 +5,7 @@ use std::sync::Arc;
 use peerbus_wire::limits::PEERS_ENTRIES_MAX;
 use peerbus_wire::{BrokerFrame, Domain, PeerEntry, PeerName, PeersFrame, Presence};
 
+use super::conn::Session;
 use super::registry::Peer;
 use super::{Broker, Caller, Cx};
 use crate::Now;
@@ -143,14 +144,8 @@ impl Broker {
     pub fn all_peers(&mut self, now: Now, txn: &mut dyn Txn) -> Result<BrokerFrame> {
         let all = |_: &Self, _: PeerId| Sight::All;
         let (entries, omitted) = self.entries(&mut self.cx(now, txn), all)?;
-        let mut names: Vec<_> = self
-            .conns
-            .sessions()
-            .map(|(_, s)| s.name.as_str())
-            .collect();
-        names.sort_unstable();
         Ok(BrokerFrame::Peers(PeersFrame {
-            names: names.into_iter().map(str::to_owned).collect(),
+            names: self.names(|_| true),
             peers: Some(entries),
             omitted,
             ..PeersFrame::default()
@@ -186,12 +181,12 @@ impl Broker {
 
     /// Names of the connected peers of which a token may know, sorted.
     pub(super) fn online_names(&self, grant: &Grant) -> Vec<String> {
-        let mut names: Vec<_> = self
-            .conns
-            .sessions()
-            .filter(|(_, s)| s.bridge.is_none() && self.sight(grant, s.peer) != Sight::Nothing)
-            .map(|(_, s)| s.name.as_str().to_owned())
-            .collect();
+        self.names(|s| s.bridge.is_none() && self.sight(grant, s.peer) != Sight::Nothing)
+    }
+
+    fn names(&self, shown: impl Fn(&Session) -> bool) -> Vec<String> {
+        let shown = self.conns.sessions().filter(|(_, session)| shown(session));
+        let mut names: Vec<_> = shown.map(|(_, s)| s.name.as_str().to_owned()).collect();
         names.sort_unstable();
         names
     }

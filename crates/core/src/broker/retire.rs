@@ -4,6 +4,7 @@ use peerbus_wire::{BrokerFrame, CloseReason, NameAnswer, PeerName, Seq};
 
 use super::conn::Conn;
 use super::expire::LEFT;
+use super::jobs::NAME_ENDED;
 use super::{Broker, BrokerOutput, BusEvent, Caller, CommitNeed, ConnId, Cx};
 use crate::store::{PeerId, Result, Txn};
 use crate::{Delivered, Now};
@@ -169,7 +170,7 @@ impl Broker {
         if let Some(newcomer) = newcomer {
             self.deny(newcomer, CloseReason::NameEnded);
         }
-        self.end_holder(cx, peer)?;
+        self.leave_jobs(cx, peer, NAME_ENDED)?;
         if let Some((queue, forwarded)) = self.take_back(cx, peer)? {
             for seq in forwarded {
                 self.recent.pass((seq, queue), peer);

@@ -41,16 +41,12 @@ impl Broker {
         }
         let bytes = carried.text.len() as u64;
         let recipients = self.recipients(cx, caller, carried)?;
-        let recipients = recipients.and_then(|members| {
-            self.check_quota(caller, bytes, &members.owed)?;
-            Ok(members)
+        let recipients = recipients.and_then(|all| {
+            self.check_quota(caller, bytes, &all.owed)?;
+            Ok(all)
         });
-        let mut full = Vec::new();
-        let (recipients, lost) = match recipients {
-            Ok(members) => {
-                full = members.full;
-                (members.owed, None)
-            }
+        let (Recipients { owed, full }, lost) = match recipients {
+            Ok(all) => (all, None),
             Err(refusal) => {
                 let known = cx.txn.find_message(sender, &carried.id)?.is_some();
                 // A resend must get its receipt again even if the recipient has gone since, or a
@@ -59,51 +55,43 @@ impl Broker {
                     self.refuse(cx.now, caller, Some(carried.id.clone()), refusal);
                     return Ok(());
                 }
-                (Vec::new(), Some(refusal.reason).filter(|_| !known))
+                let nobody = Recipients::default();
+                (nobody, Some(refusal.reason).filter(|_| !known))
             }
         };
         let here = |peer: &&PeerId| self.registry.conn(**peer).is_some();
-        let online = count(recipients.iter().filter(here).count());
-        let (head, inserted) = self.store_message(cx, sender, carried, &recipients)?;
-        match inserted {
-            Inserted::New => {}
+        let online = count(owed.iter().filter(here).count());
+        let (head, inserted) = self.store_message(cx, sender, carried, &owed)?;
+        let (recipients, duplicate) = match inserted {
+            Inserted::New => (head.recipients, false),
             Inserted::Known {
-                same: true,
-                recipients,
-                ..
-            } => {
-                self.outbox.event(BusEvent::Duplicate);
-                let accepted = Accepted {
-                    recipients,
-                    online: online.min(recipients),
-                    duplicate: true,
-                };
-                self.receipt(caller, carried, accepted, None);
-                self.keep_mark(sender, mark);
-                return Ok(());
-            }
-            Inserted::Known { same: false, .. } => {
+                same, recipients, ..
+            } if same => (recipients, true),
+            Inserted::Known { .. } => {
                 self.refuse_reused(cx.now, caller, carried);
                 return Ok(());
             }
-        }
-        self.keep_mark(sender, mark);
-        self.outbox.event(BusEvent::Accepted {
-            recipients: head.recipients,
-        });
-        let accepted = Accepted {
-            recipients: head.recipients,
-            online,
-            duplicate: false,
         };
-        self.receipt(caller, carried, accepted, Some(cx.now.wall_ms));
+        self.keep_mark(sender, mark);
+        let online = online.min(recipients);
+        let accepted = Accepted {
+            recipients,
+            online,
+            duplicate,
+        };
+        self.receipt(caller, carried, accepted, cx.now.wall_ms);
+        if duplicate {
+            self.outbox.event(BusEvent::Duplicate);
+            return Ok(());
+        }
+        self.outbox.event(BusEvent::Accepted { recipients });
         if let Some(reason) = lost {
             // Its bridge is told why it reaches nobody, until it takes note.
             let to = recipient_of(&carried.text).to_owned();
             self.notify(cx, (&head, PeerId(0)), to, End::Dead(&reason))?;
         }
         self.tell_full(cx, &head, &full)?;
-        self.owe(cx, caller, (&head, carried), &recipients)
+        self.owe(cx, caller, (&head, carried), &owed)
     }
 
     /// A message is owed to each of these from now on.
@@ -384,17 +372,11 @@ impl Broker {
         self.refuse(now, caller, Some(id.clone()), refusal);
     }
 
-    fn receipt(
-        &mut self,
-        caller: Caller,
-        carried: &Carried,
-        accepted: Accepted,
-        at_ms: Option<u64>,
-    ) {
+    fn receipt(&mut self, caller: Caller, carried: &Carried, accepted: Accepted, now_ms: u64) {
         if caller.ext {
-            let receipt = Receipt::new(carried.id.clone(), Stage::Accepted(accepted));
-            self.outbox
-                .answer(caller.conn, Receipt { at_ms, ..receipt });
+            let mut receipt = Receipt::new(carried.id.clone(), Stage::Accepted(accepted));
+            receipt.at_ms = Some(now_ms).filter(|_| !accepted.duplicate);
+            self.outbox.answer(caller.conn, receipt);
         } else {
             self.outbox.want(CommitNeed::Now);
         }

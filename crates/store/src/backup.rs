@@ -13,7 +13,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
 
 use crate::open::{self, OpenError};
 use crate::verify::{self, AuditReport, ChainError};
-use crate::{KeyError, SqliteStore, files, key, read, verify_audit, witness};
+use crate::{KeyError, SqliteStore, files, key, verify_audit, witness};
 
 /// Why there is no backup, or nothing was restored.
 #[derive(Debug, thiserror::Error)]

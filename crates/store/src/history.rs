@@ -9,7 +9,7 @@ use peerbus_wire::{EnvelopeHash, MessageId, Seq};
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Result, Row};
 
 use crate::contents::{self, Labels, RUNS};
-use crate::read::{self, bound, message_head};
+use crate::read::{bound, message_head};
 use crate::{fates, sqlite};
 
 /// How long a lock of others is waited for.

@@ -179,7 +179,7 @@ fn is_brought_up(path: &Path) {
     let mut store = open_with(path, STEPS).unwrap();
     let loaded = store.load().unwrap();
     let delivered: Vec<_> = loaded.peers.into_iter().map(|row| row.delivered).collect();
-    let up_to = |seq| Some(format!("{seq}").parse().unwrap());
+    let up_to = |seq| Some(peerbus_core::Delivered::parse(&format!("{seq}")).unwrap());
     // Cleo's mail is anna's, and all of it may be old now.
     assert_eq!(delivered, [None, None, up_to(0)]);
     assert_eq!(loaded.aliases.len(), 1);
@@ -190,8 +190,8 @@ fn is_brought_up(path: &Path) {
         queued
             .map(|message| {
                 (
-                    message.sender.0,
-                    message.seq.0,
+                    message.head.sender.0,
+                    message.head.seq.0,
                     message.envelope.to_string(),
                 )
             })
@@ -271,7 +271,7 @@ fn ages_of_an_older_database_go_on_from_its_last_block() {
     let mut old = |before_ms| store.old_deliveries(before_ms, 10).unwrap().len();
     assert_eq!([30, 31, 33, 90, 91].map(&mut old), [0, 1, 3, 3, 5]);
     let queued = store.read_queue(PeerId(1), 10, 1_000).unwrap();
-    assert_eq!((queued[0].seq, queued[0].steady_ms), (Seq(6), 90));
+    assert_eq!((queued[0].head.seq, queued[0].steady_ms), (Seq(6), 90));
     for (before_ms, gone) in [(21, 0), (22, 1)] {
         assert_eq!(
             store.delete_dead(before_ms, u64::MAX, 10).unwrap().rows,

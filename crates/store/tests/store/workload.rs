@@ -6,7 +6,7 @@ use peerbus_core::store::{
     AliasRow, DeliveryHistory, Fate, Inserted, JobRow, Keep, MessageHead, NOBODY, Notice, OwedRow,
     PeerId, PeerKind, PeerRow,
 };
-use peerbus_core::{Stamp, TokenHash};
+use peerbus_core::{Delivered, Stamp, TokenHash};
 use peerbus_wire::{EnvelopeHash, How, MessageId, Seq, Stage};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
@@ -167,7 +167,7 @@ impl<T: Target> Work<'_, T> {
                 last_seen: self.at,
                 delivered: known.online.then(|| {
                     let text = format!("{} 2:{}", self.now, self.now / 2);
-                    text.parse().unwrap()
+                    Delivered::parse(&text).unwrap()
                 }),
                 ..known.clone()
             },
@@ -304,7 +304,6 @@ impl<T: Target> Work<'_, T> {
         };
         if self.target.insert_message(&message, &envelope).unwrap() == Inserted::New {
             self.head.next_seq += 1;
-            let recipients = message.recipients;
             self.log
                 .accept(&message, &EnvelopeHash::of(envelope.as_bytes()));
         } else {

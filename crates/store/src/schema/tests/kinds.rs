@@ -39,7 +39,7 @@ fn version_12_database() -> (tempfile::TempDir, PathBuf) {
         let message = MessageHead {
             seq,
             sender,
-            id,
+            id: id.clone(),
             recipients,
             accepted_ms: 10 + seq.0,
             bytes: text.len() as u64,
@@ -106,7 +106,7 @@ fn what_was_on_its_way_to_a_successor_is_owed_to_it_and_nothing_is_lost() {
     store.begin().unwrap();
     let mut queue = |peer| {
         let queue = store.read_queue(PeerId(peer), 10, 1_000).unwrap();
-        let queue = queue.iter().map(|it| (it.seq.0, it.steady_ms));
+        let queue = queue.iter().map(|it| (it.head.seq.0, it.steady_ms));
         queue.collect::<Vec<_>>()
     };
     let queues = [2, 3, 4, 16, 17].map(&mut queue);

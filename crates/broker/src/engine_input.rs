@@ -88,6 +88,10 @@ impl EngineInput {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EngineGone;
 
+/// Room for one frame, which is given back when what was sent with it is taken.
+#[derive(Debug)]
+pub(crate) struct Room(u32);
+
 /// The sending side.
 #[derive(Debug, Clone)]
 pub(crate) struct EngineSender {
@@ -120,25 +124,26 @@ pub(crate) fn engine_channel() -> (EngineSender, EngineReceiver) {
 }
 
 impl EngineSender {
-    /// Sends a frame's input once there is room for its `bytes`.
-    pub(crate) async fn send(
+    /// Waits until there is room for a frame of so many bytes, which [`EngineSender::send`] takes.
+    /// Apart from it, so that a connection that reads keeps no frame in what it waits with.
+    pub(crate) async fn room(&self, bytes: usize) -> Result<Room, EngineGone> {
+        let units = u32::try_from(1 + bytes / UNIT_BYTES).unwrap_or(u32::MAX);
+        let permit = self.room.acquire_many(units).await;
+        permit.map_err(|_closed| EngineGone)?.forget();
+        Ok(Room(units))
+    }
+
+    /// Sends a frame's input.
+    pub(crate) fn send(
         &self,
         input: BrokerInput,
         link: &Arc<Link>,
-        bytes: usize,
+        room: Room,
     ) -> Result<(), EngineGone> {
-        let units = u32::try_from(1 + bytes / UNIT_BYTES).unwrap_or(u32::MAX);
-        let permit = self
-            .room
-            .acquire_many(units)
-            .await
-            .map_err(|_closed| EngineGone)?;
-        permit.forget();
-        let link = Some(Arc::clone(link));
         let input = EngineInput {
             content: Content::Input(input),
-            link,
-            units,
+            link: Some(Arc::clone(link)),
+            units: room.0,
         };
         self.inputs.send(input).map_err(|_gone| EngineGone)
     }
@@ -216,12 +221,10 @@ mod tests {
         let mebibyte = 1_048_576;
         let fits = ROOM_UNITS / (1 + mebibyte / UNIT_BYTES);
         for _ in 0..fits {
-            engine
-                .send(BrokerInput::Tick, &link, mebibyte)
-                .await
-                .unwrap();
+            let room = engine.room(mebibyte).await.unwrap();
+            engine.send(BrokerInput::Tick, &link, room).unwrap();
         }
-        let late = engine.send(BrokerInput::Tick, &link, mebibyte);
+        let late = engine.room(mebibyte);
         let mut late = std::pin::pin!(late);
         assert!(
             futures_util::future::poll_immediate(&mut late)
@@ -237,9 +240,8 @@ mod tests {
     #[tokio::test]
     async fn senders_learn_that_the_engine_is_gone() {
         let (engine, inputs) = engine_channel();
-        let link = Arc::new(Link::new(ConnId(1), 0, StrangersPlace::default()));
         drop(inputs);
-        assert!(engine.send(BrokerInput::Tick, &link, 0).await.is_err());
+        assert!(engine.room(0).await.is_err());
         assert!(engine.send_now(Content::Input(BrokerInput::Tick)).is_err());
     }
 }

@@ -9,7 +9,8 @@ use std::fmt::{self, Display, Formatter, Write as _};
 use peerbus_wire::{AuditRecord, EnvelopeHash, How, Seq, escape};
 
 use crate::Stamp;
-use crate::store::{MessageHead, PeerId};
+use crate::peer_id::PeerId;
+use crate::waiting::MessageHead;
 
 mod said;
 

@@ -11,7 +11,7 @@ use peerbus_wire::{GroupName, Mark, MessageId, Seq, Stage};
 use crate::audit::{Block, ChainHead};
 pub use crate::delivery_history::DeliveryHistory;
 pub use crate::peer_id::PeerId;
-pub use crate::waiting::{JobRow, NOBODY, OwedRow};
+pub use crate::waiting::{JobRow, MessageHead, NOBODY, OwedRow};
 use crate::{Delivered, Stamp, TokenHash};
 
 /// Storage failed. Memory may be ahead of the disk: roll back and stop the broker.
@@ -93,23 +93,6 @@ pub struct AliasRow {
     pub own: bool,
     /// When mail last came for it, about, steady clock.
     pub used_ms: u64,
-}
-
-/// What is kept of a message besides its text.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MessageHead {
-    /// Its number; greater than every earlier one.
-    pub seq: Seq,
-    /// Who sent it.
-    pub sender: PeerId,
-    /// The sender's id for it.
-    pub id: MessageId,
-    /// How many recipients it was owed to when it was accepted.
-    pub recipients: u32,
-    /// When it was accepted, wall clock.
-    pub accepted_ms: u64,
-    /// Bytes of its envelope; 0 once that was deleted, and those of its hash when only that is left.
-    pub bytes: u64,
 }
 
 /// A message in a recipient's queue.

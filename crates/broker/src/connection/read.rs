@@ -12,6 +12,7 @@ use peerbus_wire::{ClientFrame, Register};
 use tokio_tungstenite::tungstenite;
 
 use super::End;
+use crate::engine_input::{EngineGone, Room};
 use crate::link::{Link, Ping};
 use crate::listener::Socket;
 use crate::shared::Shared;
@@ -58,7 +59,8 @@ pub(super) async fn read(
             }
             _ => {}
         }
-        hand_in(BrokerInput::Frame(link.conn(), frame), link, bytes, shared).await;
+        let room = room(bytes, shared).await;
+        let _stopped = (shared.engine).send(BrokerInput::Frame(link.conn(), frame), link, room);
     }
 }
 
@@ -82,7 +84,8 @@ async fn next_frame(
                 // One that nobody asked for costs the engine nothing.
                 let told = payload == Ping::Core.payload() && link.core_ponged();
                 if told && link.closing().is_none() {
-                    hand_in(BrokerInput::Pong(link.conn()), link, 0, shared).await;
+                    let room = room(0, shared).await;
+                    let _stopped = (shared.engine).send(BrokerInput::Pong(link.conn()), link, room);
                 }
             }
             // Answered by the WebSocket layer.
@@ -92,10 +95,12 @@ async fn next_frame(
     }
 }
 
-async fn hand_in(input: BrokerInput, link: &Arc<Link>, bytes: usize, shared: &Shared) {
-    if shared.engine.send(input, link, bytes).await.is_err() {
-        // The engine closes every connection when it stops; the writer and the watch see to it.
-        std::future::pending::<()>().await;
+/// Room for a frame of so many bytes at the engine, which closes every connection when it stops: then
+/// the writer and the watch see to the end.
+async fn room(bytes: usize, shared: &Shared) -> Room {
+    match shared.engine.room(bytes).await {
+        Ok(room) => room,
+        Err(EngineGone) => std::future::pending().await,
     }
 }
 

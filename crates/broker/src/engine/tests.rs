@@ -109,10 +109,10 @@ async fn open(bench: &Bench, name: &str) -> (Arc<Link>, tokio::sync::mpsc::Recei
     let frame = ClientFrame::parse(register.as_bytes());
     link.may_read().await;
     // An engine whose disk is full may have ended at the first of the two.
-    let _gone = bench
-        .engine
-        .send(BrokerInput::Frame(link.conn(), frame), &link, 0)
-        .await;
+    if let Ok(room) = bench.engine.room(0).await {
+        let input = BrokerInput::Frame(link.conn(), frame);
+        let _gone = bench.engine.send(input, &link, room);
+    }
     (link, queue)
 }
 
@@ -159,7 +159,8 @@ async fn questions_whose_answers_are_not_written_stop_the_reader() {
         for _ in 0..FRAMES_UNANSWERED_MAX {
             alice.may_read().await;
             let input = BrokerInput::Frame(alice.conn(), ClientFrame::Peers);
-            bench.engine.send(input, &alice, 0).await.unwrap();
+            let room = bench.engine.room(0).await.unwrap();
+            bench.engine.send(input, &alice, room).unwrap();
         }
         let (mut answers, mut done) = (0, 0);
         while done < FRAMES_UNANSWERED_MAX {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use peerbus_wire::{Ack, DeliveryKey, How, Seq, Stage};
 
 use super::mutation::BrokerMutation;
-use super::notice::notice_number;
 use super::{Broker, BusEvent, Caller, CommitNeed, Cx};
 use crate::audit::AuditLog;
 use crate::store::{
@@ -50,6 +49,11 @@ impl End<'_> {
             Self::Expired(why) => Stage::Expired { why: why.into() },
         }
     }
+}
+
+/// The number in the key of a notice.
+fn notice_number(key: &DeliveryKey) -> Option<u64> {
+    key.as_str().strip_prefix('n')?.parse().ok()
 }
 
 impl Broker {

@@ -57,13 +57,13 @@ impl Bridge {
     }
 
     /// That which a valid registration asks for.
-    pub(super) fn of(newcomer: &Contender) -> Option<Self> {
-        Some(Self {
+    pub(super) fn of(newcomer: &Contender) -> Option<Box<Self>> {
+        Some(Box::new(Self {
             epoch: newcomer.register.bridge.clone()?,
             domain: newcomer.name.bridged()?,
             refused: false,
             roster: None,
-        })
+        }))
     }
 }
 
@@ -97,8 +97,8 @@ pub(super) struct Session {
     pub(super) notice_cursor: u64,
     pub(super) notices_out: usize,
     pub(super) audits: Budget,
-    /// It bridges to another domain.
-    pub(super) bridge: Option<Bridge>,
+    /// It bridges to another domain, as few connections do.
+    pub(super) bridge: Option<Box<Bridge>>,
 }
 
 impl Session {

@@ -308,7 +308,8 @@ impl Broker {
         let Some(session) = self.conns.session_mut(caller.conn) else {
             return Ok(());
         };
-        let (Some(bridge), Some(flight)) = (session.bridge.clone(), session.land(seq)) else {
+        let epoch = session.bridge.as_ref().map(|bridge| bridge.epoch.clone());
+        let (Some(epoch), Some(flight)) = (epoch, session.land(seq)) else {
             return Ok(());
         };
         let (own, sender) = (caller.peer, flight.head.sender);
@@ -321,7 +322,7 @@ impl Broker {
         if self.mutations.broken(BrokerMutation::ForwardLoses) {
             return Ok(());
         }
-        let queue = self.queue_beside(cx, own, &bridge)?;
+        let queue = self.queue_beside(cx, own, epoch)?;
         cx.txn
             .insert_delivery((queue, sender), seq, message.steady_ms)?;
         self.owed.pass(own, queue, message.head.bytes);
@@ -332,14 +333,14 @@ impl Broker {
     }
 
     /// The queue of what a bridge has forwarded, made if there is none.
-    fn queue_beside(&mut self, cx: &mut Cx<'_>, own: PeerId, bridge: &Bridge) -> Result<PeerId> {
+    fn queue_beside(&mut self, cx: &mut Cx<'_>, own: PeerId, epoch: Mark) -> Result<PeerId> {
         if let Some(row) = self.registry.forwarded_by(own) {
             return Ok(row.id);
         }
         let id = PeerId(self.head.next_peer);
         self.head.next_peer += 1;
         let name = self.registry.name(own);
-        let row = PeerRow::forwarded(id, name, bridge.epoch.clone(), cx.at);
+        let row = PeerRow::forwarded(id, name, epoch, cx.at);
         cx.txn.put_peer(&row)?;
         self.registry.put_forwarded(row);
         Ok(id)

@@ -18,7 +18,7 @@ use super::groups::Recipients;
 use super::mutation::BrokerMutation;
 use super::{Broker, BrokerOutput, Caller, CommitNeed, ConnId, Cx};
 use crate::Now;
-use crate::store::{FATE_BYTES, JobRow, NOBODY, PeerId, Queued, Result, STEP_BYTES};
+use crate::store::{FATE_BYTES, JobRow, NOBODY, PeerId, PeerRow, Queued, Result, STEP_BYTES};
 
 /// Jobs of one token that may be open: all of them are in memory.
 const OPEN_MAX: usize = 10_000;
@@ -179,7 +179,8 @@ impl Broker {
         else {
             return Ok(());
         };
-        let of_its = |job: &&Job| job.row.is_for(&known.row);
+        let PeerRow { owner, groups, .. } = &known.row;
+        let of_its = |job: &&Job| job.row.is_for(*owner, groups);
         let now_ms = cx.now.mono_ms;
         let late = |job: &Job| !job.asked && job.until_ms.is_some_and(|until| until <= now_ms);
         let here = |job: &Job| self.registry.conn(job.row.holder).is_some();
@@ -198,10 +199,9 @@ impl Broker {
         let Some(known) = self.registry.get(peer) else {
             return Ok(());
         };
-        let waiting = self
-            .jobs
-            .waiting()
-            .filter(|job| job.row.is_for(&known.row) && !job.row.rejected.contains(&peer));
+        let waiting = self.jobs.waiting().filter(|job| {
+            job.row.is_for(known.row.owner, &known.row.groups) && !job.row.rejected.contains(&peer)
+        });
         let waiting: Vec<_> = waiting.map(|job| job.row.seq).take(SLICE).collect();
         for seq in waiting {
             if !self.has_job_room(peer) {

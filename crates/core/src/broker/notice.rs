@@ -9,11 +9,6 @@ use crate::store::{MessageHead, Notice, PeerId, Result};
 /// Notices that are sent before some of them are acked.
 const NOTICES_BATCH: usize = 512;
 
-/// The number in the key of a notice.
-pub(super) fn notice_number(key: &DeliveryKey) -> Option<u64> {
-    key.as_str().strip_prefix('n')?.parse().ok()
-}
-
 /// A notice as its sender gets it.
 fn receipt(notice: Notice) -> Receipt {
     let why = notice.reason;

@@ -5,23 +5,25 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::Violation;
 use super::tree::{Line, Tree};
 
-/// Modules with many modules of their own, which are looked at like a crate.
-const INNER: [&str; 2] = ["crates/core/src/broker", "crates/core/src/peer"];
-
 /// The modules of a place, and whom each imports, with the file and line that says so.
 type Imports<'a> = BTreeMap<&'a str, BTreeMap<String, (&'a str, usize)>>;
 
-/// Checks every crate's top-level modules, and those of a few big modules.
+/// Checks every folder below a crate's `src`, that included: modules beside each other.
 pub(super) fn check(tree: &Tree) -> Vec<Violation> {
-    let crates = tree.files.keys().filter_map(|path| {
-        let (place, _) = path.split_once("/src/")?;
-        path.get(..place.len() + 4)
-    });
-    let places: BTreeSet<&str> = crates.chain(INNER).collect();
+    let rust = tree.files.keys().filter(|path| path.ends_with(".rs"));
+    let places: BTreeSet<&str> = rust.flat_map(|path| folders(path)).collect();
     places
         .iter()
         .flat_map(|place| circles(tree, place))
         .collect()
+}
+
+/// The folders of a file, from its crate's `src` on.
+fn folders(path: &str) -> impl Iterator<Item = &str> {
+    let src = path.split_once("/src/").map(|(place, _)| place.len() + 4);
+    let ends = path.match_indices('/').map(|(at, _)| at);
+    ends.filter(move |end| src.is_some_and(|src| *end >= src))
+        .filter_map(|end| path.get(..end))
 }
 
 fn circles(tree: &Tree, place: &str) -> Vec<Violation> {

@@ -3,6 +3,7 @@
 //! Each rule reads a [`Tree`] (or cargo's metadata) and adds [`Violation`]s. A line may ask for an
 //! exception with a comment on it or right above it: `tidy: allow RULE, because REASON`.
 
+mod counts;
 mod cycles;
 mod deps;
 mod invariants;
@@ -63,6 +64,7 @@ pub(crate) fn run() -> Result<ExitCode> {
 /// Applies every rule that reads files, and the exceptions.
 fn check(tree: &Tree) -> Vec<Violation> {
     let rules = [
+        counts::check,
         cycles::check,
         invariants::check,
         layout::check,

@@ -1,0 +1,153 @@
+//! What must not grow: of each of these one more is a second way to do what is done already.
+//!
+//! A count that falls is written down here in the same change; one that has to rise needs a reason that
+//! its reader accepts.
+
+use std::collections::BTreeMap;
+
+use super::Violation;
+use super::tree::{Line, Tree};
+
+/// Files of production code that have a line of some kind.
+struct Count {
+    what: &'static str,
+    line: fn(&str) -> bool,
+    most: usize,
+    remedy: &'static str,
+}
+
+const COUNTS: [Count; 6] = [
+    Count {
+        what: "files that define frames told apart by a tag, as a protocol does",
+        line: |line| line.contains("serde(tag = "),
+        most: 0,
+        remedy: "add to a protocol that is there: the wire, the operator's API, a session's socket",
+    },
+    Count {
+        what: "files that listen",
+        line: |line| line.contains("Listener::bind(") || line.contains(".listen(BACKLOG"),
+        most: 0,
+        remedy: "serve it where something listens already",
+    },
+    Count {
+        what: "files that read lines by hand",
+        line: |line| {
+            line.contains("read_until(")
+                || line.contains(".read_line(")
+                || line.contains("LinesCodec::new")
+        },
+        most: 0,
+        remedy: "use the reader of bounded lines",
+    },
+    Count {
+        what: "files that write JSON-RPC by hand",
+        line: |line| line.contains("\"jsonrpc\""),
+        most: 0,
+        remedy: "use the messages that stand in one module",
+    },
+    Count {
+        what: "files that read TOML of ours",
+        line: |line| line.contains("toml::from_str") || line.contains("private_toml"),
+        most: 0,
+        remedy: "put it into a file that is there",
+    },
+    Count {
+        what: "files that turn a stage into words",
+        line: |line| line.contains("Stage::") && line.contains("=> \""),
+        most: 0,
+        remedy: "print the words of the one view of a message",
+    },
+];
+
+/// Checks the counts, and that a public type's name stands once in the workspace.
+pub(super) fn check(tree: &Tree) -> Vec<Violation> {
+    let files: Vec<_> = tree.rust().filter(|(path, _)| is_ours(path)).collect();
+    let mut found = Vec::new();
+    for count in &COUNTS {
+        let has = |line: &Line| !line.test && (count.line)(line.code);
+        let paths: Vec<&str> = files
+            .iter()
+            .filter(|(_, lines)| lines.iter().any(has))
+            .map(|(path, _)| *path)
+            .collect();
+        if paths.len() != count.most {
+            let what = format!(
+                "{} {}, where {} are counted: {}",
+                paths.len(),
+                count.what,
+                count.most,
+                paths.join(", ")
+            );
+            found.push(Violation::new(file!(), 0, "count", what, count.remedy));
+        }
+    }
+    found.extend(doubles(&files));
+    found
+}
+
+/// Public types whose name another one has.
+fn doubles(files: &[(&str, Vec<Line<'_>>)]) -> Vec<Violation> {
+    let mut known: BTreeMap<&str, (&str, usize)> = BTreeMap::new();
+    let mut found = Vec::new();
+    for (path, lines) in files {
+        for line in lines.iter().filter(|line| !line.test) {
+            let Some(name) = public_type(line.code) else {
+                continue;
+            };
+            if let Some((other, _)) = known.insert(name, (path, line.number)) {
+                let what = format!("the public type `{name}` stands in {other} too");
+                let remedy = "name both by what each is in the protocol";
+                found.push(Violation::new(path, line.number, "name", what, remedy));
+            }
+        }
+    }
+    found
+}
+
+fn public_type(code: &str) -> Option<&str> {
+    let mut words = code.strip_prefix("pub ")?.split(' ');
+    let kind = words.next()?;
+    let is_type = ["struct", "enum", "trait", "type", "union"].contains(&kind);
+    let name = words.next().filter(|_| is_type)?;
+    name.split(|c: char| !c.is_alphanumeric()).next()
+}
+
+/// What is built into the programs.
+fn is_ours(path: &str) -> bool {
+    path.starts_with("crates/") && path.contains("/src/") && !path.starts_with("crates/xtask/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_public_type_whose_name_another_has_is_found() {
+        let files = [
+            (
+                "crates/a/src/lib.rs",
+                "pub struct Told<'a> {\npub(crate) enum Page {",
+            ),
+            ("crates/b/src/lib.rs", "pub enum Told {\npub struct Page;\n"),
+            ("crates/b/src/tests.rs", "pub enum Page {"),
+        ];
+        let found = doubles(&Tree::of(&files).rust().collect::<Vec<_>>());
+        let said: Vec<_> = found.iter().map(|v| (v.path.as_str(), v.line)).collect();
+        assert_eq!(said, [("crates/b/src/lib.rs", 1)]);
+    }
+
+    #[test]
+    fn one_file_more_than_is_counted_is_found() {
+        let files: Vec<_> = (0..20).map(|n| format!("crates/a/src/f{n}.rs")).collect();
+        let files: Vec<_> = files
+            .iter()
+            .map(|path| (path.as_str(), "x.read_line(y)"))
+            .collect();
+        let found = check(&Tree::of(&files));
+        assert!(
+            found
+                .iter()
+                .any(|v| v.what.starts_with("20 files that read lines by hand"))
+        );
+    }
+}

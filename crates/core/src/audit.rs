@@ -6,10 +6,11 @@
 
 use std::fmt::{self, Display, Formatter, Write as _};
 
-use peerbus_wire::{AuditRecord, EnvelopeHash, How, MessageId, Seq};
+use peerbus_wire::{AuditRecord, EnvelopeHash, How, Seq, escape};
 
 use crate::Stamp;
 use crate::peer_id::PeerId;
+use crate::waiting::MessageHead;
 
 mod said;
 
@@ -25,126 +26,11 @@ impl std::fmt::Debug for AuditKey {
     }
 }
 
+/// Characters that a line keeps of what a program calls itself.
+const SOURCE_CHARS: usize = 64;
+
 /// A chain hash.
 pub type Hash = [u8; 32];
-
-/// What is written down.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AuditEvent<'a> {
-    /// A message was accepted.
-    Accept {
-        /// Its number.
-        seq: Seq,
-        /// Who sent it.
-        sender: PeerId,
-        /// The sender's id for it.
-        id: &'a MessageId,
-        /// How many recipients it is owed to.
-        recipients: u32,
-        /// The hash of its envelope.
-        hash: &'a EnvelopeHash,
-    },
-    /// A message for a group is owed to this member.
-    Owe {
-        /// The message.
-        seq: Seq,
-        /// The member.
-        recipient: PeerId,
-    },
-    /// A recipient's connection was given a message. Best effort: may be lost in a crash.
-    Deliver {
-        /// The message.
-        seq: Seq,
-        /// The recipient.
-        recipient: PeerId,
-    },
-    /// A recipient acked a message.
-    Ack {
-        /// The message.
-        seq: Seq,
-        /// The recipient.
-        recipient: PeerId,
-        /// What the ack claims.
-        how: Option<&'a How>,
-    },
-    /// A message is not owed to a recipient any more, unread.
-    Expire {
-        /// The message.
-        seq: Seq,
-        /// The recipient.
-        recipient: PeerId,
-    },
-    /// A recipient rejected a message.
-    Dead {
-        /// The message.
-        seq: Seq,
-        /// The recipient.
-        recipient: PeerId,
-    },
-    /// A peer registered.
-    Register {
-        /// The peer.
-        peer: PeerId,
-        /// The name it registered.
-        name: &'a str,
-    },
-    /// A peer's new connection took the name from a live one.
-    Takeover {
-        /// The peer.
-        peer: PeerId,
-    },
-    /// The operator freed a name.
-    Release {
-        /// The peer.
-        peer: PeerId,
-    },
-    /// A peer goes by another name.
-    Rename {
-        /// The peer.
-        peer: PeerId,
-        /// The new name.
-        name: &'a str,
-    },
-    /// A name ended for good.
-    Retire {
-        /// The peer that had it.
-        peer: PeerId,
-        /// Who gets its mail.
-        successor: Option<PeerId>,
-    },
-    /// A message is owed to another peer instead.
-    Move {
-        /// The message.
-        seq: Seq,
-        /// To whom it was owed.
-        from: PeerId,
-        /// To whom it is owed.
-        to: PeerId,
-    },
-    /// A peer was forgotten.
-    Forget {
-        /// The peer.
-        peer: PeerId,
-    },
-    /// A peer says that something was done to its session.
-    Said {
-        /// The peer.
-        peer: PeerId,
-        /// Its name.
-        name: &'a str,
-        /// What it says.
-        record: &'a AuditRecord,
-    },
-    /// A peer said more of that than is written down.
-    Unsaid {
-        /// The peer.
-        peer: PeerId,
-        /// Its name.
-        name: &'a str,
-        /// So many records more.
-        records: u64,
-    },
-}
 
 /// One commit's events.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -153,7 +39,7 @@ pub struct Block {
     pub number: u64,
     /// When it was sealed. The hash covers the wall clock only.
     pub at: Stamp,
-    /// One line an event (see [`AuditLog::push`]).
+    /// One line an event, as [`AuditLog`] writes them.
     pub events: String,
     /// The chain hash over the previous hash, the number, the time and the events.
     pub hash: Hash,
@@ -228,70 +114,116 @@ pub fn chain(key: &AuditKey, previous: &Hash, number: u64, at_ms: u64, events: &
     hasher.finalize().into()
 }
 
-/// Collects the events of the commit under way.
+/// Collects the events of the commit under way: one line each, a letter and then words.
 #[derive(Debug, Default)]
 pub struct AuditLog {
     lines: String,
 }
 
 impl AuditLog {
-    /// Adds an event as one line: a letter, then its members separated by spaces.
-    ///
-    /// `A seq sender id recipients hash` (no hash in older blocks), `O seq recipient` (to a member of a
-    /// group), `D seq recipient`,
-    /// `K seq recipient [how path evidence]`, `E seq recipient`, `X seq recipient`, `R peer name`,
-    /// `T peer`, `F peer` (freed by the operator), `N peer name` (renamed), `V peer [successor]`
-    /// (ended), `M seq from to`, `Z peer` (forgotten), `S peer name action outcome uid pid by
-    /// request source` (its own words, see [`AuditRemark`]), `U peer name records` (said besides).
-    pub fn push(&mut self, event: &AuditEvent<'_>) {
-        let out = &mut self.lines;
+    fn line(&mut self, line: fmt::Arguments<'_>) {
         // Writing to a String cannot fail.
-        let _ = match event {
-            AuditEvent::Accept {
-                seq,
-                sender,
-                id,
-                recipients,
-                hash,
-            } => {
-                let (seq, sender, hash) = (seq.0, sender.0, hash.as_str());
-                writeln!(out, "A {seq} {sender} {id} {recipients} {hash}")
+        let _ = writeln!(self.lines, "{line}");
+    }
+
+    /// `A seq sender id recipients hash`: a message was accepted. Older blocks have no hash.
+    pub fn accept(&mut self, head: &MessageHead, hash: &EnvelopeHash) {
+        let (seq, sender, recipients) = (head.seq.0, head.sender.0, head.recipients);
+        let (id, hash) = (&head.id, hash.as_str());
+        self.line(format_args!("A {seq} {sender} {id} {recipients} {hash}"));
+    }
+
+    /// `O seq recipient`: a message for a group is owed to this member.
+    pub fn owe(&mut self, seq: Seq, recipient: PeerId) {
+        self.line(format_args!("O {} {}", seq.0, recipient.0));
+    }
+
+    /// `D seq recipient`: a recipient's connection was given a message. Best effort: may be lost in
+    /// a crash.
+    pub fn deliver(&mut self, seq: Seq, recipient: PeerId) {
+        self.line(format_args!("D {} {}", seq.0, recipient.0));
+    }
+
+    /// `K seq recipient [how path evidence]`: a recipient acked a message, and what the ack claims.
+    pub fn ack(&mut self, seq: Seq, recipient: PeerId, how: Option<&How>) {
+        let (seq, recipient) = (seq.0, recipient.0);
+        match how {
+            None => self.line(format_args!("K {seq} {recipient}")),
+            Some(How::Pushed { path }) => {
+                self.line(format_args!("K {seq} {recipient} pushed {}", Word(path)));
             }
-            AuditEvent::Owe { seq, recipient } => writeln!(out, "O {} {}", seq.0, recipient.0),
-            AuditEvent::Deliver { seq, recipient } => writeln!(out, "D {} {}", seq.0, recipient.0),
-            AuditEvent::Ack {
-                seq,
-                recipient,
-                how,
-            } => match how {
-                None => writeln!(out, "K {} {}", seq.0, recipient.0),
-                Some(How::Pushed { path }) => {
-                    writeln!(out, "K {} {} pushed {}", seq.0, recipient.0, Word(path))
-                }
-                Some(How::Seen { path, evidence }) => {
-                    let (path, evidence) = (Word(path), Word(evidence));
-                    writeln!(out, "K {} {} seen {path} {evidence}", seq.0, recipient.0)
-                }
-            },
-            AuditEvent::Expire { seq, recipient } => writeln!(out, "E {} {}", seq.0, recipient.0),
-            AuditEvent::Dead { seq, recipient } => writeln!(out, "X {} {}", seq.0, recipient.0),
-            AuditEvent::Register { peer, name } => writeln!(out, "R {} {name}", peer.0),
-            AuditEvent::Takeover { peer } => writeln!(out, "T {}", peer.0),
-            AuditEvent::Release { peer } => writeln!(out, "F {}", peer.0),
-            AuditEvent::Rename { peer, name } => writeln!(out, "N {} {name}", peer.0),
-            AuditEvent::Retire { peer, successor } => match successor {
-                None => writeln!(out, "V {}", peer.0),
-                Some(successor) => writeln!(out, "V {} {}", peer.0, successor.0),
-            },
-            AuditEvent::Move { seq, from, to } => writeln!(out, "M {} {} {}", seq.0, from.0, to.0),
-            AuditEvent::Forget { peer } => writeln!(out, "Z {}", peer.0),
-            AuditEvent::Said { peer, name, record } => said::write(out, peer.0, name, record),
-            AuditEvent::Unsaid {
-                peer,
-                name,
-                records,
-            } => writeln!(out, "U {} {name} {records}", peer.0),
-        };
+            Some(How::Seen { path, evidence }) => {
+                let (path, evidence) = (Word(path), Word(evidence));
+                self.line(format_args!("K {seq} {recipient} seen {path} {evidence}"));
+            }
+        }
+    }
+
+    /// `E seq recipient`: a message is not owed to a recipient any more, unread.
+    pub fn expire(&mut self, seq: Seq, recipient: PeerId) {
+        self.line(format_args!("E {} {}", seq.0, recipient.0));
+    }
+
+    /// `X seq recipient`: a recipient rejected a message.
+    pub fn reject(&mut self, seq: Seq, recipient: PeerId) {
+        self.line(format_args!("X {} {}", seq.0, recipient.0));
+    }
+
+    /// `R peer name`: a peer registered under this name.
+    pub fn register(&mut self, peer: PeerId, name: &str) {
+        self.line(format_args!("R {} {name}", peer.0));
+    }
+
+    /// `T peer`: a peer's new connection took the name from a live one.
+    pub fn take_over(&mut self, peer: PeerId) {
+        self.line(format_args!("T {}", peer.0));
+    }
+
+    /// `F peer`: the operator freed a name.
+    pub fn release(&mut self, peer: PeerId) {
+        self.line(format_args!("F {}", peer.0));
+    }
+
+    /// `N peer name`: a peer goes by another name.
+    pub fn rename(&mut self, peer: PeerId, name: &str) {
+        self.line(format_args!("N {} {name}", peer.0));
+    }
+
+    /// `V peer [successor]`: a name ended for good, and who gets its mail.
+    pub fn retire(&mut self, peer: PeerId, successor: Option<PeerId>) {
+        match successor {
+            None => self.line(format_args!("V {}", peer.0)),
+            Some(successor) => self.line(format_args!("V {} {}", peer.0, successor.0)),
+        }
+    }
+
+    /// `M seq from to`: a message is owed to another peer instead.
+    pub fn pass(&mut self, seq: Seq, from: PeerId, to: PeerId) {
+        self.line(format_args!("M {} {} {}", seq.0, from.0, to.0));
+    }
+
+    /// `Z peer`: a peer was forgotten.
+    pub fn forget(&mut self, peer: PeerId) {
+        self.line(format_args!("Z {}", peer.0));
+    }
+
+    /// `S peer name action outcome uid pid by request source`: a peer says that something was done to
+    /// its session, in its own words (see [`AuditRemark`]).
+    pub fn remark(&mut self, peer: PeerId, name: &str, record: &AuditRecord) {
+        let number =
+            |number: Option<u32>| number.map_or("-".to_owned(), |number| number.to_string());
+        let (peer, action, outcome) = (peer.0, record.action.word(), Word(&record.outcome));
+        let (uid, pid) = (number(record.uid), number(record.pid));
+        let (by, request) = (Word(&record.by), Word(&record.request_id));
+        let source = escape(&record.source, SOURCE_CHARS);
+        self.line(format_args!(
+            "S {peer} {name} {action} {outcome} {uid} {pid} {by} {request} {source}"
+        ));
+    }
+
+    /// `U peer name records`: a peer said so much more of that than is written down.
+    pub fn excess(&mut self, peer: PeerId, name: &str, records: u64) {
+        self.line(format_args!("U {} {name} {records}", peer.0));
     }
 
     /// Whether nothing was added since the last [`AuditLog::seal`].

@@ -7,18 +7,14 @@ use peerbus_wire::Stage;
 /// Steps of one delivery that are remembered; the newest.
 const STEPS_MAX: usize = 16;
 
-/// What happened to one message on its way to one recipient, besides what is on disk. Small, because
-/// every delivery in flight has one.
+/// What happened to one message on its way to one recipient, besides what is on disk.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeliveryHistory {
     /// When it was first delivered, wall clock.
     delivered_ms: Option<NonZeroU64>,
-    /// What its holder said of it, if it did.
-    steps: Option<Box<Steps>>,
+    /// What its holder said of it.
+    steps: Vec<(Stage, u64)>,
 }
-
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Steps(Vec<(Stage, u64)>);
 
 impl DeliveryHistory {
     /// That of a delivery that was first made at this time.
@@ -26,7 +22,7 @@ impl DeliveryHistory {
     pub fn delivered(at_ms: u64) -> Self {
         Self {
             delivered_ms: NonZeroU64::new(at_ms),
-            steps: None,
+            steps: Vec::new(),
         }
     }
 
@@ -39,19 +35,18 @@ impl DeliveryHistory {
     /// What was said of it, and when.
     #[must_use]
     pub fn steps(&self) -> &[(Stage, u64)] {
-        self.steps.as_ref().map_or(&[], |steps| &steps.0)
+        &self.steps
     }
 
     /// Adds a step; `false` when it was the last one already.
     pub fn step(&mut self, step: &Stage, at_ms: u64) -> bool {
-        let Steps(steps) = &mut **self.steps.get_or_insert_default();
-        if steps.last().is_some_and(|(last, _)| last == step) {
+        if self.steps.last().is_some_and(|(last, _)| last == step) {
             return false;
         }
-        if steps.len() >= STEPS_MAX {
-            steps.remove(0);
+        if self.steps.len() >= STEPS_MAX {
+            self.steps.remove(0);
         }
-        steps.push((step.clone(), at_ms));
+        self.steps.push((step.clone(), at_ms));
         true
     }
 

@@ -24,6 +24,6 @@ mod token;
 mod waiting;
 pub mod witness;
 
-pub use delivered::{Delivered, NotDelivered};
+pub use delivered::Delivered;
 pub use time::{Now, Stamp};
 pub use token::TokenHash;

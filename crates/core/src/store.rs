@@ -11,13 +11,16 @@ use peerbus_wire::{GroupName, Mark, MessageId, Seq, Stage};
 use crate::audit::{Block, ChainHead};
 pub use crate::delivery_history::DeliveryHistory;
 pub use crate::peer_id::PeerId;
-pub use crate::waiting::{JobRow, NOBODY, OwedRow};
+pub use crate::waiting::{JobRow, MessageHead, NOBODY, OwedRow};
 use crate::{Delivered, Stamp, TokenHash};
 
 /// Storage failed. Memory may be ahead of the disk: roll back and stop the broker.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("storage failed: {0}")]
 pub struct StoreError(pub String);
+
+/// What is asked of storage, unless that failed.
+pub type Result<T = (), E = StoreError> = std::result::Result<T, E>;
 
 /// A peer that has registered at least once (ephemeral peers while they are connected).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,15 +51,15 @@ pub struct PeerRow {
     pub groups: BTreeSet<GroupName>,
 }
 
-/// What a row with a name and a queue stands for.
+/// What a row with a name and a queue stands for. Stores keep the numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeerKind {
     /// A peer, or a bridge.
-    Peer,
+    Peer = 0,
     /// A name that has ended, until its mail has: others may have that name.
-    Ended,
+    Ended = 1,
     /// What the bridge of that name has forwarded. Nobody can register it.
-    Forwarded,
+    Forwarded = 2,
 }
 
 impl PeerRow {
@@ -92,53 +95,13 @@ pub struct AliasRow {
     pub used_ms: u64,
 }
 
-/// A message about to be stored.
-#[derive(Debug, Clone, Copy)]
-pub struct NewMessage<'a> {
-    /// Its number; greater than every earlier one.
-    pub seq: Seq,
-    /// Who sent it.
-    pub sender: PeerId,
-    /// The sender's id for it.
-    pub id: &'a MessageId,
-    /// The carried envelope text.
-    pub envelope: &'a str,
-    /// How many recipients it is owed to.
-    pub recipients: u32,
-    /// When it was accepted, wall clock.
-    pub accepted_ms: u64,
-}
-
-/// What is kept of a message besides its text.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MessageHead {
-    /// Its number.
-    pub seq: Seq,
-    /// Who sent it.
-    pub sender: PeerId,
-    /// The sender's id for it.
-    pub id: MessageId,
-    /// How many recipients it was owed to when it was accepted.
-    pub recipients: u32,
-    /// When it was accepted, wall clock.
-    pub accepted_ms: u64,
-    /// Bytes of its envelope; 0 once that was deleted, and those of its hash when only that is left.
-    pub bytes: u64,
-}
-
 /// A message in a recipient's queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Queued {
-    /// Its number.
-    pub seq: Seq,
-    /// Who sent it.
-    pub sender: PeerId,
-    /// The sender's id for it.
-    pub id: MessageId,
+    /// All but its text.
+    pub head: MessageHead,
     /// The carried envelope text.
     pub envelope: Arc<str>,
-    /// How many recipients it was owed to when it was accepted.
-    pub recipients: u32,
     /// When it was accepted, steady clock.
     pub steady_ms: u64,
 }
@@ -277,49 +240,41 @@ pub trait Txn {
     /// # Errors
     ///
     /// Every method of this trait fails only when storage does.
-    fn put_peer(&mut self, row: &PeerRow) -> Result<(), StoreError>;
+    fn put_peer(&mut self, row: &PeerRow) -> Result;
 
     /// Forgets a peer. Its queue is empty.
-    fn delete_peer(&mut self, id: PeerId) -> Result<(), StoreError>;
+    fn delete_peer(&mut self, id: PeerId) -> Result;
 
     /// Writes an old name, new or changed.
-    fn put_alias(&mut self, row: &AliasRow) -> Result<(), StoreError>;
+    fn put_alias(&mut self, row: &AliasRow) -> Result;
 
     /// Forgets an old name.
-    fn delete_alias(&mut self, name: &str) -> Result<(), StoreError>;
+    fn delete_alias(&mut self, name: &str) -> Result;
 
     /// Keeps how much mail of a peer waits; forgets the row when that is none.
-    fn put_owed(&mut self, row: &OwedRow) -> Result<(), StoreError>;
+    fn put_owed(&mut self, row: &OwedRow) -> Result;
 
     /// Keeps who has a message for one member of a group, new or changed.
-    fn put_job(&mut self, row: &JobRow) -> Result<(), StoreError>;
+    fn put_job(&mut self, row: &JobRow) -> Result;
 
     /// It is not owed any more.
-    fn delete_job(&mut self, seq: Seq) -> Result<(), StoreError>;
+    fn delete_job(&mut self, seq: Seq) -> Result;
 
-    /// Stores a message unless its sender used the id before.
-    fn insert_message(&mut self, message: &NewMessage<'_>) -> Result<Inserted, StoreError>;
+    /// Stores a message, with the carried envelope text, unless its sender used the id before.
+    fn insert_message(&mut self, head: &MessageHead, envelope: &str) -> Result<Inserted>;
 
     /// Owes message `seq`, accepted at `steady_ms`, to the recipient.
-    fn insert_delivery(
-        &mut self,
-        pair: (PeerId, PeerId),
-        seq: Seq,
-        steady_ms: u64,
-    ) -> Result<(), StoreError>;
+    fn insert_delivery(&mut self, pair: (PeerId, PeerId), seq: Seq, steady_ms: u64) -> Result;
 
     /// Settles the delivery; `false` when there was none.
-    fn delete_delivery(&mut self, pair: (PeerId, PeerId), seq: Seq) -> Result<bool, StoreError>;
+    fn delete_delivery(&mut self, pair: (PeerId, PeerId), seq: Seq) -> Result<bool>;
 
     /// Owes to `to` what is owed to `from` and not to `to` itself. Gives the sender and the number of
     /// each message that it moved, in this order.
-    fn move_queue(&mut self, from: PeerId, to: PeerId) -> Result<Vec<(PeerId, Seq)>, StoreError>;
-
-    /// Whether there is such a delivery.
-    fn has_delivery(&mut self, pair: (PeerId, PeerId), seq: Seq) -> Result<bool, StoreError>;
+    fn move_queue(&mut self, from: PeerId, to: PeerId) -> Result<Vec<(PeerId, Seq)>>;
 
     /// The message of this delivery, as it waits.
-    fn delivery(&mut self, pair: (PeerId, PeerId), seq: Seq) -> Result<Option<Queued>, StoreError> {
+    fn delivery(&mut self, pair: (PeerId, PeerId), seq: Seq) -> Result<Option<Queued>> {
         let (mut run, _) = self.read_run(pair, seq, Seq(seq.0 + 1), 1, 1)?;
         Ok(run.pop())
     }
@@ -331,7 +286,7 @@ pub trait Txn {
         recipient: PeerId,
         messages: usize,
         bytes: usize,
-    ) -> Result<Vec<Queued>, StoreError>;
+    ) -> Result<Vec<Queued>>;
 
     /// The first messages of one sender that are pending for one recipient, `from` inclusive,
     /// `until` exclusive, within the limits of [`Txn::read_queue`]. Also the number of the next one behind them,
@@ -343,49 +298,40 @@ pub trait Txn {
         until: Seq,
         messages: usize,
         bytes: usize,
-    ) -> Result<(Vec<Queued>, Option<Seq>), StoreError>;
+    ) -> Result<(Vec<Queued>, Option<Seq>)>;
 
     /// Each sender that has a message pending for `recipient`, with the number of its first one.
     /// One seek for each, however many messages there are.
-    fn queue_heads(&mut self, recipient: PeerId) -> Result<Vec<(PeerId, Seq)>, StoreError>;
+    fn queue_heads(&mut self, recipient: PeerId) -> Result<Vec<(PeerId, Seq)>>;
 
     /// How many messages are owed to `recipient`.
-    fn count_queue(&mut self, recipient: PeerId) -> Result<u64, StoreError>;
+    fn count_queue(&mut self, recipient: PeerId) -> Result<u64>;
 
     /// A message by number.
-    fn message(&mut self, seq: Seq) -> Result<Option<MessageHead>, StoreError>;
+    fn message(&mut self, seq: Seq) -> Result<Option<MessageHead>>;
 
     /// A message by its sender's id.
-    fn find_message(
-        &mut self,
-        sender: PeerId,
-        id: &MessageId,
-    ) -> Result<Option<MessageHead>, StoreError>;
+    fn find_message(&mut self, sender: PeerId, id: &MessageId) -> Result<Option<MessageHead>>;
 
     /// To whom `seq` is still owed.
-    fn pending_for(&mut self, seq: Seq) -> Result<Vec<PeerId>, StoreError>;
+    fn pending_for(&mut self, seq: Seq) -> Result<Vec<PeerId>>;
 
     /// Keeps how deliveries ended, one row for each run of [`FATES_RUN`] message numbers. The first
     /// row counts for `bytes`, their messages included. When `steady_ms` is before the time of the
     /// newest fate, that counts.
-    fn insert_fates(
-        &mut self,
-        fates: &[Fate],
-        bytes: u64,
-        steady_ms: u64,
-    ) -> Result<(), StoreError>;
+    fn insert_fates(&mut self, fates: &[Fate], bytes: u64, steady_ms: u64) -> Result;
 
     /// How deliveries of `seq` ended, in order, without that of nobody.
-    fn fates(&mut self, seq: Seq) -> Result<Vec<Fate>, StoreError>;
+    fn fates(&mut self, seq: Seq) -> Result<Vec<Fate>>;
 
     /// Forgets the oldest ends beyond what is to be kept, about `limit` of them: first the fates, and
     /// with the last fate of a message the message, unless it is owed or kept as dead; then, of what
     /// ended of late, the texts.
-    fn forget_ended(&mut self, keep: Keep, limit: usize) -> Result<Forgotten, StoreError>;
+    fn forget_ended(&mut self, keep: Keep, limit: usize) -> Result<Forgotten>;
 
     /// Puts its hash in the place of a message's text, unless that is owed or kept as dead. Says whether
     /// it did.
-    fn forget_text(&mut self, seq: Seq) -> Result<bool, StoreError>;
+    fn forget_text(&mut self, seq: Seq) -> Result<bool>;
 
     /// The first deliveries by message number whose message was accepted before `before_ms`, at most
     /// `limit`. Stops at the first message that was accepted later.
@@ -393,61 +339,40 @@ pub trait Txn {
         &mut self,
         before_ms: u64,
         limit: usize,
-    ) -> Result<Vec<(PeerId, MessageHead)>, StoreError>;
+    ) -> Result<Vec<(PeerId, MessageHead)>>;
 
     /// Keeps a rejected message for the operator.
-    fn insert_dead(
-        &mut self,
-        recipient: PeerId,
-        seq: Seq,
-        reason: &str,
-        at: Stamp,
-    ) -> Result<(), StoreError>;
+    fn insert_dead(&mut self, recipient: PeerId, seq: Seq, reason: &str, at: Stamp) -> Result;
 
     /// Forgets the oldest rejected messages, at most `limit`: those that were rejected before
     /// `before_ms`, and as many as must go for the rest to take about `bytes_max` on disk, each
     /// recipient's counted. With the last row of a message the message goes, unless it is owed or a
     /// fate of it is kept.
-    fn delete_dead(
-        &mut self,
-        before_ms: u64,
-        bytes_max: u64,
-        limit: usize,
-    ) -> Result<Forgotten, StoreError>;
+    fn delete_dead(&mut self, before_ms: u64, bytes_max: u64, limit: usize) -> Result<Forgotten>;
 
     /// Keeps a statement for a sender.
-    fn insert_notice(&mut self, notice: &Notice) -> Result<(), StoreError>;
+    fn insert_notice(&mut self, notice: &Notice) -> Result;
 
     /// The first `limit` statements kept for `sender` after number `after`, in order.
-    fn notices(
-        &mut self,
-        sender: PeerId,
-        after: u64,
-        limit: usize,
-    ) -> Result<Vec<Notice>, StoreError>;
+    fn notices(&mut self, sender: PeerId, after: u64, limit: usize) -> Result<Vec<Notice>>;
 
     /// Drops a statement; `false` when `sender` has no such one.
-    fn delete_notice(&mut self, sender: PeerId, number: u64) -> Result<bool, StoreError>;
+    fn delete_notice(&mut self, sender: PeerId, number: u64) -> Result<bool>;
 
     /// Drops the oldest statements, at most `limit`: those written before `before_ms`, and those
     /// with a number below `before`.
-    fn delete_notices(
-        &mut self,
-        before_ms: u64,
-        before: u64,
-        limit: usize,
-    ) -> Result<usize, StoreError>;
+    fn delete_notices(&mut self, before_ms: u64, before: u64, limit: usize) -> Result<usize>;
 
     /// Appends a block to the audit chain and replaces the head.
-    fn append_audit(&mut self, block: &Block, head: &ChainHead) -> Result<(), StoreError>;
+    fn append_audit(&mut self, block: &Block, head: &ChainHead) -> Result;
 
     /// The last of the first `limit` audit blocks, if it is older than `before_ms`; none is sealed
     /// before the one in front of it.
-    fn old_audit(&mut self, before_ms: u64, limit: usize) -> Result<Option<Block>, StoreError>;
+    fn old_audit(&mut self, before_ms: u64, limit: usize) -> Result<Option<Block>>;
 
     /// Deletes the audit blocks up to and including `number`; the next append carries the head
     /// whose anchor says so.
-    fn drop_audit(&mut self, number: u64) -> Result<(), StoreError>;
+    fn drop_audit(&mut self, number: u64) -> Result;
 }
 
 /// A store with transactions. [`Txn`]'s methods are called between `begin` and `commit` only.
@@ -457,13 +382,13 @@ pub trait Store: Txn {
     /// # Errors
     ///
     /// Every method of this trait fails only when storage does.
-    fn load(&mut self) -> Result<Loaded, StoreError>;
+    fn load(&mut self) -> Result<Loaded>;
 
     /// Opens a transaction.
-    fn begin(&mut self) -> Result<(), StoreError>;
+    fn begin(&mut self) -> Result;
 
     /// Makes the transaction durable: returns after the disk has confirmed it.
-    fn commit(&mut self) -> Result<(), StoreError>;
+    fn commit(&mut self) -> Result;
 
     /// Gives the transaction up.
     fn rollback(&mut self);

@@ -2,10 +2,27 @@
 
 use std::collections::BTreeSet;
 
-use peerbus_wire::{GroupName, Seq};
+use peerbus_wire::{GroupName, MessageId, Seq};
 
 use crate::TokenHash;
 use crate::peer_id::PeerId;
+
+/// What is kept of a message besides its text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MessageHead {
+    /// Its number; greater than every earlier one.
+    pub seq: Seq,
+    /// Who sent it.
+    pub sender: PeerId,
+    /// The sender's id for it.
+    pub id: MessageId,
+    /// How many recipients it was owed to when it was accepted.
+    pub recipients: u32,
+    /// When it was accepted, wall clock.
+    pub accepted_ms: u64,
+    /// Bytes of its envelope; 0 once that was deleted, and those of its hash when only that is left.
+    pub bytes: u64,
+}
 
 /// How much mail of a peer waits, in bytes of envelopes: each copy of a broadcast counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,6 +89,12 @@ impl JobRow {
             had: BTreeSet::new(),
             rejected: BTreeSet::new(),
         }
+    }
+
+    /// Whether a peer of this token and in these groups is in its group.
+    #[must_use]
+    pub fn is_for(&self, owner: Option<TokenHash>, groups: &BTreeSet<GroupName>) -> bool {
+        owner == Some(self.owner) && groups.contains(&self.group)
     }
 
     /// Another one has it from now on.

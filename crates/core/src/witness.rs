@@ -66,26 +66,13 @@ impl Witness {
     /// The file's text: one line, authenticated.
     #[must_use]
     pub fn encode(&self, key: &AuditKey) -> String {
-        let (
-            hash,
-            Self {
-                blocks,
-                at_ms,
-                epoch,
-                ..
-            },
-        ) = (hex::encode(&self.hash), self);
-        let mut text = format!("{FORMAT} {blocks} {hash} {at_ms} {epoch}");
+        let (blocks, hash) = (self.blocks, hex::encode(&self.hash));
+        let mut text = format!("{FORMAT} {blocks} {hash} {} {}", self.at_ms, self.epoch);
         if let Some(life) = &self.life {
-            text = format!("{text} {}", life.as_str());
+            text += &format!(" {}", life.as_str());
         }
-        if let Some(Missing {
-            blocks,
-            from_ms,
-            until_ms,
-        }) = self.missing
-        {
-            text += &format!(" {blocks} {from_ms} {until_ms}");
+        if let Some(lost) = self.missing {
+            text += &format!(" {} {} {}", lost.blocks, lost.from_ms, lost.until_ms);
         }
         let mac = hex::encode(mac(key, &text).as_bytes());
         format!("{text} {mac}\n")
@@ -164,11 +151,7 @@ impl Witness {
 
 impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            blocks,
-            from_ms,
-            until_ms,
-        } = self;
+        let blocks = self.blocks;
         let (noun, were, are) = match blocks {
             1 => ("block", "was", "is"),
             _ => ("blocks", "were", "are"),
@@ -177,10 +160,10 @@ impl fmt::Display for Missing {
             f,
             "at least {blocks} {noun} that {were} on the disk {are} missing, of the time "
         )?;
-        if *from_ms > 0 {
-            write!(f, "from {}Z ", utc(from_ms / 1_000))?;
+        if self.from_ms > 0 {
+            write!(f, "from {}Z ", utc(self.from_ms / 1_000))?;
         }
-        write!(f, "until {}Z", utc(until_ms / 1_000))
+        write!(f, "until {}Z", utc(self.until_ms / 1_000))
     }
 }
 

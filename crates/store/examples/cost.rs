@@ -11,9 +11,9 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use peerbus_core::Stamp;
-use peerbus_core::audit::{AuditEvent, AuditKey, AuditLog, ChainHead};
+use peerbus_core::audit::{AuditKey, AuditLog, ChainHead};
 use peerbus_core::store::{
-    DeliveryHistory, FATE_BYTES, Fate, Keep, NewMessage, PeerId, PeerKind, PeerRow, Store as _,
+    DeliveryHistory, FATE_BYTES, Fate, Keep, MessageHead, PeerId, PeerKind, PeerRow, Store as _,
     Txn as _,
 };
 use peerbus_store::{SqliteStore, verify_audit};
@@ -130,23 +130,18 @@ impl Load {
             let chance = seq.wrapping_mul(0x9e37_79b9_7f4a_7c15);
             let id = MessageId::parse(&format!("{:016x}{chance:016x}", now + seq / 64))?;
             let (seq, sender, recipient) = (Seq(seq), PeerId(1), recipient(seq));
-            store.insert_message(&NewMessage {
+            let head = MessageHead {
                 seq,
                 sender,
-                id: &id,
-                envelope: &self.envelope,
+                id,
                 recipients: 1,
                 accepted_ms: now,
-            })?;
+                bytes: self.envelope.len() as u64,
+            };
+            store.insert_message(&head, &self.envelope)?;
             store.insert_delivery((recipient, sender), seq, now)?;
-            self.log.push(&AuditEvent::Accept {
-                seq,
-                sender,
-                id: &id,
-                recipients: 1,
-                hash: &self.hash,
-            });
-            self.log.push(&AuditEvent::Deliver { seq, recipient });
+            self.log.accept(&head, &self.hash);
+            self.log.deliver(seq, recipient);
         }
         self.next += size;
         while self.settled + lag < self.next {
@@ -159,11 +154,7 @@ impl Load {
         self.settled += 1;
         let (seq, recipient) = (Seq(self.settled), recipient(self.settled));
         store.delete_delivery((recipient, PeerId(1)), seq)?;
-        self.log.push(&AuditEvent::Ack {
-            seq,
-            recipient,
-            how: None,
-        });
+        self.log.ack(seq, recipient, None);
         if self.keep {
             let seen = How::Seen {
                 path: "drain".into(),

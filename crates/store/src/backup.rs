@@ -13,7 +13,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
 
 use crate::open::{self, OpenError};
 use crate::verify::{self, AuditReport, ChainError};
-use crate::{KeyError, SqliteStore, files, key, read, verify_audit, witness};
+use crate::{KeyError, SqliteStore, files, key, verify_audit, witness};
 
 /// Why there is no backup, or nothing was restored.
 #[derive(Debug, thiserror::Error)]
@@ -86,10 +86,6 @@ pub struct Restored {
 ///
 /// When something lies at `to`, or a file cannot be read or written; then there is none.
 pub fn backup(db: &Path, to: &Path) -> Result<AuditReport, BackupError> {
-    let failed = |path: &Path| {
-        let path = path.to_owned();
-        move |source| BackupError::File { path, source }
-    };
     let db = db.canonicalize().map_err(failed(db))?;
     let directory = dir::above(to);
     dir::check_replacing(directory).map_err(failed(directory))?;
@@ -112,34 +108,41 @@ pub fn backup(db: &Path, to: &Path) -> Result<AuditReport, BackupError> {
     Ok(report)
 }
 
+/// What is said when the system fails at a file.
+fn failed(path: &Path) -> impl Fn(io::Error) -> BackupError {
+    let path = path.to_owned();
+    move |source| BackupError::File {
+        path: path.clone(),
+        source,
+    }
+}
+
 fn copy(db: &Path, fresh: &Path) -> Result<AuditReport, BackupError> {
-    let failed = |source| BackupError::Sqlite {
+    let broken = |source| BackupError::Sqlite {
         path: db.to_owned(),
         source,
     };
     let key = key::read(db)?;
     let seen = witness::decode(&key, &witness::text(db)).ok().flatten();
     let epoch = seen.map_or(0, |witness| witness.epoch);
-    let source = verify::connect(db, verify::Access::Live).map_err(failed)?;
+    let source = verify::connect(db, verify::Access::Live).map_err(broken)?;
     verify::check_schema(&source, db)?;
-    let target = fresh.to_str().ok_or_else(|| BackupError::File {
-        path: fresh.to_owned(),
-        source: io::Error::new(io::ErrorKind::InvalidInput, "the path is not UTF-8"),
-    })?;
+    let odd = || io::Error::new(io::ErrorKind::InvalidInput, "the path is not UTF-8");
+    let target = fresh.to_str().ok_or_else(|| failed(fresh)(odd()))?;
     // Leaves out what was deleted.
-    source.execute("VACUUM INTO ?1", [target]).map_err(failed)?;
-    let copy = open_existing(fresh).map_err(failed)?;
+    source.execute("VACUUM INTO ?1", [target]).map_err(broken)?;
+    let copy = open_existing(fresh).map_err(broken)?;
     copy.execute_batch("CREATE TABLE backup(key BLOB NOT NULL, epoch INTEGER NOT NULL) STRICT;")
         .and_then(|()| {
-            let epoch = read::int(epoch)?;
+            let epoch = epoch;
             copy.execute(
                 "INSERT INTO backup(key, epoch) VALUES(?1, ?2)",
                 (key.0, epoch),
             )
         })
-        .map_err(failed)?;
+        .map_err(broken)?;
     let report = verify::follow(&copy, fresh, &key, &mut |_| ())?;
-    copy.close().map_err(|(_, source)| failed(source))?;
+    copy.close().map_err(|(_, source)| broken(source))?;
     Ok(report)
 }
 
@@ -157,10 +160,6 @@ fn open_existing(path: &Path) -> rusqlite::Result<Connection> {
 /// When a broker runs, or `from` is no whole backup; then nothing has changed. When a file cannot
 /// be moved, what was there is in that directory.
 pub fn restore(from: &Path, db: &Path) -> Result<Restored, BackupError> {
-    let failed = |path: &Path| {
-        let path = path.to_owned();
-        move |source| BackupError::File { path, source }
-    };
     drop(
         file::open_regular(from).map_err(|source| BackupError::Unreadable {
             path: from.to_owned(),
@@ -206,19 +205,16 @@ pub fn restore(from: &Path, db: &Path) -> Result<Restored, BackupError> {
 /// Makes a whole database of a backup, with its key and witness, brought to the newest schema, and
 /// verifies it.
 fn stage(from: &Path, staged: &Path, db: &Path) -> Result<Option<AuditReport>, BackupError> {
-    let failed = |source| BackupError::File {
-        path: staged.to_owned(),
-        source,
-    };
-    let mut file = file::create_private(staged).map_err(failed)?;
+    let failed = failed(staged);
+    let mut file = file::create_private(staged).map_err(&failed)?;
     file::open_regular(from)
         .and_then(|mut from| io::copy(&mut from, &mut file))
         .and_then(|_| file.sync_all())
-        .map_err(failed)?;
+        .map_err(&failed)?;
     drop(file);
     let (key, epoch) = unpack(from, staged)?;
     let text = hex::encode(&key.0) + "\n";
-    file::replace_private(&key::path(staged), text.as_bytes()).map_err(failed)?;
+    file::replace_private(&key::path(staged), text.as_bytes()).map_err(&failed)?;
     SqliteStore::open(staged)?.close()?;
     if files::beside(staged, "-wal").exists() {
         return Err(failed(io::Error::other(
@@ -250,7 +246,7 @@ fn unpack(from: &Path, staged: &Path) -> Result<(AuditKey, u64), BackupError> {
     let copy = open_existing(staged).map_err(no_backup)?;
     let row = copy
         .query_row("SELECT key, epoch FROM backup", [], |row| {
-            Ok((AuditKey(row.get(0)?), read::unsigned(row, 1)?))
+            Ok((AuditKey(row.get(0)?), row.get(1)?))
         })
         .optional()
         .map_err(no_backup)?

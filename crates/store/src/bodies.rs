@@ -5,7 +5,6 @@ use peerbus_wire::EnvelopeHash;
 use rusqlite::{Result, Rows};
 
 use crate::owed::QueueBreak;
-use crate::read;
 
 /// The first message that is owed and of which there is no text, or 0: what is as long as a hash, or
 /// empty, is none.
@@ -53,7 +52,7 @@ impl<'s> Bodies<'s> {
                 // Of mail that ended perhaps the hash only.
                 let hash = EnvelopeHash::parse(stored);
                 let hash = hash.unwrap_or_else(|| EnvelopeHash::of(stored));
-                Some((read::unsigned(row, 0)?, hash))
+                Some((row.get(0)?, hash))
             }
             None => None,
         };

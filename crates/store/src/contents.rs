@@ -10,7 +10,7 @@ use peerbus_core::store::FATES_RUN;
 use peerbus_wire::{Conversation, Envelope, EnvelopeHash, MessageId};
 use rusqlite::{Connection, Result, Transaction, TransactionBehavior};
 
-use crate::read::{bound, int, unsigned};
+use crate::read::bound;
 
 /// Letters of an id's hash that are kept: enough that few other messages are looked at.
 const ID_LETTERS: usize = 6;
@@ -27,7 +27,7 @@ pub(crate) struct Progress {
 impl Progress {
     /// That of a database just opened.
     pub(crate) fn of(db: &Connection) -> Result<Self> {
-        let one = |sql: &str| db.query_row(sql, [], |row| unsigned(row, 0));
+        let one = |sql: &str| db.query_row(sql, [], |row| row.get(0));
         Ok(Self {
             next: next_run(db)?,
             last_seq: one("SELECT coalesce(max(seq), 0) FROM messages")?,
@@ -42,9 +42,9 @@ impl Progress {
     /// Writes the contents of one run.
     pub(crate) fn step(&mut self, db: &Connection) -> Result<()> {
         let first = "SELECT coalesce(min(seq), 0) FROM messages WHERE seq >= ?1";
-        let first = db
+        let first: u64 = db
             .prepare_cached(first)?
-            .query_row([bound(self.next * FATES_RUN)], |row| unsigned(row, 0))?;
+            .query_row([bound(self.next * FATES_RUN)], |row| row.get(0))?;
         // Runs of which nothing is left are passed over.
         let run = first / FATES_RUN;
         if first == 0 || run >= self.last_seq / FATES_RUN {
@@ -55,7 +55,7 @@ impl Progress {
         let entries = entries(&transaction, run)?;
         transaction
             .prepare_cached("INSERT OR REPLACE INTO contents(run, entries) VALUES(?1, ?2)")?
-            .execute((int(run)?, entries))?;
+            .execute((run, entries))?;
         transaction.commit()?;
         self.next = run + 1;
         Ok(())
@@ -67,7 +67,7 @@ pub(crate) fn next_run(db: &Connection) -> Result<u64> {
     db.query_row(
         "SELECT coalesce(max(run) + 1, 0) FROM contents",
         [],
-        |row| unsigned(row, 0),
+        |row| row.get(0),
     )
 }
 
@@ -90,7 +90,7 @@ fn entries(db: &Connection, run: u64) -> Result<String> {
     )?;
     let mut rows = statement.query([bound(run * FATES_RUN)])?;
     while let Some(row) = rows.next()? {
-        let low = unsigned(row, 0)? % FATES_RUN;
+        let low = row.get::<_, u64>(0)? % FATES_RUN;
         let mut note = |key: String| {
             // Writing to a text cannot fail.
             let _written = write!(keys.entry(key).or_default(), "{low:02x}");

@@ -9,10 +9,9 @@ use std::sync::Arc;
 
 use peerbus_core::store::{DeliveryHistory, FATE_BYTES, FATES_RUN, Fate, PeerId};
 use peerbus_wire::{BrokerFrame, MessageId, Receipt, Received, Seq, Stage};
-use rusqlite::types::Type;
 use rusqlite::{Connection, Error, OptionalExtension as _, Result};
 
-use crate::read::{bound, int, unsigned};
+use crate::read::{bound, no_text};
 
 /// Bytes of a fate in `ends`: its number in the chunk, and which group it belongs to.
 const END_BYTES: usize = 5;
@@ -53,11 +52,9 @@ impl Packed {
                     let delivered = fate.way.delivered_ms().unwrap_or_default();
                     packed.delivered.extend(delivered.to_le_bytes());
                     packed.note_steps(group, fate)?;
-                    packed.groups.push(Receipt {
-                        at_ms: Some(fate.at_ms),
-                        to: Some(fate.to.to_string()),
-                        ..Receipt::new(id.clone(), Stage::clone(&fate.stage))
-                    });
+                    let stage = Stage::clone(&fate.stage);
+                    let said = Receipt::at_one(id.clone(), &*fate.to, stage, fate.at_ms);
+                    packed.groups.push(said);
                     group
                 }
             };
@@ -75,11 +72,8 @@ impl Packed {
         let id = MessageId::parse(&group.to_string());
         let id = id.map_err(|error| Error::ToSqlConversionFailure(error.into()))?;
         for (stage, at_ms) in fate.way.steps() {
-            self.steps.push(Receipt {
-                at_ms: Some(*at_ms),
-                to: Some(fate.to.to_string()),
-                ..Receipt::new(id.clone(), stage.clone())
-            });
+            let step = Receipt::at_one(id.clone(), &*fate.to, stage.clone(), *at_ms);
+            self.steps.push(step);
         }
         Ok(())
     }
@@ -111,8 +105,8 @@ pub(crate) fn insert(
     let mut last =
         db.prepare_cached("SELECT at_ms, total FROM fates ORDER BY number DESC LIMIT 1")?;
     let last = last.query_row([], |row| Ok((row.get(0)?, row.get(1)?)));
-    let (newest_ms, mut total): (i64, i64) = last.optional()?.unwrap_or_default();
-    let at_ms = newest_ms.max(int(steady_ms)?);
+    let (newest_ms, mut total): (u64, i64) = last.optional()?.unwrap_or_default();
+    let at_ms = newest_ms.max(steady_ms);
     let mut insert = db.prepare_cached(
         "INSERT INTO fates(chunk, at_ms, total, ends, recipients, told, delivered, steps)
          VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
@@ -129,7 +123,7 @@ pub(crate) fn insert(
         let steps = (!steps.is_empty()).then(|| BrokerFrame::Receipts(steps).encode());
         total = total.saturating_add(bound(std::mem::take(&mut bytes)));
         insert.execute((
-            int(chunk)?,
+            chunk,
             at_ms,
             total,
             ends,
@@ -145,13 +139,13 @@ pub(crate) fn insert(
 /// Gives messages that ended a fate of nobody, as of the last commit.
 pub(crate) fn end_all(db: &Connection) -> Result<()> {
     let now = "SELECT coalesce(max(coalesce(steady_ms, at_ms)), 0) FROM audit";
-    let now_ms = db.query_row(now, [], |row| unsigned(row, 0))?;
+    let now_ms = db.query_row(now, [], |row| row.get(0))?;
     let ended: Vec<(Seq, u64)> = db
         .prepare(
             "SELECT seq, octet_length(envelope) FROM messages
              WHERE seq NOT IN (SELECT seq FROM deliveries) ORDER BY seq",
         )?
-        .query_map([], |row| Ok((crate::read::seq(row, 0)?, unsigned(row, 1)?)))?
+        .query_map([], |row| Ok((crate::read::seq(row, 0)?, row.get(1)?)))?
         .collect::<Result<_>>()?;
     for run in ended.chunk_by(|(a, _), (b, _)| a.0 / FATES_RUN == b.0 / FATES_RUN) {
         let fates = run.iter().map(|(seq, _)| Fate::of_nobody(*seq, now_ms));
@@ -219,6 +213,5 @@ pub(crate) fn of_chunk(
 }
 
 fn damaged() -> Error {
-    let damage = "a fate cannot be read: damaged database";
-    Error::FromSqlConversionFailure(2, Type::Text, damage.into())
+    no_text(2, "a fate cannot be read: damaged database")
 }

@@ -8,7 +8,7 @@ use rusqlite::{Connection, OptionalExtension as _, Result, Row};
 
 use crate::contents;
 use crate::fates::ends;
-use crate::read::{self, PENDING_FOR, bound, int, limit, unsigned};
+use crate::read::{self, PENDING_FOR, bound, limit};
 
 /// Bytes, texts included, that one call goes through, about.
 const BYTES: i64 = 4 * 1_048_576;
@@ -28,7 +28,7 @@ const ENDS: &str = "SELECT number, chunk, ends, total,
      CASE WHEN instr(told, '\"recalled\"') > 0 THEN told END FROM";
 
 fn ends_of(row: &Row<'_>) -> Result<Ends> {
-    let chunk = unsigned(row, 1)?;
+    let chunk = row.get(1)?;
     let told = row.get_ref(4)?.as_bytes_or_null()?.map(Received::parse);
     let recalled = |group| match &told {
         None => false,
@@ -119,7 +119,7 @@ fn rows(
         gone.rows += row.messages.len();
         let mut shared = BTreeSet::new();
         for (seq, recalled) in row.messages {
-            if !recalled && alone.execute([int(seq.0)?])? == 1 {
+            if !recalled && alone.execute([seq.0])? == 1 {
                 gone.messages.push(seq);
             } else {
                 shared.insert(seq);
@@ -141,13 +141,13 @@ const PUT_TEXT: &str = "UPDATE messages SET envelope = ?2 WHERE seq = ?1";
 pub(crate) fn text(db: &Connection, seq: Seq) -> Result<bool> {
     let hash = |row: &Row<'_>| Ok(EnvelopeHash::of(row.get_ref(0)?.as_bytes()?));
     let mut text = db.prepare_cached(TEXT)?;
-    let found = text.query_row([int(seq.0)?], hash).optional()?;
+    let found = text.query_row([seq.0], hash).optional()?;
     let Some(hash) = found else { return Ok(false) };
     if is_pending(db, seq)? {
         return Ok(false);
     }
     let mut put = db.prepare_cached(PUT_TEXT)?;
-    Ok(put.execute((int(seq.0)?, hash.as_str()))? == 1)
+    Ok(put.execute((seq.0, hash.as_str()))? == 1)
 }
 
 /// Puts hashes in the place of texts, in rows whose messages must stay.
@@ -177,7 +177,7 @@ fn texts(
         looked_at += row.messages.len();
         let mut later = None;
         for (seq, recalled) in row.messages {
-            let found = text.query_row([int(seq.0)?], |row| {
+            let found = text.query_row([seq.0], |row| {
                 let hash = EnvelopeHash::of(row.get_ref(0)?.as_bytes()?);
                 Ok((hash, row.get::<_, u32>(1)?))
             });
@@ -193,7 +193,7 @@ fn texts(
                     continue;
                 }
             }
-            put.execute((int(seq.0)?, hash.as_str()))?;
+            put.execute((seq.0, hash.as_str()))?;
             gone.rows += 1;
         }
         *texts_gone = row.number;
@@ -217,7 +217,7 @@ fn messages(
         "DELETE FROM messages WHERE seq = ?1 AND NOT EXISTS(SELECT 1 FROM dead WHERE seq = ?1)",
     )?;
     for seq in candidates.difference(&later) {
-        if !is_pending(db, *seq)? && delete.execute([int(seq.0)?])? == 1 {
+        if !is_pending(db, *seq)? && delete.execute([seq.0])? == 1 {
             gone.messages.push(*seq);
         }
     }
@@ -237,7 +237,7 @@ fn seqs(db: &Connection, chunk: u64, after: i64) -> Result<BTreeSet<Seq>> {
 }
 
 fn is_pending(db: &Connection, seq: Seq) -> Result<bool> {
-    db.prepare_cached(PENDING_FOR)?.exists([int(seq.0)?])
+    db.prepare_cached(PENDING_FOR)?.exists([seq.0])
 }
 
 /// Forgets rejected messages.
@@ -267,7 +267,7 @@ pub(crate) fn dead(
     };
     let mut messages_of = BTreeSet::new();
     for (seq, recipient) in old {
-        delete.execute((int(seq.0)?, recipient))?;
+        delete.execute((seq.0, recipient))?;
         messages_of.insert(seq);
     }
     let all: Vec<Seq> = messages_of.into_iter().collect();

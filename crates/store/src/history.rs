@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use peerbus_core::store::{FATES_RUN, Fate, MessageHead, PeerId, StoreError};
+use peerbus_core::store::{self, FATES_RUN, Fate, MessageHead, PeerId};
 use peerbus_wire::{EnvelopeHash, MessageId, Seq};
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Result, Row};
 
 use crate::contents::{self, Labels, RUNS};
-use crate::read::{self, bound, message_head};
+use crate::read::{bound, message_head};
 use crate::{fates, sqlite};
 
 /// How long a lock of others is waited for.
@@ -68,7 +68,7 @@ impl History {
     /// # Errors
     ///
     /// When it cannot be opened.
-    pub fn open(path: &Path) -> std::result::Result<Self, StoreError> {
+    pub fn open(path: &Path) -> store::Result<Self> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let opened = Connection::open_with_flags(path, flags).and_then(|db| {
             db.busy_timeout(LOCK_WAIT)?;
@@ -84,8 +84,8 @@ impl History {
     /// # Errors
     ///
     /// When the database cannot be read.
-    pub fn find(&self, query: &Query, limit: usize) -> std::result::Result<Page, StoreError> {
-        self.run(|db| Search::new(db, query, limit)?.page())
+    pub fn find(&self, query: &Query, limit: usize) -> store::Result<Page> {
+        self.run(|db| Search::new(db, query, limit).page())
     }
 
     /// The messages that go by an id, by number.
@@ -93,7 +93,7 @@ impl History {
     /// # Errors
     ///
     /// When the database cannot be read.
-    pub fn by_id(&self, id: &MessageId) -> std::result::Result<Vec<HistoryRow>, StoreError> {
+    pub fn by_id(&self, id: &MessageId) -> store::Result<Vec<HistoryRow>> {
         self.run(|db| {
             let mut found = Vec::new();
             for seq in candidates_by_id(db, id)? {
@@ -105,10 +105,7 @@ impl History {
         })
     }
 
-    fn run<T>(
-        &self,
-        read: impl FnOnce(&Connection) -> Result<T>,
-    ) -> std::result::Result<T, StoreError> {
+    fn run<T>(&self, read: impl FnOnce(&Connection) -> Result<T>) -> store::Result<T> {
         // One state of the database, however many statements it takes.
         let all = || {
             let transaction = self.db.unchecked_transaction()?;
@@ -124,14 +121,12 @@ fn candidates_by_id(db: &Connection, id: &MessageId) -> Result<Vec<u64>> {
     let mark = format!("\n{key}\t");
     let mut seqs: Vec<u64> = db
         .prepare_cached("SELECT seq FROM messages WHERE seq >= ?1 AND id = ?2")?
-        .query_map((bound(tail(db)?), id.as_str()), |row| {
-            read::unsigned(row, 0)
-        })?
+        .query_map((bound(tail(db)?), id.as_str()), |row| row.get(0))?
         .collect::<Result<_>>()?;
     let mut runs = db.prepare_cached(RUNS)?;
     let mut rows = runs.query((i64::MAX, &mark, &mark))?;
     while let Some(row) = rows.next()? {
-        let run = read::unsigned(row, 0)?;
+        let run = row.get(0)?;
         let entries = row.get_ref(1)?.as_str()?;
         seqs.extend(contents::under(run, entries, std::slice::from_ref(&key)));
     }
@@ -192,33 +187,26 @@ struct Search<'d> {
 }
 
 impl<'d> Search<'d> {
-    fn new(db: &'d Connection, query: &'d Query, limit: usize) -> Result<Self> {
-        let before = query.before.map_or(u64::MAX, |seq| seq.0);
-        Ok(Self {
+    fn new(db: &'d Connection, query: &'d Query, limit: usize) -> Self {
+        Self {
             db,
             query,
             limit: limit.max(1),
-            before,
+            before: query.before.map_or(u64::MAX, |seq| seq.0),
             page: Vec::new(),
             bytes: 0,
             too_old: 0,
-        })
+        }
     }
 
     fn page(mut self) -> Result<Page> {
-        let keys: Vec<Vec<String>> = [
-            self.query
-                .with
-                .as_ref()
-                .map(|name| vec![contents::of_peer(name), contents::of_peer("*")]),
-            self.query
-                .thread
-                .as_ref()
-                .map(|thread| vec![contents::of_thread(thread)]),
-        ]
-        .into_iter()
-        .flatten()
-        .collect();
+        let mut keys = Vec::new();
+        if let Some(name) = &self.query.with {
+            keys.push(vec![contents::of_peer(name), contents::of_peer("*")]);
+        }
+        if let Some(thread) = &self.query.thread {
+            keys.push(vec![contents::of_thread(thread)]);
+        }
         let all = keys.is_empty();
         let from = if all { 0 } else { tail(self.db)? };
         let more = match &self.query.owed {
@@ -264,7 +252,7 @@ impl<'d> Search<'d> {
             if self.is_over() {
                 return Ok(!self.is_past());
             }
-            if let Some(found) = message(db, read::unsigned(row, 0)?)? {
+            if let Some(found) = message(db, row.get(0)?)? {
                 self.take(found)?;
             }
         }
@@ -285,7 +273,7 @@ impl<'d> Search<'d> {
         let mut runs = db.prepare_cached(RUNS)?;
         let mut rows = runs.query((bound(last), mark(0), mark(1)))?;
         while let Some(row) = rows.next()? {
-            let run = read::unsigned(row, 0)?;
+            let run = row.get(0)?;
             let entries = row.get_ref(1)?.as_str()?;
             let mut seqs = contents::under(run, entries, first);
             for others in keys.iter().skip(1) {

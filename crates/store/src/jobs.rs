@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 
 use peerbus_core::TokenHash;
 use peerbus_core::store::{JobRow, PeerId};
-use peerbus_wire::{GroupName, Seq};
-use rusqlite::types::Type;
-use rusqlite::{Connection, Error, Result};
+use peerbus_wire::GroupName;
+use rusqlite::{Connection, Result};
 
 use crate::read::{self, bound};
 
@@ -33,19 +32,11 @@ pub(crate) fn put(db: &Connection, row: &JobRow) -> Result<()> {
     Ok(())
 }
 
-pub(crate) fn delete(db: &Connection, seq: Seq) -> Result<()> {
-    db.prepare_cached("DELETE FROM jobs WHERE seq = ?1")?
-        .execute([bound(seq.0)])?;
-    Ok(())
-}
-
 pub(crate) fn all(db: &Connection) -> Result<Vec<JobRow>> {
-    let mut statement =
-        db.prepare("SELECT seq, owner, name, holder, again, had FROM jobs ORDER BY seq")?;
-    let rows = statement.query_map([], |row| {
+    let sql = "SELECT seq, owner, name, holder, again, had FROM jobs ORDER BY seq";
+    read::all(db, sql, |row| {
         let group = GroupName::parse(row.get_ref(2)?.as_str()?);
-        let group =
-            group.map_err(|error| Error::FromSqlConversionFailure(2, Type::Text, error.into()))?;
+        let group = group.map_err(|error| read::no_text(2, error))?;
         let mut job = JobRow {
             holder: PeerId(row.get(3)?),
             again: row.get(4)?,
@@ -63,6 +54,5 @@ pub(crate) fn all(db: &Connection) -> Result<Vec<JobRow>> {
         }
         (job.had, job.rejected) = (had, rejected);
         Ok(job)
-    })?;
-    rows.collect()
+    })
 }

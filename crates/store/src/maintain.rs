@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use peerbus_core::store::StoreError;
+use peerbus_core::store::{Result, StoreError};
 use rusqlite::wal::CheckpointMode;
 use rusqlite::{Connection, MAIN_DB, Transaction, TransactionBehavior};
 
@@ -28,10 +28,10 @@ const SHRINK_SLICE: Duration = Duration::from_millis(2);
 const SHRINK_PAGES: usize = 128;
 
 /// What is known about the work that waits.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Housekeeping {
-    /// Rows were deleted since free pages were last counted.
-    deleted: bool,
+    /// Free pages were counted since the database was opened, and since rows were last deleted.
+    counted: bool,
     /// Pages were given back since the last checkpoint, which is what cuts the file.
     shrunk: bool,
     /// How many frames the last checkpoint did not write back: a reader kept it from that, or the
@@ -47,21 +47,6 @@ pub(crate) struct Housekeeping {
     long: bool,
 }
 
-impl Default for Housekeeping {
-    /// For a database just opened: an earlier process may have left free pages.
-    fn default() -> Self {
-        Self {
-            deleted: true,
-            shrunk: false,
-            blocked_at: 0,
-            waiting: 0,
-            low: false,
-            failing: false,
-            long: false,
-        }
-    }
-}
-
 impl Housekeeping {
     /// Frames that were not written back at the last look.
     pub(crate) fn waiting(&self) -> u64 {
@@ -70,7 +55,7 @@ impl Housekeeping {
 
     /// Rows that take pages of their own are being deleted.
     pub(crate) fn note_deletion(&mut self) {
-        self.deleted = true;
+        self.counted = false;
     }
 }
 
@@ -85,7 +70,7 @@ impl SqliteStore {
     /// # Errors
     ///
     /// When the WAL cannot be measured, when [`SqliteStore::check`] fails, or when a transaction is open.
-    pub fn maintain(&mut self) -> Result<bool, StoreError> {
+    pub fn maintain(&mut self) -> Result<bool> {
         if !self.db.is_autocommit() {
             return Err(StoreError(
                 "maintain was called inside a transaction".into(),
@@ -108,13 +93,13 @@ impl SqliteStore {
                     tracing::warn!(%error, "housekeeping failed; everything is kept in the WAL");
                 }
                 self.housekeeping.blocked_at = waiting;
-                (self.housekeeping.deleted, self.housekeeping.shrunk) = (false, false);
+                (self.housekeeping.counted, self.housekeeping.shrunk) = (true, false);
                 Ok(false)
             }
         }
     }
 
-    fn slice(&mut self, waiting: i32) -> Result<bool, StoreError> {
+    fn slice(&mut self, waiting: i32) -> Result<bool> {
         // While a reader blocks, trying again is of no use before as many more have come.
         let worth = match self.housekeeping.low {
             true => CHECKPOINT_FRAMES_LOW,
@@ -122,7 +107,7 @@ impl SqliteStore {
         };
         if waiting >= self.housekeeping.blocked_at + worth {
             self.checkpoint()?;
-            return Ok(self.housekeeping.deleted || self.housekeeping.shrunk);
+            return Ok(!self.housekeeping.counted || self.housekeeping.shrunk);
         }
         if self.contents.is_due() {
             let mut contents = std::mem::take(&mut self.contents);
@@ -131,12 +116,12 @@ impl SqliteStore {
             stepped?;
             return Ok(true);
         }
-        if self.housekeeping.deleted {
+        if !self.housekeeping.counted {
             if self.run("shrinking the file", shrink)? {
                 self.housekeeping.shrunk = true;
                 return Ok(true);
             }
-            self.housekeeping.deleted = false;
+            self.housekeeping.counted = true;
         }
         if self.housekeeping.shrunk {
             self.checkpoint()?;
@@ -145,7 +130,7 @@ impl SqliteStore {
         Ok(false)
     }
 
-    fn checkpoint(&mut self) -> Result<(), StoreError> {
+    fn checkpoint(&mut self) -> Result {
         let left = self.run("checkpointing", |db| {
             db.wal_checkpoint_v2(Some(MAIN_DB), CheckpointMode::PASSIVE)
                 .map(|(frames, done)| (frames - done).max(0))

@@ -29,26 +29,12 @@ const WAL_BYTES_KEPT: i64 = 16 * 1_048_576;
 /// Why a database was not opened. An existing one was not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The directory cannot be made or reached.
-    #[error("cannot create the directory {}: {source}", .path.display())]
-    Directory {
-        /// The directory.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The database file cannot be made or reached.
-    #[error("cannot use {} for the database: {source}", .path.display())]
+    /// The directory or a file cannot be made or reached.
+    #[error("cannot {doing} {}: {source}", .path.display())]
     File {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The lock file cannot be used.
-    #[error("cannot lock {}: {source}", .path.display())]
-    LockFile {
-        /// The lock file.
+        /// What was tried, as a verb.
+        doing: &'static str,
+        /// The directory or the file.
         path: PathBuf,
         /// What the system said.
         source: io::Error,
@@ -126,40 +112,43 @@ impl SqliteStore {
 /// Resolves the path of a database, which need not be there, and takes its lock.
 pub(crate) fn claim(path: &Path) -> Result<(PathBuf, Lock), OpenError> {
     let directory = dir::above(path);
-    dir::create_private(directory).map_err(|source| OpenError::Directory {
-        path: directory.to_owned(),
-        source,
-    })?;
-    let path = files::resolve(path).map_err(|source| OpenError::File {
-        path: path.to_owned(),
-        source,
-    })?;
-    let unusable = |(path, source)| OpenError::File { path, source };
-    dir::check_closed(dir::above(&path)).map_err(|error| unusable((path.clone(), error)))?;
-    files::make_private(&path).map_err(unusable)?;
+    dir::create_private(directory).map_err(failed("create the directory", directory))?;
+    let path = files::resolve(path).map_err(failed(USE, path))?;
+    dir::check_closed(dir::above(&path)).map_err(failed(USE, &path))?;
+    files::make_private(&path).map_err(|(path, error)| failed(USE, &path)(error))?;
     let lock = take_lock(&path)?;
     Ok((path, lock))
+}
+
+/// What is tried with the files of a database.
+const USE: &str = "use the database file";
+
+/// What is said when the system fails at a file.
+fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> OpenError {
+    let path = path.to_owned();
+    move |source| OpenError::File {
+        doing,
+        path,
+        source,
+    }
 }
 
 pub(crate) fn open_with(path: &Path, steps: &[Step]) -> Result<SqliteStore, OpenError> {
     schema::check_header(path)?;
     let (path, lock) = claim(path)?;
-    create_file(&path).map_err(|source| OpenError::File {
-        path: path.clone(),
-        source,
-    })?;
+    create_file(&path).map_err(failed(USE, &path))?;
 
     let reserve = Reserve::find(&path);
-    let failed = |source| OpenError::Sqlite {
+    let broken = |source| OpenError::Sqlite {
         path: path.clone(),
         source,
     };
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let mut db = Connection::open_with_flags(&path, flags).map_err(failed)?;
-    sqlite::wait_for_locks(&mut db, &path, sqlite::LOCK_WAIT).map_err(failed)?;
+    let mut db = Connection::open_with_flags(&path, flags).map_err(broken)?;
+    sqlite::wait_for_locks(&mut db, &path, sqlite::LOCK_WAIT).map_err(broken)?;
     // Before anything is written: a foreign file stays as it is.
     schema::version(&db, &path, u32::try_from(steps.len()).unwrap_or(u32::MAX))?;
-    let journal = configure(&db).map_err(failed)?;
+    let journal = configure(&db).map_err(broken)?;
     if journal != "wal" {
         return Err(OpenError::NoWal {
             path,
@@ -168,11 +157,11 @@ pub(crate) fn open_with(path: &Path, steps: &[Step]) -> Result<SqliteStore, Open
     }
     schema::migrate(&db, &path, steps)?;
 
-    let (key, head) = match read::head(&db).map_err(failed)? {
+    let (key, head) = match read::head(&db).map_err(broken)? {
         None => {
             let key = key::read_or_create(&path)?;
             let head = ChainHead::new(&key);
-            txn::write_head(&db, &head).map_err(failed)?;
+            txn::write_head(&db, &head).map_err(broken)?;
             (key, head)
         }
         Some(head) => {
@@ -186,16 +175,13 @@ pub(crate) fn open_with(path: &Path, steps: &[Step]) -> Result<SqliteStore, Open
             (key, head)
         }
     };
-    let witness = Keeper::start(&db, &path, &key, &head).map_err(failed)?;
+    let witness = Keeper::start(&db, &path, &key, &head).map_err(broken)?;
     // Only tests open older schemas.
     let contents = match steps.len() == STEPS.len() {
-        true => Progress::of(&db).map_err(failed)?,
+        true => Progress::of(&db).map_err(broken)?,
         false => Progress::default(),
     };
-    let watch = Watch::new(&path).map_err(|source| OpenError::File {
-        path: path.clone(),
-        source,
-    })?;
+    let watch = Watch::new(&path).map_err(failed(USE, &path))?;
     Ok(SqliteStore {
         db,
         witness,
@@ -212,15 +198,13 @@ pub(crate) fn open_with(path: &Path, steps: &[Step]) -> Result<SqliteStore, Open
 }
 
 fn take_lock(db: &Path) -> Result<Lock, OpenError> {
+    let lock = Lock::path(db);
     Lock::take(db).map_err(|error| match error {
+        LockError::Io(source) => failed("lock", &lock)(source),
         LockError::Held(pid) => OpenError::Locked {
             path: db.to_owned(),
-            lock: Lock::path(db),
+            lock,
             pid,
-        },
-        LockError::Io(source) => OpenError::LockFile {
-            path: Lock::path(db),
-            source,
         },
     })
 }

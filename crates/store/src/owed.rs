@@ -5,8 +5,6 @@ use std::collections::BTreeMap;
 use peerbus_core::audit::ChainHead;
 use rusqlite::Connection;
 
-use crate::read;
-
 /// What a chain says is owed, read block by block.
 #[derive(Debug, Default)]
 pub(crate) struct Owed {
@@ -97,7 +95,7 @@ impl Owed {
         )?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
-            let (seq, queued) = (read::unsigned(row, 0)?, read::unsigned(row, 1)?);
+            let (seq, queued) = (row.get(0)?, row.get(1)?);
             if row.get(2)? {
                 return Ok(Err(QueueBreak::Gone { seq }));
             }

@@ -2,21 +2,16 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
-use std::sync::Arc;
+use std::error::Error as StdError;
 
 use peerbus_core::audit::{Block, ChainHead};
 use peerbus_core::store::{
     AliasRow, MessageHead, Notice, OwedRow, PeerId, PeerKind, PeerRow, Queued,
 };
-use peerbus_core::{Delivered, NotDelivered, Stamp, TokenHash};
+use peerbus_core::{Delivered, Stamp, TokenHash};
 use peerbus_wire::{EnvelopeHash, GroupName, Mark, MessageId, Seq};
 use rusqlite::types::Type;
 use rusqlite::{Connection, Error, OptionalExtension as _, Result, Row, Rows};
-
-/// A number as SQLite stores it.
-pub(crate) fn int(number: u64) -> Result<i64> {
-    i64::try_from(number).map_err(|error| Error::ToSqlConversionFailure(error.into()))
-}
 
 /// A number to compare stored ones with: they are all at most `i64::MAX`.
 pub(crate) fn bound(number: u64) -> i64 {
@@ -28,14 +23,9 @@ pub(crate) fn limit(rows: usize) -> i64 {
     i64::try_from(rows).unwrap_or(i64::MAX)
 }
 
-pub(crate) fn unsigned(row: &Row<'_>, column: usize) -> Result<u64> {
-    let number: i64 = row.get(column)?;
-    u64::try_from(number).map_err(|_| Error::IntegralValueOutOfRange(column, number))
-}
-
 /// The number of a message. The highest that a column holds is none: it ends every range.
 pub(crate) fn seq(row: &Row<'_>, column: usize) -> Result<Seq> {
-    let number = unsigned(row, column)?;
+    let number = row.get(column)?;
     if bound(number) == i64::MAX {
         return Err(Error::IntegralValueOutOfRange(column, i64::MAX));
     }
@@ -45,8 +35,8 @@ pub(crate) fn seq(row: &Row<'_>, column: usize) -> Result<Seq> {
 /// The columns of a time on the wall clock and on the steady clock.
 fn stamp(row: &Row<'_>, wall: usize, steady: usize) -> Result<Stamp> {
     Ok(Stamp {
-        wall_ms: unsigned(row, wall)?,
-        steady_ms: unsigned(row, steady)?,
+        wall_ms: row.get(wall)?,
+        steady_ms: row.get(steady)?,
     })
 }
 
@@ -56,8 +46,7 @@ pub(crate) fn peer(row: &Row<'_>, column: usize) -> Result<PeerId> {
 
 fn message_id(row: &Row<'_>, column: usize) -> Result<MessageId> {
     let text = row.get_ref(column)?.as_str()?;
-    MessageId::parse(text)
-        .map_err(|error| Error::FromSqlConversionFailure(column, Type::Text, error.into()))
+    MessageId::parse(text).map_err(|error| no_text(column, error))
 }
 
 /// The columns `seq, sender, id, recipients, accepted_ms`, and the bytes of the envelope.
@@ -67,8 +56,8 @@ pub(crate) fn message_head(row: &Row<'_>) -> Result<MessageHead> {
         sender: peer(row, 1)?,
         id: message_id(row, 2)?,
         recipients: row.get(3)?,
-        accepted_ms: unsigned(row, 4)?,
-        bytes: unsigned(row, 5)?,
+        accepted_ms: row.get(4)?,
+        bytes: row.get(5)?,
     })
 }
 
@@ -88,7 +77,7 @@ pub(crate) fn is_text(stored: &str, envelope: &str) -> bool {
 /// The columns `number, sender, id, recipient, dead, reason, at_ms, steady_ms`.
 pub(crate) fn notice(row: &Row<'_>) -> Result<Notice> {
     Ok(Notice {
-        number: unsigned(row, 0)?,
+        number: row.get(0)?,
         sender: peer(row, 1)?,
         id: message_id(row, 2)?,
         to: row.get(3)?,
@@ -99,12 +88,10 @@ pub(crate) fn notice(row: &Row<'_>) -> Result<Notice> {
 }
 
 pub(crate) fn peers(db: &Connection) -> Result<Vec<PeerRow>> {
-    let mut statement = db.prepare(
-        "SELECT id, name, owner, generated, ephemeral, online, last_seen_ms, kind,
+    let sql = "SELECT id, name, owner, generated, ephemeral, online, last_seen_ms, kind,
              delivered, last_seen_steady_ms, mark, groups
-         FROM peers ORDER BY id",
-    )?;
-    let rows = statement.query_map([], |row| {
+         FROM peers ORDER BY id";
+    all(db, sql, |row| {
         Ok(PeerRow {
             id: peer(row, 0)?,
             kind: kind(row, 7)?,
@@ -118,8 +105,16 @@ pub(crate) fn peers(db: &Connection) -> Result<Vec<PeerRow>> {
             mark: row.get_ref(10)?.as_str_or_null()?.and_then(Mark::parse),
             groups: groups(row.get_ref(11)?.as_str()?),
         })
-    })?;
-    rows.collect()
+    })
+}
+
+/// Every row of a table.
+pub(crate) fn all<T>(
+    db: &Connection,
+    sql: &str,
+    read: impl FnMut(&Row<'_>) -> Result<T>,
+) -> Result<Vec<T>> {
+    db.prepare(sql)?.query_map([], read)?.collect()
 }
 
 /// Group names, separated by spaces.
@@ -131,20 +126,16 @@ fn groups(text: &str) -> BTreeSet<GroupName> {
 }
 
 fn delivered(row: &Row<'_>, column: usize) -> Result<Option<Delivered>> {
-    let text = row.get_ref(column)?.as_str_or_null()?;
-    let parsed = text.map(str::parse).transpose();
-    parsed.map_err(|error: NotDelivered| {
-        Error::FromSqlConversionFailure(column, Type::Text, error.into())
-    })
+    let Some(text) = row.get_ref(column)?.as_str_or_null()? else {
+        return Ok(None);
+    };
+    let why = "not the number of a message, with exceptions by sender";
+    Delivered::parse(text).map_or_else(|| Err(no_text(column, why)), |it| Ok(Some(it)))
 }
 
-/// What a row of the peers stands for, as it is stored. The index of their names knows the 0.
-pub(crate) fn kind_number(kind: PeerKind) -> i64 {
-    match kind {
-        PeerKind::Peer => 0,
-        PeerKind::Ended => 1,
-        PeerKind::Forwarded => 2,
-    }
+/// What stands in a column is not what it should be.
+pub(crate) fn no_text(column: usize, why: impl Into<Box<dyn StdError + Send + Sync>>) -> Error {
+    Error::FromSqlConversionFailure(column, Type::Text, why.into())
 }
 
 fn kind(row: &Row<'_>, column: usize) -> Result<PeerKind> {
@@ -157,29 +148,27 @@ fn kind(row: &Row<'_>, column: usize) -> Result<PeerKind> {
 }
 
 pub(crate) fn aliases(db: &Connection) -> Result<Vec<AliasRow>> {
-    let mut statement = db.prepare("SELECT name, peer, own, used_ms FROM aliases ORDER BY name")?;
-    let rows = statement.query_map([], |row| {
+    let sql = "SELECT name, peer, own, used_ms FROM aliases ORDER BY name";
+    all(db, sql, |row| {
         Ok(AliasRow {
             name: row.get(0)?,
             peer: peer(row, 1)?,
             own: row.get(2)?,
-            used_ms: unsigned(row, 3)?,
+            used_ms: row.get(3)?,
         })
-    })?;
-    rows.collect()
+    })
 }
 
 pub(crate) fn owed(db: &Connection) -> Result<Vec<OwedRow>> {
-    let mut statement = db.prepare("SELECT peer, token, owed_to, owed_by FROM owed")?;
-    let rows = statement.query_map([], |row| {
+    let sql = "SELECT peer, token, owed_to, owed_by FROM owed";
+    all(db, sql, |row| {
         Ok(OwedRow {
             peer: peer(row, 0)?,
             token: row.get::<_, Option<[u8; 32]>>(1)?.map(TokenHash),
-            to: unsigned(row, 2)?,
-            by: unsigned(row, 3)?,
+            to: row.get(2)?,
+            by: row.get(3)?,
         })
-    })?;
-    rows.collect()
+    })
 }
 
 pub(crate) fn head(db: &Connection) -> Result<Option<ChainHead>> {
@@ -188,13 +177,13 @@ pub(crate) fn head(db: &Connection) -> Result<Option<ChainHead>> {
         [],
         |row| {
             Ok(ChainHead {
-                blocks: unsigned(row, 0)?,
+                blocks: row.get(0)?,
                 hash: row.get(1)?,
-                anchor: unsigned(row, 2)?,
+                anchor: row.get(2)?,
                 anchor_hash: row.get(3)?,
-                next_seq: unsigned(row, 4)?,
+                next_seq: row.get(4)?,
                 next_peer: row.get(5)?,
-                next_notice: unsigned(row, 6)?,
+                next_notice: row.get(6)?,
                 mac: row.get(7)?,
             })
         },
@@ -211,7 +200,7 @@ pub(crate) fn sealed(db: &Connection) -> Result<Option<Stamp>> {
 /// The block in the columns `number, at_ms, hash, events`, and its steady time.
 pub(crate) fn block(row: &Row<'_>) -> Result<Block> {
     Ok(Block {
-        number: unsigned(row, 0)?,
+        number: row.get(0)?,
         at: stamp(row, 1, 4)?,
         hash: row.get(2)?,
         events: row.get(3)?,
@@ -220,10 +209,12 @@ pub(crate) fn block(row: &Row<'_>) -> Result<Block> {
 
 /// The messages of a queue, by sender and number, and those of one sender in it. LEFT: a delivery
 /// whose message is gone is damage, and must not be passed over in silence.
-pub(crate) const QUEUE: &str = "SELECT d.seq, d.sender, m.id, d.steady_ms, m.envelope, m.recipients
+pub(crate) const QUEUE: &str = "SELECT d.seq, d.sender, m.id, m.recipients, m.accepted_ms,
+        octet_length(m.envelope), m.envelope, d.steady_ms
     FROM deliveries d LEFT JOIN messages m ON m.seq = d.seq
     WHERE d.recipient = ?1 ORDER BY d.sender, d.seq LIMIT ?2";
-pub(crate) const RUN: &str = "SELECT d.seq, d.sender, m.id, d.steady_ms, m.envelope, m.recipients
+pub(crate) const RUN: &str = "SELECT d.seq, d.sender, m.id, m.recipients, m.accepted_ms,
+        octet_length(m.envelope), m.envelope, d.steady_ms
     FROM deliveries d LEFT JOIN messages m ON m.seq = d.seq
     WHERE d.recipient = ?1 AND d.sender = ?2 AND d.seq >= ?3 AND d.seq < ?4
     ORDER BY d.seq LIMIT ?5";
@@ -232,42 +223,22 @@ pub(crate) const RUN: &str = "SELECT d.seq, d.sender, m.id, d.steady_ms, m.envel
 pub(crate) fn queue(mut rows: Rows<'_>, bytes: usize) -> Result<Vec<Queued>> {
     let (mut queue, mut total) = (Vec::new(), 0);
     while let Some(row) = rows.next()? {
-        let seq = seq(row, 0)?;
-        let Some(envelope) = row.get_ref(4)?.as_str_or_null()? else {
-            let damage = format!("message {} is owed but not stored: damaged database", seq.0);
-            return Err(Error::FromSqlConversionFailure(
-                4,
-                Type::Null,
-                damage.into(),
-            ));
+        let Some(envelope) = row.get_ref(6)?.as_str_or_null()? else {
+            let seq = seq(row, 0)?.0;
+            let damage = format!("message {seq} is owed but not stored: damaged database");
+            return Err(no_text(6, damage));
         };
-        let envelope: Arc<str> = envelope.into();
         total += envelope.len();
         queue.push(Queued {
-            seq,
-            sender: peer(row, 1)?,
-            id: message_id(row, 2)?,
-            envelope,
-            steady_ms: unsigned(row, 3)?,
-            recipients: row.get(5)?,
+            head: message_head(row)?,
+            envelope: envelope.into(),
+            steady_ms: row.get(7)?,
         });
         if total >= bytes {
             break;
         }
     }
     Ok(queue)
-}
-
-/// The message of one delivery.
-pub(crate) fn delivery(
-    db: &Connection,
-    (recipient, sender): (PeerId, PeerId),
-    at: Seq,
-) -> Result<Option<Queued>> {
-    let (from, until) = (bound(at.0), bound(at.0.saturating_add(1)));
-    let mut statement = db.prepare_cached(RUN)?;
-    let rows = statement.query((recipient.0, sender.0, from, until, 1))?;
-    Ok(queue(rows, 1)?.pop())
 }
 
 /// The messages of one sender in a queue, and which follows them.
@@ -289,7 +260,7 @@ pub(crate) fn run(
     let messages = queue(rows, bytes)?;
     let after = messages
         .last()
-        .map_or(from.0.saturating_sub(1), |last| last.seq.0);
+        .map_or(from.0.saturating_sub(1), |last| last.head.seq.0);
     let next = db
         .prepare_cached(NEXT_OF_PAIR)?
         .query_row((recipient.0, sender.0, bound(after)), |row| seq(row, 0))
@@ -329,7 +300,7 @@ fn pairs(db: &Connection) -> Result<Vec<(Seq, PeerId, PeerId, u64)>> {
     let mut last = (-1, -1);
     let read = |row: &Row<'_>| {
         let (recipient, sender) = (peer(row, 0)?, peer(row, 1)?);
-        Ok((seq(row, 2)?, recipient, sender, unsigned(row, 3)?))
+        Ok((seq(row, 2)?, recipient, sender, row.get(3)?))
     };
     while let Some(pair) = next.query_row(last, read).optional()? {
         pairs.push(pair);
@@ -366,17 +337,12 @@ pub(crate) fn old_deliveries(
         }
         let head = match old.last() {
             Some((_, head)) if head.seq == number => head.clone(),
-            _ => message.query_row([int(number.0)?], message_head)?,
+            _ => message.query_row([number.0], message_head)?,
         };
         old.push((recipient, head));
         let following = next
             .query_row((recipient.0, sender.0, bound(number.0)), |row| {
-                Ok(Reverse((
-                    seq(row, 0)?,
-                    recipient,
-                    sender,
-                    unsigned(row, 1)?,
-                )))
+                Ok(Reverse((seq(row, 0)?, recipient, sender, row.get(1)?)))
             })
             .optional()?;
         heap.extend(following);

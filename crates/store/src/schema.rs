@@ -65,37 +65,38 @@ pub(crate) fn version(db: &Connection, path: &Path, known: u32) -> Result<u32, S
     let path = path.to_owned();
     let (application, version, objects) = match marks(db) {
         Ok(found) => found,
-        Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::NotADatabase) => {
-            return Err(SchemaError::Foreign {
-                path,
-                found: "no SQLite header".into(),
-            });
-        }
         Err(source) => {
-            return Err(SchemaError::Sqlite {
-                doing: "read",
-                path,
-                source,
+            let doing = "read";
+            return Err(match source.sqlite_error_code() {
+                Some(rusqlite::ErrorCode::NotADatabase) => foreign(path, "no SQLite header"),
+                _ => SchemaError::Sqlite {
+                    doing,
+                    path,
+                    source,
+                },
             });
         }
     };
-    match (application, version, objects) {
-        (0, 0, 0) => Ok(0),
-        (application, version, _) if application == i64::from(APPLICATION_ID) => {
-            match u32::try_from(version) {
-                Ok(version) if version <= known => Ok(version),
-                Ok(found) => Err(SchemaError::Newer { path, found, known }),
-                Err(_) => Err(SchemaError::Foreign {
-                    path,
-                    found: format!("our application id, but schema version {version}"),
-                }),
-            }
-        }
-        _ => Err(SchemaError::Foreign {
-            path,
-            found: format!("an SQLite database with application id {application}"),
-        }),
+    if (application, version, objects) == (0, 0, 0) {
+        return Ok(0);
     }
+    if application != i64::from(APPLICATION_ID) {
+        let found = format!("an SQLite database with application id {application}");
+        return Err(foreign(path, found));
+    }
+    match u32::try_from(version) {
+        Ok(version) if version <= known => Ok(version),
+        Ok(found) => Err(SchemaError::Newer { path, found, known }),
+        Err(_) => {
+            let found = format!("our application id, but schema version {version}");
+            Err(foreign(path, found))
+        }
+    }
+}
+
+fn foreign(path: PathBuf, found: impl Into<String>) -> SchemaError {
+    let found = found.into();
+    SchemaError::Foreign { path, found }
 }
 
 /// Where a database's header has how many pages there are, and whose it is.
@@ -118,14 +119,13 @@ pub(crate) fn check_header(path: &Path) -> Result<(), SchemaError> {
         bytes.map_or(0, i32::from_be_bytes)
     };
     let found = match number(APPLICATION_AT) {
-        _ if !header.starts_with(b"SQLite format 3\0") => "no SQLite header".into(),
+        _ if !header.starts_with(b"SQLite format 3\0") => "no SQLite header".to_owned(),
         APPLICATION_ID => return Ok(()),
         // One that was being made has its first page alone.
         0 if number(PAGES_AT) < 2 => return Ok(()),
         other => format!("an SQLite database with application id {other}"),
     };
-    let path = path.to_owned();
-    Err(SchemaError::Foreign { path, found })
+    Err(foreign(path.to_owned(), found))
 }
 
 /// Application id, user version, and how many tables and the like there are.

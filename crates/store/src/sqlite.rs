@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use peerbus_core::audit::{AuditKey, Hash};
-use peerbus_core::store::{Loaded, Store, StoreError};
-use rusqlite::{Connection, ErrorCode};
+use peerbus_core::store::{Loaded, Result, Store, StoreError};
+use rusqlite::{Connection, ErrorCode, Params};
 
 use crate::contents::Progress;
 use crate::lock::Lock;
@@ -72,7 +72,7 @@ impl SqliteStore {
     /// # Errors
     ///
     /// When the database cannot be let go of. Nothing that was committed is lost.
-    pub fn close(self) -> Result<(), StoreError> {
+    pub fn close(self) -> Result {
         self.spare()?;
         // The lock goes last, when this function returns.
         let Self {
@@ -96,12 +96,17 @@ impl SqliteStore {
         closed.map_err(|error| failed(&path, "closing", &error))
     }
 
+    /// Runs a statement; gives how many rows it changed.
+    pub(crate) fn change(&self, doing: &str, sql: &str, values: impl Params) -> Result<usize> {
+        self.run(doing, |db| db.prepare_cached(sql)?.execute(values))
+    }
+
     /// Runs `operation` and says, should it fail, where and at what.
     pub(crate) fn run<T>(
         &self,
         doing: &str,
         operation: impl FnOnce(&Connection) -> rusqlite::Result<T>,
-    ) -> Result<T, StoreError> {
+    ) -> Result<T> {
         operation(&self.db).map_err(|error| failed(&self.path, doing, &error))
     }
 }
@@ -147,7 +152,7 @@ pub(crate) fn wait_for_locks(
 }
 
 impl Store for SqliteStore {
-    fn load(&mut self) -> Result<Loaded, StoreError> {
+    fn load(&mut self) -> Result<Loaded> {
         self.run("reading the peers and the head", |db| {
             Ok(Loaded {
                 peers: read::peers(db)?,
@@ -160,7 +165,7 @@ impl Store for SqliteStore {
         })
     }
 
-    fn begin(&mut self) -> Result<(), StoreError> {
+    fn begin(&mut self) -> Result {
         for _ in 0..BEGINS_MAX {
             if self.watch.wal_shrank() {
                 self.check()?;
@@ -180,7 +185,7 @@ impl Store for SqliteStore {
         }
     }
 
-    fn commit(&mut self) -> Result<(), StoreError> {
+    fn commit(&mut self) -> Result {
         // Nobody else may empty it now. Once something is appended it is as long as before.
         if self.watch.wal_shrank() {
             return Err(self.truncated(true));

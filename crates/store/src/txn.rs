@@ -3,8 +3,8 @@
 use peerbus_core::Stamp;
 use peerbus_core::audit::{Block, ChainHead};
 use peerbus_core::store::{
-    AliasRow, DEAD_BYTES, Fate, Forgotten, Inserted, JobRow, Keep, MessageHead, NewMessage, Notice,
-    OwedRow, PeerId, PeerRow, Queued, StoreError, Txn,
+    AliasRow, DEAD_BYTES, Fate, Forgotten, Inserted, JobRow, Keep, MessageHead, Notice, OwedRow,
+    PeerId, PeerRow, Queued, Result, Txn,
 };
 use peerbus_wire::{GroupName, Mark, MessageId, Seq};
 use rusqlite::{Connection, OptionalExtension as _, Result as SqlResult, params};
@@ -13,99 +13,78 @@ use crate::SqliteStore;
 use crate::fates;
 use crate::forget;
 use crate::jobs;
-use crate::read::{self, bound, int, limit};
+use crate::read::{self, bound, limit};
 
 impl Txn for SqliteStore {
-    fn put_peer(&mut self, row: &PeerRow) -> Result<(), StoreError> {
-        self.run("writing a peer", |db| {
-            db.prepare_cached(
-                "INSERT INTO peers(id, kind, name, owner, generated, ephemeral, online, last_seen_ms,
-                     delivered, last_seen_steady_ms, mark, groups)
-                 VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
-                 ON CONFLICT(id) DO UPDATE SET kind = excluded.kind, name = excluded.name,
-                     owner = excluded.owner, generated = excluded.generated,
-                     ephemeral = excluded.ephemeral, online = excluded.online,
-                     last_seen_ms = excluded.last_seen_ms, delivered = excluded.delivered,
-                     last_seen_steady_ms = excluded.last_seen_steady_ms,
-                     mark = excluded.mark, groups = excluded.groups",
-            )?
-            .execute(params![
-                row.id.0,
-                read::kind_number(row.kind),
-                row.name,
-                row.owner.map(|owner| owner.0),
-                row.generated,
-                row.ephemeral,
-                row.online,
-                int(row.last_seen.wall_ms)?,
-                row.delivered.as_ref().map(ToString::to_string),
-                int(row.last_seen.steady_ms)?,
-                row.mark.as_ref().map(Mark::as_str),
-                groups(row),
-            ])
-        })?;
-        Ok(())
+    fn put_peer(&mut self, row: &PeerRow) -> Result {
+        let sql =
+            "INSERT INTO peers(id, kind, name, owner, generated, ephemeral, online, last_seen_ms,
+                 delivered, last_seen_steady_ms, mark, groups)
+             VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+             ON CONFLICT(id) DO UPDATE SET kind = excluded.kind, name = excluded.name,
+                 owner = excluded.owner, generated = excluded.generated,
+                 ephemeral = excluded.ephemeral, online = excluded.online,
+                 last_seen_ms = excluded.last_seen_ms, delivered = excluded.delivered,
+                 last_seen_steady_ms = excluded.last_seen_steady_ms,
+                 mark = excluded.mark, groups = excluded.groups";
+        let values = params![
+            row.id.0,
+            row.kind as i64,
+            row.name,
+            row.owner.map(|owner| owner.0),
+            row.generated,
+            row.ephemeral,
+            row.online,
+            row.last_seen.wall_ms,
+            row.delivered.as_ref().map(ToString::to_string),
+            row.last_seen.steady_ms,
+            row.mark.as_ref().map(Mark::as_str),
+            groups(row),
+        ];
+        self.change("writing a peer", sql, values).map(drop)
     }
 
-    fn delete_peer(&mut self, id: PeerId) -> Result<(), StoreError> {
-        self.run("forgetting a peer", |db| {
-            db.prepare_cached("DELETE FROM peers WHERE id = ?1")?
-                .execute([id.0])
-        })?;
-        Ok(())
+    fn delete_peer(&mut self, id: PeerId) -> Result {
+        let sql = "DELETE FROM peers WHERE id = ?1";
+        self.change("forgetting a peer", sql, [id.0]).map(drop)
     }
 
-    fn put_alias(&mut self, row: &AliasRow) -> Result<(), StoreError> {
-        self.run("writing an old name", |db| {
-            db.prepare_cached(
-                "INSERT INTO aliases(name, peer, own, used_ms) VALUES(?1, ?2, ?3, ?4)
-                 ON CONFLICT(name) DO UPDATE SET name = excluded.name, peer = excluded.peer,
-                     own = excluded.own, used_ms = excluded.used_ms",
-            )?
-            .execute((&row.name, row.peer.0, row.own, int(row.used_ms)?))
-        })?;
-        Ok(())
+    fn put_alias(&mut self, row: &AliasRow) -> Result {
+        let sql = "INSERT OR REPLACE INTO aliases(name, peer, own, used_ms)
+             VALUES(?1, ?2, ?3, ?4)";
+        let values = (&row.name, row.peer.0, row.own, row.used_ms);
+        self.change("writing an old name", sql, values).map(drop)
     }
 
-    fn delete_alias(&mut self, name: &str) -> Result<(), StoreError> {
-        self.run("forgetting an old name", |db| {
-            db.prepare_cached("DELETE FROM aliases WHERE name = ?1")?
-                .execute([name])
-        })?;
-        Ok(())
+    fn delete_alias(&mut self, name: &str) -> Result {
+        let sql = "DELETE FROM aliases WHERE name = ?1";
+        self.change("forgetting an old name", sql, [name]).map(drop)
     }
 
-    fn put_owed(&mut self, row: &OwedRow) -> Result<(), StoreError> {
-        self.run("writing how much mail waits", |db| {
-            if *row == OwedRow::none(row.peer) {
-                return db
-                    .prepare_cached("DELETE FROM owed WHERE peer = ?1")?
-                    .execute([row.peer.0]);
-            }
-            db.prepare_cached(
-                "INSERT OR REPLACE INTO owed(peer, token, owed_to, owed_by)
-                 VALUES(?1, ?2, ?3, ?4)",
-            )?
-            .execute((
-                row.peer.0,
-                row.token.map(|token| token.0),
-                int(row.to)?,
-                int(row.by)?,
-            ))
-        })?;
-        Ok(())
+    fn put_owed(&mut self, row: &OwedRow) -> Result {
+        let doing = "writing how much mail waits";
+        if *row == OwedRow::none(row.peer) {
+            let sql = "DELETE FROM owed WHERE peer = ?1";
+            return self.change(doing, sql, [row.peer.0]).map(drop);
+        }
+        let sql = "INSERT OR REPLACE INTO owed(peer, token, owed_to, owed_by)
+             VALUES(?1, ?2, ?3, ?4)";
+        let values = (row.peer.0, row.token.map(|token| token.0), row.to, row.by);
+        self.change(doing, sql, values).map(drop)
     }
 
-    fn put_job(&mut self, row: &JobRow) -> Result<(), StoreError> {
+    fn put_job(&mut self, row: &JobRow) -> Result {
         self.run("writing who has a message", |db| jobs::put(db, row))
     }
 
-    fn delete_job(&mut self, seq: Seq) -> Result<(), StoreError> {
-        self.run("forgetting who had a message", |db| jobs::delete(db, seq))
+    fn delete_job(&mut self, seq: Seq) -> Result {
+        let sql = "DELETE FROM jobs WHERE seq = ?1";
+        self.change("forgetting who had a message", sql, [bound(seq.0)])
+            .map(drop)
     }
 
-    fn insert_message(&mut self, message: &NewMessage<'_>) -> Result<Inserted, StoreError> {
-        self.contents.last_seq = self.contents.last_seq.max(message.seq.0);
+    fn insert_message(&mut self, head: &MessageHead, envelope: &str) -> Result<Inserted> {
+        self.contents.last_seq = self.contents.last_seq.max(head.seq.0);
         self.run("storing a message", |db| {
             // Only the sender's reuse of an id is a known message; a second use of a number is an
             // error like any other.
@@ -114,25 +93,25 @@ impl Txn for SqliteStore {
                     "INSERT INTO messages(seq, sender, id, recipients, accepted_ms, envelope)
                      VALUES(?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT(sender, id) DO NOTHING",
                 )?
-                .execute(params![
-                    int(message.seq.0)?,
-                    message.sender.0,
-                    message.id.as_str(),
-                    message.recipients,
-                    int(message.accepted_ms)?,
-                    message.envelope,
-                ])?;
+                .execute((
+                    head.seq.0,
+                    head.sender.0,
+                    head.id.as_str(),
+                    head.recipients,
+                    head.accepted_ms,
+                    envelope,
+                ))?;
             if inserted == 1 {
                 return Ok(Inserted::New);
             }
             db.prepare_cached(
                 "SELECT seq, recipients, envelope FROM messages WHERE sender = ?1 AND id = ?2",
             )?
-            .query_row((message.sender.0, message.id.as_str()), |row| {
+            .query_row((head.sender.0, head.id.as_str()), |row| {
                 Ok(Inserted::Known {
                     seq: read::seq(row, 0)?,
                     recipients: row.get(1)?,
-                    same: read::is_text(row.get_ref(2)?.as_str()?, message.envelope),
+                    same: read::is_text(row.get_ref(2)?.as_str()?, envelope),
                 })
             })
         })
@@ -143,32 +122,21 @@ impl Txn for SqliteStore {
         (recipient, sender): (PeerId, PeerId),
         seq: Seq,
         steady_ms: u64,
-    ) -> Result<(), StoreError> {
-        self.run("owing a message", |db| {
-            db.prepare_cached(
-                "INSERT INTO deliveries(recipient, sender, seq, steady_ms)
-                 VALUES(?1, ?2, ?3, ?4)",
-            )?
-            .execute((recipient.0, sender.0, int(seq.0)?, int(steady_ms)?))
-        })?;
-        Ok(())
+    ) -> Result {
+        let sql = "INSERT INTO deliveries(recipient, sender, seq, steady_ms)
+             VALUES(?1, ?2, ?3, ?4)";
+        let values = (recipient.0, sender.0, seq.0, steady_ms);
+        self.change("owing a message", sql, values).map(drop)
     }
 
-    fn delete_delivery(
-        &mut self,
-        (recipient, sender): (PeerId, PeerId),
-        seq: Seq,
-    ) -> Result<bool, StoreError> {
-        self.run("settling a delivery", |db| {
-            db.prepare_cached(
-                "DELETE FROM deliveries WHERE recipient = ?1 AND sender = ?2 AND seq = ?3",
-            )?
-            .execute((recipient.0, sender.0, bound(seq.0)))
+    fn delete_delivery(&mut self, (recipient, sender): (PeerId, PeerId), seq: Seq) -> Result<bool> {
+        let sql = "DELETE FROM deliveries WHERE recipient = ?1 AND sender = ?2 AND seq = ?3";
+        let values = (recipient.0, sender.0, bound(seq.0));
+        self.change("settling a delivery", sql, values)
             .map(|rows| rows > 0)
-        })
     }
 
-    fn move_queue(&mut self, from: PeerId, to: PeerId) -> Result<Vec<(PeerId, Seq)>, StoreError> {
+    fn move_queue(&mut self, from: PeerId, to: PeerId) -> Result<Vec<(PeerId, Seq)>> {
         self.run("owing a queue to another peer", |db| {
             let mut statement = db.prepare_cached(
                 "UPDATE OR IGNORE deliveries SET recipient = ?2 WHERE recipient = ?1
@@ -183,29 +151,12 @@ impl Txn for SqliteStore {
         })
     }
 
-    fn has_delivery(
-        &mut self,
-        (recipient, sender): (PeerId, PeerId),
-        seq: Seq,
-    ) -> Result<bool, StoreError> {
-        self.run("looking a delivery up", |db| {
-            db.prepare_cached(
-                "SELECT 1 FROM deliveries WHERE recipient = ?1 AND sender = ?2 AND seq = ?3",
-            )?
-            .exists((recipient.0, sender.0, bound(seq.0)))
-        })
-    }
-
-    fn delivery(&mut self, pair: (PeerId, PeerId), seq: Seq) -> Result<Option<Queued>, StoreError> {
-        self.run("reading a delivery", |db| read::delivery(db, pair, seq))
-    }
-
     fn read_queue(
         &mut self,
         recipient: PeerId,
         messages: usize,
         bytes: usize,
-    ) -> Result<Vec<Queued>, StoreError> {
+    ) -> Result<Vec<Queued>> {
         self.run("reading a queue", |db| {
             let mut statement = db.prepare_cached(read::QUEUE)?;
             read::queue(statement.query((recipient.0, limit(messages)))?, bytes)
@@ -219,26 +170,26 @@ impl Txn for SqliteStore {
         until: Seq,
         messages: usize,
         bytes: usize,
-    ) -> Result<(Vec<Queued>, Option<Seq>), StoreError> {
+    ) -> Result<(Vec<Queued>, Option<Seq>)> {
         self.run("reading a queue", |db| {
             read::run(db, pair, (from, until), messages, bytes)
         })
     }
 
-    fn queue_heads(&mut self, recipient: PeerId) -> Result<Vec<(PeerId, Seq)>, StoreError> {
+    fn queue_heads(&mut self, recipient: PeerId) -> Result<Vec<(PeerId, Seq)>> {
         self.run("reading whose messages wait", |db| {
             read::queue_heads(db, recipient)
         })
     }
 
-    fn count_queue(&mut self, recipient: PeerId) -> Result<u64, StoreError> {
+    fn count_queue(&mut self, recipient: PeerId) -> Result<u64> {
         self.run("counting a queue", |db| {
             db.prepare_cached("SELECT count(*) FROM deliveries WHERE recipient = ?1")?
-                .query_row([recipient.0], |row| read::unsigned(row, 0))
+                .query_row([recipient.0], |row| row.get(0))
         })
     }
 
-    fn message(&mut self, seq: Seq) -> Result<Option<MessageHead>, StoreError> {
+    fn message(&mut self, seq: Seq) -> Result<Option<MessageHead>> {
         self.run("reading a message", |db| {
             db.prepare_cached(read::MESSAGE_BY_SEQ)?
                 .query_row([bound(seq.0)], read::message_head)
@@ -246,11 +197,7 @@ impl Txn for SqliteStore {
         })
     }
 
-    fn find_message(
-        &mut self,
-        sender: PeerId,
-        id: &MessageId,
-    ) -> Result<Option<MessageHead>, StoreError> {
+    fn find_message(&mut self, sender: PeerId, id: &MessageId) -> Result<Option<MessageHead>> {
         self.run("looking a message up", |db| {
             db.prepare_cached(
                 "SELECT seq, sender, id, recipients, accepted_ms, octet_length(envelope)
@@ -261,7 +208,7 @@ impl Txn for SqliteStore {
         })
     }
 
-    fn pending_for(&mut self, seq: Seq) -> Result<Vec<PeerId>, StoreError> {
+    fn pending_for(&mut self, seq: Seq) -> Result<Vec<PeerId>> {
         self.run("reading who is owed a message", |db| {
             db.prepare_cached(read::PENDING_FOR)?
                 .query_map([bound(seq.0)], |row| read::peer(row, 0))?
@@ -269,22 +216,17 @@ impl Txn for SqliteStore {
         })
     }
 
-    fn insert_fates(
-        &mut self,
-        fates: &[Fate],
-        bytes: u64,
-        steady_ms: u64,
-    ) -> Result<(), StoreError> {
+    fn insert_fates(&mut self, fates: &[Fate], bytes: u64, steady_ms: u64) -> Result {
         self.run("keeping fates", |db| {
             fates::insert(db, fates, bytes, steady_ms)
         })
     }
 
-    fn fates(&mut self, seq: Seq) -> Result<Vec<Fate>, StoreError> {
+    fn fates(&mut self, seq: Seq) -> Result<Vec<Fate>> {
         self.run("reading fates", |db| fates::of(db, seq))
     }
 
-    fn forget_ended(&mut self, keep: Keep, limit: usize) -> Result<Forgotten, StoreError> {
+    fn forget_ended(&mut self, keep: Keep, limit: usize) -> Result<Forgotten> {
         self.housekeeping.note_deletion();
         let mut texts_gone = self.texts_gone;
         let forgotten = self.run("forgetting what ended", |db| {
@@ -294,7 +236,7 @@ impl Txn for SqliteStore {
         Ok(forgotten)
     }
 
-    fn forget_text(&mut self, seq: Seq) -> Result<bool, StoreError> {
+    fn forget_text(&mut self, seq: Seq) -> Result<bool> {
         self.run("forgetting a text", |db| forget::text(db, seq))
     }
 
@@ -302,47 +244,33 @@ impl Txn for SqliteStore {
         &mut self,
         before_ms: u64,
         limit: usize,
-    ) -> Result<Vec<(PeerId, MessageHead)>, StoreError> {
+    ) -> Result<Vec<(PeerId, MessageHead)>> {
         self.run("looking for old deliveries", |db| {
             read::old_deliveries(db, before_ms, limit)
         })
     }
 
-    fn insert_dead(
-        &mut self,
-        recipient: PeerId,
-        seq: Seq,
-        reason: &str,
-        at: Stamp,
-    ) -> Result<(), StoreError> {
-        self.run("keeping a rejected message", |db| {
-            db.prepare_cached(
-                "INSERT INTO dead(seq, recipient, at_ms, reason, steady_ms, total)
-                 VALUES(?1, ?2, ?3, ?4, ?5, ?6 + octet_length(?4) + coalesce(
-                     (SELECT max(total) FROM dead
-                      WHERE steady_ms = (SELECT max(steady_ms) FROM dead)), 0)
-                     + coalesce((SELECT octet_length(envelope) FROM messages WHERE seq = ?1), 0))
-                 ON CONFLICT(seq, recipient) DO UPDATE SET at_ms = excluded.at_ms,
-                     reason = excluded.reason, steady_ms = excluded.steady_ms",
-            )?
-            .execute((
-                int(seq.0)?,
-                recipient.0,
-                int(at.wall_ms)?,
-                reason,
-                int(at.steady_ms)?,
-                int(DEAD_BYTES)?,
-            ))
-        })?;
-        Ok(())
+    fn insert_dead(&mut self, recipient: PeerId, seq: Seq, reason: &str, at: Stamp) -> Result {
+        let sql = "INSERT INTO dead(seq, recipient, at_ms, reason, steady_ms, total)
+             VALUES(?1, ?2, ?3, ?4, ?5, ?6 + octet_length(?4) + coalesce(
+                 (SELECT max(total) FROM dead
+                  WHERE steady_ms = (SELECT max(steady_ms) FROM dead)), 0)
+                 + coalesce((SELECT octet_length(envelope) FROM messages WHERE seq = ?1), 0))
+             ON CONFLICT(seq, recipient) DO UPDATE SET at_ms = excluded.at_ms,
+                 reason = excluded.reason, steady_ms = excluded.steady_ms";
+        let values = (
+            seq.0,
+            recipient.0,
+            at.wall_ms,
+            reason,
+            at.steady_ms,
+            DEAD_BYTES,
+        );
+        self.change("keeping a rejected message", sql, values)
+            .map(drop)
     }
 
-    fn delete_dead(
-        &mut self,
-        before_ms: u64,
-        bytes_max: u64,
-        rows: usize,
-    ) -> Result<Forgotten, StoreError> {
+    fn delete_dead(&mut self, before_ms: u64, bytes_max: u64, rows: usize) -> Result<Forgotten> {
         self.housekeeping.note_deletion();
         let gone = self.run("forgetting rejected messages", |db| {
             forget::dead(db, before_ms, bytes_max, rows)
@@ -354,33 +282,24 @@ impl Txn for SqliteStore {
         Ok(gone)
     }
 
-    fn insert_notice(&mut self, notice: &Notice) -> Result<(), StoreError> {
-        self.run("keeping a notice", |db| {
-            db.prepare_cached(
-                "INSERT INTO notices(number, sender, id, recipient, dead, reason, at_ms,
-                     steady_ms)
-                 VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-            )?
-            .execute(params![
-                int(notice.number)?,
-                notice.sender.0,
-                notice.id.as_str(),
-                notice.to,
-                notice.dead,
-                notice.reason,
-                int(notice.at.wall_ms)?,
-                int(notice.at.steady_ms)?,
-            ])
-        })?;
-        Ok(())
+    fn insert_notice(&mut self, notice: &Notice) -> Result {
+        let sql = "INSERT INTO notices(number, sender, id, recipient, dead, reason, at_ms,
+                 steady_ms)
+             VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+        let values = params![
+            notice.number,
+            notice.sender.0,
+            notice.id.as_str(),
+            notice.to,
+            notice.dead,
+            notice.reason,
+            notice.at.wall_ms,
+            notice.at.steady_ms,
+        ];
+        self.change("keeping a notice", sql, values).map(drop)
     }
 
-    fn notices(
-        &mut self,
-        sender: PeerId,
-        after: u64,
-        rows: usize,
-    ) -> Result<Vec<Notice>, StoreError> {
+    fn notices(&mut self, sender: PeerId, after: u64, rows: usize) -> Result<Vec<Notice>> {
         self.run("reading notices", |db| {
             db.prepare_cached(
                 "SELECT number, sender, id, recipient, dead, reason, at_ms, steady_ms FROM notices
@@ -391,44 +310,34 @@ impl Txn for SqliteStore {
         })
     }
 
-    fn delete_notice(&mut self, sender: PeerId, number: u64) -> Result<bool, StoreError> {
-        self.run("dropping a notice", |db| {
-            db.prepare_cached("DELETE FROM notices WHERE sender = ?1 AND number = ?2")?
-                .execute((sender.0, bound(number)))
-                .map(|rows| rows > 0)
-        })
+    fn delete_notice(&mut self, sender: PeerId, number: u64) -> Result<bool> {
+        let sql = "DELETE FROM notices WHERE sender = ?1 AND number = ?2";
+        self.change("dropping a notice", sql, (sender.0, bound(number)))
+            .map(|rows| rows > 0)
     }
 
-    fn delete_notices(
-        &mut self,
-        before_ms: u64,
-        before: u64,
-        rows: usize,
-    ) -> Result<usize, StoreError> {
+    fn delete_notices(&mut self, before_ms: u64, before: u64, rows: usize) -> Result<usize> {
         self.housekeeping.note_deletion();
-        self.run("dropping old notices", |db| {
-            db.prepare_cached(
-                "DELETE FROM notices WHERE (sender, number) IN
-                 (SELECT sender, number FROM
-                  (SELECT * FROM notices ORDER BY steady_ms, sender, number LIMIT ?2)
-                  WHERE steady_ms < ?1 OR number < ?3)",
-            )?
-            .execute((bound(before_ms), limit(rows), bound(before)))
-        })
+        let sql = "DELETE FROM notices WHERE (sender, number) IN
+             (SELECT sender, number FROM
+              (SELECT * FROM notices ORDER BY steady_ms, sender, number LIMIT ?2)
+              WHERE steady_ms < ?1 OR number < ?3)";
+        let values = (bound(before_ms), limit(rows), bound(before));
+        self.change("dropping old notices", sql, values)
     }
 
-    fn append_audit(&mut self, block: &Block, head: &ChainHead) -> Result<(), StoreError> {
+    fn append_audit(&mut self, block: &Block, head: &ChainHead) -> Result {
         self.run("writing the audit chain", |db| {
             db.prepare_cached(
                 "INSERT INTO audit(number, at_ms, hash, events, steady_ms)
                  VALUES(?1, ?2, ?3, ?4, ?5)",
             )?
             .execute((
-                int(block.number)?,
-                int(block.at.wall_ms)?,
+                block.number,
+                block.at.wall_ms,
                 block.hash,
                 &block.events,
-                int(block.at.steady_ms)?,
+                block.at.steady_ms,
             ))?;
             write_head(db, head)
         })?;
@@ -436,7 +345,7 @@ impl Txn for SqliteStore {
         Ok(())
     }
 
-    fn old_audit(&mut self, before_ms: u64, rows: usize) -> Result<Option<Block>, StoreError> {
+    fn old_audit(&mut self, before_ms: u64, rows: usize) -> Result<Option<Block>> {
         self.run("looking for old audit blocks", |db| {
             db.prepare_cached(
                 "SELECT number, at_ms, hash, events, coalesce(steady_ms, at_ms) FROM audit
@@ -449,13 +358,11 @@ impl Txn for SqliteStore {
         })
     }
 
-    fn drop_audit(&mut self, number: u64) -> Result<(), StoreError> {
+    fn drop_audit(&mut self, number: u64) -> Result {
         self.housekeeping.note_deletion();
-        self.run("dropping old audit blocks", |db| -> SqlResult<usize> {
-            db.prepare_cached("DELETE FROM audit WHERE number <= ?1")?
-                .execute([bound(number)])
-        })?;
-        Ok(())
+        let sql = "DELETE FROM audit WHERE number <= ?1";
+        self.change("dropping old audit blocks", sql, [bound(number)])
+            .map(drop)
     }
 }
 
@@ -466,13 +373,13 @@ pub(crate) fn write_head(db: &Connection, head: &ChainHead) -> SqlResult<usize> 
          VALUES(1, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
     )?
     .execute((
-        int(head.blocks)?,
+        head.blocks,
         head.hash,
-        int(head.anchor)?,
+        head.anchor,
         head.anchor_hash,
-        int(head.next_seq)?,
+        head.next_seq,
         head.next_peer,
-        int(head.next_notice)?,
+        head.next_notice,
         head.mac,
     ))
 }

@@ -64,7 +64,7 @@ impl fmt::Display for Witnessed {
         const UNKNOWN: &str = "whether the end was cut off cannot be known";
         match self {
             Self::Whole(witness) => {
-                let (block, at) = (witness.blocks, Utc(witness.at_ms));
+                let (block, at) = (witness.blocks, zulu(witness.at_ms));
                 write!(f, "the witness saw block {block} at {at}")?;
                 match witness.epoch {
                     0 => Ok(()),
@@ -96,7 +96,7 @@ impl fmt::Display for AuditReport {
             plural(self.events, "event")
         )?;
         if let (Some(first), Some(last)) = (self.first_ms, self.last_ms) {
-            write!(f, ", from {} to {}", Utc(first), Utc(last))?;
+            write!(f, ", from {} to {}", zulu(first), zulu(last))?;
         }
         match self.anchor {
             0 => write!(f, "; whole")?,
@@ -108,34 +108,26 @@ impl fmt::Display for AuditReport {
                 )?;
             }
         }
+        f.write_str("; the queue agrees")?;
         match self.older {
-            0 => write!(f, "; the queue agrees")?,
-            1 => write!(
-                f,
-                "; the queue agrees, but for 1 delivery that is older than the chain"
-            )?,
+            0 => {}
+            1 => f.write_str(", but for 1 delivery that is older than the chain")?,
             older => write!(
                 f,
-                "; the queue agrees, but for {older} deliveries that are older than the chain"
+                ", but for {older} deliveries that are older than the chain"
             )?,
         }
         match (self.intact, self.unhashed) {
             (0, 0) => {}
-            (1, _) => write!(f, "; 1 stored message is as it was accepted")?,
+            (1, _) => f.write_str("; 1 stored message is as it was accepted")?,
             (intact, _) => write!(f, "; {intact} stored messages are as they were accepted")?,
         }
-        match self.unhashed {
-            0 => {}
-            1 => write!(f, ", of 1 older one that is not known")?,
-            unhashed => write!(f, ", of {unhashed} older ones that is not known")?,
+        if self.unhashed > 0 {
+            let older = plural(self.unhashed, "older one");
+            write!(f, ", of {older} that is not known")?;
         }
-        write!(
-            f,
-            "; ends at block {} with {}; {}",
-            self.last,
-            hash(&self.head_hash),
-            self.witness
-        )
+        let (last, end, witness) = (self.last, hash(&self.head_hash), &self.witness);
+        write!(f, "; ends at block {last} with {end}; {witness}")
     }
 }
 
@@ -284,14 +276,11 @@ fn verify(
     witness: &io::Result<Option<String>>,
     each: &mut dyn FnMut(&Block),
 ) -> Result<AuditReport, ChainError> {
-    let damaged = |source| ChainError::Damaged {
-        path: path.to_owned(),
-        source,
-    };
-    let db = connect(path, access).map_err(damaged)?;
+    let damaged = damaged(path);
+    let db = connect(path, access).map_err(&damaged)?;
     check_schema(&db, path)?;
     let key = key::read(path)?;
-    db.execute_batch("BEGIN").map_err(damaged)?;
+    db.execute_batch("BEGIN").map_err(&damaged)?;
     let report = follow(&db, path, &key, each)?;
     let witness = match witness::decode(&key, witness) {
         Ok(None) => Witnessed::None,
@@ -300,9 +289,9 @@ fn verify(
     };
     let report = AuditReport { witness, ..report };
     if let Witnessed::Whole(witness) = &report.witness {
-        let head = read::head(&db).map_err(damaged)?;
+        let head = read::head(&db).map_err(&damaged)?;
         let head = head.unwrap_or_else(|| ChainHead::new(&key));
-        if let Some(missing) = witness::missing(&db, &head, witness).map_err(damaged)? {
+        if let Some(missing) = witness::missing(&db, &head, witness).map_err(&damaged)? {
             let path = path.to_owned();
             return Err(ChainError::Missing { path, missing });
         }
@@ -315,15 +304,20 @@ fn verify(
     }
 }
 
+/// What is said when SQLite cannot read the database at `path`.
+fn damaged(path: &Path) -> impl Fn(Error) -> ChainError {
+    let path = path.to_owned();
+    move |source| ChainError::Damaged {
+        path: path.clone(),
+        source,
+    }
+}
+
 /// Fails unless a database has the schema that this program reads.
 pub(crate) fn check_schema(db: &Connection, path: &Path) -> Result<(), ChainError> {
-    let damaged = |source| ChainError::Damaged {
-        path: path.to_owned(),
-        source,
-    };
     let known = u32::try_from(STEPS.len()).unwrap_or(u32::MAX);
     let version = schema::version(db, path, known).map_err(|error| match error {
-        SchemaError::Sqlite { source, .. } => damaged(source),
+        SchemaError::Sqlite { source, .. } => damaged(path)(source),
         SchemaError::Foreign { path, found } => ChainError::Foreign { path, found },
         newer @ SchemaError::Newer { .. } => newer.into(),
     })?;
@@ -363,10 +357,7 @@ pub(crate) fn follow(
     key: &AuditKey,
     each: &mut dyn FnMut(&Block),
 ) -> Result<AuditReport, ChainError> {
-    let damaged = |source| ChainError::Damaged {
-        path: path.to_owned(),
-        source,
-    };
+    let damaged = damaged(path);
     let broken = |source| ChainError::Broken {
         path: path.to_owned(),
         source,
@@ -375,11 +366,11 @@ pub(crate) fn follow(
         Err(Error::FromSqlConversionFailure(..) | Error::IntegralValueOutOfRange(..)) => {
             return Err(broken(Break::Head));
         }
-        head => head.map_err(damaged)?,
+        head => head.map_err(&damaged)?,
     };
-    let mut stored = db.prepare(bodies::STORED).map_err(damaged)?;
-    let stored = stored.query([]).map_err(damaged)?;
-    let mut bodies = Bodies::new(stored, head.as_ref()).map_err(damaged)?;
+    let mut stored = db.prepare(bodies::STORED).map_err(&damaged)?;
+    let stored = stored.query([]).map_err(&damaged)?;
+    let mut bodies = Bodies::new(stored, head.as_ref()).map_err(&damaged)?;
     let mut verifier = Verifier::new(key, head).map_err(broken)?;
     let (mut blocks, mut events) = (0, 0);
     let mut owed = Owed::default();
@@ -389,32 +380,32 @@ pub(crate) fn follow(
             "SELECT number, at_ms, hash, events, coalesce(steady_ms, at_ms)
              FROM audit ORDER BY number",
         )
-        .map_err(damaged)?;
-    let mut rows = statement.query([]).map_err(damaged)?;
-    while let Some(row) = rows.next().map_err(damaged)? {
-        let block = block(row).map_err(damaged)?.map_err(broken)?;
+        .map_err(&damaged)?;
+    let mut rows = statement.query([]).map_err(&damaged)?;
+    while let Some(row) = rows.next().map_err(&damaged)? {
+        let block = block(row).map_err(&damaged)?.map_err(broken)?;
         verifier.block(&block).map_err(broken)?;
         each(&block);
         blocks += 1;
         events += block.events.lines().count() as u64;
         owed.block(&block.events);
-        bodies.block(&block.events).map_err(damaged)?;
+        bodies.block(&block.events).map_err(&damaged)?;
         first_ms = first_ms.or(Some(block.at.wall_ms));
         last_ms = Some(block.at.wall_ms);
     }
     let head = verifier.finish().map_err(broken)?;
-    let compared = owed.compare(db, &head).map_err(damaged)?;
+    let compared = owed.compare(db, &head).map_err(&damaged)?;
     let changed = |source| ChainError::Queue {
         path: path.to_owned(),
         source,
     };
     let older = compared.map_err(changed)?;
-    let seq = db.query_row(bodies::OWED_WITHOUT_TEXT, [], |row| read::unsigned(row, 0));
-    let seq = seq.map_err(damaged)?;
+    let seq = db.query_row(bodies::OWED_WITHOUT_TEXT, [], |row| row.get(0));
+    let seq = seq.map_err(&damaged)?;
     if seq > 0 {
         return Err(changed(QueueBreak::Altered { seq }));
     }
-    let (intact, unhashed) = bodies.finish().map_err(damaged)?.map_err(changed)?;
+    let (intact, unhashed) = bodies.finish().map_err(&damaged)?.map_err(changed)?;
     Ok(AuditReport {
         path: path.to_owned(),
         anchor: head.anchor,
@@ -434,15 +425,11 @@ pub(crate) fn follow(
 
 /// A row that no broker can have written is an altered block, not an unreadable database.
 fn block(row: &Row<'_>) -> rusqlite::Result<Result<Block, Break>> {
-    let number = read::unsigned(row, 0)?;
+    let number = row.get(0)?;
     Ok(read::block(row).map_err(|_| Break::Block { number }))
 }
 
-/// A time as `2026-01-31T23:59:59Z`.
-struct Utc(u64);
-
-impl fmt::Display for Utc {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}Z", utc(self.0 / 1_000))
-    }
+/// A time in milliseconds as `2026-01-31T23:59:59Z`.
+fn zulu(at_ms: u64) -> String {
+    utc(at_ms / 1_000) + "Z"
 }

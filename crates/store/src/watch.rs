@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use peerbus_core::store::StoreError;
+use peerbus_core::store::{Result, StoreError};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, Result as SqlResult};
 
@@ -105,7 +105,7 @@ impl SqliteStore {
     ///
     /// When they are not: the sentence says which one, and what happened to it. What is left is not
     /// written to any more.
-    pub fn check(&mut self) -> Result<(), StoreError> {
+    pub fn check(&mut self) -> Result {
         let (database, wal) = (self.watch.database.look(), self.watch.wal.look());
         // Only then is it left alone: a database with another name or in another place is written
         // back to in the end, and is whole there.
@@ -153,7 +153,7 @@ impl SqliteStore {
     }
 
     /// Leaves the files as they are when the connection ends, if they are not to be written to.
-    pub(crate) fn spare(&self) -> Result<(), StoreError> {
+    pub(crate) fn spare(&self) -> Result {
         let spare = self.watch.damaged;
         let option = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
         self.run("closing", |db| db.set_db_config(option, spare))
@@ -176,5 +176,5 @@ fn wal_needs(db: &Connection) -> SqlResult<u64> {
 /// Bytes that the database has once all is written back.
 fn has_bytes(db: &Connection) -> SqlResult<u64> {
     let size = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size";
-    db.query_row(size, [], |row| crate::read::unsigned(row, 0))
+    db.query_row(size, [], |row| row.get(0))
 }

@@ -62,7 +62,7 @@ pub(crate) fn missing(
         .query_row(
             "SELECT at_ms FROM audit ORDER BY number DESC LIMIT 1",
             [],
-            |row| read::unsigned(row, 0),
+            |row| row.get(0),
         )
         .optional()?;
     Ok(witness.missing_in(head, found.as_ref(), last_ms.unwrap_or(0)))

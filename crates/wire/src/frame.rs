@@ -283,9 +283,12 @@ impl DeliverFrame {
         Self { text: text.into() }
     }
 
-    /// Encodes the frame for one recipient.
+    /// Encodes the frame with what the broker remarks on the message.
     #[must_use]
     pub fn for_one(seq: Seq, envelope: &str, remarks: &Remarks) -> Self {
+        if *remarks == Remarks::default() {
+            return Self::new(seq, envelope);
+        }
         let again = if remarks.again {
             r#","again":true"#
         } else {

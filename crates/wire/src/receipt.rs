@@ -35,6 +35,16 @@ impl Receipt {
         }
     }
 
+    /// A statement about the delivery to the recipient `to`, which was made at `at_ms`.
+    #[must_use]
+    pub fn at_one(id: MessageId, to: impl Into<String>, stage: Stage, at_ms: u64) -> Self {
+        Self {
+            at_ms: Some(at_ms),
+            to: Some(to.into()),
+            ..Self::new(id, stage)
+        }
+    }
+
     /// `None` when it cannot be read, such as that of a later version.
     pub(crate) fn read(raw: &Raw<'_>) -> Option<Self> {
         let members = Members::of(raw)?;

@@ -126,6 +126,15 @@ pub enum RefusalCode {
 }
 
 impl RefusalCode {
+    /// A refusal of this kind.
+    #[must_use]
+    pub fn because(self, reason: impl Into<String>) -> Refusal {
+        Refusal {
+            code: self,
+            reason: reason.into(),
+        }
+    }
+
     /// The code on the wire.
     #[must_use]
     pub fn as_str(self) -> &'static str {

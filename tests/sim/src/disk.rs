@@ -7,15 +7,13 @@ use std::sync::Arc;
 use peerbus_core::Stamp;
 use peerbus_core::audit::{AuditKey, Block, ChainHead};
 use peerbus_core::store::{
-    AliasRow, Fate, Forgotten, Inserted, JobRow, Keep, Loaded, MessageHead, NewMessage, Notice,
-    OwedRow, PeerId, PeerRow, Queued, Store, StoreError, Txn,
+    AliasRow, Fate, Forgotten, Inserted, JobRow, Keep, Loaded, MessageHead, Notice, OwedRow,
+    PeerId, PeerRow, Queued, Result, Store, StoreError, Txn,
 };
 use peerbus_core::testing::MemoryStore;
 use peerbus_wire::{MessageId, Seq};
 
 pub use self::outside::OutsideMutation;
-
-type Result<T> = std::result::Result<T, StoreError>;
 
 /// A store that can lose power.
 pub trait Backend: Store {
@@ -24,7 +22,7 @@ pub trait Backend: Store {
     /// # Errors
     ///
     /// When it cannot be opened anew.
-    fn crash(&mut self) -> Result<()>;
+    fn crash(&mut self) -> Result;
 
     /// The key that the store has for its audit chain, if it has one of its own.
     fn audit_key(&self) -> Option<AuditKey>;
@@ -38,7 +36,7 @@ pub trait Backend: Store {
 }
 
 impl Backend for MemoryStore {
-    fn crash(&mut self) -> Result<()> {
+    fn crash(&mut self) -> Result {
         self.rollback();
         Ok(())
     }
@@ -165,7 +163,7 @@ impl Disk {
     /// # Errors
     ///
     /// As there.
-    pub fn crash(&mut self) -> Result<()> {
+    pub fn crash(&mut self) -> Result {
         self.writes.clear();
         self.fault = None;
         self.inner.crash()
@@ -190,7 +188,7 @@ impl Disk {
         }
     }
 
-    fn statement(&mut self) -> Result<()> {
+    fn statement(&mut self) -> Result {
         match &mut self.fault {
             Some(DiskFault::Statement(0)) => Err(StoreError("the disk fails a statement".into())),
             Some(DiskFault::Statement(left)) => {
@@ -207,11 +205,11 @@ impl Store for Disk {
         self.inner.load()
     }
 
-    fn begin(&mut self) -> Result<()> {
+    fn begin(&mut self) -> Result {
         self.inner.begin()
     }
 
-    fn commit(&mut self) -> Result<()> {
+    fn commit(&mut self) -> Result {
         match self.fault {
             Some(DiskFault::CommitLost) => {
                 self.inner.rollback();
@@ -231,7 +229,7 @@ impl Store for Disk {
 }
 
 impl Txn for Disk {
-    fn put_peer(&mut self, row: &PeerRow) -> Result<()> {
+    fn put_peer(&mut self, row: &PeerRow) -> Result {
         self.statement()?;
         let row = match self.broken {
             Some(_) => self.bend(row)?,
@@ -242,74 +240,59 @@ impl Txn for Disk {
         Ok(())
     }
 
-    fn delete_peer(&mut self, id: PeerId) -> Result<()> {
+    fn delete_peer(&mut self, id: PeerId) -> Result {
         self.statement()?;
         self.inner.delete_peer(id)?;
         self.write(Write::PeerGone(id));
         Ok(())
     }
 
-    fn put_alias(&mut self, row: &AliasRow) -> Result<()> {
+    fn put_alias(&mut self, row: &AliasRow) -> Result {
         self.statement()?;
         self.inner.put_alias(row)?;
         self.write(Write::Alias(row.clone()));
         Ok(())
     }
 
-    fn delete_alias(&mut self, name: &str) -> Result<()> {
+    fn delete_alias(&mut self, name: &str) -> Result {
         self.statement()?;
         self.inner.delete_alias(name)?;
         self.write(Write::AliasGone(name.to_owned()));
         Ok(())
     }
 
-    fn put_owed(&mut self, row: &OwedRow) -> Result<()> {
+    fn put_owed(&mut self, row: &OwedRow) -> Result {
         self.statement()?;
         self.inner.put_owed(row)
     }
 
-    fn put_job(&mut self, row: &JobRow) -> Result<()> {
+    fn put_job(&mut self, row: &JobRow) -> Result {
         self.statement()?;
         self.inner.put_job(row)?;
         self.write(Write::Job(row.clone()));
         Ok(())
     }
 
-    fn delete_job(&mut self, seq: Seq) -> Result<()> {
+    fn delete_job(&mut self, seq: Seq) -> Result {
         self.statement()?;
         self.inner.delete_job(seq)?;
         self.write(Write::JobGone(seq));
         Ok(())
     }
 
-    fn insert_message(&mut self, message: &NewMessage<'_>) -> Result<Inserted> {
+    fn insert_message(&mut self, head: &MessageHead, envelope: &str) -> Result<Inserted> {
         self.statement()?;
-        let inserted = self.inner.insert_message(message)?;
+        let inserted = self.inner.insert_message(head, envelope)?;
         if inserted == Inserted::New {
-            let NewMessage {
-                seq,
-                sender,
-                recipients,
-                accepted_ms,
-                ..
-            } = *message;
-            let head = MessageHead {
-                seq,
-                sender,
-                id: message.id.clone(),
-                recipients,
-                accepted_ms,
-                bytes: message.envelope.len() as u64,
-            };
             self.write(Write::Message {
-                head,
-                envelope: message.envelope.into(),
+                head: head.clone(),
+                envelope: envelope.into(),
             });
         }
         Ok(inserted)
     }
 
-    fn insert_delivery(&mut self, pair: (PeerId, PeerId), seq: Seq, steady_ms: u64) -> Result<()> {
+    fn insert_delivery(&mut self, pair: (PeerId, PeerId), seq: Seq, steady_ms: u64) -> Result {
         self.statement()?;
         self.inner.insert_delivery(pair, seq, steady_ms)?;
         self.write(Write::Owed(pair.0, seq, steady_ms));
@@ -329,17 +312,16 @@ impl Txn for Disk {
         self.statement()?;
         let queue = self.inner.read_queue(from, usize::MAX, usize::MAX)?;
         let moved = self.inner.move_queue(from, to)?;
-        for message in queue {
-            if moved.contains(&(message.sender, message.seq)) {
-                self.write(Write::Settled(from, message.seq));
-                self.write(Write::Owed(to, message.seq, message.steady_ms));
+        for Queued {
+            head, steady_ms, ..
+        } in queue
+        {
+            if moved.contains(&(head.sender, head.seq)) {
+                self.write(Write::Settled(from, head.seq));
+                self.write(Write::Owed(to, head.seq, steady_ms));
             }
         }
         Ok(moved)
-    }
-
-    fn has_delivery(&mut self, pair: (PeerId, PeerId), seq: Seq) -> Result<bool> {
-        self.inner.has_delivery(pair, seq)
     }
 
     fn read_queue(
@@ -381,7 +363,7 @@ impl Txn for Disk {
         self.inner.find_message(sender, id)
     }
 
-    fn insert_fates(&mut self, fates: &[Fate], bytes: u64, steady_ms: u64) -> Result<()> {
+    fn insert_fates(&mut self, fates: &[Fate], bytes: u64, steady_ms: u64) -> Result {
         self.statement()?;
         if self.breaks(OutsideMutation::ForgetFate) {
             return Ok(());
@@ -428,7 +410,7 @@ impl Txn for Disk {
         self.inner.old_deliveries(before_ms, limit)
     }
 
-    fn insert_dead(&mut self, recipient: PeerId, seq: Seq, reason: &str, at: Stamp) -> Result<()> {
+    fn insert_dead(&mut self, recipient: PeerId, seq: Seq, reason: &str, at: Stamp) -> Result {
         self.statement()?;
         self.inner.insert_dead(recipient, seq, reason, at)?;
         self.write(Write::Dead(recipient, seq));
@@ -441,7 +423,7 @@ impl Txn for Disk {
         Ok(gone)
     }
 
-    fn insert_notice(&mut self, notice: &Notice) -> Result<()> {
+    fn insert_notice(&mut self, notice: &Notice) -> Result {
         self.statement()?;
         if self.drops(notice) {
             return Ok(());
@@ -472,7 +454,7 @@ impl Txn for Disk {
         Ok(gone)
     }
 
-    fn append_audit(&mut self, block: &Block, head: &ChainHead) -> Result<()> {
+    fn append_audit(&mut self, block: &Block, head: &ChainHead) -> Result {
         self.statement()?;
         self.inner.append_audit(block, head)?;
         self.write(Write::Audit(block.clone()));
@@ -483,7 +465,7 @@ impl Txn for Disk {
         self.inner.old_audit(before_ms, limit)
     }
 
-    fn drop_audit(&mut self, number: u64) -> Result<()> {
+    fn drop_audit(&mut self, number: u64) -> Result {
         self.statement()?;
         self.inner.drop_audit(number)?;
         self.write(Write::AuditGone(number));

@@ -8,6 +8,7 @@ use peerbus_core::broker::{
 };
 use peerbus_core::grant::{Right, Rights};
 use peerbus_core::store::{Store as _, StoreError, Txn as _};
+use peerbus_wire::{BrokerFrame, DeliverFrame, Received};
 
 use crate::disk::{Disk, OutsideMutation};
 use crate::failure::{Failure, Verdict, ensure};
@@ -164,7 +165,7 @@ impl Machine {
         for row in &loaded.peers {
             let queue = self.disk.read_queue(row.id, usize::MAX, usize::MAX);
             let queue = queue.map_err(failed)?.into_iter();
-            let mut queue: Vec<_> = queue.map(|queued| queued.seq).collect();
+            let mut queue: Vec<_> = queue.map(|queued| queued.head.seq).collect();
             queue.sort_unstable();
             oracle.holds(row, queue)?;
         }
@@ -211,7 +212,7 @@ impl Machine {
             }
             process.committing = None;
             process.broker.committed();
-            process.drain(oracle, &mut step)?;
+            process.drain(&self.disk, oracle, &mut step)?;
             oracle.released()?;
             process.broker.check();
             step.died = process.stopping && process.inbox.is_empty();
@@ -285,7 +286,7 @@ impl Process {
         let flushed = self.broker.flush(now, disk);
         flushed?;
         oracle.writes(at.now_ms, None, disk.take_writes())?;
-        self.drain(oracle, step)?;
+        self.drain(disk, oracle, step)?;
         self.broker.check();
         let need = self.broker.need();
         if need == CommitNeed::None {
@@ -314,11 +315,32 @@ impl Process {
         Ok(())
     }
 
-    fn drain(&mut self, oracle: &mut Oracle, step: &mut Step) -> Verdict {
-        while let Some(output) = self.broker.poll_output() {
+    fn drain(&mut self, disk: &Disk, oracle: &mut Oracle, step: &mut Step) -> Verdict {
+        while let Some(mut output) = self.broker.poll_output() {
+            if let BrokerOutput::Send(_, BrokerFrame::Deliver(frame)) = &mut output
+                && disk.breaks(OutsideMutation::AlterEnvelope)
+            {
+                *frame = altered(frame);
+            }
             oracle.output(&output)?;
             step.outputs.push(output);
         }
         Ok(())
+    }
+}
+
+/// The same delivery with another text.
+fn altered(frame: &DeliverFrame) -> DeliverFrame {
+    let text = frame.text().replace(r#""body":"#, r#""body":  "#);
+    let Received::Deliver(delivery) = Received::parse(text.as_bytes()) else {
+        return frame.clone();
+    };
+    let at = text
+        .find(r#""envelope":"#)
+        .map_or(0, |at| at + r#""envelope":"#.len());
+    let envelope = text.get(at..text.len() - 1).unwrap_or_default();
+    match delivery.key.seq() {
+        Some(seq) => DeliverFrame::for_one(seq, envelope, &delivery.remarks()),
+        None => DeliverFrame::keyed(&delivery.key, envelope),
     }
 }

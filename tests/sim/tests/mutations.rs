@@ -164,7 +164,7 @@ fn i13_a_broker_that_forgets_what_it_delivered_when_it_ends() {
 
 #[test]
 fn i6_an_envelope_that_is_altered() {
-    caught(broker(BrokerMutation::AlterEnvelope), "I6");
+    caught(outside(OutsideMutation::AlterEnvelope), "I6");
 }
 
 #[test]

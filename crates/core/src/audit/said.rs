@@ -1,14 +1,5 @@
 //! What peers said was done to their sessions, as the chain's lines have it.
 
-use std::fmt::{self, Write as _};
-
-use peerbus_wire::{AuditRecord, escape};
-
-use super::Word;
-
-/// Characters of a source that a line keeps.
-const SOURCE_CHARS: usize = 64;
-
 /// A line about a session. Its texts are words without spaces, in which what could not stand in
 /// one is `_`; `source` is escaped like any untrusted text.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,26 +61,13 @@ impl<'a> AuditRemark<'a> {
     }
 }
 
-/// Writes the line of [`AuditEvent::Said`](super::AuditEvent::Said).
-pub(super) fn write(out: &mut String, peer: u32, name: &str, record: &AuditRecord) -> fmt::Result {
-    let number = |number: Option<u32>| number.map_or("-".to_owned(), |number| number.to_string());
-    let (action, outcome) = (record.action.word(), Word(&record.outcome));
-    let (uid, pid) = (number(record.uid), number(record.pid));
-    let (by, request) = (Word(&record.by), Word(&record.request_id));
-    let source = escape(&record.source, SOURCE_CHARS);
-    writeln!(
-        out,
-        "S {peer} {name} {action} {outcome} {uid} {pid} {by} {request} {source}"
-    )
-}
-
 #[cfg(test)]
 mod tests {
-    use peerbus_wire::AuditAction;
+    use peerbus_wire::{AuditAction, AuditRecord};
 
     use super::*;
-    use crate::audit::{AuditEvent, AuditLog};
-    use crate::peer_id::PeerId;
+    use crate::audit::AuditLog;
+    use crate::store::PeerId;
 
     #[test]
     fn what_a_peer_says_stays_in_its_line_and_is_read_again() {
@@ -103,16 +81,8 @@ mod tests {
         };
         let mut log = AuditLog::default();
         let name = "bob";
-        log.push(&AuditEvent::Said {
-            peer,
-            name,
-            record: &record,
-        });
-        log.push(&AuditEvent::Unsaid {
-            peer,
-            name,
-            records: 12,
-        });
+        log.remark(peer, name, &record);
+        log.excess(peer, name, 12);
         let lines: Vec<_> = log.lines.lines().collect();
         assert_eq!(lines.len(), 2, "{lines:?}");
         let said = AuditRemark::Record {

@@ -5,8 +5,7 @@ fn chain_of(key: &AuditKey, blocks: u64) -> (Vec<Block>, ChainHead) {
     let mut log = AuditLog::default();
     let made = (1..=blocks)
         .map(|n| {
-            let (seq, recipient) = (Seq(n), PeerId(1));
-            log.push(&AuditEvent::Deliver { seq, recipient });
+            log.deliver(Seq(n), PeerId(1));
             log.seal(key, &mut head, Stamp::default())
         })
         .collect();

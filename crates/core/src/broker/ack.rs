@@ -2,29 +2,14 @@
 
 use std::sync::Arc;
 
-use peerbus_wire::{Ack, DeliveryKey, How, MessageId, Seq, Stage};
+use peerbus_wire::{Ack, DeliveryKey, How, Seq, Stage};
 
 use super::mutation::BrokerMutation;
-use super::notice::notice_number;
-use super::{Broker, BrokerOutput, BusEvent, Caller, CommitNeed, Cx};
-use crate::audit::AuditEvent;
+use super::{Broker, BusEvent, Caller, CommitNeed, Cx};
+use crate::audit::AuditLog;
 use crate::store::{
-    DeliveryHistory, FATE_BYTES, Fate, Notice, PeerId, Queued, STEP_BYTES, StoreError, Txn,
+    DeliveryHistory, FATE_BYTES, Fate, MessageHead, PeerId, Result, STEP_BYTES, Txn,
 };
-
-/// One message that one recipient has not settled.
-pub(super) struct Delivery {
-    pub(super) seq: Seq,
-    pub(super) recipient: PeerId,
-    pub(super) sender: PeerId,
-    pub(super) id: MessageId,
-    /// Bytes of its envelope.
-    pub(super) bytes: u64,
-    /// How many recipients it was owed to when it was accepted.
-    pub(super) recipients: u32,
-    /// What its connection knew of it.
-    pub(super) history: DeliveryHistory,
-}
 
 /// How a delivery ends.
 #[derive(Clone, Copy)]
@@ -37,34 +22,22 @@ pub(super) enum End<'a> {
     Expired(&'a str),
 }
 
-impl From<(PeerId, Queued)> for Delivery {
-    fn from((recipient, message): (PeerId, Queued)) -> Self {
-        Self {
-            seq: message.seq,
-            recipient,
-            sender: message.sender,
-            id: message.id,
-            bytes: message.envelope.len() as u64,
-            recipients: message.recipients,
-            history: DeliveryHistory::default(),
-        }
-    }
-}
-
-impl<'a> End<'a> {
-    /// As it is audited, and counted.
-    fn noted(self, seq: Seq, recipient: PeerId) -> (AuditEvent<'a>, BusEvent) {
+impl End<'_> {
+    /// Writes it down in the audit chain, and gives what is counted.
+    fn note(self, log: &mut AuditLog, seq: Seq, recipient: PeerId) -> BusEvent {
         match self {
-            Self::Acked(how) => (
-                AuditEvent::Ack {
-                    seq,
-                    recipient,
-                    how,
-                },
-                BusEvent::Acked,
-            ),
-            Self::Dead(_) => (AuditEvent::Dead { seq, recipient }, BusEvent::Dead),
-            Self::Expired(_) => (AuditEvent::Expire { seq, recipient }, BusEvent::Expired),
+            Self::Acked(how) => {
+                log.ack(seq, recipient, how);
+                BusEvent::Acked
+            }
+            Self::Dead(_) => {
+                log.reject(seq, recipient);
+                BusEvent::Dead
+            }
+            Self::Expired(_) => {
+                log.expire(seq, recipient);
+                BusEvent::Expired
+            }
         }
     }
 
@@ -78,14 +51,14 @@ impl<'a> End<'a> {
     }
 }
 
+/// The number in the key of a notice.
+fn notice_number(key: &DeliveryKey) -> Option<u64> {
+    key.as_str().strip_prefix('n')?.parse().ok()
+}
+
 impl Broker {
     /// Ends the delivery, or drops the notice, that an ack names.
-    pub(super) fn ack(
-        &mut self,
-        cx: &mut Cx<'_>,
-        caller: Caller,
-        ack: &Ack,
-    ) -> Result<(), StoreError> {
+    pub(super) fn ack(&mut self, cx: &mut Cx<'_>, caller: Caller, ack: &Ack) -> Result {
         match notice_number(&ack.key).filter(|_| caller.ext) {
             Some(number) => self.ack_notice(cx, caller, number),
             None => self.finish_named(cx, caller, &ack.key, End::Acked(ack.how.as_ref())),
@@ -100,8 +73,8 @@ impl Broker {
         caller: Caller,
         key: &DeliveryKey,
         end: End<'_>,
-    ) -> Result<(), StoreError> {
-        let Some(session) = self.conns.session_mut(caller.conn) else {
+    ) -> Result {
+        let Some(session) = self.conns.session(caller.conn) else {
             return Ok(());
         };
         let named = match caller.ext {
@@ -111,7 +84,6 @@ impl Broker {
         let Some(seq) = named else {
             return Ok(());
         };
-        let abroad = session.bridge.is_some();
         if let End::Dead(why) = end
             && self.job_rejected(cx, seq, (caller.peer, why))?
         {
@@ -120,111 +92,82 @@ impl Broker {
         let Some(session) = self.conns.session_mut(caller.conn) else {
             return Ok(());
         };
-        let delivery = match session.land(seq) {
+        let (recipient, head, history) = match session.land(seq) {
             Some(mut flight) => {
-                if abroad && !matches!(end, End::Dead(_)) {
+                if caller.bridges && !matches!(end, End::Dead(_)) {
                     // Whoever says so of another domain has it on disk there.
                     flight.history.step(&Stage::Forwarded, cx.now.wall_ms);
                 }
-                Delivery {
-                    seq,
-                    recipient: caller.peer,
-                    sender: flight.sender,
-                    id: flight.id,
-                    bytes: flight.envelope_bytes,
-                    recipients: flight.recipients,
-                    history: flight.history,
-                }
+                (caller.peer, flight.head, flight.history)
             }
             // Delivered on an earlier connection of the name, or forwarded.
             None => match cx.txn.message(seq)? {
-                Some(head) => Delivery {
-                    seq,
-                    recipient: self.queue_of(cx.txn, (caller.peer, head.sender), seq)?,
-                    sender: head.sender,
-                    id: head.id,
-                    bytes: head.bytes,
-                    recipients: head.recipients,
-                    history: DeliveryHistory::default(),
-                },
+                Some(head) => {
+                    let queue = self.queue_of(cx.txn, (caller.peer, head.sender), seq)?;
+                    (queue, head, DeliveryHistory::default())
+                }
                 None => return Ok(()),
             },
         };
-        self.registry.mark_dirty(caller.peer);
+        self.registry.dirty.insert(caller.peer);
         if self.mutations.broken(BrokerMutation::AckWithoutEffect) {
             return Ok(());
         }
-        self.finish(cx, delivery, end)
+        self.finish(cx, (recipient, head), history, end)
     }
 
-    /// Ends a delivery, unless it has ended: its row goes, and its sender is told.
+    /// A message is not on its way to a peer any more: what its connection knew of it.
+    pub(super) fn land(&mut self, peer: PeerId, seq: Seq) -> DeliveryHistory {
+        let session = self.session_of_mut(peer);
+        let Some(flight) = session.and_then(|session| session.land(seq)) else {
+            return DeliveryHistory::default();
+        };
+        self.registry.dirty.insert(peer);
+        flight.history
+    }
+
+    /// Ends the delivery of a message to a recipient, unless it has ended: its row goes, and its sender
+    /// is told.
     pub(super) fn finish(
         &mut self,
         cx: &mut Cx<'_>,
-        delivery: Delivery,
+        (recipient, head): (PeerId, MessageHead),
+        history: DeliveryHistory,
         end: End<'_>,
-    ) -> Result<(), StoreError> {
-        let Delivery {
-            seq,
-            recipient,
-            sender,
-            id,
-            bytes,
-            recipients,
-            history,
-        } = delivery;
-        let to = self.called(cx.txn, (recipient, sender), seq)?;
-        if !cx.txn.delete_delivery((recipient, sender), seq)? {
+    ) -> Result {
+        let (seq, pair) = (head.seq, (recipient, head.sender));
+        let to = self.called(cx.txn, pair, seq)?;
+        if !cx.txn.delete_delivery(pair, seq)? {
             return Ok(());
         }
         self.settled(recipient);
-        self.not_owed((recipient, sender), bytes);
+        self.not_owed(pair, head.bytes);
         self.end_job(cx, seq)?;
         let stage = end.stage();
-        let (event, counted) = end.noted(seq, recipient);
-        self.log.push(&event);
-        self.outbox.now(BrokerOutput::Event(counted));
+        let counted = end.note(&mut self.log, seq, recipient);
+        self.outbox.event(counted);
         self.outbox.want(CommitNeed::Soon);
         let way = self.recent.take_with((seq, recipient), history);
-        let text = match !matches!(end, End::Dead(_))
-            && self.forget_fleeting(cx.txn, (recipient, sender), seq)?
-        {
+        let text = match !matches!(end, End::Dead(_)) && self.forget_fleeting(cx.txn, pair, seq)? {
             true => 0,
             // The copies of a broadcast share one text.
-            false => bytes / u64::from(recipients.max(1)),
+            false => head.bytes / u64::from(head.recipients.max(1)),
         };
         self.ended(
             cx.now,
             text + FATE_BYTES + way.steps().len() as u64 * STEP_BYTES,
         );
         self.keep_fate((seq, recipient), &to, &stage, (way, cx.now.wall_ms));
-        if !matches!(end, End::Acked(_)) {
-            self.tell_watcher(cx.now, seq, sender, &id, (&to, &stage));
+        if let End::Acked(_) = end {
+            self.tell_sender(cx.now, (&head, recipient), (to, stage));
+            return Ok(());
         }
-        let (dead, reason) = match end {
-            End::Acked(_) => {
-                self.tell_sender(cx.now, (seq, recipient), sender, &id, (to, stage));
-                return Ok(());
-            }
-            End::Dead(reason) => {
-                cx.txn.insert_dead(recipient, seq, reason, cx.at)?;
-                (true, reason.to_owned())
-            }
-            End::Expired(reason) => {
-                self.expiring = true;
-                (false, reason.to_owned())
-            }
-        };
-        let notice = Notice {
-            number: self.head.next_notice,
-            sender,
-            id,
-            to,
-            dead,
-            reason,
-            at: cx.at,
-        };
-        self.notify(cx, (seq, recipient), notice)
+        self.tell_watcher(cx.now, &head, (&to, &stage));
+        match end {
+            End::Dead(reason) => cx.txn.insert_dead(recipient, seq, reason, cx.at)?,
+            _ => self.expiring = true,
+        }
+        self.notify(cx, (&head, recipient), to, end)
     }
 
     /// Has the commit keep how a delivery ended. Neighbours that ended alike share what is said.
@@ -252,11 +195,7 @@ impl Broker {
     }
 
     /// Writes what is to be kept of ends.
-    pub(super) fn write_fates(
-        &mut self,
-        steady_ms: u64,
-        txn: &mut dyn Txn,
-    ) -> Result<(), StoreError> {
+    pub(super) fn write_fates(&mut self, steady_ms: u64, txn: &mut dyn Txn) -> Result {
         if !self.fates.is_empty() {
             txn.insert_fates(&self.fates, self.fates_bytes, steady_ms)?;
             self.fates.clear();
@@ -272,7 +211,7 @@ impl Broker {
         cx: &mut Cx<'_>,
         caller: Caller,
         (key, again): (&DeliveryKey, bool),
-    ) -> Result<(), StoreError> {
+    ) -> Result {
         let session = self.conns.session_mut(caller.conn);
         let held = key.seq().zip(session);
         let Some((seq, _)) = held.filter(|(seq, session)| session.flights.holds(*seq)) else {
@@ -284,7 +223,7 @@ impl Broker {
             && let Some(session) = self.conns.session_mut(caller.conn)
         {
             session.land(seq);
-            self.registry.mark_dirty(caller.peer);
+            self.registry.dirty.insert(caller.peer);
         }
         Ok(())
     }

@@ -11,22 +11,17 @@ use peerbus_wire::{
 use super::audited::Budget;
 use super::conn::{Bridge, Conn, Contender, Session};
 use super::flights::Flights;
+use super::jobs::NAME_ENDED;
 use super::line::Line;
 use super::mutation::BrokerMutation;
 use super::shares::Shares;
 use super::{Broker, BrokerOutput, BusEvent, CommitNeed, ConnId, Cx};
 use crate::Now;
-use crate::audit::AuditEvent;
-use crate::store::{PeerId, PeerKind, PeerRow, StoreError};
+use crate::store::{PeerId, PeerKind, PeerRow, Result};
 
 impl Broker {
     /// Gives `conn` the name; a live holder loses it.
-    pub(super) fn admit(
-        &mut self,
-        cx: &mut Cx<'_>,
-        conn: ConnId,
-        newcomer: Contender,
-    ) -> Result<(), StoreError> {
+    pub(super) fn admit(&mut self, cx: &mut Cx<'_>, conn: ConnId, newcomer: Contender) -> Result {
         if let Err(reason) = self.make_room(cx, &newcomer)? {
             self.deny(conn, reason);
             return Ok(());
@@ -38,14 +33,14 @@ impl Broker {
         let again = again.unwrap_or_default();
         let peer = self.peer_for(cx, &newcomer)?;
         let name = newcomer.name.as_str();
-        self.log.push(&AuditEvent::Register { peer, name });
+        self.log.register(peer, name);
         if takeover {
-            self.log.push(&AuditEvent::Takeover { peer });
+            self.log.take_over(peer);
         }
-        self.outbox.now(BrokerOutput::Event(BusEvent::Registered {
+        self.outbox.event(BusEvent::Registered {
             name: name.to_owned(),
             takeover,
-        }));
+        });
 
         let level = newcomer.register.ext.min(EXT_AUDIT);
         let ext = level >= EXT;
@@ -56,7 +51,7 @@ impl Broker {
         let lost = takeover && self.mutations.broken(BrokerMutation::TakeoverLoses);
         self.registry.set_conn(peer, Some(conn));
         self.owed.claim(peer, newcomer.grant.token);
-        self.conns.insert(
+        self.conns.all.insert(
             conn,
             Conn::Live(Box::new(Session {
                 peer,
@@ -86,9 +81,11 @@ impl Broker {
         if let Some(presence) = newcomer.register.presence.filter(|_| ext) {
             self.set_presence(cx.now, conn, presence);
         }
-        let frame = self.handshake_ack(conn, level, window);
-        self.outbox.greet(conn, frame);
-        self.registry.mark_dirty(peer);
+        if let Some(session) = self.conns.session(conn) {
+            let frame = self.handshake_ack(session);
+            self.outbox.greet(conn, frame);
+        }
+        self.registry.dirty.insert(peer);
         if ext {
             self.send_notices(cx, conn)?;
         }
@@ -106,29 +103,25 @@ impl Broker {
         (!self.mutations.broken(BrokerMutation::IgnoreShare)).then_some(shares)
     }
 
-    fn handshake_ack(&self, conn: ConnId, level: u32, window: Window) -> BrokerFrame {
-        let ext = level >= EXT;
-        let names = match self.conns.session(conn) {
-            Some(session) if ext => vec![session.name.as_str().to_owned()],
-            Some(session) => self.online_names(&session.grant),
-            None => Vec::new(),
-        };
-        let session = self.conns.session(conn);
-        let bridge = session.filter(|session| session.bridge.is_some());
-        let known = bridge.and_then(|session| self.registry.get(session.peer));
-        BrokerFrame::Peers(PeersFrame {
-            names,
-            ext: ext.then_some(level),
-            window: ext.then_some(window),
-            domain: self.config.domain.clone().filter(|_| ext),
-            epoch: bridge.and_then(|_| self.config.epoch.clone()),
-            mark: known.and_then(|known| known.row.mark.clone()),
-            ..PeersFrame::default()
-        })
+    fn handshake_ack(&self, session: &Session) -> BrokerFrame {
+        let mut frame = PeersFrame::default();
+        if !session.ext {
+            frame.names = self.online_names(&session.grant);
+            return BrokerFrame::Peers(frame);
+        }
+        frame.names = vec![session.name.as_str().to_owned()];
+        (frame.ext, frame.window) = (Some(session.level), Some(session.window));
+        frame.domain = self.config.domain.clone();
+        if session.bridge.is_some() {
+            let known = self.registry.get(session.peer);
+            frame.mark = known.and_then(|known| known.row.mark.clone());
+            frame.epoch = self.config.epoch.clone();
+        }
+        BrokerFrame::Peers(frame)
     }
 
     /// The peer of a name, made if it is new, with its row written.
-    fn peer_for(&mut self, cx: &mut Cx<'_>, newcomer: &Contender) -> Result<PeerId, StoreError> {
+    fn peer_for(&mut self, cx: &mut Cx<'_>, newcomer: &Contender) -> Result<PeerId> {
         let known = self.registry.find(&newcomer.name.key());
         // Whoever registers an old name has it back.
         self.drop_alias(cx, &newcomer.name.key())?;
@@ -165,11 +158,11 @@ impl Broker {
         let Some(old) = self.registry.conn(peer) else {
             return false;
         };
-        if let Some(Conn::Live(mut session)) = self.conns.remove(old) {
+        if let Some(Conn::Live(mut session)) = self.conns.all.remove(&old) {
             self.end_budget(&mut session);
             self.keep_histories(&mut session);
         }
-        self.conns.insert(old, Conn::Closing);
+        self.conns.all.insert(old, Conn::Closing);
         self.outbox.forget(old);
         self.outbox
             .now(BrokerOutput::Close(old, CloseReason::TakenOver));
@@ -181,18 +174,11 @@ impl Broker {
     }
 
     /// A connection is gone.
-    pub(super) fn closed(
-        &mut self,
-        cx: &mut Cx<'_>,
-        conn: ConnId,
-        goodbye: bool,
-    ) -> Result<(), StoreError> {
+    pub(super) fn closed(&mut self, cx: &mut Cx<'_>, conn: ConnId, goodbye: bool) -> Result {
         self.outbox.forget(conn);
-        match self.conns.remove(conn) {
+        match self.conns.all.remove(&conn) {
             Some(Conn::Contending(contender)) => {
-                if let Some(peer) = self.registry.find(&contender.name.key()) {
-                    self.end_contest(peer);
-                }
+                self.end_contest(&contender.name);
                 Ok(())
             }
             // It counts as connected until the broker is back.
@@ -208,18 +194,12 @@ impl Broker {
         }
     }
 
-    pub(super) fn left(
-        &mut self,
-        cx: &mut Cx<'_>,
-        session: &mut Session,
-        goodbye: bool,
-    ) -> Result<(), StoreError> {
+    pub(super) fn left(&mut self, cx: &mut Cx<'_>, session: &mut Session, goodbye: bool) -> Result {
         let id = session.peer;
         self.end_budget(session);
         self.registry.set_conn(id, None);
         let name = session.name.as_str().to_owned();
-        self.outbox
-            .now(BrokerOutput::Event(BusEvent::Left { name }));
+        self.outbox.event(BusEvent::Left { name });
         let ephemeral = self.registry.get(id).is_some_and(|peer| peer.row.ephemeral);
         if self.mutations.broken(BrokerMutation::ForgetOnClose) && !ephemeral {
             for (sender, seq) in session.flights.iter() {
@@ -257,7 +237,7 @@ impl Broker {
 
     /// Closes every connection. Nothing is delivered from here on; what was is written down, and
     /// the time.
-    pub(super) fn shut_down(&mut self, cx: &mut Cx<'_>) -> Result<(), StoreError> {
+    pub(super) fn shut_down(&mut self, cx: &mut Cx<'_>) -> Result {
         self.stopping = true;
         self.write_time();
         self.end_budgets(u64::MAX);
@@ -268,12 +248,10 @@ impl Broker {
                 self.outbox.want(CommitNeed::Now);
             }
         }
-        for conn in self.conns.ids() {
-            if !matches!(self.conns.get(conn), Some(Conn::Closing)) {
-                self.outbox.waiting(
-                    BrokerOutput::Close(conn, CloseReason::GoingAway),
-                    CommitNeed::Now,
-                );
+        for (conn, state) in &self.conns.all {
+            if !matches!(state, Conn::Closing) {
+                let close = BrokerOutput::Close(*conn, CloseReason::GoingAway);
+                self.outbox.waiting(close, CommitNeed::Now);
             }
         }
         Ok(())
@@ -292,13 +270,16 @@ impl Broker {
     }
 
     /// The operator frees a name.
-    pub(super) fn release_name(&mut self, cx: &mut Cx<'_>, id: PeerId) -> Result<(), StoreError> {
-        self.end_holder(cx, id)?;
-        let Some(row) = self.registry.disown(id) else {
+    pub(super) fn release_name(&mut self, cx: &mut Cx<'_>, id: PeerId) -> Result {
+        self.leave_jobs(cx, id, NAME_ENDED)?;
+        let Some(known) = self.registry.get(id) else {
             return Ok(());
         };
-        cx.txn.put_peer(row)?;
-        self.log.push(&AuditEvent::Release { peer: id });
+        let mut row = known.row.clone();
+        row.owner = None;
+        cx.txn.put_peer(&row)?;
+        self.registry.put(row);
+        self.log.release(id);
         self.outbox.want(CommitNeed::Now);
         Ok(())
     }

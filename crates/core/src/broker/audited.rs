@@ -5,8 +5,7 @@ use peerbus_wire::AuditRecord;
 
 use super::mutation::BrokerMutation;
 use super::{Broker, Caller, CommitNeed};
-use crate::audit::AuditEvent;
-use crate::peer_id::PeerId;
+use crate::store::PeerId;
 
 /// Records of one connection that are written within [`SPAN_MS`]. More are counted.
 const RECORDS_MAX: u32 = 60;
@@ -61,26 +60,20 @@ impl Broker {
             || self.mutations.broken(BrokerMutation::AuditAll);
         self.write_excess(caller.peer, &name, before);
         if written {
-            self.log.push(&AuditEvent::Said {
-                peer: caller.peer,
-                name: &name,
-                record,
-            });
+            self.log.remark(caller.peer, &name, record);
             self.outbox.want(CommitNeed::Soon);
         }
     }
 
     /// Writes down what was counted only, once its time is over.
     pub(super) fn end_budgets(&mut self, now_ms: u64) {
-        let over = |session: &mut super::Session| {
-            let over = session.audits.is_over(now_ms);
-            let excess = if over { session.audits.end() } else { 0 };
-            (excess > 0).then(|| (session.peer, session.name.as_str().to_owned(), excess))
-        };
-        let sessions = self.conns.sessions_mut();
-        let due: Vec<_> = sessions.filter_map(|(_, session)| over(session)).collect();
+        let over = self.conns.sessions_mut();
+        let over = over.filter(|(_, session)| session.audits.is_over(now_ms));
+        let due: Vec<_> = over
+            .map(|(_, s)| (s.peer, s.name.clone(), s.audits.end()))
+            .collect();
         for (peer, name, excess) in due {
-            self.write_excess(peer, &name, excess);
+            self.write_excess(peer, name.as_str(), excess);
         }
     }
 
@@ -92,11 +85,7 @@ impl Broker {
 
     fn write_excess(&mut self, peer: PeerId, name: &str, records: u64) {
         if records > 0 && !self.mutations.broken(BrokerMutation::HideExcess) {
-            self.log.push(&AuditEvent::Unsaid {
-                peer,
-                name,
-                records,
-            });
+            self.log.excess(peer, name, records);
             self.outbox.want(CommitNeed::Soon);
         }
     }

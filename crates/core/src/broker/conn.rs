@@ -9,7 +9,7 @@ use peerbus_wire::{Domain, Instance, Mark, PeerEntry, PeerName, Presence, Regist
 use super::audited::Budget;
 use super::flights::{Flight, Flights};
 use super::line::Line;
-use super::{ConnId, Reason};
+use super::{Broker, ConnId, Reason};
 use crate::Delivered;
 use crate::grant::Grant;
 use crate::store::PeerId;
@@ -105,7 +105,7 @@ impl Session {
     /// A delivery is not on its way any more.
     pub(super) fn land(&mut self, seq: Seq) -> Option<Flight> {
         let flight = self.flights.remove(seq)?;
-        self.line.weigh(flight.sender, &self.flights);
+        self.line.weigh(flight.head.sender, &self.flights);
         Some(flight)
     }
 
@@ -124,63 +124,47 @@ impl Session {
 /// Every open connection, by id, and the deadlines that belong to connections.
 #[derive(Debug, Default)]
 pub(super) struct Conns {
-    table: BTreeMap<ConnId, Conn>,
+    pub(super) all: BTreeMap<ConnId, Conn>,
     timers: BTreeSet<(u64, Reason, ConnId)>,
 }
 
 impl Conns {
-    pub(super) fn insert(&mut self, id: ConnId, conn: Conn) {
-        self.table.insert(id, conn);
-    }
-
-    pub(super) fn remove(&mut self, id: ConnId) -> Option<Conn> {
-        self.table.remove(&id)
-    }
-
-    pub(super) fn get(&self, id: ConnId) -> Option<&Conn> {
-        self.table.get(&id)
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.table.len()
-    }
-
-    pub(super) fn ids(&self) -> Vec<ConnId> {
-        self.table.keys().copied().collect()
-    }
-
     pub(super) fn session(&self, id: ConnId) -> Option<&Session> {
-        match self.table.get(&id) {
+        match self.all.get(&id) {
             Some(Conn::Live(session)) => Some(session),
             _ => None,
         }
     }
 
     pub(super) fn session_mut(&mut self, id: ConnId) -> Option<&mut Session> {
-        match self.table.get_mut(&id) {
+        match self.all.get_mut(&id) {
             Some(Conn::Live(session)) => Some(session),
             _ => None,
         }
     }
 
     pub(super) fn sessions(&self) -> impl Iterator<Item = (ConnId, &Session)> {
-        self.table.iter().filter_map(|(id, conn)| match conn {
+        self.all.iter().filter_map(|(id, conn)| match conn {
             Conn::Live(session) => Some((*id, &**session)),
             _ => None,
         })
     }
 
     pub(super) fn sessions_mut(&mut self) -> impl Iterator<Item = (ConnId, &mut Session)> {
-        self.table.iter_mut().filter_map(|(id, conn)| match conn {
+        self.all.iter_mut().filter_map(|(id, conn)| match conn {
             Conn::Live(session) => Some((*id, &mut **session)),
             _ => None,
         })
     }
 
-    pub(super) fn contenders_mut(&mut self) -> impl Iterator<Item = (ConnId, &mut Contender)> {
-        self.table.iter_mut().filter_map(|(id, conn)| match conn {
-            Conn::Contending(contender) => Some((*id, &mut **contender)),
-            _ => None,
+    /// Those who have a name or wait for it, with what their token admits to.
+    pub(super) fn named_mut(
+        &mut self,
+    ) -> impl Iterator<Item = (ConnId, &mut Arc<Grant>, &PeerName)> {
+        self.all.iter_mut().filter_map(|(id, conn)| match conn {
+            Conn::Live(session) => Some((*id, &mut session.grant, &session.name)),
+            Conn::Contending(newcomer) => Some((*id, &mut newcomer.grant, &newcomer.name)),
+            Conn::Greeting | Conn::Closing => None,
         })
     }
 
@@ -205,5 +189,16 @@ impl Conns {
         }
         self.timers.pop_first();
         Some((reason, conn))
+    }
+}
+
+impl Broker {
+    /// What is known of a peer's live connection.
+    pub(super) fn session_of(&self, peer: PeerId) -> Option<&Session> {
+        self.conns.session(self.registry.conn(peer)?)
+    }
+
+    pub(super) fn session_of_mut(&mut self, peer: PeerId) -> Option<&mut Session> {
+        self.conns.session_mut(self.registry.conn(peer)?)
     }
 }

@@ -2,8 +2,8 @@
 
 use peerbus_wire::limits::{AGE_MS_MIN, EXEMPT_V1_MESSAGES};
 use peerbus_wire::{
-    BrokerFrame, Conversation, DeliverFrame, DeliveryKey, MessageId, PeerName, Priority, Receipt,
-    Remarks, Seq, Stage, recipient_of, sender_of,
+    BrokerFrame, Conversation, DeliverFrame, DeliveryKey, PeerName, Priority, Receipt, Remarks,
+    Stage, recipient_of, sender_of,
 };
 
 use super::conn::Session;
@@ -11,10 +11,9 @@ use super::flights::{Flight, Payer};
 use super::line::{Turn, Unfit};
 use super::mutation::BrokerMutation;
 use super::{Broker, BrokerOutput, BusEvent, CommitNeed, ConnId, Cx, Reason};
-use crate::audit::AuditEvent;
 use crate::grant::Right;
 use crate::peer::body_of;
-use crate::store::{DeliveryHistory, PeerId, Queued, StoreError};
+use crate::store::{DeliveryHistory, MessageHead, PeerId, Queued, Result};
 use crate::{Now, Stamp};
 
 /// Of messages that wait so many bytes are read at a time to find what is urgent among them, and
@@ -22,45 +21,39 @@ use crate::{Now, Stamp};
 const LOOKED_BYTES_MAX: usize = 1 << 20;
 const LOOK_BYTES_MIN: usize = 4_096;
 
-/// A message that can be delivered without being read.
-pub(super) struct Fresh<'a> {
-    pub(super) seq: Seq,
-    pub(super) sender: PeerId,
-    pub(super) id: &'a MessageId,
-    /// Of its envelope.
-    pub(super) bytes: usize,
-    /// How many it has.
-    pub(super) recipients: u32,
-    pub(super) frame: &'a DeliverFrame,
-    /// The key in it, on a v1 connection.
-    pub(super) key: Option<DeliveryKey>,
-    /// Whether it says that it is urgent.
-    pub(super) urgent: &'a dyn Fn() -> bool,
-}
+/// The frame in which a message is delivered, and the key in it on a v1 connection.
+pub(super) type Framed = (DeliverFrame, Option<DeliveryKey>);
 
 impl Broker {
-    /// Delivers a message that was accepted this moment, unless it has to wait.
-    pub(super) fn deliver_fresh(&mut self, now: Now, conn: ConnId, fresh: &Fresh<'_>) {
+    /// Delivers a message that was accepted this moment, unless it has to wait; `urgent`: whether it says
+    /// so.
+    pub(super) fn deliver_fresh(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        (head, framed): (&MessageHead, &Framed),
+        urgent: impl Fn() -> bool,
+    ) {
         let Some(session) = self.conns.session(conn) else {
             return;
         };
-        let (flights, bytes) = (&session.flights, fresh.frame.text().len());
-        let is_next = !self.stopping && session.line.is_next(fresh.sender)
+        let (sender, bytes) = (head.sender, framed.0.text().len());
+        let is_next = !self.stopping && session.line.is_next(sender)
             || self.mutations.broken(BrokerMutation::Overtake);
-        let fits = flights.fits(fresh.sender, bytes)
+        let fits = session.flights.fits(sender, bytes)
             || self.mutations.broken(BrokerMutation::IgnoreWindow);
         if is_next && fits {
-            return self.deliver(now, conn, fresh, None);
+            return self.deliver(now, conn, (head, framed), None);
         }
-        if !session.line.has(fresh.sender) {
-            let (payer, urgent) = (self.payer(fresh.sender), (fresh.urgent)());
-            let of = (fresh.sender, payer);
+        if !session.line.has(sender) {
+            let (payer, urgent) = (self.payer(sender), urgent());
+            let of = (sender, payer);
             let loaded = session.line.loaded && !self.stopping;
             if loaded && session.flights.fits_kept(of, bytes, urgent) {
-                return self.deliver(now, conn, fresh, Some(payer));
+                return self.deliver(now, conn, (head, framed), Some(payer));
             }
             let unfit = Unfit {
-                seq: fresh.seq,
+                seq: head.seq,
                 bytes,
                 urgent,
             };
@@ -68,7 +61,7 @@ impl Broker {
                 session.line.add(of, unfit, &session.flights);
                 if session.flights.is_crowded() {
                     // Its sender may have the least in flight, and go before those who wait.
-                    self.registry.mark_dirty(session.peer);
+                    self.registry.dirty.insert(session.peer);
                 }
             }
         }
@@ -83,7 +76,7 @@ impl Broker {
     }
 
     /// Delivers to a peer's connection what waits and has room.
-    pub(super) fn pump(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result<(), StoreError> {
+    pub(super) fn pump(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result {
         let Some(conn) = self.registry.conn(peer).filter(|_| !self.stopping) else {
             return Ok(());
         };
@@ -155,13 +148,6 @@ impl Broker {
         self.next_turn(conn).is_none() || self.conns.has_timer(Reason::Line, conn)
     }
 
-    /// Goes on looking for what has room in what is kept.
-    pub(super) fn look_on(&mut self, conn: ConnId) {
-        if let Some(session) = self.conns.session(conn) {
-            self.registry.mark_dirty(session.peer);
-        }
-    }
-
     /// Delivers messages of one sender; gives the first one that does not fit.
     fn deliver_run(
         &mut self,
@@ -172,69 +158,56 @@ impl Broker {
     ) -> Option<Unfit> {
         for message in run {
             let session = self.conns.session(conn)?;
-            let Queued {
-                seq, sender, id, ..
-            } = message;
-            if session.flights.holds(*seq) {
+            let head = &message.head;
+            if session.flights.holds(head.seq) {
                 continue;
             }
             let age_ms = at.steady_ms.saturating_sub(message.steady_ms);
-            let of = (*sender, *seq, age_ms);
-            let (frame, key) = self.frame_for(session, of, id, &message.envelope);
-            let bytes = frame.text().len();
+            let framed = self.frame_for(session, (head, age_ms), &message.envelope);
+            let bytes = framed.0.text().len();
             let urgent = || is_urgent(&message.envelope);
             let fits = match kept {
-                Some(payer) => session.flights.fits_kept((*sender, payer), bytes, urgent()),
-                None => session.flights.fits(*sender, bytes),
+                Some(payer) => session
+                    .flights
+                    .fits_kept((head.sender, payer), bytes, urgent()),
+                None => session.flights.fits(head.sender, bytes),
             };
             if !fits {
                 return Some(Unfit {
-                    seq: *seq,
+                    seq: head.seq,
                     bytes,
                     urgent: urgent(),
                 });
             }
-            let fresh = Fresh {
-                seq: *seq,
-                sender: *sender,
-                id,
-                bytes: message.envelope.len(),
-                recipients: message.recipients,
-                frame: &frame,
-                key,
-                urgent: &urgent,
-            };
-            self.deliver(now, conn, &fresh, kept);
+            self.deliver(now, conn, (head, &framed), kept);
         }
         None
     }
 
-    /// The frame in which a message of this age is delivered to this connection, and its key there,
-    /// on v1.
+    /// The frame in which a message of this age is delivered to this connection.
     pub(super) fn frame_for(
         &self,
         session: &Session,
-        (sender, seq, age_ms): (PeerId, Seq, u64),
-        id: &MessageId,
+        (head, age_ms): (&MessageHead, u64),
         envelope: &str,
-    ) -> (DeliverFrame, Option<DeliveryKey>) {
+    ) -> Framed {
+        let seq = head.seq;
         let to = recipient_of(envelope);
         if !session.ext {
             let copy = (to == "*" || to.starts_with('#')).then_some(&session.name);
-            let key = session.flights.v1_key(seq, id, copy, envelope.len());
-            let frame = DeliverFrame::keyed(&key, &self.carried(envelope));
-            return (frame, Some(key));
+            let key = session.flights.v1_key(head, copy);
+            return (DeliverFrame::keyed(&key, envelope), Some(key));
         }
-        let earlier = || session.again.covers(sender, seq);
+        let earlier = || session.again.covers(head.sender, seq);
         let again = self.jobs.again(seq).unwrap_or_else(earlier);
         let alias = alias(&session.name, to);
         let remarks = Remarks {
             again,
             alias,
             age_ms: if age_ms < AGE_MS_MIN { 0 } else { age_ms },
-            ..self.foreign(session, sender, envelope)
+            ..self.foreign(session, head.sender, envelope)
         };
-        (self.deliver_frame(seq, envelope, &remarks), None)
+        (DeliverFrame::for_one(seq, envelope, &remarks), None)
     }
 
     /// The token that a sender's name belongs to, where that is not the session's own, and whether
@@ -261,81 +234,64 @@ impl Broker {
         }
     }
 
-    fn deliver(&mut self, now: Now, conn: ConnId, message: &Fresh<'_>, kept: Option<Payer>) {
+    fn deliver(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        (head, (frame, key)): (&MessageHead, &Framed),
+        kept: Option<Payer>,
+    ) {
         let Some(session) = self.conns.session_mut(conn) else {
             return;
         };
-        let bytes = message.frame.text().len();
-        let named = (message.id.clone(), message.key.clone());
-        let sizes = (message.bytes, session.flights.weight(bytes, kept.is_some()));
+        let seq = head.seq;
+        let weight = session.flights.weight(frame.text().len(), kept.is_some());
         let abroad = session.bridge.is_some();
-        let mut flight = Flight::new(
-            (message.sender, message.recipients),
-            named,
-            sizes,
-            kept.is_some(),
-            now,
-        );
-        if abroad {
-            flight.history = DeliveryHistory::default();
-        }
-        session
-            .flights
-            .insert(message.seq, flight, kept.flatten(), now);
-        session.line.weigh(message.sender, &session.flights);
-        session.cursor = session.cursor.max(message.seq);
+        let history = match abroad {
+            true => DeliveryHistory::default(),
+            false => DeliveryHistory::delivered(now.wall_ms),
+        };
+        let flight = Flight::new(head.clone(), key.clone(), weight, history);
+        session.flights.insert(flight, kept, now);
+        session.line.weigh(head.sender, &session.flights);
+        session.cursor = session.cursor.max(seq);
         let (recipient, greeted) = (session.peer, session.greeted);
         let to = session.name.as_str().to_owned();
 
-        let output = BrokerOutput::Send(conn, BrokerFrame::Deliver(message.frame.clone()));
-        if message.seq <= self.durable && greeted && !self.expiring {
+        let output = BrokerOutput::Send(conn, BrokerFrame::Deliver(frame.clone()));
+        if seq <= self.durable && greeted && !self.expiring {
             self.outbox.now(output);
             self.outbox.want(CommitNeed::Soon);
         } else {
             self.outbox.waiting(output, CommitNeed::Now);
         }
-        if self.jobs.deliver(message.seq) {
-            let recall = BrokerOutput::Send(conn, BrokerFrame::Recall(message.seq.key()));
+        if self.jobs.deliver(seq) {
+            let recall = BrokerOutput::Send(conn, BrokerFrame::Recall(seq.key()));
             self.outbox.waiting(recall, CommitNeed::Soon);
         }
-        self.log.push(&AuditEvent::Deliver {
-            seq: message.seq,
-            recipient,
-        });
-        self.outbox.now(BrokerOutput::Event(BusEvent::Delivered));
+        self.log.deliver(seq, recipient);
+        self.outbox.event(BusEvent::Delivered);
         if abroad {
             // Its recipient does not have it yet.
             return;
         }
-        self.tell_sender(
-            now,
-            (message.seq, recipient),
-            message.sender,
-            message.id,
-            (to, Stage::Delivered),
-        );
+        self.tell_sender(now, (head, recipient), (to, Stage::Delivered));
     }
 
     /// Tells a sender that is here, and wants to know, of a later state of its message.
     pub(super) fn tell_sender(
         &mut self,
         now: Now,
-        (seq, recipient): (Seq, PeerId),
-        sender: PeerId,
-        id: &MessageId,
+        (head, recipient): (&MessageHead, PeerId),
         (to, stage): (String, Stage),
     ) {
-        self.tell_watcher(now, seq, sender, id, (&to, &stage));
-        let Some(conn) = self.registry.conn(sender) else {
+        self.tell_watcher(now, head, (&to, &stage));
+        let Some(conn) = self.registry.conn(head.sender) else {
             return;
         };
         if self.conns.session(conn).is_some_and(|s| s.ext) {
-            let receipt = Receipt {
-                at_ms: Some(now.wall_ms),
-                to: Some(to),
-                ..Receipt::new(id.clone(), stage)
-            };
-            self.outbox.later(conn, seq, recipient, receipt);
+            let receipt = Receipt::at_one(head.id.clone(), to, stage, now.wall_ms);
+            self.outbox.later(conn, (head.seq, recipient), receipt);
         }
     }
 
@@ -343,21 +299,17 @@ impl Broker {
     pub(super) fn tell_watcher(
         &mut self,
         now: Now,
-        seq: Seq,
-        sender: PeerId,
-        id: &MessageId,
+        head: &MessageHead,
         (to, stage): (&str, &Stage),
     ) {
         if !self.watched {
             return;
         }
-        let receipt = Receipt {
-            at_ms: Some(now.wall_ms),
-            to: Some(to.to_owned()),
-            ..Receipt::new(id.clone(), stage.clone())
+        let step = BusEvent::Step {
+            seq: head.seq,
+            from: self.registry.name(head.sender),
+            receipt: Receipt::at_one(head.id.clone(), to, stage.clone(), now.wall_ms),
         };
-        let from = self.registry.name(sender);
-        let step = BusEvent::Step { seq, from, receipt };
         self.outbox
             .waiting(BrokerOutput::Event(step), CommitNeed::Soon);
     }
@@ -392,7 +344,7 @@ impl Broker {
         let later = session.flights.oldest_ms().is_some_and(|at| at > until);
         if any || later {
             let peer = session.peer;
-            self.registry.mark_dirty(peer);
+            self.registry.dirty.insert(peer);
         }
     }
 }

@@ -13,10 +13,10 @@ use super::ack::End;
 use super::conn::Bridge;
 use super::mutation::BrokerMutation;
 use super::registry::Peer;
-use super::{Broker, BrokerOutput, BusEvent, Caller, CommitNeed, Cx};
-use crate::audit::AuditEvent;
+use super::{Broker, Caller, CommitNeed, Cx};
+use crate::Now;
 use crate::grant::{Grant, Right};
-use crate::store::{DeliveryHistory, NOBODY, Notice, PeerId, PeerRow, Queued, StoreError, Txn};
+use crate::store::{DeliveryHistory, NOBODY, PeerId, PeerRow, Queued, Result, Txn};
 
 impl Broker {
     /// Whether a connection may be what it says of itself: a bridge, or a peer with this name.
@@ -50,7 +50,7 @@ impl Broker {
     /// Whether a name looks like an address, and nobody had it before this broker had a domain.
     pub(super) fn check_bare(&self, name: &PeerName) -> Result<(), CloseReason> {
         let key = name.key();
-        let known = self.registry.find(&key).is_some() || self.registry.alias(&key).is_some();
+        let known = self.registry.find(&key).is_some() || self.registry.aliases.get(&key).is_some();
         let odd = name.as_str().contains('@') && (!known || name.bridged().is_some());
         match self.config.domain.is_some() && odd {
             true => Err(CloseReason::InvalidName(peerbus_wire::NameError::Address)),
@@ -68,11 +68,7 @@ impl Broker {
     }
 
     /// Whom mail for an address with a domain is owed to, when nobody here has it for a name.
-    pub(super) fn elsewhere(
-        &mut self,
-        cx: &mut Cx<'_>,
-        name: &PeerName,
-    ) -> Result<Option<PeerId>, StoreError> {
+    pub(super) fn elsewhere(&mut self, cx: &mut Cx<'_>, name: &PeerName) -> Result<Option<PeerId>> {
         let (Some(own), Some((local, domain))) = (&self.config.domain, name.address()) else {
             return Ok(None);
         };
@@ -117,12 +113,7 @@ impl Broker {
         if self.config.domain.is_none() {
             return Ok(());
         }
-        let no = |reason: String| {
-            Err(Refusal {
-                code: RefusalCode::Forbidden,
-                reason,
-            })
-        };
+        let no = |reason: String| Err(RefusalCode::Forbidden.because(reason));
         let comes = self.is_bridge(caller.peer);
         let goes = self.is_bridge(recipient);
         let here = self.registry.conn(recipient);
@@ -156,12 +147,10 @@ impl Broker {
         let said = signed.address().filter(|(_, domain)| domain == own);
         match said {
             Some((local, _)) if abroad => Ok(local),
-            _ if abroad && self.registry.resolve(&to.key()).is_none() => Err(Refusal {
-                code: RefusalCode::From,
-                reason: format!(
+            _ if abroad && self.registry.resolve(&to.key()).is_none() => Err(RefusalCode::From
+                .because(format!(
                     "{to} is in another domain, where nobody knows {signed}; sign as {signed}@{own}"
-                ),
-            }),
+                ))),
             _ => Ok(signed.clone()),
         }
     }
@@ -172,13 +161,10 @@ impl Broker {
         if domain.as_ref() == Some(&bridge.domain) {
             return Ok(());
         }
-        Err(Refusal {
-            code: RefusalCode::From,
-            reason: format!(
-                "from is {} but this is the bridge to {}, which speaks for nobody else",
-                carried.from, bridge.domain
-            ),
-        })
+        Err(RefusalCode::From.because(format!(
+            "from is {} but this is the bridge to {}, which speaks for nobody else",
+            carried.from, bridge.domain
+        )))
     }
 
     /// A bridge brings a message, and says how far it is.
@@ -188,25 +174,20 @@ impl Broker {
         caller: Caller,
         (mark, again): (&Mark, bool),
         envelope: Result<Carried, (Option<MessageId>, Refusal)>,
-    ) -> Result<(), StoreError> {
+    ) -> Result {
         let session = self.conns.session_mut(caller.conn);
         let Some(bridge) = session.and_then(|session| session.bridge.as_mut()) else {
-            self.outbox.now(BrokerOutput::Event(BusEvent::Ignored));
             return Ok(());
         };
         bridge.refused &= !again;
         let behind = bridge.refused && !self.mutations.broken(BrokerMutation::TakeBehind);
-        match envelope {
-            Ok(Carried { id, .. }) | Err((Some(id), _)) if behind => {
-                self.refuse(cx.now, caller, Some(id), behind_refused());
-                Ok(())
-            }
-            Ok(carried) => self.route(cx, caller, &carried, Some(mark)),
-            Err((id, refusal)) => {
-                self.refuse(cx.now, caller, id, refusal);
-                Ok(())
-            }
-        }
+        let (id, refusal) = match envelope {
+            Ok(Carried { id, .. }) | Err((Some(id), _)) if behind => (Some(id), behind_refused()),
+            Ok(carried) => return self.route(cx, caller, &carried, Some(mark)),
+            Err(refused) => refused,
+        };
+        self.refuse(cx.now, caller, id, refusal);
+        Ok(())
     }
 
     /// Keeps what a bridge says of how far it is, in the transaction that accepts its message.
@@ -219,46 +200,30 @@ impl Broker {
         }
     }
 
-    /// A message that was taken reaches nobody: the bridge is told why, until it takes note.
-    pub(super) fn lost(
-        &mut self,
-        cx: &mut Cx<'_>,
-        caller: Caller,
-        carried: &Carried,
-        (seq, reason): (Seq, String),
-    ) -> Result<(), StoreError> {
-        let notice = Notice {
-            number: self.head.next_notice,
-            sender: caller.peer,
-            id: carried.id.clone(),
-            to: recipient_of(&carried.text).to_owned(),
-            dead: true,
-            reason,
-            at: cx.at,
-        };
-        self.notify(cx, (seq, PeerId(0)), notice)
-    }
-
     /// What came from another domain before its recipient came with version 1 ends: gives the rest.
     pub(super) fn without_foreign(
         &mut self,
         cx: &mut Cx<'_>,
         peer: PeerId,
         run: Vec<Queued>,
-    ) -> Result<Vec<Queued>, StoreError> {
-        if run.iter().all(|message| !self.is_bridge(message.sender)) {
+    ) -> Result<Vec<Queued>> {
+        if run
+            .iter()
+            .all(|message| !self.is_bridge(message.head.sender))
+        {
             return Ok(run);
         }
         let mut rest = Vec::new();
         for message in run {
-            if !self.is_bridge(message.sender) {
+            if !self.is_bridge(message.head.sender) {
                 rest.push(message);
                 continue;
             }
             let Ok(name) = PeerName::parse(&self.registry.name(peer)) else {
                 continue;
             };
-            self.finish(cx, (peer, message).into(), End::Dead(&only_v1(&name)))?;
+            let (history, end) = (DeliveryHistory::default(), only_v1(&name));
+            self.finish(cx, (peer, message.head), history, End::Dead(&end))?;
         }
         Ok(rest)
     }
@@ -270,7 +235,7 @@ impl Broker {
         txn: &mut dyn Txn,
         pair: (PeerId, PeerId),
         seq: Seq,
-    ) -> Result<String, StoreError> {
+    ) -> Result<String> {
         if let Some(group) = self.jobs.group(seq).filter(|_| pair.0 == NOBODY) {
             return Ok(group.to_string());
         }
@@ -287,9 +252,9 @@ impl Broker {
         txn: &mut dyn Txn,
         pair: (PeerId, PeerId),
         seq: Seq,
-    ) -> Result<PeerId, StoreError> {
+    ) -> Result<PeerId> {
         match self.registry.forwarded_by(pair.0).map(|row| row.id) {
-            Some(queue) if txn.has_delivery((queue, pair.1), seq)? => Ok(queue),
+            Some(queue) if txn.delivery((queue, pair.1), seq)?.is_some() => Ok(queue),
             _ => Ok(pair.0),
         }
     }
@@ -301,7 +266,7 @@ impl Broker {
         caller: Caller,
         key: &DeliveryKey,
         step: Stage,
-    ) -> Result<(), StoreError> {
+    ) -> Result {
         let Some(seq) = key.seq() else { return Ok(()) };
         match &step {
             Stage::Forwarded => return self.forward(cx, caller, seq),
@@ -325,16 +290,21 @@ impl Broker {
         if last.is_some_and(|(last, _)| *last == step) {
             return Ok(());
         }
-        let mut history = DeliveryHistory::default();
-        history.step(&step, cx.now.wall_ms);
-        self.recent.record((seq, queue), history);
-        let to = recipient_of(&message.envelope).to_owned();
-        self.tell_sender(cx.now, (seq, queue), head.sender, &head.id, (to, step));
+        self.note_abroad(cx.now, (&message, queue), step);
         Ok(())
     }
 
+    /// What a bridge says of a message that its domain has is remembered, and its sender told.
+    fn note_abroad(&mut self, now: Now, (message, queue): (&Queued, PeerId), step: Stage) {
+        let mut history = DeliveryHistory::default();
+        history.step(&step, now.wall_ms);
+        self.recent.record((message.head.seq, queue), history);
+        let to = recipient_of(&message.envelope).to_owned();
+        self.tell_sender(now, (&message.head, queue), (to, step));
+    }
+
     /// The broker of the other domain has a message on disk.
-    fn forward(&mut self, cx: &mut Cx<'_>, caller: Caller, seq: Seq) -> Result<(), StoreError> {
+    fn forward(&mut self, cx: &mut Cx<'_>, caller: Caller, seq: Seq) -> Result {
         let Some(session) = self.conns.session_mut(caller.conn) else {
             return Ok(());
         };
@@ -342,8 +312,8 @@ impl Broker {
         let (Some(epoch), Some(flight)) = (epoch, session.land(seq)) else {
             return Ok(());
         };
-        let (own, sender) = (caller.peer, flight.sender);
-        self.registry.mark_dirty(own);
+        let (own, sender) = (caller.peer, flight.head.sender);
+        self.registry.dirty.insert(own);
         let Some(message) = cx.txn.delivery((own, sender), seq)? else {
             return Ok(());
         };
@@ -355,34 +325,15 @@ impl Broker {
         let queue = self.queue_beside(cx, own, epoch)?;
         cx.txn
             .insert_delivery((queue, sender), seq, message.steady_ms)?;
-        self.owed.pass(own, queue, message.envelope.len() as u64);
-        self.log.push(&AuditEvent::Move {
-            seq,
-            from: own,
-            to: queue,
-        });
-        let mut history = DeliveryHistory::default();
-        history.step(&Stage::Forwarded, cx.now.wall_ms);
-        self.recent.record((seq, queue), history);
+        self.owed.pass(own, queue, message.head.bytes);
+        self.log.pass(seq, own, queue);
         self.outbox.want(CommitNeed::Soon);
-        let to = recipient_of(&message.envelope).to_owned();
-        self.tell_sender(
-            cx.now,
-            (seq, queue),
-            sender,
-            &flight.id,
-            (to, Stage::Forwarded),
-        );
+        self.note_abroad(cx.now, (&message, queue), Stage::Forwarded);
         Ok(())
     }
 
     /// The queue of what a bridge has forwarded, made if there is none.
-    fn queue_beside(
-        &mut self,
-        cx: &mut Cx<'_>,
-        own: PeerId,
-        epoch: Mark,
-    ) -> Result<PeerId, StoreError> {
+    fn queue_beside(&mut self, cx: &mut Cx<'_>, own: PeerId, epoch: Mark) -> Result<PeerId> {
         if let Some(row) = self.registry.forwarded_by(own) {
             return Ok(row.id);
         }
@@ -397,12 +348,7 @@ impl Broker {
 
     /// A bridge has come. What it had forwarded to a broker that does not remember it (another epoch)
     /// is owed by it again.
-    pub(super) fn bridge_came(
-        &mut self,
-        cx: &mut Cx<'_>,
-        own: PeerId,
-        bridge: &Bridge,
-    ) -> Result<(), StoreError> {
+    pub(super) fn bridge_came(&mut self, cx: &mut Cx<'_>, own: PeerId, bridge: &Bridge) -> Result {
         let beside = self.registry.forwarded_by(own);
         let stale = beside.is_some_and(|row| row.mark.as_ref() != Some(&bridge.epoch));
         if !stale || bridge.knows_nothing() || self.mutations.broken(BrokerMutation::KeepForwarded)
@@ -418,14 +364,14 @@ impl Broker {
         &mut self,
         cx: &mut Cx<'_>,
         own: PeerId,
-    ) -> Result<Option<(PeerId, Vec<Seq>)>, StoreError> {
+    ) -> Result<Option<(PeerId, Vec<Seq>)>> {
         let Some(queue) = self.registry.take_forwarded(own) else {
             return Ok(None);
         };
         let moved = self.readdress(cx, queue, own)?;
         self.owed.pass_all(queue, own);
         cx.txn.delete_peer(queue)?;
-        self.log.push(&AuditEvent::Forget { peer: queue });
+        self.log.forget(queue);
         Ok(Some((queue, moved)))
     }
 
@@ -435,12 +381,7 @@ impl Broker {
         cx: &mut Cx<'_>,
         caller: Caller,
         after: Option<&DeliveryKey>,
-    ) -> Result<(), StoreError> {
-        let session = self.conns.session(caller.conn);
-        if session.is_none_or(|session| session.bridge.is_none()) {
-            self.outbox.now(BrokerOutput::Event(BusEvent::Ignored));
-            return Ok(());
-        }
+    ) -> Result {
         let mut messages = Vec::new();
         if let Some(queue) = self.registry.forwarded_by(caller.peer).map(|row| row.id) {
             let after = after.and_then(DeliveryKey::seq);
@@ -462,22 +403,19 @@ impl Broker {
                 let pair = (queue, sender);
                 let (run, _) = cx.txn.read_run(pair, from, end, room, FRAME_BYTES_MAX)?;
                 messages.extend(run.into_iter().map(|message| Forwarded {
-                    key: message.seq.key(),
-                    id: message.id,
+                    key: message.head.seq.key(),
+                    id: message.head.id,
                 }));
             }
         }
         let frame = BrokerFrame::Forwarded(messages);
-        self.outbox.barrier(BrokerOutput::Send(caller.conn, frame));
+        self.outbox.barrier(caller.conn, frame);
         Ok(())
     }
 }
 
 fn behind_refused() -> Refusal {
-    Refusal {
-        code: RefusalCode::Invalid,
-        reason: "one before it was refused; bring that again first, with `again`".into(),
-    }
+    RefusalCode::Invalid.because("one before it was refused; bring that again first, with `again`")
 }
 
 fn only_v1(name: &PeerName) -> String {

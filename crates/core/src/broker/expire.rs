@@ -1,10 +1,8 @@
 //! Mail that nobody acked: expired, with word to its sender.
 
-use peerbus_wire::{MessageId, Seq};
-
-use super::ack::{Delivery, End};
+use super::ack::End;
 use super::{Broker, CommitNeed, Cx};
-use crate::store::{DeliveryHistory, MessageHead, PeerId, Queued, StoreError};
+use crate::store::{MessageHead, PeerId, Result};
 
 /// Deliveries looked at in one slice.
 pub(super) const SLICE: usize = 256;
@@ -15,57 +13,16 @@ const SLICE_BYTES: usize = 4 * 1_048_576;
 /// Why mail for an ephemeral peer expires.
 pub(super) const LEFT: &str = "the recipient was temporary and has left";
 
-/// A message that expires.
-pub(super) struct Expiring {
-    seq: Seq,
-    sender: PeerId,
-    id: MessageId,
-    bytes: u64,
-    recipients: u32,
-}
-
-impl From<MessageHead> for Expiring {
-    fn from(head: MessageHead) -> Self {
-        let MessageHead {
-            seq,
-            sender,
-            id,
-            bytes,
-            recipients,
-            ..
-        } = head;
-        Self {
-            seq,
-            sender,
-            id,
-            bytes,
-            recipients,
-        }
-    }
-}
-
-impl From<Queued> for Expiring {
-    fn from(message: Queued) -> Self {
-        Self {
-            seq: message.seq,
-            sender: message.sender,
-            id: message.id,
-            bytes: message.envelope.len() as u64,
-            recipients: message.recipients,
-        }
-    }
-}
-
 impl Broker {
     /// Expires one slice of mail that is too old. Says whether there may be more.
-    pub(super) fn expire_old(&mut self, cx: &mut Cx<'_>) -> Result<bool, StoreError> {
+    pub(super) fn expire_old(&mut self, cx: &mut Cx<'_>) -> Result<bool> {
         let before = cx.at.steady_ms.saturating_sub(self.config.expiry_ms);
         let old = cx.txn.old_deliveries(before, SLICE)?;
         let days = self.config.expiry_ms / 86_400_000;
         let reason = format!("not acked within {days} days");
         let full = old.len() == SLICE;
         for (recipient, head) in old {
-            self.expire(cx, recipient, head.into(), &reason)?;
+            self.expire(cx, (recipient, head), &reason)?;
         }
         Ok(full)
     }
@@ -73,7 +30,7 @@ impl Broker {
     /// Expires one slice of the mail of generated names that have not been here for long, and of
     /// temporary ones whose connection broke and that did not come back soon, and forgets the
     /// names that have none left. Says whether there may be more.
-    pub(super) fn expire_passing(&mut self, cx: &mut Cx<'_>) -> Result<bool, StoreError> {
+    pub(super) fn expire_passing(&mut self, cx: &mut Cx<'_>) -> Result<bool> {
         let gone = self.registry.iter().find(|(_, peer)| {
             let last_ms = peer.row.last_seen.steady_ms;
             let away_ms = cx.at.steady_ms.saturating_sub(last_ms);
@@ -100,11 +57,7 @@ impl Broker {
     }
 
     /// An ephemeral peer has left: its name goes, and its mail slice by slice.
-    pub(super) fn forget_ephemeral(
-        &mut self,
-        cx: &mut Cx<'_>,
-        peer: PeerId,
-    ) -> Result<(), StoreError> {
+    pub(super) fn forget_ephemeral(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result {
         self.keep_left(cx.now, peer);
         if !self.expire_queue(cx, peer, LEFT)? {
             return self.forget(cx, peer);
@@ -123,47 +76,23 @@ impl Broker {
         cx: &mut Cx<'_>,
         peer: PeerId,
         reason: &str,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<bool> {
         let queued = cx.txn.read_queue(peer, SLICE, SLICE_BYTES)?;
         let any = !queued.is_empty();
         for message in queued {
-            self.expire(cx, peer, message.into(), reason)?;
+            self.expire(cx, (peer, message.head), reason)?;
         }
         Ok(any)
     }
 
     /// Expires one delivery.
-    pub(super) fn expire(
+    fn expire(
         &mut self,
         cx: &mut Cx<'_>,
-        recipient: PeerId,
-        message: Expiring,
+        (recipient, head): (PeerId, MessageHead),
         reason: &str,
-    ) -> Result<(), StoreError> {
-        let Expiring {
-            seq,
-            sender,
-            id,
-            bytes,
-            recipients,
-        } = message;
-        let mut history = DeliveryHistory::default();
-        if let Some(conn) = self.registry.conn(recipient)
-            && let Some(session) = self.conns.session_mut(conn)
-            && let Some(flight) = session.land(seq)
-        {
-            history = flight.history;
-            self.registry.mark_dirty(recipient);
-        }
-        let delivery = Delivery {
-            seq,
-            recipient,
-            sender,
-            id,
-            bytes,
-            recipients,
-            history,
-        };
-        self.finish(cx, delivery, End::Expired(reason))
+    ) -> Result {
+        let history = self.land(recipient, head.seq);
+        self.finish(cx, (recipient, head), history, End::Expired(reason))
     }
 }

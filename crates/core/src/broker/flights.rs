@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use peerbus_wire::limits::{ENVELOPE_BYTES_MAX, SHORT_KEY_BYTES};
-use peerbus_wire::{DeliveryKey, MessageId, PeerName, Seq, Window};
+use peerbus_wire::{DeliveryKey, PeerName, Seq, Window};
 
 use super::shares::Shares;
-use crate::store::{DeliveryHistory, PeerId};
+use crate::store::{DeliveryHistory, MessageHead, PeerId};
 use crate::{Now, TokenHash};
 
 /// What counts of one sender.
@@ -31,7 +31,7 @@ pub(super) struct Flights {
     /// With shares: what counts, by sender.
     senders: BTreeMap<PeerId, Held>,
     /// Messages and bytes in what is kept, by token. Mostly none.
-    kept: Vec<(Payer, usize, usize)>,
+    kept: BTreeMap<Payer, (usize, usize)>,
     held: BTreeMap<Seq, Flight>,
     /// On a v1 connection: under which keys.
     keys: BTreeMap<DeliveryKey, Seq>,
@@ -45,12 +45,7 @@ pub(super) struct Flights {
 /// One delivery that a connection holds.
 #[derive(Debug)]
 pub(super) struct Flight {
-    pub(super) sender: PeerId,
-    pub(super) id: MessageId,
-    /// Bytes of its envelope.
-    pub(super) envelope_bytes: u64,
-    /// How many recipients the message has.
-    pub(super) recipients: u32,
+    pub(super) head: MessageHead,
     /// The key, on a v1 connection.
     key: Option<DeliveryKey>,
     /// What it counts, or counted, against the window.
@@ -64,25 +59,20 @@ pub(super) struct Flight {
 }
 
 impl Flight {
-    /// A message of a sender's to so many that is delivered now, under this key: of so many bytes,
-    /// which count as so many against the window.
+    /// A message that is delivered under this key, and counts so many bytes against the window.
     pub(super) fn new(
-        (sender, recipients): (PeerId, u32),
-        (id, key): (MessageId, Option<DeliveryKey>),
-        (envelope_bytes, bytes): (usize, usize),
-        kept: bool,
-        now: Now,
+        head: MessageHead,
+        key: Option<DeliveryKey>,
+        bytes: usize,
+        history: DeliveryHistory,
     ) -> Self {
         Self {
-            sender,
-            id,
-            envelope_bytes: envelope_bytes as u64,
-            recipients,
+            head,
             key,
             bytes,
-            history: DeliveryHistory::delivered(now.wall_ms),
+            history,
             exempt: false,
-            kept,
+            kept: false,
         }
     }
 }
@@ -93,7 +83,7 @@ impl Flights {
             window,
             shares,
             senders: BTreeMap::new(),
-            kept: Vec::new(),
+            kept: BTreeMap::new(),
             held: BTreeMap::new(),
             keys: BTreeMap::new(),
             order: VecDeque::new(),
@@ -118,9 +108,10 @@ impl Flights {
         }
     }
 
-    /// `payer`: the token for which it counts in what is kept, where it is there.
-    pub(super) fn insert(&mut self, seq: Seq, flight: Flight, payer: Payer, now: Now) {
-        let (sender, bytes, kept) = (flight.sender, flight.bytes, flight.kept);
+    /// `kept`: it is in what is kept, and counts for this token there.
+    pub(super) fn insert(&mut self, mut flight: Flight, kept: Option<Payer>, now: Now) {
+        let (seq, sender, bytes) = (flight.head.seq, flight.head.sender, flight.bytes);
+        flight.kept = kept.is_some();
         if let Some(key) = &flight.key {
             self.keys.insert(key.clone(), seq);
         }
@@ -135,23 +126,18 @@ impl Flights {
             messages: 0,
             bytes: 0,
             kept: 0,
-            payer,
+            payer: None,
         });
         held.messages += 1;
         held.bytes += bytes;
-        if kept {
+        if let Some(payer) = kept {
             if held.kept == 0 {
                 held.payer = payer;
             }
             held.kept += 1;
-            let payer = held.payer;
-            match self.kept.iter_mut().find(|(known, ..)| *known == payer) {
-                Some((_, messages, total)) => {
-                    *messages += 1;
-                    *total += bytes;
-                }
-                None => self.kept.push((payer, 1, bytes)),
-            }
+            let (messages, total) = self.kept.entry(held.payer).or_default();
+            *messages += 1;
+            *total += bytes;
         }
     }
 
@@ -164,7 +150,7 @@ impl Flights {
             self.counted -= 1;
             self.counted_bytes -= flight.bytes;
         }
-        if let Some(held) = self.senders.get_mut(&flight.sender) {
+        if let Some(held) = self.senders.get_mut(&flight.head.sender) {
             held.messages -= 1;
             held.bytes -= flight.bytes;
             let (payer, is_last) = (held.payer, held.messages == 0);
@@ -173,7 +159,7 @@ impl Flights {
                 self.pay_back(payer, flight.bytes);
             }
             if is_last {
-                self.senders.remove(&flight.sender);
+                self.senders.remove(&flight.head.sender);
             }
         }
         self.forget_settled();
@@ -182,32 +168,26 @@ impl Flights {
 
     /// A token has one delivery less in what is kept.
     fn pay_back(&mut self, payer: Payer, bytes: usize) {
-        if let Some(at) = self.kept.iter().position(|(known, ..)| *known == payer) {
-            let (_, messages, total) = &mut self.kept[at];
+        if let Some((messages, total)) = self.kept.get_mut(&payer) {
             *messages -= 1;
             *total -= bytes;
             if *messages == 0 {
-                self.kept.swap_remove(at);
+                self.kept.remove(&payer);
             }
         }
     }
 
     /// The key of a delivery that is about to be made on a v1 connection: v1's own, unless another
     /// sender's message has that here, or the frame of a long envelope has no room for it.
-    pub(super) fn v1_key(
-        &self,
-        seq: Seq,
-        id: &MessageId,
-        recipient: Option<&PeerName>,
-        envelope_bytes: usize,
-    ) -> DeliveryKey {
-        let key = DeliveryKey::v1(id, recipient, None);
+    pub(super) fn v1_key(&self, head: &MessageHead, recipient: Option<&PeerName>) -> DeliveryKey {
+        let key = DeliveryKey::v1(&head.id, recipient, None);
         let key = match self.keys.contains_key(&key) {
-            true => DeliveryKey::v1(id, recipient, Some(seq)),
+            true => DeliveryKey::v1(&head.id, recipient, Some(head.seq)),
             false => key,
         };
-        if envelope_bytes + key.as_str().len() > ENVELOPE_BYTES_MAX + SHORT_KEY_BYTES {
-            return DeliveryKey::short(seq);
+        let room = (ENVELOPE_BYTES_MAX + SHORT_KEY_BYTES) as u64;
+        if head.bytes + key.as_str().len() as u64 > room {
+            return DeliveryKey::short(head.seq);
         }
         key
     }
@@ -254,10 +234,8 @@ impl Flights {
 
     /// Messages and bytes in what is kept.
     fn counted_kept(&self) -> (usize, usize) {
-        let sum = |(all, sum), (_, messages, bytes): &(Payer, usize, usize)| {
-            (all + messages, sum + bytes)
-        };
-        self.kept.iter().fold((0, 0), sum)
+        let sum = |(all, sum), (messages, bytes): &(usize, usize)| (all + messages, sum + bytes);
+        self.kept.values().fold((0, 0), sum)
     }
 
     /// Whether what is kept has a place.
@@ -291,8 +269,7 @@ impl Flights {
         // What it has there counts for the token that it had at the first of it.
         let there = held.filter(|held| held.kept > 0);
         let payer = there.map_or(payer, |held| held.payer);
-        let of = self.kept.iter().find(|(known, ..)| *known == payer);
-        let of = of.map_or((0, 0), |(_, messages, bytes)| (*messages, *bytes));
+        let of = self.kept.get(&payer).copied().unwrap_or_default();
         let bytes = self.weight(bytes, true);
         let fits = |limit: Window, (messages, total): (usize, usize)| {
             messages < limit.messages as usize && total + bytes <= limit.bytes as usize
@@ -428,7 +405,9 @@ impl Flights {
 
     /// Sender and number of each delivery.
     pub(super) fn iter(&self) -> impl Iterator<Item = (PeerId, Seq)> {
-        self.held.iter().map(|(seq, flight)| (flight.sender, *seq))
+        self.held
+            .iter()
+            .map(|(seq, flight)| (flight.head.sender, *seq))
     }
 
     /// Whether no sender holds more than its share, none but first and urgent messages are in what is
@@ -447,16 +426,14 @@ impl Flights {
         };
         let (messages, bytes) = self.counted_kept();
         let kept = within(shares.kept, messages, bytes);
-        let each = |(_, messages, bytes): &(Payer, usize, usize)| {
-            within(shares.kept_one, *messages, *bytes)
-        };
+        let each = |(messages, bytes): &(usize, usize)| within(shares.kept_one, *messages, *bytes);
         let all: (usize, usize) = self.senders.values().fold((0, 0), |(all, sum), held| {
             (all + held.messages, sum + held.bytes)
         });
         let in_kept: usize = self.senders.values().map(|held| held.kept).sum();
         self.senders.values().all(one)
             && kept
-            && self.kept.iter().all(each)
+            && self.kept.values().all(each)
             && all == self.counted()
             && in_kept == messages
     }

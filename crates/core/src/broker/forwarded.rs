@@ -3,7 +3,7 @@
 use peerbus_wire::{Domain, Mark, PeerName};
 
 use super::registry::Registry;
-use crate::store::{PeerId, PeerRow, StoreError, Txn};
+use crate::store::{PeerId, PeerRow, Result, Txn};
 
 impl Registry {
     /// The domains to which a bridge has come.
@@ -38,7 +38,7 @@ impl Registry {
     }
 
     /// Writes the marks that the transaction has changed: once, however many messages they are of.
-    pub(super) fn write_marks(&mut self, txn: &mut dyn Txn) -> Result<(), StoreError> {
+    pub(super) fn write_marks(&mut self, txn: &mut dyn Txn) -> Result {
         while let Some(bridge) = self.marked.pop_first() {
             if let Some(known) = self.peers.get(&bridge) {
                 txn.put_peer(&known.row)?;

@@ -8,7 +8,7 @@ use super::conn::{Conn, Contender};
 use super::mutation::BrokerMutation;
 use super::{Broker, BrokerOutput, BusEvent, CommitNeed, ConnId, Cx};
 use crate::grant::Grant;
-use crate::store::{PeerId, StoreError};
+use crate::store::{PeerId, Result};
 use crate::{Now, TokenHash};
 
 /// A wall clock that was set is noticed within this long.
@@ -94,22 +94,18 @@ impl Broker {
 
     /// Takes other tokens. Connections of those that are gone are closed, and those whose name
     /// their token may not have any more.
-    pub(super) fn set_grants(
-        &mut self,
-        cx: &mut Cx<'_>,
-        grants: Vec<Grant>,
-    ) -> Result<(), StoreError> {
+    pub(super) fn set_grants(&mut self, cx: &mut Cx<'_>, grants: Vec<Grant>) -> Result {
         self.grants = Grants::new(grants, cx.now);
         self.close_unfit(cx)
     }
 
     /// Closes the connections of tokens whose time is over.
-    pub(super) fn end_expired(&mut self, cx: &mut Cx<'_>) -> Result<(), StoreError> {
+    pub(super) fn end_expired(&mut self, cx: &mut Cx<'_>) -> Result {
         self.grants.plan(cx.now);
         self.close_unfit(cx)
     }
 
-    fn close_unfit(&mut self, cx: &mut Cx<'_>) -> Result<(), StoreError> {
+    fn close_unfit(&mut self, cx: &mut Cx<'_>) -> Result {
         let grants = &self.grants;
         // Whoever may stay goes by what is said of its token now.
         let judge = |held: &mut Arc<Grant>, name: &PeerName| {
@@ -121,41 +117,26 @@ impl Broker {
             *held = Arc::clone(grant);
             Ok(())
         };
-        let sessions = self.conns.sessions_mut();
-        let live =
-            sessions.filter_map(|(conn, s)| Some((conn, judge(&mut s.grant, &s.name).err()?)));
-        let mut unfit: Vec<(ConnId, CloseReason)> = live.collect();
-        let waiting = self.conns.contenders_mut();
-        unfit.extend(
-            waiting.filter_map(|(conn, c)| Some((conn, judge(&mut c.grant, &c.name).err()?))),
-        );
-        for (conn, reason) in unfit {
+        let named = self.conns.named_mut();
+        let unfit = named.filter_map(|(conn, held, name)| Some((conn, judge(held, name).err()?)));
+        for (conn, reason) in unfit.collect::<Vec<_>>() {
             self.turn_out(cx, conn, reason)?;
         }
         Ok(())
     }
 
     /// Closes a connection whose token does not admit it any more, after what it was to be told.
-    fn turn_out(
-        &mut self,
-        cx: &mut Cx<'_>,
-        conn: ConnId,
-        reason: CloseReason,
-    ) -> Result<(), StoreError> {
-        match self.conns.remove(conn) {
+    fn turn_out(&mut self, cx: &mut Cx<'_>, conn: ConnId, reason: CloseReason) -> Result {
+        match self.conns.all.remove(&conn) {
             // Nobody comes back from there.
             Some(Conn::Live(mut session)) => self.left(cx, &mut session, true)?,
-            Some(Conn::Contending(contender)) => {
-                if let Some(peer) = self.registry.find(&contender.name.key()) {
-                    self.end_contest(peer);
-                }
-            }
+            Some(Conn::Contending(contender)) => self.end_contest(&contender.name),
             _ => {}
         }
-        self.conns.insert(conn, Conn::Closing);
-        self.outbox.now(BrokerOutput::Event(BusEvent::Denied {
+        self.conns.all.insert(conn, Conn::Closing);
+        self.outbox.event(BusEvent::Denied {
             reason: reason.clone(),
-        }));
+        });
         self.outbox
             .waiting(BrokerOutput::Close(conn, reason), CommitNeed::Now);
         Ok(())
@@ -167,7 +148,7 @@ impl Broker {
         &mut self,
         cx: &mut Cx<'_>,
         newcomer: &Contender,
-    ) -> Result<Result<(), CloseReason>, StoreError> {
+    ) -> Result<Result<(), CloseReason>> {
         let Grant { token, quotas, .. } = &*newcomer.grant;
         let ephemeral = newcomer.register.ephemeral;
         let known = self.registry.find(&newcomer.name.key());
@@ -189,7 +170,7 @@ impl Broker {
         if has {
             return Ok(Ok(()));
         }
-        let owned = self.registry.owned(token);
+        let owned = self.registry.owned.get(token);
         let owned = owned.map_or((0, 0), |o| (o.lasting.len(), o.ephemeral.len()));
         if ephemeral {
             // Those that are connected are bounded by that.
@@ -200,7 +181,7 @@ impl Broker {
             }
             return Ok(Ok(()));
         }
-        let full = self.registry.lasting() >= self.config.peers_max;
+        let full = self.registry.lasting >= self.config.peers_max;
         if owned.0 < quotas.names && !full {
             return Ok(Ok(()));
         }
@@ -215,7 +196,7 @@ impl Broker {
 
     /// The temporary peer of a token that is away for longest.
     fn oldest_ephemeral(&self, token: &TokenHash) -> Option<PeerId> {
-        let owned = self.registry.owned(token)?.ephemeral.iter();
+        let owned = self.registry.owned.get(token)?.ephemeral.iter();
         let away = owned.filter_map(|id| Some((*id, self.registry.get(*id)?)));
         let away = away.filter(|(_, peer)| peer.conn.is_none() && peer.contender.is_none());
         let oldest = away.min_by_key(|(id, peer)| (peer.row.last_seen.steady_ms, *id));
@@ -224,9 +205,9 @@ impl Broker {
 
     /// Forgets the name of a token that is away for longest and has no mail. Says whether there was
     /// one.
-    fn lose_oldest(&mut self, cx: &mut Cx<'_>, grant: &Grant) -> Result<bool, StoreError> {
+    fn lose_oldest(&mut self, cx: &mut Cx<'_>, grant: &Grant) -> Result<bool> {
         let others = self.mutations.broken(BrokerMutation::ForgetOthers);
-        let away: Vec<_> = match self.registry.owned(&grant.token) {
+        let away: Vec<_> = match self.registry.owned.get(&grant.token) {
             _ if others => self.registry.iter().map(|(id, _)| id).collect(),
             Some(owned) => owned.lasting.iter().copied().collect(),
             None => Vec::new(),
@@ -250,8 +231,7 @@ impl Broker {
                 continue;
             }
             let (name, token) = (self.registry.name(peer), grant.name.clone());
-            self.outbox
-                .now(BrokerOutput::Event(BusEvent::Forgotten { name, token }));
+            self.outbox.event(BusEvent::Forgotten { name, token });
             self.forget(cx, peer)?;
             return Ok(true);
         }

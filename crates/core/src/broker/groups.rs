@@ -5,13 +5,14 @@
 use std::collections::BTreeSet;
 
 use peerbus_wire::limits::{ENTRY_GROUPS_BYTES_MAX, GROUPS_MAX};
-use peerbus_wire::{BrokerFrame, GroupName, MessageId, PeersFrame, Refusal, RefusalCode, Seq};
+use peerbus_wire::{BrokerFrame, GroupName, PeersFrame, Refusal, RefusalCode};
 
+use super::ack::End;
 use super::mutation::BrokerMutation;
 use super::registry::{Peer, Registry};
-use super::{Broker, BrokerOutput, Caller, CommitNeed, Cx};
+use super::{Broker, Caller, CommitNeed, Cx};
 use crate::TokenHash;
-use crate::store::{Notice, PeerId, PeerRow, StoreError};
+use crate::store::{MessageHead, PeerId, PeerRow, Result};
 
 /// Groups of all tokens.
 const ALL_MAX: usize = 10_000;
@@ -20,10 +21,18 @@ const ALL_MAX: usize = 10_000;
 const NAMED_MAX: usize = 20;
 
 /// Whom a message for a group is owed to, and members that have no room for it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Recipients {
     pub(super) owed: Vec<PeerId>,
     pub(super) full: Vec<PeerId>,
+}
+
+impl From<Vec<PeerId>> for Recipients {
+    /// All of them have room.
+    fn from(owed: Vec<PeerId>) -> Self {
+        let full = Vec::new();
+        Self { owed, full }
+    }
 }
 
 impl Broker {
@@ -33,11 +42,7 @@ impl Broker {
         cx: &mut Cx<'_>,
         caller: Caller,
         (join, leave): (Vec<GroupName>, &[GroupName]),
-    ) -> Result<(), StoreError> {
-        // For version 1 it is a barrier, whatever stands in it.
-        if !caller.ext {
-            return self.answer_peers(cx, caller);
-        }
+    ) -> Result {
         let reason = match self.check_groups(caller, &join, leave) {
             Ok(()) => {
                 self.put_groups(cx, caller.peer, join, leave)?;
@@ -54,8 +59,7 @@ impl Broker {
             reason,
             ..PeersFrame::default()
         };
-        self.outbox
-            .barrier(BrokerOutput::Send(caller.conn, BrokerFrame::Peers(frame)));
+        self.outbox.barrier(caller.conn, BrokerFrame::Peers(frame));
         Ok(())
     }
 
@@ -109,7 +113,7 @@ impl Broker {
         peer: PeerId,
         join: Vec<GroupName>,
         leave: &[GroupName],
-    ) -> Result<(), StoreError> {
+    ) -> Result {
         let Some(known) = self.registry.get(peer) else {
             return Ok(());
         };
@@ -133,7 +137,7 @@ impl Broker {
         caller: Caller,
         group: &GroupName,
         bytes: u64,
-    ) -> Result<Result<Recipients, Refusal>, StoreError> {
+    ) -> Result<Result<Recipients, Refusal>> {
         let owner = self.conns.session(caller.conn).map(|s| s.grant.token);
         let now_ms = cx.now.mono_ms;
         let all: Vec<_> = self
@@ -144,33 +148,37 @@ impl Broker {
             .map(|(id, _)| id)
             .collect();
         if all.is_empty() {
-            return Ok(Err(Refusal {
-                code: RefusalCode::UnknownRecipient,
-                reason: self.nobody_in(owner, group),
-            }));
+            return Ok(Err(
+                RefusalCode::UnknownRecipient.because(self.nobody_in(owner, group))
+            ));
         }
-        let mut members = Recipients {
-            owed: Vec::with_capacity(all.len()),
-            full: Vec::new(),
-        };
-        for peer in all {
-            match self.has_queue_room(cx, peer, bytes)? {
-                true => members.owed.push(peer),
-                false => members.full.push(peer),
-            }
-        }
+        let mut members = self.with_room(cx, all, bytes)?;
         if members.owed.is_empty() {
-            return Ok(Err(Refusal {
-                code: RefusalCode::QueueFull,
-                reason: format!(
-                    "the queue of every member of {group} is full; send again when one has read some"
-                ),
-            }));
+            return Ok(Err(RefusalCode::QueueFull.because(format!(
+                "the queue of every member of {group} is full; send again when one has read some"
+            ))));
         }
         if self.mutations.broken(BrokerMutation::SkipMember) {
             members.owed.pop();
         }
         Ok(Ok(members))
+    }
+
+    /// Which of these have room for a message of so many bytes.
+    pub(super) fn with_room(
+        &mut self,
+        cx: &mut Cx<'_>,
+        peers: Vec<PeerId>,
+        bytes: u64,
+    ) -> Result<Recipients> {
+        let mut recipients = Recipients::default();
+        for peer in peers {
+            match self.has_queue_room(cx, peer, bytes)? {
+                true => recipients.owed.push(peer),
+                false => recipients.full.push(peer),
+            }
+        }
+        Ok(recipients)
     }
 
     /// It is no client of version 1, as far as that is known.
@@ -197,23 +205,13 @@ impl Broker {
     pub(super) fn tell_full(
         &mut self,
         cx: &mut Cx<'_>,
-        caller: Caller,
-        (id, seq): (&MessageId, Seq),
+        head: &MessageHead,
         full: &[PeerId],
-    ) -> Result<(), StoreError> {
+    ) -> Result {
         for &member in full {
             let to = self.registry.name(member);
             let reason = format!("the queue of {to} is full; it did not get this one");
-            let notice = Notice {
-                number: self.head.next_notice,
-                sender: caller.peer,
-                id: id.clone(),
-                to,
-                dead: false,
-                reason,
-                at: cx.at,
-            };
-            self.notify(cx, (seq, member), notice)?;
+            self.notify(cx, (head, member), to, End::Expired(&reason))?;
         }
         Ok(())
     }
@@ -271,7 +269,7 @@ impl Registry {
         &self,
         token: Option<TokenHash>,
     ) -> impl Iterator<Item = (PeerId, &Peer)> {
-        let owned = token.and_then(|token| self.owned(&token));
+        let owned = token.and_then(|token| self.owned.get(&token));
         let ids = owned.into_iter().flat_map(|owned| &owned.lasting);
         ids.filter_map(|id| Some((*id, self.get(*id)?)))
     }

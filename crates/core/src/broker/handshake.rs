@@ -1,13 +1,13 @@
 //! From a first frame to a registration, and who may take a name over.
 
 use peerbus_wire::{
-    ClientFrame, CloseReason, EXT, MessageId, PROTOCOL_VERSION, PeerName, Receipt, Refusal,
-    Register, Stage, escape,
+    ClientFrame, CloseReason, EXT, MessageId, PROTOCOL_VERSION, PeerName, Receipt, Refusal, Stage,
+    escape,
 };
 
 use super::conn::{Conn, Contender};
 use super::{Broker, BrokerOutput, BusEvent, Caller, ConnId, Cx, Reason};
-use crate::store::{PeerId, StoreError};
+use crate::store::{PeerId, Result};
 use crate::{Now, TokenHash};
 
 /// Two v1 clients that share a name take it from each other; more than once in this time the
@@ -33,23 +33,8 @@ impl Broker {
         cx: &mut Cx<'_>,
         conn: ConnId,
         frame: ClientFrame,
-    ) -> Result<(), StoreError> {
-        let register = match frame {
-            ClientFrame::Binary => {
-                self.deny(conn, CloseReason::HandshakeNotText);
-                return Ok(());
-            }
-            ClientFrame::Malformed => {
-                self.deny(conn, CloseReason::HandshakeMalformed);
-                return Ok(());
-            }
-            ClientFrame::Register(register) => register,
-            _ => {
-                self.deny(conn, CloseReason::FirstFrameNotRegister);
-                return Ok(());
-            }
-        };
-        let contender = match self.check_register(cx.now, register) {
+    ) -> Result {
+        let contender = match self.check_register(cx.now, frame) {
             Ok(contender) => contender,
             Err(reason) => {
                 self.deny(conn, reason);
@@ -88,7 +73,13 @@ impl Broker {
         }
     }
 
-    fn check_register(&self, now: Now, register: Register) -> Result<Contender, CloseReason> {
+    fn check_register(&self, now: Now, frame: ClientFrame) -> Result<Contender, CloseReason> {
+        let register = match frame {
+            ClientFrame::Register(register) => register,
+            ClientFrame::Binary => return Err(CloseReason::HandshakeNotText),
+            ClientFrame::Malformed => return Err(CloseReason::HandshakeMalformed),
+            _ => return Err(CloseReason::FirstFrameNotRegister),
+        };
         if register.protocol_version != PROTOCOL_VERSION {
             return Err(CloseReason::UnsupportedVersion);
         }
@@ -164,6 +155,7 @@ impl Broker {
             peer.contender = Some(conn);
         }
         self.conns
+            .all
             .insert(conn, Conn::Contending(Box::new(contender)));
         self.conns.set_timer(until_ms, Reason::Takeover, conn);
     }
@@ -173,21 +165,18 @@ impl Broker {
         let Some(newcomer) = self.registry.get(peer).and_then(|p| p.contender) else {
             return;
         };
-        if let Some(Conn::Contending(contender)) = self.conns.get(newcomer)
+        if let Some(Conn::Contending(contender)) = self.conns.all.get(&newcomer)
             && contender.holder_may_answer
         {
-            let reason = self.held_by(peer);
-            self.end_contest(peer);
+            let (name, reason) = (contender.name.clone(), self.held_by(peer));
+            self.end_contest(&name);
             self.deny(newcomer, reason);
         }
     }
 
     /// Says who holds a name, in the holder's words.
     fn held_by(&self, peer: PeerId) -> CloseReason {
-        let holder = self
-            .registry
-            .conn(peer)
-            .and_then(|conn| self.conns.session(conn));
+        let holder = self.session_of(peer);
         let presence: serde_json::Value = holder
             .and_then(|session| session.presence.as_ref())
             .and_then(|presence| serde_json::from_str(presence.as_str()).ok())
@@ -204,32 +193,31 @@ impl Broker {
     }
 
     /// The time of a contest is up, or the holder is gone: the newcomer gets the name.
-    pub(super) fn contest_over(&mut self, cx: &mut Cx<'_>, conn: ConnId) -> Result<(), StoreError> {
-        if !matches!(self.conns.get(conn), Some(Conn::Contending(_))) {
+    pub(super) fn contest_over(&mut self, cx: &mut Cx<'_>, conn: ConnId) -> Result {
+        if !matches!(self.conns.all.get(&conn), Some(Conn::Contending(_))) {
             return Ok(());
         }
-        let Some(Conn::Contending(contender)) = self.conns.remove(conn) else {
+        let Some(Conn::Contending(contender)) = self.conns.all.remove(&conn) else {
             return Ok(());
         };
-        if let Some(peer) = self.registry.find(&contender.name.key()) {
-            self.end_contest(peer);
-        }
+        self.end_contest(&contender.name);
         self.admit(cx, conn, *contender)
     }
 
-    /// Whatever contest there was for this peer's name is over.
-    pub(super) fn end_contest(&mut self, peer: PeerId) {
-        if let Some(peer) = self.registry.get_mut(peer) {
-            peer.contender = None;
+    /// Whatever contest there was for a name is over.
+    pub(super) fn end_contest(&mut self, name: &PeerName) {
+        let holder = self.registry.find(&name.key());
+        if let Some(holder) = holder.and_then(|peer| self.registry.get_mut(peer)) {
+            holder.contender = None;
         }
     }
 
     /// Closes a connection that is not registered.
     pub(super) fn deny(&mut self, conn: ConnId, reason: CloseReason) {
-        self.conns.insert(conn, Conn::Closing);
-        self.outbox.now(BrokerOutput::Event(BusEvent::Denied {
+        self.conns.all.insert(conn, Conn::Closing);
+        self.outbox.event(BusEvent::Denied {
             reason: reason.clone(),
-        }));
+        });
         self.outbox.now(BrokerOutput::Close(conn, reason));
     }
 
@@ -248,11 +236,7 @@ impl Broker {
         if let Some(bridge) = session.and_then(|session| session.bridge.as_mut()) {
             bridge.refused = true;
         }
-        self.outbox.now(BrokerOutput::Event(BusEvent::Refused {
-            from,
-            reason,
-            told,
-        }));
+        self.outbox.event(BusEvent::Refused { from, reason, told });
         if let Some(id) = id
             && told
         {

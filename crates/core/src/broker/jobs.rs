@@ -9,26 +9,23 @@ mod table;
 
 use peerbus_wire::{BrokerFrame, GroupName, Refusal, RefusalCode, Seq, Stage};
 
-use self::next::{Had, Wanted};
+use self::next::Had;
 use self::table::Job;
 pub(super) use self::table::Jobs;
-use super::ack::{Delivery, End};
+use super::ack::End;
 use super::expire::SLICE;
 use super::groups::Recipients;
 use super::mutation::BrokerMutation;
 use super::{Broker, BrokerOutput, Caller, CommitNeed, ConnId, Cx};
 use crate::Now;
-use crate::audit::AuditEvent;
-use crate::store::{
-    DeliveryHistory, FATE_BYTES, JobRow, NOBODY, PeerId, Queued, STEP_BYTES, StoreError,
-};
+use crate::store::{FATE_BYTES, JobRow, NOBODY, PeerId, PeerRow, Queued, Result, STEP_BYTES};
 
 /// Jobs of one token that may be open: all of them are in memory.
 const OPEN_MAX: usize = 10_000;
 
 /// Why a job goes on: what its sender is told.
 const ENDED: &str = "its session ended";
-const NAME_ENDED: &str = "its name ended";
+pub(super) const NAME_ENDED: &str = "its name ended";
 const SILENT: &str = "it was not seen there in time, and whether it was shown is not known";
 const LATE: &str = "it was not seen there in time";
 const GIVEN_BACK: &str = "it was given back";
@@ -42,32 +39,20 @@ impl Broker {
         caller: Caller,
         group: &GroupName,
         bytes: u64,
-    ) -> Result<Result<Recipients, Refusal>, StoreError> {
+    ) -> Result<Result<Recipients, Refusal>> {
         if let Err(refusal) = self.members(cx, caller, group, bytes)? {
             return Ok(Err(refusal));
         }
         if self.jobs.open(&caller.token) >= OPEN_MAX {
-            return Ok(Err(Refusal {
-                code: RefusalCode::Quota,
-                reason: format!(
-                    "{OPEN_MAX} messages for one of a group were sent with this token and wait to be \
+            return Ok(Err(RefusalCode::Quota.because(format!(
+                "{OPEN_MAX} messages for one of a group were sent with this token and wait to be \
                      seen, and no more may; send again when some were"
-                ),
-            }));
+            ))));
         }
         let row = JobRow::new(Seq(0), caller.token, group.clone());
-        let wanted = Wanted {
-            row: &row,
-            sender: caller.peer,
-            bytes,
-            not: NOBODY,
-            had: Had::All,
-        };
-        let first = self.next_holder(cx, &wanted)?.unwrap_or(NOBODY);
-        Ok(Ok(Recipients {
-            owed: vec![first],
-            full: Vec::new(),
-        }))
+        let first = self.next_holder(cx, &row, (caller.peer, bytes), Had::All)?;
+        let first = first.unwrap_or(NOBODY);
+        Ok(Ok(vec![first].into()))
     }
 
     /// A job was accepted for this holder.
@@ -77,7 +62,7 @@ impl Broker {
         caller: Caller,
         (seq, group): (Seq, &GroupName),
         holder: PeerId,
-    ) -> Result<(), StoreError> {
+    ) -> Result {
         let mut row = JobRow::new(seq, caller.token, group.clone());
         self.give(&mut row, holder);
         cx.txn.put_job(&row)?;
@@ -94,7 +79,7 @@ impl Broker {
     }
 
     /// It is owed to nobody any more: who had it may have another one.
-    pub(super) fn end_job(&mut self, cx: &mut Cx<'_>, seq: Seq) -> Result<(), StoreError> {
+    pub(super) fn end_job(&mut self, cx: &mut Cx<'_>, seq: Seq) -> Result {
         match self.jobs.remove(seq) {
             Some(row) => {
                 cx.txn.delete_job(seq)?;
@@ -105,7 +90,7 @@ impl Broker {
     }
 
     /// Does what is due, a slice of it.
-    pub(super) fn tick_jobs(&mut self, cx: &mut Cx<'_>) -> Result<(), StoreError> {
+    pub(super) fn tick_jobs(&mut self, cx: &mut Cx<'_>) -> Result {
         if self.stopping {
             return Ok(());
         }
@@ -120,7 +105,7 @@ impl Broker {
     }
 
     /// A holder had its time, or somebody has come.
-    fn job_due(&mut self, cx: &mut Cx<'_>, seq: Seq) -> Result<(), StoreError> {
+    fn job_due(&mut self, cx: &mut Cx<'_>, seq: Seq) -> Result {
         let Some(job) = self.jobs.all.get(&seq) else {
             return Ok(());
         };
@@ -140,11 +125,8 @@ impl Broker {
         let Some(waiting) = self.waiting_job(cx, &row)? else {
             return Ok(());
         };
-        let wanted = Wanted {
-            had: if again { Had::Idle } else { Had::Nobody },
-            ..Wanted::of(&row, &waiting)
-        };
-        let next = self.next_holder(cx, &wanted)?;
+        let had = if again { Had::Idle } else { Had::Nobody };
+        let next = self.next_holder(cx, &row, (waiting.head.sender, waiting.head.bytes), had)?;
         if next.is_some() && (asked || !delivered) {
             let why = if delivered { SILENT } else { LATE };
             return self.pass_job(cx, &row, (delivered, why));
@@ -168,7 +150,7 @@ impl Broker {
     }
 
     /// The message of a job, as it waits for its holder.
-    fn waiting_job(&self, cx: &mut Cx<'_>, row: &JobRow) -> Result<Option<Queued>, StoreError> {
+    fn waiting_job(&self, cx: &mut Cx<'_>, row: &JobRow) -> Result<Option<Queued>> {
         match cx.txn.message(row.seq)? {
             Some(head) => cx.txn.delivery((row.holder, head.sender), row.seq),
             None => Ok(None),
@@ -177,12 +159,7 @@ impl Broker {
 
     /// A member has come: what it holds it may keep for the rest of its time, and it may be given what
     /// waits. A client of version 1 may do neither.
-    pub(super) fn holder_came(
-        &mut self,
-        cx: &mut Cx<'_>,
-        peer: PeerId,
-        ext: bool,
-    ) -> Result<(), StoreError> {
+    pub(super) fn holder_came(&mut self, cx: &mut Cx<'_>, peer: PeerId, ext: bool) -> Result {
         if !ext {
             return self.leave_jobs(cx, peer, ENDED);
         }
@@ -194,7 +171,7 @@ impl Broker {
     }
 
     /// A member has come, or has joined: it may be given what waits.
-    pub(super) fn offer_jobs(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result<(), StoreError> {
+    pub(super) fn offer_jobs(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result {
         let Some(known) = self
             .registry
             .get(peer)
@@ -202,9 +179,8 @@ impl Broker {
         else {
             return Ok(());
         };
-        let of_its = |job: &&Job| {
-            known.row.owner == Some(job.row.owner) && known.row.groups.contains(&job.row.group)
-        };
+        let PeerRow { owner, groups, .. } = &known.row;
+        let of_its = |job: &&Job| job.row.is_for(*owner, groups);
         let now_ms = cx.now.mono_ms;
         let late = |job: &Job| !job.asked && job.until_ms.is_some_and(|until| until <= now_ms);
         let here = |job: &Job| self.registry.conn(job.row.holder).is_some();
@@ -219,15 +195,12 @@ impl Broker {
     }
 
     /// A member has room: it may be given what nobody has.
-    fn offer_waiting(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result<(), StoreError> {
+    fn offer_waiting(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result {
         let Some(known) = self.registry.get(peer) else {
             return Ok(());
         };
         let waiting = self.jobs.waiting().filter(|job| {
-            let row = &job.row;
-            known.row.owner == Some(row.owner)
-                && known.row.groups.contains(&row.group)
-                && !row.rejected.contains(&peer)
+            job.row.is_for(known.row.owner, &known.row.groups) && !job.row.rejected.contains(&peer)
         });
         let waiting: Vec<_> = waiting.map(|job| job.row.seq).take(SLICE).collect();
         for seq in waiting {
@@ -263,15 +236,11 @@ impl Broker {
         }
     }
 
-    /// A name has ended: others get what it has.
-    pub(super) fn end_holder(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result<(), StoreError> {
-        self.leave_jobs(cx, peer, NAME_ENDED)
-    }
-
-    fn leave_jobs(&mut self, cx: &mut Cx<'_>, peer: PeerId, why: &str) -> Result<(), StoreError> {
+    /// Others get what a peer has.
+    pub(super) fn leave_jobs(&mut self, cx: &mut Cx<'_>, peer: PeerId, why: &str) -> Result {
         for seq in self.jobs.of(peer) {
-            if let Some(row) = self.jobs.row(seq).cloned() {
-                let delivered = self.jobs.delivered(seq);
+            if let Some(job) = self.jobs.all.get(&seq) {
+                let (row, delivered) = (job.row.clone(), job.delivered);
                 self.pass_job(cx, &row, (delivered, why))?;
             }
         }
@@ -280,7 +249,8 @@ impl Broker {
 
     /// Its holder keeps it from its agent: another one may be free.
     pub(super) fn job_held(&mut self, now: Now, seq: Seq, holder: PeerId) {
-        if self.jobs.is_held(seq, holder) {
+        let job = self.jobs.all.get(&seq);
+        if job.is_some_and(|job| job.row.holder == holder) {
             self.jobs.late(seq, now.mono_ms);
         }
     }
@@ -291,7 +261,7 @@ impl Broker {
         cx: &mut Cx<'_>,
         seq: Seq,
         (holder, again): (PeerId, bool),
-    ) -> Result<bool, StoreError> {
+    ) -> Result<bool> {
         let job = self.jobs.all.get(&seq);
         let Some(job) = job.filter(|job| job.row.holder == holder) else {
             return Ok(false);
@@ -307,7 +277,7 @@ impl Broker {
         cx: &mut Cx<'_>,
         seq: Seq,
         (holder, why): (PeerId, &str),
-    ) -> Result<bool, StoreError> {
+    ) -> Result<bool> {
         let Some(job) = self
             .jobs
             .all
@@ -328,36 +298,22 @@ impl Broker {
 
     /// Owes a job to the next member, or to nobody, instead of to its holder; `again`: that one may have
     /// shown it.
-    fn pass_job(
-        &mut self,
-        cx: &mut Cx<'_>,
-        row: &JobRow,
-        (again, why): (bool, &str),
-    ) -> Result<(), StoreError> {
+    fn pass_job(&mut self, cx: &mut Cx<'_>, row: &JobRow, (again, why): (bool, &str)) -> Result {
         let Some(waiting) = self.waiting_job(cx, row)? else {
             return Ok(());
         };
         // Those who give it back whenever they get it are not given it in turn.
-        let mut wanted = Wanted::of(row, &waiting);
-        if why == GIVEN_BACK {
-            wanted.had = Had::Nobody;
-        }
-        let next = self.next_holder(cx, &wanted)?;
+        let had = if why == GIVEN_BACK {
+            Had::Nobody
+        } else {
+            Had::All
+        };
+        let (sender, bytes) = (waiting.head.sender, waiting.head.bytes);
+        let next = self.next_holder(cx, row, (sender, bytes), had)?;
         let (seq, from, to) = (row.seq, row.holder, next.unwrap_or(NOBODY));
-        let (sender, bytes) = (waiting.sender, waiting.envelope.len() as u64);
         if next.is_none() && !row.rejected.is_empty() && !self.is_wanted(cx.now, row, sender) {
             let history = self.land(from, seq);
-            let id = waiting.id;
-            let delivery = Delivery {
-                seq,
-                recipient: from,
-                sender,
-                id,
-                bytes,
-                recipients: 1,
-                history,
-            };
-            return self.finish(cx, delivery, End::Dead(UNWANTED));
+            return self.finish(cx, (from, waiting.head), history, End::Dead(UNWANTED));
         }
         if from == to {
             return Ok(());
@@ -370,16 +326,7 @@ impl Broker {
             .insert_delivery((to, sender), seq, waiting.steady_ms)?;
         self.settled(from);
         self.owed.pass(from, to, bytes);
-        self.log.push(&AuditEvent::Move { seq, from, to });
-        if let Some(known) = self.registry.get_mut(to) {
-            known.pending = known.pending.map(|pending| pending + 1);
-            let conn = known.conn;
-            let payer = self.payer(sender);
-            if let Some(session) = conn.and_then(|conn| self.conns.session_mut(conn)) {
-                session.line.inherit((sender, payer), seq, &session.flights);
-            }
-            self.registry.mark_dirty(to);
-        }
+        self.passed((from, to), sender, seq);
         let mut row = row.clone();
         row.again |= again && from != NOBODY && !self.mutations.broken(BrokerMutation::PassAsNew);
         self.give(&mut row, to);
@@ -387,21 +334,8 @@ impl Broker {
         // Who gave it back gets it again when nobody else has come.
         self.jobs
             .put(row, Some(cx.now.mono_ms + self.config.patience_ms));
-        // Not to be delivered before the commit, or two would have it if that is lost.
-        self.expiring = true;
         self.outbox.want(CommitNeed::Now);
         Ok(())
-    }
-
-    /// A message is not on its way to a peer any more: how far it was.
-    fn land(&mut self, peer: PeerId, seq: Seq) -> DeliveryHistory {
-        let conn = self.registry.conn(peer);
-        let session = conn.and_then(|conn| self.conns.session_mut(conn));
-        let flight = session.and_then(|session| session.land(seq));
-        if flight.is_some() {
-            self.registry.mark_dirty(peer);
-        }
-        flight.map(|flight| flight.history).unwrap_or_default()
     }
 
     /// The sender hears, and status says, that a member does not have a job any more.
@@ -409,19 +343,13 @@ impl Broker {
         if from == NOBODY {
             return;
         }
-        let seq = waiting.seq;
+        let seq = waiting.head.seq;
         let history = self.land(from, seq);
         let way = self.recent.take_with((seq, from), history);
         self.ended(cx.now, FATE_BYTES + way.steps().len() as u64 * STEP_BYTES);
         let (to, why) = (self.registry.name(from), why.to_owned());
         let stage = Stage::Recalled { why };
         self.keep_fate((seq, from), &to, &stage, (way, cx.now.wall_ms));
-        self.tell_sender(
-            cx.now,
-            (seq, from),
-            waiting.sender,
-            &waiting.id,
-            (to, stage),
-        );
+        self.tell_sender(cx.now, (&waiting.head, from), (to, stage));
     }
 }

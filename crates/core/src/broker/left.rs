@@ -1,12 +1,13 @@
 //! Temporary names that were forgotten a moment ago. An answer may be under way to one.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
+use std::collections::btree_map::{BTreeMap, Entry};
 
 use peerbus_wire::{Address, Carried, Conversation, NameKey, Refusal, RefusalCode};
 
 use super::{Broker, Cx};
 use crate::peer::body_of;
-use crate::store::{PeerId, StoreError};
+use crate::store::{PeerId, Result};
 use crate::{Now, TokenHash};
 
 /// A name is remembered for so long: ids of messages are known for as long at least.
@@ -21,12 +22,13 @@ const PEERS_MAX: usize = 32;
 /// Names that temporary peers had.
 #[derive(Debug, Default)]
 pub(super) struct Left {
-    names: BTreeMap<NameKey, BTreeMap<TokenHash, Former>>,
+    /// By token, too: no other one makes the broker forget a name.
+    names: BTreeMap<(NameKey, TokenHash), Former>,
     /// By token, the oldest first. May have names whose time began anew since.
     order: BTreeMap<TokenHash, VecDeque<(u64, NameKey)>>,
 }
 
-/// Who had a name, of one token: no other one makes the broker forget that.
+/// Who had a name, of one token.
 #[derive(Debug, Default)]
 struct Former {
     peers: VecDeque<PeerId>,
@@ -37,8 +39,7 @@ impl Left {
     fn keep(&mut self, key: NameKey, (token, peer): (TokenHash, PeerId), now_ms: u64) {
         self.forget(now_ms);
         let until_ms = now_ms + LEFT_MS;
-        let named = self.names.entry(key.clone()).or_default();
-        let former = named.entry(token).or_default();
+        let former = self.names.entry((key.clone(), token)).or_default();
         former.until_ms = until_ms;
         former.peers.push_back(peer);
         if former.peers.len() > PEERS_MAX {
@@ -49,42 +50,37 @@ impl Left {
         if order.len() > NAMES_MAX
             && let Some((until_ms, key)) = order.pop_front()
         {
-            Self::drop_name(&mut self.names, token, until_ms, &key);
+            Former::drop_from(&mut self.names, (key, token), until_ms);
         }
     }
 
     fn forget(&mut self, now_ms: u64) {
         let names = &mut self.names;
         self.order.retain(|token, order| {
-            while let Some((until_ms, key)) = order.front()
-                && *until_ms <= now_ms
-            {
-                Self::drop_name(names, *token, *until_ms, key);
-                order.pop_front();
+            while let Some((until_ms, key)) = order.pop_front_if(|(until, _)| *until <= now_ms) {
+                Former::drop_from(names, (key, *token), until_ms);
             }
             !order.is_empty()
         });
     }
 
-    fn drop_name(
-        names: &mut BTreeMap<NameKey, BTreeMap<TokenHash, Former>>,
-        token: TokenHash,
-        until_ms: u64,
-        key: &NameKey,
-    ) {
-        if let Some(named) = names.get_mut(key) {
-            named.retain(|of, former| *of != token || former.until_ms != until_ms);
-            if named.is_empty() {
-                names.remove(key);
-            }
-        }
-    }
-
     /// Who had this name.
     fn peers(&self, key: &NameKey, now_ms: u64) -> impl Iterator<Item = PeerId> {
-        let named = self.names.get(key).into_iter().flat_map(BTreeMap::values);
+        let all = (key.clone(), TokenHash([0; 32]))..=(key.clone(), TokenHash([255; 32]));
+        let named = self.names.range(all).map(|(_, former)| former);
         let known = named.filter(move |former| now_ms < former.until_ms);
         known.flat_map(|former| former.peers.iter().copied())
+    }
+}
+
+impl Former {
+    /// Forgets a name, unless its time began anew.
+    fn drop_from<K: Ord>(names: &mut BTreeMap<K, Self>, key: K, until_ms: u64) {
+        if let Entry::Occupied(former) = names.entry(key)
+            && former.get().until_ms == until_ms
+        {
+            former.remove();
+        }
     }
 }
 
@@ -106,7 +102,7 @@ impl Broker {
         cx: &mut Cx<'_>,
         carried: &Carried,
         recipient: PeerId,
-    ) -> Result<Result<(), Refusal>, StoreError> {
+    ) -> Result<Result<(), Refusal>> {
         let Address::Peer(name) = &carried.to else {
             return Ok(Ok(()));
         };
@@ -132,13 +128,10 @@ impl Broker {
         }
         for peer in former {
             if peer != recipient && cx.txn.find_message(peer, &id)?.is_some() {
-                return Ok(Err(Refusal {
-                    code: RefusalCode::UnknownRecipient,
-                    reason: format!(
+                return Ok(Err(RefusalCode::UnknownRecipient.because(format!(
                         "the peer named {name} that sent {id} has left, and another one has the name now; \
                          nobody waits for this answer"
-                    ),
-                }));
+                    ))));
             }
         }
         Ok(Ok(()))

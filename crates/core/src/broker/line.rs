@@ -303,6 +303,7 @@ mod tests {
     use crate::Now;
     use crate::broker::flights::Flight;
     use crate::broker::shares::Shares;
+    use crate::store::{DeliveryHistory, MessageHead};
 
     fn unfit(seq: u32, urgent: bool) -> Unfit {
         Unfit {
@@ -320,11 +321,22 @@ mod tests {
         Flights::new(window, Some(Shares::of(window)))
     }
 
+    fn put(flights: &mut Flights, (sender, seq): (u32, u32), kept: Option<Payer>) {
+        let head = MessageHead {
+            seq: Seq(u64::from(seq)),
+            sender: PeerId(sender),
+            id: MessageId::parse("m").unwrap(),
+            recipients: 1,
+            accepted_ms: 0,
+            bytes: 100,
+        };
+        let flight = Flight::new(head, None, 1, DeliveryHistory::default());
+        flights.insert(flight, kept, Now::default());
+    }
+
     /// A message of a sender is in flight from now on.
     fn fly(line: &mut Line, flights: &mut Flights, (sender, seq): (u32, u32), kept: bool) {
-        let (id, now) = (MessageId::parse("m").unwrap(), Now::default());
-        let flight = Flight::new((PeerId(sender), 1), (id, None), (100, 1), kept, now);
-        flights.insert(Seq(u64::from(seq)), flight, None, now);
+        put(flights, (sender, seq), kept.then_some(None));
         line.weigh(PeerId(sender), flights);
         assert!(line.is_weighed(flights));
     }
@@ -338,9 +350,7 @@ mod tests {
                 unfit(10_000 + sender, false),
                 &flights,
             );
-            let (id, now) = (MessageId::parse("m").unwrap(), Now::default());
-            let flight = Flight::new((PeerId(sender), 1), (id, None), (100, 1), false, now);
-            flights.insert(Seq(u64::from(sender)), flight, None, now);
+            put(&mut flights, (sender, sender), None);
             line.weigh(PeerId(sender), &flights);
         }
         assert!(flights.is_crowded() && line.is_weighed(&flights));

@@ -4,7 +4,7 @@
 //! time, with [`Broker::handle`]; then [`Broker::flush`] once; then take every output that may
 //! leave at once with [`Broker::poll_output`]. When [`Broker::need`] says so, [`Broker::seal`],
 //! commit, say [`Broker::committed`], and take the outputs that waited for the commit. Call
-//! `handle` with [`BrokerInput::Tick`] when [`Broker::poll_timeout`] is due. A [`StoreError`] means that
+//! `handle` with [`BrokerInput::Tick`] when [`Broker::poll_timeout`] is due. A [`StoreError`](crate::store::StoreError) means that
 //! memory may be ahead of the disk: roll back and stop.
 
 mod ack;
@@ -63,7 +63,7 @@ use self::registry::Registry;
 use self::retain::Sweep;
 use crate::audit::{AuditLog, ChainHead};
 use crate::grant::Grant;
-use crate::store::{Fate, Loaded, PeerId, StoreError, Txn};
+use crate::store::{Fate, Loaded, PeerId, Result, Txn};
 use crate::time::Steady;
 use crate::{Delivered, Now, Stamp, TokenHash};
 
@@ -122,9 +122,10 @@ pub enum BrokerOutput {
 }
 
 /// Whether a commit is wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CommitNeed {
     /// Nothing was written.
+    #[default]
     None,
     /// Something was written that can wait [`ACK_COMMIT_MS`] for company.
     Soon,
@@ -173,6 +174,8 @@ struct Caller {
     ext: bool,
     /// It speaks `ext` with audit records.
     audits: bool,
+    /// It bridges to another domain.
+    bridges: bool,
     /// It registered with this token.
     token: TokenHash,
 }
@@ -262,12 +265,7 @@ impl Broker {
     /// # Errors
     ///
     /// Only when storage failed; a bad input is answered by an output.
-    pub fn handle(
-        &mut self,
-        now: Now,
-        input: BrokerInput,
-        txn: &mut dyn Txn,
-    ) -> Result<(), StoreError> {
+    pub fn handle(&mut self, now: Now, input: BrokerInput, txn: &mut dyn Txn) -> Result {
         let cx = &mut self.cx(now, txn);
         match input {
             BrokerInput::Opened(conn) => self.opened(now, conn),
@@ -293,9 +291,9 @@ impl Broker {
     /// # Errors
     ///
     /// Only when storage failed.
-    pub fn flush(&mut self, now: Now, txn: &mut dyn Txn) -> Result<(), StoreError> {
+    pub fn flush(&mut self, now: Now, txn: &mut dyn Txn) -> Result {
         let cx = &mut self.cx(now, txn);
-        while let Some(peer) = self.registry.next_dirty() {
+        while let Some(peer) = self.registry.dirty.pop_first() {
             self.pump(cx, peer)?;
         }
         Ok(())
@@ -312,7 +310,7 @@ impl Broker {
     /// # Errors
     ///
     /// Only when storage failed.
-    pub fn seal(&mut self, now: Now, txn: &mut dyn Txn) -> Result<(), StoreError> {
+    pub fn seal(&mut self, now: Now, txn: &mut dyn Txn) -> Result {
         let at = self.stamp(now);
         self.write_fates(at.steady_ms, txn)?;
         self.owed.write(txn)?;
@@ -361,7 +359,7 @@ impl Broker {
     /// How many peers are connected.
     #[must_use]
     pub fn registered(&self) -> usize {
-        self.registry.online()
+        self.registry.online
     }
 
     /// Whether something is known that an end of the process would take away: what recipients that
@@ -381,28 +379,23 @@ impl Broker {
     }
 
     fn opened(&mut self, now: Now, conn: ConnId) {
-        if self.stopping || self.conns.len() >= self.config.connections_max {
+        if self.stopping || self.conns.all.len() >= self.config.connections_max {
             let reason = if self.stopping {
                 CloseReason::GoingAway
             } else {
                 CloseReason::Full
             };
-            self.conns.insert(conn, Conn::Closing);
+            self.conns.all.insert(conn, Conn::Closing);
             self.outbox.now(BrokerOutput::Close(conn, reason));
             return;
         }
         let deadline = now.mono_ms + self.config.handshake_ms;
-        self.conns.insert(conn, Conn::Greeting);
+        self.conns.all.insert(conn, Conn::Greeting);
         self.conns.set_timer(deadline, Reason::Handshake, conn);
     }
 
-    fn frame(
-        &mut self,
-        cx: &mut Cx<'_>,
-        conn: ConnId,
-        frame: ClientFrame,
-    ) -> Result<(), StoreError> {
-        match self.conns.get(conn) {
+    fn frame(&mut self, cx: &mut Cx<'_>, conn: ConnId, frame: ClientFrame) -> Result {
+        match self.conns.all.get(&conn) {
             Some(Conn::Greeting) => self.handshake(cx, conn, frame),
             Some(Conn::Live(session)) => {
                 let caller = Caller {
@@ -410,32 +403,37 @@ impl Broker {
                     peer: session.peer,
                     ext: session.ext,
                     audits: session.level >= EXT_AUDIT,
+                    bridges: session.bridge.is_some(),
                     token: session.grant.token,
                 };
                 self.holder_answered(caller.peer);
                 self.live_frame(cx, caller, frame)
             }
             Some(Conn::Contending(_) | Conn::Closing) | None => {
-                self.outbox.now(BrokerOutput::Event(BusEvent::Ignored));
+                self.outbox.event(BusEvent::Ignored);
                 Ok(())
             }
         }
     }
 
-    fn live_frame(
-        &mut self,
-        cx: &mut Cx<'_>,
-        caller: Caller,
-        frame: ClientFrame,
-    ) -> Result<(), StoreError> {
+    fn live_frame(&mut self, cx: &mut Cx<'_>, caller: Caller, frame: ClientFrame) -> Result {
         match frame {
             ClientFrame::Envelope(carried) => self.route(cx, caller, &carried, None)?,
             ClientFrame::Refused { id, refusal } => self.refuse(cx.now, caller, id, refusal),
             ClientFrame::Ack(ack) => self.ack(cx, caller, &ack)?,
-            ClientFrame::Peers => self.answer_peers(cx, caller)?,
-            ClientFrame::PeersOf(domain) => self.answer_peers_of(cx, caller, domain)?,
-            ClientFrame::Regroup { join, leave } => self.regroup(cx, caller, (join, &leave))?,
-            ClientFrame::Roster(peers) => self.keep_roster(cx.now, caller, peers),
+            ClientFrame::PeersOf(domain) if caller.ext => {
+                self.answer_peers_of(cx, caller, domain)?;
+            }
+            ClientFrame::Regroup { join, leave } if caller.ext => {
+                self.regroup(cx, caller, (join, &leave))?;
+            }
+            // For version 1 each is a barrier, whatever stands in it.
+            ClientFrame::Peers | ClientFrame::PeersOf(_) | ClientFrame::Regroup { .. } => {
+                self.answer_peers(cx, caller)?;
+            }
+            ClientFrame::Roster(peers) if caller.bridges => {
+                self.keep_roster(cx.now, caller, peers);
+            }
             ClientFrame::Presence(it) if caller.ext => self.set_presence(cx.now, caller.conn, it),
             ClientFrame::Reject { key, reason } if caller.ext => {
                 self.finish_named(cx, caller, &key, End::Dead(&reason))?;
@@ -457,27 +455,32 @@ impl Broker {
                 mark,
                 again,
                 envelope,
-            } => self.take(cx, caller, (&mark, again), envelope)?,
-            ClientFrame::Forwarded { after } => {
-                self.answer_forwarded(cx, caller, after.as_ref())?
+            } if caller.bridges => self.take(cx, caller, (&mark, again), envelope)?,
+            ClientFrame::Forwarded { after } if caller.bridges => {
+                self.answer_forwarded(cx, caller, after.as_ref())?;
             }
             ClientFrame::Status { ids } if caller.ext => self.answer_status(cx, caller, &ids)?,
-            _ => self.outbox.now(BrokerOutput::Event(BusEvent::Ignored)),
+            _ => self.outbox.event(BusEvent::Ignored),
         }
         Ok(())
     }
 
-    fn tick(&mut self, cx: &mut Cx<'_>) -> Result<(), StoreError> {
+    fn tick(&mut self, cx: &mut Cx<'_>) -> Result {
         while let Some((reason, conn)) = self.conns.due(cx.now.mono_ms) {
             match reason {
                 Reason::Handshake => {
-                    if matches!(self.conns.get(conn), Some(Conn::Greeting)) {
+                    if matches!(self.conns.all.get(&conn), Some(Conn::Greeting)) {
                         self.deny(conn, CloseReason::HandshakeTimeout);
                     }
                 }
                 Reason::Takeover => self.contest_over(cx, conn)?,
                 Reason::Exemption => self.exempt(cx.now, conn),
-                Reason::Line => self.look_on(conn),
+                Reason::Line => {
+                    let session = self.conns.session(conn);
+                    self.registry
+                        .dirty
+                        .extend(session.map(|session| session.peer));
+                }
                 Reason::Sweep | Reason::Expiry | Reason::Job => {}
             }
         }

@@ -22,8 +22,6 @@ pub enum BrokerMutation {
     IgnoreShare,
     /// I5: the part of a window that urgent and first messages have is for all.
     KeepNothing,
-    /// I6: the envelope is altered on the way.
-    AlterEnvelope,
     /// I7: a takeover starts behind the mail that the old connection held.
     TakeoverLoses,
     /// I8: an ack does not settle the delivery, so that the mail comes to a later process again.

@@ -2,11 +2,10 @@
 
 use peerbus_wire::{BrokerFrame, CloseReason, Instance, NameAnswer, NameKey, PeerName};
 
-use super::{Broker, BrokerOutput, BusEvent, Caller, CommitNeed, ConnId, Cx};
+use super::{Broker, BusEvent, Caller, CommitNeed, ConnId, Cx};
 use crate::TokenHash;
-use crate::audit::AuditEvent;
 use crate::grant::Grant;
-use crate::store::{AliasRow, PeerId, StoreError};
+use crate::store::{AliasRow, PeerId, Result};
 
 /// Old names that lead to one peer. One more, and the one that was not used for longest goes.
 const ALIASES_MAX: usize = 64;
@@ -19,12 +18,7 @@ const SLICE: usize = 256;
 
 impl Broker {
     /// A peer wants to go by another name: its queue, what it holds and its owner stay.
-    pub(super) fn rename(
-        &mut self,
-        cx: &mut Cx<'_>,
-        caller: Caller,
-        wanted: &str,
-    ) -> Result<(), StoreError> {
+    pub(super) fn rename(&mut self, cx: &mut Cx<'_>, caller: Caller, wanted: &str) -> Result {
         let Caller { conn, peer, .. } = caller;
         let Some(old) = self.conns.session(conn).map(|s| s.name.clone()) else {
             return Ok(());
@@ -44,8 +38,7 @@ impl Broker {
                 refused: Some(why),
             },
         };
-        self.outbox
-            .barrier(BrokerOutput::Send(conn, BrokerFrame::Renamed(answer)));
+        self.outbox.barrier(conn, BrokerFrame::Renamed(answer));
         Ok(())
     }
 
@@ -56,7 +49,7 @@ impl Broker {
         peer: PeerId,
         old: &PeerName,
         wanted: &str,
-    ) -> Result<Result<PeerName, String>, StoreError> {
+    ) -> Result<Result<PeerName, String>> {
         let name = match PeerName::parse(wanted) {
             Ok(name) => name,
             Err(error) => return Ok(Err(error.to_string())),
@@ -77,16 +70,17 @@ impl Broker {
             return Ok(Err("a temporary peer keeps its name until it leaves".into()));
         }
         let owner = own.row.owner;
-        let session = own.conn.and_then(|conn| self.conns.session(conn));
-        if let Some(Err(refused)) =
-            session.map(|session| self.grants.may_have(&session.grant, &name))
-        {
+        let session = self.session_of(peer);
+        let may = session.map_or(Ok(()), |session| {
+            self.grants.may_have(&session.grant, &name)
+        });
+        if let Err(refused) = may {
             return Ok(Err(refused.text()));
         }
         if let Err(refused) = self.check_bare(&name) {
             return Ok(Err(refused.text()));
         }
-        if let Some(alias) = self.registry.alias(&name.key()) {
+        if let Some(alias) = self.registry.aliases.get(&name.key()) {
             let leads_to = self.registry.get(alias.peer);
             let owner = leads_to.and_then(|known| known.row.owner.as_ref());
             if alias.peer == peer || self.grants.is_kept_from(owner, name.as_str()) {
@@ -115,7 +109,7 @@ impl Broker {
         holder: PeerId,
         owner: Option<TokenHash>,
         name: &PeerName,
-    ) -> Result<Option<String>, StoreError> {
+    ) -> Result<Option<String>> {
         let Some(known) = self.registry.get(holder) else {
             return Ok(None);
         };
@@ -144,31 +138,34 @@ impl Broker {
     }
 
     /// Changes the name of a connected peer; `old` leads to it from now on.
-    fn go_by(
-        &mut self,
-        cx: &mut Cx<'_>,
-        conn: ConnId,
-        old: &PeerName,
-        new: &PeerName,
-    ) -> Result<(), StoreError> {
+    fn go_by(&mut self, cx: &mut Cx<'_>, conn: ConnId, old: &PeerName, new: &PeerName) -> Result {
         let Some(session) = self.conns.session_mut(conn) else {
             return Ok(());
         };
         session.name = new.clone();
         let peer = session.peer;
-        if let Some(row) = self.registry.rename(peer, new) {
-            // Somebody chose it.
-            row.generated = false;
-            cx.txn.put_peer(row)?;
-        }
-        self.log.push(&AuditEvent::Rename {
-            peer,
-            name: new.as_str(),
-        });
-        self.outbox.now(BrokerOutput::Event(BusEvent::Renamed {
+        self.outbox.event(BusEvent::Renamed {
             from: old.as_str().to_owned(),
             to: new.as_str().to_owned(),
-        }));
+        });
+        if let Some(known) = self.registry.get_mut(peer) {
+            // Somebody chose it.
+            known.row.generated = false;
+        }
+        self.change_name(cx, peer, old, new)
+    }
+
+    fn change_name(
+        &mut self,
+        cx: &mut Cx<'_>,
+        peer: PeerId,
+        old: &PeerName,
+        new: &PeerName,
+    ) -> Result {
+        if let Some(row) = self.registry.rename(peer, new) {
+            cx.txn.put_peer(row)?;
+        }
+        self.log.rename(peer, new.as_str());
         self.outbox.want(CommitNeed::Now);
         self.add_alias(cx, old, peer, true)
     }
@@ -180,7 +177,7 @@ impl Broker {
         name: &PeerName,
         peer: PeerId,
         own: bool,
-    ) -> Result<(), StoreError> {
+    ) -> Result {
         let owner = self.registry.get(peer).and_then(|peer| peer.row.owner);
         let grant = owner.and_then(|owner| self.grant_of(&owner));
         // A token may have as many old names as names.
@@ -197,19 +194,14 @@ impl Broker {
         self.put_alias(cx, name.key(), alias)
     }
 
-    fn put_alias(
-        &mut self,
-        cx: &mut Cx<'_>,
-        key: NameKey,
-        alias: AliasRow,
-    ) -> Result<(), StoreError> {
+    fn put_alias(&mut self, cx: &mut Cx<'_>, key: NameKey, alias: AliasRow) -> Result {
         cx.txn.put_alias(&alias)?;
-        self.registry.set_alias(key, alias);
+        self.registry.aliases.insert(key, alias);
         Ok(())
     }
 
-    pub(super) fn drop_alias(&mut self, cx: &mut Cx<'_>, key: &NameKey) -> Result<(), StoreError> {
-        if let Some(alias) = self.registry.remove_alias(key) {
+    pub(super) fn drop_alias(&mut self, cx: &mut Cx<'_>, key: &NameKey) -> Result {
+        if let Some(alias) = self.registry.aliases.remove(key) {
             cx.txn.delete_alias(&alias.name)?;
             self.outbox.want(CommitNeed::Soon);
         }
@@ -222,9 +214,9 @@ impl Broker {
         cx: &mut Cx<'_>,
         peer: PeerId,
         successor: Option<PeerId>,
-    ) -> Result<(), StoreError> {
+    ) -> Result {
         for key in self.registry.aliases_of(peer) {
-            match (self.registry.alias(&key).cloned(), successor) {
+            match (self.registry.aliases.get(&key).cloned(), successor) {
                 (Some(alias), Some(peer)) => {
                     let own = false;
                     self.put_alias(cx, key, AliasRow { peer, own, ..alias })?;
@@ -236,12 +228,8 @@ impl Broker {
     }
 
     /// To whom an old name leads, for which mail came.
-    pub(super) fn old_name(
-        &mut self,
-        cx: &mut Cx<'_>,
-        key: &NameKey,
-    ) -> Result<Option<PeerId>, StoreError> {
-        let Some(alias) = self.registry.alias(key).cloned() else {
+    pub(super) fn old_name(&mut self, cx: &mut Cx<'_>, key: &NameKey) -> Result<Option<PeerId>> {
+        let Some(alias) = self.registry.aliases.get(key).cloned() else {
             return Ok(None);
         };
         let peer = alias.peer;
@@ -259,7 +247,7 @@ impl Broker {
     }
 
     /// Drops old names that were not used for long. Says whether there may be more.
-    pub(super) fn expire_aliases(&mut self, cx: &mut Cx<'_>) -> Result<bool, StoreError> {
+    pub(super) fn expire_aliases(&mut self, cx: &mut Cx<'_>) -> Result<bool> {
         let before = cx.at.steady_ms.saturating_sub(self.config.alias_ms);
         let old = self.registry.unused_aliases(before, SLICE);
         for key in &old {
@@ -275,7 +263,7 @@ impl Broker {
         grant: &Grant,
         ephemeral: bool,
     ) -> Result<(), CloseReason> {
-        let alias = self.registry.alias(&name.key());
+        let alias = self.registry.aliases.get(&name.key());
         let Some(leads_to) = alias.and_then(|alias| self.registry.get(alias.peer)) else {
             return Ok(());
         };
@@ -302,8 +290,12 @@ impl Broker {
         cx: &mut Cx<'_>,
         name: &PeerName,
         token: &TokenHash,
-    ) -> Result<(), StoreError> {
-        let alias = self.registry.alias(&name.key()).filter(|alias| alias.own);
+    ) -> Result {
+        let alias = self
+            .registry
+            .aliases
+            .get(&name.key())
+            .filter(|alias| alias.own);
         let Some(peer) = alias.map(|alias| alias.peer) else {
             return Ok(());
         };
@@ -318,15 +310,7 @@ impl Broker {
             return Ok(());
         }
         self.drop_alias(cx, &name.key())?;
-        if let Some(row) = self.registry.rename(peer, name) {
-            cx.txn.put_peer(row)?;
-        }
-        self.log.push(&AuditEvent::Rename {
-            peer,
-            name: name.as_str(),
-        });
-        self.outbox.want(CommitNeed::Now);
-        self.add_alias(cx, &current, peer, true)
+        self.change_name(cx, peer, &current, name)
     }
 
     /// The name of a peer that was renamed from `old` to `wanted`, which its process may not know.
@@ -339,20 +323,19 @@ impl Broker {
         instance: Option<&Instance>,
     ) -> Option<PeerName> {
         let wanted = PeerName::parse(wanted).ok()?;
-        let peer = self.registry.alias(&old.key())?.peer;
-        let holder = self.registry.conn(peer);
-        let holder = holder.and_then(|conn| self.conns.session(conn));
+        let peer = self.registry.aliases.get(&old.key())?.peer;
+        let holder = self.session_of(peer);
         let is_mine = holder.is_none_or(|holder| holder.instance.as_ref() == instance);
         (is_mine && self.registry.find(&wanted.key()) == Some(peer)).then_some(wanted)
     }
 
     /// Forgets a peer that is owed nothing.
-    pub(super) fn forget(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result<(), StoreError> {
+    pub(super) fn forget(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result {
         self.keep_left(cx.now, peer);
         self.pass_aliases(cx, peer, None)?;
         cx.txn.delete_peer(peer)?;
         self.registry.remove(peer);
-        self.log.push(&AuditEvent::Forget { peer });
+        self.log.forget(peer);
         self.outbox.want(CommitNeed::Soon);
         Ok(())
     }

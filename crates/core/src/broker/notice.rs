@@ -1,17 +1,13 @@
 //! Notices: statements that are kept until their sender has acked them.
 
-use peerbus_wire::{BrokerFrame, DeliveryKey, Receipt, Seq, Stage};
+use peerbus_wire::{BrokerFrame, DeliveryKey, Receipt, Stage};
 
+use super::ack::End;
 use super::{Broker, BrokerOutput, Caller, CommitNeed, ConnId, Cx};
-use crate::store::{Notice, PeerId, StoreError};
+use crate::store::{MessageHead, Notice, PeerId, Result};
 
 /// Notices that are sent before some of them are acked.
 const NOTICES_BATCH: usize = 512;
-
-/// The number in the key of a notice.
-pub(super) fn notice_number(key: &DeliveryKey) -> Option<u64> {
-    key.as_str().strip_prefix('n')?.parse().ok()
-}
 
 /// A notice as its sender gets it.
 fn receipt(notice: Notice) -> Receipt {
@@ -29,31 +25,47 @@ fn receipt(notice: Notice) -> Receipt {
 }
 
 impl Broker {
-    /// Writes the next notice, about the delivery of a message to a recipient, and says it if its
-    /// sender is here. One whose sender is forgotten is dropped.
+    /// Writes the next notice: how the delivery of a message to a recipient, of this name, ended if it
+    /// was not acked. Says it if the sender is here; one whose sender is forgotten is dropped.
     pub(super) fn notify(
         &mut self,
         cx: &mut Cx<'_>,
-        (seq, recipient): (Seq, PeerId),
-        notice: Notice,
-    ) -> Result<(), StoreError> {
-        let Some(sender) = self.registry.get(notice.sender) else {
+        (head, recipient): (&MessageHead, PeerId),
+        to: String,
+        end: End<'_>,
+    ) -> Result {
+        let (dead, reason) = match end {
+            End::Acked(_) => return Ok(()),
+            End::Dead(reason) => (true, reason),
+            End::Expired(reason) => (false, reason),
+        };
+        let Some(sender) = self.registry.get(head.sender) else {
             return Ok(());
         };
         let conn = sender.conn;
+        let notice = Notice {
+            number: self.head.next_notice,
+            sender: head.sender,
+            id: head.id.clone(),
+            to,
+            dead,
+            reason: reason.to_owned(),
+            at: cx.at,
+        };
         self.head.next_notice += 1;
         cx.txn.insert_notice(&notice)?;
         self.outbox.want(CommitNeed::Soon);
         if let Some(conn) = conn
             && self.conns.session(conn).is_some_and(|s| s.ext)
         {
-            self.outbox.later(conn, seq, recipient, receipt(notice));
+            self.outbox
+                .later(conn, (head.seq, recipient), receipt(notice));
         }
         Ok(())
     }
 
     /// Sends the next notices that were kept for a peer while it was away.
-    pub(super) fn send_notices(&mut self, cx: &mut Cx<'_>, conn: ConnId) -> Result<(), StoreError> {
+    pub(super) fn send_notices(&mut self, cx: &mut Cx<'_>, conn: ConnId) -> Result {
         let Some(session) = self.conns.session_mut(conn) else {
             return Ok(());
         };
@@ -75,12 +87,7 @@ impl Broker {
     }
 
     /// A sender has taken note.
-    pub(super) fn ack_notice(
-        &mut self,
-        cx: &mut Cx<'_>,
-        caller: Caller,
-        number: u64,
-    ) -> Result<(), StoreError> {
+    pub(super) fn ack_notice(&mut self, cx: &mut Cx<'_>, caller: Caller, number: u64) -> Result {
         let Some(session) = self.conns.session_mut(caller.conn) else {
             return Ok(());
         };

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use peerbus_wire::{BrokerFrame, Receipt, Seq};
 
-use super::{BrokerOutput, CommitNeed, ConnId};
+use super::{BrokerOutput, BusEvent, CommitNeed, ConnId};
 use crate::store::PeerId;
 
 /// The outputs of the transaction under way and of those before it.
@@ -16,7 +16,7 @@ pub(super) struct Outbox {
     greeting: Vec<ConnId>,
     /// Connections that ended in this transaction: what waits for them is dropped.
     gone: BTreeSet<ConnId>,
-    need: Option<CommitNeed>,
+    need: CommitNeed,
     #[cfg(feature = "mutations")]
     pub(super) release_early: bool,
 }
@@ -36,6 +36,11 @@ impl Outbox {
         self.ready.push_back(output);
     }
 
+    /// Says what happened.
+    pub(super) fn event(&mut self, event: BusEvent) {
+        self.now(BrokerOutput::Event(event));
+    }
+
     /// Adds an output that leaves after the commit.
     pub(super) fn waiting(&mut self, output: BrokerOutput, need: CommitNeed) {
         self.waiting.push_back(output);
@@ -53,7 +58,8 @@ impl Outbox {
     }
 
     /// Adds an answer to something that must see every earlier frame committed.
-    pub(super) fn barrier(&mut self, output: BrokerOutput) {
+    pub(super) fn barrier(&mut self, conn: ConnId, frame: BrokerFrame) {
+        let output = BrokerOutput::Send(conn, frame);
         if self.need() == CommitNeed::None {
             self.now(output);
         } else {
@@ -74,23 +80,20 @@ impl Outbox {
         self.want(CommitNeed::Now);
     }
 
-    /// Adds a later state of the delivery of `seq` to `recipient`.
-    pub(super) fn later(&mut self, conn: ConnId, seq: Seq, recipient: PeerId, receipt: Receipt) {
-        self.receipts
-            .entry(conn)
-            .or_default()
-            .later
-            .insert((seq, recipient), receipt);
+    /// Adds a later state of a delivery.
+    pub(super) fn later(&mut self, conn: ConnId, delivery: (Seq, PeerId), receipt: Receipt) {
+        let receipts = self.receipts.entry(conn).or_default();
+        receipts.later.insert(delivery, receipt);
         self.want(CommitNeed::Soon);
     }
 
     /// Says that something was written.
     pub(super) fn want(&mut self, need: CommitNeed) {
-        self.need = self.need.max(Some(need));
+        self.need = self.need.max(need);
     }
 
     pub(super) fn need(&self) -> CommitNeed {
-        self.need.unwrap_or(CommitNeed::None)
+        self.need
     }
 
     /// Drops what is queued for a connection that is gone.
@@ -120,7 +123,7 @@ impl Outbox {
             }
         }
         self.ready.extend(closes);
-        self.need = None;
+        self.need = CommitNeed::None;
         std::mem::take(&mut self.greeting)
     }
 

@@ -10,7 +10,7 @@ use peerbus_wire::{Refusal, RefusalCode};
 use super::mutation::BrokerMutation;
 use super::{Broker, Caller};
 use crate::TokenHash;
-use crate::store::{OwedRow, PeerId, StoreError, Txn};
+use crate::store::{OwedRow, PeerId, Result, Txn};
 
 /// The sums, by peer and by token. Peers that are forgotten stay as long as mail of theirs waits.
 #[derive(Debug, Default)]
@@ -104,7 +104,7 @@ impl Owed {
     }
 
     /// Writes what the transaction changed.
-    pub(super) fn write(&mut self, txn: &mut dyn Txn) -> Result<(), StoreError> {
+    pub(super) fn write(&mut self, txn: &mut dyn Txn) -> Result {
         for (peer, before) in std::mem::take(&mut self.changed) {
             let row = self.rows.get(&peer).copied();
             let row = row.unwrap_or(OwedRow::none(peer));
@@ -186,13 +186,10 @@ impl Broker {
         if more == 0 || waits + more <= max {
             return Ok(());
         }
-        Err(Refusal {
-            code: RefusalCode::Quota,
-            reason: format!(
-                "{waits} bytes that {sent} wait to be read, this would be {more} \
+        Err(RefusalCode::Quota.because(format!(
+            "{waits} bytes that {sent} wait to be read, this would be {more} \
                  more, and {max} may wait; send again when some of it was read"
-            ),
-        })
+        )))
     }
 
     /// A delivery has ended.

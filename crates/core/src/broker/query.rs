@@ -5,11 +5,12 @@ use std::sync::Arc;
 use peerbus_wire::limits::PEERS_ENTRIES_MAX;
 use peerbus_wire::{BrokerFrame, Domain, PeerEntry, PeerName, PeersFrame, Presence};
 
+use super::conn::Session;
 use super::registry::Peer;
-use super::{Broker, BrokerOutput, BusEvent, Caller, Cx};
+use super::{Broker, Caller, Cx};
 use crate::Now;
 use crate::grant::{Grant, Right};
-use crate::store::{PeerId, StoreError, Txn};
+use crate::store::{PeerId, Result, Txn};
 
 /// How mail gets to another domain.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,26 +34,28 @@ enum Sight {
     All,
 }
 
+impl Sight {
+    /// Of peers of other tokens.
+    fn of_others(grant: &Grant) -> Self {
+        match grant.rights {
+            rights if rights.has(Right::Observe) => Self::All,
+            rights if rights.has(Right::Send) || rights.has(Right::Broadcast) => Self::Name,
+            _ => Self::Nothing,
+        }
+    }
+}
+
 impl Broker {
     fn sight(&self, grant: &Grant, peer: PeerId) -> Sight {
-        let owned = self.registry.owned(&grant.token);
-        let own = owned.is_some_and(|owned| owned.has(peer));
-        let rights = grant.rights;
-        if own || rights.has(Right::Observe) {
-            Sight::All
-        } else if rights.has(Right::Send) || rights.has(Right::Broadcast) {
-            Sight::Name
-        } else {
-            Sight::Nothing
+        let owned = self.registry.owned.get(&grant.token);
+        match owned.is_some_and(|owned| owned.has(peer)) {
+            true => Sight::All,
+            false => Sight::of_others(grant),
         }
     }
 
     /// Answers `peers`, once everything before it is committed.
-    pub(super) fn answer_peers(
-        &mut self,
-        cx: &mut Cx<'_>,
-        caller: Caller,
-    ) -> Result<(), StoreError> {
+    pub(super) fn answer_peers(&mut self, cx: &mut Cx<'_>, caller: Caller) -> Result {
         let Some(grant) = self
             .conns
             .session(caller.conn)
@@ -60,22 +63,14 @@ impl Broker {
         else {
             return Ok(());
         };
-        let (peers, omitted) = if caller.ext {
+        let mut frame = PeersFrame::default();
+        if caller.ext {
             let sight = |broker: &Self, peer: PeerId| broker.sight(&grant, peer);
             let (entries, omitted) = self.entries(cx, sight)?;
-            (Some(entries), omitted)
-        } else {
-            (None, 0)
-        };
-        let names = self.online_names(&grant);
-        let frame = PeersFrame {
-            names,
-            peers,
-            omitted,
-            ..PeersFrame::default()
-        };
-        self.outbox
-            .barrier(BrokerOutput::Send(caller.conn, BrokerFrame::Peers(frame)));
+            (frame.peers, frame.omitted) = (Some(entries), omitted);
+        }
+        frame.names = self.online_names(&grant);
+        self.outbox.barrier(caller.conn, BrokerFrame::Peers(frame));
         Ok(())
     }
 
@@ -85,11 +80,7 @@ impl Broker {
         cx: &mut Cx<'_>,
         caller: Caller,
         domain: Domain,
-    ) -> Result<(), StoreError> {
-        // For version 1 it is a barrier, whatever stands in it.
-        if !caller.ext {
-            return self.answer_peers(cx, caller);
-        }
+    ) -> Result {
         let Some(session) = self.conns.session(caller.conn) else {
             return Ok(());
         };
@@ -107,37 +98,29 @@ impl Broker {
             let told = self.roster(&domain);
             frame.age_ms = told.map(|(_, at)| cx.now.mono_ms.saturating_sub(*at));
             let all = told.map_or(&[][..], |(peers, _)| peers);
-            let shown = |peer: &PeerEntry| match grant.rights {
-                rights if rights.has(Right::Observe) => Some(peer.clone()),
-                rights if rights.has(Right::Send) || rights.has(Right::Broadcast) => {
-                    let presence = None;
-                    Some(PeerEntry {
-                        presence,
-                        ..peer.clone()
-                    })
-                }
-                _ => None,
-            };
-            frame.peers = Some(all.iter().filter_map(shown).collect());
+            let mut shown = all.to_vec();
+            match Sight::of_others(&grant) {
+                Sight::All => {}
+                Sight::Name => shown.iter_mut().for_each(|peer| peer.presence = None),
+                Sight::Nothing => shown.clear(),
+            }
+            frame.peers = Some(shown);
         }
         frame.domain = Some(domain);
-        self.outbox
-            .barrier(BrokerOutput::Send(caller.conn, BrokerFrame::Peers(frame)));
+        self.outbox.barrier(caller.conn, BrokerFrame::Peers(frame));
         Ok(())
     }
 
     /// Who is in another domain, as its bridge last told, and when.
     fn roster(&self, domain: &Domain) -> Option<&(Arc<[PeerEntry]>, u64)> {
         let bridge = self.registry.find(&domain.bridge()?.key())?;
-        let session = self.conns.session(self.registry.conn(bridge)?)?;
-        session.bridge.as_ref()?.roster.as_ref()
+        self.session_of(bridge)?.bridge.as_ref()?.roster.as_ref()
     }
 
     /// A bridge tells who is in its domain. Of what is no peer's name there nothing is kept.
     pub(super) fn keep_roster(&mut self, now: Now, caller: Caller, peers: Vec<PeerEntry>) {
         let session = self.conns.session_mut(caller.conn);
         let Some(bridge) = session.and_then(|session| session.bridge.as_mut()) else {
-            self.outbox.now(BrokerOutput::Event(BusEvent::Ignored));
             return;
         };
         let told = |peer: PeerEntry| {
@@ -158,17 +141,11 @@ impl Broker {
     /// # Errors
     ///
     /// Only when storage failed.
-    pub fn all_peers(&mut self, now: Now, txn: &mut dyn Txn) -> Result<BrokerFrame, StoreError> {
+    pub fn all_peers(&mut self, now: Now, txn: &mut dyn Txn) -> Result<BrokerFrame> {
         let all = |_: &Self, _: PeerId| Sight::All;
         let (entries, omitted) = self.entries(&mut self.cx(now, txn), all)?;
-        let mut names: Vec<_> = self
-            .conns
-            .sessions()
-            .map(|(_, s)| s.name.as_str())
-            .collect();
-        names.sort_unstable();
         Ok(BrokerFrame::Peers(PeersFrame {
-            names: names.into_iter().map(str::to_owned).collect(),
+            names: self.names(|_| true),
             peers: Some(entries),
             omitted,
             ..PeersFrame::default()
@@ -180,7 +157,7 @@ impl Broker {
     /// # Errors
     ///
     /// Only when storage failed.
-    pub fn joined(&mut self, now: Now, txn: &mut dyn Txn) -> Result<Vec<DomainRoute>, StoreError> {
+    pub fn joined(&mut self, now: Now, txn: &mut dyn Txn) -> Result<Vec<DomainRoute>> {
         let cx = &mut self.cx(now, txn);
         let mut domains: Vec<_> = self.registry.bridges().collect();
         domains.sort();
@@ -191,8 +168,7 @@ impl Broker {
                 .and_then(|name| self.registry.find(&name.key()));
             let Some(bridge) = bridge else { continue };
             let waiting = self.pending(cx, bridge)?;
-            let conn = self.registry.conn(bridge);
-            let session = conn.and_then(|conn| self.conns.session(conn));
+            let session = self.session_of(bridge);
             all.push(DomainRoute {
                 domain,
                 online: session.is_some(),
@@ -205,12 +181,12 @@ impl Broker {
 
     /// Names of the connected peers of which a token may know, sorted.
     pub(super) fn online_names(&self, grant: &Grant) -> Vec<String> {
-        let mut names: Vec<_> = self
-            .conns
-            .sessions()
-            .filter(|(_, s)| s.bridge.is_none() && self.sight(grant, s.peer) != Sight::Nothing)
-            .map(|(_, s)| s.name.as_str().to_owned())
-            .collect();
+        self.names(|s| s.bridge.is_none() && self.sight(grant, s.peer) != Sight::Nothing)
+    }
+
+    fn names(&self, shown: impl Fn(&Session) -> bool) -> Vec<String> {
+        let shown = self.conns.sessions().filter(|(_, session)| shown(session));
+        let mut names: Vec<_> = shown.map(|(_, s)| s.name.as_str().to_owned()).collect();
         names.sort_unstable();
         names
     }
@@ -219,7 +195,7 @@ impl Broker {
         &mut self,
         cx: &mut Cx<'_>,
         sight_of: impl Fn(&Self, PeerId) -> Sight,
-    ) -> Result<(Vec<PeerEntry>, u32), StoreError> {
+    ) -> Result<(Vec<PeerEntry>, u32)> {
         // Of those that are only named it must not show who was here last.
         let seen_ms = |peer: &Peer, sight| match sight {
             Sight::All => peer.row.last_seen.steady_ms,

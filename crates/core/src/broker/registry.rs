@@ -54,7 +54,7 @@ pub(super) struct Registry {
     /// Boxed: a node of the map has room for more than it holds.
     pub(super) peers: BTreeMap<PeerId, Box<Peer>>,
     names: BTreeMap<NameKey, PeerId>,
-    aliases: BTreeMap<NameKey, AliasRow>,
+    pub(super) aliases: BTreeMap<NameKey, AliasRow>,
     /// Names that have ended and whose mail has not yet.
     pub(super) ended: BTreeMap<PeerId, PeerRow>,
     /// What each bridge has forwarded.
@@ -63,12 +63,13 @@ pub(super) struct Registry {
     pub(super) groups: BTreeMap<(Option<TokenHash>, GroupName), usize>,
     /// Bridges whose marks this transaction has changed.
     pub(super) marked: BTreeSet<PeerId>,
-    owned: BTreeMap<TokenHash, Owned>,
+    /// The peers of each token.
+    pub(super) owned: BTreeMap<TokenHash, Owned>,
     /// How many peers stay when they leave.
-    lasting: usize,
+    pub(super) lasting: usize,
     /// Peers that may have room for mail that waits.
-    dirty: BTreeSet<PeerId>,
-    online: usize,
+    pub(super) dirty: BTreeSet<PeerId>,
+    pub(super) online: usize,
     /// Those whose last presence is kept, longest away first.
     away: VecDeque<PeerId>,
 }
@@ -118,7 +119,7 @@ impl Registry {
             if let Ok(name) = PeerName::parse(&row.name)
                 && registry.peers.contains_key(&row.peer)
             {
-                registry.set_alias(name.key(), row);
+                registry.aliases.insert(name.key(), row);
             }
         }
         registry
@@ -165,17 +166,6 @@ impl Registry {
         self.count(&row);
     }
 
-    /// Takes a peer from its owner; gives its row, which is to be written.
-    pub(super) fn disown(&mut self, id: PeerId) -> Option<&PeerRow> {
-        let owner = None;
-        let row = PeerRow {
-            owner,
-            ..self.peers.get(&id)?.row.clone()
-        };
-        self.put(row);
-        Some(&self.peers.get(&id)?.row)
-    }
-
     fn count(&mut self, row: &PeerRow) {
         self.count_groups(row);
         self.lasting += usize::from(!row.ephemeral);
@@ -195,16 +185,6 @@ impl Registry {
                 self.owned.remove(&owner);
             }
         }
-    }
-
-    /// How many peers stay when they leave.
-    pub(super) fn lasting(&self) -> usize {
-        self.lasting
-    }
-
-    /// The peers of a token.
-    pub(super) fn owned(&self, token: &TokenHash) -> Option<&Owned> {
-        self.owned.get(token)
     }
 
     pub(super) fn find(&self, key: &NameKey) -> Option<PeerId> {
@@ -245,18 +225,6 @@ impl Registry {
             .or_else(|| self.aliases.get(key).map(|alias| alias.peer))
     }
 
-    pub(super) fn alias(&self, key: &NameKey) -> Option<&AliasRow> {
-        self.aliases.get(key)
-    }
-
-    pub(super) fn set_alias(&mut self, key: NameKey, alias: AliasRow) {
-        self.aliases.insert(key, alias);
-    }
-
-    pub(super) fn remove_alias(&mut self, key: &NameKey) -> Option<AliasRow> {
-        self.aliases.remove(key)
-    }
-
     pub(super) fn aliases_of(&self, peer: PeerId) -> Vec<NameKey> {
         let leading = self.aliases.iter().filter(|(_, alias)| alias.peer == peer);
         leading.map(|(key, _)| key.clone()).collect()
@@ -271,7 +239,7 @@ impl Registry {
         names_max: usize,
     ) -> Option<NameKey> {
         let owner = self.get(peer).and_then(|peer| peer.row.owner);
-        let owned = owner.and_then(|owner| self.owned(&owner));
+        let owned = owner.and_then(|owner| self.owned.get(&owner));
         let of_token = |alias: &AliasRow| owned.is_some_and(|owned| owned.has(alias.peer));
         let of_peer = self.oldest_of(max, |alias| alias.peer == peer);
         of_peer.or_else(|| self.oldest_of(names_max, of_token))
@@ -351,21 +319,5 @@ impl Registry {
         {
             peer.presence = None;
         }
-    }
-
-    pub(super) fn online(&self) -> usize {
-        self.online
-    }
-
-    pub(super) fn mark_dirty(&mut self, id: PeerId) {
-        self.dirty.insert(id);
-    }
-
-    pub(super) fn next_dirty(&mut self) -> Option<PeerId> {
-        self.dirty.pop_first()
-    }
-
-    pub(super) fn has_dirty(&self) -> bool {
-        !self.dirty.is_empty()
     }
 }

@@ -6,7 +6,7 @@ use peerbus_wire::Seq;
 
 use super::expire::SLICE;
 use super::{Broker, CommitNeed, Cx};
-use crate::store::{Keep, PeerId, StoreError, Txn};
+use crate::store::{Keep, PeerId, Result, Txn};
 use crate::{Now, Stamp};
 
 /// Ends of deliveries that one slice forgets, about.
@@ -79,7 +79,7 @@ impl Sweep {
 
 impl Broker {
     /// Does one slice of expiry and retention and says when the next is due.
-    pub(super) fn sweep(&mut self, cx: &mut Cx<'_>) -> Result<(), StoreError> {
+    pub(super) fn sweep(&mut self, cx: &mut Cx<'_>) -> Result {
         // Whether a message is needed yet is seen in what is written.
         self.write_fates(cx.at.steady_ms, cx.txn)?;
         if cx.now.mono_ms >= self.sweep.pass_ms {
@@ -97,7 +97,7 @@ impl Broker {
     }
 
     /// Does one slice of a pass. Says whether there is more to do.
-    fn pass(&mut self, cx: &mut Cx<'_>) -> Result<bool, StoreError> {
+    fn pass(&mut self, cx: &mut Cx<'_>) -> Result<bool> {
         self.note_absent(cx)?;
         if cx.at.steady_ms.saturating_sub(self.sweep.sealed_ms) >= SEAL_MS {
             self.write_time();
@@ -128,7 +128,7 @@ impl Broker {
 
     /// Writes down who was connected when an earlier broker stopped and has not come back in time,
     /// so that the next start does not count it as connected again.
-    fn note_absent(&mut self, cx: &mut Cx<'_>) -> Result<(), StoreError> {
+    fn note_absent(&mut self, cx: &mut Cx<'_>) -> Result {
         if self.stopping {
             return Ok(());
         }
@@ -162,7 +162,7 @@ impl Broker {
         txn: &mut dyn Txn,
         (recipient, sender): (PeerId, PeerId),
         seq: Seq,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<bool> {
         let temporary = |peer| self.registry.is_temporary(peer);
         if !temporary(recipient) || !temporary(sender) {
             return Ok(false);
@@ -171,16 +171,17 @@ impl Broker {
     }
 
     /// Forgets one slice of what is kept of mail that ended. Says whether there may be more.
-    fn forget_ended(&mut self, cx: &mut Cx<'_>) -> Result<bool, StoreError> {
+    fn forget_ended(&mut self, cx: &mut Cx<'_>) -> Result<bool> {
         let before = |ms: u64| cx.at.steady_ms.saturating_sub(ms);
+        // While new mail has no room, what was read gives way, slice by slice.
+        let bytes = if self.full {
+            0
+        } else {
+            self.config.history_bytes
+        };
         let keep = Keep {
             from_ms: before(self.config.history_ms),
-            // While new mail has no room, what was read gives way, slice by slice.
-            bytes: if self.full {
-                0
-            } else {
-                self.config.history_bytes
-            },
+            bytes,
             ids_from_ms: before(self.config.settled_ms),
         };
         let gone = cx.txn.forget_ended(keep, FORGET)?;
@@ -196,7 +197,7 @@ impl Broker {
         from_ms: u64,
         steady_ms: u64,
         txn: &mut dyn Txn,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<bool> {
         let keep = Keep {
             from_ms,
             bytes: u64::MAX,
@@ -207,7 +208,7 @@ impl Broker {
         Ok(gone.more)
     }
 
-    fn drop_old(&mut self, cx: &mut Cx<'_>) -> Result<bool, StoreError> {
+    fn drop_old(&mut self, cx: &mut Cx<'_>) -> Result<bool> {
         let before = cx.at.steady_ms.saturating_sub(self.config.retention_ms);
         let dead = cx.txn.delete_dead(before, self.config.dead_bytes, SLICE)?;
         let oldest = self

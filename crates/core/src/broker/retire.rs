@@ -4,9 +4,9 @@ use peerbus_wire::{BrokerFrame, CloseReason, NameAnswer, PeerName, Seq};
 
 use super::conn::Conn;
 use super::expire::LEFT;
+use super::jobs::NAME_ENDED;
 use super::{Broker, BrokerOutput, BusEvent, Caller, CommitNeed, ConnId, Cx};
-use crate::audit::AuditEvent;
-use crate::store::{PeerId, StoreError, Txn};
+use crate::store::{PeerId, Result, Txn};
 use crate::{Delivered, Now};
 
 /// Messages that go to the successor of a peer that ends its own name: they go in one transaction,
@@ -49,7 +49,7 @@ impl Broker {
         now: Now,
         command: &Command,
         txn: &mut dyn Txn,
-    ) -> Result<Result<(), Denied>, StoreError> {
+    ) -> Result<Result<(), Denied>> {
         let cx = &mut self.cx(now, txn);
         let (Command::Release(name) | Command::Retire { name, .. }) = command;
         let Some(peer) = self.registry.find(&name.key()) else {
@@ -71,7 +71,7 @@ impl Broker {
     }
 
     fn unknown(&self, name: &PeerName) -> Denied {
-        match self.registry.alias(&name.key()) {
+        match self.registry.aliases.get(&name.key()) {
             Some(alias) => {
                 let holder = self.registry.name(alias.peer);
                 Denied::Unknown(format!(
@@ -90,7 +90,7 @@ impl Broker {
         cx: &mut Cx<'_>,
         caller: Caller,
         successor: Option<&str>,
-    ) -> Result<(), StoreError> {
+    ) -> Result {
         let Caller { conn, peer, .. } = caller;
         let name = self.registry.name(peer);
         let successor = match successor.map(PeerName::parse).transpose() {
@@ -108,7 +108,7 @@ impl Broker {
         let refused = successor.as_ref().err().map(Denied::to_string);
         let answer = BrokerFrame::Retired(NameAnswer { name, refused });
         let Ok(successor) = successor else {
-            self.outbox.barrier(BrokerOutput::Send(conn, answer));
+            self.outbox.barrier(conn, answer);
             return Ok(());
         };
         self.outbox
@@ -135,35 +135,29 @@ impl Broker {
             )));
         };
         let owner = self.registry.get(peer).and_then(|peer| peer.row.owner);
-        if successor == peer {
-            Err(Denied::Unfit("a name cannot be its own successor".into()))
+        Err(Denied::Unfit(if successor == peer {
+            "a name cannot be its own successor".into()
         } else if row.ephemeral {
-            let why = format!("{name} is temporary; a successor must be one that stays");
-            Err(Denied::Unfit(why))
+            format!("{name} is temporary; a successor must be one that stays")
         } else if self.is_abroad(successor) {
-            let why = format!(
-                "{name} is a bridge to another domain; a successor must be a peer of this one"
-            );
-            Err(Denied::Unfit(why))
+            format!("{name} is a bridge to another domain; a successor must be a peer of this one")
         } else if own && row.owner != owner {
-            let why = format!("{name} belongs to another token; a successor must be of the same");
-            Err(Denied::Unfit(why))
+            format!("{name} belongs to another token; a successor must be of the same")
         } else {
-            Ok(Some(successor))
-        }
+            return Ok(Some(successor));
+        }))
     }
 
     /// The connection of a name that ends is closed, after what it was to be told.
     fn close_ended(&mut self, conn: ConnId) {
-        if let Some(Conn::Live(mut session)) = self.conns.remove(conn) {
+        if let Some(Conn::Live(mut session)) = self.conns.all.remove(&conn) {
             self.end_budget(&mut session);
             self.keep_histories(&mut session);
             self.registry.set_conn(session.peer, None);
             let name = session.name.as_str().to_owned();
-            self.outbox
-                .now(BrokerOutput::Event(BusEvent::Left { name }));
+            self.outbox.event(BusEvent::Left { name });
         }
-        self.conns.insert(conn, Conn::Closing);
+        self.conns.all.insert(conn, Conn::Closing);
         self.outbox.waiting(
             BrokerOutput::Close(conn, CloseReason::NameEnded),
             CommitNeed::Now,
@@ -171,17 +165,12 @@ impl Broker {
     }
 
     /// Ends a name that is not connected (any more). Without a successor its mail expires slice by slice.
-    fn end_name(
-        &mut self,
-        cx: &mut Cx<'_>,
-        peer: PeerId,
-        successor: Option<PeerId>,
-    ) -> Result<(), StoreError> {
+    fn end_name(&mut self, cx: &mut Cx<'_>, peer: PeerId, successor: Option<PeerId>) -> Result {
         let newcomer = self.registry.get_mut(peer).and_then(|p| p.contender.take());
         if let Some(newcomer) = newcomer {
             self.deny(newcomer, CloseReason::NameEnded);
         }
-        self.end_holder(cx, peer)?;
+        self.leave_jobs(cx, peer, NAME_ENDED)?;
         if let Some((queue, forwarded)) = self.take_back(cx, peer)? {
             for seq in forwarded {
                 self.recent.pass((seq, queue), peer);
@@ -196,11 +185,11 @@ impl Broker {
             return Ok(());
         };
         cx.txn.put_peer(&row)?;
-        self.log.push(&AuditEvent::Retire { peer, successor });
-        self.outbox.now(BrokerOutput::Event(BusEvent::Retired {
+        self.log.retire(peer, successor);
+        self.outbox.event(BusEvent::Retired {
             name: name.as_str().to_owned(),
             successor: successor.map(|successor| self.registry.name(successor)),
-        }));
+        });
         self.outbox.want(CommitNeed::Now);
         if let Some(successor) = successor {
             self.add_alias(cx, &name, successor, false)?;
@@ -213,7 +202,7 @@ impl Broker {
     }
 
     /// Expires one slice of the queues of names that have ended. Says whether there may be more.
-    pub(super) fn settle_ended(&mut self, cx: &mut Cx<'_>) -> Result<bool, StoreError> {
+    pub(super) fn settle_ended(&mut self, cx: &mut Cx<'_>) -> Result<bool> {
         let Some((&peer, row)) = self.registry.ended.first_key_value() else {
             return Ok(false);
         };
@@ -224,7 +213,7 @@ impl Broker {
         if !self.expire_queue(cx, peer, &reason)? {
             cx.txn.delete_peer(peer)?;
             self.registry.ended.remove(&peer);
-            self.log.push(&AuditEvent::Forget { peer });
+            self.log.forget(peer);
             self.outbox.want(CommitNeed::Soon);
         }
         Ok(true)
@@ -237,13 +226,12 @@ impl Broker {
         cx: &mut Cx<'_>,
         (peer, mut delivered): (PeerId, Delivered),
         successor: PeerId,
-    ) -> Result<(), StoreError> {
+    ) -> Result {
         if self.readdress(cx, peer, successor)?.is_empty() {
             delivered = Delivered::default();
         }
         // More than this may be said to come again, but nothing that does is said to be new.
-        let conn = self.registry.conn(successor);
-        match conn.and_then(|conn| self.conns.session_mut(conn)) {
+        match self.session_of_mut(successor) {
             Some(session) => session.again.merge(&delivered),
             None => {
                 if let Some(known) = self.registry.get_mut(successor) {
@@ -270,24 +258,27 @@ impl Broker {
         cx: &mut Cx<'_>,
         from: PeerId,
         to: PeerId,
-    ) -> Result<Vec<Seq>, StoreError> {
+    ) -> Result<Vec<Seq>> {
         let moved = cx.txn.move_queue(from, to)?;
-        let conn = self.registry.conn(to);
         for &(sender, seq) in &moved {
-            self.log.push(&AuditEvent::Move { seq, from, to });
-            let payer = self.payer(sender);
-            if let Some(session) = conn.and_then(|conn| self.conns.session_mut(conn)) {
-                session.line.inherit((sender, payer), seq, &session.flights);
-            }
+            self.passed((from, to), sender, seq);
         }
-        let known = self.registry.get_mut(to);
-        if let Some(pending) = known.and_then(|known| known.pending.as_mut()) {
-            *pending += moved.len() as u64;
+        self.outbox.want(CommitNeed::Soon);
+        Ok(moved.into_iter().map(|(_, seq)| seq).collect())
+    }
+
+    /// A message of this sender is owed to another peer instead.
+    pub(super) fn passed(&mut self, (from, to): (PeerId, PeerId), sender: PeerId, seq: Seq) {
+        self.log.pass(seq, from, to);
+        let payer = self.payer(sender);
+        if let Some(session) = self.session_of_mut(to) {
+            session.line.inherit((sender, payer), seq, &session.flights);
+        }
+        if let Some(known) = self.registry.get_mut(to) {
+            known.pending = known.pending.map(|pending| pending + 1);
+            self.registry.dirty.insert(to);
         }
         // Not to be delivered before the commit, or two would have it if that is lost.
         self.expiring = true;
-        self.outbox.want(CommitNeed::Soon);
-        self.registry.mark_dirty(to);
-        Ok(moved.into_iter().map(|(_, seq)| seq).collect())
     }
 }

@@ -1,20 +1,20 @@
 //! An envelope is accepted, or refused to the sender's face.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use peerbus_wire::{
-    Accepted, Address, Carried, DeliverFrame, Mark, Receipt, Refusal, RefusalCode, Remarks, Seq,
-    Stage,
+    Accepted, Address, Carried, DeliverFrame, Mark, Receipt, Refusal, RefusalCode, Seq, Stage,
+    recipient_of,
 };
 
+use super::ack::End;
+use super::deliver::{Framed, is_urgent};
 use super::groups::Recipients;
 use super::mutation::BrokerMutation;
 use super::{Broker, BrokerOutput, BusEvent, Caller, CommitNeed, Cx};
 use crate::Now;
-use crate::audit::AuditEvent;
 use crate::grant::Right;
-use crate::store::{AliasRow, FATE_BYTES, Fate, Inserted, NewMessage, PeerId, StoreError};
+use crate::store::{AliasRow, FATE_BYTES, Fate, Inserted, MessageHead, PeerId, Result};
 
 /// Messages that may be owed to an ephemeral peer: they go when it goes.
 const EPHEMERAL_QUEUE_MAX: u64 = 4_096;
@@ -27,7 +27,7 @@ impl Broker {
         caller: Caller,
         carried: &Carried,
         mark: Option<&Mark>,
-    ) -> Result<(), StoreError> {
+    ) -> Result {
         let sender = caller.peer;
         let may = self.check_from(caller, carried);
         let may = may.and_then(|()| self.check_right(caller, &carried.to));
@@ -41,16 +41,12 @@ impl Broker {
         }
         let bytes = carried.text.len() as u64;
         let recipients = self.recipients(cx, caller, carried)?;
-        let recipients = recipients.and_then(|members| {
-            self.check_quota(caller, bytes, &members.owed)?;
-            Ok(members)
+        let recipients = recipients.and_then(|all| {
+            self.check_quota(caller, bytes, &all.owed)?;
+            Ok(all)
         });
-        let mut full = Vec::new();
-        let (recipients, lost) = match recipients {
-            Ok(members) => {
-                full = members.full;
-                (members.owed, None)
-            }
+        let (Recipients { owed, full }, lost) = match recipients {
+            Ok(all) => (all, None),
             Err(refusal) => {
                 let known = cx.txn.find_message(sender, &carried.id)?.is_some();
                 // A resend must get its receipt again even if the recipient has gone since, or a
@@ -59,49 +55,43 @@ impl Broker {
                     self.refuse(cx.now, caller, Some(carried.id.clone()), refusal);
                     return Ok(());
                 }
-                (Vec::new(), Some(refusal.reason).filter(|_| !known))
+                let nobody = Recipients::default();
+                (nobody, Some(refusal.reason).filter(|_| !known))
             }
         };
         let here = |peer: &&PeerId| self.registry.conn(**peer).is_some();
-        let online = count(recipients.iter().filter(here).count());
-        match self.store_message(cx, sender, carried, &recipients)? {
-            Inserted::New => {}
+        let online = count(owed.iter().filter(here).count());
+        let (head, inserted) = self.store_message(cx, sender, carried, &owed)?;
+        let (recipients, duplicate) = match inserted {
+            Inserted::New => (head.recipients, false),
             Inserted::Known {
-                same: true,
-                recipients,
-                ..
-            } => {
-                self.outbox.now(BrokerOutput::Event(BusEvent::Duplicate));
-                let accepted = Accepted {
-                    recipients,
-                    online: online.min(recipients),
-                    duplicate: true,
-                };
-                self.receipt(caller, carried, accepted, None);
-                self.keep_mark(sender, mark);
-                return Ok(());
-            }
-            Inserted::Known { same: false, .. } => {
+                same, recipients, ..
+            } if same => (recipients, true),
+            Inserted::Known { .. } => {
                 self.refuse_reused(cx.now, caller, carried);
                 return Ok(());
             }
-        }
-        self.keep_mark(sender, mark);
-        let seq = Seq(self.head.next_seq - 1);
-        self.outbox.now(BrokerOutput::Event(BusEvent::Accepted {
-            recipients: count(recipients.len()),
-        }));
-        let accepted = Accepted {
-            recipients: count(recipients.len()),
-            online,
-            duplicate: false,
         };
-        self.receipt(caller, carried, accepted, Some(cx.now.wall_ms));
-        if let Some(reason) = lost {
-            self.lost(cx, caller, carried, (seq, reason))?;
+        self.keep_mark(sender, mark);
+        let online = online.min(recipients);
+        let accepted = Accepted {
+            recipients,
+            online,
+            duplicate,
+        };
+        self.receipt(caller, carried, accepted, cx.now.wall_ms);
+        if duplicate {
+            self.outbox.event(BusEvent::Duplicate);
+            return Ok(());
         }
-        self.tell_full(cx, caller, (&carried.id, seq), &full)?;
-        self.owe(cx, caller, (seq, carried), &recipients)
+        self.outbox.event(BusEvent::Accepted { recipients });
+        if let Some(reason) = lost {
+            // Its bridge is told why it reaches nobody, until it takes note.
+            let to = recipient_of(&carried.text).to_owned();
+            self.notify(cx, (&head, PeerId(0)), to, End::Dead(&reason))?;
+        }
+        self.tell_full(cx, &head, &full)?;
+        self.owe(cx, caller, (&head, carried), &owed)
     }
 
     /// A message is owed to each of these from now on.
@@ -109,32 +99,32 @@ impl Broker {
         &mut self,
         cx: &mut Cx<'_>,
         caller: Caller,
-        (seq, carried): (Seq, &Carried),
+        (head, carried): (&MessageHead, &Carried),
         recipients: &[PeerId],
-    ) -> Result<(), StoreError> {
-        let (sender, bytes) = (caller.peer, carried.text.len() as u64);
-        self.tell_taken(cx.now, seq, carried, count(recipients.len()));
+    ) -> Result {
+        let (seq, sender, bytes) = (head.seq, head.sender, head.bytes);
+        self.tell_taken(head, carried);
         for &recipient in recipients {
             self.owed.add((recipient, sender), caller.token, bytes);
             if let Address::Group(_) | Address::One(_) = carried.to {
-                self.log.push(&AuditEvent::Owe { seq, recipient });
+                self.log.owe(seq, recipient);
             }
             if let Address::One(group) = &carried.to {
                 self.begin_job(cx, caller, (seq, group), recipient)?;
             }
         }
-        self.enqueue(cx, seq, sender, carried, recipients)
+        self.enqueue(cx, (head, carried), recipients)
     }
 
     /// Tells whoever watches the broker of a message.
-    fn tell_taken(&mut self, now: Now, seq: Seq, carried: &Carried, recipients: u32) {
+    fn tell_taken(&mut self, head: &MessageHead, carried: &Carried) {
         if self.watched {
             let taken = BusEvent::Taken {
-                seq,
+                seq: head.seq,
                 id: carried.id.clone(),
                 from: carried.from.as_str().to_owned(),
-                recipients,
-                at_ms: now.wall_ms,
+                recipients: head.recipients,
+                at_ms: head.accepted_ms,
                 envelope: Arc::clone(&carried.text),
             };
             self.outbox
@@ -149,37 +139,27 @@ impl Broker {
         sender: PeerId,
         carried: &Carried,
         recipients: &[PeerId],
-    ) -> Result<Inserted, StoreError> {
-        let (id, recipients) = (&carried.id, count(recipients.len()));
-        let seq = Seq(self.head.next_seq);
-        let accepted_ms = cx.now.wall_ms;
-        let envelope = &carried.text;
-        let message = NewMessage {
-            seq,
+    ) -> Result<(MessageHead, Inserted)> {
+        let head = MessageHead {
+            seq: Seq(self.head.next_seq),
             sender,
-            id,
-            envelope,
-            recipients,
-            accepted_ms,
+            id: carried.id.clone(),
+            recipients: count(recipients.len()),
+            accepted_ms: cx.now.wall_ms,
+            bytes: carried.text.len() as u64,
         };
-        let inserted = cx.txn.insert_message(&message)?;
+        let inserted = cx.txn.insert_message(&head, &carried.text)?;
         if inserted == Inserted::New {
             self.head.next_seq += 1;
-            if recipients == 0 {
-                self.fates.push(Fate::of_nobody(seq, accepted_ms));
-                self.ended(cx.now, envelope.len() as u64 + FATE_BYTES);
+            if head.recipients == 0 {
+                self.fates.push(Fate::of_nobody(head.seq, head.accepted_ms));
+                self.ended(cx.now, head.bytes + FATE_BYTES);
             }
             if !self.mutations.broken(BrokerMutation::SkipAudit) {
-                self.log.push(&AuditEvent::Accept {
-                    seq,
-                    sender,
-                    id,
-                    recipients,
-                    hash: &carried.hash,
-                });
+                self.log.accept(&head, &carried.hash);
             }
         }
-        Ok(inserted)
+        Ok((head, inserted))
     }
 
     fn check_from(&self, caller: Caller, carried: &Carried) -> Result<(), Refusal> {
@@ -198,7 +178,7 @@ impl Broker {
             return Ok(());
         }
         // What was signed before a rename and was not receipted comes again as it was.
-        let old = self.registry.alias(&from.key());
+        let old = self.registry.aliases.get(&from.key());
         let own = |old: &AliasRow| {
             let own = old.own && old.peer == caller.peer && old.name == from.as_str();
             own && self.grants.may_have(&session.grant, &from).is_ok()
@@ -206,13 +186,10 @@ impl Broker {
         if old.is_some_and(own) {
             return Ok(());
         }
-        Err(Refusal {
-            code: RefusalCode::From,
-            reason: format!(
-                "from is {} but this connection is registered as {name}; sign as {name}",
-                carried.from
-            ),
-        })
+        Err(RefusalCode::From.because(format!(
+            "from is {} but this connection is registered as {name}; sign as {name}",
+            carried.from
+        )))
     }
 
     /// Whether the sender's token may send so.
@@ -229,15 +206,12 @@ impl Broker {
         if brings || session.grant.rights.has(right) {
             return Ok(());
         }
-        Err(Refusal {
-            code: RefusalCode::Forbidden,
-            reason: format!(
-                "the token {} may not send {whom}; the broker's operator can give it the right \
+        Err(RefusalCode::Forbidden.because(format!(
+            "the token {} may not send {whom}; the broker's operator can give it the right \
                  `{}`",
-                session.grant.name,
-                right.as_str()
-            ),
-        })
+            session.grant.name,
+            right.as_str()
+        )))
     }
 
     /// Whom a message is owed to.
@@ -246,14 +220,10 @@ impl Broker {
         cx: &mut Cx<'_>,
         caller: Caller,
         carried: &Carried,
-    ) -> Result<Result<Recipients, Refusal>, StoreError> {
+    ) -> Result<Result<Recipients, Refusal>> {
         let bytes = carried.text.len() as u64;
-        let only = |owed| Recipients {
-            owed,
-            full: Vec::new(),
-        };
         let name = match &carried.to {
-            Address::All => return Ok(Ok(only(self.everyone(cx, caller.peer, bytes)?))),
+            Address::All => return Ok(Ok(self.everyone(cx, caller.peer, bytes)?.into())),
             Address::Group(group) => return self.members(cx, caller, group, bytes),
             Address::One(group) => return self.one_of(cx, caller, group, bytes),
             Address::Peer(name) => name,
@@ -268,12 +238,9 @@ impl Broker {
         };
         let Some(peer) = known else {
             if self.mutations.broken(BrokerMutation::AcceptUnknown) {
-                return Ok(Ok(only(Vec::new())));
+                return Ok(Ok(Recipients::default()));
             }
-            return Ok(Err(Refusal {
-                code: RefusalCode::UnknownRecipient,
-                reason: self.nobody(name),
-            }));
+            return Ok(Err(RefusalCode::UnknownRecipient.because(self.nobody(name))));
         };
         if let Err(refusal) = self.check_way(caller, name, peer) {
             return Ok(Err(refusal));
@@ -282,7 +249,7 @@ impl Broker {
             return Ok(Err(refusal));
         }
         if self.has_queue_room(cx, peer, bytes)? {
-            return Ok(Ok(only(vec![peer])));
+            return Ok(Ok(vec![peer].into()));
         }
         let full = match self.has_byte_room(peer, bytes) {
             true => format!("{} messages", self.queue_max(peer)),
@@ -292,33 +259,19 @@ impl Broker {
                 self.config.owed_to_max
             ),
         };
-        Ok(Err(Refusal {
-            code: RefusalCode::QueueFull,
-            reason: format!(
-                "the queue of {name} is full ({full}); send again when it has read some"
-            ),
-        }))
+        Ok(Err(RefusalCode::QueueFull.because(format!(
+            "the queue of {name} is full ({full}); send again when it has read some"
+        ))))
     }
 
     /// Every peer that is registered now, or was until its connection broke a moment ago.
-    fn everyone(
-        &mut self,
-        cx: &mut Cx<'_>,
-        sender: PeerId,
-        bytes: u64,
-    ) -> Result<Vec<PeerId>, StoreError> {
+    fn everyone(&mut self, cx: &mut Cx<'_>, sender: PeerId, bytes: u64) -> Result<Vec<PeerId>> {
         let here = |(id, peer): (PeerId, &super::registry::Peer)| {
             let registered = peer.is_registered(cx.now.mono_ms);
             (registered && id != sender && !peer.row.ephemeral && !peer.bridges()).then_some(id)
         };
-        let candidates: Vec<_> = self.registry.iter().filter_map(here).collect();
-        let mut recipients = Vec::with_capacity(candidates.len());
-        for peer in candidates {
-            if self.has_queue_room(cx, peer, bytes)? {
-                recipients.push(peer);
-            }
-        }
-        Ok(recipients)
+        let all = self.registry.iter().filter_map(here).collect();
+        Ok(self.with_room(cx, all, bytes)?.owed)
     }
 
     fn queue_max(&self, peer: PeerId) -> u64 {
@@ -335,13 +288,13 @@ impl Broker {
         cx: &mut Cx<'_>,
         peer: PeerId,
         bytes: u64,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<bool> {
         let max = self.queue_max(peer);
         Ok(self.has_byte_room(peer, bytes) && self.pending(cx, peer)? < max)
     }
 
     /// How many messages are owed to a peer; counted once, then kept.
-    pub(super) fn pending(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result<u64, StoreError> {
+    pub(super) fn pending(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result<u64> {
         let Some(known) = self.registry.get_mut(peer) else {
             return Ok(0);
         };
@@ -356,11 +309,10 @@ impl Broker {
     fn enqueue(
         &mut self,
         cx: &mut Cx<'_>,
-        seq: Seq,
-        sender: PeerId,
-        carried: &Carried,
+        (head, carried): (&MessageHead, &Carried),
         recipients: &[PeerId],
-    ) -> Result<(), StoreError> {
+    ) -> Result {
+        let (seq, sender) = (head.seq, head.sender);
         // They differ in whether the token is named, and in nothing else.
         let (mut shared, mut foreign) = (None, None);
         let urgent = std::cell::OnceCell::new();
@@ -381,59 +333,28 @@ impl Broker {
             let session = self.conns.session(conn);
             let own = match session {
                 Some(session) if to_old_name || !session.ext => {
-                    Some(self.frame_for(session, (sender, seq, 0), &carried.id, &carried.text))
+                    Some(self.frame_for(session, (head, 0), &carried.text))
                 }
                 _ => None,
             };
-            let (frame, key) = match &own {
-                Some((frame, key)) => (frame, key.clone()),
+            let framed: &Framed = match &own {
+                Some(own) => own,
                 None => {
                     let remarks =
                         session.map(|session| self.foreign(session, sender, &carried.text));
                     let remarks = remarks.unwrap_or_default();
-                    let frame = || self.deliver_frame(seq, &carried.text, &remarks);
+                    let frame = || (DeliverFrame::for_one(seq, &carried.text, &remarks), None);
                     let shared = match remarks.token {
                         Some(_) => &mut foreign,
                         None => &mut shared,
                     };
-                    (&*shared.get_or_insert_with(frame), None)
+                    shared.get_or_insert_with(frame)
                 }
             };
-            let fresh = super::deliver::Fresh {
-                seq,
-                sender,
-                id: &carried.id,
-                bytes: carried.text.len(),
-                recipients: count(recipients.len()),
-                frame,
-                key,
-                urgent: &|| *urgent.get_or_init(|| super::deliver::is_urgent(&carried.text)),
-            };
-            self.deliver_fresh(cx.now, conn, &fresh);
+            let urgent = || *urgent.get_or_init(|| is_urgent(&carried.text));
+            self.deliver_fresh(cx.now, conn, (head, framed), urgent);
         }
         Ok(())
-    }
-
-    /// The frame in which a message is delivered.
-    pub(super) fn deliver_frame(
-        &self,
-        seq: Seq,
-        envelope: &str,
-        remarks: &Remarks,
-    ) -> DeliverFrame {
-        let envelope = self.carried(envelope);
-        if *remarks == Remarks::default() {
-            return DeliverFrame::new(seq, &envelope);
-        }
-        DeliverFrame::for_one(seq, &envelope, remarks)
-    }
-
-    /// What goes out of an envelope: all of it, as it is.
-    pub(super) fn carried<'e>(&self, envelope: &'e str) -> Cow<'e, str> {
-        if self.mutations.broken(BrokerMutation::AlterEnvelope) {
-            return envelope.replace(r#""body":"#, r#""body":  "#).into();
-        }
-        envelope.into()
     }
 
     /// The id was used for another message. To a broker a domain is one sender: of what a bridge brought
@@ -447,24 +368,15 @@ impl Broker {
                 "id {id} was used before for another message; give every message an id of its own"
             )
         };
-        let refusal = Refusal {
-            code: RefusalCode::IdReused,
-            reason,
-        };
+        let refusal = RefusalCode::IdReused.because(reason);
         self.refuse(now, caller, Some(id.clone()), refusal);
     }
 
-    fn receipt(
-        &mut self,
-        caller: Caller,
-        carried: &Carried,
-        accepted: Accepted,
-        at_ms: Option<u64>,
-    ) {
+    fn receipt(&mut self, caller: Caller, carried: &Carried, accepted: Accepted, now_ms: u64) {
         if caller.ext {
-            let receipt = Receipt::new(carried.id.clone(), Stage::Accepted(accepted));
-            self.outbox
-                .answer(caller.conn, Receipt { at_ms, ..receipt });
+            let mut receipt = Receipt::new(carried.id.clone(), Stage::Accepted(accepted));
+            receipt.at_ms = Some(now_ms).filter(|_| !accepted.duplicate);
+            self.outbox.answer(caller.conn, receipt);
         } else {
             self.outbox.want(CommitNeed::Now);
         }

@@ -2,7 +2,7 @@
 
 use peerbus_wire::{Refusal, RefusalCode};
 
-use super::{Broker, BrokerOutput, BusEvent, Caller};
+use super::{Broker, BusEvent, Caller};
 use crate::Now;
 
 /// The part of a small disk that stays free: one in so many bytes.
@@ -25,7 +25,7 @@ impl Broker {
             self.full = full;
             self.sweep.forget_soon(now);
             let event = BusEvent::DiskFull { full, free };
-            self.outbox.now(BrokerOutput::Event(event));
+            self.outbox.event(event);
         }
     }
 
@@ -42,9 +42,7 @@ impl Broker {
         if !self.full || !caller.ext {
             return Ok(());
         }
-        Err(Refusal {
-            code: RefusalCode::DiskFull,
-            reason: "the broker's disk is nearly full; send again when there is room on it".into(),
-        })
+        Err(RefusalCode::DiskFull
+            .because("the broker's disk is nearly full; send again when there is room on it"))
     }
 }

@@ -8,9 +8,9 @@ use peerbus_wire::{Accepted, BrokerFrame, DeliveryKey, MessageId, Receipt, Seq, 
 use super::conn::Session;
 use super::flights::Flight;
 use super::history::RECIPIENTS_MAX;
-use super::{Broker, BrokerOutput, BusEvent, Caller, Cx};
+use super::{Broker, BusEvent, Caller, Cx};
 use crate::Now;
-use crate::store::{DeliveryHistory, Fate, MessageHead, PeerId, StoreError, Txn};
+use crate::store::{DeliveryHistory, Fate, MessageHead, PeerId, Result, Txn};
 
 /// What became of a message, for the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,29 +27,29 @@ impl MessageHistory {
     /// What became of a message that is owed to nobody: in order of time.
     #[must_use]
     pub fn ended(head: &MessageHead, fates: &[Fate]) -> Vec<Receipt> {
-        let mut told = Vec::new();
-        // Of one that went from member to member the last ones count.
-        for fate in &fates[fates.len().saturating_sub(RECIPIENTS_MAX)..] {
-            tell(&head.id, &fate.to, &fate.way, &mut told);
-            told.push(Receipt {
-                at_ms: Some(fate.at_ms),
-                to: Some(fate.to.to_string()),
-                ..Receipt::new(head.id.clone(), Stage::clone(&fate.stage))
-            });
-        }
+        let mut told = ends(&head.id, fates);
         told.sort_by_key(|receipt| receipt.at_ms);
         told.insert(0, accepted(head, 0));
         told
     }
 }
 
+/// How deliveries ended, and what happened before: of one that went from member to member the last
+/// ones.
+fn ends(id: &MessageId, fates: &[Fate]) -> Vec<Receipt> {
+    let mut told = Vec::new();
+    for fate in &fates[fates.len().saturating_sub(RECIPIENTS_MAX)..] {
+        tell(id, &fate.to, &fate.way, &mut told);
+        let stage = Stage::clone(&fate.stage);
+        told.push(Receipt::at_one(id.clone(), &*fate.to, stage, fate.at_ms));
+    }
+    told
+}
+
 /// Adds what happened to a delivery before it ended.
 fn tell(id: &MessageId, to: &str, way: &DeliveryHistory, told: &mut Vec<Receipt>) {
-    told.extend(way.stages().map(|(stage, at_ms)| Receipt {
-        at_ms: Some(at_ms),
-        to: Some(to.to_owned()),
-        ..Receipt::new(id.clone(), stage)
-    }));
+    let stages = way.stages();
+    told.extend(stages.map(|(stage, at_ms)| Receipt::at_one(id.clone(), to, stage, at_ms)));
 }
 
 fn accepted(head: &MessageHead, online: usize) -> Receipt {
@@ -71,7 +71,7 @@ impl Broker {
         cx: &mut Cx<'_>,
         caller: Caller,
         ids: &[MessageId],
-    ) -> Result<(), StoreError> {
+    ) -> Result {
         let mut receipts = Vec::new();
         for id in ids {
             match cx.txn.find_message(caller.peer, id)? {
@@ -80,7 +80,7 @@ impl Broker {
             }
         }
         for frame in BrokerFrame::receipts(receipts) {
-            self.outbox.barrier(BrokerOutput::Send(caller.conn, frame));
+            self.outbox.barrier(caller.conn, frame);
         }
         Ok(())
     }
@@ -90,11 +90,7 @@ impl Broker {
     /// # Errors
     ///
     /// Only when storage failed.
-    pub fn histories_of(
-        &self,
-        seqs: &[Seq],
-        txn: &mut dyn Txn,
-    ) -> Result<Vec<MessageHistory>, StoreError> {
+    pub fn histories_of(&self, seqs: &[Seq], txn: &mut dyn Txn) -> Result<Vec<MessageHistory>> {
         let mut histories = Vec::new();
         for seq in seqs {
             if let Some(head) = txn.message(*seq)? {
@@ -119,7 +115,7 @@ impl Broker {
         now: Now,
         until_ms: Option<u64>,
         txn: &mut dyn Txn,
-    ) -> Result<(u64, bool), StoreError> {
+    ) -> Result<(u64, bool)> {
         let steady_ms = self.stamp(now).steady_ms;
         self.write_fates(steady_ms, txn)?;
         let until_ms = until_ms.unwrap_or(steady_ms);
@@ -128,7 +124,7 @@ impl Broker {
     }
 
     /// A message's history: what happened, in order of time, then what is to happen yet.
-    fn receipts(&self, txn: &mut dyn Txn, head: &MessageHead) -> Result<Vec<Receipt>, StoreError> {
+    fn receipts(&self, txn: &mut dyn Txn, head: &MessageHead) -> Result<Vec<Receipt>> {
         let pending = txn.pending_for(head.seq)?;
         let here = |peer: &PeerId| self.registry.conn(*peer).is_some();
         let online = pending.iter().filter(|peer| here(peer)).count();
@@ -136,19 +132,13 @@ impl Broker {
         let of_this = |fate: &&Fate| fate.seq == head.seq && !fate.is_of_nobody();
         fates.extend(self.fates.iter().filter(of_this).cloned());
         fates.drain(..fates.len().saturating_sub(RECIPIENTS_MAX));
-        let mut told = Vec::new();
+        let mut told = ends(&head.id, &fates);
         let mut queued = Vec::new();
-        let say = |to, stage, at_ms| Receipt {
-            at_ms,
+        let say = |to, stage| Receipt {
             to,
             ..Receipt::new(head.id.clone(), stage)
         };
         let settled = (head.recipients as usize).saturating_sub(pending.len() + fates.len());
-        for fate in fates {
-            tell(&head.id, &fate.to, &fate.way, &mut told);
-            let stage = Stage::clone(&fate.stage);
-            told.push(say(Some(fate.to.to_string()), stage, Some(fate.at_ms)));
-        }
         for peer in pending.into_iter().take(RECIPIENTS_MAX) {
             let to = self.called(txn, (peer, head.sender), head.seq)?;
             let past = self.recent.get((head.seq, peer));
@@ -156,21 +146,21 @@ impl Broker {
             match self.flight(peer, head.seq) {
                 // A bridge has it, and the other domain perhaps not.
                 Some(_) if self.is_bridge(peer) => {
-                    queued.push(say(Some(to.clone()), Stage::Queued, None));
+                    queued.push(say(Some(to.clone()), Stage::Queued));
                 }
                 Some(flight) => history.follow(&flight.history),
                 None if self.registry.is_forwarded(peer) => {
                     if history.steps().is_empty() {
-                        told.push(say(Some(to.clone()), Stage::Forwarded, None));
+                        told.push(say(Some(to.clone()), Stage::Forwarded));
                     }
                 }
-                None => queued.push(say(Some(to.clone()), Stage::Queued, None)),
+                None => queued.push(say(Some(to.clone()), Stage::Queued)),
             }
             tell(&head.id, &to, &history, &mut told);
         }
         if settled > 0 {
             let recipients = u32::try_from(settled).unwrap_or(u32::MAX);
-            queued.push(say(None, Stage::Settled { recipients }, None));
+            queued.push(say(None, Stage::Settled { recipients }));
         }
         told.sort_by_key(|receipt| receipt.at_ms);
         Ok(std::iter::once(accepted(head, online))
@@ -180,8 +170,7 @@ impl Broker {
     }
 
     fn flight(&self, peer: PeerId, seq: Seq) -> Option<&Flight> {
-        let conn = self.registry.conn(peer)?;
-        self.conns.session(conn)?.flights.get(seq)
+        self.session_of(peer)?.flights.get(seq)
     }
 
     /// The holder of a delivery says how far it is.
@@ -191,14 +180,13 @@ impl Broker {
         caller: Caller,
         key: &DeliveryKey,
         step: Stage,
-    ) -> Result<(), StoreError> {
-        let session = self.conns.session(caller.conn);
-        if session.is_some_and(|session| session.bridge.is_some()) {
+    ) -> Result {
+        if caller.bridges {
             return self.said_abroad(cx, caller, key, step);
         }
         match step.is_progress() {
             true => self.said_here(cx.now, caller, key, step),
-            false => self.outbox.now(BrokerOutput::Event(BusEvent::Ignored)),
+            false => self.outbox.event(BusEvent::Ignored),
         }
         Ok(())
     }
@@ -214,21 +202,21 @@ impl Broker {
         if !flight.history.step(&step, now.wall_ms) {
             return;
         }
-        let (sender, id) = (flight.sender, flight.id.clone());
+        let head = flight.head.clone();
         if let Stage::Held { why } = &step
             && !why.is_empty()
         {
-            self.outbox.now(BrokerOutput::Event(BusEvent::Held {
-                from: self.registry.name(sender),
+            self.outbox.event(BusEvent::Held {
+                from: self.registry.name(head.sender),
                 to: to.clone(),
-                id: id.clone(),
+                id: head.id.clone(),
                 reason: why.clone(),
-            }));
+            });
         }
         if matches!(step, Stage::Held { .. }) {
             self.job_held(now, seq, peer);
         }
-        self.tell_sender(now, (seq, peer), sender, &id, (to, step));
+        self.tell_sender(now, (&head, peer), (to, step));
     }
 
     /// A connection ends: what it knew of deliveries that it held is kept.

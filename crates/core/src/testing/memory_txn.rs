@@ -9,11 +9,9 @@ use super::memory::{FateRow, MemoryStore, Stored, by_age};
 use crate::Stamp;
 use crate::audit::{Block, ChainHead};
 use crate::store::{
-    AliasRow, DEAD_BYTES, FATES_RUN, Fate, Forgotten, Inserted, JobRow, Keep, MessageHead,
-    NewMessage, Notice, OwedRow, PeerId, PeerKind, PeerRow, Queued, StoreError, Txn,
+    AliasRow, DEAD_BYTES, FATES_RUN, Fate, Forgotten, Inserted, JobRow, Keep, MessageHead, Notice,
+    OwedRow, PeerId, PeerKind, PeerRow, Queued, Result, StoreError, Txn,
 };
-
-type Result<T> = std::result::Result<T, StoreError>;
 
 const LAST_SEQ: Seq = Seq(u64::MAX);
 
@@ -94,15 +92,12 @@ impl MemoryStore {
                 )));
             };
             total += message.envelope.len();
-            let sender = message.head.sender;
-            let row = self.tables.deliveries.get(&(recipient, sender, seq));
+            let Stored { head, envelope } = message.clone();
+            let row = self.tables.deliveries.get(&(recipient, head.sender, seq));
             let steady_ms = row.copied().unwrap_or_default();
             queued.push(Queued {
-                seq,
-                sender,
-                id: message.head.id.clone(),
-                envelope: message.envelope.clone(),
-                recipients: message.head.recipients,
+                head,
+                envelope,
                 steady_ms,
             });
         }
@@ -111,7 +106,7 @@ impl MemoryStore {
 }
 
 impl Txn for MemoryStore {
-    fn put_peer(&mut self, row: &PeerRow) -> Result<()> {
+    fn put_peer(&mut self, row: &PeerRow) -> Result {
         self.is_open()?;
         let same = |other: &&PeerRow| {
             let peers = other.kind == PeerKind::Peer && row.kind == PeerKind::Peer;
@@ -127,87 +122,69 @@ impl Txn for MemoryStore {
         Ok(())
     }
 
-    fn delete_peer(&mut self, id: PeerId) -> Result<()> {
+    fn delete_peer(&mut self, id: PeerId) -> Result {
         self.is_open()?;
         self.set_peer(id, None);
         Ok(())
     }
 
-    fn put_alias(&mut self, row: &AliasRow) -> Result<()> {
+    fn put_alias(&mut self, row: &AliasRow) -> Result {
         self.is_open()?;
         self.set_alias(&row.name, Some(row.clone()));
         Ok(())
     }
 
-    fn delete_alias(&mut self, name: &str) -> Result<()> {
+    fn delete_alias(&mut self, name: &str) -> Result {
         self.is_open()?;
         self.set_alias(name, None);
         Ok(())
     }
 
-    fn put_owed(&mut self, row: &OwedRow) -> Result<()> {
+    fn put_owed(&mut self, row: &OwedRow) -> Result {
         self.is_open()?;
         self.set_owed(*row);
         Ok(())
     }
 
-    fn put_job(&mut self, row: &JobRow) -> Result<()> {
+    fn put_job(&mut self, row: &JobRow) -> Result {
         self.is_open()?;
         self.set_job(row.seq, Some(row.clone()));
         Ok(())
     }
 
-    fn delete_job(&mut self, seq: Seq) -> Result<()> {
+    fn delete_job(&mut self, seq: Seq) -> Result {
         self.is_open()?;
         self.set_job(seq, None);
         Ok(())
     }
 
-    fn insert_message(&mut self, message: &NewMessage<'_>) -> Result<Inserted> {
+    fn insert_message(&mut self, head: &MessageHead, envelope: &str) -> Result<Inserted> {
         self.is_open()?;
-        let NewMessage {
-            seq,
-            sender,
-            recipients,
-            accepted_ms,
-            ..
-        } = *message;
-        let id = message.id.clone();
-        if let Some(seq) = self.ids.get(&(sender, id.clone())).copied() {
+        if let Some(seq) = self.ids.get(&(head.sender, head.id.clone())).copied() {
             let known = &self.tables.messages[&seq];
-            let hash = EnvelopeHash::of(message.envelope.as_bytes());
-            let same = *known.envelope == *message.envelope || *known.envelope == *hash.as_str();
+            let hash = EnvelopeHash::of(envelope.as_bytes());
+            let same = *known.envelope == *envelope || *known.envelope == *hash.as_str();
             return Ok(Inserted::Known {
                 seq,
                 same,
                 recipients: known.head.recipients,
             });
         }
-        if self.tables.messages.contains_key(&seq) {
+        if self.tables.messages.contains_key(&head.seq) {
             return Err(StoreError(format!(
                 "message number {} is used twice",
-                seq.0
+                head.seq.0
             )));
         }
-        let head = MessageHead {
-            seq,
-            sender,
-            id,
-            recipients,
-            accepted_ms,
-            bytes: message.envelope.len() as u64,
+        let stored = Stored {
+            head: head.clone(),
+            envelope: envelope.into(),
         };
-        self.set_message(
-            seq,
-            Some(Stored {
-                head,
-                envelope: message.envelope.into(),
-            }),
-        );
+        self.set_message(head.seq, Some(stored));
         Ok(Inserted::New)
     }
 
-    fn insert_delivery(&mut self, pair: (PeerId, PeerId), seq: Seq, steady_ms: u64) -> Result<()> {
+    fn insert_delivery(&mut self, pair: (PeerId, PeerId), seq: Seq, steady_ms: u64) -> Result {
         self.is_open()?;
         if self.set_delivery(pair, seq, Some(steady_ms)) {
             return Err(StoreError(format!("message {} is owed twice", seq.0)));
@@ -236,12 +213,6 @@ impl Txn for MemoryStore {
             }
         }
         Ok(moved)
-    }
-
-    fn has_delivery(&mut self, (recipient, sender): (PeerId, PeerId), seq: Seq) -> Result<bool> {
-        self.is_open()?;
-        let row = (recipient, sender, seq);
-        Ok(self.tables.deliveries.contains_key(&row))
     }
 
     fn read_queue(
@@ -317,7 +288,7 @@ impl Txn for MemoryStore {
             .collect())
     }
 
-    fn insert_fates(&mut self, fates: &[Fate], mut bytes: u64, steady_ms: u64) -> Result<()> {
+    fn insert_fates(&mut self, fates: &[Fate], mut bytes: u64, steady_ms: u64) -> Result {
         self.is_open()?;
         let runs: BTreeSet<_> = fates.iter().map(|fate| fate.seq.0 / FATES_RUN).collect();
         for run in runs {
@@ -393,7 +364,7 @@ impl Txn for MemoryStore {
         Ok(old)
     }
 
-    fn insert_dead(&mut self, recipient: PeerId, seq: Seq, reason: &str, at: Stamp) -> Result<()> {
+    fn insert_dead(&mut self, recipient: PeerId, seq: Seq, reason: &str, at: Stamp) -> Result {
         self.is_open()?;
         self.set_dead(seq, recipient, Some((at, reason.to_owned())));
         Ok(())
@@ -428,7 +399,7 @@ impl Txn for MemoryStore {
         Ok(forgotten)
     }
 
-    fn insert_notice(&mut self, notice: &Notice) -> Result<()> {
+    fn insert_notice(&mut self, notice: &Notice) -> Result {
         self.is_open()?;
         if self.set_notice(notice.sender, notice.number, Some(notice.clone())) {
             return Err(StoreError(format!(
@@ -464,7 +435,7 @@ impl Txn for MemoryStore {
         Ok(old.len())
     }
 
-    fn append_audit(&mut self, block: &Block, head: &ChainHead) -> Result<()> {
+    fn append_audit(&mut self, block: &Block, head: &ChainHead) -> Result {
         self.is_open()?;
         self.set_block(block.number, Some(block.clone()));
         self.set_head(head.clone());
@@ -483,7 +454,7 @@ impl Txn for MemoryStore {
         Ok(last.cloned())
     }
 
-    fn drop_audit(&mut self, number: u64) -> Result<()> {
+    fn drop_audit(&mut self, number: u64) -> Result {
         self.is_open()?;
         let gone: Vec<_> = self
             .tables

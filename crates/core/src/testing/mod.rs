@@ -21,7 +21,7 @@ macro_rules! txn_methods {
             put_owed(row: &$crate::store::OwedRow) -> ();
             put_job(row: &$crate::store::JobRow) -> ();
             delete_job(seq: ::peerbus_wire::Seq) -> ();
-            insert_message(message: &$crate::store::NewMessage<'_>) -> $crate::store::Inserted;
+            insert_message(head: &$crate::store::MessageHead, envelope: &str) -> $crate::store::Inserted;
             insert_delivery(
                 pair: ($crate::store::PeerId, $crate::store::PeerId),
                 seq: ::peerbus_wire::Seq,
@@ -29,7 +29,6 @@ macro_rules! txn_methods {
             ) -> ();
             delete_delivery(pair: ($crate::store::PeerId, $crate::store::PeerId), seq: ::peerbus_wire::Seq) -> bool;
             move_queue(from: $crate::store::PeerId, to: $crate::store::PeerId) -> Vec<($crate::store::PeerId, ::peerbus_wire::Seq)>;
-            has_delivery(pair: ($crate::store::PeerId, $crate::store::PeerId), seq: ::peerbus_wire::Seq) -> bool;
             read_queue(
                 recipient: $crate::store::PeerId,
                 messages: usize,

@@ -1,9 +1,9 @@
 mod kinds;
 
-use peerbus_core::audit::{AuditEvent, AuditLog, ChainHead};
+use peerbus_core::audit::{AuditLog, ChainHead};
 use peerbus_core::store::{
-    DeliveryHistory, Fate, Inserted, Keep, MessageHead, NewMessage, OwedRow, PeerId, PeerKind,
-    PeerRow, Store as _, Txn as _,
+    DeliveryHistory, Fate, Inserted, Keep, MessageHead, OwedRow, PeerId, PeerKind, PeerRow,
+    Store as _, Txn as _,
 };
 use peerbus_core::{Stamp, TokenHash};
 
@@ -141,21 +141,20 @@ fn version_2_database() -> (tempfile::TempDir, PathBuf) {
     let key = store.audit_key().clone();
     let (mut head, mut log) = (ChainHead::new(&key), AuditLog::default());
     for number in 1..=6 {
-        log.push(&AuditEvent::Accept {
+        let text = TEXTS[number as usize - 1];
+        let head = MessageHead {
             seq: Seq(number),
             sender: PeerId(1),
-            id: &MessageId::parse(&format!("m{number}")).unwrap(),
+            id: MessageId::parse(&format!("m{number}")).unwrap(),
             recipients: if number < 5 { 1 } else { 2 },
-            hash: &EnvelopeHash::of(TEXTS[number as usize - 1].as_bytes()),
-        });
+            accepted_ms: 0,
+            bytes: text.len() as u64,
+        };
+        log.accept(&head, &EnvelopeHash::of(text.as_bytes()));
     }
     for (seq, recipient) in [(1, 1), (2, 2), (4, 1)] {
         let (seq, recipient, how) = (Seq(seq), PeerId(recipient), None);
-        log.push(&AuditEvent::Ack {
-            seq,
-            recipient,
-            how,
-        });
+        log.ack(seq, recipient, how);
     }
     (head.next_seq, head.next_peer, head.next_notice) = (7, 4, 2);
     let block = log.seal(&key, &mut head, AT);
@@ -180,7 +179,7 @@ fn is_brought_up(path: &Path) {
     let mut store = open_with(path, STEPS).unwrap();
     let loaded = store.load().unwrap();
     let delivered: Vec<_> = loaded.peers.into_iter().map(|row| row.delivered).collect();
-    let up_to = |seq| Some(format!("{seq}").parse().unwrap());
+    let up_to = |seq| Some(peerbus_core::Delivered::parse(&format!("{seq}")).unwrap());
     // Cleo's mail is anna's, and all of it may be old now.
     assert_eq!(delivered, [None, None, up_to(0)]);
     assert_eq!(loaded.aliases.len(), 1);
@@ -191,8 +190,8 @@ fn is_brought_up(path: &Path) {
         queued
             .map(|message| {
                 (
-                    message.sender.0,
-                    message.seq.0,
+                    message.head.sender.0,
+                    message.head.seq.0,
                     message.envelope.to_string(),
                 )
             })
@@ -272,7 +271,7 @@ fn ages_of_an_older_database_go_on_from_its_last_block() {
     let mut old = |before_ms| store.old_deliveries(before_ms, 10).unwrap().len();
     assert_eq!([30, 31, 33, 90, 91].map(&mut old), [0, 1, 3, 3, 5]);
     let queued = store.read_queue(PeerId(1), 10, 1_000).unwrap();
-    assert_eq!((queued[0].seq, queued[0].steady_ms), (Seq(6), 90));
+    assert_eq!((queued[0].head.seq, queued[0].steady_ms), (Seq(6), 90));
     for (before_ms, gone) in [(21, 0), (22, 1)] {
         assert_eq!(
             store.delete_dead(before_ms, u64::MAX, 10).unwrap().rows,
@@ -298,15 +297,15 @@ fn how_mail_of_an_older_database_ends_is_kept_from_now_on() {
         way: DeliveryHistory::delivered(7),
     };
     store.begin().unwrap();
-    let again = NewMessage {
+    let again = MessageHead {
         seq: Seq(7),
         sender: PeerId(2),
-        id: &id("m4"),
-        envelope: "{}",
+        id: id("m4"),
         recipients: 1,
         accepted_ms: 41,
+        bytes: "{}".len() as u64,
     };
-    let known = store.insert_message(&again).unwrap();
+    let known = store.insert_message(&again, "{}").unwrap();
     assert!(
         matches!(known, Inserted::Known { same: false, .. }),
         "{known:?}"
@@ -315,11 +314,7 @@ fn how_mail_of_an_older_database_ends_is_kept_from_now_on() {
     assert!(store.delete_delivery(pair, Seq(3)).unwrap());
     let (mut head, mut log) = (store.load().unwrap().head.unwrap(), AuditLog::default());
     let (seq, recipient, how) = (Seq(3), PeerId(1), None);
-    log.push(&AuditEvent::Ack {
-        seq,
-        recipient,
-        how,
-    });
+    log.ack(seq, recipient, how);
     let block = log.seal(&store.audit_key().clone(), &mut head, AT);
     store.append_audit(&block, &head).unwrap();
     store

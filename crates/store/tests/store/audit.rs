@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use peerbus_core::Stamp;
-use peerbus_core::audit::{AuditEvent, AuditLog, ChainHead};
+use peerbus_core::audit::{AuditLog, ChainHead};
 use peerbus_core::store::{PeerId, Store as _, Txn as _};
 use peerbus_store::{ChainError, SqliteStore, verify_audit};
 use peerbus_wire::Seq;
@@ -31,12 +31,8 @@ fn chain(path: &Path, blocks: u64) -> SqliteStore {
     let (mut head, mut log) = (ChainHead::new(&key), AuditLog::default());
     for number in 1..=blocks {
         let (seq, recipient) = (Seq(number), PeerId(1));
-        log.push(&AuditEvent::Deliver { seq, recipient });
-        log.push(&AuditEvent::Ack {
-            seq,
-            recipient,
-            how: None,
-        });
+        log.deliver(seq, recipient);
+        log.ack(seq, recipient, None);
         let block = log.seal(&key, &mut head, at(number * 60_000));
         store.begin().unwrap();
         store.append_audit(&block, &head).unwrap();

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use peerbus_core::audit::{self, AuditEvent, AuditLog, ChainHead};
-use peerbus_core::store::{Fate, Inserted, Keep, NewMessage, PeerId, Store as _, Txn as _};
+use peerbus_core::audit::{self, AuditLog, ChainHead};
+use peerbus_core::store::{Fate, Inserted, Keep, MessageHead, PeerId, Store as _, Txn as _};
 use peerbus_store::{SqliteStore, verify_audit};
 use peerbus_wire::{EnvelopeHash, MessageId, Seq};
 use rusqlite::Connection;
@@ -21,37 +21,27 @@ fn queue(path: &Path) -> SqliteStore {
     for (seq, recipients) in [(1, 3), (2, 1), (3, 1)] {
         let id = MessageId::parse(&format!("m{seq}")).unwrap();
         let (seq, sender) = (Seq(seq), PeerId(9));
-        let message = NewMessage {
+        let message = MessageHead {
             seq,
             sender,
-            id: &id,
-            envelope: "{}",
+            id: id.clone(),
             recipients,
             accepted_ms: START_MS,
+            bytes: "{}".len() as u64,
         };
-        store.insert_message(&message).unwrap();
+        store.insert_message(&message, "{}").unwrap();
         for recipient in 1..=recipients {
             store
                 .insert_delivery((PeerId(recipient), sender), seq, 0)
                 .unwrap();
         }
-        log.push(&AuditEvent::Accept {
-            seq,
-            sender,
-            id: &id,
-            recipients,
-            hash: &EnvelopeHash::of(b"{}"),
-        });
+        log.accept(&message, &EnvelopeHash::of(b"{}"));
     }
     for (seq, recipient) in [(1, 2), (3, 1)] {
         let (seq, recipient) = (Seq(seq), PeerId(recipient));
         store.delete_delivery((recipient, PeerId(9)), seq).unwrap();
         let how = None;
-        log.push(&AuditEvent::Ack {
-            seq,
-            recipient,
-            how,
-        });
+        log.ack(seq, recipient, how);
     }
     head.next_seq = 4;
     let block = log.seal(&key, &mut head, at(START_MS));
@@ -162,24 +152,18 @@ fn blocks_without_hashes_are_valid_and_what_they_do_not_know_is_said() {
     store.begin().unwrap();
     let id = MessageId::parse("m4").unwrap();
     let (seq, sender, recipients) = (Seq(4), PeerId(9), 1);
-    let message = NewMessage {
+    let message = MessageHead {
         seq,
         sender,
-        id: &id,
-        envelope: "[4]",
+        id: id.clone(),
         recipients,
         accepted_ms: START_MS,
+        bytes: "[4]".len() as u64,
     };
-    store.insert_message(&message).unwrap();
+    store.insert_message(&message, "[4]").unwrap();
     store.insert_delivery((PeerId(1), sender), seq, 0).unwrap();
     let mut log = AuditLog::default();
-    log.push(&AuditEvent::Accept {
-        seq,
-        sender,
-        id: &id,
-        recipients,
-        hash: &EnvelopeHash::of(b"[4]"),
-    });
+    log.accept(&message, &EnvelopeHash::of(b"[4]"));
     head.next_seq = 5;
     let block = log.seal(&key, &mut head, at(START_MS));
     store.append_audit(&block, &head).unwrap();
@@ -206,24 +190,18 @@ fn a_text_that_was_dropped_is_known_by_its_hash_and_only_of_mail_that_ended() {
     let (mut head, mut log) = (ChainHead::new(&key), AuditLog::default());
     let (id, sender, seq) = (MessageId::parse("m1").unwrap(), PeerId(9), Seq(1));
     let text = format!("{{\"body\":\"{}\"}}", "x".repeat(9_000));
-    let message = NewMessage {
+    let message = MessageHead {
         seq,
         sender,
-        id: &id,
-        envelope: &text,
+        id: id.clone(),
         recipients: 0,
         accepted_ms: START_MS,
+        bytes: text.len() as u64,
     };
-    log.push(&AuditEvent::Accept {
-        seq,
-        sender,
-        id: &id,
-        recipients: 0,
-        hash: &EnvelopeHash::of(text.as_bytes()),
-    });
+    log.accept(&message, &EnvelopeHash::of(text.as_bytes()));
     head.next_seq = 2;
     store.begin().unwrap();
-    store.insert_message(&message).unwrap();
+    store.insert_message(&message, &text).unwrap();
     let block = log.seal(&key, &mut head, at(START_MS));
     store.append_audit(&block, &head).unwrap();
     let fate = Fate::of_nobody(seq, START_MS);
@@ -236,12 +214,11 @@ fn a_text_that_was_dropped_is_known_by_its_hash_and_only_of_mail_that_ended() {
     assert_eq!(store.forget_ended(keep, 10).unwrap().rows, 1);
     assert_eq!(store.forget_ended(keep, 10).unwrap().rows, 0, "once");
     for (envelope, is_same) in [(&*text, true), ("{}", false)] {
-        let again = NewMessage {
+        let again = MessageHead {
             seq: Seq(2),
-            envelope,
-            ..message
+            ..message.clone()
         };
-        let known = store.insert_message(&again).unwrap();
+        let known = store.insert_message(&again, envelope).unwrap();
         assert!(matches!(known, Inserted::Known { same, .. } if same == is_same));
     }
     store.commit().unwrap();

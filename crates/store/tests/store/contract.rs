@@ -1,7 +1,7 @@
 //! Every call answers as the model does, in and across transactions and reopenings.
 
 use peerbus_core::audit::ChainHead;
-use peerbus_core::store::{DeliveryHistory, Fate, Keep, NewMessage, PeerId, Store as _, Txn as _};
+use peerbus_core::store::{DeliveryHistory, Fate, Keep, MessageHead, PeerId, Store as _, Txn as _};
 use peerbus_core::testing::{MemoryStore, Tables};
 use peerbus_store::{SqliteStore, verify_audit};
 use peerbus_wire::{MessageId, Seq, Stage};
@@ -104,15 +104,15 @@ fn the_oldest_ends_go_when_they_take_too_much_and_their_messages_with_them() {
     let id = |seq: u64| MessageId::parse(&format!("m{seq}")).unwrap();
     store.begin().unwrap();
     for seq in 1..=1_000 {
-        let message = NewMessage {
+        let message = MessageHead {
             seq: Seq(seq),
             sender: PeerId(1),
-            id: &id(seq),
-            envelope: "{}",
+            id: id(seq),
             recipients: 1,
             accepted_ms: 1,
+            bytes: "{}".len() as u64,
         };
-        store.insert_message(&message).unwrap();
+        store.insert_message(&message, "{}").unwrap();
         let fate = Fate {
             seq: Seq(seq),
             recipient: PeerId(2),
@@ -154,16 +154,16 @@ fn a_number_is_not_used_twice_in_silence() {
     store.begin().unwrap();
     let first = MessageId::parse("first").unwrap();
     let second = MessageId::parse("second").unwrap();
-    let message = |id| NewMessage {
+    let message = |id| MessageHead {
         seq: Seq(1),
         sender: PeerId(1),
         id,
-        envelope: "{}",
         recipients: 1,
         accepted_ms: 1,
+        bytes: "{}".len() as u64,
     };
-    store.insert_message(&message(&first)).unwrap();
-    store.insert_message(&message(&second)).unwrap_err();
+    store.insert_message(&message(first), "{}").unwrap();
+    store.insert_message(&message(second), "{}").unwrap_err();
 }
 
 #[test]

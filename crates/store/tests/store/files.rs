@@ -249,7 +249,8 @@ fn a_path_that_cannot_be_is_named() {
     fs::create_dir(&made).unwrap();
     let found = refusal(&made);
     assert!(
-        found.contains("for the database: it is not a regular file"),
+        found.contains("cannot use the database file")
+            && found.contains(": it is not a regular file"),
         "{found}"
     );
 }

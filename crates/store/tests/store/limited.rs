@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use peerbus_core::store::{NewMessage, PeerId, Store as _, Txn as _};
+use peerbus_core::store::{MessageHead, PeerId, Store as _, Txn as _};
 use peerbus_wire::{MessageId, Seq};
 use rusqlite::Connection;
 
@@ -53,15 +53,15 @@ fn writer() {
     for seq in 1..=MESSAGES {
         store.begin().unwrap();
         let id = MessageId::parse(&format!("m{seq}")).unwrap();
-        let message = NewMessage {
+        let message = MessageHead {
             seq: Seq(seq),
             sender: PeerId(1),
-            id: &id,
-            envelope: &envelope,
+            id: id.clone(),
             recipients: 1,
             accepted_ms: seq,
+            bytes: envelope.len() as u64,
         };
-        store.insert_message(&message).unwrap();
+        store.insert_message(&message, &envelope).unwrap();
         store.commit().unwrap();
         while store.maintain().unwrap() {}
     }

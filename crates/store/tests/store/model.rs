@@ -9,7 +9,7 @@ use peerbus_core::store::{
     PeerRow, StoreError, Txn,
 };
 use peerbus_core::testing::{FateRow, MemoryStore, Stored, Tables};
-use peerbus_core::{Stamp, TokenHash};
+use peerbus_core::{Delivered, Stamp, TokenHash};
 use peerbus_store::SqliteStore;
 use peerbus_wire::{GroupName, Mark, MessageId, Received, Seq};
 use rusqlite::{Connection, OpenFlags, Row};
@@ -224,7 +224,8 @@ fn peers(db: &Connection) -> BTreeMap<PeerId, PeerRow> {
             ephemeral: get(row, "ephemeral"),
             online: get(row, "online"),
             last_seen: stamp(row, "last_seen_ms", "last_seen_steady_ms"),
-            delivered: get::<Option<String>>(row, "delivered").map(|text| text.parse().unwrap()),
+            delivered: get::<Option<String>>(row, "delivered")
+                .map(|text| Delivered::parse(&text).unwrap()),
             mark: get::<Option<String>>(row, "mark").and_then(|text| Mark::parse(&text)),
             groups: get::<String>(row, "groups")
                 .split_ascii_whitespace()

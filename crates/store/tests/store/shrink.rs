@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use peerbus_core::store::{Fate, Keep, NewMessage, PeerId, Store as _, Txn as _};
+use peerbus_core::store::{Fate, Keep, MessageHead, PeerId, Store as _, Txn as _};
 use peerbus_store::SqliteStore;
 use peerbus_wire::{MessageId, Seq};
 
@@ -133,15 +133,15 @@ fn fill(store: &mut SqliteStore, messages: u64) {
         store.begin().unwrap();
         for seq in (first + batch * 100..).take(100) {
             let id = MessageId::parse(&format!("{seq:032x}")).unwrap();
-            let message = NewMessage {
+            let message = MessageHead {
                 seq: Seq(seq),
                 sender: PeerId(1),
-                id: &id,
-                envelope: &envelope,
+                id: id.clone(),
                 recipients: 1,
                 accepted_ms: seq,
+                bytes: envelope.len() as u64,
             };
-            store.insert_message(&message).unwrap();
+            store.insert_message(&message, &envelope).unwrap();
         }
         let seqs = (first + batch * 100..).take(100).map(Seq);
         let fates: Vec<_> = seqs.map(|seq| Fate::of_nobody(seq, 1)).collect();

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use peerbus_core::Stamp;
-use peerbus_core::audit::{AuditEvent, AuditLog, ChainHead};
+use peerbus_core::audit::{AuditLog, ChainHead};
 use peerbus_core::store::{PeerId, Store as _, Txn as _};
 use peerbus_store::{ChainError, SqliteStore, Witnessed, backup, restore, verify_audit};
 use peerbus_wire::{Mark, Seq};
@@ -19,10 +19,7 @@ fn add(store: &mut SqliteStore, blocks: u64) {
     let mut log = AuditLog::default();
     for _ in 0..blocks {
         let number = head.blocks + 1;
-        log.push(&AuditEvent::Deliver {
-            seq: Seq(number),
-            recipient: PeerId(1),
-        });
+        log.deliver(Seq(number), PeerId(1));
         let wall_ms = 1_700_000_000_000 + number * 1_000;
         let steady_ms = wall_ms;
         let block = log.seal(&key, &mut head, Stamp { wall_ms, steady_ms });

@@ -1,12 +1,12 @@
 //! Random work as the core does it. A batch is a function of its seed and of the state that it
 //! finds, so whoever knows how many batches were committed knows the whole database.
 
-use peerbus_core::audit::{AuditEvent, AuditKey, AuditLog, ChainHead};
+use peerbus_core::audit::{AuditKey, AuditLog, ChainHead};
 use peerbus_core::store::{
-    AliasRow, DeliveryHistory, Fate, Inserted, JobRow, Keep, NOBODY, NewMessage, Notice, OwedRow,
+    AliasRow, DeliveryHistory, Fate, Inserted, JobRow, Keep, MessageHead, NOBODY, Notice, OwedRow,
     PeerId, PeerKind, PeerRow,
 };
-use peerbus_core::{Stamp, TokenHash};
+use peerbus_core::{Delivered, Stamp, TokenHash};
 use peerbus_wire::{EnvelopeHash, How, MessageId, Seq, Stage};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
@@ -79,7 +79,7 @@ pub(crate) fn probe(seed: u64, target: &mut impl Target) {
         // Often just when something happened: rows of that very time are not older.
         let before_ms = rng.random_range(900_000..=now) / 1_000 * 1_000;
         let sender = PeerId(rng.random_range(0..peers));
-        target.has_delivery((peer, sender), seq).unwrap();
+        target.delivery((peer, sender), seq).unwrap();
         target
             .read_queue(peer, limit, rng.random_range(0..2_000))
             .unwrap();
@@ -167,7 +167,7 @@ impl<T: Target> Work<'_, T> {
                 last_seen: self.at,
                 delivered: known.online.then(|| {
                     let text = format!("{} 2:{}", self.now, self.now / 2);
-                    text.parse().unwrap()
+                    Delivered::parse(&text).unwrap()
                 }),
                 ..known.clone()
             },
@@ -190,10 +190,7 @@ impl<T: Target> Work<'_, T> {
             },
         };
         self.head.next_peer = self.head.next_peer.max(row.id.0 + 1);
-        self.log.push(&AuditEvent::Register {
-            peer: row.id,
-            name: &row.name,
-        });
+        self.log.register(row.id, &row.name);
         self.target.put_peer(&row).unwrap();
     }
 
@@ -266,7 +263,7 @@ impl<T: Target> Work<'_, T> {
             .copied()
             .collect();
         if let Some(peer) = pick(&mut self.rng, idle.into_iter()) {
-            self.log.push(&AuditEvent::Forget { peer });
+            self.log.forget(peer);
             self.target.delete_peer(peer).unwrap();
         }
     }
@@ -297,24 +294,18 @@ impl<T: Target> Work<'_, T> {
                     .into(),
             ),
         };
-        let message = NewMessage {
+        let message = MessageHead {
             seq,
             sender,
-            id: &id,
-            envelope: &envelope,
+            id: id.clone(),
             recipients: u32::try_from(recipients.len()).unwrap(),
             accepted_ms: self.at.wall_ms,
+            bytes: envelope.len() as u64,
         };
-        if self.target.insert_message(&message).unwrap() == Inserted::New {
+        if self.target.insert_message(&message, &envelope).unwrap() == Inserted::New {
             self.head.next_seq += 1;
-            let recipients = message.recipients;
-            self.log.push(&AuditEvent::Accept {
-                seq,
-                sender,
-                id: &id,
-                recipients,
-                hash: &EnvelopeHash::of(envelope.as_bytes()),
-            });
+            self.log
+                .accept(&message, &EnvelopeHash::of(envelope.as_bytes()));
         } else {
             return;
         }
@@ -344,11 +335,7 @@ impl<T: Target> Work<'_, T> {
             .delete_delivery((recipient, sender), seq)
             .unwrap()
         {
-            self.log.push(&AuditEvent::Ack {
-                seq,
-                recipient,
-                how: None,
-            });
+            self.log.ack(seq, recipient, None);
             let seen = How::Seen {
                 path: "drain".into(),
                 evidence: "tool_result".into(),
@@ -388,7 +375,7 @@ impl<T: Target> Work<'_, T> {
         self.target
             .insert_dead(recipient, seq, "the signature is wrong", self.at)
             .unwrap();
-        self.log.push(&AuditEvent::Dead { seq, recipient });
+        self.log.reject(seq, recipient);
         let why = "the signature is wrong".into();
         self.end(recipient, seq, Stage::Dead { why });
     }
@@ -416,7 +403,7 @@ impl<T: Target> Work<'_, T> {
             .insert_delivery((next, sender), seq, self.now)
             .unwrap();
         let (from, to) = (recipient, next);
-        self.log.push(&AuditEvent::Move { seq, from, to });
+        self.log.pass(seq, from, to);
         let why = "its session ended".into();
         self.end(recipient, seq, Stage::Recalled { why });
     }
@@ -430,7 +417,7 @@ impl<T: Target> Work<'_, T> {
             return;
         };
         for (_, seq) in self.target.move_queue(from, to).unwrap() {
-            self.log.push(&AuditEvent::Move { seq, from, to });
+            self.log.pass(seq, from, to);
         }
     }
 

@@ -31,6 +31,8 @@ pub enum OutsideMutation {
     HideFull,
     /// Who joins a group is not written down.
     ForgetGroups,
+    /// I6: the envelope is altered on the way.
+    AlterEnvelope,
 }
 
 impl Disk {
@@ -61,7 +63,7 @@ impl Disk {
 
     fn settle(&mut self, peer: PeerId) -> Result<()> {
         for message in self.inner.read_queue(peer, usize::MAX, usize::MAX)? {
-            self.delete_delivery((peer, message.sender), message.seq)?;
+            self.delete_delivery((peer, message.head.sender), message.head.seq)?;
         }
         Ok(())
     }

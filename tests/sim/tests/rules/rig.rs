@@ -335,7 +335,7 @@ impl Rig {
         self.store.begin().unwrap();
         let queue = self.store.read_queue(row.id, 100_000, usize::MAX).unwrap();
         self.store.rollback();
-        let mut owed: Vec<_> = queue.into_iter().map(|queued| queued.seq.0).collect();
+        let mut owed: Vec<_> = queue.into_iter().map(|queued| queued.head.seq.0).collect();
         owed.sort_unstable();
         owed
     }

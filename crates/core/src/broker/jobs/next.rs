@@ -6,7 +6,7 @@ use super::super::mutation::BrokerMutation;
 use super::super::registry::Peer;
 use super::super::{Broker, Cx};
 use crate::Now;
-use crate::store::{JobRow, PeerId, Queued, StoreError};
+use crate::store::{JobRow, PeerId, Result};
 
 /// Jobs that one member has at a time; fewer if its window is smaller. The others wait for whoever is done
 /// with one.
@@ -21,49 +21,23 @@ pub(super) enum Had {
     Nobody,
 }
 
-/// Who may get a job.
-pub(super) struct Wanted<'a> {
-    pub(super) row: &'a JobRow,
-    pub(super) sender: PeerId,
-    pub(super) bytes: u64,
-    /// Not this one.
-    pub(super) not: PeerId,
-    /// Of those who had it, these.
-    pub(super) had: Had,
-}
-
-impl<'a> Wanted<'a> {
-    pub(super) fn of(row: &'a JobRow, waiting: &Queued) -> Self {
-        Self {
-            row,
-            sender: waiting.sender,
-            bytes: waiting.envelope.len() as u64,
-            not: row.holder,
-            had: Had::All,
-        }
-    }
-}
-
 impl Broker {
     /// The member who gets a job next: one who is idle and can be woken, or else has least to read; of
-    /// several the one that was given none for longest. Whoever had it comes last.
+    /// several the one that was given none for longest. Whoever had it comes last, and has it next only
+    /// if `may` says so.
     pub(super) fn next_holder(
         &mut self,
         cx: &mut Cx<'_>,
-        wanted: &Wanted<'_>,
-    ) -> Result<Option<PeerId>, StoreError> {
-        let JobRow {
-            owner,
-            group,
-            had,
-            rejected,
-            ..
-        } = wanted.row;
-        let members = self.registry.of_token(Some(*owner));
+        row: &JobRow,
+        (sender, bytes): (PeerId, u64),
+        may: Had,
+    ) -> Result<Option<PeerId>> {
+        let members = self.registry.of_token(Some(row.owner));
         let members = members.filter(|(id, peer)| {
-            let out = [wanted.sender, wanted.not].contains(id)
-                || rejected.contains(id) && !self.mutations.broken(BrokerMutation::GiveToRejected);
-            peer.row.groups.contains(group) && !out
+            let out = [sender, row.holder].contains(id)
+                || row.rejected.contains(id)
+                    && !self.mutations.broken(BrokerMutation::GiveToRejected);
+            peer.row.groups.contains(&row.group) && !out
         });
         let mut here = Vec::new();
         for (id, peer) in members {
@@ -71,8 +45,8 @@ impl Broker {
             if let Some(session) = session.filter(|session| session.ext) {
                 let wakes = session.presence.as_ref().is_some_and(is_idle);
                 let wakes = wakes != self.mutations.broken(BrokerMutation::BusyFirst);
-                let had = had.contains(&id);
-                let out = match wanted.had {
+                let had = row.had.contains(&id);
+                let out = match may {
                     Had::All => false,
                     Had::Idle => had && !wakes,
                     Had::Nobody => had,
@@ -88,7 +62,7 @@ impl Broker {
         }
         ranked.sort_unstable();
         for (.., id) in ranked {
-            if self.has_queue_room(cx, id, wanted.bytes)? {
+            if self.has_queue_room(cx, id, bytes)? {
                 return Ok(Some(id));
             }
         }
@@ -97,8 +71,7 @@ impl Broker {
 
     /// Whether a member who is here may have one more job.
     pub(super) fn has_job_room(&self, peer: PeerId) -> bool {
-        let conn = self.registry.conn(peer);
-        let session = conn.and_then(|conn| self.conns.session(conn));
+        let session = self.session_of(peer);
         let most = session.map_or(0, |session| session.flights.most().min(HELD_MAX));
         self.jobs.count(peer, most) < most
     }

@@ -155,18 +155,9 @@ impl Jobs {
         job.asked
     }
 
-    /// Whether its holder may have shown it.
-    pub(super) fn delivered(&self, seq: Seq) -> bool {
-        self.all.get(&seq).is_some_and(|job| job.delivered)
-    }
-
     /// Whether it was delivered on an earlier connection of its holder's.
     pub(in super::super) fn earlier(&self, seq: Seq) -> bool {
         self.all.get(&seq).is_some_and(|job| job.earlier)
-    }
-
-    pub(super) fn row(&self, seq: Seq) -> Option<&JobRow> {
-        Some(&self.all.get(&seq)?.row)
     }
 
     /// How many of a token are open.
@@ -180,10 +171,6 @@ impl Jobs {
         self.given
     }
 
-    pub(super) fn is_held(&self, seq: Seq, holder: PeerId) -> bool {
-        self.held.contains(&(holder, seq))
-    }
-
     /// Whether somebody may have been shown it; `None`: it is no job.
     pub(in super::super) fn again(&self, seq: Seq) -> Option<bool> {
         let job = self.all.get(&seq)?;
@@ -192,7 +179,7 @@ impl Jobs {
 
     /// The group that a job is for.
     pub(in super::super) fn group(&self, seq: Seq) -> Option<&GroupName> {
-        Some(&self.row(seq)?.group)
+        Some(&self.all.get(&seq)?.row.group)
     }
 
     pub(in super::super) fn next_due(&self) -> Option<u64> {

@@ -36,23 +36,17 @@ fn version_12_database() -> (tempfile::TempDir, PathBuf) {
         let id = &MessageId::parse(&format!("m{}", seq.0)).unwrap();
         let recipients = if seq.0 == 2 { 2 } else { 1 };
         let sender = PeerId(1);
-        let message = NewMessage {
+        let message = MessageHead {
             seq,
             sender,
-            id,
-            envelope: text,
+            id: id.clone(),
             recipients,
             accepted_ms: 10 + seq.0,
+            bytes: text.len() as u64,
         };
-        assert_eq!(older.insert_message(&message).unwrap(), Inserted::New);
+        assert_eq!(older.insert_message(&message, text).unwrap(), Inserted::New);
         let hash = &EnvelopeHash::of(text.as_bytes());
-        log.push(&AuditEvent::Accept {
-            seq,
-            sender,
-            id,
-            recipients,
-            hash,
-        });
+        log.accept(&message, hash);
     }
     (head.next_seq, head.next_peer) = (6, 18);
     let block = log.seal(&older.audit_key().clone(), &mut head, AT);
@@ -112,7 +106,7 @@ fn what_was_on_its_way_to_a_successor_is_owed_to_it_and_nothing_is_lost() {
     store.begin().unwrap();
     let mut queue = |peer| {
         let queue = store.read_queue(PeerId(peer), 10, 1_000).unwrap();
-        let queue = queue.iter().map(|it| (it.seq.0, it.steady_ms));
+        let queue = queue.iter().map(|it| (it.head.seq.0, it.steady_ms));
         queue.collect::<Vec<_>>()
     };
     let queues = [2, 3, 4, 16, 17].map(&mut queue);

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use peerbus_os::lines::{BoundedLines, NextLine};
 use peerbus_os::process;
+use peerbus_os::socket::SocketFile;
 use peerbus_wire::jsonrpc::{RpcError, RpcMessage};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -19,8 +20,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::line::{ASK_MAX, ATTACH, HOOK, Offer, RPC_MAX, TOOK};
-use super::place::{INDEX, Place, directories, is_of_an_agent};
-use super::watch::{DirectoryWatch, Watched};
+use super::place::{INDEX, bind, directories, is_of_an_agent};
+use super::watch::DirectoryWatch;
 use crate::paths::Paths;
 
 /// Connections that are served at a time. Others find nobody.
@@ -47,7 +48,7 @@ const FIRST: Duration = Duration::from_secs(10);
 pub struct SessionSocket {
     client: u32,
     listener: UnixListener,
-    place: Place,
+    file: SocketFile,
     watch: DirectoryWatch,
     paths: Paths,
     /// Where it is.
@@ -68,14 +69,13 @@ impl SessionSocket {
     ///
     /// When there can be none, and why.
     pub fn bind(paths: &Paths, client: u32) -> io::Result<Self> {
-        let (place, listener) = Place::bind(paths, client)?;
-        listener.set_nonblocking(true)?;
+        let (file, listener) = bind(paths, client)?;
         Ok(Self {
             client,
             listener: UnixListener::from_std(listener)?,
-            path: watch::Sender::new(place.path().to_owned()),
-            place,
-            watch: DirectoryWatch::new(Watched::Lost),
+            path: watch::Sender::new(file.path().to_owned()),
+            file,
+            watch: DirectoryWatch::default(),
             paths: paths.clone(),
         })
     }
@@ -89,21 +89,23 @@ impl SessionSocket {
     /// Binds it anew if its file is gone or is another one. What hinders that may pass.
     /// Gives when to look again, if nothing tells.
     fn look(&mut self) -> Instant {
-        let is_told = self.watch.open(self.place.dir());
+        let is_told = self
+            .file
+            .path()
+            .parent()
+            .is_some_and(|dir| self.watch.open(dir));
         let pause = if is_told { LOOK_WATCHED } else { LOOK };
-        if self.place.stands() {
+        if self.file.stands() {
             self.path.send_modify(|_| {});
             return Instant::now() + pause;
         }
-        let bound = Place::bind(&self.paths, self.client).and_then(|(place, listener)| {
-            listener.set_nonblocking(true)?;
-            Ok((place, UnixListener::from_std(listener)?))
-        });
+        let bound = bind(&self.paths, self.client)
+            .and_then(|(file, listener)| Ok((file, UnixListener::from_std(listener)?)));
         match bound {
-            Ok((place, listener)) => {
-                self.path.send_replace(place.path().to_owned());
-                (self.place, self.listener) = (place, listener);
-                self.watch = DirectoryWatch::new(Watched::Lost);
+            Ok((file, listener)) => {
+                self.path.send_replace(file.path().to_owned());
+                (self.file, self.listener) = (file, listener);
+                self.watch = DirectoryWatch::default();
                 Instant::now()
             }
             Err(error) => {
@@ -130,7 +132,8 @@ impl SessionSocket {
         let mut told = false;
         let mut look_at = self.look();
         loop {
-            let is_ours = |name: &str| name == INDEX || self.place.is_named(name);
+            let own = self.file.path().file_name();
+            let is_ours = |name: &str| name == INDEX || own.is_some_and(|own| own == name);
             let accepted = tokio::select! {
                 accepted = self.listener.accept() => accepted,
                 Some(_) = connections.join_next() => continue,
@@ -169,7 +172,6 @@ impl SessionSocket {
     }
 }
 
-/// Who is served.
 struct Places {
     all: Arc<Semaphore>,
     strangers: Arc<Semaphore>,
@@ -295,16 +297,11 @@ pub struct Connection {
 pub struct HookConnection {
     /// Its first request.
     asked: RpcMessage,
-    connection: Connection,
+    /// For an end that says more than a hook.
+    pub connection: Connection,
 }
 
 impl HookConnection {
-    /// The connection, for an end that says more than a hook.
-    #[must_use]
-    pub fn into_connection(self) -> Connection {
-        self.connection
-    }
-
     /// The parameters of its first request, if that is of this method. `None`: it is none that is
     /// understood, and is not answered.
     #[must_use]

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant as StdInstant;
 
 use peerbus_core::Now;
 use peerbus_core::mailbox::Senders;
@@ -56,23 +55,17 @@ pub(crate) enum Asked {
     Query(QueryId),
 }
 
-/// Both clocks.
+/// The session's clock.
 #[derive(Clone, Copy)]
-pub(crate) struct Clock {
-    start: Instant,
-    start_std: StdInstant,
-}
+pub(crate) struct Clock(Instant);
 
 impl Clock {
     pub(crate) fn start() -> Self {
-        Self {
-            start: Instant::now(),
-            start_std: StdInstant::now(),
-        }
+        Self(Instant::now())
     }
 
     pub(crate) fn now(&self) -> Now {
-        let mono_ms = peerbus_os::clock::millis(self.start.elapsed());
+        let mono_ms = peerbus_os::clock::millis(self.0.elapsed());
         // A session has deadlines, but judges no ages.
         Now {
             mono_ms,
@@ -81,11 +74,7 @@ impl Clock {
     }
 
     pub(crate) fn instant(&self, mono_ms: u64) -> Instant {
-        self.start + Duration::from_millis(mono_ms)
-    }
-
-    fn std_instant(&self, mono_ms: u64) -> StdInstant {
-        self.start_std + Duration::from_millis(mono_ms)
+        self.0 + Duration::from_millis(mono_ms)
     }
 }
 
@@ -106,7 +95,7 @@ impl Shared {
         pulse: Pulse,
     ) -> Self {
         let status = session.status().clone();
-        let state = watch::Sender::new(state_of(&status, &clock));
+        let state = watch::Sender::new(state_of(&status));
         let inner = Inner {
             session,
             status,
@@ -129,9 +118,13 @@ impl Shared {
 
     /// Hands something to the session, then hands on what came of it.
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut PeerSession, Now) -> T) -> T {
+        self.with_inner(|inner, now| act(&mut inner.session, now))
+    }
+
+    fn with_inner<T>(&self, act: impl FnOnce(&mut Inner, Now) -> T) -> T {
         let mut inner = self.lock();
         let now = self.clock.now();
-        let result = act(&mut inner.session, now);
+        let result = act(&mut inner, now);
         let news = self.hand_on(&mut inner, now);
         drop(inner);
         self.tell(news);
@@ -156,14 +149,12 @@ impl Shared {
         &self,
         act: impl FnOnce(&mut PeerSession, Now) -> Result<Asked, E>,
     ) -> Result<oneshot::Receiver<Reply>, E> {
-        let mut inner = self.lock();
-        let now = self.clock.now();
-        let asked = act(&mut inner.session, now)?;
         let (sender, receiver) = oneshot::channel();
-        inner.waiting.insert(asked, sender);
-        let news = self.hand_on(&mut inner, now);
-        drop(inner);
-        self.tell(news);
+        self.with_inner(|inner, now| -> Result<(), E> {
+            let asked = act(&mut inner.session, now)?;
+            inner.waiting.insert(asked, sender);
+            Ok(())
+        })?;
         self.wake.notify_one();
         Ok(receiver)
     }
@@ -197,7 +188,7 @@ impl Shared {
             if let Status::Online { name, .. } = &inner.status {
                 news.registered = Some(name.clone());
             }
-            let state = state_of(&inner.status, &self.clock);
+            let state = state_of(&inner.status);
             news.state = Some(state.clone());
             self.state.send_replace(state);
         }
@@ -265,13 +256,9 @@ impl Inner {
     }
 }
 
-fn state_of(status: &Status, clock: &Clock) -> LinkState {
+fn state_of(status: &Status) -> LinkState {
     match status {
-        Status::Connecting {
-            since_ms,
-            last_error,
-        } => LinkState::Connecting {
-            since: clock.std_instant(*since_ms),
+        Status::Connecting { last_error } => LinkState::Connecting {
             last_error: last_error.clone(),
         },
         Status::Online { name, ext } => LinkState::Online {

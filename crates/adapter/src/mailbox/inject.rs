@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use peerbus_core::mailbox::{HERE, Mail, PUT_IN_MAX, WHOLE_BYTES_MAX};
 use peerbus_core::peer::{Inbound, Key};
-use peerbus_wire::Kind;
+use peerbus_wire::{Kind, Stage};
 
-use super::{Mailbox, push};
+use super::{Mailbox, Staged, push};
 use crate::compose;
 
 /// Longest word for the program that asked, in characters.
@@ -79,7 +79,8 @@ impl Mailbox {
                     "{PUT_IN_MAX} texts wait unseen in this session: try again when some are seen"
                 ))
             })?;
-            state.told.arrived(&mail.inbound);
+            let staged = Staged::here(&mail.inbound, Stage::Delivered);
+            state.staged.push(staged);
             state.look_for_paths();
             Ok(mail.inbound.id.clone())
         })

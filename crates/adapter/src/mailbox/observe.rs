@@ -30,13 +30,15 @@ impl Mailbox {
     pub fn report(&self, session: &dyn SessionSource) -> Snapshot {
         let snapshot = session.snapshot();
         if let Some(id) = &snapshot.id {
-            self.serves(id);
+            self.shared.bus.bind_session(id);
         }
         // Somebody else may know where the client says nothing.
         if let Some(activity) = snapshot.activity {
             self.activity(activity);
         }
-        self.tell_session(&snapshot);
+        if let Some(observer) = self.observer() {
+            observer.looked(&snapshot);
+        }
         snapshot
     }
 

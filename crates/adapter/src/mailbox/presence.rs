@@ -32,7 +32,7 @@ pub struct Who<'a> {
 
 /// How a session describes itself, as it changes. Peers are told nothing before the client has
 /// introduced itself.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct About {
     /// Who is here; empty until that is known.
     client: Map<String, Value>,
@@ -52,10 +52,8 @@ impl About {
         state.insert("evidence".into(), false.into());
         // Peers can tell a session that nothing wakes from one of which that is not known.
         state.insert("wake".into(), Value::Array(Vec::new()));
-        Self {
-            client: Map::new(),
-            state,
-        }
+        let client = Map::new();
+        Self { client, state }
     }
 
     /// The client introduced itself.
@@ -104,13 +102,12 @@ impl About {
         let mut about = self.client.clone();
         about.extend(self.state.clone());
         // Too large: a project's path can be. What is short says enough.
-        let mut told = bus.set_presence(&about);
-        for member in EXPENDABLE {
-            if told {
+        let mut expendable = EXPENDABLE.iter();
+        while !bus.set_presence(&about) {
+            let Some(member) = expendable.next() else {
                 return;
-            }
-            about.remove(member);
-            told = bus.set_presence(&about);
+            };
+            about.remove(*member);
         }
     }
 }

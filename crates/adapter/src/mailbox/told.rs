@@ -1,10 +1,9 @@
 //! What somebody beside the mailbox is told of it: how far each message is, and what the session
 //! does.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
-use peerbus_core::peer::{Inbound, Key};
+use peerbus_core::peer::Inbound;
 use peerbus_wire::{Receipt, Stage};
 
 use super::{Mailbox, Snapshot};
@@ -34,47 +33,25 @@ pub trait Observer: Send + Sync {
     fn takes(self: Arc<Self>, inbound: &Inbound) -> bool;
 }
 
-/// What is to be told, and of what. What is unseen is bounded by the broker's window.
-#[derive(Debug, Default)]
-pub(super) struct Told {
-    /// Of each message that is unseen its id and its sender.
-    unseen: BTreeMap<Key, (String, String)>,
-    staged: Vec<Staged>,
-}
-
-impl Told {
-    pub(super) fn arrived(&mut self, inbound: &Inbound) {
-        let named = (inbound.id.clone(), inbound.from.clone());
-        self.unseen.insert(inbound.key, named);
-        self.reached(&inbound.key, Stage::Delivered);
-    }
-
-    pub(super) fn reached(&mut self, key: &Key, stage: Stage) {
-        let named = match stage.is_final() {
-            true => self.unseen.remove(key),
-            false => self.unseen.get(key).cloned(),
-        };
-        if let Some((id, peer)) = named {
-            self.staged.push(Staged {
-                id,
-                peer: Some(peer),
-                sent: false,
-                stage,
-            });
+impl Staged {
+    /// Of a message that came here.
+    pub(super) fn here(inbound: &Inbound, stage: Stage) -> Self {
+        Self {
+            id: inbound.id.clone(),
+            peer: Some(inbound.from.clone()),
+            sent: false,
+            stage,
         }
     }
 
-    pub(super) fn sent(&mut self, receipt: &Receipt) {
-        self.staged.push(Staged {
+    /// Of one that this session sent.
+    pub(super) fn there(receipt: &Receipt) -> Self {
+        Self {
             id: receipt.id.to_string(),
             peer: receipt.to.clone(),
             sent: true,
             stage: receipt.stage.clone(),
-        });
-    }
-
-    pub(super) fn take(&mut self) -> Vec<Staged> {
-        std::mem::take(&mut self.staged)
+        }
     }
 }
 
@@ -84,24 +61,7 @@ impl Mailbox {
         let _ = self.shared.observer.set(observer);
     }
 
-    fn observer(&self) -> Option<Arc<dyn Observer>> {
+    pub(super) fn observer(&self) -> Option<Arc<dyn Observer>> {
         self.shared.observer.get()?.upgrade()
-    }
-
-    pub(super) fn tell_stages(&self, staged: &[Staged]) {
-        if let Some(observer) = self.observer().filter(|_| !staged.is_empty()) {
-            staged.iter().for_each(|staged| observer.staged(staged));
-        }
-    }
-
-    pub(super) fn is_taken(&self, inbound: &Inbound) -> bool {
-        let observer = self.observer();
-        observer.is_some_and(|observer| observer.takes(inbound))
-    }
-
-    pub(super) fn tell_session(&self, snapshot: &Snapshot) {
-        if let Some(observer) = self.observer() {
-            observer.looked(snapshot);
-        }
     }
 }

@@ -1,12 +1,14 @@
 //! What shows that the model got something, and what is acked for want of it.
 
+use std::sync::Arc;
+
 use peerbus_wire::{How, Stage};
 
 use super::MailboxMachine;
 use super::escalate::ANSWER_MS;
 use super::message::{Message, Place, Sent, Showing, Step};
 use super::mutation::MailboxMutation;
-use super::types::{AttemptId, Content, MailboxOutput, Named, No, Path, Policy, Portion};
+use super::types::{AttemptId, Content, Mail, MailboxOutput, Named, No, Path, Policy, Portion};
 
 impl MailboxMachine {
     /// The attempt's text stands in the session's conversation.
@@ -95,12 +97,12 @@ impl MailboxMachine {
     /// `from` tells which, where several senders used the id.
     pub fn named(&mut self, now_ms: u64, id: &str, from: Option<&str>) -> Named {
         self.advance(now_ms);
-        if from.is_none() && self.senders(id).len() > 1 {
+        if from.is_none() && self.is_ambiguous(id) {
             return Named::Several;
         }
         let is_it = |message: &Message| {
             let mail = message.content.mail().filter(|mail| mail.inbound.id == id);
-            mail.is_some_and(|mail| {
+            mail.filter(|_| !message.is_withheld()).is_some_and(|mail| {
                 from.is_none_or(|from| mail.inbound.from.eq_ignore_ascii_case(from))
             })
         };
@@ -118,7 +120,7 @@ impl MailboxMachine {
             return Named::Unknown;
         };
         // What the governor holds is the agent's when the client has what it read.
-        let out = message.out().filter(|_| message.held().is_none());
+        let out = message.out.filter(|_| message.held().is_none());
         let out = out.and_then(|out| self.attempts.get(&out));
         let portion = |sent: &Sent| sent.items.iter().find(|(of, _)| *of == no).map(|(_, p)| *p);
         let portion = out.and_then(portion);
@@ -181,16 +183,22 @@ impl MailboxMachine {
 
     /// The end of a message, with what its ack may claim.
     pub(super) fn ack(&mut self, no: No, how: How) {
-        match self.messages.remove(&no).map(|message| message.content) {
-            Some(Content::Mail(mail)) => {
-                self.recent.add(&mail);
-                let key = mail.inbound.key;
-                self.tell(&mail, MailboxOutput::Ack { no, key, how });
+        if let Some(mail) = self.ends(no, Stage::Acked(Some(how))) {
+            self.recent.add(&mail);
+        }
+    }
+
+    /// A message leaves, and its sender is told how it ended; of a notice that it was told.
+    pub(super) fn ends(&mut self, no: No, stage: Stage) -> Option<Arc<Mail>> {
+        match self.messages.remove(&no)?.content {
+            Content::Mail(mail) => {
+                self.tell(&mail, stage);
+                Some(mail)
             }
-            Some(Content::Notice {
-                token: Some(token), ..
-            }) => self.outputs.push_back(MailboxOutput::Told(token)),
-            Some(Content::Notice { token: None, .. }) | None => {}
+            Content::Notice { token, .. } => {
+                self.outputs.extend(token.map(MailboxOutput::Told));
+                None
+            }
         }
     }
 
@@ -203,8 +211,7 @@ impl MailboxMachine {
     pub(super) fn progress(&mut self, no: No, stage: Stage) {
         let mail = self.messages.get(&no).and_then(|m| m.content.mail());
         if let Some(mail) = mail.cloned() {
-            let key = mail.inbound.key;
-            self.tell(&mail, MailboxOutput::Progress { no, key, stage });
+            self.tell(&mail, stage);
         }
     }
 }

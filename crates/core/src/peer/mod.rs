@@ -45,8 +45,8 @@ pub use mutation::SessionMutation;
 pub use outbox::GIVE_UP_MS;
 pub(crate) use outbox::body_of;
 pub use types::{
-    Action, Answer, ConnectionCredentials, ConnectionEnd, Counters, Draft, Held, Inbound, JobNews,
-    Key, NoticeId, Overloaded, QueryFailure, QueryId, RegistrationRefusal, Rejected, Reply, Roster,
+    Action, Answer, ConnectionCredentials, ConnectionEnd, Counters, Draft, Inbound, JobNews, Key,
+    NoticeId, Overloaded, QueryFailure, QueryId, Question, RegistrationRefusal, Rejected, Reply,
     SendResult, SessionConfig, SessionEvent, Status, Unsent,
 };
 
@@ -87,12 +87,9 @@ pub struct PeerSession {
     /// The broker's domain, as it said last.
     domain: Option<Domain>,
     audits: VecDeque<AuditRecord>,
-    registered: Option<SessionEvent>,
-    /// Groups were not joined.
-    unjoined: Option<SessionEvent>,
+    /// What the host is to know of the connection, its groups, and messages for one member of one.
+    events: VecDeque<SessionEvent>,
     inbox: Inbox,
-    /// What the host is to know of messages for one member of a group.
-    jobs: VecDeque<(Key, JobNews)>,
     outbox: Outbox,
     queries: Queries,
     naming: Naming,
@@ -136,10 +133,7 @@ impl PeerSession {
             window: config.window,
             config,
             phase: Phase::Dialing,
-            status: Status::Connecting {
-                since_ms: now.mono_ms,
-                last_error: None,
-            },
+            status: Status::Connecting { last_error: None },
             backoff: Backoff::new(seed),
             credentials: None,
             heard_ms: now.mono_ms,
@@ -148,10 +142,8 @@ impl PeerSession {
             takes_audits: true,
             domain: None,
             audits: VecDeque::new(),
-            registered: None,
+            events: VecDeque::new(),
             inbox: Inbox::default(),
-            unjoined: None,
-            jobs: VecDeque::new(),
             outbox: Outbox::default(),
             queries: Queries::default(),
             naming: Naming::default(),
@@ -198,11 +190,7 @@ impl PeerSession {
     /// Whether [`PeerSession::poll_event`] has something.
     #[must_use]
     pub fn has_event(&self) -> bool {
-        self.registered.is_some()
-            || self.unjoined.is_some()
-            || self.notices.has_event()
-            || !self.jobs.is_empty()
-            || self.inbox.has_unread()
+        !self.events.is_empty() || self.notices.has_event() || self.inbox.has_unread()
     }
 
     /// Whether the shell may hand in another frame. `false` while as much is held as may be, and
@@ -255,17 +243,6 @@ impl PeerSession {
     /// The last message that was rejected, once.
     pub fn take_rejected(&mut self) -> Option<Rejected> {
         self.rejected.take()
-    }
-
-    /// What the host took and has not acked.
-    #[must_use]
-    pub fn held(&self) -> Held {
-        let (messages, bytes) = self.inbox.taken();
-        Held {
-            messages,
-            bytes,
-            window: self.window,
-        }
     }
 
     /// Whether the host closed the session.

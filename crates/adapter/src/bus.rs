@@ -265,16 +265,12 @@ impl Bus {
         self.peers_in(None, deadline).await
     }
 
-    /// Asks the broker who is in a domain, as the bridge to that last told.
+    /// Asks the broker who is in a domain, as the bridge to that last told; `None`: in its own.
     ///
     /// # Errors
     ///
     /// As for [`Bus::peers`].
-    pub async fn peers_of(&self, domain: Domain, deadline: Duration) -> Result<Peers, BusError> {
-        self.peers_in(Some(domain), deadline).await
-    }
-
-    async fn peers_in(
+    pub async fn peers_in(
         &self,
         domain: Option<Domain>,
         deadline: Duration,

@@ -1,7 +1,6 @@
 //! When the broker was last heard.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -13,10 +12,8 @@ const FRESH: Duration = Duration::from_secs(2);
 /// Signs of life of the connections, and questions for one.
 #[derive(Debug, Default)]
 pub(crate) struct Pulse {
-    /// When the broker was last heard, on the clock that counts sleep.
-    heard: Mutex<Option<Duration>>,
-    /// The last question.
-    asked: AtomicU64,
+    /// When the broker was last heard, on the clock that counts sleep; and the last question.
+    last: Mutex<(Option<Duration>, u64)>,
     pub(crate) told: watch::Sender<Told>,
 }
 
@@ -30,18 +27,19 @@ pub(crate) struct Told {
 }
 
 impl Pulse {
-    fn last(&self) -> MutexGuard<'_, Option<Duration>> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    fn with_last<T>(&self, act: impl FnOnce(&mut (Option<Duration>, u64)) -> T) -> T {
+        act(&mut self.last.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Forgets when the broker was last heard.
     pub(crate) fn doubt(&self) {
-        *self.last() = None;
+        self.with_last(|last| last.0 = None);
     }
 
     /// Something came from the broker.
     pub(crate) fn heard(&self) {
-        *self.last() = Some(peerbus_os::clock::since_boot());
+        let now = peerbus_os::clock::since_boot();
+        self.with_last(|last| last.0 = Some(now));
     }
 
     /// Whether the broker was heard within the time that a takeover takes.
@@ -52,18 +50,21 @@ impl Pulse {
     /// Whether the broker was heard in this time.
     pub(crate) fn heard_within(&self, time: Duration) -> bool {
         let now = peerbus_os::clock::since_boot();
-        self.last()
-            .is_some_and(|heard| now.saturating_sub(heard) < time)
+        let heard = self.with_last(|last| last.0);
+        heard.is_some_and(|heard| now.saturating_sub(heard) < time)
     }
 
     /// Puts another question, and gives its number.
     pub(crate) fn ask(&self) -> u64 {
-        self.asked.fetch_add(1, Ordering::SeqCst) + 1
+        self.with_last(|last| {
+            last.1 += 1;
+            last.1
+        })
     }
 
     /// The last question.
     pub(crate) fn asked(&self) -> u64 {
-        self.asked.load(Ordering::SeqCst)
+        self.with_last(|last| last.1)
     }
 
     /// A pong came back with this number.

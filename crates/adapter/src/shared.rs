@@ -55,17 +55,20 @@ pub(crate) enum Asked {
     Query(QueryId),
 }
 
-/// The session's clock.
 #[derive(Clone, Copy)]
-pub(crate) struct Clock(Instant);
+pub(crate) struct Clock {
+    start: Instant,
+}
 
 impl Clock {
     pub(crate) fn start() -> Self {
-        Self(Instant::now())
+        Self {
+            start: Instant::now(),
+        }
     }
 
     pub(crate) fn now(&self) -> Now {
-        let mono_ms = peerbus_os::clock::millis(self.0.elapsed());
+        let mono_ms = peerbus_os::clock::millis(self.start.elapsed());
         // A session has deadlines, but judges no ages.
         Now {
             mono_ms,
@@ -74,7 +77,7 @@ impl Clock {
     }
 
     pub(crate) fn instant(&self, mono_ms: u64) -> Instant {
-        self.0 + Duration::from_millis(mono_ms)
+        self.start + Duration::from_millis(mono_ms)
     }
 }
 
@@ -258,7 +261,7 @@ impl Inner {
 
 fn state_of(status: &Status) -> LinkState {
     match status {
-        Status::Connecting { last_error } => LinkState::Connecting {
+        Status::Connecting { last_error, .. } => LinkState::Connecting {
             last_error: last_error.clone(),
         },
         Status::Online { name, ext } => LinkState::Online {

@@ -51,15 +51,7 @@ pub struct SessionSocket {
     file: SocketFile,
     watch: DirectoryWatch,
     paths: Paths,
-    /// Where it is.
     path: watch::Sender<PathBuf>,
-}
-
-/// What a connection turns out to be, by its first line.
-#[derive(Debug)]
-enum Kind {
-    Hook(HookConnection),
-    Rpc(Connection),
 }
 
 impl SessionSocket {
@@ -89,11 +81,8 @@ impl SessionSocket {
     /// Binds it anew if its file is gone or is another one. What hinders that may pass.
     /// Gives when to look again, if nothing tells.
     fn look(&mut self) -> Instant {
-        let is_told = self
-            .file
-            .path()
-            .parent()
-            .is_some_and(|dir| self.watch.open(dir));
+        let dir = self.file.path().parent();
+        let is_told = dir.is_some_and(|dir| self.watch.open(dir));
         let pause = if is_told { LOOK_WATCHED } else { LOOK };
         if self.file.stands() {
             self.path.send_modify(|_| {});
@@ -162,8 +151,10 @@ impl SessionSocket {
                 connections.spawn(async move {
                     let _taken = taken;
                     match meet(stream, caller, own).await {
-                        Some(Kind::Hook(hook)) => (serve.0)(hook).await,
-                        Some(Kind::Rpc(connection)) => (serve.1)(connection).await,
+                        Some((Some(asked), connection)) => {
+                            (serve.0)(HookConnection { asked, connection }).await;
+                        }
+                        Some((None, connection)) => (serve.1)(connection).await,
                         None => {}
                     }
                 });
@@ -204,8 +195,13 @@ impl Places {
     }
 }
 
-/// Reads the first line, which tells what the other end is. `None`: nobody who is served here.
-async fn meet(stream: UnixStream, caller: Peer, own: bool) -> Option<Kind> {
+/// Reads the first line, which tells what the other end is: what it asks, if that is what only a process
+/// asks that the session's client runs. `None`: nobody who is served here.
+async fn meet(
+    stream: UnixStream,
+    caller: Peer,
+    own: bool,
+) -> Option<(Option<RpcMessage>, Connection)> {
     let (read, write) = stream.into_split();
     let mut lines = BoundedLines::new(read, RPC_MAX);
     let first = timeout(FIRST, lines.next()).await.ok()?;
@@ -220,15 +216,12 @@ async fn meet(stream: UnixStream, caller: Peer, own: bool) -> Option<Kind> {
         write,
         caller,
     };
-    let Some(asked) = asked else {
-        return Some(Kind::Rpc(connection));
-    };
-    if !own {
+    if asked.is_some() && !own {
         tracing::debug!("a process outside the session asked as one of its own");
         return None;
     }
     let short = connection.lines.line().len() <= ASK_MAX;
-    short.then_some(Kind::Hook(HookConnection { asked, connection }))
+    (asked.is_none() || short).then_some((asked, connection))
 }
 
 /// What a process asks that the session's client runs. `None`: the line is no such process's.

@@ -188,12 +188,8 @@ pub struct Ancestor {
 /// Connects to the adapter of the nearest session among `above`, nearest first, and gives the process
 /// whose session it is. A session without an adapter ends the search: the one around it is not meant.
 pub(super) fn find(dirs: &[PathBuf], above: &[Ancestor]) -> Option<(UnixStream, u32)> {
-    let trusted = |dir: &&PathBuf| os::user::owns(dir);
-    let mut all: Vec<_> = dirs
-        .iter()
-        .filter(trusted)
-        .flat_map(|dir| sockets(dir))
-        .collect();
+    let trusted = dirs.iter().filter(|dir| os::user::owns(dir));
+    let mut all: Vec<_> = trusted.flat_map(|dir| sockets(dir)).collect();
     // Of several adapters the one that started last, as far as numbers tell.
     all.sort_by_key(|(_, _, adapter)| std::cmp::Reverse(*adapter));
     for above in above {

@@ -73,12 +73,11 @@ impl Mailbox {
     /// When too much waits already.
     pub fn inject(&self, Injection(mail): Injection) -> Result<String, InjectError> {
         self.with(|state, now_ms| {
-            let put = state.machine.put_in(now_ms, Arc::clone(&mail));
-            put.map_err(|_| {
-                InjectError::Full(format!(
+            if !state.machine.put_in(now_ms, &mail) {
+                return Err(InjectError::Full(format!(
                     "{PUT_IN_MAX} texts wait unseen in this session: try again when some are seen"
-                ))
-            })?;
+                )));
+            }
             let staged = Staged::here(&mail.inbound, Stage::Delivered);
             state.staged.push(staged);
             state.look_for_paths();

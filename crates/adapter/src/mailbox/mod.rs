@@ -14,7 +14,6 @@ mod push;
 pub mod quote;
 mod senders;
 mod serve;
-mod told;
 mod wake_list;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -37,10 +36,10 @@ pub use core::{
 };
 pub use expected::Expected;
 pub use inject::{InjectError, Injection, SOURCE_CHARS};
+pub use observe::{Observer, Staged};
 pub use presence::Who;
 pub use push::{Attribute, Push, receipt};
 pub use senders::Undecided;
-pub use told::{Observer, Staged};
 pub use wake_list::WakeList;
 
 use crate::Bus;

@@ -36,7 +36,6 @@ pub struct Who<'a> {
 pub(super) struct About {
     /// Who is here; empty until that is known.
     client: Map<String, Value>,
-    /// How it is.
     state: Map<String, Value>,
 }
 
@@ -128,7 +127,7 @@ fn of(who: &Who<'_>) -> Map<String, Value> {
     let mut about = Map::new();
     let mut put = |key: &str, text: &str| {
         if !text.is_empty() {
-            about.insert(key.into(), Value::from(short(text)));
+            about.insert(key.into(), Value::from(cut(text, TEXT_CHARS)));
         }
     };
     put("adapter", who.adapter);
@@ -152,10 +151,6 @@ fn terminal(process: u32) -> Option<String> {
     let input = std::fs::read_link(format!("/proc/{process}/fd/0")).ok()?;
     let device = input.to_str()?.strip_prefix("/dev/")?;
     (device.starts_with("pts/") || device.starts_with("tty")).then(|| device.to_owned())
-}
-
-fn short(text: &str) -> String {
-    cut(text, TEXT_CHARS)
 }
 
 fn cut(text: &str, chars: usize) -> String {

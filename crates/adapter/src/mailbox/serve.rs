@@ -124,16 +124,6 @@ impl Mailbox {
         );
     }
 
-    /// Waits a moment until the session is on the bus and gives its name; `Err` says why it is not.
-    ///
-    /// # Errors
-    ///
-    /// With a sentence on what the link does.
-    pub async fn joined(&self, patience: Duration) -> Result<String, String> {
-        let joined = self.shared.bus.joined(patience).await;
-        joined.map_err(|state| state.to_string())
-    }
-
     async fn collect(&self) {
         while let Some(event) = self.shared.bus.next().await {
             let is_taken = |inbound: &_| self.observer().is_some_and(|it| it.takes(inbound));

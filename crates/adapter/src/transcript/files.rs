@@ -126,16 +126,9 @@ impl Places {
     /// Whether transcripts are, or can be expected, there. A project's first one is only written
     /// with its first turn.
     fn readable_in_time(&self) -> bool {
-        let parent = |dir: &PathBuf| {
-            dir.parent()
-                .and_then(Path::parent)
-                .is_some_and(Path::is_dir)
-        };
-        self.file.is_some()
-            || self
-                .directories
-                .iter()
-                .any(|dir| dir.is_dir() || parent(dir))
+        let parent = |dir: &PathBuf| dir.parent().and_then(Path::parent).map(Path::is_dir);
+        let expected = |dir: &PathBuf| dir.is_dir() || parent(dir) == Some(true);
+        self.file.is_some() || self.directories.iter().any(expected)
     }
 
     /// Whether the session's transcript is there, or any where the session's id is not known.
@@ -149,15 +142,9 @@ impl Places {
     }
 
     fn files(&self) -> impl Iterator<Item = PathBuf> {
-        let entries = self
-            .directories
-            .iter()
-            .flat_map(std::fs::read_dir)
-            .flatten();
-        let entries = entries
-            .take(ENTRIES_MAX)
-            .flatten()
-            .map(|entry| entry.path());
+        let entries = self.directories.iter().flat_map(std::fs::read_dir);
+        let entries = entries.flatten().take(ENTRIES_MAX).flatten();
+        let entries = entries.map(|entry| entry.path());
         let transcripts = entries.filter(|path| path.extension().is_some_and(|e| e == "jsonl"));
         transcripts.chain(self.file.clone())
     }
@@ -191,10 +178,9 @@ impl Reading {
                 return Ok(());
             }
             self.at += read as u64;
-            self.transcript
-                .feed(portion.get(..read).unwrap_or_default(), marks)
-                .into_iter()
-                .for_each(&mut *found);
+            let new = portion.get(..read).unwrap_or_default();
+            let shown = self.transcript.feed(new, marks);
+            shown.into_iter().for_each(&mut *found);
         }
     }
 }

@@ -122,17 +122,12 @@ impl TranscriptReader {
             return;
         };
         let (uuid, presents) = (line.id.clone(), line.presents);
-        let follows = |chain: &Chain| {
-            let parent = line.parent.as_ref();
-            parent.is_some_and(|parent| chain.lines.contains(parent))
-        };
-        let grows: Vec<bool> = self.chains.iter().map(follows).collect();
+        let parent = line.parent.clone();
         self.lines.add(line);
-        let mut grows = grows.into_iter();
         let lines = &self.lines;
         self.chains.retain_mut(|chain| {
-            let grows = grows.next().unwrap_or_default();
-            !grows || chain.grow(vec![&uuid], lines, found)
+            let follows = parent.as_ref().is_some_and(|it| chain.lines.contains(it));
+            !follows || chain.grow(vec![&uuid], lines, found)
         });
         let news = |mark: &&String| {
             contains(text, mark) && !self.chains.iter().any(|chain| chain.mark == **mark)

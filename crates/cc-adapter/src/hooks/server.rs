@@ -238,7 +238,7 @@ impl HookServer {
     }
 
     async fn introduce(&self) -> Answer {
-        let mut text = match self.mailbox.joined(JOINS).await {
+        let mut text = match self.mailbox.bus().joined(JOINS).await {
             Ok(name) => format!("On the message bus peerbus this session is {name}."),
             Err(why) => {
                 format!("This session is not connected to the message bus peerbus: {why}")

@@ -18,7 +18,6 @@ impl IdleClock {
         }
     }
 
-    /// Stops it or lets it run.
     pub(super) fn run(&mut self, now_ms: u64, running: bool) {
         self.passed_ms = self.at(now_ms);
         (self.since_ms, self.stands) = (now_ms, !running);

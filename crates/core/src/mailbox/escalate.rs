@@ -2,7 +2,7 @@
 
 use super::MailboxMachine;
 use super::clock::IdleClock;
-use super::message::{Cause, Message, Place, WAKING_SHOWINGS_MAX};
+use super::message::{Cause, Message, Place, Sent, WAKING_SHOWINGS_MAX};
 use super::mutation::MailboxMutation;
 
 /// How long a push may take into the conversation of an idle session.
@@ -79,12 +79,18 @@ impl MailboxMachine {
 
     /// The clock of the deadline in [`Place::Shown`].
     pub(super) fn evidence_clock(&self, message: &Message) -> &IdleClock {
-        let Place::Shown { attempt, .. } = message.place else {
-            return &self.clock;
+        let attempt = match message.place {
+            Place::Shown { attempt, .. } => self.attempts.get(&attempt),
+            _ => None,
         };
-        match self.attempts.get(&attempt) {
-            Some(sent) if sent.shows_over_dialogs() => &self.dialogs,
-            _ => &self.clock,
+        self.clock_of(attempt.is_some_and(Sent::shows_over_dialogs))
+    }
+
+    /// The clock that counts against an attempt.
+    pub(super) fn clock_of(&self, over_dialogs: bool) -> &IdleClock {
+        match over_dialogs {
+            true => &self.dialogs,
+            false => &self.clock,
         }
     }
 }

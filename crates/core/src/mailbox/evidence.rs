@@ -8,7 +8,9 @@ use super::MailboxMachine;
 use super::escalate::ANSWER_MS;
 use super::message::{Message, Place, Sent, Showing, Step};
 use super::mutation::MailboxMutation;
-use super::types::{AttemptId, Content, Mail, MailboxOutput, Named, No, Path, Policy, Portion};
+use super::types::{
+    AttemptId, Content, Mail, MailboxOutput, Named, No, Parent, Path, Policy, Portion,
+};
 
 impl MailboxMachine {
     /// The attempt's text stands in the session's conversation.
@@ -141,23 +143,22 @@ impl MailboxMachine {
         Named::Seen
     }
 
-    /// What may be acked although nothing proves it: not what another member of a group would get if this
-    /// agent has not seen it.
-    fn ackable(&self) -> impl Iterator<Item = (&No, &Message)> {
-        self.messages
-            .iter()
-            .filter(|(_, message)| !message.is_job())
+    /// What may be acked although nothing proves it, with the path of the last showing of all of it that
+    /// counts: not what another member of a group would get if this agent has not seen it.
+    fn unproven(&self, counts: impl Fn(&Message, &Showing) -> bool) -> Vec<(No, Path)> {
+        let shown = self.messages.iter().filter_map(|(no, m)| {
+            let mut shown = m.shown.iter().filter(|_| !m.is_job());
+            let last = shown.rfind(|showing| showing.whole && counts(m, showing))?;
+            Some((*no, last.path))
+        });
+        shown.collect()
     }
 
     /// The agent called a tool, whichever.
     pub fn called(&mut self, now_ms: u64) {
         self.advance(now_ms);
         if self.policy == Policy::Auto && !self.transcript.shows() {
-            let got = |s: &&Showing| s.path.in_result && s.whole;
-            let shown = |m: &Message| m.shown.iter().rfind(got).map(|showing| showing.path);
-            let shown = |(no, m): (&No, &Message)| Some((*no, shown(m)?));
-            let shown: Vec<_> = self.ackable().filter_map(shown).collect();
-            for (no, path) in shown {
+            for (no, path) in self.unproven(|_, showing| showing.path.in_result) {
                 self.ack(no, pushed(path));
             }
         }
@@ -170,12 +171,7 @@ impl MailboxMachine {
         if !self.window_nearly_full || self.transcript.shows() || self.policy != Policy::Auto {
             return;
         }
-        let whole = |m: &Message| {
-            let last = m.shown.iter().rfind(|showing| showing.whole);
-            last.filter(|_| m.is_free()).map(|showing| showing.path)
-        };
-        let shown = self.ackable();
-        let shown: Vec<_> = shown.filter_map(|(no, m)| Some((*no, whole(m)?))).collect();
+        let shown = self.unproven(|message, _| message.is_free());
         for (no, path) in shown.iter().take(shown.len().div_ceil(2)) {
             self.ack(*no, pushed(path));
         }
@@ -183,8 +179,9 @@ impl MailboxMachine {
 
     /// The end of a message, with what its ack may claim.
     pub(super) fn ack(&mut self, no: No, how: How) {
-        if let Some(mail) = self.ends(no, Stage::Acked(Some(how))) {
-            self.recent.add(&mail);
+        let mail = self.ends(no, Stage::Acked(Some(how)));
+        if let Some(parent) = mail.and_then(|mail| Parent::of(&mail)) {
+            self.recent.add(parent);
         }
     }
 

@@ -6,7 +6,6 @@ use super::MailboxMachine;
 use super::message::{Cause, Message, Place};
 use super::types::{ASK, AskId, Attempt, Mail, Portion};
 
-/// Those who wait.
 #[derive(Debug, Default)]
 pub(super) struct Asks {
     waiting: Vec<Waiting>,
@@ -18,7 +17,6 @@ struct Waiting {
     ask: AskId,
     question: MessageId,
     from: Option<NameKey>,
-    /// Its answer is here.
     answered: bool,
 }
 

@@ -19,7 +19,7 @@ use super::mutation::MailboxMutation;
 pub(super) const RECENT_MS: u64 = 600_000;
 
 /// A limit above this is none.
-const LIMIT_MAX: u32 = 1_000;
+pub(super) const LIMIT_MAX: u32 = 1_000;
 
 /// A message can have so many hops more than what this session sent: it went to another one and to
 /// a third before it came back.
@@ -27,11 +27,6 @@ const WAY_ROUND: u32 = 2;
 
 /// Names of which it is remembered that something was told of them.
 const TOLD_MAX: usize = 256;
-
-/// The hops that pass; none where they are more than 1,000.
-pub(super) fn limit(hops: u32) -> Option<u32> {
-    Some(hops).filter(|&hops| hops <= LIMIT_MAX)
-}
 
 /// Of whom something was told lately.
 #[derive(Debug, Default)]

@@ -206,25 +206,22 @@ impl Message {
 
     /// It should go over a waking path that has not had it, or once more over any.
     pub(super) fn is_due(&self) -> bool {
-        let escalates = match self.place {
-            Place::New => true,
-            Place::Overdue { presented, .. } => !presented,
-            _ => false,
-        };
+        let overdue = matches!(self.place, Place::Overdue { presented, .. } if !presented);
+        let escalates = overdue || self.place == Place::New;
         self.is_free() && (escalates || self.once_more)
     }
 
     /// It was shown, and escalates at that time unless there is evidence before.
     pub(super) fn is_overdue_at(&self, idle_ms: u64) -> bool {
-        let due = match self.place {
-            Place::Shown {
-                presented: false,
-                until_ms,
-                ..
-            } => until_ms <= idle_ms,
-            _ => false,
+        let Place::Shown {
+            presented,
+            until_ms,
+            ..
+        } = self.place
+        else {
+            return false;
         };
-        due && self.is_free()
+        !presented && until_ms <= idle_ms && self.is_free()
     }
 
     /// It may be shown by something that shows text anyway.
@@ -307,9 +304,7 @@ impl Message {
 pub(super) enum Step {
     /// Its outcome is not told.
     InFlight,
-    /// The client has it.
     Written,
-    /// The client keeps it.
     Kept,
 }
 

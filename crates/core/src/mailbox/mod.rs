@@ -70,9 +70,8 @@ use message::{Message, Sent};
 pub use mutation::MailboxMutation;
 use mutation::Mutations;
 use paths::Paths;
-pub use put_in::{Full, PUT_IN_MAX};
+pub use put_in::PUT_IN_MAX;
 use recent::Recent;
-use senders::Door;
 pub use senders::{NoRule, SenderRule, Senders};
 use sent::SentMail;
 use transcript::Transcript;
@@ -94,11 +93,6 @@ const FULL_AGAIN_MS: u64 = 600_000;
 
 /// Without a push in this time before it, a turn is the user's.
 const STARTS_WITHIN_MS: u64 = 10_000;
-
-/// The agent asked for what goes over it.
-fn asked_for(path: Path) -> bool {
-    [&INBOX, &DRAIN, &ASK].contains(&path)
-}
 
 /// What is not seen, and what comes next.
 #[derive(Debug, Default)]
@@ -155,7 +149,9 @@ pub struct MailboxMachine {
     /// When a path is free for what waits.
     gap_at_ms: Option<u64>,
     /// Whose mail comes in at all.
-    door: Door,
+    senders: Senders,
+    /// Senders of whose mail the user was told that it does not.
+    warned: Told,
     outputs: VecDeque<MailboxOutput>,
     mutations: Mutations,
 }
@@ -171,7 +167,7 @@ impl MailboxMachine {
         Self {
             policy,
             next_attempt: 1,
-            hops_max: hops_max.and_then(governor::limit),
+            hops_max: hops_max.filter(|&hops| hops <= governor::LIMIT_MAX),
             ..Self::default()
         }
     }

@@ -69,12 +69,7 @@ impl MailboxMachine {
             self.took(now_ms, attempt);
         }
         let idle_ms = self.clock.at(now_ms);
-        let clock = if over_dialogs {
-            &self.dialogs
-        } else {
-            &self.clock
-        };
-        let until_ms = clock.at(now_ms) + PRESENT_MS;
+        let until_ms = self.clock_of(over_dialogs).at(now_ms) + PRESENT_MS;
         for (no, portion) in self.items(attempt) {
             let Some(message) = self.messages.get_mut(&no) else {
                 continue;
@@ -305,7 +300,6 @@ impl MailboxMachine {
         }
     }
 
-    /// What an attempt holds.
     pub(super) fn items(&self, attempt: AttemptId) -> Vec<(No, Portion)> {
         let sent = self.attempts.get(&attempt);
         sent.map(|sent| sent.items.clone()).unwrap_or_default()

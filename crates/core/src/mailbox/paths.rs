@@ -24,7 +24,6 @@ struct Waking {
     backoff_until_ms: u64,
 }
 
-/// The waking paths.
 #[derive(Debug, Default)]
 pub(super) struct Paths(BTreeMap<Path, Waking>);
 
@@ -61,14 +60,12 @@ impl Paths {
         })
     }
 
-    /// A push goes there.
     pub(super) fn used(&mut self, path: Path) {
         if path.one_shot {
             self.set(path, false);
         }
     }
 
-    /// The client took a push.
     pub(super) fn took(&mut self, now_ms: u64, path: Path) {
         if let Some(waking) = self.0.get_mut(path) {
             waking.failures = 0;
@@ -76,7 +73,6 @@ impl Paths {
         }
     }
 
-    /// A push did not leave.
     pub(super) fn failed(&mut self, now_ms: u64, path: Path) {
         if let Some(waking) = self.0.get_mut(path) {
             let pause = BACKOFF_MS << waking.failures.min(5);

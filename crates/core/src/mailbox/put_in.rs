@@ -13,30 +13,24 @@ use super::types::{Mail, MailboxOutput};
 /// Such texts that wait unseen at a time.
 pub const PUT_IN_MAX: usize = 32;
 
-/// [`PUT_IN_MAX`] texts wait unseen already.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Full;
-
 impl MailboxMachine {
-    /// A program here puts a text in; its mail is [local](Mail::is_local).
-    ///
-    /// # Errors
-    ///
-    /// When too many wait; nothing was changed.
-    pub fn put_in(&mut self, now_ms: u64, mail: Arc<Mail>) -> Result<(), Full> {
+    /// A program here puts a text in; its mail is [local](Mail::is_local). False: too many wait already,
+    /// and nothing was changed.
+    #[must_use]
+    pub fn put_in(&mut self, now_ms: u64, mail: &Arc<Mail>) -> bool {
         let waiting = self.messages.values().filter(|m| m.is_local()).count();
         if waiting >= PUT_IN_MAX && !self.mutations.broken(MailboxMutation::CrowdLocal) {
-            return Err(Full);
+            return false;
         }
         self.advance(now_ms);
-        let message = Message::of(&mail);
+        let message = Message::of(mail);
         if self.hops_max.is_some() && self.mutations.broken(MailboxMutation::HoldLocal) {
-            self.hold(now_ms, message, &mail, "paused: like a peer's");
+            self.hold(now_ms, message, mail, "paused: like a peer's");
         } else {
             self.insert(message);
         }
         self.finish(now_ms);
-        Ok(())
+        true
     }
 
     /// A message is so far: says so to whom that is to be told.

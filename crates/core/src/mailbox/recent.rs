@@ -24,13 +24,7 @@ impl Parent {
 pub(super) struct Recent(VecDeque<Parent>);
 
 impl Recent {
-    pub(super) fn add(&mut self, mail: &Mail) {
-        if let Some(parent) = Parent::of(mail) {
-            self.remember(parent);
-        }
-    }
-
-    fn remember(&mut self, parent: Parent) {
+    pub(super) fn add(&mut self, parent: Parent) {
         if self
             .get(parent.id.as_str())
             .any(|known| known.from == parent.from)
@@ -67,12 +61,12 @@ mod tests {
     fn the_last_ones_are_remembered_and_no_more() {
         let mut recent = Recent::default();
         for n in 0..RECENT_MAX + 10 {
-            recent.remember(parent(&format!("m{n}"), "bob"));
-            recent.remember(parent(&format!("m{n}"), "bob"));
+            recent.add(parent(&format!("m{n}"), "bob"));
+            recent.add(parent(&format!("m{n}"), "bob"));
         }
         assert_eq!(recent.get("m9").count(), 0);
         assert_eq!(recent.get("m10").count(), 1);
-        recent.remember(parent("m10", "mallory"));
+        recent.add(parent("m10", "mallory"));
         assert_eq!(recent.get("m10").count(), 1, "the oldest went for it");
         assert_eq!(recent.0.len(), RECENT_MAX);
     }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use peerbus_wire::{PeerName, Stage};
 
 use super::MailboxMachine;
-use super::governor::Told;
 use super::message::{Message, Place};
 use super::mutation::MailboxMutation;
 use super::types::{Mail, No};
@@ -84,27 +83,16 @@ impl Senders {
     }
 }
 
-/// Whose mail comes in, and what was said of the rest.
-#[derive(Debug, Default)]
-pub(super) struct Door {
-    senders: Senders,
-    /// Senders of whose mail the user was told.
-    warned: Told,
-}
-
 impl MailboxMachine {
     /// The user's rules from now on. What waits for the user is judged anew.
     pub fn set_senders(&mut self, now_ms: u64, senders: &Senders) {
-        if self.door.senders == *senders {
+        if self.senders == *senders {
             return;
         }
         self.advance(now_ms);
-        self.door.senders = senders.clone();
-        let waiting: Vec<_> = self
-            .withheld()
-            .map(|(no, mail)| (no, Arc::clone(mail)))
-            .collect();
-        for (no, mail) in waiting {
+        self.senders = senders.clone();
+        let waiting = self.withheld().map(|(no, mail)| (no, Arc::clone(mail)));
+        for (no, mail) in waiting.collect::<Vec<_>>() {
             match self.rule(&mail) {
                 SenderRule::Hold => {}
                 SenderRule::Allow => self.let_in(no),
@@ -116,7 +104,7 @@ impl MailboxMachine {
 
     pub(super) fn rule(&self, mail: &Mail) -> SenderRule {
         let from = PeerName::parse(&mail.inbound.from);
-        from.map_or(SenderRule::Allow, |from| self.door.senders.rule(&from))
+        from.map_or(SenderRule::Allow, |from| self.senders.rule(&from))
     }
 
     /// The agent does not get a message that arrived: not now, or not at all.
@@ -170,7 +158,7 @@ impl MailboxMachine {
     /// Says so in the user's log, once in a while for each sender.
     fn warn_of(&mut self, now_ms: u64, mail: &Mail, what: &str) {
         let from = super::held::plain(&mail.inbound.from);
-        if self.door.warned.is_due(now_ms, &from) {
+        if self.warned.is_due(now_ms, &from) {
             self.warn(&format!("mail of {from} {what}"));
         }
     }

@@ -43,7 +43,6 @@ pub(super) struct Free {
     pub(super) of_one: bool,
 }
 
-/// The turns of a session.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     /// The last ones that peers' mail started.

@@ -45,13 +45,14 @@ const _: () = assert!(PING_MS < DEAD_MS);
 /// What to do after the end of a connection.
 enum Next {
     /// Try again soon.
-    Retry { why: String },
+    Retry {
+        why: String,
+    },
     /// Try again after so many milliseconds, and say why meanwhile.
     Refused {
         why: RegistrationRefusal,
         after_ms: u64,
     },
-    /// Try again under another name.
     Rename,
 }
 
@@ -241,7 +242,6 @@ impl PeerSession {
         });
     }
 
-    /// Ends the connection from this side.
     pub(super) fn hang_up(&mut self, now: Now, why: String) {
         self.actions.push_back(Action::HangUp);
         self.disconnect(now, Next::Retry { why });

@@ -55,7 +55,6 @@ pub(super) enum End {
     Refused(String),
 }
 
-/// The inbox.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     held: BTreeMap<Key, Entry>,
@@ -239,11 +238,8 @@ impl Inbox {
         assert_eq!(self.ended.len(), self.order.len());
         let bytes: usize = self.held.values().map(|entry| entry.bytes).sum();
         assert_eq!(bytes, self.bytes, "held bytes");
-        let unread = self
-            .held
-            .values()
-            .filter(|entry| entry.unread.is_some())
-            .count();
+        let unread = self.held.values().filter(|entry| entry.unread.is_some());
+        let unread = unread.count();
         assert_eq!(unread, self.unread.len(), "unread messages");
         let is_unread = |key| {
             self.held

@@ -110,18 +110,23 @@ pub struct PeerSession {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// Waits for the next attempt.
-    Waiting { until_ms: u64 },
-    /// Waits for another name.
+    Waiting {
+        until_ms: u64,
+    },
     Renaming,
-    /// Asked for a connection.
     Dialing,
     /// Has a connection; `register` is or will be on it.
-    Registering { deadline_ms: u64 },
-    /// Registered.
-    Online { ext: bool, since_ms: u64 },
+    Registering {
+        deadline_ms: u64,
+    },
+    Online {
+        ext: bool,
+        since_ms: u64,
+    },
     /// Closed by the host; what is left to flush belongs to a connection of this kind.
-    Closing { ext: bool },
-    /// Over.
+    Closing {
+        ext: bool,
+    },
     Closed,
 }
 
@@ -268,26 +273,12 @@ impl PeerSession {
         self.outbox.check();
         self.queries.check();
         self.notices.check();
-        let connected = matches!(self.phase, Phase::Online { .. } | Phase::Closing { .. });
-        assert!(
-            connected
-                || !self
-                    .control
-                    .iter()
-                    .any(|f| !matches!(f, ClientFrame::Register(_)))
-        );
+        let phase = self.phase;
+        let connected = matches!(phase, Phase::Online { .. } | Phase::Closing { .. });
+        let registers = |frame: &ClientFrame| matches!(frame, ClientFrame::Register(_));
+        assert!(connected || self.control.iter().all(registers));
         let online = matches!(self.status, Status::Online { .. });
-        assert_eq!(
-            online,
-            matches!(self.phase, Phase::Online { .. }),
-            "{:?}",
-            self.phase
-        );
-        assert_eq!(
-            self.is_over(),
-            self.status == Status::Closed,
-            "{:?}",
-            self.phase
-        );
+        assert_eq!(online, matches!(phase, Phase::Online { .. }), "{phase:?}");
+        assert_eq!(self.is_over(), self.status == Status::Closed, "{phase:?}");
     }
 }

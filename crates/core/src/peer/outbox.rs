@@ -130,10 +130,8 @@ impl Outbox {
 
     /// The broker said what became of a message: takes it out. `Some(told)` when it was there.
     pub(super) fn settle(&mut self, id: &MessageId) -> Option<bool> {
-        let at = self
-            .entries
-            .iter()
-            .position(|entry| entry.draft.id == *id)?;
+        let is_it = |entry: &Entry| entry.draft.id == *id;
+        let at = self.entries.iter().position(is_it)?;
         let told = self.entries[at].told;
         self.remove(at);
         Some(told)
@@ -225,19 +223,13 @@ impl Outbox {
     pub(super) fn check(&self) {
         assert!(self.on_wire <= self.entries.len() && self.on_wire <= ON_WIRE_MAX);
         assert!(self.entries.len() <= MESSAGES_MAX && self.bytes <= BYTES_MAX);
-        let bytes: usize = self
-            .entries
-            .iter()
-            .map(|entry| entry.draft.body.len())
-            .sum();
-        assert_eq!(bytes, self.bytes, "outbox bytes");
+        let bodies = self.entries.iter().map(|entry| entry.draft.body.len());
+        assert_eq!(bodies.sum::<usize>(), self.bytes, "outbox bytes");
         for (at, entry) in self.entries.iter().enumerate() {
+            let left = entry.left.is_some();
+            assert!(left || at >= self.on_wire, "on the wire but never left");
             assert!(
-                entry.left.is_some() || at >= self.on_wire,
-                "on the wire but never left"
-            );
-            assert!(
-                entry.left.is_some() || !entry.told,
+                left || !entry.told,
                 "told, but it never left and was not dropped"
             );
         }

@@ -61,7 +61,7 @@ impl World {
             true => self.oracle.arrives(which),
             false => self.oracle.as_sent(which),
         };
-        let put = |mailbox: &mut MailboxMachine, now| mailbox.put_in(now, Arc::new(mail)).is_ok();
+        let put = |mailbox: &mut MailboxMachine, now| mailbox.put_in(now, &Arc::new(mail));
         self.judged(put, |oracle, taken| oracle.put_in(which, *taken))?;
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use peerbus_core::peer::{Answer, PeerSession};
+use peerbus_core::peer::{Answer, Question};
 use peerbus_wire::limits::GROUPS_MAX;
 use peerbus_wire::{GroupName, escape};
 
@@ -115,12 +115,11 @@ impl Bus {
                 .collect::<Result<Vec<_>, _>>()
                 .map_err(BusError::Refused)
         };
-        let both = (all(join)?, all(leave)?);
-        let asked = |session: &mut PeerSession, until_ms| session.regroup(both, until_ms);
-        let Answer::Peers(roster) = self.query(asked, deadline).await? else {
+        let question = Question::Regroup(all(join)?, all(leave)?);
+        let Answer::Peers(frame) = self.ask(question, deadline).await? else {
             return Err(BusError::Closed);
         };
-        match (roster.groups, roster.reason) {
+        match (frame.groups, frame.reason) {
             (_, Some(why)) => Err(BusError::Refused(why)),
             (Some(groups), None) => Ok(groups),
             (None, None) => Err(BusError::NotSupported),

@@ -119,9 +119,13 @@ impl Shared {
 
     /// Hands something to the session, then hands on what came of it.
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut PeerSession, Now) -> T) -> T {
+        self.with_inner(|inner, now| act(&mut inner.session, now))
+    }
+
+    fn with_inner<T>(&self, act: impl FnOnce(&mut Inner, Now) -> T) -> T {
         let mut inner = self.lock();
         let now = self.clock.now();
-        let result = act(&mut inner.session, now);
+        let result = act(&mut inner, now);
         let news = self.hand_on(&mut inner, now);
         drop(inner);
         self.tell(news);
@@ -146,14 +150,12 @@ impl Shared {
         &self,
         act: impl FnOnce(&mut PeerSession, Now) -> Result<Asked, E>,
     ) -> Result<oneshot::Receiver<Reply>, E> {
-        let mut inner = self.lock();
-        let now = self.clock.now();
-        let asked = act(&mut inner.session, now)?;
         let (sender, receiver) = oneshot::channel();
-        inner.waiting.insert(asked, sender);
-        let news = self.hand_on(&mut inner, now);
-        drop(inner);
-        self.tell(news);
+        self.with_inner(|inner, now| -> Result<(), E> {
+            let asked = act(&mut inner.session, now)?;
+            inner.waiting.insert(asked, sender);
+            Ok(())
+        })?;
         self.wake.notify_one();
         Ok(receiver)
     }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use peerbus_adapter::hooks::{DirectoryWatch, Watched};
+use peerbus_adapter::hooks::DirectoryWatch;
 use peerbus_adapter::inbox::SocketToken;
 use peerbus_adapter::mailbox::{Activity, BoxFuture, SessionSource, Snapshot};
 use peerbus_adapter::transcript::Places;
@@ -86,7 +86,7 @@ impl ClaudeSession {
             known: Arc::new(Mutex::new(known)),
             changed: Arc::default(),
             ends_turn: Arc::default(),
-            watch: Arc::new(AsyncMutex::new(DirectoryWatch::new(Watched::Written))),
+            watch: Arc::new(AsyncMutex::default()),
         }
     }
 

@@ -168,7 +168,7 @@ impl Peer {
             Stage::Presented { path: path() },
         ] {
             tokio::time::sleep(PACE).await;
-            self.bus.progress(&key, &stage);
+            self.bus.reached(&key, stage);
         }
         tokio::time::sleep(PACE).await;
         let evidence = "tool_call".into();

@@ -344,7 +344,7 @@ impl Driver<'_> {
         std::mem::take(&mut *self.open())
             .into_values()
             .for_each(|waits| waits.abort());
-        self.mailbox.client_ended();
+        self.mailbox.machine(|it, now_ms| it.client_ended(now_ms));
         self.tell();
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use peerbus_adapter::mailbox::{Mailbox, Who};
+use peerbus_adapter::mailbox::{Mailbox, PIGGYBACK, Who};
 use peerbus_adapter::{Bus, LinkState, similar};
 use peerbus_wire::escape;
 use tokio::sync::Semaphore;
@@ -122,13 +122,13 @@ impl Session {
             }
         };
         if tool.acks {
-            self.mailbox.called();
+            self.mailbox.machine(|it, now_ms| it.called(now_ms));
         }
         let along = match &reply {
             Reply::Done { .. } if tool.reads => None,
             _ => {
                 self.mailbox.confirm_alive().await;
-                self.mailbox.piggyback()
+                self.mailbox.along(&PIGGYBACK)
             }
         };
         Some(Answer { reply, along })
@@ -141,7 +141,7 @@ impl Session {
                 self.mailbox.named(&id, None);
             }
         }
-        self.mailbox.called();
+        self.mailbox.machine(|it, now_ms| it.called(now_ms));
     }
 
     /// Why nothing can be asked of the broker before somebody does something about it.

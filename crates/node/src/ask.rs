@@ -156,7 +156,8 @@ impl Shared {
     fn send(self: &Arc<Self>, peer: String, body: String) {
         let shared = Arc::clone(self);
         tokio::spawn(async move {
-            if let Err(error) = shared.mailbox.send(&peer, &body, SENDS_WITHIN).await {
+            let bus = shared.mailbox.bus();
+            if let Err(error) = bus.send(&peer, &body, SENDS_WITHIN).await {
                 tracing::warn!(peer, %error, "a peer cannot be asked for an approval");
             }
         });
@@ -209,7 +210,7 @@ impl Shared {
             }
         });
         let record = verdict_record(&id, &by, decided.as_ref().ok());
-        self.mailbox.audited(record);
+        self.mailbox.bus().audit(record);
         decided
     }
 

@@ -326,7 +326,7 @@ impl Ear {
 
     /// Has the broker write down what this program did or tried to do.
     fn audited(&self, record: AuditRecord) {
-        self.shared.mailbox.audited(AuditRecord {
+        self.shared.mailbox.bus().audit(AuditRecord {
             uid: Some(self.caller.uid),
             pid: self.caller.pid,
             ..record

@@ -213,7 +213,7 @@ impl Shared {
     /// As the list has it.
     pub(crate) fn session(&self) -> LiveSession {
         let session = self.state().session.clone();
-        let name = match &*self.mailbox.link().borrow() {
+        let name = match &*self.mailbox.bus().link().borrow() {
             LinkState::Online { name, .. } => Some(name.clone()),
             _ => None,
         };
@@ -232,7 +232,7 @@ impl Shared {
 
     /// Keeps the list as the session is.
     async fn keep_listed(&self) {
-        let mut link = self.mailbox.link();
+        let mut link = self.mailbox.bus().link();
         let mut socket = self.about.socket.clone();
         let mut listed = None;
         loop {

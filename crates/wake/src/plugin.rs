@@ -216,7 +216,7 @@ impl Plugin {
         if !program.answer(Ok(json!({ "version": VERSION }))).await {
             return;
         }
-        let Connection { lines, write, .. } = program.into_connection();
+        let Connection { lines, write, .. } = program.connection;
         let (desk, asked) = mpsc::channel(ASKED_MAX);
         self.state().desk = Some(desk.clone());
         let shown = Mutex::default();

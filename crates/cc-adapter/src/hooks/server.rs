@@ -238,7 +238,7 @@ impl HookServer {
     }
 
     async fn introduce(&self) -> Answer {
-        let mut text = match self.mailbox.joined(JOINS).await {
+        let mut text = match self.mailbox.bus().joined(JOINS).await {
             Ok(name) => format!("On the message bus peerbus this session is {name}."),
             Err(why) => {
                 format!("This session is not connected to the message bus peerbus: {why}")
@@ -257,8 +257,8 @@ impl HookServer {
     /// hook waits, which shows it once: what ends a turn this way is shown twice by the client.
     async fn prevents_stop(&self, on: &Occasion) -> bool {
         !on.prevented_before()
-            && self.mailbox.has_unshown()
+            && self.mailbox.machine(|it, _| it.has_unshown())
             && timeout(ARRIVAL, self.rewake.waits()).await.is_err()
-            && self.mailbox.has_unshown()
+            && self.mailbox.machine(|it, _| it.has_unshown())
     }
 }

@@ -109,13 +109,13 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
         .count("max")?
         .map_or(MESSAGES_MAX, |max| max.min(MESSAGES_MAX));
     let mut taken = take(mailbox, max);
-    let mut held = mailbox.held();
+    let mut held = mailbox.machine(|it, _| it.held());
     if taken.is_empty() && held.0 == 0 {
         online(context.bus).await?;
         taken = take(mailbox, max);
-        held = mailbox.held();
+        held = mailbox.machine(|it, _| it.held());
     }
-    let remaining = mailbox.waiting();
+    let remaining = mailbox.machine(|it, _| it.waiting());
     let messages: Vec<_> = taken
         .messages()
         .map(|(item, mail)| message(&mail.inbound, item.repeat))

@@ -156,7 +156,7 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
     let mailbox = context.mailbox;
     mailbox.confirm_alive().await;
     let mut found = find(mailbox, ids.as_deref());
-    if found.is_empty() && mailbox.waiting() == 0 {
+    if found.is_empty() && mailbox.machine(|it, _| it.waiting()) == 0 {
         drain::online(context.bus).await?;
         found = find(mailbox, ids.as_deref());
     }
@@ -250,7 +250,7 @@ fn peek(mailbox: &Mailbox, found: &[Listed], max: usize) -> Result<Reply, String
         (quote::within_json(&beginning), size)
     };
     let messages = found.iter().take(max).map(|listed| {
-        mailbox.listed(listed.no);
+        mailbox.machine(|it, _| it.listed(listed.no));
         let (text, size) = beginning(listed);
         Message {
             text,
@@ -280,9 +280,9 @@ fn peek(mailbox: &Mailbox, found: &[Listed], max: usize) -> Result<Reply, String
 fn answer(mailbox: &Mailbox, taken: Checkout) -> Result<Reply, String> {
     let messages: Vec<_> = taken.messages().map(message).collect();
     let notices: Vec<_> = taken.notices().collect();
-    let (held, why) = mailbox.held();
+    let (held, why) = mailbox.machine(|it, _| it.held());
     let begun = messages.iter().filter(|m| m.next_offset.is_some()).count();
-    let remaining = mailbox.waiting() + held + begun;
+    let remaining = mailbox.machine(|it, _| it.waiting()) + held + begun;
     let mark = marked(mailbox, &taken);
     let mut note = match messages.len() {
         0 if notices.is_empty() => "nothing waits unseen".to_owned(),

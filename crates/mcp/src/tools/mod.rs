@@ -170,7 +170,7 @@ fn marked(mailbox: &Mailbox, checkout: &Checkout) -> String {
 
 /// How far messages of this session's own got since it was told last.
 fn receipts(mailbox: &Mailbox) -> Vec<Value> {
-    let receipts = mailbox.receipts();
+    let receipts = mailbox.machine(|it, _| it.take_receipts());
     receipts.iter().filter_map(receipt).collect()
 }
 

@@ -19,7 +19,7 @@ use crate::approvals::{By, Choice, Wish};
 use crate::ask::{resolved, verdict_record};
 use crate::control::{self, Control};
 use crate::gates::{self, Gate};
-use crate::protocol::{self, Call, InjectMode, Kinds, NodeError, NodeRequest};
+use crate::protocol::{self, Call, EventKind, InjectMode, NodeError, NodeRequest};
 use crate::{Shared, named};
 
 /// Answers that wait to be written. Who does not read them is not heard further.
@@ -28,13 +28,12 @@ const ANSWERS_MAX: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What somebody subscribed to, and the last event that it has.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Subscription {
-    kinds: Kinds,
+    kinds: Vec<EventKind>,
     seq: u64,
 }
 
-/// Serves one to its end.
 pub(crate) async fn talk(shared: Arc<Shared>, connection: Connection) {
     let Connection {
         first,
@@ -44,7 +43,7 @@ pub(crate) async fn talk(shared: Arc<Shared>, connection: Connection) {
     } = connection;
     let is_peoples = || {
         let pid = caller.pid;
-        pid.is_some_and(|pid| !is_of_an_agent(&shared.about.dirs, pid))
+        pid.is_some_and(|pid| !is_of_an_agent(&shared.dirs, pid))
     };
     let place = shared.clients.try_acquire();
     let place = place.or_else(|full| match is_peoples() {
@@ -147,13 +146,15 @@ impl Ear {
         Ok(match call {
             Call::Initialize { revision } => {
                 let gates = shared.gates();
-                let interrupt = gates.interrupt && shared.about.control.is_some();
+                let interrupt = gates.interrupt && shared.control.is_some();
                 protocol::initialized(revision.as_deref(), gates.inject, interrupt, gates.approve)
             }
             Call::Ping {} => json!({}),
             Call::Status {} => shared.told(),
             Call::Subscribe { events, since } => {
-                let kinds = events.unwrap_or(Kinds::ALL);
+                let chosen =
+                    |kind: &EventKind| events.as_ref().is_none_or(|all| all.contains(kind));
+                let kinds: Vec<_> = EventKind::ALL.into_iter().filter(chosen).collect();
                 // What was written before anybody asked for it is not news.
                 shared.look();
                 let last = shared.last();
@@ -164,8 +165,9 @@ impl Ear {
                     )));
                 }
                 let seq = since.unwrap_or(last);
+                let answer = json!({ "events": kinds, "seq": seq });
                 *begins = Some(Subscription { kinds, seq });
-                json!({ "events": kinds.words(), "seq": seq })
+                answer
             }
             Call::Inject {
                 prompt,
@@ -174,13 +176,11 @@ impl Ear {
             } => {
                 let interrupts = mode == Some(InjectMode::Interrupt);
                 let done = self.inject(&source, &prompt, interrupts).await;
-                self.written(AuditAction::Inject, "done", &source, &done);
-                done?
+                self.written(AuditAction::Inject, "done", &source, done)?
             }
             Call::Interrupt { source } => {
                 let done = self.interrupt(false).await;
-                self.written(AuditAction::Interrupt, "done", &source, &done);
-                done?;
+                self.written(AuditAction::Interrupt, "done", &source, done)?;
                 json!({ "accepted": true })
             }
             Call::Control {
@@ -189,13 +189,11 @@ impl Ear {
                 source,
             } => {
                 let done = self.control(&subtype, params).await;
-                self.written(AuditAction::Control, &subtype, &source, &done);
-                json!({ "subtype": subtype, "response": done? })
+                let response = self.written(AuditAction::Control, &subtype, &source, done)?;
+                json!({ "subtype": subtype, "response": response })
             }
             Call::Stop { source } => {
-                let done = self.stop();
-                self.written(AuditAction::Control, "stop", &source, &done);
-                done?;
+                self.written(AuditAction::Control, "stop", &source, self.stop())?;
                 json!({ "accepted": true })
             }
             Call::Held {} => {
@@ -211,13 +209,13 @@ impl Ear {
     fn approve(&self, wish: Wish) -> Result<Value, NodeError> {
         let shared = &self.shared;
         let id = wish.id.clone();
-        let may = self.may(Gate::Approve, "answer what a session asks its user");
+        let may = self.may(gates::APPROVE, "answer what a session asks its user");
         let decided = may.and_then(|()| Ok(shared.decide(wish, By::Node)?));
         self.audited(verdict_record(&id, &By::Node, decided.as_ref().ok()));
         let verdict = decided?;
         let Peer { uid, pid } = self.caller;
         tracing::info!(id, uid, pid, decision = ?verdict.decision, "a request was answered");
-        Ok(Value::Object(resolved(&id, &verdict)))
+        Ok(resolved(&id, &verdict))
     }
 
     fn decide_held(&self, choice: &Choice, show: bool) -> Result<Value, NodeError> {
@@ -235,8 +233,8 @@ impl Ear {
         prompt: &str,
         interrupts: bool,
     ) -> Result<Value, NodeError> {
-        let Shared { about, mailbox, .. } = &*self.shared;
-        gates::may(&about.gates, Gate::Inject)?;
+        let shared = &*self.shared;
+        gates::may(&shared.gates, gates::INJECT)?;
         let refused = |error| match error {
             InjectError::Text(why) => NodeError::params(why),
             InjectError::Full(why) => NodeError::unable(why),
@@ -244,15 +242,14 @@ impl Ear {
         let draft = Injection::new(source, prompt).map_err(refused)?;
         if interrupts {
             let done = self.interrupt(true).await;
-            self.written(AuditAction::Interrupt, "done", source, &done);
-            done?;
+            self.written(AuditAction::Interrupt, "done", source, done)?;
         }
-        let id = mailbox.inject(draft).map_err(refused)?;
+        let id = shared.mailbox.inject(draft).map_err(refused)?;
         Ok(json!({
             "accepted": true,
             "queued_at": rfc3339(wall_ms()),
             "id": id,
-            "as": about.shown_as,
+            "as": shared.shown_as,
         }))
     }
 
@@ -260,7 +257,7 @@ impl Ear {
     async fn interrupt(&self, for_text: bool) -> Result<(), NodeError> {
         // Who opens a gate should not find a wall behind it.
         let control = self.controlled("interrupted")?;
-        self.may(Gate::Interrupt, "interrupt a session")?;
+        self.may(gates::INTERRUPT, "interrupt a session")?;
         if for_text && self.shared.activity() == Some(Activity::Idle) {
             return Ok(());
         }
@@ -269,7 +266,7 @@ impl Ear {
 
     async fn control(&self, subtype: &str, params: Map<String, Value>) -> Result<Value, NodeError> {
         let control = self.controlled("controlled")?;
-        self.may(Gate::Control, "change how a session works")?;
+        self.may(gates::CONTROL, "change how a session works")?;
         control::allowed(subtype, &params)?;
         control::within(control.control(subtype, params)).await
     }
@@ -281,16 +278,16 @@ impl Ear {
 
     /// What is not for agents and needs this gate.
     fn may(&self, gate: Gate, what: &str) -> Result<(), NodeError> {
-        gates::may(&self.shared.about.gates, gate)?;
+        gates::may(&self.shared.gates, gate)?;
         self.is_no_agent(what)
     }
 
     fn controlled(&self, how: &str) -> Result<&dyn Control, NodeError> {
-        let about = &self.shared.about;
-        about.control.as_deref().ok_or_else(|| {
+        let shared = &self.shared;
+        shared.control.as_deref().ok_or_else(|| {
             NodeError::unable(format!(
                 "this session cannot be {how} from outside: its client ({}) offers no way to do it",
-                about.client
+                shared.client
             ))
         })
     }
@@ -301,9 +298,9 @@ impl Ear {
         action: AuditAction,
         done: &str,
         source: &str,
-        outcome: &Result<T, NodeError>,
-    ) {
-        let outcome = match outcome {
+        became: Result<T, NodeError>,
+    ) -> Result<T, NodeError> {
+        let outcome = match &became {
             Ok(_) => done,
             Err(error) if error.is_refusal() => "refused",
             Err(_) => "failed",
@@ -322,6 +319,7 @@ impl Ear {
             source: source.to_owned(),
             ..AuditRecord::new(action, outcome)
         });
+        became
     }
 
     /// Has the broker write down what this program did or tried to do.
@@ -335,7 +333,7 @@ impl Ear {
 
     /// Some things are for people and their programs, not for agents and theirs.
     fn is_no_agent(&self, what: &str) -> Result<(), NodeError> {
-        let dirs = &self.shared.about.dirs;
+        let dirs = &self.shared.dirs;
         let pid = self.caller.pid;
         if pid.is_some_and(|pid| is_of_an_agent(dirs, pid)) {
             return Err(NodeError::refused(format!(
@@ -384,7 +382,7 @@ impl Mouth {
                     }
                 },
                 Ok(()) = subscription.changed() => {
-                    current = *subscription.borrow_and_update();
+                    current.clone_from(&subscription.borrow_and_update());
                     watching.get_or_insert_with(|| Watching::begin(&shared));
                     self.subscribed = true;
                     continue;
@@ -402,7 +400,11 @@ impl Mouth {
 
 async fn next(shared: &Shared, subscription: Option<&mut Subscription>) -> String {
     match subscription {
-        Some(subscription) => shared.next(&mut subscription.seq, subscription.kinds).await,
+        Some(subscription) => {
+            shared
+                .next(&mut subscription.seq, &subscription.kinds)
+                .await
+        }
         None => std::future::pending().await,
     }
 }
@@ -412,8 +414,8 @@ impl Drop for Mouth {
     fn drop(&mut self) {
         if self.subscribed && self.whole {
             let session = self.shared.session();
-            let members = Map::from_iter([("status".to_owned(), "ended".into())]);
-            let mut ended = named("status", &session.id, &rfc3339(wall_ms()), members);
+            let ended = json!({ "status": "ended" });
+            let mut ended = named("status", &session.id, &rfc3339(wall_ms()), ended);
             ended["seq"] = (self.shared.last() + 1).into();
             let _ = self.write.try_write(protocol::event(&ended).as_bytes());
         }

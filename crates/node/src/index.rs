@@ -9,11 +9,10 @@ use peerbus_adapter::hooks::{INDEX, directories};
 use peerbus_adapter::paths::Paths;
 use peerbus_os as os;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::gates::Gates;
 
-/// The name of the file's lock.
 const LOCK: &str = "index.lock";
 /// More than it has.
 const BYTES_MAX: u64 = 4 << 20;
@@ -41,53 +40,32 @@ pub struct LiveSession {
     pub gates_file: PathBuf,
 }
 
+/// The file. An entry of another version's stays as long as its socket.
 #[derive(Default, Serialize, Deserialize)]
 struct Index {
-    sessions: Vec<Entry>,
+    sessions: Vec<Value>,
 }
 
-#[derive(Serialize, Deserialize)]
-#[serde(untagged)]
-enum Entry {
-    Known(LiveSession),
-    /// Another version's. It stays as long as its socket.
-    Other(Value),
-}
-
-impl Entry {
-    fn socket(&self) -> &Path {
-        match self {
-            Self::Known(session) => &session.socket,
-            Self::Other(other) => Path::new(other["socket"].as_str().unwrap_or_default()),
-        }
-    }
+fn socket(entry: &Value) -> &Path {
+    Path::new(entry["socket"].as_str().unwrap_or_default())
 }
 
 /// Writes a session into the index of the directory of its socket, in place of what stood there.
-///
-/// # Errors
-///
-/// When that cannot be done.
-pub fn put(session: &LiveSession) -> io::Result<()> {
+pub(crate) fn put(session: &LiveSession) -> io::Result<()> {
     change(directory(&session.socket), &session.socket, |index| {
-        index.sessions.push(Entry::Known(session.clone()));
+        index.sessions.push(json!(session));
     })
 }
 
 /// Takes the session with this socket out.
-///
-/// # Errors
-///
-/// When that cannot be done.
-pub fn remove(socket: &Path) -> io::Result<()> {
+pub(crate) fn remove(socket: &Path) -> io::Result<()> {
     change(directory(socket), socket, |_| {})
 }
 
 /// Whether a session stands in the list of its directory.
 pub(crate) fn lists(session: &LiveSession) -> bool {
     let index = read(&directory(&session.socket).join(INDEX));
-    let mut sockets = index.sessions.iter().map(Entry::socket);
-    sockets.any(|socket| socket == session.socket)
+    index.sessions.iter().any(|it| socket(it) == session.socket)
 }
 
 fn directory(socket: &Path) -> &Path {
@@ -105,7 +83,7 @@ pub fn live(dir: &Path) -> Vec<LiveSession> {
     let found = read(&path).sessions;
     let mut live = Vec::new();
     for entry in found {
-        let Entry::Known(session) = entry else {
+        let Ok(session) = serde_json::from_value::<LiveSession>(entry) else {
             continue;
         };
         let here = session.socket.file_name().map(|name| dir.join(name));
@@ -141,15 +119,14 @@ fn read(path: &Path) -> Index {
 }
 
 /// Changes the index after the entry with this socket was taken out.
-fn change(dir: &Path, socket: &Path, edit: impl FnOnce(&mut Index)) -> io::Result<()> {
+fn change(dir: &Path, of: &Path, edit: impl FnOnce(&mut Index)) -> io::Result<()> {
     let lock = os::file::open_private(&dir.join(LOCK))?;
     acquire(&lock)?;
     let path = dir.join(INDEX);
     let mut index = read(&path);
     // Of a session that ended without a word the socket may be swept already.
-    index
-        .sessions
-        .retain(|known| known.socket() != socket && known.socket().exists());
+    let is_other = |known: &Path| known != of && known.exists();
+    index.sessions.retain(|known| is_other(socket(known)));
     edit(&mut index);
     let fresh = dir.join(format!(".{INDEX}.{}", std::process::id()));
     // Left by a process of this number.

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use peerbus_adapter::mailbox::Who;
 use peerbus_node::approvals::{self, By, Decision, Source};
-use peerbus_node::protocol::EventKind;
-use peerbus_node::{Node, Pending, claude_code};
+
+use peerbus_node::{EventKind, Node, Pending, claude_code};
 use peerbus_wire::escape;
 use tokio::time::{sleep, timeout};
 

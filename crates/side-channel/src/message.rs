@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// The member that says which channel a message belongs to.
 const CHANNEL: &str = "channel";
 
 /// Where a message has its channel.
@@ -88,7 +87,6 @@ impl Message {
         RpcMessage::call(id, method, params).into()
     }
 
-    /// The response to a request.
     pub(crate) fn result(id: Box<RawValue>, result: &Value) -> Self {
         RpcMessage::response(id, &Ok::<_, ()>(result)).into()
     }
@@ -106,7 +104,7 @@ impl Message {
         let mut params = self.members();
         let channel = params.remove(CHANNEL)?;
         let channel = serde_json::from_str(channel.get()).ok()?;
-        self.params = write(&params);
+        self.params = raw(&params);
         Some((channel, Place::Params))
     }
 
@@ -118,7 +116,7 @@ impl Message {
         }
         let mut params = self.members();
         params.extend(raw(channel).map(|channel| (CHANNEL.to_owned(), channel)));
-        self.params = write(&params);
+        self.params = raw(&params);
     }
 
     /// The members of its `params`; none if that is no object.
@@ -126,12 +124,6 @@ impl Message {
         object(self.params.as_deref())
     }
 
-    /// Replaces its `params`.
-    pub(crate) fn set_members(&mut self, members: &Members) {
-        self.params = write(members);
-    }
-
-    /// The code of an error.
     pub(crate) fn code(&self) -> Option<i64> {
         Some(self.done()?.err()?.code)
     }
@@ -153,11 +145,6 @@ pub(crate) fn key(id: &RawValue) -> String {
 pub(crate) fn object(value: Option<&RawValue>) -> Members {
     let read = value.and_then(|value| serde_json::from_str(value.get()).ok());
     read.unwrap_or_default()
-}
-
-/// An object of these members.
-pub(crate) fn write(members: &Members) -> Option<Box<RawValue>> {
-    raw(members)
 }
 
 #[cfg(test)]

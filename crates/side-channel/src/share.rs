@@ -47,7 +47,6 @@ pub struct Share {
     pub say: fn(&str),
 }
 
-/// A server that runs and has introduced itself.
 struct Server {
     child: Child,
     from: mpsc::Receiver<String>,
@@ -233,15 +232,11 @@ pub(crate) async fn begin(act: impl Future<Output = ()> + Send + 'static) {
 
 impl Server {
     async fn start(share: &Share) -> Result<Self, String> {
-        let shown = share
-            .command
-            .first()
-            .map(|program| program.to_string_lossy().into_owned());
-        let shown = escape(&shown.unwrap_or_default(), 200);
         let (program, arguments) = share
             .command
             .split_first()
             .ok_or("name the server's command")?;
+        let shown = escape(&program.to_string_lossy(), 200);
         let mut child = Command::new(program)
             .args(arguments)
             .stdin(Stdio::piped())

@@ -30,9 +30,7 @@ const PROGRESS: &str = "progressToken";
 /// What is to be done.
 #[derive(Debug)]
 pub(crate) enum Out {
-    /// For the server.
     Server(Message),
-    /// For a client.
     Client(PeerName, Message),
 }
 
@@ -125,7 +123,6 @@ impl Host {
         vec![self.answer(from, place, Message::refusal(id, code, &why))]
     }
 
-    /// Whether a request is served.
     fn admit(&self, from: &PeerName, method: &str, message: &Message) -> Result<(), (i64, String)> {
         if method == "ping" {
             return Ok(());
@@ -170,8 +167,8 @@ impl Host {
         });
         let passed: Vec<_> = via.iter().cloned().chain([self.uri.clone()]).collect();
         meta.extend(message::raw(&json!(passed)).map(|via| (VIA.to_owned(), via)));
-        params.extend(message::write(&meta).map(|meta| (META.to_owned(), meta)));
-        message.set_members(&params);
+        params.extend(message::raw(&meta).map(|meta| (META.to_owned(), meta)));
+        message.params = message::raw(&params);
         message.id = message::raw(&own);
         let open = Open {
             client: from.clone(),
@@ -185,7 +182,6 @@ impl Host {
         vec![Out::Server(message)]
     }
 
-    /// A client tells something.
     fn told(&mut self, from: &PeerName, method: &str, mut message: Message) -> Vec<Out> {
         if method == "notifications/cancelled" {
             let mut params = message.members();
@@ -197,7 +193,7 @@ impl Host {
             let own = *own;
             self.open.remove(&own);
             params.extend(message::raw(&own).map(|own| ("requestId".to_owned(), own)));
-            message.set_members(&params);
+            message.params = message::raw(&params);
             return vec![Out::Server(message)];
         }
         match self.surface.admits(Kind::Notification, method) {
@@ -206,7 +202,6 @@ impl Host {
         }
     }
 
-    /// The server wrote a message.
     pub(crate) fn said(&mut self, message: Message) -> Vec<Out> {
         match message.kind() {
             Kind::Response => self.answered(message),
@@ -254,7 +249,7 @@ impl Host {
                 return Vec::new();
             };
             params.insert(PROGRESS.into(), token.clone());
-            message.set_members(&params);
+            message.params = message::raw(&params);
             return vec![self.answer(&open.client, open.place, message)];
         }
         if !self.surface.forwards(&method) {
@@ -281,7 +276,6 @@ impl Host {
         self.open.values().map(|open| open.until_ms).min()
     }
 
-    /// Ends calls that take too long.
     pub(crate) fn late(&mut self, now_ms: u64) -> Vec<Out> {
         let late: Vec<_> = self
             .open
@@ -336,7 +330,6 @@ fn left(message: &mut Message, age_ms: u64) -> Result<(u64, u64), (i64, String)>
     }
 }
 
-/// The channels that a request came through.
 fn via(message: &Message) -> Vec<String> {
     let params: Members = message.members();
     let meta = message::object(params.get(META).map(AsRef::as_ref));

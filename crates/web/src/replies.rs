@@ -9,12 +9,12 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
-use futures_util::stream;
+use futures_util::{StreamExt as _, stream};
 use peerbus_adapter::mailbox::{quote, receipt};
 use peerbus_adapter::{Bus, How, Inbound, LinkState, Receipt, SessionEvent, rfc3339, wall_ms};
 use peerbus_core::TokenHash;
 use peerbus_view::Trail;
-use peerbus_wire::{Conversation, escape_json};
+use peerbus_wire::Conversation;
 use serde::Serialize;
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -23,9 +23,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::App;
 use crate::answer::Failure;
-use crate::kept::{
-    Coming, Cursor, Due, Kept, Mark, Resumed, UNCONFIRMED_BYTES_MAX, UNCONFIRMED_MAX,
-};
+use crate::kept::{Cursor, Due, Kept, Mark, Resumed, Told, UNCONFIRMED_BYTES_MAX, UNCONFIRMED_MAX};
 use crate::streams::STREAM;
 
 /// Time between two comments in a stream in which nothing happens.
@@ -105,16 +103,18 @@ fn open(app: &Arc<App>, request: &Request) -> Result<Body, Failure> {
         next,
         awaited,
         numbers,
-        at: At::Begin,
         hash: caller.token.hash,
         tokens: app.tokens.changes(),
         _places: (own, place),
     };
-    let chunks = stream::unfold(reader, |mut reader| async move {
-        let chunk = reader.next().await?;
-        Some((Ok::<_, Infallible>(chunk), reader))
+    let begin = format!("retry: {RETRY_MS}\n: connected\n\n");
+    let chunks = stream::unfold(Some(reader), |reader| async move {
+        let mut reader = reader?;
+        let (chunk, last) = reader.next().await?;
+        Some((chunk, Some(reader).filter(|_| !last)))
     });
-    Ok(Body::from_stream(chunks))
+    let chunks = stream::once(std::future::ready(begin)).chain(chunks);
+    Ok(Body::from_stream(chunks.map(Ok::<_, Infallible>)))
 }
 
 /// What came for a peer and is not forgotten yet.
@@ -168,56 +168,38 @@ impl Replies {
 
     fn keep(&self, event: SessionEvent) {
         let me = self.bus.name();
-        let fate_mark = |receipt: &Receipt| {
-            let to = receipt.to.as_deref().unwrap_or_default();
-            Mark::of(&[&me, receipt.id.as_str(), to, receipt.stage.word()])
-        };
-        let due = match event {
+        let told = match event {
             SessionEvent::Message(message) => {
                 let Some(said) = said(&message) else {
                     tracing::error!(id = %message.id, "a message cannot be told, and waits");
                     return;
                 };
-                let data = &escape_json(&said);
-                self.state().push(Coming {
-                    name: "message",
-                    data,
-                    mark: Mark::of(&[&me, &message.from, &message.id]),
-                    from: Some(&message.from),
+                let mark = Mark::of(&[&me, &message.from, &message.id]);
+                Told {
                     bytes: message.body.len(),
-                    due: Due::Ack(message.key),
-                })
+                    from: Some(message.from),
+                    ..Told::new("message", &said, mark, Due::Ack(message.key))
+                }
             }
             SessionEvent::Notice { receipt, id } => {
+                let to = receipt.to.as_deref().unwrap_or_default();
+                let mark = Mark::of(&[&me, receipt.id.as_str(), to, receipt.stage.word()]);
                 let due = id.map_or(Due::Nothing, Due::Notice);
-                self.receipt(&fate(&receipt), fate_mark(&receipt), due)
+                Told::new("receipt", &fate(&receipt), mark, due)
             }
             SessionEvent::GaveUp { id } => {
                 let why = "it was never confirmed, and is not sent again";
                 let told = json!({ "id": id, "stage": "unknown", "reason": why });
-                self.receipt(
-                    &told.to_string(),
-                    Mark::of(&[&me, id.as_str()]),
-                    Due::Nothing,
-                )
+                let mark = Mark::of(&[&me, id.as_str()]);
+                Told::new("receipt", &told.to_string(), mark, Due::Nothing)
             }
             SessionEvent::Registered { .. }
             | SessionEvent::NotJoined { .. }
             | SessionEvent::Job { .. } => return,
         };
+        let due = self.state().push(told);
         self.settle(due);
         self.last.send_replace(());
-    }
-
-    fn receipt(&self, told: &str, mark: Mark, due: Due) -> Vec<Due> {
-        self.state().push(Coming {
-            name: "receipt",
-            data: &escape_json(told),
-            mark,
-            from: None,
-            bytes: told.len(),
-            due,
-        })
     }
 
     /// A reader has had an event; what is due for it and what came before it is done.
@@ -253,14 +235,6 @@ async fn wait_for_room(replies: &Replies, mut told: watch::Receiver<()>) {
     while !replies.state().make_room() && told.changed().await.is_ok() {}
 }
 
-/// How far a stream is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum At {
-    Begin,
-    Middle,
-    End,
-}
-
 /// What a reader is written next.
 enum Next {
     Event(Arc<str>),
@@ -277,7 +251,6 @@ struct Reader {
     /// The event that it had last, of an earlier process, and how long it waits for that to come again.
     awaited: Option<(Mark, Instant)>,
     numbers: watch::Receiver<()>,
-    at: At,
     hash: TokenHash,
     tokens: watch::Receiver<Arc<crate::tokens::WebFile>>,
     _places: (OwnedSemaphorePermit, OwnedSemaphorePermit),
@@ -290,15 +263,8 @@ impl Drop for Reader {
 }
 
 impl Reader {
-    async fn next(&mut self) -> Option<String> {
-        match self.at {
-            At::Begin => {
-                self.at = At::Middle;
-                return Some(format!("retry: {RETRY_MS}\n: connected\n\n"));
-            }
-            At::Middle => {}
-            At::End => return None,
-        }
+    /// What is written next, and whether it is the last.
+    async fn next(&mut self) -> Option<(String, bool)> {
         loop {
             let now = Arc::clone(&self.tokens.borrow_and_update());
             if !now.tokens.values().any(|token| token.hash == self.hash) {
@@ -308,13 +274,13 @@ impl Reader {
             let mut pause = KEEP_ALIVE;
             match self.look()? {
                 Next::Event(event) if event.is_empty() => continue,
-                Next::Event(event) => return Some(event.to_string()),
+                Next::Event(event) => return Some((event.to_string(), false)),
                 Next::End(events) => {
-                    self.at = At::End;
-                    return Some(format!(
+                    let why = format!(
                         ": {events} events are unconfirmed. Come back with the id of the last one as \
                          Last-Event-ID\n\n"
-                    ));
+                    );
+                    return Some((why, true));
                 }
                 Next::None => {}
                 Next::Later(left) => pause = left,
@@ -324,7 +290,7 @@ impl Reader {
                 changed = self.tokens.changed() => changed.ok()?,
                 () = sleep(pause) => {
                     if self.awaited.is_none() {
-                        return Some(": \n\n".into());
+                        return Some((": \n\n".into(), false));
                     }
                 }
             }

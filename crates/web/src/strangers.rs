@@ -7,7 +7,6 @@ use axum::http::Extensions;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
 
-/// Those connections, by arrival.
 #[derive(Default)]
 pub(crate) struct Strangers(Mutex<Waiting>);
 
@@ -53,7 +52,6 @@ impl Strangers {
         waiting.all.insert(number, task);
     }
 
-    /// Closes the oldest one, if there is one.
     pub(crate) fn close_oldest(&self) {
         let oldest = self.lock().all.pop_first();
         if let Some((_, task)) = oldest {

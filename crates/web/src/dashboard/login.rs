@@ -20,7 +20,6 @@ use crate::{App, strangers};
 
 /// Links that wait to be opened, at most; the oldest go.
 const LINKS_MAX: usize = 8;
-/// The header with the key.
 const KEY: HeaderName = HeaderName::from_static("x-peerbus-key");
 /// How somebody gets in.
 const REMEDY: &str = "start the gateway with `peerbus web --open`: it prints a link that opens the \

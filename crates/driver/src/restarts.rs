@@ -7,14 +7,12 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// So many ends in a row, without a turn that went well between them, are no accident.
 const ENDS_MAX: u32 = 6;
 
-/// Counts ends.
 #[derive(Debug, Default)]
 pub(crate) struct Restarts {
     ends: u32,
 }
 
 impl Restarts {
-    /// A turn went well.
     pub(crate) fn works(&mut self) {
         self.ends = 0;
     }

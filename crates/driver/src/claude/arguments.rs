@@ -108,16 +108,12 @@ impl ClientOptions {
                 flag = letter;
             }
             let taken = TAKEN.iter().find(|(flags, _)| flags.contains(&flag));
-            match taken {
-                Some((_, "")) => {
-                    return Err(format!("{flag} is set by peerbus run itself; leave it out"));
-                }
-                Some((_, instead)) => {
-                    return Err(format!(
-                        "{flag} is set by peerbus run itself; put {instead} before the `--`"
-                    ));
-                }
-                None => {}
+            if let Some((_, instead)) = taken {
+                let remedy = match *instead {
+                    "" => "leave it out".to_owned(),
+                    instead => format!("put {instead} before the `--`"),
+                };
+                return Err(format!("{flag} is set by peerbus run itself; {remedy}"));
             }
         }
         Ok(())

@@ -7,12 +7,11 @@ use std::time::Duration;
 use peerbus_adapter::hooks::{Connection, Peer, is_of_an_agent};
 use peerbus_adapter::mailbox::{Activity, InjectError, Injection};
 use peerbus_adapter::{AuditAction, AuditRecord, rfc3339, wall_ms};
-use peerbus_os::lines::{BoundedLines, NextLine};
+use peerbus_os::lines::NextLine;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use tokio::io::AsyncWriteExt as _;
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::{mpsc, watch};
+use tokio::net::unix::OwnedWriteHalf;
 use tokio::time::timeout;
 
 use crate::approvals::{By, Choice, Wish};
@@ -22,8 +21,6 @@ use crate::gates::{self, Gate};
 use crate::protocol::{self, Call, EventKind, InjectMode, NodeError, NodeRequest};
 use crate::{Shared, named};
 
-/// Answers that wait to be written. Who does not read them is not heard further.
-const ANSWERS_MAX: usize = 8;
 /// How long one that is turned away may take to hear of it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -37,15 +34,15 @@ struct Subscription {
 pub(crate) async fn talk(shared: Arc<Shared>, connection: Connection) {
     let Connection {
         first,
-        lines,
+        mut lines,
         mut write,
         caller,
     } = connection;
+    let place = shared.clients.try_acquire();
     let is_peoples = || {
         let pid = caller.pid;
         pid.is_some_and(|pid| !is_of_an_agent(&shared.dirs, pid))
     };
-    let place = shared.clients.try_acquire();
     let place = place.or_else(|full| match is_peoples() {
         true => shared.peoples.try_acquire(),
         false => Err(full),
@@ -57,92 +54,95 @@ pub(crate) async fn talk(shared: Arc<Shared>, connection: Connection) {
         let _ = timeout(PATIENCE, write.write_all(line.as_bytes())).await;
         return;
     };
-    let (answers, answered) = mpsc::channel(ANSWERS_MAX);
-    let (subscribe, subscription) = watch::channel(None);
-    let ear = Ear {
+    let mut talk = Talk {
         shared: Arc::clone(&shared),
         caller,
-        answers,
-        subscribe,
-    };
-    let mouth = Mouth {
-        shared: Arc::clone(&shared),
         write,
-        subscribed: false,
+        subscribed: None,
         whole: true,
     };
-    let hearing = async {
-        ear.hear(first, lines).await;
-        // What is answered already is still written.
-        std::future::pending::<()>().await;
-    };
-    tokio::select! {
-        () = mouth.speak(answered, subscription) => {}
-        () = hearing => {}
-    }
-}
-
-/// What it says.
-struct Ear {
-    shared: Arc<Shared>,
-    caller: Peer,
-    answers: mpsc::Sender<String>,
-    subscribe: watch::Sender<Option<Subscription>>,
-}
-
-impl Ear {
-    async fn hear(self, first: NextLine, mut lines: BoundedLines<OwnedReadHalf>) {
-        let mut next = first;
-        loop {
-            match next {
-                NextLine::Line => {}
-                NextLine::TooLong => return noted("a line of more than 1 MiB"),
-                NextLine::End => return,
+    let mut first = Some(first);
+    loop {
+        let next = async {
+            match first.take() {
+                Some(first) => first,
+                None => lines.next().await,
             }
-            let line = lines.line().trim_ascii();
-            if !line.is_empty() && !self.line(line).await {
-                return;
-            }
-            next = lines.next().await;
+        };
+        let said = tokio::select! {
+            biased;
+            next = next => talk.hear(next, lines.line()).await,
+            events = talk.events() => Some(events),
+        };
+        let Some(said) = said else {
+            // The other end closed it, or is closed for what it said.
+            talk.subscribed = None;
+            return;
+        };
+        if !talk.write(&said).await {
+            return;
         }
     }
+}
 
-    /// Whether to hear on.
-    async fn line(&self, line: &[u8]) -> bool {
+struct Talk {
+    shared: Arc<Shared>,
+    caller: Peer,
+    write: OwnedWriteHalf,
+    subscribed: Option<(Subscription, Watching)>,
+    /// The last line that was begun is written.
+    whole: bool,
+}
+
+impl Talk {
+    /// What to say to a line. `None`: it is not heard any more.
+    async fn hear(&mut self, next: NextLine, line: &[u8]) -> Option<String> {
+        match next {
+            NextLine::Line => {}
+            NextLine::TooLong => {
+                noted("a line of more than 1 MiB");
+                return None;
+            }
+            NextLine::End => return None,
+        }
+        let line = line.trim_ascii();
+        if line.is_empty() {
+            return Some(String::new());
+        }
         let id = self.shared.session().id;
         let NodeRequest { id, call } = match protocol::read(line, Some(&id)) {
             Ok(Some(request)) => request,
-            Ok(None) => return true,
+            Ok(None) => return Some(String::new()),
             Err(error) => {
                 noted("a line that is no JSON");
-                // It is gone either way.
                 let answer = protocol::answer(RawValue::NULL.to_owned(), Err(error));
-                let _ = self.answers.send(answer).await;
-                return false;
+                self.write(&answer).await;
+                return None;
             }
         };
-        let mut begins = None;
         let done = match call {
-            Ok(call) => self.call(call, &mut begins).await,
+            Ok(call) => self.call(call).await,
             Err(error) => Err(error),
         };
-        if let Some(id) = id
-            && self.answers.send(protocol::answer(id, done)).await.is_err()
-        {
-            return false;
-        }
-        if begins.is_some() {
-            self.subscribe.send_replace(begins);
-        }
-        true
+        Some(id.map(|id| protocol::answer(id, done)).unwrap_or_default())
     }
 
-    async fn call(
-        &self,
-        call: Call,
-        begins: &mut Option<Subscription>,
-    ) -> Result<Value, NodeError> {
-        let shared = &self.shared;
+    async fn events(&mut self) -> String {
+        match &mut self.subscribed {
+            Some((Subscription { kinds, seq }, _)) => self.shared.next(seq, kinds).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Whether that could be written.
+    async fn write(&mut self, lines: &str) -> bool {
+        self.whole = false;
+        self.whole = self.write.write_all(lines.as_bytes()).await.is_ok();
+        self.whole
+    }
+
+    async fn call(&mut self, call: Call) -> Result<Value, NodeError> {
+        let shared = Arc::clone(&self.shared);
         Ok(match call {
             Call::Initialize { revision } => {
                 let gates = shared.gates();
@@ -166,7 +166,8 @@ impl Ear {
                 }
                 let seq = since.unwrap_or(last);
                 let answer = json!({ "events": kinds, "seq": seq });
-                *begins = Some(Subscription { kinds, seq });
+                let watching = Watching::begin(&shared);
+                self.subscribed = Some((Subscription { kinds, seq }, watching));
                 answer
             }
             Call::Inject {
@@ -352,67 +353,10 @@ fn noted(what: &str) {
     }
 }
 
-/// What it is told.
-struct Mouth {
-    shared: Arc<Shared>,
-    write: OwnedWriteHalf,
-    subscribed: bool,
-    /// The last line that was begun is written.
-    whole: bool,
-}
-
-impl Mouth {
-    async fn speak(
-        mut self,
-        mut answers: mpsc::Receiver<String>,
-        mut subscription: watch::Receiver<Option<Subscription>>,
-    ) {
-        let shared = Arc::clone(&self.shared);
-        let mut current: Option<Subscription> = None;
-        let mut watching = None;
-        loop {
-            let line = tokio::select! {
-                biased;
-                answer = answers.recv() => match answer {
-                    Some(answer) => answer,
-                    None => {
-                        // The other end closed it, or was closed for what it said.
-                        self.subscribed = false;
-                        return;
-                    }
-                },
-                Ok(()) = subscription.changed() => {
-                    current.clone_from(&subscription.borrow_and_update());
-                    watching.get_or_insert_with(|| Watching::begin(&shared));
-                    self.subscribed = true;
-                    continue;
-                }
-                lines = next(&shared, current.as_mut()) => lines,
-            };
-            self.whole = false;
-            if self.write.write_all(line.as_bytes()).await.is_err() {
-                return;
-            }
-            self.whole = true;
-        }
-    }
-}
-
-async fn next(shared: &Shared, subscription: Option<&mut Subscription>) -> String {
-    match subscription {
-        Some(subscription) => {
-            shared
-                .next(&mut subscription.seq, &subscription.kinds)
-                .await
-        }
-        None => std::future::pending().await,
-    }
-}
-
-impl Drop for Mouth {
+impl Drop for Talk {
     /// A subscriber hears of the session's end, if it is not behind.
     fn drop(&mut self) {
-        if self.subscribed && self.whole {
+        if self.subscribed.is_some() && self.whole {
             let session = self.shared.session();
             let ended = json!({ "status": "ended" });
             let mut ended = named("status", &session.id, &rfc3339(wall_ms()), ended);

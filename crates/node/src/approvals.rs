@@ -14,12 +14,10 @@ use serde_json::{Value, json};
 pub(crate) use asked::digest;
 pub use asked::{Asked, SuggestedRule};
 
-/// Requests that are open at a time.
 const OPEN_MAX: usize = 8;
 /// Most of an input that is sent to a peer, in bytes of JSON. One that is longer cannot be allowed
 /// from afar.
 const AFAR_MAX: usize = 4_000;
-/// Closed requests that are remembered.
 const CLOSED_KEPT: usize = 64;
 /// What an id is made of: no letter that looks like a number.
 const LETTERS: &[u8; 25] = b"abcdefghijkmnopqrstuvwxyz";
@@ -164,6 +162,34 @@ impl Open {
         members["request_id"] = self.id.as_str().into();
         members["digest"] = self.digest.as_str().into();
         members
+    }
+
+    /// A client that is driven has no terminal.
+    fn has_dialog(&self) -> bool {
+        !self.sources.contains(&Source::Stream)
+    }
+
+    fn rule(&self, wish: &Wish) -> Result<SuggestedRule, String> {
+        let rules = &self.asked.rules;
+        let is = |named: &Option<String>, it: &String| named.as_ref().is_none_or(|name| name == it);
+        let mut meant: Vec<_> = rules.iter().collect();
+        meant.retain(|it| is(&wish.rule, &it.rule) && is(&wish.destination, &it.destination));
+        meant.dedup();
+        match meant.as_slice() {
+            [only] => Ok((*only).clone()),
+            _ if rules.is_empty() => {
+                let id = &self.id;
+                Err(format!("request {id} offers no rule: allow it once"))
+            }
+            _ => {
+                let said = |it: &SuggestedRule| format!("{} in {}", it.rule, it.destination);
+                let rules = rules.iter().map(said).collect::<Vec<_>>().join("; ");
+                let id = &self.id;
+                Err(format!(
+                    "request {id} offers these rules, name one of them: {rules}"
+                ))
+            }
+        }
     }
 }
 
@@ -376,36 +402,6 @@ impl Approvals {
     pub(crate) fn with_dialog(&self) -> Vec<String> {
         let open = self.open.iter().filter(|open| open.has_dialog());
         open.map(|open| open.id.clone()).collect()
-    }
-}
-
-impl Open {
-    /// A client that is driven has no terminal.
-    fn has_dialog(&self) -> bool {
-        !self.sources.contains(&Source::Stream)
-    }
-
-    fn rule(&self, wish: &Wish) -> Result<SuggestedRule, String> {
-        let rules = &self.asked.rules;
-        let is = |named: &Option<String>, it: &String| named.as_ref().is_none_or(|name| name == it);
-        let mut meant: Vec<_> = rules.iter().collect();
-        meant.retain(|it| is(&wish.rule, &it.rule) && is(&wish.destination, &it.destination));
-        meant.dedup();
-        match meant.as_slice() {
-            [only] => Ok((*only).clone()),
-            _ if rules.is_empty() => {
-                let id = &self.id;
-                Err(format!("request {id} offers no rule: allow it once"))
-            }
-            _ => {
-                let said = |it: &SuggestedRule| format!("{} in {}", it.rule, it.destination);
-                let rules = rules.iter().map(said).collect::<Vec<_>>().join("; ");
-                let id = &self.id;
-                Err(format!(
-                    "request {id} offers these rules, name one of them: {rules}"
-                ))
-            }
-        }
     }
 }
 

@@ -24,7 +24,7 @@ pub struct Pending {
     shared: Arc<Shared>,
     id: String,
     source: Source,
-    closed: watch::Receiver<u64>,
+    news: watch::Receiver<u64>,
 }
 
 impl Node {
@@ -39,7 +39,7 @@ impl Node {
     #[must_use]
     pub fn ask(&self, source: Source, asked: Asked) -> Option<Pending> {
         let shared = Arc::clone(&self.0);
-        let closed = shared.closed.subscribe();
+        let news = shared.news.subscribe();
         let (Opened { id, new, replaces }, asked) = {
             let mut state = shared.state();
             let opened = state.approvals.open(source, asked, rand::random)?;
@@ -61,7 +61,7 @@ impl Node {
             shared,
             id,
             source,
-            closed,
+            news,
         })
     }
 
@@ -81,7 +81,7 @@ impl Pending {
                 return verdict;
             }
             // The sender lives as long as self.
-            let _ = self.closed.changed().await;
+            let _ = self.news.changed().await;
         }
     }
 
@@ -132,7 +132,6 @@ impl Shared {
 
     /// A request is closed: everybody hears of it.
     fn over(&self, id: &str, verdict: &Verdict) {
-        self.closed.send_modify(|count| *count += 1);
         self.record(EventKind::ApprovalResolved, resolved(id, verdict));
     }
 

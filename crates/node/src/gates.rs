@@ -37,7 +37,6 @@ pub struct Gates {
     pub remote: Vec<String>,
 }
 
-/// A gate that is open or closed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Gate {
     word: &'static str,

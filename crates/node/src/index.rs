@@ -1,7 +1,7 @@
 //! The list of live sessions: `index.json` beside their sockets. It is replaced in one step, by one
 //! at a time; whoever reads it drops the entries of sessions that are gone.
 
-use std::fs::{self, File, TryLockError};
+use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -52,14 +52,12 @@ fn socket(entry: &Value) -> &Path {
 
 /// Writes a session into the index of the directory of its socket, in place of what stood there.
 pub(crate) fn put(session: &LiveSession) -> io::Result<()> {
-    change(directory(&session.socket), &session.socket, |index| {
-        index.sessions.push(json!(session));
-    })
+    change(directory(&session.socket), &session.socket, Some(session))
 }
 
 /// Takes the session with this socket out.
 pub(crate) fn remove(socket: &Path) -> io::Result<()> {
-    change(directory(socket), socket, |_| {})
+    change(directory(socket), socket, None)
 }
 
 /// Whether a session stands in the list of its directory.
@@ -93,7 +91,7 @@ pub fn live(dir: &Path) -> Vec<LiveSession> {
             // Whether it is gone cannot be told, in a sandbox for one.
             (_, Some(Err(error))) if error.kind() != io::ErrorKind::NotFound => {}
             // Somebody else may have been faster.
-            _ => drop(change(dir, &session.socket, |_| {})),
+            _ => drop(change(dir, &session.socket, None)),
         }
     }
     live.sort_by(|a, b| (&a.started_at, &a.socket).cmp(&(&b.started_at, &b.socket)));
@@ -118,16 +116,17 @@ fn read(path: &Path) -> Index {
     serde_json::from_str(&text).unwrap_or_default()
 }
 
-/// Changes the index after the entry with this socket was taken out.
-fn change(dir: &Path, of: &Path, edit: impl FnOnce(&mut Index)) -> io::Result<()> {
+/// Takes the entry with this socket out, and puts a new one in.
+fn change(dir: &Path, of: &Path, new: Option<&LiveSession>) -> io::Result<()> {
     let lock = os::file::open_private(&dir.join(LOCK))?;
-    acquire(&lock)?;
+    // Does not wait: a session would. Who needs the list written tries again.
+    lock.try_lock()?;
     let path = dir.join(INDEX);
     let mut index = read(&path);
     // Of a session that ended without a word the socket may be swept already.
     let is_other = |known: &Path| known != of && known.exists();
     index.sessions.retain(|known| is_other(socket(known)));
-    edit(&mut index);
+    index.sessions.extend(new.map(|new| json!(new)));
     let fresh = dir.join(format!(".{INDEX}.{}", std::process::id()));
     // Left by a process of this number.
     let _ = fs::remove_file(&fresh);
@@ -140,17 +139,6 @@ fn change(dir: &Path, of: &Path, edit: impl FnOnce(&mut Index)) -> io::Result<()
         let _ = fs::remove_file(&fresh);
     }
     written
-}
-
-/// Does not wait: a session would. Who needs the list written tries again.
-fn acquire(lock: &File) -> io::Result<()> {
-    lock.try_lock().map_err(|error| match error {
-        TryLockError::WouldBlock => {
-            let why = "another process holds the lock of the list of sessions";
-            io::Error::new(io::ErrorKind::WouldBlock, why)
-        }
-        TryLockError::Error(error) => error,
-    })
 }
 
 #[cfg(test)]

@@ -82,7 +82,6 @@ pub(crate) struct Shared {
     started_at: String,
     mailbox: Mailbox,
     state: Mutex<State>,
-    /// The number of the last event.
     news: watch::Sender<u64>,
     /// So many subscribers.
     watched: watch::Sender<usize>,
@@ -90,8 +89,6 @@ pub(crate) struct Shared {
     changed: Notify,
     pub(crate) clients: Semaphore,
     pub(crate) peoples: Semaphore,
-    /// Counts requests that were closed.
-    closed: watch::Sender<u64>,
 }
 
 struct State {
@@ -132,7 +129,6 @@ impl Node {
             changed: Notify::new(),
             clients: Semaphore::new(CLIENTS_MAX),
             peoples: Semaphore::new(PEOPLES_MAX),
-            closed: watch::Sender::new(0),
         });
         let observer: Weak<Shared> = Arc::downgrade(&shared);
         mailbox.observed_by(observer);

@@ -18,12 +18,10 @@ use crate::process::AgentLines;
 
 /// Bytes between the two that nobody has taken.
 pub(crate) const PIPE_BYTES: usize = 65_536;
-/// Requests that wait for their way to the server.
 const WAITING_MAX: usize = 64;
 /// The request that begins everything.
 const HELLO: u64 = 0;
 
-/// What is known of requests under way.
 pub(crate) struct Bridge {
     lines: mpsc::Sender<String>,
     last: AtomicU64,
@@ -143,11 +141,10 @@ impl Bridge {
 
     /// The server's number for the request that a client cancels.
     fn number(&self, client: &AgentLines, params: Option<&RawValue>) -> Option<u64> {
-        let params: BTreeMap<String, Box<RawValue>> = serde_json::from_str(params?.get()).ok()?;
-        let id = params.get("requestId")?.get();
+        let id = stream::member(params?.get(), "requestId")?;
         let open = self.open();
         let mut open = open.iter();
-        let found = open.find(|(_, open)| open.client.is(client) && open.id.get() == id);
+        let found = open.find(|(_, open)| open.client.is(client) && open.id.get() == id.get());
         found.map(|(number, _)| *number)
     }
 

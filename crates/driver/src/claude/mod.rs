@@ -22,7 +22,7 @@ use uuid::Uuid;
 pub use self::arguments::{ClientOptions, Transport};
 pub(crate) use self::arguments::{takes, version};
 pub(crate) use self::bridge::{Bridge, PIPE_BYTES};
-use self::stream::{Line, Request, texts};
+use self::stream::{Line, texts};
 use crate::process::{self, AgentLines, Process};
 use crate::protocol::{Heard, Permission, Protocol};
 use crate::{SERVER, WHY_CHARS};
@@ -98,7 +98,7 @@ impl Claude {
                 let failed = line.failed();
                 vec![Heard::TurnEnd { ids, failed }]
             }
-            ("control_request", _) => Vec::from_iter(self.requested(to, text).await?),
+            ("control_request", _) => Vec::from_iter(self.requested(to, text).await),
             ("control_response", _) => self.answered(to, text, &line["response"]).await,
             ("control_cancel_request", _) => {
                 let id = line.request_id().unwrap_or_default();
@@ -117,18 +117,20 @@ impl Claude {
         })
     }
 
-    async fn requested(&self, to: &AgentLines, text: &str) -> serde_json::Result<Option<Heard>> {
-        let line = Line::read(text)?;
-        let Request {
-            request_id: id,
-            request: written,
-        } = serde_json::from_str(text)?;
+    async fn requested(&self, to: &AgentLines, text: &str) -> Option<Heard> {
+        let line = Line::read(text).ok()?;
+        let Some(id) = line.request_id().map(str::to_owned) else {
+            tracing::warn!("Claude Code asks for something under no id");
+            return None;
+        };
+        let request = stream::member(text, "request")?;
+        let written = |name| stream::member(request.get(), name);
         let asked = &line["request"];
         let subtype = asked["subtype"].as_str().unwrap_or_default();
-        let answer = match (subtype, written.message, written.input) {
+        let answer = match (subtype, written("message"), written("input")) {
             ("mcp_message", Some(message), _) => {
                 let met = self.bridge.take(to, id, &message).await;
-                return Ok(met.map(Heard::Met));
+                return met.map(Heard::Met);
             }
             ("can_use_tool", _, Some(input)) if permission::is_ours(asked) => {
                 let verdict = Verdict::closed(Some(Decision::Allow), By::Client);
@@ -136,7 +138,7 @@ impl Claude {
             }
             ("can_use_tool", _, Some(input)) => {
                 let asked = permission::shown(asked, &input);
-                return Ok(Some(Heard::Asks(Permission { id, asked, input })));
+                return Some(Heard::Asks(Permission { id, asked, input }));
             }
             ("can_use_tool", _, None) => stream::failure(&id, "the request has no input"),
             (subtype, ..) => {
@@ -146,7 +148,7 @@ impl Claude {
             }
         };
         to.say(answer).await;
-        Ok(None)
+        None
     }
 
     async fn answered(&self, to: &AgentLines, text: &str, answer: &Value) -> Vec<Heard> {
@@ -160,7 +162,7 @@ impl Claude {
             Ok(_) if id == BEGIN => {
                 let mut heard = Vec::new();
                 for request in stream::pending(text) {
-                    heard.extend(self.requested(to, request.get()).await.ok().flatten());
+                    heard.extend(self.requested(to, request.get()).await);
                 }
                 heard.push(Heard::Ready);
                 heard

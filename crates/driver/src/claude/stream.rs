@@ -4,11 +4,12 @@
 //! Documented nowhere: seen with 2.1.330 and 2.1.114, of which `testdata` has lines. Everything in
 //! them is optional here.
 
+use std::collections::BTreeMap;
 use std::ops::Deref;
 
 use peerbus_wire::readable;
-use serde::{Deserialize, Serialize};
-use serde_json::value::{RawValue, to_raw_value};
+use serde::Serialize;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 /// A line, whoever wrote it. What a reader of JSON refuses in it is replaced.
@@ -90,37 +91,19 @@ pub(crate) fn texts(list: &Value) -> impl Iterator<Item = &str> {
     list.filter_map(Value::as_str)
 }
 
-#[derive(Debug, Deserialize)]
-pub(crate) struct Request {
-    pub(crate) request_id: String,
-    pub(crate) request: Written,
-}
-
-/// What of a request is handed on.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Written {
-    /// Of `can_use_tool`.
-    pub(crate) input: Option<Box<RawValue>>,
-    /// Of `mcp_message`.
-    pub(crate) message: Option<Box<RawValue>>,
+/// A member of a JSON object, as it was written. `None`: there is none, or it is `null`.
+pub(crate) fn member(object: &str, name: &str) -> Option<Box<RawValue>> {
+    let mut members: BTreeMap<String, Box<RawValue>> = serde_json::from_str(object).ok()?;
+    members.remove(name).filter(|value| value.get() != "null")
 }
 
 /// The requests for permission that the client had asked before and still waits for, as lines of
 /// their own.
 pub(crate) fn pending(line: &str) -> Vec<Box<RawValue>> {
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Answer {
-        response: Pending,
-    }
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Pending {
-        pending_permission_requests: Vec<Box<RawValue>>,
-    }
-    let answer: Answer = serde_json::from_str(line).unwrap_or_default();
-    answer.response.pending_permission_requests
+    let pending = member(line, "response")
+        .and_then(|answer| member(answer.get(), "pending_permission_requests"))
+        .and_then(|pending| serde_json::from_str(pending.get()).ok());
+    pending.unwrap_or_default()
 }
 
 /// Words that may be marks of a push. The mailbox knows which are.
@@ -165,27 +148,12 @@ pub(crate) fn user(uuid: &str, text: &str) -> String {
 
 /// Answers a request with this.
 pub(crate) fn success(request_id: &str, response: &impl Serialize) -> String {
-    #[derive(Serialize)]
-    struct Reply<'a> {
-        #[serde(rename = "type")]
-        kind: &'static str,
-        response: Success<'a>,
-    }
-    #[derive(Serialize)]
-    struct Success<'a> {
-        subtype: &'static str,
-        request_id: &'a str,
-        response: &'a RawValue,
-    }
     // What is written here has no maps but those with texts for keys: it cannot fail.
-    let response = &to_raw_value(response).unwrap_or_default();
-    let (kind, subtype) = ("control_response", "success");
-    let response = Success {
-        subtype,
-        request_id,
-        response,
-    };
-    serde_json::to_string(&Reply { kind, response }).unwrap_or_default()
+    let response = serde_json::to_string(response).unwrap_or_default();
+    let id = json!(request_id);
+    format!(
+        r#"{{"type":"control_response","response":{{"subtype":"success","request_id":{id},"response":{response}}}}}"#
+    )
 }
 
 /// Answers a request with a sentence on why it is not served.

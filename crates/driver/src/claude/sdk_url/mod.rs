@@ -65,7 +65,7 @@ struct Socket {
     read: VecDeque<String>,
     ledger: Ledger,
     connection: Option<WebSocketStream<TcpStream>>,
-    joining: JoinSet<Option<Box<Joined>>>,
+    joining: JoinSet<Option<Joined>>,
     /// Those of them that may still be there, the first at the beginning.
     handles: VecDeque<AbortHandle>,
     /// Since when it is away.
@@ -117,13 +117,8 @@ pub(super) fn start(mut command: Command) -> io::Result<Process> {
     Process::new(child, to, from, Box::pin(socket.serve()), false)
 }
 
-/// A connection of the client's.
-struct Joined {
-    number: u64,
-    connection: WebSocketStream<TcpStream>,
-    /// The process at the other end.
-    holder: Option<u32>,
-}
+/// A connection of the client's: its number, and the process at its other end.
+type Joined = (u64, Box<WebSocketStream<TcpStream>>, Option<u32>);
 
 /// What happens next.
 enum Next {
@@ -131,7 +126,7 @@ enum Next {
     Say(Outgoing),
     Read(Option<tungstenite::Result<Message>>),
     Comes(io::Result<(TcpStream, SocketAddr)>),
-    Came(Option<Box<Joined>>),
+    Came(Option<Joined>),
     Stdout(usize),
     Time,
 }
@@ -170,7 +165,7 @@ impl Socket {
                 Next::Comes(Ok((stream, peer))) => self.comes(stream, peer),
                 Next::Comes(Err(error)) => tracing::warn!(%error, "no connection can be taken"),
                 Next::Came(None) => {}
-                Next::Came(Some(joined)) => self.came(*joined).await,
+                Next::Came(Some(joined)) => self.came(joined).await,
                 Next::Stdout(0) => self.ended = true,
                 Next::Stdout(_) => tracing::debug!("Claude Code writes to its standard output"),
             }
@@ -321,11 +316,7 @@ impl Socket {
             };
             let accepted = accept_hdr_async_with_config(stream, check, Some(config));
             let connection = timeout(PATIENCE, accepted).await.ok()?.ok()?;
-            Some(Box::new(Joined {
-                number,
-                connection,
-                holder: held,
-            }))
+            Some((number, Box::new(connection), held))
         });
         self.handles.retain(|joins| !joins.is_finished());
         self.handles.push_back(joins);
@@ -336,14 +327,14 @@ impl Socket {
         }
     }
 
-    async fn came(&mut self, joined: Joined) {
+    async fn came(&mut self, (number, connection, holder): Joined) {
         // One that was taken earlier is one that the client has left.
-        if joined.number < self.newest {
+        if number < self.newest {
             return;
         }
-        self.newest = joined.number;
-        self.holder = self.holder.or(joined.holder);
-        self.connection = Some(joined.connection);
+        self.newest = number;
+        self.holder = self.holder.or(holder);
+        self.connection = Some(*connection);
         self.away = None;
         for (number, line) in self.ledger.came() {
             self.write(number, line).await;

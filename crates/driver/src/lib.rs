@@ -8,7 +8,6 @@ mod claude;
 mod life;
 mod process;
 mod protocol;
-mod restarts;
 mod session;
 mod turns;
 

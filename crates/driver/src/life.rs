@@ -3,9 +3,8 @@
 mod hear;
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use peerbus_adapter::Bus;
@@ -18,13 +17,11 @@ use peerbus_node::{Node, SessionStatus};
 use peerbus_wire::escape;
 use tokio::process::Command;
 use tokio::sync::oneshot;
-use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
 use crate::claude::{self, Bridge, Claude};
 use crate::process::{self, Process};
 use crate::protocol::Protocol;
-use crate::restarts::Restarts;
 use crate::session::{STREAM, Session};
 use crate::{DRIVER_VARIABLE, Settings, WHY_CHARS};
 
@@ -33,6 +30,11 @@ const KIND: &str = "driver";
 /// How the client introduces itself to MCP servers.
 const CLIENT: &str = "claude-code";
 const VERSION_WITHIN: Duration = Duration::from_secs(20);
+/// The first pause; it doubles.
+const PAUSE: Duration = Duration::from_millis(500);
+/// So many ends in a row, without a turn that went well between them, are no accident.
+const ENDS_MAX: u32 = 6;
+
 /// Why a driver ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunEnd {
@@ -115,7 +117,6 @@ pub async fn run(
             session: session.clone(),
             mailbox,
             node,
-            open: Arc::default(),
         };
         tokio::select! {
             ended = driver.live(stop, say) => ended,
@@ -156,19 +157,14 @@ async fn version(settings: &Settings) -> Result<String, String> {
         .stdin(Stdio::null())
         .kill_on_drop(true)
         .output();
-    match timeout(VERSION_WITHIN, asked).await {
-        Ok(Ok(output)) => {
-            let printed = String::from_utf8_lossy(&output.stdout);
-            Ok(claude::version(&printed).to_owned())
-        }
-        Ok(Err(error)) => Err(format!(
-            "`{name}` cannot be started ({error}): install Claude Code, and have it on PATH"
-        )),
-        Err(_) => Err(format!(
-            "`{name} --version` printed nothing within {} s",
-            VERSION_WITHIN.as_secs()
-        )),
-    }
+    let seconds = VERSION_WITHIN.as_secs();
+    let late = |_| format!("`{name} --version` printed nothing within {seconds} s");
+    let output = timeout(VERSION_WITHIN, asked).await.map_err(late)?;
+    let output = output.map_err(|error| {
+        format!("`{name}` cannot be started ({error}): install Claude Code, and have it on PATH")
+    })?;
+    let printed = String::from_utf8_lossy(&output.stdout);
+    Ok(claude::version(&printed).to_owned())
 }
 
 /// The session's node, and what serves it. Where there can be no socket, nobody comes.
@@ -178,12 +174,12 @@ fn node(
     mailbox: Mailbox,
 ) -> (Option<Node>, BoxFuture<'static, ()>) {
     // All that runs below this process is the session's.
-    let socket = SessionSocket::bind(places, std::process::id());
-    let socket = socket.inspect_err(|error| {
-        tracing::warn!(%error, "the session cannot be watched: no socket for it");
-    });
-    let Ok(socket) = socket else {
-        return (None, Box::pin(std::future::pending()));
+    let socket = match SessionSocket::bind(places, std::process::id()) {
+        Ok(socket) => socket,
+        Err(error) => {
+            tracing::warn!(%error, "the session cannot be watched: no socket for it");
+            return (None, Box::pin(std::future::pending()));
+        }
     };
     let about = SessionStatus {
         client: CLIENT.to_owned(),
@@ -206,12 +202,7 @@ struct Driver<'a> {
     session: Session,
     mailbox: Mailbox,
     node: Option<Node>,
-    /// What waits for verdicts on requests to use a tool.
-    open: Open,
 }
-
-/// Requests by their ids. One that is dropped is not waited for.
-type Open = Arc<Mutex<BTreeMap<String, AbortHandle>>>;
 
 /// What one client has shown.
 #[derive(Default)]
@@ -346,25 +337,51 @@ impl Driver<'_> {
     /// The client is gone, and what it had of what is not proven goes to the next.
     async fn gone(&self) {
         self.session.ended().await;
-        std::mem::take(&mut *self.open())
-            .into_values()
-            .for_each(|waits| waits.abort());
         self.mailbox.client_ended();
         self.tell();
     }
 
-    fn open(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, AbortHandle>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Peers are told whether the session can be woken, and what it does.
     fn tell(&self) {
-        let ready = self.session.state().client.is_some();
-        let found = ready
-            .then_some(())
-            .ok_or("Claude Code is being started again");
+        let found = match self.session.state().client {
+            Some(_) => Ok(()),
+            None => Err("Claude Code is being started again".to_owned()),
+        };
         self.mailbox.report(&self.session);
-        self.mailbox.found(&STREAM, found.map_err(str::to_owned));
+        self.mailbox.found(&STREAM, found);
         self.session.look_again();
+    }
+}
+
+/// When a client that died is started again.
+#[derive(Debug, Default)]
+struct Restarts {
+    ends: u32,
+}
+
+impl Restarts {
+    fn works(&mut self) {
+        self.ends = 0;
+    }
+
+    /// The client ended. How long to wait before the next; `None`: give up.
+    fn ended(&mut self) -> Option<Duration> {
+        self.ends += 1;
+        (self.ends < ENDS_MAX).then(|| PAUSE * (1 << (self.ends - 1)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_and_have_an_end_and_a_turn_that_works_begins_anew() {
+        let mut restarts = Restarts::default();
+        let pauses: Vec<_> = std::iter::from_fn(|| restarts.ended()).collect();
+        let ms: Vec<_> = pauses.iter().map(Duration::as_millis).collect();
+        assert_eq!(ms, [500, 1_000, 2_000, 4_000, 8_000]);
+        restarts.works();
+        assert_eq!(restarts.ended(), Some(PAUSE));
     }
 }

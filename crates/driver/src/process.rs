@@ -14,7 +14,6 @@ use tokio::time::timeout;
 
 /// Longest line that is read, in bytes: the result of a tool may hold pictures.
 pub(crate) const LINE_MAX: usize = 32 << 20;
-/// Longest line of its stderr, in bytes.
 const ERROR_LINE_MAX: usize = 4_096;
 const WAITING_MAX: usize = 64;
 /// How long a process that has nothing to do may take to end once its input is closed.

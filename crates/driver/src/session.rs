@@ -1,6 +1,7 @@
 //! The session that is driven, as its mailbox sees it: a way to wake it, what it does, and what
 //! shows that its model got something.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,6 +12,7 @@ use peerbus_adapter::mailbox::{
 use peerbus_node::control::Control;
 use serde_json::{Map, Value};
 use tokio::sync::Notify;
+use tokio::task::AbortHandle;
 use uuid::Uuid;
 
 use crate::process::AgentLines;
@@ -54,8 +56,8 @@ pub(crate) struct State {
     /// There is a conversation that can be gone on with.
     pub(crate) is_kept: bool,
     pub(crate) turns: Turns,
-    /// Requests to use a tool of which somebody may decide.
-    pub(crate) waiting: usize,
+    /// Requests to use a tool that wait for a verdict, and whether somebody may decide about them.
+    pub(crate) open: BTreeMap<String, (AbortHandle, bool)>,
     /// The user's first turn.
     pub(crate) prompt: Option<Prompt>,
 }
@@ -102,7 +104,12 @@ impl Session {
     pub(crate) async fn ended(&self) {
         self.state().client = None;
         drop(self.0.sending.lock().await);
-        self.state().turns = Turns::default();
+        let open = {
+            let mut state = self.state();
+            state.turns = Turns::default();
+            std::mem::take(&mut state.open)
+        };
+        open.into_values().for_each(|(waits, _)| waits.abort());
         self.0.protocol.ended();
     }
 
@@ -112,13 +119,6 @@ impl Session {
             .client
             .clone()
             .ok_or_else(|| STARTING.to_owned())
-    }
-
-    /// The client waits for a verdict, until this is dropped.
-    pub(crate) fn waits(&self) -> Waits {
-        self.state().waiting += 1;
-        self.look_again();
-        Waits(self.clone())
     }
 
     /// Waits until somebody wants it to end.
@@ -144,16 +144,6 @@ impl Session {
         }
         self.look_again();
         left.then_some(uuid)
-    }
-}
-
-/// See [`Session::waits`].
-pub(crate) struct Waits(Session);
-
-impl Drop for Waits {
-    fn drop(&mut self) {
-        self.0.state().waiting -= 1;
-        self.0.look_again();
     }
 }
 
@@ -210,7 +200,7 @@ impl SessionSource for Session {
     fn snapshot(&self) -> Snapshot {
         let state = self.state();
         let activity = match state.client {
-            Some(_) if state.waiting > 0 => Activity::Waiting,
+            Some(_) if state.open.values().any(|(_, waits)| *waits) => Activity::Waiting,
             Some(_) => state.turns.activity(),
             None => Activity::Unknown,
         };

@@ -1,12 +1,12 @@
 //! What a driver makes of what its client says.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use peerbus_adapter::mailbox::Who;
 use peerbus_node::approvals::{By, Decision, Source, Verdict};
 use peerbus_node::{EventKind, Node, Pending, claude_code};
-use peerbus_wire::escape;
+use peerbus_wire::{escape, printable};
 use tokio::time::{sleep, timeout};
 
 use super::{Driver, KIND, Shown};
@@ -62,7 +62,8 @@ impl Driver<'_> {
             Heard::TurnEnd { ids, failed } => self.ended(&ids, failed, shown),
             Heard::Asks(asked) => self.permit(to, asked),
             Heard::Withdrawn(id) => {
-                if let Some(waits) = self.open().remove(&id) {
+                let open = self.session.state().open.remove(&id);
+                if let Some((waits, _)) = open {
                     waits.abort();
                 }
             }
@@ -124,19 +125,17 @@ impl Driver<'_> {
             false => UNASKED.min(self.settings.approval),
         };
         let pending = node.and_then(|node| node.ask(Source::Stream, asked.asked.clone()));
-        let (open, client, id) = (self.open.clone(), client.clone(), asked.id.clone());
+        let (session, client, id) = (self.session.clone(), client.clone(), asked.id.clone());
         let protocol = Arc::clone(&self.protocol);
-        let waiting = has_approvers.then(|| self.session.waits());
         let waits = tokio::spawn(async move {
-            let _waiting = waiting;
             let verdict = decided(pending, patience).await;
-            open.lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .remove(&asked.id);
+            session.state().open.remove(&asked.id);
+            session.look_again();
             client.say(protocol.answer(&asked, &verdict)).await;
         });
         // The task has not run yet: there is one thread.
-        self.open().insert(id, waits.abort_handle());
+        let open = (waits.abort_handle(), has_approvers);
+        self.session.state().open.insert(id, open);
     }
 }
 
@@ -154,14 +153,4 @@ async fn decided(pending: Option<Pending>, patience: Duration) -> Verdict {
             nobody
         }
     }
-}
-
-/// A line for a terminal. What only stands for itself there stays: the model writes code.
-fn printable(line: &str) -> String {
-    let plain = ['"', '\\', '<', '>', '\t'];
-    let part = |part: &str| match part.strip_suffix(plain) {
-        Some(before) => format!("{}{}", escape(before, usize::MAX), &part[before.len()..]),
-        None => escape(part, usize::MAX),
-    };
-    line.split_inclusive(plain).map(part).collect()
 }

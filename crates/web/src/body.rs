@@ -104,7 +104,6 @@ impl Arriving {
     }
 }
 
-/// All of a body that was checked.
 async fn read(body: Body) -> Result<Bytes, Failure> {
     let bytes = timeout(BODY, to_bytes(body, BODY_BYTES_MAX)).await;
     let bytes = bytes.map_err(|_late| {
@@ -127,7 +126,6 @@ pub(crate) fn text(bytes: &[u8]) -> Result<&str, Failure> {
     Ok(text.strip_prefix(BOM).unwrap_or(text))
 }
 
-/// What a webhook says.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Said<'a> {
     Text(&'a str),

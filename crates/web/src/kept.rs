@@ -73,7 +73,6 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// An event.
 pub(crate) struct Told {
     /// As it is written: before it is taken without its id.
     pub(crate) text: Arc<str>,

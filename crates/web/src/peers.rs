@@ -163,7 +163,6 @@ impl App {
         }
     }
 
-    /// Says goodbye for all peers.
     pub(crate) async fn leave(&self) {
         let peers =
             std::mem::take(&mut *self.peers.0.lock().unwrap_or_else(PoisonError::into_inner));

@@ -33,7 +33,6 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 const AWAITS: Duration = Duration::from_secs(1);
 /// How long a reader waits until it comes back, in milliseconds.
 const RETRY_MS: u64 = 500;
-/// The path that an ack names.
 const PATH: &str = "web";
 
 /// `GET /v1/replies`.
@@ -235,16 +234,6 @@ async fn wait_for_room(replies: &Replies, mut told: watch::Receiver<()>) {
     while !replies.state().make_room() && told.changed().await.is_ok() {}
 }
 
-/// What a reader is written next.
-enum Next {
-    Event(Arc<str>),
-    None,
-    /// It has so many events that nobody confirmed.
-    End(usize),
-    /// Nothing for so long, or until what it had last has come again.
-    Later(Duration),
-}
-
 struct Reader {
     replies: Arc<Replies>,
     next: u64,
@@ -271,20 +260,10 @@ impl Reader {
                 return None;
             }
             self.numbers.borrow_and_update();
-            let mut pause = KEEP_ALIVE;
-            match self.look()? {
-                Next::Event(event) if event.is_empty() => continue,
-                Next::Event(event) => return Some((event.to_string(), false)),
-                Next::End(events) => {
-                    let why = format!(
-                        ": {events} events are unconfirmed. Come back with the id of the last one as \
-                         Last-Event-ID\n\n"
-                    );
-                    return Some((why, true));
-                }
-                Next::None => {}
-                Next::Later(left) => pause = left,
-            }
+            let pause = match self.look()? {
+                Ok(chunk) => return Some(chunk),
+                Err(pause) => pause,
+            };
             tokio::select! {
                 changed = self.numbers.changed() => changed.ok()?,
                 changed = self.tokens.changed() => changed.ok()?,
@@ -297,30 +276,38 @@ impl Reader {
         }
     }
 
-    /// What it is written next; nothing more, if what it had last was confirmed by others and forgotten.
-    fn look(&mut self) -> Option<Next> {
+    /// What it is written next, or how long it waits; nothing more, if what it had last was confirmed by
+    /// others and forgotten.
+    fn look(&mut self) -> Option<Result<(String, bool), Duration>> {
         let mut state = self.replies.state();
         if let Some((mark, until)) = &self.awaited {
             let left = until.saturating_duration_since(Instant::now());
             if state.awaits(mark) && !left.is_zero() {
-                return Some(Next::Later(left));
+                return Some(Err(left));
             }
             self.awaited = None;
             self.next = state.unconfirmed();
         }
-        let (events, bytes) = state.under_way(self.next);
-        let event = state.at(self.next)?;
-        if events >= UNCONFIRMED_MAX || bytes >= UNCONFIRMED_BYTES_MAX {
-            return Some(Next::End(events));
-        }
-        match event {
-            Some(event) => {
-                self.next += 1;
-                Some(Next::Event(event))
+        loop {
+            let (events, bytes) = state.under_way(self.next);
+            let full = events >= UNCONFIRMED_MAX || bytes >= UNCONFIRMED_BYTES_MAX;
+            match state.at(self.next)? {
+                Some(event) if !full => {
+                    self.next += 1;
+                    if !event.is_empty() {
+                        return Some(Ok((event.to_string(), false)));
+                    }
+                }
+                None if !full && state.make_room() => return Some(Err(KEEP_ALIVE)),
+                // Nothing can come any more until something is confirmed.
+                _ => {
+                    let why = format!(
+                        ": {events} events are unconfirmed. Come back with the id of the last one as \
+                         Last-Event-ID\n\n"
+                    );
+                    return Some(Ok((why, true)));
+                }
             }
-            // Nothing can come any more until something is confirmed.
-            None if !state.make_room() => Some(Next::End(events)),
-            None => Some(Next::None),
         }
     }
 }

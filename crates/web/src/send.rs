@@ -25,7 +25,6 @@ use crate::kept::digest;
 use crate::peers::Caller;
 use crate::tokens::WebToken;
 
-/// How long the broker may take to accept a message.
 const ACCEPTS: Duration = Duration::from_secs(10);
 /// How long it may take to look for names like an unknown one, or to tell how far a message got.
 const LOOK_UP: Duration = Duration::from_secs(2);

@@ -32,7 +32,6 @@ impl Strangers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has a task serve a connection.
     pub(crate) fn spawn<F>(self: &Arc<Self>, serve: impl FnOnce(Stranger) -> F)
     where
         F: Future<Output = ()> + Send + 'static,

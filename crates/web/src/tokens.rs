@@ -274,7 +274,6 @@ fn tokens_in(document: &mut DocumentMut) -> Result<&mut dyn TableLike, String> {
         .ok_or_else(|| "`tokens` is no table".into())
 }
 
-/// The tokens as they are now.
 pub(crate) struct Tokens {
     path: PathBuf,
     seen: Mutex<Version>,

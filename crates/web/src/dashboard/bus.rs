@@ -44,7 +44,6 @@ impl Source {
         }
     }
 
-    /// The secret as it is now.
     pub(super) fn secret(&self) -> Option<Secret> {
         credentials::secret_of(
             self.options.bus.secret.clone(),

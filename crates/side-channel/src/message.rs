@@ -91,7 +91,6 @@ impl Message {
         RpcMessage::response(id, &Ok::<_, ()>(result)).into()
     }
 
-    /// A request is not granted.
     pub(crate) fn refusal(id: Box<RawValue>, code: i64, why: &str) -> Self {
         RpcMessage::response(id, &Err::<(), _>(RpcError::new(code, why))).into()
     }
@@ -128,7 +127,6 @@ impl Message {
         Some(self.done()?.err()?.code)
     }
 
-    /// The message on one line.
     pub(crate) fn text(&self) -> String {
         // Texts and JSON that was read.
         serde_json::to_string(self).unwrap_or_default()

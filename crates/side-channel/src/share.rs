@@ -22,7 +22,6 @@ use crate::lines;
 use crate::message::{self, Kind, Message};
 use crate::surface::{Set, Surface};
 
-/// How long a server may take to introduce itself.
 const INTRODUCTION: Duration = Duration::from_secs(30);
 /// Pauses before a server that ended is started again.
 const PAUSE: Duration = Duration::from_millis(500);

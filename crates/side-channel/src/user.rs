@@ -22,7 +22,6 @@ const SHOWS_UP: Duration = Duration::from_secs(10);
 /// How often it is looked for: while it is missing or calls are open, and otherwise.
 const LOOK: Duration = Duration::from_millis(500);
 const LOOK_IDLE: Duration = Duration::from_secs(5);
-/// How long the broker may take to tell.
 const TELLS: Duration = Duration::from_secs(2);
 /// What a host may take beyond the time of a call to say that it is over.
 const GRACE: Duration = Duration::from_secs(5);
@@ -43,7 +42,6 @@ pub struct Used {
     pub timeout: Duration,
 }
 
-/// A call that was not answered.
 struct Open {
     message: Message,
     uri: String,
@@ -129,7 +127,6 @@ impl User<'_> {
         self.write(&Message::refusal(id, code, why)).await;
     }
 
-    /// The client wrote a line.
     async fn asked(&mut self, line: &str) {
         let line = readable(line);
         // One of the versions has batches.
@@ -364,7 +361,6 @@ impl User<'_> {
         self.write(&message).await;
     }
 
-    /// The host tells something.
     async fn told(&self, channel: &str, message: &Message) {
         let method = message.method.as_deref().unwrap_or_default();
         let Some(advert) = self.advert.as_ref().filter(|advert| advert.uri == channel) else {

@@ -80,10 +80,8 @@ impl Host {
         (now_ms, age_ms): (u64, u64),
     ) -> Vec<Out> {
         let kind = message.kind();
-        let (channel, place) = match message.take_channel() {
-            Some((channel, place)) => (Some(channel), place),
-            None => (None, Place::Top),
-        };
+        let (channel, place) = message.take_channel().unzip();
+        let place = place.unwrap_or(Place::Top);
         if kind == Kind::Response {
             // Nothing is asked of clients.
             return Vec::new();
@@ -135,11 +133,8 @@ impl Host {
             let why = format!("{} leads back to itself: it shares what it uses", self.uri);
             return Err((REFUSED, why));
         }
-        let own = self
-            .open
-            .values()
-            .filter(|open| open.client == *from)
-            .count();
+        let own = self.open.values().filter(|open| open.client == *from);
+        let own = own.count();
         if own >= OPEN_MAX || self.open.len() >= OPEN_ALL_MAX {
             let why = format!("{own} calls of yours are open; wait for some of them");
             return Err((REFUSED, why));

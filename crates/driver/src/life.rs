@@ -216,8 +216,7 @@ struct Shown {
 
 impl Driver<'_> {
     async fn live(self, mut stop: Stop, mut say: impl FnMut(&str) -> bool) -> RunEnd {
-        let mut restarts = Restarts::default();
-        let mut ever = false;
+        let (mut ends, mut ever) = (0, false);
         loop {
             let mut shown = Shown::default();
             let part = self.one(&mut stop, &mut say, &mut shown).await;
@@ -227,11 +226,8 @@ impl Driver<'_> {
                 Err(why) => shown.why.or(why).unwrap_or_default(),
             };
             ever |= shown.ready;
-            if shown.worked {
-                restarts.works();
-            }
-            let pause = restarts.ended().filter(|_| ever);
-            let Some(pause) = pause else {
+            ends = if shown.worked { 1 } else { ends + 1 };
+            let Some(pause) = pause(ends).filter(|_| ever) else {
                 return RunEnd::Failed(match ever {
                     true => format!("Claude Code ends again and again: {why}"),
                     false => format!("Claude Code ended before it was ready: {why}"),
@@ -353,22 +349,9 @@ impl Driver<'_> {
     }
 }
 
-/// When a client that died is started again.
-#[derive(Debug, Default)]
-struct Restarts {
-    ends: u32,
-}
-
-impl Restarts {
-    fn works(&mut self) {
-        self.ends = 0;
-    }
-
-    /// The client ended. How long to wait before the next; `None`: give up.
-    fn ended(&mut self) -> Option<Duration> {
-        self.ends += 1;
-        (self.ends < ENDS_MAX).then(|| PAUSE * (1 << (self.ends - 1)))
-    }
+/// How long to wait after so many ends in a row; `None`: give up.
+fn pause(ends: u32) -> Option<Duration> {
+    (ends < ENDS_MAX).then(|| PAUSE * (1 << (ends - 1)))
 }
 
 #[cfg(test)]
@@ -376,12 +359,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_and_have_an_end_and_a_turn_that_works_begins_anew() {
-        let mut restarts = Restarts::default();
-        let pauses: Vec<_> = std::iter::from_fn(|| restarts.ended()).collect();
+    fn pauses_grow_and_have_an_end() {
+        let pauses: Vec<_> = (1..).map_while(pause).collect();
         let ms: Vec<_> = pauses.iter().map(Duration::as_millis).collect();
         assert_eq!(ms, [500, 1_000, 2_000, 4_000, 8_000]);
-        restarts.works();
-        assert_eq!(restarts.ended(), Some(PAUSE));
     }
 }

@@ -113,7 +113,6 @@ impl Session {
         self.0.protocol.ended();
     }
 
-    /// The client, if it takes turns.
     fn client(&self) -> Result<AgentLines, String> {
         self.state()
             .client

@@ -120,12 +120,11 @@ pub(crate) fn marks(line: &str) -> Vec<String> {
 
 /// Names the MCP server behind this stream, and what the model is told beside its instructions.
 pub(crate) fn initialize(request_id: &str, server: &str, instructions: &str) -> String {
-    let request = json!({
-        "subtype": "initialize",
-        "sdkMcpServers": [server],
-        "appendSystemPrompt": instructions,
-    });
-    json!({ "type": "control_request", "request_id": request_id, "request": request }).to_string()
+    let params = Map::from_iter([
+        ("sdkMcpServers".to_owned(), json!([server])),
+        ("appendSystemPrompt".to_owned(), instructions.into()),
+    ]);
+    request(request_id, "initialize", params)
 }
 
 /// Asks the client for something, by its own words.

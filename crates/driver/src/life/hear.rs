@@ -95,11 +95,8 @@ impl Driver<'_> {
     fn ended(&self, ids: &[String], failed: Option<String>, shown: &mut Shown) {
         let mut state = self.session.state();
         let over = state.turns.ended(ids, failed.is_some());
-        let is_over =
-            |prompt: &Prompt| prompt.uuid.as_ref().is_some_and(|uuid| over.contains(uuid));
-        if state.prompt.as_ref().is_some_and(is_over) {
-            state.prompt = None;
-        }
+        let of = |prompt: &mut Prompt| prompt.uuid.clone().is_some_and(|id| over.contains(&id));
+        state.prompt.take_if(of);
         match failed {
             None => {
                 shown.worked = true;

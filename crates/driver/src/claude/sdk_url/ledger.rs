@@ -180,7 +180,6 @@ impl Ledger {
         (!known).then(|| line.to_owned()).into_iter().collect()
     }
 
-    /// The model uses tools.
     fn uses(&mut self, said: &Line) {
         let ours = format!("mcp__{SERVER}__");
         for block in said.blocks("tool_use") {

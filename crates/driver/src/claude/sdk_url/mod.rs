@@ -155,7 +155,7 @@ impl Socket {
                 return "a cut took a request of its that it waits for".to_owned();
             }
             match self.next().await {
-                Next::Heard | Next::Time => {}
+                Next::Heard | Next::Came(None) | Next::Time => {}
                 Next::Say(line) => self.say(line).await,
                 Next::Read(Some(Ok(message))) => self.message(&message),
                 Next::Read(Some(Err(tungstenite::Error::Capacity(error)))) => {
@@ -164,7 +164,6 @@ impl Socket {
                 Next::Read(_) => self.cut("it hung up"),
                 Next::Comes(Ok((stream, peer))) => self.comes(stream, peer),
                 Next::Comes(Err(error)) => tracing::warn!(%error, "no connection can be taken"),
-                Next::Came(None) => {}
                 Next::Came(Some(joined)) => self.came(joined).await,
                 Next::Stdout(0) => self.ended = true,
                 Next::Stdout(_) => tracing::debug!("Claude Code writes to its standard output"),

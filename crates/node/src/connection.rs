@@ -157,7 +157,7 @@ impl Talk {
                 let kinds: Vec<_> = EventKind::ALL.into_iter().filter(chosen).collect();
                 // What was written before anybody asked for it is not news.
                 shared.look();
-                let last = shared.last();
+                let last = shared.state().log.last();
                 if let Some(since) = since.filter(|since| *since > last) {
                     return Err(NodeError::params(format!(
                         "`since` is {since}, and the last event here is {last}: this node began \
@@ -259,7 +259,7 @@ impl Talk {
         // Who opens a gate should not find a wall behind it.
         let control = self.controlled("interrupted")?;
         self.may(gates::INTERRUPT, "interrupt a session")?;
-        if for_text && self.shared.activity() == Some(Activity::Idle) {
+        if for_text && self.shared.state().session.activity == Some(Activity::Idle) {
             return Ok(());
         }
         control::within(control.interrupt()).await
@@ -360,7 +360,7 @@ impl Drop for Talk {
             let session = self.shared.session();
             let ended = json!({ "status": "ended" });
             let mut ended = named("status", &session.id, &rfc3339(wall_ms()), ended);
-            ended["seq"] = (self.shared.last() + 1).into();
+            ended["seq"] = (self.shared.state().log.last() + 1).into();
             let _ = self.write.try_write(protocol::event(&ended).as_bytes());
         }
     }

@@ -281,15 +281,6 @@ impl Shared {
         self.close(&ids, Some(decision), &By::Terminal);
     }
 
-    pub(crate) fn activity(&self) -> Option<Activity> {
-        self.state().session.activity
-    }
-
-    /// The number of the last event.
-    pub(crate) fn last(&self) -> u64 {
-        self.state().log.last()
-    }
-
     /// The lines of the next events after `seq`, or of a gap: as many as are written at once. Keeps
     /// `seq` at what was given.
     pub(crate) async fn next(&self, seq: &mut u64, kinds: &[EventKind]) -> String {

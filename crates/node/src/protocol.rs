@@ -138,7 +138,6 @@ pub(crate) enum Call {
     Refuse(Choice),
 }
 
-/// When a text is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum InjectMode {

@@ -59,7 +59,8 @@ pub enum GatewayStartError {
 
 pub(crate) struct Bound {
     listener: TcpListener,
-    address: SocketAddr,
+    /// Where it listens, with its real port.
+    pub(crate) address: SocketAddr,
     tls: Option<TlsAcceptor>,
 }
 
@@ -83,11 +84,6 @@ impl Bound {
             address,
             tls: tls.map(|tls| TlsAcceptor::from(Arc::new(tls))),
         })
-    }
-
-    /// Where it listens, with its real port.
-    pub(crate) fn address(&self) -> SocketAddr {
-        self.address
     }
 
     pub(crate) async fn serve(self, router: Router) {

@@ -150,8 +150,10 @@ impl Replies {
             }
             if !self.state().has_room() {
                 // A reader that confirms makes some.
-                let told = self.last.subscribe();
-                let _room = timeout(KEEP_ALIVE, wait_for_room(&self, told)).await;
+                let mut told = self.last.subscribe();
+                let room =
+                    async { while !self.state().make_room() && told.changed().await.is_ok() {} };
+                let _late = timeout(KEEP_ALIVE, room).await;
                 continue;
             }
             let event = tokio::select! {
@@ -228,10 +230,6 @@ impl Replies {
                    history` on that machine has the rest";
         Failure::new(StatusCode::GONE, why).with("last_event_id", from)
     }
-}
-
-async fn wait_for_room(replies: &Replies, mut told: watch::Receiver<()>) {
-    while !replies.state().make_room() && told.changed().await.is_ok() {}
 }
 
 struct Reader {

@@ -134,7 +134,7 @@ pub(super) async fn open(
 
 /// `POST /dashboard/link`: one more link, for the address by which the page is asked.
 pub(super) async fn link(State(app): State<Arc<App>>) -> Response {
-    axum::Json(json!({ "path": app.dashboard.link() })).into_response()
+    axum::Json(json!({ "path": app.dashboard.login.link() })).into_response()
 }
 
 /// Lets through who is in; and what changes something only from the page itself.

@@ -28,7 +28,7 @@ const NAME_CHARS: usize = 128;
 const WHY_CHARS: usize = 600;
 
 pub(crate) struct Dashboard {
-    login: Login,
+    pub(crate) login: Login,
     source: Source,
 }
 
@@ -38,11 +38,6 @@ impl Dashboard {
             login: Login::new(),
             source: Source::new(options),
         }
-    }
-
-    /// The path that opens the page, once. A secret.
-    pub(crate) fn link(&self) -> String {
-        self.login.link()
     }
 }
 

@@ -27,7 +27,6 @@ const TEXT_CHARS: usize = 8_000;
 const LISTED: Duration = Duration::from_secs(3);
 /// A session that did not answer is not asked again for so long.
 const QUIET: Duration = Duration::from_secs(60);
-const NO_THREAD: &str = "it was not asked: this process gets no more threads";
 /// Events of the time before that somebody who watches is told.
 const BEFORE: u64 = 50;
 /// How often it is looked whether somebody who watches is still there.
@@ -50,7 +49,9 @@ impl Sessions {
             false => ask(session),
         });
         let told = all.iter().zip(asked).map(|(session, asked)| {
-            let asked = asked.unwrap_or_else(|| Err(NO_THREAD.into()));
+            let asked = asked.unwrap_or_else(|| {
+                Err("it was not asked: this process gets no more threads".into())
+            });
             self.told(session, asked)
         });
         Ok(json!({ "sessions": told.collect::<Vec<_>>() }))

@@ -78,15 +78,6 @@ impl Message {
         Self::read(text).ok()
     }
 
-    /// A request, or a notification if it has no id.
-    pub(crate) fn call(
-        id: Option<Box<RawValue>>,
-        method: &str,
-        params: Option<Box<RawValue>>,
-    ) -> Self {
-        RpcMessage::call(id, method, params).into()
-    }
-
     pub(crate) fn result(id: Box<RawValue>, result: &Value) -> Self {
         RpcMessage::response(id, &Ok::<_, ()>(result)).into()
     }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use peerbus_adapter::{Bus, How, PeerName, SessionEvent};
 use peerbus_core::grant::NamePattern;
 use peerbus_wire::escape;
+use peerbus_wire::jsonrpc::RpcMessage;
 use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
@@ -278,7 +279,7 @@ async fn introduce(to: &mpsc::Sender<String>, from: &mut mpsc::Receiver<String>)
         "protocolVersion": VERSION, "capabilities": {},
         "clientInfo": { "name": "peerbus", "version": env!("CARGO_PKG_VERSION") },
     });
-    let hello = Message::call(message::raw(&0), "initialize", message::raw(&about));
+    let hello = RpcMessage::call(message::raw(&0), "initialize", message::raw(&about));
     to.send(hello.text()).await.ok()?;
     loop {
         let line = from.recv().await?;
@@ -289,7 +290,7 @@ async fn introduce(to: &mpsc::Sender<String>, from: &mut mpsc::Receiver<String>)
             continue;
         }
         let result = serde_json::from_str(answer.rpc.result?.get()).ok()?;
-        let ready = Message::call(None, "notifications/initialized", None);
+        let ready = RpcMessage::call(None, "notifications/initialized", None);
         to.send(ready.text()).await.ok()?;
         return Some(result);
     }

@@ -447,7 +447,8 @@ impl User<'_> {
             && before.uri != advert.uri
         {
             for method in advert.surface.followed() {
-                self.write(&Message::call(None, method, None)).await;
+                self.write(&RpcMessage::call(None, method, None).into())
+                    .await;
             }
         }
     }

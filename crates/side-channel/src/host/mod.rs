@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use peerbus_core::grant::NamePattern;
+use peerbus_wire::jsonrpc::RpcMessage;
 use peerbus_wire::{NameKey, PeerName, escape};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -281,8 +282,9 @@ impl Host {
             let seconds = open.timeout_ms.div_ceil(1_000);
             let why = format!("no answer within {seconds} s: it may have been done");
             let params = json!({ "requestId": own, "reason": "it takes too long" });
-            let cancelled = Message::call(None, "notifications/cancelled", message::raw(&params));
-            out.push(Out::Server(cancelled));
+            let cancelled =
+                RpcMessage::call(None, "notifications/cancelled", message::raw(&params));
+            out.push(Out::Server(cancelled.into()));
             let refusal = Message::refusal(open.id, TIMED_OUT, &why);
             out.push(self.answer(&open.client, open.place, refusal));
         }

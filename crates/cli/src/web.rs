@@ -103,7 +103,7 @@ fn join(file: &Path, credentials: &Path) -> Result<(), Failure> {
         return Ok(());
     }
     let bus = tokens::bus(file).map_err(Failure::config)?;
-    let token = Token::parse(&bus.token).map(|token| TokenHash::of(&token));
+    let token = Token::parse(&bus.token.0).map(|token| TokenHash::of(&token));
     let wanted = token.and_then(|hash| grant(hash, bus.approve));
     let wanted = wanted.ok_or_else(|| {
         let file = file.display();

@@ -87,16 +87,9 @@ pub(crate) fn run(args: &[String]) -> Result<ExitCode> {
 /// Builds the binary, in a folder that the target names.
 fn build(kind: Kind) -> Result<PathBuf> {
     let target = kind.target();
-    let built = finish(cargo().args([
-        "build",
-        "--locked",
-        "--profile",
-        PROFILE,
-        "--package",
-        "peerbus",
-        "--target",
-        &target,
-    ]))?;
+    let build = ["build", "--locked", "--package", "peerbus"];
+    let of = ["--profile", PROFILE, "--target", &target];
+    let built = finish(cargo().args(build).args(of))?;
     ensure!(
         built == ExitCode::SUCCESS,
         "it does not build for {target}; is that installed (`rustup target add {target}`), and, for \

@@ -4,7 +4,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 /// The top of the repository.
 pub(crate) fn root() -> PathBuf {
@@ -65,12 +65,7 @@ pub(crate) fn chaos(args: &[String]) -> Result<ExitCode> {
         let variable = match flag.as_str() {
             "--broken" => {
                 // Apart from everything else: no binary of this kind may be taken for another one.
-                cargo.args([
-                    "--features",
-                    "mutations",
-                    "--target-dir",
-                    "target/mutations",
-                ]);
+                cargo.args("--features mutations --target-dir target/mutations".split(' '));
                 test = "chaos::broken::";
                 continue;
             }
@@ -104,6 +99,20 @@ pub(crate) fn chaos(args: &[String]) -> Result<ExitCode> {
         }
     }
     finish(cargo.args([test, "--", "--nocapture", "--test-threads=1"]))
+}
+
+/// Runs a command and gives what it prints.
+pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>> {
+    let done = command
+        .output()
+        .with_context(|| format!("cannot start {command:?}"))?;
+    let stderr = String::from_utf8_lossy(&done.stderr);
+    ensure!(
+        done.status.success(),
+        "{command:?} failed: {}",
+        stderr.trim()
+    );
+    Ok(done.stdout)
 }
 
 /// Waits for the command and passes its exit code on; one that a signal ended gives 1.

@@ -45,7 +45,7 @@ impl Violation {
 pub(crate) fn run() -> Result<ExitCode> {
     let tree = Tree::read(&run::root())?;
     let mut violations = check(&tree);
-    violations.extend(deps::check(&deps::packages()?));
+    violations.extend(deps::check(&tree, &deps::packages()?));
     violations.sort();
     for v in &violations {
         let (path, line, what, rule, remedy) = (&v.path, v.line, &v.what, v.rule, &v.remedy);

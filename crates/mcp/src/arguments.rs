@@ -6,6 +6,7 @@ use std::sync::Arc;
 use peerbus_wire::escape;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
 
 /// Whole numbers up to this have a double of their own.
 const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
@@ -123,6 +124,85 @@ impl Arguments {
             )),
         }
     }
+}
+
+/// An argument that a tool has, as its client is shown it.
+pub(crate) struct Argument {
+    pub(crate) name: &'static str,
+    kind: ArgumentKind,
+    /// Empty where its name says enough.
+    description: &'static str,
+    required: bool,
+}
+
+/// What an argument has to be. More than that is taken.
+pub(crate) enum ArgumentKind {
+    Text,
+    Word(&'static [&'static str]),
+    /// At most so many texts.
+    Texts(Option<usize>),
+    /// A whole number in these bounds.
+    Whole(usize, Option<usize>),
+    Flag,
+}
+
+impl Argument {
+    pub(crate) const fn new(
+        name: &'static str,
+        kind: ArgumentKind,
+        description: &'static str,
+    ) -> Self {
+        Self {
+            name,
+            kind,
+            description,
+            required: false,
+        }
+    }
+
+    pub(crate) const fn required(
+        name: &'static str,
+        kind: ArgumentKind,
+        says: &'static str,
+    ) -> Self {
+        let mut argument = Self::new(name, kind, says);
+        argument.required = true;
+        argument
+    }
+
+    fn schema(&self) -> Value {
+        let mut schema = match self.kind {
+            ArgumentKind::Text => json!({ "type": "string" }),
+            ArgumentKind::Word(words) => json!({ "type": "string", "enum": words }),
+            ArgumentKind::Texts(_) => json!({ "type": "array", "items": { "type": "string" } }),
+            ArgumentKind::Whole(least, _) => json!({ "type": "integer", "minimum": least }),
+            ArgumentKind::Flag => json!({ "type": "boolean" }),
+        };
+        match self.kind {
+            ArgumentKind::Texts(Some(most)) => schema["maxItems"] = most.into(),
+            ArgumentKind::Whole(_, Some(most)) => schema["maximum"] = most.into(),
+            _ => {}
+        }
+        if !self.description.is_empty() {
+            schema["description"] = self.description.into();
+        }
+        schema
+    }
+}
+
+/// The JSON Schema of a tool's arguments.
+pub(crate) fn schema(arguments: &[Argument]) -> Map<String, Value> {
+    let members = arguments.iter().map(|it| (it.name.to_owned(), it.schema()));
+    let required = arguments.iter().filter(|it| it.required);
+    let required: Vec<_> = required.map(|it| it.name).collect();
+    let mut schema = Map::from_iter([
+        ("type".to_owned(), "object".into()),
+        ("properties".to_owned(), Value::Object(members.collect())),
+    ]);
+    if !required.is_empty() {
+        schema.insert("required".to_owned(), required.into());
+    }
+    schema
 }
 
 impl<'de> Deserialize<'de> for Arguments {

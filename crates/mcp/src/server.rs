@@ -14,9 +14,9 @@ use rmcp::service::{NotificationContext, RequestContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::{Map, Value, json};
 
-use crate::arguments::Arguments;
+use crate::arguments::{Arguments, schema};
 use crate::profile::ClientInfo;
-use crate::reply::{Reply, receipt_of, with_member};
+use crate::reply::{Reply, with_member};
 use crate::rpc::{Caller, Calls, Host, Sending};
 use crate::session::{REPLACED, Session};
 use crate::spelling::Spelling;
@@ -116,25 +116,19 @@ impl ServerHandler for Handler {
             return Err(ErrorData::invalid_params(message, None));
         };
         let (along, with) = answer.along.unzip();
-        let with = with.and_then(receipt_of);
         let along = along.map(|push| push.text());
-        let (reply, receipt) = match answer.reply {
-            Reply::Done {
-                structured,
-                receipt,
-            } => (Ok(structured), receipt),
-            Reply::Failed(sentence) => (Err(sentence), None),
+        let (reply, mail) = match answer.reply {
+            Ok(Reply { structured, mail }) => (Ok(structured), mail),
+            Err(sentence) => (Err(sentence), None),
         };
         // Of a call that was cancelled nothing is sent.
         if caller.is_cancelled() {
             return Ok(CallToolResult::default().into());
         }
         let (result, structured) = result(reply, along);
-        let answer = Sending {
-            structured,
-            receipts: receipt.into_iter().chain(with).collect(),
-        };
-        self.calls.answer(id, answer);
+        let mail = mail.into_iter().chain(with);
+        let mail = mail.filter(|mail| !mail.is_empty()).collect();
+        self.calls.answer(id, Sending { structured, mail });
         Ok(result.into())
     }
 }
@@ -177,19 +171,19 @@ fn output_schema(tool: &Tool) -> Arc<Map<String, Value>> {
 
 fn shown(tool: &Tool, spelling: Spelling) -> McpTool {
     let output = output_schema(tool);
-    let input = match (tool.input)() {
-        Value::Object(input) => input,
-        _ => Map::new(),
-    };
     let annotations = ToolAnnotations::with_title(tool.title)
         .read_only(tool.read_only)
         .destructive(false)
         .idempotent(tool.idempotent)
         .open_world(tool.open_world);
-    let shown = McpTool::new(spelling.spell(tool.name), tool.description, input)
-        .with_title(tool.title)
-        .with_raw_output_schema(output)
-        .with_annotations(annotations);
+    let shown = McpTool::new(
+        spelling.spell(tool.name),
+        tool.description,
+        schema(tool.input),
+    )
+    .with_title(tool.title)
+    .with_raw_output_schema(output)
+    .with_annotations(annotations);
     match json!({ ALWAYS_LOAD: true }) {
         Value::Object(meta) if tool.always => shown.with_meta(MetaObject(meta)),
         _ => shown,

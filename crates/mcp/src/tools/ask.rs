@@ -7,12 +7,11 @@ use peerbus_adapter::{Bus, BusError, Kind, SendError};
 use peerbus_view::{Step, Trail, reached};
 use peerbus_wire::{Conversation, MessageId};
 use serde::Serialize;
-use serde_json::json;
 use tokio::time::{Instant, sleep_until};
 
 use super::drain::{self, Message};
-use super::{Context, DEADLINE, Tool, body, body_schema, done, marked, send, status, talk};
-use crate::arguments::Arguments;
+use super::{Context, DEADLINE, Tool, body, done, marked, send, status, talk};
+use crate::arguments::{Argument, ArgumentKind, Arguments};
 use crate::reply::Reply;
 use crate::rpc::schemars::{self, JsonSchema};
 
@@ -37,11 +36,9 @@ struct Output<'a> {
     id: &'a str,
     /// The answer.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Message<'a>")]
     answer: Option<Message<'a>>,
     /// How far the question got, when there is no answer.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(with = "Vec<Step>")]
     steps: Vec<Step>,
     /// What to make of it.
     note: String,
@@ -52,28 +49,26 @@ pub(crate) const TOOL: Tool = Tool {
     description: "Sends a question to one peer and waits for the answer, which is the result. \
         Without one in time the result says how far the question got; the answer then comes as \
         a message. Use the bus send tool when you can go on without an answer.",
-    input: || {
-        json!({
-            "type": "object",
-            "properties": {
-                "to": {
-                    "type": "string",
-                    "description": "The peer's name; NAME@DOMAIN in another domain."
-                },
-                "body": body_schema("The question"),
-                "priority": talk::priority_schema(),
-                "thread": { "type": "string" },
-                "reply_to": { "type": "string" },
-                "timeout_s": {
-                    "type": "integer",
-                    "minimum": 1,
-                    "maximum": TIMEOUT_MAX_S,
-                    "description": "Seconds to wait; 50 when absent."
-                }
-            },
-            "required": ["to", "body"]
-        })
-    },
+    input: &[
+        Argument::required(
+            "to",
+            ArgumentKind::Text,
+            "The peer's name; NAME@DOMAIN in another domain.",
+        ),
+        Argument::required(
+            "body",
+            ArgumentKind::Text,
+            "The question: plain text, or JSON.",
+        ),
+        talk::PRIORITY,
+        talk::THREAD,
+        talk::REPLY_TO,
+        Argument::new(
+            "timeout_s",
+            ArgumentKind::Whole(1, Some(TIMEOUT_MAX_S)),
+            "Seconds to wait; 50 when absent.",
+        ),
+    ],
     output: crate::rpc::output_schema::<Output<'static>>,
     open_world: true,
     always: true,

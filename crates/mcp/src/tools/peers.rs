@@ -4,10 +4,9 @@ use peerbus_adapter::domains::There;
 use peerbus_adapter::{Domain, PeerEntry, groups};
 use peerbus_view::{DomainView, PeerView};
 use serde::Serialize;
-use serde_json::json;
 
 use super::{Context, DEADLINE, Tool, done};
-use crate::arguments::Arguments;
+use crate::arguments::{Argument, ArgumentKind, Arguments};
 use crate::reply::Reply;
 use crate::rpc::schemars::{self, JsonSchema};
 
@@ -25,18 +24,15 @@ struct Output {
     /// The domain of this session's broker: from other domains its peers are NAME@DOMAIN. Absent:
     /// it has none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "String")]
     domain: Option<String>,
     /// The other domains that were joined to it. A peer there is NAME@DOMAIN; ask with `domain` who
     /// is there.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(with = "Vec<Other>")]
     domains: Vec<Other>,
     /// Names of the other peers that are connected.
     peers: Vec<String>,
     /// More about peers, connected or away. Absent behind a v1 broker, which knows no more.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Vec<PeerView>")]
     details: Option<Vec<PeerView>>,
     /// So many peers are left out of `details`.
     omitted: u32,
@@ -53,7 +49,6 @@ struct Other {
     reachable: bool,
     /// Why it does not.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "String")]
     note: Option<String>,
 }
 
@@ -73,12 +68,11 @@ pub(crate) const TOOL: Tool = Tool {
     description: "Lists the peers on the peerbus: this session's own name (`self`), who is \
         connected (`peers`), and what is known of each, those away included (`details`). \
         Messages to a peer that is away wait for it.",
-    input: || {
-        json!({ "type": "object", "properties": {
-        "domain": { "type": "string", "description": "Lists the peers of this other domain, \
-            one of `domains`, as it last told." },
-    } })
-    },
+    input: &[Argument::new(
+        "domain",
+        ArgumentKind::Text,
+        "Lists the peers of this other domain, one of `domains`, as it last told.",
+    )],
     output: crate::rpc::output_schema::<Output>,
     read_only: true,
     idempotent: true,

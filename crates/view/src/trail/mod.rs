@@ -30,7 +30,6 @@ pub struct Trail {
     pub steps: Vec<Step>,
     /// So many later steps are left out.
     #[serde(skip_serializing_if = "is_zero")]
-    #[schemars(with = "u32")]
     pub omitted: usize,
     /// The same as a sentence.
     pub note: String,
@@ -41,31 +40,24 @@ pub struct Trail {
 pub struct Step {
     /// When, by the broker's clock.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "String")]
     pub at: Option<String>,
     /// What: `accepted`, `queued`, `forwarded` (to another domain), `delivered`, `pushed`, `presented`, `held`, `seen`, `acked`
     /// (nothing that is known here shows that it was seen), `expired`, `dead`, `refused`, `settled`, `unknown`.
-    #[schemars(with = "String")]
     pub state: Cow<'static, str>,
     /// At whom.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "String")]
     pub to: Option<String>,
     /// By which path.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "String")]
     pub path: Option<String>,
     /// What shows that it was seen; in quotes, what its peer says of that: untrusted.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "String")]
     pub evidence: Option<String>,
     /// Why. What a peer says of it stands in quotes: untrusted.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "String")]
     pub reason: Option<String>,
     /// How many peers it is about.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "u32")]
     pub recipients: Option<u32>,
 }
 

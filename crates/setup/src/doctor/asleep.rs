@@ -9,7 +9,6 @@ use super::report::Report;
 /// Sessions that are named; of more their number is enough.
 const NAMED_MAX: usize = 8;
 
-/// Says which sessions that are connected now are not woken, and why.
 pub(super) fn check(peers: &[PeerEntry], report: &mut Report) {
     let told = peers.iter().filter(|peer| peer.online).filter_map(|peer| {
         let presence = peer.presence.as_ref()?;

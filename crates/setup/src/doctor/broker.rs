@@ -12,7 +12,6 @@ use super::report::Report;
 use super::{asleep, domains, elsewhere, health, settings};
 use crate::error::SetupError;
 
-/// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A clock that is off by more is worth a word.
 const CLOCK_MS_MAX: u64 = 5_000;
@@ -102,7 +101,6 @@ async fn reach(bus: &Bus, config: &BusConfig, since: Instant, report: &mut Repor
     }
 }
 
-/// Says why there is no broker.
 async fn absent(config: &BusConfig, why: String, report: &mut Report) {
     if why.starts_with(UNUSABLE)
         && let Some((why, remedy)) = why.rsplit_once("; ")

@@ -11,7 +11,6 @@ use super::program::is_peerbus;
 use super::value::{ParseError, Value, object};
 use super::{unasked, words};
 
-/// A hook to be installed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Hook {
     pub(crate) event: &'static str,
@@ -48,7 +47,6 @@ pub(crate) fn ours(command: &str) -> Option<String> {
     (known && is_peerbus(&program)).then_some(what)
 }
 
-/// The program that a command line starts.
 pub(crate) fn program(command: &str) -> Option<String> {
     parts(command).map(|(program, _)| program)
 }

@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 
-use peerbus_agents::Format;
+use peerbus_agents::{Format, ServerEntry};
 use proptest::prelude::*;
 
-use super::config_file::ConfigFile;
-use super::edit::{self, Edit};
+use super::config_file::{ConfigFile, Edit};
+use super::edit::{self, Target, Want};
 use super::hooks::Hook;
 use super::record::Done;
-use super::targets::{Target, Want};
+use super::used::{Uses, Wanted};
 use super::value::{Value, object, texts};
 
 pub(super) fn server() -> Target {
@@ -19,7 +19,7 @@ pub(super) fn server() -> Target {
     ]);
     Target {
         path: PathBuf::from("/nowhere/servers.json"),
-        want: servers(Format::Json, "mcpServers", entry),
+        want: servers(Format::Json, entry),
     }
 }
 
@@ -50,17 +50,26 @@ pub(super) fn codex() -> Target {
     ]);
     Target {
         path: PathBuf::from("/nowhere/config.toml"),
-        want: servers(Format::Toml, "mcp_servers", entry),
+        want: servers(Format::Toml, entry),
     }
 }
 
-fn servers(format: Format, table: &'static str, entry: Value) -> Want {
-    Want::Server {
-        format,
-        table,
+fn servers(format: Format, entry: Value) -> Want {
+    static TOML: ServerEntry = ServerEntry {
+        format: Format::Toml,
+        table: "mcp_servers",
+        ..ServerEntry::USUAL
+    };
+    let form = match format {
+        Format::Json => &ServerEntry::USUAL,
+        Format::Toml => &TOML,
+    };
+    Want::Servers(Wanted {
+        form,
         entry,
-        used: None,
-    }
+        command: "peerbus".into(),
+        uses: Uses::default(),
+    })
 }
 
 pub(super) fn found(target: &Target, text: Option<&str>) -> ConfigFile {
@@ -326,7 +335,7 @@ fn variables_that_a_user_hands_on_stay_handed_on() {
             ("command", Value::from("peerbus")),
             ("env_vars", texts(names)),
         ];
-        let want = servers(Format::Toml, "mcp_servers", object(entry));
+        let want = servers(Format::Toml, object(entry));
         Target {
             path: PathBuf::from("/nowhere/config.toml"),
             want,

@@ -119,7 +119,6 @@ impl DomainView {
     }
 }
 
-/// What a bridge says of itself.
 fn said(peer: &PeerEntry) -> Value {
     let said = peer.presence.as_ref().map_or("{}", |said| said.as_str());
     serde_json::from_str(said).unwrap_or_default()

@@ -13,4 +13,4 @@ pub use about::PeerView;
 pub use domains::{DomainKey, DomainView, DomainWay};
 pub use message::{MessageContent, MessagePage, MessageText, MessageView, StepView, spoken};
 pub use text::{is_proven, proof, rejected, says, shown, span, word};
-pub use trail::{Step, Trail, Words, depends_on_peers, reached};
+pub use trail::{Step, Trail, Words, depends_on_peers, fate, reached, stage_of};

@@ -228,6 +228,52 @@ pub(crate) fn step(receipt: &Receipt) -> Step {
     }
 }
 
+/// What became of a message, as a sentence to its sender; `None` for progress as expected.
+#[must_use]
+pub fn fate(receipt: &Receipt) -> Option<String> {
+    let Step { to, reason, .. } = step(receipt);
+    let (id, to) = (&receipt.id, to.unwrap_or_default());
+    let what = match &receipt.stage {
+        Stage::Accepted(Accepted { recipients, .. }) => {
+            return Some(format!(
+                "your message {id}, of which it was not known, was accepted by the broker \
+                 ({recipients} recipients)"
+            ));
+        }
+        Stage::Refused(_) => " was refused by the broker and is not queued".to_owned(),
+        Stage::Expired { .. } => format!(" to {to} expired and will not be delivered"),
+        Stage::Dead { .. } => format!(" to {to} was not shown there and will not be"),
+        Stage::Held { .. } => format!(" to {to} waits there"),
+        Stage::Recalled { .. } => {
+            format!(", which one of its group gets, is not with {to} any more")
+        }
+        _ => return None,
+    };
+    let why = reason.unwrap_or_else(|| text::says(&to, ""));
+    Some(format!("your message {id}{what}: {why}"))
+}
+
+/// The stage at one recipient that an event tells in the words of [`Words`], given its members. What is proven
+/// may be called `seen`.
+#[must_use]
+pub fn stage_of(member: impl Fn(&str) -> String) -> Option<Stage> {
+    let (path, why) = (member("path"), member("reason"));
+    Some(match member("stage").as_str() {
+        "pushed" => Stage::Pushed { path },
+        "presented" => Stage::Presented { path },
+        "held" => Stage::Held { why },
+        "seen" => Stage::Acked(Some(How::Seen {
+            path,
+            evidence: member("evidence"),
+        })),
+        "acked" if path.is_empty() => Stage::Acked(None),
+        "acked" => Stage::Acked(Some(How::Pushed { path })),
+        "expired" => Stage::Expired { why },
+        "dead" => Stage::Dead { why },
+        _ => return None,
+    })
+}
+
 impl From<&Receipt> for Step {
     fn from(receipt: &Receipt) -> Self {
         step(receipt)

@@ -47,11 +47,8 @@ const ASKED_MAX: usize = 8;
 /// Longest sentence of the program that is passed on, in characters.
 const WHY_CHARS: usize = 200;
 
-/// What is the agent's own.
 pub(crate) struct About {
-    /// Its word.
     pub(crate) agent: &'static str,
-    /// The path.
     pub(crate) path: Path,
     /// The variable with the number of its process, where it is not the one that started us.
     pub(crate) process: Option<&'static str>,
@@ -121,13 +118,11 @@ struct State {
     lines: VecDeque<String>,
 }
 
-/// A text to show.
 struct Asked {
     text: String,
     outcome: oneshot::Sender<Outcome>,
 }
 
-/// What the program asks first.
 #[derive(Deserialize)]
 struct Attach {
     version: u64,
@@ -167,7 +162,6 @@ impl Plugin {
         }
     }
 
-    /// Serves whoever connects, for ever.
     async fn listen(self, around: Surroundings, mailbox: Mailbox) {
         let named = self
             .0
@@ -193,7 +187,6 @@ impl Plugin {
         }
     }
 
-    /// Serves one connection to its end.
     async fn serve(self, mut program: HookConnection, mailbox: Mailbox) {
         let Some(attach) = program.asked::<Attach>(ATTACH) else {
             return;
@@ -246,7 +239,6 @@ impl Plugin {
         }
     }
 
-    /// Hears what it says until the connection ends.
     async fn hear(&self, mut lines: BoundedLines<OwnedReadHalf>, shown: &Shown, mailbox: &Mailbox) {
         while let Some(line) = lines.whole().await
             && line.len() <= LINE_MAX
@@ -405,7 +397,6 @@ impl SessionSource for Plugin {
     }
 }
 
-/// What is told of the conversation.
 struct Events {
     plugin: Plugin,
     transcript: TranscriptReader,

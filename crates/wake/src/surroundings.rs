@@ -11,7 +11,6 @@ use peerbus_os::process::{self, Process};
 /// How many processes up the session's own is looked for: shells and wrappers may stand between.
 const ANCESTORS_MAX: usize = 6;
 
-/// Looks up an environment variable.
 type Variables = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 /// Where this adapter runs.
@@ -46,12 +45,10 @@ impl Surroundings {
         }
     }
 
-    /// A variable that is not empty.
     pub(crate) fn text(&self, name: &str) -> Option<String> {
         (self.variables)(name).filter(|text| !text.is_empty())
     }
 
-    /// A variable with an absolute path.
     pub(crate) fn path(&self, name: &str) -> Option<PathBuf> {
         self.text(name)
             .map(PathBuf::from)

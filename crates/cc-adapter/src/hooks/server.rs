@@ -74,7 +74,6 @@ fn verdict_for_client(verdict: &Verdict) -> Option<String> {
     Some(json!({ "hookSpecificOutput": output }).to_string())
 }
 
-/// What answers hooks.
 struct HookServer {
     mailbox: Mailbox,
     rewake: Rewake,
@@ -91,7 +90,6 @@ struct Answer {
 }
 
 impl HookServer {
-    /// Serves one hook.
     async fn receive(&self, mut hook: HookConnection) {
         let Some(ask) = hook.asked::<Ask<Occasion>>(HOOK) else {
             return;

@@ -3,13 +3,12 @@
 use std::path::{Component, Path, PathBuf};
 
 use peerbus_adapter::mailbox::Activity;
+use peerbus_agents::is_id;
 use peerbus_os::process::Process;
 use serde_json::{Map, Value};
 
 /// More than the client writes about a session.
 const FILE_BYTES_MAX: u64 = 65_536;
-/// Longest id that is taken for one.
-const ID_MAX: usize = 128;
 /// Longest path of a Unix socket (unix(7)), and of a file here.
 const PATH_MAX: usize = 4_096;
 
@@ -96,12 +95,6 @@ pub(super) fn is_below(path: &Path, dir: &Path) -> bool {
     let real = path.ancestors().find_map(|part| part.canonicalize().ok());
     path.components().all(plain)
         && real.is_some_and(|real| dir.canonicalize().is_ok_and(|dir| real.starts_with(dir)))
-}
-
-/// An id is part of a file's name: nothing else gets there.
-fn is_id(text: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-    !text.is_empty() && text.len() <= ID_MAX && text.bytes().all(plain)
 }
 
 fn activity(status: &str) -> Activity {

@@ -148,7 +148,8 @@ pub(crate) fn start(
     around: ClaudeSurroundings,
 ) -> (Client, JoinHandle<Exit>) {
     let (client, input, output) = client(1 << 20);
-    let adapter = peerbus_cc_adapter::run_over(bus, options, around, input, output);
+    let (profile, begin) = peerbus_cc_adapter::adapter(around);
+    let adapter = peerbus_mcp::run_over(bus, profile, options, input, output, begin);
     (client, tokio::spawn(adapter))
 }
 

@@ -27,7 +27,7 @@ use session::Session;
 pub(crate) static WAKER: Waker = Waker {
     agent: "codex",
     paths: &PATHS,
-    reaches: |around| session::socket(around).is_some_and(|socket| socket.exists()),
+    reaches: |around| rpc::socket(around).is_some_and(|socket| socket.exists()),
     connects: false,
     start,
 };
@@ -60,7 +60,6 @@ fn start(context: Context) -> AgentLink {
     }
 }
 
-/// The path.
 struct AppServer(Session);
 
 impl WakePath for AppServer {
@@ -78,7 +77,7 @@ impl WakePath for AppServer {
             let Ok(thread) = self.0.reachable() else {
                 return Outcome::Failed;
             };
-            let mut server = match Rpc::open(&self.0).await {
+            let mut server = match Rpc::open(&self.0.around).await {
                 Ok(server) => server,
                 Err(why) => {
                     tracing::debug!(why, "the app-server cannot be asked");

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use peerbus_adapter::mailbox::{Activity, BoxFuture, Mailbox, SessionSource, Snapshot};
+use peerbus_agents::is_id;
 use peerbus_mcp::Notes;
-use peerbus_os as os;
 use peerbus_wire::jsonrpc::RpcMessage;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
@@ -25,13 +25,11 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 const STARTS_WITHIN: Duration = Duration::from_secs(3);
 /// Threads that are looked at to find ours.
 const THREADS_MAX: usize = 32;
-/// Longest id that is taken for one.
-const ID_MAX: usize = 128;
 
 /// The session that this adapter belongs to. Clones share what is known.
 #[derive(Clone)]
 pub(super) struct Session {
-    around: Arc<Surroundings>,
+    pub(super) around: Arc<Surroundings>,
     notes: watch::Receiver<Notes>,
     started: SystemTime,
     known: Arc<Mutex<Known>>,
@@ -50,12 +48,6 @@ struct Known {
 
 /// The connection to the server ended.
 struct Ended;
-
-/// Where the app-server's socket is.
-pub(super) fn socket(around: &Surroundings) -> Option<PathBuf> {
-    let home = around.directory("CODEX_HOME", ".codex")?;
-    Some(home.join("app-server-control/app-server-control.sock"))
-}
 
 impl Session {
     pub(super) fn new(around: &Surroundings, notes: watch::Receiver<Notes>) -> Self {
@@ -93,37 +85,11 @@ impl Session {
         self.known().apart = Some(format!("the app-server: {why}"));
     }
 
-    /// The socket's file, links followed.
-    pub(super) fn place(&self) -> Result<PathBuf, String> {
-        let path = socket(&self.around).ok_or("there is no home")?;
-        let found = path.canonicalize();
-        let found =
-            found.map_err(|_| "no app-server runs (feature daemon_auto_start)".to_owned())?;
-        match os::socket::is_socket(&found) {
-            Ok(true) if os::user::owns(&found) => Ok(found),
-            Ok(_) => Err(format!("{} is no socket of this user's", found.display())),
-            Err(error) => Err(error.to_string()),
-        }
-    }
-
-    /// Whether the process at the other end started this session, as far as the system tells:
-    /// another server knows nothing of it.
-    pub(super) fn is_ours(&self, server: Option<i32>) -> Result<(), String> {
-        let server = server.and_then(|pid| u32::try_from(pid).ok());
-        let mut above = self.around.ancestors.iter();
-        match server {
-            Some(pid) if !above.any(|process| process.id == pid) => {
-                Err("the app-server did not start this session, which runs by itself".to_owned())
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// Keeps what is known up to date, and tells whether the path can be used, for ever.
     pub(super) async fn watch(self, mailbox: Mailbox) {
         let mut pause = PAUSE;
         loop {
-            let why = match Rpc::open(&self).await {
+            let why = match Rpc::open(&self.around).await {
                 Ok(server) => {
                     pause = PAUSE;
                     self.follow(server, &mailbox).await;
@@ -311,9 +277,4 @@ fn activity(status: &Value) -> Option<Activity> {
 
 fn only(mut found: Vec<String>) -> Option<String> {
     found.pop().filter(|_| found.is_empty())
-}
-
-fn is_id(text: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-    !text.is_empty() && text.len() <= ID_MAX && text.bytes().all(plain)
 }

@@ -17,7 +17,6 @@ use crate::failure::Failure;
 use crate::told::for_people;
 use crate::{operator, output};
 
-/// Runs an `audit` verb.
 pub(crate) fn run(verb: Audit) -> Result<(), Failure> {
     match verb {
         Audit::Verify(verb) => verify(verb),
@@ -51,12 +50,11 @@ fn acknowledge(verb: AuditAcknowledge) -> Result<(), Failure> {
 /// Has the broker that runs on the database acknowledge it.
 fn ask_broker(socket: Option<&PathBuf>, db: &Path) -> Result<Option<String>, Failure> {
     let target = format!("/audit/acknowledge?db={}", operator::encode(db));
-    let answer = operator::request(socket, "POST", &target)?.ok()?;
+    let answer = operator::ask(socket, "POST", &target)?;
     let answer: serde_json::Value = serde_json::from_str(&answer).map_err(Failure::failed)?;
     Ok(answer["acknowledged"].as_str().map(ToOwned::to_owned))
 }
 
-/// The database that is meant.
 pub(crate) fn database(given: Option<PathBuf>) -> Result<PathBuf, Failure> {
     Ok(match given {
         Some(path) => path,

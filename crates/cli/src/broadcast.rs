@@ -4,7 +4,6 @@ use crate::args::Broadcast;
 use crate::failure::Failure;
 use crate::{body, client, send};
 
-/// Sends one message to everyone who is connected, or lost its connection a moment ago.
 pub(crate) fn run(verb: Broadcast) -> Result<(), Failure> {
     let body = body::json(&verb.body, &verb.more, verb.outgoing.saying.text)?;
     let body = send::conversation(&body, &verb.outgoing.saying).write(&body);

@@ -12,7 +12,6 @@ use crate::args::Connection;
 use crate::failure::Failure;
 use crate::output;
 
-/// A runtime for one verb.
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()

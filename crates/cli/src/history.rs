@@ -9,7 +9,6 @@ use crate::failure::Failure;
 use crate::told;
 use crate::{operator, output};
 
-/// Prints messages, the newest last, or ends the history.
 pub(crate) fn run(verb: History) -> Result<(), Failure> {
     match verb.verb {
         Some(HistoryVerb::Purge(verb)) => purge(&verb),
@@ -72,7 +71,7 @@ fn list(verb: &History) -> Result<(), Failure> {
 }
 
 fn purge(verb: &HistoryPurge) -> Result<(), Failure> {
-    operator::request(verb.socket.as_ref(), "POST", "/v1/history/purge")?.ok()?;
+    operator::ask(verb.socket.as_ref(), "POST", "/v1/history/purge")?;
     output::line(
         "what was read is deleted; ids of the last ten minutes stay that long, and what waits or \
          was rejected stays",

@@ -10,7 +10,6 @@ use crate::{output, send, told};
 /// Longest text that is shown, in characters.
 const TEXT_CHARS: usize = 300;
 
-/// Prints what waits for a name, the newest last, and takes nothing of it.
 pub(crate) fn run(verb: &Inbox) -> Result<(), Failure> {
     let name = PeerName::parse(&verb.name).map_err(Failure::config)?;
     let secret = told::secret(verb.credentials.as_deref());

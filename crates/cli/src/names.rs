@@ -8,7 +8,6 @@ use crate::args::{Names, NamesList, NamesRelease, NamesRetire};
 use crate::failure::Failure;
 use crate::{operator, output, peers, told};
 
-/// Runs a `names` verb.
 pub(crate) fn run(verb: Names) -> Result<(), Failure> {
     match verb {
         Names::List(verb) => list(&verb),
@@ -34,7 +33,7 @@ fn release(verb: &NamesRelease) -> Result<(), Failure> {
     told::for_people("give a name to another token")?;
     let name = PeerName::parse(&verb.name).map_err(Failure::config)?;
     let target = format!("/names/release?name={name}");
-    operator::request(verb.socket.as_ref(), "POST", &target)?.ok()?;
+    operator::ask(verb.socket.as_ref(), "POST", &target)?;
     output::line(&format!(
         "{name} is free: the next token that registers it owns it"
     ))?;
@@ -48,7 +47,7 @@ fn retire(verb: &NamesRetire) -> Result<(), Failure> {
     let successor = successor.map_err(Failure::config)?;
     let to = successor.as_ref().map(|to| format!("&to={to}"));
     let target = format!("/names/retire?name={name}{}", to.unwrap_or_default());
-    operator::request(verb.socket.as_ref(), "POST", &target)?.ok()?;
+    operator::ask(verb.socket.as_ref(), "POST", &target)?;
     output::line(&match successor {
         Some(to) => format!("{name} has ended: its unseen mail, and mail for it, goes to {to}"),
         None => format!("{name} has ended: whoever sent it mail that it has not seen is told"),

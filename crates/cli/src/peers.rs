@@ -14,7 +14,6 @@ pub(crate) const HEADER: [&str; 9] = [
     "NAME", "STATE", "UNSEEN", "CLIENT", "PROJECT", "BRANCH", "PROCESS", "WAKE", "ACKS",
 ];
 
-/// Prints who is there, or is owed mail.
 pub(crate) fn run(verb: Peers) -> Result<(), Failure> {
     if let Some(domain) = &verb.domain {
         return there(&verb, domain);
@@ -59,7 +58,6 @@ pub(crate) fn run(verb: Peers) -> Result<(), Failure> {
     show(&verb, others, answer.omitted)
 }
 
-/// Prints peers as a table.
 fn show(verb: &Peers, all: Vec<PeerView>, omitted: u32) -> Result<(), Failure> {
     let known = all.len();
     let here = |peer: &PeerView| peer.online || peer.unacked.is_some_and(|waits| waits > 0);
@@ -90,7 +88,6 @@ fn show(verb: &Peers, all: Vec<PeerView>, omitted: u32) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints who is in another domain.
 fn there(verb: &Peers, domain: &Domain) -> Result<(), Failure> {
     let config = client::config(&verb.connection, None)?;
     let deadline = client::duration(verb.timeout);
@@ -117,7 +114,6 @@ fn as_json(joined: &DomainView) -> Value {
     told
 }
 
-/// Another domain, and whether mail gets there.
 fn domain_line(joined: &DomainView) -> String {
     let domain = &joined.domain;
     let waiting = joined.waiting.filter(|waiting| *waiting > 0);

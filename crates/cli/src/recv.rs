@@ -23,7 +23,6 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// Longest reason that is repeated, in characters.
 const REASON_CHARS: usize = 300;
 
-/// A year, in seconds.
 const YEAR_S: f64 = 31_536_000.0;
 
 /// Prints messages, as NDJSON unless a person looks on, and acks each one after it was written.
@@ -272,7 +271,6 @@ fn body(text: &str) -> Result<Cow<'_, RawValue>, Failure> {
     }
 }
 
-/// One line of output.
 #[derive(serde::Serialize)]
 struct Line<'a> {
     id: &'a str,

@@ -10,7 +10,6 @@ use crate::failure::Failure;
 use crate::output;
 use crate::told::for_people;
 
-/// Runs a `secret` verb.
 pub(crate) fn run(verb: Secret) -> Result<(), Failure> {
     for_people("change the secret")?;
     match verb {

@@ -21,7 +21,6 @@ const REASON_CHARS: usize = 300;
 /// How long it may take to look for names like an unknown one.
 const LOOK_UP: Duration = Duration::from_secs(1);
 
-/// Sends one message and says how far it is known to have got.
 pub(crate) fn run(mut verb: Send) -> Result<(), Failure> {
     if verb.one {
         verb.to = one_of(&verb.to)?;
@@ -196,7 +195,6 @@ fn tell(
     Err(Failure::failed(format!("not {missing}: {}", trail.note)))
 }
 
-/// Prints the result of a send or a broadcast.
 pub(crate) fn report(
     sent: &SentMessage,
     to: Option<&To>,

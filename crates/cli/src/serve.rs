@@ -130,7 +130,6 @@ async fn serve(setup: Setup, told: &mut impl FnMut(on_demand::Told<'_>)) -> Resu
     stopped(&broker.shutdown(DRAIN).await)
 }
 
-/// Says how the broker ended.
 fn stopped(report: &ShutdownReport) -> Result<(), Failure> {
     let cut = report.cut + report.open;
     if cut > 0 {
@@ -149,7 +148,6 @@ fn stopped(report: &ShutdownReport) -> Result<(), Failure> {
     }
 }
 
-/// What the broker runs on.
 struct Setup {
     options: BrokerOptions,
     db: PathBuf,
@@ -234,7 +232,6 @@ fn named(name: &str, tokens: Vec<TokenHash>) -> Vec<Grant> {
 /// at the rate at which wrong tokens are answered.
 const GUESSED_BYTES: usize = 16;
 
-/// A credentials file.
 struct Kept {
     file: PathBuf,
     /// The domain that it gives the broker.
@@ -297,7 +294,6 @@ fn tokens(file: PathBuf) -> Result<(Vec<TokenHash>, Option<Kept>), Failure> {
     ))
 }
 
-/// Says where the broker is reached.
 fn announce(broker: &Running, scheme: &str, domain: Option<&Domain>) {
     for address in broker.addresses() {
         output::say(&format!("listening on {scheme}://{address}"));
@@ -323,7 +319,6 @@ fn announce(broker: &Running, scheme: &str, domain: Option<&Domain>) {
     }
 }
 
-/// Says where everything is.
 fn announce_files(db: &Path, credentials: Option<&Kept>) {
     output::say(&format!("state in {}", db.display()));
     let Some(Kept { file, usual, .. }) = credentials else {

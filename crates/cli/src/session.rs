@@ -104,7 +104,6 @@ fn row(session: &LiveSession) -> [String; 8] {
     ]
 }
 
-/// Connects to the session that is meant.
 fn connect(which: Which<'_>) -> Result<NodeClient, Failure> {
     open(&find(which)?)
 }
@@ -118,7 +117,6 @@ fn named(session: &LiveSession) -> String {
     }
 }
 
-/// The session that is meant.
 fn find(which: Which<'_>) -> Result<LiveSession, Failure> {
     let mut sessions = sessions()?;
     let ids = |sessions: &[LiveSession]| sessions.iter().map(named).collect::<Vec<_>>().join(", ");
@@ -261,7 +259,6 @@ fn interrupt(verb: &SessionNamed) -> Result<(), Failure> {
     )?)
 }
 
-/// Waits until the session is over.
 fn stop(verb: &SessionNamed) -> Result<(), Failure> {
     let mut client = connect(verb.session.which())?;
     let subscribed = client.call("session/subscribe", &json!({ "events": ["status"] }));

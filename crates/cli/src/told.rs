@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use peerbus_adapter::hooks::is_below_an_agent;
+use peerbus_adapter::operator as answer;
 use peerbus_adapter::{Bus, PeerEntry, Receipt, credentials, paths::Paths, wall_ms};
 use peerbus_view::{
     MessagePage, MessageText, MessageView, PeerView, Trail, depends_on_peers, spoken,
@@ -38,9 +39,9 @@ pub(crate) fn secret(file: Option<&Path>) -> Option<Secret> {
     }
 }
 
-/// Asks the broker for messages.
 pub(crate) fn ask(socket: Option<&PathBuf>, target: &str) -> Result<MessagePage, Failure> {
-    let mut page = operator::request(socket, "GET", target)?.messages()?;
+    let page = answer::messages(operator::request(socket, "GET", target)?);
+    let mut page = page.map_err(Failure::failed)?;
     // Its session may keep texts from it.
     if is_below_an_agent() {
         page.messages.iter_mut().for_each(MessageView::keep_unshown);
@@ -59,9 +60,9 @@ pub(crate) fn for_people(what: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Everybody whom the broker knows.
 pub(crate) fn peers(socket: Option<&PathBuf>) -> Result<Vec<PeerEntry>, Failure> {
-    Ok(operator::request(socket, "GET", "/v1/peers")?.peers()?.0)
+    let peers = answer::peers(operator::request(socket, "GET", "/v1/peers")?);
+    Ok(peers.map_err(Failure::failed)?.0)
 }
 
 /// What the peers say, where it matters for how far a message got.
@@ -129,7 +130,6 @@ pub(crate) fn newest(
     Ok((found, more))
 }
 
-/// A message as a line.
 pub(crate) fn line(message: &MessageView, secret: Option<&Secret>) -> String {
     let said = message.content(secret);
     let head = format!(

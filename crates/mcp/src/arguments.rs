@@ -26,7 +26,6 @@ impl Arguments {
         self.members.get(name).map(|value| value.get())
     }
 
-    /// The names of all members.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.members.keys().map(String::as_str)
     }

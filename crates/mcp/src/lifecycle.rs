@@ -44,7 +44,6 @@ impl Watch {
         }
     }
 
-    /// Waits until the session ends.
     pub(crate) async fn ended(&mut self) -> Exit {
         #[cfg(target_os = "linux")]
         let parent = gone(self.parent.as_ref());
@@ -65,7 +64,6 @@ async fn signalled(signals: Option<&mut Stop>) -> Exit {
     }
 }
 
-/// A handle on the parent process.
 #[cfg(target_os = "linux")]
 fn parent() -> Option<tokio::io::unix::AsyncFd<std::os::fd::OwnedFd>> {
     use std::os::unix::process::parent_id;

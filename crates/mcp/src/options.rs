@@ -15,7 +15,6 @@ pub struct AdapterOptions {
     pub hops_max: Option<u32>,
 }
 
-/// The limit where nothing else is set.
 const HOPS_MAX: u32 = 16;
 
 impl Default for AdapterOptions {

@@ -38,7 +38,6 @@ pub(crate) fn with_member(mut object: String, name: &str, text: &str) -> String 
     format!(r#"{object}{comma}"{name}":{}}}"#, Value::from(text))
 }
 
-/// What a client gets for a call.
 pub(crate) struct Answer {
     /// `Err` is a sentence that the agent can act on.
     pub(crate) reply: Result<Reply, String>,

@@ -29,7 +29,6 @@ const NEWEST: ProtocolVersion = ProtocolVersion::V_2025_11_25;
 /// The member of a result in which mail goes along.
 const ALONG: &str = "unseen";
 
-/// Serves a [`Session`] to rmcp.
 pub(crate) struct Handler {
     pub(crate) session: Arc<Session>,
     pub(crate) host: Host,

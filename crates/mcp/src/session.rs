@@ -26,7 +26,6 @@ pub(crate) const REPLACED: &str = "replaced";
 const REPLACED_WORDS: &str = "the call held what many readers of JSON refuse, and they got this in \
     its place: U+FFFD for half of a surrogate pair, a text of its digits for a number that no double holds";
 
-/// One client's session.
 pub(crate) struct Session {
     pub(crate) bus: Bus,
     pub(crate) profile: Profile,
@@ -69,7 +68,6 @@ impl Session {
         self.client.get().map_or("", |client| client.name.as_str())
     }
 
-    /// How tools are spelled to this client.
     pub(crate) fn spelling(&self) -> Spelling {
         let client = self.client_name();
         self.options
@@ -77,7 +75,6 @@ impl Session {
             .unwrap_or_else(|| Spelling::for_client(client))
     }
 
-    /// The tools that this client is shown.
     pub(crate) fn tools(&self) -> impl Iterator<Item = &'static Tool> {
         let drain = self.profile.drain;
         tools::ALL

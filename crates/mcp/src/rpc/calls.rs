@@ -7,7 +7,6 @@ use peerbus_adapter::mailbox::Checkout;
 use rmcp::model::RequestId;
 use tokio::sync::Notify;
 
-/// An answer that did not leave yet.
 #[derive(Default)]
 pub(crate) struct Sending {
     /// JSON text of its structured content. rmcp's result holds decoded JSON, which would change
@@ -18,7 +17,6 @@ pub(crate) struct Sending {
     pub(crate) mail: Vec<Checkout>,
 }
 
-/// The answers of a connection.
 #[derive(Clone, Default)]
 pub(crate) struct Calls {
     open: Arc<Mutex<Open>>,
@@ -36,7 +34,6 @@ struct Open {
 }
 
 impl Calls {
-    /// The call has its answer.
     pub(crate) fn answer(&self, id: RequestId, answer: Sending) {
         let replaced = self.with(|open| open.answers.insert(id, answer));
         drop(replaced);
@@ -47,7 +44,6 @@ impl Calls {
         self.with(|open| open.answers.get_mut(id)?.structured.take())
     }
 
-    /// The answer was flushed.
     pub(super) fn flushed(&self, id: RequestId) {
         let Some(answer) = self.with(|open| open.answers.remove(&id)) else {
             return;
@@ -79,7 +75,6 @@ impl Calls {
         self.with(|open| open.waiting.splice(..0, waiting).for_each(drop));
     }
 
-    /// The client asked for something: it has what left before.
     pub(super) fn goes_on(&self) {
         let mut taken = self.with(|open| std::mem::take(&mut open.waiting));
         if taken.is_empty() {

@@ -13,7 +13,6 @@ use tokio::sync::{oneshot, watch};
 /// asks and does not read its answers waits, and memory stays bounded.
 const BACKLOG_BYTES: usize = 1024 * 1024;
 
-/// A line; the text holds no line break.
 #[derive(Default)]
 pub(super) struct Line {
     pub(super) bytes: Vec<u8>,

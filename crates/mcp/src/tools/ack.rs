@@ -8,12 +8,8 @@ use crate::arguments::{Argument, ArgumentKind, Arguments};
 use crate::reply::Reply;
 use crate::rpc::schemars::{self, JsonSchema};
 
-const NAME: &str = "bus.ack";
-
-/// Most ids in a call.
 const IDS_MAX: usize = 256;
 
-/// The result.
 #[derive(Default, Serialize, JsonSchema)]
 struct Output {
     /// These were unseen; their senders are told that they were seen.
@@ -46,7 +42,7 @@ pub(crate) const TOOL: Tool = Tool {
     idempotent: true,
     acks: true,
     link: Link::Unneeded,
-    ..Tool::new(NAME, |context, arguments| {
+    ..Tool::new("bus.ack", |context, arguments| {
         Box::pin(std::future::ready(call(context, arguments)))
     })
 };

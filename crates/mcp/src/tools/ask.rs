@@ -15,8 +15,6 @@ use crate::arguments::{Argument, ArgumentKind, Arguments};
 use crate::reply::Reply;
 use crate::rpc::schemars::{self, JsonSchema};
 
-const NAME: &str = "bus.ask";
-
 /// How long an answer is waited for when the call does not say, in seconds: many clients give a
 /// call up after 60.
 const TIMEOUT_S: usize = 50;
@@ -27,7 +25,6 @@ const TICK: Duration = Duration::from_secs(5);
 /// How long it may take to find that out.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// The result.
 #[derive(Serialize, JsonSchema)]
 struct Output<'a> {
     /// Whether the answer is here.
@@ -72,7 +69,7 @@ pub(crate) const TOOL: Tool = Tool {
     output: crate::rpc::output_schema::<Output<'static>>,
     open_world: true,
     always: true,
-    ..Tool::new(NAME, |context, arguments| {
+    ..Tool::new("bus.ask", |context, arguments| {
         Box::pin(call(context, arguments))
     })
 };
@@ -129,7 +126,6 @@ fn timeout(arguments: &Arguments) -> Result<Duration, String> {
     Ok(Duration::from_secs(seconds as u64))
 }
 
-/// Why a question does not wait any more.
 enum End {
     Answered(Checkout),
     Cancelled,
@@ -155,7 +151,6 @@ impl Answers {
     }
 }
 
-/// How far a question is.
 struct Looked {
     trail: Trail,
     /// The name of the peer that gets it.
@@ -164,7 +159,6 @@ struct Looked {
     lost: bool,
 }
 
-/// A question that waits for its answer.
 struct Question<'a> {
     context: &'a Context<'a>,
     id: MessageId,

@@ -8,9 +8,6 @@ use crate::arguments::{Argument, ArgumentKind, Arguments};
 use crate::reply::Reply;
 use crate::rpc::schemars::{self, JsonSchema};
 
-const NAME: &str = "bus.broadcast";
-
-/// The result.
 #[derive(Serialize, JsonSchema)]
 struct Output {
     /// The message left. See `status` for what that means.
@@ -37,7 +34,7 @@ pub(crate) const TOOL: Tool = Tool {
     ],
     output: crate::rpc::output_schema::<Output>,
     open_world: true,
-    ..Tool::new(NAME, |context, arguments| {
+    ..Tool::new("bus.broadcast", |context, arguments| {
         Box::pin(call(context, arguments))
     })
 };

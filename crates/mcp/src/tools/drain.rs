@@ -22,7 +22,6 @@ const BYTES_MAX: usize = 64 * 1024;
 /// How long an empty answer waits for a link that is just coming up.
 const LINK_DEADLINE: Duration = Duration::from_secs(2);
 
-/// The result.
 #[derive(Serialize, JsonSchema)]
 struct Output<'a> {
     /// What to make of it.

@@ -7,7 +7,6 @@ use crate::arguments::{Argument, ArgumentKind, Arguments};
 use crate::reply::Reply;
 use crate::rpc::schemars::{self, JsonSchema};
 
-/// The result.
 #[derive(Serialize, JsonSchema)]
 struct Output {
     /// The groups of which this session is a member now.

@@ -12,18 +12,13 @@ use crate::arguments::{Argument, ArgumentKind, Arguments};
 use crate::reply::Reply;
 use crate::rpc::schemars::{self, JsonSchema};
 
-const NAME: &str = "bus.inbox";
-
-/// Most messages in an answer.
 const MESSAGES_MAX: usize = 50;
-/// How many messages are read when the call says nothing.
 const MESSAGES: usize = 20;
 /// Texts of the messages in an answer, in bytes; one part goes whatever its size.
 const BYTES_MAX: usize = 64 * 1024;
 /// What is shown of a message that is listed, in characters.
 const PEEK_CHARS: usize = 120;
 
-/// The result.
 #[derive(Serialize, JsonSchema)]
 struct Output<'a> {
     /// What to make of it.
@@ -123,7 +118,7 @@ pub(crate) const TOOL: Tool = Tool {
     output: crate::rpc::output_schema::<Output<'static>>,
     reads: true,
     link: Link::Unneeded,
-    ..Tool::new(NAME, |context, arguments| {
+    ..Tool::new("bus.inbox", |context, arguments| {
         Box::pin(call(context, arguments))
     })
 };
@@ -223,7 +218,6 @@ fn message<'a>((item, mail): (&'a AttemptItem, &'a std::sync::Arc<Mail>)) -> Mes
     }
 }
 
-/// Lists what waits.
 fn peek(mailbox: &Mailbox, found: &[Listed], max: usize) -> Result<Reply, String> {
     let beginning = |listed: &Listed| {
         let text = quote::said(&listed.mail.inbound.body);

@@ -60,11 +60,9 @@ pub(crate) struct Tool {
     pub(crate) acks: bool,
     /// The link that it needs.
     pub(crate) link: Link,
-    /// Does what it is called for; `Err` is a sentence that the agent can act on.
     pub(crate) run: Run,
 }
 
-/// What a tool needs of the link to the broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Link {
     /// One that is up, or comes up by itself.
@@ -75,12 +73,10 @@ pub(crate) enum Link {
     Unneeded,
 }
 
-/// A tool at work.
 type Running<'a> = Pin<Box<dyn Future<Output = Result<Reply, String>> + Send + 'a>>;
 type Run = for<'a> fn(&'a Context<'a>, &'a Arguments) -> Running<'a>;
 
 impl Tool {
-    /// A tool that has nothing special.
     const fn new(name: &'static str, run: Run) -> Self {
         Self {
             name,
@@ -100,7 +96,6 @@ impl Tool {
     }
 }
 
-/// What a call has to do with.
 pub(crate) struct Context<'a> {
     pub(crate) bus: &'a Bus,
     /// What waits for this session's agent.
@@ -115,7 +110,6 @@ pub fn is_tool(name: &str) -> bool {
     ALL.iter().any(|tool| means(name, tool.name))
 }
 
-/// Every tool.
 pub(crate) static ALL: [Tool; 12] = [
     send::TOOL,
     reply::TOOL,
@@ -172,7 +166,6 @@ fn receipts(mailbox: &Mailbox) -> Vec<Value> {
     receipts.iter().filter_map(receipt).collect()
 }
 
-/// A successful reply with this result.
 fn done(result: &impl Serialize) -> Result<Reply, String> {
     let json = serde_json::to_string(result)
         .map_err(|error| format!("the answer could not be written: {error}"))?;

@@ -10,12 +10,9 @@ use crate::arguments::{Argument, ArgumentKind, Arguments};
 use crate::reply::Reply;
 use crate::rpc::schemars::{self, JsonSchema};
 
-const NAME: &str = "bus.peers";
-
 /// What is told of peers besides the names of connected ones, in bytes, about.
 const DETAILS_BYTES: usize = 24 * 1024;
 
-/// The result.
 #[derive(Serialize, JsonSchema)]
 struct Output {
     /// This session's own name.
@@ -77,7 +74,7 @@ pub(crate) const TOOL: Tool = Tool {
     read_only: true,
     idempotent: true,
     always: true,
-    ..Tool::new(NAME, |context, arguments| {
+    ..Tool::new("bus.peers", |context, arguments| {
         Box::pin(call(context, arguments))
     })
 };

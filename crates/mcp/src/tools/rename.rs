@@ -8,9 +8,6 @@ use crate::arguments::{Argument, ArgumentKind, Arguments};
 use crate::reply::Reply;
 use crate::rpc::schemars::{self, JsonSchema};
 
-const NAME: &str = "bus.rename";
-
-/// The result.
 #[derive(Serialize, JsonSchema)]
 struct Output {
     /// This session's name from now on.
@@ -33,7 +30,7 @@ pub(crate) const TOOL: Tool = Tool {
     idempotent: true,
     open_world: true,
     link: Link::EvenRefused,
-    ..Tool::new(NAME, |context, arguments| {
+    ..Tool::new("bus.rename", |context, arguments| {
         Box::pin(call(context, arguments))
     })
 };

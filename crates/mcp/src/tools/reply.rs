@@ -7,8 +7,6 @@ use super::{Context, Tool, body, done, send, talk};
 use crate::arguments::{Argument, ArgumentKind, Arguments};
 use crate::reply::Reply;
 
-const NAME: &str = "bus.reply";
-
 pub(crate) const TOOL: Tool = Tool {
     title: "Reply to a message",
     description: "Answers a message that you got over the peerbus: finds its sender, keeps \
@@ -30,7 +28,7 @@ pub(crate) const TOOL: Tool = Tool {
     output: crate::rpc::output_schema::<send::Output>,
     open_world: true,
     always: true,
-    ..Tool::new(NAME, |context, arguments| {
+    ..Tool::new("bus.reply", |context, arguments| {
         Box::pin(call(context, arguments))
     })
 };

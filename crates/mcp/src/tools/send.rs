@@ -13,12 +13,9 @@ use crate::arguments::{Argument, ArgumentKind, Arguments};
 use crate::reply::Reply;
 use crate::rpc::schemars::{self, JsonSchema};
 
-const NAME: &str = "bus.send";
-
 /// How long it may take to look for names like an unknown one.
 const LOOK_UP: Duration = Duration::from_millis(500);
 
-/// The result.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Output {
     /// The message left. See `status` for what that means.
@@ -61,7 +58,7 @@ pub(crate) const TOOL: Tool = Tool {
     output: crate::rpc::output_schema::<Output>,
     open_world: true,
     always: true,
-    ..Tool::new(NAME, |context, arguments| {
+    ..Tool::new("bus.send", |context, arguments| {
         Box::pin(call(context, arguments))
     })
 };
@@ -109,7 +106,6 @@ pub(super) async fn deliver(
     })
 }
 
-/// Whether it was refused because nobody has the name.
 pub(super) fn is_nobody(error: &SendError) -> bool {
     matches!(error, SendError::Refused(refusal)
         if refusal.code == RefusalCode::UnknownRecipient)

@@ -9,12 +9,8 @@ use crate::arguments::{Argument, ArgumentKind, Arguments};
 use crate::reply::Reply;
 use crate::rpc::schemars::{self, JsonSchema};
 
-const NAME: &str = "bus.status";
-
-/// Most messages that one call asks about.
 const IDS_MAX: usize = 16;
 
-/// The result.
 #[derive(Serialize, JsonSchema)]
 struct Output {
     /// How far each message got.
@@ -36,7 +32,7 @@ pub(crate) const TOOL: Tool = Tool {
     output: crate::rpc::output_schema::<Output>,
     read_only: true,
     idempotent: true,
-    ..Tool::new(NAME, |context, arguments| {
+    ..Tool::new("bus.status", |context, arguments| {
         Box::pin(call(context, arguments))
     })
 };

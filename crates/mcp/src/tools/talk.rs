@@ -48,7 +48,6 @@ pub(super) fn of(
     })
 }
 
-/// The argument `priority`.
 pub(super) fn priority(arguments: &Arguments) -> Result<Option<Priority>, String> {
     let Some(word) = optional(arguments, "priority")? else {
         return Ok(None);

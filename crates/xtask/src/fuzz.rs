@@ -18,7 +18,6 @@ const COVERAGE: &str = "--cfg fuzzing -Cpasses=sancov-module \
     -Cllvm-args=-sanitizer-coverage-trace-compares";
 const SCRATCH: &str = "target/fuzz";
 
-/// Runs one target, or all one after the other, for so many minutes each.
 pub(crate) fn run(args: &[String]) -> Result<ExitCode> {
     let (target, minutes) = match args {
         [flag, minutes] if flag == "--minutes" => (None, minutes),

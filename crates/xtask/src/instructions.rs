@@ -67,7 +67,6 @@ pub(crate) fn run(update: bool) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(failed)))
 }
 
-/// Runs the benches under valgrind.
 fn measure() -> Result<Run> {
     let lock = fs::read_to_string(root().join("Cargo.lock")).context("cannot read Cargo.lock")?;
     let wanted = locked(&lock, "gungraun")?;
@@ -111,14 +110,12 @@ fn path_with_tools() -> Result<std::ffi::OsString> {
     )?)
 }
 
-/// What a program says of its version.
 fn version(program: &str, path: &std::ffi::OsStr, remedy: &str) -> Result<String> {
     let said = output(Command::new(program).arg("--version").env("PATH", path));
     let said = said.with_context(|| remedy.to_owned())?;
     Ok(String::from_utf8_lossy(&said).trim().to_owned())
 }
 
-/// The version of a package in Cargo.lock.
 fn locked(lock: &str, name: &str) -> Result<String> {
     let lock: toml::Table = lock.parse().context("cannot read Cargo.lock")?;
     let packages = lock.get("package").and_then(toml::Value::as_array);

@@ -61,7 +61,6 @@ pub(crate) fn run() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a file is for.
 fn feature(file: &str) -> &'static str {
     let is_below = |start: &str| {
         let rest = file.strip_prefix(start);

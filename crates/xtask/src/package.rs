@@ -17,7 +17,6 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// What a build for packages is called in `Cargo.toml`, and its folder below `target`.
 const PROFILE: &str = "dist";
 
-/// What is made.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// A Debian package, of a binary that needs the C library.
@@ -84,7 +83,6 @@ pub(crate) fn run(args: &[String]) -> Result<ExitCode> {
     Ok(tried)
 }
 
-/// Builds the binary, in a folder that the target names.
 fn build(kind: Kind) -> Result<PathBuf> {
     let target = kind.target();
     let build = ["build", "--locked", "--package", "peerbus"];
@@ -124,7 +122,6 @@ fn deb(binary: &Path, notices: &Path, out: &Path, compress: bool) -> Result<Path
     Ok(made)
 }
 
-/// Debian's name for an architecture.
 fn architecture(rust: &str) -> Result<&'static str> {
     Ok(match rust {
         "x86_64" => "amd64",

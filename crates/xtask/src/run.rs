@@ -6,7 +6,6 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// The top of the repository.
 pub(crate) fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.ancestors().nth(2).unwrap_or(here).to_path_buf()
@@ -19,7 +18,6 @@ pub(crate) fn cargo() -> Command {
     cargo
 }
 
-/// Runs the simulation with the given arguments.
 pub(crate) fn sim(args: &[String]) -> Result<ExitCode> {
     finish(
         cargo()

@@ -135,7 +135,6 @@ fn name_of(file: &Path) -> String {
         .into_owned()
 }
 
-/// Every file below a folder, in order.
 fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder)? {

@@ -22,7 +22,6 @@ const PURE: [(&str, &str); 3] = [
     ("peerbus-core", "blake3 serde serde_json subtle thiserror"),
 ];
 
-/// One of our crates.
 #[derive(Debug)]
 pub(super) struct Package {
     name: String,
@@ -31,7 +30,6 @@ pub(super) struct Package {
     dependencies: Vec<(String, bool)>,
 }
 
-/// Asks cargo for our crates.
 pub(super) fn packages() -> Result<Vec<Package>> {
     let metadata = ["metadata", "--format-version", "1", "--no-deps"];
     let output = output(run::cargo().args(metadata))?;
@@ -54,7 +52,6 @@ fn parse(metadata: &Value) -> Vec<Package> {
     packages.map(package).collect()
 }
 
-/// Checks what each crate knows.
 pub(super) fn check(tree: &Tree, packages: &[Package]) -> Vec<Violation> {
     let packages = packages.iter();
     packages

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use super::Violation;
 use super::tree::{Line, Tree};
 
-/// Code that is banned in some places.
 struct Ban {
     rule: &'static str,
     code: &'static str,
@@ -178,7 +177,6 @@ fn named_agent(path: &str, line: &Line) -> Option<&'static str> {
         .find(|agent| placed && text.contains(agent))
 }
 
-/// Checks a comment.
 fn comment(
     path: &str,
     line: usize,

@@ -18,7 +18,6 @@ use anyhow::Result;
 use crate::run;
 use tree::Tree;
 
-/// One place that breaks a rule.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Violation {
     path: String,
@@ -41,7 +40,6 @@ impl Violation {
     }
 }
 
-/// Checks the working tree and prints what it finds.
 pub(crate) fn run() -> Result<ExitCode> {
     let tree = Tree::read(&run::root())?;
     let mut violations = check(&tree);
@@ -60,7 +58,6 @@ pub(crate) fn run() -> Result<ExitCode> {
     Ok(ExitCode::FAILURE)
 }
 
-/// Applies every rule that reads files, and the exceptions.
 fn check(tree: &Tree) -> Vec<Violation> {
     let rules = [
         cycles::check,

@@ -104,11 +104,7 @@ pub(crate) fn places(paths: Paths, gates: &Option<PathBuf>) -> Paths {
     }
 }
 
-/// Which ways of waking a session may be used: `PEERBUS_WAKE`, whichever the agent.
-///
-/// # Errors
-///
-/// A sentence, when it names what there is not.
+/// Which ways of waking a session may be used: `PEERBUS_WAKE`, whichever the agent. `Err` is a sentence.
 pub(crate) fn wake_list(variable: impl Fn(&str) -> Option<String>) -> Result<WakeList, String> {
     let known = peerbus_cc_adapter::WAKING.into_iter();
     let known = known.chain(peerbus_wake::waking());

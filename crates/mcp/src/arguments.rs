@@ -30,99 +30,68 @@ impl Arguments {
         self.members.keys().map(String::as_str)
     }
 
-    /// A member that must be a string.
-    ///
-    /// # Errors
-    ///
-    /// A sentence that names the member and what was found.
+    fn given(&self, name: &str) -> Option<&str> {
+        self.json(name).filter(|json| *json != "null")
+    }
+
+    /// A member that must be a string. What is wrong is said, here and below, in a sentence that names the
+    /// member and what was found.
     pub(crate) fn string(&self, name: &str) -> Result<String, String> {
         let Some(json) = self.json(name) else {
             return Err(format!(
                 "the argument {name} is missing; it must be a string"
             ));
         };
-        serde_json::from_str(json)
-            .map_err(|_| format!("the argument {name} must be a string, got {}", kind(json)))
+        serde_json::from_str(json).map_err(|_| wrong(name, "a string", json))
     }
 
     /// A member that may be absent and else must be a positive whole number. A number in a
     /// string, as some clients send it, counts.
-    ///
-    /// # Errors
-    ///
-    /// A sentence that names the member and what was found.
     pub(crate) fn count(&self, name: &str) -> Result<Option<usize>, String> {
-        let Some(json) = self.json(name).filter(|json| *json != "null") else {
-            return Ok(None);
-        };
-        match whole(json) {
-            Some(count) if count > 0 => Ok(Some(count)),
-            _ => Err(format!(
+        match self.given(name).map(|json| (whole(json), json)) {
+            None => Ok(None),
+            Some((Some(count), _)) if count > 0 => Ok(Some(count)),
+            Some((_, json)) if json.len() <= 24 => Err(format!(
                 "the argument {name} must be a whole number from 1, got {}",
-                if json.len() <= 24 {
-                    escape(json, 24)
-                } else {
-                    kind(json).to_owned()
-                }
+                escape(json, 24)
             )),
+            Some((_, json)) => Err(wrong(name, "a whole number from 1", json)),
         }
     }
 
     /// A member that may be absent and else must be a list of strings. One string counts as a list
     /// of one; one that holds the JSON of a list, as some clients send it, as that list.
-    ///
-    /// # Errors
-    ///
-    /// A sentence that names the member and what was found.
     pub(crate) fn strings(&self, name: &str) -> Result<Option<Vec<String>>, String> {
-        let Some(json) = self.json(name).filter(|json| *json != "null") else {
+        let Some(json) = self.given(name) else {
             return Ok(None);
         };
         if let Ok(one) = serde_json::from_str::<String>(json) {
             let list = serde_json::from_str(&one);
             return Ok(Some(list.unwrap_or_else(|_| vec![one])));
         }
-        serde_json::from_str(json).map(Some).map_err(|_| {
-            format!(
-                "the argument {name} must be a list of strings, got {}",
-                kind(json)
-            )
-        })
+        let list = serde_json::from_str(json).map(Some);
+        list.map_err(|_| wrong(name, "a list of strings", json))
     }
 
     /// A member that may be absent and else must be a whole number, 0 included.
-    ///
-    /// # Errors
-    ///
-    /// A sentence that names the member and what was found.
     pub(crate) fn offset(&self, name: &str) -> Result<Option<usize>, String> {
-        let Some(json) = self.json(name).filter(|json| *json != "null") else {
-            return Ok(None);
-        };
-        let wrong = || {
-            format!(
-                "the argument {name} must be a whole number from 0, got {}",
-                kind(json)
-            )
-        };
-        whole(json).map(Some).ok_or_else(wrong)
+        let wrong = |json| wrong(name, "a whole number from 0", json);
+        let number = |json| whole(json).ok_or_else(|| wrong(json));
+        self.given(name).map(number).transpose()
     }
 
     /// A member that may be absent, which is false, and else must be true or false.
-    ///
-    /// # Errors
-    ///
-    /// A sentence that names the member and what was found.
     pub(crate) fn flag(&self, name: &str) -> Result<bool, String> {
         match self.json(name).map(|json| json.trim_matches('"')) {
             None | Some("null" | "false") => Ok(false),
             Some("true") => Ok(true),
-            Some(json) => Err(format!(
-                "the argument {name} must be true or false, got {}",
-                kind(json)
-            )),
+            Some(json) => Err(wrong(name, "true or false", json)),
         }
     }
+}
+
+fn wrong(name: &str, wanted: &str, json: &str) -> String {
+    format!("the argument {name} must be {wanted}, got {}", kind(json))
 }
 
 /// An argument that a tool has, as its client is shown it.

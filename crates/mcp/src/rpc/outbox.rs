@@ -34,11 +34,7 @@ struct Queue {
 pub(super) struct Outbox(Arc<watch::Sender<Queue>>);
 
 impl Outbox {
-    /// Queues a line.
-    ///
-    /// # Errors
-    ///
-    /// When the client does not read any more.
+    /// Queues a line; fails when the client does not read any more.
     pub(super) fn push(&self, mut line: Line) -> io::Result<()> {
         debug_assert!(!line.bytes.contains(&b'\n'), "one message, one line");
         line.bytes.push(b'\n');

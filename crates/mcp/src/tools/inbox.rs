@@ -19,7 +19,7 @@ const BYTES_MAX: usize = 64 * 1024;
 /// What is shown of a message that is listed, in characters.
 const PEEK_CHARS: usize = 120;
 
-#[derive(Serialize, JsonSchema)]
+#[derive(Default, Serialize, JsonSchema)]
 struct Output<'a> {
     /// What to make of it.
     note: String,
@@ -36,7 +36,7 @@ struct Output<'a> {
 }
 
 /// A message.
-#[derive(Serialize, JsonSchema)]
+#[derive(Default, Serialize, JsonSchema)]
 struct Message<'a> {
     /// The sender's id for it.
     id: &'a str,
@@ -248,8 +248,7 @@ fn peek(mailbox: &Mailbox, found: &[Listed], max: usize) -> Result<Reply, String
         note,
         messages,
         remaining,
-        notices: Vec::new(),
-        receipts: Vec::new(),
+        ..Output::default()
     })
 }
 
@@ -295,10 +294,6 @@ fn head(mail: &Mail) -> Message<'_> {
         from: &inbound.from,
         kind: quote::kind(inbound.kind),
         ts: &inbound.ts,
-        text: String::new(),
-        offset: None,
-        next_offset: None,
-        size: None,
         reply_to: mail.talk.reply_to.as_ref().map(|id| id.as_str()),
         thread: mail.talk.thread.as_deref(),
         meta: quote::meta(mail),
@@ -306,7 +301,6 @@ fn head(mail: &Mail) -> Message<'_> {
         group: inbound.group.as_deref(),
         one: inbound.one,
         token: inbound.token.as_deref(),
-        shown_before: false,
-        held: None,
+        ..Message::default()
     }
 }

@@ -16,7 +16,7 @@ use crate::install::config_file::ConfigFile;
 use crate::install::edit::{self, Target, Want};
 use crate::install::policy::{Server, Settings};
 use crate::install::targets::{self, Program, targets};
-use crate::install::used::{self, Shared, Uses};
+use crate::install::used::{self, Shared};
 use crate::install::{hooks, program};
 
 /// One agent in one place.
@@ -35,9 +35,7 @@ impl Site<'_> {
     fn targets(&self, command: &str) -> Vec<Target> {
         let program = Program {
             command: command.to_owned(),
-            name: None,
-            unasked: false,
-            uses: Uses::default(),
+            ..Program::default()
         };
         targets(self.agent, self.scope, self.project, &program)
     }

@@ -96,7 +96,7 @@ pub fn install(request: InstallRequest, show: Show<'_>) -> Result<(), SetupError
         command: program::command(scope)?,
         name: request.name.clone(),
         unasked: request.unasked,
-        uses: Uses::default(),
+        ..Program::default()
     };
     if request.unasked && !agent.calls_unasked() {
         let title = agent.title;
@@ -180,12 +180,11 @@ pub fn uninstall(request: InstallRequest, show: Show<'_>) -> Result<(), SetupErr
     let (agent, scope) = (request.agent, request.scope);
     let program = Program {
         command: program::command(scope).unwrap_or_else(|_| program::NAME.to_owned()),
-        name: None,
-        unasked: false,
         uses: Uses {
             shared: Uses::of(&request.used)?,
             ..Uses::default()
         },
+        ..Program::default()
     };
     let project = targets::project(scope)?;
     targets::check_places(agent, scope)?;

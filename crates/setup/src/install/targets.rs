@@ -124,7 +124,7 @@ pub(crate) fn above(project: &Path) -> Vec<PathBuf> {
     below_root.map(Path::to_owned).collect()
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Program {
     /// `peerbus`, or the full path.
     pub(crate) command: String,

@@ -41,11 +41,8 @@ pub(super) enum Answer {
 }
 
 impl Rpc {
-    /// Connects to the server that started this session.
-    ///
-    /// # Errors
-    ///
-    /// With a sentence, when there is none, or another one listens there.
+    /// Connects to the server that started this session. `Err` says that there is none, or another one
+    /// listens there.
     pub(super) async fn open(around: &Surroundings) -> Result<Self, String> {
         let opened = timeout(PATIENCE, Self::connect(around)).await;
         let mut rpc = opened.unwrap_or_else(|_| Err("it does not answer".to_owned()))?;

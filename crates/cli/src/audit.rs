@@ -56,10 +56,7 @@ fn ask_broker(socket: Option<&PathBuf>, db: &Path) -> Result<Option<String>, Fai
 }
 
 pub(crate) fn database(given: Option<PathBuf>) -> Result<PathBuf, Failure> {
-    Ok(match given {
-        Some(path) => path,
-        None => Paths::find()?.database,
-    })
+    given.map_or_else(|| Ok(Paths::find()?.database), Ok)
 }
 
 /// What peers said was done to their sessions, oldest first.
@@ -76,8 +73,7 @@ fn sessions(verb: AuditVerify) -> Result<(), Failure> {
         }
     });
     if verb.json {
-        let text = json!({ "records": said }).to_string();
-        output::line(&escape_json(&text))?;
+        output::json(&json!({ "records": said }))?;
     } else {
         for record in &said {
             output::line(&escape_json(&line(record)))?;

@@ -2,7 +2,7 @@
 
 use peerbus_adapter::{groups, wall_ms};
 use peerbus_view::{MessageText, MessageView, spoken};
-use peerbus_wire::{PeerName, escape_json};
+use peerbus_wire::PeerName;
 
 use crate::args::{History, HistoryPurge, HistoryVerb};
 use crate::failure::Failure;
@@ -51,8 +51,7 @@ fn list(verb: &History) -> Result<(), Failure> {
     }
     for message in found.iter().rev() {
         if verb.json {
-            let text = message.json(secret.as_ref()).to_string();
-            output::line(&escape_json(&text))?;
+            output::json(&message.json(secret.as_ref()))?;
         } else {
             output::line(&told::line(message, secret.as_ref()))?;
             if verb.ids {

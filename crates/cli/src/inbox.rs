@@ -1,7 +1,7 @@
 //! `peerbus inbox`.
 
 use peerbus_view::{MessageText, MessageView, spoken};
-use peerbus_wire::{PeerName, escape, escape_json};
+use peerbus_wire::{PeerName, escape};
 
 use crate::args::Inbox;
 use crate::failure::Failure;
@@ -29,7 +29,7 @@ pub(crate) fn run(verb: &Inbox) -> Result<(), Failure> {
             let mut told = message.json(secret.as_ref());
             told["state"] = message.state.as_str().into();
             told["bytes"] = said.bytes.into();
-            output::line(&escape_json(&told.to_string()))?;
+            output::json(&told)?;
             continue;
         }
         output::line(&format!(

@@ -1,7 +1,7 @@
 //! `peerbus names`.
 
 use peerbus_view::PeerView;
-use peerbus_wire::{PeerName, escape_json};
+use peerbus_wire::PeerName;
 use serde_json::json;
 
 use crate::args::{Names, NamesList, NamesRelease, NamesRetire};
@@ -20,8 +20,7 @@ fn list(verb: &NamesList) -> Result<(), Failure> {
     let peers = told::peers(verb.socket.as_ref())?;
     let all: Vec<PeerView> = peers.iter().map(PeerView::new).collect();
     if verb.json {
-        let text = json!({ "names": all }).to_string();
-        return Ok(output::line(&escape_json(&text))?);
+        return output::json(&json!({ "names": all }));
     }
     if all.is_empty() {
         return Ok(output::line("no names")?);

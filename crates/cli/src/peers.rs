@@ -41,8 +41,7 @@ pub(crate) fn run(verb: Peers) -> Result<(), Failure> {
             told["domain"] = domain.as_str().into();
             told["domains"] = joined.iter().map(as_json).collect();
         }
-        let text = told.to_string();
-        return Ok(output::line(&peerbus_wire::escape_json(&text))?);
+        return output::json(&told);
     }
     if let Some(says) = broker.and_then(|broker| came_to_be(&broker.to_string())) {
         output::say(&format!("broker: {says}"));
@@ -99,8 +98,7 @@ fn there(verb: &Peers, domain: &Domain) -> Result<(), Failure> {
     let all: Vec<_> = there.peers.iter().map(PeerView::new).collect();
     if verb.json {
         let told = json!({ "peers": all, "omitted": there.omitted, "note": there.note });
-        let text = told.to_string();
-        return Ok(output::line(&peerbus_wire::escape_json(&text))?);
+        return output::json(&told);
     }
     output::say(&there.note);
     show(verb, all, there.omitted)

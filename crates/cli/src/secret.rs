@@ -1,7 +1,5 @@
 //! `peerbus secret`.
 
-use std::path::PathBuf;
-
 use peerbus_adapter::credentials;
 use peerbus_adapter::paths::Paths;
 
@@ -12,31 +10,25 @@ use crate::told::for_people;
 
 pub(crate) fn run(verb: Secret) -> Result<(), Failure> {
     for_people("change the secret")?;
-    match verb {
+    let usual = || Ok::<_, Failure>(Paths::find()?.credentials);
+    output::line(&match verb {
         Secret::Rotate(verb) => {
-            let file = file(verb.credentials)?;
+            let file = verb.credentials.map_or_else(usual, Ok)?;
             credentials::rotate(&file).map_err(Failure::config)?;
-            let file = file.display();
-            output::line(&format!(
-                "{file} has a new secret. What was signed with the old one is accepted until \
-                 `peerbus secret retire`."
-            ))?;
+            format!(
+                "{} has a new secret. What was signed with the old one is accepted until \
+                 `peerbus secret retire`.",
+                file.display()
+            )
         }
         Secret::Retire(verb) => {
-            let file = file(verb.credentials)?;
+            let file = verb.credentials.map_or_else(usual, Ok)?;
             credentials::retire(&file).map_err(Failure::config)?;
-            let file = file.display();
-            output::line(&format!(
-                "{file} has one secret. What was signed with the old one is rejected, unread."
-            ))?;
+            format!(
+                "{} has one secret. What was signed with the old one is rejected, unread.",
+                file.display()
+            )
         }
-    }
+    })?;
     Ok(())
-}
-
-fn file(given: Option<PathBuf>) -> Result<PathBuf, Failure> {
-    match given {
-        Some(file) => Ok(file),
-        None => Ok(Paths::find()?.credentials),
-    }
 }

@@ -183,7 +183,7 @@ fn tell(
         let mut result = as_json(sent, Some(&verb.to));
         result["seen"] = seen.into();
         result["trail"] = json!(trail);
-        output::line(&peerbus_wire::escape_json(&result.to_string()))?;
+        output::json(&result)?;
     } else if seen {
         output::line(&trail.note)?;
     }

@@ -12,7 +12,7 @@ use peerbus_adapter::project::{self, Project};
 use peerbus_adapter::similar;
 use peerbus_node::index::{self, LiveSession};
 use peerbus_node::{NodeClient, NodeRefusal};
-use peerbus_wire::{escape, escape_json, printable};
+use peerbus_wire::{escape, printable};
 use serde_json::{Value, json};
 
 use crate::args::{SessionInject, SessionNamed, SessionVerb, Which};
@@ -54,7 +54,7 @@ fn list(json: bool) -> Result<(), Failure> {
             told
         };
         let told: Vec<_> = sessions.iter().map(told).collect();
-        return print_json(&json!({ "sessions": told }));
+        return output::json(&json!({ "sessions": told }));
     }
     if sessions.is_empty() {
         output::line("no sessions")?;
@@ -197,7 +197,7 @@ fn watch(which: Which<'_>, json: bool) -> Result<(), Failure> {
         .map_err(refused)?;
     while let Some(event) = client.event().map_err(|error| lost(&error))? {
         if json {
-            print_json(&event)?;
+            output::json(&event)?;
         } else {
             output::line(&text(&event))?;
         }
@@ -231,7 +231,7 @@ fn inject(verb: &SessionInject) -> Result<(), Failure> {
     let answer = client.call("session/inject", &params).map_err(refused)?;
     let id = answer["id"].as_str().unwrap_or_default();
     if verb.json {
-        print_json(&answer)?;
+        output::json(&answer)?;
     } else if verb.wait.is_none() {
         let id = escape(id, CELL_CHARS);
         output::line(&format!(
@@ -252,7 +252,7 @@ fn interrupt(verb: &SessionNamed) -> Result<(), Failure> {
     let params = json!({ "source": "peerbus session interrupt" });
     let answer = client.call("session/interrupt", &params).map_err(refused)?;
     if verb.json {
-        return print_json(&answer);
+        return output::json(&answer);
     }
     Ok(output::line(
         "the turn ends as soon as the session can end it",
@@ -287,13 +287,9 @@ fn stop(verb: &SessionNamed) -> Result<(), Failure> {
         }
     }
     if verb.json {
-        return print_json(&answer);
+        return output::json(&answer);
     }
     Ok(output::line("the session has ended")?)
-}
-
-pub(crate) fn print_json(value: &Value) -> Result<(), Failure> {
-    Ok(output::line(&escape_json(&value.to_string()))?)
 }
 
 /// An event, for people.

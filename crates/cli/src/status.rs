@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use peerbus_adapter::{Stage, Url, credentials, wall_ms};
 use peerbus_view::{MessageContent, MessageText, MessageView, Step, Trail, spoken};
-use peerbus_wire::{MessageId, PeerName, escape, escape_json};
+use peerbus_wire::{MessageId, PeerName, escape};
 use serde_json::json;
 
 use crate::args::Status;
@@ -48,8 +48,7 @@ pub(crate) fn run(verb: Status) -> Result<(), Failure> {
             }
             told
         });
-        let text = json!({ "messages": told.collect::<Vec<_>>() }).to_string();
-        return Ok(output::line(&escape_json(&text))?);
+        return output::json(&json!({ "messages": told.collect::<Vec<_>>() }));
     }
     for message in &messages {
         output::line(&heading(message))?;

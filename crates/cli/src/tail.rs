@@ -13,7 +13,6 @@ use serde_json::{Value, json};
 
 use crate::args::Tail;
 use crate::failure::Failure;
-use crate::session::print_json;
 use crate::{operator, output, told};
 
 /// Messages that are shown of the time before.
@@ -205,7 +204,7 @@ impl<'v> Showing<'v> {
                 if let Some(told) = told.as_object_mut() {
                     told.remove("trail");
                 }
-                print_json(&told)?;
+                output::json(&told)?;
             } else {
                 let (from, to) = (told::name(&message.from), told::name(&said.to));
                 let head = format!("{} {from} → {to}", told::time(message.at));
@@ -230,7 +229,7 @@ impl<'v> Showing<'v> {
             return Ok(());
         }
         if self.verb.json {
-            return print_json(&json!({
+            return output::json(&json!({
                 "event": "step", "seq": seq, "id": id, "from": from, "to": to, "at": at_ms,
                 "step": step,
             }));
@@ -264,7 +263,7 @@ impl<'v> Showing<'v> {
         self.last_ms = self.last_ms.max(at_ms);
         if self.verb.json {
             value["event"] = kind.into();
-            return print_json(&value);
+            return output::json(&value);
         }
         let (name, reason) = (told::name(&name), text("reason"));
         let what = match kind {

@@ -190,10 +190,7 @@ fn reload(file: &Path, socket: Option<&PathBuf>) -> Result<Result<String, Failur
 }
 
 fn place(file: Option<&PathBuf>) -> Result<PathBuf, Failure> {
-    match file {
-        Some(file) => Ok(file.clone()),
-        None => Ok(Paths::find()?.tokens),
-    }
+    file.map_or_else(|| Ok(Paths::find()?.tokens), |file| Ok(file.clone()))
 }
 
 fn name(text: &str) -> Result<TokenName, Failure> {

@@ -3,7 +3,7 @@
 use peerbus_wire::{PeerEntry, escape};
 use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 /// Longest text of a member, in characters.
 const TEXT_CHARS: usize = 80;
@@ -70,8 +70,7 @@ impl PeerView {
     /// presence that have another type than expected say nothing.
     #[must_use]
     pub fn new(entry: &PeerEntry) -> Self {
-        let presence = entry.presence.as_ref().map_or("{}", |p| p.as_str());
-        let said: Map<String, Value> = serde_json::from_str(presence).unwrap_or_default();
+        let said = presence(entry);
         let text = |key: &str| said.get(key).and_then(Value::as_str);
         let short = |key: &str| text(key).map(|text| escape(text, TEXT_CHARS));
         let client = short("client").map(|name| match short("version") {
@@ -101,6 +100,14 @@ impl PeerView {
             away_s: entry.away_s.filter(|_| !entry.online),
         }
     }
+}
+
+/// What a peer says of itself, in JSON; null where it says nothing.
+#[must_use]
+pub fn presence(peer: &PeerEntry) -> Value {
+    let said = peer.presence.as_ref();
+    let said = said.and_then(|said| serde_json::from_str(said.as_str()).ok());
+    said.unwrap_or_default()
 }
 
 fn activity(word: &str) -> Option<&'static str> {

@@ -1,8 +1,8 @@
 //! Other domains, as far as the list of peers tells of them: each has a bridge among the peers.
 
 use peerbus_wire::{Domain, PeerEntry, PeerName};
-use serde_json::Value;
 
+use crate::about::presence;
 use crate::text::span;
 
 /// A domain that was joined to this broker.
@@ -71,7 +71,7 @@ impl DomainView {
 
     fn of(peer: &PeerEntry) -> Option<Self> {
         let domain = PeerName::parse(&peer.name).ok()?.bridged()?;
-        let said = said(peer);
+        let said = presence(peer);
         let way = match peer.online {
             false => DomainWay::NoBridge(peer.away_s),
             true if said["stream"] == "unusable" => DomainWay::NoStream(peer.activity_s),
@@ -117,11 +117,6 @@ impl DomainView {
             )),
         }
     }
-}
-
-fn said(peer: &PeerEntry) -> Value {
-    let said = peer.presence.as_ref().map_or("{}", |said| said.as_str());
-    serde_json::from_str(said).unwrap_or_default()
 }
 
 #[cfg(test)]

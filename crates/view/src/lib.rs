@@ -9,7 +9,7 @@ mod message;
 mod text;
 mod trail;
 
-pub use about::PeerView;
+pub use about::{PeerView, presence};
 pub use domains::{DomainKey, DomainView, DomainWay};
 pub use message::{MessageContent, MessagePage, MessageText, MessageView, StepView, spoken};
 pub use text::{is_proven, proof, rejected, says, shown, span, word};

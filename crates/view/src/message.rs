@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::trail::{Step, Trail, reached, sentence, step};
+use crate::trail::{Step, Trail, reached, sentence};
 
 /// A page of messages.
 #[derive(Debug, Deserialize)]
@@ -125,7 +125,7 @@ impl MessageView {
             state: state(&told),
             shown,
             ended,
-            steps: told.iter().map(|receipt| step(receipt)).collect(),
+            steps: told.iter().copied().map(Step::from).collect(),
             note: sentence::of(told.into_iter(), now_ms, peers),
             ..Self::default()
         }

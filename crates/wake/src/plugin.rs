@@ -7,7 +7,7 @@
 //! then of what the session does; `wake` is a request of ours, answered when the text is shown. The
 //! texts of a conversation are not told, but which marks of ours stand in them.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -245,7 +245,9 @@ impl Plugin {
             && let Ok(message) = RpcMessage::read(line)
         {
             if let Some(done) = message.done() {
-                let waits = message.number().and_then(|number| take(shown, number));
+                let waits = message
+                    .number()
+                    .and_then(|number| waiting(shown).remove(&number));
                 if let Some(waits) = waits {
                     // Who asked may have given up meanwhile.
                     let _ = waits.send(self.outcome(done.err()));
@@ -310,19 +312,10 @@ impl Plugin {
 }
 
 /// Who waits to hear what came of which text.
-type Shown = Mutex<VecDeque<(u64, oneshot::Sender<Outcome>)>>;
+type Shown = Mutex<BTreeMap<u64, oneshot::Sender<Outcome>>>;
 
-fn put(shown: &Shown, number: u64, outcome: oneshot::Sender<Outcome>) {
-    let mut shown = shown.lock().unwrap_or_else(PoisonError::into_inner);
-    // Who has given up needs no answer.
-    shown.retain(|(_, outcome)| !outcome.is_closed());
-    shown.push_back((number, outcome));
-}
-
-fn take(shown: &Shown, number: u64) -> Option<oneshot::Sender<Outcome>> {
-    let mut shown = shown.lock().unwrap_or_else(PoisonError::into_inner);
-    let at = shown.iter().position(|(known, _)| *known == number)?;
-    shown.remove(at).map(|(_, outcome)| outcome)
+fn waiting(shown: &Shown) -> MutexGuard<'_, BTreeMap<u64, oneshot::Sender<Outcome>>> {
+    shown.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Hands on what is asked until the connection ends.
@@ -330,7 +323,9 @@ async fn ask(mut write: OwnedWriteHalf, mut asked: mpsc::Receiver<Asked>, shown:
     let mut number = 0;
     while let Some(Asked { text, outcome }) = asked.recv().await {
         number += 1;
-        put(shown, number, outcome);
+        // Who has given up needs no answer.
+        waiting(shown).retain(|_, outcome| !outcome.is_closed());
+        waiting(shown).insert(number, outcome);
         let wake = RpcMessage::request(number, "wake", &json!({ "text": text })).line();
         let written = timeout(PATIENCE, write.write_all(wake.as_bytes())).await;
         if !matches!(written, Ok(Ok(()))) {

@@ -4,7 +4,7 @@ use peerbus_node::index::LiveSession;
 use peerbus_node::{NodeClient, each};
 use serde_json::{Value, json};
 
-use super::{called, open, print_json, sessions};
+use super::{called, open, sessions};
 use crate::failure::Failure;
 use crate::output;
 
@@ -65,7 +65,7 @@ pub(crate) fn show(
             told
         };
         let told: Vec<_> = waiting.iter().map(told).collect();
-        print_json(&json!({ list: told }))?;
+        output::json(&json!({ list: told }))?;
     } else if waiting.is_empty() && silent == 0 {
         output::line(nothing)?;
     } else {

@@ -7,7 +7,7 @@ use peerbus_wire::{escape, printable};
 use serde_json::{Value, json};
 
 use super::all::{Waiting, agreed, show, waiting};
-use super::{CELL_CHARS, LINE_CHARS, is_meant, open, print_json, refused};
+use super::{CELL_CHARS, LINE_CHARS, is_meant, open, refused};
 use crate::args::{SessionApprove, SessionDeny};
 use crate::failure::Failure;
 use crate::output;
@@ -76,7 +76,7 @@ fn answer(found: &Waiting, mut params: Value, json: bool) -> Result<(), Failure>
     let answer = open(&found.session)?.call("session/approve", &params);
     let answer = answer.map_err(refused)?;
     if json {
-        return print_json(&answer);
+        return output::json(&answer);
     }
     Ok(output::line(&resolved(&answer))?)
 }

@@ -10,7 +10,7 @@ use peerbus_view::{PeerView, Trail, stage_of};
 use peerbus_wire::{MessageId, escape};
 use serde_json::Value;
 
-use super::{CELL_CHARS, LINE_CHARS, lines, lost, print_json};
+use super::{CELL_CHARS, LINE_CHARS, lines, lost};
 use crate::args::{Until, Wait};
 use crate::failure::Failure;
 use crate::{client, operator, output};
@@ -166,7 +166,7 @@ pub(super) fn follow(
             }));
         };
         if json {
-            print_json(&event)?;
+            output::json(&event)?;
         }
         let is = |member: &str, text: &str| event[member] == text;
         if is("type", "bus") && is("id", id) {

@@ -7,6 +7,7 @@ use peerbus_adapter::{
     Bus, BusConfig, How, LinkState, Naming, PeerEntry, RegistrationRefusal, SessionEvent, UNUSABLE,
     Url, connect, credentials,
 };
+use peerbus_view::presence;
 
 use super::report::Report;
 use super::{asleep, domains, elsewhere, health, settings};
@@ -296,12 +297,8 @@ async fn name(config: &BusConfig, peers: &[PeerEntry], report: &mut Report) {
 }
 
 fn described(peer: &PeerEntry) -> String {
-    let presence = peer
-        .presence
-        .as_ref()
-        .map_or("{}", |presence| presence.as_str());
-    let presence: serde_json::Value = serde_json::from_str(presence).unwrap_or_default();
-    let member = |name: &str| presence.get(name).and_then(|value| value.as_str());
+    let said = presence(peer);
+    let member = |name: &str| said[name].as_str();
     match (member("client"), member("project")) {
         (Some(client), Some(project)) => format!("{client} in {project}"),
         (Some(one), None) | (None, Some(one)) => one.to_owned(),

@@ -76,7 +76,7 @@ impl Trail {
     pub fn among(id: &str, receipts: &[Receipt], now_ms: u64, peers: &[PeerEntry]) -> Self {
         let own = || receipts.iter().filter(|receipt| receipt.id.as_str() == id);
         let note = sentence::of(own(), now_ms, peers);
-        Self::of(id.to_owned(), own().map(step).collect(), note)
+        Self::of(id.to_owned(), own().map(Step::from).collect(), note)
     }
 
     /// As many of the steps as are told.
@@ -206,32 +206,10 @@ impl<'a> Words<'a> {
     }
 }
 
-/// What a receipt says, made fit to be shown.
-pub(crate) fn step(receipt: &Receipt) -> Step {
-    let words = Words::of(&receipt.stage);
-    let peer = receipt.to.as_deref().unwrap_or_default();
-    Step {
-        at: receipt.at_ms.map(rfc3339),
-        state: words.state.into(),
-        to: receipt.to.as_deref().map(|to| escape(to, NAME_CHARS)),
-        path: words.path.map(|path| text::word(path).to_owned()),
-        evidence: words.evidence.map(|evidence| match text::proof(evidence) {
-            Some(_) => evidence.to_owned(),
-            None => text::says(peer, evidence),
-        }),
-        reason: words.reason.map(|why| match &receipt.stage {
-            Stage::Held { .. } => text::says(peer, why),
-            Stage::Dead { .. } => text::rejected(peer, why),
-            _ => escape(why, REASON_CHARS),
-        }),
-        recipients: words.recipients,
-    }
-}
-
 /// What became of a message, as a sentence to its sender; `None` for progress as expected.
 #[must_use]
 pub fn fate(receipt: &Receipt) -> Option<String> {
-    let Step { to, reason, .. } = step(receipt);
+    let Step { to, reason, .. } = receipt.into();
     let (id, to) = (&receipt.id, to.unwrap_or_default());
     let what = match &receipt.stage {
         Stage::Accepted(Accepted { recipients, .. }) => {
@@ -274,9 +252,27 @@ pub fn stage_of(member: impl Fn(&str) -> String) -> Option<Stage> {
     })
 }
 
+/// What a receipt says, made fit to be shown.
 impl From<&Receipt> for Step {
     fn from(receipt: &Receipt) -> Self {
-        step(receipt)
+        let words = Words::of(&receipt.stage);
+        let peer = receipt.to.as_deref().unwrap_or_default();
+        Step {
+            at: receipt.at_ms.map(rfc3339),
+            state: words.state.into(),
+            to: receipt.to.as_deref().map(|to| escape(to, NAME_CHARS)),
+            path: words.path.map(|path| text::word(path).to_owned()),
+            evidence: words.evidence.map(|evidence| match text::proof(evidence) {
+                Some(_) => evidence.to_owned(),
+                None => text::says(peer, evidence),
+            }),
+            reason: words.reason.map(|why| match &receipt.stage {
+                Stage::Held { .. } => text::says(peer, why),
+                Stage::Dead { .. } => text::rejected(peer, why),
+                _ => escape(why, REASON_CHARS),
+            }),
+            recipients: words.recipients,
+        }
     }
 }
 

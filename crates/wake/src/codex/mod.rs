@@ -21,7 +21,7 @@ use peerbus_adapter::transcript::{LineReader, Places, Transcripts};
 use serde_json::json;
 
 use crate::{Context, Waker};
-use rpc::{Answer, Rpc};
+use rpc::{Gone, Rpc};
 use session::Session;
 
 pub(crate) static WAKER: Waker = Waker {
@@ -93,14 +93,14 @@ impl WakePath for AppServer {
                 turn["clientUserMessageId"] = mark.as_str().into();
             }
             match server.ask("turn/start", turn).await {
-                Answer::Done(_) => Outcome::Written,
-                Answer::Refused(why) => {
+                Ok(Ok(_)) => Outcome::Written,
+                Ok(Err(why)) => {
                     tracing::debug!(why, "the app-server did not take a message");
                     self.0.refused(&why);
                     Outcome::Failed
                 }
                 // It may have been read before the connection broke.
-                Answer::None => Outcome::Doubtful,
+                Err(Gone) => Outcome::Doubtful,
             }
         })
     }

@@ -24,20 +24,14 @@ const MESSAGE_BYTES_MAX: usize = 8 << 20;
 /// Most of what the server says that is kept while an answer is awaited: the last of it tells most.
 const HEARD_MAX: usize = 64;
 
+/// Nothing came, or the connection broke: whether something was done is not known.
+pub(super) struct Gone;
+
 pub(super) struct Rpc {
     socket: WebSocketStream<UnixStream>,
     asked: u64,
     /// What the server said while an answer was awaited.
     heard: VecDeque<RpcMessage>,
-}
-
-pub(super) enum Answer {
-    /// Its result.
-    Done(Value),
-    /// The server refused it, and did nothing.
-    Refused(String),
-    /// Nothing came, or the connection broke: whether it was done is not known.
-    None,
 }
 
 impl Rpc {
@@ -49,11 +43,8 @@ impl Rpc {
         let us =
             json!({ "name": "peerbus", "title": "peerbus", "version": env!("CARGO_PKG_VERSION") });
         let hello = json!({ "clientInfo": us, "capabilities": {} });
-        match rpc.ask("initialize", hello).await {
-            Answer::Done(_) => {}
-            Answer::Refused(why) => return Err(why),
-            Answer::None => return Err("it does not answer".to_owned()),
-        }
+        let greeted = rpc.ask("initialize", hello).await;
+        greeted.map_err(|Gone| "it does not answer")??;
         let ready = RpcMessage::call(None, "initialized", None);
         let said = rpc.say(ready).await;
         said.then_some(rpc).ok_or_else(|| "it hung up".to_owned())
@@ -85,11 +76,16 @@ impl Rpc {
         matches!(timeout(PATIENCE, self.socket.send(text)).await, Ok(Ok(())))
     }
 
-    pub(super) async fn ask(&mut self, method: &str, params: Value) -> Answer {
+    /// Asks for something. The inner `Err` says that the server refused it, and did nothing.
+    pub(super) async fn ask(
+        &mut self,
+        method: &str,
+        params: Value,
+    ) -> Result<Result<Value, String>, Gone> {
         self.asked += 1;
         let id = self.asked;
         if !self.say(RpcMessage::request(id, method, &params)).await {
-            return Answer::None;
+            return Err(Gone);
         }
         let answer = async {
             loop {
@@ -107,18 +103,16 @@ impl Rpc {
             }
         };
         let Ok(Some(answer)) = timeout(PATIENCE, answer).await else {
-            return Answer::None;
+            return Err(Gone);
         };
-        match answer.done().unwrap_or(Ok(Value::Null)) {
-            Ok(result) => Answer::Done(result),
-            Err(error) => {
-                let why = match error.message.is_empty() {
-                    true => "for no reason that it gives".to_owned(),
-                    false => error.message.chars().take(200).collect(),
-                };
-                Answer::Refused(format!("it refused: {why}"))
-            }
-        }
+        let done = answer.done().unwrap_or(Ok(Value::Null));
+        Ok(done.map_err(|error| {
+            let why = match error.message.is_empty() {
+                true => "for no reason that it gives".to_owned(),
+                false => error.message.chars().take(200).collect(),
+            };
+            format!("it refused: {why}")
+        }))
     }
 
     /// What the server says next, of itself. `None`: the connection ended.

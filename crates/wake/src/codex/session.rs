@@ -13,7 +13,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::APP_SERVER;
-use super::rpc::{Answer, Rpc};
+use super::rpc::{Gone, Rpc};
 use crate::Surroundings;
 
 /// The member of a tool call's notes with the thread's id.
@@ -45,9 +45,6 @@ struct Known {
     /// Why the server cannot be asked; `None`: it can.
     apart: Option<String>,
 }
-
-/// The connection to the server ended.
-struct Ended;
 
 impl Session {
     pub(super) fn new(around: &Surroundings, notes: watch::Receiver<Notes>) -> Self {
@@ -156,7 +153,7 @@ impl Session {
 
     /// Asks which thread this is and what it does. Gives why the server has nothing to do with it,
     /// if it has not.
-    async fn learn(&self, server: &mut Rpc) -> Result<Option<String>, Ended> {
+    async fn learn(&self, server: &mut Rpc) -> Result<Option<String>, Gone> {
         let told = self.notes.borrow().get(THREAD).cloned();
         let told = told.filter(|id| is_id(id));
         let thread = match told.or_else(|| self.known().thread.clone()) {
@@ -167,10 +164,9 @@ impl Session {
             return Ok(None);
         };
         let read = server.ask("thread/read", json!({ "threadId": thread }));
-        let (about, apart) = match read.await {
-            Answer::Done(mut result) => (result["thread"].take(), None),
-            Answer::Refused(why) => (Value::Null, Some(format!("the app-server: {why}"))),
-            Answer::None => return Err(Ended),
+        let (about, apart) = match read.await? {
+            Ok(mut result) => (result["thread"].take(), None),
+            Err(why) => (Value::Null, Some(format!("the app-server: {why}"))),
         };
         let mut known = self.known();
         known.activity = activity(&about["status"]);
@@ -183,13 +179,11 @@ impl Session {
     /// The one thread in our directory that was made when we were started. Where there is none,
     /// because it was resumed, the only one there is: ours is loaded by then. Of several none is
     /// taken.
-    async fn guess(&self, server: &mut Rpc) -> Result<Option<String>, Ended> {
+    async fn guess(&self, server: &mut Rpc) -> Result<Option<String>, Gone> {
         let settled = self.is_settled();
-        let loaded = match server.ask("thread/loaded/list", json!({})).await {
-            Answer::Done(result) => result["data"].as_array().cloned().unwrap_or_default(),
-            Answer::Refused(_) => Vec::new(),
-            Answer::None => return Err(Ended),
-        };
+        let loaded = server.ask("thread/loaded/list", json!({})).await?;
+        let loaded = loaded.unwrap_or_default()["data"].take();
+        let loaded = loaded.as_array().map(Vec::as_slice).unwrap_or_default();
         let ids = loaded
             .iter()
             .filter_map(Value::as_str)
@@ -203,15 +197,12 @@ impl Session {
     }
 
     /// Those of some threads that may be ours.
-    async fn candidates(&self, server: &mut Rpc, ids: &[&str]) -> Result<Vec<String>, Ended> {
+    async fn candidates(&self, server: &mut Rpc, ids: &[&str]) -> Result<Vec<String>, Gone> {
         let mut found = Vec::new();
         for id in ids.iter().take(THREADS_MAX) {
-            match server.ask("thread/read", json!({ "threadId": id })).await {
-                Answer::Done(result) if self.may_be(&result["thread"]) => {
-                    found.push((*id).to_owned());
-                }
-                Answer::Done(_) | Answer::Refused(_) => {}
-                Answer::None => return Err(Ended),
+            let read = server.ask("thread/read", json!({ "threadId": id })).await?;
+            if read.is_ok_and(|result| self.may_be(&result["thread"])) {
+                found.push((*id).to_owned());
             }
         }
         Ok(found)

@@ -19,6 +19,13 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
         .map_err(Failure::failed)
 }
 
+/// One of several threads, for what serves others.
+pub(crate) fn runtime_of(threads: usize) -> Result<tokio::runtime::Runtime, Failure> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(threads).enable_all();
+    builder.build().map_err(Failure::failed)
+}
+
 /// Resolves the settings. Without a name the registration is ephemeral, whatever `PEERBUS_NAME`
 /// says: in the shell of an agent that variable names the agent's own, living adapter.
 pub(crate) fn config(connection: &Connection, name: Option<String>) -> Result<BusConfig, Failure> {

@@ -88,7 +88,7 @@ fn decide(method: &str, meant: &HeldOne, json: bool) -> Result<(), Failure> {
             json!({ "id": message["id"], "from": message["from"], "digest": message["digest"] });
         let answer = client.call(method, &params).map_err(session::refused)?;
         if json {
-            written = written.and(output::json(&answer));
+            written = written.and(output::json(&answer).map_err(Failure::from));
             continue;
         }
         let to = it.session.name.as_ref().unwrap_or(&it.session.id);

@@ -20,7 +20,7 @@ fn list(verb: &NamesList) -> Result<(), Failure> {
     let peers = told::peers(verb.socket.as_ref())?;
     let all: Vec<PeerView> = peers.iter().map(PeerView::new).collect();
     if verb.json {
-        return output::json(&json!({ "names": all }));
+        return Ok(output::json(&json!({ "names": all }))?);
     }
     if all.is_empty() {
         return Ok(output::line("no names")?);

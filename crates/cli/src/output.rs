@@ -10,8 +10,6 @@ use serde_json::Value;
 use terminal_size::{Width, terminal_size_of};
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-use crate::failure::Failure;
-
 /// Writes one line to stdout and flushes it. A terminal gets it at once: what goes to stderr meanwhile
 /// stands before it or after it.
 pub(crate) fn line(line: &str) -> io::Result<()> {
@@ -19,8 +17,8 @@ pub(crate) fn line(line: &str) -> io::Result<()> {
 }
 
 /// Writes a line of JSON, in which nothing is left that a terminal would obey.
-pub(crate) fn json(value: &Value) -> Result<(), Failure> {
-    Ok(line(&escape_json(&value.to_string()))?)
+pub(crate) fn json(value: &Value) -> io::Result<()> {
+    line(&escape_json(&value.to_string()))
 }
 
 /// As [`line`], while the runtime goes on: a reader that does not read keeps no signal waiting.

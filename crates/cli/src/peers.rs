@@ -3,7 +3,7 @@
 use peerbus_adapter::demand::came_to_be;
 use peerbus_adapter::domains::There;
 use peerbus_adapter::{Domain, PeerEntry, Url, credentials, project};
-use peerbus_view::{DomainView, PeerView, span};
+use peerbus_view::{DomainReach, DomainView, PeerView, span};
 use serde_json::{Value, json};
 
 use crate::args::Peers;
@@ -39,9 +39,12 @@ pub(crate) fn run(verb: Peers) -> Result<(), Failure> {
         }
         if let Some(domain) = &answer.domain {
             told["domain"] = domain.as_str().into();
-            told["domains"] = joined.iter().map(as_json).collect();
+            told["domains"] = joined
+                .iter()
+                .map(|it| json!(DomainReach::from(it)))
+                .collect();
         }
-        return output::json(&told);
+        return Ok(output::json(&told)?);
     }
     if let Some(says) = broker.and_then(|broker| came_to_be(&broker.to_string())) {
         output::say(&format!("broker: {says}"));
@@ -98,18 +101,10 @@ fn there(verb: &Peers, domain: &Domain) -> Result<(), Failure> {
     let all: Vec<_> = there.peers.iter().map(PeerView::new).collect();
     if verb.json {
         let told = json!({ "peers": all, "omitted": there.omitted, "note": there.note });
-        return output::json(&told);
+        return Ok(output::json(&told)?);
     }
     output::say(&there.note);
     show(verb, all, there.omitted)
-}
-
-fn as_json(joined: &DomainView) -> Value {
-    let mut told = json!({ "domain": joined.domain.as_str(), "reachable": true });
-    if let Some(trouble) = joined.trouble() {
-        (told["reachable"], told["note"]) = (false.into(), trouble.into());
-    }
-    told
 }
 
 fn domain_line(joined: &DomainView) -> String {

@@ -1,9 +1,9 @@
-//! `peerbus secret`.
+//! `peerbus secret` and `peerbus keygen`.
 
-use peerbus_adapter::credentials;
+use peerbus_adapter::credentials::{self, random_hex};
 use peerbus_adapter::paths::Paths;
 
-use crate::args::Secret;
+use crate::args::{Keygen, Secret};
 use crate::failure::Failure;
 use crate::output;
 use crate::told::for_people;
@@ -30,5 +30,20 @@ pub(crate) fn run(verb: Secret) -> Result<(), Failure> {
             )
         }
     })?;
+    Ok(())
+}
+
+/// Prints a new token and a new HMAC secret, 256 random bits each, as lines of an environment
+/// file.
+pub(crate) fn generate(verb: Keygen) -> Result<(), Failure> {
+    let (token, secret) = (&*random_hex(), &*random_hex());
+    if verb.json {
+        let keys = serde_json::json!({ "token": token, "hmac_secret": secret });
+        output::line(&keys.to_string())?;
+        return Ok(());
+    }
+    output::line(&format!(
+        "PEERBUS_TOKEN={token}\nPEERBUS_HMAC_SECRET={secret}"
+    ))?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `peerbus send`.
+//! `peerbus send` and `peerbus broadcast`.
 
 use peerbus_adapter::{
     Bus, Domain, How, RefusalCode, SendError, SentMessage, Stage, domains, groups, similar,
@@ -8,7 +8,7 @@ use peerbus_wire::{Conversation, escape};
 use serde_json::{Value, json};
 use tokio::time::{Duration, Instant};
 
-use crate::args::{Outgoing, Saying, Send};
+use crate::args::{Broadcast, Outgoing, Saying, Send};
 use crate::failure::Failure;
 use crate::{body, client, output, told};
 
@@ -61,6 +61,18 @@ pub(crate) fn run(mut verb: Send) -> Result<(), Failure> {
             }
         }
     })
+}
+
+/// Sends a message to everybody.
+pub(crate) fn broadcast(verb: Broadcast) -> Result<(), Failure> {
+    let body = body::json(&verb.body, &verb.more, verb.outgoing.saying.text)?;
+    let body = conversation(&body, &verb.outgoing.saying).write(&body);
+    let config = client::config(&verb.outgoing.connection, verb.outgoing.name.clone())?;
+    let deadline = client::duration(verb.outgoing.timeout);
+    let sent = client::with_bus(config, client::Refused::Fail, async |bus| {
+        Ok(bus.broadcast(&body, deadline).await?)
+    })?;
+    report(&sent, None, &verb.outgoing)
 }
 
 /// The address of one member of a group.

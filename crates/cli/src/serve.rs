@@ -17,7 +17,7 @@ use peerbus_wire::{Domain, TokenName, escape};
 
 use crate::args::Serve;
 use crate::failure::Failure;
-use crate::output;
+use crate::{client, output};
 
 /// Longest text that says who needed a broker, in characters.
 const WHO_CHARS: usize = 200;
@@ -71,15 +71,8 @@ fn run_in_sight(verb: Serve, given: Vec<OwnedFd>) -> Result<(), Failure> {
 
 /// Serves; says when that begins.
 fn on_runtime(setup: Setup, mut told: impl FnMut(on_demand::Told<'_>)) -> Result<(), Failure> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(
-            std::thread::available_parallelism()
-                .map_or(1, usize::from)
-                .min(4),
-        )
-        .enable_all()
-        .build()
-        .map_err(Failure::failed)?;
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let runtime = client::runtime_of(processors.min(4))?;
     runtime.block_on(serve(setup, &mut told))
 }
 
@@ -285,13 +278,8 @@ fn tokens(file: PathBuf) -> Result<(Vec<TokenHash>, Option<Kept>), Failure> {
         })?;
         Ok(TokenHash::of(&token))
     };
-    Ok((
-        given
-            .into_iter()
-            .map(hash)
-            .collect::<Result<_, Failure>>()?,
-        None,
-    ))
+    let tokens: Result<_, Failure> = given.into_iter().map(hash).collect();
+    Ok((tokens?, None))
 }
 
 fn announce(broker: &Running, scheme: &str, domain: Option<&Domain>) {

@@ -54,7 +54,7 @@ fn list(json: bool) -> Result<(), Failure> {
             told
         };
         let told: Vec<_> = sessions.iter().map(told).collect();
-        return output::json(&json!({ "sessions": told }));
+        return Ok(output::json(&json!({ "sessions": told }))?);
     }
     if sessions.is_empty() {
         output::line("no sessions")?;
@@ -88,10 +88,8 @@ fn row(session: &LiveSession) -> [String; 8] {
     let (project, branch) = place(session);
     let cwd = session.cwd.as_ref().map(|cwd| cwd.display().to_string());
     let cell = |text: Option<&str>| escape(text.unwrap_or("-"), CELL_CHARS);
-    let started = session
-        .started_at
-        .split_once('.')
-        .map(|(at, _)| format!("{at}Z"));
+    let started = session.started_at.split_once('.');
+    let started = started.map(|(at, _)| format!("{at}Z"));
     [
         cell(Some(&session.id)),
         cell(session.name.as_deref()),
@@ -252,7 +250,7 @@ fn interrupt(verb: &SessionNamed) -> Result<(), Failure> {
     let params = json!({ "source": "peerbus session interrupt" });
     let answer = client.call("session/interrupt", &params).map_err(refused)?;
     if verb.json {
-        return output::json(&answer);
+        return Ok(output::json(&answer)?);
     }
     Ok(output::line(
         "the turn ends as soon as the session can end it",
@@ -287,7 +285,7 @@ fn stop(verb: &SessionNamed) -> Result<(), Failure> {
         }
     }
     if verb.json {
-        return output::json(&answer);
+        return Ok(output::json(&answer)?);
     }
     Ok(output::line("the session has ended")?)
 }
@@ -329,10 +327,8 @@ fn text(event: &Value) -> String {
         _ => escape(&event.to_string(), LINE_CHARS),
     };
     let time = event["timestamp"].as_str().unwrap_or_default();
-    let time = time
-        .get(11..19)
-        .map(|time| format!("{time}Z"))
-        .unwrap_or_default();
+    let time = time.get(11..19).map(|time| format!("{time}Z"));
+    let time = time.unwrap_or_default();
     format!("{} {said}", escape(&time, CELL_CHARS))
 }
 

@@ -48,7 +48,8 @@ pub(crate) fn run(verb: Status) -> Result<(), Failure> {
             }
             told
         });
-        return output::json(&json!({ "messages": told.collect::<Vec<_>>() }));
+        let told: Vec<_> = told.collect();
+        return Ok(output::json(&json!({ "messages": told }))?);
     }
     for message in &messages {
         output::line(&heading(message))?;

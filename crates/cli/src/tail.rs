@@ -229,10 +229,10 @@ impl<'v> Showing<'v> {
             return Ok(());
         }
         if self.verb.json {
-            return output::json(&json!({
+            return Ok(output::json(&json!({
                 "event": "step", "seq": seq, "id": id, "from": from, "to": to, "at": at_ms,
                 "step": step,
-            }));
+            }))?);
         }
         let mut line = format!(
             "{} {} → {}  {}",
@@ -263,7 +263,7 @@ impl<'v> Showing<'v> {
         self.last_ms = self.last_ms.max(at_ms);
         if self.verb.json {
             value["event"] = kind.into();
-            return output::json(&value);
+            return Ok(output::json(&value)?);
         }
         let (name, reason) = (told::name(&name), text("reason"));
         let what = match kind {

@@ -1,5 +1,6 @@
 //! Messages as the broker tells its operator of them, for a terminal.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -83,16 +84,9 @@ pub(crate) async fn trail(bus: &Bus, id: &str, receipts: &[Receipt]) -> Trail {
 
 /// Says on stderr where those work that a list named, as far as the broker knows that.
 pub(crate) fn say_where<'a>(names: impl Iterator<Item = &'a str>, peers: &[PeerEntry]) {
-    let mut names: Vec<String> = names.map(str::to_ascii_lowercase).collect();
-    names.sort_unstable();
-    names.dedup();
-    for peer in peers {
-        if names
-            .binary_search(&peer.name.to_ascii_lowercase())
-            .is_err()
-        {
-            continue;
-        }
+    let names: BTreeSet<String> = names.map(str::to_ascii_lowercase).collect();
+    let named = |peer: &&PeerEntry| names.contains(&peer.name.to_ascii_lowercase());
+    for peer in peers.iter().filter(named) {
         let about = PeerView::new(peer);
         let branch = about.branch.map(|branch| format!("branch {branch}"));
         let pid = about.pid.map(|pid| format!("process {pid}"));

@@ -55,12 +55,7 @@ fn serve(verb: Web) -> Result<(), Failure> {
         audit: audit::check,
         agent: is_below_an_agent(),
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .map_err(Failure::failed)?;
-    runtime.block_on(async {
+    client::runtime_of(2)?.block_on(async {
         let mut stop = Stop::catch().map_err(Failure::failed)?;
         let gateway = Gateway::bind(options).await.map_err(Failure::config)?;
         output::say(&format!("listening on {}", gateway.url()));

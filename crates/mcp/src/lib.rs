@@ -16,7 +16,7 @@ mod session;
 mod spelling;
 mod tools;
 
-pub use generic::{generic, run_generic_over};
+pub use generic::generic;
 pub use lifecycle::Exit;
 pub use options::AdapterOptions;
 pub use profile::{ClientInfo, Instructions, Profile};

@@ -38,10 +38,8 @@ pub(crate) struct Handler {
 impl ServerHandler for Handler {
     fn get_info(&self) -> ServerConfig {
         let profile = &self.session.profile;
-        let keys = profile
-            .experimental
-            .iter()
-            .map(|key| ((*key).to_owned(), Map::new()));
+        let keys = profile.experimental.iter();
+        let keys = keys.map(|key| ((*key).to_owned(), Map::new()));
         let experimental: ExperimentalCapabilities = keys.collect();
         let mut capabilities = ServerCapabilities::builder().enable_tools().build();
         capabilities.experimental = (!experimental.is_empty()).then_some(experimental);
@@ -89,12 +87,8 @@ impl ServerHandler for Handler {
         _context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let spelling = self.session.spelling();
-        let tools = self
-            .session
-            .tools()
-            .map(|tool| shown(tool, spelling))
-            .collect();
-        Ok(ListToolsResult::with_all_items(tools))
+        let tools = self.session.tools().map(|tool| shown(tool, spelling));
+        Ok(ListToolsResult::with_all_items(tools.collect()))
     }
 
     async fn call_tool(
@@ -102,11 +96,8 @@ impl ServerHandler for Handler {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let arguments = context
-            .extensions
-            .get::<Arguments>()
-            .cloned()
-            .unwrap_or_default();
+        let arguments = context.extensions.get::<Arguments>().cloned();
+        let arguments = arguments.unwrap_or_default();
         let id = context.id.clone();
         self.host.noted(&context.meta);
         let caller = Caller::new(context);
@@ -175,14 +166,11 @@ fn shown(tool: &Tool, spelling: Spelling) -> McpTool {
         .destructive(false)
         .idempotent(tool.idempotent)
         .open_world(tool.open_world);
-    let shown = McpTool::new(
-        spelling.spell(tool.name),
-        tool.description,
-        schema(tool.input),
-    )
-    .with_title(tool.title)
-    .with_raw_output_schema(output)
-    .with_annotations(annotations);
+    let input = schema(tool.input);
+    let shown = McpTool::new(spelling.spell(tool.name), tool.description, input)
+        .with_title(tool.title)
+        .with_raw_output_schema(output)
+        .with_annotations(annotations);
     match json!({ ALWAYS_LOAD: true }) {
         Value::Object(meta) if tool.always => shown.with_meta(MetaObject(meta)),
         _ => shown,

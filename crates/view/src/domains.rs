@@ -1,6 +1,8 @@
 //! Other domains, as far as the list of peers tells of them: each has a bridge among the peers.
 
 use peerbus_wire::{Domain, PeerEntry, PeerName};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::about::presence;
 use crate::text::span;
@@ -40,6 +42,29 @@ pub enum DomainWay {
     NoStream(Option<u64>),
     /// Its bridge does not hear the other broker, for so many seconds if that is known.
     Silent(Option<u64>),
+}
+
+/// Another domain, as tools and commands tell of it.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct DomainReach {
+    /// Its name.
+    pub domain: String,
+    /// Mail gets there now; otherwise it waits here.
+    pub reachable: bool,
+    /// Why it does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+impl From<&DomainView> for DomainReach {
+    fn from(joined: &DomainView) -> Self {
+        let note = joined.trouble();
+        Self {
+            domain: joined.domain.to_string(),
+            reachable: note.is_none(),
+            note,
+        }
+    }
 }
 
 impl DomainView {

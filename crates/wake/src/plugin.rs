@@ -163,11 +163,8 @@ impl Plugin {
     }
 
     async fn listen(self, around: Surroundings, mailbox: Mailbox) {
-        let named = self
-            .0
-            .about
-            .process
-            .and_then(|name| around.text(name)?.parse().ok());
+        let named = self.0.about.process;
+        let named = named.and_then(|name| around.text(name)?.parse().ok());
         let above = || around.ancestors.iter().map(|process| process.id);
         let named = named.filter(|named| above().any(|id| id == *named));
         let session = Arc::new(self.clone());
@@ -219,11 +216,8 @@ impl Plugin {
         }
         let mut state = self.state();
         // Another connection may have taken its place.
-        if state
-            .desk
-            .as_ref()
-            .is_some_and(|now| now.same_channel(&desk))
-        {
+        let mut desks = state.desk.iter();
+        if desks.any(|now| now.same_channel(&desk)) {
             *state = State::default();
         }
         drop(state);

@@ -1,6 +1,5 @@
 //! What this process was started with.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -59,15 +58,5 @@ impl Surroundings {
     pub(crate) fn directory(&self, variable: &str, below_home: &str) -> Option<PathBuf> {
         self.path(variable)
             .or_else(|| Some(self.home.as_ref()?.join(below_home)))
-    }
-}
-
-impl fmt::Debug for Surroundings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A variable may hold a credential.
-        f.debug_struct("Surroundings")
-            .field("ancestors", &self.ancestors)
-            .field("wake", &self.wake)
-            .finish_non_exhaustive()
     }
 }

@@ -28,18 +28,12 @@ pub struct SessionFacts {
 impl SessionFacts {
     /// Takes over what is new, and gives the id if there is one.
     pub(super) fn learn(&mut self, news: Self) -> Option<String> {
-        let Self {
-            session_id,
-            transcript,
-            cwd,
-            renamed: _,
-        } = news;
-        let id = session_id.filter(|id| is_id(id));
+        let plain = |path: &PathBuf| path.is_absolute();
+        let id = news.session_id.filter(|id| is_id(id));
         self.session_id = id.clone().or(self.session_id.take());
-        self.transcript = transcript
-            .filter(|path| path.is_absolute())
-            .or(self.transcript.take());
-        self.cwd = cwd.filter(|path| path.is_absolute()).or(self.cwd.take());
+        let transcript = news.transcript.filter(plain);
+        self.transcript = transcript.or(self.transcript.take());
+        self.cwd = news.cwd.filter(plain).or(self.cwd.take());
         id
     }
 }

@@ -76,7 +76,7 @@ fn answer(found: &Waiting, mut params: Value, json: bool) -> Result<(), Failure>
     let answer = open(&found.session)?.call("session/approve", &params);
     let answer = answer.map_err(refused)?;
     if json {
-        return output::json(&answer);
+        return Ok(output::json(&answer)?);
     }
     Ok(output::line(&resolved(&answer))?)
 }

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use peerbus_adapter::mailbox::{Checkout, DRAIN, Mailbox, Portion, quote};
 use peerbus_adapter::{Bus, Inbound, LinkState};
+use peerbus_view::body_json;
 use serde::Serialize;
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::value::RawValue;
 
 use super::{Context, Link, Tool, done, marked, receipts};
 use crate::arguments::{Argument, ArgumentKind, Arguments};
@@ -105,7 +106,7 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
     let messages: Vec<_> = taken
         .messages()
         .map(|(item, mail)| message(&mail.inbound, item.repeat))
-        .collect::<Result<_, _>>()?;
+        .collect();
     let output = Output {
         note: note(messages.len(), remaining, held.0, held.1.as_deref())
             + &marked(mailbox, &taken)
@@ -165,14 +166,8 @@ pub(super) async fn online(bus: &Bus) -> Result<(), String> {
     }
 }
 
-pub(super) fn message(inbound: &Inbound, shown_before: bool) -> Result<Message<'_>, String> {
-    let body = match serde_json::from_str(&inbound.body) {
-        Ok(body) => Cow::Borrowed(body),
-        // Bodies are JSON by the rules of acceptance. One that this library does not take must
-        // not block those behind it: it is shown as text.
-        Err(_) => Cow::Owned(to_raw_value(&inbound.body).map_err(|error| error.to_string())?),
-    };
-    Ok(Message {
+pub(super) fn message(inbound: &Inbound, shown_before: bool) -> Message<'_> {
+    Message {
         id: &inbound.id,
         from: &inbound.from,
         kind: quote::kind(inbound.kind),
@@ -181,8 +176,8 @@ pub(super) fn message(inbound: &Inbound, shown_before: bool) -> Result<Message<'
         source: &inbound.source,
         ts: &inbound.ts,
         shown_before,
-        body,
-    })
+        body: body_json(&inbound.body),
+    }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]

@@ -124,10 +124,8 @@ pub(crate) const TOOL: Tool = Tool {
 };
 
 async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
-    let max = arguments
-        .count("max")?
-        .unwrap_or(MESSAGES)
-        .min(MESSAGES_MAX);
+    let max = arguments.count("max")?.unwrap_or(MESSAGES);
+    let max = max.min(MESSAGES_MAX);
     let ids = arguments.strings("ids")?;
     let offset = arguments.offset("offset")?;
     let mailbox = context.mailbox;

@@ -2,7 +2,7 @@
 
 use peerbus_adapter::domains::There;
 use peerbus_adapter::{Domain, PeerEntry, groups};
-use peerbus_view::{DomainView, PeerView};
+use peerbus_view::{DomainReach, DomainView, PeerView};
 use serde::Serialize;
 
 use super::{Context, DEADLINE, Tool, done};
@@ -25,7 +25,7 @@ struct Output {
     /// The other domains that were joined to it. A peer there is NAME@DOMAIN; ask with `domain` who
     /// is there.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    domains: Vec<Other>,
+    domains: Vec<DomainReach>,
     /// Names of the other peers that are connected.
     peers: Vec<String>,
     /// More about peers, connected or away. Absent behind a v1 broker, which knows no more.
@@ -35,29 +35,6 @@ struct Output {
     omitted: u32,
     /// What the lists do not say.
     note: String,
-}
-
-/// Another domain.
-#[derive(Serialize, JsonSchema)]
-struct Other {
-    /// Its name.
-    domain: String,
-    /// Mail gets there now; otherwise it waits here.
-    reachable: bool,
-    /// Why it does not.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    note: Option<String>,
-}
-
-impl Other {
-    fn of(joined: &DomainView) -> Self {
-        let note = joined.trouble();
-        Self {
-            domain: joined.domain.to_string(),
-            reachable: note.is_none(),
-            note,
-        }
-    }
 }
 
 pub(crate) const TOOL: Tool = Tool {
@@ -85,11 +62,8 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
         return there(context, domain.map_err(|error| error.to_string())?).await;
     }
     let told = || groups::told(|name| std::env::var(name).ok());
-    let peers = context
-        .bus
-        .peers(DEADLINE)
-        .await
-        .map_err(|error| error.to_string())?;
+    let peers = context.bus.peers(DEADLINE).await;
+    let peers = peers.map_err(|error| error.to_string())?;
     let (bridges, entries): (Vec<_>, Vec<_>) = match &peers.domain {
         Some(_) => peers.entries.into_iter().partition(DomainView::is_bridge),
         None => (Vec::new(), peers.entries),
@@ -106,7 +80,7 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
     done(&Output {
         me: peers.me,
         domain: peers.domain.map(|domain| domain.to_string()),
-        domains: DomainView::all(&bridges).iter().map(Other::of).collect(),
+        domains: DomainView::all(&bridges).iter().map(Into::into).collect(),
         peers: names,
         omitted: peers.omitted + u32::try_from(left_out).unwrap_or(u32::MAX),
         note: match told() {

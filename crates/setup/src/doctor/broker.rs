@@ -130,10 +130,8 @@ async fn absent(config: &BusConfig, why: String, report: &mut Report) {
 
 async fn answered(config: &BusConfig, took: u128, ext: bool, report: &mut Report) {
     let kept = credentials::load(&config.credentials).ok();
-    let url = config
-        .url
-        .clone()
-        .or_else(|| kept.and_then(|kept| kept.url));
+    let listed = || kept.and_then(|kept| kept.url);
+    let url = config.url.clone().or_else(listed);
     let sockets = with_named(&config.sockets).into_iter().map(Url::Unix);
     let places: Vec<_> = url.map_or_else(|| sockets.collect(), |url| vec![url]);
     let mut said = None;

@@ -151,10 +151,8 @@ pub(crate) fn set(text: &str, hooks: &[Hook], unasked: bool) -> Result<String, P
             None => found.remove(|_| true),
         }
     }
-    let missing = hooks
-        .iter()
-        .enumerate()
-        .filter(|(at, _)| !there.contains(at));
+    let missing = hooks.iter().enumerate();
+    let missing = missing.filter(|(at, _)| !there.contains(at));
     let missing: Vec<_> = missing.map(|(_, hook)| hook).collect();
     for hooks in missing.chunk_by(|one, other| one.event == other.event) {
         let event = hooks[0].event;

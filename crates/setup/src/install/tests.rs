@@ -19,7 +19,7 @@ pub(super) fn server() -> Target {
     ]);
     Target {
         path: PathBuf::from("/nowhere/servers.json"),
-        want: servers(Format::Json, entry),
+        want: servers(&ServerEntry::USUAL, entry),
     }
 }
 
@@ -50,20 +50,17 @@ pub(super) fn codex() -> Target {
     ]);
     Target {
         path: PathBuf::from("/nowhere/config.toml"),
-        want: servers(Format::Toml, entry),
+        want: servers(&TOML, entry),
     }
 }
 
-fn servers(format: Format, entry: Value) -> Want {
-    static TOML: ServerEntry = ServerEntry {
-        format: Format::Toml,
-        table: "mcp_servers",
-        ..ServerEntry::USUAL
-    };
-    let form = match format {
-        Format::Json => &ServerEntry::USUAL,
-        Format::Toml => &TOML,
-    };
+static TOML: ServerEntry = ServerEntry {
+    format: Format::Toml,
+    table: "mcp_servers",
+    ..ServerEntry::USUAL
+};
+
+fn servers(form: &'static ServerEntry, entry: Value) -> Want {
     Want::Servers(Wanted {
         form,
         entry,
@@ -335,11 +332,8 @@ fn variables_that_a_user_hands_on_stay_handed_on() {
             ("command", Value::from("peerbus")),
             ("env_vars", texts(names)),
         ];
-        let want = servers(Format::Toml, object(entry));
-        Target {
-            path: PathBuf::from("/nowhere/config.toml"),
-            want,
-        }
+        let want = servers(&TOML, object(entry));
+        Target { want, ..codex() }
     };
     let old = "[mcp_servers.peerbus]\ncommand = \"peerbus\"\nenv_vars = [\"A\", \"MINE\"]\n";
     let change = install(&target(&["A", "B"]), Some(old), None);

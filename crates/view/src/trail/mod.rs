@@ -13,14 +13,10 @@ use peerbus_wire::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::text;
+use crate::text::{self, NAME_CHARS, REASON_CHARS};
 
 /// Most steps that are told of one message.
 const STEPS_MAX: usize = 64;
-/// Longest name and longest reason, in characters.
-const NAME_CHARS: usize = 64;
-const REASON_CHARS: usize = 300;
-
 /// What is known of a message's way.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Trail {

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use peerbus_wire::{How, PeerEntry, PeerName, Receipt, Stage, escape};
 
-use super::{NAME_CHARS, REASON_CHARS, open, reached};
+use super::{open, reached};
 use crate::about::PeerView;
 use crate::domains::DomainView;
-use crate::text::{proof, rejected, says, shown, span, word};
+use crate::text::{NAME_CHARS, REASON_CHARS, proof, rejected, says, shown, span, word};
 
 /// Most peers that a sentence names.
 const NAMES_MAX: usize = 5;

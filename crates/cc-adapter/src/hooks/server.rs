@@ -74,7 +74,6 @@ fn verdict_for_client(verdict: &Verdict) -> Option<String> {
     Some(json!({ "hookSpecificOutput": output }).to_string())
 }
 
-/// What answers hooks.
 struct HookServer {
     mailbox: Mailbox,
     rewake: Rewake,
@@ -83,15 +82,10 @@ struct HookServer {
     node: Node,
 }
 
-/// What a hook is to show.
-struct Answer {
-    text: String,
-    /// The part of it that counts as shown.
-    checkout: Option<Checkout>,
-}
+/// What a hook is to show, and the part of it that counts as shown.
+type Answer = (String, Option<Checkout>);
 
 impl HookServer {
-    /// Serves one hook.
     async fn receive(&self, mut hook: HookConnection) {
         let Some(ask) = hook.asked::<Ask<Occasion>>(HOOK) else {
             return;
@@ -117,9 +111,9 @@ impl HookServer {
             return;
         }
         match self.answer(&ask.on).await {
-            Some(answer) => {
-                if hook.offer(answer.text).await
-                    && let Some(mut checkout) = answer.checkout
+            Some((text, checkout)) => {
+                if hook.offer(text).await
+                    && let Some(mut checkout) = checkout
                 {
                     checkout.taken();
                 }
@@ -231,10 +225,7 @@ impl HookServer {
     async fn unseen(&self) -> Option<Answer> {
         self.mailbox.confirm_alive().await;
         let (push, checkout) = self.mailbox.along(&mailbox::HOOK)?;
-        Some(Answer {
-            text: push.text(),
-            checkout: Some(checkout),
-        })
+        Some((push.text(), Some(checkout)))
     }
 
     async fn introduce(&self) -> Answer {
@@ -250,7 +241,7 @@ impl HookServer {
             text.push('\n');
             text.push_str(&push.text());
         }
-        Answer { text, checkout }
+        (text, checkout)
     }
 
     /// Whether the turn goes on for what nothing has shown yet. Not twice in a row; and not where a

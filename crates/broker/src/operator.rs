@@ -154,6 +154,10 @@ fn refused(code: StatusCode, why: impl Display) -> Response {
 }
 
 /// A parameter that is a peer's name.
+#[expect(
+    clippy::result_large_err,
+    reason = "the answer of a handler, as it goes out"
+)]
 fn name(given: Option<&String>) -> Result<Option<PeerName>, Response> {
     let name = given.map(|name| PeerName::parse(name)).transpose();
     name.map_err(|error| refused(StatusCode::BAD_REQUEST, error))

@@ -86,7 +86,6 @@ pub async fn run(
         instructions: Box::new(|_| ""),
         ..woken
     };
-    let allowed = wake.allows(&STREAM);
     let link = session.clone();
     let server = peerbus_mcp::run_over(bus, profile, options, read, write, |_, mailbox| {
         mailbox.report(&link);
@@ -97,7 +96,7 @@ pub async fn run(
             evidence: Some(Box::new(link.clone())),
             ..AgentLink::default()
         };
-        if allowed {
+        if wake.allows(&STREAM) {
             agent.paths.push(Box::new(link));
         }
         std::future::ready(agent)

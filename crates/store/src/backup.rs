@@ -134,7 +134,6 @@ fn copy(db: &Path, fresh: &Path) -> Result<AuditReport, BackupError> {
     let copy = open_existing(fresh).map_err(broken)?;
     copy.execute_batch("CREATE TABLE backup(key BLOB NOT NULL, epoch INTEGER NOT NULL) STRICT;")
         .and_then(|()| {
-            let epoch = epoch;
             copy.execute(
                 "INSERT INTO backup(key, epoch) VALUES(?1, ?2)",
                 (key.0, epoch),

@@ -10,7 +10,7 @@ use axum::extract::{ConnectInfo, Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
-use peerbus_core::broker::{Broker, MessageHistory};
+use peerbus_core::broker::MessageHistory;
 use peerbus_store::{History, HistoryRow, Page, Query as Meant};
 use peerbus_view::{MessageView, depends_on_peers};
 use peerbus_wire::{BrokerFrame, Envelope, GroupName, MessageId, PeerName, Seq, Stage};
@@ -188,8 +188,11 @@ async fn all_peers(shared: &Shared) -> Result<BrokerFrame, Response> {
 
 /// Whether what happens to each message is to be told.
 async fn watch(shared: &Shared, watched: bool) -> Result<(), Response> {
-    let act = move |broker: &mut Broker| broker.watch(watched);
-    ask(shared, move |broker, _, _| Ok(act(broker))).await
+    ask(shared, move |broker, _, _| {
+        broker.watch(watched);
+        Ok(())
+    })
+    .await
 }
 
 /// A stream of the log; counted while it lives.

@@ -50,7 +50,7 @@ impl Broker {
     /// Whether a name looks like an address, and nobody had it before this broker had a domain.
     pub(super) fn check_bare(&self, name: &PeerName) -> Result<(), CloseReason> {
         let key = name.key();
-        let known = self.registry.find(&key).is_some() || self.registry.aliases.get(&key).is_some();
+        let known = self.registry.find(&key).is_some() || self.registry.aliases.contains_key(&key);
         let odd = name.as_str().contains('@') && (!known || name.bridged().is_some());
         match self.config.domain.is_some() && odd {
             true => Err(CloseReason::InvalidName(peerbus_wire::NameError::Address)),

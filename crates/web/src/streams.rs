@@ -1,9 +1,21 @@
-//! Streams of server-sent events: their headers, and how many there may be.
+//! Streams of server-sent events: their headers, how many there may be, and those of a page.
 
+use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
-use axum::http::{HeaderName, header};
+use axum::body::Body;
+use axum::http::{HeaderName, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use futures_util::stream;
+use peerbus_wire::escape_json;
+use serde_json::Value;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+use crate::App;
+use crate::answer::Failure;
 
 /// Streams of one token at once.
 pub(crate) const STREAMS_OF_TOKEN: usize = 4;
@@ -11,6 +23,11 @@ pub(crate) const STREAMS_OF_TOKEN: usize = 4;
 const READERS_MAX: usize = 48;
 /// and those of the dashboard, which nobody else takes.
 const PAGES_MAX: usize = 16;
+
+/// Events that wait for a page that reads slowly.
+const WAITING: usize = 256;
+/// Time between two comments in a stream in which nothing happens.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// What every stream says of itself. The last one is for a proxy that would gather events first.
 pub(crate) const STREAM: [(HeaderName, &str); 3] = [
@@ -41,6 +58,35 @@ impl Streams {
         let own = Arc::clone(&self.pages).try_acquire_owned().ok();
         own.or_else(|| self.reader())
     }
+}
+
+/// A stream of what `begin` has threads say, until the page has gone.
+pub(crate) fn streamed(app: &Arc<App>, begin: impl FnOnce(Sender<String>, &App)) -> Response {
+    let Some(place) = app.streams.page() else {
+        let why = "there are as many streams as may be: close a page";
+        let failure = Failure::new(StatusCode::TOO_MANY_REQUESTS, why);
+        return failure.retry_after(5).into_response();
+    };
+    let (said, events) = channel(WAITING);
+    begin(said, app);
+    let chunks = stream::unfold(
+        (events, place),
+        |(mut events, place): (Receiver<_>, _)| async {
+            let text = match timeout(KEEP_ALIVE, events.recv()).await {
+                Ok(text) => text?,
+                Err(_) => ": \n\n".into(),
+            };
+            Some((Ok::<_, Infallible>(text), (events, place)))
+        },
+    );
+    (STREAM, Body::from_stream(chunks)).into_response()
+}
+
+/// Says something; whether the page is still there.
+pub(crate) fn say(to: &Sender<String>, kind: &str, data: &Value) -> bool {
+    let data = escape_json(&data.to_string());
+    to.blocking_send(format!("event: {kind}\ndata: {data}\n\n"))
+        .is_ok()
 }
 
 #[cfg(test)]

@@ -1,33 +1,23 @@
 //! What changes, as a stream for one page. A page that begins, or comes back, is told `ready`, and
 //! asks for everything; so nothing is numbered or kept.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use axum::body::Body;
 use axum::extract::State;
-use axum::http::StatusCode;
-use axum::response::{IntoResponse as _, Response};
-use futures_util::stream;
+use axum::response::Response;
 use peerbus_adapter::operator::{Events, Streamless};
-use peerbus_wire::{Secret, escape, escape_json};
+use peerbus_wire::{Secret, escape};
 use serde_json::{Value, json};
-use tokio::sync::mpsc::{Receiver, Sender, channel};
-use tokio::time::timeout;
+use tokio::sync::mpsc::Sender;
 
 use super::WHY_CHARS;
 use super::bus::{self, Source};
 use super::sessions::Sessions;
 use crate::App;
-use crate::answer::Failure;
-use crate::streams::STREAM;
+use crate::streams::{say, streamed};
 
-/// Events that wait for a page that reads slowly.
-const WAITING: usize = 256;
-/// Time between two comments in a stream in which nothing happens.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Time between two looks at who is there and what is asked, and for a broker that is away.
 const LOOK: Duration = Duration::from_secs(1);
 const AGAIN: Duration = Duration::from_millis(250);
@@ -44,35 +34,6 @@ pub(super) async fn live(State(app): State<Arc<App>>) -> Response {
         let mut sessions = Sessions::default();
         thread::spawn(move || look(&said, "sessions", move || sessions.now()));
     })
-}
-
-/// A stream of what `begin` has threads say, until the page has gone.
-pub(super) fn streamed(app: &Arc<App>, begin: impl FnOnce(Sender<String>, &App)) -> Response {
-    let Some(place) = app.streams.page() else {
-        let why = "there are as many streams as may be: close a page";
-        let failure = Failure::new(StatusCode::TOO_MANY_REQUESTS, why);
-        return failure.retry_after(5).into_response();
-    };
-    let (said, events) = channel(WAITING);
-    begin(said, app);
-    let chunks = stream::unfold(
-        (events, place),
-        |(mut events, place): (Receiver<_>, _)| async {
-            let text = match timeout(KEEP_ALIVE, events.recv()).await {
-                Ok(text) => text?,
-                Err(_) => ": \n\n".into(),
-            };
-            Some((Ok::<_, Infallible>(text), (events, place)))
-        },
-    );
-    (STREAM, Body::from_stream(chunks)).into_response()
-}
-
-/// Says something; whether the page is still there.
-pub(super) fn say(to: &Sender<String>, kind: &str, data: &Value) -> bool {
-    let data = escape_json(&data.to_string());
-    to.blocking_send(format!("event: {kind}\ndata: {data}\n\n"))
-        .is_ok()
 }
 
 /// Tells what happens at the broker, over its restarts.

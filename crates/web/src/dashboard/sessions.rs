@@ -17,9 +17,9 @@ use peerbus_wire::{escape, printable};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::live::{say, streamed};
 use super::{NAME_CHARS, WHY_CHARS, beside};
 use crate::App;
+use crate::streams::{say, streamed};
 
 /// Longest text of an event, in characters.
 const TEXT_CHARS: usize = 8_000;

@@ -21,7 +21,8 @@ pub(crate) struct Line<'a> {
     pub(crate) number: usize,
     pub(crate) code: &'a str,
     pub(crate) comment: &'a str,
-    /// It stands in a file of tests, or behind a `mod` under `#[cfg(test)]`, which ends its file.
+    /// It stands in a file of tests, or behind a `mod` under `#[cfg(test)]` or
+    /// `#[cfg(all(test, …))]`, which ends its file.
     pub(crate) test: bool,
 }
 
@@ -77,7 +78,9 @@ fn lines<'a>(path: &str, text: &'a str) -> Vec<Line<'a>> {
     let mut guarded = false;
     let line = |(number, line): (usize, &'a str)| {
         test |= guarded && line.starts_with("mod ") && line.ends_with('{');
-        guarded = line == "#[cfg(test)]" || (guarded && line.starts_with("#["));
+        guarded = line == "#[cfg(test)]"
+            || line.starts_with("#[cfg(all(test,")
+            || (guarded && line.starts_with("#["));
         let (code, comment) = split(line);
         Line {
             number,

@@ -86,9 +86,15 @@ impl Sessions {
     /// What is in the file. One that is not there, or was damaged, binds nothing.
     fn read(&self) -> Vec<Binding> {
         let text = peerbus_os::file::read_small(&self.file, FILE_BYTES_MAX).unwrap_or_default();
-        let mut file: Value = serde_json::from_str(&text).unwrap_or_default();
-        let sessions = file.get_mut("sessions").map(Value::take);
-        serde_json::from_value(sessions.unwrap_or_default()).unwrap_or_default()
+        let file: Value = serde_json::from_str(&text).unwrap_or_default();
+        let sessions = file["sessions"].as_array().map(Vec::as_slice);
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let pair = |one: &Value| text(&one[0]).zip(text(&one[1]));
+        sessions
+            .unwrap_or_default()
+            .iter()
+            .filter_map(pair)
+            .collect()
     }
 
     fn write(&self, bindings: &[Binding]) -> io::Result<()> {

@@ -275,7 +275,7 @@ pub trait Txn {
 
     /// The message of this delivery, as it waits.
     fn delivery(&mut self, pair: (PeerId, PeerId), seq: Seq) -> Result<Option<Queued>> {
-        let (mut run, _) = self.read_run(pair, seq, Seq(seq.0 + 1), 1, 1)?;
+        let (mut run, _) = self.read_run(pair, seq, Seq(seq.0.saturating_add(1)), 1, 1)?;
         Ok(run.pop())
     }
 

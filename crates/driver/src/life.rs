@@ -264,6 +264,7 @@ impl Driver<'_> {
             mut errors,
             mut carries,
             ends_when_closed,
+            output: _output,
         } = process;
         let hear = async {
             // A client that takes nothing has ended, which the lines below tell.

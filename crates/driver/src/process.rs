@@ -1,6 +1,7 @@
 //! One process of an agent, and the way to it.
 
 use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -60,6 +61,8 @@ pub(crate) struct Process {
     pub(crate) carries: BoxFuture<'static, String>,
     /// It ends by that when it is idle.
     pub(crate) ends_when_closed: bool,
+    /// Where it writes, open until it has ended: nobody reads it any more, and nothing fails for that.
+    pub(crate) output: Option<OwnedFd>,
 }
 
 /// Starts a process that is spoken with over its standard streams.
@@ -67,6 +70,7 @@ pub(crate) fn start(mut command: Command) -> io::Result<Process> {
     let mut child = command.stdin(Stdio::piped()).spawn()?;
     let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
     let (mut stdin, stdout) = stdin.zip(stdout).ok_or(io::ErrorKind::BrokenPipe)?;
+    let output = stdout.as_fd().try_clone_to_owned()?;
     let (to, mut waiting) = AgentLines::new();
     let (heard, from) = mpsc::channel(1);
     let read = async move {
@@ -89,7 +93,11 @@ pub(crate) fn start(mut command: Command) -> io::Result<Process> {
         tokio::join!(read, write);
         std::future::pending().await
     };
-    Process::new(child, to, from, Box::pin(carries), true)
+    let process = Process::new(child, to, from, Box::pin(carries), true)?;
+    Ok(Process {
+        output: Some(output),
+        ..process
+    })
 }
 
 impl Process {
@@ -109,6 +117,7 @@ impl Process {
             errors,
             carries,
             ends_when_closed,
+            output: None,
         })
     }
 }

@@ -25,7 +25,7 @@ const READERS_MAX: usize = 48;
 const PAGES_MAX: usize = 16;
 
 /// Events that wait for a page that reads slowly.
-const WAITING: usize = 256;
+pub(crate) const WAITING: usize = 256;
 /// Time between two comments in a stream in which nothing happens.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 

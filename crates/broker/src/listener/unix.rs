@@ -34,7 +34,7 @@ impl UnixPlace {
 
     pub(super) fn given(listener: UnixListener, path: Option<&Path>) -> Self {
         let file = path.and_then(|path| SocketFile::given(path).ok());
-        let places = file.iter().map(|file| file.path().to_owned()).collect();
+        let places = path.map(Path::to_owned).into_iter().collect();
         Self::new(listener, file, places)
     }
 
@@ -51,7 +51,8 @@ impl UnixPlace {
     }
 
     pub(crate) fn path(&self) -> Option<&Path> {
-        self.file.as_ref().map(SocketFile::path)
+        let given = self.places.first().map(PathBuf::as_path);
+        self.file.as_ref().map(SocketFile::path).or(given)
     }
 
     /// Accepts a connection; says to `moved` where it listens anew.

@@ -254,7 +254,7 @@ impl Broker {
         seq: Seq,
     ) -> Result<PeerId> {
         match self.registry.forwarded_by(pair.0).map(|row| row.id) {
-            Some(queue) if txn.delivery((queue, pair.1), seq)?.is_some() => Ok(queue),
+            Some(queue) if txn.pending_for(seq)?.contains(&queue) => Ok(queue),
             _ => Ok(pair.0),
         }
     }

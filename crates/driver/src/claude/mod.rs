@@ -229,11 +229,19 @@ impl Protocol for Claude {
 
     fn hear<'a>(&'a self, to: &'a AgentLines, line: &'a str) -> BoxFuture<'a, Vec<Heard>> {
         Box::pin(async move {
-            self.heard(to, line).await.unwrap_or_else(|error| {
-                let line = escape(line, WHY_CHARS);
-                tracing::warn!(%error, "Claude Code wrote a line that is not understood: {line}");
-                Vec::new()
-            })
+            let error = match self.heard(to, line).await {
+                Ok(heard) => return heard,
+                Err(error) => error,
+            };
+            // It may be nested too deep; whoever asks in it must not wait for ever.
+            let id = stream::member(line, "request_id");
+            if let Some(id) = id.and_then(|id| serde_json::from_str::<String>(id.get()).ok()) {
+                to.say(stream::failure(&id, "the line is not understood"))
+                    .await;
+            }
+            let line = escape(line, WHY_CHARS);
+            tracing::warn!(%error, "Claude Code wrote a line that is not understood: {line}");
+            Vec::new()
         })
     }
 

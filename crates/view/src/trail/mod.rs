@@ -223,8 +223,10 @@ pub fn fate(receipt: &Receipt) -> Option<String> {
         }
         _ => return None,
     };
-    let why = reason.unwrap_or_else(|| text::says(&to, ""));
-    Some(format!("your message {id}{what}: {why}"))
+    let is_a_peers = matches!(receipt.stage, Stage::Dead { .. } | Stage::Held { .. });
+    let why = reason.or_else(|| is_a_peers.then(|| text::says(&to, "")));
+    let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+    Some(format!("your message {id}{what}{why}"))
 }
 
 /// The stage at one recipient that an event tells in the words of [`Words`], given its members. What is proven

@@ -182,9 +182,10 @@ impl Session {
     async fn guess(&self, server: &mut Rpc) -> Result<Option<String>, Gone> {
         let settled = self.is_settled();
         let loaded = server.ask("thread/loaded/list", json!({})).await?;
-        let loaded = loaded.unwrap_or_default()["data"].take();
-        let loaded = loaded.as_array().map(Vec::as_slice).unwrap_or_default();
+        let loaded = loaded.unwrap_or_default();
+        let loaded = loaded["data"].as_array().map(Vec::as_slice);
         let ids = loaded
+            .unwrap_or_default()
             .iter()
             .filter_map(Value::as_str)
             .filter(|id| is_id(id));

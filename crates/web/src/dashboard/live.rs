@@ -129,7 +129,10 @@ fn ageless(value: &Value) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use tokio::sync::mpsc::channel;
+
     use super::*;
+    use crate::streams::WAITING;
 
     #[test]
     fn a_list_that_cannot_be_read_is_told_and_what_is_read_again_is_told_anew() {

@@ -18,7 +18,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use peerbus_core::TokenHash;
-use peerbus_core::grant::{Grant, NAMES_DEFAULT, NamePattern, Quotas, Right, Rights};
+use peerbus_core::grant::{
+    BRIDGE_TOKEN, GATEWAY, GATEWAY_TOKEN, Grant, NAMES_DEFAULT, NamePattern, Quotas, Right, Rights,
+};
 use peerbus_os::file::{self, Version};
 use peerbus_os::private::{self, PrivateFile};
 use peerbus_wire::TokenName;
@@ -77,11 +79,12 @@ pub fn read(path: &Path) -> Result<Vec<Grant>, String> {
     Ok(FILE.read(path)?.unwrap_or_default())
 }
 
-/// Puts a token into the file, which is made if need be.
+/// Puts a token of the user's into the file, which is made if need be.
 ///
 /// # Errors
 ///
-/// A sentence: there is one of that name, or the file cannot be used or written.
+/// A sentence: there is one of that name, or it is a name of a program's own token; what it keeps is kept
+/// for another one, or the gateway's; or the file cannot be used or written.
 pub fn add(path: &Path, grant: &Grant) -> Result<(), String> {
     let name = grant.name.as_str();
     if OURS.iter().any(|ours| name.starts_with(ours)) {
@@ -89,13 +92,77 @@ pub fn add(path: &Path, grant: &Grant) -> Result<(), String> {
             "{name} is a name of the broker's own tokens: choose another one"
         ));
     }
+    let programs = [GATEWAY_TOKEN, BRIDGE_TOKEN].into_iter();
+    if let Some(program) = { programs }.find(|program| name.eq_ignore_ascii_case(program)) {
+        return Err(format!(
+            "{name} is what `peerbus {program}` calls a token of its own: choose another name"
+        ));
+    }
+    if grant.names.iter().any(NamePattern::is_of_gateway) {
+        return Err(format!(
+            "the names {GATEWAY} are the gateway's, and `peerbus web` makes its token: give other names"
+        ));
+    }
+    put(path, grant, false).map(|_put| ())
+}
+
+/// Has the file admit a program's own token as it is here, in place of what it says of that token. Whether
+/// that changed anything.
+///
+/// # Errors
+///
+/// A sentence: another token has its name, or keeps a name of it; or the file cannot be used or written.
+pub fn admit(path: &Path, grant: &Grant) -> Result<bool, String> {
+    put(path, grant, true)
+}
+
+/// Puts a token into the file, in the place of itself where it `replaces` that; whether that changed
+/// anything. What it keeps must be kept for no other one.
+fn put(path: &Path, grant: &Grant, replaces: bool) -> Result<bool, String> {
+    let name = grant.name.as_str();
     let entry = private::table(&Entry::from(grant))?;
-    FILE.edit(path, |document, _| {
+    FILE.edit(path, |document, known| {
+        let known = known.unwrap_or_default();
+        if replaces && known.contains(grant) {
+            return Ok(false);
+        }
+        let named = |known: &&Grant| known.name.as_str().eq_ignore_ascii_case(name);
+        match known.iter().find(named) {
+            Some(own) if replaces && own.token == grant.token => {
+                private::remove(document.as_table_mut(), own.name.as_str());
+            }
+            Some(other) if replaces => {
+                let (other, file) = (&other.name, path.display());
+                return Err(format!(
+                    "the token {other} in {file} is none that `peerbus {name}` made for itself: give what \
+                     uses it a token of another name, and end it with `peerbus token revoke {other}`"
+                ));
+            }
+            _ => {}
+        }
+        check_kept(&known, grant)?;
         let put = private::insert(document.as_table_mut(), name, entry);
         put.map_err(|known| {
             format!("there is a token {known} already: revoke it, or choose another name")
-        })
+        })?;
+        Ok(true)
     })
+}
+
+/// Fails where a name that a token keeps is kept for another one.
+fn check_kept(known: &[Grant], grant: &Grant) -> Result<(), String> {
+    for other in known.iter().filter(|other| other.token != grant.token) {
+        let both = grant.kept().find(|name| other.keeps(name.as_str()));
+        let both = both.or_else(|| other.kept().find(|name| grant.keeps(name.as_str())));
+        if let Some(name) = both {
+            let (name, other) = (name.as_str(), &other.name);
+            return Err(format!(
+                "the name {name} is kept for the token {other}: `peerbus token revoke {other}` first, or \
+                 give another name"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Takes a token out of the file, and gives its name as it stood there.

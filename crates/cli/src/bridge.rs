@@ -10,7 +10,7 @@ use peerbus_adapter::credentials;
 use peerbus_adapter::kept_token;
 use peerbus_adapter::paths::Paths;
 use peerbus_core::TokenHash;
-use peerbus_core::grant::{Right, Rights};
+use peerbus_core::grant::{BRIDGE_TOKEN, Right, Rights};
 
 use crate::args::Bridge;
 use crate::failure::Failure;
@@ -18,8 +18,7 @@ use crate::operator;
 use crate::token::admit;
 
 const PROGRAM: &str = "peerbus-bridge";
-/// The bridges' token at the broker, and the names that it may have.
-const TOKEN: &str = "bridge";
+/// The names that the bridges' token may have.
 const NAMES: &str = "bridge*";
 
 /// Becomes `peerbus-bridge`, with a token of its own for the broker of this user.
@@ -46,7 +45,7 @@ pub(crate) fn run(verb: &Bridge) -> Result<(), Failure> {
         let file = paths.config_dir.join("bridge-token");
         let token = kept_token(&file).map_err(Failure::config)?;
         let rights = Rights::of([Right::Bridge]);
-        admit(TOKEN, NAMES, TokenHash::of(&token), rights)?;
+        admit(BRIDGE_TOKEN, NAMES, TokenHash::of(&token), rights)?;
         command.env("PEERBUS_TOKEN", token.expose());
     }
     Err(Failure::failed(command.exec()))

@@ -43,10 +43,11 @@ fn add(verb: &TokenAdd) -> Result<(), Failure> {
         })
     });
     let rights: Vec<_> = rights.collect::<Result<_, _>>()?;
-    if rights.contains(&Right::Approve) {
-        for_people("make a token that may approve")?;
+    for right in [Right::Approve, Right::Bridge, Right::Operate] {
+        if rights.contains(&right) {
+            for_people(&format!("make a token that may {}", right.as_str()))?;
+        }
     }
-    keep(&file, &names)?;
     let day_ms = |days| u64::from(days) * 86_400_000;
     let grant = Grant {
         name: name(&verb.name)?,
@@ -61,6 +62,10 @@ fn add(verb: &TokenAdd) -> Result<(), Failure> {
             per_second: verb.max_per_second,
         },
     };
+    // It is no other's, and a person says whose it is.
+    if grant.kept().next().is_some() {
+        for_people("make a token for which a name is kept")?;
+    }
     tokens::add(&file, &grant).map_err(Failure::config)?;
     output::line(&text)?;
     output::say(&format!(
@@ -71,8 +76,7 @@ fn add(verb: &TokenAdd) -> Result<(), Failure> {
     tell(&file, &verb.place)
 }
 
-/// Has the broker of this user admit a token of a program's own, with these names and rights, and no other
-/// one of its name.
+/// Has the broker of this user admit a token of a program's own, with these names and rights.
 pub(crate) fn admit(
     name: &str,
     names: &str,
@@ -93,14 +97,9 @@ pub(crate) fn admit(
         },
     };
     let admits = Paths::find()?.tokens;
-    let known = tokens::read(&admits).map_err(Failure::config)?;
-    if known.contains(&wanted) {
+    if !tokens::admit(&admits, &wanted).map_err(Failure::config)? {
         return Ok(());
     }
-    if known.iter().any(|grant| grant.name == wanted.name) {
-        tokens::revoke(&admits, &wanted.name).map_err(Failure::config)?;
-    }
-    tokens::add(&admits, &wanted).map_err(Failure::config)?;
     // A broker that is away reads the file when it starts, one that runs within a second.
     let _known = reload(&admits, None)?;
     Ok(())
@@ -140,26 +139,6 @@ fn list(verb: &TokenList) -> Result<(), Failure> {
     }
     if grants.is_empty() && !verb.json {
         output::line("no tokens")?;
-    }
-    Ok(())
-}
-
-/// A name without `*` is kept for its token: it is no other's, and a person says whose it is.
-fn keep(file: &Path, names: &[NamePattern]) -> Result<(), Failure> {
-    let names = names.iter().map(NamePattern::as_str);
-    let kept: Vec<&str> = names.filter(|name| !name.contains('*')).collect();
-    if kept.is_empty() {
-        return Ok(());
-    }
-    for_people("make a token for which a name is kept")?;
-    for grant in tokens::read(file).map_err(Failure::config)? {
-        if let Some(name) = kept.iter().find(|name| grant.keeps(name)) {
-            let token = &grant.name;
-            return Err(Failure::config(format!(
-                "the name {name} is kept for the token {token}: `peerbus token revoke {token}` first, \
-                 or give another name"
-            )));
-        }
     }
     Ok(())
 }

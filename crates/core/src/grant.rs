@@ -14,6 +14,8 @@ pub const GATEWAY: &str = "web:*";
 pub const GATEWAY_PREFIX: &str = "web:";
 /// What the gateway's own token is called.
 pub const GATEWAY_TOKEN: &str = "web";
+/// What the bridges' own token is called.
+pub const BRIDGE_TOKEN: &str = "bridge";
 
 /// Names that a token may have when nothing else is said.
 pub const NAMES_DEFAULT: usize = 1_000;
@@ -75,8 +77,12 @@ impl Grant {
     /// gateway and no others. No token of which that is not so may have it.
     #[must_use]
     pub fn keeps(&self, name: &str) -> bool {
-        let mut own = self.names.iter().filter(|pattern| pattern.keeps());
-        own.any(|pattern| pattern.means(name))
+        self.kept().any(|pattern| pattern.means(name))
+    }
+
+    /// What of its names is no other token's.
+    pub fn kept(&self) -> impl Iterator<Item = &NamePattern> {
+        self.names.iter().filter(|pattern| pattern.keeps())
     }
 
     /// The names that it may register, for people.
@@ -217,6 +223,12 @@ impl NamePattern {
         !self.0.contains('*') || self.0.eq_ignore_ascii_case(GATEWAY)
     }
 
+    /// Whether none but peers of the gateway are meant.
+    #[must_use]
+    pub fn is_of_gateway(&self) -> bool {
+        strip(&self.0, GATEWAY_PREFIX).is_some()
+    }
+
     /// Whether a name is one of those that are meant.
     #[must_use]
     pub fn matches(&self, name: &PeerName) -> bool {
@@ -317,6 +329,17 @@ mod tests {
         ] {
             assert_eq!(grant.keeps(name), kept, "{name}");
         }
+        let of_gateway = |text| NamePattern::parse(text).unwrap().is_of_gateway();
+        assert!(
+            ["web:*", "WEB:*", "web:ci", "Web:c*"]
+                .into_iter()
+                .all(of_gateway)
+        );
+        assert!(
+            !["web", "web*", "*", "my-web:ci"]
+                .into_iter()
+                .any(of_gateway)
+        );
     }
 
     #[test]

@@ -31,6 +31,28 @@ pub fn is_in_namespace() -> bool {
     !map.is_empty() && map.split_whitespace().ne(["0", "0", "4294967295"])
 }
 
+/// The number and the home of the user in the system's list, whatever variables say. In a namespace it is
+/// the user outside of it.
+#[must_use]
+pub fn listed() -> Option<(u32, PathBuf)> {
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let users = file::read_small(Path::new(USERS), USERS_BYTES_MAX)?;
+    let id = outside(&map, id());
+    Some((id, find(&users, id)?.1.into()))
+}
+
+/// A user's number outside of the namespace of this map, user_namespaces(7).
+fn outside(map: &str, id: u32) -> u32 {
+    let found = map.lines().find_map(|line| {
+        let mut numbers = line.split_whitespace().map(str::parse::<u32>);
+        let mut next = || numbers.next()?.ok();
+        let (inside, outside, count) = (next()?, next()?, next()?);
+        let at = id.checked_sub(inside).filter(|at| *at < count)?;
+        outside.checked_add(at)
+    });
+    found.unwrap_or(id)
+}
+
 /// The user's name in the system's list.
 #[must_use]
 pub fn name() -> Option<String> {
@@ -83,6 +105,19 @@ mod tests {
         assert!(is_home(users, 1_000, "/home/ann/".as_ref()));
         assert!(!is_home(users, 1_000, "/tmp/pb".as_ref()));
         assert!(!is_home(users, 7, "/tmp/pb".as_ref()));
+    }
+
+    #[test]
+    fn a_users_number_is_that_outside_of_its_namespace() {
+        for (map, expected) in [
+            ("         0          0 4294967295\n", 7),
+            ("         0       1000          1\n", 7),
+            ("7 1000 1\n", 1_000),
+            ("0 1000 1\n1 100000 65536\n", 100_006),
+            ("", 7),
+        ] {
+            assert_eq!(outside(map, 7), expected, "{map}");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What came for a peer, in order, until a reader confirms it: pure, so that it can be tested alone.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use peerbus_adapter::{Key, NoticeId};
@@ -35,6 +35,11 @@ impl Mark {
         let mut digits = digest(texts);
         digits.truncate(32);
         Self(digits)
+    }
+
+    /// Of this event behind those that another mark names.
+    fn behind(&self, before: Option<Self>) -> Self {
+        before.map_or_else(|| self.clone(), |before| Self::of(&[&before.0, &self.0]))
     }
 }
 
@@ -77,6 +82,9 @@ pub(crate) struct Told {
     /// As it is written: before it is taken without its id.
     pub(crate) text: Arc<str>,
     pub(crate) mark: Mark,
+    /// Its mark behind those of what nobody had confirmed of its sender when it came. Who has had it was
+    /// sent all of them, in whatever process.
+    pub(crate) chain: Mark,
     /// Who sent it, if it is a message.
     pub(crate) from: Option<String>,
     /// Bytes of its body, as the broker counts them.
@@ -105,6 +113,8 @@ pub(crate) struct Kept {
     bytes: usize,
     /// The last events that readers of an earlier process had.
     named: VecDeque<Mark>,
+    /// The last chain of each sender, as long as nothing is confirmed.
+    chains: BTreeMap<String, Mark>,
 }
 
 impl Kept {
@@ -115,6 +125,7 @@ impl Kept {
             events: VecDeque::new(),
             bytes: 0,
             named: VecDeque::new(),
+            chains: BTreeMap::new(),
         }
     }
 
@@ -125,13 +136,22 @@ impl Kept {
 
     /// Takes an event; gives what is due at once.
     pub(crate) fn push(&mut self, mut told: Told) -> Vec<Due> {
-        if let Some(at) = self.named.iter().position(|named| *named == told.mark) {
+        let from = told.from.as_deref();
+        let last = from.and_then(|from| self.chains.get(from)).cloned();
+        let before = self.events.iter().filter(|event| event.is_from(from));
+        let before = before.filter(|event| !event.confirmed);
+        let chain = |chain, event: &Told| Some(event.mark.behind(chain));
+        told.chain = told.mark.behind(last.or_else(|| before.fold(None, chain)));
+        if let Some(at) = self.named.iter().position(|named| *named == told.chain) {
             self.named.remove(at);
-            let mut all = self.confirm_sender(told.from.as_deref(), self.events.len());
+            let mut all = self.confirm_sender(from, self.events.len());
             all.push(told.due);
             return all;
         }
-        let id = self.id(self.end(), &told.mark);
+        if let Some(from) = from {
+            self.chains.insert(from.to_owned(), told.chain.clone());
+        }
+        let id = self.id(self.end(), &told.chain);
         told.text = format!("id: {id}\n{}", told.text).into();
         self.bytes += told.text.len();
         self.events.push_back(told);
@@ -171,16 +191,17 @@ impl Kept {
         if next > self.end() {
             return (Resumed::Never, Vec::new());
         }
+        self.chains.clear();
         let count = usize::try_from(next - self.first).unwrap_or(usize::MAX);
         let due = self.events.iter_mut().take(count);
         let due = due.filter_map(Told::confirm).collect();
         (Resumed::At(next), due)
     }
 
-    /// A reader of an earlier process had the event of this mark last. The order was another one then, but
-    /// for the messages of one sender: of those it had the ones before it, too.
+    /// A reader of an earlier process had the event of this chain last: it, and what came before it of its
+    /// sender. Where something else has come in between since, no chain is this one, and all comes again.
     fn name(&mut self, mark: Mark) -> (Resumed, Vec<Due>) {
-        let Some(at) = self.events.iter().position(|event| event.mark == mark) else {
+        let Some(at) = self.events.iter().position(|event| event.chain == mark) else {
             self.named.retain(|named| *named != mark);
             self.named.push_back(mark.clone());
             if self.named.len() > NAMED_MAX {
@@ -201,10 +222,9 @@ impl Kept {
 
     /// Confirms what a sender sent, of the first so many events.
     fn confirm_sender(&mut self, from: Option<&str>, count: usize) -> Vec<Due> {
-        let is_from = |event: &Told| from.is_some() && event.from.as_deref() == from;
         let all = self.events.iter().take(count).enumerate();
         let all: Vec<_> = all
-            .filter(|(_, event)| is_from(event))
+            .filter(|(_, event)| event.is_from(from))
             .map(|(at, _)| at)
             .collect();
         all.into_iter()
@@ -214,6 +234,7 @@ impl Kept {
 
     /// Confirms an event. Nobody is written it from now on, unless somebody has confirmed it already.
     fn confirm_unwritten(&mut self, at: usize) -> Option<Due> {
+        self.chains.clear();
         let event = self.events.get_mut(at)?;
         if !event.confirmed {
             self.bytes -= event.text.len();
@@ -238,7 +259,7 @@ impl Kept {
         let number = number.checked_sub(1)?;
         let at = usize::try_from(number.checked_sub(self.first)?).ok()?;
         let event = self.events.get(at)?;
-        Some(self.id(number, &event.mark))
+        Some(self.id(number, &event.chain))
     }
 
     pub(crate) fn has_room(&self) -> bool {
@@ -263,12 +284,17 @@ impl Told {
     pub(crate) fn new(kind: &str, data: &str, mark: Mark, due: Due) -> Self {
         Self {
             text: format!("event: {kind}\ndata: {}\n\n", escape_json(data)).into(),
+            chain: mark.clone(),
             mark,
             from: None,
             bytes: data.len(),
             due,
             confirmed: false,
         }
+    }
+
+    fn is_from(&self, from: Option<&str>) -> bool {
+        from.is_some() && self.from.as_deref() == from
     }
 
     /// Gives what is due, the first time.
@@ -337,7 +363,7 @@ mod tests {
         let mut kept = Kept::new("b".into());
         push(&mut kept, "eve", 1);
         push(&mut kept, "bob", 1);
-        let mark = Mark::of(&["bob", "2"]);
+        let mark = Cursor::parse(&cursor).unwrap().mark.unwrap();
         let resumed = resume(&mut kept, &cursor);
         assert_eq!(resumed, (Resumed::Behind(mark.clone()), vec![]));
         assert!(kept.awaits(&mark));
@@ -359,6 +385,40 @@ mod tests {
         assert_eq!(resumed, (Resumed::At(1), vec![ack(1), ack(2)]));
         assert_eq!(ids(&kept, 0).len(), 2);
         assert_eq!(resume(&mut kept, &cursor).1, [], "once");
+    }
+
+    #[test]
+    fn what_comes_in_between_is_confirmed_for_no_reader_that_was_not_sent_it() {
+        let mut before = Kept::new("a".into());
+        push(&mut before, "bob", 2);
+        let cursor = ids(&before, 0)[0].clone();
+        // An older one of bob's comes by a name that ended meanwhile.
+        let mut kept = Kept::new("b".into());
+        push(&mut kept, "bob", 1);
+        assert!(matches!(resume(&mut kept, &cursor).0, Resumed::Behind(_)));
+        assert_eq!(push(&mut kept, "bob", 2), []);
+        assert_eq!(ids(&kept, kept.unconfirmed()).len(), 2);
+        // Or both are there when the reader comes.
+        let mut kept = Kept::new("c".into());
+        push(&mut kept, "bob", 1);
+        push(&mut kept, "bob", 2);
+        assert_eq!(resume(&mut kept, &cursor).1, []);
+    }
+
+    #[test]
+    fn what_was_confirmed_when_an_event_came_is_not_waited_for() {
+        let mut before = Kept::new("a".into());
+        push(&mut before, "bob", 1);
+        push(&mut before, "bob", 2);
+        let first = ids(&before, 0)[0].clone();
+        assert_eq!(resume(&mut before, &first), (Resumed::At(1), vec![ack(1)]));
+        push(&mut before, "bob", 3);
+        let third = ids(&before, 0)[2].clone();
+        let mut kept = Kept::new("b".into());
+        resume(&mut kept, &third);
+        assert_eq!(push(&mut kept, "bob", 2), []);
+        assert_eq!(push(&mut kept, "bob", 3), [ack(2), ack(3)]);
+        assert_eq!(push(&mut kept, "bob", 4), []);
     }
 
     #[test]

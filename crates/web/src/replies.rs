@@ -175,7 +175,7 @@ impl Replies {
                     tracing::error!(id = %message.id, "a message cannot be told, and waits");
                     return;
                 };
-                let mark = Mark::of(&[&me, &message.from, &message.id]);
+                let mark = mark(&me, &message);
                 Told {
                     bytes: message.body.len(),
                     from: Some(message.from),
@@ -327,6 +327,14 @@ struct Said<'a> {
     body: &'a RawValue,
 }
 
+/// Names a message. Another one may have its sender's name and its id, of another token or when a
+/// temporary peer has left.
+fn mark(me: &str, message: &Inbound) -> Mark {
+    let token = message.token.as_deref().unwrap_or_default();
+    let (from, id, ts) = (&message.from, &message.id, &message.ts);
+    Mark::of(&[me, from, id, token, ts, &message.body])
+}
+
 fn said(message: &Inbound) -> Option<String> {
     let talk = Conversation::of(&message.body);
     let said = Said {
@@ -362,10 +370,42 @@ fn fate(told: &Receipt) -> String {
 
 #[cfg(test)]
 mod tests {
-    use peerbus_adapter::Stage;
+    use peerbus_adapter::{Key, Kind, Stage};
     use peerbus_wire::MessageId;
 
     use super::*;
+
+    fn inbound(body: &str, token: Option<&str>) -> Inbound {
+        Inbound {
+            key: Key::local(1),
+            id: "m1".into(),
+            from: "deploy".into(),
+            source: String::new(),
+            kind: Kind::Msg,
+            ts: String::new(),
+            body: body.into(),
+            again: false,
+            to: None,
+            group: None,
+            one: false,
+            token: token.map(str::to_owned),
+            approves: false,
+            age_ms: 0,
+        }
+    }
+
+    #[test]
+    fn another_message_under_a_used_name_and_id_has_another_mark() {
+        let first = inbound("1", None);
+        let again = Inbound {
+            again: true,
+            ..first.clone()
+        };
+        assert_eq!(mark("web:ci", &first), mark("web:ci", &again));
+        for other in [inbound("2", None), inbound("1", Some("eve"))] {
+            assert_ne!(mark("web:ci", &first), mark("web:ci", &other));
+        }
+    }
 
     #[test]
     fn what_comes_again_says_when_it_was_so_and_no_age() {

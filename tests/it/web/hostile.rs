@@ -28,11 +28,10 @@ fn below(home: &Home, agent: &mut Session, within: &str, args: &str) -> String {
         "env HOME=/ XDG_CONFIG_HOME={} XDG_RUNTIME_DIR=/",
         dir.display()
     );
-    // Unless it cannot see either who runs it.
-    let elsewhere = if within.contains("--mount-proc") {
-        ""
-    } else {
-        &elsewhere
+    // Unless it cannot see either who runs it, and names no file of that home.
+    let elsewhere = match within.contains("--mount-proc") && !args.contains("--socket") {
+        true => "",
+        false => &elsewhere,
     };
     let line = format!(
         "{within} {elsewhere} {} {args}",
@@ -65,6 +64,36 @@ fn an_agent_makes_no_token_with_which_it_could_approve() {
     let again = ["token", "add", "thief", "--names", "phone"];
     let said = home.run(&again).fails(2);
     assert!(said.contains("is kept for the token phone"), "{said}");
+    // Nor does anybody get those of the gateway, whose token may not be made yet.
+    let gateways = ["token", "add", "thief", "--names", "WEB:*"];
+    let said = home.run(&gateways).fails(2);
+    assert!(said.contains("are the gateway's"), "{said}");
+    broker.stop();
+}
+
+#[test]
+fn a_token_of_the_users_own_is_not_ended_for_the_gateways() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let said = home.run(&["token", "add", "web", "--rights", "send"]);
+    let said = said.fails(2);
+    assert!(said.contains("choose another name"), "{said}");
+    // One from before that was so.
+    home.run(&["token", "add", "server", "--rights", "send"])
+        .ok();
+    let file = home.path().join(".config/peerbus/tokens.toml");
+    let text = std::fs::read_to_string(&file).expect("a tokens file");
+    let text = text.replace("[server]", "[web]");
+    std::fs::write(&file, &text).expect("the file is ours");
+    let gateway = ["web", "--listen", "127.0.0.1:0"];
+    let said = home.run(&gateway).fails(2);
+    assert!(said.contains("peerbus token revoke web"), "{said}");
+    assert_eq!(std::fs::read_to_string(&file).expect("a tokens file"), text);
+    // What a person ends makes room.
+    home.run(&["token", "revoke", "web"]).ok();
+    token(&home, &["ci"]);
+    let gateway = Gateway::start(&home);
+    assert_eq!(gateway.ask("GET /healthz", &[], b"").status, 200);
     broker.stop();
 }
 
@@ -78,6 +107,9 @@ fn what_is_a_persons_is_refused_to_an_agent_in_a_sandbox_too() {
         "names release phone".to_owned(),
         "token revoke phone".to_owned(),
         "token add thief --names phone".to_owned(),
+        "token add thief --names web:*".to_owned(),
+        "token add thief --rights bridge".to_owned(),
+        "token add thief --rights send,operate".to_owned(),
         "secret rotate".to_owned(),
         "secret retire".to_owned(),
         "audit acknowledge".to_owned(),
@@ -105,6 +137,13 @@ fn what_is_a_persons_is_refused_to_an_agent_in_a_sandbox_too() {
         }
         let within = format!("unshare {}", unshare.join(" "));
         let said = below(&home, &mut bob, &within, "backup copy");
+        assert!(
+            said.contains("in a terminal of their own"),
+            "{unshare:?}: {said}"
+        );
+        let socket = home.database().with_file_name("peerbus.sock");
+        let args = format!("names release phone --socket {}", socket.display());
+        let said = below(&home, &mut bob, &within, &args);
         assert!(
             said.contains("in a terminal of their own"),
             "{unshare:?}: {said}"

@@ -103,6 +103,31 @@ fn what_no_reader_confirmed_is_told_again_over_kills_of_the_gateway() {
     broker.stop();
 }
 
+#[test]
+fn a_cursor_of_before_takes_along_nothing_that_its_reader_was_not_sent() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let ci = token(&home, &["ci"]);
+    let mut gateway = Gateway::start(&home);
+    hang_up(gateway.reader(&ci, &[]));
+    drop(Raw::register(&home, &broker, "oldname"));
+    let send = |to: &str, text: &str| home.run(&["send", to, text, "--name", "bob"]).ok();
+    send("oldname", "older");
+    send("web:ci", "newer");
+    let reader = gateway.reader(&ci, &[]);
+    let newer = texts(&reader.0, 1).remove(0);
+    assert_eq!(newer.1, "newer");
+    hang_up(reader);
+    // Another name's mail comes before it now.
+    home.run(&["names", "retire", "oldname", "--to", "web:ci"])
+        .ok();
+    gateway = Gateway::start(&home);
+    let cursor = format!("Last-Event-ID: {}", newer.0);
+    let (lines, _end) = gateway.reader(&ci, &[&cursor]);
+    assert_eq!(texts(&lines, 1)[0].1, "older");
+    broker.stop();
+}
+
 /// The next message, or the end of the stream.
 fn next(lines: &Lines) -> Option<(String, String)> {
     let mut id = String::new();

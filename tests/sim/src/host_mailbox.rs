@@ -121,7 +121,7 @@ impl HostMailbox {
     }
 
     pub(crate) fn sent(&mut self, now_ms: u64, to: Option<&NameKey>, id: &str) {
-        let hops = self.mailbox.hops(now_ms, 0);
+        let hops = self.mailbox.hops(now_ms, to, 0);
         self.mailbox.sent(now_ms, to, id, hops);
     }
 

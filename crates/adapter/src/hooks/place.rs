@@ -2,7 +2,9 @@
 //! too long), one for each adapter, by the numbers of the two processes.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::io::{Error, ErrorKind, Result};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -118,15 +120,17 @@ pub fn sweep(dir: &Path) {
 }
 
 /// Whether this process is an agent that has an adapter, or stands below one: sessions are looked for
-/// where this process finds them, and where each process above it was started to find them. What an
-/// agent runs may have been given other variables.
+/// where this process finds them, where each process above it was started to find them, where they are
+/// without any variable, and beside the files that the command line names. What an agent runs may have been
+/// given other variables.
 #[must_use]
 pub fn is_below_an_agent() -> bool {
     let id = std::process::id();
     let Ok(own) = Paths::find() else {
         return true;
     };
-    let mut dirs: BTreeSet<_> = directories(&own).into_iter().collect();
+    let mut dirs: BTreeSet<_> = directories(&own).into_iter().chain(unset()).collect();
+    dirs.extend(std::env::args_os().flat_map(|argument| beside(&argument)));
     for process in os::process::ancestors(id, GENERATIONS_MAX) {
         match os::process::environment(process.id) {
             Ok(all) => dirs.extend(Paths::of_environment(&all).iter().flat_map(directories)),
@@ -136,6 +140,37 @@ pub fn is_below_an_agent() -> bool {
         }
     }
     is_of_an_agent(&dirs.into_iter().collect::<Vec<_>>(), id)
+}
+
+/// Where a user's sessions are whose environment sets no directory.
+fn unset() -> Vec<PathBuf> {
+    let listed = os::user::listed();
+    let paths = listed.and_then(|(id, home)| {
+        let home = home.display();
+        let set = format!("HOME={home}\0XDG_RUNTIME_DIR=/run/user/{id}");
+        Paths::of_environment(set.as_bytes())
+    });
+    paths.iter().flat_map(directories).collect()
+}
+
+/// Where sessions are beside a file that an argument names, or in the home of one in `.config/peerbus`.
+fn beside(argument: &OsStr) -> Vec<PathBuf> {
+    let bytes = argument.as_bytes();
+    let value = bytes.iter().position(|byte| *byte == b'=');
+    let value = value.filter(|_| bytes.starts_with(b"--"));
+    let path = value.and_then(|at| bytes.get(at + 1..)).unwrap_or(bytes);
+    let Ok(path) = std::path::absolute(OsStr::from_bytes(path)) else {
+        return Vec::new();
+    };
+    let dir = path.parent().unwrap_or(&path);
+    let home = dir.parent().and_then(Path::parent);
+    let home = home.filter(|home| dir == home.join(".config/peerbus"));
+    let paths = home.and_then(|home| {
+        let set = [b"HOME=", home.as_os_str().as_bytes()].concat();
+        Paths::of_environment(&set)
+    });
+    let all = paths.iter().flat_map(directories);
+    all.chain([dir.join(DIRECTORY)]).collect()
 }
 
 fn is_own(process: u32) -> bool {
@@ -262,6 +297,22 @@ mod tests {
         assert_eq!(left(&dir), [own]);
         drop((place, listener));
         assert_eq!(left(&dir), Vec::<PathBuf>::new());
+    }
+
+    #[test]
+    fn sessions_are_looked_for_beside_the_files_that_arguments_name() {
+        for (argument, there) in [
+            ("/run/x/peerbus.sock", "/run/x/sessions"),
+            ("--socket=/run/x/peerbus.sock", "/run/x/sessions"),
+            (
+                "/home/a/.config/peerbus/tokens.toml",
+                "/home/a/.local/state/peerbus/sessions",
+            ),
+        ] {
+            let found = beside(argument.as_ref());
+            assert!(found.contains(&there.into()), "{argument}: {found:?}");
+        }
+        assert!(beside("history".as_ref()).len() == 1);
     }
 
     #[test]

@@ -13,10 +13,13 @@ pub struct Expected {
 }
 
 impl Mailbox {
-    /// What the agent sends now as `talk` says, a reply excepted, with the replies that led to it.
+    /// What the agent sends now as `talk` says, a reply excepted, with the replies that led to it: to this
+    /// peer or group; `None`: to everybody.
     #[must_use]
-    pub fn led_to(&self, talk: Conversation) -> Conversation {
-        let hops = self.with(|state, now_ms| state.machine.hops(now_ms, talk.hops));
+    pub fn led_to(&self, to: Option<&str>, talk: Conversation) -> Conversation {
+        let to = to.and_then(|to| PeerName::parse(to).ok());
+        let to = to.map(|to| to.key());
+        let hops = self.with(|state, now_ms| state.machine.hops(now_ms, to.as_ref(), talk.hops));
         Conversation { hops, ..talk }
     }
 

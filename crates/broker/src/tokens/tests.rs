@@ -41,6 +41,70 @@ fn what_is_written_is_read_again_and_other_lines_stay() {
     );
 }
 
+fn with_names(name: &str, hash: u8, names: &str) -> Grant {
+    Grant {
+        names: vec![NamePattern::parse(names).unwrap()],
+        ..Grant::usual(TokenName::parse(name).unwrap(), TokenHash([hash; 32]))
+    }
+}
+
+#[test]
+fn what_is_kept_for_a_token_no_other_one_gets_also_at_the_same_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tokens.toml");
+    let made = std::thread::scope(|scope| {
+        let path = &path;
+        let one = |n: u8| scope.spawn(move || add(path, &with_names(&format!("t{n}"), n, "phone")));
+        let all: Vec<_> = (0..8).map(one).collect();
+        let made = all.into_iter().map(|one| one.join().unwrap());
+        made.collect::<Vec<_>>()
+    });
+    assert_eq!(made.iter().filter(|made| made.is_ok()).count(), 1);
+    let why = made.into_iter().find_map(Result::err).unwrap();
+    assert!(
+        why.contains("the name phone is kept for the token t"),
+        "{why}"
+    );
+    for names in ["web:*", "WEB:*", "web:ci", "web:c*"] {
+        let why = add(&path, &with_names("z", 9, names)).unwrap_err();
+        assert!(why.contains("are the gateway's"), "{names}: {why}");
+    }
+    assert_eq!(read(&path).unwrap().len(), 1);
+}
+
+#[test]
+fn a_programs_own_token_takes_the_place_of_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tokens.toml");
+    for name in ["web", "Web", "bridge"] {
+        let why = add(&path, &with_names(name, 1, "server")).unwrap_err();
+        assert!(why.contains("choose another name"), "{why}");
+    }
+    let gateway = with_names("web", 1, GATEWAY);
+    assert_eq!(admit(&path, &gateway), Ok(true));
+    assert_eq!(admit(&path, &gateway), Ok(false));
+    let fewer = Grant {
+        rights: Rights::of([Right::Send]),
+        ..gateway
+    };
+    assert_eq!(admit(&path, &fewer), Ok(true), "its rights change");
+    assert_eq!(read(&path).unwrap(), std::slice::from_ref(&fewer));
+
+    // One that a person made before these names were the programs'.
+    fs::remove_file(&path).unwrap();
+    let hash = "ab".repeat(32);
+    let text = format!("[Web]\nhash = \"{hash}\"\n");
+    peerbus_os::file::replace_private(&path, text.as_bytes()).unwrap();
+    let why = admit(&path, &fewer).unwrap_err();
+    assert!(why.contains("peerbus token revoke Web"), "{why}");
+    assert_eq!(fs::read_to_string(&path).unwrap(), text);
+    // And one for which the gateway's names are kept.
+    let text = format!("[z]\nhash = \"{hash}\"\nnames = [\"web:ci\"]\n");
+    peerbus_os::file::replace_private(&path, text.as_bytes()).unwrap();
+    let why = admit(&path, &fewer).unwrap_err();
+    assert!(why.contains("web:ci is kept for the token z"), "{why}");
+}
+
 #[test]
 fn an_error_names_the_line_and_the_remedy() {
     let good = format!("[a]\nhash = \"{HASH}\"\n");

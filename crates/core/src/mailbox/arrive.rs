@@ -19,11 +19,14 @@ impl MailboxMachine {
     /// or is held, or waits to be shown.
     pub fn message(&mut self, now_ms: u64, mut mail: Mail) {
         self.advance(now_ms);
-        if let Ok(from) = PeerName::parse(&mail.inbound.from) {
-            mail.talk.hops = self.hops_of(now_ms, &from.key(), &mail.talk);
+        let from = PeerName::parse(&mail.inbound.from);
+        let hops = from.map(|from| self.hops_of(now_ms, &from.key(), &mail.talk));
+        if let Ok(hops) = hops {
+            mail.talk.hops = hops.said;
         }
         let mail = Arc::new(mail);
         let mut message = Message::of(&mail);
+        message.known_hops = hops.map_or(0, |hops| hops.known);
         let rule = self.rule(&mail);
         if rule != SenderRule::Allow {
             let no = self.insert(message);

@@ -4,8 +4,9 @@
 //!
 //! Each message has hops: so many replies led to it. Its sender says how many, between two bounds
 //! that it cannot move: one more than what this session last sent to it, and what is possible after
-//! what this session sent. A message above the limit is paused: it is kept and can be read, and
-//! starts nothing. A peer to which nothing was sent, in a session that answers nobody, is never
+//! what this session sent. What is between them only its sender says, and it lifts what this
+//! session sends to a peer as far as one way round by that peer can. A message above the limit is
+//! paused: it is kept and can be read, and starts nothing. A peer to which nothing was sent, in a session that answers nobody, is never
 //! paused, however much it sends and whatever it says.
 
 use std::collections::BTreeMap;
@@ -23,7 +24,7 @@ pub(super) const LIMIT_MAX: u32 = 1_000;
 
 /// A message can have so many hops more than what this session sent: it went to another one and to
 /// a third before it came back.
-const WAY_ROUND: u32 = 2;
+pub(super) const WAY_ROUND: u32 = 2;
 
 /// Names of which it is remembered that something was told of them.
 const TOLD_MAX: usize = 256;
@@ -57,23 +58,41 @@ pub(super) fn is_recent(now_ms: u64, at_ms: u64) -> bool {
     now_ms.saturating_sub(at_ms) < RECENT_MS
 }
 
+/// So many replies led to a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Hops {
+    /// As its sender says, as far as that counts.
+    pub(super) said: u32,
+    /// As this session knows by what it sent.
+    pub(super) known: u32,
+}
+
+impl Hops {
+    /// The most of both.
+    pub(super) fn max(self, other: Self) -> Self {
+        Self {
+            said: self.said.max(other.said),
+            known: self.known.max(other.known),
+        }
+    }
+}
+
 impl MailboxMachine {
     /// So many replies led to a message of this peer's that says this of itself.
-    pub(super) fn hops_of(&self, now_ms: u64, from: &NameKey, talk: &Conversation) -> u32 {
+    pub(super) fn hops_of(&self, now_ms: u64, from: &NameKey, talk: &Conversation) -> Hops {
         let question = talk.reply_to.as_ref();
         let question = question.and_then(|id| self.sent.question(id.as_str(), from));
-        let most = match question {
-            // An answer is led to by its question, and by nothing that others said.
-            Some(hops) => hops.saturating_add(1),
-            None => self.most_hops(now_ms),
-        };
+        // An answer is led to by its question, and by nothing that others said.
+        let answer = question.map(|hops| talk.hops.min(hops.saturating_add(1)));
+        let said = answer.unwrap_or_else(|| talk.hops.min(self.most_hops(now_ms)));
         let least = match self.sent.last_to(now_ms, from) {
             Some(hops) if !self.mutations.broken(MailboxMutation::TrustHops) => {
                 hops.saturating_add(1)
             }
             _ => 0,
         };
-        talk.hops.min(most).max(least)
+        let (said, known) = (said.max(least), answer.unwrap_or(0).max(least));
+        Hops { said, known }
     }
 
     /// A message of others can have so many hops, and so can one of this session's.

@@ -61,6 +61,8 @@ pub(super) struct Message {
     pub(super) listed: bool,
     /// The agent named it when not all of it was shown: the rest goes along with results of tools.
     pub(super) wanted: bool,
+    /// So many replies led to it, as far as this session knows by itself.
+    pub(super) known_hops: u32,
     /// So many characters of it were read, part by part.
     pub(super) read: usize,
     pub(super) place: Place,
@@ -105,6 +107,7 @@ impl Message {
             elsewhere: false,
             listed: false,
             wanted: false,
+            known_hops: 0,
             read: 0,
             place: Place::New,
             out: None,

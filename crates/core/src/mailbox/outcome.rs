@@ -5,6 +5,7 @@ use peerbus_wire::{Priority, Stage};
 use super::MailboxMachine;
 use super::escalate::PRESENT_MS;
 use super::evidence::{pushed, seen};
+use super::governor::Hops;
 use super::message::{Cause, Message, Place, Sent, Showing, Step};
 use super::mutation::MailboxMutation;
 use super::types::{Activity, AttemptId, No, Outcome, Policy, Portion};
@@ -273,7 +274,8 @@ impl MailboxMachine {
             };
             let counts = local_counts || !message.is_local();
             if let Some(mail) = message.content.mail().filter(|_| counts) {
-                self.turns.shown(now_ms, mail.talk.hops, unknown);
+                let (said, known) = (mail.talk.hops, message.known_hops);
+                self.turns.shown(now_ms, Hops { said, known }, unknown);
             }
             if portion.is_part() && !portion.completes(message.read) {
                 continue;

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use peerbus_wire::{NameKey, PeerName, Receipt, Stage};
 
 use super::MailboxMachine;
-use super::governor::is_recent;
+use super::governor::{WAY_ROUND, is_recent};
 
 /// So many messages are remembered.
 const SENT_MAX: usize = 1_024;
@@ -44,6 +44,15 @@ impl SentMail {
         self.recent(now_ms)
             .find(|sent| sent.is_to(peer))
             .map(|sent| sent.hops)
+    }
+
+    /// As many hops as a message to this peer, or to everybody, can have by what others say: the last one
+    /// that went there has come round.
+    fn round(&self, now_ms: u64, to: Option<&NameKey>) -> u32 {
+        let there = |sent: &&Sent| to.map_or(sent.to.is_none(), |to| sent.is_to(to));
+        let last = self.recent(now_ms).find(there);
+        last.map_or(0, |sent| sent.hops)
+            .saturating_add(WAY_ROUND + 1)
     }
 
     /// The most hops of what was sent in the last ten minutes.
@@ -92,13 +101,17 @@ impl Sent {
 }
 
 impl MailboxMachine {
-    /// So many replies lead to what the agent sends now, a reply excepted: at least one more than to
-    /// what it was shown in this turn, if peers' mail may have started it. `claimed`: it says so
-    /// many itself.
+    /// So many replies lead to what the agent sends to a peer now, or to everybody, a reply excepted: one
+    /// more than to what it was shown in this turn, if peers' mail may have started it, and that only as
+    /// far as it can have led there where nothing but its senders says so. `claimed`: it says so many
+    /// itself.
     #[must_use]
-    pub fn hops(&self, now_ms: u64, claimed: u32) -> u32 {
-        let led = self.turns.led(now_ms);
-        let led = led.map_or(0, |hops| hops.saturating_add(1));
+    pub fn hops(&self, now_ms: u64, to: Option<&NameKey>, claimed: u32) -> u32 {
+        let led = self.turns.led(now_ms).map_or(0, |led| {
+            let said = led.said.saturating_add(1);
+            said.min(self.sent.round(now_ms, to))
+                .max(led.known.saturating_add(1))
+        });
         claimed.min(self.most_hops(now_ms)).max(led)
     }
 

@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 
 use peerbus_wire::NameKey;
 
+use super::governor::Hops;
+
 /// Turns that peers' mail may start in [`TURNS_MS`].
 const TURNS: usize = 60;
 
@@ -49,7 +51,7 @@ pub(super) struct Turns {
     started: VecDeque<Started>,
     /// Peers' mail led to what the agent does now: when it was shown that, and the most replies that
     /// led to it.
-    led: Option<(u64, u32)>,
+    led: Option<(u64, Hops)>,
 }
 
 impl Turns {
@@ -92,12 +94,12 @@ impl Turns {
         }
         let at_ms = now_ms;
         self.started.push_back(Started { at_ms, by, kept });
-        self.led = Some((at_ms, 0));
+        self.led = Some((at_ms, Hops::default()));
     }
 
     /// The agent was shown a message to which so many replies led. `unknown`: nobody tells what
     /// started the turn. Then its mail counts as what did.
-    pub(super) fn shown(&mut self, now_ms: u64, hops: u32, unknown: bool) {
+    pub(super) fn shown(&mut self, now_ms: u64, hops: Hops, unknown: bool) {
         let before = self.led(now_ms);
         if before.is_some() || unknown {
             let hops = before.map_or(hops, |before| before.max(hops));
@@ -106,7 +108,7 @@ impl Turns {
     }
 
     /// The replies that led to what the agent does now; `None`: nothing of peers did.
-    pub(super) fn led(&self, now_ms: u64) -> Option<u32> {
+    pub(super) fn led(&self, now_ms: u64) -> Option<Hops> {
         let (at_ms, hops) = self.led?;
         (now_ms.saturating_sub(at_ms) < TURN_MS).then_some(hops)
     }

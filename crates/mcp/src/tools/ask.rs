@@ -87,7 +87,7 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
         return Err(format!("not asked: you are {own} yourself"));
     }
     let timeout = timeout(arguments)?;
-    let talk = talk::of(context, body, arguments)?;
+    let talk = talk::of(context, Some(&to), body, arguments)?;
     let question = Question {
         context,
         id: Bus::new_id(),

@@ -41,7 +41,7 @@ pub(crate) const TOOL: Tool = Tool {
 
 async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
     let body = body(arguments)?;
-    let talk = talk::of(context, body, arguments)?;
+    let talk = talk::of(context, None, body, arguments)?;
     match context.bus.broadcast(&talk.write(body), DEADLINE).await {
         Ok(sent) => {
             context.mailbox.sent(None, &sent.id, &talk);

@@ -68,7 +68,7 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
     if arguments.flag("one")? {
         to = one_of(&to)?;
     }
-    let talk = talk::of(context, body, arguments)?;
+    let talk = talk::of(context, Some(&to), body, arguments)?;
     let sent = deliver(context, &to, body, &talk).await;
     match sent {
         Ok(sent) => done(&sent),

@@ -23,6 +23,7 @@ pub(super) const REPLY_TO: Argument = Argument::new("reply_to", ArgumentKind::Te
 /// replies led there.
 pub(super) fn of(
     context: &Context<'_>,
+    to: Option<&str>,
     body: &str,
     arguments: &Arguments,
 ) -> Result<Conversation, String> {
@@ -44,7 +45,7 @@ pub(super) fn of(
     talk.priority = priority.unwrap_or(talk.priority);
     Ok(match answers {
         true => talk,
-        false => context.mailbox.led_to(talk),
+        false => context.mailbox.led_to(to, talk),
     })
 }
 

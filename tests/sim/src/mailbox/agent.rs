@@ -139,15 +139,16 @@ impl World {
         Ok(())
     }
 
-    fn hops(&mut self) -> Result<u32, Failure> {
-        let hops = self.input(|mailbox, now| mailbox.hops(now, 0))?;
+    fn hops(&mut self, to: &str) -> Result<u32, Failure> {
+        let to = PeerName::parse(to).map(|name| name.key()).ok();
+        let hops = self.input(|mailbox, now| mailbox.hops(now, to.as_ref(), 0))?;
         self.oracle.hops(hops)?;
         Ok(hops)
     }
 
     /// The agent sends a message; gives its id, and how many replies led to it.
     fn says(&mut self, peer: &'static str) -> Result<(String, u32), Failure> {
-        let hops = self.hops()?;
+        let hops = self.hops(peer)?;
         let id = self.oracle.says_something(self.now_ms, peer, hops);
         let name = PeerName::parse(peer).map(|name| name.key());
         if let Ok(name) = name {

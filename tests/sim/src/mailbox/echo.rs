@@ -118,7 +118,7 @@ impl Echo {
         let talk = match parent.filter(|_| self.replies) {
             Some(parent) => Conversation::reply(&parent.id, &parent.talk),
             None => Conversation {
-                hops: self.agent.hops(self.now_ms, 0),
+                hops: self.agent.hops(self.now_ms, Some(&key("bot")?), 0),
                 ..Conversation::default()
             },
         };

@@ -6,8 +6,9 @@ fn limited(hops_max: u32) -> Rig {
     Rig::governed(Policy::Auto, Some(hops_max), &[&SOCKET])
 }
 
-pub(super) fn hops(rig: &mut Rig) -> u32 {
-    rig.input(|mailbox, now| mailbox.hops(now, 0))
+/// So many replies lead to what is sent to this peer now.
+pub(super) fn hops(rig: &mut Rig, to: &str) -> u32 {
+    rig.input(|mailbox, now| mailbox.hops(now, Some(&key_of(to)), 0))
 }
 
 fn arrives_after(rig: &mut Rig, from: &str, hops: u32) -> No {
@@ -21,19 +22,23 @@ fn arrives_after(rig: &mut Rig, from: &str, hops: u32) -> No {
 #[test]
 fn what_is_sent_in_a_turn_that_peers_started_says_how_many_replies_led_there() {
     let mut rig = limited(16);
-    assert_eq!(hops(&mut rig), 0);
+    assert_eq!(hops(&mut rig, "ann"), 0);
     arrives_after(&mut rig, "ann", 2);
     rig.pushed();
     rig.activity(Activity::Busy);
-    assert_eq!(hops(&mut rig), 3);
+    assert_eq!(hops(&mut rig, "ann"), 3);
     rig.input(|mailbox, now| mailbox.sent(now, Some(&key_of("ann")), "q", 3));
     arrives_after(&mut rig, "bob", 5);
     arrives_after(&mut rig, "bob", 1);
     let along = rig.along(&PIGGYBACK).unwrap();
     rig.outcome(&along, Outcome::Written);
-    assert_eq!(hops(&mut rig), 6, "the greatest of what it was shown");
+    assert_eq!(
+        hops(&mut rig, "ann"),
+        6,
+        "the greatest of what it was shown"
+    );
     rig.activity(Activity::Idle);
-    assert_eq!(hops(&mut rig), 0, "the turn is over");
+    assert_eq!(hops(&mut rig, "ann"), 0, "the turn is over");
 }
 
 #[test]
@@ -51,7 +56,7 @@ fn a_turn_of_the_user_begins_at_nothing() {
             arrives_after(&mut rig, "ann", 3);
             rig.pushed();
         }
-        assert_eq!(hops(&mut rig), 0);
+        assert_eq!(hops(&mut rig, "ann"), 0);
     }
 }
 
@@ -61,11 +66,11 @@ fn where_nobody_says_what_the_session_does_a_turn_ends_after_ten_minutes() {
     rig.activity(Activity::Unknown);
     arrives_after(&mut rig, "ann", 2);
     rig.pushed();
-    assert_eq!(hops(&mut rig), 3);
+    assert_eq!(hops(&mut rig, "ann"), 3);
     rig.pass(599_999);
-    assert_eq!(hops(&mut rig), 3);
+    assert_eq!(hops(&mut rig, "ann"), 3);
     rig.pass(1);
-    assert_eq!(hops(&mut rig), 0);
+    assert_eq!(hops(&mut rig, "ann"), 0);
 }
 
 #[test]
@@ -73,7 +78,7 @@ fn hops_are_counted_where_nothing_is_held() {
     let mut rig = Rig::new(&[&SOCKET]);
     arrives_after(&mut rig, "ann", 2);
     rig.pushed();
-    assert_eq!(hops(&mut rig), 3, "others in the ring have a budget");
+    assert_eq!(hops(&mut rig, "ann"), 3, "others in the ring have a budget");
 }
 
 #[test]
@@ -90,8 +95,8 @@ fn a_ring_of_three_is_stopped_by_its_hops_and_all_see_why() {
         }
         rig.pushed();
         rig.activity(Activity::Busy);
-        hop = hops(rig);
         let next = names[(to + 1) % 3];
+        hop = hops(rig, next);
         rig.input(|mailbox, now| mailbox.sent(now, Some(&key_of(next)), "x", hop));
         for rig in &mut ring {
             rig.activity(Activity::Idle);
@@ -161,10 +166,48 @@ fn a_count_that_cannot_be_is_capped() {
     );
     assert_eq!(has(&mut rig, "bob", Some("q"), most), 4, "it answers that");
     assert_eq!(has(&mut rig, "bob", None, most), 5);
-    let own = rig.input(|mailbox, now| mailbox.hops(now, most));
+    let own = rig.input(|mailbox, now| mailbox.hops(now, None, most));
     assert_eq!(own, 5, "what the agent copies, too");
     rig.pass(600_000);
     assert_eq!(has(&mut rig, "eve", None, most), 2);
+}
+
+#[test]
+fn what_a_stranger_claims_holds_back_no_answer_of_another() {
+    let mut rig = limited(16);
+    for n in 0..5 {
+        arrives_after(&mut rig, "eve", 1_000);
+        let push = rig.pushed();
+        rig.answered(&push);
+        rig.activity(Activity::Busy);
+        let hops = hops(&mut rig, "carl");
+        sends(&mut rig, Some("carl"), &format!("c{n}"), hops);
+        if n < 4 {
+            rig.activity(Activity::Idle);
+            rig.pass(10_000);
+        }
+    }
+    assert_eq!(hops(&mut rig, "alice"), 3, "nothing was sent there");
+    sends(&mut rig, Some("alice"), "q", 3);
+    assert_eq!(has(&mut rig, "alice", Some("q"), 4), 4);
+    assert_eq!(rig.mailbox.held().0, 0);
+}
+
+#[test]
+fn what_is_known_of_a_conversation_counts_for_everybody() {
+    let mut rig = limited(16);
+    sends(&mut rig, Some("bob"), "q", 9);
+    arrives_after(&mut rig, "bob", 0);
+    rig.pushed();
+    rig.activity(Activity::Busy);
+    assert_eq!(hops(&mut rig, "bob"), 11);
+    assert_eq!(hops(&mut rig, "cyd"), 11);
+    // What a stranger says counts as far as it can have come round.
+    arrives_after(&mut rig, "eve", 1_000);
+    let along = rig.along(&PIGGYBACK).unwrap();
+    rig.outcome(&along, Outcome::Written);
+    assert_eq!(hops(&mut rig, "bob"), 12);
+    assert_eq!(hops(&mut rig, "cyd"), 11);
 }
 
 #[test]

@@ -194,6 +194,11 @@ fn i20_mail_that_was_read_and_goes_on_counting() {
 }
 
 #[test]
+fn i20_a_token_that_fills_a_queue_with_what_it_sends() {
+    caught(broker(BrokerMutation::FillQueue), "quota");
+}
+
+#[test]
 fn a_peer_that_fills_the_audit_chain() {
     caught(broker(BrokerMutation::AuditAll), "audit");
 }

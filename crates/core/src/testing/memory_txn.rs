@@ -262,6 +262,20 @@ impl Txn for MemoryStore {
         Ok(self.queue(recipient).len() as u64)
     }
 
+    fn queue_sums(&mut self, recipient: PeerId) -> Result<Vec<(PeerId, u64, u64)>> {
+        self.is_open()?;
+        let mut sums = BTreeMap::<_, (u64, u64)>::new();
+        for ((_, sender, seq), _) in self.tables.deliveries.range(of(recipient)) {
+            let (messages, bytes) = sums.entry(*sender).or_default();
+            *messages += 1;
+            *bytes += self.tables.messages[seq].envelope.len() as u64;
+        }
+        let sums = sums.into_iter();
+        Ok(sums
+            .map(|(sender, (messages, bytes))| (sender, messages, bytes))
+            .collect())
+    }
+
     fn message(&mut self, seq: Seq) -> Result<Option<MessageHead>> {
         self.is_open()?;
         Ok(self

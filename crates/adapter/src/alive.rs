@@ -10,7 +10,6 @@ use tokio::time::timeout;
 use crate::bus::Bus;
 use crate::state::LinkState;
 
-/// Longest wait for an answer.
 const ANSWER: Duration = Duration::from_secs(2);
 /// Turns of the runtime in which the driver reads what came while the process did not run: one for
 /// the runtime to see it, one for the driver, one to spare.

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use peerbus_core::peer::{
-    self, Answer, GIVE_UP_MS, Held, Key, NoticeId, Overloaded, PeerSession, QueryFailure, QueryId,
+    self, Answer, GIVE_UP_MS, Key, NoticeId, Overloaded, PeerSession, QueryFailure, Question,
     Reply, SessionEvent, Status, Unsent,
 };
 use peerbus_os::clock::millis;
 use peerbus_wire::limits::STATUS_IDS_MAX;
 use peerbus_wire::{
     Accepted, Address, AuditRecord, Domain, How, MessageId, PeerEntry, PeerName, Presence, Receipt,
+    Stage,
 };
 use serde_json::{Map, Value};
 use tokio::sync::watch;
@@ -218,9 +219,9 @@ impl Bus {
             Ok(accepted) => return Ok(SentMessage { id, accepted }),
             Err(unsent) => unsent,
         };
-        match unsent {
-            Unsent::Refused(refusal) => Err(SendError::Refused(refusal)),
-            Unsent::NeverLeft if over => Err(SendError::Closed),
+        let (left, sentence) = match unsent {
+            Unsent::Refused(refusal) => return Err(SendError::Refused(refusal)),
+            Unsent::NeverLeft if over => return Err(SendError::Closed),
             Unsent::NeverLeft => {
                 let within = match deadline.is_zero() {
                     true => String::new(),
@@ -230,22 +231,14 @@ impl Bus {
                     "not sent{within}, and it will not be: {}; send it again later",
                     self.shared().sentence()
                 );
-                Err(SendError::TimedOut {
-                    id,
-                    left: false,
-                    sentence,
-                })
+                (false, sentence)
             }
             Unsent::Unconfirmed { .. } if over => {
                 let sentence = format!(
                     "message {id} was sent, but not confirmed before the bus was closed: it may \
                      have been accepted"
                 );
-                Err(SendError::TimedOut {
-                    id,
-                    left: true,
-                    sentence,
-                })
+                (true, sentence)
             }
             Unsent::Unconfirmed { resent_for_ms } => {
                 let link = self.shared().sentence();
@@ -257,13 +250,10 @@ impl Bus {
                     "message {id} was sent, but not confirmed within {seconds} s ({link}): it may \
                      have been accepted, and {resent}; sending it anew could deliver it twice"
                 );
-                Err(SendError::TimedOut {
-                    id,
-                    left: true,
-                    sentence,
-                })
+                (true, sentence)
             }
-        }
+        };
+        Err(SendError::TimedOut { id, left, sentence })
     }
 
     /// Asks the broker who is there.
@@ -275,30 +265,33 @@ impl Bus {
         self.peers_in(None, deadline).await
     }
 
-    /// Asks the broker who is in a domain, as the bridge to that last told.
+    /// Asks the broker who is in a domain, as the bridge to that last told; `None`: in its own.
     ///
     /// # Errors
     ///
     /// As for [`Bus::peers`].
-    pub async fn peers_of(&self, domain: Domain, deadline: Duration) -> Result<Peers, BusError> {
-        self.peers_in(Some(domain), deadline).await
-    }
-
-    async fn peers_in(
+    pub async fn peers_in(
         &self,
         domain: Option<Domain>,
         deadline: Duration,
     ) -> Result<Peers, BusError> {
-        let asked = |session: &mut PeerSession, until_ms| session.query_peers_of(domain, until_ms);
-        let Answer::Peers(roster) = self.query(asked, deadline).await? else {
+        let Answer::Peers(frame) = self.ask(Question::Peers(domain), deadline).await? else {
             return Err(BusError::Closed);
         };
+        let named = |name| PeerEntry {
+            name,
+            online: true,
+            away_s: Some(0),
+            ..PeerEntry::default()
+        };
+        let ext = frame.peers.is_some();
+        let names = frame.names.into_iter().map(named);
         Ok(Peers {
-            age_ms: roster.age_ms,
+            age_ms: frame.age_ms,
             me: self.name(),
-            entries: roster.peers,
-            omitted: roster.omitted,
-            ext: roster.ext,
+            entries: frame.peers.unwrap_or_else(|| names.collect()),
+            omitted: frame.omitted,
+            ext,
             domain: self.domain(),
         })
     }
@@ -326,23 +319,22 @@ impl Bus {
             .map(parse)
             .collect::<Result<_, _>>()
             .map_err(|error| BusError::InvalidIds(error.to_string()))?;
-        let asked = |session: &mut PeerSession, until_ms| session.query_statuses(ids, until_ms);
-        match self.query(asked, deadline).await? {
+        match self.ask(Question::Statuses(ids), deadline).await? {
             Answer::Statuses(receipts) => Ok(receipts),
             _ => Err(BusError::Closed),
         }
     }
 
-    /// Puts a question, to be answered until a time, and waits for its answer.
-    pub(crate) async fn query(
+    /// Puts a question, and waits for its answer until a time.
+    pub(crate) async fn ask(
         &self,
-        ask: impl FnOnce(&mut PeerSession, u64) -> Result<QueryId, Overloaded>,
+        question: Question,
         deadline: Duration,
     ) -> Result<Answer, BusError> {
         let deadline = self.patience(deadline);
         let asked = self.shared().ask(|session, now| {
             let until_ms = now.mono_ms.saturating_add(millis(deadline));
-            ask(session, until_ms).map(Asked::Query)
+            session.ask(question, until_ms).map(Asked::Query)
         });
         let answer = asked.map_err(|Overloaded { waiting, .. }| {
             BusError::Overloaded(format!(
@@ -387,19 +379,13 @@ impl Bus {
 
     /// Notes that the message is consumed and acks it. Never blocks; repeating it does no harm.
     pub fn ack(&self, key: &Key, how: How) {
-        self.tell(|session, now| session.ack(now, *key, how));
+        self.reached(key, Stage::Acked(Some(how)));
     }
 
     /// Notes that an [`SessionEvent::Notice`] was told to the agent or the person it is for: the broker need
     /// not keep it. Never blocks; repeating it does no harm.
     pub fn ack_notice(&self, id: NoticeId) {
         self.tell(|session, _| session.ack_notice(id));
-    }
-
-    /// What was taken from [`Bus::next`] and is not acked.
-    #[must_use]
-    pub fn held(&self) -> Held {
-        self.shared().with(|session, _| session.held())
     }
 
     /// Where the connection stands, now and as it changes.

@@ -11,7 +11,6 @@ use crate::project::Project;
 /// What every message of ours says of the program that sent it; v1's word.
 const SOURCE: &str = "peer-bus";
 
-/// Checks the recipient's name.
 pub(crate) fn recipient(to: &str) -> Result<Address, SendError> {
     if to == "*" {
         let why = "\"*\" is everybody, not a peer: use broadcast for all, or name one peer";
@@ -34,18 +33,9 @@ pub(crate) fn recipient(to: &str) -> Result<Address, SendError> {
     })
 }
 
-/// Reads a group's name, or says what one is.
-pub(crate) fn group(name: &str) -> Result<GroupName, String> {
-    let named = project_named(name).map_or_else(|| GroupName::parse(name), Ok);
-    named.map_err(|error| {
-        let shown = peerbus_wire::escape(name, 80);
-        format!("\"{shown}\" is no group: {error}")
-    })
-}
-
 /// The group of a project whose name is spelt as its directory is, where no group can be called so:
 /// that of this process's project, or what another one's comes nearest to.
-fn project_named(name: &str) -> Option<GroupName> {
+pub(crate) fn project_named(name: &str) -> Option<GroupName> {
     let title = name.strip_prefix('#').unwrap_or(name);
     if GroupName::parse(title).is_ok() {
         return None;

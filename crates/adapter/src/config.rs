@@ -128,28 +128,26 @@ impl BusConfig {
             Some(name) => Naming::Verbatim(parse_name(&name, &env)?),
             None => Naming::Generated,
         };
-        let token = match given(&None, "PEERBUS_TOKEN") {
-            Some(token) => Some(Token::parse(&token).ok_or_else(|| {
+        let token = given(&None, "PEERBUS_TOKEN").map(|token| {
+            Token::parse(&token).ok_or_else(|| {
+                let found = token.len();
                 ConfigError(format!(
-                    "PEERBUS_TOKEN must be at most 512 bytes, got {}",
-                    token.len()
+                    "PEERBUS_TOKEN must be at most 512 bytes, got {found}"
                 ))
-            })?),
-            None => None,
-        };
+            })
+        });
+        let token = token.transpose()?;
         let secret = secret(|variable| given(&None, variable))?;
         let senders = given(&None, "PEERBUS_FROM");
         let senders = senders.map(|text| senders_of(&text)).transpose()?;
-        let sessions = Paths::find()
-            .ok()
-            .map(|paths| Sessions::new(&paths.state_dir));
-        let (credentials, sockets) = match (&flags.credentials, Paths::find()) {
-            (Some(path), Ok(paths)) => (path.clone(), paths.sockets),
-            (None, Ok(paths)) => (paths.credentials, paths.sockets),
-            (Some(path), Err(_)) => (path.clone(), Vec::new()),
-            (None, Err(_)) if token.is_some() && secret.is_some() => (PathBuf::new(), Vec::new()),
-            (None, Err(error)) => return Err(error),
+        let paths = match Paths::find() {
+            Err(_) if flags.credentials.is_some() || token.is_some() && secret.is_some() => None,
+            paths => Some(paths?),
         };
+        let sessions = paths.as_ref().map(|paths| Sessions::new(&paths.state_dir));
+        let (usual, sockets) =
+            paths.map_or_else(Default::default, |paths| (paths.credentials, paths.sockets));
+        let credentials = flags.credentials.clone().unwrap_or(usual);
         Ok(Self {
             url,
             sockets,
@@ -187,13 +185,12 @@ fn senders_of(text: &str) -> Result<Senders, ConfigError> {
     })
 }
 
-/// The secret of the environment.
 fn secret(given: impl Fn(&str) -> Option<String>) -> Result<Option<Secret>, ConfigError> {
-    let secret = |variable: &str| match given(variable) {
-        Some(text) => Secret::new(text.as_bytes())
-            .map(Some)
-            .map_err(|error| ConfigError(format!("{variable} {error}"))),
-        None => Ok(None),
+    let secret = |variable: &str| {
+        let secret = given(variable).map(|text| Secret::new(text.as_bytes()));
+        secret
+            .transpose()
+            .map_err(|error| ConfigError(format!("{variable} {error}")))
     };
     match (
         secret("PEERBUS_HMAC_SECRET")?,

@@ -20,7 +20,6 @@ use crate::shared::Shared;
 /// Messages that are read before what they caused is written.
 const READ_BATCH: usize = 64;
 
-/// One connection.
 pub(crate) struct Conn {
     socket: Socket,
     /// Something was written since the last complete flush.
@@ -39,7 +38,6 @@ impl Conn {
         }
     }
 
-    /// Moves frames until the connection ends.
     pub(crate) async fn run(&mut self, shared: &Shared) -> ConnectionEnd {
         poll_fn(|cx| self.poll(cx, shared)).await
     }
@@ -115,7 +113,6 @@ impl Conn {
         Ok(())
     }
 
-    /// Sends a ping.
     pub(crate) fn ping(&mut self) {
         // A failure shows at the next write.
         if Pin::new(&mut self.socket)

@@ -139,7 +139,7 @@ pub fn parse(text: &str) -> Result<Credentials, String> {
         let column = before.map_or(0, |before| before.chars().count()) + 1;
         format!("is not TOML (line {line}, column {column}): {MEND}")
     })?;
-    let member = |name: &str| text_of(&table, name).map_err(|()| no_string(name));
+    let member = |name: &str| text_of(&table, name);
     let needed = |name: &str| {
         member(name)?
             .filter(|value| !value.is_empty())
@@ -170,17 +170,11 @@ pub fn parse(text: &str) -> Result<Credentials, String> {
             allow.insert(domain.clone(), rules.map_err(of)?);
         }
     }
-    let url = match member("url")? {
-        Some(url) => Some(Url::parse(url).map_err(|error| format!("has a wrong `url`: {error}"))?),
-        None => None,
-    };
-    let domain = match member("domain")? {
-        Some(name) => Some(
-            Domain::parse(name)
-                .ok_or_else(|| format!("has a wrong `domain`: {} {NO_DOMAIN}", escape(name, 40)))?,
-        ),
-        None => None,
-    };
+    let url = member("url")?.map(Url::parse).transpose();
+    let url = url.map_err(|error| format!("has a wrong `url`: {error}"))?;
+    let no_domain = |name| format!("has a wrong `domain`: {} {NO_DOMAIN}", escape(name, 40));
+    let domain = member("domain")?.map(|name| Domain::parse(name).ok_or_else(|| no_domain(name)));
+    let domain = domain.transpose()?;
     let senders = table.get("senders").map(senders).transpose()?;
     Ok(Credentials {
         token,
@@ -192,28 +186,23 @@ pub fn parse(text: &str) -> Result<Credentials, String> {
     })
 }
 
-/// A text in a table; an error when it is none.
-fn text_of<'t>(table: &'t toml::Table, name: &str) -> Result<Option<&'t str>, ()> {
+/// A text in a table.
+fn text_of<'t>(table: &'t toml::Table, name: &str) -> Result<Option<&'t str>, String> {
     match table.get(name) {
         None => Ok(None),
         Some(toml::Value::String(value)) => Ok(Some(value)),
-        Some(_) => Err(()),
+        Some(_) => Err(format!(
+            "has a `{name}` that is no string: put it in quotes"
+        )),
     }
-}
-
-fn no_string(name: &str) -> String {
-    format!("has a `{name}` that is no string: put it in quotes")
 }
 
 /// The secret of a table, with the one that it accepts, too.
 fn secret(table: &toml::Table) -> Result<Secret, String> {
     let one = |name: &str| {
-        let Some(text) = text_of(table, name).map_err(|()| no_string(name))? else {
-            return Ok(None);
-        };
-        let usable = Secret::new(text.as_bytes());
-        usable
-            .map(Some)
+        let secret = text_of(table, name)?.map(|text| Secret::new(text.as_bytes()));
+        secret
+            .transpose()
             .map_err(|error| format!("has an `{name}` that {error}"))
     };
     let secret = one("hmac_secret")?.ok_or("has no `hmac_secret`")?;
@@ -227,7 +216,6 @@ fn secret(table: &toml::Table) -> Result<Secret, String> {
 const NO_DOMAIN: &str =
     "names no domain: that is 1 to 16 of a-z 0-9 -, with a letter or a digit at both ends";
 
-/// The tables of other domains.
 fn domains(table: &toml::Table) -> Result<Vec<(Domain, &toml::Table)>, String> {
     let Some(tables) = table.get("domains") else {
         return Ok(Vec::new());
@@ -247,7 +235,6 @@ fn domains(table: &toml::Table) -> Result<Vec<(Domain, &toml::Table)>, String> {
     each.collect()
 }
 
-/// The rules of another domain.
 fn allow(value: &toml::Value) -> Result<Allow, String> {
     let wrong = |found: &str| {
         format!(
@@ -264,7 +251,6 @@ fn texts(value: &toml::Value) -> Option<Vec<&str>> {
     value.as_array()?.iter().map(toml::Value::as_str).collect()
 }
 
-/// The rules in an array of texts.
 fn senders(value: &toml::Value) -> Result<Senders, String> {
     let wrong = |found: &str| {
         format!(

@@ -7,13 +7,13 @@ mod mark;
 mod start;
 
 use std::ffi::OsStr;
-use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
 use peerbus_os::user;
 
-pub use self::ask::{ask, came_to_be, unadmitted};
+pub use self::ask::{ask, ask_over, came_to_be, unadmitted};
+pub(crate) use self::ask::{request, status_and_body};
 pub use self::lock::{end_holder, holder, known_holder, turn, with_named};
 pub use self::log::{LOG_BYTES_MAX, begin_log, open_log, turn_log};
 pub use self::mark::{leave_mark, take_mark_away};
@@ -36,26 +36,17 @@ pub enum Demand {
 }
 
 /// Why no broker is started at this user's usual place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Never {
     /// `PEERBUS_AUTOSTART=off`.
+    #[error("PEERBUS_AUTOSTART=off keeps one from being started")]
     Off,
     /// `CI` is set, and nobody asked.
+    #[error("none is started in CI unless PEERBUS_AUTOSTART=on asks for it")]
     Ci,
     /// This is root, in the place of another user.
+    #[error("root starts none for another user (SUDO_UID, PKEXEC_UID or the owner of HOME)")]
     Root,
-}
-
-impl fmt::Display for Never {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Off => "PEERBUS_AUTOSTART=off keeps one from being started",
-            Self::Ci => "none is started in CI unless PEERBUS_AUTOSTART=on asks for it",
-            Self::Root => {
-                "root starts none for another user (SUDO_UID, PKEXEC_UID or the owner of HOME)"
-            }
-        })
-    }
 }
 
 /// Which broker a command line means.
@@ -84,22 +75,11 @@ struct Facts {
 
 /// What the facts come to: `Ok(true)` where a broker may be started.
 fn decide(facts: Facts) -> Result<bool, Never> {
-    match facts {
-        Facts {
-            elsewhere: true, ..
-        }
-        | Facts { relative: true, .. } => Ok(false),
-        Facts {
-            asked: Some(false), ..
-        } => Err(Never::Off),
-        Facts {
-            foreign_root: true, ..
-        } => Err(Never::Root),
-        Facts {
-            ci: true,
-            asked: None,
-            ..
-        } => Err(Never::Ci),
+    match facts.asked {
+        _ if facts.elsewhere || facts.relative => Ok(false),
+        Some(false) => Err(Never::Off),
+        _ if facts.foreign_root => Err(Never::Root),
+        None if facts.ci => Err(Never::Ci),
         _ => Ok(true),
     }
 }
@@ -165,14 +145,10 @@ fn facts(
         ci: set("CI").is_some_and(|ci| !matches!(ci.as_str(), "false" | "0")),
         foreign_root: user::id() == 0 && {
             let by = ["SUDO_UID", "PKEXEC_UID"].map(set);
-            by.into_iter().flatten().any(|by| by != "0")
-                || set("HOME").is_some_and(|home| is_anothers(Path::new(&home)))
+            let anothers = |home: String| Path::new(&home).exists() && !user::owns(home.as_ref());
+            by.into_iter().flatten().any(|by| by != "0") || set("HOME").is_some_and(anothers)
         },
     })
-}
-
-fn is_anothers(home: &Path) -> bool {
-    home.exists() && !user::owns(home)
 }
 
 /// Whether a broker that is started gets this variable of whoever starts it.

@@ -49,14 +49,12 @@ pub(crate) fn candidates(url: Option<&Url>, sockets: &[PathBuf], as_v1: bool) ->
     }
     let sockets = with_named(sockets).into_iter();
     let there = sockets.filter(|path| path.exists());
-    let tcp = as_v1 || cfg!(not(unix));
     there
         .map(Url::Unix)
-        .chain(Url::parse(DEFAULT_URL).ok().filter(|_| tcp))
+        .chain(Url::parse(DEFAULT_URL).ok().filter(|_| as_v1))
         .collect()
 }
 
-/// A broker that answered.
 pub(crate) struct Dialed<'u> {
     pub(crate) socket: Socket,
     pub(crate) url: &'u Url,
@@ -165,6 +163,15 @@ enum Failure {
     Unusable(Unusable),
 }
 
+impl From<Failure> for String {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Absent(why) => why,
+            Failure::Unusable(why) => why.to_string(),
+        }
+    }
+}
+
 impl From<Unusable> for Failure {
     fn from(why: Unusable) -> Self {
         Self::Unusable(why)
@@ -183,10 +190,7 @@ impl From<io::Error> for Failure {
 ///
 /// A sentence that says why that failed.
 pub async fn reach(url: &Url, tls: &TlsFiles) -> Result<Box<dyn Stream>, String> {
-    connect(url, tls).await.map_err(|failure| match failure {
-        Failure::Absent(why) => why,
-        Failure::Unusable(why) => why.to_string(),
-    })
+    Ok(connect(url, tls).await?)
 }
 
 /// Opens a WebSocket to what is at `url`. Waits without a bound.
@@ -195,11 +199,7 @@ pub async fn reach(url: &Url, tls: &TlsFiles) -> Result<Box<dyn Stream>, String>
 ///
 /// A sentence that says why that failed.
 pub async fn open_socket(url: &Url, tls: &TlsFiles) -> Result<Socket, String> {
-    let opened = open(url, tls).await.map_err(|failure| match failure {
-        Failure::Absent(why) => why,
-        Failure::Unusable(why) => why.to_string(),
-    });
-    Ok(opened?.0)
+    Ok(open(url, tls).await?.0)
 }
 
 async fn connect(url: &Url, tls: &TlsFiles) -> Result<Box<dyn Stream>, Failure> {
@@ -315,12 +315,8 @@ mod tests {
         let of_v1 = candidates(None, &sockets, true);
         assert_eq!(of_v1, [there.clone(), default.clone()]);
         let of_file = candidates(None, &sockets, false);
-        if cfg!(unix) {
-            assert_eq!(of_file, [there], "a port may be anybody's");
-            assert_eq!(candidates(None, &sockets[..1], false), []);
-        } else {
-            assert_eq!(of_file, [there, default]);
-        }
+        assert_eq!(of_file, [there], "a port may be anybody's");
+        assert_eq!(candidates(None, &sockets[..1], false), []);
     }
 
     #[tokio::test]

@@ -50,7 +50,8 @@ impl There {
                 "the domain {domain} was never joined to this broker; {names}"
             ));
         };
-        let told = bus.peers_of(domain.clone(), deadline).await.map_err(said)?;
+        let told = bus.peers_in(Some(domain.clone()), deadline).await;
+        let told = told.map_err(said)?;
         let age = told.age_ms.map_or_else(
             || format!("{domain} has not told yet who is there"),
             |ms| format!("as {domain} told {} ago", span(ms / 1_000)),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use peerbus_core::peer::{Answer, PeerSession};
+use peerbus_core::peer::{Answer, Question};
 use peerbus_wire::limits::GROUPS_MAX;
 use peerbus_wire::{GroupName, escape};
 
@@ -11,7 +11,6 @@ use crate::compose;
 use crate::error::{BusError, ConfigError};
 use crate::project::{Group, Project};
 
-/// What stands for the group of the project.
 const PROJECT: &str = "{project}";
 
 /// The groups that an agent's session joins by itself: those that `PEERBUS_GROUPS` names, with commas
@@ -60,7 +59,8 @@ fn said(env: impl Fn(&str) -> Option<String>) -> String {
 ///
 /// Says what is no group, and what one is.
 pub fn read(name: &str) -> Result<GroupName, String> {
-    compose::group(name)
+    let named = compose::project_named(name).map_or_else(|| GroupName::parse(name), Ok);
+    named.map_err(|error| format!("\"{}\" is no group: {error}", escape(name, 80)))
 }
 
 fn named(said: &str, project: impl Fn() -> Option<Group>) -> Result<Vec<GroupName>, ConfigError> {
@@ -80,7 +80,7 @@ fn named(said: &str, project: impl Fn() -> Option<Group>) -> Result<Vec<GroupNam
             groups.extend(project().map(|group| group.name));
             continue;
         }
-        groups.push(compose::group(word).map_err(|why| {
+        groups.push(read(word).map_err(|why| {
             ConfigError(format!(
                 "PEERBUS_GROUPS: {why}; {PROJECT} stands for that of the project, and the word none \
                  for no group at all"
@@ -110,17 +110,16 @@ impl Bus {
         deadline: Duration,
     ) -> Result<Vec<GroupName>, BusError> {
         let all = |names: &[String]| {
-            let parsed = names.iter().map(|name| compose::group(name));
+            let parsed = names.iter().map(|name| read(name));
             parsed
                 .collect::<Result<Vec<_>, _>>()
                 .map_err(BusError::Refused)
         };
-        let both = (all(join)?, all(leave)?);
-        let asked = |session: &mut PeerSession, until_ms| session.regroup(both, until_ms);
-        let Answer::Peers(roster) = self.query(asked, deadline).await? else {
+        let question = Question::Regroup(all(join)?, all(leave)?);
+        let Answer::Peers(frame) = self.ask(question, deadline).await? else {
             return Err(BusError::Closed);
         };
-        match (roster.groups, roster.reason) {
+        match (frame.groups, frame.reason) {
             (_, Some(why)) => Err(BusError::Refused(why)),
             (Some(groups), None) => Ok(groups),
             (None, None) => Err(BusError::NotSupported),
@@ -137,7 +136,7 @@ mod tests {
             let title = "Adapter".to_owned();
             let place = "/work/Adapter".into();
             let dir = tempfile::tempdir().unwrap();
-            crate::project::group_in(dir.path(), &Project { place, title })
+            crate::project::claims::group(Some(dir.path()), &Project { place, title }, true)
         };
         let said = super::said(|_| said.map(str::to_owned));
         let groups = named(&said, adapter).map_err(|error| error.to_string())?;

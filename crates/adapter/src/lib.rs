@@ -73,7 +73,7 @@ pub use kept::kept_token;
 pub use link::{Link, LinkEnd, connect};
 pub use peerbus_agents as agents;
 pub use peerbus_core::peer::{
-    Held, IN_USE_MS, Inbound, Key, NoticeId, RegistrationRefusal, SessionEvent,
+    IN_USE_MS, Inbound, Key, NoticeId, RegistrationRefusal, SessionEvent,
 };
 pub use peerbus_wire::{
     Accepted, AuditAction, AuditRecord, Domain, How, Kind, PeerEntry, PeerName, Presence, Receipt,

@@ -37,7 +37,6 @@ pub enum LinkEnd {
     Cut,
 }
 
-/// What the driver is to do next.
 enum Step {
     Do(Action),
     /// The host wants something.
@@ -132,7 +131,6 @@ impl Link {
         }
     }
 
-    /// Waits for an action, a deadline or the host.
     async fn step(&self) -> Step {
         let shared = &self.shared;
         loop {
@@ -245,13 +243,5 @@ impl Drop for Link {
     fn drop(&mut self) {
         self.shared.with(|session, _| session.close());
         self.shared.ended.send_replace(true);
-    }
-}
-
-impl std::fmt::Debug for Link {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Link")
-            .field("config", &self.config)
-            .finish_non_exhaustive()
     }
 }

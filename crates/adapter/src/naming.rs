@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use peerbus_core::peer::{Key, PeerSession, Status};
+use peerbus_core::peer::{Key, Question, Status};
 use peerbus_wire::{PeerName, Stage};
 
 use crate::bus::Bus;
@@ -10,27 +10,17 @@ use crate::error::BusError;
 use crate::state::LinkState;
 
 impl Bus {
-    /// Tells the broker, and the sender, how far a message is that was taken from
-    /// [`Bus::next`]. No ack: the message stays owed. Never blocks; does nothing on a v1 broker.
-    pub fn progress(&self, key: &Key, stage: &Stage) {
-        self.tell(|session, _| session.progress(*key, stage));
-    }
-
-    /// The recipient does not want this message: it is not owed any more, and its sender is told
-    /// `dead`, with `reason`. On a v1 broker it is acked. Never blocks; repeating it does no harm.
-    pub fn reject(&self, key: &Key, reason: &str) {
-        self.tell(|session, now| session.refuse(now, *key, reason));
+    /// Tells the broker, and the sender, how far a message is that was taken from [`Bus::next`]. It
+    /// stays owed unless it is acked or dead, which is that its recipient does not want it. Never
+    /// blocks; a v1 broker is told of an end alone; repeating that does no harm.
+    pub fn reached(&self, key: &Key, stage: Stage) {
+        self.tell(|session, now| session.reached(now, *key, stage));
     }
 
     /// Gives back a message for one member of a group: another one gets it. `again`: it may have been
     /// shown here. Never blocks; repeating it does no harm.
     pub fn give_back(&self, key: &Key, again: bool) {
         self.tell(|session, now| session.give_back(now, *key, again));
-    }
-
-    /// Is done with a message, and claims nothing of it.
-    pub fn ack_silently(&self, key: &Key) {
-        self.tell(|session, now| session.ack_silently(now, *key));
     }
 
     /// Goes by another name from now on. The queue goes with it, and mail for the present name
@@ -50,8 +40,7 @@ impl Bus {
                 |_| Ok(()),
             );
         }
-        let asked = |session: &mut PeerSession, until_ms| session.ask_for(name, until_ms);
-        match self.query(asked, deadline).await {
+        match self.ask(Question::Name(name), deadline).await {
             Ok(_) => Ok(()),
             Err(BusError::Overloaded(_)) => Err(BusError::Overloaded(
                 "another change of this peer's name is under way; wait for it".into(),

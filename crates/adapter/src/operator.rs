@@ -10,15 +10,12 @@ use peerbus_os::socket;
 use peerbus_view::MessagePage;
 use peerbus_wire::{PeerEntry, Received};
 
-use crate::demand::with_named;
+use crate::demand::{request, status_and_body, with_named};
 use crate::dial::{UNUSABLE, check_user, plain};
 use crate::stopped::check_awake;
 
-/// How long the broker may take to answer.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
-/// Largest answer that is read, in bytes.
 const ANSWER_BYTES_MAX: u64 = 8 * 1024 * 1024;
-/// Largest head of an answer, in bytes.
 const HEAD_BYTES_MAX: usize = 65_536;
 /// Longest line of an event that is read: an envelope and some.
 const LINE_BYTES_MAX: u64 = 8 * 1_048_576;
@@ -146,19 +143,11 @@ pub fn connect(sockets: &[PathBuf]) -> Result<UnixStream, String> {
 fn exchange(mut stream: UnixStream, method: &str, target: &str) -> io::Result<OperatorAnswer> {
     stream.set_read_timeout(Some(ANSWERS_WITHIN))?;
     stream.set_write_timeout(Some(ANSWERS_WITHIN))?;
-    write!(
-        stream,
-        "{method} {target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-    )?;
+    stream.write_all(&request("localhost", method, target))?;
     let mut bytes = Vec::new();
     stream.take(ANSWER_BYTES_MAX).read_to_end(&mut bytes)?;
-    let text = String::from_utf8_lossy(&bytes);
-    let status = text.split(' ').nth(1).and_then(|code| code.parse().ok());
-    let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-    Ok(OperatorAnswer {
-        status: status.unwrap_or_default(),
-        body: body.to_owned(),
-    })
+    let (status, body) = status_and_body(&bytes).unwrap_or_default();
+    Ok(OperatorAnswer { status, body })
 }
 
 /// Why there is no stream of events.
@@ -219,11 +208,8 @@ impl Events {
         }
         let silence = stream.get_ref().set_read_timeout(Some(STREAM_SILENCE));
         silence.map_err(gone)?;
-        let status = head
-            .split(' ')
-            .nth(1)
-            .and_then(|status| status.parse().ok());
-        match status.unwrap_or_default() {
+        let (status, _) = status_and_body(head.as_bytes()).unwrap_or_default();
+        match status {
             200 => Ok(Self {
                 stream,
                 kind: String::new(),

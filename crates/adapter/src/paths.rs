@@ -5,7 +5,6 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use etcetera::BaseStrategy;
 use peerbus_os::{dir, socket, user};
 
 use crate::error::ConfigError;
@@ -47,13 +46,10 @@ impl Paths {
     ///
     /// When there is no home directory.
     pub fn find() -> Result<Self, ConfigError> {
-        let base = etcetera::choose_base_strategy().map_err(|_| {
+        let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
+        Self::by(variable, etcetera::home_dir().ok()).ok_or_else(|| {
             ConfigError("no home directory: set HOME, or XDG_CONFIG_HOME and XDG_STATE_HOME".into())
-        })?;
-        let state = base.state_dir().unwrap_or_else(|| base.data_dir());
-        let runtime = [base.runtime_dir(), peerbus_os::user::runtime_dir()];
-        let runtime: Vec<_> = runtime.into_iter().flatten().collect();
-        Ok(Self::under(base.config_dir(), state, &runtime))
+        })
     }
 
     /// The directories as a process with this environment (`NAME=VALUE`, a 0 behind each) finds them.
@@ -63,8 +59,11 @@ impl Paths {
             let value = all.find_map(|one| one.strip_prefix(name.as_bytes())?.strip_prefix(b"="));
             Some(OsStr::from_bytes(value?).into())
         };
+        Self::by(variable, variable("HOME"))
+    }
+
+    fn by(variable: impl Fn(&str) -> Option<PathBuf>, home: Option<PathBuf>) -> Option<Self> {
         let dir = |name| variable(name).filter(|dir| dir.is_absolute());
-        let home = variable("HOME");
         let below = |rest| Some(home.as_ref()?.join(rest));
         let config = dir("XDG_CONFIG_HOME").or_else(|| below(".config"))?;
         let state = dir("XDG_STATE_HOME").or_else(|| below(".local/state"))?;

@@ -1,6 +1,6 @@
 //! Where a session runs: its project, the branch that is checked out there, this machine.
 
-mod claims;
+pub(crate) mod claims;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -75,12 +75,6 @@ impl Project {
         let kept = state.map(|state| state.join(claims::DIRECTORY));
         claims::group(kept.as_deref(), self, claims)
     }
-}
-
-/// The group of a project, as `dir` keeps them.
-#[cfg(test)]
-pub(crate) fn group_in(dir: &Path, project: &Project) -> Option<Group> {
-    claims::group(Some(dir), project, true)
 }
 
 /// What all worktrees of the repository around a directory share (gitrepository-layout(5)).

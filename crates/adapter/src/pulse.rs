@@ -1,8 +1,10 @@
 //! When the broker was last heard.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use peerbus_os::clock::since_boot;
 use tokio::sync::watch;
 
 /// A name is taken from a living process only after it left a ping unanswered for this long: what
@@ -12,8 +14,10 @@ const FRESH: Duration = Duration::from_secs(2);
 /// Signs of life of the connections, and questions for one.
 #[derive(Debug, Default)]
 pub(crate) struct Pulse {
-    /// When the broker was last heard, on the clock that counts sleep; and the last question.
-    last: Mutex<(Option<Duration>, u64)>,
+    /// When the broker was last heard, on the clock that counts sleep.
+    last: Mutex<Option<Duration>>,
+    /// The last question.
+    asked: AtomicU64,
     pub(crate) told: watch::Sender<Told>,
 }
 
@@ -27,19 +31,17 @@ pub(crate) struct Told {
 }
 
 impl Pulse {
-    fn with_last<T>(&self, act: impl FnOnce(&mut (Option<Duration>, u64)) -> T) -> T {
-        act(&mut self.last.lock().unwrap_or_else(PoisonError::into_inner))
+    fn last(&self) -> MutexGuard<'_, Option<Duration>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Forgets when the broker was last heard.
     pub(crate) fn doubt(&self) {
-        self.with_last(|last| last.0 = None);
+        *self.last() = None;
     }
 
-    /// Something came from the broker.
     pub(crate) fn heard(&self) {
-        let now = peerbus_os::clock::since_boot();
-        self.with_last(|last| last.0 = Some(now));
+        *self.last() = Some(since_boot());
     }
 
     /// Whether the broker was heard within the time that a takeover takes.
@@ -49,22 +51,17 @@ impl Pulse {
 
     /// Whether the broker was heard in this time.
     pub(crate) fn heard_within(&self, time: Duration) -> bool {
-        let now = peerbus_os::clock::since_boot();
-        let heard = self.with_last(|last| last.0);
-        heard.is_some_and(|heard| now.saturating_sub(heard) < time)
+        let heard = *self.last();
+        heard.is_some_and(|heard| since_boot().saturating_sub(heard) < time)
     }
 
     /// Puts another question, and gives its number.
     pub(crate) fn ask(&self) -> u64 {
-        self.with_last(|last| {
-            last.1 += 1;
-            last.1
-        })
+        self.asked.fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    /// The last question.
     pub(crate) fn asked(&self) -> u64 {
-        self.with_last(|last| last.1)
+        self.asked.load(Ordering::SeqCst)
     }
 
     /// A pong came back with this number.
@@ -72,7 +69,6 @@ impl Pulse {
         self.told.send_modify(|told| told.answered = number);
     }
 
-    /// The connection ended.
     pub(crate) fn ended(&self) {
         self.told.send_modify(|told| told.ended += 1);
     }

@@ -41,7 +41,6 @@ pub(crate) enum Unreached {
     },
 }
 
-/// Connects.
 pub(crate) async fn reach(config: &BusConfig) -> Result<Reached, Unreached> {
     let Some(starter) = config.demand.starter() else {
         return once(config, None).await;

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use peerbus_wire::PeerName;
+use serde_json::Value;
 
 /// Sessions that are remembered; the ones that were bound longest ago go.
 const BINDINGS_MAX: usize = 1_000;
@@ -85,11 +86,9 @@ impl Sessions {
     /// What is in the file. One that is not there, or was damaged, binds nothing.
     fn read(&self) -> Vec<Binding> {
         let text = peerbus_os::file::read_small(&self.file, FILE_BYTES_MAX).unwrap_or_default();
-        let file: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
-        let bindings = file.get("sessions").and_then(serde_json::Value::as_array);
-        let text = |value: Option<&serde_json::Value>| Some(value?.as_str()?.to_owned());
-        let binding = |pair: &serde_json::Value| Some((text(pair.get(0))?, text(pair.get(1))?));
-        bindings.into_iter().flatten().filter_map(binding).collect()
+        let mut file: Value = serde_json::from_str(&text).unwrap_or_default();
+        let sessions = file.get_mut("sessions").map(Value::take);
+        serde_json::from_value(sessions.unwrap_or_default()).unwrap_or_default()
     }
 
     fn write(&self, bindings: &[Binding]) -> io::Result<()> {

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant as StdInstant;
 
 use peerbus_core::Now;
 use peerbus_core::mailbox::Senders;
@@ -34,11 +33,9 @@ pub(crate) struct Shared {
     pub(crate) pulse: Pulse,
     /// Whose mail reaches the agent.
     senders: Mutex<Senders>,
-    /// The driver is done.
     pub(crate) ended: watch::Sender<bool>,
 }
 
-/// What the lock holds.
 pub(crate) struct Inner {
     session: PeerSession,
     status: Status,
@@ -56,18 +53,15 @@ pub(crate) enum Asked {
     Query(QueryId),
 }
 
-/// Both clocks.
 #[derive(Clone, Copy)]
 pub(crate) struct Clock {
     start: Instant,
-    start_std: StdInstant,
 }
 
 impl Clock {
     pub(crate) fn start() -> Self {
         Self {
             start: Instant::now(),
-            start_std: StdInstant::now(),
         }
     }
 
@@ -82,10 +76,6 @@ impl Clock {
 
     pub(crate) fn instant(&self, mono_ms: u64) -> Instant {
         self.start + Duration::from_millis(mono_ms)
-    }
-
-    fn std_instant(&self, mono_ms: u64) -> StdInstant {
-        self.start_std + Duration::from_millis(mono_ms)
     }
 }
 
@@ -106,7 +96,7 @@ impl Shared {
         pulse: Pulse,
     ) -> Self {
         let status = session.status().clone();
-        let state = watch::Sender::new(state_of(&status, &clock));
+        let state = watch::Sender::new(state_of(&status));
         let inner = Inner {
             session,
             status,
@@ -129,9 +119,13 @@ impl Shared {
 
     /// Hands something to the session, then hands on what came of it.
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut PeerSession, Now) -> T) -> T {
+        self.with_inner(|inner, now| act(&mut inner.session, now))
+    }
+
+    fn with_inner<T>(&self, act: impl FnOnce(&mut Inner, Now) -> T) -> T {
         let mut inner = self.lock();
         let now = self.clock.now();
-        let result = act(&mut inner.session, now);
+        let result = act(&mut inner, now);
         let news = self.hand_on(&mut inner, now);
         drop(inner);
         self.tell(news);
@@ -156,14 +150,12 @@ impl Shared {
         &self,
         act: impl FnOnce(&mut PeerSession, Now) -> Result<Asked, E>,
     ) -> Result<oneshot::Receiver<Reply>, E> {
-        let mut inner = self.lock();
-        let now = self.clock.now();
-        let asked = act(&mut inner.session, now)?;
         let (sender, receiver) = oneshot::channel();
-        inner.waiting.insert(asked, sender);
-        let news = self.hand_on(&mut inner, now);
-        drop(inner);
-        self.tell(news);
+        self.with_inner(|inner, now| -> Result<(), E> {
+            let asked = act(&mut inner.session, now)?;
+            inner.waiting.insert(asked, sender);
+            Ok(())
+        })?;
         self.wake.notify_one();
         Ok(receiver)
     }
@@ -197,7 +189,7 @@ impl Shared {
             if let Status::Online { name, .. } = &inner.status {
                 news.registered = Some(name.clone());
             }
-            let state = state_of(&inner.status, &self.clock);
+            let state = state_of(&inner.status);
             news.state = Some(state.clone());
             self.state.send_replace(state);
         }
@@ -265,13 +257,9 @@ impl Inner {
     }
 }
 
-fn state_of(status: &Status, clock: &Clock) -> LinkState {
+fn state_of(status: &Status) -> LinkState {
     match status {
-        Status::Connecting {
-            since_ms,
-            last_error,
-        } => LinkState::Connecting {
-            since: clock.std_instant(*since_ms),
+        Status::Connecting { last_error, .. } => LinkState::Connecting {
             last_error: last_error.clone(),
         },
         Status::Online { name, ext } => LinkState::Online {

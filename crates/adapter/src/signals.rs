@@ -50,9 +50,3 @@ impl Stop {
         }
     }
 }
-
-impl std::fmt::Debug for Stop {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Stop").finish_non_exhaustive()
-    }
-}

@@ -1,7 +1,6 @@
 //! Where the connection stands, for people and agents.
 
 use std::fmt;
-use std::time::Instant;
 
 use peerbus_core::peer::{IN_USE_MS, RegistrationRefusal};
 use peerbus_wire::escape;
@@ -17,8 +16,6 @@ const SAID_CHARS: usize = 123;
 pub enum LinkState {
     /// Not connected, and trying.
     Connecting {
-        /// Since when.
-        since: Instant,
         /// Why the last attempt failed.
         last_error: Option<String>,
     },

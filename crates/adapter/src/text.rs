@@ -1,8 +1,8 @@
 //! What peers wrote, made fit to be shown, and sentences about messages.
 
 use peerbus_core::peer::SessionEvent;
-use peerbus_view::{rejected, says};
-use peerbus_wire::{Receipt, Stage, escape};
+use peerbus_view::fate;
+use peerbus_wire::escape;
 
 /// Longest reason that is repeated, in characters.
 const REASON_CHARS: usize = 300;
@@ -29,44 +29,6 @@ pub fn notice(event: &SessionEvent) -> Option<String> {
             None
         }
     }
-}
-
-fn fate(receipt: &Receipt) -> Option<String> {
-    let id = &receipt.id;
-    let safe = |text: &str| escape(text, REASON_CHARS);
-    let to = receipt.to.as_deref().unwrap_or_default();
-    Some(match &receipt.stage {
-        Stage::Accepted(accepted) => format!(
-            "your message {id}, of which it was not known, was accepted by the broker \
-             ({} recipients)",
-            accepted.recipients
-        ),
-        Stage::Refused(refusal) => format!(
-            "your message {id} was refused by the broker and is not queued: {}",
-            safe(&refusal.reason)
-        ),
-        Stage::Expired { why } => format!(
-            "your message {id} to {} expired and will not be delivered: {}",
-            safe(to),
-            safe(why)
-        ),
-        Stage::Dead { why } => format!(
-            "your message {id} to {} was not shown there and will not be: {}",
-            safe(to),
-            rejected(to, why)
-        ),
-        Stage::Held { why } => format!(
-            "your message {id} to {} waits there: {}",
-            safe(to),
-            says(to, why)
-        ),
-        Stage::Recalled { why } => format!(
-            "your message {id}, which one of its group gets, is not with {} any more: {}",
-            safe(to),
-            safe(why)
-        ),
-        _ => return None,
-    })
 }
 
 /// A text in which no agent's client finds a file that is mentioned. Some replace `@FILE` by the

@@ -2,7 +2,6 @@
 
 use crate::Agent;
 
-/// What is known of them.
 pub(crate) const AGENT: Agent = Agent {
     word: "claude-desktop",
     title: "Claude Desktop",

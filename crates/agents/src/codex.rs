@@ -2,7 +2,6 @@
 
 use crate::{Agent, Base, File, Fixed, Format, Note, Part, Scope, ServerEntry};
 
-/// What is known of it.
 pub(crate) const AGENT: Agent = Agent {
     word: "codex",
     title: "Codex",

@@ -16,7 +16,6 @@ const EXTENSION: &str = concat!(
     include_str!("plugins/copilot.mjs"),
 );
 
-/// What is known of it.
 pub(crate) const AGENT: Agent = Agent {
     word: "copilot",
     title: "Copilot CLI",

@@ -2,7 +2,6 @@
 
 use crate::{Agent, Base, File, Part, ServerEntry};
 
-/// What is known of it.
 pub(crate) const AGENT: Agent = Agent {
     word: "cursor",
     title: "Cursor",

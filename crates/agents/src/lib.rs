@@ -14,7 +14,7 @@ mod opencode;
 mod places;
 mod qwen;
 
-pub use places::{Base, home};
+pub use places::{Base, home, is_id, project_slug};
 
 /// Every agent of which something is known.
 pub const ALL: [&Agent; 8] = [

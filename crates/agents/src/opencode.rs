@@ -15,7 +15,6 @@ const PLUGIN: &str = concat!(
     include_str!("plugins/opencode.js"),
 );
 
-/// What is known of it.
 pub(crate) const AGENT: Agent = Agent {
     word: "opencode",
     title: "OpenCode",

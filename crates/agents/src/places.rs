@@ -46,6 +46,26 @@ pub fn home() -> Option<PathBuf> {
     std::env::home_dir().filter(|home| home.is_absolute())
 }
 
+/// The name under which clients keep a project's conversations: JavaScript's `/[^a-zA-Z0-9]/g` replaced in
+/// its directory, which counts UTF-16 units.
+#[must_use]
+pub fn project_slug(cwd: &Path) -> String {
+    let plain = |unit: u16| char::from_u32(u32::from(unit)).filter(char::is_ascii_alphanumeric);
+    let path = cwd.to_string_lossy();
+    let units = path.encode_utf16();
+    units.map(|unit| plain(unit).unwrap_or('-')).collect()
+}
+
+/// Longest id of a session that is taken for one.
+const ID_BYTES_MAX: usize = 128;
+
+/// Whether a text can be the id of a session, which is part of a file's name: nothing else gets there.
+#[must_use]
+pub fn is_id(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    !text.is_empty() && text.len() <= ID_BYTES_MAX && text.bytes().all(plain)
+}
+
 impl File {
     /// Where it may be, for this process's user or for a project.
     #[must_use]
@@ -80,5 +100,11 @@ mod tests {
             assert_eq!(base.among(env, home()), Some(found.into()), "{value:?}");
         }
         assert_eq!(base.among(|_| None, None), None);
+    }
+
+    #[test]
+    fn a_project_has_the_name_that_clients_give_it() {
+        let cwd = Path::new("/home/ann/My_proj.2/é");
+        assert_eq!(project_slug(cwd), "-home-ann-My-proj-2--");
     }
 }

@@ -2,7 +2,6 @@
 
 use crate::{Agent, Base, File, Fixed, Part, ServerEntry};
 
-/// What is known of it.
 pub(crate) const AGENT: Agent = Agent {
     word: "qwen",
     title: "Qwen Code",

@@ -13,7 +13,6 @@ use crate::subject;
 
 /// The name of the key that makes the streams and their consumers. No domain has an underscore.
 const SETUP: &str = "_setup";
-/// What nats-server includes.
 const ACCOUNTS: &str = "accounts.conf";
 /// All of the JetStream of an account.
 const API: &str = "$JS.API.>";
@@ -157,7 +156,6 @@ fn operator(key: &str, domains: &[&str]) -> String {
     )
 }
 
-/// The account of a domain.
 fn account(domain: &str, key: &str, domains: &[&str]) -> String {
     let others = || domains.iter().filter(|other| **other != domain);
     let mut exports = vec![export("service", API, &[subject::OPERATOR.to_owned()])];

@@ -3,7 +3,6 @@
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
 use peerbus_adapter::{Socket, TlsFiles, Token, Url, Window, open_socket};
-use peerbus_core::bridge::BridgeInput;
 use peerbus_wire::{
     ClientFrame, EXT_AUDIT, Instance, Mark, PROTOCOL_VERSION, Presence, Received, Register,
 };
@@ -16,7 +15,6 @@ use tokio_tungstenite::tungstenite::Message;
 const HELD: usize = 256;
 /// How long the broker may take to answer a registration.
 const ANSWERS: Duration = Duration::from_secs(15);
-/// How long a goodbye may take.
 const GOODBYE: Duration = Duration::from_secs(2);
 /// After so long without a word of the broker, which pings those that are silent, it is gone.
 const SILENCE: Duration = Duration::from_secs(75);
@@ -117,14 +115,6 @@ pub(crate) fn registration(
     }
 }
 
-/// What the own broker's answer to a registration says.
-pub(crate) fn greeted(answer: Received) -> Result<BridgeInput, &'static str> {
-    match BridgeInput::received(answer) {
-        Some(greeted @ BridgeInput::Greeted { .. }) => Ok(greeted),
-        _ => Err("what it answered is not understood; are both of the same version?"),
-    }
-}
-
 /// Hands out what the broker says, until it ends or is silent.
 async fn read(mut socket: SplitStream<Socket>, into: mpsc::Sender<Received>) {
     while let Ok(Some(Ok(message))) = timeout(SILENCE, socket.next()).await {
@@ -142,7 +132,6 @@ async fn read(mut socket: SplitStream<Socket>, into: mpsc::Sender<Received>) {
     }
 }
 
-/// Writes frames until the connection ends.
 async fn write(mut socket: SplitSink<Socket, Message>, mut out: mpsc::Receiver<String>) {
     while let Some(frame) = out.recv().await {
         if socket.feed(Message::text(frame)).await.is_err() {
@@ -154,32 +143,4 @@ async fn write(mut socket: SplitSink<Socket, Message>, mut out: mpsc::Receiver<S
     }
     // Who says goodbye is forgotten, or counts as away, at once. The broker may be gone.
     let _ = timeout(GOODBYE, socket.close()).await;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_answer_that_does_not_greet_a_bridge_is_no_registration() {
-        let answer = |more: &str| {
-            let text =
-                format!(r#"{{"protocol_version":"v1","type":"peers","domain":"alpha"{more}}}"#);
-            greeted(Received::parse(text.as_bytes()))
-        };
-        let greeting = answer(r#","ext":5,"epoch":"A1","peers":[]"#);
-        assert!(
-            matches!(greeting, Ok(BridgeInput::Greeted { .. })),
-            "{greeting:?}"
-        );
-        for more in [
-            "",
-            r#","peers":[]"#,
-            r#","ext":5,"peers":[]"#,
-            r#","ext":5,"epoch":"?","peers":[]"#,
-        ] {
-            assert!(answer(more).is_err(), "{more}");
-        }
-        assert!(greeted(Received::Unknown).is_err());
-    }
 }

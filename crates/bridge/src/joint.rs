@@ -19,7 +19,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use crate::home::{BrokerAddress, Home, greeted, registration};
+use crate::home::{BrokerAddress, Home, registration};
 use crate::nats::{never, whole};
 use crate::pace::{Said, Turns};
 use crate::roster::{self, Roster};
@@ -37,7 +37,6 @@ const LATER: Duration = Duration::from_millis(500);
 /// How often it is shown what was counted, if that changed.
 const SHOWN: Duration = Duration::from_secs(5);
 
-/// A message of the stream.
 pub(crate) type Mail = Box<jetstream::Message>;
 
 /// What comes from NATS for one joint, beside the stream.
@@ -58,13 +57,9 @@ pub(crate) struct Common {
     pub(crate) allow: BTreeMap<Domain, Allow>,
     /// The word for what is wrong with the key, once that is known.
     pub(crate) key: Mutex<Option<&'static str>>,
-    /// Whether the stream can be used.
     pub(crate) streams: AtomicBool,
-    /// Who is at home.
     pub(crate) roster: Roster,
-    /// Tells this process apart.
     pub(crate) instance: Instance,
-    /// Why the bridge ends.
     pub(crate) ended: mpsc::Sender<String>,
 }
 
@@ -72,7 +67,7 @@ impl Common {
     /// Says that this domain is there, and who is in it.
     pub(crate) async fn announce(&self) {
         let subject = subject::here(self.own.as_str());
-        let who = self.roster.text();
+        let who = self.roster.text.borrow().clone();
         if let Err(error) = self.client.publish(subject, who.into()).await {
             tracing::debug!(%error, "not announced");
         }
@@ -94,7 +89,6 @@ struct Counts {
     key: Option<&'static str>,
 }
 
-/// One joint under way.
 struct Joint {
     common: Arc<Common>,
     other: Domain,
@@ -112,11 +106,9 @@ struct Joint {
     /// Messages of the stream that are not acked, and the last one's number.
     mails: BTreeMap<StreamId, jetstream::Message>,
     last: u64,
-    /// Publications that failed.
     failed: (mpsc::Sender<BridgeInput>, mpsc::Receiver<BridgeInput>),
     /// Who is over there, as it last told.
     there: Vec<u8>,
-    /// The stream does not take messages.
     full: bool,
     counts: Counts,
     shown: Counts,
@@ -169,7 +161,11 @@ pub(crate) async fn run(
             },
             Some(mail) = mails.recv(), if joint.takes() => Some(joint.mail(*mail)),
             heard = heard(&mut joint.home) => match heard {
-                Some(frame) => joint.received(frame),
+                Some(Received::Peers(peers)) if peers.ext.is_none() && peers.domain.is_some() => {
+                    joint.common.roster.set(peers.peers.unwrap_or_default());
+                    None
+                }
+                Some(frame) => Some(BridgeInput::Broker(frame)),
                 None => {
                     joint.home = None;
                     Some(BridgeInput::Lost)
@@ -225,17 +221,6 @@ impl Joint {
         Some(self.begun + due)
     }
 
-    /// What the own broker says, as far as it is for the machine.
-    fn received(&self, frame: Received) -> Option<BridgeInput> {
-        match frame {
-            Received::Peers(peers) if peers.ext.is_none() && peers.domain.is_some() => {
-                self.common.roster.set(peers.peers.unwrap_or_default());
-                None
-            }
-            frame => BridgeInput::received(frame),
-        }
-    }
-
     /// Asks the own broker who is at home, if that was not done lately.
     async fn ask_who_is_here(&self) {
         if self.home.is_some() && self.common.roster.is_due() {
@@ -251,7 +236,6 @@ impl Joint {
         }
     }
 
-    /// Does what the machine wants.
     async fn act(&mut self) {
         while let Some(output) = self.machine.poll_output() {
             match output {
@@ -261,7 +245,7 @@ impl Joint {
                     self.register = Some((epoch, at, RETRY));
                 }
                 BridgeOutput::Broker(frame) => {
-                    if let (Some(home), Some(frame)) = (&self.home, frame.frame())
+                    if let Some(home) = &self.home
                         && !home.send(&frame).await
                     {
                         self.home = None;
@@ -338,7 +322,6 @@ impl Joint {
         }
     }
 
-    /// A message of the stream.
     fn mail(&mut self, mail: jetstream::Message) -> BridgeInput {
         self.last += 1;
         let stream = StreamId(self.last);
@@ -380,18 +363,17 @@ impl Joint {
             let _ = self.common.ended.try_send(why);
             return None;
         }
-        let greeted = match greeted(answer) {
-            Ok(greeted) => greeted,
-            Err(why) => return self.not_registered(epoch, pause, why),
-        };
+        if Bridge::greeting(&answer).is_none() {
+            let why = "what it answered is not understood; are both of the same version?";
+            return self.not_registered(epoch, pause, why);
+        }
         self.home = Some(home);
         self.tell(roster::read(&self.there)).await;
         self.ask_who_is_here().await;
         self.shown = Counts::default();
-        Some(greeted)
+        Some(BridgeInput::Broker(answer))
     }
 
-    /// It is tried again later.
     fn not_registered(&mut self, epoch: String, pause: Duration, why: &str) -> Option<BridgeInput> {
         tracing::warn!(domain = %self.other, why, "the own broker does not take the bridge");
         let now = Instant::now();
@@ -405,16 +387,16 @@ impl Joint {
         let domain = &self.other;
         let counts = &mut self.counts;
         match event {
-            BridgeEvent::NewEpoch(_) => {
+            BridgeEvent::NewEpoch => {
                 self.greeted.store(true, Ordering::Relaxed);
                 if self.epochs.one_more(Instant::now()) {
                     tracing::info!(%domain, "joined; what it does not have is sent");
                 }
             }
-            BridgeEvent::OwnEpoch(_) => {
+            BridgeEvent::OwnEpoch => {
                 tracing::warn!(%domain, "the own broker was brought back from a backup")
             }
-            BridgeEvent::Sent(more) => counts.sent += more,
+            BridgeEvent::Sent => counts.sent += 1,
             BridgeEvent::Resent(more) => counts.resent += more,
             BridgeEvent::Taken => counts.taken += 1,
             BridgeEvent::Doubled | BridgeEvent::Stale => counts.doubled += 1,
@@ -433,7 +415,7 @@ impl Joint {
             BridgeEvent::Waits(why) => {
                 tracing::warn!(%domain, %why, "the own broker takes nothing now")
             }
-            BridgeEvent::Away { .. } => {
+            BridgeEvent::Away => {
                 counts.away = true;
                 tracing::warn!(%domain, "away; what goes there waits here");
             }
@@ -442,9 +424,7 @@ impl Joint {
                 tracing::info!(%domain, "there again");
             }
             BridgeEvent::Gap { taken, came } => tracing::debug!(%domain, taken, came, "a gap"),
-            BridgeEvent::Crowded(more) => {
-                tracing::debug!(%domain, more, "statements were left out")
-            }
+            BridgeEvent::Crowded => tracing::debug!(%domain, "a statement was left out"),
             BridgeEvent::Full => {
                 if !std::mem::replace(&mut self.full, true) {
                     tracing::warn!(%domain, "the stream takes no message now; it is full, or not there: `peerbus bridge setup` makes it");
@@ -483,22 +463,14 @@ impl Joint {
             return;
         }
         self.shown = self.counts.clone();
-        let Counts {
-            unconfirmed,
-            sent,
-            resent,
-            taken,
-            doubled,
-            refused,
-            away,
-            no_stream,
-            key,
-        } = &self.counts;
+        let (domain, counts) = (self.other.as_str(), &self.counts);
+        let waits = counts.away || counts.no_stream;
         let presence = json!({
-            "client": "bridge", "domain": self.other.as_str(), "unconfirmed": unconfirmed,
-            "activity": if *away || *no_stream { "waiting" } else { "idle" },
-            "stream": no_stream.then_some("unusable"),
-            "sent": sent, "resent": resent, "taken": taken, "doubled": doubled, "refused": refused, "key": key,
+            "client": "bridge", "domain": domain, "unconfirmed": counts.unconfirmed,
+            "activity": if waits { "waiting" } else { "idle" },
+            "stream": counts.no_stream.then_some("unusable"), "key": counts.key,
+            "sent": counts.sent, "resent": counts.resent, "taken": counts.taken,
+            "doubled": counts.doubled, "refused": counts.refused,
         });
         if let Some(presence) = Presence::parse(&presence.to_string()) {
             home.send(&ClientFrame::Presence(presence)).await;

@@ -9,7 +9,6 @@ use tokio::time::Instant;
 /// How long a message may wait for room: as long as one does, every joint waits.
 const WAITS: Duration = Duration::from_secs(1);
 
-/// What became of a message.
 #[derive(Debug)]
 pub(crate) enum Offer<M> {
     Taken,
@@ -19,7 +18,6 @@ pub(crate) enum Offer<M> {
     Dropped(M),
 }
 
-/// A message that waits for room.
 #[derive(Debug)]
 pub(crate) struct Waiting<M> {
     to: mpsc::Sender<M>,
@@ -27,7 +25,6 @@ pub(crate) struct Waiting<M> {
     until: Instant,
 }
 
-/// Where a joint's messages go in.
 #[derive(Debug)]
 pub(crate) struct Lane<M> {
     to: mpsc::Sender<M>,

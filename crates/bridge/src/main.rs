@@ -138,11 +138,7 @@ fn bridge(server: ServerArgs) -> Result<(), String> {
         Err(error) => return Err(error.to_string()),
     };
     let server = NatsServer::from(server);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| error.to_string())?;
-    runtime.block_on(async {
+    block_on(async {
         let mut stop = Stop::catch().map_err(|error| error.to_string())?;
         tokio::select! {
             ended = run::run(broker, &server, allow) => ended,
@@ -150,6 +146,13 @@ fn bridge(server: ServerArgs) -> Result<(), String> {
             _ = stop.asked() => Ok(()),
         }
     })
+}
+
+fn block_on(task: impl Future<Output = Result<(), String>>) -> Result<(), String> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.map_err(|error| error.to_string())?.block_on(task)
 }
 
 fn names(domains: &[Domain]) -> Vec<String> {
@@ -174,11 +177,7 @@ fn make_keys(verb: &Account) -> Result<(), String> {
 
 fn set_up(verb: Setup) -> Result<(), String> {
     let server = NatsServer::from(verb.server);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| error.to_string())?;
-    runtime.block_on(async {
+    block_on(async {
         let client = server.connect(None).await?;
         nats::set_up(
             &server,

@@ -15,7 +15,6 @@ use serde_json::{Value, json};
 use crate::pace::Said;
 use crate::{account, subject};
 
-/// How long NATS may take to answer.
 const ANSWERS: Duration = Duration::from_secs(5);
 const NO_JETSTREAM: &str =
     "this NATS has no JetStream: start nats-server with -js, or enable it for the account";
@@ -191,7 +190,6 @@ fn say(said: &Mutex<Said>, event: &Event) {
     }
 }
 
-/// An error with its causes.
 pub(crate) fn whole(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

@@ -32,7 +32,6 @@ impl Turns {
     }
 }
 
-/// So many are said in a minute.
 const SAID_MAX: u64 = 60;
 const MINUTE: Duration = Duration::from_secs(60);
 

@@ -1,11 +1,11 @@
 //! Who is at home, as other domains are told.
 
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use peerbus_wire::{ClientFrame, PeerEntry, Presence};
 use serde_json::{Map, Value};
-use tokio::sync::Notify;
+use tokio::sync::watch;
 
 /// How often the own broker is asked.
 const ASKED: Duration = Duration::from_secs(15);
@@ -17,23 +17,18 @@ const TEXT_BYTES_MAX: usize = 80;
 /// The list, shared by all joints.
 #[derive(Debug, Default)]
 pub(crate) struct Roster {
-    inner: Mutex<Inner>,
-    news: Notify,
-}
-
-#[derive(Debug, Default)]
-struct Inner {
-    text: String,
-    asked: Option<Instant>,
+    /// As it goes to the other domains: a `roster` frame, once one was [set](Self::set).
+    pub(crate) text: watch::Sender<String>,
+    asked: Mutex<Option<Instant>>,
 }
 
 impl Roster {
     /// Whether the own broker is to be asked now. Who is told so asks.
     pub(crate) fn is_due(&self) -> bool {
-        let mut inner = self.lock();
-        let due = inner.asked.is_none_or(|asked| asked.elapsed() >= ASKED);
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = asked.is_none_or(|asked| asked.elapsed() >= ASKED);
         if due {
-            inner.asked = Some(Instant::now());
+            *asked = Some(Instant::now());
         }
         due
     }
@@ -43,26 +38,8 @@ impl Roster {
         let peers = peers.iter().filter(|peer| !peer.name.contains('@'));
         let frame = ClientFrame::Roster(peers.map(told).collect());
         let text = frame.encode();
-        let old = std::mem::replace(&mut self.lock().text, text.clone());
-        if old != text {
-            self.news.notify_one();
-        }
-    }
-
-    /// Waits until the list is another one.
-    pub(crate) async fn news(&self) {
-        self.news.notified().await;
-    }
-
-    /// As it goes to the other domains: a `roster` frame, once one was [set](Self::set).
-    pub(crate) fn text(&self) -> String {
-        self.lock().text.clone()
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
-        self.inner
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.text
+            .send_if_modified(|old| std::mem::replace(old, text.clone()) != text);
     }
 }
 
@@ -96,7 +73,7 @@ mod tests {
     fn others_are_told_names_who_is_there_and_little_else() {
         let roster = Roster::default();
         assert!(roster.is_due() && !roster.is_due());
-        assert!(read(roster.text().as_bytes()).is_none());
+        assert!(read(roster.text.borrow().as_bytes()).is_none());
         let presence = r#"{"client":"claude-code","activity":"idle","pid":7,"project":"secret"}"#;
         let peer = |name: &str| PeerEntry {
             name: name.into(),
@@ -106,8 +83,8 @@ mod tests {
             ..PeerEntry::default()
         };
         roster.set(vec![peer("bob"), peer("bridge@beta")]);
-        let Some(ClientFrame::Roster(told)) = read(roster.text().as_bytes()) else {
-            panic!("{}", roster.text());
+        let Some(ClientFrame::Roster(told)) = read(roster.text.borrow().as_bytes()) else {
+            panic!("{}", *roster.text.borrow());
         };
         let expected = PeerEntry {
             name: "bob".into(),

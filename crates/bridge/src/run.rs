@@ -36,7 +36,6 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 const ASKED: Duration = Duration::from_secs(30);
 /// Largest list of peers of another domain: what the own broker lets through.
 const ROSTER_BYTES_MAX: usize = FRAME_BYTES_MAX;
-/// Other domains that are joined, at most.
 const DOMAINS_MAX: usize = 256;
 /// A message that had no room comes again after so long.
 const LATER: Duration = Duration::from_millis(500);
@@ -70,6 +69,7 @@ pub async fn run(
     tracing::info!(domain = %own, nats = %server.url, "the bridge is up");
     let roster = Roster::default();
     roster.set(peers);
+    let mut news = roster.text.subscribe();
     let (ended, mut ends) = mpsc::channel(1);
     let common = Arc::new(Common {
         own,
@@ -114,7 +114,7 @@ pub async fn run(
             },
             Some(why) = ends.recv() => return Err(why),
             _ = announce.tick() => common.announce().await,
-            () = common.roster.news() => common.announce().await,
+            Ok(()) = news.changed() => common.announce().await,
         }
     }
 }
@@ -248,7 +248,6 @@ struct To {
     greeted: Arc<AtomicBool>,
 }
 
-/// The joints to other domains.
 struct Joints {
     common: Arc<Common>,
     all: BTreeMap<Domain, To>,

@@ -7,10 +7,10 @@ use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use serde::Deserialize;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
+use crate::operator::Asked;
 use crate::options::Origin;
 use crate::shared::Shared;
 
@@ -51,15 +51,6 @@ pub(crate) async fn about(State(shared): State<Arc<Shared>>) -> Response {
     .into_response()
 }
 
-/// Who asks for the end.
-#[derive(Deserialize)]
-pub(crate) struct Asked {
-    /// A program of this version.
-    newer: Option<String>,
-    /// A broker that somebody runs by hand, or as a service.
-    takeover: Option<String>,
-}
-
 /// `POST /stop`: ends the broker. With `?newer=VERSION` only one that was started on demand, is older
 /// and has no peer; with `?takeover=1` only one that was started on demand.
 pub(crate) async fn stop(
@@ -83,6 +74,6 @@ pub(crate) async fn stop(
     if let Some(why) = refused {
         return (StatusCode::CONFLICT, why).into_response();
     }
-    shared.life.ask();
+    shared.life.asked.notify_one();
     Json(json!({ "pid": std::process::id() })).into_response()
 }

@@ -61,6 +61,7 @@ impl Dispatch {
     }
 
     fn log(&self, event: &BusEvent) {
+        let may = |kind| self.may_log(kind);
         match event {
             BusEvent::DiskFull { full: true, free } => {
                 tracing::warn!(
@@ -71,31 +72,30 @@ impl Dispatch {
             BusEvent::DiskFull { full: false, free } => {
                 tracing::info!(free, "the disk has room again: new mail is taken");
             }
-            _ => {}
-        }
-        let Some(kind) = Kind::of(event) else {
-            return;
-        };
-        if !self.may_log(kind) {
-            return;
-        }
-        match event {
-            BusEvent::Registered { name, takeover } => {
+            BusEvent::Registered { name, takeover } if may(Kind::Registered) => {
                 tracing::info!(peer = name, takeover, "peer registered");
             }
-            BusEvent::Renamed { from, to } => tracing::info!(from, to, "peer renamed"),
-            BusEvent::Retired { name, successor } => {
+            BusEvent::Renamed { from, to } if may(Kind::Renamed) => {
+                tracing::info!(from, to, "peer renamed");
+            }
+            BusEvent::Retired { name, successor } if may(Kind::Retired) => {
                 tracing::info!(peer = name, successor, "name ended for good");
             }
-            BusEvent::Left { name } => tracing::info!(peer = name, "peer left"),
-            BusEvent::Forgotten { name, token } => tracing::warn!(
+            BusEvent::Left { name } if may(Kind::Left) => tracing::info!(peer = name, "peer left"),
+            BusEvent::Forgotten { name, token } if may(Kind::Forgotten) => tracing::warn!(
                 peer = name,
                 %token,
                 "name forgotten: it had no mail, and its token is at its limit of names"
             ),
-            BusEvent::Denied { reason } => tracing::info!(reason = reason.text(), "peer denied"),
-            BusEvent::Refused { from, reason, .. } => {
-                // The sender speaks v1, which has no way to tell it.
+            BusEvent::Denied { reason } if may(Kind::Denied) => {
+                tracing::info!(reason = reason.text(), "peer denied");
+            }
+            // The sender speaks v1, which has no way to tell it.
+            BusEvent::Refused {
+                from,
+                reason,
+                told: false,
+            } if may(Kind::Refused) => {
                 tracing::warn!(from, reason, "message refused, its sender not told");
             }
             BusEvent::Held {
@@ -103,7 +103,7 @@ impl Dispatch {
                 to,
                 id,
                 reason,
-            } => {
+            } if may(Kind::Held) => {
                 // What a peer wrote: it must not pass for a line of ours.
                 let reason = peerbus_wire::escape(reason, REASON_CHARS);
                 tracing::warn!(from, to, %id, reason, "message held back");

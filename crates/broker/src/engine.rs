@@ -9,14 +9,13 @@ use std::time::Duration;
 
 use peerbus_core::Now;
 use peerbus_core::broker::{ACK_COMMIT_MS, Broker, BrokerInput, CommitNeed};
-use peerbus_core::store::{Store as _, StoreError};
+use peerbus_core::store::{Store, StoreError};
 use peerbus_os::disk::Space;
+use peerbus_store::SqliteStore;
 use peerbus_wire::CloseReason;
-use tokio::sync::oneshot;
 
 use crate::dispatch::Dispatch;
-use crate::durable::Durable;
-use crate::engine_input::{self as input, Content, EngineInput, EngineReceiver, Request};
+use crate::engine_input::{Content, EngineInput, EngineReceiver, Tell};
 use crate::link::{Answer, Link};
 use crate::shared::{Phase, Shared};
 
@@ -32,23 +31,24 @@ const CHECK_MS: u64 = 500;
 /// Bytes of inputs after which the room on the disk is looked at before its time.
 const SPACE_BYTES: usize = 262_144;
 
-/// The engine's state.
-pub(crate) struct Engine<S> {
+/// Makes the open transaction durable.
+type Commit = Box<dyn FnMut(&mut SqliteStore) -> Result<(), StoreError> + Send>;
+
+pub(crate) struct Engine {
     broker: Broker,
-    store: S,
+    store: SqliteStore,
+    commit: Commit,
     inputs: EngineReceiver,
     dispatch: Dispatch,
     shared: Arc<Shared>,
     /// Questions handled whose answers have not been released, by connection.
     asked: Vec<(Arc<Link>, usize)>,
     /// Answers for the operator, told once what they say is committed.
-    answers: Vec<(oneshot::Sender<input::Answer>, input::Answer)>,
-    /// A transaction is open.
+    answers: Vec<Tell>,
     begun: bool,
     /// When the oldest write that can wait was made.
     soon_since_ms: Option<u64>,
     commits: u32,
-    /// The store has housekeeping left.
     untidy: bool,
     /// When the store's files are looked at next.
     check_ms: u64,
@@ -57,10 +57,10 @@ pub(crate) struct Engine<S> {
     space_bytes: usize,
 }
 
-impl<S: Durable> Engine<S> {
+impl Engine {
     pub(crate) fn new(
         broker: Broker,
-        store: S,
+        store: SqliteStore,
         inputs: EngineReceiver,
         shared: Arc<Shared>,
     ) -> Self {
@@ -68,6 +68,7 @@ impl<S: Durable> Engine<S> {
         Self {
             broker,
             store,
+            commit: Box::new(Store::commit),
             inputs,
             dispatch,
             shared,
@@ -93,7 +94,7 @@ impl<S: Durable> Engine<S> {
         };
         self.shared.health.set_phase(phase);
         if served.is_err() {
-            self.store.txn().rollback();
+            self.store.rollback();
         }
         // From here on nobody can enter; then whoever is there is closed.
         drop(self.inputs);
@@ -133,10 +134,7 @@ impl<S: Durable> Engine<S> {
             self.release(now)?;
             self.settle(now, stop.is_some())?;
             if !self.begun {
-                for (asker, answer) in self.answers.drain(..) {
-                    // Whoever asked may have gone.
-                    let _unheard = asker.send(answer);
-                }
+                self.answers.drain(..).for_each(|tell| tell());
             }
             // Answers wait for nothing but a commit that is made at once.
             for (link, frames) in self.asked.drain(..) {
@@ -199,9 +197,11 @@ impl<S: Durable> Engine<S> {
                     stop = Some(drain);
                     break;
                 }
-                Content::Request(request, asker) => {
-                    let answer = self.operate(now, request)?;
-                    self.answers.push((asker, answer));
+                // A command asks for a commit at once, and its answer waits for it.
+                Content::Request(request) => {
+                    self.begin()?;
+                    let tell = request(&mut self.broker, now, &mut self.store)?;
+                    self.answers.push(tell);
                 }
                 Content::Input(input) => {
                     let answer = match &input {
@@ -225,30 +225,6 @@ impl<S: Durable> Engine<S> {
         Ok(stop)
     }
 
-    /// Does what the operator wants. A command asks for a commit at once, and its answer waits for it.
-    fn operate(&mut self, now: Now, request: Request) -> Result<input::Answer, StoreError> {
-        self.begin()?;
-        let txn = self.store.txn();
-        Ok(match request {
-            Request::Status(seqs) => input::Answer::Status(self.broker.histories_of(&seqs, txn)?),
-            Request::Peers => input::Answer::Peers(self.broker.all_peers(now, txn)?),
-            Request::Joined => input::Answer::Joined(self.broker.joined(now, txn)?),
-            Request::Watch(watched) => {
-                self.broker.watch(watched);
-                input::Answer::Done(Ok(()))
-            }
-            Request::Purge(until) => {
-                let (until, more) = self.broker.purge(now, until, txn)?;
-                input::Answer::Purged(until, more)
-            }
-            Request::Grants(grants) => {
-                self.broker.handle(now, BrokerInput::Grants(grants), txn)?;
-                input::Answer::Done(Ok(()))
-            }
-            Request::Do(command) => input::Answer::Done(self.broker.operate(now, &command, txn)?),
-        })
-    }
-
     /// Remembers a frame whose permit comes back behind its answer.
     fn asked(&mut self, link: Arc<Link>) {
         match self.asked.last_mut() {
@@ -259,12 +235,12 @@ impl<S: Durable> Engine<S> {
 
     fn handle(&mut self, now: Now, input: BrokerInput) -> Result<(), StoreError> {
         self.begin()?;
-        self.broker.handle(now, input, self.store.txn())
+        self.broker.handle(now, input, &mut self.store)
     }
 
     fn begin(&mut self) -> Result<(), StoreError> {
         if !self.begun {
-            self.store.txn().begin()?;
+            self.store.begin()?;
             self.begun = true;
         }
         Ok(())
@@ -273,7 +249,7 @@ impl<S: Durable> Engine<S> {
     /// Lets out what need not wait for the commit.
     fn release(&mut self, now: Now) -> Result<(), StoreError> {
         if self.begun {
-            self.broker.flush(now, self.store.txn())?;
+            self.broker.flush(now, &mut self.store)?;
         }
         while let Some(output) = self.broker.poll_output() {
             self.dispatch.output(output);
@@ -289,7 +265,7 @@ impl<S: Durable> Engine<S> {
         match self.broker.need() {
             CommitNeed::None => {
                 // It only read.
-                self.store.commit()?;
+                (self.commit)(&mut self.store)?;
                 self.begun = false;
                 self.soon_since_ms = None;
                 return Ok(());
@@ -303,8 +279,8 @@ impl<S: Durable> Engine<S> {
             CommitNeed::Now => {}
         }
         let timer = std::time::Instant::now();
-        self.broker.seal(now, self.store.txn())?;
-        self.store.commit()?;
+        self.broker.seal(now, &mut self.store)?;
+        (self.commit)(&mut self.store)?;
         self.shared
             .metrics
             .commits

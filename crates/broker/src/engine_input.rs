@@ -4,13 +4,13 @@
 //! with a time-out. Room is counted in kibibytes so that large messages cannot pile up.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use peerbus_core::broker::{BrokerInput, Command, Denied, DomainRoute, MessageHistory};
-use peerbus_core::grant::Grant;
-use peerbus_wire::{BrokerFrame, Seq};
-use tokio::sync::{Semaphore, oneshot};
+use peerbus_core::Now;
+use peerbus_core::broker::{Broker, BrokerInput};
+use peerbus_core::store::{StoreError, Txn};
+use tokio::sync::Semaphore;
 
 use crate::link::Link;
 
@@ -24,8 +24,6 @@ const _: () = assert!(
     "the largest frame must fit"
 );
 
-/// What the engine is sent.
-#[derive(Debug)]
 pub(crate) struct EngineInput {
     pub(crate) content: Content,
     /// The frame's connection: its permit goes back there once the frame is handled.
@@ -33,49 +31,21 @@ pub(crate) struct EngineInput {
     units: u32,
 }
 
-/// The content of a [`EngineInput`].
-#[derive(Debug)]
 pub(crate) enum Content {
-    /// For the core.
     Input(BrokerInput),
-    /// The operator wants something; where the answer goes.
-    Request(Request, oneshot::Sender<Answer>),
+    Request(Request),
     /// Close every connection, which may take so long to drain, and stop.
     Stop {
-        /// Time for each connection to take what is queued for it.
         drain: Duration,
     },
 }
 
-/// What the operator asks of a running broker.
-#[derive(Debug)]
-pub(crate) enum Request {
-    /// Where these messages are.
-    Status(Vec<Seq>),
-    /// Who is there.
-    Peers,
-    /// The domains that were joined.
-    Joined,
-    /// Whether what happens to each message is to be told.
-    Watch(bool),
-    /// A slice of what ended until then, or until now, is to be deleted.
-    Purge(Option<u64>),
-    /// To be done.
-    Do(Command),
-    /// These tokens admit connections from now on.
-    Grants(Vec<Grant>),
-}
+/// What an operator wants done within a transaction. It gives what tells him of it.
+pub(crate) type Request =
+    Box<dyn FnOnce(&mut Broker, Now, &mut dyn Txn) -> Result<Tell, StoreError> + Send>;
 
-/// The answer, given once what it says is on disk.
-#[derive(Debug)]
-pub(crate) enum Answer {
-    Status(Vec<MessageHistory>),
-    Peers(BrokerFrame),
-    Joined(Vec<DomainRoute>),
-    /// Until when, and whether there is more.
-    Purged(u64, bool),
-    Done(Result<(), Denied>),
-}
+/// Called once what it tells is on disk.
+pub(crate) type Tell = Box<dyn FnOnce() + Send>;
 
 impl EngineInput {
     /// Bytes that the input stands for, rounded.
@@ -84,7 +54,6 @@ impl EngineInput {
     }
 }
 
-/// The engine has stopped.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EngineGone;
 
@@ -92,21 +61,18 @@ pub(crate) struct EngineGone;
 #[derive(Debug)]
 pub(crate) struct Room(u32);
 
-/// The sending side.
 #[derive(Debug, Clone)]
 pub(crate) struct EngineSender {
     inputs: Sender<EngineInput>,
     room: Arc<Semaphore>,
 }
 
-/// The engine's side.
 #[derive(Debug)]
 pub(crate) struct EngineReceiver {
     inputs: Receiver<EngineInput>,
     room: Arc<Semaphore>,
 }
 
-/// Makes the channel.
 #[expect(clippy::disallowed_methods, reason = "`room` bounds it, by bytes")]
 pub(crate) fn engine_channel() -> (EngineSender, EngineReceiver) {
     let (sender, receiver) = channel();
@@ -164,14 +130,7 @@ impl EngineSender {
 impl EngineReceiver {
     /// Takes an input, waiting for one at most this long.
     pub(crate) fn wait(&self, timeout: Duration) -> Option<EngineInput> {
-        let received = match timeout {
-            Duration::ZERO => self.inputs.try_recv().map_err(|error| match error {
-                TryRecvError::Empty => RecvTimeoutError::Timeout,
-                TryRecvError::Disconnected => RecvTimeoutError::Disconnected,
-            }),
-            timeout => self.inputs.recv_timeout(timeout),
-        };
-        match received {
+        match self.inputs.recv_timeout(timeout) {
             Ok(input) => Some(input),
             Err(RecvTimeoutError::Timeout) => None,
             // Nobody can reach the broker any more: stop as if told to.
@@ -185,7 +144,6 @@ impl EngineReceiver {
         }
     }
 
-    /// Takes an input if one waits.
     pub(crate) fn take(&self) -> Option<EngineInput> {
         self.inputs.try_recv().ok()
     }

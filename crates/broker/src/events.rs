@@ -19,12 +19,10 @@ use tokio::sync::watch;
 const EVENTS_MAX: usize = 8_192;
 /// and bytes of them, of several.
 const BYTES_MAX: usize = 16 * 1_048_576;
-/// Streams at a time.
 pub(crate) const STREAMS_MAX: usize = 64;
 /// How long the log goes on when nobody listens any more, so that whoever comes back misses nothing.
 pub(crate) const LINGER: Duration = Duration::from_secs(60);
 
-/// The log of what happens, and who listens.
 #[derive(Debug)]
 pub(crate) struct Events {
     /// Tells this process from others, in cursors.
@@ -47,12 +45,10 @@ struct Log {
     closed: bool,
 }
 
-/// The next thing for a reader.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// An event, and its number.
     Event(u64, Arc<str>),
-    /// There is none yet.
     Nothing,
     /// What should come next is not kept any more.
     Gone,
@@ -154,7 +150,6 @@ impl Events {
         self.newest.subscribe()
     }
 
-    /// What comes after event `after`.
     pub(crate) fn next(&self, after: u64) -> Next {
         let log = self.log();
         let number = after + 1;
@@ -170,13 +165,11 @@ impl Events {
         }
     }
 
-    /// The newest event's number.
     pub(crate) fn last(&self) -> u64 {
         let log = self.log();
         log.first + log.events.len() as u64 - 1
     }
 
-    /// The cursor behind an event.
     pub(crate) fn cursor(&self, number: u64) -> String {
         format!("{}-{number}", self.boot)
     }

@@ -18,7 +18,6 @@ use tokio::time::timeout;
 
 use crate::connection;
 use crate::control;
-use crate::engine_input::{self, Answer};
 use crate::listener::{Site, Via};
 use crate::operator;
 use crate::shared::{Phase, Shared};
@@ -32,10 +31,8 @@ const ANSWERS: Duration = Duration::from_secs(1);
 /// An engine that has not looked up for this long counts as stuck.
 const STUCK_MS: u64 = 10_000;
 
-/// Which program this is.
 const SERVER: &str = concat!("peerbus/", env!("CARGO_PKG_VERSION"));
 
-/// The routes of a listener.
 pub(crate) fn router(shared: Arc<Shared>, site: Site) -> Router {
     let router = Router::new()
         .route("/healthz", get(health))
@@ -138,11 +135,7 @@ async fn other(
         Err(rejection) => return rejection.into_response(),
     };
     if shared.health.phase() != Phase::Running {
-        return (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "peerbus is shutting down\n",
-        )
-            .into_response();
+        return operator::stopping();
     }
     let Some((place, stranger)) = shared.places.take(via.0.is_tcp()).await else {
         let text = format!(
@@ -188,8 +181,8 @@ async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
     let log_lost = shared.log_lost.map_or(0, |log_lost| log_lost());
     if shared.has_domain {
         // Metrics are asked for when something is wrong, too.
-        let asked = operator::ask(&shared, engine_input::Request::Joined);
-        if let Ok(Some(Answer::Joined(joined))) = timeout(ANSWERS, asked).await {
+        let asked = operator::ask(&shared, |broker, now, txn| broker.joined(now, txn));
+        if let Ok(Ok(joined)) = timeout(ANSWERS, asked).await {
             shared.metrics.set_joined(&joined);
         }
     }

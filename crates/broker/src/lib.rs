@@ -9,7 +9,6 @@ mod clock;
 mod connection;
 mod control;
 mod dispatch;
-mod durable;
 mod engine;
 mod engine_input;
 mod events;

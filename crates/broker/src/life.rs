@@ -9,8 +9,7 @@ use tokio::sync::Notify;
 
 use crate::options::Origin;
 
-/// The life of a broker.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Life {
     pub(crate) origin: Origin,
     /// Names that the database had, at the start, of tokens that are not admitted.
@@ -18,19 +17,8 @@ pub(crate) struct Life {
     /// Sockets that were opened since the start, and those that are open.
     uses: AtomicU64,
     open: AtomicUsize,
-    asked: Notify,
-}
-
-impl Default for Life {
-    fn default() -> Self {
-        Self {
-            origin: Origin::Hand,
-            unadmitted: 0,
-            uses: AtomicU64::new(0),
-            open: AtomicUsize::new(0),
-            asked: Notify::new(),
-        }
-    }
+    /// It is asked to end.
+    pub(crate) asked: Notify,
 }
 
 /// How many of these names belong to tokens that are not among those that admit.
@@ -44,13 +32,11 @@ pub(crate) fn unadmitted(peers: &[PeerRow], grants: &[Grant]) -> usize {
 }
 
 impl Life {
-    /// Somebody has connected.
     pub(crate) fn came(&self) {
         self.uses.fetch_add(1, Ordering::Relaxed);
         self.open.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Somebody has left.
     pub(crate) fn left(&self) {
         self.open.fetch_sub(1, Ordering::Relaxed);
     }
@@ -59,15 +45,5 @@ impl Life {
     pub(crate) fn unused(&self) -> Option<u64> {
         let nobody = self.open.load(Ordering::Relaxed) == 0;
         nobody.then(|| self.uses.load(Ordering::Relaxed))
-    }
-
-    /// Asks it to end.
-    pub(crate) fn ask(&self) {
-        self.asked.notify_one();
-    }
-
-    /// Waits until it is asked to end.
-    pub(crate) async fn asked(&self) {
-        self.asked.notified().await;
     }
 }

@@ -25,14 +25,13 @@ pub(crate) struct Link {
     /// The client gets receipts.
     ext: AtomicBool,
     registered: AtomicBool,
-    stranger: Mutex<Option<StrangersPlace>>,
+    stranger: Mutex<StrangersPlace>,
     queued_bytes: AtomicUsize,
     /// When the client was last heard, or [`NOT_LISTENING`].
     heard_ms: AtomicU64,
     /// Since when one write has been under way, or [`NOT_WRITING`].
     writing_ms: AtomicU64,
     pings: AtomicU8,
-    /// The core waits for a pong.
     core_ping: AtomicBool,
     ping_wanted: Notify,
     closing: OnceLock<Closing>,
@@ -43,7 +42,6 @@ pub(crate) struct Link {
 const NOT_LISTENING: u64 = u64::MAX;
 const NOT_WRITING: u64 = u64::MAX;
 
-/// Who wants a ping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ping {
     /// The connection's own watch.
@@ -62,7 +60,6 @@ impl Ping {
     }
 }
 
-/// How a connection is to end.
 #[derive(Debug, Clone)]
 pub(crate) struct Closing {
     /// What the client is told.
@@ -79,7 +76,7 @@ impl Link {
             unreceipted: AtomicU32::new(0),
             ext: AtomicBool::new(false),
             registered: AtomicBool::new(false),
-            stranger: Mutex::new(Some(stranger)),
+            stranger: Mutex::new(stranger),
             queued_bytes: AtomicUsize::new(0),
             heard_ms: AtomicU64::new(now_ms),
             writing_ms: AtomicU64::new(NOT_WRITING),
@@ -98,16 +95,11 @@ impl Link {
     /// The client has registered: it gives up its place among those that have not.
     pub(crate) fn set_registered(&self) {
         if !self.registered.swap(true, Ordering::AcqRel) {
-            drop(
-                self.stranger
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .take(),
-            );
+            let stranger = self.stranger.lock();
+            *stranger.unwrap_or_else(PoisonError::into_inner) = None;
         }
     }
 
-    /// The client speaks `ext` from here on.
     pub(crate) fn set_ext(&self) {
         self.ext.store(true, Ordering::Release);
     }
@@ -140,7 +132,6 @@ impl Link {
         false
     }
 
-    /// Gives permits back.
     pub(crate) fn read_more(&self, frames: usize) {
         self.unanswered.add_permits(frames);
     }
@@ -168,7 +159,6 @@ impl Link {
             .is_ok()
     }
 
-    /// Counts bytes as taken from the queue.
     pub(crate) fn unqueue(&self, bytes: usize) {
         self.queued_bytes.fetch_sub(bytes, Ordering::AcqRel);
     }
@@ -199,7 +189,6 @@ impl Link {
         now_ms.saturating_sub(self.writing_ms.load(Ordering::Relaxed))
     }
 
-    /// Asks the writer for a ping.
     pub(crate) fn want_ping(&self, ping: Ping) {
         if ping == Ping::Core {
             self.core_ping.store(true, Ordering::Release);
@@ -225,7 +214,6 @@ impl Link {
         }
     }
 
-    /// Whether a ping is wanted now.
     pub(crate) fn ping_is_wanted(&self) -> bool {
         self.pings.load(Ordering::Relaxed) != 0
     }

@@ -2,8 +2,6 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use peerbus_core::broker::BusEvent;
-
 /// Lines of one kind that are logged per [`LOG_WINDOW_MS`]; of the rest their number.
 const LINES_MAX: u64 = 10;
 const LOG_WINDOW_MS: u64 = 10_000;
@@ -37,21 +35,6 @@ impl Kind {
         "clients that TLS kept away",
         "names forgotten at a token's limit",
     ];
-
-    /// `None`: no line.
-    pub(crate) fn of(event: &BusEvent) -> Option<Self> {
-        match event {
-            BusEvent::Registered { .. } => Some(Self::Registered),
-            BusEvent::Renamed { .. } => Some(Self::Renamed),
-            BusEvent::Retired { .. } => Some(Self::Retired),
-            BusEvent::Left { .. } => Some(Self::Left),
-            BusEvent::Denied { .. } => Some(Self::Denied),
-            BusEvent::Refused { told: false, .. } => Some(Self::Refused),
-            BusEvent::Held { .. } => Some(Self::Held),
-            BusEvent::Forgotten { .. } => Some(Self::Forgotten),
-            _ => None,
-        }
-    }
 }
 
 /// Lets a bounded number of lines of each kind through per window of time.

@@ -1,5 +1,6 @@
 //! What the operator asks of a running broker over its Unix socket, and how it answers.
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -7,63 +8,57 @@ use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use peerbus_core::broker::{Command, Denied};
+use peerbus_core::Now;
+use peerbus_core::broker::{Broker, BrokerInput, Command, Denied};
+use peerbus_core::store::{StoreError, Txn};
 use peerbus_wire::PeerName;
 use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use crate::engine_input::{Answer, Content, Request};
+use crate::engine_input::Content;
 use crate::shared::Shared;
 
 pub(crate) mod history;
 
-/// What a query says of a name.
+/// What queries say.
 #[derive(Deserialize)]
-pub(crate) struct Named {
+pub(crate) struct Asked {
     name: Option<String>,
+    /// The successor of that name.
     to: Option<String>,
-}
-
-/// Which tokens file a request means.
-#[derive(Deserialize)]
-pub(crate) struct TokensFile {
+    /// A tokens file.
     file: Option<PathBuf>,
+    /// A database.
+    db: Option<PathBuf>,
+    /// The version of a program that asks for the end of an older broker.
+    pub(crate) newer: Option<String>,
+    /// Who asks for the end is a broker that somebody runs by hand, or as a service.
+    pub(crate) takeover: Option<String>,
 }
 
-/// Which database a request means.
-#[derive(Deserialize)]
-pub(crate) struct Database {
-    db: Option<PathBuf>,
-}
+/// An answer, or why there is none.
+pub(crate) type HttpResult = Result<Response, Response>;
 
 /// `POST /names/release?name=NAME`.
 pub(crate) async fn release(
     State(shared): State<Arc<Shared>>,
-    Query(asked): Query<Named>,
-) -> Response {
-    let usage = "say which name: POST /names/release?name=NAME\n";
-    match name(asked.name.as_ref()) {
-        Some(Ok(name)) => command(&shared, Command::Release(name)).await,
-        Some(Err(error)) => (StatusCode::BAD_REQUEST, error).into_response(),
-        None => (StatusCode::BAD_REQUEST, usage).into_response(),
-    }
+    Query(asked): Query<Asked>,
+) -> HttpResult {
+    let usage = "say which name: POST /names/release?name=NAME";
+    let name = name(asked.name.as_ref())?.ok_or_else(|| refused(StatusCode::BAD_REQUEST, usage))?;
+    command(&shared, Command::Release(name)).await
 }
 
 /// `POST /names/retire?name=NAME[&to=SUCCESSOR]`.
 pub(crate) async fn retire(
     State(shared): State<Arc<Shared>>,
-    Query(asked): Query<Named>,
-) -> Response {
-    let usage = "say which name: POST /names/retire?name=NAME, with &to=NAME for its successor\n";
-    let successor = name(asked.to.as_ref()).transpose();
-    let (name, successor) = match (name(asked.name.as_ref()), successor) {
-        (Some(Ok(name)), Ok(successor)) => (name, successor),
-        (None, _) => return (StatusCode::BAD_REQUEST, usage).into_response(),
-        (Some(Err(error)), _) | (_, Err(error)) => {
-            return (StatusCode::BAD_REQUEST, error).into_response();
-        }
-    };
+    Query(asked): Query<Asked>,
+) -> HttpResult {
+    let usage = "say which name: POST /names/retire?name=NAME, with &to=NAME for its successor";
+    let successor = name(asked.to.as_ref());
+    let name = name(asked.name.as_ref())?.ok_or_else(|| refused(StatusCode::BAD_REQUEST, usage))?;
+    let successor = successor?;
     command(&shared, Command::Retire { name, successor }).await
 }
 
@@ -71,7 +66,7 @@ pub(crate) async fn retire(
 /// The path, without symbolic links, must be that of this broker's database.
 pub(crate) async fn acknowledge(
     State(shared): State<Arc<Shared>>,
-    Query(asked): Query<Database>,
+    Query(asked): Query<Asked>,
 ) -> Response {
     let Some(witness) = &shared.witness else {
         return stopping();
@@ -97,58 +92,69 @@ pub(crate) async fn acknowledge(
 /// The path, without symbolic links, must be that of this broker's file.
 pub(crate) async fn reload(
     State(shared): State<Arc<Shared>>,
-    Query(asked): Query<TokensFile>,
-) -> Response {
+    Query(asked): Query<Asked>,
+) -> HttpResult {
     let Some(tokens) = &shared.tokens else {
-        return (StatusCode::CONFLICT, "this broker has no tokens file\n").into_response();
+        return Err(refused(
+            StatusCode::CONFLICT,
+            "this broker has no tokens file",
+        ));
     };
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let ours = real(tokens.path());
     if asked.file.as_deref().map(real) != Some(ours.clone()) {
-        let text = format!("this broker's tokens file is {}\n", ours.display());
-        return (StatusCode::CONFLICT, text).into_response();
+        let why = format!("this broker's tokens file is {}", ours.display());
+        return Err(refused(StatusCode::CONFLICT, why));
     }
-    match tokens.read() {
-        Ok(grants) => match ask(&shared, Request::Grants(grants)).await {
-            Some(_) => Json(json!({})).into_response(),
-            None => stopping(),
-        },
-        Err(error) => (StatusCode::CONFLICT, format!("{error}\n")).into_response(),
-    }
+    let grants = tokens.read();
+    let grants = grants.map_err(|error| refused(StatusCode::CONFLICT, error))?;
+    let grants = BrokerInput::Grants(grants);
+    let act = move |broker: &mut Broker, now, txn: &mut dyn Txn| broker.handle(now, grants, txn);
+    ask(&shared, act).await?;
+    Ok(Json(json!({})).into_response())
 }
 
-async fn command(shared: &Shared, command: Command) -> Response {
+async fn command(shared: &Shared, command: Command) -> HttpResult {
     let (Command::Release(name) | Command::Retire { name, .. }) = &command;
     let name = name.as_str().to_owned();
-    match ask(shared, Request::Do(command)).await {
-        Some(Answer::Done(Ok(()))) => Json(json!({"name": name})).into_response(),
-        Some(Answer::Done(Err(denied))) => {
-            let code = match denied {
-                Denied::Unknown(_) => StatusCode::NOT_FOUND,
-                Denied::Unfit(_) => StatusCode::CONFLICT,
-            };
-            (code, format!("{denied}\n")).into_response()
-        }
-        _ => stopping(),
-    }
+    let act = move |broker: &mut Broker, now, txn: &mut dyn Txn| broker.operate(now, &command, txn);
+    ask(shared, act).await?.map_err(|denied| {
+        let code = match denied {
+            Denied::Unknown(_) => StatusCode::NOT_FOUND,
+            Denied::Unfit(_) => StatusCode::CONFLICT,
+        };
+        refused(code, denied)
+    })?;
+    Ok(Json(json!({"name": name})).into_response())
 }
 
-pub(crate) async fn ask(shared: &Shared, request: Request) -> Option<Answer> {
+/// Has the engine do something, and gives what came of it once that is on disk; or says that the broker
+/// stops.
+pub(crate) async fn ask<T: Send + 'static>(
+    shared: &Shared,
+    act: impl FnOnce(&mut Broker, Now, &mut dyn Txn) -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, Response> {
     let (sender, answer) = oneshot::channel();
-    shared
-        .engine
-        .send_now(Content::Request(request, sender))
-        .ok()?;
-    answer.await.ok()
+    let request = Content::Request(Box::new(move |broker, now, txn| {
+        let done = act(broker, now, txn)?;
+        // Whoever asked may have gone.
+        Ok(Box::new(move || drop(sender.send(done))))
+    }));
+    let sent = shared.engine.send_now(request);
+    sent.map_err(|_gone| stopping())?;
+    answer.await.map_err(|_gone| stopping())
 }
 
-fn stopping() -> Response {
-    let text = "peerbus is shutting down\n";
-    (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
+pub(crate) fn stopping() -> Response {
+    refused(StatusCode::SERVICE_UNAVAILABLE, "peerbus is shutting down")
 }
 
-/// A parameter that is a peer's name; `Err` is the answer's text.
-fn name(given: Option<&String>) -> Option<Result<PeerName, String>> {
-    let name = PeerName::parse(given?);
-    Some(name.map_err(|error| format!("{error}\n")))
+fn refused(code: StatusCode, why: impl Display) -> Response {
+    (code, format!("{why}\n")).into_response()
+}
+
+/// A parameter that is a peer's name.
+fn name(given: Option<&String>) -> Result<Option<PeerName>, Response> {
+    let name = given.map(|name| PeerName::parse(name)).transpose();
+    name.map_err(|error| refused(StatusCode::BAD_REQUEST, error))
 }

@@ -91,28 +91,11 @@ impl BrokerOptions {
     }
 }
 
-impl fmt::Debug for BrokerOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Options")
-            .field("listen", &self.listen)
-            .field("tls", &self.tls)
-            .field("insecure", &self.insecure)
-            .field("tcp_optional", &self.tcp_optional)
-            .field("unix", &self.unix)
-            .field("given", &self.given)
-            .field("origin", &self.origin)
-            .field("db", &self.db)
-            .field("grants", &self.grants.len())
-            .field("tokens_file", &self.tokens_file)
-            .field("times", &self.times)
-            .finish_non_exhaustive()
-    }
-}
-
 /// How a broker came to be.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Origin {
     /// Somebody ran it.
+    #[default]
     Hand,
     /// This process found none and started it.
     Demand(String),

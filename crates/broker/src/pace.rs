@@ -9,7 +9,6 @@ use tokio::sync::Mutex;
 
 use crate::clock::Clock;
 
-/// Shared by the connections of one token.
 #[derive(Debug, Default)]
 pub(crate) struct TokenPace {
     /// Messages a second; 0: as many as come.

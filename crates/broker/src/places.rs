@@ -54,7 +54,6 @@ impl Waiting {
 }
 
 impl Silent {
-    /// It has become a WebSocket.
     pub(crate) fn upgraded(&self) {
         let mut waiting = Waiting::lock(&self.waiting);
         if let Some(this) = waiting.dialled.remove(&self.number) {
@@ -94,17 +93,10 @@ impl Drop for Silent {
 }
 
 /// A connection's place, until its socket is closed.
-#[derive(Debug)]
-pub(crate) struct Place {
-    _all: OwnedSemaphorePermit,
-    _tcp: Option<OwnedSemaphorePermit>,
-}
+pub(crate) type Place = (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>);
 
 /// A connection's place among those that have not registered.
-#[derive(Debug, Default)]
-pub(crate) struct StrangersPlace {
-    _strangers: Option<OwnedSemaphorePermit>,
-}
+pub(crate) type StrangersPlace = Option<OwnedSemaphorePermit>;
 
 impl Places {
     pub(crate) fn new(max: usize) -> Self {
@@ -166,14 +158,8 @@ impl Places {
             true => Some(self.room(&self.tcp, &mut closed).await?),
             false => None,
         };
-        let place = Place {
-            _tcp: of_tcp,
-            _all: Arc::clone(&self.all).try_acquire_owned().ok()?,
-        };
-        let stranger = StrangersPlace {
-            _strangers: stranger,
-        };
-        Some((place, stranger))
+        let place = Arc::clone(&self.all).try_acquire_owned().ok()?;
+        Some(((place, of_tcp), stranger))
     }
 
     async fn room(
@@ -181,18 +167,14 @@ impl Places {
         places: &Arc<Semaphore>,
         closed: &mut bool,
     ) -> Option<OwnedSemaphorePermit> {
-        let places = Arc::clone(places);
-        match Arc::clone(&places).try_acquire_owned() {
-            Ok(place) => Some(place),
-            Err(_none) => {
-                *closed |= self.close_stranger();
-                let freed = timeout(CLOSED_MAX, places.acquire_owned());
-                if *closed {
-                    freed.await.ok()?.ok()
-                } else {
-                    None
-                }
-            }
+        if let Ok(place) = Arc::clone(places).try_acquire_owned() {
+            return Some(place);
         }
+        *closed |= self.close_stranger();
+        if !*closed {
+            return None;
+        }
+        let freed = timeout(CLOSED_MAX, Arc::clone(places).acquire_owned());
+        freed.await.ok()?.ok()
     }
 }

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -54,7 +55,7 @@ pub struct LifeWatch(Arc<Shared>);
 impl LifeWatch {
     /// Waits until somebody asks for the end over the Unix socket.
     pub async fn asked(&self) {
-        self.0.life.asked().await;
+        self.0.life.asked.notified().await;
     }
 
     /// Waits until nobody was connected for so long.
@@ -205,7 +206,6 @@ async fn watch_tokens(shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
     }
 }
 
-/// Serves every listener until told to stop.
 fn serve(
     bound: Vec<(Bound, Site)>,
     tls: Option<&TlsAcceptor>,
@@ -283,7 +283,7 @@ fn open_engine(
     options: BrokerOptions,
     watched: Option<TokensWatch>,
     grants: Vec<Grant>,
-) -> Result<(Engine<SqliteStore>, Arc<Shared>), BrokerStartError> {
+) -> Result<(Engine, Arc<Shared>), BrokerStartError> {
     let BrokerOptions {
         db,
         times,
@@ -380,7 +380,6 @@ impl Drop for PanicWatch {
 }
 
 impl EngineThread {
-    /// Waits until the engine has ended, however.
     async fn ended(&mut self) -> &Result<(), Failure> {
         if self.outcome.is_none() {
             let outcome = (&mut self.ended).await.unwrap_or(Err(Failure::Panicked));
@@ -452,7 +451,7 @@ impl Running {
         })
         .await;
         ShutdownReport {
-            cut: self.shared.cut(),
+            cut: self.shared.cut.load(Ordering::Relaxed),
             open: self.shared.connections(),
             engine,
         }

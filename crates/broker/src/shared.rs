@@ -44,7 +44,8 @@ pub(crate) struct Shared {
     pub(crate) has_domain: bool,
     /// The disk is nearly full: who speaks v1 is not read from.
     full: watch::Sender<bool>,
-    cut: AtomicUsize,
+    /// Connections that could not take what was queued for them.
+    pub(crate) cut: AtomicUsize,
 }
 
 impl Shared {
@@ -85,13 +86,11 @@ impl Shared {
         }
     }
 
-    /// Says whether the disk is nearly full.
     pub(crate) fn set_full(&self, full: bool) {
         self.full
             .send_if_modified(|known| std::mem::replace(known, full) != full);
     }
 
-    /// Waits until there is room on the disk.
     pub(crate) async fn room(&self) {
         if *self.full.borrow() {
             let mut full = self.full.subscribe();
@@ -105,34 +104,22 @@ impl Shared {
         self.tokens.as_ref()?.pace(&TokenHash::of(token))
     }
 
-    /// Counts a connection that could not take what was queued for it.
-    pub(crate) fn count_cut(&self) {
-        self.cut.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn cut(&self) -> usize {
-        self.cut.load(Ordering::Relaxed)
-    }
-
     /// Connections whose sockets are open.
     pub(crate) fn connections(&self) -> usize {
         self.places.max - self.places.all.available_permits()
     }
 }
 
-/// How the engine is.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
     phase: AtomicU8,
     /// When the engine began what it is doing; 0 while it waits for input.
     busy_since_ms: AtomicU64,
-    /// Connected peers.
     peers: AtomicUsize,
     /// Something is known that is not on the disk.
     remembers: AtomicBool,
 }
 
-/// The phase of a broker's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
     Running = 0,
@@ -153,12 +140,10 @@ impl Health {
         }
     }
 
-    /// The engine begins to work.
     pub(crate) fn busy(&self, now_ms: u64) {
         self.busy_since_ms.store(now_ms.max(1), Ordering::Relaxed);
     }
 
-    /// The engine waits.
     pub(crate) fn idle(&self) {
         self.busy_since_ms.store(0, Ordering::Relaxed);
     }

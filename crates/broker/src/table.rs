@@ -36,7 +36,6 @@ pub(crate) enum Outgoing {
     Done(usize),
 }
 
-/// The open connections.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     entries: DashMap<ConnId, Entry>,
@@ -49,10 +48,8 @@ struct Entry {
     link: Arc<Link>,
 }
 
-/// What became of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// It is queued.
     Queued,
     /// The connection is gone or going.
     Gone,
@@ -82,7 +79,6 @@ impl Table {
         (link, queue)
     }
 
-    /// Queues a frame without waiting.
     pub(crate) fn send(&self, conn: ConnId, frame: BrokerFrame, drain: Duration) -> Sent {
         let spare = is_spare(&frame);
         let Some(entry) = self.entries.get(&conn) else {
@@ -141,7 +137,6 @@ impl Table {
         }
     }
 
-    /// Closes every connection.
     pub(crate) fn close_all(&self, reason: &CloseReason, drain: Duration) {
         self.entries.retain(|_, entry| {
             entry.link.close(reason.clone(), drain);
@@ -149,7 +144,6 @@ impl Table {
         });
     }
 
-    /// Forgets a connection that ended.
     pub(crate) fn remove(&self, conn: ConnId) {
         self.entries.remove(&conn);
     }
@@ -184,7 +178,6 @@ impl Outgoing {
         }
     }
 
-    /// The frame's text, if this is one.
     pub(crate) fn text(&self) -> Option<Arc<str>> {
         match self {
             Self::Deliver(text) => Some(Arc::clone(text)),

@@ -224,7 +224,6 @@ pub(crate) struct TokensWatch {
     paces: Mutex<BTreeMap<TokenHash, Arc<TokenPace>>>,
 }
 
-/// What a file looked like.
 #[derive(Debug)]
 struct Seen {
     /// When it was last read.

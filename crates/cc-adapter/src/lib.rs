@@ -14,40 +14,28 @@ mod waking;
 
 use std::sync::Arc;
 
-use peerbus_adapter::Bus;
 use peerbus_adapter::hooks::SessionSocket;
 use peerbus_adapter::inbox::InboxPath;
 use peerbus_adapter::mailbox::{AgentLink, BoxFuture, Mailbox, WakePath};
 use peerbus_adapter::paths::Paths;
-use peerbus_mcp::{AdapterOptions, Exit, Host};
+use peerbus_mcp::{Host, Profile};
 use peerbus_node::gates::Gates;
 use peerbus_node::{Node, SessionStatus};
-use tokio::io::{AsyncRead, AsyncWrite};
 
 pub use session::{ClaudeSession, ClaudeSurroundings, Process, SessionFacts};
 pub use waking::WAKING;
 
-/// Runs the adapter over standard input and output until its session ends.
-///
-/// `bus` is connected already or will be: its link must be running, on the same single-threaded
-/// runtime. A broker that is away delays nothing here. See [`peerbus_mcp::run`] for the rest.
-pub async fn run(bus: Bus, options: AdapterOptions, around: ClaudeSurroundings) -> Exit {
-    let profile = profile::profile(relays(&around));
-    let start = |host, mailbox| std::future::ready(start(around, host, mailbox));
-    peerbus_mcp::run(bus, profile, options, start).await
-}
-
-/// [`run`] over any pair of streams, without an eye on signals and the parent process.
-pub async fn run_over(
-    bus: Bus,
-    options: AdapterOptions,
+/// The adapter: what [`peerbus_mcp::run`] serves, and what that starts.
+pub fn adapter(
     around: ClaudeSurroundings,
-    input: impl AsyncRead + Unpin + Send + 'static,
-    output: impl AsyncWrite + Unpin + Send,
-) -> Exit {
+) -> (
+    Profile,
+    impl FnOnce(Host, Mailbox) -> BoxFuture<'static, AgentLink>,
+) {
     let profile = profile::profile(relays(&around));
-    let start = |host, mailbox| std::future::ready(start(around, host, mailbox));
-    peerbus_mcp::run_over(bus, profile, options, input, output, start).await
+    (profile, |host, mailbox| {
+        Box::pin(std::future::ready(start(around, host, mailbox)))
+    })
 }
 
 /// Whether the client is to relay what it asks its user: anybody else may answer.

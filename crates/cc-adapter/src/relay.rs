@@ -10,7 +10,6 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-/// The capability.
 pub(crate) const KEY: &str = "claude/channel/permission";
 const REQUEST: &str = "notifications/claude/channel/permission_request";
 const VERDICT: &str = "notifications/claude/channel/permission";

@@ -14,10 +14,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use peerbus_adapter::hooks::{DirectoryWatch, Watched};
+use peerbus_adapter::hooks::DirectoryWatch;
 use peerbus_adapter::inbox::SocketToken;
 use peerbus_adapter::mailbox::{Activity, BoxFuture, SessionSource, Snapshot};
 use peerbus_adapter::transcript::Places;
+use peerbus_agents::project_slug;
 use tokio::sync::{Mutex as AsyncMutex, Notify, watch as watch_channel};
 use tokio::time::Instant;
 
@@ -46,10 +47,8 @@ pub struct ClaudeSession {
     watch: Arc<AsyncMutex<DirectoryWatch>>,
 }
 
-/// What was learned since the start.
 #[derive(Debug, Default)]
 struct Known {
-    /// From hooks.
     told: SessionFacts,
     /// The session's id. Whoever says something new is right: the file may be behind the hooks
     /// (2.1.114 leaves it as it is on `/clear`), or there may be no hooks.
@@ -86,7 +85,7 @@ impl ClaudeSession {
             known: Arc::new(Mutex::new(known)),
             changed: Arc::default(),
             ends_turn: Arc::default(),
-            watch: Arc::new(AsyncMutex::new(DirectoryWatch::new(Watched::Written))),
+            watch: Arc::new(AsyncMutex::default()),
         }
     }
 
@@ -266,7 +265,6 @@ impl Known {
         }
     }
 
-    /// This id stands in the client's file.
     fn read(&mut self, id: Option<String>) {
         if id.is_some() && id != self.in_file {
             self.in_file.clone_from(&id);
@@ -289,23 +287,13 @@ pub(crate) fn places(session: &ClaudeSession, snapshot: &Snapshot) -> Places {
     let projects = config_dir.map(|dir| dir.join("projects"));
     if let (Some(projects), Some(cwd)) = (projects, &snapshot.cwd) {
         let real = std::fs::canonicalize(cwd).unwrap_or_else(|_| cwd.clone());
-        for dir in project_directories(&projects, &slug(&real)) {
+        for dir in project_directories(&projects, &project_slug(&real)) {
             if !places.directories.contains(&dir) {
                 places.directories.push(dir);
             }
         }
     }
     places
-}
-
-/// The name under which the client keeps a project: JavaScript's `/[^a-zA-Z0-9]/g` replaced, which
-/// counts UTF-16 units.
-fn slug(cwd: &Path) -> String {
-    let plain = |unit: u16| char::from_u32(u32::from(unit)).filter(char::is_ascii_alphanumeric);
-    let path = cwd.to_string_lossy();
-    path.encode_utf16()
-        .map(|unit| plain(unit).unwrap_or('-'))
-        .collect()
 }
 
 /// A long name is cut, and a hash that is documented nowhere put behind.

@@ -17,7 +17,6 @@ use crate::failure::Failure;
 /// Longest value of a variable that is repeated, in characters: none of them a secret.
 const VALUE_CHARS: usize = 80;
 
-/// Serves MCP on stdin and stdout until the session ends.
 pub(crate) fn run(verb: Adapter) -> Result<(), Failure> {
     if peerbus_driver::is_driven() {
         let why = "this session is on the bus already, by the `peerbus run` that drives it";
@@ -51,12 +50,14 @@ pub(crate) fn run(verb: Adapter) -> Result<(), Failure> {
             AdapterKind::Cc => {
                 let mut around = peerbus_cc_adapter::ClaudeSurroundings::from_env(wake);
                 around.hooks = around.hooks.map(|paths| places(paths, &gates));
-                peerbus_cc_adapter::run(bus, options, around).await
+                let (profile, start) = peerbus_cc_adapter::adapter(around);
+                peerbus_mcp::run(bus, profile, options, start).await
             }
             AdapterKind::Generic => {
                 let mut around = peerbus_wake::Surroundings::from_env(wake);
                 around.paths = around.paths.map(|paths| places(paths, &gates));
-                peerbus_wake::run(bus, options, around).await
+                let (profile, start) = peerbus_wake::adapter(around);
+                peerbus_mcp::run(bus, profile, options, start).await
             }
         }
     });
@@ -103,11 +104,7 @@ pub(crate) fn places(paths: Paths, gates: &Option<PathBuf>) -> Paths {
     }
 }
 
-/// Which ways of waking a session may be used: `PEERBUS_WAKE`, whichever the agent.
-///
-/// # Errors
-///
-/// A sentence, when it names what there is not.
+/// Which ways of waking a session may be used: `PEERBUS_WAKE`, whichever the agent. `Err` is a sentence.
 pub(crate) fn wake_list(variable: impl Fn(&str) -> Option<String>) -> Result<WakeList, String> {
     let known = peerbus_cc_adapter::WAKING.into_iter();
     let known = known.chain(peerbus_wake::waking());

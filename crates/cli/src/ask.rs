@@ -14,7 +14,6 @@ use crate::{body, client, output, recv, send, told};
 /// How often the broker is asked how far the question is, and how long that may take.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Sends a question, waits for its answer and prints it. What happens meanwhile goes to stderr.
 pub(crate) fn run(verb: Ask) -> Result<(), Failure> {
     let body = body::json(&verb.body, &verb.more, verb.saying.text)?;
     let body = send::conversation(&body, &verb.saying).write(&body);

@@ -17,7 +17,6 @@ use crate::failure::Failure;
 use crate::told::for_people;
 use crate::{operator, output};
 
-/// Runs an `audit` verb.
 pub(crate) fn run(verb: Audit) -> Result<(), Failure> {
     match verb {
         Audit::Verify(verb) => verify(verb),
@@ -51,17 +50,13 @@ fn acknowledge(verb: AuditAcknowledge) -> Result<(), Failure> {
 /// Has the broker that runs on the database acknowledge it.
 fn ask_broker(socket: Option<&PathBuf>, db: &Path) -> Result<Option<String>, Failure> {
     let target = format!("/audit/acknowledge?db={}", operator::encode(db));
-    let answer = operator::request(socket, "POST", &target)?.ok()?;
+    let answer = operator::ask(socket, "POST", &target)?;
     let answer: serde_json::Value = serde_json::from_str(&answer).map_err(Failure::failed)?;
     Ok(answer["acknowledged"].as_str().map(ToOwned::to_owned))
 }
 
-/// The database that is meant.
 pub(crate) fn database(given: Option<PathBuf>) -> Result<PathBuf, Failure> {
-    Ok(match given {
-        Some(path) => path,
-        None => Paths::find()?.database,
-    })
+    given.map_or_else(|| Ok(Paths::find()?.database), Ok)
 }
 
 /// What peers said was done to their sessions, oldest first.
@@ -78,8 +73,7 @@ fn sessions(verb: AuditVerify) -> Result<(), Failure> {
         }
     });
     if verb.json {
-        let text = json!({ "records": said }).to_string();
-        output::line(&escape_json(&text))?;
+        output::json(&json!({ "records": said }))?;
     } else {
         for record in &said {
             output::line(&escape_json(&line(record)))?;

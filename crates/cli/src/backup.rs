@@ -8,7 +8,6 @@ use crate::failure::Failure;
 use crate::output;
 use crate::told::for_people;
 
-/// Makes a backup.
 pub(crate) fn make(verb: Backup) -> Result<(), Failure> {
     for_people("copy what others wrote")?;
     let db = database(verb.db)?;
@@ -27,7 +26,6 @@ pub(crate) fn make(verb: Backup) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Restores one.
 pub(crate) fn restore(verb: Restore) -> Result<(), Failure> {
     for_people("put a copy in the place of a database")?;
     let db = database(verb.db)?;

@@ -10,15 +10,13 @@ use peerbus_adapter::credentials;
 use peerbus_adapter::kept_token;
 use peerbus_adapter::paths::Paths;
 use peerbus_core::TokenHash;
-use peerbus_core::grant::{Grant, NAMES_DEFAULT, NamePattern, Quotas, Right, Rights};
-use peerbus_wire::TokenName;
+use peerbus_core::grant::{Right, Rights};
 
 use crate::args::Bridge;
 use crate::failure::Failure;
 use crate::operator;
 use crate::token::admit;
 
-/// The program.
 const PROGRAM: &str = "peerbus-bridge";
 /// The bridges' token at the broker, and the names that it may have.
 const TOKEN: &str = "bridge";
@@ -44,10 +42,11 @@ pub(crate) fn run(verb: &Bridge) -> Result<(), Failure> {
             ));
         }
         // So that there is a broker, and one that learns of the token.
-        operator::request(None, "GET", "/broker").and_then(operator::Answer::ok)?;
+        operator::ask(None, "GET", "/broker")?;
         let file = paths.config_dir.join("bridge-token");
         let token = kept_token(&file).map_err(Failure::config)?;
-        admit(&grant(TokenHash::of(&token)).ok_or_else(|| Failure::failed("no grant"))?)?;
+        let rights = Rights::of([Right::Bridge]);
+        admit(TOKEN, NAMES, TokenHash::of(&token), rights)?;
         command.env("PEERBUS_TOKEN", token.expose());
     }
     Err(Failure::failed(command.exec()))
@@ -74,18 +73,4 @@ fn program() -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let all = beside.into_iter().chain(env::split_paths(&path));
     all.map(|dir| dir.join(PROGRAM)).find(|it| it.is_file())
-}
-
-fn grant(token: TokenHash) -> Option<Grant> {
-    Some(Grant {
-        name: TokenName::parse(TOKEN)?,
-        token,
-        names: vec![NamePattern::parse(NAMES)?],
-        expires_ms: None,
-        rights: Rights::of([Right::Bridge]),
-        quotas: Quotas {
-            names: NAMES_DEFAULT,
-            ..Quotas::default()
-        },
-    })
 }

@@ -12,12 +12,18 @@ use crate::args::Connection;
 use crate::failure::Failure;
 use crate::output;
 
-/// A runtime for one verb.
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(Failure::failed)
+}
+
+/// One of several threads, for what serves others.
+pub(crate) fn runtime_of(threads: usize) -> Result<tokio::runtime::Runtime, Failure> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(threads).enable_all();
+    builder.build().map_err(Failure::failed)
 }
 
 /// Resolves the settings. Without a name the registration is ephemeral, whatever `PEERBUS_NAME`

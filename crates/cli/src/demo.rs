@@ -26,7 +26,6 @@ const PACE: Duration = Duration::from_millis(350);
 /// Everything that is waited for takes far less.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Shows a conversation and its stages, and leaves nothing behind.
 pub(crate) fn run() -> Result<(), Failure> {
     let runtime = client::runtime()?;
     runtime.block_on(async {
@@ -105,7 +104,6 @@ async fn show(place: &Place, stop: &mut Stop) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A peer that does what the script says.
 struct Peer {
     bus: Bus,
     driver: JoinHandle<LinkEnd>,
@@ -168,7 +166,7 @@ impl Peer {
             Stage::Presented { path: path() },
         ] {
             tokio::time::sleep(PACE).await;
-            self.bus.progress(&key, &stage);
+            self.bus.reached(&key, stage);
         }
         tokio::time::sleep(PACE).await;
         let evidence = "tool_call".into();

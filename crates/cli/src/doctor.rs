@@ -10,7 +10,6 @@ use crate::args::{Doctor, kept};
 use crate::failure::Failure;
 use crate::{client, output};
 
-/// Checks everything, and fails if anything does not work.
 pub(crate) fn run(verb: Doctor) -> Result<(), Failure> {
     let flags = verb.connection.flags(None);
     let context = Context {

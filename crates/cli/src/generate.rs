@@ -6,7 +6,6 @@ use crate::args::{Args, Completions, Man};
 use crate::failure::Failure;
 use crate::output;
 
-/// Prints the completions for a shell.
 pub(crate) fn completions(verb: &Completions) -> Result<(), Failure> {
     let mut script = Vec::new();
     clap_complete::generate(verb.shell, &mut Args::command(), "peerbus", &mut script);

@@ -3,23 +3,17 @@
 use std::io::IsTerminal as _;
 
 use peerbus_node::NodeRefusal;
-use peerbus_node::index::LiveSession;
 use peerbus_wire::escape;
 use serde_json::{Value, json};
 
 use crate::args::{Held, HeldOne, HeldVerb};
 use crate::failure::Failure;
 use crate::output;
-use crate::session::{self, all};
+use crate::session;
+use crate::session::all::{self, Waiting};
 
 /// Longest name or id that is shown, in characters.
 const CELL_CHARS: usize = 64;
-
-/// A message that waits, and the session in which it does.
-struct Waiting {
-    session: LiveSession,
-    message: Value,
-}
 
 pub(crate) fn run(verb: &Held) -> Result<(), Failure> {
     match &verb.verb {
@@ -30,32 +24,20 @@ pub(crate) fn run(verb: &Held) -> Result<(), Failure> {
 }
 
 fn list(json: bool) -> Result<(), Failure> {
-    let (waiting, silent) = waiting()?;
-    let complete = all::complete(silent);
-    if json {
-        let told = |it: &Waiting| {
-            let mut message = it.message.clone();
-            message["session"] = json!(it.session.name);
-            message["session_id"] = json!(it.session.id);
-            message
-        };
-        let told: Vec<_> = waiting.iter().map(told).collect();
-        session::print_json(&json!({ "held": told }))?;
-        return complete;
-    }
-    if waiting.is_empty() && complete.is_ok() {
-        output::line("no mail waits for you")?;
-    }
-    for it in &waiting {
-        output::line(&shown(it))?;
-    }
-    complete
+    let (found, silent) = waiting()?;
+    all::show(
+        (&found, silent),
+        "held",
+        json,
+        "no mail waits for you",
+        shown,
+    )
 }
 
 /// A message for people: whole, since they decide by it.
 fn shown(it: &Waiting) -> String {
-    let word = |member: &str| escape(it.message[member].as_str().unwrap_or_default(), CELL_CHARS);
-    let token = match &it.message["token"] {
+    let word = |member: &str| escape(it.told[member].as_str().unwrap_or_default(), CELL_CHARS);
+    let token = match &it.told["token"] {
         Value::String(token) => format!(" (token {})", escape(token, CELL_CHARS)),
         _ => String::new(),
     };
@@ -66,18 +48,18 @@ fn shown(it: &Waiting) -> String {
         session::called(&it.session),
         word("sent_at"),
         word("digest"),
-        output::indented(it.message["text"].as_str().unwrap_or_default())
+        output::indented(it.told["text"].as_str().unwrap_or_default())
     )
 }
 
 fn decide(method: &str, meant: &HeldOne, json: bool) -> Result<(), Failure> {
     let (mut found, _) = waiting()?;
-    let by_digest = found.iter().any(|it| it.message["digest"] == meant.which);
+    let by_digest = found.iter().any(|it| it.told["digest"] == meant.which);
     let member = if by_digest { "digest" } else { "id" };
     found.retain(|it| {
-        let from = it.message["from"].as_str().unwrap_or_default();
+        let from = it.told["from"].as_str().unwrap_or_default();
         let of = |name: &String| name.eq_ignore_ascii_case(from);
-        it.message[member] == meant.which && meant.from.as_ref().is_none_or(of)
+        it.told[member] == meant.which && meant.from.as_ref().is_none_or(of)
     });
     let which = escape(&meant.which, CELL_CHARS);
     let Some(first) = found.first() else {
@@ -86,8 +68,7 @@ fn decide(method: &str, meant: &HeldOne, json: bool) -> Result<(), Failure> {
         )));
     };
     let same = |it: &Waiting| {
-        it.message["from"] == first.message["from"]
-            && it.message["digest"] == first.message["digest"]
+        it.told["from"] == first.told["from"] && it.told["digest"] == first.told["digest"]
     };
     if !found.iter().all(same) {
         return Err(Failure::config(format!(
@@ -102,12 +83,12 @@ fn decide(method: &str, meant: &HeldOne, json: bool) -> Result<(), Failure> {
     let mut written = Ok(());
     for it in &found {
         let mut client = session::open(&it.session)?;
-        let message = &it.message;
+        let message = &it.told;
         let params =
             json!({ "id": message["id"], "from": message["from"], "digest": message["digest"] });
         let answer = client.call(method, &params).map_err(session::refused)?;
         if json {
-            written = written.and(session::print_json(&answer));
+            written = written.and(output::json(&answer).map_err(Failure::from));
             continue;
         }
         let to = it.session.name.as_ref().unwrap_or(&it.session.id);
@@ -135,20 +116,11 @@ fn agreed(it: &Waiting, json: bool) -> Result<(), Failure> {
 
 /// What waits in all sessions, and how many did not say. Each of those is named.
 fn waiting() -> Result<(Vec<Waiting>, usize), Failure> {
-    let (asked, silent) = all::asked(|client| {
+    all::waiting("held", |client| {
         match client.call("session/held", &json!({})) {
             // An older adapter's: it holds nothing.
             Err(NodeRefusal::Said(why)) if why.contains("method") => Ok(json!({})),
             answer => answer.map_err(session::refused),
         }
-    })?;
-    let waiting = asked.into_iter().flat_map(|(session, mut answer)| {
-        let held = answer["held"].as_array_mut().map(std::mem::take);
-        let waiting = move |message| Waiting {
-            session: session.clone(),
-            message,
-        };
-        held.unwrap_or_default().into_iter().map(waiting)
-    });
-    Ok((waiting.collect(), silent))
+    })
 }

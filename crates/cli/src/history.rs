@@ -2,14 +2,13 @@
 
 use peerbus_adapter::{groups, wall_ms};
 use peerbus_view::{MessageText, MessageView, spoken};
-use peerbus_wire::{PeerName, escape_json};
+use peerbus_wire::PeerName;
 
 use crate::args::{History, HistoryPurge, HistoryVerb};
 use crate::failure::Failure;
 use crate::told;
 use crate::{operator, output};
 
-/// Prints messages, the newest last, or ends the history.
 pub(crate) fn run(verb: History) -> Result<(), Failure> {
     match verb.verb {
         Some(HistoryVerb::Purge(verb)) => purge(&verb),
@@ -52,8 +51,7 @@ fn list(verb: &History) -> Result<(), Failure> {
     }
     for message in found.iter().rev() {
         if verb.json {
-            let text = message.json(secret.as_ref()).to_string();
-            output::line(&escape_json(&text))?;
+            output::json(&message.json(secret.as_ref()))?;
         } else {
             output::line(&told::line(message, secret.as_ref()))?;
             if verb.ids {
@@ -72,7 +70,7 @@ fn list(verb: &History) -> Result<(), Failure> {
 }
 
 fn purge(verb: &HistoryPurge) -> Result<(), Failure> {
-    operator::request(verb.socket.as_ref(), "POST", "/v1/history/purge")?.ok()?;
+    operator::ask(verb.socket.as_ref(), "POST", "/v1/history/purge")?;
     output::line(
         "what was read is deleted; ids of the last ten minutes stay that long, and what waits or \
          was rejected stays",

@@ -1,7 +1,7 @@
 //! `peerbus inbox`.
 
 use peerbus_view::{MessageText, MessageView, spoken};
-use peerbus_wire::{PeerName, escape, escape_json};
+use peerbus_wire::{PeerName, escape};
 
 use crate::args::Inbox;
 use crate::failure::Failure;
@@ -10,7 +10,6 @@ use crate::{output, send, told};
 /// Longest text that is shown, in characters.
 const TEXT_CHARS: usize = 300;
 
-/// Prints what waits for a name, the newest last, and takes nothing of it.
 pub(crate) fn run(verb: &Inbox) -> Result<(), Failure> {
     let name = PeerName::parse(&verb.name).map_err(Failure::config)?;
     let secret = told::secret(verb.credentials.as_deref());
@@ -30,7 +29,7 @@ pub(crate) fn run(verb: &Inbox) -> Result<(), Failure> {
             let mut told = message.json(secret.as_ref());
             told["state"] = message.state.as_str().into();
             told["bytes"] = said.bytes.into();
-            output::line(&escape_json(&told.to_string()))?;
+            output::json(&told)?;
             continue;
         }
         output::line(&format!(

@@ -9,7 +9,6 @@ use crate::args::{Files, Install, Uninstall};
 use crate::failure::Failure;
 use crate::output;
 
-/// Puts peerbus into an agent's configuration.
 pub(crate) fn run(verb: Install) -> Result<(), Failure> {
     let request = InstallRequest {
         name: verb.name,
@@ -20,7 +19,6 @@ pub(crate) fn run(verb: Install) -> Result<(), Failure> {
     shown(|show| peerbus_setup::install(request, show))
 }
 
-/// Takes peerbus out of it again.
 pub(crate) fn undo(verb: Uninstall) -> Result<(), Failure> {
     let request = request(&verb.files, verb.used);
     shown(|show| peerbus_setup::uninstall(request, show))

@@ -9,7 +9,6 @@ mod audit;
 mod backup;
 mod body;
 mod bridge;
-mod broadcast;
 mod client;
 mod demo;
 mod doctor;
@@ -20,7 +19,6 @@ mod history;
 mod hook;
 mod inbox;
 mod install;
-mod keygen;
 mod logging;
 mod mcp;
 mod names;
@@ -63,7 +61,7 @@ fn main() -> ExitCode {
         Verb::DrivenClient(verb) => run::client(&verb),
         Verb::Send(verb) => send::run(verb),
         Verb::Ask(verb) => ask::run(verb),
-        Verb::Broadcast(verb) => broadcast::run(verb),
+        Verb::Broadcast(verb) => send::broadcast(verb),
         Verb::Recv(verb) => recv::run(verb),
         Verb::Peers(verb) => peers::run(verb),
         Verb::Inbox(verb) => inbox::run(&verb),
@@ -79,7 +77,7 @@ fn main() -> ExitCode {
         Verb::Restore(verb) => backup::restore(verb),
         Verb::Token(verb) => token::run(verb),
         Verb::Names(verb) => names::run(verb),
-        Verb::Keygen(verb) => keygen::run(verb),
+        Verb::Keygen(verb) => secret::generate(verb),
         Verb::Secret(verb) => secret::run(verb),
         Verb::Session(verb) => session::run(verb),
         Verb::Held(verb) => held::run(&verb),

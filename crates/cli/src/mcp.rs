@@ -126,17 +126,13 @@ fn list(verb: &McpList) -> Result<(), Failure> {
         let capabilities = surface.capabilities();
         let told =
             json!({ "peer": peer, "name": name, "channel": uri, "capabilities": capabilities });
-        let words = capabilities
-            .as_object()
-            .map(|sets| sets.keys().cloned().collect::<Vec<_>>());
-        output::line(&match verb.json {
-            true => peerbus_wire::escape_json(&told.to_string()),
-            false => format!(
-                "{}  {}",
-                escape(uri, 256),
-                words.unwrap_or_default().join(" ")
-            ),
-        })?;
+        if verb.json {
+            output::json(&told)?;
+            continue;
+        }
+        let sets = capabilities.as_object().into_iter().flatten();
+        let words: Vec<_> = sets.map(|(set, _)| set.as_str()).collect();
+        output::line(&format!("{}  {}", escape(uri, 256), words.join(" ")))?;
     }
     if shared.is_empty() && !verb.json {
         output::line("nobody shares an MCP server now")?;

@@ -1,14 +1,13 @@
 //! `peerbus names`.
 
 use peerbus_view::PeerView;
-use peerbus_wire::{PeerName, escape_json};
+use peerbus_wire::PeerName;
 use serde_json::json;
 
 use crate::args::{Names, NamesList, NamesRelease, NamesRetire};
 use crate::failure::Failure;
 use crate::{operator, output, peers, told};
 
-/// Runs a `names` verb.
 pub(crate) fn run(verb: Names) -> Result<(), Failure> {
     match verb {
         Names::List(verb) => list(&verb),
@@ -21,8 +20,7 @@ fn list(verb: &NamesList) -> Result<(), Failure> {
     let peers = told::peers(verb.socket.as_ref())?;
     let all: Vec<PeerView> = peers.iter().map(PeerView::new).collect();
     if verb.json {
-        let text = json!({ "names": all }).to_string();
-        return Ok(output::line(&escape_json(&text))?);
+        return Ok(output::json(&json!({ "names": all }))?);
     }
     if all.is_empty() {
         return Ok(output::line("no names")?);
@@ -34,7 +32,7 @@ fn release(verb: &NamesRelease) -> Result<(), Failure> {
     told::for_people("give a name to another token")?;
     let name = PeerName::parse(&verb.name).map_err(Failure::config)?;
     let target = format!("/names/release?name={name}");
-    operator::request(verb.socket.as_ref(), "POST", &target)?.ok()?;
+    operator::ask(verb.socket.as_ref(), "POST", &target)?;
     output::line(&format!(
         "{name} is free: the next token that registers it owns it"
     ))?;
@@ -48,7 +46,7 @@ fn retire(verb: &NamesRetire) -> Result<(), Failure> {
     let successor = successor.map_err(Failure::config)?;
     let to = successor.as_ref().map(|to| format!("&to={to}"));
     let target = format!("/names/retire?name={name}{}", to.unwrap_or_default());
-    operator::request(verb.socket.as_ref(), "POST", &target)?.ok()?;
+    operator::ask(verb.socket.as_ref(), "POST", &target)?;
     output::line(&match successor {
         Some(to) => format!("{name} has ended: its unseen mail, and mail for it, goes to {to}"),
         None => format!("{name} has ended: whoever sent it mail that it has not seen is told"),

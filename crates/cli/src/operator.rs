@@ -5,11 +5,10 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use peerbus_adapter::demand::{Demand, Tried};
-use peerbus_adapter::operator::{self, Events, Streamless};
+use peerbus_adapter::operator::{self, Events, OperatorAnswer, Streamless};
 pub(crate) use peerbus_adapter::operator::{encode, encode_text, other_version};
 use peerbus_adapter::paths::Paths;
 use peerbus_adapter::{Flags, PeerEntry, UNUSABLE, Url, credentials};
-use peerbus_view::MessagePage;
 
 use crate::failure::Failure;
 use crate::{client, output};
@@ -18,43 +17,25 @@ use crate::{client, output};
 const BUSY_MAX: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_millis(15);
 
-/// What the broker answered.
-pub(crate) struct Answer(operator::OperatorAnswer);
-
-impl Answer {
-    /// The HTTP status.
-    pub(crate) fn status(&self) -> u16 {
-        self.0.status
-    }
-
-    /// The body of a good answer.
-    pub(crate) fn ok(self) -> Result<String, Failure> {
-        self.0.ok().map_err(Failure::failed)
-    }
-
-    /// Its messages.
-    pub(crate) fn messages(self) -> Result<MessagePage, Failure> {
-        operator::messages(self.0).map_err(Failure::failed)
-    }
-
-    /// Everybody whom it names, and how many are left out.
-    pub(crate) fn peers(self) -> Result<(Vec<PeerEntry>, u32), Failure> {
-        operator::peers(self.0).map_err(Failure::failed)
-    }
-}
-
 /// One request to the broker at `socket`, or else at the one that `PEERBUS_URL` names, or else at
 /// the first of the usual sockets that answers, where one is started if need be.
 pub(crate) fn request(
     socket: Option<&PathBuf>,
     method: &str,
     target: &str,
-) -> Result<Answer, Failure> {
+) -> Result<OperatorAnswer, Failure> {
     reach(socket, &sockets(socket)?, |sockets| {
         output::patiently("waiting for the broker's answer", || {
             over(sockets, method, target)
         })
     })
+}
+
+/// The body of a good answer to such a request.
+pub(crate) fn ask(socket: Option<&PathBuf>, method: &str, target: &str) -> Result<String, Failure> {
+    request(socket, method, target)?
+        .ok()
+        .map_err(Failure::failed)
 }
 
 /// Whether this process starts a broker; known from its first request on, because a stop that comes
@@ -164,12 +145,14 @@ fn named() -> Result<Option<Url>, Failure> {
 /// started for this.
 pub(crate) fn known_peers() -> Option<Vec<PeerEntry>> {
     let answer = over(&sockets(None).ok()?, "GET", "/v1/peers").ok()?;
-    let (peers, omitted) = answer.peers().ok()?;
+    let (peers, omitted) = operator::peers(answer).ok()?;
     (omitted == 0).then_some(peers)
 }
 
-/// One request to the first of these sockets that answers.
-pub(crate) fn over(sockets: &[PathBuf], method: &str, target: &str) -> Result<Answer, Failure> {
-    let answer = operator::over(sockets, method, target).map_err(Failure::failed)?;
-    Ok(Answer(answer))
+pub(crate) fn over(
+    sockets: &[PathBuf],
+    method: &str,
+    target: &str,
+) -> Result<OperatorAnswer, Failure> {
+    operator::over(sockets, method, target).map_err(Failure::failed)
 }

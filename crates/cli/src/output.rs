@@ -5,7 +5,8 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
 use comfy_table::{Table, presets};
-use peerbus_wire::printable;
+use peerbus_wire::{escape_json, printable};
+use serde_json::Value;
 use terminal_size::{Width, terminal_size_of};
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
@@ -13,6 +14,11 @@ use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 /// stands before it or after it.
 pub(crate) fn line(line: &str) -> io::Result<()> {
     text(&format!("{line}\n"))
+}
+
+/// Writes a line of JSON, in which nothing is left that a terminal would obey.
+pub(crate) fn json(value: &Value) -> io::Result<()> {
+    line(&escape_json(&value.to_string()))
 }
 
 /// As [`line`], while the runtime goes on: a reader that does not read keeps no signal waiting.

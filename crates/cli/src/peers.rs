@@ -3,7 +3,7 @@
 use peerbus_adapter::demand::came_to_be;
 use peerbus_adapter::domains::There;
 use peerbus_adapter::{Domain, PeerEntry, Url, credentials, project};
-use peerbus_view::{DomainView, PeerView, span};
+use peerbus_view::{DomainReach, DomainView, PeerView, span};
 use serde_json::{Value, json};
 
 use crate::args::Peers;
@@ -14,7 +14,6 @@ pub(crate) const HEADER: [&str; 9] = [
     "NAME", "STATE", "UNSEEN", "CLIENT", "PROJECT", "BRANCH", "PROCESS", "WAKE", "ACKS",
 ];
 
-/// Prints who is there, or is owed mail.
 pub(crate) fn run(verb: Peers) -> Result<(), Failure> {
     if let Some(domain) = &verb.domain {
         return there(&verb, domain);
@@ -40,10 +39,12 @@ pub(crate) fn run(verb: Peers) -> Result<(), Failure> {
         }
         if let Some(domain) = &answer.domain {
             told["domain"] = domain.as_str().into();
-            told["domains"] = joined.iter().map(as_json).collect();
+            told["domains"] = joined
+                .iter()
+                .map(|it| json!(DomainReach::from(it)))
+                .collect();
         }
-        let text = told.to_string();
-        return Ok(output::line(&peerbus_wire::escape_json(&text))?);
+        return Ok(output::json(&told)?);
     }
     if let Some(says) = broker.and_then(|broker| came_to_be(&broker.to_string())) {
         output::say(&format!("broker: {says}"));
@@ -59,7 +60,6 @@ pub(crate) fn run(verb: Peers) -> Result<(), Failure> {
     show(&verb, others, answer.omitted)
 }
 
-/// Prints peers as a table.
 fn show(verb: &Peers, all: Vec<PeerView>, omitted: u32) -> Result<(), Failure> {
     let known = all.len();
     let here = |peer: &PeerView| peer.online || peer.unacked.is_some_and(|waits| waits > 0);
@@ -90,7 +90,6 @@ fn show(verb: &Peers, all: Vec<PeerView>, omitted: u32) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints who is in another domain.
 fn there(verb: &Peers, domain: &Domain) -> Result<(), Failure> {
     let config = client::config(&verb.connection, None)?;
     let deadline = client::duration(verb.timeout);
@@ -102,22 +101,12 @@ fn there(verb: &Peers, domain: &Domain) -> Result<(), Failure> {
     let all: Vec<_> = there.peers.iter().map(PeerView::new).collect();
     if verb.json {
         let told = json!({ "peers": all, "omitted": there.omitted, "note": there.note });
-        let text = told.to_string();
-        return Ok(output::line(&peerbus_wire::escape_json(&text))?);
+        return Ok(output::json(&told)?);
     }
     output::say(&there.note);
     show(verb, all, there.omitted)
 }
 
-fn as_json(joined: &DomainView) -> Value {
-    let mut told = json!({ "domain": joined.domain.as_str(), "reachable": true });
-    if let Some(trouble) = joined.trouble() {
-        (told["reachable"], told["note"]) = (false.into(), trouble.into());
-    }
-    told
-}
-
-/// Another domain, and whether mail gets there.
 fn domain_line(joined: &DomainView) -> String {
     let domain = &joined.domain;
     let waiting = joined.waiting.filter(|waiting| *waiting > 0);

@@ -7,10 +7,10 @@ use peerbus_adapter::paths::Paths;
 use peerbus_adapter::signals::Stop;
 use peerbus_adapter::text::notice;
 use peerbus_adapter::{Bus, How, Inbound, Kind, LinkState, SessionEvent};
-use peerbus_view::{PeerView, spoken};
+use peerbus_view::{PeerView, body_json, spoken};
 use peerbus_wire::limits::GROUPS_MAX;
 use peerbus_wire::{Conversation, MessageId, escape, escape_json};
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::value::RawValue;
 use tokio::time::{Duration, Instant};
 
 use crate::args::Recv;
@@ -23,7 +23,6 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// Longest reason that is repeated, in characters.
 const REASON_CHARS: usize = 300;
 
-/// A year, in seconds.
 const YEAR_S: f64 = 31_536_000.0;
 
 /// Prints messages, as NDJSON unless a person looks on, and acks each one after it was written.
@@ -130,16 +129,10 @@ async fn receive(bus: &Bus, verb: &Recv) -> Result<(), Failure> {
                 taken += 1;
             }
             Some(SessionEvent::NotJoined { why }) => {
-                return Err(Failure::failed(format!(
-                    "{} is not in {}: {}",
-                    verb.name,
-                    verb.group
-                        .iter()
-                        .map(ToString::to_string)
-                        .collect::<Vec<_>>()
-                        .join(", "),
-                    escape(&why, REASON_CHARS)
-                )));
+                let groups: Vec<_> = verb.group.iter().map(ToString::to_string).collect();
+                let (name, groups) = (&verb.name, groups.join(", "));
+                let why = escape(&why, REASON_CHARS);
+                return Err(Failure::failed(format!("{name} is not in {groups}: {why}")));
             }
             Some(event) => {
                 if let Some(sentence) = notice(&event) {
@@ -256,23 +249,13 @@ pub(crate) fn line(message: &Inbound) -> Result<String, Failure> {
         shown_before: message.again,
         token: message.token.as_deref(),
         priority: talk.priority.as_str(),
-        body: body(&message.body)?,
+        body: body_json(&message.body),
     };
     Ok(escape_json(
         &serde_json::to_string(&line).map_err(Failure::failed)?,
     ))
 }
 
-/// A body as it is. Bodies are JSON by the rules of acceptance; one that this library does not take
-/// must not block those behind it: it is printed as a text.
-fn body(text: &str) -> Result<Cow<'_, RawValue>, Failure> {
-    match serde_json::from_str(text) {
-        Ok(body) => Ok(Cow::Borrowed(body)),
-        Err(_) => to_raw_value(text).map(Cow::Owned).map_err(Failure::failed),
-    }
-}
-
-/// One line of output.
 #[derive(serde::Serialize)]
 struct Line<'a> {
     id: &'a str,
@@ -309,7 +292,7 @@ mod tests {
 
     #[test]
     fn a_body_that_does_not_parse_is_printed_as_a_text() {
-        let printed = |text| body(text).unwrap().get().to_owned();
+        let printed = |text| body_json(text).get().to_owned();
         assert_eq!(printed(r#"{"a":[1,2.50]}"#), r#"{"a":[1,2.50]}"#);
         assert_eq!(printed(r#"{"a":"#), r#""{\"a\":""#);
     }

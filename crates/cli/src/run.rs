@@ -29,7 +29,6 @@ const LAST_LINES: Duration = Duration::from_secs(1);
 /// Longest id of a session that is repeated, in characters.
 const ID_CHARS: usize = 64;
 
-/// Drives Claude Code until a signal ends it.
 pub(crate) fn run(verb: Run) -> Result<(), Failure> {
     if verb.detach {
         return detached::start();

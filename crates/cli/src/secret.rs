@@ -1,43 +1,49 @@
-//! `peerbus secret`.
+//! `peerbus secret` and `peerbus keygen`.
 
-use std::path::PathBuf;
-
-use peerbus_adapter::credentials;
+use peerbus_adapter::credentials::{self, random_hex};
 use peerbus_adapter::paths::Paths;
 
-use crate::args::Secret;
+use crate::args::{Keygen, Secret};
 use crate::failure::Failure;
 use crate::output;
 use crate::told::for_people;
 
-/// Runs a `secret` verb.
 pub(crate) fn run(verb: Secret) -> Result<(), Failure> {
     for_people("change the secret")?;
-    match verb {
+    let usual = || Ok::<_, Failure>(Paths::find()?.credentials);
+    output::line(&match verb {
         Secret::Rotate(verb) => {
-            let file = file(verb.credentials)?;
+            let file = verb.credentials.map_or_else(usual, Ok)?;
             credentials::rotate(&file).map_err(Failure::config)?;
-            let file = file.display();
-            output::line(&format!(
-                "{file} has a new secret. What was signed with the old one is accepted until \
-                 `peerbus secret retire`."
-            ))?;
+            format!(
+                "{} has a new secret. What was signed with the old one is accepted until \
+                 `peerbus secret retire`.",
+                file.display()
+            )
         }
         Secret::Retire(verb) => {
-            let file = file(verb.credentials)?;
+            let file = verb.credentials.map_or_else(usual, Ok)?;
             credentials::retire(&file).map_err(Failure::config)?;
-            let file = file.display();
-            output::line(&format!(
-                "{file} has one secret. What was signed with the old one is rejected, unread."
-            ))?;
+            format!(
+                "{} has one secret. What was signed with the old one is rejected, unread.",
+                file.display()
+            )
         }
-    }
+    })?;
     Ok(())
 }
 
-fn file(given: Option<PathBuf>) -> Result<PathBuf, Failure> {
-    match given {
-        Some(file) => Ok(file),
-        None => Ok(Paths::find()?.credentials),
+/// Prints a new token and a new HMAC secret, 256 random bits each, as lines of an environment
+/// file.
+pub(crate) fn generate(verb: Keygen) -> Result<(), Failure> {
+    let (token, secret) = (&*random_hex(), &*random_hex());
+    if verb.json {
+        let keys = serde_json::json!({ "token": token, "hmac_secret": secret });
+        output::line(&keys.to_string())?;
+        return Ok(());
     }
+    output::line(&format!(
+        "PEERBUS_TOKEN={token}\nPEERBUS_HMAC_SECRET={secret}"
+    ))?;
+    Ok(())
 }

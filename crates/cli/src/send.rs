@@ -1,4 +1,4 @@
-//! `peerbus send`.
+//! `peerbus send` and `peerbus broadcast`.
 
 use peerbus_adapter::{
     Bus, Domain, How, RefusalCode, SendError, SentMessage, Stage, domains, groups, similar,
@@ -8,7 +8,7 @@ use peerbus_wire::{Conversation, escape};
 use serde_json::{Value, json};
 use tokio::time::{Duration, Instant};
 
-use crate::args::{Outgoing, Saying, Send};
+use crate::args::{Broadcast, Outgoing, Saying, Send};
 use crate::failure::Failure;
 use crate::{body, client, output, told};
 
@@ -21,7 +21,6 @@ const REASON_CHARS: usize = 300;
 /// How long it may take to look for names like an unknown one.
 const LOOK_UP: Duration = Duration::from_secs(1);
 
-/// Sends one message and says how far it is known to have got.
 pub(crate) fn run(mut verb: Send) -> Result<(), Failure> {
     if verb.one {
         verb.to = one_of(&verb.to)?;
@@ -62,6 +61,18 @@ pub(crate) fn run(mut verb: Send) -> Result<(), Failure> {
             }
         }
     })
+}
+
+/// Sends a message to everybody.
+pub(crate) fn broadcast(verb: Broadcast) -> Result<(), Failure> {
+    let body = body::json(&verb.body, &verb.more, verb.outgoing.saying.text)?;
+    let body = conversation(&body, &verb.outgoing.saying).write(&body);
+    let config = client::config(&verb.outgoing.connection, verb.outgoing.name.clone())?;
+    let deadline = client::duration(verb.outgoing.timeout);
+    let sent = client::with_bus(config, client::Refused::Fail, async |bus| {
+        Ok(bus.broadcast(&body, deadline).await?)
+    })?;
+    report(&sent, None, &verb.outgoing)
 }
 
 /// The address of one member of a group.
@@ -184,7 +195,7 @@ fn tell(
         let mut result = as_json(sent, Some(&verb.to));
         result["seen"] = seen.into();
         result["trail"] = json!(trail);
-        output::line(&peerbus_wire::escape_json(&result.to_string()))?;
+        output::json(&result)?;
     } else if seen {
         output::line(&trail.note)?;
     }
@@ -196,7 +207,6 @@ fn tell(
     Err(Failure::failed(format!("not {missing}: {}", trail.note)))
 }
 
-/// Prints the result of a send or a broadcast.
 pub(crate) fn report(
     sent: &SentMessage,
     to: Option<&To>,

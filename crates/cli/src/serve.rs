@@ -17,7 +17,7 @@ use peerbus_wire::{Domain, TokenName, escape};
 
 use crate::args::Serve;
 use crate::failure::Failure;
-use crate::output;
+use crate::{client, output};
 
 /// Longest text that says who needed a broker, in characters.
 const WHO_CHARS: usize = 200;
@@ -71,15 +71,8 @@ fn run_in_sight(verb: Serve, given: Vec<OwnedFd>) -> Result<(), Failure> {
 
 /// Serves; says when that begins.
 fn on_runtime(setup: Setup, mut told: impl FnMut(on_demand::Told<'_>)) -> Result<(), Failure> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(
-            std::thread::available_parallelism()
-                .map_or(1, usize::from)
-                .min(4),
-        )
-        .enable_all()
-        .build()
-        .map_err(Failure::failed)?;
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let runtime = client::runtime_of(processors.min(4))?;
     runtime.block_on(serve(setup, &mut told))
 }
 
@@ -130,7 +123,6 @@ async fn serve(setup: Setup, told: &mut impl FnMut(on_demand::Told<'_>)) -> Resu
     stopped(&broker.shutdown(DRAIN).await)
 }
 
-/// Says how the broker ended.
 fn stopped(report: &ShutdownReport) -> Result<(), Failure> {
     let cut = report.cut + report.open;
     if cut > 0 {
@@ -149,7 +141,6 @@ fn stopped(report: &ShutdownReport) -> Result<(), Failure> {
     }
 }
 
-/// What the broker runs on.
 struct Setup {
     options: BrokerOptions,
     db: PathBuf,
@@ -234,7 +225,6 @@ fn named(name: &str, tokens: Vec<TokenHash>) -> Vec<Grant> {
 /// at the rate at which wrong tokens are answered.
 const GUESSED_BYTES: usize = 16;
 
-/// A credentials file.
 struct Kept {
     file: PathBuf,
     /// The domain that it gives the broker.
@@ -288,16 +278,10 @@ fn tokens(file: PathBuf) -> Result<(Vec<TokenHash>, Option<Kept>), Failure> {
         })?;
         Ok(TokenHash::of(&token))
     };
-    Ok((
-        given
-            .into_iter()
-            .map(hash)
-            .collect::<Result<_, Failure>>()?,
-        None,
-    ))
+    let tokens: Result<_, Failure> = given.into_iter().map(hash).collect();
+    Ok((tokens?, None))
 }
 
-/// Says where the broker is reached.
 fn announce(broker: &Running, scheme: &str, domain: Option<&Domain>) {
     for address in broker.addresses() {
         output::say(&format!("listening on {scheme}://{address}"));
@@ -323,7 +307,6 @@ fn announce(broker: &Running, scheme: &str, domain: Option<&Domain>) {
     }
 }
 
-/// Says where everything is.
 fn announce_files(db: &Path, credentials: Option<&Kept>) {
     output::say(&format!("state in {}", db.display()));
     let Some(Kept { file, usual, .. }) = credentials else {

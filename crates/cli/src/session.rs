@@ -12,7 +12,7 @@ use peerbus_adapter::project::{self, Project};
 use peerbus_adapter::similar;
 use peerbus_node::index::{self, LiveSession};
 use peerbus_node::{NodeClient, NodeRefusal};
-use peerbus_wire::{escape, escape_json, printable};
+use peerbus_wire::{escape, printable};
 use serde_json::{Value, json};
 
 use crate::args::{SessionInject, SessionNamed, SessionVerb, Which};
@@ -54,7 +54,7 @@ fn list(json: bool) -> Result<(), Failure> {
             told
         };
         let told: Vec<_> = sessions.iter().map(told).collect();
-        return print_json(&json!({ "sessions": told }));
+        return Ok(output::json(&json!({ "sessions": told }))?);
     }
     if sessions.is_empty() {
         output::line("no sessions")?;
@@ -88,10 +88,8 @@ fn row(session: &LiveSession) -> [String; 8] {
     let (project, branch) = place(session);
     let cwd = session.cwd.as_ref().map(|cwd| cwd.display().to_string());
     let cell = |text: Option<&str>| escape(text.unwrap_or("-"), CELL_CHARS);
-    let started = session
-        .started_at
-        .split_once('.')
-        .map(|(at, _)| format!("{at}Z"));
+    let started = session.started_at.split_once('.');
+    let started = started.map(|(at, _)| format!("{at}Z"));
     [
         cell(Some(&session.id)),
         cell(session.name.as_deref()),
@@ -104,7 +102,6 @@ fn row(session: &LiveSession) -> [String; 8] {
     ]
 }
 
-/// Connects to the session that is meant.
 fn connect(which: Which<'_>) -> Result<NodeClient, Failure> {
     open(&find(which)?)
 }
@@ -118,7 +115,6 @@ fn named(session: &LiveSession) -> String {
     }
 }
 
-/// The session that is meant.
 fn find(which: Which<'_>) -> Result<LiveSession, Failure> {
     let mut sessions = sessions()?;
     let ids = |sessions: &[LiveSession]| sessions.iter().map(named).collect::<Vec<_>>().join(", ");
@@ -199,7 +195,7 @@ fn watch(which: Which<'_>, json: bool) -> Result<(), Failure> {
         .map_err(refused)?;
     while let Some(event) = client.event().map_err(|error| lost(&error))? {
         if json {
-            print_json(&event)?;
+            output::json(&event)?;
         } else {
             output::line(&text(&event))?;
         }
@@ -233,7 +229,7 @@ fn inject(verb: &SessionInject) -> Result<(), Failure> {
     let answer = client.call("session/inject", &params).map_err(refused)?;
     let id = answer["id"].as_str().unwrap_or_default();
     if verb.json {
-        print_json(&answer)?;
+        output::json(&answer)?;
     } else if verb.wait.is_none() {
         let id = escape(id, CELL_CHARS);
         output::line(&format!(
@@ -254,14 +250,13 @@ fn interrupt(verb: &SessionNamed) -> Result<(), Failure> {
     let params = json!({ "source": "peerbus session interrupt" });
     let answer = client.call("session/interrupt", &params).map_err(refused)?;
     if verb.json {
-        return print_json(&answer);
+        return Ok(output::json(&answer)?);
     }
     Ok(output::line(
         "the turn ends as soon as the session can end it",
     )?)
 }
 
-/// Waits until the session is over.
 fn stop(verb: &SessionNamed) -> Result<(), Failure> {
     let mut client = connect(verb.session.which())?;
     let subscribed = client.call("session/subscribe", &json!({ "events": ["status"] }));
@@ -290,13 +285,9 @@ fn stop(verb: &SessionNamed) -> Result<(), Failure> {
         }
     }
     if verb.json {
-        return print_json(&answer);
+        return Ok(output::json(&answer)?);
     }
     Ok(output::line("the session has ended")?)
-}
-
-pub(crate) fn print_json(value: &Value) -> Result<(), Failure> {
-    Ok(output::line(&escape_json(&value.to_string()))?)
 }
 
 /// An event, for people.
@@ -336,10 +327,8 @@ fn text(event: &Value) -> String {
         _ => escape(&event.to_string(), LINE_CHARS),
     };
     let time = event["timestamp"].as_str().unwrap_or_default();
-    let time = time
-        .get(11..19)
-        .map(|time| format!("{time}Z"))
-        .unwrap_or_default();
+    let time = time.get(11..19).map(|time| format!("{time}Z"));
+    let time = time.unwrap_or_default();
     format!("{} {said}", escape(&time, CELL_CHARS))
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use peerbus_adapter::{Stage, Url, credentials, wall_ms};
 use peerbus_view::{MessageContent, MessageText, MessageView, Step, Trail, spoken};
-use peerbus_wire::{MessageId, PeerName, escape, escape_json};
+use peerbus_wire::{MessageId, PeerName, escape};
 use serde_json::json;
 
 use crate::args::Status;
@@ -14,7 +14,6 @@ use crate::{client, operator, output, told};
 /// Longest text that is shown, in characters.
 const TEXT_CHARS: usize = 2_000;
 
-/// Says how far a message got.
 pub(crate) fn run(verb: Status) -> Result<(), Failure> {
     let id = MessageId::parse(&verb.id).map_err(Failure::config)?;
     let name = verb.name.as_deref().map(PeerName::parse).transpose();
@@ -49,8 +48,8 @@ pub(crate) fn run(verb: Status) -> Result<(), Failure> {
             }
             told
         });
-        let text = json!({ "messages": told.collect::<Vec<_>>() }).to_string();
-        return Ok(output::line(&escape_json(&text))?);
+        let told: Vec<_> = told.collect();
+        return Ok(output::json(&json!({ "messages": told }))?);
     }
     for message in &messages {
         output::line(&heading(message))?;
@@ -62,7 +61,6 @@ pub(crate) fn run(verb: Status) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints the conversation and the text of a message.
 fn show_text(said: &MessageContent) -> Result<(), Failure> {
     if let Some(thread) = &said.talk.thread {
         output::line(&format!("thread {}", escape(thread, 128)))?;
@@ -95,7 +93,6 @@ fn sender(from: &str) -> String {
     }
 }
 
-/// Prints the steps and the sentence.
 pub(crate) fn show(trail: &Trail) -> Result<(), Failure> {
     for step in &trail.steps {
         output::line(&line(step))?;
@@ -117,7 +114,6 @@ fn line(step: &Step) -> String {
     line.trim_end().to_owned()
 }
 
-/// How to ask.
 enum Way {
     /// As the operator of the broker, who may see every message's, over this socket or the usual
     /// ones. Registers nobody.

@@ -16,7 +16,6 @@ use crate::{operator, output};
 const ENDS_WITHIN: Duration = Duration::from_secs(20);
 /// What becomes of the sessions.
 const RESTARTS: &str = "sessions that run wait; the next new one, or any command, starts it again";
-/// Between two looks.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Ends the broker, and keeps sessions that run from starting another one.
@@ -43,16 +42,18 @@ pub(crate) fn run(verb: &Stop) -> Result<(), Failure> {
         }
         Err(failure) => return without_socket(&sockets, &paths.database, usual, failure),
     };
-    if about.status() == 404 {
+    if about.status == 404 {
         return Err(Failure::failed(
             "the broker is too old to be told: end it as it was started, or with `kill`",
         ));
     }
-    let about: Value = serde_json::from_str(&about.ok()?).map_err(Failure::failed)?;
+    let about = about.ok().map_err(Failure::failed)?;
+    let about: Value = serde_json::from_str(&about).map_err(Failure::failed)?;
     let database = about["database"].as_str().map(PathBuf::from);
     let database = database.unwrap_or(paths.database);
     let pid = about["pid"].as_u64();
-    operator::over(&sockets, "POST", "/stop")?.ok()?;
+    let told = operator::over(&sockets, "POST", "/stop")?;
+    told.ok().map_err(Failure::failed)?;
     let ending = "waiting for the broker to end: connections read what is queued for them";
     output::patiently(ending, || wait(&database, pid))?;
     let pid = pid

@@ -8,7 +8,7 @@ use peerbus_adapter::hooks::is_below_an_agent;
 use peerbus_adapter::operator::{Events, Streamless};
 use peerbus_adapter::wall_ms;
 use peerbus_view::{MessageView, Step, StepView};
-use peerbus_wire::{PeerName, Secret, escape, escape_json};
+use peerbus_wire::{PeerName, Secret, escape};
 use serde_json::{Value, json};
 
 use crate::args::Tail;
@@ -103,14 +103,9 @@ impl<'v> Showing<'v> {
         })
     }
 
-    /// Shows the last messages.
     fn before(&mut self) -> Result<(), Failure> {
         let with = self.peer.as_ref().map(|peer| format!("&with={peer}"));
-        let target = format!("/v1/messages?limit={BEFORE}{}", with.unwrap_or_default());
-        let page = told::ask(self.verb.socket.as_ref(), &target)?;
-        for message in page.messages.iter().rev() {
-            self.message(message)?;
-        }
+        self.messages(&with.unwrap_or_default(), BEFORE)?;
         self.last_ms = self.last_ms.max(1);
         Ok(())
     }
@@ -121,21 +116,13 @@ impl<'v> Showing<'v> {
         let since = oldest
             .min(self.last_ms)
             .max(self.last_ms.saturating_sub(BACK_MS));
-        let mut missed: Vec<MessageView> = Vec::new();
-        let mut before = String::new();
-        loop {
-            let target = format!("/v1/messages?limit=200&since={since}{before}");
-            let page = told::ask(self.verb.socket.as_ref(), &target)?;
-            missed.extend(page.messages);
-            match page.before {
-                Some(next) if missed.len() < STEPS_MAX => before = format!("&before={next}"),
-                _ => break,
-            }
-        }
-        for message in missed.iter().rev() {
-            self.message(message)?;
-        }
-        Ok(())
+        self.messages(&format!("&since={since}"), STEPS_MAX)
+    }
+
+    /// Shows the newest messages that are meant by a query.
+    fn messages(&mut self, query: &str, limit: usize) -> Result<(), Failure> {
+        let (found, _) = told::newest(self.verb.socket.as_ref(), query, limit, None)?;
+        found.iter().rev().try_for_each(|it| self.message(it))
     }
 
     /// Shows events until the stream ends.
@@ -217,7 +204,7 @@ impl<'v> Showing<'v> {
                 if let Some(told) = told.as_object_mut() {
                     told.remove("trail");
                 }
-                print_json(&told)?;
+                output::json(&told)?;
             } else {
                 let (from, to) = (told::name(&message.from), told::name(&said.to));
                 let head = format!("{} {from} → {to}", told::time(message.at));
@@ -242,10 +229,10 @@ impl<'v> Showing<'v> {
             return Ok(());
         }
         if self.verb.json {
-            return print_json(&json!({
+            return Ok(output::json(&json!({
                 "event": "step", "seq": seq, "id": id, "from": from, "to": to, "at": at_ms,
                 "step": step,
-            }));
+            }))?);
         }
         let mut line = format!(
             "{} {} → {}  {}",
@@ -276,7 +263,7 @@ impl<'v> Showing<'v> {
         self.last_ms = self.last_ms.max(at_ms);
         if self.verb.json {
             value["event"] = kind.into();
-            return print_json(&value);
+            return Ok(output::json(&value)?);
         }
         let (name, reason) = (told::name(&name), text("reason"));
         let what = match kind {
@@ -298,11 +285,6 @@ impl<'v> Showing<'v> {
     }
 }
 
-/// Reads what an event says.
 fn read<T: serde::de::DeserializeOwned>(data: &str) -> Result<T, Failure> {
     serde_json::from_str(data).map_err(|error| Failure::failed(operator::other_version(&error)))
-}
-
-fn print_json(value: &Value) -> Result<(), Failure> {
-    Ok(output::line(&escape_json(&value.to_string()))?)
 }

@@ -16,7 +16,6 @@ use crate::failure::Failure;
 use crate::told::for_people;
 use crate::{operator, output};
 
-/// Runs a `token` verb.
 pub(crate) fn run(verb: TokenVerb) -> Result<(), Failure> {
     match verb {
         TokenVerb::Add(verb) => add(&verb),
@@ -72,22 +71,38 @@ fn add(verb: &TokenAdd) -> Result<(), Failure> {
     tell(&file, &verb.place)
 }
 
-/// Has the broker of this user admit a token of a program's own: as it is here, and no other one of its
-/// name.
-pub(crate) fn admit(wanted: &Grant) -> Result<(), Failure> {
+/// Has the broker of this user admit a token of a program's own, with these names and rights, and no other
+/// one of its name.
+pub(crate) fn admit(
+    name: &str,
+    names: &str,
+    token: TokenHash,
+    rights: Rights,
+) -> Result<(), Failure> {
+    let (name, names) = (TokenName::parse(name), NamePattern::parse(names));
+    let (name, names) = name.zip(names).ok_or_else(|| Failure::failed("no grant"))?;
+    let wanted = Grant {
+        name,
+        token,
+        names: vec![names],
+        expires_ms: None,
+        rights,
+        quotas: Quotas {
+            names: NAMES_DEFAULT,
+            ..Quotas::default()
+        },
+    };
     let admits = Paths::find()?.tokens;
     let known = tokens::read(&admits).map_err(Failure::config)?;
-    if known.contains(wanted) {
+    if known.contains(&wanted) {
         return Ok(());
     }
     if known.iter().any(|grant| grant.name == wanted.name) {
         tokens::revoke(&admits, &wanted.name).map_err(Failure::config)?;
     }
-    tokens::add(&admits, wanted).map_err(Failure::config)?;
-    let real = admits.canonicalize().map_err(Failure::failed)?;
-    let target = format!("/tokens/reload?file={}", operator::encode(&real));
+    tokens::add(&admits, &wanted).map_err(Failure::config)?;
     // A broker that is away reads the file when it starts, one that runs within a second.
-    let _known = operator::request(None, "POST", &target);
+    let _known = reload(&admits, None)?;
     Ok(())
 }
 
@@ -161,21 +176,21 @@ fn revoke(verb: &TokenRevoke) -> Result<(), Failure> {
 
 /// Has a running broker read the file at once. It would do so by itself a moment later.
 fn tell(file: &Path, place: &TokensFile) -> Result<(), Failure> {
-    let real = file.canonicalize().map_err(Failure::failed)?;
-    let target = format!("/tokens/reload?file={}", operator::encode(&real));
-    let told = operator::request(place.socket.as_ref(), "POST", &target);
-    output::say(match told.and_then(operator::Answer::ok) {
+    output::say(match reload(file, place.socket.as_ref())? {
         Ok(_) => "the broker knows it",
         Err(_) => "a broker that runs on this file knows it within a second",
     });
     Ok(())
 }
 
+fn reload(file: &Path, socket: Option<&PathBuf>) -> Result<Result<String, Failure>, Failure> {
+    let real = file.canonicalize().map_err(Failure::failed)?;
+    let target = format!("/tokens/reload?file={}", operator::encode(&real));
+    Ok(operator::ask(socket, "POST", &target))
+}
+
 fn place(file: Option<&PathBuf>) -> Result<PathBuf, Failure> {
-    match file {
-        Some(file) => Ok(file.clone()),
-        None => Ok(Paths::find()?.tokens),
-    }
+    file.map_or_else(|| Ok(Paths::find()?.tokens), |file| Ok(file.clone()))
 }
 
 fn name(text: &str) -> Result<TokenName, Failure> {

@@ -1,9 +1,11 @@
 //! Messages as the broker tells its operator of them, for a terminal.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use peerbus_adapter::hooks::is_below_an_agent;
+use peerbus_adapter::operator as answer;
 use peerbus_adapter::{Bus, PeerEntry, Receipt, credentials, paths::Paths, wall_ms};
 use peerbus_view::{
     MessagePage, MessageText, MessageView, PeerView, Trail, depends_on_peers, spoken,
@@ -38,9 +40,9 @@ pub(crate) fn secret(file: Option<&Path>) -> Option<Secret> {
     }
 }
 
-/// Asks the broker for messages.
 pub(crate) fn ask(socket: Option<&PathBuf>, target: &str) -> Result<MessagePage, Failure> {
-    let mut page = operator::request(socket, "GET", target)?.messages()?;
+    let page = answer::messages(operator::request(socket, "GET", target)?);
+    let mut page = page.map_err(Failure::failed)?;
     // Its session may keep texts from it.
     if is_below_an_agent() {
         page.messages.iter_mut().for_each(MessageView::keep_unshown);
@@ -59,9 +61,9 @@ pub(crate) fn for_people(what: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Everybody whom the broker knows.
 pub(crate) fn peers(socket: Option<&PathBuf>) -> Result<Vec<PeerEntry>, Failure> {
-    Ok(operator::request(socket, "GET", "/v1/peers")?.peers()?.0)
+    let peers = answer::peers(operator::request(socket, "GET", "/v1/peers")?);
+    Ok(peers.map_err(Failure::failed)?.0)
 }
 
 /// What the peers say, where it matters for how far a message got.
@@ -82,16 +84,9 @@ pub(crate) async fn trail(bus: &Bus, id: &str, receipts: &[Receipt]) -> Trail {
 
 /// Says on stderr where those work that a list named, as far as the broker knows that.
 pub(crate) fn say_where<'a>(names: impl Iterator<Item = &'a str>, peers: &[PeerEntry]) {
-    let mut names: Vec<String> = names.map(str::to_ascii_lowercase).collect();
-    names.sort_unstable();
-    names.dedup();
-    for peer in peers {
-        if names
-            .binary_search(&peer.name.to_ascii_lowercase())
-            .is_err()
-        {
-            continue;
-        }
+    let names: BTreeSet<String> = names.map(str::to_ascii_lowercase).collect();
+    let named = |peer: &&PeerEntry| names.contains(&peer.name.to_ascii_lowercase());
+    for peer in peers.iter().filter(named) {
         let about = PeerView::new(peer);
         let branch = about.branch.map(|branch| format!("branch {branch}"));
         let pid = about.pid.map(|pid| format!("process {pid}"));
@@ -129,7 +124,6 @@ pub(crate) fn newest(
     Ok((found, more))
 }
 
-/// A message as a line.
 pub(crate) fn line(message: &MessageView, secret: Option<&Secret>) -> String {
     let said = message.content(secret);
     let head = format!(

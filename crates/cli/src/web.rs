@@ -8,10 +8,10 @@ use peerbus_adapter::paths::Paths;
 use peerbus_adapter::signals::Stop;
 use peerbus_adapter::{BusConfig, Token};
 use peerbus_core::TokenHash;
-use peerbus_core::grant::{Grant, NAMES_DEFAULT, NamePattern, Quotas, Right, Rights};
+use peerbus_core::grant::{GATEWAY, GATEWAY_TOKEN, NamePattern, Right, Rights};
 use peerbus_web::tokens::{self, WebFile, WebToken};
 use peerbus_web::{Gateway, GatewayOptions, ServerTls, Way};
-use peerbus_wire::{TokenName, escape};
+use peerbus_wire::escape;
 use serde_json::json;
 
 use crate::args::{Web, WebTokenAdd, WebTokenVerb, WebVerb};
@@ -20,11 +20,6 @@ use crate::token::admit;
 use crate::told::for_people;
 use crate::{audit, client, operator, output};
 
-/// The gateway's token at the broker, and the names of its peers.
-const BUS_TOKEN: &str = peerbus_core::grant::GATEWAY_TOKEN;
-const BUS_NAMES: &str = peerbus_core::grant::GATEWAY;
-
-/// Runs the gateway, or a verb about its tokens.
 pub(crate) fn run(verb: Web) -> Result<(), Failure> {
     match verb.verb {
         Some(WebVerb::Token(verb)) => token(verb),
@@ -40,7 +35,7 @@ fn serve(verb: Web) -> Result<(), Failure> {
     let own_token = is_usual(&bus)?;
     if own_token {
         // So that there are credentials, and a broker that learns of the token.
-        operator::request(None, "GET", "/broker").and_then(operator::Answer::ok)?;
+        operator::ask(None, "GET", "/broker")?;
         join(&file, &bus.credentials)?;
     }
     let options = GatewayOptions {
@@ -60,12 +55,7 @@ fn serve(verb: Web) -> Result<(), Failure> {
         audit: audit::check,
         agent: is_below_an_agent(),
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .map_err(Failure::failed)?;
-    runtime.block_on(async {
+    client::runtime_of(2)?.block_on(async {
         let mut stop = Stop::catch().map_err(Failure::failed)?;
         let gateway = Gateway::bind(options).await.map_err(Failure::config)?;
         output::say(&format!("listening on {}", gateway.url()));
@@ -103,30 +93,15 @@ fn join(file: &Path, credentials: &Path) -> Result<(), Failure> {
         return Ok(());
     }
     let bus = tokens::bus(file).map_err(Failure::config)?;
-    let token = Token::parse(&bus.token).map(|token| TokenHash::of(&token));
-    let wanted = token.and_then(|hash| grant(hash, bus.approve));
-    let wanted = wanted.ok_or_else(|| {
+    let token = Token::parse(&bus.token.0).ok_or_else(|| {
         let file = file.display();
         Failure::config(format!(
             "{file} has a bus token that cannot be one: delete the lines of [bus]"
         ))
     })?;
-    admit(&wanted)
-}
-
-fn grant(token: TokenHash, approve: bool) -> Option<Grant> {
-    let approves = approve.then_some(Right::Approve);
-    Some(Grant {
-        name: TokenName::parse(BUS_TOKEN)?,
-        token,
-        names: vec![NamePattern::parse(BUS_NAMES)?],
-        expires_ms: None,
-        rights: Rights::of([Right::Send].into_iter().chain(approves)),
-        quotas: Quotas {
-            names: NAMES_DEFAULT,
-            ..Quotas::default()
-        },
-    })
+    let approves = bus.approve.then_some(Right::Approve);
+    let rights = Rights::of([Right::Send].into_iter().chain(approves));
+    admit(GATEWAY_TOKEN, GATEWAY, TokenHash::of(&token), rights)
 }
 
 fn place() -> Result<PathBuf, Failure> {
@@ -251,10 +226,8 @@ fn revoke(name: &str) -> Result<(), Failure> {
 /// Brings the gateway's right at the broker up to date, where it has joined already.
 fn refresh(file: &Path) -> Result<(), Failure> {
     let paths = Paths::find()?;
-    let joined = tokens::read(file).map_err(Failure::config)?.bus.is_some();
-    if joined {
-        join(file, &paths.credentials)
-    } else {
-        Ok(())
+    match tokens::read(file).map_err(Failure::config)?.bus {
+        Some(_) => join(file, &paths.credentials),
+        None => Ok(()),
     }
 }

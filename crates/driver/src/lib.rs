@@ -4,16 +4,11 @@
 //! the bus become turns of it; it gets the bus tools from here, over the same stream, from the same
 //! server that adapters are. `docs/DRIVER.md` says what users are told.
 
-mod arguments;
-mod bridge;
-mod client;
-mod ledger;
+mod claude;
 mod life;
-mod permission;
-mod restarts;
+mod process;
+mod protocol;
 mod session;
-mod socket;
-mod stream;
 mod turns;
 
 use std::ffi::OsString;
@@ -21,12 +16,15 @@ use std::time::Duration;
 
 use peerbus_adapter::paths::Paths;
 
-pub use arguments::{ClientOptions, Transport};
+pub use claude::{ClientOptions, Transport};
 pub use life::{RunEnd, run};
 pub use session::STREAM;
 
 /// The name of the bus among the client's MCP servers.
 const SERVER: &str = "peerbus";
+
+/// Longest sentence of the client's that is repeated, in characters.
+const WHY_CHARS: usize = 300;
 
 /// The variable in which a client's children read which process drives it.
 const DRIVER_VARIABLE: &str = "PEERBUS_DRIVER";

@@ -2,40 +2,39 @@
 
 mod hear;
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::cell::RefCell;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use peerbus_adapter::Bus;
 use peerbus_adapter::hooks::SessionSocket;
-use peerbus_adapter::mailbox::{AgentLink, BoxFuture, Mailbox, WakeList};
+use peerbus_adapter::mailbox::{Activity, AgentLink, BoxFuture, Mailbox, WakeList};
 use peerbus_adapter::paths::Paths;
 use peerbus_adapter::signals::Stop;
-use peerbus_mcp::{AdapterOptions, ClientInfo as Introduced, Profile};
+use peerbus_mcp::{AdapterOptions, ClientInfo, Profile};
 use peerbus_node::{Node, SessionStatus};
 use peerbus_wire::escape;
 use tokio::process::Command;
 use tokio::sync::oneshot;
-use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
-use crate::bridge::Bridge;
-use crate::client::{self, Process};
-use crate::restarts::Restarts;
+use crate::claude::{self, Bridge, Claude};
+use crate::process::{self, Process};
+use crate::protocol::Protocol;
 use crate::session::{STREAM, Session};
-use crate::stream;
-use crate::{DRIVER_VARIABLE, SERVER, Settings, arguments};
+use crate::{DRIVER_VARIABLE, Settings, WHY_CHARS};
 
 /// What this kind of adapter is called, to peers.
 const KIND: &str = "driver";
 /// How the client introduces itself to MCP servers.
 const CLIENT: &str = "claude-code";
-/// How long the client may take to print its version.
 const VERSION_WITHIN: Duration = Duration::from_secs(20);
-/// The first request.
-const BEGIN: &str = "peerbus-begin";
-/// Longest sentence of the client's that is repeated, in characters.
-const WHY_CHARS: usize = 300;
+/// The first pause; it doubles.
+const PAUSE: Duration = Duration::from_millis(500);
+/// So many ends in a row, without a turn that went well between them, are no accident.
+const ENDS_MAX: u32 = 6;
+
 /// Why a driver ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunEnd {
@@ -65,12 +64,21 @@ pub async fn run(
         Ok(begun) => begun,
         Err(ended) => return (ended, None),
     };
-    let session = Session::new(settings.choice.resume.clone(), settings.prompt.clone());
-    let (bridge, theirs, carrying) = Bridge::new();
+    let (bridge, waiting) = Bridge::new();
+    let bridge = Arc::new(bridge);
+    let (ours, theirs) = tokio::io::duplex(claude::PIPE_BYTES);
     let (read, write) = tokio::io::split(theirs);
     let (made, mailbox) = oneshot::channel();
     let woken = peerbus_mcp::generic(|_| true);
-    let instructions = woken.instruct(CLIENT);
+    let protocol: Arc<dyn Protocol> = Arc::new(Claude {
+        options: settings.choice.clone(),
+        transport: settings.transport,
+        instructions: woken.instruct(CLIENT),
+        bridge: Arc::clone(&bridge),
+        asked: Mutex::default(),
+    });
+    let resume = settings.choice.resume.clone();
+    let session = Session::new(Arc::clone(&protocol), resume, settings.prompt.clone());
     // What a server says of itself reaches the model in 2.1.330 only, and there not when the user's
     // configuration names another one alike. With the first request it does.
     let profile = Profile {
@@ -98,30 +106,24 @@ pub async fn run(
         let Ok(mailbox) = mailbox.await else {
             return RunEnd::Failed("the bus tools ended".to_owned());
         };
-        let who = Introduced {
+        let who = ClientInfo {
             name: CLIENT.to_owned(),
-            version: version.clone(),
+            version,
         };
-        bridge.introduce(&who).await;
         let (node, serve) = node(&settings.places, &session, mailbox.clone());
         let driver = Driver {
             settings: &settings,
-            instructions,
+            protocol,
             session: session.clone(),
-            bridge: &bridge,
             mailbox,
             node,
-            open: Arc::default(),
         };
         tokio::select! {
             ended = driver.live(stop, say) => ended,
             () = serve => RunEnd::Failed("the session's socket is gone".to_owned()),
-        }
-    };
-    let life = async {
-        tokio::select! {
-            ended = life => ended,
-            () = carrying.carry(&bridge) => RunEnd::Failed("the bus tools ended".to_owned()),
+            () = bridge.carry(&who, ours, waiting) => {
+                RunEnd::Failed("the bus tools ended".to_owned())
+            }
         }
     };
     // The server says goodbye to the broker once our end of the pair is gone.
@@ -142,7 +144,7 @@ async fn begin(settings: &Settings) -> Result<(Stop, String), RunEnd> {
         signal = stop.asked() => return Err(RunEnd::Signal(signal)),
     };
     let version = version.map_err(RunEnd::Failed)?;
-    arguments::takes(settings.transport, &version).map_err(RunEnd::Failed)?;
+    claude::takes(settings.transport, &version).map_err(RunEnd::Failed)?;
     Ok((stop, version))
 }
 
@@ -152,22 +154,17 @@ async fn version(settings: &Settings) -> Result<String, String> {
     let name = escape(&name, WHY_CHARS);
     let asked = Command::new(&settings.program)
         .arg("--version")
-        .stdin(std::process::Stdio::null())
+        .stdin(Stdio::null())
         .kill_on_drop(true)
         .output();
-    match timeout(VERSION_WITHIN, asked).await {
-        Ok(Ok(output)) => {
-            let printed = String::from_utf8_lossy(&output.stdout);
-            Ok(arguments::version(&printed).to_owned())
-        }
-        Ok(Err(error)) => Err(format!(
-            "`{name}` cannot be started ({error}): install Claude Code, and have it on PATH"
-        )),
-        Err(_) => Err(format!(
-            "`{name} --version` printed nothing within {} s",
-            VERSION_WITHIN.as_secs()
-        )),
-    }
+    let seconds = VERSION_WITHIN.as_secs();
+    let late = |_| format!("`{name} --version` printed nothing within {seconds} s");
+    let output = timeout(VERSION_WITHIN, asked).await.map_err(late)?;
+    let output = output.map_err(|error| {
+        format!("`{name}` cannot be started ({error}): install Claude Code, and have it on PATH")
+    })?;
+    let printed = String::from_utf8_lossy(&output.stdout);
+    Ok(claude::version(&printed).to_owned())
 }
 
 /// The session's node, and what serves it. Where there can be no socket, nobody comes.
@@ -177,12 +174,12 @@ fn node(
     mailbox: Mailbox,
 ) -> (Option<Node>, BoxFuture<'static, ()>) {
     // All that runs below this process is the session's.
-    let socket = SessionSocket::bind(places, std::process::id());
-    let socket = socket.inspect_err(|error| {
-        tracing::warn!(%error, "the session cannot be watched: no socket for it");
-    });
-    let Ok(socket) = socket else {
-        return (None, Box::pin(std::future::pending()));
+    let socket = match SessionSocket::bind(places, std::process::id()) {
+        Ok(socket) => socket,
+        Err(error) => {
+            tracing::warn!(%error, "the session cannot be watched: no socket for it");
+            return (None, Box::pin(std::future::pending()));
+        }
     };
     let about = SessionStatus {
         client: CLIENT.to_owned(),
@@ -201,25 +198,10 @@ fn node(
 
 struct Driver<'a> {
     settings: &'a Settings,
-    /// What the model is told of the bus with the first request.
-    instructions: String,
+    protocol: Arc<dyn Protocol>,
     session: Session,
-    bridge: &'a Bridge,
     mailbox: Mailbox,
     node: Option<Node>,
-    /// What waits for verdicts on requests to use a tool.
-    open: Open,
-}
-
-/// Requests by their ids. One that is dropped is not waited for.
-type Open = Arc<Mutex<BTreeMap<String, AbortHandle>>>;
-
-/// How a client's part of the life ended.
-enum Part {
-    /// It ended, with a sentence on why.
-    Died(Option<String>),
-    /// Everything ends.
-    Over(RunEnd),
 }
 
 /// What one client has shown.
@@ -234,22 +216,18 @@ struct Shown {
 
 impl Driver<'_> {
     async fn live(self, mut stop: Stop, mut say: impl FnMut(&str) -> bool) -> RunEnd {
-        let mut restarts = Restarts::default();
-        let mut ever = false;
+        let (mut ends, mut ever) = (0, false);
         loop {
             let mut shown = Shown::default();
             let part = self.one(&mut stop, &mut say, &mut shown).await;
             self.gone().await;
             let why = match part {
-                Part::Over(ended) => return ended,
-                Part::Died(why) => shown.why.or(why).unwrap_or_default(),
+                Ok(ended) => return ended,
+                Err(why) => shown.why.or(why).unwrap_or_default(),
             };
             ever |= shown.ready;
-            if shown.worked {
-                restarts.works();
-            }
-            let pause = restarts.ended().filter(|_| ever);
-            let Some(pause) = pause else {
+            ends = if shown.worked { 1 } else { ends + 1 };
+            let Some(pause) = pause(ends).filter(|_| ever) else {
                 return RunEnd::Failed(match ever {
                     true => format!("Claude Code ends again and again: {why}"),
                     false => format!("Claude Code ended before it was ready: {why}"),
@@ -264,102 +242,126 @@ impl Driver<'_> {
         }
     }
 
-    /// Runs one client to its end.
+    /// Runs one client. An error: it ended by itself, with a sentence on why.
     async fn one(
         &self,
         stop: &mut Stop,
         say: &mut impl FnMut(&str) -> bool,
         shown: &mut Shown,
-    ) -> Part {
+    ) -> Result<RunEnd, Option<String>> {
         let resume = {
             let state = self.session.state();
             state.id.clone().filter(|_| state.is_kept)
         };
-        let arguments = self.settings.choice.arguments(resume.as_deref());
-        let mut command = self.settings.before.clone();
-        command.push(self.settings.program.clone());
-        let us = std::process::id().to_string();
-        let transport = self.settings.transport;
-        tracing::info!(%transport, "Claude Code is started");
-        let mark = (DRIVER_VARIABLE, us.as_str());
-        let process = match client::start(&command, &arguments, mark, transport) {
+        tracing::info!(transport = %self.settings.transport, "Claude Code is started");
+        let process = match self.protocol.start(self.command(), resume.as_deref()) {
             Ok(process) => process,
-            Err(error) => return Part::Died(Some(format!("it cannot be started: {error}"))),
+            Err(error) => return Err(Some(format!("it cannot be started: {error}"))),
         };
         let Process {
             child,
-            client,
-            mut writing,
-            mut output,
+            to,
+            mut from,
             mut errors,
+            mut carries,
+            ends_when_closed,
         } = process;
-        let begin = stream::initialize(BEGIN, SERVER, &self.instructions);
         let hear = async {
             // A client that takes nothing has ended, which the lines below tell.
-            let _ = client.say(begin).await;
-            while let Some(line) = output.next().await {
-                if !self.hear(&client, &line, say, shown).await {
-                    return Some(RunEnd::OutputClosed);
+            let _ = self.protocol.greet(&to).await;
+            while let Some(line) = from.recv().await {
+                let all = self.protocol.hear(&to, &line).await;
+                let is_news = !all.is_empty();
+                for heard in all {
+                    if !self.hear(&to, heard, say, shown).await {
+                        return Some(RunEnd::OutputClosed);
+                    }
+                }
+                if is_news {
+                    self.mailbox.report(&self.session);
+                    self.session.look_again();
                 }
             }
             None
         };
-        let last = Mutex::new(None);
+        let last = RefCell::new(None);
         let complain = async {
-            while let Some(line) = client::next_text(&mut errors).await {
+            while let Some(line) = process::next_text(&mut errors).await {
                 let line = escape(&line, WHY_CHARS);
                 tracing::warn!("Claude Code: {line}");
-                *last.lock().unwrap_or_else(PoisonError::into_inner) = Some(line);
+                last.replace(Some(line));
             }
             std::future::pending().await
         };
         let over = tokio::select! {
             ended = hear => ended,
-            why = writing.write() => {
-                *last.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+            why = &mut carries => {
+                last.replace(Some(why));
                 None
             }
             () = complain => None,
             signal = stop.asked() => Some(RunEnd::Signal(signal)),
             () = self.session.stopped() => Some(RunEnd::Stopped),
         };
-        let idle =
-            self.session.state().turns.activity() == peerbus_adapter::mailbox::Activity::Idle;
-        self.session.state().client = None;
-        let closed = writing.close();
-        let status = client::end(child, idle && closed).await;
-        match over {
-            Some(ended) => Part::Over(ended),
-            None => {
-                let said = last.into_inner().unwrap_or_else(PoisonError::into_inner);
-                let status = status.map(|status| status.to_string());
-                Part::Died(said.or(status))
-            }
-        }
+        let idle = {
+            let mut state = self.session.state();
+            state.client = None;
+            state.turns.activity() == Activity::Idle
+        };
+        drop(carries);
+        let status = process::end(child, idle && ends_when_closed).await;
+        over.ok_or_else(|| last.take().or(status.map(|status| status.to_string())))
+    }
+
+    /// In a process group of its own, so that a key that interrupts the driver does not reach it first.
+    fn command(&self) -> Command {
+        let Settings {
+            before, program, ..
+        } = self.settings;
+        let mut words = before.iter().chain([program]);
+        let mut command = Command::new(words.next().unwrap_or(program));
+        command
+            .args(words)
+            .env(DRIVER_VARIABLE, std::process::id().to_string())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true);
+        command
     }
 
     /// The client is gone, and what it had of what is not proven goes to the next.
     async fn gone(&self) {
         self.session.ended().await;
-        std::mem::take(&mut *self.open())
-            .into_values()
-            .for_each(|waits| waits.abort());
-        self.mailbox.client_ended();
+        self.mailbox.machine(|it, now_ms| it.client_ended(now_ms));
         self.tell();
-    }
-
-    fn open(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, AbortHandle>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Peers are told whether the session can be woken, and what it does.
     fn tell(&self) {
-        let ready = self.session.state().client.is_some();
-        let found = ready
-            .then_some(())
-            .ok_or("Claude Code is being started again");
+        let found = match self.session.state().client {
+            Some(_) => Ok(()),
+            None => Err("Claude Code is being started again".to_owned()),
+        };
         self.mailbox.report(&self.session);
-        self.mailbox.found(&STREAM, found.map_err(str::to_owned));
+        self.mailbox.found(&STREAM, found);
         self.session.look_again();
+    }
+}
+
+/// How long to wait after so many ends in a row; `None`: give up.
+fn pause(ends: u32) -> Option<Duration> {
+    (ends < ENDS_MAX).then(|| PAUSE * (1 << (ends - 1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_and_have_an_end() {
+        let pauses: Vec<_> = (1..).map_while(pause).collect();
+        let ms: Vec<_> = pauses.iter().map(Duration::as_millis).collect();
+        assert_eq!(ms, [500, 1_000, 2_000, 4_000, 8_000]);
     }
 }

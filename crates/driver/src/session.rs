@@ -10,13 +10,13 @@ use peerbus_adapter::mailbox::{
     SessionSource, Snapshot, WakePath,
 };
 use peerbus_node::control::Control;
-use serde_json::{Map, Value, json};
-use tokio::sync::{Notify, oneshot};
+use serde_json::{Map, Value};
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
 use uuid::Uuid;
 
-use crate::SERVER;
-use crate::client::Client;
-use crate::stream;
+use crate::process::AgentLines;
+use crate::protocol::Protocol;
 use crate::turns::Turns;
 
 /// The pause after a push, in milliseconds: what comes meanwhile is one turn.
@@ -39,6 +39,7 @@ pub(crate) struct Session(Arc<Shared>);
 
 struct Shared {
     cwd: Option<PathBuf>,
+    protocol: Arc<dyn Protocol>,
     state: Mutex<State>,
     /// Held while a turn goes to the client.
     sending: tokio::sync::Mutex<()>,
@@ -50,17 +51,15 @@ struct Shared {
 #[derive(Default)]
 pub(crate) struct State {
     /// The client, once it takes turns.
-    pub(crate) client: Option<Client>,
+    pub(crate) client: Option<AgentLines>,
     pub(crate) id: Option<String>,
     /// There is a conversation that can be gone on with.
     pub(crate) is_kept: bool,
     pub(crate) turns: Turns,
-    /// Requests to use a tool of which somebody may decide.
-    pub(crate) waiting: usize,
+    /// Requests to use a tool that wait for a verdict, and whether somebody may decide about them.
+    pub(crate) open: BTreeMap<String, (AbortHandle, bool)>,
     /// The user's first turn.
     pub(crate) prompt: Option<Prompt>,
-    /// What the client was asked, and who waits for the answer.
-    asked: BTreeMap<String, oneshot::Sender<Result<Value, String>>>,
 }
 
 /// A turn that the user asked for when the driver was started.
@@ -71,7 +70,11 @@ pub(crate) struct Prompt {
 }
 
 impl Session {
-    pub(crate) fn new(id: Option<String>, prompt: Option<String>) -> Self {
+    pub(crate) fn new(
+        protocol: Arc<dyn Protocol>,
+        id: Option<String>,
+        prompt: Option<String>,
+    ) -> Self {
         let state = State {
             is_kept: id.is_some(),
             id,
@@ -80,6 +83,7 @@ impl Session {
         };
         Self(Arc::new(Shared {
             cwd: std::env::current_dir().ok(),
+            protocol,
             state: Mutex::new(state),
             sending: tokio::sync::Mutex::default(),
             changed: Notify::new(),
@@ -100,46 +104,20 @@ impl Session {
     pub(crate) async fn ended(&self) {
         self.state().client = None;
         drop(self.0.sending.lock().await);
-        let mut state = self.state();
-        state.turns = Turns::default();
-        state.asked.clear();
-    }
-
-    /// Asks the client for something, by its own words.
-    pub(crate) async fn ask(
-        &self,
-        subtype: &str,
-        params: Map<String, Value>,
-    ) -> Result<Value, String> {
-        let id = Uuid::new_v4().to_string();
-        let (answered, answer) = oneshot::channel();
-        let client = {
+        let open = {
             let mut state = self.state();
-            let client = state.client.clone().ok_or(STARTING)?;
-            state.asked.insert(id.clone(), answered);
-            client
+            state.turns = Turns::default();
+            std::mem::take(&mut state.open)
         };
-        let _forget = Forget(self, &id);
-        let ended = || "Claude Code ended before it answered".to_owned();
-        if !client.say(stream::request(&id, subtype, params)).await {
-            return Err(ended());
-        }
-        answer.await.map_err(|_| ended())?
+        open.into_values().for_each(|(waits, _)| waits.abort());
+        self.0.protocol.ended();
     }
 
-    /// The client answers what it was asked.
-    pub(crate) fn answered(&self, id: &str, result: Result<Value, String>) {
-        if let Some(waits) = self.state().asked.remove(id) {
-            // Who asked may not wait any more.
-            let _ = waits.send(result);
-        }
-    }
-
-    /// The client waits for a verdict, until this is dropped.
-    pub(crate) fn waits(&self) -> Waits {
-        self.state().waiting += 1;
-        self.look_again();
-        Waits(self.clone())
+    fn client(&self) -> Result<AgentLines, String> {
+        self.state()
+            .client
+            .clone()
+            .ok_or_else(|| STARTING.to_owned())
     }
 
     /// Waits until somebody wants it to end.
@@ -157,7 +135,7 @@ impl Session {
             state.client.clone()
         };
         let left = match client {
-            Some(client) => client.say(stream::user(&uuid, text)).await,
+            Some(client) => self.0.protocol.prompt(&client, &uuid, text).await,
             None => false,
         };
         if !left {
@@ -168,46 +146,6 @@ impl Session {
     }
 }
 
-/// See [`Session::waits`].
-pub(crate) struct Waits(Session);
-
-impl Drop for Waits {
-    fn drop(&mut self) {
-        self.0.state().waiting -= 1;
-        self.0.look_again();
-    }
-}
-
-/// A request that nobody waits for once this is dropped.
-struct Forget<'a>(&'a Session, &'a str);
-
-impl Drop for Forget<'_> {
-    fn drop(&mut self) {
-        self.0.state().asked.remove(self.1);
-    }
-}
-
-/// What sets all servers, or one of them, must not take ours away.
-fn with_ours(subtype: &str, mut params: Map<String, Value>) -> Result<Map<String, Value>, String> {
-    match subtype {
-        "mcp_set_servers" => {
-            let servers = params.get_mut("servers").and_then(Value::as_object_mut);
-            let servers = servers.ok_or("expected `servers` to be an object: servers by names")?;
-            servers.insert(SERVER.into(), json!({ "type": "sdk", "name": SERVER }));
-        }
-        "mcp_toggle"
-            if params.get("serverName").is_some_and(|name| name == SERVER)
-                && params.get("enabled") != Some(&Value::Bool(true)) =>
-        {
-            return Err(format!(
-                "the bus tools stay: `{SERVER}` is not switched off"
-            ));
-        }
-        _ => {}
-    }
-    Ok(params)
-}
-
 impl Control for Session {
     fn interrupt(&self) -> BoxFuture<'_, Result<(), String>> {
         Box::pin(async {
@@ -215,7 +153,7 @@ impl Control for Session {
             if !matches!(activity, Some(Activity::Busy | Activity::Waiting)) {
                 return Err("no turn is under way".to_owned());
             }
-            self.ask("interrupt", Map::new()).await.map(|_| ())
+            self.0.protocol.interrupt(&self.client()?).await
         })
     }
 
@@ -225,8 +163,10 @@ impl Control for Session {
         params: Map<String, Value>,
     ) -> BoxFuture<'_, Result<Value, String>> {
         let subtype = subtype.to_owned();
-        let params = with_ours(&subtype, params);
-        Box::pin(async move { self.ask(&subtype, params?).await })
+        Box::pin(async move {
+            let client = self.client()?;
+            self.0.protocol.control(&client, &subtype, params).await
+        })
     }
 
     fn stop(&self) -> Result<(), String> {
@@ -241,15 +181,11 @@ impl WakePath for Session {
     }
 
     fn probe(&self) -> BoxFuture<'_, Result<(), String>> {
-        let ready = self.state().client.is_some();
-        Box::pin(async move { ready.then_some(()).ok_or_else(|| STARTING.to_owned()) })
+        Box::pin(std::future::ready(self.client().map(drop)))
     }
 
     fn wake<'a>(&'a self, push: &'a Push) -> BoxFuture<'a, Outcome> {
         Box::pin(async move {
-            if self.state().client.is_none() {
-                return Outcome::Failed;
-            }
             match self.turn(&push.framed()).await {
                 Some(_) => Outcome::Written,
                 // The client ended: part of the line may have left, and was no line.
@@ -263,7 +199,7 @@ impl SessionSource for Session {
     fn snapshot(&self) -> Snapshot {
         let state = self.state();
         let activity = match state.client {
-            Some(_) if state.waiting > 0 => Activity::Waiting,
+            Some(_) if state.open.values().any(|(_, waits)| *waits) => Activity::Waiting,
             Some(_) => state.turns.activity(),
             None => Activity::Unknown,
         };

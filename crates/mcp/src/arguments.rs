@@ -6,6 +6,7 @@ use std::sync::Arc;
 use peerbus_wire::escape;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
 
 /// Whole numbers up to this have a double of their own.
 const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
@@ -25,104 +26,151 @@ impl Arguments {
         self.members.get(name).map(|value| value.get())
     }
 
-    /// The names of all members.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.members.keys().map(String::as_str)
     }
 
-    /// A member that must be a string.
-    ///
-    /// # Errors
-    ///
-    /// A sentence that names the member and what was found.
+    fn given(&self, name: &str) -> Option<&str> {
+        self.json(name).filter(|json| *json != "null")
+    }
+
+    /// A member that must be a string. What is wrong is said, here and below, in a sentence that names the
+    /// member and what was found.
     pub(crate) fn string(&self, name: &str) -> Result<String, String> {
         let Some(json) = self.json(name) else {
             return Err(format!(
                 "the argument {name} is missing; it must be a string"
             ));
         };
-        serde_json::from_str(json)
-            .map_err(|_| format!("the argument {name} must be a string, got {}", kind(json)))
+        serde_json::from_str(json).map_err(|_| wrong(name, "a string", json))
     }
 
     /// A member that may be absent and else must be a positive whole number. A number in a
     /// string, as some clients send it, counts.
-    ///
-    /// # Errors
-    ///
-    /// A sentence that names the member and what was found.
     pub(crate) fn count(&self, name: &str) -> Result<Option<usize>, String> {
-        let Some(json) = self.json(name).filter(|json| *json != "null") else {
-            return Ok(None);
-        };
-        match whole(json) {
-            Some(count) if count > 0 => Ok(Some(count)),
-            _ => Err(format!(
+        match self.given(name).map(|json| (whole(json), json)) {
+            None => Ok(None),
+            Some((Some(count), _)) if count > 0 => Ok(Some(count)),
+            Some((_, json)) if json.len() <= 24 => Err(format!(
                 "the argument {name} must be a whole number from 1, got {}",
-                if json.len() <= 24 {
-                    escape(json, 24)
-                } else {
-                    kind(json).to_owned()
-                }
+                escape(json, 24)
             )),
+            Some((_, json)) => Err(wrong(name, "a whole number from 1", json)),
         }
     }
 
     /// A member that may be absent and else must be a list of strings. One string counts as a list
     /// of one; one that holds the JSON of a list, as some clients send it, as that list.
-    ///
-    /// # Errors
-    ///
-    /// A sentence that names the member and what was found.
     pub(crate) fn strings(&self, name: &str) -> Result<Option<Vec<String>>, String> {
-        let Some(json) = self.json(name).filter(|json| *json != "null") else {
+        let Some(json) = self.given(name) else {
             return Ok(None);
         };
         if let Ok(one) = serde_json::from_str::<String>(json) {
             let list = serde_json::from_str(&one);
             return Ok(Some(list.unwrap_or_else(|_| vec![one])));
         }
-        serde_json::from_str(json).map(Some).map_err(|_| {
-            format!(
-                "the argument {name} must be a list of strings, got {}",
-                kind(json)
-            )
-        })
+        let list = serde_json::from_str(json).map(Some);
+        list.map_err(|_| wrong(name, "a list of strings", json))
     }
 
     /// A member that may be absent and else must be a whole number, 0 included.
-    ///
-    /// # Errors
-    ///
-    /// A sentence that names the member and what was found.
     pub(crate) fn offset(&self, name: &str) -> Result<Option<usize>, String> {
-        let Some(json) = self.json(name).filter(|json| *json != "null") else {
-            return Ok(None);
-        };
-        let wrong = || {
-            format!(
-                "the argument {name} must be a whole number from 0, got {}",
-                kind(json)
-            )
-        };
-        whole(json).map(Some).ok_or_else(wrong)
+        let wrong = |json| wrong(name, "a whole number from 0", json);
+        let number = |json| whole(json).ok_or_else(|| wrong(json));
+        self.given(name).map(number).transpose()
     }
 
     /// A member that may be absent, which is false, and else must be true or false.
-    ///
-    /// # Errors
-    ///
-    /// A sentence that names the member and what was found.
     pub(crate) fn flag(&self, name: &str) -> Result<bool, String> {
         match self.json(name).map(|json| json.trim_matches('"')) {
             None | Some("null" | "false") => Ok(false),
             Some("true") => Ok(true),
-            Some(json) => Err(format!(
-                "the argument {name} must be true or false, got {}",
-                kind(json)
-            )),
+            Some(json) => Err(wrong(name, "true or false", json)),
         }
     }
+}
+
+fn wrong(name: &str, wanted: &str, json: &str) -> String {
+    format!("the argument {name} must be {wanted}, got {}", kind(json))
+}
+
+/// An argument that a tool has, as its client is shown it.
+pub(crate) struct Argument {
+    pub(crate) name: &'static str,
+    kind: ArgumentKind,
+    /// Empty where its name says enough.
+    description: &'static str,
+    required: bool,
+}
+
+/// What an argument has to be. More than that is taken.
+pub(crate) enum ArgumentKind {
+    Text,
+    Word(&'static [&'static str]),
+    /// At most so many texts.
+    Texts(Option<usize>),
+    /// A whole number in these bounds.
+    Whole(usize, Option<usize>),
+    Flag,
+}
+
+impl Argument {
+    pub(crate) const fn new(
+        name: &'static str,
+        kind: ArgumentKind,
+        description: &'static str,
+    ) -> Self {
+        Self {
+            name,
+            kind,
+            description,
+            required: false,
+        }
+    }
+
+    pub(crate) const fn required(
+        name: &'static str,
+        kind: ArgumentKind,
+        says: &'static str,
+    ) -> Self {
+        let mut argument = Self::new(name, kind, says);
+        argument.required = true;
+        argument
+    }
+
+    fn schema(&self) -> Value {
+        let mut schema = match self.kind {
+            ArgumentKind::Text => json!({ "type": "string" }),
+            ArgumentKind::Word(words) => json!({ "type": "string", "enum": words }),
+            ArgumentKind::Texts(_) => json!({ "type": "array", "items": { "type": "string" } }),
+            ArgumentKind::Whole(least, _) => json!({ "type": "integer", "minimum": least }),
+            ArgumentKind::Flag => json!({ "type": "boolean" }),
+        };
+        match self.kind {
+            ArgumentKind::Texts(Some(most)) => schema["maxItems"] = most.into(),
+            ArgumentKind::Whole(_, Some(most)) => schema["maximum"] = most.into(),
+            _ => {}
+        }
+        if !self.description.is_empty() {
+            schema["description"] = self.description.into();
+        }
+        schema
+    }
+}
+
+/// The JSON Schema of a tool's arguments.
+pub(crate) fn schema(arguments: &[Argument]) -> Map<String, Value> {
+    let members = arguments.iter().map(|it| (it.name.to_owned(), it.schema()));
+    let required = arguments.iter().filter(|it| it.required);
+    let required: Vec<_> = required.map(|it| it.name).collect();
+    let mut schema = Map::from_iter([
+        ("type".to_owned(), "object".into()),
+        ("properties".to_owned(), Value::Object(members.collect())),
+    ]);
+    if !required.is_empty() {
+        schema.insert("required".to_owned(), required.into());
+    }
+    schema
 }
 
 impl<'de> Deserialize<'de> for Arguments {

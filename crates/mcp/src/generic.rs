@@ -1,11 +1,5 @@
 //! What a generic adapter tells: one for every client that speaks MCP.
 
-use peerbus_adapter::Bus;
-use peerbus_adapter::mailbox::AgentLink;
-use tokio::io::{AsyncRead, AsyncWrite};
-
-use crate::lifecycle::Exit;
-use crate::options::AdapterOptions;
 use crate::profile::Profile;
 
 /// The profile of the generic adapter. `woken` says by the name of a client (`clientInfo.name`)
@@ -51,14 +45,3 @@ const WOKEN: &str = "peerbus connects you with peers: sessions of other AI agent
     needs no answer: the bus ack tool says that you saw it. A message that was accepted is kept, \
     not read: the bus status tool tells how far it got; do not send it again because nobody \
     answers.";
-
-/// A generic adapter whose agent nothing wakes, over any pair of streams.
-pub async fn run_generic_over(
-    bus: Bus,
-    options: AdapterOptions,
-    input: impl AsyncRead + Unpin + Send + 'static,
-    output: impl AsyncWrite + Unpin + Send,
-) -> Exit {
-    let start = |_, _| std::future::ready(AgentLink::default());
-    crate::run_over(bus, generic(|_| false), options, input, output, start).await
-}

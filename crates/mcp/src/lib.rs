@@ -16,12 +16,11 @@ mod session;
 mod spelling;
 mod tools;
 
-pub use generic::{generic, run_generic_over};
+pub use generic::generic;
 pub use lifecycle::Exit;
-#[cfg(target_os = "linux")]
-pub use options::{AdapterOptions, BadOption};
+pub use options::AdapterOptions;
 pub use profile::{ClientInfo, Instructions, Profile};
 pub use rpc::{Gone, Host, Notes};
 pub use run::{run, run_over};
-pub use spelling::{Spelling, UnknownSpelling};
+pub use spelling::Spelling;
 pub use tools::is_tool;

@@ -2,7 +2,7 @@
 
 use peerbus_adapter::mailbox::Policy;
 
-use crate::spelling::{Spelling, UnknownSpelling};
+use crate::spelling::Spelling;
 
 /// Settings of an adapter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,7 +15,6 @@ pub struct AdapterOptions {
     pub hops_max: Option<u32>,
 }
 
-/// The limit where nothing else is set.
 const HOPS_MAX: u32 = 16;
 
 impl Default for AdapterOptions {
@@ -28,57 +27,53 @@ impl Default for AdapterOptions {
     }
 }
 
-/// A setting that cannot be used: a sentence that names it, what was found and the remedy.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BadOption {
-    /// `PEERBUS_TOOL_NAMES`
-    #[error(transparent)]
-    ToolNames(#[from] UnknownSpelling),
-    /// `PEERBUS_ACK`
-    #[error("PEERBUS_ACK must be auto, seen or pushed, got {0:?}")]
-    Ack(String),
-    /// `PEERBUS_BUDGET`
-    #[error(
-        "PEERBUS_BUDGET must be off, or how many replies may lead to a message that the agent is \
-         shown, from 1 to 1000; got {0:?}"
-    )]
-    Budget(String),
-}
-
 impl AdapterOptions {
     /// Reads `PEERBUS_TOOL_NAMES` (`dotted` or `underscore`), `PEERBUS_ACK` (`auto`, `seen` or
     /// `pushed`) and `PEERBUS_BUDGET` (a number or `off`). What is absent or empty has its default.
     ///
     /// # Errors
     ///
-    /// For a value that is none of these.
-    pub fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Self, BadOption> {
+    /// For a value that is none of these: a sentence that names it, what was found and the remedy.
+    pub fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Self, String> {
         let variable = |name| variable(name).filter(|text| !text.is_empty());
         let mut options = Self::default();
         if let Some(text) = variable("PEERBUS_TOOL_NAMES") {
-            options.tool_names = Some(text.parse()?);
+            options.tool_names = Some(match text.as_str() {
+                "dotted" => Spelling::Dotted,
+                "underscore" => Spelling::Underscore,
+                _ => {
+                    return Err(wrong(
+                        "PEERBUS_TOOL_NAMES must be dotted or underscore,",
+                        &text,
+                    ));
+                }
+            });
         }
         if let Some(text) = variable("PEERBUS_ACK") {
             options.ack = match text.as_str() {
                 "auto" => Policy::Auto,
                 "seen" => Policy::Seen,
                 "pushed" => Policy::Pushed,
-                _ => return Err(BadOption::Ack(short(&text))),
+                _ => return Err(wrong("PEERBUS_ACK must be auto, seen or pushed,", &text)),
             };
         }
         if let Some(text) = variable("PEERBUS_BUDGET") {
             options.hops_max = match (text.as_str(), text.parse()) {
                 ("off", _) => None,
                 (_, Ok(hops @ 1..=1_000)) => Some(hops),
-                _ => return Err(BadOption::Budget(short(&text))),
+                _ => return Err(wrong(BUDGET, &text)),
             };
         }
         Ok(options)
     }
 }
 
-fn short(text: &str) -> String {
-    text.chars().take(40).collect()
+const BUDGET: &str = "PEERBUS_BUDGET must be off, or how many replies may lead to a message that the agent \
+    is shown, from 1 to 1000;";
+
+fn wrong(wanted: &str, text: &str) -> String {
+    let found: String = text.chars().take(40).collect();
+    format!("{wanted} got {found:?}")
 }
 
 #[cfg(test)]
@@ -87,7 +82,7 @@ mod tests {
 
     fn read(name: &str, value: &str) -> Result<AdapterOptions, String> {
         let variable = |asked: &str| (asked == name).then(|| value.to_owned());
-        AdapterOptions::read(variable).map_err(|error| error.to_string())
+        AdapterOptions::read(variable)
     }
 
     #[test]

@@ -3,9 +3,9 @@
 use peerbus_adapter::Bus;
 use peerbus_adapter::mailbox::{AgentLink, Mailbox};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::watch;
+use tokio::sync::watch as watch_channel;
 
-use crate::lifecycle::{Exit, LAST_ANSWERS, Watch};
+use crate::lifecycle::{Exit, LAST_ANSWERS, watch};
 use crate::options::AdapterOptions;
 use crate::profile::Profile;
 use crate::rpc::{self, Calls, Host};
@@ -30,9 +30,8 @@ pub async fn run<A>(
 where
     A: Future<Output = AgentLink>,
 {
-    let mut watch = Watch::start();
+    let ended = watch();
     let (input, output) = rpc::stdio();
-    let ended = watch.ended();
     tokio::select! {
         exit = run_over(bus.clone(), profile, options, input, output, start) => exit,
         exit = ended => {
@@ -63,7 +62,7 @@ where
         calls: calls.clone(),
     };
     let agent = start(host.clone(), mailbox.clone());
-    let (closed, mut closing) = watch::channel(false);
+    let (closed, mut closing) = watch_channel::channel(false);
     let background = async {
         mailbox.serve(host.ready(), agent).await;
         std::future::pending::<Exit>().await

@@ -14,9 +14,9 @@ use rmcp::service::{NotificationContext, RequestContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::{Map, Value, json};
 
-use crate::arguments::Arguments;
+use crate::arguments::{Arguments, schema};
 use crate::profile::ClientInfo;
-use crate::reply::{Reply, receipt_of, with_member};
+use crate::reply::{Reply, with_member};
 use crate::rpc::{Caller, Calls, Host, Sending};
 use crate::session::{REPLACED, Session};
 use crate::spelling::Spelling;
@@ -29,7 +29,6 @@ const NEWEST: ProtocolVersion = ProtocolVersion::V_2025_11_25;
 /// The member of a result in which mail goes along.
 const ALONG: &str = "unseen";
 
-/// Serves a [`Session`] to rmcp.
 pub(crate) struct Handler {
     pub(crate) session: Arc<Session>,
     pub(crate) host: Host,
@@ -39,10 +38,8 @@ pub(crate) struct Handler {
 impl ServerHandler for Handler {
     fn get_info(&self) -> ServerConfig {
         let profile = &self.session.profile;
-        let keys = profile
-            .experimental
-            .iter()
-            .map(|key| ((*key).to_owned(), Map::new()));
+        let keys = profile.experimental.iter();
+        let keys = keys.map(|key| ((*key).to_owned(), Map::new()));
         let experimental: ExperimentalCapabilities = keys.collect();
         let mut capabilities = ServerCapabilities::builder().enable_tools().build();
         capabilities.experimental = (!experimental.is_empty()).then_some(experimental);
@@ -90,12 +87,8 @@ impl ServerHandler for Handler {
         _context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let spelling = self.session.spelling();
-        let tools = self
-            .session
-            .tools()
-            .map(|tool| shown(tool, spelling))
-            .collect();
-        Ok(ListToolsResult::with_all_items(tools))
+        let tools = self.session.tools().map(|tool| shown(tool, spelling));
+        Ok(ListToolsResult::with_all_items(tools.collect()))
     }
 
     async fn call_tool(
@@ -103,11 +96,8 @@ impl ServerHandler for Handler {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let arguments = context
-            .extensions
-            .get::<Arguments>()
-            .cloned()
-            .unwrap_or_default();
+        let arguments = context.extensions.get::<Arguments>().cloned();
+        let arguments = arguments.unwrap_or_default();
         let id = context.id.clone();
         self.host.noted(&context.meta);
         let caller = Caller::new(context);
@@ -116,25 +106,19 @@ impl ServerHandler for Handler {
             return Err(ErrorData::invalid_params(message, None));
         };
         let (along, with) = answer.along.unzip();
-        let with = with.and_then(receipt_of);
         let along = along.map(|push| push.text());
-        let (reply, receipt) = match answer.reply {
-            Reply::Done {
-                structured,
-                receipt,
-            } => (Ok(structured), receipt),
-            Reply::Failed(sentence) => (Err(sentence), None),
+        let (reply, mail) = match answer.reply {
+            Ok(Reply { structured, mail }) => (Ok(structured), mail),
+            Err(sentence) => (Err(sentence), None),
         };
         // Of a call that was cancelled nothing is sent.
         if caller.is_cancelled() {
             return Ok(CallToolResult::default().into());
         }
         let (result, structured) = result(reply, along);
-        let answer = Sending {
-            structured,
-            receipts: receipt.into_iter().chain(with).collect(),
-        };
-        self.calls.answer(id, answer);
+        let mail = mail.into_iter().chain(with);
+        let mail = mail.filter(|mail| !mail.is_empty()).collect();
+        self.calls.answer(id, Sending { structured, mail });
         Ok(result.into())
     }
 }
@@ -177,15 +161,12 @@ fn output_schema(tool: &Tool) -> Arc<Map<String, Value>> {
 
 fn shown(tool: &Tool, spelling: Spelling) -> McpTool {
     let output = output_schema(tool);
-    let input = match (tool.input)() {
-        Value::Object(input) => input,
-        _ => Map::new(),
-    };
     let annotations = ToolAnnotations::with_title(tool.title)
         .read_only(tool.read_only)
         .destructive(false)
         .idempotent(tool.idempotent)
         .open_world(tool.open_world);
+    let input = schema(tool.input);
     let shown = McpTool::new(spelling.spell(tool.name), tool.description, input)
         .with_title(tool.title)
         .with_raw_output_schema(output)

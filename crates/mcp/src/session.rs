@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use peerbus_adapter::mailbox::{Mailbox, Who};
+use peerbus_adapter::mailbox::{Mailbox, PIGGYBACK, Who};
 use peerbus_adapter::{Bus, LinkState, similar};
 use peerbus_wire::escape;
 use tokio::sync::Semaphore;
@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 use crate::arguments::Arguments;
 use crate::options::AdapterOptions;
 use crate::profile::{ClientInfo, Profile};
-use crate::reply::{Answer, Reply};
+use crate::reply::Answer;
 use crate::rpc::Caller;
 use crate::spelling::{Spelling, means};
 use crate::tools::{self, Context, Link, Tool};
@@ -26,7 +26,6 @@ pub(crate) const REPLACED: &str = "replaced";
 const REPLACED_WORDS: &str = "the call held what many readers of JSON refuse, and they got this in \
     its place: U+FFFD for half of a surrogate pair, a text of its digits for a number that no double holds";
 
-/// One client's session.
 pub(crate) struct Session {
     pub(crate) bus: Bus,
     pub(crate) profile: Profile,
@@ -69,7 +68,6 @@ impl Session {
         self.client.get().map_or("", |client| client.name.as_str())
     }
 
-    /// How tools are spelled to this client.
     pub(crate) fn spelling(&self) -> Spelling {
         let client = self.client_name();
         self.options
@@ -77,7 +75,6 @@ impl Session {
             .unwrap_or_else(|| Spelling::for_client(client))
     }
 
-    /// The tools that this client is shown.
     pub(crate) fn tools(&self) -> impl Iterator<Item = &'static Tool> {
         let drain = self.profile.drain;
         tools::ALL
@@ -96,17 +93,15 @@ impl Session {
         let Ok(_permit) = self.calls.try_acquire() else {
             let sentence =
                 format!("{CALLS_MAX} calls are under way already; wait for their answers");
-            return Some(Answer {
-                reply: Reply::Failed(sentence),
-                along: None,
-            });
+            let (reply, along) = (Err(sentence), None);
+            return Some(Answer { reply, along });
         };
         if !tool.acks {
             self.note(arguments);
         }
         let refused = unknown(tool, arguments).or_else(|| self.unlinked(tool.link));
         let reply = match refused {
-            Some(sentence) => Reply::Failed(sentence),
+            Some(sentence) => Err(sentence),
             None => {
                 let context = Context {
                     bus: &self.bus,
@@ -114,21 +109,20 @@ impl Session {
                     caller,
                 };
                 let reply = (tool.run)(&context, arguments).await;
-                let reply = reply.unwrap_or_else(Reply::Failed);
                 match arguments.replaced {
-                    true => reply.saying(REPLACED, REPLACED_WORDS),
+                    true => reply.map(|reply| reply.saying(REPLACED, REPLACED_WORDS)),
                     false => reply,
                 }
             }
         };
         if tool.acks {
-            self.mailbox.called();
+            self.mailbox.machine(|it, now_ms| it.called(now_ms));
         }
         let along = match &reply {
-            Reply::Done { .. } if tool.reads => None,
+            Ok(_) if tool.reads => None,
             _ => {
                 self.mailbox.confirm_alive().await;
-                self.mailbox.piggyback()
+                self.mailbox.along(&PIGGYBACK)
             }
         };
         Some(Answer { reply, along })
@@ -141,7 +135,7 @@ impl Session {
                 self.mailbox.named(&id, None);
             }
         }
-        self.mailbox.called();
+        self.mailbox.machine(|it, now_ms| it.called(now_ms));
     }
 
     /// Why nothing can be asked of the broker before somebody does something about it.
@@ -160,9 +154,8 @@ impl Session {
 
 /// What is said of an argument that a tool does not have. Clients' own begin with `_`.
 fn unknown(tool: &Tool, arguments: &Arguments) -> Option<String> {
-    let schema = (tool.input)();
-    let known = schema["properties"].as_object()?;
-    let known: Vec<String> = known.keys().cloned().collect();
+    let mut known: Vec<_> = tool.input.iter().map(|it| it.name.to_owned()).collect();
+    known.sort_unstable();
     let strange = |name: &&str| !name.starts_with('_') && !known.iter().any(|it| it == name);
     let name = arguments.names().find(strange)?;
     let near = match similar(&known, name).as_slice() {

@@ -1,8 +1,5 @@
 //! How tools are spelled to a client.
 
-use std::fmt;
-use std::str::FromStr;
-
 use peerbus_adapter::agents::Agent;
 
 /// The spelling of tool names. Both are accepted in calls; one is shown.
@@ -38,32 +35,6 @@ pub(crate) fn means(called: &str, dotted: &str) -> bool {
     called == dotted || called == Spelling::Underscore.spell(dotted)
 }
 
-impl FromStr for Spelling {
-    type Err = UnknownSpelling;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "dotted" => Ok(Self::Dotted),
-            "underscore" => Ok(Self::Underscore),
-            _ => Err(UnknownSpelling(text.chars().take(40).collect())),
-        }
-    }
-}
-
-impl fmt::Display for Spelling {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Dotted => "dotted",
-            Self::Underscore => "underscore",
-        })
-    }
-}
-
-/// A text that names no spelling.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("PEERBUS_TOOL_NAMES must be dotted or underscore, got {0:?}")]
-pub struct UnknownSpelling(String);
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -92,11 +63,5 @@ mod tests {
     fn both_spellings_are_understood() {
         assert!(means("bus.send", "bus.send") && means("bus_send", "bus.send"));
         assert!(!means("bus-send", "bus.send") && !means("bus.sends", "bus.send"));
-        assert_eq!("underscore".parse(), Ok(Spelling::Underscore));
-        let error = "dots".parse::<Spelling>().unwrap_err().to_string();
-        assert_eq!(
-            error,
-            "PEERBUS_TOOL_NAMES must be dotted or underscore, got \"dots\""
-        );
     }
 }

@@ -9,16 +9,15 @@ use std::collections::{HashSet, VecDeque};
 use std::fmt;
 
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-pub use asked::{Asked, INPUT_MAX, SuggestedRule, digest};
+pub(crate) use asked::digest;
+pub use asked::{Asked, SuggestedRule};
 
-/// Requests that are open at a time.
-pub const OPEN_MAX: usize = 8;
+const OPEN_MAX: usize = 8;
 /// Most of an input that is sent to a peer, in bytes of JSON. One that is longer cannot be allowed
 /// from afar.
-pub const AFAR_MAX: usize = 4_000;
-/// Closed requests that are remembered.
+const AFAR_MAX: usize = 4_000;
 const CLOSED_KEPT: usize = 64;
 /// What an id is made of: no letter that looks like a number.
 const LETTERS: &[u8; 25] = b"abcdefghijkmnopqrstuvwxyz";
@@ -112,82 +111,39 @@ impl Verdict {
     }
 }
 
-/// What somebody wants a request to become.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct Wish {
-    /// The request.
+pub(crate) struct Wish {
     #[serde(rename = "request_id")]
-    pub id: String,
-    /// What it is to become.
-    pub decision: Decision,
+    pub(crate) id: String,
+    pub(crate) decision: Decision,
     /// Stands for what was seen of it.
-    pub digest: Option<String>,
+    pub(crate) digest: Option<String>,
     /// Which rule, for [`Decision::AllowAlways`]; the only one where there is one.
-    pub rule: Option<String>,
+    pub(crate) rule: Option<String>,
     /// Where the client is to keep it, where it offers that rule for several places.
-    pub destination: Option<String>,
+    pub(crate) destination: Option<String>,
     /// What the model is to be told.
-    pub message: Option<String>,
+    pub(crate) message: Option<String>,
 }
 
 /// What somebody wants a message that waits to become.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct Choice {
-    /// The message's id.
-    pub id: String,
-    /// Its sender.
-    pub from: Option<String>,
+pub(crate) struct Choice {
+    pub(crate) id: String,
+    pub(crate) from: Option<String>,
     /// Stands for what was seen of it. Not needed where the agent does not get it.
-    pub digest: Option<String>,
+    pub(crate) digest: Option<String>,
 }
 
-/// Why a wish is not granted.
+/// Why a wish is not granted: a sentence.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum VerdictRefusal {
-    /// There was never such a request here, or it is long gone.
-    Unknown(String),
-    /// It is closed.
+pub(crate) enum VerdictRefusal {
+    /// The request is closed, in this way.
     Late(String, Box<Verdict>),
-    /// What was seen is not what is asked.
-    Digest(String),
-    /// So many bytes of it were not shown.
-    Part(String, usize),
-    /// There is no such rule; these are there.
-    Rule(String, Vec<String>),
+    /// It is none that can be granted.
+    Wrong(String),
 }
 
-impl fmt::Display for VerdictRefusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unknown(id) => write!(f, "there is no request {id:?} here"),
-            Self::Late(id, verdict) => {
-                let decision = verdict.decision.map_or("closed", Decision::word);
-                write!(f, "request {id} is over: {decision}, by {}", verdict.by)
-            }
-            Self::Digest(id) => write!(
-                f,
-                "`digest` is not that of request {id}: pass the one that came with what you saw"
-            ),
-            Self::Part(id, missing) => write!(
-                f,
-                "{missing} bytes of request {id} were not shown, so it cannot be allowed from \
-                 here: answer it where all of it can be seen, or deny it"
-            ),
-            Self::Rule(id, rules) if rules.is_empty() => {
-                write!(f, "request {id} offers no rule: allow it once")
-            }
-            Self::Rule(id, rules) => {
-                let rules = rules.join("; ");
-                write!(
-                    f,
-                    "request {id} offers these rules, name one of them: {rules}"
-                )
-            }
-        }
-    }
-}
-
-/// A request that waits.
 #[derive(Debug)]
 struct Open {
     id: String,
@@ -201,15 +157,42 @@ struct Open {
 
 impl Open {
     /// As an event has it.
-    fn told(&self) -> Map<String, Value> {
+    fn told(&self) -> Value {
         let mut members = self.asked.members();
-        members.insert("request_id".into(), self.id.as_str().into());
-        members.insert("digest".into(), self.digest.as_str().into());
+        members["request_id"] = self.id.as_str().into();
+        members["digest"] = self.digest.as_str().into();
         members
+    }
+
+    /// A client that is driven has no terminal.
+    fn has_dialog(&self) -> bool {
+        !self.sources.contains(&Source::Stream)
+    }
+
+    fn rule(&self, wish: &Wish) -> Result<SuggestedRule, String> {
+        let rules = &self.asked.rules;
+        let is = |named: &Option<String>, it: &String| named.as_ref().is_none_or(|name| name == it);
+        let mut meant: Vec<_> = rules.iter().collect();
+        meant.retain(|it| is(&wish.rule, &it.rule) && is(&wish.destination, &it.destination));
+        meant.dedup();
+        match meant.as_slice() {
+            [only] => Ok((*only).clone()),
+            _ if rules.is_empty() => {
+                let id = &self.id;
+                Err(format!("request {id} offers no rule: allow it once"))
+            }
+            _ => {
+                let said = |it: &SuggestedRule| format!("{} in {}", it.rule, it.destination);
+                let rules = rules.iter().map(said).collect::<Vec<_>>().join("; ");
+                let id = &self.id;
+                Err(format!(
+                    "request {id} offers these rules, name one of them: {rules}"
+                ))
+            }
+        }
     }
 }
 
-/// A request that is over.
 #[derive(Debug)]
 struct Closed {
     id: String,
@@ -218,20 +201,17 @@ struct Closed {
     hook: bool,
 }
 
-/// A request that was opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Opened {
-    /// Its id.
-    pub id: String,
+pub(crate) struct Opened {
+    pub(crate) id: String,
     /// It was not there before.
-    pub new: bool,
+    pub(crate) new: bool,
     /// The request that it takes the place of, which is closed.
-    pub replaces: Option<String>,
+    pub(crate) replaces: Option<String>,
 }
 
-/// The requests of one session.
 #[derive(Debug, Default)]
-pub struct Approvals {
+pub(crate) struct Approvals {
     open: Vec<Open>,
     /// The last ones that were closed, oldest first.
     closed: VecDeque<Closed>,
@@ -242,7 +222,7 @@ impl Approvals {
     /// Opens a request. A call that is asked about in two ways is one request, unless the second
     /// way shows more of it: then that takes the place of the first. `None`: too many are open.
     /// `random` gives any numbers.
-    pub fn open(
+    pub(crate) fn open(
         &mut self,
         source: Source,
         asked: Asked,
@@ -271,9 +251,9 @@ impl Approvals {
         }
         let id = spell(number);
         let mut members = asked.members();
-        members.insert("request_id".into(), id.as_str().into());
+        members["request_id"] = id.as_str().into();
         self.open.push(Open {
-            digest: digest(&Value::Object(members)),
+            digest: digest(&members),
             id: id.clone(),
             asked,
             sources: vec![source],
@@ -284,20 +264,13 @@ impl Approvals {
     }
 
     /// The requests that wait, as an event has them, oldest first.
-    pub fn told(&self) -> impl Iterator<Item = Map<String, Value>> {
+    pub(crate) fn told(&self) -> impl Iterator<Item = Value> {
         self.open.iter().map(Open::told)
     }
 
     /// One that waits, as an event has it.
-    #[must_use]
-    pub fn get(&self, id: &str) -> Option<Map<String, Value>> {
+    pub(crate) fn get(&self, id: &str) -> Option<Value> {
         self.find(id).map(Open::told)
-    }
-
-    /// Whether any waits.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.open.is_empty()
     }
 
     fn find(&self, id: &str) -> Option<&Open> {
@@ -305,18 +278,18 @@ impl Approvals {
     }
 
     /// As it is sent to a peer: its input whole, or the beginning and how much is missing.
-    #[must_use]
-    pub fn preview(&self, id: &str) -> Option<Map<String, Value>> {
+    pub(crate) fn preview(&self, id: &str) -> Option<Value> {
         let Open { asked, .. } = self.find(id)?;
         let end = asked.input.floor_char_boundary(AFAR_MAX);
         let missing = self.missing_afar(asked);
-        let mut preview = Map::new();
-        preview.insert("id".into(), id.into());
-        preview.insert("tool".into(), asked.tool.as_str().into());
-        preview.insert("description".into(), json!(asked.description));
-        preview.insert("preview".into(), asked.input[..end].into());
+        let mut preview = json!({
+            "id": id,
+            "tool": asked.tool,
+            "description": asked.description,
+            "preview": asked.input[..end],
+        });
         if missing > 0 {
-            preview.insert("missing".into(), missing.into());
+            preview["missing"] = missing.into();
         }
         Some(preview)
     }
@@ -326,21 +299,18 @@ impl Approvals {
     }
 
     /// Whether a request of this id is open, or was until lately.
-    #[must_use]
-    pub fn knows(&self, id: &str) -> bool {
+    pub(crate) fn knows(&self, id: &str) -> bool {
         self.find(id).is_some() || self.verdict(id).is_some()
     }
 
     /// What became of a request, if that was lately.
-    #[must_use]
-    pub fn verdict(&self, id: &str) -> Option<&Verdict> {
+    pub(crate) fn verdict(&self, id: &str) -> Option<&Verdict> {
         self.closed(id).map(|closed| &closed.verdict)
     }
 
     /// Whether this source may hand on what became of a request. A channel tells the beginning of
     /// what is asked, so that two calls can look alike: where a hook waits, that answers alone.
-    #[must_use]
-    pub fn speaks(&self, id: &str, source: Source) -> bool {
+    pub(crate) fn speaks(&self, id: &str, source: Source) -> bool {
         source != Source::Channel || !self.closed(id).is_some_and(|closed| closed.hook)
     }
 
@@ -350,32 +320,37 @@ impl Approvals {
 
     /// Decides on a request. A program here shows by the digest what it saw; a peer was sent no
     /// more than [`Approvals::preview`] has.
-    ///
-    /// # Errors
-    ///
-    /// When that cannot be: why. The request stays as it is.
-    pub fn decide(&mut self, wish: Wish, by: By) -> Result<Verdict, VerdictRefusal> {
-        let Some(open) = self.find(&wish.id) else {
-            return Err(match self.verdict(&wish.id) {
-                Some(verdict) => VerdictRefusal::Late(wish.id, Box::new(verdict.clone())),
-                None => VerdictRefusal::Unknown(wish.id),
-            });
+    pub(crate) fn decide(&mut self, wish: Wish, by: By) -> Result<Verdict, VerdictRefusal> {
+        let id = &wish.id;
+        let wrong = |why: String| Err(VerdictRefusal::Wrong(why));
+        let Some(open) = self.find(id) else {
+            let Some(verdict) = self.verdict(id) else {
+                return wrong(format!("there is no request {id:?} here"));
+            };
+            let decision = verdict.decision.map_or("closed", Decision::word);
+            let why = format!("request {id} is over: {decision}, by {}", verdict.by);
+            return Err(VerdictRefusal::Late(why, Box::new(verdict.clone())));
         };
         let allows = wish.decision != Decision::Deny;
         let afar = matches!(by, By::Peer(_));
         let seen = wish.digest.as_ref() == Some(&open.digest);
         if !seen && !afar && (allows || wish.digest.is_some()) {
-            return Err(VerdictRefusal::Digest(wish.id));
+            return wrong(format!(
+                "`digest` is not that of request {id}: pass the one that came with what you saw"
+            ));
         }
         let missing = match afar {
             true => self.missing_afar(&open.asked),
             false => open.asked.cut,
         };
         if allows && missing > 0 {
-            return Err(VerdictRefusal::Part(wish.id, missing));
+            return wrong(format!(
+                "{missing} bytes of request {id} were not shown, so it cannot be allowed from here: \
+                 answer it where all of it can be seen, or deny it"
+            ));
         }
         let rule = match wish.decision {
-            Decision::AllowAlways => Some(open.rule(&wish)?),
+            Decision::AllowAlways => Some(open.rule(&wish).map_err(VerdictRefusal::Wrong)?),
             _ => None,
         };
         let verdict = Verdict {
@@ -389,7 +364,7 @@ impl Approvals {
     }
 
     /// Closes a request. Whether it was open.
-    pub fn close(&mut self, id: &str, verdict: Verdict) -> bool {
+    pub(crate) fn close(&mut self, id: &str, verdict: Verdict) -> bool {
         let Some(at) = self.open.iter().position(|open| open.id == id) else {
             return false;
         };
@@ -403,7 +378,7 @@ impl Approvals {
     }
 
     /// This source does not wait any more. Whether nobody does.
-    pub fn left(&mut self, id: &str, source: Source) -> bool {
+    pub(crate) fn left(&mut self, id: &str, source: Source) -> bool {
         let Some(open) = self.open.iter_mut().find(|open| open.id == id) else {
             return false;
         };
@@ -412,51 +387,24 @@ impl Approvals {
     }
 
     /// The client waits for its user.
-    pub fn dialog_shown(&mut self) {
+    pub(crate) fn dialog_shown(&mut self) {
         let dialogs = self.open.iter_mut().filter(|open| open.has_dialog());
         dialogs.for_each(|open| open.shown = true);
     }
 
     /// The client does not wait for its user any more. Gives the ids of those that it waited with.
-    pub fn dialog_gone(&mut self) -> Vec<String> {
+    pub(crate) fn dialog_gone(&mut self) -> Vec<String> {
         let shown = self.open.iter().filter(|open| open.shown);
         shown.map(|open| open.id.clone()).collect()
     }
 
     /// The ids of those that wait on a dialog in the client's terminal.
-    #[must_use]
-    pub fn with_dialog(&self) -> Vec<String> {
+    pub(crate) fn with_dialog(&self) -> Vec<String> {
         let open = self.open.iter().filter(|open| open.has_dialog());
         open.map(|open| open.id.clone()).collect()
     }
 }
 
-impl Open {
-    /// A client that is driven has no terminal.
-    fn has_dialog(&self) -> bool {
-        !self.sources.contains(&Source::Stream)
-    }
-
-    fn rule(&self, wish: &Wish) -> Result<SuggestedRule, VerdictRefusal> {
-        let rules = &self.asked.rules;
-        let is = |named: &Option<String>, it: &String| named.as_ref().is_none_or(|name| name == it);
-        let mut meant: Vec<_> = rules.iter().collect();
-        meant.retain(|it| is(&wish.rule, &it.rule) && is(&wish.destination, &it.destination));
-        meant.dedup();
-        match meant.as_slice() {
-            [only] => Ok((*only).clone()),
-            _ => {
-                let said = |it: &SuggestedRule| format!("{} in {}", it.rule, it.destination);
-                Err(VerdictRefusal::Rule(
-                    self.id.clone(),
-                    rules.iter().map(said).collect(),
-                ))
-            }
-        }
-    }
-}
-
-/// A number as an id.
 fn spell(mut number: u32) -> String {
     let letter = |_| {
         let letter = LETTERS[number as usize % LETTERS.len()];

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use peerbus_adapter::mailbox::Activity;
 use peerbus_adapter::mailbox::quote::said;
-use peerbus_adapter::{AuditAction, AuditRecord, Inbound, Kind as MessageKind};
+use peerbus_adapter::{AuditAction, AuditRecord, Inbound, Kind};
 use peerbus_core::grant::GATEWAY_PREFIX;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::approvals::{self, Asked, By, Decision, Opened, Source, Verdict, VerdictRefusal, Wish};
@@ -24,7 +24,7 @@ pub struct Pending {
     shared: Arc<Shared>,
     id: String,
     source: Source,
-    closed: watch::Receiver<u64>,
+    news: watch::Receiver<u64>,
 }
 
 impl Node {
@@ -39,35 +39,29 @@ impl Node {
     #[must_use]
     pub fn ask(&self, source: Source, asked: Asked) -> Option<Pending> {
         let shared = Arc::clone(&self.0);
-        let closed = shared.closed.subscribe();
-        let (opened, replaced, told, preview) = {
+        let news = shared.news.subscribe();
+        let (Opened { id, new, replaces }, asked) = {
             let mut state = shared.state();
             let opened = state.approvals.open(source, asked, rand::random)?;
             if state.session.activity == Some(Activity::Waiting) {
                 state.approvals.dialog_shown();
             }
-            let Opened { id, replaces, .. } = &opened;
-            let replaced = replaces.as_ref().map(|id| {
-                let verdict = state.approvals.verdict(id).cloned();
-                (id.clone(), verdict)
-            });
-            let told = state.approvals.get(id).filter(|_| opened.new);
-            let preview = state.approvals.preview(id);
-            (opened, replaced, told, preview)
+            let id = &opened.id;
+            let asked = state.approvals.get(id).zip(state.approvals.preview(id));
+            (opened, asked)
         };
-        if let Some((id, Some(verdict))) = replaced {
-            shared.over(&id, &verdict);
+        if let Some(id) = replaces {
+            shared.over(&id, &Verdict::closed(None, By::Client));
         }
-        if let (Some(told), Some(preview)) = (told, preview) {
+        if let Some((told, preview)) = asked.filter(|_| new) {
             shared.record(EventKind::ApprovalRequest, told);
             shared.ask_peers(preview);
         }
-        let id = opened.id;
         Some(Pending {
             shared,
             id,
             source,
-            closed,
+            news,
         })
     }
 
@@ -87,7 +81,7 @@ impl Pending {
                 return verdict;
             }
             // The sender lives as long as self.
-            let _ = self.closed.changed().await;
+            let _ = self.news.changed().await;
         }
     }
 
@@ -117,10 +111,9 @@ impl Drop for Pending {
 
 impl Shared {
     pub(crate) fn gates(&self) -> Gates {
-        Gates::effective(&self.about.gates)
+        Gates::effective(&self.gates)
     }
 
-    /// Decides on a request.
     pub(crate) fn decide(&self, wish: Wish, by: By) -> Result<Verdict, VerdictRefusal> {
         let id = wish.id.clone();
         let verdict = self.state().approvals.decide(wish, by)?;
@@ -139,14 +132,13 @@ impl Shared {
 
     /// A request is closed: everybody hears of it.
     fn over(&self, id: &str, verdict: &Verdict) {
-        self.closed.send_modify(|count| *count += 1);
         self.record(EventKind::ApprovalResolved, resolved(id, verdict));
     }
 
     /// Sends a request to the peers whose word counts.
-    fn ask_peers(self: &Arc<Self>, mut preview: Map<String, Value>) {
+    fn ask_peers(self: &Arc<Self>, mut preview: Value) {
         let session = self.session();
-        preview.insert("session".into(), session.name.unwrap_or(session.id).into());
+        preview["session"] = session.name.unwrap_or(session.id).into();
         let body = json!({ "approval": preview }).to_string();
         for peer in self.gates().remote {
             self.send(peer, body.clone());
@@ -156,7 +148,8 @@ impl Shared {
     fn send(self: &Arc<Self>, peer: String, body: String) {
         let shared = Arc::clone(self);
         tokio::spawn(async move {
-            if let Err(error) = shared.mailbox.send(&peer, &body, SENDS_WITHIN).await {
+            let bus = shared.mailbox.bus();
+            if let Err(error) = bus.send(&peer, &body, SENDS_WITHIN).await {
                 tracing::warn!(peer, %error, "a peer cannot be asked for an approval");
             }
         });
@@ -170,9 +163,7 @@ impl Shared {
         // be no verdict stands in an object.
         let from = inbound.from.to_ascii_lowercase();
         let led = || (!from.starts_with(GATEWAY_PREFIX)).then(|| said(&inbound.body).into_owned());
-        let words = text
-            .or_else(led)
-            .filter(|_| inbound.kind == MessageKind::Msg);
+        let words = text.or_else(led).filter(|_| inbound.kind == Kind::Msg);
         let Some((id, allows)) = words.and_then(|text| approvals::in_words(&text)) else {
             return false;
         };
@@ -192,10 +183,9 @@ impl Shared {
         let decided = self.may_answer(inbound).and_then(|()| {
             let wish = Wish {
                 id: id.clone(),
-                decision: if allows {
-                    Decision::Allow
-                } else {
-                    Decision::Deny
+                decision: match allows {
+                    true => Decision::Allow,
+                    false => Decision::Deny,
                 },
                 digest: None,
                 rule: None,
@@ -205,11 +195,12 @@ impl Shared {
             match self.decide(wish, by.clone()) {
                 // It came twice.
                 Err(VerdictRefusal::Late(_, verdict)) if verdict.by == by => Ok(*verdict),
-                decided => decided.map_err(|refused| refused.to_string()),
+                Err(VerdictRefusal::Late(why, _) | VerdictRefusal::Wrong(why)) => Err(why),
+                Ok(verdict) => Ok(verdict),
             }
         });
         let record = verdict_record(&id, &by, decided.as_ref().ok());
-        self.mailbox.audited(record);
+        self.mailbox.bus().audit(record);
         decided
     }
 
@@ -245,22 +236,16 @@ pub(crate) fn verdict_record(id: &str, by: &By, verdict: Option<&Verdict>) -> Au
 }
 
 /// The end of a request, as an event has it.
-pub(crate) fn resolved(id: &str, verdict: &Verdict) -> Map<String, Value> {
-    let mut members = Map::from_iter([
-        ("request_id".to_owned(), Value::from(id)),
-        ("by".to_owned(), verdict.by.to_string().into()),
-        (
-            "decision".to_owned(),
-            verdict.decision.map(Decision::word).into(),
-        ),
-    ]);
+pub(crate) fn resolved(id: &str, verdict: &Verdict) -> Value {
+    let decision = verdict.decision.map(Decision::word);
+    let by = verdict.by.to_string();
+    let mut members = json!({ "request_id": id, "by": by, "decision": decision });
     if let Some(message) = &verdict.message {
-        members.insert("message".into(), message.as_str().into());
+        members["message"] = message.as_str().into();
     }
     if let Some(rule) = &verdict.rule {
-        members.insert("rule".into(), rule.rule.as_str().into());
-        let destination = rule.destination.as_str();
-        members.insert("destination".into(), destination.into());
+        members["rule"] = rule.rule.as_str().into();
+        members["destination"] = rule.destination.as_str().into();
     }
     members
 }

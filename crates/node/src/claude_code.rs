@@ -1,7 +1,7 @@
 //! What happened in a session of Claude Code, by the lines of its transcript, or of its stream where
 //! it is driven: their messages have one form.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::feed::FeedEvent;
 use crate::protocol::EventKind;
@@ -33,9 +33,9 @@ pub fn read(line: &str) -> Vec<FeedEvent> {
     };
     let text = |member: &str| line[member].as_str().map(str::to_owned);
     let failed = is("isApiErrorMessage");
-    let event = |(kind, mut members): (EventKind, Map<String, Value>)| {
+    let event = |(kind, mut members): Found| {
         if failed {
-            members.insert("error".into(), true.into());
+            members["error"] = true.into();
         }
         FeedEvent {
             kind,
@@ -49,13 +49,13 @@ pub fn read(line: &str) -> Vec<FeedEvent> {
 
 /// A turn that failed, as what is said in the model's place.
 #[must_use]
-pub fn failed(why: &str) -> Map<String, Value> {
+pub fn failed(why: &str) -> Value {
     let (_, mut members) = message("assistant", why);
-    members.insert("error".into(), true.into());
+    members["error"] = true.into();
     members
 }
 
-type Found = (EventKind, Map<String, Value>);
+type Found = (EventKind, Value);
 
 /// What somebody said: a text, or blocks.
 fn said(role: &str, content: &Value) -> Vec<Found> {
@@ -70,60 +70,47 @@ fn block(role: &str, block: &Value) -> Option<Found> {
     match block["type"].as_str()? {
         "text" => Some(message(role, block["text"].as_str()?)),
         "tool_use" => {
-            let mut members = members(json!({
-                "tool_use_id": block["id"],
-                "tool": block["name"],
-            }));
-            put(&mut members, "input", &block["input"]);
-            Some((EventKind::ToolCall, members))
+            let call = json!({ "tool_use_id": block["id"], "tool": block["name"] });
+            Some((EventKind::ToolCall, with(call, "input", &block["input"])))
         }
         "tool_result" => {
-            let mut members = members(json!({
-                "tool_use_id": block["tool_use_id"],
-                "is_error": block["is_error"] == true,
-            }));
-            put(&mut members, "content", &block["content"]);
-            Some((EventKind::ToolResult, members))
+            let id = &block["tool_use_id"];
+            let result = json!({ "tool_use_id": id, "is_error": block["is_error"] == true });
+            let result = with(result, "content", &block["content"]);
+            Some((EventKind::ToolResult, result))
         }
         _ => None,
     }
 }
 
 fn message(role: &str, text: &str) -> Found {
-    let mut members = members(json!({ "role": role }));
-    put(&mut members, "content", &Value::from(text));
+    let members = with(json!({ "role": role }), "content", &text.into());
     (EventKind::Message, members)
 }
 
-fn members(object: Value) -> Map<String, Value> {
-    match object {
-        Value::Object(members) => members,
-        _ => Map::new(),
-    }
-}
-
-/// A value as it is, or the beginning of its text where it is long.
-fn put(members: &mut Map<String, Value>, name: &str, value: &Value) {
+/// With a value as it is, or the beginning of its text where it is long.
+fn with(mut members: Value, name: &str, value: &Value) -> Value {
     let text = match value {
         Value::String(text) => text.clone(),
         value => value.to_string(),
     };
     let Some((end, _)) = text.char_indices().nth(TEXT_CHARS) else {
-        members.insert(name.into(), value.clone());
-        return;
+        members[name] = value.clone();
+        return members;
     };
     let (beginning, rest) = text.split_at(end);
-    members.insert(name.into(), beginning.into());
-    members.insert("cut".into(), rest.chars().count().into());
+    members[name] = beginning.into();
+    members["cut"] = rest.chars().count().into();
+    members
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn events(line: &Value) -> Vec<(&'static str, Value)> {
+    fn events(line: &Value) -> Vec<(Value, Value)> {
         let events = read(&line.to_string()).into_iter();
-        let event = |event: FeedEvent| (event.kind.word(), Value::Object(event.members));
+        let event = |event: FeedEvent| (json!(event.kind), event.members);
         events.map(event).collect()
     }
 
@@ -131,7 +118,7 @@ mod tests {
     fn a_turn_is_messages_calls_and_results() {
         let prompt = json!({ "type": "user", "message": { "role": "user", "content": "do it" } });
         let said = json!({ "role": "user", "content": "do it" });
-        assert_eq!(events(&prompt), [("message", said)]);
+        assert_eq!(events(&prompt), [("message".into(), said)]);
         let answer = json!({ "type": "assistant", "message": { "content": [
             { "type": "thinking", "thinking": "hm" },
             { "type": "text", "text": "I will" },
@@ -139,16 +126,19 @@ mod tests {
         ] } });
         let call = json!({ "tool_use_id": "t1", "tool": "Bash", "input": { "command": "ls" } });
         let will = json!({ "role": "assistant", "content": "I will" });
-        assert_eq!(events(&answer), [("message", will), ("tool_call", call)]);
+        assert_eq!(
+            events(&answer),
+            [("message".into(), will), ("tool_call".into(), call)]
+        );
         let result = json!({ "type": "user", "message": { "content": [
             { "type": "tool_result", "tool_use_id": "t1", "content": "a b", "is_error": true },
         ] } });
         let got = json!({ "tool_use_id": "t1", "content": "a b", "is_error": true });
-        assert_eq!(events(&result), [("tool_result", got)]);
+        assert_eq!(events(&result), [("tool_result".into(), got)]);
         let queued = json!({ "type": "attachment",
             "attachment": { "type": "queued_command", "prompt": "and this" } });
         let and = json!({ "role": "user", "content": "and this" });
-        assert_eq!(events(&queued), [("message", and)]);
+        assert_eq!(events(&queued), [("message".into(), and)]);
     }
 
     #[test]

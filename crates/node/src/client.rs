@@ -53,9 +53,8 @@ pub struct NodeClient {
     stream: BufReader<UnixStream>,
     last: u64,
     events: VecDeque<Value>,
-    /// How long an event is waited for.
+    /// How long an event is waited for, and an answer.
     patience: Option<Duration>,
-    /// How long an answer is.
     within: Duration,
 }
 

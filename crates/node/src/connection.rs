@@ -7,46 +7,42 @@ use std::time::Duration;
 use peerbus_adapter::hooks::{Connection, Peer, is_of_an_agent};
 use peerbus_adapter::mailbox::{Activity, InjectError, Injection};
 use peerbus_adapter::{AuditAction, AuditRecord, rfc3339, wall_ms};
-use peerbus_os::lines::{BoundedLines, NextLine};
+use peerbus_os::lines::NextLine;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use tokio::io::AsyncWriteExt as _;
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::{mpsc, watch};
+use tokio::net::unix::OwnedWriteHalf;
 use tokio::time::timeout;
 
 use crate::approvals::{By, Choice, Wish};
 use crate::ask::{resolved, verdict_record};
 use crate::control::{self, Control};
 use crate::gates::{self, Gate};
-use crate::protocol::{self, Call, InjectMode, Kinds, NodeError, NodeRequest};
+use crate::protocol::{self, Call, EventKind, InjectMode, NodeError, NodeRequest};
 use crate::{Shared, named};
 
-/// Answers that wait to be written. Who does not read them is not heard further.
-const ANSWERS_MAX: usize = 8;
 /// How long one that is turned away may take to hear of it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What somebody subscribed to, and the last event that it has.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Subscription {
-    kinds: Kinds,
+    kinds: Vec<EventKind>,
     seq: u64,
 }
 
-/// Serves one to its end.
 pub(crate) async fn talk(shared: Arc<Shared>, connection: Connection) {
     let Connection {
         first,
-        lines,
+        mut lines,
         mut write,
         caller,
     } = connection;
+    let place = shared.clients.try_acquire();
     let is_peoples = || {
         let pid = caller.pid;
-        pid.is_some_and(|pid| !is_of_an_agent(&shared.about.dirs, pid))
+        pid.is_some_and(|pid| !is_of_an_agent(&shared.dirs, pid))
     };
-    let place = shared.clients.try_acquire();
     let place = place.or_else(|full| match is_peoples() {
         true => shared.peoples.try_acquire(),
         false => Err(full),
@@ -58,105 +54,110 @@ pub(crate) async fn talk(shared: Arc<Shared>, connection: Connection) {
         let _ = timeout(PATIENCE, write.write_all(line.as_bytes())).await;
         return;
     };
-    let (answers, answered) = mpsc::channel(ANSWERS_MAX);
-    let (subscribe, subscription) = watch::channel(None);
-    let ear = Ear {
+    let mut talk = Talk {
         shared: Arc::clone(&shared),
         caller,
-        answers,
-        subscribe,
-    };
-    let mouth = Mouth {
-        shared: Arc::clone(&shared),
         write,
-        subscribed: false,
+        subscribed: None,
         whole: true,
     };
-    let hearing = async {
-        ear.hear(first, lines).await;
-        // What is answered already is still written.
-        std::future::pending::<()>().await;
-    };
-    tokio::select! {
-        () = mouth.speak(answered, subscription) => {}
-        () = hearing => {}
-    }
-}
-
-/// What it says.
-struct Ear {
-    shared: Arc<Shared>,
-    caller: Peer,
-    answers: mpsc::Sender<String>,
-    subscribe: watch::Sender<Option<Subscription>>,
-}
-
-impl Ear {
-    async fn hear(self, first: NextLine, mut lines: BoundedLines<OwnedReadHalf>) {
-        let mut next = first;
-        loop {
-            match next {
-                NextLine::Line => {}
-                NextLine::TooLong => return noted("a line of more than 1 MiB"),
-                NextLine::End => return,
+    let mut first = Some(first);
+    loop {
+        let next = async {
+            match first.take() {
+                Some(first) => first,
+                None => lines.next().await,
             }
-            let line = lines.line().trim_ascii();
-            if !line.is_empty() && !self.line(line).await {
-                return;
-            }
-            next = lines.next().await;
+        };
+        let said = tokio::select! {
+            biased;
+            next = next => talk.hear(next, lines.line()).await,
+            events = talk.events() => Some(events),
+        };
+        let Some(said) = said else {
+            // The other end closed it, or is closed for what it said.
+            talk.subscribed = None;
+            return;
+        };
+        if !talk.write(&said).await {
+            return;
         }
     }
+}
 
-    /// Whether to hear on.
-    async fn line(&self, line: &[u8]) -> bool {
+struct Talk {
+    shared: Arc<Shared>,
+    caller: Peer,
+    write: OwnedWriteHalf,
+    subscribed: Option<(Subscription, Watching)>,
+    /// The last line that was begun is written.
+    whole: bool,
+}
+
+impl Talk {
+    /// What to say to a line. `None`: it is not heard any more.
+    async fn hear(&mut self, next: NextLine, line: &[u8]) -> Option<String> {
+        match next {
+            NextLine::Line => {}
+            NextLine::TooLong => {
+                noted("a line of more than 1 MiB");
+                return None;
+            }
+            NextLine::End => return None,
+        }
+        let line = line.trim_ascii();
+        if line.is_empty() {
+            return Some(String::new());
+        }
         let id = self.shared.session().id;
         let NodeRequest { id, call } = match protocol::read(line, Some(&id)) {
             Ok(Some(request)) => request,
-            Ok(None) => return true,
+            Ok(None) => return Some(String::new()),
             Err(error) => {
                 noted("a line that is no JSON");
-                // It is gone either way.
                 let answer = protocol::answer(RawValue::NULL.to_owned(), Err(error));
-                let _ = self.answers.send(answer).await;
-                return false;
+                self.write(&answer).await;
+                return None;
             }
         };
-        let mut begins = None;
         let done = match call {
-            Ok(call) => self.call(call, &mut begins).await,
+            Ok(call) => self.call(call).await,
             Err(error) => Err(error),
         };
-        if let Some(id) = id
-            && self.answers.send(protocol::answer(id, done)).await.is_err()
-        {
-            return false;
-        }
-        if begins.is_some() {
-            self.subscribe.send_replace(begins);
-        }
-        true
+        Some(id.map(|id| protocol::answer(id, done)).unwrap_or_default())
     }
 
-    async fn call(
-        &self,
-        call: Call,
-        begins: &mut Option<Subscription>,
-    ) -> Result<Value, NodeError> {
-        let shared = &self.shared;
+    async fn events(&mut self) -> String {
+        match &mut self.subscribed {
+            Some((Subscription { kinds, seq }, _)) => self.shared.next(seq, kinds).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Whether that could be written.
+    async fn write(&mut self, lines: &str) -> bool {
+        self.whole = false;
+        self.whole = self.write.write_all(lines.as_bytes()).await.is_ok();
+        self.whole
+    }
+
+    async fn call(&mut self, call: Call) -> Result<Value, NodeError> {
+        let shared = Arc::clone(&self.shared);
         Ok(match call {
             Call::Initialize { revision } => {
                 let gates = shared.gates();
-                let interrupt = gates.interrupt && shared.about.control.is_some();
+                let interrupt = gates.interrupt && shared.control.is_some();
                 protocol::initialized(revision.as_deref(), gates.inject, interrupt, gates.approve)
             }
             Call::Ping {} => json!({}),
             Call::Status {} => shared.told(),
             Call::Subscribe { events, since } => {
-                let kinds = events.unwrap_or(Kinds::ALL);
+                let chosen =
+                    |kind: &EventKind| events.as_ref().is_none_or(|all| all.contains(kind));
+                let kinds: Vec<_> = EventKind::ALL.into_iter().filter(chosen).collect();
                 // What was written before anybody asked for it is not news.
                 shared.look();
-                let last = shared.last();
+                let last = shared.state().log.last();
                 if let Some(since) = since.filter(|since| *since > last) {
                     return Err(NodeError::params(format!(
                         "`since` is {since}, and the last event here is {last}: this node began \
@@ -164,8 +165,10 @@ impl Ear {
                     )));
                 }
                 let seq = since.unwrap_or(last);
-                *begins = Some(Subscription { kinds, seq });
-                json!({ "events": kinds.words(), "seq": seq })
+                let answer = json!({ "events": kinds, "seq": seq });
+                let watching = Watching::begin(&shared);
+                self.subscribed = Some((Subscription { kinds, seq }, watching));
+                answer
             }
             Call::Inject {
                 prompt,
@@ -174,13 +177,11 @@ impl Ear {
             } => {
                 let interrupts = mode == Some(InjectMode::Interrupt);
                 let done = self.inject(&source, &prompt, interrupts).await;
-                self.written(AuditAction::Inject, "done", &source, &done);
-                done?
+                self.written(AuditAction::Inject, "done", &source, done)?
             }
             Call::Interrupt { source } => {
                 let done = self.interrupt(false).await;
-                self.written(AuditAction::Interrupt, "done", &source, &done);
-                done?;
+                self.written(AuditAction::Interrupt, "done", &source, done)?;
                 json!({ "accepted": true })
             }
             Call::Control {
@@ -189,13 +190,11 @@ impl Ear {
                 source,
             } => {
                 let done = self.control(&subtype, params).await;
-                self.written(AuditAction::Control, &subtype, &source, &done);
-                json!({ "subtype": subtype, "response": done? })
+                let response = self.written(AuditAction::Control, &subtype, &source, done)?;
+                json!({ "subtype": subtype, "response": response })
             }
             Call::Stop { source } => {
-                let done = self.stop();
-                self.written(AuditAction::Control, "stop", &source, &done);
-                done?;
+                self.written(AuditAction::Control, "stop", &source, self.stop())?;
                 json!({ "accepted": true })
             }
             Call::Held {} => {
@@ -211,13 +210,13 @@ impl Ear {
     fn approve(&self, wish: Wish) -> Result<Value, NodeError> {
         let shared = &self.shared;
         let id = wish.id.clone();
-        let may = self.may(Gate::Approve, "answer what a session asks its user");
+        let may = self.may(gates::APPROVE, "answer what a session asks its user");
         let decided = may.and_then(|()| Ok(shared.decide(wish, By::Node)?));
         self.audited(verdict_record(&id, &By::Node, decided.as_ref().ok()));
         let verdict = decided?;
         let Peer { uid, pid } = self.caller;
         tracing::info!(id, uid, pid, decision = ?verdict.decision, "a request was answered");
-        Ok(Value::Object(resolved(&id, &verdict)))
+        Ok(resolved(&id, &verdict))
     }
 
     fn decide_held(&self, choice: &Choice, show: bool) -> Result<Value, NodeError> {
@@ -235,8 +234,8 @@ impl Ear {
         prompt: &str,
         interrupts: bool,
     ) -> Result<Value, NodeError> {
-        let Shared { about, mailbox, .. } = &*self.shared;
-        gates::may(&about.gates, Gate::Inject)?;
+        let shared = &*self.shared;
+        gates::may(&shared.gates, gates::INJECT)?;
         let refused = |error| match error {
             InjectError::Text(why) => NodeError::params(why),
             InjectError::Full(why) => NodeError::unable(why),
@@ -244,15 +243,14 @@ impl Ear {
         let draft = Injection::new(source, prompt).map_err(refused)?;
         if interrupts {
             let done = self.interrupt(true).await;
-            self.written(AuditAction::Interrupt, "done", source, &done);
-            done?;
+            self.written(AuditAction::Interrupt, "done", source, done)?;
         }
-        let id = mailbox.inject(draft).map_err(refused)?;
+        let id = shared.mailbox.inject(draft).map_err(refused)?;
         Ok(json!({
             "accepted": true,
             "queued_at": rfc3339(wall_ms()),
             "id": id,
-            "as": about.shown_as,
+            "as": shared.shown_as,
         }))
     }
 
@@ -260,8 +258,8 @@ impl Ear {
     async fn interrupt(&self, for_text: bool) -> Result<(), NodeError> {
         // Who opens a gate should not find a wall behind it.
         let control = self.controlled("interrupted")?;
-        self.may(Gate::Interrupt, "interrupt a session")?;
-        if for_text && self.shared.activity() == Some(Activity::Idle) {
+        self.may(gates::INTERRUPT, "interrupt a session")?;
+        if for_text && self.shared.state().session.activity == Some(Activity::Idle) {
             return Ok(());
         }
         control::within(control.interrupt()).await
@@ -269,7 +267,7 @@ impl Ear {
 
     async fn control(&self, subtype: &str, params: Map<String, Value>) -> Result<Value, NodeError> {
         let control = self.controlled("controlled")?;
-        self.may(Gate::Control, "change how a session works")?;
+        self.may(gates::CONTROL, "change how a session works")?;
         control::allowed(subtype, &params)?;
         control::within(control.control(subtype, params)).await
     }
@@ -281,16 +279,16 @@ impl Ear {
 
     /// What is not for agents and needs this gate.
     fn may(&self, gate: Gate, what: &str) -> Result<(), NodeError> {
-        gates::may(&self.shared.about.gates, gate)?;
+        gates::may(&self.shared.gates, gate)?;
         self.is_no_agent(what)
     }
 
     fn controlled(&self, how: &str) -> Result<&dyn Control, NodeError> {
-        let about = &self.shared.about;
-        about.control.as_deref().ok_or_else(|| {
+        let shared = &self.shared;
+        shared.control.as_deref().ok_or_else(|| {
             NodeError::unable(format!(
                 "this session cannot be {how} from outside: its client ({}) offers no way to do it",
-                about.client
+                shared.client
             ))
         })
     }
@@ -301,9 +299,9 @@ impl Ear {
         action: AuditAction,
         done: &str,
         source: &str,
-        outcome: &Result<T, NodeError>,
-    ) {
-        let outcome = match outcome {
+        became: Result<T, NodeError>,
+    ) -> Result<T, NodeError> {
+        let outcome = match &became {
             Ok(_) => done,
             Err(error) if error.is_refusal() => "refused",
             Err(_) => "failed",
@@ -322,11 +320,12 @@ impl Ear {
             source: source.to_owned(),
             ..AuditRecord::new(action, outcome)
         });
+        became
     }
 
     /// Has the broker write down what this program did or tried to do.
     fn audited(&self, record: AuditRecord) {
-        self.shared.mailbox.audited(AuditRecord {
+        self.shared.mailbox.bus().audit(AuditRecord {
             uid: Some(self.caller.uid),
             pid: self.caller.pid,
             ..record
@@ -335,7 +334,7 @@ impl Ear {
 
     /// Some things are for people and their programs, not for agents and theirs.
     fn is_no_agent(&self, what: &str) -> Result<(), NodeError> {
-        let dirs = &self.shared.about.dirs;
+        let dirs = &self.shared.dirs;
         let pid = self.caller.pid;
         if pid.is_some_and(|pid| is_of_an_agent(dirs, pid)) {
             return Err(NodeError::refused(format!(
@@ -354,67 +353,14 @@ fn noted(what: &str) {
     }
 }
 
-/// What it is told.
-struct Mouth {
-    shared: Arc<Shared>,
-    write: OwnedWriteHalf,
-    subscribed: bool,
-    /// The last line that was begun is written.
-    whole: bool,
-}
-
-impl Mouth {
-    async fn speak(
-        mut self,
-        mut answers: mpsc::Receiver<String>,
-        mut subscription: watch::Receiver<Option<Subscription>>,
-    ) {
-        let shared = Arc::clone(&self.shared);
-        let mut current: Option<Subscription> = None;
-        let mut watching = None;
-        loop {
-            let line = tokio::select! {
-                biased;
-                answer = answers.recv() => match answer {
-                    Some(answer) => answer,
-                    None => {
-                        // The other end closed it, or was closed for what it said.
-                        self.subscribed = false;
-                        return;
-                    }
-                },
-                Ok(()) = subscription.changed() => {
-                    current = *subscription.borrow_and_update();
-                    watching.get_or_insert_with(|| Watching::begin(&shared));
-                    self.subscribed = true;
-                    continue;
-                }
-                lines = next(&shared, current.as_mut()) => lines,
-            };
-            self.whole = false;
-            if self.write.write_all(line.as_bytes()).await.is_err() {
-                return;
-            }
-            self.whole = true;
-        }
-    }
-}
-
-async fn next(shared: &Shared, subscription: Option<&mut Subscription>) -> String {
-    match subscription {
-        Some(subscription) => shared.next(&mut subscription.seq, subscription.kinds).await,
-        None => std::future::pending().await,
-    }
-}
-
-impl Drop for Mouth {
+impl Drop for Talk {
     /// A subscriber hears of the session's end, if it is not behind.
     fn drop(&mut self) {
-        if self.subscribed && self.whole {
+        if self.subscribed.is_some() && self.whole {
             let session = self.shared.session();
-            let members = Map::from_iter([("status".to_owned(), "ended".into())]);
-            let mut ended = named("status", &session.id, &rfc3339(wall_ms()), members);
-            ended["seq"] = (self.shared.last() + 1).into();
+            let ended = json!({ "status": "ended" });
+            let mut ended = named("status", &session.id, &rfc3339(wall_ms()), ended);
+            ended["seq"] = (self.shared.state().log.last() + 1).into();
             let _ = self.write.try_write(protocol::event(&ended).as_bytes());
         }
     }

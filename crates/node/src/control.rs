@@ -17,8 +17,7 @@ const WITHIN: Duration = Duration::from_secs(10);
 pub trait Control: Send + Sync {
     /// Ends the turn that is under way.
     fn interrupt(&self) -> BoxFuture<'_, Result<(), String>>;
-    /// Asks the client for this, by its own words, one of
-    /// [`SUBTYPES`](crate::protocol::SUBTYPES); driven sessions only.
+    /// Asks the client for this, by its own words; driven sessions only.
     fn control(
         &self,
         subtype: &str,

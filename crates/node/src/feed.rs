@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use peerbus_adapter::mailbox::Snapshot;
 use peerbus_os::file::open_regular;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use crate::log::{SessionLog, Text};
+use crate::log::{Place, SessionLog, Text};
 use crate::protocol::EventKind;
 
 /// Most that one look reads, in bytes. What was written besides since the last look is passed over.
@@ -32,7 +32,7 @@ pub struct FeedEvent {
     /// When, as RFC 3339 in UTC, likewise.
     pub timestamp: Option<String>,
     /// What else is to be said of it.
-    pub members: Map<String, Value>,
+    pub members: Value,
 }
 
 /// Finds a file by what is known of the session.
@@ -79,19 +79,16 @@ impl Feed {
         let Some(path) = (transcript.find)(session) else {
             return;
         };
-        let file = match open_regular(&path) {
-            Ok(file) => file,
+        let opened = open_regular(&path).and_then(|file| Ok((file.metadata()?.len(), file)));
+        let (len, file) = match opened {
+            Ok(opened) => opened,
             Err(error) if error.kind() == ErrorKind::InvalidInput => return,
+            // All that will stand there is new.
             Err(_) => {
-                // All that will stand there is new.
                 self.reading(&path, 0);
                 return;
             }
         };
-        let Ok(metadata) = file.metadata() else {
-            return;
-        };
-        let len = metadata.len();
         let index = self.reading(&path, len);
         let Some(reading) = self.files.get_mut(index) else {
             return;
@@ -125,13 +122,13 @@ impl Feed {
     }
 
     /// What is said of an event of a line; `None` where it cannot be read any more.
-    pub(crate) fn again(&self, file: &Path, at: u64, len: u32, part: u32) -> Option<FeedEvent> {
+    pub(crate) fn again(&self, place: &Place) -> Option<FeedEvent> {
         let transcript = self.transcript.as_ref()?;
-        let mut line = vec![0; len as usize];
-        let file = open_regular(file).ok()?;
-        file.read_exact_at(&mut line, at).ok()?;
+        let mut line = vec![0; place.len as usize];
+        let file = open_regular(&place.file).ok()?;
+        file.read_exact_at(&mut line, place.at).ok()?;
         let mut events = (transcript.read)(std::str::from_utf8(&line).ok()?).into_iter();
-        events.nth(part as usize)
+        events.nth(place.part as usize)
     }
 }
 
@@ -168,13 +165,13 @@ impl Reading {
             for (part, event) in (0..).zip(events) {
                 let old = event.timestamp.as_deref().is_some_and(|then| then < began);
                 if !old {
-                    let place = Text::Line {
+                    let place = Place {
                         file: Arc::clone(&self.path),
                         at,
                         len: u32::try_from(end).unwrap_or_default(),
                         part,
                     };
-                    log.push(event.kind, place);
+                    log.push((event.kind, Text::Line(place)), 0);
                 }
             }
         }
@@ -191,9 +188,10 @@ impl Reading {
 mod tests {
     use std::io::Write as _;
 
+    use serde_json::json;
+
     use super::*;
-    use crate::log::NextEvent;
-    use crate::protocol::Kinds;
+    use peerbus_core::events::Next;
 
     fn read(line: &str) -> Vec<FeedEvent> {
         let (timestamp, words) = line.split_once(' ').unwrap_or_default();
@@ -201,7 +199,7 @@ mod tests {
             kind: EventKind::Message,
             session_id: None,
             timestamp: Some(timestamp.to_owned()),
-            members: Map::from_iter([("content".to_owned(), Value::from(word))]),
+            members: json!({ "content": word }),
         };
         words.split(' ').map(event).collect()
     }
@@ -237,27 +235,21 @@ mod tests {
         fn words(&self) -> Vec<String> {
             let (mut at, mut words) = (0, Vec::new());
             loop {
-                match self.log.after(at, Kinds::ALL) {
-                    NextEvent::Nothing(_) => return words,
-                    NextEvent::Gap { seq, missed } => {
+                match self.log.after(at, |_| true) {
+                    Next::Nothing(_) => return words,
+                    Next::Gap { seq, missed } => {
                         at = seq;
                         words.push(format!("gap {missed}"));
                     }
-                    NextEvent::Event {
+                    Next::Event {
                         seq,
                         event: (_, text),
                     } => {
                         at = seq;
-                        let Text::Line {
-                            file,
-                            at,
-                            len,
-                            part,
-                        } = text
-                        else {
+                        let Text::Line(place) = text else {
                             panic!("{text:?}");
                         };
-                        let event = self.feed.again(file, *at, *len, *part);
+                        let event = self.feed.again(place);
                         let word = event.map(|event| event.members["content"].to_string());
                         words.push(word.unwrap_or("lost".into()));
                     }

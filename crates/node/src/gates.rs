@@ -19,7 +19,6 @@ const FILE: PrivateFile<Gates> = PrivateFile {
     parse: Gates::parse,
 };
 
-/// Longest list of peers.
 const REMOTE_MAX: usize = 16;
 
 /// The gates.
@@ -38,31 +37,22 @@ pub struct Gates {
     pub remote: Vec<String>,
 }
 
-/// A gate that is open or closed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Gate {
-    /// [`Gates::inject`]
-    Inject,
-    /// [`Gates::interrupt`]
-    Interrupt,
-    /// [`Gates::approve`]
-    Approve,
-    /// [`Gates::control`]
-    Control,
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Gate {
+    word: &'static str,
+    is_open: fn(&Gates) -> bool,
 }
 
 impl Gate {
-    /// Its key in the file.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Inject => "inject",
-            Self::Interrupt => "interrupt",
-            Self::Approve => "approve",
-            Self::Control => "control",
-        }
+    const fn new(word: &'static str, is_open: fn(&Gates) -> bool) -> Self {
+        Self { word, is_open }
     }
 }
+
+pub(crate) const INJECT: Gate = Gate::new("inject", |gates| gates.inject);
+pub(crate) const INTERRUPT: Gate = Gate::new("interrupt", |gates| gates.interrupt);
+pub(crate) const APPROVE: Gate = Gate::new("approve", |gates| gates.approve);
+pub(crate) const CONTROL: Gate = Gate::new("control", |gates| gates.control);
 
 /// As they are where the file says nothing.
 impl Default for Gates {
@@ -75,7 +65,6 @@ impl Default for Gates {
 }
 
 impl Gates {
-    /// All closed.
     const CLOSED: Self = Self {
         inject: false,
         interrupt: false,
@@ -83,17 +72,6 @@ impl Gates {
         control: false,
         remote: Vec::new(),
     };
-
-    /// Whether this one is open.
-    #[must_use]
-    pub const fn is_open(&self, gate: Gate) -> bool {
-        match gate {
-            Gate::Inject => self.inject,
-            Gate::Interrupt => self.interrupt,
-            Gate::Approve => self.approve,
-            Gate::Control => self.control,
-        }
-    }
 
     /// Whether anybody but the user at the client can answer what the session asks.
     #[must_use]
@@ -153,16 +131,12 @@ impl Gates {
     }
 }
 
-/// Lets something pass that needs this gate.
-///
-/// # Errors
-///
-/// When it is closed: which, and where.
-pub fn may(file: &Path, gate: Gate) -> Result<(), NodeError> {
-    let (shown, word) = (file.display().to_string(), gate.word());
+/// Lets something pass that needs this gate. An error says which, and where.
+pub(crate) fn may(file: &Path, gate: Gate) -> Result<(), NodeError> {
+    let (shown, Gate { word, is_open }) = (file.display().to_string(), gate);
     let why = match Gates::read(file) {
-        Ok(gates) if gates.is_open(gate) => return Ok(()),
-        Ok(_) if Gates::default().is_open(gate) => format!("{shown} has `{word} = false`"),
+        Ok(gates) if is_open(&gates) => return Ok(()),
+        Ok(_) if is_open(&Gates::default()) => format!("{shown} has `{word} = false`"),
         Ok(_) => format!("a person opens it with `{word} = true` in {shown}"),
         Err(why) => format!("every gate is closed until this is mended: {why}"),
     };
@@ -192,10 +166,9 @@ mod tests {
         ] {
             match (Gates::parse(text), open) {
                 (Ok(gates), Ok(open)) => {
-                    let all = [Gate::Inject, Gate::Interrupt, Gate::Approve, Gate::Control];
-                    for gate in all {
-                        let named = open.contains(&gate.word());
-                        assert_eq!(gates.is_open(gate), named, "{text}: {gate:?}");
+                    for gate in [INJECT, INTERRUPT, APPROVE, CONTROL] {
+                        let named = open.contains(&gate.word);
+                        assert_eq!((gate.is_open)(&gates), named, "{text}: {gate:?}");
                     }
                     assert_eq!(gates.names("Phone"), open.contains(&"phone"), "{text}");
                 }

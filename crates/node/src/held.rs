@@ -14,7 +14,7 @@ impl Shared {
     /// As `session/held` tells it.
     pub(crate) fn held(&self) -> Value {
         let held = self.mailbox.withheld();
-        let held: Vec<_> = held.iter().map(|mail| told(mail)).collect();
+        let held: Vec<_> = held.iter().map(|(_, mail)| told(mail)).collect();
         json!({ "held": held })
     }
 
@@ -29,7 +29,7 @@ impl Shared {
             let seen = choice.digest.as_deref();
             seen.map_or(!show, |seen| told(mail)["digest"] == seen)
         };
-        if !self.mailbox.withheld().iter().any(|mail| is_of(mail)) {
+        if !self.mailbox.withheld().iter().any(|(_, mail)| is_of(mail)) {
             return Err(unknown());
         }
         let meant = |mail: &Mail| is_of(mail) && is_seen(mail);

@@ -1,7 +1,7 @@
 //! The list of live sessions: `index.json` beside their sockets. It is replaced in one step, by one
 //! at a time; whoever reads it drops the entries of sessions that are gone.
 
-use std::fs::{self, File, TryLockError};
+use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -9,11 +9,10 @@ use peerbus_adapter::hooks::{INDEX, directories};
 use peerbus_adapter::paths::Paths;
 use peerbus_os as os;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::gates::Gates;
 
-/// The name of the file's lock.
 const LOCK: &str = "index.lock";
 /// More than it has.
 const BYTES_MAX: u64 = 4 << 20;
@@ -41,53 +40,30 @@ pub struct LiveSession {
     pub gates_file: PathBuf,
 }
 
+/// The file. An entry of another version's stays as long as its socket.
 #[derive(Default, Serialize, Deserialize)]
 struct Index {
-    sessions: Vec<Entry>,
+    sessions: Vec<Value>,
 }
 
-#[derive(Serialize, Deserialize)]
-#[serde(untagged)]
-enum Entry {
-    Known(LiveSession),
-    /// Another version's. It stays as long as its socket.
-    Other(Value),
-}
-
-impl Entry {
-    fn socket(&self) -> &Path {
-        match self {
-            Self::Known(session) => &session.socket,
-            Self::Other(other) => Path::new(other["socket"].as_str().unwrap_or_default()),
-        }
-    }
+fn socket(entry: &Value) -> &Path {
+    Path::new(entry["socket"].as_str().unwrap_or_default())
 }
 
 /// Writes a session into the index of the directory of its socket, in place of what stood there.
-///
-/// # Errors
-///
-/// When that cannot be done.
-pub fn put(session: &LiveSession) -> io::Result<()> {
-    change(directory(&session.socket), &session.socket, |index| {
-        index.sessions.push(Entry::Known(session.clone()));
-    })
+pub(crate) fn put(session: &LiveSession) -> io::Result<()> {
+    change(directory(&session.socket), &session.socket, Some(session))
 }
 
 /// Takes the session with this socket out.
-///
-/// # Errors
-///
-/// When that cannot be done.
-pub fn remove(socket: &Path) -> io::Result<()> {
-    change(directory(socket), socket, |_| {})
+pub(crate) fn remove(socket: &Path) -> io::Result<()> {
+    change(directory(socket), socket, None)
 }
 
 /// Whether a session stands in the list of its directory.
 pub(crate) fn lists(session: &LiveSession) -> bool {
     let index = read(&directory(&session.socket).join(INDEX));
-    let mut sockets = index.sessions.iter().map(Entry::socket);
-    sockets.any(|socket| socket == session.socket)
+    index.sessions.iter().any(|it| socket(it) == session.socket)
 }
 
 fn directory(socket: &Path) -> &Path {
@@ -105,7 +81,7 @@ pub fn live(dir: &Path) -> Vec<LiveSession> {
     let found = read(&path).sessions;
     let mut live = Vec::new();
     for entry in found {
-        let Entry::Known(session) = entry else {
+        let Ok(session) = serde_json::from_value::<LiveSession>(entry) else {
             continue;
         };
         let here = session.socket.file_name().map(|name| dir.join(name));
@@ -115,7 +91,7 @@ pub fn live(dir: &Path) -> Vec<LiveSession> {
             // Whether it is gone cannot be told, in a sandbox for one.
             (_, Some(Err(error))) if error.kind() != io::ErrorKind::NotFound => {}
             // Somebody else may have been faster.
-            _ => drop(change(dir, &session.socket, |_| {})),
+            _ => drop(change(dir, &session.socket, None)),
         }
     }
     live.sort_by(|a, b| (&a.started_at, &a.socket).cmp(&(&b.started_at, &b.socket)));
@@ -140,17 +116,17 @@ fn read(path: &Path) -> Index {
     serde_json::from_str(&text).unwrap_or_default()
 }
 
-/// Changes the index after the entry with this socket was taken out.
-fn change(dir: &Path, socket: &Path, edit: impl FnOnce(&mut Index)) -> io::Result<()> {
+/// Takes the entry with this socket out, and puts a new one in.
+fn change(dir: &Path, of: &Path, new: Option<&LiveSession>) -> io::Result<()> {
     let lock = os::file::open_private(&dir.join(LOCK))?;
-    acquire(&lock)?;
+    // Does not wait: a session would. Who needs the list written tries again.
+    lock.try_lock()?;
     let path = dir.join(INDEX);
     let mut index = read(&path);
     // Of a session that ended without a word the socket may be swept already.
-    index
-        .sessions
-        .retain(|known| known.socket() != socket && known.socket().exists());
-    edit(&mut index);
+    let is_other = |known: &Path| known != of && known.exists();
+    index.sessions.retain(|known| is_other(socket(known)));
+    index.sessions.extend(new.map(|new| json!(new)));
     let fresh = dir.join(format!(".{INDEX}.{}", std::process::id()));
     // Left by a process of this number.
     let _ = fs::remove_file(&fresh);
@@ -163,17 +139,6 @@ fn change(dir: &Path, socket: &Path, edit: impl FnOnce(&mut Index)) -> io::Resul
         let _ = fs::remove_file(&fresh);
     }
     written
-}
-
-/// Does not wait: a session would. Who needs the list written tries again.
-fn acquire(lock: &File) -> io::Result<()> {
-    lock.try_lock().map_err(|error| match error {
-        TryLockError::WouldBlock => {
-            let why = "another process holds the lock of the list of sessions";
-            io::Error::new(io::ErrorKind::WouldBlock, why)
-        }
-        TryLockError::Error(error) => error,
-    })
 }
 
 #[cfg(test)]

@@ -16,8 +16,8 @@ mod feed;
 pub mod gates;
 mod held;
 pub mod index;
-pub mod log;
-pub mod protocol;
+mod log;
+mod protocol;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -27,8 +27,10 @@ use peerbus_adapter::hooks::{HookConnection, SessionSocket, directories};
 use peerbus_adapter::mailbox::{Activity, Mailbox, Observer, SessionSource, Snapshot, Staged};
 use peerbus_adapter::paths::Paths;
 use peerbus_adapter::{Inbound, LinkState, rfc3339, wall_ms};
+use peerbus_core::events::Next;
 use peerbus_view::Words;
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::{Value, json};
 use tokio::sync::{Notify, Semaphore, watch};
 
 use approvals::{Approvals, By, Decision};
@@ -38,8 +40,8 @@ pub use control::Control;
 use feed::Feed;
 pub use feed::{FeedEvent, Transcript};
 use index::LiveSession;
-use log::{NextEvent, SessionLog, Text};
-use protocol::{EventKind, Kinds};
+use log::{SessionLog, Text};
+pub use protocol::EventKind;
 
 /// Between two looks at the transcript while somebody watches.
 const LOOK: Duration = Duration::from_millis(100);
@@ -47,7 +49,6 @@ const LOOK: Duration = Duration::from_millis(100);
 const PAUSE: Duration = Duration::from_secs(1);
 /// So many bytes of events, and one more, are written to a subscriber at once.
 const LINES_BYTES: usize = 16_384;
-/// Programs that are connected at a time.
 const CLIENTS_MAX: usize = 16;
 /// So many more are connected that belong to no agent: a person gets in, whatever runs below one.
 const PEOPLES_MAX: usize = 4;
@@ -71,22 +72,6 @@ pub struct SessionStatus {
 pub struct Node(Arc<Shared>);
 
 pub(crate) struct Shared {
-    about: Facts,
-    mailbox: Mailbox,
-    state: Mutex<State>,
-    /// The number of the last event.
-    news: watch::Sender<u64>,
-    /// So many subscribers.
-    watched: watch::Sender<usize>,
-    /// The list of sessions may have to say something else.
-    changed: Notify,
-    pub(crate) clients: Semaphore,
-    pub(crate) peoples: Semaphore,
-    /// Counts requests that were closed.
-    closed: watch::Sender<u64>,
-}
-
-struct Facts {
     client: String,
     shown_as: &'static str,
     control: Option<Arc<dyn Control>>,
@@ -95,6 +80,15 @@ struct Facts {
     /// Where sessions of this user have their sockets.
     dirs: Vec<PathBuf>,
     started_at: String,
+    mailbox: Mailbox,
+    state: Mutex<State>,
+    news: watch::Sender<u64>,
+    /// So many subscribers.
+    watched: watch::Sender<usize>,
+    /// The list of sessions may have to say something else.
+    changed: Notify,
+    pub(crate) clients: Semaphore,
+    pub(crate) peoples: Semaphore,
 }
 
 struct State {
@@ -121,15 +115,13 @@ impl Node {
             approvals: Approvals::default(),
         };
         let shared = Arc::new(Shared {
-            about: Facts {
-                client: about.client,
-                shown_as: about.shown_as,
-                control: about.control,
-                gates: paths.gates.clone(),
-                socket: socket.path(),
-                dirs: directories(paths),
-                started_at,
-            },
+            client: about.client,
+            shown_as: about.shown_as,
+            control: about.control,
+            gates: paths.gates.clone(),
+            socket: socket.path(),
+            dirs: directories(paths),
+            started_at,
             mailbox: mailbox.clone(),
             state: Mutex::new(state),
             news: watch::Sender::new(0),
@@ -137,7 +129,6 @@ impl Node {
             changed: Notify::new(),
             clients: Semaphore::new(CLIENTS_MAX),
             peoples: Semaphore::new(PEOPLES_MAX),
-            closed: watch::Sender::new(0),
         });
         let observer: Weak<Shared> = Arc::downgrade(&shared);
         mailbox.observed_by(observer);
@@ -145,7 +136,7 @@ impl Node {
     }
 
     /// Notes that something happened.
-    pub fn record(&self, kind: EventKind, members: Map<String, Value>) {
+    pub fn record(&self, kind: EventKind, members: Value) {
         self.0.record(kind, members);
     }
 
@@ -160,7 +151,7 @@ impl Node {
     {
         let shared = Arc::clone(&self.0);
         let talk = move |connection| connection::talk(Arc::clone(&shared), connection);
-        let _listed = Listed(self.0.about.socket.clone());
+        let _listed = Listed(self.0.socket.clone());
         tokio::join!(
             socket.serve(hooks, talk),
             self.0.keep_listed(),
@@ -184,13 +175,14 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn record(&self, kind: EventKind, members: Map<String, Value>) {
+    pub(crate) fn record(&self, kind: EventKind, members: Value) {
         let mut state = self.state();
         // What the transcript has by now came before.
         state.look();
         let id = self.id(&state.session);
-        let text = said(kind, &id, &rfc3339(wall_ms()), members).to_string();
-        state.log.push(kind, Text::Kept(text.into()));
+        let text = named(&kind, &id, &rfc3339(wall_ms()), members).to_string();
+        let bytes = text.len();
+        state.log.push((kind, Text::Kept(text.into())), bytes);
         self.tell(&state.log);
     }
 
@@ -204,7 +196,7 @@ impl Shared {
     fn id(&self, session: &Snapshot) -> String {
         let id = session.id.clone();
         id.unwrap_or_else(|| {
-            let ours = self.about.socket.borrow();
+            let ours = self.socket.borrow();
             let ours = ours.file_stem().unwrap_or_default();
             ours.to_string_lossy().into_owned()
         })
@@ -213,27 +205,26 @@ impl Shared {
     /// As the list has it.
     pub(crate) fn session(&self) -> LiveSession {
         let session = self.state().session.clone();
-        let name = match &*self.mailbox.link().borrow() {
+        let name = match &*self.mailbox.bus().link().borrow() {
             LinkState::Online { name, .. } => Some(name.clone()),
             _ => None,
         };
         LiveSession {
             id: self.id(&session),
             name,
-            client: self.about.client.clone(),
+            client: self.client.clone(),
             status: status(&session).map(str::to_owned),
             cwd: session.cwd,
-            started_at: self.about.started_at.clone(),
-            socket: self.about.socket.borrow().clone(),
+            started_at: self.started_at.clone(),
+            socket: self.socket.borrow().clone(),
             gates: self.gates(),
-            gates_file: self.about.gates.clone(),
+            gates_file: self.gates.clone(),
         }
     }
 
-    /// Keeps the list as the session is.
     async fn keep_listed(&self) {
-        let mut link = self.mailbox.link();
-        let mut socket = self.about.socket.clone();
+        let mut link = self.mailbox.bus().link();
+        let mut socket = self.socket.clone();
         let mut listed = None;
         loop {
             let session = self.session();
@@ -274,7 +265,7 @@ impl Shared {
         let mut told = json!(self.session());
         let state = self.state();
         told["seq"] = state.log.last().into();
-        told["approvals"] = state.approvals.told().map(Value::Object).collect();
+        told["approvals"] = state.approvals.told().collect();
         told
     }
 
@@ -290,19 +281,9 @@ impl Shared {
         self.close(&ids, Some(decision), &By::Terminal);
     }
 
-    /// What the session does, as far as its client tells.
-    pub(crate) fn activity(&self) -> Option<Activity> {
-        self.state().session.activity
-    }
-
-    /// The number of the last event.
-    pub(crate) fn last(&self) -> u64 {
-        self.state().log.last()
-    }
-
     /// The lines of the next events after `seq`, or of a gap: as many as are written at once. Keeps
     /// `seq` at what was given.
-    pub(crate) async fn next(&self, seq: &mut u64, kinds: Kinds) -> String {
+    pub(crate) async fn next(&self, seq: &mut u64, kinds: &[EventKind]) -> String {
         let mut news = self.news.subscribe();
         loop {
             let mut lines = String::new();
@@ -321,41 +302,36 @@ impl Shared {
     }
 
     /// `None`: there is nothing.
-    fn render(&self, seq: &mut u64, kinds: Kinds) -> Option<String> {
+    fn render(&self, seq: &mut u64, kinds: &[EventKind]) -> Option<String> {
         let state = self.state();
-        let next = state.log.after(*seq, kinds);
+        let next = state.log.after(*seq, |(kind, _)| kinds.contains(kind));
         let id = self.id(&state.session);
         let gap = |missed: u64| {
-            let members = Map::from_iter([("missed".to_owned(), missed.into())]);
+            let members = json!({ "missed": missed });
             named("gap", &id, &rfc3339(wall_ms()), members)
         };
         let mut event = match next {
-            NextEvent::Nothing(last) => {
+            Next::Nothing(last) => {
                 *seq = last;
                 return None;
             }
-            NextEvent::Gap { seq: last, missed } => {
+            Next::Gap { seq: last, missed } => {
                 *seq = last;
                 gap(missed)
             }
-            NextEvent::Event {
+            Next::Event {
                 seq: this,
                 event: (kind, text),
             } => {
                 *seq = this;
-                let (file, at, len, part) = match text {
+                let place = match text {
                     Text::Kept(members) => return Some(log::line(members, *seq)),
-                    Text::Line {
-                        file,
-                        at,
-                        len,
-                        part,
-                    } => (file, *at, *len, *part),
+                    Text::Line(place) => place,
                 };
-                let event = state.feed.again(file, at, len, part).map(|event| {
+                let event = state.feed.again(place).map(|event| {
                     let session = event.session_id.as_deref().unwrap_or(&id);
                     let when = event.timestamp.unwrap_or_else(|| rfc3339(wall_ms()));
-                    said(*kind, session, &when, event.members)
+                    named(kind, session, &when, event.members)
                 });
                 // Its file is gone, or was written anew.
                 event.unwrap_or_else(|| gap(1))
@@ -389,8 +365,7 @@ impl Observer for Shared {
         drop(state);
         let now = status(session);
         if before != now {
-            let members = Map::from_iter([("status".to_owned(), now.into())]);
-            self.record(EventKind::Status, members);
+            self.record(EventKind::Status, json!({ "status": now }));
             self.dialogs(session.activity);
         }
         self.changed.notify_one();
@@ -401,15 +376,11 @@ impl Observer for Shared {
     }
 }
 
-fn named(word: &str, session: &str, at: &str, mut members: Map<String, Value>) -> Value {
-    members.insert("type".into(), word.into());
-    members.insert("session_id".into(), session.into());
-    members.insert("timestamp".into(), at.into());
-    Value::Object(members)
-}
-
-fn said(kind: EventKind, session: &str, at: &str, members: Map<String, Value>) -> Value {
-    named(kind.word(), session, at, members)
+fn named(kind: &(impl Serialize + ?Sized), session: &str, at: &str, mut event: Value) -> Value {
+    event["type"] = json!(kind);
+    event["session_id"] = session.into();
+    event["timestamp"] = at.into();
+    event
 }
 
 /// What the session does; `None`: its client does not say.
@@ -423,16 +394,13 @@ fn status(session: &Snapshot) -> Option<&'static str> {
 }
 
 /// How far a message is, as an event says it.
-fn bus(staged: &Staged) -> Map<String, Value> {
+fn bus(staged: &Staged) -> Value {
     let words = Words::of(&staged.stage);
     let stage = match words.evidence {
         Some(_) => "seen",
         None => staged.stage.word(),
     };
-    let mut members = Map::from_iter([
-        ("id".to_owned(), Value::from(staged.id.as_str())),
-        ("stage".to_owned(), stage.into()),
-    ]);
+    let mut event = json!({ "id": staged.id, "stage": stage });
     let peer = if staged.sent { "to" } else { "from" };
     for (name, text) in [
         (peer, staged.peer.as_deref()),
@@ -440,7 +408,9 @@ fn bus(staged: &Staged) -> Map<String, Value> {
         ("evidence", words.evidence),
         ("reason", words.reason),
     ] {
-        members.extend(text.map(|text| (name.to_owned(), text.into())));
+        if let Some(text) = text {
+            event[name] = text.into();
+        }
     }
-    members
+    event
 }

@@ -4,7 +4,7 @@ use peerbus_adapter::mailbox::SOURCE_CHARS;
 use peerbus_wire::jsonrpc::{
     INVALID_REQUEST, NO_JSON, RpcError, RpcMessage, UNKNOWN_METHOD, WRONG_PARAMS,
 };
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
@@ -28,7 +28,7 @@ const SENTENCE_CHARS: (usize, usize) = (100, 300);
 const MESSAGE_CHARS: usize = 1_000;
 
 /// What can be asked of the client of a driven session, by its own words.
-pub const SUBTYPES: [&str; 8] = [
+pub(crate) const SUBTYPES: [&str; 8] = [
     "set_model",
     SET_MODE,
     "set_max_thinking_tokens",
@@ -41,7 +41,7 @@ pub const SUBTYPES: [&str; 8] = [
 pub(crate) const SET_MODE: &str = "set_permission_mode";
 
 /// What happens in a session. The words are the protocol's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EventKind {
     /// Somebody says something.
@@ -71,88 +71,38 @@ impl EventKind {
         Self::ApprovalRequest,
         Self::ApprovalResolved,
     ];
-
-    /// Its word.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Message => "message",
-            Self::ToolCall => "tool_call",
-            Self::ToolResult => "tool_result",
-            Self::Status => "status",
-            Self::Bus => "bus",
-            Self::ApprovalRequest => "approval_request",
-            Self::ApprovalResolved => "approval_resolved",
-        }
-    }
 }
 
-/// A choice of kinds; in JSON a list of their words.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(from = "Vec<EventKind>")]
-pub struct Kinds([bool; EventKind::ALL.len()]);
-
-impl Kinds {
-    /// Every kind.
-    pub const ALL: Self = Self([true; EventKind::ALL.len()]);
-
-    /// Whether this one is among them.
-    #[must_use]
-    pub fn has(self, kind: EventKind) -> bool {
-        self.0.get(kind as usize).copied().unwrap_or_default()
-    }
-
-    /// Their words.
-    #[must_use]
-    pub fn words(self) -> Vec<&'static str> {
-        let chosen = EventKind::ALL.into_iter().filter(|kind| self.has(*kind));
-        chosen.map(EventKind::word).collect()
-    }
-}
-
-impl From<Vec<EventKind>> for Kinds {
-    fn from(kinds: Vec<EventKind>) -> Self {
-        Self(EventKind::ALL.map(|kind| kinds.contains(&kind)))
-    }
-}
-
-/// What somebody asks for. Members that are not known are ignored.
+/// What somebody asks for. Members that are not known are ignored. `source` is what the caller calls
+/// itself.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(tag = "method", content = "params")]
-pub enum Call {
+pub(crate) enum Call {
     /// Asks what is served here. Not needed before anything else.
     #[serde(rename = "initialize")]
     Initialize {
-        /// The revision of MCP that the caller speaks.
         #[serde(rename = "protocolVersion")]
         revision: Option<String>,
     },
-    /// Asks whether somebody is there.
     #[serde(rename = "ping")]
     Ping {},
-    /// Asks for events.
     #[serde(rename = "session/subscribe")]
     Subscribe {
         /// What to send; `None`: everything.
-        events: Option<Kinds>,
+        events: Option<Vec<EventKind>>,
         /// The last `seq` that the caller has; `None`: what comes from now on.
         since: Option<u64>,
     },
-    /// Puts a text in.
     #[serde(rename = "session/inject")]
     Inject {
-        /// The text.
         prompt: String,
-        /// What the caller calls itself.
         #[serde(default, deserialize_with = "source")]
         source: String,
         /// When it is shown; `None`: as [`InjectMode::Append`].
         mode: Option<InjectMode>,
     },
-    /// Ends the turn that is under way.
     #[serde(rename = "session/interrupt")]
     Interrupt {
-        /// What the caller calls itself.
         #[serde(default, deserialize_with = "source")]
         source: String,
     },
@@ -162,24 +112,19 @@ pub enum Call {
         /// What the client is asked for, one of [`SUBTYPES`].
         #[serde(default)]
         subtype: String,
-        /// What the caller calls itself.
         #[serde(default, deserialize_with = "source")]
         source: String,
-        /// With what: members that are the client's own.
+        /// Members that are the client's own.
         #[serde(flatten)]
         params: Map<String, Value>,
     },
-    /// Ends the session.
     #[serde(rename = "session/stop")]
     Stop {
-        /// What the caller calls itself.
         #[serde(default, deserialize_with = "source")]
         source: String,
     },
-    /// Asks what the session does.
     #[serde(rename = "session/status")]
     Status {},
-    /// Answers what the session asks its user.
     #[serde(rename = "session/approve")]
     Approve(Wish),
     /// Asks which mail waits for the user.
@@ -193,19 +138,17 @@ pub enum Call {
     Refuse(Choice),
 }
 
-/// When a text is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum InjectMode {
+pub(crate) enum InjectMode {
     /// After what is under way, or along with it.
     Append,
     /// The turn that is under way is to end before.
     Interrupt,
 }
 
-/// Why something is refused.
 #[derive(Debug, Clone, PartialEq)]
-pub struct NodeError(pub(crate) RpcError);
+pub(crate) struct NodeError(pub(crate) RpcError);
 
 impl NodeError {
     fn new(code: i64, message: impl Into<String>) -> Self {
@@ -213,31 +156,29 @@ impl NodeError {
     }
 
     /// The parameters are not what they should be: how.
-    pub fn params(why: impl Into<String>) -> Self {
+    pub(crate) fn params(why: impl Into<String>) -> Self {
         Self::new(WRONG_PARAMS, why)
     }
 
     /// It cannot be done now.
-    pub fn unable(why: impl Into<String>) -> Self {
+    pub(crate) fn unable(why: impl Into<String>) -> Self {
         Self::new(UNABLE, why)
     }
 
     /// It is not for the caller.
-    pub fn refused(why: impl Into<String>) -> Self {
+    pub(crate) fn refused(why: impl Into<String>) -> Self {
         Self::new(CLOSED, why)
     }
 
     /// This gate of this file is closed.
-    pub fn closed(gate: &str, file: &str, why: &str) -> Self {
-        let message = format!("the gate `{gate}` is closed: {why}");
-        let mut error = RpcError::new(CLOSED, message);
-        error.data = Some(json!({ "gate": gate, "file": file }));
-        Self(error)
+    pub(crate) fn closed(gate: &str, file: &str, why: &str) -> Self {
+        let mut error = Self::refused(format!("the gate `{gate}` is closed: {why}"));
+        error.0.data = Some(json!({ "gate": gate, "file": file }));
+        error
     }
 
     /// Nothing was tried: it is not for the caller, or a gate is closed.
-    #[must_use]
-    pub const fn is_refusal(&self) -> bool {
+    pub(crate) const fn is_refusal(&self) -> bool {
         self.0.code == CLOSED
     }
 }
@@ -245,27 +186,23 @@ impl NodeError {
 impl From<VerdictRefusal> for NodeError {
     fn from(refused: VerdictRefusal) -> Self {
         match refused {
-            VerdictRefusal::Late(..) => Self::unable(refused.to_string()),
-            _ => Self::params(refused.to_string()),
+            VerdictRefusal::Late(why, _) => Self::unable(why),
+            VerdictRefusal::Wrong(why) => Self::params(why),
         }
     }
 }
 
-/// A line that was understood.
 #[derive(Debug)]
-pub struct NodeRequest {
+pub(crate) struct NodeRequest {
     /// JSON text. `None`: a notification, which is not answered.
-    pub id: Option<Box<RawValue>>,
+    pub(crate) id: Option<Box<RawValue>>,
     /// What is asked for, or why nothing can be.
-    pub call: Result<Call, NodeError>,
+    pub(crate) call: Result<Call, NodeError>,
 }
 
-/// Reads a line. `Ok(None)`: there is nothing to do about it.
-///
-/// # Errors
-///
-/// When it is no JSON: what to answer before the connection is closed.
-pub fn read(line: &[u8], session: Option<&str>) -> Result<Option<NodeRequest>, NodeError> {
+/// Reads a line. `Ok(None)`: there is nothing to do about it. An error says what to answer before the
+/// connection is closed.
+pub(crate) fn read(line: &[u8], session: Option<&str>) -> Result<Option<NodeRequest>, NodeError> {
     let invalid = |error| {
         Ok(Some(NodeRequest {
             id: Some(RawValue::NULL.to_owned()),
@@ -385,8 +322,12 @@ fn bounded(text: &str) -> String {
     format!("{head}…{}", tail.collect::<String>())
 }
 
-/// The answer to `initialize`.
-pub fn initialized(revision: Option<&str>, inject: bool, interrupt: bool, approve: bool) -> Value {
+pub(crate) fn initialized(
+    revision: Option<&str>,
+    inject: bool,
+    interrupt: bool,
+    approve: bool,
+) -> Value {
     let known = REVISIONS.iter().find(|known| Some(**known) == revision);
     let [.., newest] = REVISIONS;
     let session = json!({
@@ -394,7 +335,7 @@ pub fn initialized(revision: Option<&str>, inject: bool, interrupt: bool, approv
         "inject": inject,
         "interrupt": interrupt,
         "approve": approve,
-        "events": Kinds::ALL.words(),
+        "events": EventKind::ALL,
     });
     json!({
         "protocolVersion": known.unwrap_or(&newest),
@@ -404,13 +345,11 @@ pub fn initialized(revision: Option<&str>, inject: bool, interrupt: bool, approv
     })
 }
 
-/// The answer to the request `id`.
-pub fn answer(id: Box<RawValue>, done: Result<Value, NodeError>) -> String {
+pub(crate) fn answer(id: Box<RawValue>, done: Result<Value, NodeError>) -> String {
     RpcMessage::response(id, &done.map_err(|NodeError(error)| error)).line()
 }
 
-/// An event.
-pub fn event(params: &Value) -> String {
+pub(crate) fn event(params: &Value) -> String {
     RpcMessage::notification("session/event", params).line()
 }
 

@@ -110,11 +110,7 @@ impl<T> PrivateFile<T> {
         change: impl FnOnce(&mut DocumentMut, Option<T>) -> Result<R, String>,
     ) -> Result<R, String> {
         self.edit_text(path, |text, said| {
-            let document = text.parse::<DocumentMut>();
-            let mut document =
-                document.map_err(|error| self.says(path, format_args!("is not TOML: {error}")))?;
-            let done = change(&mut document, said)?;
-            let mut text = Zeroizing::new(document.to_string());
+            let (mut text, done) = edited(text, |document| change(document, said))?;
             if !text.contains(self.heading) {
                 text.insert_str(0, self.heading);
             }
@@ -157,6 +153,21 @@ impl<T> PrivateFile<T> {
         replaced.and_then(|()| dir::sync(dir)).map_err(unwritable)?;
         Ok(done)
     }
+}
+
+/// A TOML text as `change` leaves it; what that does not touch stays, comments included.
+///
+/// # Errors
+///
+/// When it is not TOML, or what `change` says.
+pub fn edited<R>(
+    text: &str,
+    change: impl FnOnce(&mut DocumentMut) -> Result<R, String>,
+) -> Result<(Zeroizing<String>, R), String> {
+    let document = text.parse::<DocumentMut>();
+    let mut document = document.map_err(|error| format!("is not TOML: {error}"))?;
+    let done = change(&mut document)?;
+    Ok((Zeroizing::new(document.to_string()), done))
 }
 
 /// Reads what a TOML file says.

@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketType};
@@ -146,8 +147,7 @@ fn is_of(_: &impl AsFd, _: u32) -> Result<bool> {
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
-    /// Device and inode.
-    identity: (u64, u64),
+    identity: Identity,
     /// Another one's, who gave the socket: it stays.
     given: bool,
 }
@@ -193,9 +193,13 @@ impl SocketFile {
     }
 }
 
-fn identity(path: &Path) -> Result<(u64, u64)> {
+/// Device and inode of a file, and when it was made, where the file system knows: numbers are used
+/// again.
+type Identity = (u64, u64, Option<SystemTime>);
+
+fn identity(path: &Path) -> Result<Identity> {
     let found = symlink_metadata(path)?;
-    Ok((found.dev(), found.ino()))
+    Ok((found.dev(), found.ino(), found.created().ok()))
 }
 
 impl Drop for SocketFile {

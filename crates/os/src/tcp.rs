@@ -62,7 +62,6 @@ pub fn end_when_unconfirmed(connection: impl AsFd, after: Duration) {
     let _ = (connection, after);
 }
 
-/// A socket, as the kernel has it.
 struct Entry {
     user: u32,
     inode: u64,

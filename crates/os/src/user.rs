@@ -49,7 +49,6 @@ pub fn runtime_dir() -> Option<PathBuf> {
     own.then_some(dir)
 }
 
-/// Name and home of a user.
 fn find(users: &str, id: u32) -> Option<(&str, &str)> {
     users.lines().find_map(|line| {
         let fields: Vec<&str> = line.split(':').collect();

@@ -27,3 +27,10 @@ impl SetupError {
         Self::Config(why.to_string())
     }
 }
+
+/// Something that keeps peerbus from working, and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) says: String,
+    pub(crate) remedy: String,
+}

@@ -6,7 +6,6 @@ use serde_json::{Map, Value, json};
 
 use crate::surface::Surface;
 
-/// The scheme of a channel.
 const SCHEME: &str = "mcp://";
 const MEMBER: &str = "customizations";
 
@@ -23,7 +22,6 @@ pub struct Advert {
     pub surface: Surface,
 }
 
-/// The URI of a generation.
 pub(crate) fn uri(peer: &str, name: &str, generation: &str) -> String {
     format!("{SCHEME}{peer}/{name}/{generation}")
 }

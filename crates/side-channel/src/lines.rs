@@ -4,7 +4,6 @@ use peerbus_os::lines::BoundedLines;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::mpsc;
 
-/// Longest line that is read, in bytes.
 const LINE_BYTES_MAX: usize = 16 * 1_048_576;
 /// Lines that may wait to be written, and to be looked at.
 const WAITING_MAX: usize = 1_024;

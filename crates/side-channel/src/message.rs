@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// The member that says which channel a message belongs to.
 const CHANNEL: &str = "channel";
 
 /// Where a message has its channel.
@@ -79,21 +78,10 @@ impl Message {
         Self::read(text).ok()
     }
 
-    /// A request, or a notification if it has no id.
-    pub(crate) fn call(
-        id: Option<Box<RawValue>>,
-        method: &str,
-        params: Option<Box<RawValue>>,
-    ) -> Self {
-        RpcMessage::call(id, method, params).into()
-    }
-
-    /// The response to a request.
     pub(crate) fn result(id: Box<RawValue>, result: &Value) -> Self {
         RpcMessage::response(id, &Ok::<_, ()>(result)).into()
     }
 
-    /// A request is not granted.
     pub(crate) fn refusal(id: Box<RawValue>, code: i64, why: &str) -> Self {
         RpcMessage::response(id, &Err::<(), _>(RpcError::new(code, why))).into()
     }
@@ -106,7 +94,7 @@ impl Message {
         let mut params = self.members();
         let channel = params.remove(CHANNEL)?;
         let channel = serde_json::from_str(channel.get()).ok()?;
-        self.params = write(&params);
+        self.params = raw(&params);
         Some((channel, Place::Params))
     }
 
@@ -118,7 +106,7 @@ impl Message {
         }
         let mut params = self.members();
         params.extend(raw(channel).map(|channel| (CHANNEL.to_owned(), channel)));
-        self.params = write(&params);
+        self.params = raw(&params);
     }
 
     /// The members of its `params`; none if that is no object.
@@ -126,17 +114,10 @@ impl Message {
         object(self.params.as_deref())
     }
 
-    /// Replaces its `params`.
-    pub(crate) fn set_members(&mut self, members: &Members) {
-        self.params = write(members);
-    }
-
-    /// The code of an error.
     pub(crate) fn code(&self) -> Option<i64> {
         Some(self.done()?.err()?.code)
     }
 
-    /// The message on one line.
     pub(crate) fn text(&self) -> String {
         // Texts and JSON that was read.
         serde_json::to_string(self).unwrap_or_default()
@@ -153,11 +134,6 @@ pub(crate) fn key(id: &RawValue) -> String {
 pub(crate) fn object(value: Option<&RawValue>) -> Members {
     let read = value.and_then(|value| serde_json::from_str(value.get()).ok());
     read.unwrap_or_default()
-}
-
-/// An object of these members.
-pub(crate) fn write(members: &Members) -> Option<Box<RawValue>> {
-    raw(members)
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use peerbus_adapter::{Bus, How, PeerName, SessionEvent};
 use peerbus_core::grant::NamePattern;
 use peerbus_wire::escape;
+use peerbus_wire::jsonrpc::RpcMessage;
 use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
@@ -22,7 +23,6 @@ use crate::lines;
 use crate::message::{self, Kind, Message};
 use crate::surface::{Set, Surface};
 
-/// How long a server may take to introduce itself.
 const INTRODUCTION: Duration = Duration::from_secs(30);
 /// Pauses before a server that ended is started again.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -47,7 +47,6 @@ pub struct Share {
     pub say: fn(&str),
 }
 
-/// A server that runs and has introduced itself.
 struct Server {
     child: Child,
     from: mpsc::Receiver<String>,
@@ -233,15 +232,11 @@ pub(crate) async fn begin(act: impl Future<Output = ()> + Send + 'static) {
 
 impl Server {
     async fn start(share: &Share) -> Result<Self, String> {
-        let shown = share
-            .command
-            .first()
-            .map(|program| program.to_string_lossy().into_owned());
-        let shown = escape(&shown.unwrap_or_default(), 200);
         let (program, arguments) = share
             .command
             .split_first()
             .ok_or("name the server's command")?;
+        let shown = escape(&program.to_string_lossy(), 200);
         let mut child = Command::new(program)
             .args(arguments)
             .stdin(Stdio::piped())
@@ -284,7 +279,7 @@ async fn introduce(to: &mpsc::Sender<String>, from: &mut mpsc::Receiver<String>)
         "protocolVersion": VERSION, "capabilities": {},
         "clientInfo": { "name": "peerbus", "version": env!("CARGO_PKG_VERSION") },
     });
-    let hello = Message::call(message::raw(&0), "initialize", message::raw(&about));
+    let hello = RpcMessage::call(message::raw(&0), "initialize", message::raw(&about));
     to.send(hello.text()).await.ok()?;
     loop {
         let line = from.recv().await?;
@@ -295,7 +290,7 @@ async fn introduce(to: &mpsc::Sender<String>, from: &mut mpsc::Receiver<String>)
             continue;
         }
         let result = serde_json::from_str(answer.rpc.result?.get()).ok()?;
-        let ready = Message::call(None, "notifications/initialized", None);
+        let ready = RpcMessage::call(None, "notifications/initialized", None);
         to.send(ready.text()).await.ok()?;
         return Some(result);
     }

@@ -46,24 +46,19 @@ impl Set {
             .find(|set| set.as_str() == word || set.declared() == word)
     }
 
-    /// What a client may ask of it.
-    fn requests(self) -> &'static [&'static str] {
-        match self {
-            Self::Tools => &["tools/list", "tools/call"],
-            Self::Resources => &[
+    /// Whether a client may send this to it.
+    fn admits(self, kind: Kind, method: &str) -> bool {
+        match (self, kind) {
+            (Self::Tools, Kind::Request) => ["tools/list", "tools/call"].contains(&method),
+            (Self::Resources, Kind::Request) => [
                 "resources/list",
                 "resources/templates/list",
                 "resources/read",
-            ],
-            Self::Logging => &["logging/setLevel"],
-        }
-    }
-
-    /// What a client may tell.
-    fn told(self) -> &'static [&'static str] {
-        match self {
-            Self::Tools | Self::Resources => &[],
-            Self::Logging => &["notifications/message"],
+            ]
+            .contains(&method),
+            (Self::Logging, Kind::Request) => method == "logging/setLevel",
+            (Self::Logging, Kind::Notification) => method == "notifications/message",
+            _ => false,
         }
     }
 
@@ -85,26 +80,25 @@ impl Surface {
     /// Of the sets that are allowed, those that a server declares in its answer to `initialize`.
     #[must_use]
     pub fn of(allowed: &[Set], declared: &Value) -> Self {
-        let set = |set: &Set| {
-            let declared = &declared[set.declared()];
-            let follows = set.changes().is_some() && declared["listChanged"] == true;
-            declared.is_object().then_some((*set, follows))
-        };
-        let mut sets: Vec<_> = allowed.iter().filter_map(set).collect();
+        let mut sets = allowed.to_vec();
         sets.sort_unstable();
         sets.dedup();
-        Self(sets)
+        Self::found(&sets, |set| &declared[set.declared()])
     }
 
     /// Reads an advertisement. What is not known in it is not used.
     #[must_use]
     pub fn read(capabilities: &Value) -> Self {
-        let set = |set: Set| {
-            let told = &capabilities[set.as_str()];
-            let follows = set.changes().is_some() && told["listChanged"] == true;
-            told.is_object().then_some((set, follows))
+        Self::found(&Set::ALL, |set| &capabilities[set.as_str()])
+    }
+
+    fn found<'a>(sets: &[Set], said: impl Fn(Set) -> &'a Value) -> Self {
+        let set = |set: &Set| {
+            let said = said(*set);
+            let follows = set.changes().is_some() && said["listChanged"] == true;
+            said.is_object().then_some((*set, follows))
         };
-        Self(Set::ALL.into_iter().filter_map(set).collect())
+        Self(sets.iter().filter_map(set).collect())
     }
 
     /// The advertisement.
@@ -125,10 +119,9 @@ impl Surface {
     pub fn declared(&self) -> Value {
         let mut all = json!({});
         for (set, follows) in &self.0 {
-            all[set.declared()] = if *follows {
-                json!({ "listChanged": true })
-            } else {
-                json!({})
+            all[set.declared()] = match follows {
+                true => json!({ "listChanged": true }),
+                false => json!({}),
             };
         }
         all
@@ -143,26 +136,18 @@ impl Surface {
     /// Whether a client may send this. Cancellation, progress and `ping` are not decided here.
     #[must_use]
     pub(crate) fn admits(&self, kind: Kind, method: &str) -> bool {
-        self.0.iter().any(|(set, _)| match kind {
-            Kind::Request => set.requests().contains(&method),
-            Kind::Notification => set.told().contains(&method),
-            Kind::Response => false,
-        })
+        self.0.iter().any(|(set, _)| set.admits(kind, method))
     }
 
     /// Whether clients are told this of what the server says.
     #[must_use]
     pub(crate) fn forwards(&self, method: &str) -> bool {
-        self.0
-            .iter()
-            .any(|(set, follows)| *follows && set.changes() == Some(method))
+        self.followed().any(|change| change == method)
     }
 
     /// The notifications that clients may get.
     pub(crate) fn followed(&self) -> impl Iterator<Item = &'static str> {
-        self.0
-            .iter()
-            .filter(|(_, follows)| *follows)
-            .filter_map(|(set, _)| set.changes())
+        let followed = self.0.iter().filter(|(_, follows)| *follows);
+        followed.filter_map(|(set, _)| set.changes())
     }
 }

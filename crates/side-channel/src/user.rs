@@ -22,11 +22,9 @@ const SHOWS_UP: Duration = Duration::from_secs(10);
 /// How often it is looked for: while it is missing or calls are open, and otherwise.
 const LOOK: Duration = Duration::from_millis(500);
 const LOOK_IDLE: Duration = Duration::from_secs(5);
-/// How long the broker may take to tell.
 const TELLS: Duration = Duration::from_secs(2);
 /// What a host may take beyond the time of a call to say that it is over.
 const GRACE: Duration = Duration::from_secs(5);
-/// Most messages of a batch.
 const BATCH_MAX: usize = 256;
 /// The versions of MCP that a client may ask for.
 const VERSIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
@@ -44,16 +42,13 @@ pub struct Used {
     pub timeout: Duration,
 }
 
-/// A call that was not answered.
 struct Open {
     message: Message,
-    /// The channel that it went to.
     uri: String,
-    /// Its message on the bus.
-    sent: String,
+    /// Its message on the bus. `None`: it was refused, since its channel was gone, and waits for the
+    /// next one; nothing was done.
+    sent: Option<String>,
     until: Instant,
-    /// It was refused, since its channel was gone, and waits for the next one; nothing was done.
-    waits: bool,
     /// Its channel was not there at the last look. Its host may still say what came of the call.
     missed: bool,
     /// So long it may wait for another channel.
@@ -72,7 +67,6 @@ struct User<'b> {
     other: Option<String>,
     /// By the [`key`] of the client's id.
     open: HashMap<String, Open>,
-    /// Sends that failed.
     failed: (mpsc::Sender<Failed>, mpsc::Receiver<Failed>),
 }
 
@@ -133,7 +127,6 @@ impl User<'_> {
         self.write(&Message::refusal(id, code, why)).await;
     }
 
-    /// The client wrote a line.
     async fn asked(&mut self, line: &str) {
         let line = readable(line);
         // One of the versions has batches.
@@ -181,16 +174,15 @@ impl User<'_> {
     /// Answers the client's `initialize`, by what is advertised: the server has long been asked.
     async fn introduced(&mut self, message: Message) {
         let Some(id) = message.id.clone() else { return };
-        let found = timeout(SHOWS_UP, async {
+        let _late = timeout(SHOWS_UP, async {
             while self.advert.is_none() && self.other.is_none() {
                 self.look().await;
                 if self.advert.is_none() && self.other.is_none() {
                     tokio::time::sleep(LOOK).await;
                 }
             }
-        });
-        // What came of it is looked at below.
-        let _ = found.await;
+        })
+        .await;
         let Used { peer, name, .. } = &self.used;
         let Some(advert) = &self.advert else {
             let why = format!(
@@ -215,10 +207,8 @@ impl User<'_> {
         self.write(&Message::result(id, &told)).await;
     }
 
-    /// Hands a request on.
     async fn call(&mut self, message: Message) {
         let Some(id) = message.id.clone() else { return };
-        let method = message.method.clone().unwrap_or_default();
         if self.advert.is_none() {
             self.look().await;
         }
@@ -227,18 +217,25 @@ impl User<'_> {
                 .refuse(id, INVALID_REQUEST, "a request with this id is open")
                 .await;
         }
+        let patience = Instant::now() + SHOWS_UP;
         let Some(advert) = &self.advert else {
             if self.other.is_some() {
                 let why = format!("{}; nothing was done", self.missing());
                 return self.refuse(id, GONE, &why).await;
             }
-            return self.wait(message, String::new(), Instant::now() + SHOWS_UP);
+            return self.wait(message, String::new(), patience);
         };
-        if !advert.surface.admits(Kind::Request, &method) {
-            return self.refuse(id, NOT_FOUND, "Method not found").await;
+        self.hand_on(message, &advert.clone(), patience).await;
+    }
+
+    /// Hands a request on to what is shared, if that serves it.
+    async fn hand_on(&mut self, message: Message, advert: &Advert, patience: Instant) {
+        let method = message.method.as_deref().unwrap_or_default();
+        if advert.surface.admits(Kind::Request, method) {
+            self.send(message, advert.uri.clone(), patience).await;
+        } else if let Some(id) = message.rpc.id {
+            self.refuse(id, NOT_FOUND, "Method not found").await;
         }
-        let uri = advert.uri.clone();
-        self.send(message, uri, Instant::now() + SHOWS_UP).await;
     }
 
     /// What is not there.
@@ -265,9 +262,8 @@ impl User<'_> {
         let Some(id) = &message.id else { return };
         let open = Open {
             uri,
-            sent: String::new(),
+            sent: None,
             until: patience,
-            waits: true,
             missed: false,
             patience,
             message: message.clone(),
@@ -287,9 +283,8 @@ impl User<'_> {
         let open = Open {
             message,
             uri,
-            sent: sent.as_str().to_owned(),
+            sent: Some(sent.as_str().to_owned()),
             until,
-            waits: false,
             missed: false,
             patience,
         };
@@ -319,7 +314,6 @@ impl User<'_> {
         crate::share::send(self.bus, &self.used.peer, &message).await;
     }
 
-    /// Something came over the bus.
     async fn heard(&mut self, event: SessionEvent) {
         match event {
             SessionEvent::Message(message) => {
@@ -367,7 +361,6 @@ impl User<'_> {
         self.write(&message).await;
     }
 
-    /// The host tells something.
     async fn told(&self, channel: &str, message: &Message) {
         let method = message.method.as_deref().unwrap_or_default();
         let Some(advert) = self.advert.as_ref().filter(|advert| advert.uri == channel) else {
@@ -383,12 +376,9 @@ impl User<'_> {
         if let Some(notice) = notice {
             self.bus.ack_notice(notice);
         }
-        let is = |open: &Open| open.sent == receipt.id.as_str();
-        let id = self
-            .open
-            .iter()
-            .find(|(_, open)| is(open))
-            .map(|(id, _)| id.clone());
+        let is = |open: &Open| open.sent.as_deref() == Some(receipt.id.as_str());
+        let found = self.open.iter().find(|(_, open)| is(open));
+        let id = found.map(|(id, _)| id.clone());
         if let Some(id) = id.filter(|_| receipt.stage.is_lost()) {
             let why = format!("{} did not get the call; nothing was done", self.used.peer);
             self.fail(&id, GONE, &why).await;
@@ -403,14 +393,12 @@ impl User<'_> {
 
     async fn late(&mut self) {
         let now = Instant::now();
-        let late: Vec<_> = self
-            .open
-            .iter()
-            .filter(|(_, open)| open.until <= now)
+        let late = self.open.iter().filter(|(_, open)| open.until <= now);
+        let late: Vec<_> = late
+            .map(|(id, open)| (id.clone(), open.sent.is_none()))
             .collect();
-        let late: Vec<_> = late.into_iter().map(|(id, _)| id.clone()).collect();
-        for id in late {
-            let (code, why) = match self.open.get(&id).is_some_and(|open| open.waits) {
+        for (id, waits) in late {
+            let (code, why) = match waits {
                 true => (GONE, format!("{}; nothing was done", self.missing())),
                 false => (
                     TIMED_OUT,
@@ -433,19 +421,15 @@ impl User<'_> {
             Some(meant) => generation(&it.uri) == Some(meant),
             None => true,
         };
-        let (mut meant, mut others): (Vec<_>, Vec<_>) =
-            adverts(&peers.entries).filter(is).partition(meant);
-        let now = meant.drain(..).next();
-        self.other = others
-            .drain(..)
-            .next()
-            .map(|advert| advert.uri)
-            .filter(|_| now.is_none());
+        let (meant, others): (Vec<_>, Vec<_>) = adverts(&peers.entries).filter(is).partition(meant);
+        let now = meant.into_iter().next();
+        let other = others.into_iter().next().map(|advert| advert.uri);
+        self.other = other.filter(|_| now.is_none());
         let uri = now.as_ref().map(|advert| advert.uri.clone());
         let before = std::mem::replace(&mut self.advert, now);
         let mut lost = Vec::new();
         for (id, open) in &mut self.open {
-            let gone = !open.waits && Some(&open.uri) != uri.as_ref();
+            let gone = open.sent.is_some() && Some(&open.uri) != uri.as_ref();
             if std::mem::replace(&mut open.missed, gone) && gone {
                 lost.push(id.clone());
             }
@@ -463,33 +447,24 @@ impl User<'_> {
             && before.uri != advert.uri
         {
             for method in advert.surface.followed() {
-                self.write(&Message::call(None, method, None)).await;
+                self.write(&RpcMessage::call(None, method, None).into())
+                    .await;
             }
         }
     }
-}
 
-impl User<'_> {
     /// Sends what waits for a channel to the one that is there.
     async fn send_what_waits(&mut self) {
         let Some(advert) = self.advert.clone() else {
             return;
         };
-        let waits = |_: &String, open: &mut Open| open.waits && open.uri != advert.uri;
+        let waits = |_: &String, open: &mut Open| open.sent.is_none() && open.uri != advert.uri;
         let waiting: Vec<_> = self.open.extract_if(waits).collect();
         for (_, open) in waiting {
             let Open {
                 message, patience, ..
             } = open;
-            let method = message.method.clone().unwrap_or_default();
-            match advert.surface.admits(Kind::Request, &method) {
-                true => self.send(message, advert.uri.clone(), patience).await,
-                false => {
-                    if let Some(id) = message.rpc.id {
-                        self.refuse(id, NOT_FOUND, "Method not found").await;
-                    }
-                }
-            }
+            self.hand_on(message, &advert, patience).await;
         }
     }
 }

@@ -3,7 +3,7 @@
 use peerbus_wire::{PeerEntry, escape};
 use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 /// Longest text of a member, in characters.
 const TEXT_CHARS: usize = 80;
@@ -23,59 +23,45 @@ pub struct PeerView {
     /// What its session does: `idle`, `busy` or `waiting` (for its user). Absent: not known, as of
     /// every peer that is away.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "String")]
     pub activity: Option<&'static str>,
     /// For so many seconds, by the broker's clock. Absent: not known.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "u64")]
     pub activity_s: Option<u64>,
     /// Its program and version.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "String")]
     pub client: Option<String>,
     /// What it works on.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "String")]
     pub project: Option<String>,
     /// The branch that is checked out there.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "String")]
     pub branch: Option<String>,
     /// Groups of which it is a member: those that had room here.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(with = "Vec<String>")]
     pub groups: Vec<String>,
     /// The process of its program. Absent, like the next two: not known, or it is away.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "u64")]
     pub pid: Option<u64>,
     /// The terminal in which that runs.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "String")]
     pub tty: Option<String>,
     /// When its session began.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "String")]
     pub started: Option<String>,
     /// Paths that were probed and can wake its agent. Empty: it reads when it looks.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Vec<String>")]
     pub wake: Option<Vec<String>>,
     /// Why no path can wake its agent, in its own words.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "String")]
     pub unwoken: Option<String>,
     /// What its acks mean: `seen`, `pushed` (not proven), or `seen or pushed`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "String")]
     pub acks: Option<&'static str>,
     /// Messages for it that are not acked: unseen.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "u64")]
     pub unacked: Option<u64>,
     /// Seconds since it was last connected.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "u64")]
     pub away_s: Option<u64>,
 }
 
@@ -84,8 +70,7 @@ impl PeerView {
     /// presence that have another type than expected say nothing.
     #[must_use]
     pub fn new(entry: &PeerEntry) -> Self {
-        let presence = entry.presence.as_ref().map_or("{}", |p| p.as_str());
-        let said: Map<String, Value> = serde_json::from_str(presence).unwrap_or_default();
+        let said = presence(entry);
         let text = |key: &str| said.get(key).and_then(Value::as_str);
         let short = |key: &str| text(key).map(|text| escape(text, TEXT_CHARS));
         let client = short("client").map(|name| match short("version") {
@@ -115,6 +100,14 @@ impl PeerView {
             away_s: entry.away_s.filter(|_| !entry.online),
         }
     }
+}
+
+/// What a peer says of itself, in JSON; null where it says nothing.
+#[must_use]
+pub fn presence(peer: &PeerEntry) -> Value {
+    let said = peer.presence.as_ref();
+    let said = said.and_then(|said| serde_json::from_str(said.as_str()).ok());
+    said.unwrap_or_default()
 }
 
 fn activity(word: &str) -> Option<&'static str> {

@@ -1,8 +1,10 @@
 //! Other domains, as far as the list of peers tells of them: each has a bridge among the peers.
 
 use peerbus_wire::{Domain, PeerEntry, PeerName};
-use serde_json::Value;
+use schemars::JsonSchema;
+use serde::Serialize;
 
+use crate::about::presence;
 use crate::text::span;
 
 /// A domain that was joined to this broker.
@@ -42,6 +44,29 @@ pub enum DomainWay {
     Silent(Option<u64>),
 }
 
+/// Another domain, as tools and commands tell of it.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct DomainReach {
+    /// Its name.
+    pub domain: String,
+    /// Mail gets there now; otherwise it waits here.
+    pub reachable: bool,
+    /// Why it does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+impl From<&DomainView> for DomainReach {
+    fn from(joined: &DomainView) -> Self {
+        let note = joined.trouble();
+        Self {
+            domain: joined.domain.to_string(),
+            reachable: note.is_none(),
+            note,
+        }
+    }
+}
+
 impl DomainView {
     /// The domains that were joined to a broker with these peers, in order.
     #[must_use]
@@ -71,7 +96,7 @@ impl DomainView {
 
     fn of(peer: &PeerEntry) -> Option<Self> {
         let domain = PeerName::parse(&peer.name).ok()?.bridged()?;
-        let said = said(peer);
+        let said = presence(peer);
         let way = match peer.online {
             false => DomainWay::NoBridge(peer.away_s),
             true if said["stream"] == "unusable" => DomainWay::NoStream(peer.activity_s),
@@ -117,12 +142,6 @@ impl DomainView {
             )),
         }
     }
-}
-
-/// What a bridge says of itself.
-fn said(peer: &PeerEntry) -> Value {
-    let said = peer.presence.as_ref().map_or("{}", |said| said.as_str());
-    serde_json::from_str(said).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -9,8 +9,10 @@ mod message;
 mod text;
 mod trail;
 
-pub use about::PeerView;
-pub use domains::{DomainKey, DomainView, DomainWay};
-pub use message::{MessageContent, MessagePage, MessageText, MessageView, StepView, spoken};
+pub use about::{PeerView, presence};
+pub use domains::{DomainKey, DomainReach, DomainView, DomainWay};
+pub use message::{
+    MessageContent, MessagePage, MessageText, MessageView, StepView, body_json, spoken,
+};
 pub use text::{is_proven, proof, rejected, says, shown, span, word};
-pub use trail::{Step, Trail, Words, depends_on_peers, reached};
+pub use trail::{Step, Trail, Words, depends_on_peers, fate, reached, stage_of};

@@ -3,16 +3,17 @@
 //! The broker keeps what it was sent, and holds no secret: whether a body is what its sender signed
 //! is checked by the reader, and one of which that is not known is not shown.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use peerbus_wire::{
     Conversation, Envelope, MessageId, PeerEntry, Receipt, Secret, Stage, readable,
 };
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
-use crate::trail::{Step, Trail, reached, sentence, step};
+use crate::trail::{Step, Trail, reached, sentence};
 
 /// A page of messages.
 #[derive(Debug, Deserialize)]
@@ -125,7 +126,7 @@ impl MessageView {
             state: state(&told),
             shown,
             ended,
-            steps: told.iter().map(|receipt| step(receipt)).collect(),
+            steps: told.iter().copied().map(Step::from).collect(),
             note: sentence::of(told.into_iter(), now_ms, peers),
             ..Self::default()
         }
@@ -296,6 +297,14 @@ impl MessageContent {
             }
         }
     }
+}
+
+/// A body as it is. Bodies are JSON by the rules of acceptance; one that this library does not take must not
+/// block those behind it: it is shown as a text.
+#[must_use]
+pub fn body_json(body: &str) -> Cow<'_, RawValue> {
+    let text = || to_raw_value(body).map_or(Cow::Borrowed(RawValue::NULL), Cow::Owned);
+    serde_json::from_str(body).map_or_else(|_| text(), Cow::Borrowed)
 }
 
 /// The words of a body, for people: a text, or the text of an object, or the JSON.

@@ -3,9 +3,9 @@
 use peerbus_wire::{How, PeerName, Stage, escape};
 
 /// Longest reason that is repeated, in characters.
-const REASON_CHARS: usize = 300;
+pub(crate) const REASON_CHARS: usize = 300;
 /// Longest name, in characters.
-const NAME_CHARS: usize = 64;
+pub(crate) const NAME_CHARS: usize = 64;
 /// Longest word for a path or for evidence, in bytes.
 const WORD_BYTES: usize = 16;
 

@@ -11,15 +11,12 @@ mod plugin;
 mod qwen;
 mod surroundings;
 
-use peerbus_adapter::Bus;
-use peerbus_adapter::mailbox::{AgentLink, Mailbox, Path};
+use peerbus_adapter::mailbox::{AgentLink, BoxFuture, Mailbox, Path};
 use peerbus_agents::Agent;
-use peerbus_mcp::{AdapterOptions, Exit, Host, Profile};
-use tokio::io::{AsyncRead, AsyncWrite};
+use peerbus_mcp::{Host, Profile};
 
 pub use surroundings::Surroundings;
 
-/// How sessions of one agent are woken.
 struct Waker {
     /// The agent, by its word in `peerbus_agents`.
     agent: &'static str,
@@ -34,14 +31,12 @@ struct Waker {
     start: fn(Context) -> AgentLink,
 }
 
-/// What there is to start from.
 struct Context {
     around: Surroundings,
     host: Host,
     mailbox: Mailbox,
 }
 
-/// Every agent that can be woken.
 static ALL: [&Waker; 4] = [
     &codex::WAKER,
     &copilot::WAKER,
@@ -54,43 +49,28 @@ pub fn waking() -> impl Iterator<Item = Path> {
     ALL.iter().flat_map(|waker| waker.paths).copied()
 }
 
-/// How an agent is woken, by the name of its client.
 fn of_client(name: &str) -> Option<&'static Waker> {
     let agent = Agent::of_client(name)?;
     ALL.into_iter().find(|waker| waker.agent == agent.word)
 }
 
-/// Runs the generic adapter over standard input and output until its session ends, and wakes the
-/// session in whichever way its agent has.
-///
-/// `bus` is connected already or will be: its link must be running, on the same single-threaded
-/// runtime. A broker that is away delays nothing here. See [`peerbus_mcp::run`] for the rest.
-pub async fn run(bus: Bus, options: AdapterOptions, around: Surroundings) -> Exit {
-    let profile = profile(&around);
-    let start = |host, mailbox| start(around, host, mailbox);
-    peerbus_mcp::run(bus, profile, options, start).await
-}
-
-/// [`run`] over any pair of streams, without an eye on signals and the parent process.
-pub async fn run_over(
-    bus: Bus,
-    options: AdapterOptions,
+/// The generic adapter, which wakes its session in whichever way the agent has: what [`peerbus_mcp::run`]
+/// serves, and what that starts.
+pub fn adapter(
     around: Surroundings,
-    input: impl AsyncRead + Unpin + Send + 'static,
-    output: impl AsyncWrite + Unpin + Send,
-) -> Exit {
-    let profile = profile(&around);
-    let start = |host, mailbox| start(around, host, mailbox);
-    peerbus_mcp::run_over(bus, profile, options, input, output, start).await
-}
-
-fn profile(around: &Surroundings) -> Profile {
-    let around = around.clone();
-    peerbus_mcp::generic(move |client| {
+) -> (
+    Profile,
+    impl FnOnce(Host, Mailbox) -> BoxFuture<'static, AgentLink>,
+) {
+    let known = around.clone();
+    let profile = peerbus_mcp::generic(move |client| {
         of_client(client).is_some_and(|waker| {
-            let allowed = waker.paths.iter().any(|path| around.wake.allows(path));
-            allowed && (waker.reaches)(&around)
+            let allowed = waker.paths.iter().any(|path| known.wake.allows(path));
+            allowed && (waker.reaches)(&known)
         })
+    });
+    (profile, |host, mailbox| {
+        Box::pin(start(around, host, mailbox))
     })
 }
 

@@ -7,7 +7,7 @@
 //! then of what the session does; `wake` is a request of ours, answered when the text is shown. The
 //! texts of a conversation are not told, but which marks of ours stand in them.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -47,11 +47,8 @@ const ASKED_MAX: usize = 8;
 /// Longest sentence of the program that is passed on, in characters.
 const WHY_CHARS: usize = 200;
 
-/// What is the agent's own.
 pub(crate) struct About {
-    /// Its word.
     pub(crate) agent: &'static str,
-    /// The path.
     pub(crate) path: Path,
     /// The variable with the number of its process, where it is not the one that started us.
     pub(crate) process: Option<&'static str>,
@@ -121,13 +118,11 @@ struct State {
     lines: VecDeque<String>,
 }
 
-/// A text to show.
 struct Asked {
     text: String,
     outcome: oneshot::Sender<Outcome>,
 }
 
-/// What the program asks first.
 #[derive(Deserialize)]
 struct Attach {
     version: u64,
@@ -167,13 +162,9 @@ impl Plugin {
         }
     }
 
-    /// Serves whoever connects, for ever.
     async fn listen(self, around: Surroundings, mailbox: Mailbox) {
-        let named = self
-            .0
-            .about
-            .process
-            .and_then(|name| around.text(name)?.parse().ok());
+        let named = self.0.about.process;
+        let named = named.and_then(|name| around.text(name)?.parse().ok());
         let above = || around.ancestors.iter().map(|process| process.id);
         let named = named.filter(|named| above().any(|id| id == *named));
         let session = Arc::new(self.clone());
@@ -193,7 +184,6 @@ impl Plugin {
         }
     }
 
-    /// Serves one connection to its end.
     async fn serve(self, mut program: HookConnection, mailbox: Mailbox) {
         let Some(attach) = program.asked::<Attach>(ATTACH) else {
             return;
@@ -216,7 +206,7 @@ impl Plugin {
         if !program.answer(Ok(json!({ "version": VERSION }))).await {
             return;
         }
-        let Connection { lines, write, .. } = program.into_connection();
+        let Connection { lines, write, .. } = program.connection;
         let (desk, asked) = mpsc::channel(ASKED_MAX);
         self.state().desk = Some(desk.clone());
         let shown = Mutex::default();
@@ -226,11 +216,8 @@ impl Plugin {
         }
         let mut state = self.state();
         // Another connection may have taken its place.
-        if state
-            .desk
-            .as_ref()
-            .is_some_and(|now| now.same_channel(&desk))
-        {
+        let mut desks = state.desk.iter();
+        if desks.any(|now| now.same_channel(&desk)) {
             *state = State::default();
         }
         drop(state);
@@ -246,14 +233,15 @@ impl Plugin {
         }
     }
 
-    /// Hears what it says until the connection ends.
     async fn hear(&self, mut lines: BoundedLines<OwnedReadHalf>, shown: &Shown, mailbox: &Mailbox) {
         while let Some(line) = lines.whole().await
             && line.len() <= LINE_MAX
             && let Ok(message) = RpcMessage::read(line)
         {
             if let Some(done) = message.done() {
-                let waits = message.number().and_then(|number| take(shown, number));
+                let waits = message
+                    .number()
+                    .and_then(|number| waiting(shown).remove(&number));
                 if let Some(waits) = waits {
                     // Who asked may have given up meanwhile.
                     let _ = waits.send(self.outcome(done.err()));
@@ -318,19 +306,10 @@ impl Plugin {
 }
 
 /// Who waits to hear what came of which text.
-type Shown = Mutex<VecDeque<(u64, oneshot::Sender<Outcome>)>>;
+type Shown = Mutex<BTreeMap<u64, oneshot::Sender<Outcome>>>;
 
-fn put(shown: &Shown, number: u64, outcome: oneshot::Sender<Outcome>) {
-    let mut shown = shown.lock().unwrap_or_else(PoisonError::into_inner);
-    // Who has given up needs no answer.
-    shown.retain(|(_, outcome)| !outcome.is_closed());
-    shown.push_back((number, outcome));
-}
-
-fn take(shown: &Shown, number: u64) -> Option<oneshot::Sender<Outcome>> {
-    let mut shown = shown.lock().unwrap_or_else(PoisonError::into_inner);
-    let at = shown.iter().position(|(known, _)| *known == number)?;
-    shown.remove(at).map(|(_, outcome)| outcome)
+fn waiting(shown: &Shown) -> MutexGuard<'_, BTreeMap<u64, oneshot::Sender<Outcome>>> {
+    shown.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Hands on what is asked until the connection ends.
@@ -338,7 +317,9 @@ async fn ask(mut write: OwnedWriteHalf, mut asked: mpsc::Receiver<Asked>, shown:
     let mut number = 0;
     while let Some(Asked { text, outcome }) = asked.recv().await {
         number += 1;
-        put(shown, number, outcome);
+        // Who has given up needs no answer.
+        waiting(shown).retain(|_, outcome| !outcome.is_closed());
+        waiting(shown).insert(number, outcome);
         let wake = RpcMessage::request(number, "wake", &json!({ "text": text })).line();
         let written = timeout(PATIENCE, write.write_all(wake.as_bytes())).await;
         if !matches!(written, Ok(Ok(()))) {
@@ -405,7 +386,6 @@ impl SessionSource for Plugin {
     }
 }
 
-/// What is told of the conversation.
 struct Events {
     plugin: Plugin,
     transcript: TranscriptReader,

@@ -16,6 +16,7 @@ use peerbus_adapter::mailbox::{
     AgentLink, BoxFuture, Mailbox, Outcome, Path, PathSpec, SessionSource, Snapshot,
 };
 use peerbus_adapter::transcript::{LineReader, Places, TranscriptLine, Transcripts};
+use peerbus_agents::{is_id, project_slug};
 use peerbus_os::process::Process;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -48,8 +49,6 @@ const SOCKET_VARIABLE: &str = "QWEN_CODE_MESSAGING_SOCKET";
 const RECORD_BYTES_MAX: u64 = 65_536;
 /// Longest line that the client reads, in UTF-16 units.
 const LINE_UNITS_MAX: usize = 1 << 20;
-/// Longest id that is taken for one.
-const ID_MAX: usize = 128;
 /// Longest project directory's name that is known to be made of the project's path alone.
 const SLUG_MAX: usize = 200;
 /// What an agent that answers at our socket writes there, and how far it is looked for: behind the
@@ -90,7 +89,6 @@ fn secret() -> String {
 struct Session(Arc<Known>);
 
 struct Known {
-    /// The client's directory.
     home: Option<PathBuf>,
     ancestors: Vec<Process>,
     /// From the environment, as it was when we were started.
@@ -147,7 +145,7 @@ impl Session {
         };
         if let (Some(home), Some(cwd)) = (&self.0.home, &snapshot.cwd) {
             let real = std::fs::canonicalize(cwd).unwrap_or_else(|_| cwd.clone());
-            let slug = slug(&real);
+            let slug = project_slug(&real);
             if slug.len() <= SLUG_MAX {
                 places.directories = vec![home.join("projects").join(slug).join("chats")];
             }
@@ -192,22 +190,6 @@ impl Record {
     }
 }
 
-/// An id is part of a file's name: nothing else gets there.
-fn is_id(text: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-    !text.is_empty() && text.len() <= ID_MAX && text.bytes().all(plain)
-}
-
-/// The name under which the client keeps a project, in UTF-16 units as JavaScript counts.
-fn slug(cwd: &FilePath) -> String {
-    let plain = |unit: u16| char::from_u32(u32::from(unit)).filter(char::is_ascii_alphanumeric);
-    let path = cwd.to_string_lossy();
-    path.encode_utf16()
-        .map(|unit| plain(unit).unwrap_or('-'))
-        .collect()
-}
-
-/// The session's socket.
 struct Inbox {
     mailbox: Mailbox,
     session: Session,
@@ -303,7 +285,6 @@ fn verdicts(frame: &Value) -> Vec<(String, Outcome)> {
 /// Reads the lines of a conversation. Each says all that there is to know of it.
 struct Lines;
 
-/// What is read of a line.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Written {
@@ -368,12 +349,6 @@ mod tests {
         assert_eq!(verdicts(&frame("dropped")), both);
         let answer = json!({ "type": "user", "status": "held", "origMsgId": "m" });
         assert_eq!(verdicts(&answer), []);
-    }
-
-    #[test]
-    fn a_project_has_the_name_that_the_client_gives_it() {
-        let cwd = FilePath::new("/home/ann/My_proj.2/é");
-        assert_eq!(slug(cwd), "-home-ann-My-proj-2--");
     }
 
     #[test]

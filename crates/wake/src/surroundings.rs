@@ -1,6 +1,5 @@
 //! What this process was started with.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -11,7 +10,6 @@ use peerbus_os::process::{self, Process};
 /// How many processes up the session's own is looked for: shells and wrappers may stand between.
 const ANCESTORS_MAX: usize = 6;
 
-/// Looks up an environment variable.
 type Variables = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 /// Where this adapter runs.
@@ -46,12 +44,10 @@ impl Surroundings {
         }
     }
 
-    /// A variable that is not empty.
     pub(crate) fn text(&self, name: &str) -> Option<String> {
         (self.variables)(name).filter(|text| !text.is_empty())
     }
 
-    /// A variable with an absolute path.
     pub(crate) fn path(&self, name: &str) -> Option<PathBuf> {
         self.text(name)
             .map(PathBuf::from)
@@ -62,15 +58,5 @@ impl Surroundings {
     pub(crate) fn directory(&self, variable: &str, below_home: &str) -> Option<PathBuf> {
         self.path(variable)
             .or_else(|| Some(self.home.as_ref()?.join(below_home)))
-    }
-}
-
-impl fmt::Debug for Surroundings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A variable may hold a credential.
-        f.debug_struct("Surroundings")
-            .field("ancestors", &self.ancestors)
-            .field("wake", &self.wake)
-            .finish_non_exhaustive()
     }
 }

@@ -33,26 +33,14 @@ impl Failure {
         self
     }
 
-    fn saying(mut self, header: HeaderName, value: HeaderValue) -> Self {
-        self.headers.push((header, value));
+    pub(crate) fn saying(mut self, header: HeaderName, value: &'static str) -> Self {
+        self.headers.push((header, HeaderValue::from_static(value)));
         self
     }
 
-    pub(crate) fn retry_after(self, seconds: u64) -> Self {
-        self.saying(header::RETRY_AFTER, seconds.into())
-    }
-
-    /// A client that sends a password only when it is asked for one is asked. Never to be said to our own
-    /// page: its browser would ask the person.
-    pub(crate) fn asks_for_password(self) -> Self {
-        let scheme = HeaderValue::from_static("Basic realm=\"peerbus\"");
-        self.saying(header::WWW_AUTHENTICATE, scheme)
-    }
-
-    /// The body is encoded in a way that is not taken: says which one is.
-    pub(crate) fn takes_no_encoding(self) -> Self {
-        let identity = HeaderValue::from_static("identity");
-        self.saying(header::ACCEPT_ENCODING, identity)
+    pub(crate) fn retry_after(mut self, seconds: u64) -> Self {
+        self.headers.push((header::RETRY_AFTER, seconds.into()));
+        self
     }
 
     /// There is no such place, or it does something else.

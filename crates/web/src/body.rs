@@ -15,7 +15,6 @@ use tokio::time::timeout;
 
 use crate::answer::{Failure, SAID_CHARS};
 
-/// Largest body of a request, in bytes.
 const BODY_BYTES_MAX: usize = 1_048_576;
 /// How long a request's body may take to come.
 const BODY: Duration = Duration::from_secs(30);
@@ -42,7 +41,9 @@ pub(crate) fn check(headers: &HeaderMap) -> Result<(), Failure> {
     let is_none = |value: &[u8]| value.is_empty() || value.eq_ignore_ascii_case(b"identity");
     if let Some(other) = encodings.find(|value| !is_none(value.as_bytes())) {
         let found = String::from_utf8_lossy(other.as_bytes());
-        return Err(unsupported("Content-Encoding", &found).takes_no_encoding());
+        return Err(
+            unsupported("Content-Encoding", &found).saying(header::ACCEPT_ENCODING, "identity")
+        );
     }
     match charset(text_of(headers, header::CONTENT_TYPE)) {
         Some(other) if !["utf-8", "utf8", "us-ascii"].contains(&&*other.to_ascii_lowercase()) => {
@@ -103,7 +104,6 @@ impl Arriving {
     }
 }
 
-/// All of a body that was checked.
 async fn read(body: Body) -> Result<Bytes, Failure> {
     let bytes = timeout(BODY, to_bytes(body, BODY_BYTES_MAX)).await;
     let bytes = bytes.map_err(|_late| {
@@ -116,7 +116,6 @@ async fn read(body: Body) -> Result<Bytes, Failure> {
     })
 }
 
-/// A body as text.
 pub(crate) fn text(bytes: &[u8]) -> Result<&str, Failure> {
     let text = str::from_utf8(bytes).map_err(|error| {
         let at = error.valid_up_to();
@@ -127,7 +126,6 @@ pub(crate) fn text(bytes: &[u8]) -> Result<&str, Failure> {
     Ok(text.strip_prefix(BOM).unwrap_or(text))
 }
 
-/// What a webhook says.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Said<'a> {
     Text(&'a str),

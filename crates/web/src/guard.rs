@@ -12,7 +12,6 @@ use peerbus_wire::escape;
 
 use crate::answer::{Failure, SAID_CHARS};
 
-/// More than a sentence has.
 const SAID_BYTES_MAX: usize = 4_096;
 /// A page of ours runs its own files and nothing else, and stands in no frame.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
@@ -24,7 +23,6 @@ const ALWAYS: [(HeaderName, &str); 3] = [
     (header::REFERRER_POLICY, "no-referrer"),
 ];
 
-/// Where the gateway listens.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Site {
     pub(crate) address: SocketAddr,

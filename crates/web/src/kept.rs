@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use peerbus_adapter::{Key, NoticeId};
-use peerbus_wire::hex;
+use peerbus_wire::{escape_json, hex};
 use sha2::{Digest as _, Sha256};
 
 /// What is kept for readers that resume, and what may wait for a confirmation: events, and bytes of
@@ -73,44 +73,29 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// An event that comes.
-pub(crate) struct Coming<'a> {
-    /// What kind it is.
-    pub(crate) name: &'a str,
-    /// One line of JSON.
-    pub(crate) data: &'a str,
+pub(crate) struct Told {
+    /// As it is written: before it is taken without its id.
+    pub(crate) text: Arc<str>,
     pub(crate) mark: Mark,
     /// Who sent it, if it is a message.
-    pub(crate) from: Option<&'a str>,
+    pub(crate) from: Option<String>,
     /// Bytes of its body, as the broker counts them.
     pub(crate) bytes: usize,
     pub(crate) due: Due,
+    pub(crate) confirmed: bool,
 }
 
 /// From where a reader goes on.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Resumed {
-    /// From the event with this number.
     At(u64),
     /// Behind an event of an earlier process that has not come again yet, if it ever does.
     Behind(Mark),
     /// What followed was confirmed by others, and is not kept any more.
     Gone,
-    /// There was no such event.
     Never,
 }
 
-/// An event as it is written.
-struct Told {
-    text: Arc<str>,
-    mark: Mark,
-    from: Option<String>,
-    bytes: usize,
-    due: Due,
-    confirmed: bool,
-}
-
-/// The events that are kept.
 pub(crate) struct Kept {
     /// What tells numbers of this process from those of the one before.
     run: String,
@@ -139,32 +124,17 @@ impl Kept {
     }
 
     /// Takes an event; gives what is due at once.
-    pub(crate) fn push(&mut self, coming: Coming<'_>) -> Vec<Due> {
-        let Coming {
-            name,
-            data,
-            mark,
-            from,
-            bytes,
-            due,
-        } = coming;
-        if let Some(at) = self.named.iter().position(|named| *named == mark) {
+    pub(crate) fn push(&mut self, mut told: Told) -> Vec<Due> {
+        if let Some(at) = self.named.iter().position(|named| *named == told.mark) {
             self.named.remove(at);
-            let mut all = self.confirm_sender(from, self.events.len());
-            all.push(due);
+            let mut all = self.confirm_sender(told.from.as_deref(), self.events.len());
+            all.push(told.due);
             return all;
         }
-        let id = self.id(self.end(), &mark);
-        let text = format!("id: {id}\nevent: {name}\ndata: {data}\n\n");
-        self.bytes += text.len();
-        self.events.push_back(Told {
-            text: text.into(),
-            mark,
-            from: from.map(str::to_owned),
-            bytes,
-            due,
-            confirmed: false,
-        });
+        let id = self.id(self.end(), &told.mark);
+        told.text = format!("id: {id}\n{}", told.text).into();
+        self.bytes += told.text.len();
+        self.events.push_back(told);
         self.make_room();
         Vec::new()
     }
@@ -289,6 +259,18 @@ impl Kept {
 }
 
 impl Told {
+    /// Of a kind, with one line of JSON.
+    pub(crate) fn new(kind: &str, data: &str, mark: Mark, due: Due) -> Self {
+        Self {
+            text: format!("event: {kind}\ndata: {}\n\n", escape_json(data)).into(),
+            mark,
+            from: None,
+            bytes: data.len(),
+            due,
+            confirmed: false,
+        }
+    }
+
     /// Gives what is due, the first time.
     fn confirm(&mut self) -> Option<Due> {
         self.confirmed = true;
@@ -308,13 +290,10 @@ mod tests {
     /// Takes a message of a sender, the `n`th; gives what is due at once.
     fn push(kept: &mut Kept, from: &str, n: u128) -> Vec<Due> {
         let mark = Mark::of(&[from, &n.to_string()]);
-        kept.push(Coming {
-            name: "message",
-            data: &n.to_string(),
-            mark,
-            from: Some(from),
+        kept.push(Told {
+            from: Some(from.to_owned()),
             bytes: 10,
-            due: ack(n),
+            ..Told::new("message", &n.to_string(), mark, ack(n))
         })
     }
 

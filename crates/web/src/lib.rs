@@ -84,7 +84,7 @@ impl Gateway {
     pub async fn bind(options: GatewayOptions) -> Result<Self, GatewayStartError> {
         let listener = listener::Bound::new(options.listen, options.tls.as_ref()).await?;
         let site = Site {
-            address: listener.address(),
+            address: listener.address,
             tls: options.tls.is_some(),
         };
         let tokens = Tokens::open(&options.file).map_err(GatewayStartError::Tokens)?;
@@ -109,7 +109,7 @@ impl Gateway {
     /// An address that opens the dashboard, once. A secret.
     #[must_use]
     pub fn link(&self) -> String {
-        format!("{}{}", self.url(), self.app.dashboard.link())
+        format!("{}{}", self.url(), self.app.dashboard.login.link())
     }
 
     /// Has the user's browser open the dashboard, where there is a display; by way of the file at `by`.

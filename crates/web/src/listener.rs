@@ -1,6 +1,6 @@
 //! Listening, with a deadline for whoever connects.
 
-use std::io::{self, IoSlice};
+use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -24,7 +24,6 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::strangers::{Stranger, Strangers};
 
-/// Connections that may be open at once.
 const CONNECTIONS_MAX: usize = 512;
 /// How long a TLS handshake and a request's head may take.
 const HEAD: Duration = Duration::from_secs(10);
@@ -36,7 +35,6 @@ const STALLED: Duration = Duration::from_secs(10);
 /// How long the other end's machine may confirm nothing: a stream that it left behind keeps its place
 /// until then.
 const GONE: Duration = Duration::from_secs(30);
-/// Pause after an accept that failed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 /// Why a gateway does not start.
@@ -59,10 +57,10 @@ pub enum GatewayStartError {
     Tokens(String),
 }
 
-/// A socket that listens.
 pub(crate) struct Bound {
     listener: TcpListener,
-    address: SocketAddr,
+    /// Where it listens, with its real port.
+    pub(crate) address: SocketAddr,
     tls: Option<TlsAcceptor>,
 }
 
@@ -88,12 +86,6 @@ impl Bound {
         })
     }
 
-    /// Where it listens, with its real port.
-    pub(crate) fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// Serves for ever.
     pub(crate) async fn serve(self, router: Router) {
         let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let strangers = Arc::new(Strangers::default());
@@ -199,19 +191,6 @@ impl AsyncWrite for Patient {
     ) -> Poll<io::Result<usize>> {
         let done = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.within(cx, done)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let done = Pin::new(&mut self.stream).poll_write_vectored(cx, bytes);
-        self.within(cx, done)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -2,13 +2,12 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::extract::Request;
 use axum::http::request::Parts;
-use axum::http::{Extensions, StatusCode};
+use axum::http::{Extensions, StatusCode, header};
 use peerbus_adapter::{Bus, BusConfig, Naming, Token, connect};
-use peerbus_os::clock::millis;
 use peerbus_wire::Window;
 use peerbus_wire::limits::{FRAME_BYTES_MAX, WINDOW_BYTES_MAX, WINDOW_MESSAGES_MAX};
 use serde_json::json;
@@ -38,7 +37,6 @@ const _: () = assert!(
         && WINDOW.bytes as usize >= 3 * UNCONFIRMED_BYTES_MAX + 2 * FRAME_BYTES_MAX
 );
 
-/// A token's peer.
 pub(crate) struct Peer {
     pub(crate) bus: Bus,
     pub(crate) replies: Arc<Replies>,
@@ -125,7 +123,7 @@ impl App {
             bodies: Arriving::new(BODIES_OF_TOKEN),
             streams: Arc::new(Semaphore::new(STREAMS_OF_TOKEN)),
             connections: Arc::new(Semaphore::new(CONNECTIONS_OF_TOKEN)),
-            pace: Mutex::new(Pace::new(Instant::now())),
+            pace: Mutex::default(),
         });
         peers.insert(name.to_owned(), Arc::clone(&peer));
         Ok(peer)
@@ -141,7 +139,7 @@ impl App {
         if self.options.own_token
             && let Some(bus) = &self.tokens.now().bus
         {
-            config.token = Token::parse(&bus.token);
+            config.token = Token::parse(&bus.token.0);
         }
         Ok(config)
     }
@@ -165,7 +163,6 @@ impl App {
         }
     }
 
-    /// Says goodbye for all peers.
     pub(crate) async fn leave(&self) {
         let peers =
             std::mem::take(&mut *self.peers.0.lock().unwrap_or_else(PoisonError::into_inner));
@@ -179,36 +176,26 @@ impl App {
 fn nobody() -> Failure {
     let why = "a token is needed (`peerbus web token add`): as Authorization: Bearer TOKEN, or in the \
                way that it was made for";
-    Failure::new(StatusCode::UNAUTHORIZED, why).asks_for_password()
+    // A client that sends a password only when it is asked for one is asked. Never to be said to our own
+    // page: its browser would ask the person.
+    let nobody = Failure::new(StatusCode::UNAUTHORIZED, why);
+    nobody.saying(header::WWW_AUTHENTICATE, "Basic realm=\"peerbus\"")
 }
 
-/// How many requests may come now: what a bucket holds that fills evenly.
-#[derive(Debug)]
-struct Pace {
-    /// Requests, in thousandths.
-    left: u64,
-    at: Instant,
-}
+/// How many requests may come now: a second's, and then one at a time. It has the moment up to which
+/// they were used.
+#[derive(Debug, Default)]
+struct Pace(Option<Instant>);
 
 impl Pace {
-    const FULL: u64 = PER_SECOND as u64 * 1_000;
-
-    fn new(now: Instant) -> Self {
-        Self {
-            left: Self::FULL,
-            at: now,
-        }
-    }
+    const EACH: Duration = Duration::from_millis(1_000 / PER_SECOND as u64);
 
     fn admits(&mut self, now: Instant) -> bool {
-        let passed = now.saturating_duration_since(self.at);
-        let filled = u64::from(PER_SECOND).saturating_mul(millis(passed));
-        if filled > 0 {
-            (self.left, self.at) = ((self.left + filled).min(Self::FULL), now);
-        }
-        let admits = self.left >= 1_000;
+        let second_ago = now.checked_sub(Self::EACH * PER_SECOND);
+        let used = self.0.max(second_ago).unwrap_or(now) + Self::EACH;
+        let admits = used <= now;
         if admits {
-            self.left -= 1_000;
+            self.0 = Some(used);
         }
         admits
     }
@@ -216,14 +203,12 @@ impl Pace {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
     fn a_burst_is_admitted_and_then_so_many_a_second() {
         let start = Instant::now();
-        let mut pace = Pace::new(start);
+        let mut pace = Pace::default();
         let mut admitted = |at| (0..100).filter(|_| pace.admits(at)).count();
         assert_eq!(admitted(start), 20);
         assert_eq!(admitted(start + Duration::from_millis(49)), 0);

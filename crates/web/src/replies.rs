@@ -9,12 +9,12 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
-use futures_util::stream;
+use futures_util::{StreamExt as _, stream};
 use peerbus_adapter::mailbox::{quote, receipt};
 use peerbus_adapter::{Bus, How, Inbound, LinkState, Receipt, SessionEvent, rfc3339, wall_ms};
 use peerbus_core::TokenHash;
 use peerbus_view::Trail;
-use peerbus_wire::{Conversation, escape_json};
+use peerbus_wire::Conversation;
 use serde::Serialize;
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -23,9 +23,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::App;
 use crate::answer::Failure;
-use crate::kept::{
-    Coming, Cursor, Due, Kept, Mark, Resumed, UNCONFIRMED_BYTES_MAX, UNCONFIRMED_MAX,
-};
+use crate::kept::{Cursor, Due, Kept, Mark, Resumed, Told, UNCONFIRMED_BYTES_MAX, UNCONFIRMED_MAX};
 use crate::streams::STREAM;
 
 /// Time between two comments in a stream in which nothing happens.
@@ -35,7 +33,6 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 const AWAITS: Duration = Duration::from_secs(1);
 /// How long a reader waits until it comes back, in milliseconds.
 const RETRY_MS: u64 = 500;
-/// The path that an ack names.
 const PATH: &str = "web";
 
 /// `GET /v1/replies`.
@@ -105,16 +102,18 @@ fn open(app: &Arc<App>, request: &Request) -> Result<Body, Failure> {
         next,
         awaited,
         numbers,
-        at: At::Begin,
         hash: caller.token.hash,
         tokens: app.tokens.changes(),
         _places: (own, place),
     };
-    let chunks = stream::unfold(reader, |mut reader| async move {
-        let chunk = reader.next().await?;
-        Some((Ok::<_, Infallible>(chunk), reader))
+    let begin = format!("retry: {RETRY_MS}\n: connected\n\n");
+    let chunks = stream::unfold(Some(reader), |reader| async move {
+        let mut reader = reader?;
+        let (chunk, last) = reader.next().await?;
+        Some((chunk, Some(reader).filter(|_| !last)))
     });
-    Ok(Body::from_stream(chunks))
+    let chunks = stream::once(std::future::ready(begin)).chain(chunks);
+    Ok(Body::from_stream(chunks.map(Ok::<_, Infallible>)))
 }
 
 /// What came for a peer and is not forgotten yet.
@@ -151,8 +150,10 @@ impl Replies {
             }
             if !self.state().has_room() {
                 // A reader that confirms makes some.
-                let told = self.last.subscribe();
-                let _room = timeout(KEEP_ALIVE, wait_for_room(&self, told)).await;
+                let mut told = self.last.subscribe();
+                let room =
+                    async { while !self.state().make_room() && told.changed().await.is_ok() {} };
+                let _late = timeout(KEEP_ALIVE, room).await;
                 continue;
             }
             let event = tokio::select! {
@@ -168,56 +169,38 @@ impl Replies {
 
     fn keep(&self, event: SessionEvent) {
         let me = self.bus.name();
-        let fate_mark = |receipt: &Receipt| {
-            let to = receipt.to.as_deref().unwrap_or_default();
-            Mark::of(&[&me, receipt.id.as_str(), to, receipt.stage.word()])
-        };
-        let due = match event {
+        let told = match event {
             SessionEvent::Message(message) => {
                 let Some(said) = said(&message) else {
                     tracing::error!(id = %message.id, "a message cannot be told, and waits");
                     return;
                 };
-                let data = &escape_json(&said);
-                self.state().push(Coming {
-                    name: "message",
-                    data,
-                    mark: Mark::of(&[&me, &message.from, &message.id]),
-                    from: Some(&message.from),
+                let mark = Mark::of(&[&me, &message.from, &message.id]);
+                Told {
                     bytes: message.body.len(),
-                    due: Due::Ack(message.key),
-                })
+                    from: Some(message.from),
+                    ..Told::new("message", &said, mark, Due::Ack(message.key))
+                }
             }
             SessionEvent::Notice { receipt, id } => {
+                let to = receipt.to.as_deref().unwrap_or_default();
+                let mark = Mark::of(&[&me, receipt.id.as_str(), to, receipt.stage.word()]);
                 let due = id.map_or(Due::Nothing, Due::Notice);
-                self.receipt(&fate(&receipt), fate_mark(&receipt), due)
+                Told::new("receipt", &fate(&receipt), mark, due)
             }
             SessionEvent::GaveUp { id } => {
                 let why = "it was never confirmed, and is not sent again";
                 let told = json!({ "id": id, "stage": "unknown", "reason": why });
-                self.receipt(
-                    &told.to_string(),
-                    Mark::of(&[&me, id.as_str()]),
-                    Due::Nothing,
-                )
+                let mark = Mark::of(&[&me, id.as_str()]);
+                Told::new("receipt", &told.to_string(), mark, Due::Nothing)
             }
             SessionEvent::Registered { .. }
             | SessionEvent::NotJoined { .. }
             | SessionEvent::Job { .. } => return,
         };
+        let due = self.state().push(told);
         self.settle(due);
         self.last.send_replace(());
-    }
-
-    fn receipt(&self, told: &str, mark: Mark, due: Due) -> Vec<Due> {
-        self.state().push(Coming {
-            name: "receipt",
-            data: &escape_json(told),
-            mark,
-            from: None,
-            bytes: told.len(),
-            due,
-        })
     }
 
     /// A reader has had an event; what is due for it and what came before it is done.
@@ -249,35 +232,12 @@ impl Replies {
     }
 }
 
-async fn wait_for_room(replies: &Replies, mut told: watch::Receiver<()>) {
-    while !replies.state().make_room() && told.changed().await.is_ok() {}
-}
-
-/// How far a stream is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum At {
-    Begin,
-    Middle,
-    End,
-}
-
-/// What a reader is written next.
-enum Next {
-    Event(Arc<str>),
-    None,
-    /// It has so many events that nobody confirmed.
-    End(usize),
-    /// Nothing for so long, or until what it had last has come again.
-    Later(Duration),
-}
-
 struct Reader {
     replies: Arc<Replies>,
     next: u64,
     /// The event that it had last, of an earlier process, and how long it waits for that to come again.
     awaited: Option<(Mark, Instant)>,
     numbers: watch::Receiver<()>,
-    at: At,
     hash: TokenHash,
     tokens: watch::Receiver<Arc<crate::tokens::WebFile>>,
     _places: (OwnedSemaphorePermit, OwnedSemaphorePermit),
@@ -290,71 +250,62 @@ impl Drop for Reader {
 }
 
 impl Reader {
-    async fn next(&mut self) -> Option<String> {
-        match self.at {
-            At::Begin => {
-                self.at = At::Middle;
-                return Some(format!("retry: {RETRY_MS}\n: connected\n\n"));
-            }
-            At::Middle => {}
-            At::End => return None,
-        }
+    /// What is written next, and whether it is the last.
+    async fn next(&mut self) -> Option<(String, bool)> {
         loop {
             let now = Arc::clone(&self.tokens.borrow_and_update());
             if !now.tokens.values().any(|token| token.hash == self.hash) {
                 return None;
             }
             self.numbers.borrow_and_update();
-            let mut pause = KEEP_ALIVE;
-            match self.look()? {
-                Next::Event(event) if event.is_empty() => continue,
-                Next::Event(event) => return Some(event.to_string()),
-                Next::End(events) => {
-                    self.at = At::End;
-                    return Some(format!(
-                        ": {events} events are unconfirmed. Come back with the id of the last one as \
-                         Last-Event-ID\n\n"
-                    ));
-                }
-                Next::None => {}
-                Next::Later(left) => pause = left,
-            }
+            let pause = match self.look()? {
+                Ok(chunk) => return Some(chunk),
+                Err(pause) => pause,
+            };
             tokio::select! {
                 changed = self.numbers.changed() => changed.ok()?,
                 changed = self.tokens.changed() => changed.ok()?,
                 () = sleep(pause) => {
                     if self.awaited.is_none() {
-                        return Some(": \n\n".into());
+                        return Some((": \n\n".into(), false));
                     }
                 }
             }
         }
     }
 
-    /// What it is written next; nothing more, if what it had last was confirmed by others and forgotten.
-    fn look(&mut self) -> Option<Next> {
+    /// What it is written next, or how long it waits; nothing more, if what it had last was confirmed by
+    /// others and forgotten.
+    fn look(&mut self) -> Option<Result<(String, bool), Duration>> {
         let mut state = self.replies.state();
         if let Some((mark, until)) = &self.awaited {
             let left = until.saturating_duration_since(Instant::now());
             if state.awaits(mark) && !left.is_zero() {
-                return Some(Next::Later(left));
+                return Some(Err(left));
             }
             self.awaited = None;
             self.next = state.unconfirmed();
         }
-        let (events, bytes) = state.under_way(self.next);
-        let event = state.at(self.next)?;
-        if events >= UNCONFIRMED_MAX || bytes >= UNCONFIRMED_BYTES_MAX {
-            return Some(Next::End(events));
-        }
-        match event {
-            Some(event) => {
-                self.next += 1;
-                Some(Next::Event(event))
+        loop {
+            let (events, bytes) = state.under_way(self.next);
+            let full = events >= UNCONFIRMED_MAX || bytes >= UNCONFIRMED_BYTES_MAX;
+            match state.at(self.next)? {
+                Some(event) if !full => {
+                    self.next += 1;
+                    if !event.is_empty() {
+                        return Some(Ok((event.to_string(), false)));
+                    }
+                }
+                None if !full && state.make_room() => return Some(Err(KEEP_ALIVE)),
+                // Nothing can come any more until something is confirmed.
+                _ => {
+                    let why = format!(
+                        ": {events} events are unconfirmed. Come back with the id of the last one as \
+                         Last-Event-ID\n\n"
+                    );
+                    return Some(Ok((why, true)));
+                }
             }
-            // Nothing can come any more until something is confirmed.
-            None if !state.make_room() => Some(Next::End(events)),
-            None => Some(Next::None),
         }
     }
 }

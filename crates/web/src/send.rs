@@ -15,7 +15,7 @@ use peerbus_view::{Trail, reached};
 use peerbus_wire::limits::{META_BYTES_MAX, META_MAX};
 use peerbus_wire::{Conversation, MessageId, Priority, escape, readable};
 use serde::Deserialize;
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::App;
@@ -25,11 +25,9 @@ use crate::kept::digest;
 use crate::peers::Caller;
 use crate::tokens::WebToken;
 
-/// How long the broker may take to accept a message.
 const ACCEPTS: Duration = Duration::from_secs(10);
 /// How long it may take to look for names like an unknown one, or to tell how far a message got.
 const LOOK_UP: Duration = Duration::from_secs(2);
-/// Longest `Idempotency-Key`, in bytes.
 const KEY_BYTES_MAX: usize = 255;
 /// Where senders of webhooks name a delivery, the same when they repeat it.
 const DELIVERIES: [&str; 6] = [
@@ -76,18 +74,13 @@ pub(crate) async fn message(State(app): State<Arc<App>>, request: Request) -> An
     let caller = app.still(caller)?;
     let text = readable(body::text(&bytes)?);
     let message: Message<'_> = serde_json::from_str(&text).map_err(|error| not_json(&error))?;
-    let talk = conversation(&message)?;
     let body = match message.body.get() {
         text if text.starts_with('"') => saying(&caller.token, text),
         other => other.to_owned(),
     };
     let mut said = Conversation::of(&body);
-    said.thread = talk.thread.or(said.thread);
-    said.reply_to = talk.reply_to.or(said.reply_to);
+    place(&message, &mut said)?;
     said.hops = said.hops.max(u32::from(said.reply_to.is_some()));
-    if message.priority.is_some() {
-        said.priority = talk.priority;
-    }
     let answer = post(&caller, &message.to, &said.write(&body), key).await;
     answer.map(|answer| remarked(answer, matches!(text, Cow::Owned(_))))
 }
@@ -135,7 +128,7 @@ pub(crate) async fn hook(
             let json: &RawValue = serde_json::from_str(&json).map_err(|error| not_json(&error))?;
             json.get().to_owned()
         }
-        Said::Text(text) => quoted(text)?,
+        Said::Text(text) => json!(text).to_string(),
     };
     let talk = Conversation {
         meta,
@@ -201,27 +194,23 @@ fn is_verdict(body: &str) -> bool {
     text.is_ok_and(|text| peerbus_node::approvals::in_words(&text).is_some())
 }
 
-fn quoted(text: &str) -> Result<String, Failure> {
-    let json = to_raw_value(text).map_err(|error| bad(error.to_string()))?;
-    Ok(json.get().to_owned())
-}
-
-/// The place in a conversation that a request gives.
-fn conversation(message: &Message<'_>) -> Result<Conversation, Failure> {
-    let id = |text: &Option<String>, what: &str| {
-        let id = text.as_deref().map(MessageId::parse).transpose();
-        id.map_err(|error| bad(format!("{what}: {error}")))
+/// Puts a body into the place in a conversation that a request gives.
+fn place(message: &Message<'_>, said: &mut Conversation) -> Result<(), Failure> {
+    let id = |text: &str, what: &str| {
+        MessageId::parse(text).map_err(|error| bad(format!("{what}: {error}")))
     };
-    let priority = message.priority.as_deref().map(|word| {
+    if let Some(thread) = &message.thread {
+        said.thread = Some(id(thread, "thread")?.as_str().to_owned());
+    }
+    if let Some(reply_to) = &message.reply_to {
+        said.reply_to = Some(id(reply_to, "reply_to")?);
+    }
+    if let Some(word) = &message.priority {
         let words = Priority::WORDS.join(", ");
-        Priority::parse(word).ok_or_else(|| bad(format!("priority is one of {words}")))
-    });
-    Ok(Conversation {
-        thread: id(&message.thread, "thread")?.map(|thread| thread.as_str().to_owned()),
-        reply_to: id(&message.reply_to, "reply_to")?,
-        priority: priority.transpose()?.unwrap_or_default(),
-        ..Conversation::default()
-    })
+        let priority = Priority::parse(word);
+        said.priority = priority.ok_or_else(|| bad(format!("priority is one of {words}")))?;
+    }
+    Ok(())
 }
 
 /// Where a webhook comes from: its method and path, its query, and what headers the token names.
@@ -265,7 +254,6 @@ fn meta(
     Ok(meta)
 }
 
-/// The key of a request, if it has one.
 fn key(headers: &HeaderMap) -> Result<Option<Key>, Failure> {
     let Some(key) = headers.get("idempotency-key") else {
         return Ok(None);

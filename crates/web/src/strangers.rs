@@ -7,7 +7,6 @@ use axum::http::Extensions;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
 
-/// Those connections, by arrival.
 #[derive(Default)]
 pub(crate) struct Strangers(Mutex<Waiting>);
 
@@ -33,7 +32,6 @@ impl Strangers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has a task serve a connection.
     pub(crate) fn spawn<F>(self: &Arc<Self>, serve: impl FnOnce(Stranger) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -53,7 +51,6 @@ impl Strangers {
         waiting.all.insert(number, task);
     }
 
-    /// Closes the oldest one, if there is one.
     pub(crate) fn close_oldest(&self) {
         let oldest = self.lock().all.pop_first();
         if let Some((_, task)) = oldest {

@@ -19,7 +19,6 @@ pub(crate) const STREAM: [(HeaderName, &str); 3] = [
     (HeaderName::from_static("x-accel-buffering"), "no"),
 ];
 
-/// The places for streams.
 pub(crate) struct Streams {
     readers: Arc<Semaphore>,
     pages: Arc<Semaphore>,
@@ -33,7 +32,6 @@ impl Streams {
         }
     }
 
-    /// A place for a token's stream.
     pub(crate) fn reader(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.readers).try_acquire_owned().ok()
     }

@@ -61,22 +61,14 @@ pub struct WebFile {
 }
 
 /// A token at the broker.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BusToken {
     /// The token itself.
-    pub token: String,
+    pub token: Hidden,
     /// It has the right to approve.
     #[serde(default)]
     pub approve: bool,
-}
-
-impl std::fmt::Debug for BusToken {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("BusToken")
-            .field("approve", &self.approve)
-            .finish_non_exhaustive()
-    }
 }
 
 /// A token of somebody who asks.
@@ -132,7 +124,6 @@ impl WebToken {
         }
     }
 
-    /// Whether it may write to a peer.
     pub(crate) fn may_write_to(&self, name: &PeerName) -> bool {
         self.to.is_empty() || self.to.iter().any(|to| to.matches(name))
     }
@@ -261,7 +252,7 @@ pub fn bus(path: &Path) -> Result<BusToken, String> {
         let WebFile { bus, tokens } = found.unwrap_or_default();
         let token = bus.as_ref().map(|bus| bus.token.clone());
         let own = BusToken {
-            token: token.unwrap_or_else(|| random_hex().to_string()),
+            token: token.unwrap_or_else(|| Hidden(random_hex().to_string())),
             approve: tokens.values().any(|token| token.approve),
         };
         if bus.as_ref() != Some(&own) {
@@ -283,7 +274,6 @@ fn tokens_in(document: &mut DocumentMut) -> Result<&mut dyn TableLike, String> {
         .ok_or_else(|| "`tokens` is no table".into())
 }
 
-/// The tokens as they are now.
 pub(crate) struct Tokens {
     path: PathBuf,
     seen: Mutex<Version>,
@@ -327,8 +317,12 @@ impl Tokens {
             let is = |shown: &Token| token.hash.matches(&TokenHash::of(shown));
             token.by.shown(headers).iter().any(is)
         };
+        self.find(shows)
+    }
+
+    fn find(&self, is: impl Fn(&WebToken) -> bool) -> Option<(String, WebToken)> {
         let now = self.now();
-        let found = now.tokens.iter().find(|(_, token)| shows(token));
+        let found = now.tokens.iter().find(|(_, token)| is(token));
         found.map(|(name, token)| (name.clone(), token.clone()))
     }
 
@@ -345,17 +339,13 @@ impl Tokens {
             let signature = token.by.signature(headers).zip(token.secret.as_ref());
             signature.is_some_and(|(signature, Hidden(secret))| is_signed(secret, body, &signature))
         };
-        let now = self.now();
-        let found = now.tokens.iter().find(|(_, token)| signs(token));
-        found.map(|(name, token)| (name.clone(), token.clone()))
+        self.find(signs)
     }
 
-    /// Follows the file.
     pub(crate) fn changes(&self) -> watch::Receiver<Arc<WebFile>> {
         self.now.subscribe()
     }
 
-    /// Looks at the file for ever.
     pub(crate) async fn look(&self) {
         loop {
             tokio::time::sleep(LOOK).await;

@@ -113,11 +113,9 @@ impl AuditRecord {
         };
         writer.string("action", self.action.word());
         text(writer, "outcome", &self.outcome);
-        for (name, number) in [("uid", self.uid), ("pid", self.pid)] {
-            if let Some(number) = number {
-                writer.number(name, number.into());
-            }
-        }
+        writer
+            .some_number("uid", self.uid.map(u64::from))
+            .some_number("pid", self.pid.map(u64::from));
         text(writer, "source", &self.source);
         text(writer, "request_id", &self.request_id);
         text(writer, "by", &self.by);

@@ -105,10 +105,7 @@ impl ClientFrame {
                 writer.string("id", key.as_str()).string("reason", &reason);
             }),
             Self::Release { key, again } => write("release", &|writer| {
-                writer.string("id", key.as_str());
-                if *again {
-                    writer.raw("again", "true");
-                }
+                writer.string("id", key.as_str()).flag("again", *again);
             }),
             Self::Status { ids } => write("status", &|writer| {
                 writer.name("ids").begin(b'[');
@@ -125,9 +122,7 @@ impl ClientFrame {
                 writer.string("name", name);
             }),
             Self::Retire { successor } => write("retire", &|writer| {
-                if let Some(successor) = successor {
-                    writer.string("successor", successor);
-                }
+                writer.some_string("successor", successor.as_ref());
             }),
             Self::Audit(record) => write("audit", &|writer| record.write(writer)),
             Self::Take {
@@ -136,9 +131,7 @@ impl ClientFrame {
                 envelope,
             } => write_take(mark, *again, envelope.as_ref().ok()),
             Self::Forwarded { after } => write("forwarded", &|writer| {
-                if let Some(after) = after {
-                    writer.string("after", after.as_str());
-                }
+                writer.some_string("after", after.as_ref().map(DeliveryKey::as_str));
             }),
             Self::Refused { .. } | Self::Unusable | Self::Malformed | Self::Binary => String::new(),
         }
@@ -150,11 +143,8 @@ fn write_take(mark: &Mark, again: bool, carried: Option<&Carried>) -> String {
         return String::new();
     };
     let mut writer = Writer::frame("take");
-    writer.string("mark", mark.as_str());
-    if again {
-        writer.raw("again", "true");
-    }
-    writer.raw("envelope", &carried.text);
+    writer.string("mark", mark.as_str()).flag("again", again);
+    writer.raw("envelope", &*carried.text);
     writer.finish()
 }
 
@@ -251,10 +241,7 @@ fn control(kind: &str, members: &Members<'_>) -> Option<ClientFrame> {
             },
         },
         "forwarded" => ClientFrame::Forwarded {
-            after: match members.optional_string(Member::After)? {
-                Some(after) => Some(DeliveryKey::parse(&after)?),
-                None => None,
-            },
+            after: members.parsed(Member::After, DeliveryKey::parse)?,
         },
         _ => return None,
     })
@@ -280,18 +267,10 @@ fn progress(members: &Members<'_>) -> Option<Stage> {
 /// `None` when a member has the wrong type.
 fn register(members: &Members<'_>) -> Option<Register> {
     let text = |name| {
-        Some(
-            members
-                .optional_string(name)?
-                .unwrap_or_default()
-                .into_owned(),
-        )
+        let text = members.optional_string(name)?;
+        Some(text.unwrap_or_default().into_owned())
     };
     let token = members.optional_string(Member::Token)?;
-    let instance = match members.optional_string(Member::Instance)? {
-        Some(text) => Some(Instance::parse(&text)?),
-        None => None,
-    };
     let presence = match members.get(Member::Presence) {
         Some(raw) if raw.kind != Type::Object => return None,
         raw => raw.and_then(|raw| Presence::of(&raw)),
@@ -304,15 +283,12 @@ fn register(members: &Members<'_>) -> Option<Register> {
             .optional_string(Member::Renaming)?
             .map(Cow::into_owned),
         ext: members.number(Member::Ext, 0)?,
-        instance,
+        instance: members.parsed(Member::Instance, Instance::parse)?,
         ephemeral: members.flag(Member::Ephemeral)?,
         generated: members.flag(Member::Generated)?,
         window: window(members)?,
         presence,
-        bridge: match members.optional_string(Member::Bridge)? {
-            Some(epoch) => Some(Mark::parse(&epoch)?),
-            None => None,
-        },
+        bridge: members.parsed(Member::Bridge, Mark::parse)?,
     })
 }
 
@@ -320,37 +296,21 @@ fn write_register(register: &Register) -> String {
     let mut writer = Writer::open();
     writer
         .string("protocol_version", &register.protocol_version)
-        .string("type", "register");
-    if let Some(token) = &register.token {
-        writer.string("token", token.expose());
-    }
-    writer.string("name", &register.name);
-    if let Some(renaming) = &register.renaming {
-        writer.string("renaming", renaming);
-    }
-    if register.ext > 0 {
-        writer.number("ext", register.ext.into());
-    }
-    if let Some(instance) = &register.instance {
-        writer.string("instance", instance.expose());
-    }
-    for (name, set) in [
-        ("ephemeral", register.ephemeral),
-        ("generated", register.generated),
-    ] {
-        if set {
-            writer.raw(name, "true");
-        }
-    }
+        .string("type", "register")
+        .some_string("token", register.token.as_ref().map(Token::expose))
+        .string("name", &register.name)
+        .some_string("renaming", register.renaming.as_ref())
+        .some_number("ext", Some(register.ext.into()).filter(|ext| *ext > 0))
+        .some_string("instance", register.instance.as_ref().map(Instance::expose))
+        .flag("ephemeral", register.ephemeral)
+        .flag("generated", register.generated);
     if let Some(window) = register.window {
         write_window(window, &mut writer);
     }
     if let Some(presence) = &register.presence {
         writer.raw("presence", presence.as_str());
     }
-    if let Some(epoch) = &register.bridge {
-        writer.string("bridge", epoch.as_str());
-    }
+    writer.some_string("bridge", register.bridge.as_ref().map(Mark::as_str));
     writer.finish()
 }
 

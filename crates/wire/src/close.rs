@@ -1,6 +1,7 @@
 //! Why the broker closes a connection: a WebSocket close code and a text for each reason.
 
 use crate::name::NameError;
+use crate::text::cut;
 
 /// How the text for a name begins that its token may not register; the names that it may follow.
 pub const NAME_FORBIDDEN: &str = "name not allowed to this token: it may have ";
@@ -88,72 +89,57 @@ impl CloseReason {
     /// The WebSocket close code (RFC 6455 §7.4; 4000-4999 are private to the application).
     #[must_use]
     pub fn code(&self) -> u16 {
-        match self {
-            Self::HandshakeNotText => 1003,
-            Self::HandshakeMalformed => 1007,
-            Self::FirstFrameNotRegister
-            | Self::UnsupportedVersion
-            | Self::EmptyName
-            | Self::InvalidToken
-            | Self::NameClaimed
-            | Self::InvalidName(_)
-            | Self::NameInUse
-            | Self::NameHeld { .. }
-            | Self::NameForbidden { .. }
-            | Self::NameKept { .. }
-            | Self::NoBridge { .. }
-            | Self::NameKnown => 1008,
-            Self::TooLarge | Self::RegisterTooLarge => 1009,
-            Self::GoingAway => 1001,
-            Self::StorageFailed => 1011,
-            Self::Full | Self::TokenNames | Self::TokenConnections => 1013,
-            Self::TakenOver => 4000,
-            Self::HandshakeTimeout => 4001,
-            Self::Unresponsive => 4002,
-            Self::TooSlow => 4003,
-            Self::NameEnded => 4004,
-            Self::TokenRevoked | Self::TokenExpired => 4005,
-        }
+        self.frame().0
     }
 
     /// The text of the close frame, at most 123 bytes.
     #[must_use]
     pub fn text(&self) -> String {
-        match self {
-            Self::HandshakeNotText => "handshake must be text".into(),
-            Self::HandshakeMalformed => "malformed handshake".into(),
-            Self::FirstFrameNotRegister => "first frame must be register".into(),
-            Self::UnsupportedVersion => "unsupported protocol version".into(),
-            Self::EmptyName => "empty peer name".into(),
-            Self::InvalidToken => "invalid bearer token".into(),
-            Self::NameClaimed => "name claimed under a different token".into(),
-            Self::InvalidName(error) => error.to_string(),
-            Self::NameInUse => "name in use".into(),
-            Self::NameHeld { by } => format!("name in use by {}", crate::text::cut(by, 100)),
-            Self::NameKnown => "name is registered; an ephemeral peer needs an unused one".into(),
-            Self::TakenOver => "name taken over by a newer connection".into(),
-            Self::NameEnded => "name has ended for good".into(),
-            Self::TooLarge => "frame larger than 1048576 bytes".into(),
-            Self::RegisterTooLarge => "first frame larger than 4096 bytes".into(),
-            Self::HandshakeTimeout => "no register frame within the handshake deadline".into(),
-            Self::Unresponsive => "no answer to ping".into(),
-            Self::TooSlow => "connection does not read what it is sent".into(),
+        self.frame().1
+    }
+
+    fn frame(&self) -> (u16, String) {
+        let (code, text) = match self {
+            Self::HandshakeNotText => (1003, "handshake must be text"),
+            Self::HandshakeMalformed => (1007, "malformed handshake"),
+            Self::FirstFrameNotRegister => (1008, "first frame must be register"),
+            Self::UnsupportedVersion => (1008, "unsupported protocol version"),
+            Self::EmptyName => (1008, "empty peer name"),
+            Self::InvalidToken => (1008, "invalid bearer token"),
+            Self::NameClaimed => (1008, "name claimed under a different token"),
+            Self::InvalidName(error) => return (1008, error.to_string()),
+            Self::NameInUse => (1008, "name in use"),
+            Self::NameHeld { by } => return (1008, format!("name in use by {}", cut(by, 100))),
+            Self::NameKnown => (
+                1008,
+                "name is registered; an ephemeral peer needs an unused one",
+            ),
+            Self::TakenOver => (4000, "name taken over by a newer connection"),
+            Self::NameEnded => (4004, "name has ended for good"),
+            Self::TooLarge => (1009, "frame larger than 1048576 bytes"),
+            Self::RegisterTooLarge => (1009, "first frame larger than 4096 bytes"),
+            Self::HandshakeTimeout => (4001, "no register frame within the handshake deadline"),
+            Self::Unresponsive => (4002, "no answer to ping"),
+            Self::TooSlow => (4003, "connection does not read what it is sent"),
             Self::NameForbidden { allowed } => {
-                let allowed = crate::text::cut(allowed, 75);
-                format!("{NAME_FORBIDDEN}{allowed}")
+                return (1008, format!("{NAME_FORBIDDEN}{}", cut(allowed, 75)));
             }
-            Self::NameKept { token } => format!("{NAME_KEPT}{token}; choose another one"),
-            Self::NoBridge { why } => format!("cannot bridge: {}", crate::text::cut(why, 100)),
-            Self::TokenRevoked => "token was revoked".into(),
-            Self::TokenExpired => "token has expired".into(),
-            Self::TokenNames => {
-                "token is at its limit of names, and each is in use or has mail".into()
+            Self::NameKept { token } => {
+                return (1008, format!("{NAME_KEPT}{token}; choose another one"));
             }
-            Self::TokenConnections => "token is at its limit of connections".into(),
-            Self::Full => "broker is at its limit of connections or names".into(),
-            Self::GoingAway => "broker is shutting down".into(),
-            Self::StorageFailed => "broker storage failed".into(),
-        }
+            Self::NoBridge { why } => return (1008, format!("cannot bridge: {}", cut(why, 100))),
+            Self::TokenRevoked => (4005, "token was revoked"),
+            Self::TokenExpired => (4005, "token has expired"),
+            Self::TokenNames => (
+                1013,
+                "token is at its limit of names, and each is in use or has mail",
+            ),
+            Self::TokenConnections => (1013, "token is at its limit of connections"),
+            Self::Full => (1013, "broker is at its limit of connections or names"),
+            Self::GoingAway => (1001, "broker is shutting down"),
+            Self::StorageFailed => (1011, "broker storage failed"),
+        };
+        (code, text.to_owned())
     }
 }
 

@@ -8,13 +8,9 @@ use crate::json::{self, Raw, Type};
 use crate::limits::{META_BYTES_MAX, META_KEY_BYTES_MAX, META_MAX};
 use crate::writer::Writer;
 
-/// The message that is answered.
 const REPLY_TO: &str = "reply_to";
-/// The conversation.
 const THREAD: &str = "thread";
-/// How soon.
 const PRIORITY: &str = "priority";
-/// How many replies led here.
 const HOPS: &str = "hops";
 /// Where it comes from, in its sender's words.
 const META: &str = "meta";
@@ -48,12 +44,8 @@ impl Priority {
     /// Reads one of [`Priority::WORDS`].
     #[must_use]
     pub fn parse(word: &str) -> Option<Self> {
-        match word {
-            "quiet" => Some(Self::Quiet),
-            "next" => Some(Self::Next),
-            "now" => Some(Self::Now),
-            _ => None,
-        }
+        let all = [Self::Quiet, Self::Next, Self::Now];
+        all.into_iter().find(|priority| priority.as_str() == word)
     }
 }
 
@@ -143,43 +135,43 @@ impl Conversation {
             META => there.meta != self.meta,
             _ => false,
         };
-        let mut out = Members::default();
+        let mut out = Writer::open();
         let read = json::members(body.as_bytes(), |name, value| {
             let own = name.string().is_some_and(|name| changed(&name.text));
             if !own {
-                out.keep(name, value);
+                out.keep(name.text, value.text);
             }
         });
         let Ok(top) = read else {
             return body.to_owned();
         };
         match top.kind {
-            Type::Object => {}
+            Type::Object => &mut out,
             Type::String => out.raw("text", top.text),
             _ => out.raw("content", top.text),
-        }
+        };
         if let Some(id) = self.reply_to.as_ref().filter(|_| changed(REPLY_TO)) {
-            out.quoted(REPLY_TO, id.as_str());
+            out.string(REPLY_TO, id.as_str());
         }
         if let Some(thread) = self.thread.as_deref().filter(|_| changed(THREAD)) {
             // Any other text would not be read back.
             if thread_of(thread).is_some() {
-                out.quoted(THREAD, thread);
+                out.string(THREAD, thread);
             }
         }
         if changed(PRIORITY) && self.priority != Priority::default() {
-            out.quoted(PRIORITY, self.priority.as_str());
+            out.string(PRIORITY, self.priority.as_str());
         }
         if changed(HOPS) && self.hops > 0 {
-            out.raw(HOPS, self.hops.to_string().as_bytes());
+            out.number(HOPS, self.hops.into());
         }
         // Anything else would not be read back.
         if changed(META) && !self.meta.is_empty() && is_meta(&self.meta) {
-            let mut object = Writer::open();
+            out.name(META).begin(b'{');
             for (key, value) in &self.meta {
-                object.string(key, value);
+                out.string(key, value);
             }
-            out.raw(META, object.finish().as_bytes());
+            out.end(b'}');
         }
         out.finish()
     }
@@ -222,44 +214,6 @@ fn is_meta(texts: &[(String, String)]) -> bool {
     texts.len() <= META_MAX
         && bytes <= META_BYTES_MAX
         && own.all(|(at, key)| fits(key) && keys(at).all(|other| other != key))
-}
-
-/// Members of an object, as JSON text.
-#[derive(Default)]
-struct Members(Vec<u8>);
-
-impl Members {
-    fn keep(&mut self, name: Raw<'_>, value: Raw<'_>) {
-        self.comma();
-        self.0.extend_from_slice(name.text);
-        self.0.push(b':');
-        self.0.extend_from_slice(value.text);
-    }
-
-    /// A member whose value is JSON already.
-    fn raw(&mut self, name: &str, json: &[u8]) {
-        self.comma();
-        for part in [b"\"", name.as_bytes(), b"\":", json] {
-            self.0.extend_from_slice(part);
-        }
-    }
-
-    /// A member whose value is a text in which nothing is to be escaped.
-    fn quoted(&mut self, name: &str, text: &str) {
-        self.raw(name, format!("\"{text}\"").as_bytes());
-    }
-
-    fn comma(&mut self) {
-        if !self.0.is_empty() {
-            self.0.push(b',');
-        }
-    }
-
-    fn finish(self) -> String {
-        // Slices of a str at the bounds of its JSON values, and ASCII.
-        let members = String::from_utf8(self.0).unwrap_or_default();
-        format!("{{{members}}}")
-    }
 }
 
 #[cfg(test)]

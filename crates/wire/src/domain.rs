@@ -11,7 +11,7 @@ use crate::name::PeerName;
 const BRIDGE: &str = "bridge@";
 
 /// The name of a broker among others: 1-16 of `[a-z0-9-]`, a letter or a digit at both ends.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Domain(Arc<str>);
 
 impl Domain {
@@ -62,12 +62,6 @@ pub struct NoDomain;
 impl fmt::Display for Domain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
-    }
-}
-
-impl fmt::Debug for Domain {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", &*self.0)
     }
 }
 

@@ -6,21 +6,15 @@ use crate::json::Raw;
 use crate::members::{Member, Members};
 use crate::writer::Writer;
 
-/// The member `peers`.
 pub(crate) fn write_entries(peers: &[PeerEntry], writer: &mut Writer) {
     writer.name("peers").begin(b'[');
     for peer in peers {
         writer.begin(b'{').string("name", &peer.name);
         writer.raw("online", if peer.online { "true" } else { "false" });
-        if let Some(unacked) = peer.unacked {
-            writer.number("unacked", unacked);
-        }
-        if let Some(away_s) = peer.away_s {
-            writer.number("away_s", away_s);
-        }
-        if let Some(activity_s) = peer.activity_s {
-            writer.number("activity_s", activity_s);
-        }
+        writer
+            .some_number("unacked", peer.unacked)
+            .some_number("away_s", peer.away_s)
+            .some_number("activity_s", peer.activity_s);
         if !peer.groups.is_empty() {
             write_groups("groups", &peer.groups, writer);
         }
@@ -32,7 +26,6 @@ pub(crate) fn write_entries(peers: &[PeerEntry], writer: &mut Writer) {
     writer.end(b']');
 }
 
-/// A member with groups.
 pub(crate) fn write_groups(name: &str, groups: &[GroupName], writer: &mut Writer) {
     writer.name(name).begin(b'[');
     for group in groups {

@@ -14,7 +14,7 @@ use crate::receipt::Receipt;
 use crate::stage::{How, Refusal, Stage};
 
 /// What a client sends.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClientFrame {
     /// Mandatory first frame.
     Register(Register),
@@ -112,7 +112,7 @@ pub enum ClientFrame {
 
 /// The first frame of a connection. Names and versions are checked by the broker's core, in v1's
 /// order, so they are carried as they came.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Register {
     /// `protocol_version` as it came.
     pub protocol_version: String,
@@ -285,7 +285,7 @@ impl DeliverFrame {
 
     /// Encodes the frame with what the broker remarks on the message.
     #[must_use]
-    pub fn for_one(seq: Seq, envelope: &str, remarks: &Remarks<'_>) -> Self {
+    pub fn for_one(seq: Seq, envelope: &str, remarks: &Remarks) -> Self {
         if *remarks == Remarks::default() {
             return Self::new(seq, envelope);
         }
@@ -294,8 +294,14 @@ impl DeliverFrame {
         } else {
             ""
         };
-        let alias = remarks.alias.map(|name| format!(r#","for":"{name}""#));
-        let token = remarks.token.map(|name| format!(r#","token":"{name}""#));
+        let alias = remarks
+            .alias
+            .as_ref()
+            .map(|name| format!(r#","for":"{name}""#));
+        let token = remarks
+            .token
+            .as_ref()
+            .map(|name| format!(r#","token":"{name}""#));
         let (alias, token) = (alias.unwrap_or_default(), token.unwrap_or_default());
         let approves = if remarks.approves {
             r#","approves":true"#
@@ -318,18 +324,18 @@ impl DeliverFrame {
 }
 
 /// What a broker says of a delivery to one recipient.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Remarks<'a> {
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Remarks {
     /// It delivered the message before, on another connection of this name.
     pub again: bool,
     /// The name that it was sent to, where that leads to this peer and is not its own.
-    pub alias: Option<&'a PeerName>,
+    pub alias: Option<PeerName>,
     /// The token that the sender's name belongs to, where that is not the recipient's.
-    pub token: Option<&'a TokenName>,
+    pub token: Option<TokenName>,
     /// That token has the right to approve.
     pub approves: bool,
     /// How long ago the message was accepted, in milliseconds of the broker's clock; said from
-    /// [`crate::limits::AGE_MS_MIN`] on.
+    /// [`crate::limits::AGE_MS_MIN`] on, and 0 when the broker does not say.
     pub age_ms: u64,
 }
 
@@ -340,31 +346,8 @@ pub struct Delivery {
     pub key: DeliveryKey,
     /// The envelope as decoded, not yet verified.
     pub envelope: Decoded,
-    /// The broker delivered it before, on another connection of this name.
-    pub again: bool,
-    /// The name that it was sent to, where that leads to this peer and is not its own.
-    pub alias: Option<PeerName>,
-    /// The token that the sender's name belongs to, where that is another one than the recipient's.
-    pub token: Option<TokenName>,
-    /// That token has the right to approve.
-    pub approves: bool,
-    /// How long ago the message was accepted, in milliseconds of the broker's clock; 0 when the
-    /// broker does not say.
-    pub age_ms: u64,
-}
-
-impl Delivery {
     /// What the broker says of it.
-    #[must_use]
-    pub fn remarks(&self) -> Remarks<'_> {
-        Remarks {
-            again: self.again,
-            alias: self.alias.as_ref(),
-            token: self.token.as_ref(),
-            approves: self.approves,
-            age_ms: self.age_ms,
-        }
-    }
+    pub remarks: Remarks,
 }
 
 /// What an adapter receives.

@@ -1,29 +1,20 @@
 //! Bytes as hex digits.
 
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
+
 /// Lower-case digits, two for each byte.
 #[must_use]
 pub fn encode(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(2 * bytes.len());
-    for byte in bytes {
-        for digit in [byte >> 4, byte & 15] {
-            text.push(char::from_digit(u32::from(digit), 16).unwrap_or('0'));
-        }
-    }
-    text
+    HEXLOWER.encode(bytes)
 }
 
 /// Reads exactly 64 digits of either case.
 #[must_use]
 pub fn decode(text: &str) -> Option<[u8; 32]> {
     let mut bytes = [0; 32];
-    if text.len() != 2 * bytes.len() {
-        return None;
-    }
-    for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
-        let digit = |i: usize| char::from(pair[i]).to_digit(16);
-        *byte = u8::try_from(digit(0)? << 4 | digit(1)?).ok()?;
-    }
-    Some(bytes)
+    let fits = text.len() == 2 * bytes.len();
+    let read = |bytes: &mut [u8]| HEXLOWER_PERMISSIVE.decode_mut(text.as_bytes(), bytes);
+    (fits && read(&mut bytes).is_ok()).then_some(bytes)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use crate::limits::{
@@ -11,7 +12,8 @@ use crate::limits::{
 use crate::name::PeerName;
 
 /// The id that a sender gives a message: 1-128 of `[A-Za-z0-9._:-]`. Unique per sender.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub struct MessageId(Arc<str>);
 
 impl MessageId {
@@ -43,9 +45,17 @@ impl fmt::Display for MessageId {
     }
 }
 
-impl fmt::Debug for MessageId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", &*self.0)
+impl From<MessageId> for String {
+    fn from(id: MessageId) -> Self {
+        id.to_string()
+    }
+}
+
+impl TryFrom<String> for MessageId {
+    type Error = IdError;
+
+    fn try_from(text: String) -> Result<Self, IdError> {
+        Self::parse(&text)
     }
 }
 

@@ -6,7 +6,6 @@
 use crate::limits::DECODE_NESTING_MAX;
 use crate::unquote::{Text, unquote};
 
-/// The type of a JSON value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Type {
     Null,
@@ -74,7 +73,6 @@ pub(crate) fn members<'a>(
     })
 }
 
-/// Reads `bytes` as one value.
 pub(crate) fn value(bytes: &[u8]) -> Result<Raw<'_>, SyntaxError> {
     let mut scan = Scanner { bytes, at: 0 };
     scan.space();
@@ -87,7 +85,6 @@ impl<'a> Raw<'a> {
         (self.kind == Type::String).then(|| unquote(&self.text[1..self.text.len() - 1], self.plain))
     }
 
-    /// The value as `true` or `false`.
     pub(crate) fn bool(&self) -> Option<bool> {
         (self.kind == Type::Bool).then_some(self.text == b"true")
     }
@@ -220,7 +217,10 @@ impl<'a> Scanner<'a> {
 
     /// Skips an array or object with all that is in it and gives its depth.
     fn container(&mut self, outer: usize) -> Result<u16, SyntaxError> {
-        let mut open = Nesting::default();
+        let mut open = Nesting {
+            depth: 0,
+            objects: [0; DECODE_NESTING_MAX.div_ceil(64)],
+        };
         let mut deepest = 0;
         loop {
             // A value starts here.
@@ -351,7 +351,6 @@ impl<'a> Scanner<'a> {
         Ok(Type::Number)
     }
 
-    /// One or more digits.
     fn digits(&mut self) -> Result<(), SyntaxError> {
         let start = self.at;
         while let Some(b'0'..=b'9') = self.peek() {
@@ -369,15 +368,6 @@ impl<'a> Scanner<'a> {
 struct Nesting {
     depth: usize,
     objects: [u64; DECODE_NESTING_MAX.div_ceil(64)],
-}
-
-impl Default for Nesting {
-    fn default() -> Self {
-        Self {
-            depth: 0,
-            objects: [0; DECODE_NESTING_MAX.div_ceil(64)],
-        }
-    }
 }
 
 impl Nesting {

@@ -56,7 +56,7 @@ pub use name::{NameError, NameKey, PeerName};
 pub use receipt::Receipt;
 pub use sign::{Secret, SecretError, VerifyError};
 pub use stage::{Accepted, How, Refusal, RefusalCode, Stage};
-pub use text::{escape, escape_json, printable, readable};
+pub use text::{escape, escape_json, printable, readable, within_json};
 pub use time::{days, from_rfc3339, rfc3339, utc};
 pub use version::is_older;
 

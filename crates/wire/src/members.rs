@@ -4,73 +4,6 @@ use std::borrow::Cow;
 
 use crate::json::{self, Raw, SyntaxError, Type};
 
-/// Every member name that some frame, or an object inside one, gives a meaning.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Member {
-    ProtocolVersion,
-    Id,
-    From,
-    To,
-    Ts,
-    Source,
-    Kind,
-    Body,
-    Hmac,
-    Type,
-    Token,
-    Name,
-    DeliveryKey,
-    Envelope,
-    Names,
-    Ext,
-    Instance,
-    Ephemeral,
-    Generated,
-    Window,
-    Presence,
-    How,
-    Path,
-    Evidence,
-    Reason,
-    Ids,
-    Peers,
-    Omitted,
-    Receipts,
-    Messages,
-    Bytes,
-    Online,
-    Unacked,
-    AwayS,
-    ActivityS,
-    State,
-    Recipients,
-    Duplicate,
-    Code,
-    Key,
-    At,
-    Again,
-    Approves,
-    For,
-    Renaming,
-    Successor,
-    Action,
-    Outcome,
-    Uid,
-    Pid,
-    RequestId,
-    By,
-    Bridge,
-    Domain,
-    Epoch,
-    Mark,
-    After,
-    AgeMs,
-    Join,
-    Leave,
-    Groups,
-}
-
-const NAMES: usize = Member::Groups as usize + 1;
 /// The nine members of an envelope come first.
 const ENVELOPE: u64 = (1 << (Member::Hmac as u64 + 1)) - 1;
 
@@ -106,7 +39,6 @@ impl<'a> Members<'a> {
         Ok((members, top.kind))
     }
 
-    /// The members of an object.
     pub(crate) fn of(object: &Raw<'a>) -> Option<Self> {
         let (members, kind) = Self::scan(object.text).ok()?;
         (kind == Type::Object).then_some(members)
@@ -164,6 +96,18 @@ impl<'a> Members<'a> {
         }
     }
 
+    /// A string member that is read as something: absent is `Some(None)`, anything else is `None`.
+    pub(crate) fn parsed<T>(
+        &self,
+        name: Member,
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> Option<Option<T>> {
+        match self.optional_string(name)? {
+            None => Some(None),
+            Some(text) => Some(Some(parse(&text)?)),
+        }
+    }
+
     /// A member that is true or false; absent is false, something else is `None`.
     pub(crate) fn flag(&self, name: Member) -> Option<bool> {
         self.get(name).map_or(Some(false), |raw| raw.bool())
@@ -213,16 +157,22 @@ fn fold(c: char) -> char {
 /// Ties each name to its spelling.
 macro_rules! names {
     ($($name:ident $text:literal),* $(,)?) => {
+        /// Every member name that some frame, or an object inside one, gives a meaning.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(crate) enum Member {
+            $($name,)*
+        }
+
+        const NAMES: usize = [$($text),*].len();
+
         impl Member {
             fn of(bytes: &[u8]) -> Option<Self> {
-                const { assert!([$($text),*].len() == NAMES) };
                 $(if bytes == $text.as_bytes() {
                     return Some(Self::$name);
                 })*
                 None
             }
 
-            /// The member's name on the wire.
             pub(crate) fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$name => $text,)*

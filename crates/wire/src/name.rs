@@ -20,7 +20,7 @@ const RESERVED: [&str; 7] = [
 ///
 /// Two names that differ only in ASCII case name the same peer; compare their [`NameKey`]s for
 /// identity. Equality of `PeerName` itself is exact.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PeerName(Arc<str>);
 
 impl PeerName {
@@ -65,12 +65,6 @@ impl PeerName {
 impl fmt::Display for PeerName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
-    }
-}
-
-impl fmt::Debug for PeerName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", &*self.0)
     }
 }
 

@@ -66,13 +66,10 @@ impl Receipt {
     pub(crate) fn write(&self, writer: &mut Writer) {
         writer.begin(b'{').string("id", self.id.as_str());
         self.stage.write(self.to.as_deref(), writer);
-        if let Some(key) = &self.key {
-            writer.string("key", key.as_str());
-        }
-        if let Some(at_ms) = self.at_ms {
-            writer.number("at", at_ms);
-        }
-        writer.end(b'}');
+        writer
+            .some_string("key", self.key.as_ref().map(DeliveryKey::as_str))
+            .some_number("at", self.at_ms)
+            .end(b'}');
     }
 
     /// An upper bound for its length: any character may take six bytes.

@@ -8,7 +8,9 @@ use crate::client::{window, write_window};
 use crate::domain::{Domain, Mark};
 use crate::entry::{entry, groups, write_entries, write_groups};
 use crate::envelope::Envelope;
-use crate::frame::{BrokerFrame, Delivery, Forwarded, NameAnswer, PeersFrame, Presence, Received};
+use crate::frame::{
+    BrokerFrame, Delivery, Forwarded, NameAnswer, PeersFrame, Presence, Received, Remarks,
+};
 use crate::ids::{DeliveryKey, MessageId, TokenName};
 use crate::json::{self, Raw, Type};
 use crate::limits::{
@@ -141,35 +143,27 @@ fn write_peers(frame: &PeersFrame) -> String {
         writer.element(name);
     }
     writer.end(b']');
-    if let Some(ext) = frame.ext {
-        writer.number("ext", ext.into());
-    }
+    writer.some_number("ext", frame.ext.map(u64::from));
     if let Some(window) = frame.window {
         write_window(window, &mut writer);
     }
-    if let Some(domain) = &frame.domain {
-        writer.string("domain", domain.as_str());
-    }
-    for (name, mark) in [("epoch", &frame.epoch), ("mark", &frame.mark)] {
-        if let Some(mark) = mark {
-            writer.string(name, mark.as_str());
-        }
-    }
-    if let Some(age_ms) = frame.age_ms {
-        writer.number("age_ms", age_ms);
-    }
+    writer
+        .some_string("domain", frame.domain.as_ref().map(Domain::as_str))
+        .some_string("epoch", frame.epoch.as_ref().map(Mark::as_str))
+        .some_string("mark", frame.mark.as_ref().map(Mark::as_str))
+        .some_number("age_ms", frame.age_ms);
     if let Some(groups) = &frame.groups {
         write_groups("groups", groups, &mut writer);
     }
-    if let Some(reason) = &frame.reason {
-        writer.string("reason", &cut(reason, REASON_BYTES_MAX));
-    }
+    let reason = frame.reason.as_ref();
+    writer.some_string("reason", reason.map(|why| cut(why, REASON_BYTES_MAX)));
     if let Some(peers) = &frame.peers {
         write_entries(peers, &mut writer);
     }
-    if frame.omitted > 0 {
-        writer.number("omitted", frame.omitted.into());
-    }
+    writer.some_number(
+        "omitted",
+        Some(frame.omitted.into()).filter(|more| *more > 0),
+    );
     writer.finish()
 }
 
@@ -192,7 +186,7 @@ fn peers(members: &Members<'_>) -> Option<PeersFrame> {
         domain: members
             .string(Member::Domain)
             .and_then(|text| Domain::parse(&text)),
-        age_ms: members.get(Member::AgeMs).and_then(|raw| raw.unsigned()),
+        age_ms: members.time(Member::AgeMs),
         groups: groups(members, Member::Groups),
         reason: members
             .string(Member::Reason)
@@ -210,15 +204,17 @@ fn delivery(members: &Members<'_>) -> Option<Delivery> {
     Some(Delivery {
         key: DeliveryKey::parse(&members.string(Member::DeliveryKey)?)?,
         envelope: Envelope::decode(members.get(Member::Envelope)?.text).ok()?,
-        again: members.flag(Member::Again).unwrap_or(false),
-        alias: members
-            .string(Member::For)
-            .and_then(|name| PeerName::parse(&name).ok()),
-        token: members
-            .string(Member::Token)
-            .and_then(|name| TokenName::parse(&name)),
-        approves: members.flag(Member::Approves).unwrap_or(false),
-        age_ms: members.time(Member::AgeMs).unwrap_or(0),
+        remarks: Remarks {
+            again: members.flag(Member::Again).unwrap_or(false),
+            alias: members
+                .string(Member::For)
+                .and_then(|name| PeerName::parse(&name).ok()),
+            token: members
+                .string(Member::Token)
+                .and_then(|name| TokenName::parse(&name)),
+            approves: members.flag(Member::Approves).unwrap_or(false),
+            age_ms: members.time(Member::AgeMs).unwrap_or(0),
+        },
     })
 }
 
@@ -237,10 +233,10 @@ fn name_answer(members: &Members<'_>) -> Option<NameAnswer> {
 
 fn write_name_answer(kind: &str, answer: &NameAnswer) -> String {
     let mut writer = Writer::frame(kind);
-    writer.string("name", &answer.name);
-    if let Some(reason) = &answer.refused {
-        writer.string("reason", &cut(reason, REASON_BYTES_MAX));
-    }
+    let reason = answer.refused.as_ref();
+    writer
+        .string("name", &answer.name)
+        .some_string("reason", reason.map(|why| cut(why, REASON_BYTES_MAX)));
     writer.finish()
 }
 

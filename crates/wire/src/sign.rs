@@ -69,15 +69,6 @@ impl Secret {
         self
     }
 
-    /// Whether `other` shares the same secrets with the same domains.
-    #[must_use]
-    pub fn shares_as(&self, other: &Self) -> bool {
-        let same = |ours: &Self, theirs: &Self| ours.accepts(theirs) && theirs.accepts(ours);
-        let domains = || self.domains().zip(other.domains());
-        self.domains().count() == other.domains().count()
-            && domains().all(|((ours, a), (theirs, b))| ours == theirs && same(a, b))
-    }
-
     /// The secrets that are shared with other domains.
     pub fn domains(&self) -> impl Iterator<Item = (&Domain, &Self)> {
         self.0.domains.iter()

@@ -172,7 +172,6 @@ impl Stage {
         self.row().0
     }
 
-    /// Its rank and its word.
     const fn row(&self) -> (usize, &'static str) {
         match self {
             Self::Unknown => (0, "unknown"),
@@ -263,17 +262,13 @@ impl Stage {
 
     /// Writes `state`, `to` when there is one, and what belongs to it.
     pub(crate) fn write(&self, to: Option<&str>, writer: &mut Writer) {
-        writer.string("state", self.word());
-        if let Some(to) = to {
-            writer.string("to", to);
-        }
+        writer.string("state", self.word()).some_string("to", to);
         match self {
             Self::Accepted(accepted) => {
-                writer.number("recipients", accepted.recipients.into());
-                writer.number("online", accepted.online.into());
-                if accepted.duplicate {
-                    writer.raw("duplicate", "true");
-                }
+                writer
+                    .number("recipients", accepted.recipients.into())
+                    .number("online", accepted.online.into())
+                    .flag("duplicate", accepted.duplicate);
             }
             Self::Refused(refusal) => {
                 writer.string("code", refusal.code.as_str());

@@ -121,13 +121,20 @@ fn is_double(number: &str) -> bool {
 /// ```
 #[must_use]
 pub fn printable(text: &str) -> String {
+    safe_but(text, |c| matches!(c, '\n' | '\t' | '<' | '>'))
+}
+
+/// Makes a text safe for a JSON string that a client may decode and show: its line breaks, tabs, quotes
+/// and backslashes are left to JSON, everything else is as [`escape`] has it.
+#[must_use]
+pub fn within_json(text: &str) -> String {
+    safe_but(text, |c| matches!(c, '\n' | '\t'))
+}
+
+fn safe_but(text: &str, kept: impl Fn(char) -> bool) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
-        put(
-            &mut out,
-            c,
-            is_unsafe(c) && !matches!(c, '\n' | '\t' | '<' | '>'),
-        );
+        put(&mut out, c, is_unsafe(c) && !kept(c));
     }
     out
 }

@@ -3,7 +3,6 @@
 use crate::PROTOCOL_VERSION;
 use crate::canonical::write_escaped;
 
-/// A JSON text under construction.
 pub(crate) struct Writer {
     out: Vec<u8>,
     /// A value stands before the next one in the same container.
@@ -20,7 +19,6 @@ impl Writer {
         writer
     }
 
-    /// Opens an object.
     pub(crate) fn open() -> Self {
         let mut writer = Self {
             out: Vec::with_capacity(128),
@@ -70,23 +68,54 @@ impl Writer {
     }
 
     pub(crate) fn number(&mut self, name: &str, number: u64) -> &mut Self {
-        self.raw(name, &number.to_string())
+        self.raw(name, number.to_string())
+    }
+
+    /// A string, if there is one.
+    pub(crate) fn some_string(&mut self, name: &str, text: Option<impl AsRef<str>>) -> &mut Self {
+        match text {
+            Some(text) => self.string(name, text.as_ref()),
+            None => self,
+        }
+    }
+
+    /// A number, if there is one.
+    pub(crate) fn some_number(&mut self, name: &str, number: Option<u64>) -> &mut Self {
+        match number {
+            Some(number) => self.number(name, number),
+            None => self,
+        }
+    }
+
+    /// `true`, if it is set.
+    pub(crate) fn flag(&mut self, name: &str, set: bool) -> &mut Self {
+        match set {
+            true => self.raw(name, "true"),
+            false => self,
+        }
     }
 
     /// A member whose value is JSON already.
-    pub(crate) fn raw(&mut self, name: &str, json: &str) -> &mut Self {
+    pub(crate) fn raw(&mut self, name: &str, json: impl AsRef<[u8]>) -> &mut Self {
         self.name(name);
-        self.out.extend_from_slice(json.as_bytes());
+        self.out.extend_from_slice(json.as_ref());
         self.comma = true;
         self
     }
 
-    /// Bytes written so far.
+    /// A member as it stands elsewhere: its name with the quotes, and its value.
+    pub(crate) fn keep(&mut self, name: &[u8], json: &[u8]) {
+        self.separate();
+        for part in [name, b":", json] {
+            self.out.extend_from_slice(part);
+        }
+        self.comma = true;
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.out.len()
     }
 
-    /// Closes the frame.
     pub(crate) fn finish(mut self) -> String {
         self.end(b'}');
         // Only whole strings and ASCII were written.

@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::run::{cargo, root};
+use crate::run::{cargo, output, root};
 
 /// What makes code count its branches, as rust-fuzz's cargo-fuzz passes it. These are options of the code
 /// generator, which a stable compiler takes.
@@ -18,7 +18,6 @@ const COVERAGE: &str = "--cfg fuzzing -Cpasses=sancov-module \
     -Cllvm-args=-sanitizer-coverage-trace-compares";
 const SCRATCH: &str = "target/fuzz";
 
-/// Runs one target, or all one after the other, for so many minutes each.
 pub(crate) fn run(args: &[String]) -> Result<ExitCode> {
     let (target, minutes) = match args {
         [flag, minutes] if flag == "--minutes" => (None, minutes),
@@ -64,22 +63,9 @@ pub(crate) fn run(args: &[String]) -> Result<ExitCode> {
 fn build() -> Result<std::path::PathBuf> {
     let host = host()?;
     let status = cargo()
-        .args([
-            "build",
-            "--package",
-            "peerbus-fuzz",
-            "--features",
-            "libfuzzer",
-        ])
-        .args([
-            "--bin",
-            "peerbus-fuzz",
-            "--profile",
-            "fuzz",
-            "--target",
-            &host,
-        ])
-        .args(["--target-dir", SCRATCH])
+        .args("build --package peerbus-fuzz --features libfuzzer".split(' '))
+        .args("--bin peerbus-fuzz --profile fuzz".split(' '))
+        .args(["--target", &host, "--target-dir", SCRATCH])
         .env("RUSTFLAGS", COVERAGE)
         .status()
         .context("cargo does not start")?;
@@ -89,8 +75,7 @@ fn build() -> Result<std::path::PathBuf> {
 
 /// The platform that is compiled for. Naming it keeps the flags from build scripts.
 fn host() -> Result<String> {
-    let said = Command::new("rustc").arg("-vV").output()?.stdout;
-    let said = String::from_utf8(said)?;
+    let said = String::from_utf8(output(Command::new("rustc").arg("-vV"))?)?;
     let host = said.lines().find_map(|line| line.strip_prefix("host: "));
     Ok(host.context("rustc names no host")?.to_owned())
 }

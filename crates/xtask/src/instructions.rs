@@ -13,7 +13,7 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
-use crate::run::{cargo, root};
+use crate::run::{cargo, output, root};
 
 /// How far a count may be from the baseline, in percent.
 const TOLERANCE_PERCENT: u64 = 3;
@@ -67,7 +67,6 @@ pub(crate) fn run(update: bool) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(failed)))
 }
 
-/// Runs the benches under valgrind.
 fn measure() -> Result<Run> {
     let lock = fs::read_to_string(root().join("Cargo.lock")).context("cannot read Cargo.lock")?;
     let wanted = locked(&lock, "gungraun")?;
@@ -86,20 +85,14 @@ fn measure() -> Result<Run> {
         "gungraun-runner must be exactly {wanted}, as gungraun in Cargo.lock, found `{runner}`; {remedy}"
     );
     let rustc = version("rustc", &path, "install it with rustup")?;
-    let output = cargo()
+    let mut bench = cargo();
+    bench
         .args(["bench", "--quiet", "--package", "peerbus-instructions"])
-        .args(["--bench", "hot", "--"])
-        .args(["--output-format=json", "--nosummary"])
+        .args("--bench hot -- --output-format=json --nosummary".split(' '))
         .env("PATH", &path)
-        .stderr(Stdio::inherit())
-        .output()
-        .context("cannot start cargo bench")?;
-    ensure!(
-        output.status.success(),
-        "cargo bench ended with {}",
-        output.status
-    );
-    let counts = parse_counts(&String::from_utf8_lossy(&output.stdout))?;
+        .stderr(Stdio::inherit());
+    let counted = output(&mut bench)?;
+    let counts = parse_counts(&String::from_utf8_lossy(&counted))?;
     ensure!(!counts.is_empty(), "cargo bench counted nothing");
     let with = [("rustc", rustc), ("valgrind", valgrind)];
     Ok(Run {
@@ -117,22 +110,12 @@ fn path_with_tools() -> Result<std::ffi::OsString> {
     )?)
 }
 
-/// What a program says of its version.
 fn version(program: &str, path: &std::ffi::OsStr, remedy: &str) -> Result<String> {
-    let output = Command::new(program)
-        .arg("--version")
-        .env("PATH", path)
-        .output()
-        .with_context(|| format!("cannot start {program}; {remedy}"))?;
-    ensure!(
-        output.status.success(),
-        "{program} --version ended with {}; {remedy}",
-        output.status
-    );
-    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    let said = output(Command::new(program).arg("--version").env("PATH", path));
+    let said = said.with_context(|| remedy.to_owned())?;
+    Ok(String::from_utf8_lossy(&said).trim().to_owned())
 }
 
-/// The version of a package in Cargo.lock.
 fn locked(lock: &str, name: &str) -> Result<String> {
     let lock: toml::Table = lock.parse().context("cannot read Cargo.lock")?;
     let packages = lock.get("package").and_then(toml::Value::as_array);

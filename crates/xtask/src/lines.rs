@@ -10,119 +10,23 @@ use crate::tidy::tree::Tree;
 
 /// What the code is for, and the files of it, by the beginning of their path below `crates/`, with or
 /// without `src`. A file belongs to the first that names it.
-const FEATURES: [(&str, &[&str]); 12] = [
-    (
-        "mailbox",
-        &["core/mailbox", "adapter/mailbox", "adapter/transcript"],
-    ),
-    (
-        "MCP tools, Claude Code, other agents",
-        &[
-            "mcp/trail",
-            "mcp",
-            "cc-adapter",
-            "adapter/hooks",
-            "adapter/inbox",
-            "wake",
-        ],
-    ),
-    (
-        "names, tokens, audit",
-        &[
-            "core/broker/naming",
-            "core/broker/retire",
-            "core/broker/left",
-            "core/broker/grants",
-            "core/grant",
-            "core/name",
-            "adapter/name",
-            "broker/tokens",
-            "cli/token",
-            "cli/args/token",
-            "cli/names",
-            "cli/args/names",
-            "core/audit",
-            "core/witness",
-            "store/witness",
-            "store/verify",
-            "store/backup",
-            "store/watch",
-            "cli/audit",
-            "cli/backup",
-        ],
-    ),
-    (
-        "history, status, autostart",
-        &[
-            "core/events",
-            "core/broker/event",
-            "core/broker/history",
-            "core/broker/query",
-            "core/broker/status",
-            "core/broker/retain",
-            "store/history",
-            "broker/operator",
-            "adapter/operator",
-            "adapter/demand",
-            "cli/history",
-            "cli/args/history",
-            "cli/inbox",
-            "cli/status",
-            "cli/tail",
-            "cli/told",
-            "cli/operator",
-            "cli/serve",
-            "cli/stop",
-            "cli/logging",
-        ],
-    ),
-    (
-        "groups, jobs, requests",
-        &["core/broker/groups", "core/broker/jobs", "adapter/groups"],
-    ),
-    (
-        "domains",
-        &[
-            "core/bridge",
-            "bridge",
-            "wire/bridge",
-            "core/broker/domain",
-            "adapter/domains",
-            "cli/bridge",
-        ],
-    ),
-    (
-        "node, approvals, sessions",
-        &["node", "cli/session", "cli/args/session", "cli/held"],
-    ),
-    ("driver", &["driver", "cli/run", "cli/args/run"]),
-    (
-        "web, side channels",
-        &[
-            "web",
-            "side-channel",
-            "cli/web",
-            "cli/args/web",
-            "cli/mcp",
-            "cli/args/mcp",
-        ],
-    ),
-    (
-        "setup",
-        &[
-            "setup",
-            "agents",
-            "cli/install",
-            "cli/args/install",
-            "cli/doctor",
-        ],
-    ),
-    (
-        "message core, client, credentials",
-        &["wire", "core", "store", "broker", "adapter"],
-    ),
-    ("rest", &[""]),
-];
+const FEATURES: &str = "\
+mailbox: core/mailbox adapter/mailbox adapter/transcript
+MCP tools, Claude Code, other agents: mcp cc-adapter adapter/hooks adapter/inbox wake
+names, tokens, audit: core/broker/naming core/broker/retire core/broker/left core/broker/grants core/grant \
+    core/name adapter/name broker/tokens cli/token cli/args/token cli/names cli/args/names core/audit \
+    core/witness store/witness store/verify store/backup store/watch cli/audit cli/backup
+history, status, autostart: core/events core/broker/event core/broker/history core/broker/query \
+    core/broker/status core/broker/retain store/history broker/operator adapter/operator adapter/demand \
+    cli/history cli/args/history cli/inbox cli/status cli/tail cli/told cli/operator cli/serve cli/stop \
+    cli/logging
+groups, jobs, requests: core/broker/groups core/broker/jobs adapter/groups
+domains: core/bridge bridge wire/bridge core/broker/domain adapter/domains cli/bridge
+node, approvals, sessions: node cli/session cli/args/session cli/held
+driver: driver cli/run cli/args/run
+web, side channels: web side-channel cli/web cli/args/web cli/mcp cli/args/mcp
+setup: setup agents cli/install cli/args/install cli/doctor
+message core, client, credentials: wire core store broker adapter";
 
 /// Prints the lines of each crate and of each feature: what is built into the programs, comments
 /// included, tests not.
@@ -157,16 +61,14 @@ pub(crate) fn run() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a file is for.
 fn feature(file: &str) -> &'static str {
-    let is_below = |start: &&str| {
-        let rest = file.strip_prefix(*start);
-        rest.is_some_and(|rest| start.is_empty() || rest.starts_with(['/', '.']))
+    let is_below = |start: &str| {
+        let rest = file.strip_prefix(start);
+        rest.is_some_and(|rest| rest.starts_with(['/', '.']))
     };
-    let named = FEATURES
-        .iter()
-        .find(|(_, starts)| starts.iter().any(is_below));
-    named.map_or("rest", |(name, _)| name)
+    let named = FEATURES.lines().filter_map(|line| line.split_once(": "));
+    let mut named = named.filter(|(_, starts)| starts.split(' ').any(is_below));
+    named.next().map_or("rest", |(name, _)| name)
 }
 
 #[cfg(test)]

@@ -17,7 +17,6 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// What a build for packages is called in `Cargo.toml`, and its folder below `target`.
 const PROFILE: &str = "dist";
 
-/// What is made.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// A Debian package, of a binary that needs the C library.
@@ -84,19 +83,11 @@ pub(crate) fn run(args: &[String]) -> Result<ExitCode> {
     Ok(tried)
 }
 
-/// Builds the binary, in a folder that the target names.
 fn build(kind: Kind) -> Result<PathBuf> {
     let target = kind.target();
-    let built = finish(cargo().args([
-        "build",
-        "--locked",
-        "--profile",
-        PROFILE,
-        "--package",
-        "peerbus",
-        "--target",
-        &target,
-    ]))?;
+    let build = ["build", "--locked", "--package", "peerbus"];
+    let of = ["--profile", PROFILE, "--target", &target];
+    let built = finish(cargo().args(build).args(of))?;
     ensure!(
         built == ExitCode::SUCCESS,
         "it does not build for {target}; is that installed (`rustup target add {target}`), and, for \
@@ -131,7 +122,6 @@ fn deb(binary: &Path, notices: &Path, out: &Path, compress: bool) -> Result<Path
     Ok(made)
 }
 
-/// Debian's name for an architecture.
 fn architecture(rust: &str) -> Result<&'static str> {
     Ok(match rust {
         "x86_64" => "amd64",

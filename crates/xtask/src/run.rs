@@ -4,9 +4,8 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
-/// The top of the repository.
 pub(crate) fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.ancestors().nth(2).unwrap_or(here).to_path_buf()
@@ -19,7 +18,6 @@ pub(crate) fn cargo() -> Command {
     cargo
 }
 
-/// Runs the simulation with the given arguments.
 pub(crate) fn sim(args: &[String]) -> Result<ExitCode> {
     finish(
         cargo()
@@ -65,12 +63,7 @@ pub(crate) fn chaos(args: &[String]) -> Result<ExitCode> {
         let variable = match flag.as_str() {
             "--broken" => {
                 // Apart from everything else: no binary of this kind may be taken for another one.
-                cargo.args([
-                    "--features",
-                    "mutations",
-                    "--target-dir",
-                    "target/mutations",
-                ]);
+                cargo.args("--features mutations --target-dir target/mutations".split(' '));
                 test = "chaos::broken::";
                 continue;
             }
@@ -104,6 +97,20 @@ pub(crate) fn chaos(args: &[String]) -> Result<ExitCode> {
         }
     }
     finish(cargo.args([test, "--", "--nocapture", "--test-threads=1"]))
+}
+
+/// Runs a command and gives what it prints.
+pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>> {
+    let done = command
+        .output()
+        .with_context(|| format!("cannot start {command:?}"))?;
+    let stderr = String::from_utf8_lossy(&done.stderr);
+    ensure!(
+        done.status.success(),
+        "{command:?} failed: {}",
+        stderr.trim()
+    );
+    Ok(done.stdout)
 }
 
 /// Waits for the command and passes its exit code on; one that a signal ended gives 1.

@@ -4,8 +4,9 @@ use std::io::Cursor;
 use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use peerbus_adapter::mailbox::AgentLink;
 use peerbus_adapter::{BusConfig, Flags, connect};
-use peerbus_mcp::{AdapterOptions, run_generic_over};
+use peerbus_mcp::{AdapterOptions, generic, run_over};
 use serde_json::Value;
 
 /// What a client says first.
@@ -42,7 +43,9 @@ pub(crate) fn mcp_lines(bytes: &[u8]) {
         tokio::spawn(link.run());
         let mut output = Vec::new();
         let input = Cursor::new(input);
-        run_generic_over(bus, AdapterOptions::default(), input, &mut output).await;
+        let options = AdapterOptions::default();
+        let start = |_, _| std::future::ready(AgentLink::default());
+        run_over(bus, generic(|_| false), options, input, &mut output, start).await;
         output
     });
     assert_eq!(panics(), before, "a task panicked");

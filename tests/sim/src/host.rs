@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 
 use peerbus_core::Now;
 use peerbus_core::peer::{
-    Action, ConnectionCredentials, ConnectionEnd, Draft, Key, NoticeId, PeerSession,
+    Action, ConnectionCredentials, ConnectionEnd, Draft, Key, NoticeId, PeerSession, Question,
     RegistrationRefusal, Reply, SessionConfig, SessionEvent, Status,
 };
 use peerbus_wire::{
     Address, AuditAction, AuditRecord, ClientFrame, DeliveryKey, How, Instance, MessageId,
-    PeerName, Presence, Received, Window,
+    PeerName, Presence, Received, Stage, Window,
 };
 
 use crate::client::{Act, Ctx};
@@ -248,7 +248,8 @@ impl Host {
         }
         if !self.held.is_empty() && ctx.rng.chance(200) {
             let key = self.held[ctx.rng.index(self.held.len())];
-            self.session.progress(key, &step(ctx.rng));
+            let now = self.now(ctx);
+            self.session.reached(now, key, step(ctx.rng));
         }
         while !self.held.is_empty() && (ctx.healing || ctx.rng.chance(400)) {
             let at = ctx.rng.index(self.held.len());
@@ -276,7 +277,7 @@ impl Host {
                 evidence: "tool_result".into(),
             }
         };
-        self.session.ack(now, key, how);
+        self.session.reached(now, key, Stage::Acked(Some(how)));
     }
 
     fn event(&mut self, ctx: &mut Ctx<'_>, event: SessionEvent) -> Verdict {
@@ -317,10 +318,10 @@ impl Host {
                     None => Ok(()),
                 }
             }
-            SessionEvent::Registered { name, .. } => {
+            SessionEvent::Registered { name, window, .. } => {
                 let now_ms = self.now(ctx).mono_ms;
                 match &mut self.mailbox {
-                    Some(mailbox) => mailbox.registered(now_ms, name),
+                    Some(mailbox) => mailbox.registered(now_ms, name, window),
                     None => Ok(()),
                 }
             }
@@ -372,7 +373,7 @@ impl Host {
         let Ok(parsed) = PeerName::parse(&name) else {
             return;
         };
-        if self.session.ask_for(parsed, deadline).is_ok() {
+        if self.session.ask(Question::Name(parsed), deadline).is_ok() {
             self.wished = Some(name);
             self.queries += 1;
         }
@@ -414,16 +415,15 @@ impl Host {
 
     fn query(&mut self, ctx: &mut Ctx<'_>) {
         let deadline = self.now(ctx).mono_ms + 10_000;
-        let asked = if ctx.rng.chance(500) {
-            self.session.query_peers(deadline)
+        let question = if ctx.rng.chance(500) {
+            Question::Peers(None)
         } else if ctx.plan.groups && ctx.rng.chance(500) {
-            let both = (groups(ctx.rng, ctx.plan), groups(ctx.rng, ctx.plan));
-            self.session.regroup(both, deadline)
+            Question::Regroup(groups(ctx.rng, ctx.plan), groups(ctx.rng, ctx.plan))
         } else {
             let ids = self.numbers.keys().take(20);
-            let ids = ids.filter_map(|id| MessageId::parse(id).ok()).collect();
-            self.session.query_statuses(ids, deadline)
+            Question::Statuses(ids.filter_map(|id| MessageId::parse(id).ok()).collect())
         };
+        let asked = self.session.ask(question, deadline);
         self.queries += usize::from(asked.is_ok());
     }
 

@@ -8,7 +8,7 @@ use peerbus_core::mailbox::{
     PIGGYBACK, PathSpec, Policy, Portion,
 };
 use peerbus_core::peer::{Inbound, JobNews, Key, NoticeId, PeerSession};
-use peerbus_wire::{Conversation, How, NameKey, Priority, Receipt};
+use peerbus_wire::{Conversation, How, NameKey, Priority, Receipt, Stage, Window};
 
 use crate::client::Ctx;
 use crate::failure::{Failure, Verdict, ensure};
@@ -80,8 +80,8 @@ impl HostMailbox {
         self.drain()
     }
 
-    pub(crate) fn registered(&mut self, now_ms: u64, name: String) -> Verdict {
-        self.mailbox.registered(now_ms, name);
+    pub(crate) fn registered(&mut self, now_ms: u64, name: String, window: Window) -> Verdict {
+        self.mailbox.registered(now_ms, name, window);
         self.drain()
     }
 
@@ -135,11 +135,12 @@ impl HostMailbox {
     ) {
         for output in std::mem::take(&mut self.outputs) {
             match output {
-                MailboxOutput::Ack { key, how, .. } => session.ack(now, key, how),
-                MailboxOutput::Reject { key, reason, .. } => session.refuse(now, key, reason),
-                MailboxOutput::Drop { key, .. } => session.ack_silently(now, key),
-                MailboxOutput::GiveBack { key, again, .. } => session.give_back(now, key, again),
-                MailboxOutput::Progress { key, stage, .. } => session.progress(key, &stage),
+                MailboxOutput::Reached { mail, stage } => {
+                    session.reached(now, mail.inbound.key, stage)
+                }
+                MailboxOutput::GiveBack { mail, again } => {
+                    session.give_back(now, mail.inbound.key, again)
+                }
                 MailboxOutput::Told(token) => {
                     let at = untold.iter().position(|(of, _, _)| *of == token);
                     if let Some((_, name, key)) = at.map(|at| untold.swap_remove(at)) {
@@ -283,12 +284,11 @@ impl HostMailbox {
         while let Some(output) = self.mailbox.poll_output() {
             match output {
                 MailboxOutput::Push(attempt) => self.pushes.push(attempt),
-                MailboxOutput::Ack {
-                    key,
-                    how: How::Seen { .. },
-                    ..
-                } if !self.answered.contains(&key) => {
-                    let text = format!("{key:?} is seen by nobody");
+                MailboxOutput::Reached {
+                    mail,
+                    stage: Stage::Acked(Some(How::Seen { .. })),
+                } if !self.answered.contains(&mail.inbound.key) => {
+                    let text = format!("{mail:?} is seen by nobody");
                     return Err(Failure::new("I14", text));
                 }
                 output => self.outputs.push(output),

@@ -176,8 +176,8 @@ impl Broker {
             &text,
             &Remarks {
                 again: mail.again,
-                alias: alias.as_ref(),
-                token: token.as_ref(),
+                alias,
+                token,
                 approves: mail.approves,
                 age_ms: 0,
             },

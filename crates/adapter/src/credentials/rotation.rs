@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use peerbus_os::private;
 use zeroize::Zeroizing;
 
 use super::{CredentialsError, FILE, load, parse, random_hex};
@@ -38,23 +39,12 @@ pub fn rotated(text: &str) -> Result<Zeroizing<String>, String> {
                 .into(),
         );
     }
-    let fresh = random_hex();
-    let mut edited = Zeroizing::new(String::with_capacity(text.len() + 256));
-    let (own, tables) = own_lines(text);
-    for line in own.split_inclusive('\n') {
-        if let Some(value) = value_of(line, "hmac_secret") {
-            for part in ["hmac_secret = \"", &fresh, "\"\nhmac_secret_also =", value] {
-                edited.push_str(part);
-            }
-        } else {
-            edited.push_str(line);
-        }
-    }
-    edited.push_str(tables);
-    let edited = checked(text, edited)?;
-    // What could not be ended is not begun.
-    retired(&edited)?;
-    Ok(edited)
+    private::edited(text, |document| {
+        let fresh = random_hex().as_str().into();
+        document["hmac_secret_also"] = std::mem::replace(&mut document["hmac_secret"], fresh);
+        Ok(())
+    })
+    .map(|(edited, ())| edited)
 }
 
 /// The text of a credentials file without `hmac_secret_also`, as [`retire`] writes it.
@@ -66,44 +56,11 @@ pub fn retired(text: &str) -> Result<Zeroizing<String>, String> {
     if !parse(text)?.secret.is_rotated() {
         return Err("has no `hmac_secret_also`: there is nothing to retire".into());
     }
-    let keep = |line: &&str| value_of(line, "hmac_secret_also").is_none();
-    let (own, tables) = own_lines(text);
-    let mut edited = Zeroizing::new(String::with_capacity(text.len()));
-    edited.extend(own.split_inclusive('\n').filter(keep));
-    edited.push_str(tables);
-    checked(text, edited)
-}
-
-/// The lines before the first table, and the rest.
-fn own_lines(text: &str) -> (&str, &str) {
-    let mut end = 0;
-    let before = |line: &&str| !line.trim_start().starts_with('[');
-    for line in text.split_inclusive('\n').take_while(before) {
-        end += line.len();
-    }
-    text.split_at(end)
-}
-
-/// What follows `NAME =` where a line begins so.
-fn value_of<'a>(line: &'a str, name: &str) -> Option<&'a str> {
-    let rest = line.trim_start().strip_prefix(name)?;
-    rest.trim_start().strip_prefix('=')
-}
-
-/// The edited text, if it says what the old one did but for the secrets: a file may be laid out in
-/// ways that are not looked for here.
-fn checked(old: &str, edited: Zeroizing<String>) -> Result<Zeroizing<String>, String> {
-    let old = parse(old)?;
-    let done = parse(&edited).is_ok_and(|new| {
-        let turned = new.secret.is_rotated() != old.secret.is_rotated();
-        let same = new.token == old.token && new.url == old.url;
-        let same = same && new.secret.shares_as(&old.secret);
-        turned && same && new.secret.accepts(&old.secret)
-    });
-    if done {
-        return Ok(edited);
-    }
-    Err("is written in a way that is not changed here: give its members a line each".into())
+    private::edited(text, |document| {
+        document.remove("hmac_secret_also");
+        Ok(())
+    })
+    .map(|(edited, ())| edited)
 }
 
 /// Replaces the file in one step by what `change` makes of its text.
@@ -160,20 +117,23 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_laid_out_otherwise_is_not_changed() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("credentials.toml");
+    fn a_file_may_be_laid_out_in_any_way() {
         let secret = "s".repeat(32);
-        drop(peerbus_os::file::create_private(&path).unwrap());
         for text in [
-            format!("token = \"t\"\n\"hmac_secret\" = \"{secret}\"\n"),
-            // Its end could not be taken out again.
-            format!("token = \"t\"\nhmac_secret = \"\"\"\n{secret}\"\"\"\n"),
+            format!("token = \"t\"\n# kept\n\"hmac_secret\" = \"{secret}\" # the first\n"),
+            format!("hmac_secret = \"\"\"\n{secret}\"\"\" # the first\n# kept\ntoken = \"t\""),
         ] {
-            fs::write(&path, &text).unwrap();
-            let error = rotate(&path).unwrap_err().to_string();
-            assert!(error.contains("a line each"), "{error}");
-            assert_eq!(fs::read_to_string(&path).unwrap(), text);
+            let old = parse(&text).unwrap().secret;
+            let edited = rotated(&text).unwrap();
+            let found = parse(&edited).unwrap().secret;
+            assert!(found.accepts(&old) && !old.accepts(&found), "{}", *edited);
+            assert!(edited.contains("# kept") && edited.contains("# the first"));
+            assert!(
+                !parse(&retired(&edited).unwrap())
+                    .unwrap()
+                    .secret
+                    .accepts(&old)
+            );
         }
     }
 

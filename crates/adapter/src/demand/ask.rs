@@ -7,12 +7,11 @@ use std::time::Duration;
 use peerbus_view::span;
 use peerbus_wire::escape;
 use serde_json::Value;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 const PATIENCE: Duration = Duration::from_secs(3);
-/// More than any answer has.
 const ANSWER_BYTES_MAX: u64 = 65_536;
 /// Longest text about the broker's start, in characters.
 const STARTED_CHARS: usize = 300;
@@ -24,24 +23,49 @@ const STARTED_CHARS: usize = 300;
 /// When there is no answer within 3 s.
 pub async fn ask(socket: &Path, method: &str, target: &str) -> Result<(u16, String)> {
     let asked = async {
-        let mut stream = UnixStream::connect(socket).await?;
+        let stream = UnixStream::connect(socket).await?;
         peerbus_os::socket::check_listener(&stream)?;
-        let request = format!(
-            "{method} {target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-        );
-        stream.write_all(request.as_bytes()).await?;
-        let mut answer = Vec::new();
-        let mut stream = stream.take(ANSWER_BYTES_MAX);
-        stream.read_to_end(&mut answer).await?;
-        let text = String::from_utf8_lossy(&answer);
-        let status = text.split(' ').nth(1).and_then(|code| code.parse().ok());
-        let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-        match status {
-            Some(status) => Ok((status, body.to_owned())),
-            None => Err(Error::new(ErrorKind::InvalidData, "it speaks no HTTP")),
-        }
+        ask_over(stream, "localhost", method, target).await
     };
     timeout(PATIENCE, asked).await?
+}
+
+/// Asks over a stream that serves for nothing else, of a host as a URL names it. What came before an
+/// end without a word counts.
+///
+/// # Errors
+///
+/// When the stream breaks before there is an answer, or that is no HTTP.
+pub async fn ask_over(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    host: &str,
+    method: &str,
+    target: &str,
+) -> Result<(u16, String)> {
+    stream.write_all(&request(host, method, target)).await?;
+    stream.flush().await?;
+    let mut answer = Vec::new();
+    let read = stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).await;
+    match (status_and_body(&answer), read) {
+        (Some(answer), _) => Ok(answer),
+        (None, Err(error)) => Err(error),
+        (None, Ok(_)) => Err(Error::new(ErrorKind::InvalidData, "it speaks no HTTP")),
+    }
+}
+
+pub(crate) fn request(host: &str, method: &str, target: &str) -> Vec<u8> {
+    format!(
+        "{method} {target} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    )
+    .into_bytes()
+}
+
+/// What a whole answer says. `None`: it is no HTTP.
+pub(crate) fn status_and_body(answer: &[u8]) -> Option<(u16, String)> {
+    let text = String::from_utf8_lossy(answer);
+    let status = text.split(' ').nth(1)?.parse().ok()?;
+    let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    Some((status, body.to_owned()))
 }
 
 /// What a broker found of names that nobody can use, from what it answers to `GET /broker`.

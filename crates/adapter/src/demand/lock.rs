@@ -17,7 +17,6 @@ const LOCK_BYTES_MAX: u64 = 8_192;
 /// Between two attempts to get the turn.
 const AGAIN: Duration = Duration::from_millis(15);
 
-/// The lock file of a database.
 fn beside(database: &Path) -> PathBuf {
     let mut lock = database.to_owned().into_os_string();
     lock.push(".lock");

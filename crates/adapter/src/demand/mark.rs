@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use peerbus_os::{dir, file};
 
-/// More than a mark has.
 const BYTES_MAX: u64 = 64;
 
 fn path(state_dir: &Path) -> PathBuf {

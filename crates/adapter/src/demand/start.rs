@@ -199,7 +199,6 @@ fn word(mut from: PipeReader) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// What a broker's word means.
 fn read(word: &str) -> Tried {
     let line = word.lines().next().unwrap_or_default();
     let said = |text: &str| escape(text, WORD_CHARS);

@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::deadline::Deadline;
 use super::line::{Ask, HOOK, OFFER_MAX, Offer, TOOK};
-use super::place::{self, Ancestor, Found};
+use super::place::{self, Ancestor};
 
 /// How long the adapter may take for a line that it owes.
 const ANSWER: Duration = Duration::from_millis(900);
@@ -45,7 +45,7 @@ impl Caller {
     /// processes above this one, the nearest first.
     #[must_use]
     pub fn find(dirs: &[PathBuf], above: Above) -> Option<Self> {
-        let Found { stream, client } = place::find(dirs, &above())?;
+        let (stream, client) = place::find(dirs, &above())?;
         stream.set_write_timeout(Some(ANSWER)).ok()?;
         let stream = WatchedStream {
             stream,

@@ -29,10 +29,8 @@ impl Deadline {
     /// others does first, and at the deadline.
     pub(super) fn readable(self, handles: &[BorrowedFd<'_>]) -> bool {
         loop {
-            let mut polled: Vec<_> = handles
-                .iter()
-                .map(|handle| PollFd::new(handle, PollFlags::IN))
-                .collect();
+            let polled = handles.iter().map(|it| PollFd::new(it, PollFlags::IN));
+            let mut polled: Vec<_> = polled.collect();
             let left = self.left().map(|left| Timespec {
                 tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
                 tv_nsec: left.subsec_nanos().into(),

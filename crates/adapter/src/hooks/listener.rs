@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use peerbus_os::lines::{BoundedLines, NextLine};
 use peerbus_os::process;
+use peerbus_os::socket::SocketFile;
 use peerbus_wire::jsonrpc::{RpcError, RpcMessage};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -19,8 +20,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::line::{ASK_MAX, ATTACH, HOOK, Offer, RPC_MAX, TOOK};
-use super::place::{INDEX, Place, directories, is_of_an_agent};
-use super::watch::{DirectoryWatch, Watched};
+use super::place::{INDEX, bind, directories, is_of_an_agent};
+use super::watch::DirectoryWatch;
 use crate::paths::Paths;
 
 /// Connections that are served at a time. Others find nobody.
@@ -47,18 +48,10 @@ const FIRST: Duration = Duration::from_secs(10);
 pub struct SessionSocket {
     client: u32,
     listener: UnixListener,
-    place: Place,
+    file: SocketFile,
     watch: DirectoryWatch,
     paths: Paths,
-    /// Where it is.
     path: watch::Sender<PathBuf>,
-}
-
-/// What a connection turns out to be, by its first line.
-#[derive(Debug)]
-enum Kind {
-    Hook(HookConnection),
-    Rpc(Connection),
 }
 
 impl SessionSocket {
@@ -68,14 +61,13 @@ impl SessionSocket {
     ///
     /// When there can be none, and why.
     pub fn bind(paths: &Paths, client: u32) -> io::Result<Self> {
-        let (place, listener) = Place::bind(paths, client)?;
-        listener.set_nonblocking(true)?;
+        let (file, listener) = bind(paths, client)?;
         Ok(Self {
             client,
             listener: UnixListener::from_std(listener)?,
-            path: watch::Sender::new(place.path().to_owned()),
-            place,
-            watch: DirectoryWatch::new(Watched::Lost),
+            path: watch::Sender::new(file.path().to_owned()),
+            file,
+            watch: DirectoryWatch::default(),
             paths: paths.clone(),
         })
     }
@@ -89,21 +81,20 @@ impl SessionSocket {
     /// Binds it anew if its file is gone or is another one. What hinders that may pass.
     /// Gives when to look again, if nothing tells.
     fn look(&mut self) -> Instant {
-        let is_told = self.watch.open(self.place.dir());
+        let dir = self.file.path().parent();
+        let is_told = dir.is_some_and(|dir| self.watch.open(dir));
         let pause = if is_told { LOOK_WATCHED } else { LOOK };
-        if self.place.stands() {
+        if self.file.stands() {
             self.path.send_modify(|_| {});
             return Instant::now() + pause;
         }
-        let bound = Place::bind(&self.paths, self.client).and_then(|(place, listener)| {
-            listener.set_nonblocking(true)?;
-            Ok((place, UnixListener::from_std(listener)?))
-        });
+        let bound = bind(&self.paths, self.client)
+            .and_then(|(file, listener)| Ok((file, UnixListener::from_std(listener)?)));
         match bound {
-            Ok((place, listener)) => {
-                self.path.send_replace(place.path().to_owned());
-                (self.place, self.listener) = (place, listener);
-                self.watch = DirectoryWatch::new(Watched::Lost);
+            Ok((file, listener)) => {
+                self.path.send_replace(file.path().to_owned());
+                (self.file, self.listener) = (file, listener);
+                self.watch = DirectoryWatch::default();
                 Instant::now()
             }
             Err(error) => {
@@ -130,7 +121,8 @@ impl SessionSocket {
         let mut told = false;
         let mut look_at = self.look();
         loop {
-            let is_ours = |name: &str| name == INDEX || self.place.is_named(name);
+            let own = self.file.path().file_name();
+            let is_ours = |name: &str| name == INDEX || own.is_some_and(|own| own == name);
             let accepted = tokio::select! {
                 accepted = self.listener.accept() => accepted,
                 Some(_) = connections.join_next() => continue,
@@ -159,8 +151,10 @@ impl SessionSocket {
                 connections.spawn(async move {
                     let _taken = taken;
                     match meet(stream, caller, own).await {
-                        Some(Kind::Hook(hook)) => (serve.0)(hook).await,
-                        Some(Kind::Rpc(connection)) => (serve.1)(connection).await,
+                        Some((Some(asked), connection)) => {
+                            (serve.0)(HookConnection { asked, connection }).await;
+                        }
+                        Some((None, connection)) => (serve.1)(connection).await,
                         None => {}
                     }
                 });
@@ -169,7 +163,6 @@ impl SessionSocket {
     }
 }
 
-/// Who is served.
 struct Places {
     all: Arc<Semaphore>,
     strangers: Arc<Semaphore>,
@@ -202,8 +195,13 @@ impl Places {
     }
 }
 
-/// Reads the first line, which tells what the other end is. `None`: nobody who is served here.
-async fn meet(stream: UnixStream, caller: Peer, own: bool) -> Option<Kind> {
+/// Reads the first line, which tells what the other end is: what it asks, if that is what only a process
+/// asks that the session's client runs. `None`: nobody who is served here.
+async fn meet(
+    stream: UnixStream,
+    caller: Peer,
+    own: bool,
+) -> Option<(Option<RpcMessage>, Connection)> {
     let (read, write) = stream.into_split();
     let mut lines = BoundedLines::new(read, RPC_MAX);
     let first = timeout(FIRST, lines.next()).await.ok()?;
@@ -218,15 +216,12 @@ async fn meet(stream: UnixStream, caller: Peer, own: bool) -> Option<Kind> {
         write,
         caller,
     };
-    let Some(asked) = asked else {
-        return Some(Kind::Rpc(connection));
-    };
-    if !own {
+    if asked.is_some() && !own {
         tracing::debug!("a process outside the session asked as one of its own");
         return None;
     }
     let short = connection.lines.line().len() <= ASK_MAX;
-    short.then_some(Kind::Hook(HookConnection { asked, connection }))
+    (asked.is_none() || short).then_some((asked, connection))
 }
 
 /// What a process asks that the session's client runs. `None`: the line is no such process's.
@@ -295,16 +290,11 @@ pub struct Connection {
 pub struct HookConnection {
     /// Its first request.
     asked: RpcMessage,
-    connection: Connection,
+    /// For an end that says more than a hook.
+    pub connection: Connection,
 }
 
 impl HookConnection {
-    /// The connection, for an end that says more than a hook.
-    #[must_use]
-    pub fn into_connection(self) -> Connection {
-        self.connection
-    }
-
     /// The parameters of its first request, if that is of this method. `None`: it is none that is
     /// understood, and is not answered.
     #[must_use]

@@ -19,4 +19,4 @@ pub use listener::{Connection, HookConnection, Peer, SessionSocket};
 pub use place::{
     Ancestor, INDEX, directories, directory, is_below_an_agent, is_of_an_agent, sweep,
 };
-pub use watch::{DirectoryWatch, Watched};
+pub use watch::DirectoryWatch;

@@ -2,14 +2,12 @@
 //! too long), one for each adapter, by the numbers of the two processes.
 
 use std::collections::BTreeSet;
-use std::fs::Permissions;
 use std::io::{Error, ErrorKind, Result};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use peerbus_os as os;
+use peerbus_os::socket::SocketFile;
 
 use crate::demand::with_named;
 use crate::paths::{Paths, is_closed};
@@ -59,83 +57,35 @@ fn too_long(paths: &Paths) -> Error {
     Error::new(ErrorKind::InvalidInput, why)
 }
 
-/// A listening socket, removed when dropped.
-#[derive(Debug)]
-pub(super) struct Place {
-    path: PathBuf,
-    /// Another may stand in its place one day.
-    made: Made,
+/// Listens for the hooks of the session whose process is `client`, in the first directory in which that
+/// can be. Only this user can connect.
+pub(super) fn bind(paths: &Paths, client: u32) -> Result<(SocketFile, UnixListener)> {
+    let mut first = None;
+    for dir in fitting(paths) {
+        match os::dir::ensure_private(&dir) {
+            Ok(()) => return bind_in(&dir, client),
+            Err(error) => _ = first.get_or_insert(error),
+        }
+    }
+    Err(first.unwrap_or_else(|| too_long(paths)))
 }
 
-/// A file's number, and when it was made, where the file system knows: numbers are used again.
-type Made = (u64, Option<SystemTime>);
-
-fn made(path: &Path) -> Result<Made> {
-    let metadata = std::fs::symlink_metadata(path)?;
-    Ok((metadata.ino(), metadata.created().ok()))
-}
-
-impl Place {
-    /// Listens for the hooks of the session whose process is `client`, in the first directory in
-    /// which that can be. Only this user can connect.
-    pub(super) fn bind(paths: &Paths, client: u32) -> Result<(Self, UnixListener)> {
-        let mut first = None;
-        for dir in fitting(paths) {
-            match os::dir::ensure_private(&dir) {
-                Ok(()) => return Self::bind_in(&dir, client),
-                Err(error) => _ = first.get_or_insert(error),
-            }
-        }
-        Err(first.unwrap_or_else(|| too_long(paths)))
+fn bind_in(dir: &Path, client: u32) -> Result<(SocketFile, UnixListener)> {
+    sweep(dir);
+    let path = dir.join(format!("{client}.{}.sock", std::process::id()));
+    // One of these numbers in another container, which shares the directory, is alive.
+    if os::socket::is_listening(&path).is_ok_and(|listening| listening) {
+        let why = format!(
+            "another process listens at {}: give this container an XDG_RUNTIME_DIR of its own",
+            path.display()
+        );
+        return Err(Error::new(ErrorKind::AddrInUse, why));
     }
-
-    fn bind_in(dir: &Path, client: u32) -> Result<(Self, UnixListener)> {
-        sweep(dir);
-        let path = dir.join(format!("{client}.{}.sock", std::process::id()));
-        // One of these numbers in another container, which shares the directory, is alive.
-        if os::socket::is_listening(&path).is_ok_and(|listening| listening) {
-            let why = format!(
-                "another process listens at {}: give this container an XDG_RUNTIME_DIR of its own",
-                path.display()
-            );
-            return Err(Error::new(ErrorKind::AddrInUse, why));
-        }
-        // An adapter of this number ended without removing it.
-        let _ = std::fs::remove_file(&path);
-        let listener = UnixListener::bind(&path)?;
-        let made = made(&path)?;
-        let place = Self { path, made };
-        std::fs::set_permissions(&place.path, Permissions::from_mode(0o600))?;
-        Ok((place, listener))
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    pub(super) fn dir(&self) -> &Path {
-        self.path.parent().unwrap_or(Path::new("/"))
-    }
-
-    /// Whether it is the socket's file that has this name.
-    pub(super) fn is_named(&self, name: &str) -> bool {
-        self.path.file_name().is_some_and(|own| own == name)
-    }
-
-    /// Whether the path still leads to this socket.
-    pub(super) fn stands(&self) -> bool {
-        made(&self.path).is_ok_and(|found| found == self.made)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        if made(&self.path).is_ok_and(|found| found != self.made) {
-            return;
-        }
-        // There is nothing to be done about one that cannot be removed: the next adapter tries.
-        let _ = std::fs::remove_file(&self.path);
-    }
+    // An adapter of this number ended without removing it.
+    let _ = std::fs::remove_file(&path);
+    let listener = UnixListener::bind(&path)?;
+    listener.set_nonblocking(true)?;
+    Ok((SocketFile::private(&path)?, listener))
 }
 
 /// The numbers in a socket's name.
@@ -235,23 +185,11 @@ pub struct Ancestor {
     pub session: bool,
 }
 
-/// A hook's way to the adapter of its session.
-#[derive(Debug)]
-pub(super) struct Found {
-    pub(super) stream: UnixStream,
-    /// The process whose session it is.
-    pub(super) client: u32,
-}
-
-/// Connects to the adapter of the nearest session among `above`, nearest first. A session without
-/// an adapter ends the search: the one around it is not meant.
-pub(super) fn find(dirs: &[PathBuf], above: &[Ancestor]) -> Option<Found> {
-    let trusted = |dir: &&PathBuf| os::user::owns(dir);
-    let mut all: Vec<_> = dirs
-        .iter()
-        .filter(trusted)
-        .flat_map(|dir| sockets(dir))
-        .collect();
+/// Connects to the adapter of the nearest session among `above`, nearest first, and gives the process
+/// whose session it is. A session without an adapter ends the search: the one around it is not meant.
+pub(super) fn find(dirs: &[PathBuf], above: &[Ancestor]) -> Option<(UnixStream, u32)> {
+    let trusted = dirs.iter().filter(|dir| os::user::owns(dir));
+    let mut all: Vec<_> = trusted.flat_map(|dir| sockets(dir)).collect();
     // Of several adapters the one that started last, as far as numbers tell.
     all.sort_by_key(|(_, _, adapter)| std::cmp::Reverse(*adapter));
     for above in above {
@@ -264,8 +202,7 @@ pub(super) fn find(dirs: &[PathBuf], above: &[Ancestor]) -> Option<Found> {
         };
         let connected = of_client.filter_map(|(path, _, _)| connect(path));
         if let Some(stream) = { connected }.next() {
-            let client = above.pid;
-            return Some(Found { stream, client });
+            return Some((stream, above.pid));
         }
         if above.session {
             return None;
@@ -276,6 +213,9 @@ pub(super) fn find(dirs: &[PathBuf], above: &[Ancestor]) -> Option<Found> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+
     use super::*;
 
     /// Above any number that Linux gives to a process (`proc(5)`, pid_max).
@@ -315,9 +255,9 @@ mod tests {
         let dir = paths.runtime_dir.join(DIRECTORY);
         std::fs::create_dir_all(&dir).unwrap();
         std::fs::set_permissions(&dir, Permissions::from_mode(0o755)).unwrap();
-        let (place, listener) = Place::bind(&paths, 7).unwrap();
+        let (place, listener) = bind(&paths, 7).unwrap();
         let mode = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o777;
-        assert_eq!((mode(&dir), mode(&place.path)), (0o700, 0o600));
+        assert_eq!((mode(&dir), mode(place.path())), (0o700, 0o600));
         let own = dir.join(format!("7.{}.sock", std::process::id()));
         assert_eq!(left(&dir), [own]);
         drop((place, listener));
@@ -329,13 +269,13 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let paths = paths(home.path());
         let dir = paths.runtime_dir.join(DIRECTORY);
-        let (place, listener) = Place::bind(&paths, 7).unwrap();
-        let why = Place::bind(&paths, 7).unwrap_err();
+        let (place, listener) = bind(&paths, 7).unwrap();
+        let why = bind(&paths, 7).unwrap_err();
         assert_eq!(why.kind(), ErrorKind::AddrInUse);
         assert!(why.to_string().contains("XDG_RUNTIME_DIR"), "{why}");
         // What nobody listens at any more gives way, and takes nothing along when it goes.
         drop(listener);
-        let (next, _listener) = Place::bind(&paths, 7).unwrap();
+        let (next, _listener) = bind(&paths, 7).unwrap();
         drop(place);
         assert_eq!(left(&dir).len(), 1);
         drop(next);
@@ -348,14 +288,14 @@ mod tests {
         let mut paths = paths(home.path());
         paths.runtime_dir = home.path().join("r".repeat(90));
         let above = ancestors()[0].pid;
-        let (_own, _listener) = Place::bind(&paths, above).unwrap();
+        let (_own, _listener) = bind(&paths, above).unwrap();
         assert_eq!(left(&paths.state_dir.join(DIRECTORY)).len(), 1);
         let found = find(&directories(&paths), &ancestors());
-        assert_eq!(found.map(|found| found.client), Some(above));
+        assert_eq!(found.map(|(_, client)| client), Some(above));
 
         paths.state_dir = home.path().join("s".repeat(90));
         assert_eq!(directory(&paths), None);
-        let why = Place::bind(&paths, above).unwrap_err().to_string();
+        let why = bind(&paths, above).unwrap_err().to_string();
         assert!(
             why.contains("rrr/sessions") && why.contains("XDG_RUNTIME_DIR"),
             "{why}"
@@ -382,7 +322,7 @@ mod tests {
                 .stdout(Stdio::piped())
                 .spawn()
                 .unwrap();
-            let (_place, _listener) = Place::bind(&paths, shell.id()).unwrap();
+            let (_place, _listener) = bind(&paths, shell.id()).unwrap();
             let mut said = String::new();
             let mut stdout = BufReader::new(shell.stdout.take().unwrap());
             stdout.read_line(&mut said).unwrap();
@@ -455,7 +395,7 @@ mod tests {
     fn a_hook_waits_for_no_adapter_that_takes_no_connections() {
         let home = tempfile::tempdir().unwrap();
         let paths = paths(home.path());
-        let (place, _listener) = Place::bind(&paths, ancestors()[0].pid).unwrap();
+        let (place, _listener) = bind(&paths, ancestors()[0].pid).unwrap();
         let mut waiting = Vec::new();
         while let Ok(stream) = os::socket::connect(place.path()) {
             waiting.push(stream);
@@ -473,7 +413,7 @@ mod tests {
         let dirs = directories(&paths);
         assert!(find(&dirs, &ancestors()).is_none());
         let above: Vec<u32> = ancestors().iter().map(|a| a.pid).collect();
-        let (_stranger, _) = Place::bind(&paths, NOBODY).unwrap();
+        let (_stranger, _) = bind(&paths, NOBODY).unwrap();
         assert!(find(&dirs, &ancestors()).is_none());
         for client in above.iter().rev() {
             // Of an adapter that was killed there is only the file.
@@ -481,9 +421,9 @@ mod tests {
             drop(UnixListener::bind(old).unwrap());
         }
         assert!(find(&dirs, &ancestors()).is_none());
-        let (_own, _listener) = Place::bind(&paths, above[0]).unwrap();
+        let (_own, _listener) = bind(&paths, above[0]).unwrap();
         assert_eq!(
-            find(&dirs, &ancestors()).map(|found| found.client),
+            find(&dirs, &ancestors()).map(|(_, client)| client),
             Some(above[0])
         );
     }

@@ -9,51 +9,23 @@ use inotify::{EventMask, EventStream, Inotify, WatchMask};
 #[cfg(target_os = "linux")]
 const EVENTS_BYTES: usize = 1_024;
 
-/// What is noticed.
-#[derive(Debug, Clone, Copy)]
-pub enum Watched {
-    /// A file is written, or put in its place.
-    Written,
-    /// A file is written, put in its place, or gone from there.
-    Lost,
-}
-
-/// Watches one directory.
-#[derive(Debug)]
+/// Watches one directory; none at first.
+#[derive(Debug, Default)]
 pub struct DirectoryWatch {
-    #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "on Linux only"))]
-    watched: Watched,
     #[cfg(target_os = "linux")]
     events: Option<EventStream<[u8; EVENTS_BYTES]>>,
 }
 
 impl DirectoryWatch {
-    /// Watches nothing yet.
-    #[must_use]
-    pub fn new(watched: Watched) -> Self {
-        Self {
-            watched,
-            #[cfg(target_os = "linux")]
-            events: None,
-        }
-    }
-
     /// Watches a directory, if none is watched. Whether one is.
     #[cfg(target_os = "linux")]
     pub fn open(&mut self, dir: &Path) -> bool {
         let open = || {
-            let mask = match self.watched {
-                Watched::Written => WatchMask::MOVED_TO,
-                Watched::Lost => {
-                    WatchMask::MOVED_TO
-                        | WatchMask::DELETE
-                        | WatchMask::MOVED_FROM
-                        | WatchMask::DELETE_SELF
-                        | WatchMask::MOVE_SELF
-                }
-            };
+            let written = WatchMask::CLOSE_WRITE | WatchMask::MOVED_TO;
+            let gone = WatchMask::DELETE | WatchMask::MOVED_FROM;
+            let itself = WatchMask::DELETE_SELF | WatchMask::MOVE_SELF | WatchMask::ONLYDIR;
             let watch = Inotify::init()?;
-            let mask = mask | WatchMask::CLOSE_WRITE | WatchMask::ONLYDIR;
+            let mask = written | gone | itself;
             watch.watches().add(dir, mask)?;
             watch.into_event_stream([0; EVENTS_BYTES])
         };
@@ -69,8 +41,8 @@ impl DirectoryWatch {
         false
     }
 
-    /// Waits until something happens to a file whose name is one of those, or to the directory,
-    /// which is watched no more then. Where none is watched, for ever.
+    /// Waits until a file with one of these names is written, put in its place, or gone from there, or
+    /// something happens to the directory, which is watched no more then. Where none is watched, for ever.
     #[cfg(target_os = "linux")]
     pub async fn changed(&mut self, is_watched: impl Fn(&str) -> bool) {
         use futures_util::StreamExt as _;

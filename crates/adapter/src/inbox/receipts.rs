@@ -39,17 +39,10 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    file: Option<File>,
+    /// The socket's file, and what tells of it should this process be killed.
+    file: Option<(SocketFile, Option<Trace>)>,
     fresh: Option<UnixListener>,
     expected: VecDeque<(String, AttemptId)>,
-}
-
-/// A socket's file, removed when dropped.
-#[derive(Debug)]
-struct File {
-    file: SocketFile,
-    /// For the case that this process is killed.
-    _trace: Option<Trace>,
 }
 
 /// Sweeps what killed adapters left, and leaves a note for the next one.
@@ -75,9 +68,9 @@ impl Receipts {
         let name = format!("{}.sock", std::process::id());
         let path = socket.with_file_name(name);
         let mut state = self.state();
-        if let Some(open) = &state.file
-            && open.file.path() == path
-            && open.file.stands()
+        if let Some((open, _)) = &state.file
+            && open.path() == path
+            && open.stands()
         {
             return Ok(path);
         }
@@ -91,10 +84,9 @@ impl Receipts {
             _ => {}
         }
         let listener = UnixListener::bind(&path)?;
-        state.file = Some(File {
-            file: SocketFile::private(&path)?,
-            _trace: self.0.notes.as_deref().and_then(|dir| traced(dir, &path)),
-        });
+        let file = SocketFile::private(&path)?;
+        let trace = self.0.notes.as_deref().and_then(|dir| traced(dir, &path));
+        state.file = Some((file, trace));
         state.fresh = Some(listener);
         drop(state);
         self.0.opened.notify_one();

@@ -19,7 +19,7 @@ const NOTE_BYTES_MAX: u64 = 8_192;
 pub(super) struct Trace(PathBuf);
 
 /// What a note says: where the socket is, and which of all that can be there.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Note {
     path: PathBuf,
     device: u64,
@@ -62,9 +62,7 @@ impl Note {
         let Ok(found) = std::fs::symlink_metadata(&self.path) else {
             return false;
         };
-        let now = Self::of(&self.path, &found);
-        let which = |note: &Self| (note.device, note.inode, note.made_s, note.made_ns);
-        found.file_type().is_socket() && which(&now) == which(self)
+        found.file_type().is_socket() && Self::of(&self.path, &found) == *self
     }
 }
 

@@ -1,12 +1,9 @@
 //! What the agent sends, and questions that wait for their answers.
 
-use std::time::Duration;
-
 use peerbus_core::mailbox::AskId;
 use peerbus_wire::{Conversation, MessageId, PeerName};
 
 use super::{Checkout, Mailbox};
-use crate::{SendError, SentMessage};
 
 /// A question that waits for its answer. Dropped, the answer is ordinary mail again.
 #[derive(Debug)]
@@ -33,33 +30,17 @@ impl Mailbox {
         self.with(|state, now_ms| state.machine.sent(now_ms, peer.as_ref(), id, talk.hops));
     }
 
-    /// Sends a message that is not the agent's.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Bus::send`].
-    pub async fn send(
-        &self,
-        to: &str,
-        body: &str,
-        within: Duration,
-    ) -> Result<SentMessage, SendError> {
-        self.shared.bus.send(to, body, within).await
-    }
-
     /// From now on the message from `from` that replies to `question` goes to the caller.
     #[must_use]
     pub fn expect(&self, question: &MessageId, from: &str) -> Expected {
-        let ask = self.with(|state, _| state.machine.expect(question, from));
-        Expected::new(self.clone(), ask)
+        Expected {
+            mailbox: self.clone(),
+            ask: self.machine(|it, _| it.expect(question, from)),
+        }
     }
 }
 
 impl Expected {
-    pub(super) fn new(mailbox: Mailbox, ask: AskId) -> Self {
-        Self { mailbox, ask }
-    }
-
     /// Waits for the answer, and checks it out. Dropping the future loses nothing.
     pub async fn arrived(&mut self) -> Checkout {
         let mailbox = self.mailbox.clone();

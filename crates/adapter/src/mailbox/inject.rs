@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use peerbus_core::mailbox::{HERE, Mail, PUT_IN_MAX, WHOLE_BYTES_MAX};
 use peerbus_core::peer::{Inbound, Key};
-use peerbus_wire::Kind;
+use peerbus_wire::{Kind, Stage};
 
-use super::{Mailbox, push};
+use super::{Mailbox, Staged, push};
 use crate::compose;
 
 /// Longest word for the program that asked, in characters.
@@ -73,13 +73,13 @@ impl Mailbox {
     /// When too much waits already.
     pub fn inject(&self, Injection(mail): Injection) -> Result<String, InjectError> {
         self.with(|state, now_ms| {
-            let put = state.machine.put_in(now_ms, Arc::clone(&mail));
-            put.map_err(|_| {
-                InjectError::Full(format!(
+            if !state.machine.put_in(now_ms, &mail) {
+                return Err(InjectError::Full(format!(
                     "{PUT_IN_MAX} texts wait unseen in this session: try again when some are seen"
-                ))
-            })?;
-            state.told.arrived(&mail.inbound);
+                )));
+            }
+            let staged = Staged::here(&mail.inbound, Stage::Delivered);
+            state.staged.push(staged);
             state.look_for_paths();
             Ok(mail.inbound.id.clone())
         })

@@ -14,16 +14,15 @@ mod push;
 pub mod quote;
 mod senders;
 mod serve;
-mod told;
 mod wake_list;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use peerbus_core::mailbox::{self as core, Attempt, MailboxOutput, PIGGYBACK};
+use peerbus_core::mailbox::{self as core, Attempt, MailboxOutput};
 use peerbus_core::peer::SessionEvent;
-use peerbus_wire::{AuditRecord, Priority, Receipt, Stage};
+use peerbus_wire::{Priority, Stage};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
@@ -33,21 +32,20 @@ pub use agent::{
 pub use checkout::Checkout;
 pub use core::{
     ASK, Activity, AttemptId, AttemptItem, Content, DRAIN, HERE, HOOK, INBOX, Limit, Listed, Mail,
-    Named, No, Outcome, PART_CHARS, Parent, Path, PathSpec, Policy, Portion,
+    Named, No, Outcome, PART_CHARS, PIGGYBACK, Parent, Path, PathSpec, Policy, Portion,
 };
 pub use expected::Expected;
 pub use inject::{InjectError, Injection, SOURCE_CHARS};
+pub use observe::{Observer, Staged};
 pub use presence::Who;
 pub use push::{Attribute, Push, receipt};
 pub use senders::Undecided;
-pub use told::{Observer, Staged};
 pub use wake_list::WakeList;
 
+use crate::Bus;
 use crate::text;
-use crate::{Bus, LinkState};
 use presence::About;
 use serve::Probe;
-use told::Told;
 
 /// Most notices in an answer.
 const NOTICES_MAX: usize = 64;
@@ -76,6 +74,7 @@ struct Shared {
 }
 
 /// What stands behind the lock.
+#[derive(Default)]
 struct State {
     machine: core::MailboxMachine,
     about: About,
@@ -92,7 +91,7 @@ struct State {
     paths: BTreeMap<Path, Option<String>>,
     probe: Probe,
     /// What the observer is to be told.
-    told: Told,
+    staged: Vec<Staged>,
     /// The client's process.
     client: Option<u32>,
 }
@@ -114,15 +113,7 @@ impl Mailbox {
         let state = State {
             machine,
             about: About::new(policy),
-            pushes: VecDeque::new(),
-            announce: None,
-            answers: 0,
-            warnings: Vec::new(),
-            offered: BTreeSet::new(),
-            paths: BTreeMap::new(),
-            probe: Probe::None,
-            told: Told::default(),
-            client: None,
+            ..State::default()
         };
         let shared = Shared {
             bus,
@@ -140,20 +131,15 @@ impl Mailbox {
         }
     }
 
-    /// How the connection to the bus stands, and under which name.
+    /// The bus whose mail it is.
     #[must_use]
-    pub fn link(&self) -> watch::Receiver<LinkState> {
-        self.shared.bus.link()
+    pub fn bus(&self) -> &Bus {
+        &self.shared.bus
     }
 
-    /// This is the client's session now: its name goes with it, see [`Bus::bind_session`].
-    pub fn serves(&self, session: &str) {
-        self.shared.bus.bind_session(session);
-    }
-
-    /// Has the broker write down what was done to the session, see [`Bus::audit`].
-    pub fn audited(&self, record: AuditRecord) {
-        self.shared.bus.audit(record);
+    /// Asks the machine that decides something, or tells it, and does what it decides.
+    pub fn machine<T>(&self, f: impl FnOnce(&mut core::MailboxMachine, u64) -> T) -> T {
+        self.with(|state, now_ms| f(&mut state.machine, now_ms))
     }
 
     /// The client introduced itself: peers are told who is here.
@@ -190,11 +176,6 @@ impl Mailbox {
             state.machine.set_path(now_ms, path, found.is_ok());
             state.found(&self.shared.bus, path, found.err());
         });
-    }
-
-    /// The agent's client ended, and another one goes on with its session.
-    pub fn client_ended(&self) {
-        self.with(|state, now_ms| state.machine.client_ended(now_ms));
     }
 
     /// What came of an attempt, after [`WakePath::wake`] has answered.
@@ -257,12 +238,6 @@ impl Mailbox {
         Some((push, Checkout::new(self.clone(), attempt)))
     }
 
-    /// What goes along with the result of a tool that was called for something else.
-    #[must_use]
-    pub fn piggyback(&self) -> Option<(Push, Checkout)> {
-        self.along(&PIGGYBACK)
-    }
-
     /// What an attempt shows now; `None`: all of it was seen since it was made.
     fn push(&self, attempt: &Attempt) -> Option<Push> {
         let mut attempt = attempt.clone();
@@ -278,45 +253,23 @@ impl Mailbox {
         (!attempt.items.is_empty()).then(|| Push::new(Some(&attempt), Some(mark), held, receipts))
     }
 
-    /// The stages that messages of this session's reached since somebody was told last.
-    #[must_use]
-    pub fn receipts(&self) -> Vec<Receipt> {
-        self.with(|state, _| state.machine.take_receipts())
-    }
-
-    /// Something waits that may start a turn and that no path has shown yet.
-    #[must_use]
-    pub fn has_unshown(&self) -> bool {
-        self.with(|state, _| state.machine.has_unshown())
-    }
-
     /// A message that this session was shown lately or still holds; see
     /// [`peerbus_core::mailbox::MailboxMachine::parent`].
     #[must_use]
     pub fn parent(&self, id: &str, from: Option<&str>) -> Option<Parent> {
-        self.with(|state, _| state.machine.parent(id, from))
+        self.machine(|it, _| it.parent(id, from))
     }
 
     /// A tool call names this message: the agent has seen it, if it was shown it.
     pub fn named(&self, id: &str, from: Option<&str>) -> Named {
-        self.with(|state, now_ms| state.machine.named(now_ms, id, from))
-    }
-
-    /// The agent called a tool.
-    pub fn called(&self) {
-        self.with(|state, now_ms| state.machine.called(now_ms));
+        self.machine(|it, now_ms| it.named(now_ms, id, from))
     }
 
     /// The messages that wait and are not being read, held ones too, in order of arrival, urgent
     /// ones first.
     #[must_use]
     pub fn look(&self) -> Vec<Listed> {
-        self.with(|state, _| state.machine.look())
-    }
-
-    /// The agent is told of this message, in a list.
-    pub fn listed(&self, no: No) {
-        self.with(|state, _| state.machine.listed(no));
+        self.machine(|it, _| it.look())
     }
 
     /// Checks these out, and the oldest notices with them, for an agent that asked.
@@ -332,18 +285,6 @@ impl Mailbox {
         Checkout::new(self.clone(), attempt)
     }
 
-    /// So many messages and notices wait and are not being read, without those that are held.
-    #[must_use]
-    pub fn waiting(&self) -> usize {
-        self.with(|state, _| state.machine.waiting())
-    }
-
-    /// So many messages are held, and why the last of them is.
-    #[must_use]
-    pub fn held(&self) -> (usize, Option<Arc<str>>) {
-        self.with(|state, _| state.machine.held())
-    }
-
     /// Runs `f`, then does what the machine decides.
     fn with<T>(&self, f: impl FnOnce(&mut State, u64) -> T) -> T {
         let shared = &self.shared;
@@ -352,14 +293,16 @@ impl Mailbox {
         let before = state.machine.poll_timeout();
         let answers = state.answers;
         let result = f(&mut state, now_ms);
-        state.act(&shared.bus, now_ms);
+        state.act(&shared.bus);
         let watched = state.machine.watched().next().is_some();
         let other_deadline = state.machine.poll_timeout() != before;
         let (work, answered) = (state.has_work(), state.answers);
         let warnings = std::mem::take(&mut state.warnings);
-        let staged = state.told.take();
+        let staged = std::mem::take(&mut state.staged);
         drop(state);
-        self.tell_stages(&staged);
+        if let Some(observer) = self.observer().filter(|_| !staged.is_empty()) {
+            staged.iter().for_each(|staged| observer.staged(staged));
+        }
         for line in warnings {
             tracing::warn!("{line}");
         }
@@ -386,9 +329,11 @@ impl State {
     fn put(&mut self, now_ms: u64, event: SessionEvent) {
         let sentence = text::notice(&event);
         match event {
-            SessionEvent::Registered { name, .. } => self.machine.registered(now_ms, name),
+            SessionEvent::Registered { name, window, .. } => {
+                self.machine.registered(now_ms, name, window);
+            }
             SessionEvent::Message(inbound) => {
-                self.told.arrived(&inbound);
+                self.staged.push(Staged::here(&inbound, Stage::Delivered));
                 let mail = push::mail(inbound);
                 self.machine.message(now_ms, mail);
                 self.look_for_paths();
@@ -396,7 +341,7 @@ impl State {
             SessionEvent::NotJoined { why } => tracing::warn!(?why, "no member of its groups"),
             SessionEvent::Job { key, news } => self.machine.job(now_ms, key, news),
             SessionEvent::Notice { receipt, id: token } => {
-                self.told.sent(&receipt);
+                self.staged.push(Staged::there(&receipt));
                 let sentence = sentence.as_deref();
                 self.machine.receipt(now_ms, &receipt, sentence, token);
                 self.look_for_paths();
@@ -410,48 +355,29 @@ impl State {
     }
 
     /// Does what the machine has decided, pushes excepted.
-    fn act(&mut self, bus: &Bus, now_ms: u64) {
-        loop {
-            while let Some(output) = self.machine.poll_output() {
-                self.perform(bus, output);
-            }
-            self.about.set_evidence(bus, self.machine.evidence());
-            let held = bus.held();
-            let full = |part: usize, whole: u32| part.saturating_mul(4) >= whole as usize * 3;
-            let nearly_full = held.messages > 0
-                && (full(held.messages, held.window.messages)
-                    || full(held.bytes, held.window.bytes));
-            if !self.machine.set_window_nearly_full(now_ms, nearly_full) {
-                return;
-            }
+    fn act(&mut self, bus: &Bus) {
+        while let Some(output) = self.machine.poll_output() {
+            self.perform(bus, output);
         }
+        self.about.set_evidence(bus, self.machine.evidence());
     }
 
     fn perform(&mut self, bus: &Bus, output: MailboxOutput) {
         match output {
             MailboxOutput::Announce(name) => self.announce = Some(name),
             MailboxOutput::Push(attempt) => self.pushes.push_back(attempt),
-            MailboxOutput::Ack { key, how, .. } => {
-                self.told.reached(&key, Stage::Acked(Some(how.clone())));
-                bus.ack(&key, how);
+            MailboxOutput::Reached { mail, stage } => {
+                self.staged.push(Staged::here(&mail.inbound, stage.clone()));
+                bus.reached(&mail.inbound.key, stage);
             }
-            MailboxOutput::Reject { key, reason, .. } => {
-                self.told.reached(&key, Stage::Dead { why: reason.into() });
-                bus.reject(&key, reason);
+            MailboxOutput::GiveBack { mail, again } => {
+                let stage = Stage::Recalled { why: String::new() };
+                self.staged.push(Staged::here(&mail.inbound, stage));
+                bus.give_back(&mail.inbound.key, again);
             }
-            MailboxOutput::Drop { key, .. } => {
-                self.told.reached(&key, Stage::Acked(None));
-                bus.ack_silently(&key);
+            MailboxOutput::Local { mail, stage } => {
+                self.staged.push(Staged::here(&mail.inbound, stage))
             }
-            MailboxOutput::GiveBack { key, again, .. } => {
-                self.told.reached(&key, Stage::Recalled { why: "".into() });
-                bus.give_back(&key, again);
-            }
-            MailboxOutput::Progress { key, stage, .. } => {
-                self.told.reached(&key, stage.clone());
-                bus.progress(&key, &stage);
-            }
-            MailboxOutput::Local { key, stage } => self.told.reached(&key, stage),
             MailboxOutput::Told(token) => bus.ack_notice(token),
             MailboxOutput::Answered(_) => self.answers += 1,
             MailboxOutput::Warn(line) => self.warnings.push(line),

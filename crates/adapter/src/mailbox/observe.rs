@@ -1,8 +1,11 @@
 //! Watching the session: what it does, and what its conversation shows, as often as somebody wants
-//! to know.
+//! to know; and who beside the mailbox is told of that, and how far each message is.
 
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use peerbus_core::peer::Inbound;
+use peerbus_wire::{Receipt, Stage};
 use tokio::time::{Instant, sleep};
 
 use super::Mailbox;
@@ -25,18 +28,76 @@ const PAUSE_IDLE: Duration = Duration::from_secs(30);
 /// When no conversation is there so long after something was to be seen, there is none.
 const APPEARS_WITHIN: Duration = Duration::from_secs(10);
 
+/// How far a message is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Staged {
+    /// Its sender's id for it.
+    pub id: String,
+    /// Its sender, or, of one that this session sent, its recipient where there is one.
+    pub peer: Option<String>,
+    /// This session sent it.
+    pub sent: bool,
+    /// How far.
+    pub stage: Stage,
+}
+
+/// Is told what happens in a mailbox. Must not wait: it is called by whoever changes something.
+pub trait Observer: Send + Sync {
+    /// A message is so far.
+    fn staged(&self, staged: &Staged);
+
+    /// Somebody looked at the session. It need not have changed.
+    fn looked(&self, session: &Snapshot);
+
+    /// A message came. True: it is taken here, and nothing that the agent is to see.
+    fn takes(self: Arc<Self>, inbound: &Inbound) -> bool;
+}
+
+impl Staged {
+    /// Of a message that came here.
+    pub(super) fn here(inbound: &Inbound, stage: Stage) -> Self {
+        Self {
+            id: inbound.id.clone(),
+            peer: Some(inbound.from.clone()),
+            sent: false,
+            stage,
+        }
+    }
+
+    /// Of one that this session sent.
+    pub(super) fn there(receipt: &Receipt) -> Self {
+        Self {
+            id: receipt.id.to_string(),
+            peer: receipt.to.clone(),
+            sent: true,
+            stage: receipt.stage.clone(),
+        }
+    }
+}
+
 impl Mailbox {
+    /// From now on this one is told. There is one at most: a second is not taken.
+    pub fn observed_by(&self, observer: Weak<dyn Observer>) {
+        let _ = self.shared.observer.set(observer);
+    }
+
+    pub(super) fn observer(&self) -> Option<Arc<dyn Observer>> {
+        self.shared.observer.get()?.upgrade()
+    }
+
     /// Looks at the session; peers are told what it does.
     pub fn report(&self, session: &dyn SessionSource) -> Snapshot {
         let snapshot = session.snapshot();
         if let Some(id) = &snapshot.id {
-            self.serves(id);
+            self.shared.bus.bind_session(id);
         }
         // Somebody else may know where the client says nothing.
         if let Some(activity) = snapshot.activity {
             self.activity(activity);
         }
-        self.tell_session(&snapshot);
+        if let Some(observer) = self.observer() {
+            observer.looked(&snapshot);
+        }
         snapshot
     }
 
@@ -47,12 +108,8 @@ impl Mailbox {
     /// Waits until there are marks to look for, or none.
     async fn watching(&self, any: bool) {
         // The sender lives as long as self: waiting cannot fail.
-        let _ = self
-            .shared
-            .watched
-            .subscribe()
-            .wait_for(|watched| *watched == any)
-            .await;
+        let mut watched = self.shared.watched.subscribe();
+        let _ = watched.wait_for(|watched| *watched == any).await;
     }
 }
 

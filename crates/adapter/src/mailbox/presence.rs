@@ -32,11 +32,10 @@ pub struct Who<'a> {
 
 /// How a session describes itself, as it changes. Peers are told nothing before the client has
 /// introduced itself.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct About {
     /// Who is here; empty until that is known.
     client: Map<String, Value>,
-    /// How it is.
     state: Map<String, Value>,
 }
 
@@ -52,10 +51,8 @@ impl About {
         state.insert("evidence".into(), false.into());
         // Peers can tell a session that nothing wakes from one of which that is not known.
         state.insert("wake".into(), Value::Array(Vec::new()));
-        Self {
-            client: Map::new(),
-            state,
-        }
+        let client = Map::new();
+        Self { client, state }
     }
 
     /// The client introduced itself.
@@ -104,13 +101,12 @@ impl About {
         let mut about = self.client.clone();
         about.extend(self.state.clone());
         // Too large: a project's path can be. What is short says enough.
-        let mut told = bus.set_presence(&about);
-        for member in EXPENDABLE {
-            if told {
+        let mut expendable = EXPENDABLE.iter();
+        while !bus.set_presence(&about) {
+            let Some(member) = expendable.next() else {
                 return;
-            }
-            about.remove(member);
-            told = bus.set_presence(&about);
+            };
+            about.remove(*member);
         }
     }
 }
@@ -131,7 +127,7 @@ fn of(who: &Who<'_>) -> Map<String, Value> {
     let mut about = Map::new();
     let mut put = |key: &str, text: &str| {
         if !text.is_empty() {
-            about.insert(key.into(), Value::from(short(text)));
+            about.insert(key.into(), Value::from(cut(text, TEXT_CHARS)));
         }
     };
     put("adapter", who.adapter);
@@ -155,10 +151,6 @@ fn terminal(process: u32) -> Option<String> {
     let input = std::fs::read_link(format!("/proc/{process}/fd/0")).ok()?;
     let device = input.to_str()?.strip_prefix("/dev/")?;
     (device.starts_with("pts/") || device.starts_with("tty")).then(|| device.to_owned())
-}
-
-fn short(text: &str) -> String {
-    cut(text, TEXT_CHARS)
 }
 
 fn cut(text: &str, chars: usize) -> String {

@@ -8,7 +8,7 @@ use peerbus_view::Words;
 use peerbus_wire::{Conversation, MessageId, Receipt};
 use serde_json::json;
 
-use super::quote::{self, Line};
+use super::quote;
 use crate::text::{self, UNTRUSTED};
 
 /// Something to show that nobody asked for: messages and notices, in order of arrival.
@@ -44,11 +44,7 @@ pub(super) fn mail(inbound: Inbound) -> Mail {
         chars,
         beginning,
     };
-    let whole = Line {
-        repeat: false,
-        portion: Portion::All,
-    };
-    let line = quote::line(&mail, whole).len();
+    let line = quote::line(&mail, false, Portion::All).len();
     mail.bytes = line.max(mail.inbound.body.len());
     mail
 }
@@ -254,10 +250,7 @@ fn quotes(item: &AttemptItem) -> bool {
 
 fn line(item: &AttemptItem) -> String {
     match &item.content {
-        Content::Mail(mail) => {
-            let (repeat, portion) = (item.repeat, item.portion);
-            quote::line(mail, Line { repeat, portion })
-        }
+        Content::Mail(mail) => quote::line(mail, item.repeat, item.portion),
         Content::Notice { sentence, .. } => {
             let again = if item.repeat { "(shown before) " } else { "" };
             format!("📮 {again}{sentence}")

@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 
+pub use peerbus_core::mailbox::plain;
 use peerbus_core::mailbox::{Mail, Portion};
+pub use peerbus_wire::within_json;
 use peerbus_wire::{Conversation, Kind, escape};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
@@ -14,8 +16,6 @@ pub(crate) const TEXT_CHARS: usize = 65_536;
 pub(crate) const BEGINNING_CHARS: usize = 4_096;
 /// The same with its escapes, in bytes: a hook's text is cut by its client after 10,000 characters.
 const BEGINNING_BYTES: usize = 6_000;
-/// Longest name or id that is shown, in characters.
-const NAME_CHARS: usize = 128;
 /// Longest text about where a message comes from that is shown, in characters.
 const META_CHARS: usize = 512;
 
@@ -25,17 +25,9 @@ const CONVERSATION: [&str; 5] = ["reply_to", "thread", "priority", "hops", "meta
 /// Members of which each can be all that a body says.
 const TEXT: [&str; 3] = ["text", "message", "content"];
 
-/// How a message is shown on a line of its own.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Line {
-    /// It may have been shown before.
-    pub(crate) repeat: bool,
-    /// How much of it.
-    pub(crate) portion: Portion,
-}
-
-/// A message as one line: `📨 msg from bob [ID] (…): "TEXT"`.
-pub(crate) fn line(mail: &Mail, how: Line) -> String {
+/// So much of a message as one line: `📨 msg from bob [ID] (…): "TEXT"`. `repeat`: it may have been
+/// shown before.
+pub(crate) fn line(mail: &Mail, repeat: bool, portion: Portion) -> String {
     let inbound = &mail.inbound;
     let id = plain(&inbound.id);
     let mut line = match mail.is_local() {
@@ -47,7 +39,7 @@ pub(crate) fn line(mail: &Mail, how: Line) -> String {
         ),
     };
     // Writing to a String cannot fail.
-    if how.repeat {
+    if repeat {
         line.push_str(match inbound.one {
             true => " (shown before, to you or to another of the group)",
             false => " (shown before)",
@@ -72,7 +64,7 @@ pub(crate) fn line(mail: &Mail, how: Line) -> String {
     if let Some(meta) = meta(mail) {
         let _ = write!(line, " (it says: {meta})");
     }
-    let _ = write!(line, ": {}", quoted(&said(&inbound.body), how.portion));
+    let _ = write!(line, ": {}", quoted(&said(&inbound.body), portion));
     line
 }
 
@@ -195,26 +187,6 @@ impl<'de> Deserialize<'de> for Members {
     }
 }
 
-/// A text for a JSON string that a client may decode and show: its line breaks, tabs, quotes and
-/// backslashes are left to JSON, everything else is as [`escape`] has it.
-#[must_use]
-pub fn within_json(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(c) = rest.chars().next() {
-        let kept = |c: char| matches!(c, '\n' | '\t' | '"' | '\\');
-        if kept(c) {
-            out.push(c);
-            rest = &rest[c.len_utf8()..];
-            continue;
-        }
-        let end = rest.find(kept).unwrap_or(rest.len());
-        out.push_str(&escape(&rest[..end], usize::MAX));
-        rest = &rest[end..];
-    }
-    out
-}
-
 /// The word for a kind.
 #[must_use]
 pub fn kind(kind: Kind) -> &'static str {
@@ -222,17 +194,6 @@ pub fn kind(kind: Kind) -> &'static str {
         Kind::Msg => "msg",
         Kind::Broadcast => "broadcast",
     }
-}
-
-/// A text that can stand in an attribute or outside quotes: names, ids and sources have no other
-/// characters than these, and whoever lets one through does not get to forge an attribute.
-#[must_use]
-pub fn plain(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "._@:-".contains(c);
-    text.chars()
-        .take(NAME_CHARS)
-        .map(|c| if plain(c) { c } else { '_' })
-        .collect()
 }
 
 /// As [`meta`], for an attribute: a text that ends none, whatever its client makes of quotes.

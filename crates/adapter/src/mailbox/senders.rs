@@ -18,9 +18,13 @@ pub enum Undecided {
 impl Mailbox {
     /// Messages that wait for the user, in order of arrival. The agent does not know of them.
     #[must_use]
-    pub fn withheld(&self) -> Vec<Arc<Mail>> {
-        let waiting = self.waiting_for_user();
-        waiting.into_iter().map(|(_, mail)| mail).collect()
+    pub fn withheld(&self) -> Vec<(No, Arc<Mail>)> {
+        let senders = self.shared.bus.shared().senders();
+        self.machine(|it, now_ms| {
+            it.set_senders(now_ms, &senders);
+            let waiting = it.withheld();
+            waiting.map(|(no, mail)| (no, Arc::clone(mail))).collect()
+        })
     }
 
     /// The user decides about a message: the agent gets it (`show`), or its sender is told that it
@@ -34,22 +38,13 @@ impl Mailbox {
         is_meant: impl Fn(&Mail) -> bool,
         show: bool,
     ) -> Result<Arc<Mail>, Undecided> {
-        let mut meant = self.waiting_for_user();
+        let mut meant = self.withheld();
         meant.retain(|(_, mail)| is_meant(mail));
         let (no, mail) = meant.pop().ok_or(Undecided::Unknown)?;
         if !meant.is_empty() {
             return Err(Undecided::Several);
         }
-        let decided = self.with(|state, now_ms| state.machine.decide(now_ms, no, show));
+        let decided = self.machine(|it, now_ms| it.decide(now_ms, no, show));
         decided.then_some(mail).ok_or(Undecided::Gone)
-    }
-
-    fn waiting_for_user(&self) -> Vec<(No, Arc<Mail>)> {
-        let senders = self.shared.bus.shared().senders();
-        self.with(|state, now_ms| {
-            state.machine.set_senders(now_ms, &senders);
-            let waiting = state.machine.withheld();
-            waiting.map(|(no, mail)| (no, Arc::clone(mail))).collect()
-        })
     }
 }

@@ -27,22 +27,13 @@ const STOPPED_PAUSE: Duration = Duration::from_secs(1);
 const TAKEN: &str = "approval";
 
 /// Which paths to ask whether they can be used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) enum Probe {
+    #[default]
     None,
     /// Those that could not be used.
     Absent,
     All,
-}
-
-/// Something to do for a client that takes pushes.
-enum Job {
-    /// Tell the session its name.
-    Announce(String),
-    /// Ask the paths whether they can be used.
-    Probe(Probe),
-    /// Show this.
-    Push(Attempt),
 }
 
 impl State {
@@ -50,14 +41,15 @@ impl State {
         self.announce.is_some() || self.probe != Probe::None || !self.pushes.is_empty()
     }
 
-    fn job(&mut self) -> Option<Job> {
-        if let Some(name) = self.announce.take() {
-            return Some(Job::Announce(name));
-        }
-        match std::mem::replace(&mut self.probe, Probe::None) {
-            Probe::None => self.pushes.pop_front().map(Job::Push),
-            probe => Some(Job::Probe(probe)),
-        }
+    /// What there is to do now: tell the session its name, ask the paths whether they can be used, and
+    /// only where there is nothing of that, push.
+    fn work(&mut self) -> (Option<String>, Probe, Option<Attempt>) {
+        let (name, probe) = (self.announce.take(), std::mem::take(&mut self.probe));
+        let push = match (&name, probe) {
+            (None, Probe::None) => self.pushes.pop_front(),
+            _ => None,
+        };
+        (name, probe, push)
     }
 
     /// A path that could not be used may be there by now.
@@ -132,20 +124,11 @@ impl Mailbox {
         );
     }
 
-    /// Waits a moment until the session is on the bus and gives its name; `Err` says why it is not.
-    ///
-    /// # Errors
-    ///
-    /// With a sentence on what the link does.
-    pub async fn joined(&self, patience: Duration) -> Result<String, String> {
-        let joined = self.shared.bus.joined(patience).await;
-        joined.map_err(|state| state.to_string())
-    }
-
     async fn collect(&self) {
         while let Some(event) = self.shared.bus.next().await {
+            let is_taken = |inbound: &_| self.observer().is_some_and(|it| it.takes(inbound));
             match &event {
-                SessionEvent::Message(inbound) if self.is_taken(inbound) => {
+                SessionEvent::Message(inbound) if is_taken(inbound) => {
                     let path = TAKEN.to_owned();
                     self.shared.bus.ack(&inbound.key, How::Pushed { path });
                 }
@@ -201,14 +184,17 @@ impl Mailbox {
         });
         loop {
             let work = self.shared.work.notified();
-            match self.with(|state, _| state.job()) {
-                Some(Job::Announce(name)) => {
-                    for path in paths {
-                        path.announce(&name).await;
-                    }
+            let (name, probe, push) = self.with(|state, _| state.work());
+            for path in paths {
+                if let Some(name) = &name {
+                    path.announce(name).await;
                 }
-                Some(Job::Probe(which)) => self.probe_paths(paths, which).await,
-                Some(Job::Push(attempt)) => self.deliver(paths, &attempt).await,
+            }
+            if probe != Probe::None {
+                self.probe_paths(paths, probe).await;
+            }
+            match push {
+                Some(attempt) => self.deliver(paths, &attempt).await,
                 None => work.await,
             }
         }

@@ -20,7 +20,6 @@ pub(super) const DIRECTORY: &str = "projects";
 const SAME_MAX: usize = 99;
 /// Above so many links those go whose project is gone.
 const LINKS_MANY: usize = 256;
-/// Most links that are looked at.
 const LINKS_MAX: usize = 10_000;
 /// Longest path in a sentence, in characters.
 const PATH_CHARS: usize = 200;
@@ -61,7 +60,6 @@ impl Group {
     }
 }
 
-/// A path in quotes, whatever stands in it.
 fn shown(path: &Path) -> String {
     format!("\"{}\"", escape(&path.to_string_lossy(), PATH_CHARS))
 }
@@ -85,7 +83,7 @@ pub fn kept(groups: &[String]) -> Vec<String> {
 }
 
 /// The group of a project, as `dir` keeps them.
-pub(super) fn group(dir: Option<&Path>, project: &Project, claims: bool) -> Option<Group> {
+pub(crate) fn group(dir: Option<&Path>, project: &Project, claims: bool) -> Option<Group> {
     let plain = GroupName::spell(&project.title)?;
     let kept = dir.and_then(|dir| {
         let name = find(dir, &plain, &project.place);
@@ -110,7 +108,6 @@ pub(super) fn group(dir: Option<&Path>, project: &Project, claims: bool) -> Opti
     })
 }
 
-/// A name with something behind it.
 fn behind(plain: &str, what: &str) -> String {
     let room = NAME_BYTES_MAX - what.len() - 1;
     format!("{}-{what}", plain.get(..room).unwrap_or(plain))
@@ -131,12 +128,10 @@ fn link(dir: &Path, name: &str) -> PathBuf {
     dir.join(name.to_ascii_lowercase())
 }
 
-/// The name that a project has.
 fn find(dir: &Path, plain: &str, place: &Path) -> Option<String> {
     names(plain).find(|name| fs::read_link(link(dir, name)).is_ok_and(|to| to == place))
 }
 
-/// The first name that a project can have.
 fn free(dir: &Path, plain: &str) -> Option<String> {
     names(plain).find(|name| match fs::read_link(link(dir, name)) {
         Ok(to) => is_gone(&to),
@@ -161,7 +156,6 @@ fn may_keep(dir: &Path) -> bool {
     there.is_some_and(|dir| os::file::may_write(dir).is_ok())
 }
 
-/// Gives a project the first name that is free.
 fn claim(dir: &Path, plain: &str, place: &Path) -> io::Result<Option<String>> {
     os::dir::create_private(dir)?;
     let _lock = sessions::lock(dir)?;

@@ -36,10 +36,18 @@ type Find = Box<dyn Fn(&Snapshot) -> Places + Send>;
 /// Makes what reads a file.
 type Reader = fn() -> Box<dyn LineReader>;
 
-/// The transcripts of a session: one, and another where the client begins anew.
+/// The transcripts of a session: one, and another where the client begins anew; and how far each was
+/// read.
 pub struct Transcripts {
     places: Find,
-    look: Look,
+    reader: Reader,
+    files: BTreeMap<PathBuf, Reading>,
+    last: Option<SystemTime>,
+}
+
+struct Reading {
+    at: u64,
+    transcript: TranscriptReader,
 }
 
 impl Transcripts {
@@ -47,8 +55,23 @@ impl Transcripts {
     pub fn new(places: impl Fn(&Snapshot) -> Places + Send + 'static, reader: Reader) -> Self {
         Self {
             places: Box::new(places),
-            look: Look::new(reader),
+            reader,
+            files: BTreeMap::new(),
+            last: None,
         }
+    }
+
+    /// The transcripts that grew since the last look, with their lengths.
+    fn grown(&mut self, session: &Snapshot) -> Vec<(PathBuf, u64)> {
+        let now = SystemTime::now();
+        let since = self.last.replace(now).unwrap_or(now);
+        let since = since.checked_sub(GREW_WITHIN).unwrap_or(since);
+        let grew = |path: PathBuf| {
+            let found = std::fs::metadata(&path).ok()?;
+            let lately = found.modified().is_ok_and(|at| at >= since);
+            (found.is_file() && lately).then_some((path, found.len()))
+        };
+        (self.places)(session).files().filter_map(grew).collect()
     }
 }
 
@@ -63,7 +86,12 @@ impl EvidenceSource for Transcripts {
     }
 
     fn begin(&mut self, session: &Snapshot) {
-        self.look.begin(&(self.places)(session));
+        self.files.clear();
+        self.last = None;
+        for (path, length) in self.grown(session) {
+            let reading = Reading::near_end(length, self.reader);
+            self.files.insert(path, reading);
+        }
     }
 
     fn watch(
@@ -72,7 +100,25 @@ impl EvidenceSource for Transcripts {
         marks: &[String],
         found: &mut dyn FnMut(Evidence),
     ) -> bool {
-        self.look.look(&(self.places)(session), marks, found)
+        let mut grown = false;
+        for (path, length) in self.grown(session) {
+            if self.files.len() >= FILES_MAX && !self.files.contains_key(&path) {
+                continue;
+            }
+            let begin = || Reading::near_end(length, self.reader);
+            let reading = self.files.entry(path.clone()).or_insert_with(begin);
+            if length < reading.at {
+                // Another file under this name.
+                *reading = begin();
+            }
+            if length > reading.at {
+                grown = true;
+                if let Err(error) = reading.on(&path, marks, found) {
+                    tracing::debug!(%error, "a transcript cannot be read");
+                }
+            }
+        }
+        grown
     }
 }
 
@@ -80,16 +126,9 @@ impl Places {
     /// Whether transcripts are, or can be expected, there. A project's first one is only written
     /// with its first turn.
     fn readable_in_time(&self) -> bool {
-        let parent = |dir: &PathBuf| {
-            dir.parent()
-                .and_then(Path::parent)
-                .is_some_and(Path::is_dir)
-        };
-        self.file.is_some()
-            || self
-                .directories
-                .iter()
-                .any(|dir| dir.is_dir() || parent(dir))
+        let parent = |dir: &PathBuf| dir.parent().and_then(Path::parent).map(Path::is_dir);
+        let expected = |dir: &PathBuf| dir.is_dir() || parent(dir) == Some(true);
+        self.file.is_some() || self.directories.iter().any(expected)
     }
 
     /// Whether the session's transcript is there, or any where the session's id is not known.
@@ -103,87 +142,11 @@ impl Places {
     }
 
     fn files(&self) -> impl Iterator<Item = PathBuf> {
-        let entries = self
-            .directories
-            .iter()
-            .flat_map(std::fs::read_dir)
-            .flatten();
-        let entries = entries
-            .take(ENTRIES_MAX)
-            .flatten()
-            .map(|entry| entry.path());
+        let entries = self.directories.iter().flat_map(std::fs::read_dir);
+        let entries = entries.flatten().take(ENTRIES_MAX).flatten();
+        let entries = entries.map(|entry| entry.path());
         let transcripts = entries.filter(|path| path.extension().is_some_and(|e| e == "jsonl"));
         transcripts.chain(self.file.clone())
-    }
-}
-
-/// How far each transcript was read.
-struct Look {
-    reader: Reader,
-    files: BTreeMap<PathBuf, Reading>,
-    last: Option<SystemTime>,
-}
-
-struct Reading {
-    at: u64,
-    transcript: TranscriptReader,
-}
-
-impl Look {
-    fn new(reader: Reader) -> Self {
-        Self {
-            reader,
-            files: BTreeMap::new(),
-            last: None,
-        }
-    }
-
-    /// The transcripts that grew since the last look, with their lengths.
-    fn grown(&mut self, places: &Places) -> Vec<(PathBuf, u64)> {
-        let now = SystemTime::now();
-        let since = self.last.replace(now).unwrap_or(now);
-        let since = since.checked_sub(GREW_WITHIN).unwrap_or(since);
-        let grew = |path: PathBuf| {
-            let found = std::fs::metadata(&path).ok()?;
-            let lately = found.modified().is_ok_and(|at| at >= since);
-            (found.is_file() && lately).then_some((path, found.len()))
-        };
-        places.files().filter_map(grew).collect()
-    }
-
-    /// From now on only what is appended counts, and a little of what stands there.
-    fn begin(&mut self, places: &Places) {
-        *self = Self::new(self.reader);
-        for (path, length) in self.grown(places) {
-            self.files
-                .insert(path, Reading::near_end(length, self.reader));
-        }
-    }
-
-    /// Reads what was appended. Whether anything was.
-    fn look(&mut self, places: &Places, marks: &[String], mut found: impl FnMut(Evidence)) -> bool {
-        let mut grown = false;
-        for (path, length) in self.grown(places) {
-            let known = self.files.len();
-            let reading = match self.files.entry(path.clone()) {
-                std::collections::btree_map::Entry::Occupied(known) => known.into_mut(),
-                std::collections::btree_map::Entry::Vacant(new) if known < FILES_MAX => {
-                    new.insert(Reading::near_end(length, self.reader))
-                }
-                std::collections::btree_map::Entry::Vacant(_) => continue,
-            };
-            if length < reading.at {
-                // Another file under this name.
-                *reading = Reading::near_end(length, self.reader);
-            }
-            if length > reading.at {
-                grown = true;
-                if let Err(error) = reading.on(&path, marks, &mut found) {
-                    tracing::debug!(%error, "a transcript cannot be read");
-                }
-            }
-        }
-        grown
     }
 }
 
@@ -203,7 +166,7 @@ impl Reading {
         &mut self,
         path: &Path,
         marks: &[String],
-        found: &mut impl FnMut(Evidence),
+        found: &mut dyn FnMut(Evidence),
     ) -> io::Result<()> {
         let mut file = peerbus_os::file::open_regular(path)?;
         file.seek(SeekFrom::Start(self.at))?;
@@ -215,10 +178,9 @@ impl Reading {
                 return Ok(());
             }
             self.at += read as u64;
-            self.transcript
-                .feed(portion.get(..read).unwrap_or_default(), marks)
-                .into_iter()
-                .for_each(&mut *found);
+            let new = portion.get(..read).unwrap_or_default();
+            let shown = self.transcript.feed(new, marks);
+            shown.into_iter().for_each(&mut *found);
         }
     }
 }
@@ -231,11 +193,15 @@ mod tests {
     use super::*;
     use crate::transcript::tests::reader;
 
-    fn places(dir: &Path) -> Places {
-        Places {
-            directories: vec![dir.to_owned()],
+    fn transcripts(dir: &Path) -> Transcripts {
+        let dir = dir.to_owned();
+        let places = move |_: &Snapshot| Places {
+            directories: vec![dir.clone()],
             ..Places::default()
-        }
+        };
+        let mut transcripts = Transcripts::new(places, reader);
+        transcripts.begin(&Snapshot::default());
+        transcripts
     }
 
     fn append(path: &Path, text: &str) {
@@ -243,10 +209,11 @@ mod tests {
         file.unwrap().write_all(text.as_bytes()).unwrap();
     }
 
-    fn seen(look: &mut Look, places: &Places) -> Vec<Evidence> {
+    fn seen(look: &mut Transcripts) -> Vec<Evidence> {
         let mut found = Vec::new();
-        look.look(places, &["pb-1-1".to_owned()], |evidence| {
-            found.push(evidence)
+        let marks = ["pb-1-1".to_owned()];
+        look.watch(&Snapshot::default(), &marks, &mut |evidence| {
+            found.push(evidence);
         });
         found
     }
@@ -257,58 +224,43 @@ mod tests {
     #[test]
     fn what_is_appended_is_read_once_in_whichever_transcript() {
         let dir = tempfile::tempdir().unwrap();
-        let places = places(dir.path());
         let (old, new) = (dir.path().join("old.jsonl"), dir.path().join("new.jsonl"));
         append(&old, "{}\n");
         append(&dir.path().join("notes.txt"), USER);
-        let mut look = Look::new(reader);
-        look.begin(&places);
-        assert_eq!(seen(&mut look, &places), []);
+        let mut look = transcripts(dir.path());
+        assert_eq!(seen(&mut look), []);
         // The session was cleared: it goes on in another file.
         append(&new, USER);
-        assert_eq!(
-            seen(&mut look, &places),
-            [Evidence::Presented("pb-1-1".into())]
-        );
-        assert_eq!(seen(&mut look, &places), []);
+        assert_eq!(seen(&mut look), [Evidence::Presented("pb-1-1".into())]);
+        assert_eq!(seen(&mut look), []);
         let (begin, end) = ANSWER.split_at(20);
         append(&new, begin);
-        assert_eq!(seen(&mut look, &places), []);
+        assert_eq!(seen(&mut look), []);
         append(&new, end);
-        assert_eq!(
-            seen(&mut look, &places),
-            [Evidence::Answered("pb-1-1".into())]
-        );
+        assert_eq!(seen(&mut look), [Evidence::Answered("pb-1-1".into())]);
     }
 
     #[test]
     fn the_first_look_goes_back_a_little_and_not_to_the_beginning() {
         let dir = tempfile::tempdir().unwrap();
-        let places = places(dir.path());
         let file = dir.path().join("s.jsonl");
         append(&file, USER);
         append(
             &file,
             &format!("{{\"x\":\"{}\"}}\n", "x".repeat(BACK as usize)),
         );
-        let mut look = Look::new(reader);
-        look.begin(&places);
-        assert_eq!(seen(&mut look, &places), []);
+        let mut look = transcripts(dir.path());
+        assert_eq!(seen(&mut look), []);
         append(&file, USER);
-        let mut later = Look::new(reader);
-        assert_eq!(
-            seen(&mut later, &places),
-            [Evidence::Presented("pb-1-1".into())]
-        );
+        let mut later = transcripts(dir.path());
+        assert_eq!(seen(&mut later), [Evidence::Presented("pb-1-1".into())]);
     }
 
     #[test]
     fn what_grew_long_before_a_rare_look_is_found() {
         let dir = tempfile::tempdir().unwrap();
-        let places = places(dir.path());
         let file = dir.path().join("s.jsonl");
-        let mut look = Look::new(reader);
-        look.begin(&places);
+        let mut look = transcripts(dir.path());
         look.last = SystemTime::now().checked_sub(Duration::from_secs(60));
         append(&file, USER);
         let at = SystemTime::now()
@@ -320,30 +272,19 @@ mod tests {
             .unwrap()
             .set_modified(at)
             .unwrap();
-        assert_eq!(
-            seen(&mut look, &places),
-            [Evidence::Presented("pb-1-1".into())]
-        );
+        assert_eq!(seen(&mut look), [Evidence::Presented("pb-1-1".into())]);
         append(&file, ANSWER);
-        assert_eq!(
-            seen(&mut look, &places),
-            [Evidence::Answered("pb-1-1".into())]
-        );
+        assert_eq!(seen(&mut look), [Evidence::Answered("pb-1-1".into())]);
     }
 
     #[test]
     fn a_file_that_was_replaced_is_read_anew() {
         let dir = tempfile::tempdir().unwrap();
-        let places = places(dir.path());
         let file = dir.path().join("s.jsonl");
         append(&file, &"{}\n".repeat(1_000));
-        let mut look = Look::new(reader);
-        look.begin(&places);
-        seen(&mut look, &places);
+        let mut look = transcripts(dir.path());
+        seen(&mut look);
         std::fs::write(&file, USER).unwrap();
-        assert_eq!(
-            seen(&mut look, &places),
-            [Evidence::Presented("pb-1-1".into())]
-        );
+        assert_eq!(seen(&mut look), [Evidence::Presented("pb-1-1".into())]);
     }
 }

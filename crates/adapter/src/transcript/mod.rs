@@ -63,22 +63,11 @@ struct Chain {
     lines: BTreeSet<String>,
 }
 
-/// The last lines, of each its place in the conversation. They are not always written in order.
+/// The last lines, by their names. They are not always written in order.
 #[derive(Debug, Default)]
 struct Lines {
-    known: BTreeMap<String, Place>,
+    known: BTreeMap<String, TranscriptLine>,
     order: VecDeque<String>,
-}
-
-#[derive(Debug)]
-struct Place {
-    parent: Option<String>,
-    /// It is an answer to this request.
-    request: Option<String>,
-    /// It is an answer of the model itself.
-    answers: bool,
-    /// The user stopped the model here.
-    stopped: bool,
 }
 
 impl TranscriptReader {
@@ -104,35 +93,25 @@ impl TranscriptReader {
     }
 
     /// Takes the next bytes and says what they show of `marks`. Others are forgotten.
-    pub fn feed(&mut self, mut bytes: &[u8], marks: &[String]) -> Vec<Evidence> {
+    pub fn feed(&mut self, bytes: &[u8], marks: &[String]) -> Vec<Evidence> {
         self.chains.retain(|chain| marks.contains(&chain.mark));
         let mut found = Vec::new();
-        while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
-            let (line, rest) = bytes.split_at(end);
-            bytes = rest.get(1..).unwrap_or_default();
-            let skipped = std::mem::take(&mut self.skipping) || self.too_long(line);
-            let mut whole = std::mem::take(&mut self.partial);
-            if skipped {
-                continue;
-            }
-            if whole.is_empty() {
-                self.line(line, marks, &mut found);
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let text = piece.strip_suffix(b"\n").unwrap_or(piece);
+            self.skipping |= self.partial.len() + text.len() > LINE_MAX;
+            if self.skipping {
+                self.partial = Vec::new();
             } else {
-                whole.extend_from_slice(line);
-                self.line(&whole, marks, &mut found);
+                self.partial.extend_from_slice(text);
             }
-        }
-        if self.skipping || self.too_long(bytes) {
-            self.skipping = true;
-            self.partial = Vec::new();
-        } else {
-            self.partial.extend_from_slice(bytes);
+            if text.len() < piece.len() {
+                let line = std::mem::take(&mut self.partial);
+                if !std::mem::take(&mut self.skipping) {
+                    self.line(&line, marks, &mut found);
+                }
+            }
         }
         found
-    }
-
-    fn too_long(&self, more: &[u8]) -> bool {
-        self.partial.len() + more.len() > LINE_MAX
     }
 
     fn line(&mut self, line: &[u8], marks: &[String], found: &mut Vec<Evidence>) {
@@ -142,24 +121,13 @@ impl TranscriptReader {
         let Some(line) = self.reader.read(text) else {
             return;
         };
-        let (uuid, presents) = (line.id, line.presents);
-        let place = Place {
-            parent: line.parent,
-            answers: line.answers && line.request.is_some(),
-            request: line.request,
-            stopped: line.stopped,
-        };
-        let follows = |chain: &Chain| {
-            let parent = place.parent.as_ref();
-            parent.is_some_and(|parent| chain.lines.contains(parent))
-        };
-        let grows: Vec<bool> = self.chains.iter().map(follows).collect();
-        self.lines.add(uuid.clone(), place);
-        let mut grows = grows.into_iter();
+        let (uuid, presents) = (line.id.clone(), line.presents);
+        let parent = line.parent.clone();
+        self.lines.add(line);
         let lines = &self.lines;
         self.chains.retain_mut(|chain| {
-            let grows = grows.next().unwrap_or_default();
-            !grows || chain.grow(vec![&uuid], lines, found)
+            let follows = parent.as_ref().is_some_and(|it| chain.lines.contains(it));
+            !follows || chain.grow(vec![&uuid], lines, found)
         });
         let news = |mark: &&String| {
             contains(text, mark) && !self.chains.iter().any(|chain| chain.mark == **mark)
@@ -188,16 +156,17 @@ impl Chain {
         found: &mut Vec<Evidence>,
     ) -> bool {
         while let Some(uuid) = new.pop() {
-            let Some(place) = all.known.get(uuid).filter(|_| !self.lines.contains(uuid)) else {
+            let Some(line) = all.known.get(uuid).filter(|_| !self.lines.contains(uuid)) else {
                 continue;
             };
             // The rest of an answer that began before the mark was written is none to the mark.
-            if place.answers && place.request.as_ref() != all.request_above(&self.root) {
+            let request = line.request.as_ref().filter(|_| line.answers);
+            if request.is_some() && request != all.request_above(&self.root) {
                 found.push(Evidence::Answered(self.mark.clone()));
                 return false;
             }
             self.lines.insert(uuid.clone());
-            if place.stopped || self.lines.len() >= CHAIN_MAX {
+            if line.stopped || self.lines.len() >= CHAIN_MAX {
                 return false;
             }
             new.extend(all.after(uuid));
@@ -207,8 +176,9 @@ impl Chain {
 }
 
 impl Lines {
-    fn add(&mut self, uuid: String, place: Place) {
-        if self.known.insert(uuid.clone(), place).is_none() {
+    fn add(&mut self, line: TranscriptLine) {
+        let uuid = line.id.clone();
+        if self.known.insert(uuid.clone(), line).is_none() {
             self.order.push_back(uuid);
         }
         if self.order.len() > LINES_MAX
@@ -220,7 +190,8 @@ impl Lines {
 
     /// The lines that follow directly.
     fn after<'a>(&'a self, uuid: &'a str) -> impl Iterator<Item = &'a String> {
-        let follows = move |(_, place): &(&String, &Place)| place.parent.as_deref() == Some(uuid);
+        let follows =
+            move |(_, line): &(&String, &TranscriptLine)| line.parent.as_deref() == Some(uuid);
         self.known.iter().filter(follows).map(|(uuid, _)| uuid)
     }
 
@@ -229,11 +200,11 @@ impl Lines {
         let parent = |uuid: &str| self.known.get(self.known.get(uuid)?.parent.as_ref()?);
         let mut above = parent(uuid);
         for _ in 0..LINES_MAX {
-            let place = above?;
-            if place.request.is_some() {
-                return place.request.as_ref();
+            let line = above?;
+            if line.request.is_some() {
+                return line.request.as_ref();
             }
-            above = self.known.get(place.parent.as_ref()?);
+            above = self.known.get(line.parent.as_ref()?);
         }
         None
     }

@@ -46,13 +46,14 @@ async fn a_step_and_a_rejection_go_to_the_broker() {
     let step = Stage::Pushed {
         path: "socket".into(),
     };
-    bus.progress(&message.key, &step);
+    bus.reached(&message.key, step.clone());
     assert!(matches!(
         frame(&mut peer).await,
         ClientFrame::Progress { key, stage: Stage::Pushed { path } }
             if key.as_str() == "1" && path == "socket"
     ));
-    bus.reject(&message.key, "its user said no");
+    let why = "its user said no".to_owned();
+    bus.reached(&message.key, Stage::Dead { why });
     let rejected = |frame: ClientFrame| {
         matches!(
             frame,
@@ -65,7 +66,7 @@ async fn a_step_and_a_rejection_go_to_the_broker() {
         rejected(frame(&mut peer).await),
         "and again when it comes again"
     );
-    bus.progress(&message.key, &step);
+    bus.reached(&message.key, step.clone());
     bus.close().await;
     assert!(peer.raw().await.is_none_or(|message| message.is_close()));
 }

@@ -18,7 +18,6 @@ async fn a_message_is_acked_only_once_it_is_consumed() {
         ("m1", "alice")
     );
     assert_eq!((message.kind, message.body.as_str()), (Kind::Msg, "\"m1\""));
-    assert_eq!(bus.held().messages, 1);
     // Whatever was to be written before the query stands before it.
     let (peers, ()) = tokio::join!(bus.peers(PATIENCE), async {
         assert!(
@@ -30,7 +29,6 @@ async fn a_message_is_acked_only_once_it_is_consumed() {
     peers.unwrap();
     bus.ack(&message.key, seen());
     assert_eq!(peer.ack().await, ("17".into(), Some(seen())));
-    assert_eq!(bus.held().messages, 0);
 }
 
 #[tokio::test]
@@ -111,11 +109,10 @@ async fn a_broker_that_writes_much_and_reads_late_stalls_nobody() {
         let key = format!("{n}-{padding}");
         peer.deliver(&key, &format!("m{n}")).await;
     }
-    let bus = soon(host).await.unwrap();
+    let _bus = soon(host).await.unwrap();
     for n in 0..MESSAGES {
         assert!(peer.ack().await.0.starts_with(&format!("{n}-")));
     }
-    assert_eq!(bus.held().messages, 0);
 }
 
 #[tokio::test]

@@ -21,11 +21,7 @@ pub(super) enum CloseHandshake {
     /// A close frame for a reason of the protocol.
     Close(CloseReason),
     /// A close frame for a violation of WebSocket itself.
-    Violation {
-        /// RFC 6455 §7.4.1.
-        code: u16,
-        text: &'static str,
-    },
+    Violation(u16, &'static str),
 }
 
 impl CloseHandshake {
@@ -34,17 +30,8 @@ impl CloseHandshake {
         match (end, told) {
             (End::Lost, _) => Self::None,
             (End::Goodbye, _) => Self::Answer,
-            (_, Some(reason)) | (End::GivenUp(reason), None) => Self::Close(reason),
-            (End::TooLarge, None) => Self::Close(CloseReason::TooLarge),
-            (End::RegisterTooLarge, None) => Self::Close(CloseReason::RegisterTooLarge),
-            (End::NotUtf8, None) => Self::Violation {
-                code: 1007,
-                text: "text message is not valid UTF-8",
-            },
-            (End::Protocol, None) => Self::Violation {
-                code: 1002,
-                text: "WebSocket protocol violated",
-            },
+            (_, Some(reason)) | (End::Closed(reason), None) => Self::Close(reason),
+            (End::Violation(code, text), None) => Self::Violation(code, text),
             // Both happen only once there is a reason to close.
             (End::Drained | End::Cut, None) => Self::None,
         }
@@ -66,7 +53,7 @@ impl CloseHandshake {
         let unreadable = matches!(
             self,
             Self::Close(CloseReason::TooLarge | CloseReason::RegisterTooLarge)
-                | Self::Violation { .. }
+                | Self::Violation(..)
         );
         let frame = match &self {
             _ if socket.is_amid_frame() => return,
@@ -76,7 +63,7 @@ impl CloseHandshake {
                 code: reason.code(),
                 reason: reason.text().into(),
             }),
-            Self::Violation { code, text } => Some(CloseFrame {
+            Self::Violation(code, text) => Some(CloseFrame {
                 code: *code,
                 reason: (*text).into(),
             }),

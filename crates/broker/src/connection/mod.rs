@@ -10,6 +10,7 @@ mod watch;
 mod write;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use axum::extract::ws::WebSocket;
 use futures_util::StreamExt;
@@ -25,27 +26,20 @@ use crate::places::{Place, StrangersPlace};
 use crate::shared::Shared;
 use crate::table::Outgoing;
 
-/// Why a connection stopped being served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum End {
     /// The client sent a close frame.
     Goodbye,
     /// The socket broke or ended without a close frame.
     Lost,
-    /// A message was over the limit.
-    TooLarge,
-    /// The first message was over the limit for it.
-    RegisterTooLarge,
-    /// A text message was not UTF-8.
-    NotUtf8,
-    /// The client broke the WebSocket protocol.
-    Protocol,
     /// The connection was to be closed, and everything before that is sent.
     Drained,
     /// The connection was to be closed, and what was queued could not be sent in time.
     Cut,
-    /// The watch gives the connection up.
-    GivenUp(CloseReason),
+    /// The client broke a rule of the protocol, or is given up.
+    Closed(CloseReason),
+    /// It broke one of WebSocket itself: the close code (RFC 6455 §7.4.1) and what is said of it.
+    Violation(u16, &'static str),
 }
 
 /// Serves a connection. `place` is given back when its socket is closed.
@@ -70,7 +64,7 @@ pub(crate) async fn serve(
     drop(queue);
     tracing::debug!(conn = link.conn().0, ?end, "connection ends");
     if end == End::Cut {
-        shared.count_cut();
+        shared.cut.fetch_add(1, Ordering::Relaxed);
     }
     let close = CloseHandshake::after(end, link.closing());
     close.say(&mut sink, &mut stream, &socket, &shared).await;

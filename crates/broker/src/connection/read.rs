@@ -8,7 +8,7 @@ use futures_util::StreamExt;
 use futures_util::stream::SplitStream;
 use peerbus_core::broker::BrokerInput;
 use peerbus_wire::limits::REGISTER_BYTES_MAX;
-use peerbus_wire::{ClientFrame, Register};
+use peerbus_wire::{ClientFrame, CloseReason, Register};
 use tokio_tungstenite::tungstenite;
 
 use super::End;
@@ -35,7 +35,7 @@ pub(super) async fn read(
         };
         if std::mem::take(&mut first) {
             if bytes > REGISTER_BYTES_MAX {
-                return End::RegisterTooLarge;
+                return End::Closed(CloseReason::RegisterTooLarge);
             }
             socket.set_introduced();
         }
@@ -109,13 +109,13 @@ fn end_of(error: axum::Error) -> End {
     use tungstenite::error::ProtocolError;
 
     match error.into_inner().downcast::<Error>().as_deref() {
-        Ok(Error::Capacity(_)) => End::TooLarge,
+        Ok(Error::Capacity(_)) => End::Closed(CloseReason::TooLarge),
         Ok(Error::Io(error)) if error.kind() == io::ErrorKind::FileTooLarge => {
-            End::RegisterTooLarge
+            End::Closed(CloseReason::RegisterTooLarge)
         }
-        Ok(Error::Utf8(_)) => End::NotUtf8,
+        Ok(Error::Utf8(_)) => End::Violation(1007, "text message is not valid UTF-8"),
         Ok(Error::Protocol(ProtocolError::ResetWithoutClosingHandshake)) => End::Lost,
-        Ok(Error::Protocol(_)) => End::Protocol,
+        Ok(Error::Protocol(_)) => End::Violation(1002, "WebSocket protocol violated"),
         _ => End::Lost,
     }
 }

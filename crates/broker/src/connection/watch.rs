@@ -19,10 +19,10 @@ pub(super) async fn watch(link: &Link, shared: &Shared) -> End {
         let silent_ms = link.silent_ms(now_ms);
         let stuck_ms = link.stuck_ms(now_ms);
         if stuck_ms >= silence_ms {
-            return End::GivenUp(CloseReason::TooSlow);
+            return End::Closed(CloseReason::TooSlow);
         }
         if silent_ms >= silence_ms {
-            return End::GivenUp(CloseReason::Unresponsive);
+            return End::Closed(CloseReason::Unresponsive);
         }
         // Of a client that was heard meanwhile, the next silence begins with another ping.
         let next_ms = if silent_ms < ping_ms {

@@ -17,21 +17,6 @@ const FLUSH_FRAMES_MAX: usize = 256;
 /// one for as long as the connection lives.
 const LARGE_TEXT_BYTES: usize = 8_192;
 
-/// Nothing more can be written.
-struct Broken;
-
-impl From<axum::Error> for Broken {
-    fn from(_: axum::Error) -> Self {
-        Self
-    }
-}
-
-impl From<std::io::Error> for Broken {
-    fn from(_: std::io::Error) -> Self {
-        Self
-    }
-}
-
 /// Writes what is queued, everything there is per flush, until the queue is closed and empty.
 pub(super) async fn write(
     sink: &mut SplitSink<WebSocket, Message>,
@@ -59,10 +44,8 @@ pub(super) async fn write(
                 None => return End::Drained,
             },
         };
-        if burst(sink, queue, next, socket, link, shared)
-            .await
-            .is_err()
-        {
+        let written = burst(sink, queue, next, socket, link, shared).await;
+        if written.is_none() {
             return End::Lost;
         }
         link.writing(None);
@@ -70,7 +53,7 @@ pub(super) async fn write(
 }
 
 /// Writes `next` and what is queued behind it, flushes, and gives back the permits of the frames
-/// that were answered.
+/// that were answered. `None`: nothing more can be written.
 async fn burst(
     sink: &mut SplitSink<WebSocket, Message>,
     queue: &mut Receiver<Outgoing>,
@@ -78,7 +61,7 @@ async fn burst(
     socket: &Socket,
     link: &Link,
     shared: &Shared,
-) -> Result<(), Broken> {
+) -> Option<()> {
     let (mut answers, mut done) = (0, 0);
     let mut frames = 0;
     while let Some(outgoing) = next {
@@ -88,10 +71,10 @@ async fn burst(
         done += outgoing.done();
         if let Some(text) = outgoing.text() {
             if text.len() < LARGE_TEXT_BYTES {
-                sink.feed(Message::Text((&*text).into())).await?;
+                sink.feed(Message::Text((&*text).into())).await.ok()?;
             } else {
-                sink.flush().await?;
-                socket.write_text(&text).await?;
+                sink.flush().await.ok()?;
+                socket.write_text(&text).await.ok()?;
             }
         }
         frames += 1;
@@ -99,12 +82,12 @@ async fn burst(
         next = if go_on { queue.try_recv().ok() } else { None };
     }
     link.writing(Some(shared.clock.mono_ms()));
-    sink.flush().await?;
+    sink.flush().await.ok()?;
     if answers > 0 {
         link.answered(answers);
     }
     if done > 0 {
         link.read_more(done);
     }
-    Ok(())
+    Some(())
 }

@@ -5,9 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use futures_util::future::poll_immediate;
 use peerbus_core::TokenHash;
 use peerbus_core::broker::BrokerConfig;
-use peerbus_core::store::Store;
-use peerbus_os::disk::Space;
-use peerbus_store::SqliteStore;
 use peerbus_wire::limits::FRAMES_UNANSWERED_MAX;
 use peerbus_wire::{ClientFrame, Token};
 use tokio::task::coop::unconstrained;
@@ -19,47 +16,6 @@ use crate::engine_input::{EngineSender, engine_channel};
 use crate::options::Times;
 use crate::places::StrangersPlace;
 use crate::table::Outgoing;
-
-/// A real database whose disk can be made to fail.
-struct Failing {
-    store: SqliteStore,
-    full: Arc<AtomicBool>,
-}
-
-impl Durable for Failing {
-    type Txn = SqliteStore;
-
-    fn txn(&mut self) -> &mut SqliteStore {
-        &mut self.store
-    }
-
-    fn commit(&mut self) -> Result<(), StoreError> {
-        if self.full.load(Ordering::SeqCst) {
-            return Err(StoreError("disk full".into()));
-        }
-        Store::commit(&mut self.store)
-    }
-
-    fn maintain(&mut self) -> Result<bool, StoreError> {
-        self.store.maintain()
-    }
-
-    fn check(&mut self) -> Result<(), StoreError> {
-        self.store.check()
-    }
-
-    fn space(&self) -> Option<Space> {
-        self.store.space()
-    }
-
-    fn tend_reserve(&mut self, room: bool) {
-        self.store.tend_reserve(room);
-    }
-
-    fn close(self) -> Result<(), StoreError> {
-        self.store.close()
-    }
-}
 
 struct Bench {
     _dir: tempfile::TempDir,
@@ -82,11 +38,13 @@ fn bench() -> Bench {
     let shared = Arc::new(Shared::new(engine.clone(), clock, Times::default(), 8));
     let broker = Broker::new(config, loaded, clock.now());
     let full = Arc::new(AtomicBool::new(false));
-    let store = Failing {
-        store,
-        full: Arc::clone(&full),
-    };
-    let run = Engine::new(broker, store, inputs, Arc::clone(&shared));
+    let mut run = Engine::new(broker, store, inputs, Arc::clone(&shared));
+    // The disk can be made to fail.
+    let fails = Arc::clone(&full);
+    run.commit = Box::new(move |store| match fails.load(Ordering::SeqCst) {
+        true => Err(StoreError("disk full".into())),
+        false => Store::commit(store),
+    });
     let thread = std::thread::spawn(move || run.run());
     Bench {
         _dir: dir,

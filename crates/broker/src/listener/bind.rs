@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-use super::given::{Given, take_over};
+use super::given::take_over;
 use super::unix::UnixPlace;
 use super::{Bound, Site, bind_tcp};
 use crate::options::BrokerStartError;
@@ -44,16 +44,14 @@ pub(crate) fn listen_at(places: &mut Places) -> Result<Listening, BrokerStartErr
     let mut listening = Listening::default();
     if !places.given.is_empty() {
         for fd in places.given.drain(..) {
-            match take_over(fd)? {
-                (bound, Given::Tcp(address)) => {
-                    listening.addresses.push(address);
-                    listening.bound.push((bound, Site::Tcp(address)));
-                }
-                (bound, Given::Unix(path)) => {
-                    listening.unix = path;
-                    listening.bound.push((bound, Site::Unix));
-                }
+            let (bound, site) = take_over(fd)?;
+            if let Bound::Unix(place) = &bound {
+                listening.unix = place.path().map(PathBuf::from);
             }
+            if let Site::Tcp(address) = site {
+                listening.addresses.push(address);
+            }
+            listening.bound.push((bound, site));
         }
         if places.loopback_only {
             check_loopback(&listening.addresses)?;

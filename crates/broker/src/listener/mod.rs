@@ -2,7 +2,6 @@
 
 mod bind;
 mod given;
-mod limit;
 mod socket;
 mod tls;
 mod unix;
@@ -19,7 +18,6 @@ use tokio::time::sleep;
 use tokio_rustls::TlsAcceptor;
 
 pub(crate) use self::bind::{Places, check_loopback, listen_at};
-pub(crate) use self::limit::raise_file_limit;
 pub(crate) use self::socket::{Socket, Via};
 use self::unix::UnixPlace;
 use crate::options::BrokerStartError;
@@ -67,7 +65,6 @@ pub(crate) enum Site {
     Unix,
 }
 
-/// A bound listener.
 #[derive(Debug)]
 pub(crate) enum Bound {
     Tcp(TcpListener),
@@ -163,4 +160,23 @@ fn is_about_one_client(error: &io::Error) -> bool {
             | io::ErrorKind::ConnectionReset
             | io::ErrorKind::PermissionDenied
     )
+}
+
+/// Raises the soft limit of open files, which bounds the connections before our own limit does, to the
+/// hard one and returns it; `None` where there is no limit.
+pub(crate) fn raise_file_limit() -> Option<u64> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current == limit.maximum {
+        return limit.current;
+    }
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => limit.maximum,
+        Err(_refused) => limit.current,
+    }
 }

@@ -332,7 +332,6 @@ impl AsyncWrite for Io {
     }
 }
 
-/// Which socket a request came on.
 #[derive(Debug, Clone)]
 pub(crate) struct Via(pub(crate) Arc<Socket>);
 

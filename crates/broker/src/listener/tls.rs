@@ -21,14 +21,12 @@ use crate::tls::explain;
 /// The first byte of a TLS handshake (RFC 8446 §5.1).
 pub(super) const HANDSHAKE: u8 = 0x16;
 
-/// A socket that wants TLS.
 pub(super) struct TlsSocket {
     state: Mutex<State>,
     shared: Arc<Shared>,
 }
 
 enum State {
-    /// Nothing was read yet.
     New(TlsAcceptor, TcpStream),
     Handshake(FallibleAccept<TcpStream>),
     Open(TlsStream<TcpStream>),
@@ -52,7 +50,6 @@ impl TlsSocket {
         }
     }
 
-    /// Whether the client speaks no TLS.
     pub(super) fn is_plain(&self) -> bool {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         matches!(*state, State::Plain(_))
@@ -153,7 +150,6 @@ pub(super) fn log_refused(shared: &Shared, tcp: &TcpStream, why: &str) {
     }
 }
 
-/// The first byte that the client sends.
 fn poll_first(tcp: &TcpStream, cx: &mut Context<'_>) -> Poll<io::Result<u8>> {
     let mut first = [0];
     let mut buf = ReadBuf::new(&mut first);

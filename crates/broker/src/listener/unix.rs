@@ -27,13 +27,11 @@ pub(crate) struct UnixPlace {
 }
 
 impl UnixPlace {
-    /// Listens at the first of these places where that can be.
     pub(super) fn bind(places: Vec<PathBuf>) -> Result<Self, BrokerStartError> {
         let (listener, file) = bind_first(&places)?;
         Ok(Self::new(listener, Some(file), places))
     }
 
-    /// Listens at a socket that was given.
     pub(super) fn given(listener: UnixListener, path: Option<&Path>) -> Self {
         let file = path.and_then(|path| SocketFile::given(path).ok());
         let places = file.iter().map(|file| file.path().to_owned()).collect();
@@ -52,7 +50,6 @@ impl UnixPlace {
         }
     }
 
-    /// Where it listens.
     pub(crate) fn path(&self) -> Option<&Path> {
         self.file.as_ref().map(SocketFile::path)
     }
@@ -119,35 +116,22 @@ fn bind(path: &Path) -> Result<(UnixListener, SocketFile), BrokerStartError> {
         peerbus_os::dir::create_private(parent).map_err(failed)?;
         peerbus_os::dir::check_replacing(parent).map_err(failed)?;
     }
-    remove_stale(path)?;
-    let listener = listen(path).map_err(|source| match source.kind() {
-        io::ErrorKind::InvalidInput => BrokerStartError::SocketPathLong {
-            path: path.to_owned(),
+    let path_of = || path.to_owned();
+    match socket::is_socket(path) {
+        Ok(false) => return Err(BrokerStartError::NotASocket { path: path_of() }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(failed(error)),
+        Ok(true) => match socket::is_listening(path).map_err(failed)? {
+            false => std::fs::remove_file(path).map_err(failed)?,
+            true => return Err(BrokerStartError::SocketInUse { path: path_of() }),
         },
+    }
+    let listener = listen(path).map_err(|source| match source.kind() {
+        io::ErrorKind::InvalidInput => BrokerStartError::SocketPathLong { path: path_of() },
         _ => failed(source),
     })?;
     let file = SocketFile::private(path).map_err(failed)?;
     Ok((listener, file))
-}
-
-/// Removes the socket file of a broker that does not answer any more.
-fn remove_stale(path: &Path) -> Result<(), BrokerStartError> {
-    let path_of = || path.to_owned();
-    let failed = |source| BrokerStartError::Socket {
-        path: path_of(),
-        source,
-    };
-    match socket::is_socket(path) {
-        Ok(true) => {}
-        Ok(false) => return Err(BrokerStartError::NotASocket { path: path_of() }),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(failed(error)),
-    }
-    match socket::is_listening(path) {
-        Ok(false) => std::fs::remove_file(path).map_err(failed),
-        Ok(true) => Err(BrokerStartError::SocketInUse { path: path_of() }),
-        Err(error) => Err(failed(error)),
-    }
 }
 
 /// Checks that the client runs as our user, or as root.

@@ -10,7 +10,7 @@ use axum::extract::{ConnectInfo, Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
-use peerbus_core::broker::MessageHistory;
+use peerbus_core::broker::{Broker, MessageHistory};
 use peerbus_store::{History, HistoryRow, Page, Query as Meant};
 use peerbus_view::{MessageView, depends_on_peers};
 use peerbus_wire::{BrokerFrame, Envelope, GroupName, MessageId, PeerName, Seq, Stage};
@@ -18,8 +18,7 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::watch;
 
-use super::{ask, stopping};
-use crate::engine_input::{Answer, Request};
+use super::{HttpResult, ask, refused, stopping};
 use crate::events::{LINGER, Next, STREAMS_MAX};
 use crate::listener::Via;
 use crate::shared::Shared;
@@ -31,7 +30,6 @@ const LIMIT_MAX: usize = 500;
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 const JSON: [(header::HeaderName, &str); 1] = [(header::CONTENT_TYPE, "application/json")];
 
-/// Which messages are meant.
 #[derive(Deserialize)]
 pub(crate) struct Wanted {
     with: Option<String>,
@@ -46,7 +44,7 @@ pub(crate) struct Wanted {
 pub(crate) async fn messages(
     State(shared): State<Arc<Shared>>,
     Query(wanted): Query<Wanted>,
-) -> Response {
+) -> HttpResult {
     let with = match &wanted.with {
         Some(name) if name.starts_with('#') => {
             GroupName::parse(name).map(drop).map_err(|e| e.to_string())
@@ -55,13 +53,12 @@ pub(crate) async fn messages(
         None => Ok(()),
     };
     let owed = wanted.owed.as_deref().map(PeerName::parse).transpose();
-    if let Err(error) = with.and(owed.map(drop).map_err(|e| e.to_string())) {
-        return (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response();
-    }
+    let names = with.and(owed.map(drop).map_err(|e| e.to_string()));
+    names.map_err(|error| refused(StatusCode::BAD_REQUEST, error))?;
     let limit = wanted.limit.unwrap_or(LIMIT);
     if !(1..=LIMIT_MAX).contains(&limit) {
-        let text = format!("limit must be 1 to {LIMIT_MAX}\n");
-        return (StatusCode::BAD_REQUEST, text).into_response();
+        let why = format!("limit must be 1 to {LIMIT_MAX}");
+        return Err(refused(StatusCode::BAD_REQUEST, why));
     }
     let meant = Meant {
         with: wanted.with,
@@ -71,34 +68,24 @@ pub(crate) async fn messages(
         before: wanted.before.map(Seq),
     };
     let owed = meant.owed.clone();
-    let page = read(&shared, move |history| history.find(&meant, limit)).await;
-    match page {
-        Ok(page) => answer(&shared, page, owed.as_deref()).await,
-        Err(response) => response,
-    }
+    let page = read(&shared, move |history| history.find(&meant, limit)).await?;
+    answer(&shared, page, owed.as_deref()).await
 }
 
 /// `GET /v1/messages/{id}`: those that go by an id.
-pub(crate) async fn message(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> Response {
-    let id = match MessageId::parse(&id) {
-        Ok(id) => id,
-        Err(error) => return (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
-    };
-    match read(&shared, move |history| history.by_id(&id)).await {
-        Ok(messages) => {
-            let page = Page {
-                messages,
-                before: None,
-            };
-            answer(&shared, page, None).await
-        }
-        Err(response) => response,
-    }
+pub(crate) async fn message(
+    State(shared): State<Arc<Shared>>,
+    Path(id): Path<String>,
+) -> HttpResult {
+    let id = MessageId::parse(&id).map_err(|error| refused(StatusCode::BAD_REQUEST, error))?;
+    let messages = read(&shared, move |history| history.by_id(&id)).await?;
+    let before = None;
+    answer(&shared, Page { messages, before }, None).await
 }
 
 /// Answers with messages and what became of them: of those that are under way the engine knows more than
 /// the disk. Of those that are owed to one peer the steps at that one are told.
-async fn answer(shared: &Shared, page: Page, owed: Option<&str>) -> Response {
+async fn answer(shared: &Shared, page: Page, owed: Option<&str>) -> HttpResult {
     let open = |found: &&HistoryRow| {
         // Where it was and is not any more is no end.
         let ends = found
@@ -112,10 +99,12 @@ async fn answer(shared: &Shared, page: Page, owed: Option<&str>) -> Response {
     let open: Vec<Seq> = open.map(|found| found.head.seq).collect();
     let known = match open.is_empty() {
         true => Vec::new(),
-        false => match ask(shared, Request::Status(open)).await {
-            Some(Answer::Status(known)) => known,
-            _ => return stopping(),
-        },
+        false => {
+            ask(shared, move |broker, _, txn| {
+                broker.histories_of(&open, txn)
+            })
+            .await?
+        }
     };
     let mut known = known.into_iter().peekable();
     let messages = page.messages.into_iter().map(|found| {
@@ -134,9 +123,9 @@ async fn answer(shared: &Shared, page: Page, owed: Option<&str>) -> Response {
         .iter()
         .any(|(found, known)| depends(known, &found.head.id))
     {
-        true => match ask(shared, Request::Peers).await {
-            Some(Answer::Peers(BrokerFrame::Peers(frame))) => frame.peers.unwrap_or_default(),
-            _ => return stopping(),
+        true => match all_peers(shared).await? {
+            BrokerFrame::Peers(frame) => frame.peers.unwrap_or_default(),
+            _ => Vec::new(),
         },
         false => Vec::new(),
     };
@@ -156,7 +145,7 @@ async fn answer(shared: &Shared, page: Page, owed: Option<&str>) -> Response {
     let before = json!(page.before.map(|seq| seq.0));
     let all = messages.join(",");
     let body = format!(r#"{{"before":{before},"messages":[{all}]}}"#);
-    (JSON, body).into_response()
+    Ok((JSON, body).into_response())
 }
 
 /// Reads the history beside the engine.
@@ -164,40 +153,43 @@ async fn read<T: Send + 'static>(
     shared: &Arc<Shared>,
     read: impl FnOnce(&History) -> Result<T, peerbus_core::store::StoreError> + Send + 'static,
 ) -> Result<T, Response> {
-    let Some(path) = shared
-        .witness
-        .as_ref()
-        .map(|witness| witness.database().to_owned())
-    else {
-        return Err(stopping());
-    };
-    let failed = |text: String| (StatusCode::INTERNAL_SERVER_ERROR, text).into_response();
+    let witness = shared.witness.as_ref().ok_or_else(stopping)?;
+    let path = witness.database().to_owned();
+    let failed = |why: String| refused(StatusCode::INTERNAL_SERVER_ERROR, why);
     let done = tokio::task::spawn_blocking(move || read(&History::open(&path)?)).await;
-    match done {
-        Ok(Ok(read)) => Ok(read),
-        Ok(Err(error)) => Err(failed(format!("{error}\n"))),
-        Err(error) => Err(failed(format!("the history cannot be read: {error}\n"))),
-    }
+    done.map_err(|error| failed(format!("the history cannot be read: {error}")))?
+        .map_err(|error| failed(error.to_string()))
 }
 
 /// `POST /v1/history/purge`: deletes what ended until now, and answers when that is done.
-pub(crate) async fn purge(State(shared): State<Arc<Shared>>) -> Response {
+pub(crate) async fn purge(State(shared): State<Arc<Shared>>) -> HttpResult {
     let mut until = None;
     loop {
-        match ask(&shared, Request::Purge(until)).await {
-            Some(Answer::Purged(from, true)) => until = Some(from),
-            Some(Answer::Purged(_, false)) => return Json(json!({})).into_response(),
-            _ => return stopping(),
+        match ask(&shared, move |broker, now, txn| {
+            broker.purge(now, until, txn)
+        })
+        .await?
+        {
+            (from, true) => until = Some(from),
+            (_, false) => return Ok(Json(json!({})).into_response()),
         }
     }
 }
 
 /// `GET /v1/peers`: all of them, as `peers` tells them.
-pub(crate) async fn peers(State(shared): State<Arc<Shared>>) -> Response {
-    match ask(&shared, Request::Peers).await {
-        Some(Answer::Peers(frame)) => (JSON, frame.encode().to_string()).into_response(),
-        _ => stopping(),
-    }
+pub(crate) async fn peers(State(shared): State<Arc<Shared>>) -> HttpResult {
+    let frame = all_peers(&shared).await?;
+    Ok((JSON, frame.encode().to_string()).into_response())
+}
+
+async fn all_peers(shared: &Shared) -> Result<BrokerFrame, Response> {
+    ask(shared, |broker, now, txn| broker.all_peers(now, txn)).await
+}
+
+/// Whether what happens to each message is to be told.
+async fn watch(shared: &Shared, watched: bool) -> Result<(), Response> {
+    let act = move |broker: &mut Broker| broker.watch(watched);
+    ask(shared, move |broker, _, _| Ok(act(broker))).await
 }
 
 /// A stream of the log; counted while it lives.
@@ -221,10 +213,10 @@ impl Drop for Reader {
             runtime.spawn(async move {
                 tokio::time::sleep(LINGER).await;
                 if shared.events.end(turn) {
-                    ask(&shared, Request::Watch(false)).await;
+                    let _stopped = watch(&shared, false).await;
                     // Somebody may have come in between.
                     if shared.events.is_watched() {
-                        ask(&shared, Request::Watch(true)).await;
+                        let _stopped = watch(&shared, true).await;
                     }
                 }
             });
@@ -237,11 +229,11 @@ pub(crate) async fn events(
     State(shared): State<Arc<Shared>>,
     ConnectInfo(via): ConnectInfo<Via>,
     headers: HeaderMap,
-) -> Response {
+) -> HttpResult {
     let Some(begins) = shared.events.enter() else {
-        let text =
-            format!("there are {STREAMS_MAX} streams of events, as many as may be; close one\n");
-        return (StatusCode::TOO_MANY_REQUESTS, text).into_response();
+        let why =
+            format!("there are {STREAMS_MAX} streams of events, as many as may be; close one");
+        return Err(refused(StatusCode::TOO_MANY_REQUESTS, why));
     };
     let mut reader = Reader {
         changes: shared.events.changes(),
@@ -250,14 +242,14 @@ pub(crate) async fn events(
         over: false,
         shared: Arc::clone(&shared),
     };
-    if begins && ask(&shared, Request::Watch(true)).await.is_none() {
-        return stopping();
+    if begins {
+        watch(&shared, true).await?;
     }
     if let Some(cursor) = headers.get("last-event-id") {
         let cursor = cursor.to_str().unwrap_or_default();
         match shared.events.resume(cursor) {
             Some(after) => reader.after = after,
-            None => return (StatusCode::GONE, gone(&shared)).into_response(),
+            None => return Err((StatusCode::GONE, gone(&shared)).into_response()),
         }
     }
     // It may stay open for days.
@@ -272,7 +264,7 @@ pub(crate) async fn events(
         (header::CONTENT_TYPE, "text/event-stream"),
         (header::CACHE_CONTROL, "no-cache"),
     ];
-    (headers, Body::from_stream(events)).into_response()
+    Ok((headers, Body::from_stream(events)).into_response())
 }
 
 /// From where somebody can go on whose cursor is gone.

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use peerbus_node::approvals::Asked;
-use serde::de::IgnoredAny;
-use serde::{Deserialize, Deserializer, Serialize};
+use peerbus_wire::lenient;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::session::SessionFacts;
@@ -21,21 +21,21 @@ const MARK_MAX: usize = 32;
 #[serde(default)]
 pub(super) struct Occasion {
     #[serde(deserialize_with = "lenient")]
-    pub(super) hook_event_name: Option<String>,
+    hook_event_name: Option<Short>,
     #[serde(deserialize_with = "lenient")]
-    session_id: Option<String>,
+    session_id: Option<Short>,
     #[serde(deserialize_with = "lenient")]
-    transcript_path: Option<String>,
+    transcript_path: Option<Short>,
     #[serde(deserialize_with = "lenient")]
-    cwd: Option<String>,
+    cwd: Option<Short>,
     #[serde(deserialize_with = "lenient")]
-    tool_name: Option<String>,
+    tool_name: Option<Short>,
     /// Only inside a subagent.
     #[serde(deserialize_with = "lenient")]
-    agent_id: Option<String>,
+    agent_id: Option<Short>,
     /// What started the session.
     #[serde(deserialize_with = "lenient")]
-    source: Option<String>,
+    source: Option<Short>,
     /// The turn that ends was itself started by a hook at the end of the one before.
     #[serde(deserialize_with = "lenient")]
     stop_hook_active: Option<bool>,
@@ -65,7 +65,7 @@ impl Occasion {
                 let suggestions = suggestions.as_ref().and_then(Value::as_array);
                 let suggestions = suggestions.map(Vec::as_slice).unwrap_or_default();
                 let mut asked = Asked::new(tool, &input).suggested(suggestions);
-                asked.agent_id.clone_from(&self.agent_id);
+                asked.agent_id = self.agent_id.as_deref().map(str::to_owned);
                 asked
             });
         self
@@ -76,7 +76,6 @@ impl Occasion {
         self.asked.clone()
     }
 
-    /// What happened.
     pub(super) fn event(&self) -> Event {
         match self.hook_event_name.as_deref() {
             Some("SessionStart") => Event::Start,
@@ -88,12 +87,11 @@ impl Occasion {
         }
     }
 
-    /// What it says about the session.
     pub(super) fn facts(&self) -> SessionFacts {
         SessionFacts {
-            session_id: self.session_id.clone(),
-            transcript: self.transcript_path.clone().map(PathBuf::from),
-            cwd: self.cwd.clone().map(PathBuf::from),
+            session_id: self.session_id.as_deref().map(str::to_owned),
+            transcript: self.transcript_path.as_deref().map(PathBuf::from),
+            cwd: self.cwd.as_deref().map(PathBuf::from),
             renamed: self.event() == Event::Start && self.source.as_deref() != Some("startup"),
         }
     }
@@ -165,7 +163,6 @@ pub fn fuzz(line: &[u8]) {
     let _ = again.facts();
 }
 
-/// The events at which our hooks run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Event {
     Start,
@@ -190,6 +187,28 @@ impl Event {
     }
 }
 
+/// A text that is not too long.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String")]
+struct Short(String);
+
+impl TryFrom<String> for Short {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        let fits = text.len() <= TEXT_MAX;
+        fits.then_some(Self(text)).ok_or("too long")
+    }
+}
+
+impl std::ops::Deref for Short {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
 /// The words of a text that can be marks of pushes. What else a user writes is nobody's business.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "String")]
@@ -206,45 +225,6 @@ impl From<String> for Marks {
         }
         Self(marks.join(" "))
     }
-}
-
-trait Short {
-    fn short(&self) -> bool;
-}
-
-impl Short for String {
-    fn short(&self) -> bool {
-        self.len() <= TEXT_MAX
-    }
-}
-
-impl Short for Marks {
-    fn short(&self) -> bool {
-        true
-    }
-}
-
-impl Short for bool {
-    fn short(&self) -> bool {
-        true
-    }
-}
-
-fn lenient<'de, T, D>(input: D) -> Result<Option<T>, D::Error>
-where
-    T: Deserialize<'de> + Short,
-    D: Deserializer<'de>,
-{
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Any<T> {
-        Wanted(T),
-        Other(IgnoredAny),
-    }
-    Ok(match Any::<T>::deserialize(input)? {
-        Any::Wanted(value) if value.short() => Some(value),
-        Any::Wanted(_) | Any::Other(_) => None,
-    })
 }
 
 #[cfg(test)]

@@ -89,7 +89,6 @@ fn absent() -> Result<(), String> {
     Err("no hook waits for this session now".to_owned())
 }
 
-/// A hook that waits.
 pub(super) struct WaiterGuard<'a> {
     path: &'a Rewake,
     number: u64,

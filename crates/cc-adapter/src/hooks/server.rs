@@ -74,7 +74,6 @@ fn verdict_for_client(verdict: &Verdict) -> Option<String> {
     Some(json!({ "hookSpecificOutput": output }).to_string())
 }
 
-/// What answers hooks.
 struct HookServer {
     mailbox: Mailbox,
     rewake: Rewake,
@@ -83,15 +82,10 @@ struct HookServer {
     node: Node,
 }
 
-/// What a hook is to show.
-struct Answer {
-    text: String,
-    /// The part of it that counts as shown.
-    checkout: Option<Checkout>,
-}
+/// What a hook is to show, and the part of it that counts as shown.
+type Answer = (String, Option<Checkout>);
 
 impl HookServer {
-    /// Serves one hook.
     async fn receive(&self, mut hook: HookConnection) {
         let Some(ask) = hook.asked::<Ask<Occasion>>(HOOK) else {
             return;
@@ -117,9 +111,9 @@ impl HookServer {
             return;
         }
         match self.answer(&ask.on).await {
-            Some(answer) => {
-                if hook.offer(answer.text).await
-                    && let Some(mut checkout) = answer.checkout
+            Some((text, checkout)) => {
+                if hook.offer(text).await
+                    && let Some(mut checkout) = checkout
                 {
                     checkout.taken();
                 }
@@ -231,14 +225,11 @@ impl HookServer {
     async fn unseen(&self) -> Option<Answer> {
         self.mailbox.confirm_alive().await;
         let (push, checkout) = self.mailbox.along(&mailbox::HOOK)?;
-        Some(Answer {
-            text: push.text(),
-            checkout: Some(checkout),
-        })
+        Some((push.text(), Some(checkout)))
     }
 
     async fn introduce(&self) -> Answer {
-        let mut text = match self.mailbox.joined(JOINS).await {
+        let mut text = match self.mailbox.bus().joined(JOINS).await {
             Ok(name) => format!("On the message bus peerbus this session is {name}."),
             Err(why) => {
                 format!("This session is not connected to the message bus peerbus: {why}")
@@ -250,15 +241,15 @@ impl HookServer {
             text.push('\n');
             text.push_str(&push.text());
         }
-        Answer { text, checkout }
+        (text, checkout)
     }
 
     /// Whether the turn goes on for what nothing has shown yet. Not twice in a row; and not where a
     /// hook waits, which shows it once: what ends a turn this way is shown twice by the client.
     async fn prevents_stop(&self, on: &Occasion) -> bool {
         !on.prevented_before()
-            && self.mailbox.has_unshown()
+            && self.mailbox.machine(|it, _| it.has_unshown())
             && timeout(ARRIVAL, self.rewake.waits()).await.is_err()
-            && self.mailbox.has_unshown()
+            && self.mailbox.machine(|it, _| it.has_unshown())
     }
 }

@@ -12,7 +12,6 @@ use crate::waking::CHANNEL;
 
 const METHOD: &str = "notifications/claude/channel";
 
-/// The channel.
 pub(crate) struct Channel {
     host: Host,
     mailbox: Mailbox,

@@ -21,7 +21,6 @@ const HEAD: usize = 128;
 /// Stands there in an answer of an agent.
 const ANSWER: &[u8] = br#""type":"user""#;
 
-/// The session's socket.
 pub(crate) struct Socket {
     pub(crate) mailbox: Mailbox,
     pub(crate) session: ClaudeSession,

@@ -3,13 +3,12 @@
 use std::path::{Component, Path, PathBuf};
 
 use peerbus_adapter::mailbox::Activity;
+use peerbus_agents::is_id;
 use peerbus_os::process::Process;
 use serde_json::{Map, Value};
 
 /// More than the client writes about a session.
 const FILE_BYTES_MAX: u64 = 65_536;
-/// Longest id that is taken for one.
-const ID_MAX: usize = 128;
 /// Longest path of a Unix socket (unix(7)), and of a file here.
 const PATH_MAX: usize = 4_096;
 
@@ -29,18 +28,12 @@ pub struct SessionFacts {
 impl SessionFacts {
     /// Takes over what is new, and gives the id if there is one.
     pub(super) fn learn(&mut self, news: Self) -> Option<String> {
-        let Self {
-            session_id,
-            transcript,
-            cwd,
-            renamed: _,
-        } = news;
-        let id = session_id.filter(|id| is_id(id));
+        let plain = |path: &PathBuf| path.is_absolute();
+        let id = news.session_id.filter(|id| is_id(id));
         self.session_id = id.clone().or(self.session_id.take());
-        self.transcript = transcript
-            .filter(|path| path.is_absolute())
-            .or(self.transcript.take());
-        self.cwd = cwd.filter(|path| path.is_absolute()).or(self.cwd.take());
+        let transcript = news.transcript.filter(plain);
+        self.transcript = transcript.or(self.transcript.take());
+        self.cwd = news.cwd.filter(plain).or(self.cwd.take());
         id
     }
 }
@@ -96,12 +89,6 @@ pub(super) fn is_below(path: &Path, dir: &Path) -> bool {
     let real = path.ancestors().find_map(|part| part.canonicalize().ok());
     path.components().all(plain)
         && real.is_some_and(|real| dir.canonicalize().is_ok_and(|dir| real.starts_with(dir)))
-}
-
-/// An id is part of a file's name: nothing else gets there.
-fn is_id(text: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-    !text.is_empty() && text.len() <= ID_MAX && text.bytes().all(plain)
 }
 
 fn activity(status: &str) -> Activity {

@@ -214,7 +214,7 @@ fn the_token_goes_to_the_socket_that_it_came_with() {
 #[test]
 fn a_projects_directory_is_named_as_the_client_names_it() {
     assert_eq!(
-        slug(Path::new("/home/ann/My_proj.2/é😀")),
+        project_slug(Path::new("/home/ann/My_proj.2/é😀")),
         "-home-ann-My-proj-2----"
     );
     let dir = tempfile::tempdir().unwrap();

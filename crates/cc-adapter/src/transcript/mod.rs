@@ -16,7 +16,6 @@ const INTERRUPTED: &str = "[Request interrupted by user";
 /// What stands in the place of the model where the client wrote an answer itself.
 const SYNTHETIC: &str = "<synthetic>";
 
-/// The transcripts of this session.
 pub(crate) fn transcripts(session: ClaudeSession) -> Transcripts {
     let reader = || -> Box<dyn LineReader> { Box::new(Lines) };
     Transcripts::new(move |snapshot| places(&session, snapshot), reader)

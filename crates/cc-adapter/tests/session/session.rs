@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use peerbus_adapter::mailbox::WakeList;
+use peerbus_adapter::mailbox::{AgentLink, WakeList};
 use peerbus_adapter::{Bus, BusConfig, Flags, How, connect};
 use peerbus_cc_adapter::{ClaudeSurroundings, WAKING};
-use peerbus_mcp::{AdapterOptions, Exit, run_generic_over};
+use peerbus_mcp::{AdapterOptions, Exit, run_over};
 use peerbus_test_support::mcp::{Client, client};
 use peerbus_test_support::scripted::Broker;
 use serde_json::Value;
@@ -148,14 +148,17 @@ pub(crate) fn start(
     around: ClaudeSurroundings,
 ) -> (Client, JoinHandle<Exit>) {
     let (client, input, output) = client(1 << 20);
-    let adapter = peerbus_cc_adapter::run_over(bus, options, around, input, output);
+    let (profile, begin) = peerbus_cc_adapter::adapter(around);
+    let adapter = run_over(bus, profile, options, input, output, begin);
     (client, tokio::spawn(adapter))
 }
 
 /// The client of a generic adapter on this bus, greeted.
 pub(crate) async fn generic(bus: Bus, options: AdapterOptions) -> Client {
     let (mut client, input, output) = client(4 << 20);
-    tokio::spawn(run_generic_over(bus, options, input, output));
+    let profile = peerbus_mcp::generic(|_| false);
+    let start = |_, _| std::future::ready(AgentLink::default());
+    tokio::spawn(run_over(bus, profile, options, input, output, start));
     client.greet("some-bot").await;
     client
 }

@@ -18,9 +18,7 @@ use crate::output;
 
 /// How long it may take until the session takes turns.
 const READY_WITHIN: Duration = Duration::from_secs(30);
-/// Between two looks.
 const LOOK: Duration = Duration::from_millis(50);
-/// Logs that are kept.
 const LOGS_KEPT: usize = 32;
 /// Longest line and name that are repeated, in characters.
 const LINE_CHARS: usize = 500;
@@ -93,7 +91,6 @@ fn spawn(log: File) -> io::Result<Child> {
         .spawn()
 }
 
-/// Leaves the terminal.
 pub(super) fn leave() -> Result<(), Failure> {
     // It fails for the first process of a group, which this one is not.
     rustix::process::setsid().map_err(Failure::failed)?;

@@ -10,7 +10,6 @@ use crate::operator;
 
 /// How long the other one may take to end.
 const ENDS_WITHIN: Duration = Duration::from_secs(10);
-/// Between two looks.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Ends a broker that was started on demand at this place, and keeps others from being started
@@ -19,7 +18,7 @@ pub(super) fn begin(paths: &Paths) -> Option<File> {
     let deadline = Instant::now() + ENDS_WITHIN;
     let turn = turn(&paths.state_dir, deadline).ok();
     let asked = operator::over(&paths.sockets, "POST", "/stop?takeover=1");
-    if asked.is_ok_and(|answer| answer.status() == 200) {
+    if asked.is_ok_and(|answer| answer.status == 200) {
         while holder(&paths.database).is_some() && Instant::now() < deadline {
             std::thread::sleep(LOOK);
         }

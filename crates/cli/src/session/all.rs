@@ -2,16 +2,24 @@
 
 use peerbus_node::index::LiveSession;
 use peerbus_node::{NodeClient, each};
+use serde_json::{Value, json};
 
 use super::{called, open, sessions};
 use crate::failure::Failure;
 use crate::output;
 
-/// Asks all sessions at the same time. Gives their answers, and how many gave none, each of which is
-/// named.
-pub(crate) fn asked<A: Send>(
-    ask: impl Fn(&mut NodeClient) -> Result<A, Failure> + Sync,
-) -> Result<(Vec<(LiveSession, A)>, usize), Failure> {
+/// Something that waits for the user, and the session in which it does.
+pub(crate) struct Waiting {
+    pub(crate) session: LiveSession,
+    pub(crate) told: Value,
+}
+
+/// Asks all sessions at the same time for what waits in them, a list in their answers. Gives that, and how
+/// many gave no answer, each of which is named.
+pub(crate) fn waiting(
+    list: &str,
+    ask: impl Fn(&mut NodeClient) -> Result<Value, Failure> + Sync,
+) -> Result<(Vec<Waiting>, usize), Failure> {
     let all = sessions()?;
     let asked = each(&all, |session| {
         open(session).and_then(|mut it| ask(&mut it))
@@ -19,8 +27,13 @@ pub(crate) fn asked<A: Send>(
     let (mut found, mut silent) = (Vec::new(), 0);
     for (session, asked) in all.into_iter().zip(asked) {
         let why = match asked {
-            Some(Ok(answer)) => {
-                found.push((session, answer));
+            Some(Ok(mut answer)) => {
+                let told = answer[list].as_array_mut().map(std::mem::take);
+                let waiting = |told| Waiting {
+                    session: session.clone(),
+                    told,
+                };
+                found.extend(told.unwrap_or_default().into_iter().map(waiting));
                 continue;
             }
             Some(Err(why)) => why.to_string(),
@@ -35,8 +48,29 @@ pub(crate) fn asked<A: Send>(
     Ok((found, silent))
 }
 
-/// Whether all sessions were asked.
-pub(crate) fn complete(silent: usize) -> Result<(), Failure> {
+/// Prints what waits, in JSON or for people, who are told `nothing` where nothing does. Fails when there
+/// may be more.
+pub(crate) fn show(
+    (waiting, silent): (&[Waiting], usize),
+    list: &str,
+    json: bool,
+    nothing: &str,
+    shown: impl Fn(&Waiting) -> String,
+) -> Result<(), Failure> {
+    if json {
+        let told = |it: &Waiting| {
+            let mut told = it.told.clone();
+            told["session"] = json!(it.session.name);
+            told["session_id"] = json!(it.session.id);
+            told
+        };
+        let told: Vec<_> = waiting.iter().map(told).collect();
+        output::json(&json!({ list: told }))?;
+    } else if waiting.is_empty() && silent == 0 {
+        output::line(nothing)?;
+    } else {
+        waiting.iter().try_for_each(|it| output::line(&shown(it)))?;
+    }
     match silent {
         0 => Ok(()),
         _ => Err(Failure::failed(

@@ -3,34 +3,27 @@
 use std::io::IsTerminal as _;
 
 use peerbus_node::approvals::in_words;
-use peerbus_node::index::LiveSession;
 use peerbus_wire::{escape, printable};
 use serde_json::{Value, json};
 
-use super::all::{agreed, asked as asked_all, complete};
-use super::{CELL_CHARS, LINE_CHARS, is_meant, open, print_json, refused};
+use super::all::{Waiting, agreed, show, waiting};
+use super::{CELL_CHARS, LINE_CHARS, is_meant, open, refused};
 use crate::args::{SessionApprove, SessionDeny};
 use crate::failure::Failure;
 use crate::output;
-
-/// A request that waits, and the session in which it does.
-struct Open {
-    session: LiveSession,
-    request: Value,
-}
 
 pub(super) fn allow(verb: &SessionApprove) -> Result<(), Failure> {
     let Some(found) = find(verb.which.as_deref(), verb.json)? else {
         return Ok(());
     };
-    let digest = found.request["digest"].clone();
+    let digest = found.told["digest"].clone();
     let decision = match verb.always {
         Some(_) => "allow_always",
         None => "allow",
     };
     let rule = verb.always.as_ref().filter(|rule| !rule.is_empty());
-    let (rule, destination) = suggested(&found.request, rule);
-    let id = word(&found.request["request_id"]);
+    let (rule, destination) = suggested(&found.told, rule);
+    let id = word(&found.told["request_id"]);
     let is_named = Some(&id) == verb.which.as_ref();
     let asks = std::io::stdin().is_terminal() && !verb.json;
     let meant = verb.which.as_deref().unwrap_or_default();
@@ -78,35 +71,42 @@ pub(super) fn deny(verb: &SessionDeny) -> Result<(), Failure> {
     answer(&found, params, verb.json)
 }
 
-fn answer(found: &Open, mut params: Value, json: bool) -> Result<(), Failure> {
-    params["request_id"] = found.request["request_id"].clone();
+fn answer(found: &Waiting, mut params: Value, json: bool) -> Result<(), Failure> {
+    params["request_id"] = found.told["request_id"].clone();
     let answer = open(&found.session)?.call("session/approve", &params);
     let answer = answer.map_err(refused)?;
     if json {
-        return print_json(&answer);
+        return Ok(output::json(&answer)?);
     }
     Ok(output::line(&resolved(&answer))?)
 }
 
 /// The request that is meant. `None`: none is, and what is open was printed.
-fn find(meant: Option<&str>, json: bool) -> Result<Option<Open>, Failure> {
-    let (mut requests, silent) = requests()?;
+fn find(meant: Option<&str>, json: bool) -> Result<Option<Waiting>, Failure> {
+    let (mut requests, silent) = waiting("approvals", |client| {
+        let status = client.call("session/status", &json!({}));
+        status.map_err(refused)
+    })?;
     let Some(meant) = meant else {
-        list(&requests, silent, json)?;
+        show(
+            (&requests, silent),
+            "approvals",
+            json,
+            "nothing is asked",
+            shown,
+        )?;
         return Ok(None);
     };
     let id = meant.to_ascii_lowercase();
     let exact = requests
         .iter()
-        .position(|found| found.request["request_id"] == id);
+        .position(|found| found.told["request_id"] == id);
     if let Some(at) = exact {
         return Ok(Some(requests.swap_remove(at)));
     }
     requests.retain(|found| is_meant(&found.session, meant));
     if requests.len() > 1 {
-        let ids = requests
-            .iter()
-            .map(|found| word(&found.request["request_id"]));
+        let ids = requests.iter().map(|found| word(&found.told["request_id"]));
         let ids = ids.collect::<Vec<_>>().join(", ");
         return Err(Failure::config(format!(
             "several requests are open, name one of them: {ids}"
@@ -130,50 +130,12 @@ fn find(meant: Option<&str>, json: bool) -> Result<Option<Open>, Failure> {
     }
 }
 
-/// What is asked in all sessions, and how many did not say. Each of those is named.
-fn requests() -> Result<(Vec<Open>, usize), Failure> {
-    let (asked, silent) = asked_all(|client| {
-        let status = client.call("session/status", &json!({}));
-        status.map_err(refused)
-    })?;
-    let requests = asked.into_iter().flat_map(|(session, mut status)| {
-        let asked = status["approvals"].as_array_mut().map(std::mem::take);
-        let open = move |request| Open {
-            session: session.clone(),
-            request,
-        };
-        asked.unwrap_or_default().into_iter().map(open)
-    });
-    Ok((requests.collect(), silent))
-}
-
-fn list(requests: &[Open], silent: usize, json: bool) -> Result<(), Failure> {
-    if json {
-        let told = |found: &Open| {
-            let mut request = found.request.clone();
-            request["session_id"] = json!(found.session.id);
-            request["session"] = json!(found.session.name);
-            request
-        };
-        let told: Vec<_> = requests.iter().map(told).collect();
-        print_json(&json!({ "approvals": told }))?;
-        return complete(silent);
-    }
-    if requests.is_empty() && silent == 0 {
-        output::line("nothing is asked")?;
-    }
-    for found in requests {
-        output::line(&shown(found))?;
-    }
-    complete(silent)
-}
-
 /// A request with its session, for people: all of it.
-fn shown(found: &Open) -> String {
+fn shown(found: &Waiting) -> String {
     let session = &found.session;
     let name = session.name.as_ref().unwrap_or(&session.id);
     let name = escape(name, CELL_CHARS);
-    format!("{name} asks: {}", asked(&found.request))
+    format!("{name} asks: {}", asked(&found.told))
 }
 
 fn word(value: &Value) -> String {
@@ -217,7 +179,6 @@ pub(super) fn asked(request: &Value) -> String {
     said
 }
 
-/// What became of a request, for people.
 pub(super) fn resolved(event: &Value) -> String {
     let decision = match event["decision"].as_str() {
         Some("allow") => "allowed",

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use peerbus_adapter::{How, Receipt, Stage, wall_ms};
 use peerbus_node::NodeClient;
 use peerbus_node::index::LiveSession;
-use peerbus_view::{PeerView, Trail};
+use peerbus_view::{PeerView, Trail, stage_of};
 use peerbus_wire::{MessageId, escape};
 use serde_json::Value;
 
-use super::{CELL_CHARS, LINE_CHARS, lines, lost, print_json};
+use super::{CELL_CHARS, LINE_CHARS, lines, lost};
 use crate::args::{Until, Wait};
 use crate::failure::Failure;
 use crate::{client, operator, output};
@@ -61,22 +61,10 @@ impl Followed {
     /// Takes what an event says of the text itself.
     fn reaches(&mut self, event: &Value) {
         let text = |member: &str| event[member].as_str().unwrap_or_default().to_owned();
-        let (path, why) = (text("path"), text("reason"));
-        self.receipt.stage = match event["stage"].as_str().unwrap_or_default() {
-            "pushed" => Stage::Pushed { path },
-            "presented" => Stage::Presented { path },
-            "held" => Stage::Held { why },
-            "seen" => Stage::Acked(Some(How::Seen {
-                path,
-                evidence: text("evidence"),
-            })),
-            "acked" if path.is_empty() => Stage::Acked(None),
-            "acked" => Stage::Acked(Some(How::Pushed { path })),
-            "expired" => Stage::Expired { why },
-            "dead" => Stage::Dead { why },
-            _ => return,
-        };
-        self.receipt.at_ms = Some(wall_ms());
+        if let Some(stage) = stage_of(text) {
+            self.receipt.stage = stage;
+            self.receipt.at_ms = Some(wall_ms());
+        }
     }
 
     /// Takes what an event says of the conversation. `tells`: what the model says is printed.
@@ -178,7 +166,7 @@ pub(super) fn follow(
             }));
         };
         if json {
-            print_json(&event)?;
+            output::json(&event)?;
         }
         let is = |member: &str, text: &str| event[member] == text;
         if is("type", "bus") && is("id", id) {

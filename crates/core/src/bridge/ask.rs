@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use peerbus_wire::bridge::{ASK_MAX, ITEMS_MAX, Saying, StreamItem};
-use peerbus_wire::{MessageId, Stage};
+use peerbus_wire::bridge::{ASK_MAX, ITEMS_MAX, Inquiry, Saying, StreamItem};
+use peerbus_wire::{ClientFrame, Forwarded, MessageId, Seq, Stage};
 
 use super::mutation::BridgeMutation;
-use super::{Barrier, Bridge, ToBroker};
+use super::{Barrier, Bridge};
 
 /// The first question after a start.
 const FIRST_MS: u64 = 2_000;
@@ -18,18 +18,17 @@ const ROUND_MS: u64 = 60_000;
 /// Why a message is dead that was taken for nobody, when its notice is gone.
 const FOR_NOBODY: &str = "the other broker took it for nobody; why is not known there any more";
 
-/// Where the questions are.
 #[derive(Debug, Default)]
 pub(super) struct Asking {
-    due_ms: u64,
+    pub(super) due_ms: u64,
     /// The last number that was asked about in this round.
     after: Option<u64>,
     /// What the last question was about.
-    page: BTreeSet<u64>,
+    pub(super) page: BTreeSet<u64>,
     /// How many rounds there were on this connection.
-    round: u64,
-    /// The next round begins soon.
-    again: bool,
+    pub(super) round: u64,
+    /// One round was not enough: the next one begins soon.
+    pub(super) again: bool,
 }
 
 impl Asking {
@@ -41,35 +40,14 @@ impl Asking {
         };
     }
 
-    /// The last question was about this message.
-    pub(super) fn is_about(&self, number: u64) -> bool {
-        self.page.contains(&number)
-    }
-
-    pub(super) fn round(&self) -> u64 {
-        self.round
-    }
-
     /// There is something to be found out.
     pub(super) fn hurry(&mut self, now_ms: u64) {
         self.due_ms = self.due_ms.min(now_ms + NEXT_MS);
     }
-
-    /// One round was not enough.
-    pub(super) fn again(&mut self) {
-        self.again = true;
-    }
-
-    pub(super) fn due_ms(&self) -> Option<u64> {
-        Some(self.due_ms)
-    }
 }
 
 /// What is asked of the own broker for the other side: number, and the newest that is known.
-#[derive(Debug, Default)]
-pub(super) struct Answering {
-    asked: BTreeMap<MessageId, (u64, Option<(u64, Stage)>)>,
-}
+pub(super) type Answering = BTreeMap<MessageId, (u64, Option<(u64, Stage)>)>;
 
 impl Bridge {
     /// Asks the own broker what it does not know the end of, if that is due.
@@ -79,14 +57,25 @@ impl Bridge {
         }
         self.asking.due_ms = now_ms + ROUND_MS;
         if !self.mutations.broken(BridgeMutation::NeverAsk) {
-            self.order(ToBroker::Forwarded(self.asking.after));
+            let after = self.asking.after.map(|number| Seq(number).key());
+            self.order(ClientFrame::Forwarded { after });
         }
     }
 
     /// Asks the other side about what the own broker named.
-    pub(super) fn ask(&mut self, now_ms: u64, mut messages: Vec<(u64, MessageId)>) {
-        messages.truncate(ASK_MAX);
-        self.asking.after = messages.last().map(|(number, _)| *number);
+    pub(super) fn ask(&mut self, now_ms: u64, forwarded: Vec<Forwarded>) {
+        let about = |Forwarded { key, id }| {
+            Some(Inquiry {
+                number: key.seq()?.0,
+                id,
+            })
+        };
+        let messages: Vec<_> = forwarded
+            .into_iter()
+            .filter_map(about)
+            .take(ASK_MAX)
+            .collect();
+        self.asking.after = messages.last().map(|message| message.number);
         if messages.is_empty() {
             self.asking.round += 1;
             self.all_placed(self.asking.round - 1);
@@ -96,33 +85,33 @@ impl Bridge {
             return;
         }
         self.asking.due_ms = now_ms + NEXT_MS;
-        self.asking.page = messages.iter().map(|(number, _)| *number).collect();
+        self.asking.page = messages.iter().map(|message| message.number).collect();
         self.placed(now_ms, &messages);
         self.say(Saying::Ask(messages));
     }
 
     /// The other side asks what became of its messages.
-    pub(super) fn asked(&mut self, messages: Vec<(u64, MessageId)>) {
-        if !self.answering.asked.is_empty() {
+    pub(super) fn asked(&mut self, messages: Vec<Inquiry>) {
+        if !self.answering.is_empty() {
             // One question at a time; it is asked again.
             return;
         }
-        for (number, id) in messages {
+        for Inquiry { number, id } in messages {
             if !self.taking.holds(&id) {
                 self.know(id.clone(), number);
-                self.answering.asked.insert(id, (number, None));
+                self.answering.insert(id, (number, None));
             }
         }
-        if !self.answering.asked.is_empty() {
-            let ids = self.answering.asked.keys().cloned().collect();
-            self.order(ToBroker::Status(ids));
+        if !self.answering.is_empty() {
+            let ids = self.answering.keys().cloned().collect();
+            self.order(ClientFrame::Status { ids });
             self.ask_barrier(Barrier::Statuses);
         }
     }
 
     /// Whether the own broker was asked about this message and has not answered yet.
     pub(super) fn is_asked(&self, id: &MessageId) -> bool {
-        self.answering.asked.contains_key(id)
+        self.answering.contains_key(id)
     }
 
     /// The own broker says something of a message that it was asked about, in order of time.
@@ -139,7 +128,7 @@ impl Bridge {
                 stage,
                 Stage::Delivered | Stage::Settled { .. } | Stage::Unknown
             );
-        if let Some((_, newest)) = self.answering.asked.get_mut(id)
+        if let Some((_, newest)) = self.answering.get_mut(id)
             && tellable
             && newest.as_ref().is_none_or(|(_, stage)| !stage.is_final())
         {
@@ -149,7 +138,7 @@ impl Bridge {
 
     /// The own broker has said all that was asked.
     pub(super) fn answer(&mut self) {
-        let asked = std::mem::take(&mut self.answering.asked).into_iter();
+        let asked = std::mem::take(&mut self.answering).into_iter();
         let items: Vec<_> = asked
             .filter_map(|(id, (number, newest))| {
                 let (at_ms, stage) = newest?;

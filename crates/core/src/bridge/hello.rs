@@ -12,15 +12,15 @@ pub(super) const SOON_MS: u64 = 10;
 /// The other bridge is away when it was not heard of for so long.
 const AWAY_MS: u64 = 15_000;
 
-/// What is known of the other bridge.
 #[derive(Debug)]
 pub(super) struct Far {
     /// Its broker's epoch, as it said last.
     pub(super) epoch: Option<Epoch>,
     heard_ms: u64,
-    away: bool,
+    /// It was not heard of for long.
+    pub(super) away: bool,
     /// When the next hello is due.
-    hello_ms: u64,
+    pub(super) hello_ms: u64,
 }
 
 impl Far {
@@ -38,22 +38,8 @@ impl Far {
         self.epoch.is_some() && !self.away
     }
 
-    /// It was not heard of for long.
-    pub(super) fn is_away(&self) -> bool {
-        self.away
-    }
-
     pub(super) fn away_at(&self) -> Option<u64> {
         (!self.away).then_some(self.heard_ms + AWAY_MS)
-    }
-
-    pub(super) fn hello_at(&self) -> Option<u64> {
-        Some(self.hello_ms)
-    }
-
-    /// The next hello is due now.
-    pub(super) fn at_once(&mut self, now_ms: u64) {
-        self.hello_ms = now_ms;
     }
 
     /// The next hello is due soon.
@@ -115,8 +101,7 @@ impl Bridge {
     pub(super) fn look_away(&mut self, now_ms: u64) {
         if self.far.away_at().is_some_and(|at| at <= now_ms) {
             self.far.away = true;
-            let since_ms = self.far.heard_ms;
-            self.event(BridgeEvent::Away { since_ms });
+            self.event(BridgeEvent::Away);
         }
     }
 
@@ -131,7 +116,7 @@ impl Bridge {
         self.far.hello_ms = now_ms + HELLO_MS;
         let up = self.link == Link::Up;
         let early = self.mutations.broken(BridgeMutation::ConfirmEarly);
-        let gap = up && self.taking.take_gap();
+        let gap = up && std::mem::take(&mut self.taking.gap);
         let taken = if early {
             self.taking.expected()
         } else {

@@ -11,7 +11,7 @@
 //! own broker ── Deliver ──> sending ── Publish ──> stream ──> taking ── Take ──> far broker
 //!      ^                       ^                                │                   │
 //!      │                       └──────── Hello (taken) ─────────┘                   │
-//!      └─ Says ── passing on <──── Stages ───────────────────── telling <─ Receipts ┘
+//!      └ Progress  passing on <──── Stages ───────────────────── telling <─ Receipts ┘
 //!                     └─────────── Noted, Ask ────────────────────^
 //! ```
 //!
@@ -52,7 +52,7 @@ mod types;
 use std::collections::VecDeque;
 
 use peerbus_wire::bridge::{Epoch, Outside, Position, Saying, UNKNOWN};
-use peerbus_wire::{Domain, MessageId, Window};
+use peerbus_wire::{ClientFrame, Domain, Mark, MessageId, Received, Seq, Stage, Window};
 
 pub use allow::Allow;
 use ask::{Answering, Asking};
@@ -66,7 +66,7 @@ use take::Taking;
 pub use take::{TAKES_BYTES, TAKES_MAX};
 use tell::Telling;
 pub use tell::{KNOWN_MAX, TELLS_MAX};
-pub use types::{BridgeEvent, BridgeInput, BridgeOutput, StreamId, ToBroker};
+pub use types::{BridgeEvent, BridgeInput, BridgeOutput, StreamId};
 
 /// The window that a bridge asks its broker for.
 pub const WINDOW: Window = Window {
@@ -150,9 +150,9 @@ impl Bridge {
 
     /// Takes one input. `now_ms` never goes back.
     pub fn handle(&mut self, now_ms: u64, input: BridgeInput) {
-        self.taking.wake(now_ms);
+        self.taking.paused_ms = self.taking.paused_ms.filter(|until| *until > now_ms);
         match input {
-            BridgeInput::Greeted { epoch, mark } => self.greeted(now_ms, epoch, mark.as_deref()),
+            BridgeInput::Broker(received) => self.received(now_ms, received),
             BridgeInput::Lost => self.register(),
             BridgeInput::Stream {
                 stream,
@@ -160,17 +160,10 @@ impl Bridge {
                 payload,
             } => self.came(now_ms, stream, &head, &payload),
             BridgeInput::Outside(bytes) => self.heard(now_ms, &bytes),
-            BridgeInput::Tick => {}
-            _ if self.link != Link::Up => {}
-            BridgeInput::Deliver {
-                number,
-                id,
-                envelope,
-            } => self.deliver(now_ms, number, id, envelope),
-            BridgeInput::Receipts(receipts) => self.receipts(now_ms, receipts),
-            BridgeInput::Barrier => self.barrier(now_ms),
-            BridgeInput::Forwarded(messages) => self.ask(now_ms, messages),
-            BridgeInput::Unpublished { number, never } => self.unpublished(number, never),
+            BridgeInput::Unpublished { number, never } if self.link == Link::Up => {
+                self.unpublished(number, never);
+            }
+            BridgeInput::Tick | BridgeInput::Unpublished { .. } => {}
         }
         self.look_away(now_ms);
         if self.link == Link::Up {
@@ -193,16 +186,15 @@ impl Bridge {
     pub fn poll_timeout(&self) -> Option<u64> {
         let up = self.link == Link::Up;
         let here = up && self.far.is_here();
-        let hello = self.far.hello_at().filter(|_| self.is_greeted());
         let all = [
             self.far.away_at(),
-            hello,
+            self.is_greeted().then_some(self.far.hello_ms),
             self.sending.due_ms().filter(|_| here),
-            self.telling.due_ms().filter(|_| here),
-            self.asking.due_ms().filter(|_| here),
+            self.telling.due_ms.filter(|_| here),
+            here.then_some(self.asking.due_ms),
             self.passing.due_ms().filter(|_| up),
-            self.taking.paused_until(),
-            self.taking.turn_at().filter(|_| up),
+            self.taking.paused_ms,
+            self.taking.turn_ms.filter(|_| up),
         ];
         all.into_iter().flatten().min()
     }
@@ -224,6 +216,44 @@ impl Bridge {
         self.sending.len()
     }
 
+    /// The own broker's epoch, if it takes a bridge in by these words.
+    #[must_use]
+    pub fn greeting(received: &Received) -> Option<Epoch> {
+        match received {
+            Received::Peers(peers) if peers.ext.is_some() => {
+                Epoch::parse(peers.epoch.as_ref()?.as_str())
+            }
+            _ => None,
+        }
+    }
+
+    /// What the own broker says. A frame that cannot be what it should is left out.
+    fn received(&mut self, now_ms: u64, received: Received) {
+        let epoch = Self::greeting(&received);
+        match received {
+            Received::Peers(peers) if peers.ext.is_some() => {
+                if let Some(epoch) = epoch {
+                    self.greeted(now_ms, epoch, peers.mark.as_ref().map(Mark::as_str));
+                }
+            }
+            _ if self.link != Link::Up => {}
+            // Who is where is no barrier, and nothing for the machine.
+            Received::Peers(peers) if peers.domain.is_some() => {}
+            Received::Peers(_) => self.barrier(now_ms),
+            Received::Deliver(delivery) => {
+                if let (Some(seq), Ok(carried)) = (delivery.key.seq(), delivery.envelope.carry()) {
+                    self.deliver(now_ms, seq.0, carried.id, carried.text);
+                }
+            }
+            Received::Receipts(receipts) => self.receipts(now_ms, receipts),
+            Received::Forwarded(messages) => self.ask(now_ms, messages),
+            Received::Recall(_)
+            | Received::Renamed(_)
+            | Received::Retired(_)
+            | Received::Unknown => {}
+        }
+    }
+
     fn is_greeted(&self) -> bool {
         matches!(self.link, Link::Up | Link::Waiting)
     }
@@ -240,7 +270,7 @@ impl Bridge {
         self.link = if known { Link::Up } else { Link::Waiting };
         if self.own.as_ref() != Some(&epoch) {
             if self.own.is_some() {
-                self.event(BridgeEvent::OwnEpoch(epoch.clone()));
+                self.event(BridgeEvent::OwnEpoch);
             }
             self.own = Some(epoch);
             self.telling = Telling::default();
@@ -249,7 +279,7 @@ impl Bridge {
         let of_far = position.filter(|it| Some(&it.epoch) == self.far.epoch.as_ref());
         self.taking.begin(of_far.map_or(0, |it| it.number));
         self.asking.begin(now_ms);
-        self.far.at_once(now_ms);
+        self.far.hello_ms = now_ms;
     }
 
     /// Asks for a connection to the own broker. What was under way on the last one is void.
@@ -259,16 +289,14 @@ impl Bridge {
         self.passing = Passing::default();
         self.answering = Answering::default();
         self.barriers.clear();
-        self.outputs.extend(self.taking.take_acks());
-        let later = self.taking.give_back().map(BridgeOutput::Later);
-        self.outputs.extend(later);
+        self.outputs.extend(self.taking.end());
         let epoch = self.far.epoch.as_ref().map_or(UNKNOWN, Epoch::as_str);
         self.outputs.push_back(BridgeOutput::Register(epoch.into()));
     }
 
     /// The far broker has this epoch, and had none or another.
     fn renew(&mut self, epoch: Epoch) {
-        self.event(BridgeEvent::NewEpoch(epoch.clone()));
+        self.event(BridgeEvent::NewEpoch);
         if self.mutations.broken(mutation::BridgeMutation::IgnoreEpoch) && self.far.epoch.is_some()
         {
             self.far.epoch = Some(epoch);
@@ -290,11 +318,17 @@ impl Bridge {
 
     fn ask_barrier(&mut self, barrier: Barrier) {
         self.barriers.push_back(barrier);
-        self.order(ToBroker::Barrier);
+        self.order(ClientFrame::Peers);
     }
 
-    fn order(&mut self, frame: ToBroker) {
+    fn order(&mut self, frame: ClientFrame) {
         self.outputs.push_back(BridgeOutput::Broker(frame));
+    }
+
+    /// Tells the own broker how far a message is over there.
+    fn tell_home(&mut self, number: u64, stage: Stage) {
+        let key = Seq(number).key();
+        self.order(ClientFrame::Progress { key, stage });
     }
 
     fn event(&mut self, event: BridgeEvent) {

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use peerbus_wire::bridge::{ITEMS_MAX, Saying, StreamItem, Told};
+use peerbus_wire::bridge::{ITEMS_MAX, Inquiry, Saying, StreamItem, Told};
 use peerbus_wire::{MessageId, Stage};
 
 use super::mutation::BridgeMutation;
-use super::{Barrier, Bridge, BridgeEvent, ToBroker};
+use super::{Barrier, Bridge, BridgeEvent};
 
 /// Most ends that wait to be on disk. More are not noted, and come again.
 const ENDS_MAX: usize = 4_096;
@@ -65,7 +65,7 @@ impl Bridge {
             }
             let StreamItem { told, stage } = item;
             if told.end && self.passing.ends.len() >= ENDS_MAX {
-                self.event(BridgeEvent::Crowded(1));
+                self.event(BridgeEvent::Crowded);
                 continue;
             }
             self.pass_one(now_ms, number, &told, stage);
@@ -83,7 +83,7 @@ impl Bridge {
         let Some(id) = item.told.id.clone() else {
             return;
         };
-        let (known, round) = (&mut self.passing.unplaced, self.asking.round());
+        let (known, round) = (&mut self.passing.unplaced, self.asking.round);
         if known.len() >= UNPLACED_MAX || known.contains_key(&id) {
             return;
         }
@@ -92,8 +92,8 @@ impl Bridge {
     }
 
     /// The own broker names what it has forwarded: now the number is known.
-    pub(super) fn placed(&mut self, now_ms: u64, messages: &[(u64, MessageId)]) {
-        for (number, id) in messages {
+    pub(super) fn placed(&mut self, now_ms: u64, messages: &[Inquiry]) {
+        for Inquiry { number, id } in messages {
             if let Some((item, _)) = self.passing.unplaced.remove(id) {
                 let StreamItem { told, stage } = item;
                 self.pass_one(now_ms, *number, &told, stage);
@@ -114,7 +114,7 @@ impl Bridge {
         let more = !passing.unplaced.is_empty();
         self.note(ended);
         if more {
-            self.asking.again();
+            self.asking.again = true;
         }
     }
 
@@ -129,7 +129,7 @@ impl Bridge {
             // The far broker had it, or it would not have been asked about, and does not know (any
             // more) how it ended.
             Stage::Unknown | Stage::Settled { .. } => {
-                if !self.asking.is_about(number) || self.sending.holds(number) {
+                if !self.asking.page.contains(&number) || self.sending.holds(number) {
                     return;
                 }
                 Stage::Acked(None)
@@ -140,10 +140,9 @@ impl Bridge {
             return self.give_up(number, stage);
         }
         if self.confirmed_one(now_ms, number) && !told.end {
-            let stage = Stage::Forwarded;
-            self.order(ToBroker::Says { number, stage });
+            self.tell_home(number, Stage::Forwarded);
         }
-        self.order(ToBroker::Says { number, stage });
+        self.tell_home(number, stage);
     }
 
     /// Asks the own broker to say when the ends are on disk, once it is time.

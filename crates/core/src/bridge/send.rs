@@ -8,7 +8,7 @@ use peerbus_wire::{MessageId, Stage};
 
 use super::mutation::BridgeMutation;
 use super::take::too_large;
-use super::{Barrier, Bridge, BridgeEvent, BridgeOutput, ToBroker};
+use super::{Barrier, Bridge, BridgeEvent, BridgeOutput};
 
 /// What is not confirmed is sent again after so long, at first.
 const RESEND_MIN_MS: u64 = 2_000;
@@ -19,7 +19,6 @@ const WANTED_MS: u64 = 500;
 /// And what follows messages that were given up.
 const GIVEN_UP_MS: u64 = 100;
 
-/// A message that is not confirmed.
 #[derive(Debug)]
 struct Message {
     id: MessageId,
@@ -27,7 +26,7 @@ struct Message {
 }
 
 /// What was sent on this connection to the own broker and is not confirmed, by number.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Sending {
     messages: BTreeMap<u64, Message>,
     /// Those whose end was said at home and may not be on disk there yet.
@@ -39,20 +38,6 @@ pub(super) struct Sending {
     resent_ms: u64,
     /// The stream did not take some of what was sent last.
     full: bool,
-}
-
-impl Default for Sending {
-    fn default() -> Self {
-        Self {
-            messages: BTreeMap::new(),
-            giving_up: BTreeSet::new(),
-            last: 0,
-            due_ms: 0,
-            wait_ms: RESEND_MIN_MS,
-            resent_ms: 0,
-            full: false,
-        }
-    }
 }
 
 impl Sending {
@@ -111,8 +96,7 @@ impl Bridge {
         self.sending.last = number;
         if envelope.len() > ENVELOPE_BYTES_MAX {
             let why = self.own_word(&too_large(envelope.len()));
-            let stage = Stage::Dead { why };
-            return self.order(ToBroker::Says { number, stage });
+            return self.tell_home(number, Stage::Dead { why });
         }
         if self.sending.messages.is_empty() {
             self.sending.again_soon(now_ms);
@@ -121,7 +105,7 @@ impl Bridge {
             .messages
             .insert(number, Message { id, envelope });
         self.publish(number);
-        self.event(BridgeEvent::Sent(1));
+        self.event(BridgeEvent::Sent);
     }
 
     fn publish(&mut self, number: u64) {
@@ -183,8 +167,7 @@ impl Bridge {
         self.sending.went_on(now_ms);
         self.event(BridgeEvent::Confirmed(done.len() as u64));
         for number in done.into_keys() {
-            let stage = Stage::Forwarded;
-            self.order(ToBroker::Says { number, stage });
+            self.tell_home(number, Stage::Forwarded);
         }
     }
 
@@ -231,7 +214,7 @@ impl Bridge {
         if !self.sending.giving_up.insert(number) {
             return;
         }
-        self.order(ToBroker::Says { number, stage });
+        self.tell_home(number, stage);
         if self.mutations.broken(BridgeMutation::GiveUpEarly) {
             self.sending.forget(number);
         }

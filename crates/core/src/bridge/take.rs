@@ -5,11 +5,12 @@ use std::collections::VecDeque;
 
 use peerbus_wire::bridge::{ENVELOPE_BYTES_MAX, Position, StreamHead};
 use peerbus_wire::{
-    Accepted, Address, Carried, Domain, Envelope, MessageId, PeerName, Refusal, RefusalCode, escape,
+    Accepted, Address, Carried, ClientFrame, Domain, Envelope, Mark, MessageId, PeerName, Refusal,
+    RefusalCode, escape,
 };
 
 use super::mutation::BridgeMutation;
-use super::{Bridge, BridgeEvent, BridgeOutput, Link, StreamId, ToBroker};
+use super::{Bridge, BridgeEvent, BridgeOutput, Link, StreamId};
 
 /// Most messages that wait for the own broker's answer.
 pub const TAKES_MAX: usize = 512;
@@ -40,18 +41,18 @@ pub(super) struct Taking {
     confirmed: u64,
     /// What of it is confirmed at the next turn, and when that is.
     ripe: u64,
-    turn_ms: Option<u64>,
+    pub(super) turn_ms: Option<u64>,
     /// What is acked in the stream then.
     acks: Vec<StreamId>,
     /// What the own broker was given, oldest first.
     takes: VecDeque<Take>,
     bytes: usize,
     /// Something came without what stands before it.
-    gap: bool,
+    pub(super) gap: bool,
     /// Where that was told last.
     told_gap: Option<u64>,
     /// The own broker has no room until then.
-    paused_ms: Option<u64>,
+    pub(super) paused_ms: Option<u64>,
     /// A take was refused since the last one that said so.
     again: bool,
 }
@@ -75,10 +76,6 @@ impl Taking {
         self.confirmed
     }
 
-    pub(super) fn turn_at(&self) -> Option<u64> {
-        self.turn_ms
-    }
-
     /// What will have been taken when the own broker has accepted all that it was given.
     pub(super) fn expected(&self) -> u64 {
         self.takes.back().map_or(self.taken, |take| take.number)
@@ -92,36 +89,23 @@ impl Taking {
             && !void
     }
 
-    pub(super) fn paused_until(&self) -> Option<u64> {
-        self.paused_ms
-    }
-
-    /// The pause is over, if it is.
-    pub(super) fn wake(&mut self, now_ms: u64) {
-        self.paused_ms = self.paused_ms.filter(|until| *until > now_ms);
-    }
-
-    pub(super) fn take_gap(&mut self) -> bool {
-        std::mem::take(&mut self.gap)
-    }
-
     pub(super) fn holds(&self, id: &MessageId) -> bool {
         self.takes.iter().any(|take| take.id == *id)
     }
 
     /// What is to be acked in the stream.
-    pub(super) fn take_acks(&mut self) -> impl Iterator<Item = BridgeOutput> + use<> {
+    fn take_acks(&mut self) -> impl Iterator<Item = BridgeOutput> + use<> {
         std::mem::take(&mut self.acks)
             .into_iter()
             .map(BridgeOutput::Ack)
     }
 
-    /// Gives up what the own broker has not answered.
-    pub(super) fn give_back(&mut self) -> impl Iterator<Item = StreamId> + use<> {
+    /// What becomes of messages of the stream: those that the own broker has not answered are given up.
+    pub(super) fn end(&mut self) -> impl Iterator<Item = BridgeOutput> + use<> {
         self.bytes = 0;
-        std::mem::take(&mut self.takes)
-            .into_iter()
-            .map(|take| take.stream)
+        let later = std::mem::take(&mut self.takes).into_iter();
+        let later = later.map(|take| BridgeOutput::Later(take.stream));
+        self.take_acks().chain(later)
     }
 
     fn pop(&mut self) -> Option<Take> {
@@ -135,7 +119,7 @@ impl Bridge {
     /// A message came from the stream.
     pub(super) fn came(&mut self, now_ms: u64, stream: StreamId, head: &str, payload: &[u8]) {
         if self.link != Link::Up {
-            if !self.far.is_away() {
+            if !self.far.away {
                 return self.outputs.push_back(BridgeOutput::Later(stream));
             }
             // Kept in the stream it would hold up other domains: only so much of it may be handed out
@@ -256,14 +240,17 @@ impl Bridge {
         let Some(epoch) = self.far.epoch.clone() else {
             return;
         };
+        let Some(mark) = Mark::parse(&Position { epoch, number }.encode()) else {
+            return;
+        };
         let behind = self.mutations.broken(BridgeMutation::TakeBehind);
         let again = std::mem::take(&mut self.taking.again) || behind;
         let bytes = carried.text.len();
         self.taking.bytes += bytes;
-        self.order(ToBroker::Take {
-            mark: Position { epoch, number }.encode(),
+        self.order(ClientFrame::Take {
+            mark,
             again,
-            envelope: carried.clone(),
+            envelope: Ok(carried.clone()),
         });
         self.taking.takes.push_back(Take {
             number,
@@ -309,7 +296,7 @@ impl Bridge {
         let taking = &mut self.taking;
         if taking.ripe > taking.confirmed {
             taking.confirmed = taking.ripe;
-            self.far.at_once(now_ms);
+            self.far.hello_ms = now_ms;
         }
         taking.ripe = taking.taken;
         let more = taking.ripe > taking.confirmed;

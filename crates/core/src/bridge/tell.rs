@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use peerbus_wire::bridge::{ITEMS_MAX, Saying, StreamItem, Told};
-use peerbus_wire::{DeliveryKey, MessageId, Receipt, Stage};
+use peerbus_wire::{Ack, ClientFrame, DeliveryKey, MessageId, Receipt, Stage};
 
 use super::hello::SOON_MS;
 use super::mutation::BridgeMutation;
 use super::take::TURN_MS;
-use super::{Bridge, BridgeEvent, ToBroker};
+use super::{Bridge, BridgeEvent};
 
 /// Most statements that wait to be noted. What does not fit, the other side asks for.
 pub const TELLS_MAX: usize = 4_096;
@@ -38,17 +38,7 @@ pub(super) struct Telling {
     known: BTreeMap<MessageId, u64>,
     /// The ids in `known`, oldest first.
     order: VecDeque<MessageId>,
-    due_ms: Option<u64>,
-}
-
-impl Telling {
-    pub(super) fn due_ms(&self) -> Option<u64> {
-        self.due_ms
-    }
-
-    fn number(&self, id: &MessageId) -> u64 {
-        self.known.get(id).copied().unwrap_or_default()
-    }
+    pub(super) due_ms: Option<u64>,
 }
 
 impl Bridge {
@@ -86,7 +76,7 @@ impl Bridge {
                 | Stage::Settled { .. }
                 | Stage::Unknown => {}
                 stage => {
-                    let number = self.telling.number(&id);
+                    let number = self.telling.known.get(&id).copied().unwrap_or_default();
                     let stage = self.exaggerated(stage);
                     let item = StreamItem::new(number, Some(id), at_ms.unwrap_or_default(), stage);
                     let of = item.told.id.clone();
@@ -124,14 +114,14 @@ impl Bridge {
         if self.mutations.broken(BridgeMutation::AckNotices)
             && let Some(key) = &notice
         {
-            self.order(ToBroker::AckNotice(key.clone()));
+            self.ack_notice(key.clone());
         }
         let tells = &mut self.telling.tells;
         match tells.get(&key) {
             Some(tell) if tell.item == item && tell.notice == notice => return,
             // What has ended has ended.
             Some(tell) if tell.item.told.end && !item.told.end => return,
-            None if tells.len() >= TELLS_MAX => return self.event(BridgeEvent::Crowded(1)),
+            None if tells.len() >= TELLS_MAX => return self.event(BridgeEvent::Crowded),
             _ => {}
         }
         // The end may follow: then nobody needs to hear of the way.
@@ -147,7 +137,10 @@ impl Bridge {
         self.telling.due_ms = Some(self.telling.due_ms.map_or(due_ms, |at| at.min(due_ms)));
     }
 
-    /// Tells what is due.
+    fn ack_notice(&mut self, key: DeliveryKey) {
+        self.order(ClientFrame::Ack(Ack { key, how: None }));
+    }
+
     pub(super) fn tell_due(&mut self, now_ms: u64) {
         if self.telling.due_ms.is_none_or(|at| at > now_ms) || !self.far.is_here() {
             return;
@@ -186,7 +179,7 @@ impl Bridge {
             };
             let tell = self.telling.tells.remove(&key);
             if let Some(key) = tell.and_then(|tell| tell.notice) {
-                self.order(ToBroker::AckNotice(key));
+                self.ack_notice(key);
             }
         }
     }

@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use peerbus_wire::bridge::Epoch;
-use peerbus_wire::{
-    Ack, Carried, ClientFrame, DeliveryKey, Mark, MessageId, Receipt, Received, Seq, Stage,
-};
+use peerbus_wire::{ClientFrame, MessageId, Received};
 
 /// Names a message of the stream until it is acked there. The shell makes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -14,31 +11,11 @@ pub struct StreamId(pub u64);
 /// What the machine is told.
 #[derive(Debug, Clone)]
 pub enum BridgeInput {
-    /// The own broker has registered this bridge, as the last [`BridgeOutput::Register`] asked for.
-    /// Nothing of an older connection may be handed in from here on.
-    Greeted {
-        /// The broker's epoch.
-        epoch: Epoch,
-        /// The mark that this bridge had it keep, if any.
-        mark: Option<String>,
-    },
+    /// The own broker says something. With its answer to the last [`BridgeOutput::Register`] a
+    /// connection begins: nothing of an older one may be handed in from there on.
+    Broker(Received),
     /// The connection to the own broker is over.
     Lost,
-    /// The own broker delivers a message for the other domain.
-    Deliver {
-        /// Its delivery key, which is its number.
-        number: u64,
-        /// Its id.
-        id: MessageId,
-        /// The carried text.
-        envelope: Arc<str>,
-    },
-    /// The own broker says what became of messages that were taken.
-    Receipts(Vec<Receipt>),
-    /// The own broker has answered the oldest [`ToBroker::Barrier`].
-    Barrier,
-    /// The own broker has answered [`ToBroker::Forwarded`]: numbers and ids, at most 256.
-    Forwarded(Vec<(u64, MessageId)>),
     /// A message of the stream, on the subject of the two domains.
     Stream {
         /// Which one.
@@ -69,7 +46,7 @@ pub enum BridgeOutput {
     /// epoch of the far broker; after a [`BridgeInput::Lost`] when it can be reached again.
     Register(String),
     /// Send this to the own broker.
-    Broker(ToBroker),
+    Broker(ClientFrame),
     /// Publish a message to the stream.
     Publish {
         /// Its number.
@@ -89,47 +66,16 @@ pub enum BridgeOutput {
     Event(BridgeEvent),
 }
 
-/// What goes to the own broker.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ToBroker {
-    /// Take this message of the other domain, and keep the mark in the same transaction.
-    Take {
-        /// The mark.
-        mark: String,
-        /// An earlier take was refused since the last one that had this, and its answer was read.
-        /// Without it, what follows a refused one is refused, too.
-        again: bool,
-        /// The message.
-        envelope: Carried,
-    },
-    /// How far a message is over there: `forwarded`, a progress, or an end (`acked`, `dead`,
-    /// `expired`).
-    Says {
-        /// Its number.
-        number: u64,
-        /// How far.
-        stage: Stage,
-    },
-    /// The notice with this key was passed on.
-    AckNotice(DeliveryKey),
-    /// What became of these messages, which were taken? At most 256.
-    Status(Vec<MessageId>),
-    /// What is forwarded and has not ended, after this number in the order of the last answer?
-    Forwarded(Option<u64>),
-    /// Answer this when everything before it is on disk.
-    Barrier,
-}
-
 /// What an operator wants to know or to count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BridgeEvent {
     /// The far broker has another epoch than the one that was known, or the first one: it is new, or
     /// was restored from a backup. What it does not remember is sent again.
-    NewEpoch(Epoch),
+    NewEpoch,
     /// The own broker has another epoch than before.
-    OwnEpoch(Epoch),
-    /// Messages were sent for the first time since the bridge registered.
-    Sent(u64),
+    OwnEpoch,
+    /// A message was sent for the first time since the bridge registered.
+    Sent,
     /// Messages were sent again.
     Resent(u64),
     /// Messages were confirmed by the other side.
@@ -160,78 +106,10 @@ pub enum BridgeEvent {
     Waits(String),
     /// The stream did not take a message; it is sent again.
     Full,
-    /// The other bridge has not been heard of since this time, on the machine's clock. Nothing is
-    /// given up.
-    Away {
-        /// Since when.
-        since_ms: u64,
-    },
+    /// The other bridge has not been heard of for long. Nothing is given up.
+    Away,
     /// The other bridge is heard of again.
     Back,
-    /// Statements of the other side's did not fit and are asked for later.
-    Crowded(u64),
-}
-
-impl BridgeInput {
-    /// What the own broker says. `None`: nothing that a bridge wants to know. A frame that cannot be
-    /// what it should is left out likewise.
-    #[must_use]
-    pub fn received(received: Received) -> Option<Self> {
-        Some(match received {
-            Received::Peers(peers) if peers.ext.is_some() => Self::Greeted {
-                epoch: Epoch::parse(peers.epoch?.as_str())?,
-                mark: peers.mark.map(|mark| mark.as_str().to_owned()),
-            },
-            // Who is where is no barrier, and nothing for the machine.
-            Received::Peers(peers) if peers.domain.is_some() => return None,
-            Received::Peers(_) => Self::Barrier,
-            Received::Deliver(delivery) => {
-                let Carried { id, text, .. } = delivery.envelope.carry().ok()?;
-                Self::Deliver {
-                    number: delivery.key.seq()?.0,
-                    id,
-                    envelope: text,
-                }
-            }
-            Received::Receipts(receipts) => Self::Receipts(receipts),
-            Received::Forwarded(messages) => {
-                let numbered = messages
-                    .into_iter()
-                    .filter_map(|it| Some((it.key.seq()?.0, it.id)));
-                Self::Forwarded(numbered.collect())
-            }
-            Received::Recall(_)
-            | Received::Renamed(_)
-            | Received::Retired(_)
-            | Received::Unknown => return None,
-        })
-    }
-}
-
-impl ToBroker {
-    /// The frame. `None`: it has a mark that is none, which no bridge makes.
-    #[must_use]
-    pub fn frame(self) -> Option<ClientFrame> {
-        Some(match self {
-            Self::Take {
-                mark,
-                again,
-                envelope,
-            } => ClientFrame::Take {
-                mark: Mark::parse(&mark)?,
-                again,
-                envelope: Ok(envelope),
-            },
-            Self::Says { number, stage } => ClientFrame::Progress {
-                key: Seq(number).key(),
-                stage,
-            },
-            Self::AckNotice(key) => ClientFrame::Ack(Ack { key, how: None }),
-            Self::Status(ids) => ClientFrame::Status { ids },
-            Self::Forwarded(after) => ClientFrame::Forwarded {
-                after: after.map(|number| Seq(number).key()),
-            },
-            Self::Barrier => ClientFrame::Peers,
-        })
-    }
+    /// A statement of the other side's did not fit and is asked for later.
+    Crowded,
 }

@@ -203,7 +203,7 @@ impl Broker {
         let alias = alias(&session.name, to);
         let remarks = Remarks {
             again,
-            alias: alias.as_ref(),
+            alias,
             age_ms: if age_ms < AGE_MS_MIN { 0 } else { age_ms },
             ..self.foreign(session, head.sender, envelope)
         };
@@ -213,7 +213,7 @@ impl Broker {
     /// The token that a sender's name belongs to, where that is not the session's own, and whether
     /// it may approve under the name that it signed with: only if that name is kept for it, or another
     /// token could have come first. A name of another domain belongs to none here, and approves nothing.
-    pub(super) fn foreign(&self, session: &Session, sender: PeerId, envelope: &str) -> Remarks<'_> {
+    pub(super) fn foreign(&self, session: &Session, sender: PeerId, envelope: &str) -> Remarks {
         if self.is_bridge(sender) {
             return Remarks::default();
         }
@@ -221,7 +221,7 @@ impl Broker {
         let owner = owner.filter(|owner| *owner != session.grant.token);
         let grant = owner.and_then(|owner| self.grants.get(&owner));
         Remarks {
-            token: owner.map(|_| grant.map_or(&self.revoked, |grant| &grant.name)),
+            token: owner.map(|_| grant.map_or(&self.revoked, |grant| &grant.name).clone()),
             approves: grant.is_some_and(|grant| {
                 let name = || {
                     let from = sender_of(envelope);

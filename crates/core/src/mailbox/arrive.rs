@@ -5,10 +5,10 @@ use std::sync::Arc;
 use peerbus_wire::{PeerName, Priority, Receipt, Stage};
 
 use super::MailboxMachine;
-use super::governor::Pause;
 use super::message::{Message, Place};
 use super::mutation::MailboxMutation;
-use super::types::{Content, Mail, MailboxOutput, No, Traits};
+use super::senders::SenderRule;
+use super::types::{Content, Mail, MailboxOutput, No};
 use crate::peer::{JobNews, Key, NoticeId};
 
 /// Notices that wait although the broker does not keep them; of these the oldest go first.
@@ -23,17 +23,15 @@ impl MailboxMachine {
             mail.talk.hops = self.hops_of(now_ms, &from.key(), &mail.talk);
         }
         let mail = Arc::new(mail);
-        if !self.passes(now_ms, &mail) {
+        let mut message = Message::of(&mail);
+        let rule = self.rule(&mail);
+        if rule != SenderRule::Allow {
+            let no = self.insert(message);
+            self.keep_out(now_ms, no, &mail, rule);
             return self.finish(now_ms);
         }
-        let traits = Traits {
-            priority: mail.talk.priority,
-            bytes: mail.bytes,
-            again: mail.inbound.again,
-        };
-        let mut message = Message::new(Content::Mail(mail.clone()), traits, Place::New);
-        let expected = self.asks.expects(&mail, message.from.as_ref());
-        if let Some(ask) = expected {
+        let from = message.from.clone();
+        if let Some(ask) = self.asks.expects(&mail, from.as_ref()) {
             if !self.mutations.broken(MailboxMutation::ShowExpected) {
                 message.place = Place::Expected(ask);
             }
@@ -41,11 +39,9 @@ impl MailboxMachine {
             self.outputs.push_back(MailboxOutput::Answered(ask));
             return self.finish(now_ms);
         }
-        let from = message.from.clone();
-        let pause = from.as_ref();
-        let pause = pause.and_then(|from| self.pause(now_ms, from, mail.talk.hops));
-        if let Some(Pause { reason, tell }) = pause {
-            self.hold(message, &mail, &reason, tell);
+        let pause = |from| self.pause(now_ms, from, mail.talk.hops);
+        if let Some(why) = from.as_ref().and_then(pause) {
+            self.hold(now_ms, message, &mail, &why);
         } else {
             self.insert(message);
             if let Some(from) = from {
@@ -65,14 +61,15 @@ impl MailboxMachine {
             match news {
                 JobNews::Recalled => self.give_back_job(no),
                 JobNews::Doubted if message.parked => self.give_back_job(no),
-                JobNews::Doubted => message.parked = !message.may_be_shown(),
+                JobNews::Doubted => {
+                    message.parked = message.is_withheld() || !message.may_be_shown();
+                }
                 JobNews::Renewed { again } => {
                     message.parked = false;
                     message.elsewhere |= again;
                 }
             }
         }
-        self.withheld_job(key, news);
         self.finish(now_ms);
     }
 
@@ -80,13 +77,10 @@ impl MailboxMachine {
         let Some(message) = self.messages.remove(&no) else {
             return;
         };
-        if let Some(mail) = message.content.mail() {
-            let (key, again) = (
-                mail.inbound.key,
-                message.may_be_shown() || message.elsewhere,
-            );
+        if let Some(mail) = message.content.mail().cloned() {
+            let again = message.may_be_shown() || message.elsewhere;
             self.outputs
-                .push_back(MailboxOutput::GiveBack { no, key, again });
+                .push_back(MailboxOutput::GiveBack { mail, again });
         }
     }
 
@@ -139,14 +133,8 @@ impl MailboxMachine {
         token: Option<NoticeId>,
         priority: Priority,
     ) -> No {
-        let traits = Traits {
-            priority,
-            bytes: sentence.len(),
-            again: false,
-        };
         let sentence = sentence.into();
-        let notice = Message::new(Content::Notice { sentence, token }, traits, Place::New);
-        let no = self.insert(notice);
+        let no = self.insert(Message::new(Content::Notice { sentence, token }, priority));
         let passing =
             |message: &&Message| matches!(message.content, Content::Notice { token: None, .. });
         if self.messages.values().filter(passing).count() > PASSING_MAX

@@ -51,7 +51,7 @@ impl MailboxMachine {
                 attempt,
                 presented: false,
                 ..
-            } => self.attempts.get(&attempt).is_some_and(|s| s.path.wakes),
+            } if message.out.is_none() => self.attempts.get(&attempt).is_some_and(|s| s.path.wakes),
             _ => false,
         };
         let unread = self.messages.values().filter(unread);
@@ -78,13 +78,11 @@ impl MailboxMachine {
     /// How much of each is shown to an agent that did not ask for it.
     pub(super) fn portions(&self, chosen: Vec<No>, whole_max: usize) -> Vec<(No, Portion)> {
         let portion = |no: No| {
-            let whole = self.messages.get(&no).is_some_and(|m| m.bytes <= whole_max);
-            let portion = if whole {
-                Portion::All
-            } else {
-                Portion::Beginning
-            };
-            (no, portion)
+            let bytes = self.messages.get(&no).map_or(0, |m| m.content.bytes());
+            match bytes <= whole_max {
+                true => (no, Portion::All),
+                false => (no, Portion::Beginning),
+            }
         };
         chosen.into_iter().map(portion).collect()
     }
@@ -118,8 +116,7 @@ impl MailboxMachine {
                 first: cause != Cause::Push && message.is_first(),
                 held: message.held().cloned(),
             });
-            let from = Box::new(message.rest().clone());
-            message.place = Place::Out { attempt: id, from };
+            message.out = Some(id);
         }
         let idle = matches!(self.activity, Activity::Idle | Activity::Unknown);
         // The first of those that may start one: what goes along starts nothing.
@@ -154,7 +151,7 @@ pub(super) fn within<'a>(
     let mut chosen = Vec::new();
     let mut bytes = 0_usize;
     for (no, message) in messages {
-        bytes = bytes.saturating_add(message.bytes);
+        bytes = bytes.saturating_add(message.content.bytes());
         if chosen.len() >= limit.messages || !chosen.is_empty() && bytes > limit.bytes {
             break;
         }

@@ -2,7 +2,7 @@
 
 use super::MailboxMachine;
 use super::clock::IdleClock;
-use super::message::{Cause, Message, Place, WAKING_SHOWINGS_MAX};
+use super::message::{Cause, Message, Place, Sent, WAKING_SHOWINGS_MAX};
 use super::mutation::MailboxMutation;
 
 /// How long a push may take into the conversation of an idle session.
@@ -29,11 +29,11 @@ impl MailboxMachine {
             if message.again_at_ms.is_some_and(|at| at <= idle_ms) {
                 message.again();
             }
-            let &Place::Shown {
+            let Place::Shown {
                 attempt,
                 presented,
                 until_ms,
-            } = message.rest()
+            } = message.place
             else {
                 continue;
             };
@@ -48,7 +48,7 @@ impl MailboxMachine {
             if until_ms > past_ms {
                 continue;
             }
-            *message.rest_mut() = Place::Overdue { attempt, presented };
+            message.place = Place::Overdue { attempt, presented };
             // Without a transcript nobody knows whether it arrived.
             if self.transcript.shows() && !sent.presented && !sent.missed {
                 sent.missed = true;
@@ -67,7 +67,7 @@ impl MailboxMachine {
         }
         let loud = self.messages.values().filter(|m| !m.is_quiet());
         let deadlines = loud.filter_map(|message| {
-            let until = match *message.rest() {
+            let until = match message.place {
                 Place::Shown { until_ms, .. } => self.evidence_clock(message).when(until_ms),
                 _ => None,
             };
@@ -79,12 +79,18 @@ impl MailboxMachine {
 
     /// The clock of the deadline in [`Place::Shown`].
     pub(super) fn evidence_clock(&self, message: &Message) -> &IdleClock {
-        let Place::Shown { attempt, .. } = message.rest() else {
-            return &self.clock;
+        let attempt = match message.place {
+            Place::Shown { attempt, .. } => self.attempts.get(&attempt),
+            _ => None,
         };
-        match self.attempts.get(attempt) {
-            Some(sent) if sent.shows_over_dialogs() => &self.dialogs,
-            _ => &self.clock,
+        self.clock_of(attempt.is_some_and(Sent::shows_over_dialogs))
+    }
+
+    /// The clock that counts against an attempt.
+    pub(super) fn clock_of(&self, over_dialogs: bool) -> &IdleClock {
+        match over_dialogs {
+            true => &self.dialogs,
+            false => &self.clock,
         }
     }
 }
@@ -92,7 +98,7 @@ impl MailboxMachine {
 impl Message {
     /// From now on the message waits for evidence of this showing.
     pub(super) fn await_evidence(&mut self, place: Place, idle_ms: u64) {
-        *self.rest_mut() = place;
+        self.place = place;
         self.once_more = false;
         self.again_at_ms = self.may_once_more().then_some(idle_ms + ONCE_MORE_MS);
     }

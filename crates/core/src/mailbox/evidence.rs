@@ -1,12 +1,16 @@
 //! What shows that the model got something, and what is acked for want of it.
 
+use std::sync::Arc;
+
 use peerbus_wire::{How, Stage};
 
 use super::MailboxMachine;
 use super::escalate::ANSWER_MS;
 use super::message::{Message, Place, Sent, Showing, Step};
 use super::mutation::MailboxMutation;
-use super::types::{AttemptId, Content, MailboxOutput, Named, No, Path, Policy, Portion};
+use super::types::{
+    AttemptId, Content, Mail, MailboxOutput, Named, No, Parent, Path, Policy, Portion,
+};
 
 impl MailboxMachine {
     /// The attempt's text stands in the session's conversation.
@@ -95,12 +99,12 @@ impl MailboxMachine {
     /// `from` tells which, where several senders used the id.
     pub fn named(&mut self, now_ms: u64, id: &str, from: Option<&str>) -> Named {
         self.advance(now_ms);
-        if from.is_none() && self.senders(id).len() > 1 {
+        if from.is_none() && self.is_ambiguous(id) {
             return Named::Several;
         }
         let is_it = |message: &Message| {
             let mail = message.content.mail().filter(|mail| mail.inbound.id == id);
-            mail.is_some_and(|mail| {
+            mail.filter(|_| !message.is_withheld()).is_some_and(|mail| {
                 from.is_none_or(|from| mail.inbound.from.eq_ignore_ascii_case(from))
             })
         };
@@ -118,7 +122,7 @@ impl MailboxMachine {
             return Named::Unknown;
         };
         // What the governor holds is the agent's when the client has what it read.
-        let out = message.out().filter(|_| message.held().is_none());
+        let out = message.out.filter(|_| message.held().is_none());
         let out = out.and_then(|out| self.attempts.get(&out));
         let portion = |sent: &Sent| sent.items.iter().find(|(of, _)| *of == no).map(|(_, p)| *p);
         let portion = out.and_then(portion);
@@ -139,23 +143,22 @@ impl MailboxMachine {
         Named::Seen
     }
 
-    /// What may be acked although nothing proves it: not what another member of a group would get if this
-    /// agent has not seen it.
-    fn ackable(&self) -> impl Iterator<Item = (&No, &Message)> {
-        self.messages
-            .iter()
-            .filter(|(_, message)| !message.is_job())
+    /// What may be acked although nothing proves it, with the path of the last showing of all of it that
+    /// counts: not what another member of a group would get if this agent has not seen it.
+    fn unproven(&self, counts: impl Fn(&Message, &Showing) -> bool) -> Vec<(No, Path)> {
+        let shown = self.messages.iter().filter_map(|(no, m)| {
+            let mut shown = m.shown.iter().filter(|_| !m.is_job());
+            let last = shown.rfind(|showing| showing.whole && counts(m, showing))?;
+            Some((*no, last.path))
+        });
+        shown.collect()
     }
 
     /// The agent called a tool, whichever.
     pub fn called(&mut self, now_ms: u64) {
         self.advance(now_ms);
         if self.policy == Policy::Auto && !self.transcript.shows() {
-            let got = |s: &&Showing| s.path.in_result && s.whole;
-            let shown = |m: &Message| m.shown.iter().rfind(got).map(|showing| showing.path);
-            let shown = |(no, m): (&No, &Message)| Some((*no, shown(m)?));
-            let shown: Vec<_> = self.ackable().filter_map(shown).collect();
-            for (no, path) in shown {
+            for (no, path) in self.unproven(|_, showing| showing.path.in_result) {
                 self.ack(no, pushed(path));
             }
         }
@@ -168,12 +171,7 @@ impl MailboxMachine {
         if !self.window_nearly_full || self.transcript.shows() || self.policy != Policy::Auto {
             return;
         }
-        let whole = |m: &Message| {
-            let last = m.shown.iter().rfind(|showing| showing.whole);
-            last.filter(|_| m.is_free()).map(|showing| showing.path)
-        };
-        let shown = self.ackable();
-        let shown: Vec<_> = shown.filter_map(|(no, m)| Some((*no, whole(m)?))).collect();
+        let shown = self.unproven(|message, _| message.is_free());
         for (no, path) in shown.iter().take(shown.len().div_ceil(2)) {
             self.ack(*no, pushed(path));
         }
@@ -181,16 +179,23 @@ impl MailboxMachine {
 
     /// The end of a message, with what its ack may claim.
     pub(super) fn ack(&mut self, no: No, how: How) {
-        match self.messages.remove(&no).map(|message| message.content) {
-            Some(Content::Mail(mail)) => {
-                self.recent.add(&mail);
-                let key = mail.inbound.key;
-                self.tell(&mail, MailboxOutput::Ack { no, key, how });
+        let mail = self.ends(no, Stage::Acked(Some(how)));
+        if let Some(parent) = mail.and_then(|mail| Parent::of(&mail)) {
+            self.recent.add(parent);
+        }
+    }
+
+    /// A message leaves, and its sender is told how it ended; of a notice that it was told.
+    pub(super) fn ends(&mut self, no: No, stage: Stage) -> Option<Arc<Mail>> {
+        match self.messages.remove(&no)?.content {
+            Content::Mail(mail) => {
+                self.tell(&mail, stage);
+                Some(mail)
             }
-            Some(Content::Notice {
-                token: Some(token), ..
-            }) => self.outputs.push_back(MailboxOutput::Told(token)),
-            Some(Content::Notice { token: None, .. }) | None => {}
+            Content::Notice { token, .. } => {
+                self.outputs.extend(token.map(MailboxOutput::Told));
+                None
+            }
         }
     }
 
@@ -203,8 +208,7 @@ impl MailboxMachine {
     pub(super) fn progress(&mut self, no: No, stage: Stage) {
         let mail = self.messages.get(&no).and_then(|m| m.content.mail());
         if let Some(mail) = mail.cloned() {
-            let key = mail.inbound.key;
-            self.tell(&mail, MailboxOutput::Progress { no, key, stage });
+            self.tell(&mail, stage);
         }
     }
 }

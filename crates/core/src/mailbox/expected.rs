@@ -3,10 +3,9 @@
 use peerbus_wire::{MessageId, NameKey, PeerName};
 
 use super::MailboxMachine;
-use super::message::{Cause, Place};
+use super::message::{Cause, Message, Place};
 use super::types::{ASK, AskId, Attempt, Mail, Portion};
 
-/// Those who wait.
 #[derive(Debug, Default)]
 pub(super) struct Asks {
     waiting: Vec<Waiting>,
@@ -18,7 +17,6 @@ struct Waiting {
     ask: AskId,
     question: MessageId,
     from: Option<NameKey>,
-    /// Its answer is here.
     answered: bool,
 }
 
@@ -55,8 +53,8 @@ impl MailboxMachine {
         self.advance(now_ms);
         self.asks.waiting.retain(|waiting| waiting.ask != ask);
         for message in self.messages.values_mut() {
-            if *message.rest() == Place::Expected(ask) {
-                *message.rest_mut() = Place::New;
+            if message.place == Place::Expected(ask) {
+                message.place = Place::New;
             }
         }
         self.finish(now_ms);
@@ -65,8 +63,8 @@ impl MailboxMachine {
     /// Checks the answer out, if it is here.
     pub fn take_answer(&mut self, now_ms: u64, ask: AskId) -> Option<Attempt> {
         self.advance(now_ms);
-        let here = |place: &Place| *place == Place::Expected(ask);
-        let no = self.messages.iter().find(|(_, m)| here(&m.place));
+        let here = |m: &Message| m.place == Place::Expected(ask) && m.out.is_none();
+        let no = self.messages.iter().find(|(_, m)| here(m));
         let chosen = [(*no?.0, Portion::All)];
         Some(self.send(&ASK, &chosen, 0, (Cause::Read, None)))
     }

@@ -19,7 +19,7 @@ use super::mutation::MailboxMutation;
 pub(super) const RECENT_MS: u64 = 600_000;
 
 /// A limit above this is none.
-const LIMIT_MAX: u32 = 1_000;
+pub(super) const LIMIT_MAX: u32 = 1_000;
 
 /// A message can have so many hops more than what this session sent: it went to another one and to
 /// a third before it came back.
@@ -28,20 +28,6 @@ const WAY_ROUND: u32 = 2;
 /// Names of which it is remembered that something was told of them.
 const TOLD_MAX: usize = 256;
 
-/// Why a message is paused.
-#[derive(Debug)]
-pub(super) struct Pause {
-    /// A sentence for both sides and the human.
-    pub(super) reason: String,
-    /// It is the first of its sender for a while: the agent, the sender and the human are told.
-    pub(super) tell: bool,
-}
-
-/// The hops that pass; none where they are more than 1,000.
-pub(super) fn limit(hops: u32) -> Option<u32> {
-    Some(hops).filter(|&hops| hops <= LIMIT_MAX)
-}
-
 /// Of whom something was told lately.
 #[derive(Debug, Default)]
 pub(super) struct Told(BTreeMap<String, u64>);
@@ -49,13 +35,21 @@ pub(super) struct Told(BTreeMap<String, u64>);
 impl Told {
     /// It happened again. True: it did not in the last ten minutes.
     pub(super) fn is_news(&mut self, now_ms: u64, name: &str) -> bool {
-        self.0.retain(|_, at_ms| is_recent(now_ms, *at_ms));
-        let known = self.0.contains_key(name);
-        if !known && self.0.len() >= TOLD_MAX {
-            return false;
+        let news = self.is_due(now_ms, name);
+        if let Some(at_ms) = self.0.get_mut(name) {
+            *at_ms = now_ms;
         }
-        self.0.insert(name.to_owned(), now_ms);
-        !known
+        news
+    }
+
+    /// It is to be told. True: it was not in the last ten minutes.
+    pub(super) fn is_due(&mut self, now_ms: u64, name: &str) -> bool {
+        self.0.retain(|_, at_ms| is_recent(now_ms, *at_ms));
+        let due = !self.0.contains_key(name) && self.0.len() < TOLD_MAX;
+        if due {
+            self.0.insert(name.to_owned(), now_ms);
+        }
+        due
     }
 }
 
@@ -87,19 +81,17 @@ impl MailboxMachine {
         self.sent.most(now_ms).saturating_add(WAY_ROUND)
     }
 
-    /// Judges a message with so many hops; `None`: it passes.
-    pub(super) fn pause(&mut self, now_ms: u64, from: &NameKey, hops: u32) -> Option<Pause> {
+    /// Why a message with so many hops is paused, for both sides and the human; `None`: it passes.
+    pub(super) fn pause(&self, now_ms: u64, from: &NameKey, hops: u32) -> Option<String> {
         let limit = self.hops_max.filter(|&limit| hops > limit)?;
         let answered = self.sent.last_to(now_ms, from).is_some();
         if !answered && self.sent.most(now_ms) == 0 {
             return None;
         }
         let from = from.as_str();
-        let reason = format!(
+        Some(format!(
             "paused: {hops} replies led to this message of {from}, budget {limit} (the recipient's \
              PEERBUS_BUDGET); it begins anew when the recipient has sent nothing for ten minutes"
-        );
-        let tell = self.paused_told.is_news(now_ms, from);
-        Some(Pause { reason, tell })
+        ))
     }
 }

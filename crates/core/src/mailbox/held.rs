@@ -14,22 +14,22 @@ const HELD_MAX: usize = 32;
 const HELD_BYTES_MAX: usize = 128 * 1024;
 
 impl MailboxMachine {
-    /// Keeps a message out of the agent's sight, and tells all three parties, once.
-    pub(super) fn hold(&mut self, mut message: Message, mail: &Mail, reason: &str, tell: bool) {
-        let why: Arc<str> = reason.into();
-        if tell {
+    /// Keeps a message out of the agent's sight. Its sender is told; the agent and the human are of the
+    /// first of that sender for a while.
+    pub(super) fn hold(&mut self, now_ms: u64, mut message: Message, mail: &Arc<Mail>, why: &str) {
+        let from = message.from.as_ref();
+        if from.is_some_and(|from| self.paused_told.is_news(now_ms, from.as_str())) {
             let from = plain(&mail.inbound.from);
             self.warn(&format!("mail of {from} is {why}"));
             let sentence = format!("mail of {from} is {why}; the bus inbox tool reads it");
             self.put_notice(&sentence, None, Priority::Quiet);
         }
         if !self.mutations.broken(MailboxMutation::PushHeld) {
-            message.place = Place::Held(why.clone());
+            message.place = Place::Held(why.into());
         }
         let no = self.insert(message);
-        let reason = format!("{why}; the recipient's agent can read it in its inbox");
-        let (key, stage) = (mail.inbound.key, Stage::Held { why: reason });
-        self.tell(mail, MailboxOutput::Progress { no, key, stage });
+        let why = format!("{why}; the recipient's agent can read it in its inbox");
+        self.tell(mail, Stage::Held { why });
         self.bound_held(no);
     }
 
@@ -76,7 +76,7 @@ impl MailboxMachine {
             return;
         };
         message.priority = Priority::Quiet;
-        *message.rest_mut() = Place::New;
+        message.place = Place::New;
         if self.mutations.broken(MailboxMutation::ReleaseLast) {
             self.insert(message);
         } else {
@@ -97,9 +97,12 @@ fn body_len(message: &Message) -> usize {
     mail.map_or(0, |mail| mail.inbound.body.len())
 }
 
-/// A name as it can stand in a sentence of the bus: names have no other characters than these.
-pub(super) fn plain(name: &str) -> String {
+/// A text that can stand in an attribute or outside quotes, of at most 128 characters: names, ids and
+/// sources have no other characters than these, and whoever lets one through does not get to forge an
+/// attribute.
+#[must_use]
+pub fn plain(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._@:-".contains(c);
-    let shown = name.chars().take(128);
+    let shown = text.chars().take(128);
     shown.map(|c| if plain(c) { c } else { '_' }).collect()
 }

@@ -1,11 +1,9 @@
 //! Looking at what waits.
 
-use std::collections::BTreeSet;
-
 use super::MailboxMachine;
 use super::message::{Message, Place};
 use super::mutation::MailboxMutation;
-use super::types::{Attempt, AttemptItem, Content, Listed, Mail, No, Parent, Portion};
+use super::types::{Attempt, AttemptItem, Content, Listed, No, Parent, Portion};
 
 impl MailboxMachine {
     /// The messages that wait or are held and are not in other hands, in order of arrival, urgent
@@ -18,7 +16,7 @@ impl MailboxMachine {
             readable.then(|| Listed {
                 no: *no,
                 mail: mail.clone(),
-                shown: message.is_repeat(Portion::All) || message.out().is_some(),
+                shown: message.is_repeat(Portion::All) || message.out.is_some(),
                 held: message.held().cloned(),
                 read: message.read,
             })
@@ -29,7 +27,7 @@ impl MailboxMachine {
 
     /// It is in a push that is under way: it waits, though it cannot be taken just now.
     fn pushes(&self, message: &Message) -> bool {
-        let sent = message.out().and_then(|out| self.attempts.get(&out));
+        let sent = message.out.and_then(|out| self.attempts.get(&out));
         message.is_open() && sent.is_some_and(|sent| sent.path.wakes)
     }
 
@@ -74,17 +72,18 @@ impl MailboxMachine {
         items.collect()
     }
 
-    /// Everything that is not seen, wherever it stands.
+    /// Everything that is not seen, wherever it stands, but for what the user decides about.
     #[must_use]
     pub fn unseen(&self) -> usize {
-        self.messages.len()
+        self.messages.values().filter(|m| !m.is_withheld()).count()
     }
 
     /// Something waits that may start a turn and that no path has shown yet.
     #[must_use]
     pub fn has_unshown(&self) -> bool {
         let unshown = |message: &Message| {
-            message.place == Place::New && !message.again && !message.parked && !message.is_quiet()
+            let new = message.place == Place::New && message.is_free();
+            new && !message.again && !message.is_quiet()
         };
         self.messages.values().any(unshown)
     }
@@ -94,27 +93,24 @@ impl MailboxMachine {
     /// divert a reply by using another's.
     #[must_use]
     pub fn parent(&self, id: &str, from: Option<&str>) -> Option<Parent> {
-        let here = self.mails().filter(|mail| mail.inbound.id == id);
-        let found = here.filter_map(Parent::of).chain(self.recent.get(id));
         let meant =
             |parent: &Parent| from.is_none_or(|from| parent.from.eq_ignore_ascii_case(from));
-        let mut found = found.filter(meant);
+        let mut found = self.parents(id).filter(meant);
         let first = found.next()?;
         let same = |other: Parent| other.from.eq_ignore_ascii_case(&first.from);
         found.all(same).then_some(first)
     }
 
-    /// Who used this id, of what waits or was seen lately. An id is unique per sender only.
-    pub(super) fn senders(&self, id: &str) -> BTreeSet<String> {
-        let here = self.mails().filter(|mail| mail.inbound.id == id);
-        let here = here.map(|mail| mail.inbound.from.to_ascii_lowercase());
-        let before = self.recent.get(id);
-        here.chain(before.map(|parent| parent.from.to_ascii_lowercase()))
-            .collect()
+    /// Several senders used this id, of what waits or was seen lately: it is unique for each alone.
+    pub(super) fn is_ambiguous(&self, id: &str) -> bool {
+        self.parents(id).next().is_some() && self.parent(id, None).is_none()
     }
 
-    fn mails(&self) -> impl Iterator<Item = &Mail> {
-        let mails = self.messages.values();
-        mails.filter_map(|message| message.content.mail().map(|mail| &**mail))
+    fn parents(&self, id: &str) -> impl Iterator<Item = Parent> {
+        let here = self.messages.values().filter(|m| !m.is_withheld());
+        let here = here.filter_map(|message| message.content.mail());
+        let here = here.filter(move |mail| mail.inbound.id == id);
+        let before = self.recent.get(id).cloned();
+        here.filter_map(|mail| Parent::of(mail)).chain(before)
     }
 }

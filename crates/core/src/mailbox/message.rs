@@ -8,7 +8,7 @@ use crate::peer::Key;
 
 use super::PART_CHARS;
 use super::turns::Starter;
-use super::types::{AskId, AttemptId, Content, No, Path, Portion, Traits};
+use super::types::{AskId, AttemptId, Content, Mail, No, Path, Portion};
 
 /// Attempts with a message over waking paths, whatever happens.
 pub(super) const WAKING_SHOWINGS_MAX: usize = 3;
@@ -38,16 +38,12 @@ pub(super) enum Place {
     Overdue { attempt: AttemptId, presented: bool },
     /// The client keeps this attempt until its user decides. No other path gets the message.
     Kept(AttemptId),
+    /// The user decides about it first. No path and no tool knows of it.
+    Withheld,
     /// The governor keeps it out of the agent's sight, for this reason.
     Held(Arc<str>),
     /// Somebody waits for it as the answer to this question. It is shown to nobody else.
     Expected(AskId),
-    /// In an attempt whose outcome is open: a push that is under way, or checked out by a tool or
-    /// a hook. It goes back to where it was if that fails.
-    Out {
-        attempt: AttemptId,
-        from: Box<Place>,
-    },
 }
 
 /// A message or a notice that is not seen.
@@ -56,7 +52,6 @@ pub(super) struct Message {
     pub(super) content: Content,
     pub(super) from: Option<NameKey>,
     pub(super) priority: Priority,
-    pub(super) bytes: usize,
     /// It may have been shown before, by an earlier session of this name or in a result of which
     /// nobody knows.
     pub(super) again: bool,
@@ -69,6 +64,9 @@ pub(super) struct Message {
     /// So many characters of it were read, part by part.
     pub(super) read: usize,
     pub(super) place: Place,
+    /// It is in this attempt, whose outcome is open: a push that is under way, or checked out by a tool
+    /// or a hook.
+    pub(super) out: Option<AttemptId>,
     pub(super) shown: Vec<Showing>,
     /// Waking paths whose client gave it back unshown.
     pub(super) dropped: Vec<Path>,
@@ -87,21 +85,29 @@ pub(super) struct Message {
 }
 
 impl Message {
-    pub(super) fn new(content: Content, traits: Traits, place: Place) -> Self {
-        let from = content
-            .mail()
-            .map(|mail| PeerName::parse(&mail.inbound.from));
+    /// What arrived, or was put in here.
+    pub(super) fn of(mail: &Arc<Mail>) -> Self {
+        let from = PeerName::parse(&mail.inbound.from).ok();
+        let content = Content::Mail(Arc::clone(mail));
         Self {
-            from: from.and_then(Result::ok).map(|name| name.key()),
+            from: from.map(|name| name.key()),
+            again: mail.inbound.again,
+            ..Self::new(content, mail.talk.priority)
+        }
+    }
+
+    pub(super) fn new(content: Content, priority: Priority) -> Self {
+        Self {
             content,
-            priority: traits.priority,
-            bytes: traits.bytes,
-            again: traits.again,
+            from: None,
+            priority,
+            again: false,
             elsewhere: false,
             listed: false,
             wanted: false,
             read: 0,
-            place,
+            place: Place::New,
+            out: None,
             shown: Vec::new(),
             dropped: Vec::new(),
             drops: 0,
@@ -110,30 +116,6 @@ impl Message {
             once_more: false,
             done_once_more: false,
             parked: false,
-        }
-    }
-
-    /// Where it stands, or goes back to.
-    pub(super) fn rest(&self) -> &Place {
-        match &self.place {
-            Place::Out { from, .. } => from,
-            place => place,
-        }
-    }
-
-    /// As [`Message::rest`], to change it.
-    pub(super) fn rest_mut(&mut self) -> &mut Place {
-        match &mut self.place {
-            Place::Out { from, .. } => from,
-            place => place,
-        }
-    }
-
-    /// The attempt whose outcome it waits for.
-    pub(super) fn out(&self) -> Option<AttemptId> {
-        match self.place {
-            Place::Out { attempt, .. } => Some(attempt),
-            _ => None,
         }
     }
 
@@ -152,7 +134,6 @@ impl Message {
         self.priority == Priority::Quiet
     }
 
-    /// No showing of it is known.
     pub(super) fn is_fresh(&self) -> bool {
         self.shown.is_empty()
     }
@@ -214,39 +195,33 @@ impl Message {
 
     /// Paths may take it: nobody keeps it from the agent.
     pub(super) fn is_open(&self) -> bool {
-        let kept = matches!(
-            self.rest(),
-            Place::Kept(_) | Place::Held(_) | Place::Expected(_)
-        );
-        !kept && !self.parked
+        let shown = matches!(self.place, Place::Shown { .. } | Place::Overdue { .. });
+        (shown || self.place == Place::New) && !self.parked
     }
 
     /// A path may take it now.
     pub(super) fn is_free(&self) -> bool {
-        self.is_open() && self.out().is_none()
+        self.is_open() && self.out.is_none()
     }
 
     /// It should go over a waking path that has not had it, or once more over any.
     pub(super) fn is_due(&self) -> bool {
-        let escalates = match self.rest() {
-            Place::New => true,
-            Place::Overdue { presented, .. } => !presented,
-            _ => false,
-        };
+        let overdue = matches!(self.place, Place::Overdue { presented, .. } if !presented);
+        let escalates = overdue || self.place == Place::New;
         self.is_free() && (escalates || self.once_more)
     }
 
     /// It was shown, and escalates at that time unless there is evidence before.
     pub(super) fn is_overdue_at(&self, idle_ms: u64) -> bool {
-        let due = match self.place {
-            Place::Shown {
-                presented: false,
-                until_ms,
-                ..
-            } => until_ms <= idle_ms,
-            _ => false,
+        let Place::Shown {
+            presented,
+            until_ms,
+            ..
+        } = self.place
+        else {
+            return false;
         };
-        due && self.is_free()
+        !presented && until_ms <= idle_ms && self.is_free()
     }
 
     /// It may be shown by something that shows text anyway.
@@ -257,15 +232,13 @@ impl Message {
 
     /// The agent may ask for it.
     pub(super) fn is_readable(&self) -> bool {
-        self.is_free() || matches!(self.place, Place::Held(_)) && !self.parked
+        self.is_free() || self.held().is_some() && self.out.is_none() && !self.parked
     }
 
-    /// It was shown over this path.
     pub(super) fn was_over(&self, path: Path) -> bool {
         self.shown.iter().any(|showing| showing.path == path)
     }
 
-    /// Attempts with it over waking paths.
     pub(super) fn woken(&self) -> usize {
         self.shown.iter().filter(|s| s.path.wakes).count()
     }
@@ -286,7 +259,6 @@ impl Message {
         }
     }
 
-    /// It is for one member of a group, and this one has it.
     pub(super) fn is_job(&self) -> bool {
         self.content.mail().is_some_and(|mail| mail.inbound.one)
     }
@@ -294,28 +266,33 @@ impl Message {
     /// Somebody may have been shown it, or may be by what is under way.
     pub(super) fn may_be_shown(&self) -> bool {
         let told = self.again || self.listed || self.is_begun();
-        told || !self.is_new() || self.out().is_some()
+        told || !self.is_new() || self.out.is_some()
     }
 
-    /// The bus names it so.
     pub(super) fn is_of(&self, key: Key) -> bool {
         let mail = self.content.mail();
         mail.is_some_and(|mail| mail.inbound.key == key)
     }
 
-    /// It was put in here.
     pub(super) fn is_local(&self) -> bool {
         self.content.mail().is_some_and(|mail| mail.is_local())
     }
 
-    /// It is a sentence of the bus itself.
+    pub(super) fn is_withheld(&self) -> bool {
+        self.place == Place::Withheld
+    }
+
+    /// The bus has it until it is acked.
+    pub(super) fn is_owed(&self) -> bool {
+        !self.is_local() && !self.is_notice()
+    }
+
     pub(super) fn is_notice(&self) -> bool {
         self.content.mail().is_none()
     }
 
-    /// Why the governor holds it.
     pub(super) fn held(&self) -> Option<&Arc<str>> {
-        match self.rest() {
+        match &self.place {
             Place::Held(why) => Some(why),
             _ => None,
         }
@@ -327,9 +304,7 @@ impl Message {
 pub(super) enum Step {
     /// Its outcome is not told.
     InFlight,
-    /// The client has it.
     Written,
-    /// The client keeps it.
     Kept,
 }
 

@@ -4,13 +4,16 @@
 //! One table holds what the agent has not seen; at every moment a message stands in one `Place`:
 //!
 //! ```text
+//! Withheld ── the user lets it in ──> New
 //! New ── attempt ──> Shown ── evidence ──> acked, leaves
 //!  │ ^                 └─ no evidence in time ──> Overdue: the next path
 //!  │ └─ released ── Held by the governor
 //!  ├─ Kept by the client's user: no other path
-//!  ├─ Out: in an attempt whose outcome is open; back to its place if that fails
 //!  └─ Expected: the answer to a question that somebody waits for
 //! ```
+//!
+//! From each but the first it may be `out` besides: in an attempt whose outcome is open. It is still in
+//! its place if that fails.
 //!
 //! Drive a [`MailboxMachine`] like the other state machines of this crate: one input with the time, then
 //! drain [`MailboxMachine::poll_output`], then look at [`MailboxMachine::poll_timeout`].
@@ -56,17 +59,19 @@ mod types;
 
 use std::collections::{BTreeMap, VecDeque};
 
+use peerbus_wire::Window;
+
 use clock::IdleClock;
 use expected::Asks;
 use governor::Told;
+pub use held::plain;
 use message::{Message, Sent};
 #[cfg(feature = "mutations")]
 pub use mutation::MailboxMutation;
 use mutation::Mutations;
 use paths::Paths;
-pub use put_in::{Full, PUT_IN_MAX};
+pub use put_in::PUT_IN_MAX;
 use recent::Recent;
-use senders::Door;
 pub use senders::{NoRule, SenderRule, Senders};
 use sent::SentMail;
 use transcript::Transcript;
@@ -89,13 +94,8 @@ const FULL_AGAIN_MS: u64 = 600_000;
 /// Without a push in this time before it, a turn is the user's.
 const STARTS_WITHIN_MS: u64 = 10_000;
 
-/// The agent asked for what goes over it.
-fn asked_for(path: Path) -> bool {
-    [&INBOX, &DRAIN, &ASK].contains(&path)
-}
-
 /// What is not seen, and what comes next.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct MailboxMachine {
     policy: Policy,
     /// What is not seen, in order of arrival.
@@ -127,13 +127,16 @@ pub struct MailboxMachine {
     /// Peers that hold mail of this session.
     held_there: Told,
     turns: Turns,
-    /// When it was told last that peers may start no more turns, and that one may not.
-    turns_told_ms: (Option<u64>, Option<u64>),
+    /// That peers may start no more turns, and that one may not.
+    turns_told: Told,
     sent: SentMail,
     recent: Recent,
     asks: Asks,
+    /// So much the broker sends ahead of acks, as far as is known.
+    window: Option<Window>,
+    /// What is unacked nearly fills that.
     window_nearly_full: bool,
-    /// While it is: when to say so, on the clock that stands still while the session works.
+    /// While it does: when to say so, on the clock that stands still while the session works.
     full_at_ms: Option<u64>,
     /// The last notice of it.
     full_notice: Option<No>,
@@ -146,7 +149,9 @@ pub struct MailboxMachine {
     /// When a path is free for what waits.
     gap_at_ms: Option<u64>,
     /// Whose mail comes in at all.
-    door: Door,
+    senders: Senders,
+    /// Senders of whose mail the user was told that it does not.
+    warned: Told,
     outputs: VecDeque<MailboxOutput>,
     mutations: Mutations,
 }
@@ -161,38 +166,9 @@ impl MailboxMachine {
     pub fn new(policy: Policy, hops_max: Option<u32>) -> Self {
         Self {
             policy,
-            messages: BTreeMap::new(),
-            last: 0,
-            attempts: BTreeMap::new(),
             next_attempt: 1,
-            paths: Paths::default(),
-            open: false,
-            announce: None,
-            activity: Activity::Unknown,
-            clock: IdleClock::new(),
-            dialogs: IdleClock::new(),
-            stopped: false,
-            ran_ms: 0,
-            transcript: Transcript::default(),
-            lost_sight: false,
-            hops_max: hops_max.and_then(governor::limit),
-            paused_told: Told::default(),
-            held_there: Told::default(),
-            turns: Turns::default(),
-            turns_told_ms: (None, None),
-            sent: SentMail::default(),
-            recent: Recent::default(),
-            asks: Asks::default(),
-            window_nearly_full: false,
-            full_at_ms: None,
-            full_notice: None,
-            recent_ms: VecDeque::new(),
-            last_queued: None,
-            digest_at_ms: 0,
-            gap_at_ms: None,
-            door: Door::default(),
-            outputs: VecDeque::new(),
-            mutations: Mutations::default(),
+            hops_max: hops_max.filter(|&hops| hops <= governor::LIMIT_MAX),
+            ..Self::default()
         }
     }
 
@@ -220,9 +196,12 @@ impl MailboxMachine {
         self.finish(now_ms);
     }
 
-    /// The bus gave this session a name: it is announced before anything that comes after.
-    pub fn registered(&mut self, now_ms: u64, name: String) {
+    /// The bus gave this session a name, which is announced before anything that comes after, and a
+    /// window. The agent is told at once when what is unacked nearly fills that, and again after ten idle
+    /// minutes of it.
+    pub fn registered(&mut self, now_ms: u64, name: String, window: Window) {
         self.announce = Some(name);
+        self.window = Some(window);
         self.finish(now_ms);
     }
 
@@ -291,27 +270,13 @@ impl MailboxMachine {
         self.transcript.shows()
     }
 
-    /// Whether what is unacked nearly fills the broker's window. The agent is told at once if
-    /// anything waits, and again after ten idle minutes of it. Whether that is news.
-    pub fn set_window_nearly_full(&mut self, now_ms: u64, full: bool) -> bool {
-        if self.window_nearly_full == full {
-            return false;
-        }
-        self.advance(now_ms);
-        self.window_nearly_full = full;
-        self.full_at_ms = full.then(|| self.clock.at(now_ms));
-        self.relieve();
-        self.finish(now_ms);
-        true
-    }
-
     /// Another session of this name may have read what waits here: all of it counts as perhaps
     /// shown.
     pub fn doubt(&mut self, now_ms: u64) {
         self.advance(now_ms);
         for message in self.messages.values_mut() {
             // What did not come over the bus no other session has.
-            message.again |= !message.is_local() && !message.is_notice();
+            message.again |= message.is_owed() && !message.is_withheld();
         }
         self.finish(now_ms);
     }
@@ -340,7 +305,7 @@ impl MailboxMachine {
     /// When to call [`MailboxMachine::handle_timeout`], on the same clock.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<u64> {
-        let full = self.full_at_ms.filter(|_| !self.messages.is_empty());
+        let full = self.full_at_ms.filter(|_| self.unseen() > 0);
         let full = full.and_then(|at| self.clock.when(at));
         let gap = self.gap_at_ms.into_iter();
         gap.chain(self.escalate_at()).chain(full).min()
@@ -363,10 +328,13 @@ impl MailboxMachine {
 
     /// What every input ends with.
     fn finish(&mut self, now_ms: u64) {
+        self.gauge(now_ms);
         if std::mem::take(&mut self.lost_sight) {
             self.relieve();
         }
         self.say_full(now_ms);
+        // What was let go made room.
+        self.gauge(now_ms);
         self.sweep();
         if self.open {
             let announce = self.announce.take().map(MailboxOutput::Announce);
@@ -386,10 +354,24 @@ impl MailboxMachine {
         });
     }
 
+    /// Looks how full the window is. Where nothing can be proven some of it is let go.
+    fn gauge(&mut self, now_ms: u64) {
+        let owed = self.messages.values().filter(|message| message.is_owed());
+        let bytes = |message: &Message| message.content.mail().map_or(0, |m| m.inbound.body.len());
+        let (messages, bytes) = owed.fold((0, 0), |(n, sum), m| (n + 1, sum + bytes(m)));
+        let most = |part: usize, whole: u32| part.saturating_mul(4) >= whole as usize * 3;
+        let full = self.window.filter(|_| messages > 0);
+        let full = full.is_some_and(|it| most(messages, it.messages) || most(bytes, it.bytes));
+        if std::mem::replace(&mut self.window_nearly_full, full) != full {
+            self.full_at_ms = full.then(|| self.clock.at(now_ms));
+            self.relieve();
+        }
+    }
+
     /// Says that the window is nearly full, if that is due.
     fn say_full(&mut self, now_ms: u64) {
         let idle_ms = self.clock.at(now_ms);
-        let waiting = self.messages.len();
+        let waiting = self.unseen();
         if waiting == 0 || self.full_at_ms.is_none_or(|at| at > idle_ms) {
             return;
         }

@@ -7,7 +7,7 @@ use super::escalate::PRESENT_MS;
 use super::evidence::{pushed, seen};
 use super::message::{Cause, Message, Place, Sent, Showing, Step};
 use super::mutation::MailboxMutation;
-use super::types::{Activity, AttemptId, Content, MailboxOutput, No, Outcome, Policy, Portion};
+use super::types::{Activity, AttemptId, No, Outcome, Policy, Portion};
 
 /// After a push of what is new, so long what comes then waits for more to come.
 const DIGEST_MS: u64 = 2_000;
@@ -69,12 +69,7 @@ impl MailboxMachine {
             self.took(now_ms, attempt);
         }
         let idle_ms = self.clock.at(now_ms);
-        let clock = if over_dialogs {
-            &self.dialogs
-        } else {
-            &self.clock
-        };
-        let until_ms = clock.at(now_ms) + PRESENT_MS;
+        let until_ms = self.clock_of(over_dialogs).at(now_ms) + PRESENT_MS;
         for (no, portion) in self.items(attempt) {
             let Some(message) = self.messages.get_mut(&no) else {
                 continue;
@@ -101,7 +96,7 @@ impl MailboxMachine {
                 }
                 self.in_view(now_ms, no, attempt, (path, portion));
             } else {
-                if before == Step::InFlight || *message.rest() == Place::Kept(attempt) {
+                if before == Step::InFlight || message.place == Place::Kept(attempt) {
                     let place = Place::Shown {
                         attempt,
                         presented: false,
@@ -140,7 +135,7 @@ impl MailboxMachine {
             };
             let last = message.shown.last().is_some_and(|s| s.attempt == attempt);
             // What was shown again since waits for the evidence of that.
-            if last && message.out().is_none() {
+            if last && message.out.is_none() {
                 message.place = if self.mutations.broken(MailboxMutation::ShowKept) {
                     let presented = false;
                     Place::Overdue { attempt, presented }
@@ -221,13 +216,12 @@ impl MailboxMachine {
             if !message.dropped.contains(&path) {
                 message.dropped.push(path);
             }
-            let current = match message.rest() {
+            let current = match message.place {
                 Place::New => true,
-                Place::Kept(of) => *of == attempt,
-                Place::Shown { attempt: of, .. } | Place::Overdue { attempt: of, .. } => {
-                    *of == attempt
-                }
-                Place::Held(_) | Place::Expected(_) | Place::Out { .. } => false,
+                Place::Kept(of)
+                | Place::Shown { attempt: of, .. }
+                | Place::Overdue { attempt: of, .. } => of == attempt,
+                Place::Withheld | Place::Held(_) | Place::Expected(_) => false,
             };
             if !current {
                 continue;
@@ -237,7 +231,7 @@ impl MailboxMachine {
                 attempt: last.attempt,
                 presented: false,
             });
-            *message.rest_mut() = place;
+            message.place = place;
             message.give_back(idle_ms);
         }
         self.attempts.remove(&attempt);
@@ -249,16 +243,8 @@ impl MailboxMachine {
             self.took(now_ms, attempt);
         }
         for (no, _) in self.items(attempt) {
-            match self.messages.remove(&no).map(|message| message.content) {
-                Some(Content::Mail(mail)) => {
-                    let (key, reason) = (mail.inbound.key, DENIED);
-                    self.tell(&mail, MailboxOutput::Reject { no, key, reason });
-                }
-                Some(Content::Notice {
-                    token: Some(token), ..
-                }) => self.outputs.push_back(MailboxOutput::Told(token)),
-                _ => {}
-            }
+            let why = DENIED.to_owned();
+            self.ends(no, Stage::Dead { why });
         }
         self.attempts.remove(&attempt);
     }
@@ -308,16 +294,12 @@ impl MailboxMachine {
     /// The attempt's messages are where they were before.
     fn land(&mut self, attempt: AttemptId) {
         for (no, _) in self.items(attempt) {
-            let Some(message) = self.messages.get_mut(&no) else {
-                continue;
-            };
-            if message.out() == Some(attempt) {
-                message.place = message.rest().clone();
+            if let Some(message) = self.messages.get_mut(&no) {
+                message.out.take_if(|out| *out == attempt);
             }
         }
     }
 
-    /// What an attempt holds.
     pub(super) fn items(&self, attempt: AttemptId) -> Vec<(No, Portion)> {
         let sent = self.attempts.get(&attempt);
         sent.map(|sent| sent.items.clone()).unwrap_or_default()

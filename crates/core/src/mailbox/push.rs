@@ -8,7 +8,7 @@ use super::checkout::within;
 use super::message::{Cause, Message, Sent, Step};
 use super::mutation::MailboxMutation;
 use super::turns::Free;
-use super::types::{Activity, Limit, MailboxOutput, No, Path};
+use super::types::{Activity, MailboxOutput, No, Path};
 use super::{MailboxMachine, WHOLE_BYTES_MAX};
 
 /// Pushes in [`RECENT_MS`] beyond which even urgent messages wait for the pause.
@@ -22,16 +22,6 @@ const BATCH_MS: u64 = 10_000;
 
 /// What was pushed within this time of each other escalates together: one turn, not two.
 const SOON_MS: u64 = 3_000;
-
-/// After so long the agent is told again that peers may start no more turns.
-const TURNS_AGAIN_MS: u64 = 600_000;
-
-/// What to push.
-struct Choice {
-    path: Path,
-    /// The message that is the cause.
-    head: No,
-}
 
 /// Why nothing is pushed now.
 #[derive(Default)]
@@ -55,21 +45,10 @@ impl Wait {
     }
 }
 
-/// Senders of which an older message has not been shown yet: a first showing does not overtake
-/// another of its sender.
-#[derive(Default)]
-struct Waiting<'a>(BTreeSet<Option<&'a NameKey>>);
-
-impl<'a> Waiting<'a> {
-    fn has(&self, message: &'a Message) -> bool {
-        message.is_fresh() && self.0.contains(&message.from.as_ref())
-    }
-
-    fn add_fresh(&mut self, message: &'a Message) {
-        if message.is_fresh() {
-            self.0.insert(message.from.as_ref());
-        }
-    }
+/// The sender of a message that was never shown: that does not overtake another first showing of its
+/// sender's.
+fn fresh(message: &Message) -> Option<Option<&NameKey>> {
+    message.is_fresh().then_some(message.from.as_ref())
 }
 
 impl MailboxMachine {
@@ -86,7 +65,7 @@ impl MailboxMachine {
             return;
         }
         match self.choose(now_ms) {
-            Ok(choice) => self.push(now_ms, &choice),
+            Ok((path, head)) => self.push(now_ms, path, head),
             Err(wait) => {
                 self.gap_at_ms = wait.until_ms;
                 if let Some(turns) = wait.turns {
@@ -97,20 +76,21 @@ impl MailboxMachine {
     }
 
     /// The oldest message whose path is free, an urgent one and what its sender sent before it
-    /// first; or when the next path will be.
-    fn choose(&self, now_ms: u64) -> Result<Choice, Wait> {
+    /// first, and that path; or when the next path will be.
+    fn choose(&self, now_ms: u64) -> Result<(Path, No), Wait> {
         let urgent = self.is_urgent(now_ms);
         let hurries = |m: &&Message| m.priority == Priority::Now && m.is_fresh() && m.is_due();
         let hurried = self.messages.values().filter(hurries);
         let hurried: BTreeSet<_> = hurried.map(|m| m.from.as_ref()).collect();
         let mut wait = Wait::default();
         for now in [true, false] {
-            let mut waiting = Waiting::default();
+            let mut waiting = BTreeSet::new();
             for (no, message) in self.loud() {
                 if self.is_on_its_way(message) {
-                    waiting.add_fresh(message);
+                    waiting.extend(fresh(message));
                 }
-                if !self.is_due(message) || waiting.has(message) {
+                let overtakes = fresh(message).is_some_and(|from| waiting.contains(&from));
+                if !self.is_due(message) || overtakes {
                     continue;
                 }
                 let Some(path) = self.next_path(now_ms, message) else {
@@ -118,21 +98,21 @@ impl MailboxMachine {
                 };
                 let own = message.is_fresh() && hurried.contains(&message.from.as_ref());
                 if now && message.priority != Priority::Now && !own {
-                    waiting.add_fresh(message);
+                    waiting.extend(fresh(message));
                     continue;
                 }
                 let turn = self.turn_at(message, now);
                 let free_ms = self.free_at(now_ms, message, path, urgent);
                 let at_ms = free_ms.max(turn.at_ms);
                 if at_ms <= now_ms {
-                    return Ok(Choice { path, head: *no });
+                    return Ok((path, *no));
                 }
                 wait.until(at_ms);
                 if turn.at_ms > now_ms && wait.turns.is_none() {
                     let of = || Turns::Of(message.from.clone());
                     wait.turns = Some(if turn.of_one { of() } else { Turns::All });
                 }
-                waiting.add_fresh(message);
+                waiting.extend(fresh(message));
             }
         }
         Err(wait)
@@ -141,7 +121,7 @@ impl MailboxMachine {
     /// It is about to be shown, and what came after it waits for that. A result of a tool is shown
     /// when its client goes on, which may take a while: it holds nobody up.
     fn is_on_its_way(&self, message: &Message) -> bool {
-        let sent = message.out().and_then(|out| self.attempts.get(&out));
+        let sent = message.out.and_then(|out| self.attempts.get(&out));
         sent.is_some_and(|sent| !sent.path.in_result)
     }
 
@@ -157,7 +137,7 @@ impl MailboxMachine {
 
     fn is_due(&self, message: &Message) -> bool {
         let careless = self.mutations.broken(MailboxMutation::ShowInFlight);
-        message.is_due() || careless && message.out().is_some()
+        message.is_due() || careless && message.out.is_some()
     }
 
     /// An urgent message is due, and not too many of its kind went before it.
@@ -215,13 +195,13 @@ impl MailboxMachine {
         queued.map_or(free, |(_, at_ms)| free.max(at_ms + BATCH_MS))
     }
 
-    fn push(&mut self, now_ms: u64, choice: &Choice) {
-        let chosen = self.compose(now_ms, choice);
+    fn push(&mut self, now_ms: u64, path: Path, head: No) {
+        let chosen = self.compose(now_ms, path, head);
         let fresh = |(no, m): &(&No, &Message)| m.is_fresh() && m.is_free() && !chosen.contains(no);
         let rest = self.messages.iter().filter(fresh).count();
         let chosen = self.portions(chosen, WHOLE_BYTES_MAX);
-        let attempt = self.send(choice.path, &chosen, rest, (Cause::Push, Some(choice.head)));
-        self.paths.used(choice.path);
+        let attempt = self.send(path, &chosen, rest, (Cause::Push, Some(head)));
+        self.paths.used(path);
         if self.recent_ms.len() >= RECENT_MAX {
             self.recent_ms.pop_front();
         }
@@ -231,55 +211,54 @@ impl MailboxMachine {
 
     /// What goes along with the head: in order of arrival what would start a push itself, then
     /// quiet messages in the space that is left.
-    fn compose(&self, now_ms: u64, choice: &Choice) -> Vec<No> {
-        let Some(head) = self.messages.get(&choice.head) else {
+    fn compose(&self, now_ms: u64, path: Path, first: No) -> Vec<No> {
+        let Some(head) = self.messages.get(&first) else {
             return Vec::new();
         };
         let single = [MailboxMutation::SkipPause, MailboxMutation::NewestFirst];
         if single.into_iter().any(|m| self.mutations.broken(m)) {
-            return vec![choice.head];
+            return vec![first];
         }
         let mut along = Vec::new();
-        let mut waiting = Waiting::default();
+        let mut waiting = BTreeSet::new();
         for (no, message) in self.loud() {
-            let fresh = message.is_fresh();
             if self.is_on_its_way(message) {
-                waiting.add_fresh(message);
+                waiting.extend(fresh(message));
             }
             let soon_ms = self.evidence_clock(message).at(now_ms) + SOON_MS;
             let escalates_soon = !head.is_fresh() && message.is_overdue_at(soon_ms);
-            if !(self.is_due(message) || escalates_soon) || *no == choice.head {
+            if !(self.is_due(message) || escalates_soon) || *no == first {
                 continue;
             }
-            let here = if fresh && head.is_fresh() {
-                message.may_go_over(choice.path)
+            let here = if message.is_fresh() && head.is_fresh() {
+                message.may_go_over(path)
             } else {
                 // What was shown goes where it would go by itself.
                 let next = self.next_path(now_ms, message);
-                if next.is_some_and(|path| path != choice.path) {
-                    waiting.add_fresh(message);
+                if next.is_some_and(|next| next != path) {
+                    waiting.extend(fresh(message));
                 }
-                next == Some(choice.path)
+                next == Some(path)
             };
-            if here && !waiting.has(message) {
+            let overtakes = fresh(message).is_some_and(|from| waiting.contains(&from));
+            if here && !overtakes {
                 along.push((no, message));
             }
         }
-        let limit = choice.path.limit;
-        let mut chosen = within(limit, [(&choice.head, head)].into_iter().chain(along));
-        self.ride_along(choice.path, limit, &mut chosen);
+        let mut chosen = within(path.limit, [(&first, head)].into_iter().chain(along));
+        self.ride_along(path, &mut chosen);
         chosen
     }
 
     /// Quiet messages go in the space that is left.
-    fn ride_along(&self, path: Path, limit: Limit, chosen: &mut Vec<No>) {
-        let size = |no: &No| self.messages.get(no).map_or(0, |m| m.bytes);
+    fn ride_along(&self, path: Path, chosen: &mut Vec<No>) {
+        let size = |no: &No| self.messages.get(no).map_or(0, |m| m.content.bytes());
         let mut bytes: usize = chosen.iter().map(size).sum();
         for (no, quiet) in &self.messages {
             let rides = quiet.is_quiet() && quiet.is_due() && quiet.may_go_over(path);
-            let fits = chosen.len() < limit.messages && bytes + quiet.bytes <= limit.bytes;
-            if rides && fits {
-                bytes += quiet.bytes;
+            let more = bytes + quiet.content.bytes();
+            if rides && chosen.len() < path.limit.messages && more <= path.limit.bytes {
+                bytes = more;
                 chosen.push(*no);
             }
         }
@@ -287,14 +266,13 @@ impl MailboxMachine {
 
     /// Tells once in a while that peers have started as many turns as they may.
     fn say_turns(&mut self, now_ms: u64, turns: &Turns) {
-        let told = match turns {
-            Turns::All => &mut self.turns_told_ms.0,
-            Turns::Of(_) => &mut self.turns_told_ms.1,
+        let which = match turns {
+            Turns::All => "all",
+            Turns::Of(_) => "one",
         };
-        if told.is_some_and(|at| now_ms.saturating_sub(at) < TURNS_AGAIN_MS) {
+        if !self.turns_told.is_due(now_ms, which) {
             return;
         }
-        *told = Some(now_ms);
         let (whose, many) = match turns {
             Turns::All => (
                 "peers' mail".to_owned(),

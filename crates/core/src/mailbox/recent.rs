@@ -1,6 +1,6 @@
 //! Messages that were seen lately: they can be replied to.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use peerbus_wire::MessageId;
 
@@ -19,42 +19,27 @@ impl Parent {
     }
 }
 
-/// The last ones, by id.
+/// The last ones, the oldest first.
 #[derive(Debug, Default)]
-pub(super) struct Recent {
-    parents: BTreeMap<String, Vec<Parent>>,
-    order: VecDeque<String>,
-}
+pub(super) struct Recent(VecDeque<Parent>);
 
 impl Recent {
-    pub(super) fn add(&mut self, mail: &Mail) {
-        if let Some(parent) = Parent::of(mail) {
-            self.remember(parent);
-        }
-    }
-
-    fn remember(&mut self, parent: Parent) {
-        let id = parent.id.as_str().to_owned();
-        let same = self.parents.entry(id.clone()).or_default();
-        if same.iter().any(|known| known.from == parent.from) {
+    pub(super) fn add(&mut self, parent: Parent) {
+        if self
+            .get(parent.id.as_str())
+            .any(|known| known.from == parent.from)
+        {
             return;
         }
-        same.push(parent);
-        self.order.push_back(id);
-        if self.order.len() > RECENT_MAX
-            && let Some(oldest) = self.order.pop_front()
-            && let Some(same) = self.parents.get_mut(&oldest)
-        {
-            same.remove(0);
-            if same.is_empty() {
-                self.parents.remove(&oldest);
-            }
+        if self.0.len() >= RECENT_MAX {
+            self.0.pop_front();
         }
+        self.0.push_back(parent);
     }
 
     /// Those with this id.
-    pub(super) fn get(&self, id: &str) -> impl Iterator<Item = Parent> {
-        self.parents.get(id).into_iter().flatten().cloned()
+    pub(super) fn get(&self, id: &str) -> impl Iterator<Item = &Parent> {
+        self.0.iter().filter(move |parent| parent.id.as_str() == id)
     }
 }
 
@@ -76,16 +61,13 @@ mod tests {
     fn the_last_ones_are_remembered_and_no_more() {
         let mut recent = Recent::default();
         for n in 0..RECENT_MAX + 10 {
-            recent.remember(parent(&format!("m{n}"), "bob"));
-            recent.remember(parent(&format!("m{n}"), "bob"));
+            recent.add(parent(&format!("m{n}"), "bob"));
+            recent.add(parent(&format!("m{n}"), "bob"));
         }
         assert_eq!(recent.get("m9").count(), 0);
         assert_eq!(recent.get("m10").count(), 1);
-        recent.remember(parent("m10", "mallory"));
+        recent.add(parent("m10", "mallory"));
         assert_eq!(recent.get("m10").count(), 1, "the oldest went for it");
-        assert_eq!(
-            (recent.order.len(), recent.parents.len()),
-            (RECENT_MAX, RECENT_MAX)
-        );
+        assert_eq!(recent.0.len(), RECENT_MAX);
     }
 }

@@ -8,20 +8,13 @@ use peerbus_wire::{PeerName, Stage};
 use super::MailboxMachine;
 use super::message::{Message, Place};
 use super::mutation::MailboxMutation;
-use super::types::{Content, Mail, MailboxOutput, No, Traits};
+use super::types::{Mail, No};
 use crate::grant::NamePattern;
-use crate::peer::{JobNews, Key};
 
 /// Messages that wait for the user at a time, and their bodies in bytes. They fill the window, and
 /// others' mail needs room there: of what is more, that of the sender with most of it is refused.
 const WITHHELD_MAX: usize = 64;
 const WITHHELD_BYTES_MAX: usize = 256 * 1024;
-
-/// After so long the user is told again of a sender whose mail is turned away.
-const WARN_AGAIN_MS: u64 = 600_000;
-
-/// Senders of which that is remembered.
-const WARNED_MAX: usize = 256;
 
 /// For the sender of a message that waits for the recipient's user.
 const WITHHELD: &str =
@@ -90,148 +83,90 @@ impl Senders {
     }
 }
 
-/// A message that waits for the user.
-#[derive(Debug)]
-struct Withheld {
-    mail: Arc<Mail>,
-    /// As in [`Message`].
-    again: bool,
-    parked: bool,
-}
-
-/// What waits for the user, and what was said of the rest.
-#[derive(Debug, Default)]
-pub(super) struct Door {
-    senders: Senders,
-    /// In order of arrival. Nothing of it is in the table: no path and no tool knows of it.
-    withheld: BTreeMap<No, Withheld>,
-    /// When the user was told of a sender last.
-    warned: BTreeMap<String, u64>,
-}
-
 impl MailboxMachine {
     /// The user's rules from now on. What waits for the user is judged anew.
     pub fn set_senders(&mut self, now_ms: u64, senders: &Senders) {
-        if self.door.senders == *senders {
+        if self.senders == *senders {
             return;
         }
         self.advance(now_ms);
-        self.door.senders = senders.clone();
-        for (no, waiting) in std::mem::take(&mut self.door.withheld) {
-            match self.rule(&waiting.mail) {
-                SenderRule::Hold => {
-                    self.door.withheld.insert(no, waiting);
-                }
-                SenderRule::Allow => self.let_in(no, waiting),
-                rule => self.turn_away(now_ms, no, &waiting.mail, rule),
+        self.senders = senders.clone();
+        let waiting = self.withheld().map(|(no, mail)| (no, Arc::clone(mail)));
+        for (no, mail) in waiting.collect::<Vec<_>>() {
+            match self.rule(&mail) {
+                SenderRule::Hold => {}
+                SenderRule::Allow => self.let_in(no),
+                rule => self.turn_away(now_ms, no, &mail, rule),
             }
         }
         self.finish(now_ms);
     }
 
-    /// Whether a message that arrived may go on.
-    pub(super) fn passes(&mut self, now_ms: u64, mail: &Arc<Mail>) -> bool {
-        let rule = self.rule(mail);
-        if rule == SenderRule::Allow {
-            return true;
-        }
-        self.last += 1;
-        let no = No(self.last);
-        if rule == SenderRule::Hold {
-            self.withhold(now_ms, no, mail);
-        } else {
-            self.turn_away(now_ms, no, mail, rule);
-        }
-        false
-    }
-
-    fn rule(&self, mail: &Mail) -> SenderRule {
+    pub(super) fn rule(&self, mail: &Mail) -> SenderRule {
         let from = PeerName::parse(&mail.inbound.from);
-        from.map_or(SenderRule::Allow, |from| self.door.senders.rule(&from))
+        from.map_or(SenderRule::Allow, |from| self.senders.rule(&from))
     }
 
-    fn withhold(&mut self, now_ms: u64, no: No, mail: &Arc<Mail>) {
-        let key = mail.inbound.key;
-        let waiting = Withheld {
-            mail: Arc::clone(mail),
-            again: mail.inbound.again,
-            parked: false,
-        };
-        if self.mutations.broken(MailboxMutation::ShowWithheld) {
-            return self.let_in(no, waiting);
+    /// The agent does not get a message that arrived: not now, or not at all.
+    pub(super) fn keep_out(&mut self, now_ms: u64, no: No, mail: &Arc<Mail>, rule: SenderRule) {
+        if rule != SenderRule::Hold {
+            return self.turn_away(now_ms, no, mail, rule);
         }
-        self.door.withheld.insert(no, waiting);
+        if self.mutations.broken(MailboxMutation::ShowWithheld) {
+            return;
+        }
+        if let Some(message) = self.messages.get_mut(&no) {
+            message.place = Place::Withheld;
+        }
         for no in self.crowded_out() {
-            if let Some(Withheld { mail, .. }) = self.door.withheld.remove(&no) {
-                let (key, reason) = (mail.inbound.key, NO_ROOM);
-                self.tell(&mail, MailboxOutput::Reject { no, key, reason });
+            if let Some(mail) = self.reject(no, NO_ROOM) {
                 self.warn_of(now_ms, &mail, "is refused: too much waits for you already");
             }
         }
-        if !self.door.withheld.contains_key(&no) {
-            return;
+        if self.messages.contains_key(&no) {
+            let why = WITHHELD.to_owned();
+            self.tell(mail, Stage::Held { why });
+            self.warn_of(now_ms, mail, "waits for you: `peerbus held` lists it");
         }
-        let why = WITHHELD.to_owned();
-        let stage = Stage::Held { why };
-        self.tell(mail, MailboxOutput::Progress { no, key, stage });
-        self.warn_of(now_ms, mail, "waits for you: `peerbus held` lists it");
+    }
+
+    /// Its sender is told that the agent does not get it.
+    fn reject(&mut self, no: No, why: &str) -> Option<Arc<Mail>> {
+        let why = why.to_owned();
+        self.ends(no, Stage::Dead { why })
     }
 
     fn turn_away(&mut self, now_ms: u64, no: No, mail: &Mail, rule: SenderRule) {
-        let key = mail.inbound.key;
-        if rule == SenderRule::Drop && mail.inbound.one {
+        let what = match rule {
             // Another member of the group may want it, and this one is not asked again.
-            let reason = NOT_HERE;
-            self.tell(mail, MailboxOutput::Reject { no, key, reason });
-            return self.warn_of(now_ms, mail, "is dropped, as you have it");
-        }
-        if rule == SenderRule::Drop {
-            self.outputs.push_back(MailboxOutput::Drop { no, key });
-            return self.warn_of(now_ms, mail, "is dropped, as you have it");
-        }
-        let reason = UNWANTED;
-        self.tell(mail, MailboxOutput::Reject { no, key, reason });
-        self.warn_of(now_ms, mail, "is refused, as you have it");
+            SenderRule::Drop if mail.inbound.one => {
+                self.reject(no, NOT_HERE);
+                "is dropped, as you have it"
+            }
+            SenderRule::Drop => {
+                self.ends(no, Stage::Acked(None));
+                "is dropped, as you have it"
+            }
+            _ => {
+                self.reject(no, UNWANTED);
+                "is refused, as you have it"
+            }
+        };
+        self.warn_of(now_ms, mail, what);
     }
 
     /// Says so in the user's log, once in a while for each sender.
     fn warn_of(&mut self, now_ms: u64, mail: &Mail, what: &str) {
         let from = super::held::plain(&mail.inbound.from);
-        let warned = &mut self.door.warned;
-        warned.retain(|_, at| *at + WARN_AGAIN_MS > now_ms);
-        if warned.contains_key(&from) || warned.len() >= WARNED_MAX {
-            return;
-        }
-        warned.insert(from.clone(), now_ms);
-        self.warn(&format!("mail of {from} {what}"));
-    }
-
-    /// As [`MailboxMachine::job`], of what waits for the user: it was not shown here.
-    pub(super) fn withheld_job(&mut self, key: Key, news: JobNews) {
-        let mut all = self.door.withheld.iter_mut();
-        let found = all.find(|(_, waiting)| waiting.mail.inbound.key == key);
-        let Some((&no, waiting)) = found else {
-            return;
-        };
-        match news {
-            JobNews::Doubted if !waiting.parked => waiting.parked = true,
-            JobNews::Renewed { again } => {
-                waiting.parked = false;
-                waiting.again |= again;
-            }
-            JobNews::Recalled | JobNews::Doubted => {
-                let again = waiting.again;
-                self.door.withheld.remove(&no);
-                self.outputs
-                    .push_back(MailboxOutput::GiveBack { no, key, again });
-            }
+        if self.warned.is_due(now_ms, &from) {
+            self.warn(&format!("mail of {from} {what}"));
         }
     }
 
     /// What waits for the user, in order of arrival.
     pub fn withheld(&self) -> impl Iterator<Item = (No, &Arc<Mail>)> {
-        let all = self.door.withheld.iter();
-        all.map(|(no, waiting)| (*no, &waiting.mail))
+        let all = self.messages.iter().filter(|(_, m)| m.is_withheld());
+        all.filter_map(|(no, message)| Some((*no, message.content.mail()?)))
     }
 
     /// What has no room among the mail that waits. Room goes to the first message of each token, of each
@@ -240,15 +175,15 @@ impl MailboxMachine {
     /// above half of all bytes for one of them has the room that is left.
     fn crowded_out(&self) -> Vec<No> {
         let mut senders = BTreeMap::<_, usize>::new();
-        let all = self.door.withheld.iter();
-        let mut ranked: Vec<_> = all
-            .map(|(no, waiting)| {
-                let inbound = &waiting.mail.inbound;
+        let mut ranked: Vec<_> = self
+            .withheld()
+            .map(|(no, mail)| {
+                let inbound = &mail.inbound;
                 let from = inbound.from.to_ascii_lowercase();
                 let count = senders.entry(from.clone()).or_default();
                 *count += 1;
                 let party = inbound.party().unwrap_or(from);
-                (*count, inbound.body.len(), *no, party)
+                (*count, inbound.body.len(), no, party)
             })
             .collect();
         ranked.sort_unstable();
@@ -278,34 +213,22 @@ impl MailboxMachine {
     /// The user decides: the agent gets it, or its sender is told that it does not. False: it does
     /// not wait any more.
     pub fn decide(&mut self, now_ms: u64, no: No, show: bool) -> bool {
-        let Some(waiting) = self.door.withheld.remove(&no) else {
+        if !self.messages.get(&no).is_some_and(Message::is_withheld) {
             return false;
-        };
+        }
         self.advance(now_ms);
-        if show {
-            self.let_in(no, waiting);
-        } else {
-            let (key, reason) = (waiting.mail.inbound.key, DECLINED);
-            self.tell(&waiting.mail, MailboxOutput::Reject { no, key, reason });
+        match show {
+            true => self.let_in(no),
+            false => _ = self.reject(no, DECLINED),
         }
         self.finish(now_ms);
         true
     }
 
-    /// It is in the table from now on, where it would be had it passed at once.
-    fn let_in(&mut self, no: No, waiting: Withheld) {
-        let Withheld {
-            mail,
-            again,
-            parked,
-        } = waiting;
-        let traits = Traits {
-            priority: mail.talk.priority,
-            bytes: mail.bytes,
-            again,
-        };
-        let mut message = Message::new(Content::Mail(mail), traits, Place::New);
-        message.parked = parked;
-        self.messages.insert(no, message);
+    /// It is where it would be had it passed at once.
+    fn let_in(&mut self, no: No) {
+        if let Some(message) = self.messages.get_mut(&no) {
+            message.place = Place::New;
+        }
     }
 }

@@ -97,10 +97,8 @@ impl MailboxMachine {
     /// many itself.
     #[must_use]
     pub fn hops(&self, now_ms: u64, claimed: u32) -> u32 {
-        let led = self
-            .turns
-            .led(now_ms)
-            .map_or(0, |hops| hops.saturating_add(1));
+        let led = self.turns.led(now_ms);
+        let led = led.map_or(0, |hops| hops.saturating_add(1));
         claimed.min(self.most_hops(now_ms)).max(led)
     }
 

@@ -43,21 +43,13 @@ pub(super) struct Free {
     pub(super) of_one: bool,
 }
 
-/// The turns of a session.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     /// The last ones that peers' mail started.
     started: VecDeque<Started>,
-    /// Peers' mail led to what the agent does now.
-    led: Option<Led>,
-}
-
-/// What the agent was shown in a turn that peers' mail started, as far as is known.
-#[derive(Debug, Clone, Copy)]
-struct Led {
-    /// So many replies led to what was shown.
-    hops: u32,
-    at_ms: u64,
+    /// Peers' mail led to what the agent does now: when it was shown that, and the most replies that
+    /// led to it.
+    led: Option<(u64, u32)>,
 }
 
 impl Turns {
@@ -100,7 +92,7 @@ impl Turns {
         }
         let at_ms = now_ms;
         self.started.push_back(Started { at_ms, by, kept });
-        self.led = Some(Led { hops: 0, at_ms });
+        self.led = Some((at_ms, 0));
     }
 
     /// The agent was shown a message to which so many replies led. `unknown`: nobody tells what
@@ -109,15 +101,14 @@ impl Turns {
         let before = self.led(now_ms);
         if before.is_some() || unknown {
             let hops = before.map_or(hops, |before| before.max(hops));
-            let at_ms = now_ms;
-            self.led = Some(Led { hops, at_ms });
+            self.led = Some((now_ms, hops));
         }
     }
 
     /// The replies that led to what the agent does now; `None`: nothing of peers did.
     pub(super) fn led(&self, now_ms: u64) -> Option<u32> {
-        let led = self.led?;
-        (now_ms.saturating_sub(led.at_ms) < TURN_MS).then_some(led.hops)
+        let (at_ms, hops) = self.led?;
+        (now_ms.saturating_sub(at_ms) < TURN_MS).then_some(hops)
     }
 
     /// The turn ended, or the user has the word.

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use peerbus_wire::{Conversation, How, MessageId, Priority, Stage};
+use peerbus_wire::{Conversation, MessageId, Stage};
 
-use crate::peer::{Inbound, Key, NoticeId};
+use crate::peer::{Inbound, NoticeId};
 
 /// Names a message or a notice in the mailbox, ascending in order of arrival. It keeps its number
 /// wherever it goes.
@@ -179,6 +179,15 @@ impl Content {
             Self::Notice { .. } => None,
         }
     }
+
+    /// Size of its text as it is shown, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Mail(mail) => mail.bytes,
+            Self::Notice { sentence, .. } => sentence.len(),
+        }
+    }
 }
 
 /// What the session is doing, as far as that is known.
@@ -331,53 +340,25 @@ pub enum MailboxOutput {
     /// Show this over its waking path, then say what came of it by
     /// [`MailboxMachine::outcome`](super::MailboxMachine::outcome).
     Push(Attempt),
-    /// Ack the message with this. Once for each message, unless it was rejected.
-    Ack {
-        /// Which.
-        no: No,
-        /// The message, as the bus names it.
-        key: Key,
-        /// What the ack may claim.
-        how: How,
-    },
-    /// The recipient's user does not want it: reject it with this reason.
-    Reject {
-        /// Which.
-        no: No,
-        /// The message, as the bus names it.
-        key: Key,
-        /// A sentence for its sender.
-        reason: &'static str,
-    },
-    /// The recipient's user does not want its sender to know more: ack it, and claim nothing.
-    Drop {
-        /// Which.
-        no: No,
-        /// The message, as the bus names it.
-        key: Key,
+    /// A message of a peer's is so far: the bus is told. It ends once: it is acked, with nothing claimed
+    /// if the recipient's user does not want its sender to know more, or dead, as it is not wanted.
+    Reached {
+        /// The message.
+        mail: Arc<Mail>,
+        /// How far.
+        stage: Stage,
     },
     /// The message goes to another member of its group: give it back.
     GiveBack {
-        /// Which.
-        no: No,
-        /// The message, as the bus names it.
-        key: Key,
+        /// The message.
+        mail: Arc<Mail>,
         /// It may have been shown here.
         again: bool,
-    },
-    /// Tell the sender how far the message is.
-    Progress {
-        /// Which.
-        no: No,
-        /// The message, as the bus names it.
-        key: Key,
-        /// How far.
-        stage: Stage,
     },
     /// A text that was put in here is so far. The bus knows nothing of it.
     Local {
         /// The text.
-        key: Key,
+        mail: Arc<Mail>,
         /// How far.
         stage: Stage,
     },
@@ -387,12 +368,4 @@ pub enum MailboxOutput {
     Answered(AskId),
     /// A line for the human's log: mail of a peer is held back, or peers may start no more turns.
     Warn(Arc<str>),
-}
-
-/// What arrives, for the governor and the table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Traits {
-    pub(super) priority: Priority,
-    pub(super) bytes: usize,
-    pub(super) again: bool,
 }

@@ -32,7 +32,6 @@ impl Backoff {
         }
     }
 
-    /// The delay before the next attempt.
     pub(super) fn next(&mut self, local: bool) -> u64 {
         let cap = if local { CAP_LOCAL_MS } else { CAP_MS };
         let bound = FIRST_MS

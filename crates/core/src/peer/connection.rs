@@ -45,13 +45,14 @@ const _: () = assert!(PING_MS < DEAD_MS);
 /// What to do after the end of a connection.
 enum Next {
     /// Try again soon.
-    Retry { why: String },
+    Retry {
+        why: String,
+    },
     /// Try again after so many milliseconds, and say why meanwhile.
     Refused {
         why: RegistrationRefusal,
         after_ms: u64,
     },
-    /// Try again under another name.
     Rename,
 }
 
@@ -87,11 +88,14 @@ impl PeerSession {
         if self.phase != Phase::Dialing {
             return;
         }
-        let delay = self.backoff.next(local);
-        self.phase = Phase::Waiting {
-            until_ms: now.mono_ms + delay,
-        };
-        self.say_connecting(now, why);
+        self.back_off(now, local);
+        self.say_connecting(why);
+    }
+
+    /// Dials again in a while.
+    pub(super) fn back_off(&mut self, now: Now, local: bool) {
+        let until_ms = now.mono_ms + self.backoff.next(local);
+        self.phase = Phase::Waiting { until_ms };
     }
 
     /// There are no credentials to dial with. `looked` says where they were looked for.
@@ -99,10 +103,7 @@ impl PeerSession {
         if self.phase != Phase::Dialing {
             return;
         }
-        let delay = self.backoff.next(true);
-        self.phase = Phase::Waiting {
-            until_ms: now.mono_ms + delay,
-        };
+        self.back_off(now, true);
         self.status = Status::NoCredentials { looked };
     }
 
@@ -159,7 +160,7 @@ impl PeerSession {
         let expired = self.outbox.expire(now.mono_ms);
         self.say_expired(expired);
         self.replies.extend(self.queries.expire(now.mono_ms));
-        self.expire_naming(now);
+        self.replies.extend(self.naming.expire(now.mono_ms));
     }
 
     fn say_expired(&mut self, all: Vec<Expired>) {
@@ -211,12 +212,13 @@ impl PeerSession {
             name: self.config.name.clone(),
             ext,
         };
-        let name = self.config.name.as_str().into();
-        self.registered = Some(SessionEvent::Registered { name, ext });
+        self.events.clear();
+        self.say_registered(ext);
+        let news = JobNews::Doubted;
         let doubted = self.inbox.doubt_jobs();
-        self.jobs = doubted.map(|key| (key, JobNews::Doubted)).collect();
+        self.events
+            .extend(doubted.map(|key| SessionEvent::Job { key, news }));
         let groups = self.config.groups.clone();
-        self.unjoined = None;
         if ext && !groups.is_empty() {
             self.queries.joins(groups.clone());
             self.control.push_back(ClientFrame::Regroup {
@@ -225,16 +227,21 @@ impl PeerSession {
             });
         } else if !groups.is_empty() {
             let why = NO_GROUPS.to_owned();
-            self.unjoined = Some(SessionEvent::NotJoined { why });
+            self.events.push_back(SessionEvent::NotJoined { why });
         }
         if !ext {
-            self.replies.extend(self.queries.refuse_statuses());
-            let failure = QueryFailure::NotSupported;
-            self.replies.extend(self.naming.fail(failure));
+            self.fail(QueryFailure::NotSupported);
         }
     }
 
-    /// Ends the connection from this side.
+    pub(super) fn say_registered(&mut self, ext: bool) {
+        self.events.push_back(SessionEvent::Registered {
+            name: self.config.name.as_str().into(),
+            ext,
+            window: self.window,
+        });
+    }
+
     pub(super) fn hang_up(&mut self, now: Now, why: String) {
         self.actions.push_back(Action::HangUp);
         self.disconnect(now, Next::Retry { why });
@@ -268,18 +275,12 @@ impl PeerSession {
         self.disconnected();
         match next {
             Next::Retry { why } => {
-                let local = self.is_local();
-                let delay = self.backoff.next(local);
-                self.phase = Phase::Waiting {
-                    until_ms: now.mono_ms + delay,
-                };
-                self.say_connecting(now, why);
+                self.back_off(now, self.is_local());
+                self.say_connecting(why);
             }
             Next::Refused { why, after_ms } => {
-                let delay = after_ms + self.backoff.draw(after_ms / 8);
-                self.phase = Phase::Waiting {
-                    until_ms: now.mono_ms + delay,
-                };
+                let until_ms = now.mono_ms + after_ms + self.backoff.draw(after_ms / 8);
+                self.phase = Phase::Waiting { until_ms };
                 let name = self.config.name.clone();
                 self.status = Status::Refused { name, why };
             }
@@ -287,20 +288,14 @@ impl PeerSession {
                 self.phase = Phase::Renaming;
                 self.actions.push_back(Action::Rename);
                 let name = &self.config.name;
-                self.say_connecting(now, format!("the name {name} is taken; trying another one"));
+                self.say_connecting(format!("the name {name} is taken; trying another one"));
             }
         }
     }
 
-    fn say_connecting(&mut self, now: Now, why: String) {
-        let since_ms = match self.status {
-            Status::Connecting { since_ms, .. } => since_ms,
-            _ => now.mono_ms,
-        };
-        self.status = Status::Connecting {
-            since_ms,
-            last_error: Some(why),
-        };
+    fn say_connecting(&mut self, why: String) {
+        let last_error = Some(why);
+        self.status = Status::Connecting { last_error };
     }
 
     pub(super) fn is_local(&self) -> bool {
@@ -378,15 +373,12 @@ impl PeerSession {
         self.unverified = None;
         self.status = Status::Closed;
         self.actions.clear();
-        for (id, unsent) in self.outbox.close() {
-            self.settle(id, Err(unsent));
-        }
-        self.replies.extend(self.queries.close());
-        self.replies.extend(self.naming.fail(QueryFailure::Closed));
+        let unsent = self.outbox.close();
+        self.say_expired(unsent);
+        self.fail(QueryFailure::Closed);
         self.inbox.close();
         self.notices.close();
-        self.registered = None;
-        self.unjoined = None;
+        self.events.clear();
     }
 
     pub(super) fn settle(&mut self, id: peerbus_wire::MessageId, outcome: SendResult) {

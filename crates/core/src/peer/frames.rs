@@ -5,7 +5,7 @@ use peerbus_wire::{
     Received, Secret, Stage, VerifyError, control_type, readable,
 };
 
-use super::inbox::{Arrival, Fingerprint};
+use super::inbox::{Arrival, End, print_of};
 use super::mutation::SessionMutation;
 use super::outbox::body_of;
 use super::{
@@ -31,9 +31,9 @@ impl PeerSession {
         self.handle_alive(now);
         match (self.phase, Received::parse(text)) {
             (Phase::Registering { .. }, Received::Peers(frame)) => self.online(now, &frame),
-            (Phase::Online { ext, .. }, Received::Peers(frame)) => {
+            (Phase::Online { .. }, Received::Peers(frame)) => {
                 self.regrouped(&frame);
-                match self.queries.answer(frame, ext) {
+                match self.queries.answer(frame) {
                     Some(Some(reply)) => self.replies.push_back(reply),
                     // Nobody waits for it any more.
                     Some(None) => {}
@@ -75,7 +75,7 @@ impl PeerSession {
         } else if !awaited {
             let why = frame.reason.clone();
             let why = why.unwrap_or_else(|| NO_GROUPS.into());
-            self.unjoined = Some(SessionEvent::NotJoined { why });
+            self.events.push_back(SessionEvent::NotJoined { why });
         }
     }
 
@@ -162,7 +162,7 @@ impl PeerSession {
             }
         };
         let key = delivery.key.clone();
-        let print = Fingerprint::of(&delivery.envelope.envelope.hmac);
+        let print = print_of(&delivery.envelope.envelope.hmac);
         match self.inbox.arrive(delivery.key, print, inbound) {
             Arrival::New if self.mutations.broken(SessionMutation::AckUnread) => {
                 self.ack_delivery(key, None);
@@ -170,16 +170,14 @@ impl PeerSession {
             Arrival::New => {}
             Arrival::Held(job) => {
                 self.counters.duplicates += 1;
-                let renewed = |(key, again)| (key, JobNews::Renewed { again });
-                self.jobs.extend(job.map(renewed));
+                self.events.extend(job.map(|(key, again)| {
+                    let news = JobNews::Renewed { again };
+                    SessionEvent::Job { key, news }
+                }));
             }
-            Arrival::Consumed(how) => {
+            Arrival::Ended(end) => {
                 self.counters.duplicates += 1;
-                self.ack_delivery(key, how);
-            }
-            Arrival::Refused(reason) => {
-                self.counters.duplicates += 1;
-                self.decline(key, reason, ext);
+                self.say_end(key, end);
             }
             Arrival::Reused => self.reject(key, "id reused for another message".into(), ext),
         }
@@ -188,12 +186,17 @@ impl PeerSession {
     /// The broker wants a message back, for another member of the group: what the host did not take goes
     /// at once, of what it took it is told.
     fn recalled(&mut self, key: &DeliveryKey) {
-        if let Some(again) = self.inbox.withdraw(key) {
-            let key = key.clone();
-            return self.control.push_back(ClientFrame::Release { key, again });
+        match self.inbox.recall(key) {
+            Some((_, Some(again))) => {
+                let key = key.clone();
+                self.control.push_back(ClientFrame::Release { key, again });
+            }
+            Some((key, None)) => {
+                let news = JobNews::Recalled;
+                self.events.push_back(SessionEvent::Job { key, news });
+            }
+            None => {}
         }
-        let held = self.inbox.held_as(key);
-        self.jobs.extend(held.map(|key| (key, JobNews::Recalled)));
     }
 
     /// What is not shown: v1 has no word for it, and is to drop it.
@@ -202,11 +205,19 @@ impl PeerSession {
         self.decline(key, reason, ext);
     }
 
-    pub(super) fn decline(&mut self, key: DeliveryKey, reason: String, ext: bool) {
+    fn decline(&mut self, key: DeliveryKey, reason: String, ext: bool) {
         if ext {
             self.control.push_back(ClientFrame::Reject { key, reason });
         } else {
             self.ack_delivery(key, None);
+        }
+    }
+
+    /// The broker is told that the host is done with a message.
+    pub(super) fn say_end(&mut self, key: DeliveryKey, end: End) {
+        match end {
+            End::Acked(how) => self.ack_delivery(key, how),
+            End::Refused(reason) => self.decline(key, reason, self.speaks_ext()),
         }
     }
 
@@ -226,7 +237,7 @@ impl PeerSession {
             .envelope
             .carry()
             .map_err(|refusal| Unfit::Form(refusal.reason))?;
-        let alias = delivery.alias.as_ref();
+        let alias = delivery.remarks.alias.as_ref();
         let (kind, to) = match &carried.to {
             Address::All => (Kind::Broadcast, None),
             Address::Group(_) | Address::One(_) => (Kind::Msg, None),
@@ -246,6 +257,7 @@ impl PeerSession {
             _ => None,
         };
         let one = matches!(carried.to, Address::One(_));
+        let token = delivery.remarks.token.as_ref();
         Ok(Inbound {
             key: Key::of(&carried.from.key(), &carried.id),
             id: carried.id.as_str().into(),
@@ -254,13 +266,13 @@ impl PeerSession {
             kind,
             ts: envelope.ts.clone(),
             body: readable(body_of(&carried.text)).into_owned(),
-            again: delivery.again,
+            again: delivery.remarks.again,
             to,
             group,
             one,
-            token: delivery.token.as_ref().map(|token| token.as_str().into()),
-            approves: delivery.approves && delivery.token.is_some(),
-            age_ms: delivery.age_ms,
+            token: token.map(|token| token.as_str().into()),
+            approves: delivery.remarks.approves && token.is_some(),
+            age_ms: delivery.remarks.age_ms,
         })
     }
 

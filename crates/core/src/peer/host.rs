@@ -1,10 +1,13 @@
 //! What the host wants.
 
-use peerbus_wire::{AuditRecord, ClientFrame, Domain, GroupName, How, MessageId, Presence, Stage};
+use peerbus_wire::limits::{GROUPS_MAX, STATUS_IDS_MAX};
+use peerbus_wire::{AuditRecord, ClientFrame, Presence, Stage};
 
+use super::inbox::End;
 use super::mutation::SessionMutation;
 use super::{
-    AUDITS_MAX, Draft, Key, NoticeId, Overloaded, PeerSession, Phase, QueryId, SessionEvent, Unsent,
+    AUDITS_MAX, Draft, Key, NoticeId, Overloaded, PeerSession, Phase, QueryFailure, QueryId,
+    Question, SessionEvent, Unsent,
 };
 use crate::Now;
 
@@ -24,83 +27,46 @@ impl PeerSession {
         self.outbox.push(draft, now.mono_ms, deadline_ms)
     }
 
-    /// Asks who is there. Answered by [`Reply::Answered`], at `deadline_ms` at the latest.
+    /// Asks the broker something. Answered by [`Reply::Answered`], at `deadline_ms` at the latest.
     ///
     /// # Errors
     ///
-    /// When too many queries wait already.
-    pub fn query_peers(&mut self, deadline_ms: u64) -> Result<QueryId, Overloaded> {
-        self.query_peers_of(None, deadline_ms)
-    }
-
-    /// Likewise, who is in a domain: that of the broker, or another, as far as its bridge told.
-    ///
-    /// # Errors
-    ///
-    /// As for [`PeerSession::query_peers`].
-    pub fn query_peers_of(
-        &mut self,
-        domain: Option<Domain>,
-        deadline_ms: u64,
-    ) -> Result<QueryId, Overloaded> {
-        let query = self.queries.ask_peers(domain, deadline_ms)?;
-        if self.is_over() {
-            self.replies.extend(self.queries.close());
+    /// When too many queries wait already, or a change of name.
+    pub fn ask(&mut self, mut question: Question, deadline_ms: u64) -> Result<QueryId, Overloaded> {
+        match &mut question {
+            Question::Peers(_) | Question::Name(_) => {}
+            Question::Regroup(join, leave) => {
+                join.truncate(GROUPS_MAX);
+                leave.truncate(GROUPS_MAX);
+            }
+            Question::Statuses(ids) => ids.truncate(STATUS_IDS_MAX),
         }
-        Ok(query)
-    }
-
-    /// Joins groups and leaves groups, all of them or none. Answered like [`PeerSession::query_peers`], with
-    /// the groups of which this peer is a member then. Of each list what is beyond
-    /// [`peerbus_wire::limits::GROUPS_MAX`] is left out.
-    ///
-    /// # Errors
-    ///
-    /// As for [`PeerSession::query_peers`].
-    pub fn regroup(
-        &mut self,
-        (mut join, mut leave): (Vec<GroupName>, Vec<GroupName>),
-        deadline_ms: u64,
-    ) -> Result<QueryId, Overloaded> {
-        join.truncate(peerbus_wire::limits::GROUPS_MAX);
-        leave.truncate(peerbus_wire::limits::GROUPS_MAX);
-        let query = self.queries.ask_regroup(join, leave, deadline_ms)?;
+        let asked = match question {
+            Question::Name(name) => {
+                let question = Question::Name(name.clone());
+                let query = self.queries.query(question, deadline_ms);
+                self.naming.ask(name, query)
+            }
+            question => self.queries.ask(question, deadline_ms),
+        };
         if self.is_over() {
-            self.replies.extend(self.queries.close());
-        }
-        Ok(query)
-    }
-
-    /// Asks what became of messages that were sent under this name. Answered by
-    /// [`Reply::Answered`], at `deadline_ms` at the latest. `ids` are at most
-    /// [`peerbus_wire::limits::STATUS_IDS_MAX`]; those beyond are left out. Statements about them
-    /// that come while the answer is under way go into the answer, not to the events.
-    ///
-    /// # Errors
-    ///
-    /// When too many queries wait already.
-    pub fn query_statuses(
-        &mut self,
-        mut ids: Vec<MessageId>,
-        deadline_ms: u64,
-    ) -> Result<QueryId, Overloaded> {
-        ids.truncate(peerbus_wire::limits::STATUS_IDS_MAX);
-        let query = self.queries.ask_statuses(ids, deadline_ms)?;
-        if self.is_over() {
-            self.replies.extend(self.queries.close());
+            self.fail(QueryFailure::Closed);
         } else if matches!(self.phase, Phase::Online { ext: false, .. }) {
-            self.replies.extend(self.queries.refuse_statuses());
+            self.fail(QueryFailure::NotSupported);
         }
-        Ok(query)
+        asked
+    }
+
+    /// There will be no answers any more, or none that need the extension.
+    pub(super) fn fail(&mut self, failure: QueryFailure) {
+        self.replies.extend(self.queries.fail(&failure));
+        self.replies.extend(self.naming.fail(failure));
     }
 
     /// The next event for the host. A message that it took is held until it is acked or refused.
     pub fn poll_event(&mut self) -> Option<SessionEvent> {
-        if let Some(registered) = self.registered.take() {
-            return Some(registered);
-        }
-        if let Some(unjoined) = self.unjoined.take() {
-            return Some(unjoined);
+        if let Some(event) = self.events.pop_front() {
+            return Some(event);
         }
         if let Some(event) = self.notices.take() {
             if self.mutations.broken(SessionMutation::AckUntold)
@@ -109,9 +75,6 @@ impl PeerSession {
                 self.ack_notice(id);
             }
             return Some(event);
-        }
-        if let Some((key, news)) = self.jobs.pop_front() {
-            return Some(SessionEvent::Job { key, news });
         }
         self.inbox.take().map(SessionEvent::Message)
     }
@@ -124,27 +87,36 @@ impl PeerSession {
         }
     }
 
-    /// The host is done with a message that it took: the broker is told, now or when it delivers
-    /// the message again. Once for each message; a later `seen` upgrades a `pushed` ack if that has
-    /// to be resent.
-    pub fn ack(&mut self, now: Now, key: Key, how: How) {
+    /// A message that the host took is so far.
+    ///
+    /// - [`Stage::Acked`]: the host is done with it. The broker is told, now or when it delivers the
+    ///   message again; a later `seen` upgrades a `pushed` ack if that has to be resent.
+    /// - [`Stage::Dead`]: the recipient does not want it. It is not owed any more, and its sender is told
+    ///   why. A broker without the extension is told that it was consumed.
+    /// - Any other: the sender is told, and the message stays owed. A broker without the extension is not
+    ///   told.
+    ///
+    /// A message ends once: repeating it does no harm.
+    pub fn reached(&mut self, now: Now, key: Key, stage: Stage) {
+        let end = match stage {
+            Stage::Acked(how) => End::Acked(how),
+            Stage::Dead { why } => End::Refused(why),
+            stage => {
+                let delivery = self.inbox.deliveries(key).first().cloned();
+                if let Some(key) = delivery.filter(|_| self.speaks_ext()) {
+                    self.control.push_back(ClientFrame::Progress { key, stage });
+                }
+                return;
+            }
+        };
         let read = self.wants_read();
-        for delivery in self.inbox.consume(key, Some(how.clone())) {
-            self.ack_delivery(delivery, Some(how.clone()));
+        for delivery in self.inbox.end(key, end.clone()) {
+            self.say_end(delivery, end.clone());
         }
         self.may_read_again(now, read);
     }
 
-    /// As [`PeerSession::ack`], but nothing is claimed of the message.
-    pub fn ack_silently(&mut self, now: Now, key: Key) {
-        let read = self.wants_read();
-        for delivery in self.inbox.consume(key, None) {
-            self.ack_delivery(delivery, None);
-        }
-        self.may_read_again(now, read);
-    }
-
-    /// The host gives a message back that it took: another member of its group gets it. `again`: it may
+    /// The host gives back a message for one member of a group: another one gets it. `again`: it may
     /// have been shown here. To a broker without the extension nothing was given that can go back.
     pub fn give_back(&mut self, now: Now, key: Key, again: bool) {
         let read = self.wants_read();
@@ -152,30 +124,6 @@ impl PeerSession {
             if self.speaks_ext() {
                 self.control.push_back(ClientFrame::Release { key, again });
             }
-        }
-        self.may_read_again(now, read);
-    }
-
-    /// Tells the sender how far a message is that the host took: no ack. A broker without the
-    /// extension is not told.
-    pub fn progress(&mut self, key: Key, stage: &Stage) {
-        if !self.speaks_ext() {
-            return;
-        }
-        let Some(key) = self.inbox.deliveries(key).first().cloned() else {
-            return;
-        };
-        let stage = stage.clone();
-        self.control.push_back(ClientFrame::Progress { key, stage });
-    }
-
-    /// The recipient does not want a message that the host took: it is not owed any more, and its
-    /// sender is told why. A broker without the extension is told that it was consumed.
-    pub fn refuse(&mut self, now: Now, key: Key, reason: &str) {
-        let read = self.wants_read();
-        for key in self.inbox.refuse(key, reason) {
-            let ext = self.speaks_ext();
-            self.decline(key, reason.to_owned(), ext);
         }
         self.may_read_again(now, read);
     }

@@ -7,10 +7,10 @@ use peerbus_wire::{DeliveryKey, How, MessageId, NameKey};
 
 use super::types::{Inbound, Key};
 
-/// Most consumed messages that are remembered, to recognise one that comes again.
-pub(super) const CONSUMED_MAX: usize = 65_536;
-/// Most consumed messages whose `How` is remembered: more than a broker can have in flight.
-pub(super) const HOWS_MAX: usize = HELD_MAX;
+/// Most messages that the host was done with that are remembered, to recognise one that comes again.
+pub(super) const ENDED_MAX: usize = 65_536;
+/// Most of them whose [`End`] is remembered: more than a broker can have in flight.
+const ENDS_MAX: usize = HELD_MAX;
 /// Nothing more is read while this many messages are held. Only a v1 broker, which knows no
 /// window, gets there.
 pub(super) const HELD_MAX: usize = (WINDOW_V1_MESSAGES + EXEMPT_V1_MESSAGES) as usize;
@@ -18,15 +18,13 @@ pub(super) const HELD_MAX: usize = (WINDOW_V1_MESSAGES + EXEMPT_V1_MESSAGES) as 
 pub(super) const HELD_BYTES_MAX: usize = 2 * WINDOW_V1_BYTES as usize;
 /// Most deliveries of one held message that are remembered.
 const DELIVERIES_MAX: usize = 8;
-/// Most messages that the host did not want that are remembered.
-const REFUSED_MAX: usize = 1_024;
 
 #[derive(Debug)]
 struct Entry {
     /// What to ack: more than one when its author was accepted with it twice, none when it was
     /// delivered to another name of this process.
     deliveries: Vec<DeliveryKey>,
-    print: Fingerprint,
+    print: u64,
     bytes: usize,
     /// It is for one member of a group.
     one: bool,
@@ -42,28 +40,31 @@ pub(super) enum Arrival {
     /// Held already: not acked now, but with the one that is held. `Some`: it is for one member of a
     /// group, still this one's, and may (`true`) have been shown meanwhile.
     Held(Option<(Key, bool)>),
-    /// Consumed already: ack it again, with this.
-    Consumed(Option<How>),
-    /// The host did not want it: reject it again, with this.
-    Refused(String),
-    /// Not the message that is held or consumed under this sender and id.
+    /// The host was done with it already: the broker is told so again.
+    Ended(End),
+    /// Not the message that is held, or was, under this sender and id.
     Reused,
 }
 
-/// Tells messages of one sender and id apart: a digest of the signature.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Fingerprint(u64);
+/// What the broker is told of a message that the host is done with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum End {
+    /// It was consumed, with this evidence.
+    Acked(Option<How>),
+    /// The host did not want it, for this reason.
+    Refused(String),
+}
 
-/// The inbox.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     held: BTreeMap<Key, Entry>,
     unread: VecDeque<Key>,
     bytes: usize,
-    unread_bytes: usize,
-    consumed: Bounded<Fingerprint>,
-    hows: BTreeMap<Key, How>,
-    refused: Bounded<String>,
+    /// What the host was done with, as long as that is remembered. Without an end it was acked, and
+    /// what was claimed of it is not known any more.
+    ended: BTreeMap<Key, (u64, Option<Box<End>>)>,
+    /// The oldest first.
+    order: VecDeque<Key>,
     /// Broken on purpose: what was consumed is not remembered.
     #[cfg(feature = "mutations")]
     pub(super) forgetful: bool,
@@ -73,18 +74,14 @@ impl Inbox {
     pub(super) fn arrive(
         &mut self,
         delivery: DeliveryKey,
-        print: Fingerprint,
+        print: u64,
         inbound: Inbound,
     ) -> Arrival {
         let key = inbound.key;
-        if let Some(consumed) = self.consumed.map.get(&key) {
-            if *consumed == print
-                && let Some(reason) = self.refused.map.get(&key)
-            {
-                return Arrival::Refused(reason.clone());
-            }
-            return match *consumed == print {
-                true => Arrival::Consumed(self.hows.get(&key).cloned()),
+        if let Some((known, end)) = self.ended.get(&key) {
+            let end = || end.as_deref().cloned().unwrap_or(End::Acked(None));
+            return match *known == print {
+                true => Arrival::Ended(end()),
                 false => Arrival::Reused,
             };
         }
@@ -100,7 +97,6 @@ impl Inbox {
         }
         let bytes = inbound.body.len();
         self.bytes += bytes;
-        self.unread_bytes += bytes;
         let entry = Entry {
             deliveries: vec![delivery],
             print,
@@ -116,19 +112,18 @@ impl Inbox {
     /// Gives the host the oldest message that it has not taken.
     pub(super) fn take(&mut self) -> Option<Inbound> {
         let key = self.unread.pop_front()?;
-        let entry = self.held.get_mut(&key)?;
-        self.unread_bytes -= entry.bytes;
-        entry.unread.take()
+        self.held.get_mut(&key)?.unread.take()
     }
 
-    /// The host is done with a message that it took; gives the deliveries to ack.
-    pub(super) fn consume(&mut self, key: Key, how: Option<How>) -> Vec<DeliveryKey> {
+    /// The host is done with a message that it took; gives the deliveries of which the broker is told.
+    pub(super) fn end(&mut self, key: Key, end: End) -> Vec<DeliveryKey> {
         let Some(entry) = self.remove_taken(key) else {
             // Evidence may come after the ack: it counts if the ack must be repeated.
-            if let Some(better @ How::Seen { .. }) = how
-                && let Some(kept @ How::Pushed { .. }) = self.hows.get_mut(&key)
+            if let End::Acked(Some(How::Seen { .. })) = end
+                && let Some((_, Some(kept))) = self.ended.get_mut(&key)
+                && let End::Acked(Some(How::Pushed { .. })) = **kept
             {
-                *kept = better;
+                **kept = end;
             }
             return Vec::new();
         };
@@ -136,15 +131,16 @@ impl Inbox {
         if self.forgetful {
             return entry.deliveries;
         }
-        if let Some(how) = how {
-            self.hows.insert(key, how);
+        self.ended.insert(key, (entry.print, Some(Box::new(end))));
+        self.order.push_back(key);
+        if self.order.len() > ENDED_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.ended.remove(&oldest);
         }
-        if let Some(evicted) = self.consumed.insert(key, entry.print, CONSUMED_MAX) {
-            self.hows.remove(&evicted);
-        }
-        let old = self.consumed.order.len().checked_sub(HOWS_MAX + 1);
-        if let Some(old) = old.and_then(|at| self.consumed.order.get(at)) {
-            self.hows.remove(old);
+        let old = self.order.len().checked_sub(ENDS_MAX + 1);
+        if let Some((_, end)) = old.and_then(|at| self.ended.get_mut(self.order.get(at)?)) {
+            *end = None;
         }
         entry.deliveries
     }
@@ -153,18 +149,6 @@ impl Inbox {
     pub(super) fn deliveries(&self, key: Key) -> &[DeliveryKey] {
         let held = self.held.get(&key).filter(|entry| entry.unread.is_none());
         held.map_or(&[], |entry| entry.deliveries.as_slice())
-    }
-
-    /// The host does not want a message that it took; gives its deliveries.
-    pub(super) fn refuse(&mut self, key: Key, reason: &str) -> Vec<DeliveryKey> {
-        let Some(entry) = self.remove_taken(key) else {
-            return Vec::new();
-        };
-        if let Some(evicted) = self.consumed.insert(key, entry.print, CONSUMED_MAX) {
-            self.hows.remove(&evicted);
-        }
-        self.refused.insert(key, reason.to_owned(), REFUSED_MAX);
-        entry.deliveries
     }
 
     /// The host gives a message back that it took: it is new when it comes again. Gives its deliveries.
@@ -176,27 +160,27 @@ impl Inbox {
     /// There is another connection: what is for one member of a group comes again, if it is still this
     /// one's. What was not taken is forgotten; gives what was.
     pub(super) fn doubt_jobs(&mut self) -> impl Iterator<Item = Key> {
-        let unread = |entry: &Entry| entry.one && entry.unread.is_some();
-        let forgotten = self.held.extract_if(.., |_, entry| unread(entry));
-        for (key, entry) in forgotten {
-            self.unread.retain(|unread| *unread != key);
-            self.bytes -= entry.bytes;
-            self.unread_bytes -= entry.bytes;
+        let unread = self.unread.iter().copied();
+        let unread: Vec<_> = unread
+            .filter(|key| self.held.get(key).is_some_and(|it| it.one))
+            .collect();
+        for key in unread {
+            self.forget(key);
         }
         let jobs = self.held.iter().filter(|(_, entry)| entry.one);
         jobs.map(|(key, _)| *key)
     }
 
-    /// Drops a message that the host did not take. `None` when there is none; otherwise whether it may
-    /// have been shown before it came here.
-    pub(super) fn withdraw(&mut self, delivery: &DeliveryKey) -> Option<bool> {
-        let (key, entry) = self.delivered_as(delivery)?;
-        let again = entry.unread.as_ref()?.again;
-        let entry = self.held.remove(&key)?;
-        self.unread.retain(|unread| *unread != key);
-        self.bytes -= entry.bytes;
-        self.unread_bytes -= entry.bytes;
-        Some(again)
+    /// The broker wants a message back. Gives which; if the host did not take it, it is forgotten, and
+    /// may (`true`) have been shown before it came here.
+    pub(super) fn recall(&mut self, delivery: &DeliveryKey) -> Option<(Key, Option<bool>)> {
+        let mut held = self.held.iter();
+        let (&key, entry) = held.find(|(_, entry)| entry.deliveries.contains(delivery))?;
+        let again = entry.unread.as_ref().map(|inbound| inbound.again);
+        if again.is_some() {
+            self.forget(key);
+        }
+        Some((key, again))
     }
 
     /// Messages for one member of a group that the host did not take, and whether each may have been shown
@@ -210,23 +194,17 @@ impl Inbox {
         })
     }
 
-    /// The message that the host holds under this delivery.
-    pub(super) fn held_as(&self, delivery: &DeliveryKey) -> Option<Key> {
-        Some(self.delivered_as(delivery)?.0)
-    }
-
-    fn delivered_as(&self, delivery: &DeliveryKey) -> Option<(Key, &Entry)> {
-        let mut held = self.held.iter();
-        let (key, entry) = held.find(|(_, entry)| entry.deliveries.contains(delivery))?;
-        Some((*key, entry))
-    }
-
     fn remove_taken(&mut self, key: Key) -> Option<Entry> {
-        if self.held.get(&key)?.unread.is_some() {
-            return None;
-        }
+        let taken = self.held.get(&key)?.unread.is_none();
+        taken.then(|| self.forget(key))?
+    }
+
+    fn forget(&mut self, key: Key) -> Option<Entry> {
         let entry = self.held.remove(&key)?;
         self.bytes -= entry.bytes;
+        if entry.unread.is_some() {
+            self.unread.retain(|unread| *unread != key);
+        }
         Some(entry)
     }
 
@@ -242,16 +220,8 @@ impl Inbox {
         while self.take().is_some() {}
     }
 
-    /// Messages and bytes that the host took and is not done with.
-    pub(super) fn taken(&self) -> (usize, usize) {
-        (
-            self.held.len() - self.unread.len(),
-            self.bytes - self.unread_bytes,
-        )
-    }
-
     pub(super) fn is_unused(&self) -> bool {
-        self.held.is_empty() && self.consumed.order.is_empty()
+        self.held.is_empty() && self.order.is_empty()
     }
 
     pub(super) fn has_unread(&self) -> bool {
@@ -264,31 +234,21 @@ impl Inbox {
 
     pub(super) fn check(&self) {
         assert!(self.held.len() <= HELD_MAX, "held {}", self.held.len());
-        assert!(self.consumed.map.len() <= CONSUMED_MAX && self.hows.len() <= HOWS_MAX);
-        assert_eq!(self.consumed.map.len(), self.consumed.order.len());
-        assert!(self.refused.map.len() <= REFUSED_MAX);
+        assert!(self.ended.len() <= ENDED_MAX);
+        assert_eq!(self.ended.len(), self.order.len());
         let bytes: usize = self.held.values().map(|entry| entry.bytes).sum();
         assert_eq!(bytes, self.bytes, "held bytes");
-        let unread = self
-            .held
-            .values()
-            .filter(|entry| entry.unread.is_some())
-            .count();
+        let unread = self.held.values().filter(|entry| entry.unread.is_some());
+        let unread = unread.count();
         assert_eq!(unread, self.unread.len(), "unread messages");
-        for key in &self.unread {
-            assert!(
-                self.held
-                    .get(key)
-                    .is_some_and(|entry| entry.unread.is_some())
-            );
-        }
-        assert!(
-            !self
-                .held
-                .keys()
-                .any(|key| self.consumed.map.contains_key(key)),
-            "held and consumed"
-        );
+        let is_unread = |key| {
+            self.held
+                .get(key)
+                .is_some_and(|entry| entry.unread.is_some())
+        };
+        assert!(self.unread.iter().all(is_unread));
+        let ended = |key| self.ended.contains_key(key);
+        assert!(!self.held.keys().any(ended), "held and ended");
     }
 }
 
@@ -313,48 +273,12 @@ impl Key {
     }
 }
 
-impl Fingerprint {
-    pub(super) fn of(hmac: &str) -> Self {
-        let mut digest = [0; 8];
-        blake3::Hasher::new()
-            .update(hmac.as_bytes())
-            .finalize_xof()
-            .fill(&mut digest);
-        Self(u64::from_le_bytes(digest))
-    }
-}
-
-/// A map that forgets its oldest members.
-#[derive(Debug)]
-struct Bounded<T> {
-    map: BTreeMap<Key, T>,
-    order: VecDeque<Key>,
-}
-
-impl<T> Default for Bounded<T> {
-    fn default() -> Self {
-        Self {
-            map: BTreeMap::new(),
-            order: VecDeque::new(),
-        }
-    }
-}
-
-impl<T> Bounded<T> {
-    /// Gives the member that had to go.
-    fn insert(&mut self, key: Key, value: T, max: usize) -> Option<Key> {
-        if self.map.insert(key, value).is_some() {
-            return None;
-        }
-        self.order.push_back(key);
-        let evicted = if self.order.len() > max {
-            self.order.pop_front()
-        } else {
-            None
-        };
-        if let Some(evicted) = &evicted {
-            self.map.remove(evicted);
-        }
-        evicted
-    }
+/// Tells messages of one sender and id apart: a digest of the signature.
+pub(super) fn print_of(hmac: &str) -> u64 {
+    let mut digest = [0; 8];
+    blake3::Hasher::new()
+        .update(hmac.as_bytes())
+        .finalize_xof()
+        .fill(&mut digest);
+    u64::from_le_bytes(digest)
 }

@@ -45,8 +45,8 @@ pub use mutation::SessionMutation;
 pub use outbox::GIVE_UP_MS;
 pub(crate) use outbox::body_of;
 pub use types::{
-    Action, Answer, ConnectionCredentials, ConnectionEnd, Counters, Draft, Held, Inbound, JobNews,
-    Key, NoticeId, Overloaded, QueryFailure, QueryId, RegistrationRefusal, Rejected, Reply, Roster,
+    Action, Answer, ConnectionCredentials, ConnectionEnd, Counters, Draft, Inbound, JobNews, Key,
+    NoticeId, Overloaded, QueryFailure, QueryId, Question, RegistrationRefusal, Rejected, Reply,
     SendResult, SessionConfig, SessionEvent, Status, Unsent,
 };
 
@@ -87,12 +87,9 @@ pub struct PeerSession {
     /// The broker's domain, as it said last.
     domain: Option<Domain>,
     audits: VecDeque<AuditRecord>,
-    registered: Option<SessionEvent>,
-    /// Groups were not joined.
-    unjoined: Option<SessionEvent>,
+    /// What the host is to know of the connection, its groups, and messages for one member of one.
+    events: VecDeque<SessionEvent>,
     inbox: Inbox,
-    /// What the host is to know of messages for one member of a group.
-    jobs: VecDeque<(Key, JobNews)>,
     outbox: Outbox,
     queries: Queries,
     naming: Naming,
@@ -113,18 +110,23 @@ pub struct PeerSession {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// Waits for the next attempt.
-    Waiting { until_ms: u64 },
-    /// Waits for another name.
+    Waiting {
+        until_ms: u64,
+    },
     Renaming,
-    /// Asked for a connection.
     Dialing,
     /// Has a connection; `register` is or will be on it.
-    Registering { deadline_ms: u64 },
-    /// Registered.
-    Online { ext: bool, since_ms: u64 },
+    Registering {
+        deadline_ms: u64,
+    },
+    Online {
+        ext: bool,
+        since_ms: u64,
+    },
     /// Closed by the host; what is left to flush belongs to a connection of this kind.
-    Closing { ext: bool },
-    /// Over.
+    Closing {
+        ext: bool,
+    },
     Closed,
 }
 
@@ -136,10 +138,7 @@ impl PeerSession {
             window: config.window,
             config,
             phase: Phase::Dialing,
-            status: Status::Connecting {
-                since_ms: now.mono_ms,
-                last_error: None,
-            },
+            status: Status::Connecting { last_error: None },
             backoff: Backoff::new(seed),
             credentials: None,
             heard_ms: now.mono_ms,
@@ -148,10 +147,8 @@ impl PeerSession {
             takes_audits: true,
             domain: None,
             audits: VecDeque::new(),
-            registered: None,
+            events: VecDeque::new(),
             inbox: Inbox::default(),
-            unjoined: None,
-            jobs: VecDeque::new(),
             outbox: Outbox::default(),
             queries: Queries::default(),
             naming: Naming::default(),
@@ -198,11 +195,7 @@ impl PeerSession {
     /// Whether [`PeerSession::poll_event`] has something.
     #[must_use]
     pub fn has_event(&self) -> bool {
-        self.registered.is_some()
-            || self.unjoined.is_some()
-            || self.notices.has_event()
-            || !self.jobs.is_empty()
-            || self.inbox.has_unread()
+        !self.events.is_empty() || self.notices.has_event() || self.inbox.has_unread()
     }
 
     /// Whether the shell may hand in another frame. `false` while as much is held as may be, and
@@ -257,17 +250,6 @@ impl PeerSession {
         self.rejected.take()
     }
 
-    /// What the host took and has not acked.
-    #[must_use]
-    pub fn held(&self) -> Held {
-        let (messages, bytes) = self.inbox.taken();
-        Held {
-            messages,
-            bytes,
-            window: self.window,
-        }
-    }
-
     /// Whether the host closed the session.
     fn is_over(&self) -> bool {
         matches!(self.phase, Phase::Closing { .. } | Phase::Closed)
@@ -291,26 +273,12 @@ impl PeerSession {
         self.outbox.check();
         self.queries.check();
         self.notices.check();
-        let connected = matches!(self.phase, Phase::Online { .. } | Phase::Closing { .. });
-        assert!(
-            connected
-                || !self
-                    .control
-                    .iter()
-                    .any(|f| !matches!(f, ClientFrame::Register(_)))
-        );
+        let phase = self.phase;
+        let connected = matches!(phase, Phase::Online { .. } | Phase::Closing { .. });
+        let registers = |frame: &ClientFrame| matches!(frame, ClientFrame::Register(_));
+        assert!(connected || self.control.iter().all(registers));
         let online = matches!(self.status, Status::Online { .. });
-        assert_eq!(
-            online,
-            matches!(self.phase, Phase::Online { .. }),
-            "{:?}",
-            self.phase
-        );
-        assert_eq!(
-            self.is_over(),
-            self.status == Status::Closed,
-            "{:?}",
-            self.phase
-        );
+        assert_eq!(online, matches!(phase, Phase::Online { .. }), "{phase:?}");
+        assert_eq!(self.is_over(), self.status == Status::Closed, "{phase:?}");
     }
 }

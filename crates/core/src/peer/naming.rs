@@ -8,20 +8,18 @@
 
 use peerbus_wire::{ClientFrame, NameAnswer, NameKey, PeerName};
 
+use super::queries::Query;
 use super::types::{Answer, Overloaded, QueryFailure, QueryId, Reply};
-use super::{Action, PeerSession, Phase, SessionEvent, Status};
+use super::{Action, PeerSession, Phase, Status};
 use crate::Now;
 
 /// A name that was asked for.
 #[derive(Debug)]
 struct Request {
-    query: QueryId,
+    query: Query,
     name: PeerName,
-    deadline_ms: u64,
     /// It is on this connection, or was on one that ended without an answer.
     sent: bool,
-    /// The caller was told that nothing is known.
-    told: bool,
 }
 
 /// The name that takes the place of the present one.
@@ -39,10 +37,21 @@ pub(super) struct Naming {
 }
 
 impl Naming {
+    /// A name is asked for, unless a change is under way already.
+    pub(super) fn ask(&mut self, name: PeerName, query: Query) -> Result<QueryId, Overloaded> {
+        if self.request.is_some() || self.successor.is_some() {
+            return Err(Overloaded {
+                waiting: 1,
+                bytes: 0,
+            });
+        }
+        let (id, sent) = (query.id, false);
+        self.request = Some(Request { query, name, sent });
+        Ok(id)
+    }
+
     fn answer(&mut self, outcome: Result<Answer, QueryFailure>) -> Option<Reply> {
-        let request = self.request.take().filter(|request| !request.told)?;
-        let query = request.query;
-        Some(Reply::Answered { query, outcome })
+        self.request.take()?.query.reply(outcome)
     }
 
     /// The name that was asked for on a connection that ended without an answer.
@@ -52,20 +61,14 @@ impl Naming {
     }
 
     pub(super) fn timeout(&self) -> Option<u64> {
-        let request = self.request.as_ref().filter(|request| !request.told)?;
-        Some(request.deadline_ms)
+        self.request.as_ref()?.query.due_ms()
     }
 
     pub(super) fn expire(&mut self, now_ms: u64) -> Option<Reply> {
-        let due = |request: &&mut Request| !request.told && request.deadline_ms <= now_ms;
-        let request = self.request.as_mut().filter(due)?;
-        request.told = true;
-        let query = request.query;
-        if !request.sent {
-            self.request = None;
-        }
-        let outcome = Err(QueryFailure::TimedOut);
-        Some(Reply::Answered { query, outcome })
+        let request = self.request.as_mut()?;
+        let reply = request.query.expire(now_ms)?;
+        self.request.take_if(|request| !request.sent);
+        Some(reply)
     }
 
     pub(super) fn fail(&mut self, failure: QueryFailure) -> Option<Reply> {
@@ -94,36 +97,6 @@ impl Naming {
 }
 
 impl PeerSession {
-    /// Asks the broker for another name: the queue goes with it, and mail to the present name
-    /// still comes. Answered by [`Reply::Answered`], at `deadline_ms` at the latest.
-    ///
-    /// # Errors
-    ///
-    /// When a change of name is under way already.
-    pub fn ask_for(&mut self, name: PeerName, deadline_ms: u64) -> Result<QueryId, Overloaded> {
-        if self.naming.request.is_some() || self.naming.successor.is_some() {
-            return Err(Overloaded {
-                waiting: 1,
-                bytes: 0,
-            });
-        }
-        let query = self.queries.number();
-        self.naming.request = Some(Request {
-            query,
-            name,
-            deadline_ms,
-            sent: false,
-            told: false,
-        });
-        if self.is_over() {
-            self.replies.extend(self.naming.fail(QueryFailure::Closed));
-        } else if matches!(self.phase, Phase::Online { ext: false, .. }) {
-            let failure = QueryFailure::NotSupported;
-            self.replies.extend(self.naming.fail(failure));
-        }
-        Ok(query)
-    }
-
     /// Goes by another name, which another one may take the place of when it was `generated`:
     ///
     /// - as the answer to [`Action::Rename`], soon;
@@ -138,16 +111,11 @@ impl PeerSession {
         if self.phase == Phase::Renaming {
             self.actions.retain(|action| *action != Action::Rename);
             self.take_name(name);
-            let local = self.is_local();
-            let until_ms = now.mono_ms + self.backoff.next(local);
-            self.phase = Phase::Waiting { until_ms };
+            self.back_off(now, self.is_local());
         } else if matches!(self.status, Status::Refused { .. }) {
             self.start_as(now, name);
             self.config.generated = generated;
-            self.status = Status::Connecting {
-                since_ms: now.mono_ms,
-                last_error: None,
-            };
+            self.status = Status::Connecting { last_error: None };
             if let Phase::Waiting { until_ms } = &mut self.phase {
                 *until_ms = now.mono_ms;
             }
@@ -225,7 +193,7 @@ impl PeerSession {
         if is(&wanted.key()) {
             self.adopt(wanted);
             self.replies.extend(self.naming.answer(Ok(Answer::Renamed)));
-        } else if self.naming.request.as_ref().is_some_and(|r| r.told) {
+        } else if self.naming.request.as_ref().is_some_and(|r| r.query.told) {
             self.naming.request = None;
         } else {
             self.naming.disown();
@@ -241,12 +209,7 @@ impl PeerSession {
                 name: self.config.name.clone(),
                 ext,
             };
-            let name = self.config.name.as_str().into();
-            self.registered = Some(SessionEvent::Registered { name, ext });
+            self.say_registered(ext);
         }
-    }
-
-    pub(super) fn expire_naming(&mut self, now: Now) {
-        self.replies.extend(self.naming.expire(now.mono_ms));
     }
 }

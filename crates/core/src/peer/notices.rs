@@ -20,10 +20,8 @@ type Kept = (DeliveryKey, MessageId);
 pub(super) struct Notices {
     /// Those that the broker told once.
     passing: VecDeque<SessionEvent>,
-    /// Those that the broker repeats until they are acked.
-    kept: VecDeque<(Kept, Receipt)>,
-    /// Those of the latter that the host took and has not told.
-    untold: BTreeMap<NoticeId, Kept>,
+    /// Those that the broker repeats until they are acked: until the host takes one, what it says.
+    kept: BTreeMap<NoticeId, (Kept, Option<Receipt>)>,
     next: u64,
     told: VecDeque<Kept>,
 }
@@ -43,10 +41,11 @@ impl Notices {
         if self.told.contains(&notice) {
             return true;
         }
-        let known = self.kept.iter().any(|(kept, _)| *kept == notice)
-            || self.untold.values().any(|untold| *untold == notice);
-        if !known && self.kept.len() + self.untold.len() < NOTICES_MAX {
-            self.kept.push_back((notice, receipt));
+        let known = self.kept.values().any(|(kept, _)| *kept == notice);
+        if !known && self.kept.len() < NOTICES_MAX {
+            self.kept
+                .insert(NoticeId(self.next), (notice, Some(receipt)));
+            self.next += 1;
         }
         false
     }
@@ -56,17 +55,16 @@ impl Notices {
         if let Some(event) = self.passing.pop_front() {
             return Some(event);
         }
-        let (notice, receipt) = self.kept.pop_front()?;
-        let id = NoticeId(self.next);
-        self.next += 1;
-        self.untold.insert(id, notice);
-        let id = Some(id);
-        Some(SessionEvent::Notice { receipt, id })
+        let mut kept = self.kept.iter_mut();
+        kept.find_map(|(id, (_, receipt))| {
+            let (id, receipt) = (Some(*id), receipt.take()?);
+            Some(SessionEvent::Notice { receipt, id })
+        })
     }
 
     /// The host told it; gives what to ack.
     pub(super) fn told(&mut self, id: NoticeId) -> Option<DeliveryKey> {
-        let notice = self.untold.remove(&id)?;
+        let (notice, _) = self.kept.remove(&id)?;
         if self.told.len() >= TOLD_MAX {
             self.told.pop_front();
         }
@@ -78,16 +76,18 @@ impl Notices {
     /// The process goes by another name now, for which the broker keeps none of these: what is
     /// left of them is shown all the same.
     pub(super) fn disown(&mut self) {
-        self.untold.clear();
         self.told.clear();
-        for (_, receipt) in std::mem::take(&mut self.kept) {
-            let id = None;
-            self.push(SessionEvent::Notice { receipt, id });
+        for (_, receipt) in std::mem::take(&mut self.kept).into_values() {
+            if let Some(receipt) = receipt {
+                self.push(SessionEvent::Notice { receipt, id: None });
+            }
         }
     }
 
     pub(super) fn has_event(&self) -> bool {
-        !self.passing.is_empty() || !self.kept.is_empty()
+        // The host takes the oldest first.
+        let newest = self.kept.last_key_value();
+        !self.passing.is_empty() || newest.is_some_and(|(_, (_, receipt))| receipt.is_some())
     }
 
     pub(super) fn close(&mut self) {
@@ -97,7 +97,7 @@ impl Notices {
 
     pub(super) fn check(&self) {
         assert!(self.passing.len() <= NOTICES_MAX);
-        assert!(self.kept.len() + self.untold.len() <= NOTICES_MAX);
+        assert!(self.kept.len() <= NOTICES_MAX);
         assert!(self.told.len() <= TOLD_MAX);
     }
 }

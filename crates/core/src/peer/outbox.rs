@@ -130,10 +130,8 @@ impl Outbox {
 
     /// The broker said what became of a message: takes it out. `Some(told)` when it was there.
     pub(super) fn settle(&mut self, id: &MessageId) -> Option<bool> {
-        let at = self
-            .entries
-            .iter()
-            .position(|entry| entry.draft.id == *id)?;
+        let is_it = |entry: &Entry| entry.draft.id == *id;
+        let at = self.entries.iter().position(is_it)?;
         let told = self.entries[at].told;
         self.remove(at);
         Some(told)
@@ -169,12 +167,7 @@ impl Outbox {
                 at += 1;
                 continue;
             }
-            let id = entry.draft.id.clone();
-            disowned.push(if entry.told {
-                Expired::GaveUp(id)
-            } else {
-                Expired::Deadline(id, Unsent::Unconfirmed { resent_for_ms: 0 })
-            });
+            disowned.push(entry.end(0));
             self.remove(at);
         }
         disowned
@@ -187,21 +180,11 @@ impl Outbox {
         while let Some(entry) = self.entries.get_mut(at) {
             let resent_for_ms = entry.give_up_ms.saturating_sub(now_ms);
             let over = resent_for_ms == 0 || entry.left.is_none();
-            let due = if entry.told {
-                over
-            } else {
-                entry.deadline_ms <= now_ms
-            };
-            if !due {
+            if entry.due_ms() > now_ms {
                 at += 1;
                 continue;
             }
-            let id = entry.draft.id.clone();
-            expired.push(match (entry.told, entry.left.is_some()) {
-                (true, _) => Expired::GaveUp(id),
-                (false, false) => Expired::Deadline(id, Unsent::NeverLeft),
-                (false, true) => Expired::Deadline(id, Unsent::Unconfirmed { resent_for_ms }),
-            });
+            expired.push(entry.end(resent_for_ms));
             entry.told = true;
             if over {
                 self.remove(at);
@@ -213,28 +196,15 @@ impl Outbox {
     }
 
     pub(super) fn timeout(&self) -> Option<u64> {
-        let due = |entry: &Entry| {
-            if entry.told {
-                entry.give_up_ms
-            } else {
-                entry.deadline_ms
-            }
-        };
-        self.entries.iter().map(due).min()
+        self.entries.iter().map(Entry::due_ms).min()
     }
 
     /// Empties the outbox: what every caller that still waits is to be told.
-    pub(super) fn close(&mut self) -> Vec<(MessageId, Unsent)> {
+    pub(super) fn close(&mut self) -> Vec<Expired> {
         self.on_wire = 0;
         self.bytes = 0;
-        let outcome = |left| match left {
-            true => Unsent::Unconfirmed { resent_for_ms: 0 },
-            false => Unsent::NeverLeft,
-        };
         let waiting = self.entries.drain(..).filter(|entry| !entry.told);
-        waiting
-            .map(|entry| (entry.draft.id, outcome(entry.left.is_some())))
-            .collect()
+        waiting.map(|entry| entry.end(0)).collect()
     }
 
     fn remove(&mut self, at: usize) {
@@ -253,21 +223,36 @@ impl Outbox {
     pub(super) fn check(&self) {
         assert!(self.on_wire <= self.entries.len() && self.on_wire <= ON_WIRE_MAX);
         assert!(self.entries.len() <= MESSAGES_MAX && self.bytes <= BYTES_MAX);
-        let bytes: usize = self
-            .entries
-            .iter()
-            .map(|entry| entry.draft.body.len())
-            .sum();
-        assert_eq!(bytes, self.bytes, "outbox bytes");
+        let bodies = self.entries.iter().map(|entry| entry.draft.body.len());
+        assert_eq!(bodies.sum::<usize>(), self.bytes, "outbox bytes");
         for (at, entry) in self.entries.iter().enumerate() {
+            let left = entry.left.is_some();
+            assert!(left || at >= self.on_wire, "on the wire but never left");
             assert!(
-                entry.left.is_some() || at >= self.on_wire,
-                "on the wire but never left"
-            );
-            assert!(
-                entry.left.is_some() || !entry.told,
+                left || !entry.told,
                 "told, but it never left and was not dropped"
             );
+        }
+    }
+}
+
+impl Entry {
+    /// When something is to be said of it next.
+    fn due_ms(&self) -> u64 {
+        if self.told {
+            self.give_up_ms
+        } else {
+            self.deadline_ms
+        }
+    }
+
+    /// What is to be said of it if it is sent again for so long.
+    fn end(&self, resent_for_ms: u64) -> Expired {
+        let id = self.draft.id.clone();
+        match (self.told, self.left.is_some()) {
+            (true, _) => Expired::GaveUp(id),
+            (false, false) => Expired::Deadline(id, Unsent::NeverLeft),
+            (false, true) => Expired::Deadline(id, Unsent::Unconfirmed { resent_for_ms }),
         }
     }
 }

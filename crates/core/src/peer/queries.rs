@@ -5,9 +5,9 @@
 
 use std::collections::VecDeque;
 
-use peerbus_wire::{ClientFrame, Domain, GroupName, MessageId, PeersFrame, Receipt};
+use peerbus_wire::{ClientFrame, GroupName, PeersFrame, Receipt};
 
-use super::types::{Answer, Overloaded, QueryFailure, QueryId, Reply, Roster};
+use super::types::{Answer, Overloaded, QueryFailure, QueryId, Question, Reply};
 
 /// Most queries that may wait for an answer, those whose callers were told of a time-out included, beside
 /// the one by which the own groups are joined.
@@ -16,24 +16,14 @@ pub(super) const QUERIES_MAX: usize = 64;
 const STATEMENTS_MAX: usize = 16_384;
 
 #[derive(Debug)]
-enum Question {
-    /// Who is there; in a domain, if one is named.
-    Peers(Option<Domain>),
-    /// Groups to join, and groups to leave.
-    Regroup(Vec<GroupName>, Vec<GroupName>),
-    Statuses {
-        ids: Vec<MessageId>,
-        statements: Vec<Receipt>,
-    },
-}
-
-#[derive(Debug)]
-struct Query {
-    id: QueryId,
+pub(super) struct Query {
+    pub(super) id: QueryId,
     question: Question,
+    /// What was said of the messages that it asks about.
+    statements: Vec<Receipt>,
     deadline_ms: u64,
     /// The caller was answered; only the broker's answer is still to be skipped.
-    told: bool,
+    pub(super) told: bool,
 }
 
 /// The queries. The first `sent` of them were sent on this connection.
@@ -45,68 +35,43 @@ pub(super) struct Queries {
 }
 
 impl Queries {
-    /// Asks who is there; in a domain, if one is named.
-    pub(super) fn ask_peers(
+    pub(super) fn ask(
         &mut self,
-        domain: Option<Domain>,
+        question: Question,
         deadline_ms: u64,
     ) -> Result<QueryId, Overloaded> {
-        self.ask(Question::Peers(domain), deadline_ms)
-    }
-
-    /// Joins groups and leaves groups.
-    pub(super) fn ask_regroup(
-        &mut self,
-        join: Vec<GroupName>,
-        leave: Vec<GroupName>,
-        deadline_ms: u64,
-    ) -> Result<QueryId, Overloaded> {
-        self.ask(Question::Regroup(join, leave), deadline_ms)
-    }
-
-    /// Asks what became of messages.
-    pub(super) fn ask_statuses(
-        &mut self,
-        ids: Vec<MessageId>,
-        deadline_ms: u64,
-    ) -> Result<QueryId, Overloaded> {
-        let statements = Vec::new();
-        self.ask(Question::Statuses { ids, statements }, deadline_ms)
-    }
-
-    fn ask(&mut self, question: Question, deadline_ms: u64) -> Result<QueryId, Overloaded> {
         if self.waiting.len() >= QUERIES_MAX {
             return Err(Overloaded {
                 waiting: self.waiting.len(),
                 bytes: 0,
             });
         }
-        let id = self.number();
-        self.waiting.push_back(Query {
-            id,
-            question,
-            deadline_ms,
-            told: false,
-        });
+        let query = self.query(question, deadline_ms);
+        let id = query.id;
+        self.waiting.push_back(query);
         Ok(id)
     }
 
-    /// A number for a query.
-    pub(super) fn number(&mut self) -> QueryId {
+    pub(super) fn query(&mut self, question: Question, deadline_ms: u64) -> Query {
         self.last += 1;
-        QueryId(self.last)
+        Query {
+            id: QueryId(self.last),
+            question,
+            statements: Vec::new(),
+            deadline_ms,
+            told: false,
+        }
     }
 
     /// The broker is asked first to let this peer join groups, whose answer nobody waits for; before
     /// anything else was asked on this connection.
     pub(super) fn joins(&mut self, groups: Vec<GroupName>) {
         debug_assert_eq!(self.sent, 0, "this is the first question");
-        let id = self.number();
+        let question = Question::Regroup(groups, Vec::new());
+        let query = self.query(question, u64::MAX);
         self.waiting.push_front(Query {
-            id,
-            question: Question::Regroup(groups, Vec::new()),
-            deadline_ms: u64::MAX,
             told: true,
+            ..query
         });
         self.sent = 1;
     }
@@ -122,22 +87,23 @@ impl Queries {
                 let (join, leave) = (join.clone(), leave.clone());
                 vec![ClientFrame::Regroup { join, leave }]
             }
-            Question::Statuses { ids, .. } => {
+            Question::Statuses(ids) => {
                 vec![ClientFrame::Status { ids: ids.clone() }, ClientFrame::Peers]
             }
+            Question::Name(name) => vec![ClientFrame::Rename {
+                name: name.as_str().into(),
+            }],
         })
     }
 
     /// Keeps a statement for the query that asked for it. Says whether one did.
     pub(super) fn collect(&mut self, receipt: &Receipt) -> bool {
         for query in self.waiting.iter_mut().take(self.sent) {
-            if let Question::Statuses { ids, statements } = &mut query.question
-                && ids.contains(&receipt.id)
-            {
+            if matches!(&query.question, Question::Statuses(ids) if ids.contains(&receipt.id)) {
                 // What was told meanwhile stands in the answer where it belongs.
-                statements.retain(|known| known != receipt);
-                if statements.len() < STATEMENTS_MAX {
-                    statements.push(receipt.clone());
+                query.statements.retain(|known| known != receipt);
+                if query.statements.len() < STATEMENTS_MAX {
+                    query.statements.push(receipt.clone());
                 }
                 return true;
             }
@@ -156,48 +122,41 @@ impl Queries {
 
     /// The broker answered the oldest query with this. `None`: nothing was asked; otherwise the reply, if
     /// somebody waits for one.
-    pub(super) fn answer(&mut self, frame: PeersFrame, ext: bool) -> Option<Option<Reply>> {
+    pub(super) fn answer(&mut self, frame: PeersFrame) -> Option<Option<Reply>> {
         if self.sent == 0 {
             return None;
         }
         self.sent -= 1;
-        let query = self.waiting.pop_front()?;
-        if query.told {
-            return Some(None);
-        }
+        let mut query = self.waiting.pop_front()?;
         let answer = match query.question {
-            Question::Peers(_) | Question::Regroup(..) => Answer::Peers(Roster::of(frame, ext)),
-            Question::Statuses { statements, .. } => Answer::Statuses(statements),
+            Question::Statuses(_) => Answer::Statuses(std::mem::take(&mut query.statements)),
+            _ => Answer::Peers(Box::new(frame)),
         };
-        Some(Some(Reply::Answered {
-            query: query.id,
-            outcome: Ok(answer),
-        }))
+        Some(query.reply(Ok(answer)))
     }
 
     /// The connection ended: what was not answered is to be asked again.
     pub(super) fn rewind(&mut self) {
         self.sent = 0;
         self.waiting.retain_mut(|query| {
-            if let Question::Statuses { statements, .. } = &mut query.question {
-                statements.clear();
-            }
+            query.statements.clear();
             !query.told
         });
     }
 
-    /// The broker has no receipts: nothing can be asked about messages.
-    pub(super) fn refuse_statuses(&mut self) -> Vec<Reply> {
-        let of_peers = |query: &Query| !matches!(query.question, Question::Statuses { .. });
-        let (kept, refused) = std::mem::take(&mut self.waiting)
-            .into_iter()
-            .partition(|query| of_peers(query));
-        self.waiting = kept;
-        let refused: VecDeque<Query> = refused;
-        refused
-            .iter()
-            .filter_map(|query| query.fail(QueryFailure::NotSupported))
-            .collect()
+    /// There will be no answers any more, or, at a broker without the extension, none about messages.
+    pub(super) fn fail(&mut self, failure: &QueryFailure) -> Vec<Reply> {
+        let all = *failure == QueryFailure::Closed;
+        if all {
+            self.sent = 0;
+        }
+        let mut replies = Vec::new();
+        self.waiting.retain(|query| {
+            let kept = !all && !matches!(query.question, Question::Statuses(_));
+            replies.extend(query.reply(Err(failure.clone())).filter(|_| !kept));
+            kept
+        });
+        replies
     }
 
     pub(super) fn expire(&mut self, now_ms: u64) -> Vec<Reply> {
@@ -206,27 +165,14 @@ impl Queries {
         self.waiting.retain_mut(|query| {
             let sent = at < self.sent;
             at += 1;
-            if query.deadline_ms > now_ms {
-                return true;
-            }
-            replies.extend(query.fail(QueryFailure::TimedOut));
-            query.told = true;
-            sent
+            replies.extend(query.expire(now_ms));
+            !query.told || sent
         });
         replies
     }
 
     pub(super) fn timeout(&self) -> Option<u64> {
-        let waiting = self.waiting.iter().filter(|query| !query.told);
-        waiting.map(|query| query.deadline_ms).min()
-    }
-
-    pub(super) fn close(&mut self) -> Vec<Reply> {
-        self.sent = 0;
-        let all = std::mem::take(&mut self.waiting);
-        all.iter()
-            .filter_map(|query| query.fail(QueryFailure::Closed))
-            .collect()
+        self.waiting.iter().filter_map(Query::due_ms).min()
     }
 
     pub(super) fn check(&self) {
@@ -240,37 +186,21 @@ impl Queries {
 }
 
 impl Query {
-    fn fail(&self, failure: QueryFailure) -> Option<Reply> {
-        let reply = Reply::Answered {
-            query: self.id,
-            outcome: Err(failure),
-        };
-        (!self.told).then_some(reply)
+    /// Its answer, if its caller still waits for one.
+    pub(super) fn reply(&self, outcome: Result<Answer, QueryFailure>) -> Option<Reply> {
+        let query = self.id;
+        (!self.told).then_some(Reply::Answered { query, outcome })
     }
-}
 
-impl Roster {
-    fn of(frame: PeersFrame, ext: bool) -> Self {
-        let named = |name| peerbus_wire::PeerEntry {
-            name,
-            online: true,
-            unacked: None,
-            away_s: Some(0),
-            activity_s: None,
-            groups: Vec::new(),
-            presence: None,
-        };
-        let peers = match frame.peers {
-            Some(peers) => peers,
-            None => frame.names.into_iter().map(named).collect(),
-        };
-        Self {
-            peers,
-            omitted: frame.omitted,
-            age_ms: frame.age_ms,
-            groups: frame.groups,
-            reason: frame.reason,
-            ext,
-        }
+    /// When its caller is answered at the latest.
+    pub(super) fn due_ms(&self) -> Option<u64> {
+        (!self.told).then_some(self.deadline_ms)
+    }
+
+    pub(super) fn expire(&mut self, now_ms: u64) -> Option<Reply> {
+        let due = self.due_ms().is_some_and(|due_ms| due_ms <= now_ms);
+        let reply = self.reply(Err(QueryFailure::TimedOut)).filter(|_| due);
+        self.told |= due;
+        reply
     }
 }

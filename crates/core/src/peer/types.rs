@@ -2,8 +2,8 @@
 
 use crate::grant::{GATEWAY_PREFIX, GATEWAY_TOKEN};
 use peerbus_wire::{
-    Accepted, Address, GroupName, Instance, Kind, MessageId, PeerEntry, PeerName, Presence,
-    Receipt, Refusal, Secret, Token, Window,
+    Accepted, Address, Domain, GroupName, Instance, Kind, MessageId, PeerName, PeersFrame,
+    Presence, Receipt, Refusal, Secret, Token, Window,
 };
 
 /// What a session is made with.
@@ -92,8 +92,6 @@ pub enum Action {
 pub enum Status {
     /// Not connected, and trying.
     Connecting {
-        /// Since when, on the monotonic clock.
-        since_ms: u64,
         /// Why the last attempt failed, as a sentence.
         last_error: Option<String>,
     },
@@ -236,6 +234,8 @@ pub enum SessionEvent {
         name: String,
         /// The broker speaks our extension.
         ext: bool,
+        /// So much the broker sends ahead of acks, of what the host has not taken as well.
+        window: Window,
     },
     /// A message arrived. Ack it once it is consumed.
     Message(Inbound),
@@ -288,14 +288,33 @@ pub enum Reply {
     },
 }
 
+/// Something that the broker is asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Question {
+    /// Who is there; in another domain, as far as its bridge told, if one is named.
+    Peers(Option<Domain>),
+    /// Groups to join and groups to leave, all of them or none. Answered with the groups of which this
+    /// peer is a member then, or none from a broker that knows no groups. Of each list what is beyond [`peerbus_wire::limits::GROUPS_MAX`] is left
+    /// out.
+    Regroup(Vec<GroupName>, Vec<GroupName>),
+    /// What became of messages that were sent under this name: at most
+    /// [`peerbus_wire::limits::STATUS_IDS_MAX`]; those beyond are left out. Statements about them that
+    /// come while the answer is under way go into the answer, not to the events.
+    Statuses(Vec<MessageId>),
+    /// Another name for this peer: its queue goes with it, and mail to the present name still comes. One
+    /// at a time.
+    Name(PeerName),
+}
+
 /// The answer to a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// To [`query_peers`](super::PeerSession::query_peers).
-    Peers(Roster),
-    /// To [`query_statuses`](super::PeerSession::query_statuses).
+    /// To [`Question::Peers`] and [`Question::Regroup`], in the broker's words. A v1 broker tells the names
+    /// of connected peers and nothing else.
+    Peers(Box<PeersFrame>),
+    /// To [`Question::Statuses`].
     Statuses(Vec<Receipt>),
-    /// To [`ask_for`](super::PeerSession::ask_for): done.
+    /// To [`Question::Name`]: done.
     Renamed,
 }
 
@@ -332,37 +351,6 @@ pub enum QueryFailure {
     NotSupported,
     /// The session was closed.
     Closed,
-}
-
-/// The answer to a peers query.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Roster {
-    /// What is known of each peer, this one included. A v1 broker tells the names of connected
-    /// peers and nothing else.
-    pub peers: Vec<PeerEntry>,
-    /// So many more were left out.
-    pub omitted: u32,
-    /// Of another domain: so many milliseconds ago its bridge told this; `None`: nothing is known.
-    pub age_ms: Option<u64>,
-    /// The answer to [`regroup`](super::PeerSession::regroup): the groups of which this peer is a member, or
-    /// `None` from a broker that knows no groups.
-    pub groups: Option<Vec<GroupName>>,
-    /// Likewise: why nothing was joined or left.
-    pub reason: Option<String>,
-    /// The broker speaks our extension.
-    pub ext: bool,
-}
-
-/// What the host holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Held {
-    /// Messages that the host took and has not acked.
-    pub messages: usize,
-    /// Bytes of their bodies.
-    pub bytes: usize,
-    /// The broker sends no more than this ahead of acks (messages that the host has not taken
-    /// count too).
-    pub window: Window,
 }
 
 /// The session holds as many unconfirmed messages, or as many queries, as it may.

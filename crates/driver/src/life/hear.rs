@@ -1,19 +1,19 @@
 //! What a driver makes of what its client says.
 
-use std::sync::PoisonError;
+use std::sync::Arc;
 use std::time::Duration;
 
 use peerbus_adapter::mailbox::Who;
-use peerbus_node::approvals::{self, By, Decision, Source};
-use peerbus_node::protocol::EventKind;
-use peerbus_node::{Node, Pending, claude_code};
-use peerbus_wire::escape;
+use peerbus_node::approvals::{By, Decision, Source, Verdict};
+use peerbus_node::{EventKind, Node, Pending, claude_code};
+use peerbus_wire::{escape, printable};
 use tokio::time::{sleep, timeout};
 
-use super::{BEGIN, Driver, KIND, Shown, WHY_CHARS};
-use crate::client::Client;
-use crate::permission::{self, Verdict, is_ours};
-use crate::stream::{self, Answered, Asked, Request, Said};
+use super::{Driver, KIND, Shown};
+use crate::WHY_CHARS;
+use crate::process::AgentLines;
+use crate::protocol::{Heard, Permission};
+use crate::session::Prompt;
 
 /// What stands before a turn of the user's that the client died over.
 const AGAIN: &str =
@@ -23,88 +23,55 @@ const AGAIN: &str =
 const UNASKED: Duration = Duration::from_secs(1);
 
 impl Driver<'_> {
-    /// Hears a line. False: nobody reads what the model says any more.
+    /// What the client says. False: nobody reads what the model says any more.
     pub(super) async fn hear(
         &self,
-        client: &Client,
-        line: &str,
+        to: &AgentLines,
+        heard: Heard,
         say: &mut impl FnMut(&str) -> bool,
         shown: &mut Shown,
     ) -> bool {
-        let said = match Said::read(line) {
-            Ok(said) => said,
-            Err(error) => {
-                let line = escape(line, WHY_CHARS);
-                tracing::warn!(%error, "Claude Code wrote a line that is not understood: {line}");
-                return true;
+        match heard {
+            Heard::Ready => self.begun(to, shown).await,
+            Heard::Unready(why) => shown.why = Some(escape(&why, WHY_CHARS)),
+            Heard::Met(who) => self.mailbox.met(&Who {
+                adapter: KIND,
+                client: &who.name,
+                version: &who.version,
+                process: std::process::id(),
+            }),
+            Heard::Event(event) => {
+                if let Some(node) = &self.node {
+                    node.record(event.kind, event.members);
+                }
             }
-        };
-        if let (Some(node), Said::User(_) | Said::Assistant(_)) = (&self.node, &said) {
-            for event in claude_code::read(line) {
-                node.record(event.kind, event.members);
-            }
-        }
-        match said {
-            Said::Init(init) => {
-                let mut state = self.session.state();
-                state.id = init.session_id.or(state.id.take());
-            }
-            Said::User(user) => {
+            Heard::Session(id) => self.session.state().id = Some(id),
+            Heard::Shown { id, marks } => {
                 let mut state = self.session.state();
                 // It is in the client's file by now.
-                state.is_kept |= state.id.is_some() && user.is_replay == Some(true);
-                state.turns.user(&user);
+                state.is_kept |= state.id.is_some() && id.is_some();
+                state.turns.shown(id.as_deref(), marks);
             }
-            Said::Assistant(said) => {
-                self.session.state().turns.assistant(&said);
-                let top = said.parent_tool_use_id.is_none();
-                let lines = said.texts().filter(|_| top).flat_map(str::lines);
-                for line in lines {
-                    if !say(&printable(line)) {
-                        return false;
-                    }
+            Heard::Words { answer, texts } => {
+                if let Some(answer) = answer {
+                    self.session.state().turns.answer(answer);
                 }
+                let mut lines = texts.iter().flat_map(|text| text.lines());
+                return lines.all(|line| say(&printable(line)));
             }
-            Said::Result(end) => self.ended(&end, shown),
-            Said::Request(request) => {
-                self.answer(client, request).await;
-                return true;
-            }
-            Said::Response(response) => {
-                let answered = response.response.unwrap_or_default();
-                match answered.request_id.clone() {
-                    Some(id) if id == BEGIN => self.begun(client, answered, shown).await,
-                    Some(id) => self.session.answered(&id, answered.result()),
-                    None => {}
-                }
-                return true;
-            }
-            Said::Cancel(request_id) => {
-                if let Some(waits) = self.open().remove(&request_id) {
+            Heard::TurnEnd { ids, failed } => self.ended(&ids, failed, shown),
+            Heard::Asks(asked) => self.permit(to, asked),
+            Heard::Withdrawn(id) => {
+                let open = self.session.state().open.remove(&id);
+                if let Some((waits, _)) = open {
                     waits.abort();
                 }
-                return true;
-            }
-            Said::Other(kind) => {
-                let kind = escape(&kind, WHY_CHARS);
-                tracing::debug!(kind, "Claude Code says something that is not needed");
-                return true;
             }
         }
-        self.mailbox.report(&self.session);
-        self.session.look_again();
         true
     }
 
-    /// The client has answered the first request: it takes turns.
-    async fn begun(&self, client: &Client, answered: Answered, shown: &mut Shown) {
-        if let Some(error) = answered.error {
-            shown.why = Some(escape(&error, WHY_CHARS));
-            return;
-        }
-        for request in answered.pending_permission_requests.unwrap_or_default() {
-            self.answer(client, request).await;
-        }
+    async fn begun(&self, client: &AgentLines, shown: &mut Shown) {
         shown.ready = true;
         self.session.state().client = Some(client.clone());
         let prompt = {
@@ -125,16 +92,12 @@ impl Driver<'_> {
         self.tell();
     }
 
-    fn ended(&self, end: &stream::TurnEnd, shown: &mut Shown) {
+    fn ended(&self, ids: &[String], failed: Option<String>, shown: &mut Shown) {
         let mut state = self.session.state();
-        let over = state.turns.ended(end);
-        let is_over = |prompt: &crate::session::Prompt| {
-            prompt.uuid.as_ref().is_some_and(|uuid| over.contains(uuid))
-        };
-        if state.prompt.as_ref().is_some_and(is_over) {
-            state.prompt = None;
-        }
-        match end.failed() {
+        let over = state.turns.ended(ids, failed.is_some());
+        let of = |prompt: &mut Prompt| prompt.uuid.clone().is_some_and(|id| over.contains(&id));
+        state.prompt.take_if(of);
+        match failed {
             None => {
                 shown.worked = true;
                 shown.why = None;
@@ -151,74 +114,31 @@ impl Driver<'_> {
         }
     }
 
-    /// Answers what the client asks.
-    async fn answer(&self, client: &Client, request: Request) {
-        let Request {
-            request_id,
-            request: asked,
-        } = request;
-        match (asked.subtype.as_deref(), &asked.message) {
-            (Some("mcp_message"), Some(message)) => {
-                let who = self.bridge.take(client, request_id, message).await;
-                if let Some(who) = who {
-                    self.mailbox.met(&Who {
-                        adapter: KIND,
-                        client: &who.name,
-                        version: &who.version,
-                        process: std::process::id(),
-                    });
-                }
-            }
-            (Some("can_use_tool"), _) => self.permit(client, request_id, &asked).await,
-            (subtype, _) => {
-                let subtype = escape(subtype.unwrap_or_default(), WHY_CHARS);
-                tracing::warn!(subtype, "Claude Code asks for something that is not served");
-                let why = format!("peerbus does not serve {subtype}");
-                client.say(stream::failure(&request_id, &why)).await;
-            }
-        }
-    }
-
-    async fn permit(&self, client: &Client, request_id: String, asked: &Asked) {
-        let Some(input) = asked.input.clone() else {
-            let why = "the request has no input";
-            client.say(stream::failure(&request_id, why)).await;
-            return;
-        };
-        if is_ours(asked) {
-            let verdict = Verdict::Allow {
-                input: &input,
-                rules: None,
-            };
-            client.say(stream::success(&request_id, &verdict)).await;
-            return;
-        }
+    fn permit(&self, client: &AgentLines, asked: Permission) {
         let node = self.node.as_ref();
         let has_approvers = node.is_some_and(Node::has_approvers);
         let patience = match has_approvers {
             true => self.settings.approval,
             false => UNASKED.min(self.settings.approval),
         };
-        let pending = node.and_then(|node| node.ask(Source::Stream, permission::shown(asked)));
-        let (open, client, id) = (self.open.clone(), client.clone(), request_id.clone());
-        let waiting = has_approvers.then(|| self.session.waits());
+        let pending = node.and_then(|node| node.ask(Source::Stream, asked.asked.clone()));
+        let (session, client, id) = (self.session.clone(), client.clone(), asked.id.clone());
+        let protocol = Arc::clone(&self.protocol);
         let waits = tokio::spawn(async move {
-            let _waiting = waiting;
             let verdict = decided(pending, patience).await;
-            open.lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .remove(&id);
-            let verdict = permission::answer(&verdict, &input);
-            client.say(stream::success(&id, &verdict)).await;
+            session.state().open.remove(&asked.id);
+            session.look_again();
+            client.say(protocol.answer(&asked, &verdict)).await;
         });
         // The task has not run yet: there is one thread.
-        self.open().insert(request_id, waits.abort_handle());
+        let open = (waits.abort_handle(), has_approvers);
+        self.session.state().open.insert(id, open);
     }
 }
 
 /// What somebody decides, if anybody does in time.
-async fn decided(pending: Option<Pending>, patience: Duration) -> approvals::Verdict {
-    let nobody = approvals::Verdict::closed(None, By::Timeout);
+async fn decided(pending: Option<Pending>, patience: Duration) -> Verdict {
+    let nobody = Verdict::closed(None, By::Timeout);
     let Some(mut pending) = pending else {
         sleep(patience).await;
         return nobody;
@@ -230,14 +150,4 @@ async fn decided(pending: Option<Pending>, patience: Duration) -> approvals::Ver
             nobody
         }
     }
-}
-
-/// A line for a terminal. What only stands for itself there stays: the model writes code.
-fn printable(line: &str) -> String {
-    let plain = ['"', '\\', '<', '>', '\t'];
-    let part = |part: &str| match part.strip_suffix(plain) {
-        Some(before) => format!("{}{}", escape(before, usize::MAX), &part[before.len()..]),
-        None => escape(part, usize::MAX),
-    };
-    line.split_inclusive(plain).map(part).collect()
 }

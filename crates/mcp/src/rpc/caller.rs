@@ -4,7 +4,6 @@ use rmcp::RoleServer;
 use rmcp::model::{ProgressNotificationParam, ProgressToken};
 use rmcp::service::RequestContext;
 
-/// The client, about one of its calls.
 #[derive(Clone)]
 pub(crate) struct Caller {
     context: RequestContext<RoleServer>,

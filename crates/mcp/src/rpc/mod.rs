@@ -64,10 +64,30 @@ fn without_format(schema: &mut Value) {
     match schema {
         Value::Object(members) => {
             members.retain(|name, value| is_kept(name, value));
+            never_null(members);
             members.values_mut().for_each(without_format);
         }
         Value::Array(items) => items.iter_mut().for_each(without_format),
         _ => {}
+    }
+}
+
+/// What is none is left out of a result: no member of one can be null.
+fn never_null(schema: &mut Map<String, Value>) {
+    if let Some(Value::Array(types)) = schema.get_mut("type")
+        && types.len() == 2
+    {
+        types.retain(|kind| kind != "null");
+        let only = types.pop();
+        schema.extend(only.map(|kind| ("type".to_owned(), kind)));
+    }
+    if let Some(Value::Array(any)) = schema.get_mut("anyOf") {
+        any.retain(|one| one["type"] != "null");
+        if let [Value::Object(only)] = &mut any[..] {
+            let only = std::mem::take(only);
+            schema.remove("anyOf");
+            schema.extend(only);
+        }
     }
 }
 

@@ -13,7 +13,6 @@ use tokio::sync::{oneshot, watch};
 /// asks and does not read its answers waits, and memory stays bounded.
 const BACKLOG_BYTES: usize = 1024 * 1024;
 
-/// A line; the text holds no line break.
 #[derive(Default)]
 pub(super) struct Line {
     pub(super) bytes: Vec<u8>,
@@ -35,11 +34,7 @@ struct Queue {
 pub(super) struct Outbox(Arc<watch::Sender<Queue>>);
 
 impl Outbox {
-    /// Queues a line.
-    ///
-    /// # Errors
-    ///
-    /// When the client does not read any more.
+    /// Queues a line; fails when the client does not read any more.
     pub(super) fn push(&self, mut line: Line) -> io::Result<()> {
         debug_assert!(!line.bytes.contains(&b'\n'), "one message, one line");
         line.bytes.push(b'\n');

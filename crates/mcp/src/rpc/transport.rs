@@ -28,7 +28,6 @@ use crate::arguments::Arguments;
 
 /// Longest line that is read, in bytes: a body of the largest size, every byte of it escaped.
 const LINE_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// Most messages of a batch.
 const BATCH_MAX: usize = 256;
 
 /// rmcp's transport, with what rmcp does otherwise than this server needs it.

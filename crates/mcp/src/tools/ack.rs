@@ -2,19 +2,14 @@
 
 use peerbus_adapter::mailbox::Named;
 use serde::Serialize;
-use serde_json::json;
 
 use super::{Context, Link, Tool, done};
-use crate::arguments::Arguments;
+use crate::arguments::{Argument, ArgumentKind, Arguments};
 use crate::reply::Reply;
 use crate::rpc::schemars::{self, JsonSchema};
 
-const NAME: &str = "bus.ack";
-
-/// Most ids in a call.
 const IDS_MAX: usize = 256;
 
-/// The result.
 #[derive(Default, Serialize, JsonSchema)]
 struct Output {
     /// These were unseen; their senders are told that they were seen.
@@ -24,16 +19,13 @@ struct Output {
     /// Only a part of these was shown to you: they stay unseen. Their rest comes with the results of
     /// tools, and the inbox tool reads it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(default)]
     shown_in_part: Vec<String>,
     /// These wait and were not shown to you yet, or to an earlier session of this name only: they
     /// stay unseen. The inbox tool reads them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(default)]
     not_shown: Vec<String>,
     /// Several senders used these ids, so nothing was acked: the inbox tool reads those messages.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(default)]
     several_senders: Vec<String>,
 }
 
@@ -41,25 +33,16 @@ pub(crate) const TOOL: Tool = Tool {
     title: "Mark messages as seen",
     description: "Tells the senders that you have seen these messages, which need no answer. \
         A reply, and reading with the inbox tool, do the same.",
-    input: || {
-        json!({
-            "type": "object",
-            "properties": {
-                "ids": {
-                    "type": "array",
-                    "items": { "type": "string" },
-                    "maxItems": IDS_MAX,
-                    "description": "The ids of the messages."
-                }
-            },
-            "required": ["ids"]
-        })
-    },
+    input: &[Argument::required(
+        "ids",
+        ArgumentKind::Texts(Some(IDS_MAX)),
+        "The ids of the messages.",
+    )],
     output: crate::rpc::output_schema::<Output>,
     idempotent: true,
     acks: true,
     link: Link::Unneeded,
-    ..Tool::new(NAME, |context, arguments| {
+    ..Tool::new("bus.ack", |context, arguments| {
         Box::pin(std::future::ready(call(context, arguments)))
     })
 };

@@ -2,16 +2,12 @@
 
 use peerbus_adapter::{Accepted, SentMessage};
 use serde::Serialize;
-use serde_json::json;
 
-use super::{Context, DEADLINE, Known, Tool, body, body_schema, done, failure, talk};
-use crate::arguments::Arguments;
+use super::{Context, DEADLINE, Known, Tool, body, done, failure, talk};
+use crate::arguments::{Argument, ArgumentKind, Arguments};
 use crate::reply::Reply;
 use crate::rpc::schemars::{self, JsonSchema};
 
-const NAME: &str = "bus.broadcast";
-
-/// The result.
 #[derive(Serialize, JsonSchema)]
 struct Output {
     /// The message left. See `status` for what that means.
@@ -26,21 +22,19 @@ pub(crate) const TOOL: Tool = Tool {
     title: "Send a message to every peer",
     description: "Sends a message to every peer that is registered on the peerbus now. Each \
         of them is interrupted by it: use the bus send tool when one peer is meant.",
-    input: || {
-        json!({
-            "type": "object",
-            "properties": {
-                "body": body_schema("The message"),
-                "priority": talk::priority_schema(),
-                "thread": { "type": "string" },
-                "reply_to": { "type": "string" }
-            },
-            "required": ["body"]
-        })
-    },
+    input: &[
+        Argument::required(
+            "body",
+            ArgumentKind::Text,
+            "The message: plain text, or JSON.",
+        ),
+        talk::PRIORITY,
+        talk::THREAD,
+        talk::REPLY_TO,
+    ],
     output: crate::rpc::output_schema::<Output>,
     open_world: true,
-    ..Tool::new(NAME, |context, arguments| {
+    ..Tool::new("bus.broadcast", |context, arguments| {
         Box::pin(call(context, arguments))
     })
 };

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use peerbus_adapter::mailbox::{Checkout, DRAIN, Mailbox, Portion, quote};
 use peerbus_adapter::{Bus, Inbound, LinkState};
+use peerbus_view::body_json;
 use serde::Serialize;
-use serde_json::json;
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::value::RawValue;
 
 use super::{Context, Link, Tool, done, marked, receipts};
-use crate::arguments::Arguments;
+use crate::arguments::{Argument, ArgumentKind, Arguments};
 use crate::reply::Reply;
 use crate::rpc::schemars::{self, JsonSchema};
 
@@ -23,7 +23,6 @@ const BYTES_MAX: usize = 64 * 1024;
 /// How long an empty answer waits for a link that is just coming up.
 const LINK_DEADLINE: Duration = Duration::from_secs(2);
 
-/// The result.
 #[derive(Serialize, JsonSchema)]
 struct Output<'a> {
     /// What to make of it.
@@ -34,13 +33,12 @@ struct Output<'a> {
     remaining: usize,
     /// So many more are held back, because their senders send too much: the note says more.
     #[serde(skip_serializing_if = "is_zero")]
-    #[schemars(default)]
     held: usize,
     /// What became of messages that this session sent.
     notices: Vec<&'a str>,
     /// How far messages of this session's own got since it was told last: `id`, `to`, `stage`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(default, with = "Vec<serde_json::Map<String, serde_json::Value>>")]
+    #[schemars(with = "Vec<serde_json::Map<String, serde_json::Value>>")]
     receipts: Vec<serde_json::Value>,
 }
 
@@ -55,12 +53,10 @@ pub(super) struct Message<'a> {
     kind: &'static str,
     /// The group that it was sent to.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "String")]
     group: Option<String>,
     /// It is a job for one member of that group, and this session has it. Name its id in a reply or an ack
     /// when you take it: until then it may go to another one.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    #[schemars(default)]
     one: bool,
     /// What kind of program sent it.
     source: &'a str,
@@ -68,7 +64,6 @@ pub(super) struct Message<'a> {
     ts: &'a str,
     /// It may have been shown before, by this session or an earlier one of its name.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    #[schemars(default)]
     shown_before: bool,
     /// The message.
     #[schemars(with = "serde_json::Value")]
@@ -80,19 +75,11 @@ pub(crate) const TOOL: Tool = Tool {
     description: "Takes the messages that peers sent to this session, urgent ones first, then \
         oldest first. Each is returned once: read them all. Call it when you start, when you wait for an answer, \
         and between steps of long work.",
-    input: || {
-        json!({
-            "type": "object",
-            "properties": {
-                "max": {
-                    "type": "integer",
-                    "minimum": 1,
-                    "maximum": MESSAGES_MAX,
-                    "description": "Most messages to take; 50 when absent."
-                }
-            }
-        })
-    },
+    input: &[Argument::new(
+        "max",
+        ArgumentKind::Whole(1, Some(MESSAGES_MAX)),
+        "Most messages to take; 50 when absent.",
+    )],
     output: crate::rpc::output_schema::<Output<'static>>,
     always: true,
     reads: true,
@@ -109,17 +96,17 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
         .count("max")?
         .map_or(MESSAGES_MAX, |max| max.min(MESSAGES_MAX));
     let mut taken = take(mailbox, max);
-    let mut held = mailbox.held();
+    let mut held = mailbox.machine(|it, _| it.held());
     if taken.is_empty() && held.0 == 0 {
         online(context.bus).await?;
         taken = take(mailbox, max);
-        held = mailbox.held();
+        held = mailbox.machine(|it, _| it.held());
     }
-    let remaining = mailbox.waiting();
+    let remaining = mailbox.machine(|it, _| it.waiting());
     let messages: Vec<_> = taken
         .messages()
         .map(|(item, mail)| message(&mail.inbound, item.repeat))
-        .collect::<Result<_, _>>()?;
+        .collect();
     let output = Output {
         note: note(messages.len(), remaining, held.0, held.1.as_deref())
             + &marked(mailbox, &taken)
@@ -179,14 +166,8 @@ pub(super) async fn online(bus: &Bus) -> Result<(), String> {
     }
 }
 
-pub(super) fn message(inbound: &Inbound, shown_before: bool) -> Result<Message<'_>, String> {
-    let body = match serde_json::from_str(&inbound.body) {
-        Ok(body) => Cow::Borrowed(body),
-        // Bodies are JSON by the rules of acceptance. One that this library does not take must
-        // not block those behind it: it is shown as text.
-        Err(_) => Cow::Owned(to_raw_value(&inbound.body).map_err(|error| error.to_string())?),
-    };
-    Ok(Message {
+pub(super) fn message(inbound: &Inbound, shown_before: bool) -> Message<'_> {
+    Message {
         id: &inbound.id,
         from: &inbound.from,
         kind: quote::kind(inbound.kind),
@@ -195,8 +176,8 @@ pub(super) fn message(inbound: &Inbound, shown_before: bool) -> Result<Message<'
         source: &inbound.source,
         ts: &inbound.ts,
         shown_before,
-        body,
-    })
+        body: body_json(&inbound.body),
+    }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]

@@ -1,14 +1,12 @@
 //! `bus.join` and `bus.leave`
 
 use serde::Serialize;
-use serde_json::{Value, json};
 
 use super::{Context, DEADLINE, Tool, done};
-use crate::arguments::Arguments;
+use crate::arguments::{Argument, ArgumentKind, Arguments};
 use crate::reply::Reply;
 use crate::rpc::schemars::{self, JsonSchema};
 
-/// The result.
 #[derive(Serialize, JsonSchema)]
 struct Output {
     /// The groups of which this session is a member now.
@@ -17,21 +15,13 @@ struct Output {
     note: String,
 }
 
-fn input() -> Value {
-    json!({
-        "type": "object",
-        "properties": {
-            "group": { "type": "string", "description": "1-64 of a-z 0-9 . _ -, with or without a #" }
-        },
-        "required": ["group"]
-    })
-}
+const GROUP: &str = "1-64 of a-z 0-9 . _ -, with or without a #";
 
 pub(crate) const JOIN: Tool = Tool {
     title: "Join a group",
     description: "Makes this session a member of a group on the peerbus: from now on it gets what \
         peers send to #GROUP. It is a member of the group of its project from the start.",
-    input,
+    input: &[Argument::required("group", ArgumentKind::Text, GROUP)],
     output: crate::rpc::output_schema::<Output>,
     idempotent: true,
     open_world: true,
@@ -44,7 +34,7 @@ pub(crate) const LEAVE: Tool = Tool {
     title: "Leave a group",
     description: "Ends this session's membership of a group on the peerbus. What was sent to the \
         group before still arrives.",
-    input,
+    input: &[Argument::required("group", ArgumentKind::Text, GROUP)],
     output: crate::rpc::output_schema::<Output>,
     idempotent: true,
     open_world: true,

@@ -6,26 +6,20 @@ use peerbus_adapter::mailbox::{
     AttemptItem, Checkout, INBOX, Listed, Mail, Mailbox, No, PART_CHARS, Portion, quote,
 };
 use serde::Serialize;
-use serde_json::json;
 
 use super::{Context, Link, Tool, done, drain, marked, receipts};
-use crate::arguments::Arguments;
+use crate::arguments::{Argument, ArgumentKind, Arguments};
 use crate::reply::Reply;
 use crate::rpc::schemars::{self, JsonSchema};
 
-const NAME: &str = "bus.inbox";
-
-/// Most messages in an answer.
 const MESSAGES_MAX: usize = 50;
-/// How many messages are read when the call says nothing.
 const MESSAGES: usize = 20;
 /// Texts of the messages in an answer, in bytes; one part goes whatever its size.
 const BYTES_MAX: usize = 64 * 1024;
 /// What is shown of a message that is listed, in characters.
 const PEEK_CHARS: usize = 120;
 
-/// The result.
-#[derive(Serialize, JsonSchema)]
+#[derive(Default, Serialize, JsonSchema)]
 struct Output<'a> {
     /// What to make of it.
     note: String,
@@ -37,12 +31,12 @@ struct Output<'a> {
     notices: Vec<&'a str>,
     /// How far messages of this session's own got since it was told last: `id`, `to`, `stage`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(default, with = "Vec<serde_json::Map<String, serde_json::Value>>")]
+    #[schemars(with = "Vec<serde_json::Map<String, serde_json::Value>>")]
     receipts: Vec<serde_json::Value>,
 }
 
 /// A message.
-#[derive(Serialize, JsonSchema)]
+#[derive(Default, Serialize, JsonSchema)]
 struct Message<'a> {
     /// The sender's id for it.
     id: &'a str,
@@ -57,52 +51,40 @@ struct Message<'a> {
     text: String,
     /// The text is a part that begins after so many characters.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "usize")]
     offset: Option<usize>,
     /// The text goes on after so many characters: call again.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "usize")]
     next_offset: Option<usize>,
     /// Length of the whole text in characters, where it is not all here.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "usize")]
     size: Option<usize>,
     /// It answers the message with this id.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "String")]
     reply_to: Option<&'a str>,
     /// The conversation that it belongs to.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "String")]
     thread: Option<&'a str>,
     /// Where it comes from, in its sender's words: untrusted.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "String")]
     meta: Option<String>,
     /// The name that it was sent to, where that is not this session's present one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "String")]
     sent_to: Option<&'a str>,
     /// The group that it was sent to.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "String")]
     group: Option<&'a str>,
     /// It is a job for one member of that group, and this session has it. Name its id in a reply or an ack
     /// when you take it: until then it may go to another one.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    #[schemars(default)]
     one: bool,
     /// The bus token of its sender, where that is another one than this session's.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "String")]
     token: Option<&'a str>,
     /// It may have been shown to you before: it is no new message then.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    #[schemars(default)]
     shown_before: bool,
     /// Why it was held back.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "String")]
     held: Option<&'a str>,
 }
 
@@ -111,52 +93,45 @@ pub(crate) const TOOL: Tool = Tool {
     description: "Reads what peers sent and you have not seen yet, or may have missed: also \
         mail that was held back, and messages of which only the beginning was shown. A long \
         message comes in parts, the next with the next call. With `peek` it only lists.",
-    input: || {
-        json!({
-            "type": "object",
-            "properties": {
-                "ids": {
-                    "type": "array",
-                    "items": { "type": "string" },
-                    "description": "Read these messages; the oldest when absent."
-                },
-                "max": {
-                    "type": "integer",
-                    "minimum": 1,
-                    "maximum": MESSAGES_MAX,
-                    "description": "Most messages; 20 when absent."
-                },
-                "peek": {
-                    "type": "boolean",
-                    "description": "List what waits, with the beginning of each, and leave it unseen."
-                },
-                "offset": {
-                    "type": "integer",
-                    "minimum": 0,
-                    "description": "Go on reading a long message (one id) after so many characters."
-                }
-            }
-        })
-    },
+    input: &[
+        Argument::new(
+            "ids",
+            ArgumentKind::Texts(None),
+            "Read these messages; the oldest when absent.",
+        ),
+        Argument::new(
+            "max",
+            ArgumentKind::Whole(1, Some(MESSAGES_MAX)),
+            "Most messages; 20 when absent.",
+        ),
+        Argument::new(
+            "peek",
+            ArgumentKind::Flag,
+            "List what waits, with the beginning of each, and leave it unseen.",
+        ),
+        Argument::new(
+            "offset",
+            ArgumentKind::Whole(0, None),
+            "Go on reading a long message (one id) after so many characters.",
+        ),
+    ],
     output: crate::rpc::output_schema::<Output<'static>>,
     reads: true,
     link: Link::Unneeded,
-    ..Tool::new(NAME, |context, arguments| {
+    ..Tool::new("bus.inbox", |context, arguments| {
         Box::pin(call(context, arguments))
     })
 };
 
 async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
-    let max = arguments
-        .count("max")?
-        .unwrap_or(MESSAGES)
-        .min(MESSAGES_MAX);
+    let max = arguments.count("max")?.unwrap_or(MESSAGES);
+    let max = max.min(MESSAGES_MAX);
     let ids = arguments.strings("ids")?;
     let offset = arguments.offset("offset")?;
     let mailbox = context.mailbox;
     mailbox.confirm_alive().await;
     let mut found = find(mailbox, ids.as_deref());
-    if found.is_empty() && mailbox.waiting() == 0 {
+    if found.is_empty() && mailbox.machine(|it, _| it.waiting()) == 0 {
         drain::online(context.bus).await?;
         found = find(mailbox, ids.as_deref());
     }
@@ -241,7 +216,6 @@ fn message<'a>((item, mail): (&'a AttemptItem, &'a std::sync::Arc<Mail>)) -> Mes
     }
 }
 
-/// Lists what waits.
 fn peek(mailbox: &Mailbox, found: &[Listed], max: usize) -> Result<Reply, String> {
     let beginning = |listed: &Listed| {
         let text = quote::said(&listed.mail.inbound.body);
@@ -250,7 +224,7 @@ fn peek(mailbox: &Mailbox, found: &[Listed], max: usize) -> Result<Reply, String
         (quote::within_json(&beginning), size)
     };
     let messages = found.iter().take(max).map(|listed| {
-        mailbox.listed(listed.no);
+        mailbox.machine(|it, _| it.listed(listed.no));
         let (text, size) = beginning(listed);
         Message {
             text,
@@ -272,17 +246,16 @@ fn peek(mailbox: &Mailbox, found: &[Listed], max: usize) -> Result<Reply, String
         note,
         messages,
         remaining,
-        notices: Vec::new(),
-        receipts: Vec::new(),
+        ..Output::default()
     })
 }
 
 fn answer(mailbox: &Mailbox, taken: Checkout) -> Result<Reply, String> {
     let messages: Vec<_> = taken.messages().map(message).collect();
     let notices: Vec<_> = taken.notices().collect();
-    let (held, why) = mailbox.held();
+    let (held, why) = mailbox.machine(|it, _| it.held());
     let begun = messages.iter().filter(|m| m.next_offset.is_some()).count();
-    let remaining = mailbox.waiting() + held + begun;
+    let remaining = mailbox.machine(|it, _| it.waiting()) + held + begun;
     let mark = marked(mailbox, &taken);
     let mut note = match messages.len() {
         0 if notices.is_empty() => "nothing waits unseen".to_owned(),
@@ -319,10 +292,6 @@ fn head(mail: &Mail) -> Message<'_> {
         from: &inbound.from,
         kind: quote::kind(inbound.kind),
         ts: &inbound.ts,
-        text: String::new(),
-        offset: None,
-        next_offset: None,
-        size: None,
         reply_to: mail.talk.reply_to.as_ref().map(|id| id.as_str()),
         thread: mail.talk.thread.as_deref(),
         meta: quote::meta(mail),
@@ -330,7 +299,6 @@ fn head(mail: &Mail) -> Message<'_> {
         group: inbound.group.as_deref(),
         one: inbound.one,
         token: inbound.token.as_deref(),
-        shown_before: false,
-        held: None,
+        ..Message::default()
     }
 }

@@ -20,9 +20,9 @@ use peerbus_adapter::mailbox::{Checkout, Mailbox, receipt};
 use peerbus_adapter::{Bus, SendError, SentMessage, Stage};
 use peerbus_wire::escape_json;
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-use crate::arguments::Arguments;
+use crate::arguments::{Argument, Arguments};
 use crate::reply::Reply;
 use crate::rpc::Caller;
 use crate::rpc::schemars::{self, JsonSchema};
@@ -41,9 +41,9 @@ pub(crate) struct Tool {
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
     pub(crate) description: &'static str,
-    /// Makes the JSON Schema of the arguments. It is made when it is asked for: kept, those of all
-    /// tools would take half a megabyte of each session.
-    pub(crate) input: fn() -> Value,
+    /// Schemas are made when they are asked for: kept, those of all tools would take half a megabyte of
+    /// each session.
+    pub(crate) input: &'static [Argument],
     /// Makes the JSON Schema of the result.
     pub(crate) output: fn() -> Map<String, Value>,
     /// It changes nothing, here or elsewhere.
@@ -60,11 +60,9 @@ pub(crate) struct Tool {
     pub(crate) acks: bool,
     /// The link that it needs.
     pub(crate) link: Link,
-    /// Does what it is called for; `Err` is a sentence that the agent can act on.
     pub(crate) run: Run,
 }
 
-/// What a tool needs of the link to the broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Link {
     /// One that is up, or comes up by itself.
@@ -75,18 +73,16 @@ pub(crate) enum Link {
     Unneeded,
 }
 
-/// A tool at work.
 type Running<'a> = Pin<Box<dyn Future<Output = Result<Reply, String>> + Send + 'a>>;
 type Run = for<'a> fn(&'a Context<'a>, &'a Arguments) -> Running<'a>;
 
 impl Tool {
-    /// A tool that has nothing special.
     const fn new(name: &'static str, run: Run) -> Self {
         Self {
             name,
             title: "",
             description: "",
-            input: || Value::Null,
+            input: &[],
             output: Map::new,
             read_only: false,
             idempotent: false,
@@ -100,7 +96,6 @@ impl Tool {
     }
 }
 
-/// What a call has to do with.
 pub(crate) struct Context<'a> {
     pub(crate) bus: &'a Bus,
     /// What waits for this session's agent.
@@ -115,7 +110,6 @@ pub fn is_tool(name: &str) -> bool {
     ALL.iter().any(|tool| means(name, tool.name))
 }
 
-/// Every tool.
 pub(crate) static ALL: [Tool; 12] = [
     send::TOOL,
     reply::TOOL,
@@ -141,11 +135,9 @@ struct Known {
     status: &'static str,
     /// How many peers it is owed to.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "u32")]
     recipients: Option<u32>,
     /// How many of those are connected now.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "u32")]
     online: Option<u32>,
 }
 
@@ -170,17 +162,16 @@ fn marked(mailbox: &Mailbox, checkout: &Checkout) -> String {
 
 /// How far messages of this session's own got since it was told last.
 fn receipts(mailbox: &Mailbox) -> Vec<Value> {
-    let receipts = mailbox.receipts();
+    let receipts = mailbox.machine(|it, _| it.take_receipts());
     receipts.iter().filter_map(receipt).collect()
 }
 
-/// A successful reply with this result.
 fn done(result: &impl Serialize) -> Result<Reply, String> {
     let json = serde_json::to_string(result)
         .map_err(|error| format!("the answer could not be written: {error}"))?;
-    Ok(Reply::Done {
+    Ok(Reply {
         structured: escape_json(&json),
-        receipt: None,
+        mail: None,
     })
 }
 
@@ -193,14 +184,8 @@ fn failure(error: &SendError) -> String {
     }
 }
 
-/// The schema of a message body. The models of some clients get no tool with an argument of any type;
-/// JSON of every type is taken all the same.
-fn body_schema(what: &str) -> Value {
-    let description = format!("{what}: plain text, or JSON.");
-    json!({ "type": "string", "description": description })
-}
-
-/// The JSON text of the message body in a call. What reads like a request for an approval, or like
+/// The JSON text of the message body in a call. Clients are told that it is a text, because the models of
+/// some get no tool with an argument of any type; JSON of every type is taken. What reads like a request for an approval, or like
 /// its end, is none: its user answers those, and has to know that no model wrote them.
 fn body(arguments: &Arguments) -> Result<&str, String> {
     let body = arguments.json("body").ok_or_else(|| {

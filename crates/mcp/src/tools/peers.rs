@@ -2,21 +2,17 @@
 
 use peerbus_adapter::domains::There;
 use peerbus_adapter::{Domain, PeerEntry, groups};
-use peerbus_view::{DomainView, PeerView};
+use peerbus_view::{DomainReach, DomainView, PeerView};
 use serde::Serialize;
-use serde_json::json;
 
 use super::{Context, DEADLINE, Tool, done};
-use crate::arguments::Arguments;
+use crate::arguments::{Argument, ArgumentKind, Arguments};
 use crate::reply::Reply;
 use crate::rpc::schemars::{self, JsonSchema};
-
-const NAME: &str = "bus.peers";
 
 /// What is told of peers besides the names of connected ones, in bytes, about.
 const DETAILS_BYTES: usize = 24 * 1024;
 
-/// The result.
 #[derive(Serialize, JsonSchema)]
 struct Output {
     /// This session's own name.
@@ -25,18 +21,15 @@ struct Output {
     /// The domain of this session's broker: from other domains its peers are NAME@DOMAIN. Absent:
     /// it has none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "String")]
     domain: Option<String>,
     /// The other domains that were joined to it. A peer there is NAME@DOMAIN; ask with `domain` who
     /// is there.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(with = "Vec<Other>")]
-    domains: Vec<Other>,
+    domains: Vec<DomainReach>,
     /// Names of the other peers that are connected.
     peers: Vec<String>,
     /// More about peers, connected or away. Absent behind a v1 broker, which knows no more.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Vec<PeerView>")]
     details: Option<Vec<PeerView>>,
     /// So many peers are left out of `details`.
     omitted: u32,
@@ -44,46 +37,21 @@ struct Output {
     note: String,
 }
 
-/// Another domain.
-#[derive(Serialize, JsonSchema)]
-struct Other {
-    /// Its name.
-    domain: String,
-    /// Mail gets there now; otherwise it waits here.
-    reachable: bool,
-    /// Why it does not.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "String")]
-    note: Option<String>,
-}
-
-impl Other {
-    fn of(joined: &DomainView) -> Self {
-        let note = joined.trouble();
-        Self {
-            domain: joined.domain.to_string(),
-            reachable: note.is_none(),
-            note,
-        }
-    }
-}
-
 pub(crate) const TOOL: Tool = Tool {
     title: "List peers",
     description: "Lists the peers on the peerbus: this session's own name (`self`), who is \
         connected (`peers`), and what is known of each, those away included (`details`). \
         Messages to a peer that is away wait for it.",
-    input: || {
-        json!({ "type": "object", "properties": {
-        "domain": { "type": "string", "description": "Lists the peers of this other domain, \
-            one of `domains`, as it last told." },
-    } })
-    },
+    input: &[Argument::new(
+        "domain",
+        ArgumentKind::Text,
+        "Lists the peers of this other domain, one of `domains`, as it last told.",
+    )],
     output: crate::rpc::output_schema::<Output>,
     read_only: true,
     idempotent: true,
     always: true,
-    ..Tool::new(NAME, |context, arguments| {
+    ..Tool::new("bus.peers", |context, arguments| {
         Box::pin(call(context, arguments))
     })
 };
@@ -94,11 +62,8 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
         return there(context, domain.map_err(|error| error.to_string())?).await;
     }
     let told = || groups::told(|name| std::env::var(name).ok());
-    let peers = context
-        .bus
-        .peers(DEADLINE)
-        .await
-        .map_err(|error| error.to_string())?;
+    let peers = context.bus.peers(DEADLINE).await;
+    let peers = peers.map_err(|error| error.to_string())?;
     let (bridges, entries): (Vec<_>, Vec<_>) = match &peers.domain {
         Some(_) => peers.entries.into_iter().partition(DomainView::is_bridge),
         None => (Vec::new(), peers.entries),
@@ -115,7 +80,7 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
     done(&Output {
         me: peers.me,
         domain: peers.domain.map(|domain| domain.to_string()),
-        domains: DomainView::all(&bridges).iter().map(Other::of).collect(),
+        domains: DomainView::all(&bridges).iter().map(Into::into).collect(),
         peers: names,
         omitted: peers.omitted + u32::try_from(left_out).unwrap_or(u32::MAX),
         note: match told() {

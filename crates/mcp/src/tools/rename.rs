@@ -2,16 +2,12 @@
 
 use peerbus_adapter::{LinkState, PeerName};
 use serde::Serialize;
-use serde_json::json;
 
 use super::{Context, DEADLINE, Link, Tool, done};
-use crate::arguments::Arguments;
+use crate::arguments::{Argument, ArgumentKind, Arguments};
 use crate::reply::Reply;
 use crate::rpc::schemars::{self, JsonSchema};
 
-const NAME: &str = "bus.rename";
-
-/// The result.
 #[derive(Serialize, JsonSchema)]
 struct Output {
     /// This session's name from now on.
@@ -25,23 +21,16 @@ pub(crate) const TOOL: Tool = Tool {
     title: "Rename this session",
     description: "Gives this session another name on the peerbus. Its waiting mail goes along, \
         and mail to the old name still arrives.",
-    input: || {
-        json!({
-            "type": "object",
-            "properties": {
-                "name": {
-                    "type": "string",
-                    "description": "1-64 of A-Z a-z 0-9 . _ @ : -"
-                }
-            },
-            "required": ["name"]
-        })
-    },
+    input: &[Argument::required(
+        "name",
+        ArgumentKind::Text,
+        "1-64 of A-Z a-z 0-9 . _ @ : -",
+    )],
     output: crate::rpc::output_schema::<Output>,
     idempotent: true,
     open_world: true,
     link: Link::EvenRefused,
-    ..Tool::new(NAME, |context, arguments| {
+    ..Tool::new("bus.rename", |context, arguments| {
         Box::pin(call(context, arguments))
     })
 };

@@ -2,37 +2,33 @@
 
 use peerbus_adapter::mailbox::HERE;
 use peerbus_wire::Conversation;
-use serde_json::json;
 
-use super::{Context, Tool, body, body_schema, done, send, talk};
-use crate::arguments::Arguments;
+use super::{Context, Tool, body, done, send, talk};
+use crate::arguments::{Argument, ArgumentKind, Arguments};
 use crate::reply::Reply;
-
-const NAME: &str = "bus.reply";
 
 pub(crate) const TOOL: Tool = Tool {
     title: "Reply to a message",
     description: "Answers a message that you got over the peerbus: finds its sender, keeps \
         its thread. If no answer is needed, send none.",
-    input: || {
-        json!({
-            "type": "object",
-            "properties": {
-                "msg_id": { "type": "string", "description": "The message's id." },
-                "from": {
-                    "type": "string",
-                    "description": "Its sender, where several used that id."
-                },
-                "body": body_schema("The answer"),
-                "priority": talk::priority_schema()
-            },
-            "required": ["msg_id", "body"]
-        })
-    },
+    input: &[
+        Argument::required("msg_id", ArgumentKind::Text, "The message's id."),
+        Argument::new(
+            "from",
+            ArgumentKind::Text,
+            "Its sender, where several used that id.",
+        ),
+        Argument::required(
+            "body",
+            ArgumentKind::Text,
+            "The answer: plain text, or JSON.",
+        ),
+        talk::PRIORITY,
+    ],
     output: crate::rpc::output_schema::<send::Output>,
     open_world: true,
     always: true,
-    ..Tool::new(NAME, |context, arguments| {
+    ..Tool::new("bus.reply", |context, arguments| {
         Box::pin(call(context, arguments))
     })
 };

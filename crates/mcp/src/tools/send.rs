@@ -7,19 +7,15 @@ use peerbus_adapter::{
 };
 use peerbus_wire::Conversation;
 use serde::Serialize;
-use serde_json::json;
 
-use super::{Context, DEADLINE, Known, Tool, body, body_schema, done, failure, talk};
-use crate::arguments::Arguments;
+use super::{Context, DEADLINE, Known, Tool, body, done, failure, talk};
+use crate::arguments::{Argument, ArgumentKind, Arguments};
 use crate::reply::Reply;
 use crate::rpc::schemars::{self, JsonSchema};
-
-const NAME: &str = "bus.send";
 
 /// How long it may take to look for names like an unknown one.
 const LOOK_UP: Duration = Duration::from_millis(500);
 
-/// The result.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Output {
     /// The message left. See `status` for what that means.
@@ -38,30 +34,31 @@ pub(crate) const TOOL: Tool = Tool {
         here or elsewhere. The peer gets it even if it is away now. The answer says how far \
         the message got; it never means that it was read. Use the bus peers tool to find \
         names, and the bus reply tool to answer.",
-    input: || {
-        json!({
-            "type": "object",
-            "properties": {
-                "to": {
-                    "type": "string",
-                    "description": "The peer's name; NAME@DOMAIN in another domain; #GROUP for every other member of a group."
-                },
-                "one": {
-                    "type": "boolean",
-                    "description": "With #GROUP: a job for one member, an idle one first. When that one does not see it within ten minutes, or ends, the next one gets it; the bus status tool says who has it."
-                },
-                "body": body_schema("The message"),
-                "priority": talk::priority_schema(),
-                "thread": { "type": "string" },
-                "reply_to": { "type": "string", "description": "A message's id." }
-            },
-            "required": ["to", "body"]
-        })
-    },
+    input: &[
+        Argument::required(
+            "to",
+            ArgumentKind::Text,
+            "The peer's name; NAME@DOMAIN in another domain; #GROUP for every other member of a group.",
+        ),
+        Argument::new(
+            "one",
+            ArgumentKind::Flag,
+            "With #GROUP: a job for one member, an idle one first. When that one does not see it within \
+             ten minutes, or ends, the next one gets it; the bus status tool says who has it.",
+        ),
+        Argument::required(
+            "body",
+            ArgumentKind::Text,
+            "The message: plain text, or JSON.",
+        ),
+        talk::PRIORITY,
+        talk::THREAD,
+        Argument::new("reply_to", ArgumentKind::Text, "A message's id."),
+    ],
     output: crate::rpc::output_schema::<Output>,
     open_world: true,
     always: true,
-    ..Tool::new(NAME, |context, arguments| {
+    ..Tool::new("bus.send", |context, arguments| {
         Box::pin(call(context, arguments))
     })
 };
@@ -109,7 +106,6 @@ pub(super) async fn deliver(
     })
 }
 
-/// Whether it was refused because nobody has the name.
 pub(super) fn is_nobody(error: &SendError) -> bool {
     matches!(error, SendError::Refused(refusal)
         if refusal.code == RefusalCode::UnknownRecipient)

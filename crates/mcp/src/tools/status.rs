@@ -3,19 +3,14 @@
 pub(super) use peerbus_adapter::wall_ms;
 use peerbus_view::{Trail, depends_on_peers};
 use serde::Serialize;
-use serde_json::json;
 
 use super::{Context, DEADLINE, Tool, done, talk};
-use crate::arguments::Arguments;
+use crate::arguments::{Argument, ArgumentKind, Arguments};
 use crate::reply::Reply;
 use crate::rpc::schemars::{self, JsonSchema};
 
-const NAME: &str = "bus.status";
-
-/// Most messages that one call asks about.
 const IDS_MAX: usize = 16;
 
-/// The result.
 #[derive(Serialize, JsonSchema)]
 struct Output {
     /// How far each message got.
@@ -26,24 +21,18 @@ pub(crate) const TOOL: Tool = Tool {
     title: "How far a message got",
     description: "Tells how far messages that you sent got, with times: accepted, forwarded (to \
         another domain), delivered, pushed, presented, seen, or why not. Only `seen` means that the peer's model got it.",
-    input: || {
-        json!({
-            "type": "object",
-            "properties": {
-                "id": { "type": "string", "description": "The message's id." },
-                "ids": {
-                    "type": "array",
-                    "items": { "type": "string" },
-                    "maxItems": IDS_MAX,
-                    "description": "Several instead."
-                }
-            }
-        })
-    },
+    input: &[
+        Argument::new("id", ArgumentKind::Text, "The message's id."),
+        Argument::new(
+            "ids",
+            ArgumentKind::Texts(Some(IDS_MAX)),
+            "Several instead.",
+        ),
+    ],
     output: crate::rpc::output_schema::<Output>,
     read_only: true,
     idempotent: true,
-    ..Tool::new(NAME, |context, arguments| {
+    ..Tool::new("bus.status", |context, arguments| {
         Box::pin(call(context, arguments))
     })
 };

@@ -1,22 +1,20 @@
 //! Arguments that say what a message has to do with others.
 
 use peerbus_wire::{Conversation, MessageId, Priority, escape};
-use serde_json::{Value, json};
 
 use super::Context;
-use crate::arguments::Arguments;
+use crate::arguments::{Argument, ArgumentKind, Arguments};
 
 /// Longest argument that an error repeats, in characters.
 const SHOWN_CHARS: usize = 60;
 
-/// The schema of `priority`.
-pub(super) fn priority_schema() -> Value {
-    json!({
-        "type": "string",
-        "enum": Priority::WORDS,
-        "description": "quiet starts no turn there; next when absent."
-    })
-}
+pub(super) const PRIORITY: Argument = Argument::new(
+    "priority",
+    ArgumentKind::Word(&Priority::WORDS),
+    "quiet starts no turn there; next when absent.",
+);
+pub(super) const THREAD: Argument = Argument::new("thread", ArgumentKind::Text, "");
+pub(super) const REPLY_TO: Argument = Argument::new("reply_to", ArgumentKind::Text, "");
 
 /// What a call's body says of its conversation, and what its arguments say instead.
 ///
@@ -50,7 +48,6 @@ pub(super) fn of(
     })
 }
 
-/// The argument `priority`.
 pub(super) fn priority(arguments: &Arguments) -> Result<Option<Priority>, String> {
     let Some(word) = optional(arguments, "priority")? else {
         return Ok(None);

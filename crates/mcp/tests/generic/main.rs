@@ -6,8 +6,9 @@ mod adapter;
 mod conversation;
 mod receipts;
 
+use peerbus_adapter::mailbox::AgentLink;
 use peerbus_adapter::{Bus, BusConfig, Flags, connect};
-use peerbus_mcp::{AdapterOptions, Exit, run_generic_over};
+use peerbus_mcp::{AdapterOptions, Exit, generic, run_over};
 use peerbus_test_support::mcp::{Client, client};
 use peerbus_test_support::scripted::Broker;
 use serde_json::{Value, json};
@@ -32,7 +33,15 @@ fn bus(broker: &Broker) -> Bus {
 /// client's reading.
 fn start_with(broker: &Broker, options: AdapterOptions, room: usize) -> (Client, JoinHandle<Exit>) {
     let (client, input, output) = client(room);
-    let adapter = run_generic_over(bus(broker), options, input, output);
+    let start = |_, _| std::future::ready(AgentLink::default());
+    let adapter = run_over(
+        bus(broker),
+        generic(|_| false),
+        options,
+        input,
+        output,
+        start,
+    );
     (client, tokio::spawn(adapter))
 }
 

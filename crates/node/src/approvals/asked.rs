@@ -1,11 +1,11 @@
 //! What is asked. Its texts are the model's and its client's words; each is bounded.
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 /// Most that is kept of an input, in bytes of JSON. One that is longer cannot be allowed here.
-pub const INPUT_MAX: usize = 32 * 1024;
+pub(super) const INPUT_MAX: usize = 32 * 1024;
 /// Longest of its other texts, in characters.
 const TEXT_CHARS: usize = 1_024;
 /// Most rules that are offered, and the longest of them, in bytes of JSON.
@@ -97,27 +97,26 @@ impl Asked {
     }
 
     /// All but what belongs to a request alone.
-    pub(super) fn members(&self) -> Map<String, Value> {
-        let mut members = Map::new();
-        members.insert("tool".into(), self.tool.as_str().into());
-        members.insert("description".into(), json!(self.description));
+    pub(super) fn members(&self) -> Value {
         let whole = (self.cut == 0).then(|| serde_json::from_str(&self.input).ok());
-        let input = whole.flatten().unwrap_or_else(|| json!(self.input));
-        members.insert("input".into(), input);
-        if self.cut > 0 {
-            members.insert("cut".into(), self.cut.into());
-        }
         let rule =
             |rule: &SuggestedRule| json!({ "rule": rule.rule, "destination": rule.destination });
-        let rules: Vec<_> = self.rules.iter().map(rule).collect();
-        members.insert("suggestions".into(), rules.into());
+        let mut members = json!({
+            "tool": self.tool,
+            "description": self.description,
+            "input": whole.flatten().unwrap_or_else(|| json!(self.input)),
+            "suggestions": self.rules.iter().map(rule).collect::<Value>(),
+        });
+        if self.cut > 0 {
+            members["cut"] = self.cut.into();
+        }
         for (name, text) in [
             ("blocked_path", &self.blocked_path),
             ("decision_reason", &self.decision_reason),
             ("agent_id", &self.agent_id),
         ] {
             if let Some(text) = text {
-                members.insert(name.into(), text.as_str().into());
+                members[name] = text.as_str().into();
             }
         }
         members
@@ -137,8 +136,7 @@ impl Asked {
 }
 
 /// Stands for all that is shown of something that somebody decides about.
-#[must_use]
-pub fn digest(shown: &Value) -> String {
+pub(crate) fn digest(shown: &Value) -> String {
     let sum = Sha256::digest(shown.to_string());
     let bytes = sum.iter().take(16);
     bytes.map(|byte| format!("{byte:02x}")).collect()

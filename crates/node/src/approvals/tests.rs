@@ -1,4 +1,12 @@
+use super::asked::INPUT_MAX;
 use super::*;
+
+fn refusal(refused: Result<Verdict, VerdictRefusal>) -> String {
+    match refused {
+        Err(VerdictRefusal::Wrong(why)) => why,
+        other => panic!("{other:?}"),
+    }
+}
 
 fn wish(id: &str, decision: Decision, digest: Option<&str>) -> Wish {
     Wish {
@@ -30,12 +38,14 @@ fn a_program_here_allows_only_what_it_saw() {
     assert_ne!((&id, &digest), (&other, &theirs));
     for wrong in [None, Some(theirs.as_str()), Some("")] {
         let refused = approvals.decide(wish(&id, Decision::Allow, wrong), By::Node);
-        assert_eq!(refused, Err(VerdictRefusal::Digest(id.clone())));
+        assert!(refusal(refused).starts_with("`digest` is not that of"));
     }
     let allowed = approvals.decide(wish(&id, Decision::Allow, Some(&digest)), By::Node);
     assert_eq!(allowed.unwrap().decision, Some(Decision::Allow));
     let late = approvals.decide(wish(&id, Decision::Deny, None), By::Node);
-    let said = late.unwrap_err().to_string();
+    let Err(VerdictRefusal::Late(said, _)) = late else {
+        panic!("{late:?}")
+    };
     assert_eq!(said, format!("request {id} is over: allow, by node"));
     assert!(
         approvals
@@ -43,7 +53,7 @@ fn a_program_here_allows_only_what_it_saw() {
             .is_ok()
     );
     let unknown = approvals.decide(wish("zzzzz", Decision::Deny, None), By::Node);
-    assert_eq!(unknown, Err(VerdictRefusal::Unknown("zzzzz".into())));
+    assert!(refusal(unknown).contains("no request \"zzzzz\""));
 }
 
 #[test]
@@ -54,13 +64,13 @@ fn what_was_not_shown_whole_can_only_be_denied() {
     let (id, digest) = open(&mut approvals, long(INPUT_MAX));
     let refused = approvals.decide(wish(&id, Decision::Allow, Some(&digest)), By::Node);
     assert!(
-        matches!(refused, Err(VerdictRefusal::Part(_, 8..=9))),
+        refusal(refused.clone()).starts_with(['8', '9']),
         "{refused:?}"
     );
     let (middle, digest) = open(&mut approvals, long(AFAR_MAX));
     let refused = approvals.decide(wish(&middle, Decision::Allow, None), peer());
     assert!(
-        matches!(refused, Err(VerdictRefusal::Part(_, 8..=9))),
+        refusal(refused.clone()).starts_with(['8', '9']),
         "{refused:?}"
     );
     assert!(approvals.preview(&middle).unwrap()["missing"].as_u64() > Some(0));
@@ -102,14 +112,14 @@ fn only_a_rule_that_allows_can_be_made_to_stay() {
     let always = |id: &str, digest: &str| wish(id, Decision::AllowAlways, Some(digest));
     let (id, digest) = open(&mut approvals, asked(&[mode.clone(), deny]));
     let refused = approvals.decide(always(&id, &digest), By::Node);
-    assert_eq!(refused, Err(VerdictRefusal::Rule(id, Vec::new())));
+    assert!(refusal(refused).contains("offers no rule"));
     let (id, digest) = open(&mut approvals, asked(&[mode, rule("ls:*")]));
     let verdict = approvals.decide(always(&id, &digest), By::Node).unwrap();
     assert_eq!(verdict.rule.unwrap().suggestion, rule("ls:*"));
     let (id, digest) = open(&mut approvals, asked(&[rule("ls:*"), rule("rm:*")]));
-    assert!(
-        matches!(approvals.decide(always(&id, &digest), By::Node), Err(VerdictRefusal::Rule(_, two)) if two.len() == 2)
-    );
+    let refused = refusal(approvals.decide(always(&id, &digest), By::Node));
+    let both = "Bash(ls:*) in localSettings; Bash(rm:*) in localSettings";
+    assert!(refused.ends_with(both), "{refused}");
     let mut named = always(&id, &digest);
     named.rule = Some("Bash(rm:*)".into());
     let verdict = approvals.decide(named, By::Node).unwrap();
@@ -140,7 +150,7 @@ fn a_rule_stays_where_the_one_that_was_chosen_stays() {
         always(text, Some("localSettings")),
         always(Some("Bash(ls)"), Some("session")),
     ] {
-        let refused = approvals.decide(unclear, By::Node).unwrap_err().to_string();
+        let refused = refusal(approvals.decide(unclear, By::Node));
         assert!(refused.contains("Bash(npm test:*) in session"), "{refused}");
     }
     let verdict = approvals.decide(always(text, Some("session")), By::Node);

@@ -29,7 +29,7 @@ fn a_call_is_read_with_what_it_leaves_out() {
             "session/subscribe",
             r#"{"since":7,"events":["tool_call","approval_request"]}"#,
             Call::Subscribe {
-                events: Some(Kinds([false, true, false, false, false, true, false])),
+                events: Some(vec![EventKind::ToolCall, EventKind::ApprovalRequest]),
                 since: Some(7),
             },
         ),

@@ -13,10 +13,11 @@ use super::report::Report;
 use super::{Context, silence, version};
 use crate::error::SetupError;
 use crate::install::config_file::ConfigFile;
+use crate::install::edit::{self, Target, Want};
 use crate::install::policy::{Server, Settings};
-use crate::install::targets::{self, Program, Target, Want, targets};
-use crate::install::used::{self, Shared, Uses};
-use crate::install::{edit, hooks, program};
+use crate::install::targets::{self, Program, targets};
+use crate::install::used::{self, Shared};
+use crate::install::{hooks, program};
 
 /// One agent in one place.
 struct Site<'c> {
@@ -34,9 +35,7 @@ impl Site<'_> {
     fn targets(&self, command: &str) -> Vec<Target> {
         let program = Program {
             command: command.to_owned(),
-            name: None,
-            unasked: false,
-            uses: Uses::default(),
+            ..Program::default()
         };
         targets(self.agent, self.scope, self.project, &program)
     }
@@ -62,7 +61,6 @@ impl Site<'_> {
     }
 }
 
-/// What was found on the way.
 #[derive(Default)]
 struct Survey {
     seen: BTreeSet<(&'static str, PathBuf)>,
@@ -76,7 +74,6 @@ struct Survey {
     installed: bool,
 }
 
-/// Looks into every configuration that is there.
 pub(super) fn check(
     context: &Context,
     peers: Option<&[PeerEntry]>,
@@ -146,13 +143,12 @@ pub(super) fn check(
 impl Survey {
     /// Notes a server that Claude Code's settings have a say in.
     fn rule(&mut self, word: &str, name: &str, entry: &Value) {
-        let server = Server::new(name, edit::words(entry));
+        let server = Server::new(name, program::words(entry));
         if word == claude_code::AGENT.word && !self.claude.contains(&server) {
             self.claude.push(server);
         }
     }
 
-    /// Looks at the files of one agent in one place.
     fn look(&mut self, site: &Site<'_>, report: &mut Report) {
         let (word, title) = (site.agent.word, site.agent.title);
         let mut here = false;
@@ -215,13 +211,12 @@ impl Survey {
             match &target.want {
                 Want::Hooks(..) => self.hooked |= part.check_hooks(&found, report),
                 Want::Whole(whole) => part.check_whole(whole, &found, report),
-                Want::Server { .. } => {}
+                Want::Servers(_) => {}
             }
         }
     }
 }
 
-/// Whether the agent's user switched a server off.
 fn is_off(entry: &Value) -> bool {
     entry.get("enabled") == Some(&Value::Bool(false))
         || entry.get("disabled") == Some(&Value::Bool(true))
@@ -238,9 +233,9 @@ impl Installed<'_> {
     /// Checks a server's entry. Gives the name that its sessions take, if it gives one.
     fn check_server(&self, entry: &Value, report: &mut Report) -> Option<String> {
         let (path, word) = (self.file.path.display(), self.site.agent.word);
-        let command = edit::command(entry).and_then(|words| words.into_iter().next());
+        let command = program::started_by(entry).and_then(|words| words.into_iter().next());
         let command = command.unwrap_or_default();
-        if !command.is_empty() && !edit::is_ours(entry) {
+        if !command.is_empty() && !program::is_ours(entry) {
             let says = format!("{path} starts {command} as peerbus, which is not looked into");
             let remedy =
                 "nothing, if it is a wrapper of yours; else rename that server, and install";
@@ -301,7 +296,7 @@ impl Installed<'_> {
     fn check_used(&self, name: &str, entry: &Value, shared: &Shared, report: &mut Report) {
         let (path, word, uri) = (self.file.path.display(), self.site.agent.word, shared.uri());
         let what = format!("{path} uses {uri} ({name})");
-        let command = edit::words(entry).into_iter().next().unwrap_or_default();
+        let command = program::words(entry).into_iter().next().unwrap_or_default();
         if let Some((why, remedy)) = self.unusable(&command) {
             return report.failed(word, format!("{what} and starts {why}"), remedy);
         }
@@ -309,7 +304,7 @@ impl Installed<'_> {
             let says = format!("{what}, which is switched off there");
             return report.warning(word, says, "switch it on there when you want it");
         }
-        let known_as = edit::argument(entry, "--name");
+        let known_as = program::argument(entry, "--name");
         let known_as = known_as.map(|name| used::on_the_bus(&name)).transpose();
         if let Err(why) = known_as {
             let install = self.site.install();
@@ -374,7 +369,6 @@ impl Installed<'_> {
         true
     }
 
-    /// Checks a program that the agent runs.
     fn check_whole(&self, whole: &Whole, found: &Value, report: &mut Report) {
         let (path, word) = (self.file.path.display(), self.site.agent.word);
         if found != whole.text {
@@ -391,7 +385,6 @@ impl Installed<'_> {
         }
     }
 
-    /// Whether the agent has something.
     fn has(&self, sign: &Sign) -> bool {
         match sign {
             Sign::Beside(path) => self.target.path.with_file_name(path).exists(),

@@ -1,23 +1,17 @@
 //! Sessions on the bus that nothing can wake, by what they say of themselves.
 
 use peerbus_adapter::PeerEntry;
-use peerbus_view::says;
-use serde_json::Value;
+use peerbus_view::{presence, says};
 
 use super::report::Report;
 
 /// Sessions that are named; of more their number is enough.
 const NAMED_MAX: usize = 8;
 
-/// Says which sessions that are connected now are not woken, and why.
 pub(super) fn check(peers: &[PeerEntry], report: &mut Report) {
-    let told = peers.iter().filter(|peer| peer.online).filter_map(|peer| {
-        let presence = peer.presence.as_ref()?;
-        let presence: Value = serde_json::from_str(presence.as_str()).ok()?;
-        Some((peer, presence))
-    });
     let (mut woken, mut drain, mut asleep) = (0, 0, Vec::new());
-    for (peer, said) in told {
+    for peer in peers.iter().filter(|peer| peer.online) {
+        let said = presence(peer);
         match (said["wake"].as_array(), said["unwoken"].as_str()) {
             (Some(paths), _) if !paths.is_empty() => woken += 1,
             // A path that fails is named before its reason. Where there is none, nothing can be mended.
@@ -56,6 +50,7 @@ pub(super) fn check(peers: &[PeerEntry], report: &mut Report) {
 #[cfg(test)]
 mod tests {
     use peerbus_adapter::Presence;
+    use serde_json::Value;
 
     use super::*;
 

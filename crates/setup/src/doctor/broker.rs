@@ -7,12 +7,12 @@ use peerbus_adapter::{
     Bus, BusConfig, How, LinkState, Naming, PeerEntry, RegistrationRefusal, SessionEvent, UNUSABLE,
     Url, connect, credentials,
 };
+use peerbus_view::presence;
 
 use super::report::Report;
 use super::{asleep, domains, elsewhere, health, settings};
 use crate::error::SetupError;
 
-/// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A clock that is off by more is worth a word.
 const CLOCK_MS_MAX: u64 = 5_000;
@@ -102,7 +102,6 @@ async fn reach(bus: &Bus, config: &BusConfig, since: Instant, report: &mut Repor
     }
 }
 
-/// Says why there is no broker.
 async fn absent(config: &BusConfig, why: String, report: &mut Report) {
     if why.starts_with(UNUSABLE)
         && let Some((why, remedy)) = why.rsplit_once("; ")
@@ -131,10 +130,8 @@ async fn absent(config: &BusConfig, why: String, report: &mut Report) {
 
 async fn answered(config: &BusConfig, took: u128, ext: bool, report: &mut Report) {
     let kept = credentials::load(&config.credentials).ok();
-    let url = config
-        .url
-        .clone()
-        .or_else(|| kept.and_then(|kept| kept.url));
+    let listed = || kept.and_then(|kept| kept.url);
+    let url = config.url.clone().or_else(listed);
     let sockets = with_named(&config.sockets).into_iter().map(Url::Unix);
     let places: Vec<_> = url.map_or_else(|| sockets.collect(), |url| vec![url]);
     let mut said = None;
@@ -298,12 +295,8 @@ async fn name(config: &BusConfig, peers: &[PeerEntry], report: &mut Report) {
 }
 
 fn described(peer: &PeerEntry) -> String {
-    let presence = peer
-        .presence
-        .as_ref()
-        .map_or("{}", |presence| presence.as_str());
-    let presence: serde_json::Value = serde_json::from_str(presence).unwrap_or_default();
-    let member = |name: &str| presence.get(name).and_then(|value| value.as_str());
+    let said = presence(peer);
+    let member = |name: &str| said[name].as_str();
     match (member("client"), member("project")) {
         (Some(client), Some(project)) => format!("{client} in {project}"),
         (Some(one), None) | (None, Some(one)) => one.to_owned(),

@@ -80,7 +80,6 @@ fn check_keys(own: &Domain, peers: &[PeerEntry], report: &mut Report) {
     }
 }
 
-/// Says what is wrong with the secrets that are shared with other domains.
 pub(super) fn check_secrets(
     own: Option<&Domain>,
     peers: &[PeerEntry],

@@ -5,13 +5,8 @@ use serde_json::Value;
 
 use super::Context;
 use super::report::Report;
-use crate::install::{edit, naming};
-
-/// Why the adapter would not start.
-pub(super) struct Fault {
-    pub(super) says: String,
-    pub(super) remedy: String,
-}
+use crate::error::Fault;
+use crate::install::{naming, program};
 
 /// The name that the adapter of an entry takes, if it is given one, and what is wrong there.
 /// `install`: the command that writes the entry.
@@ -21,7 +16,7 @@ pub(super) fn look(
     install: &str,
 ) -> (Option<String>, Vec<Fault>) {
     let variable = |name: &str| naming::variable(entry, name);
-    let given = edit::argument(entry, "--name").or_else(|| variable("PEERBUS_NAME"));
+    let given = program::argument(entry, "--name").or_else(|| variable("PEERBUS_NAME"));
     let name = given.map(|name| naming::expanded(&name, variable));
     let (name, mut faults) = match name.transpose() {
         Ok(name) => (name, Vec::new()),
@@ -41,7 +36,7 @@ pub(super) fn look(
 fn settings(context: &Context, entry: &Value) -> Vec<String> {
     let variable = |name: &str| naming::variable(entry, name);
     let flags = Flags {
-        url: edit::argument(entry, "--url"),
+        url: program::argument(entry, "--url"),
         ..Flags::default()
     };
     let others = |name: &str| variable(name).filter(|_| name != "PEERBUS_NAME");
@@ -63,7 +58,6 @@ impl Names {
         self.0.extend(name.map(|name| (name, agent, path)));
     }
 
-    /// Says which name several agents have.
     pub(super) fn check(&self, report: &mut Report) {
         for (at, (name, agent, path)) in self.0.iter().enumerate() {
             let same = |other: &&(String, &str, String)| {

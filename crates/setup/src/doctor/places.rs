@@ -18,7 +18,6 @@ const DISK_BYTES_LOW: u64 = 256 * 1_024 * 1_024;
 /// The start of 2026: earlier than any peerbus of this kind.
 const TOO_EARLY_S: u64 = 1_767_225_600;
 
-/// Checks what is on this machine.
 pub(super) fn check(context: &Context, report: &mut Report) {
     this_program(report);
     clock(report);
@@ -155,7 +154,6 @@ fn disk(dir: &Path, report: &mut Report) {
     }
 }
 
-/// A socket that nobody listens on.
 fn leftover(socket: &Path, report: &mut Report) {
     if !socket.exists() {
         return;

@@ -28,7 +28,6 @@ impl CheckOutcome {
     }
 }
 
-/// One check.
 #[derive(Debug)]
 struct Check {
     topic: &'static str,
@@ -44,12 +43,10 @@ pub struct Report {
 }
 
 impl Report {
-    /// All is well with something.
     pub(crate) fn ok(&mut self, topic: &'static str, says: impl Into<String>) {
         self.push(topic, CheckOutcome::Ok, says.into(), String::new());
     }
 
-    /// Something may not work as it should, and what to do about it.
     pub(crate) fn warning(
         &mut self,
         topic: &'static str,
@@ -59,7 +56,6 @@ impl Report {
         self.push(topic, CheckOutcome::Warning, says.into(), remedy.into());
     }
 
-    /// Something does not work, and what to do about it.
     pub(crate) fn failed(
         &mut self,
         topic: &'static str,

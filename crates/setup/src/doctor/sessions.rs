@@ -6,6 +6,7 @@ use peerbus_adapter::PeerEntry;
 use peerbus_adapter::paths::Paths;
 use peerbus_agents::{Agent, claude_code};
 use peerbus_os::{file, process};
+use peerbus_view::PeerView;
 use serde_json::Value;
 
 use super::report::Report;
@@ -24,7 +25,6 @@ pub(super) fn check(peers: Option<&[PeerEntry]>, report: &mut Report) {
     }
 }
 
-/// Where hooks reach the adapter of their session.
 fn hook_sockets(paths: &Paths, report: &mut Report) {
     let Some(dir) = peerbus_adapter::hooks::directory(paths) else {
         let dir = paths.runtime_dir.join("sessions");
@@ -39,10 +39,10 @@ fn hook_sockets(paths: &Paths, report: &mut Report) {
 
 /// Whether a peer that is here says that it is a session of Claude Code.
 fn is_session(peer: &PeerEntry) -> bool {
-    let presence = peer.presence.as_ref().filter(|_| peer.online);
-    let presence = presence.and_then(|said| serde_json::from_str::<Value>(said.as_str()).ok());
-    let client = presence.as_ref().and_then(|said| said["client"].as_str());
-    let name = client.and_then(|client| client.split(' ').next());
+    let client = PeerView::new(peer).client.filter(|_| peer.online);
+    let name = client
+        .as_deref()
+        .and_then(|client| client.split(' ').next());
     name.and_then(Agent::of_client)
         .is_some_and(|agent| agent.word == claude_code::AGENT.word)
 }
@@ -98,7 +98,6 @@ fn read(path: &Path) -> Option<Value> {
     serde_json::from_str(&file::read_small(path, FILE_BYTES_MAX)?).ok()
 }
 
-/// Sockets of adapters that are gone.
 fn leftovers(dir: &Path, report: &mut Report) {
     let stale = files(dir, "sock").filter(|(_, stem)| {
         let adapter = stem

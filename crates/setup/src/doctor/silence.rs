@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use super::report::Report;
 use super::{Context, entry};
+use crate::install::edit::{self, Want};
 use crate::install::policy::{Server, Settings};
-use crate::install::targets::Want;
-use crate::install::{edit, program, unasked};
+use crate::install::{program, unasked};
 
 /// A project's servers that its user declined.
 const DECLINED: &str = "disabledMcpjsonServers";
@@ -43,7 +43,6 @@ impl Plugin<'_> {
         }
     }
 
-    /// Its version, where Claude Code says one.
     fn version(&self) -> Option<String> {
         let file = claude_code::config_dir()?.join("plugins/installed_plugins.json");
         let installed = value(&file)?;
@@ -58,7 +57,6 @@ pub(super) struct Ours {
     pub(super) hooked: bool,
 }
 
-/// Looks at the settings of a user, of the project in `here`, and of who manages the machine.
 pub(super) fn check(
     context: &Context,
     settings: &Settings,
@@ -122,7 +120,6 @@ pub(super) fn check(
     }
 }
 
-/// Whether a list of servers has ours.
 fn names_ours(lists: &Value, list: &str) -> bool {
     let names = lists.get(list).and_then(Value::as_array);
     let ours = ["peerbus", claude_code::PLUGIN_SERVER].map(Value::from);

@@ -5,9 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long it may take.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Between two looks.
 const LOOK: Duration = Duration::from_millis(5);
 /// More than a version has.
 const ANSWER_BYTES_MAX: u64 = 200;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use peerbus_os as os;
 
+use super::record::Done;
 use crate::error::SetupError;
 
 /// Largest configuration that is edited.
@@ -20,7 +21,6 @@ pub(crate) struct ConfigFile {
     pub(crate) asked: PathBuf,
     /// Where it is: another place if `asked` is a symbolic link.
     pub(crate) path: PathBuf,
-    /// What is in it.
     pub(crate) bytes: Option<Vec<u8>>,
 }
 
@@ -116,6 +116,36 @@ impl ConfigFile {
             let path = self.path.display();
             SetupError::failed(format!("cannot write {path}: {error}"))
         })
+    }
+}
+
+/// A change to one file.
+#[derive(Debug)]
+pub(crate) struct Edit {
+    pub(crate) file: ConfigFile,
+    /// What the file will hold; `None`: it goes away.
+    pub(crate) after: Option<String>,
+    /// What to remember of it.
+    pub(crate) done: Option<Done>,
+    /// What of somebody else's looks like ours and stays, in sentences.
+    pub(crate) stays: Vec<String>,
+}
+
+impl Edit {
+    /// No change to what was found.
+    pub(crate) fn none(file: ConfigFile, stays: Vec<String>) -> Self {
+        let text = file.bytes.clone().map(String::from_utf8);
+        Self {
+            file,
+            after: text.and_then(Result::ok),
+            done: None,
+            stays,
+        }
+    }
+
+    /// Whether there is anything to do.
+    pub(crate) fn differs(&self) -> bool {
+        self.file.bytes.as_deref() != self.after.as_deref().map(str::as_bytes)
     }
 }
 

@@ -4,7 +4,6 @@ use similar::TextDiff;
 
 use crate::text::escape;
 
-/// Lines of context.
 const CONTEXT: usize = 3;
 /// Longest line that is shown whole, in characters.
 const LINE_CHARS_MAX: usize = 240;

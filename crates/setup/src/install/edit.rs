@@ -1,17 +1,17 @@
 //! What a file is, what it will be, and that nothing else changes.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use peerbus_agents::Format;
 use serde_json::Value as Json;
 
-use super::config_file::ConfigFile;
-use super::program::NAME;
+use super::config_file::{ConfigFile, Edit};
+use super::hooks::Hook;
+use super::program::{NAME, is_ours};
 use super::record::Done;
-use super::targets::{Target, Want};
-use super::used::{self, Shared, Taken};
+use super::used::{self, Shared, Taken, Wanted};
 use super::value::ParseError;
-use super::{hooks, json, program, toml, unasked, whole};
+use super::{hooks, json, toml, unasked, whole};
 use crate::error::SetupError;
 use crate::text::escape;
 
@@ -20,37 +20,35 @@ const SHOWN_CHARS: usize = 120;
 const FOREIGN: &str =
     "there is a server called peerbus that does not run peerbus itself: rename or remove it";
 
-/// A change to one file.
+/// What is to stand in one file.
 #[derive(Debug)]
-pub(crate) struct Edit {
-    pub(crate) file: ConfigFile,
-    /// What the file will hold; `None`: it goes away.
-    pub(crate) after: Option<String>,
-    /// What to remember of it.
-    pub(crate) done: Option<Done>,
-    /// What of somebody else's looks like ours and stays, in sentences.
-    pub(crate) stays: Vec<String>,
+pub(crate) struct Target {
+    pub(crate) path: PathBuf,
+    pub(crate) want: Want,
 }
 
-impl Edit {
-    /// No change to what was found.
-    pub(super) fn none(file: ConfigFile, stays: Vec<String>) -> Self {
-        let text = file.bytes.clone().map(String::from_utf8);
-        Self {
-            file,
-            after: text.and_then(Result::ok),
-            done: None,
-            stays,
+/// Our part of a file.
+#[derive(Debug)]
+pub(crate) enum Want {
+    /// An entry in a table of servers, and one for each of the servers of others that it uses.
+    Servers(Wanted),
+    /// Hooks in Claude Code's settings, and whether it may call the tools unasked. If not, what
+    /// stands there about that stays.
+    Hooks(Vec<Hook>, bool),
+    /// A file that is ours alone.
+    Whole(peerbus_agents::Program),
+}
+
+impl Want {
+    /// What is wanted of servers, if anything is.
+    pub(crate) fn servers(&self) -> Option<&Wanted> {
+        match self {
+            Self::Servers(wanted) => Some(wanted),
+            Self::Hooks(..) | Self::Whole(_) => None,
         }
     }
-
-    /// Whether there is anything to do.
-    pub(crate) fn differs(&self) -> bool {
-        self.file.bytes.as_deref() != self.after.as_deref().map(str::as_bytes)
-    }
 }
 
-/// Plans to put in what a target wants.
 pub(crate) fn install(
     target: &Target,
     file: ConfigFile,
@@ -83,7 +81,6 @@ pub(crate) fn install(
     })
 }
 
-/// Plans to take out what is ours.
 pub(crate) fn uninstall(
     target: &Target,
     file: ConfigFile,
@@ -138,10 +135,7 @@ pub(crate) fn take_out(
     done: Option<&Done>,
 ) -> Result<Edit, SetupError> {
     let want = &target.want;
-    let Want::Server {
-        used: Some(wanted), ..
-    } = want
-    else {
+    let Some(wanted) = want.servers() else {
         return Ok(Edit::none(file, Vec::new()));
     };
     let (text, mark) = file.text()?;
@@ -182,7 +176,7 @@ pub(crate) fn load(want: &Want, path: &Path) -> Result<Option<(ConfigFile, Json)
 /// A text as plain JSON; nothing in it counts as an empty object.
 pub(crate) fn read(want: &Want, text: &str) -> Result<Json, ParseError> {
     match want {
-        Want::Server { format, .. } if *format == Format::Toml => toml::read(text),
+        Want::Servers(wanted) if wanted.form.format == Format::Toml => toml::read(text),
         Want::Whole(_) => Ok(text.into()),
         _ => Ok(json::Document::parse(text)?.plain()),
     }
@@ -192,7 +186,7 @@ pub(crate) fn read(want: &Want, text: &str) -> Result<Json, ParseError> {
 pub(super) fn short(want: &Want, text: &str) -> Option<String> {
     let found = read(want, text).ok()?;
     match want {
-        Want::Server { format, .. } if *format == Format::Toml => {
+        Want::Servers(wanted) if wanted.form.format == Format::Toml => {
             ::toml::to_string_pretty(&found).ok()
         }
         _ => serde_json::to_string_pretty(&found).ok(),
@@ -209,20 +203,12 @@ pub(super) fn is_there(target: &Target) -> bool {
 
 fn set(want: &Want, text: &str, found: &Json) -> Result<String, ParseError> {
     match want {
-        Want::Server {
-            format,
-            table,
-            entry,
-            used,
-        } => {
-            let mut entries = vec![(NAME.to_owned(), entry.clone())];
-            if let Some(used) = used {
-                let more = used.entries(found.get(table));
-                let refused =
-                    |Taken { entry, why }: Taken| wrong_server(*format, text, table, &entry, &why);
-                entries.extend(more.map_err(refused)?);
-            }
-            match format {
+        Want::Servers(wanted) => {
+            let table = wanted.form.table;
+            let refused = |Taken { entry, why }: Taken| wrong_server(wanted, text, &entry, &why);
+            let mut entries = vec![(NAME.to_owned(), wanted.entry.clone())];
+            entries.extend(wanted.entries(found.get(table)).map_err(refused)?);
+            match wanted.form.format {
                 Format::Json => json::set(text, table, &entries),
                 Format::Toml => toml::set(text, table, &entries),
             }
@@ -240,9 +226,9 @@ fn unset(
     may_go: impl Fn(&str) -> bool,
 ) -> Result<String, ParseError> {
     match want {
-        Want::Server { format, table, .. } => match format {
-            Format::Json => json::unset(text, table, names, may_go(table)),
-            Format::Toml => toml::unset(text, table, names),
+        Want::Servers(Wanted { form, .. }) => match form.format {
+            Format::Json => json::unset(text, form.table, names, may_go(form.table)),
+            Format::Toml => toml::unset(text, form.table, names),
         },
         Want::Hooks(..) => hooks::unset(text, may_go),
         Want::Whole(_) => Ok(String::new()),
@@ -277,12 +263,8 @@ fn is_all_ours(target: &Target, text: &str) -> bool {
     fresh.is_ok_and(|fresh| fresh.after.as_deref() == Some(text))
 }
 
-/// The server's entry in what was read of a target.
 pub(crate) fn entry<'v>(want: &Want, found: &'v Json) -> Option<&'v Json> {
-    match want {
-        Want::Server { table, .. } => found.get(table)?.get(NAME),
-        Want::Hooks(..) | Want::Whole(_) => None,
-    }
+    found.get(want.servers()?.form.table)?.get(NAME)
 }
 
 /// Whether one of our servers is in what was read of a target, or one with its name.
@@ -290,19 +272,14 @@ pub(super) fn is_in(want: &Want, found: &Json) -> bool {
     entry(want, found).is_some() || used(want, found).next().is_some()
 }
 
-/// The servers of others that are used by what was read of a target.
 pub(crate) fn used<'v>(
     want: &Want,
     found: &'v Json,
 ) -> impl Iterator<Item = (&'v str, &'v Json, Shared)> {
-    let servers = match want {
-        Want::Server { table, .. } => found.get(table),
-        Want::Hooks(..) | Want::Whole(_) => None,
-    };
-    used::among(servers)
+    let servers = want.servers();
+    used::among(servers.and_then(|wanted| found.get(wanted.form.table)))
 }
 
-/// The names of all servers of ours.
 fn servers(want: &Want, found: &Json) -> Vec<String> {
     let adapter = entry(want, found).filter(|entry| is_ours(entry));
     let used = used(want, found).map(|(name, ..)| name.to_owned());
@@ -313,65 +290,27 @@ fn servers(want: &Want, found: &Json) -> Vec<String> {
         .collect()
 }
 
-/// All words of an entry's command line.
-pub(crate) fn words(entry: &Json) -> Vec<String> {
-    let mut words = command(entry).unwrap_or_default();
-    let args = entry.get("args").and_then(Json::as_array);
-    let args = args.into_iter().flatten().filter_map(Json::as_str);
-    words.extend(args.map(str::to_owned));
-    words
-}
-
-/// The value of a flag among the arguments that an entry gives.
-pub(crate) fn argument(entry: &Json, flag: &str) -> Option<String> {
-    let mut words = words(entry).into_iter();
-    let value = words.find_map(|word| match word.strip_prefix(flag)? {
-        "" => Some(None),
-        rest => rest.strip_prefix('=').map(|value| Some(value.to_owned())),
-    })?;
-    let value = value.or_else(|| words.next())?;
-    (!value.is_empty() && !value.contains('$')).then_some(value)
-}
-
-/// What an entry runs: the program, and where they stand in one list its arguments.
-pub(crate) fn command(entry: &Json) -> Option<Vec<String>> {
-    match entry.get("command")? {
-        Json::String(word) => Some(vec![word.clone()]),
-        words => serde_json::from_value(words.clone()).ok(),
-    }
-}
-
-/// Whether something of ours is in what was read.
 fn has_ours(want: &Want, found: &Json) -> bool {
     match want {
         Want::Hooks(..) => !hooks::commands(found).is_empty(),
         Want::Whole(ours) => found == ours.text,
-        Want::Server { .. } => !servers(want, found).is_empty(),
+        Want::Servers(_) => !servers(want, found).is_empty(),
     }
-}
-
-/// Whether an entry runs peerbus itself. A wrapper is its writer's.
-pub(crate) fn is_ours(entry: &Json) -> bool {
-    let words = command(entry).unwrap_or_default();
-    words
-        .first()
-        .is_some_and(|program| program::is_peerbus(program))
 }
 
 /// Refuses an entry of our name that is somebody else's.
 fn check_foreign(want: &Want, text: &str, found: &Json) -> Result<(), ParseError> {
-    let Want::Server { format, table, .. } = want else {
-        return Ok(());
-    };
-    match entry(want, found).is_none_or(is_ours) {
-        true => Ok(()),
-        false => Err(wrong_server(*format, text, table, NAME, FOREIGN)),
+    match want.servers() {
+        Some(wanted) if !entry(want, found).is_none_or(is_ours) => {
+            Err(wrong_server(wanted, text, NAME, FOREIGN))
+        }
+        _ => Ok(()),
     }
 }
 
-/// An error about a server of this name.
-fn wrong_server(format: Format, text: &str, table: &str, name: &str, what: &str) -> ParseError {
-    match format {
+fn wrong_server(wanted: &Wanted, text: &str, name: &str, what: &str) -> ParseError {
+    let table = wanted.form.table;
+    match wanted.form.format {
         Format::Json => match json::Document::parse(text) {
             Ok(document) => document.wrong_server(table, name, what),
             Err(error) => error,
@@ -384,8 +323,8 @@ fn wrong_server(format: Format, text: &str, table: &str, name: &str, what: &str)
 fn stripped(want: &Want, text: &str) -> Result<Json, ParseError> {
     let mut found = read(want, text)?;
     let container = match want {
-        Want::Server { table, .. } => {
-            let ours = servers(want, &found);
+        Want::Servers(wanted) => {
+            let (table, ours) = (wanted.form.table, servers(want, &found));
             let servers = found.get_mut(table).and_then(Json::as_object_mut);
             if let Some(servers) = servers {
                 servers.retain(|name, _| !ours.contains(name));

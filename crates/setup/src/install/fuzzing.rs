@@ -7,10 +7,10 @@ use std::sync::OnceLock;
 
 use peerbus_agents::{ALL, Scope};
 
-use super::config_file::ConfigFile;
-use super::edit::{self, Edit};
+use super::config_file::{ConfigFile, Edit};
+use super::edit::{self, Target};
 use super::record::Done;
-use super::targets::{Program, Target, targets};
+use super::targets::{Program, targets};
 use super::used::Uses;
 
 /// Installs into a text and uninstalls again, with and without a record of it. `which` chooses

@@ -11,7 +11,6 @@ use super::program::is_peerbus;
 use super::value::{ParseError, Value, object};
 use super::{unasked, words};
 
-/// A hook to be installed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Hook {
     pub(crate) event: &'static str,
@@ -48,7 +47,6 @@ pub(crate) fn ours(command: &str) -> Option<String> {
     (known && is_peerbus(&program)).then_some(what)
 }
 
-/// The program that a command line starts.
 pub(crate) fn program(command: &str) -> Option<String> {
     parts(command).map(|(program, _)| program)
 }
@@ -153,10 +151,8 @@ pub(crate) fn set(text: &str, hooks: &[Hook], unasked: bool) -> Result<String, P
             None => found.remove(|_| true),
         }
     }
-    let missing = hooks
-        .iter()
-        .enumerate()
-        .filter(|(at, _)| !there.contains(at));
+    let missing = hooks.iter().enumerate();
+    let missing = missing.filter(|(at, _)| !there.contains(at));
     let missing: Vec<_> = missing.map(|(_, hook)| hook).collect();
     for hooks in missing.chunk_by(|one, other| one.event == other.event) {
         let event = hooks[0].event;

@@ -88,7 +88,6 @@ impl<'t> Document<'t> {
         ParseError::new(self.text, at, what)
     }
 
-    /// An error about the server of this name.
     pub(crate) fn wrong_server(&self, table: &str, name: &str, what: &str) -> ParseError {
         let servers = member(&self.top, table).and_then(|servers| servers.object_value());
         match servers.and_then(|servers| member(&servers, name)) {

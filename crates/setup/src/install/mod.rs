@@ -29,14 +29,14 @@ use std::path::{Path, PathBuf};
 pub use fuzzing::fuzz;
 use peerbus_agents::{Agent, Scope};
 
-use crate::error::SetupError;
+use crate::error::{Fault, SetupError};
 use crate::text::escape;
 
-use config_file::{BOM, ConfigFile};
-use edit::Edit;
-use policy::{Forbidden, Server, Settings};
+use config_file::{BOM, ConfigFile, Edit};
+use edit::Target;
+use policy::{Server, Settings};
 use record::{Done, Record};
-use targets::{Program, Target, Want};
+use targets::Program;
 use used::Uses;
 
 /// Longest warning about an agent's settings, in characters.
@@ -90,13 +90,13 @@ pub fn install(request: InstallRequest, show: Show<'_>) -> Result<(), SetupError
     let shared = Uses::of(&request.used)?;
     let used_as = request.used_as.clone().or(request.name.clone());
     if let Some(begins) = used_as.as_ref().filter(|_| !shared.is_empty()) {
-        naming::check_used(begins, scope)?;
+        used::check_begins(begins, scope)?;
     }
     let mut program = Program {
         command: program::command(scope)?,
         name: request.name.clone(),
         unasked: request.unasked,
-        uses: Uses::default(),
+        ..Program::default()
     };
     if request.unasked && !agent.calls_unasked() {
         let title = agent.title;
@@ -107,11 +107,11 @@ pub fn install(request: InstallRequest, show: Show<'_>) -> Result<(), SetupError
     let project = targets::project(scope)?;
     targets::check_places(agent, scope)?;
     let targets = targets::targets(agent, scope, &project, &program);
-    let kept = naming::kept(&targets).filter(|_| program.name.is_none());
+    let kept = targets::kept(&targets).filter(|_| program.name.is_none());
     program.uses = Uses {
         shared,
         name: used_as,
-        otherwise: naming::used(kept.as_deref(), scope),
+        otherwise: used::begins(kept.as_deref(), scope),
     };
     let targets = targets::targets(agent, scope, &project, &program);
     below_the_root(scope, &project, show)?;
@@ -149,7 +149,7 @@ fn without_effect(agent: &Agent, project: &Path, program: &Program) -> Vec<Strin
     let words = vec![program.command.clone(), "adapter".to_owned(), kind];
     let ours = Server::new(program::NAME, words);
     let forbidden = Settings::read(project).forbidden(&[ours]);
-    let line = |it: Forbidden| {
+    let line = |it: Fault| {
         let line = format!("warning: {}; remedy: {}", it.says, it.remedy);
         escape(&line, WARNING_CHARS)
     };
@@ -180,12 +180,11 @@ pub fn uninstall(request: InstallRequest, show: Show<'_>) -> Result<(), SetupErr
     let (agent, scope) = (request.agent, request.scope);
     let program = Program {
         command: program::command(scope).unwrap_or_else(|_| program::NAME.to_owned()),
-        name: None,
-        unasked: false,
         uses: Uses {
             shared: Uses::of(&request.used)?,
             ..Uses::default()
         },
+        ..Program::default()
     };
     let project = targets::project(scope)?;
     targets::check_places(agent, scope)?;
@@ -200,7 +199,7 @@ pub fn uninstall(request: InstallRequest, show: Show<'_>) -> Result<(), SetupErr
             (edit::uninstall, "nothing of ours".to_owned())
         }
         _ => {
-            targets.retain(|target| matches!(target.want, Want::Server { .. }));
+            targets.retain(|target| target.want.servers().is_some());
             let shared = program.uses.shared.iter();
             let uris: Vec<_> = shared.map(used::Shared::uri).collect();
             (

@@ -4,18 +4,15 @@ use peerbus_adapter::{BusConfig, Flags, Naming, PeerName};
 use peerbus_agents::Scope;
 use serde_json::Value;
 
-use super::edit;
-use super::targets::Target;
-use super::used::{self, Uses};
 use crate::error::SetupError;
 use crate::text::escape;
 
 /// What stands for something of the session in a name.
-const PLACEHOLDERS: [&str; 4] = ["{project}", "{branch}", "{host}", "{user}"];
+pub(super) const PLACEHOLDERS: [&str; 4] = ["{project}", "{branch}", "{host}", "{user}"];
 /// Those of them that depend on where a session is started.
-const OF_THE_PLACE: [&str; 2] = ["{project}", "{branch}"];
+pub(super) const OF_THE_PLACE: [&str; 2] = ["{project}", "{branch}"];
 /// Longest name that is shown, in characters.
-const SHOWN_CHARS: usize = 80;
+pub(super) const SHOWN_CHARS: usize = 80;
 
 /// Checks a name that may hold placeholders. One that nobody on this machine could have is refused
 /// in its user's own configuration; a project's is read elsewhere too.
@@ -33,32 +30,7 @@ pub(super) fn check(name: &str, scope: Scope) -> Result<(), SetupError> {
     Ok(())
 }
 
-/// The same for how the names begin of what is used of others.
-pub(super) fn check_used(begins: &str, scope: Scope) -> Result<(), SetupError> {
-    check(begins, scope)?;
-    let name = Uses::name(begins);
-    let name = match scope {
-        Scope::User => filled(&name, &OF_THE_PLACE),
-        Scope::Project => filled(&name, &PLACEHOLDERS),
-    };
-    let long = |_| {
-        let shown = escape(begins, SHOWN_CHARS);
-        SetupError::config(format!(
-            "the name \"{shown}\" is too long to begin another: 57 bytes at most"
-        ))
-    };
-    used::on_the_bus(&name).map(drop).map_err(long)
-}
-
-/// How these begin if nobody says: as the sessions' that were named earlier, else as the user is
-/// called.
-pub(super) fn used(kept: Option<&str>, scope: Scope) -> Option<String> {
-    let mut known = kept.into_iter().chain(["{user}"]);
-    let known = known.find(|begins| check_used(begins, scope).is_ok());
-    known.map(str::to_owned)
-}
-
-fn filled(name: &str, words: &[&str]) -> String {
+pub(super) fn filled(name: &str, words: &[&str]) -> String {
     let fill = |name: String, word: &&str| name.replace(word, "x");
     words.iter().fold(name.to_owned(), fill)
 }
@@ -88,13 +60,4 @@ pub(crate) fn variable(entry: &Value, name: &str) -> Option<String> {
     let env = entry.get("env").or_else(|| entry.get("environment"))?;
     let text = env.get(name)?.as_str()?;
     (!text.is_empty() && !text.contains('$')).then(|| text.to_owned())
-}
-
-/// The name that earlier installs gave, or their user.
-pub(super) fn kept(targets: &[Target]) -> Option<String> {
-    targets.iter().find_map(|target| {
-        let (_, read) = edit::load(&target.want, &target.path).ok()??;
-        let name = variable(edit::entry(&target.want, &read)?, "PEERBUS_NAME")?;
-        Some(escape(&name, SHOWN_CHARS))
-    })
 }

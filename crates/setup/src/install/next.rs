@@ -5,8 +5,9 @@ use std::path::Path;
 use peerbus_agents::{Agent, Fixed, Note, Part, Scope, claude_code};
 use peerbus_os::file::read_small;
 
+use super::edit::{Target, Want};
 use super::program::NAME;
-use super::targets::{Program, Target, Want};
+use super::targets::Program;
 use super::value::{fixed, plain};
 use super::{edit, naming, program, unasked, used};
 
@@ -17,10 +18,7 @@ const BESIDE_BYTES_MAX: u64 = 1024 * 1024;
 pub(super) fn used(targets: &[Target]) -> Vec<String> {
     let mut said = Vec::new();
     for target in targets {
-        let Want::Server {
-            used: Some(wanted), ..
-        } = &target.want
-        else {
+        let Some(wanted) = target.want.servers() else {
             continue;
         };
         let loaded = edit::load(&target.want, &target.path).ok().flatten();
@@ -30,7 +28,7 @@ pub(super) fn used(targets: &[Target]) -> Vec<String> {
                 continue;
             }
             let uri = shared.uri();
-            let name = edit::argument(server, "--name");
+            let name = program::argument(server, "--name");
             let to = match name.and_then(|name| used::on_the_bus(&name).ok()) {
                 Some(name) => format!(": its --to has to cover '{name}'"),
                 None => String::new(),

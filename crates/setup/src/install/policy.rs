@@ -8,13 +8,13 @@ use peerbus_agents::claude_code::{
 };
 use serde_json::Value;
 
-use super::targets::Want;
+use super::edit::Want;
 use super::{edit, program};
+use crate::error::Fault;
 
 /// More files than anybody has.
 const FILES_MAX: usize = 1_000;
 
-/// A server, as the rules know it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Server {
     /// Its name in the configuration.
@@ -39,14 +39,6 @@ impl Server {
     }
 }
 
-/// Something that has no effect, and what to do about it.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Forbidden {
-    pub(crate) says: String,
-    pub(crate) remedy: String,
-}
-
-/// A file of settings.
 #[derive(Debug)]
 pub(crate) struct File {
     pub(crate) path: PathBuf,
@@ -76,7 +68,7 @@ pub(crate) struct Settings {
     /// The servers that are to be the only ones.
     servers: Option<File>,
     /// What was there and could not be read.
-    unread: Vec<Forbidden>,
+    unread: Vec<Fault>,
 }
 
 impl Settings {
@@ -122,7 +114,7 @@ impl Settings {
                     path,
                     managed,
                 };
-                self.unread.push(Forbidden {
+                self.unread.push(Fault {
                     says: format!("{why}: whether peerbus may run is not known"),
                     remedy: file.remedy("correct it"),
                 });
@@ -144,13 +136,11 @@ impl Settings {
         found.and_then(|(value, file)| (value == &Value::Bool(true)).then_some(file))
     }
 
-    /// A text, as the last that has it says, and where.
     pub(crate) fn text(&self, name: &str) -> Option<(&str, &Path)> {
         let (value, file) = self.last(name, false)?;
         Some((value.as_str()?, &file.path))
     }
 
-    /// The variables of ours that sessions are given, and where.
     pub(crate) fn variables(&self) -> BTreeMap<&str, (String, &Path)> {
         let mut all = BTreeMap::new();
         for file in &self.files {
@@ -168,7 +158,6 @@ impl Settings {
         all
     }
 
-    /// The plugin's id and the file that has it on, if it is on.
     pub(crate) fn plugin(&self) -> Option<(&str, &Path)> {
         let mut on = BTreeMap::new();
         for file in &self.files {
@@ -183,17 +172,13 @@ impl Settings {
         found.map(|(id, (_, file))| (id, file.path.as_path()))
     }
 
-    /// All that keeps these servers, and our hooks, from running.
-    pub(crate) fn forbidden(&self, servers: &[Server]) -> Vec<Forbidden> {
-        let unread = self.unread.iter().map(|it| Forbidden {
-            says: it.says.clone(),
-            remedy: it.remedy.clone(),
-        });
+    pub(crate) fn forbidden(&self, servers: &[Server]) -> Vec<Fault> {
+        let unread = self.unread.iter().cloned();
         let servers = servers.iter().filter_map(|server| self.forbids(server));
         unread.chain(self.forbids_hooks()).chain(servers).collect()
     }
 
-    fn forbids_hooks(&self) -> Option<Forbidden> {
+    fn forbids_hooks(&self) -> Option<Fault> {
         let says = |file: &File, what: &str| {
             let path = file.path.display();
             format!("{path} has `{what}`: no hook of peerbus runs")
@@ -207,7 +192,7 @@ impl Settings {
                 }
             };
             let says = says(file, "disableAllHooks");
-            return Some(Forbidden { says, remedy });
+            return Some(Fault { says, remedy });
         }
         if self.plugin_of_managers() {
             return None;
@@ -216,7 +201,7 @@ impl Settings {
             Some(file) => ("allowManagedHooksOnly", file),
             None => (PLUGINS_ONLY, self.plugins_only("hooks")?),
         };
-        Some(Forbidden {
+        Some(Fault {
             says: says(file, what),
             remedy: file.remedy("allow them, by the plugin in `enabledPlugins` there"),
         })
@@ -239,15 +224,15 @@ impl Settings {
         ((all || one) && !plugin).then_some(file)
     }
 
-    fn forbids(&self, server: &Server) -> Option<Forbidden> {
+    fn forbids(&self, server: &Server) -> Option<Fault> {
         let name = &server.name;
-        let forbidden = |file: &File, says: &str, remedy: &str| Forbidden {
+        let forbidden = |file: &File, says: &str, remedy: &str| Fault {
             says: format!("{} {says}", file.path.display()),
             remedy: file.remedy(remedy),
         };
         if let Some(only) = &self.servers {
             let there = only.value.get("mcpServers").and_then(|all| all.get(name));
-            if there.is_none_or(|entry| !edit::is_ours(entry)) {
+            if there.is_none_or(|entry| !program::is_ours(entry)) {
                 let says = format!(
                     "has the only servers that Claude Code starts, and {name} is not there"
                 );
@@ -293,7 +278,6 @@ impl Settings {
 
 const PLUGINS_ONLY: &str = "strictPluginOnlyCustomization";
 
-/// The settings of who manages the machine, those that count most the last.
 fn managed(dir: &Path) -> Vec<PathBuf> {
     let more = std::fs::read_dir(dir.join(MANAGED_MORE)).into_iter();
     let more = more.flatten().flatten().take(FILES_MAX);

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use peerbus_agents::Scope;
+use serde_json::Value as Json;
 
 use crate::error::SetupError;
 
@@ -55,11 +56,44 @@ pub(crate) fn is_peerbus(program: &str) -> bool {
     program.rsplit('/').next() == Some(NAME)
 }
 
-/// A program on the `PATH`.
 pub(crate) fn which(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path)
         .filter(|dir| dir.is_absolute())
         .map(|dir| dir.join(name))
         .find(|file| peerbus_os::file::is_executable(file))
+}
+
+/// All words of an entry's command line.
+pub(crate) fn words(entry: &Json) -> Vec<String> {
+    let mut words = started_by(entry).unwrap_or_default();
+    let args = entry.get("args").and_then(Json::as_array);
+    let args = args.into_iter().flatten().filter_map(Json::as_str);
+    words.extend(args.map(str::to_owned));
+    words
+}
+
+/// The value of a flag among the arguments that an entry gives.
+pub(crate) fn argument(entry: &Json, flag: &str) -> Option<String> {
+    let mut words = words(entry).into_iter();
+    let value = words.find_map(|word| match word.strip_prefix(flag)? {
+        "" => Some(None),
+        rest => rest.strip_prefix('=').map(|value| Some(value.to_owned())),
+    })?;
+    let value = value.or_else(|| words.next())?;
+    (!value.is_empty() && !value.contains('$')).then_some(value)
+}
+
+/// What an entry runs: the program, and where they stand in one list its arguments.
+pub(crate) fn started_by(entry: &Json) -> Option<Vec<String>> {
+    match entry.get("command")? {
+        Json::String(word) => Some(vec![word.clone()]),
+        words => serde_json::from_value(words.clone()).ok(),
+    }
+}
+
+/// Whether an entry runs peerbus itself. A wrapper is its writer's.
+pub(crate) fn is_ours(entry: &Json) -> bool {
+    let words = started_by(entry).unwrap_or_default();
+    words.first().is_some_and(|program| is_peerbus(program))
 }

@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use peerbus_agents::{Agent, File, Fixed, Format, Part, Scope, ServerEntry, claude_code};
+use peerbus_agents::{Agent, File, Part, Scope, ServerEntry, claude_code};
 
-use super::edit;
+use super::edit::{self, Target, Want};
 use super::hooks::Hook;
+use super::naming;
 use super::record::Record;
 use super::used::{Uses, Wanted};
-use super::value::{Value, fixed, object, texts};
+use super::value::{Value, member, members, object};
 use super::words::quoted;
 use crate::error::SetupError;
 use crate::text::escape;
@@ -44,7 +45,6 @@ pub(crate) fn misplaced(agent: &Agent) -> Option<String> {
     ))
 }
 
-/// Fails where an agent's own configuration cannot be found.
 pub(super) fn check_places(agent: &Agent, scope: Scope) -> Result<(), SetupError> {
     match misplaced(agent).filter(|_| scope == Scope::User) {
         Some(why) => Err(SetupError::config(why)),
@@ -73,7 +73,6 @@ pub(super) fn elsewhere(
     files.filter_map(target).collect()
 }
 
-/// The scope that is not this one.
 pub(super) fn other(scope: Scope) -> Scope {
     match scope {
         Scope::User => Scope::Project,
@@ -81,7 +80,6 @@ pub(super) fn other(scope: Scope) -> Scope {
     }
 }
 
-/// The flag of a scope.
 pub(crate) fn flag(scope: Scope) -> &'static str {
     match scope {
         Scope::User => "user",
@@ -126,32 +124,7 @@ pub(crate) fn above(project: &Path) -> Vec<PathBuf> {
     below_root.map(Path::to_owned).collect()
 }
 
-/// What is to stand in one file.
-#[derive(Debug)]
-pub(crate) struct Target {
-    pub(crate) path: PathBuf,
-    pub(crate) want: Want,
-}
-
-/// Our part of a file.
-#[derive(Debug)]
-pub(crate) enum Want {
-    /// An entry in a table of servers, and one for each of the servers of others that it uses.
-    Server {
-        format: Format,
-        table: &'static str,
-        entry: Value,
-        used: Option<Wanted>,
-    },
-    /// Hooks in Claude Code's settings, and whether it may call the tools unasked. If not, what
-    /// stands there about that stays.
-    Hooks(Vec<Hook>, bool),
-    /// A file that is ours alone.
-    Whole(peerbus_agents::Program),
-}
-
-/// How peerbus is to be called.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Program {
     /// `peerbus`, or the full path.
     pub(crate) command: String,
@@ -163,7 +136,6 @@ pub(crate) struct Program {
     pub(crate) uses: Uses,
 }
 
-/// The files of an agent and what is to stand there.
 pub(crate) fn targets(
     agent: &Agent,
     scope: Scope,
@@ -181,16 +153,12 @@ pub(crate) fn targets(
 
 fn want(agent: &Agent, file: &'static File, program: &Program) -> Want {
     match &file.part {
-        Part::Server(server) => Want::Server {
-            format: server.format,
-            table: server.table,
-            entry: entry(agent, server, program),
-            used: Some(Wanted {
-                form: server,
-                command: program.command.clone(),
-                uses: program.uses.clone(),
-            }),
-        },
+        Part::Server(form) => Want::Servers(Wanted {
+            form,
+            entry: entry(agent, form, program),
+            command: program.command.clone(),
+            uses: program.uses.clone(),
+        }),
         Part::Hooks(hooks) => {
             let command = quoted(&program.command);
             let hook = |hook: &peerbus_agents::Hook| Hook {
@@ -218,28 +186,6 @@ fn entry(agent: &Agent, server: &ServerEntry, program: &Program) -> Value {
     Value::Object(members)
 }
 
-/// The members of an entry that runs the program with arguments.
-pub(super) fn members(
-    server: &ServerEntry,
-    command: &str,
-    arguments: &[&str],
-) -> Vec<(String, Value)> {
-    let mut members: Vec<_> = server.before.iter().map(member).collect();
-    if server.one_list {
-        let words = [&[command], arguments].concat();
-        members.push(("command".to_owned(), texts(&words)));
-    } else {
-        members.push(("command".to_owned(), Value::from(command)));
-        members.push(("args".to_owned(), texts(arguments)));
-    }
-    members.extend(server.after.iter().map(member));
-    members
-}
-
-fn member((name, value): &(&str, Fixed)) -> (String, Value) {
-    ((*name).to_owned(), fixed(value))
-}
-
 /// Of files that an agent reads all, the one with our part, else the first that is there, else the
 /// last.
 fn chosen(mut all: Vec<PathBuf>, want: &Want) -> Option<PathBuf> {
@@ -253,4 +199,13 @@ fn chosen(mut all: Vec<PathBuf>, want: &Want) -> Option<PathBuf> {
         all.truncate(which.map_or(all.len(), |which| which + 1));
     }
     all.pop()
+}
+
+/// The name that earlier installs gave, or their user.
+pub(super) fn kept(targets: &[Target]) -> Option<String> {
+    targets.iter().find_map(|target| {
+        let (_, read) = edit::load(&target.want, &target.path).ok()??;
+        let name = naming::variable(edit::entry(&target.want, &read)?, "PEERBUS_NAME")?;
+        Some(escape(&name, naming::SHOWN_CHARS))
+    })
 }

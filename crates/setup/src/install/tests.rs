@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 
-use peerbus_agents::Format;
+use peerbus_agents::{Format, ServerEntry};
 use proptest::prelude::*;
 
-use super::config_file::ConfigFile;
-use super::edit::{self, Edit};
+use super::config_file::{ConfigFile, Edit};
+use super::edit::{self, Target, Want};
 use super::hooks::Hook;
 use super::record::Done;
-use super::targets::{Target, Want};
+use super::used::{Uses, Wanted};
 use super::value::{Value, object, texts};
 
 pub(super) fn server() -> Target {
@@ -19,7 +19,7 @@ pub(super) fn server() -> Target {
     ]);
     Target {
         path: PathBuf::from("/nowhere/servers.json"),
-        want: servers(Format::Json, "mcpServers", entry),
+        want: servers(&ServerEntry::USUAL, entry),
     }
 }
 
@@ -50,17 +50,23 @@ pub(super) fn codex() -> Target {
     ]);
     Target {
         path: PathBuf::from("/nowhere/config.toml"),
-        want: servers(Format::Toml, "mcp_servers", entry),
+        want: servers(&TOML, entry),
     }
 }
 
-fn servers(format: Format, table: &'static str, entry: Value) -> Want {
-    Want::Server {
-        format,
-        table,
+static TOML: ServerEntry = ServerEntry {
+    format: Format::Toml,
+    table: "mcp_servers",
+    ..ServerEntry::USUAL
+};
+
+fn servers(form: &'static ServerEntry, entry: Value) -> Want {
+    Want::Servers(Wanted {
+        form,
         entry,
-        used: None,
-    }
+        command: "peerbus".into(),
+        uses: Uses::default(),
+    })
 }
 
 pub(super) fn found(target: &Target, text: Option<&str>) -> ConfigFile {
@@ -326,11 +332,8 @@ fn variables_that_a_user_hands_on_stay_handed_on() {
             ("command", Value::from("peerbus")),
             ("env_vars", texts(names)),
         ];
-        let want = servers(Format::Toml, "mcp_servers", object(entry));
-        Target {
-            path: PathBuf::from("/nowhere/config.toml"),
-            want,
-        }
+        let want = servers(&TOML, object(entry));
+        Target { want, ..codex() }
     };
     let old = "[mcp_servers.peerbus]\ncommand = \"peerbus\"\nenv_vars = [\"A\", \"MINE\"]\n";
     let change = install(&target(&["A", "B"]), Some(old), None);

@@ -8,7 +8,6 @@ use super::value::{ParseError, Value, suits};
 /// The member with the variables that are handed on: others' may stand among them.
 const HANDED_ON: &str = "env_vars";
 
-/// What is in a document, for comparing.
 pub(crate) fn read(text: &str) -> Result<serde_json::Value, ParseError> {
     toml::from_str(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
@@ -152,7 +151,6 @@ fn check_table(text: &str, table: &str) -> Result<(), ParseError> {
     })
 }
 
-/// An error about the server of this name.
 pub(crate) fn wrong_server(text: &str, table: &str, name: &str, what: &str) -> ParseError {
     let document = Document::parse(text).ok();
     let server = document
@@ -162,7 +160,6 @@ pub(crate) fn wrong_server(text: &str, table: &str, name: &str, what: &str) -> P
     ParseError::new(text, at, what)
 }
 
-/// A value in TOML.
 fn written(value: &Value) -> toml_edit::Value {
     match value {
         Value::Null => String::new().into(),

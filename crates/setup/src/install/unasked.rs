@@ -10,7 +10,6 @@ use super::value::ParseError;
 const CONTAINER: &str = "permissions";
 const LIST: &str = "allow";
 
-/// Adds it, unless it is there.
 pub(super) fn set(document: &Document<'_>) -> Result<(), ParseError> {
     let permissions = document.object(&document.top, CONTAINER)?;
     let list = document.array(&permissions, LIST, "permissions.allow")?;
@@ -52,7 +51,6 @@ fn is_ours(rule: &CstNode) -> bool {
     text.is_some_and(|text| text == UNASKED)
 }
 
-/// Whether plain JSON has this permission.
 pub(crate) fn allows(settings: &Json, rule: &str) -> bool {
     let list = settings
         .get(CONTAINER)

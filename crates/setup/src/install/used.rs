@@ -2,15 +2,15 @@
 //! that runs `peerbus mcp use`.
 
 use peerbus_adapter::PeerName;
-use peerbus_agents::ServerEntry;
+use peerbus_agents::{Scope, ServerEntry};
 use peerbus_side_channel::Advert;
 use serde_json::Value as Json;
 
-use super::program::is_peerbus;
-use super::targets;
-use super::value::Value;
-use super::{edit, naming};
+use super::naming;
+use super::program::{is_peerbus, words};
+use super::value::{Value, members};
 use crate::error::SetupError;
+use crate::text::escape;
 
 /// How the name of such an entry begins.
 const PREFIX: &str = "peerbus-";
@@ -40,7 +40,6 @@ impl Shared {
         Ok(Self { peer, name })
     }
 
-    /// As it is kept.
     pub(crate) fn uri(&self) -> String {
         format!("mcp://{}/{}", self.peer, self.name)
     }
@@ -81,8 +80,8 @@ pub(crate) fn among(servers: Option<&Json>) -> impl Iterator<Item = (&str, &Json
 
 /// What an entry uses, if it is one of ours.
 pub(crate) fn of(name: &str, entry: &Json) -> Option<Shared> {
-    let words = name.starts_with(PREFIX).then(|| edit::words(entry))?;
-    match words.as_slice() {
+    let all = name.starts_with(PREFIX).then(|| words(entry))?;
+    match all.as_slice() {
         [program, mcp, verb, uri, ..] if mcp == "mcp" && verb == "use" && is_peerbus(program) => {
             Shared::parse(uri).ok()
         }
@@ -103,6 +102,31 @@ pub(crate) fn on_the_bus(given: &str) -> Result<String, String> {
     begins.map(|begins| format!("{begins}*")).ok_or_else(cut)
 }
 
+/// Checks how the names begin of what is used of others, as [`naming::check`] does the whole of one.
+pub(super) fn check_begins(begins: &str, scope: Scope) -> Result<(), SetupError> {
+    naming::check(begins, scope)?;
+    let name = Uses::name(begins);
+    let name = match scope {
+        Scope::User => naming::filled(&name, &naming::OF_THE_PLACE),
+        Scope::Project => naming::filled(&name, &naming::PLACEHOLDERS),
+    };
+    let long = |_| {
+        let shown = escape(begins, naming::SHOWN_CHARS);
+        SetupError::config(format!(
+            "the name \"{shown}\" is too long to begin another: 57 bytes at most"
+        ))
+    };
+    on_the_bus(&name).map(drop).map_err(long)
+}
+
+/// How these begin if nobody says: as the sessions' that were named earlier, else as the user is
+/// called.
+pub(super) fn begins(kept: Option<&str>, scope: Scope) -> Option<String> {
+    let mut known = kept.into_iter().chain(["{user}"]);
+    let known = known.find(|begins| check_begins(begins, scope).is_ok());
+    known.map(str::to_owned)
+}
+
 /// What is wanted of shared servers.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Uses {
@@ -115,7 +139,6 @@ pub(crate) struct Uses {
 }
 
 impl Uses {
-    /// Reads URIs. A generation is left out.
     pub(crate) fn of(uris: &[String]) -> Result<Vec<Shared>, SetupError> {
         let read = uris.iter().map(|uri| Shared::parse(uri));
         read.collect::<Result<_, _>>().map_err(SetupError::config)
@@ -127,12 +150,12 @@ impl Uses {
     }
 }
 
-/// The shared servers of one file.
 #[derive(Debug, Clone)]
 pub(crate) struct Wanted {
     /// How an entry looks there.
     pub(crate) form: &'static ServerEntry,
-    /// The program.
+    /// That of the adapter.
+    pub(crate) entry: Value,
     pub(crate) command: String,
     pub(crate) uses: Uses,
 }
@@ -150,7 +173,7 @@ impl Wanted {
         let mut all = Vec::new();
         let mut there = Vec::new();
         for (name, entry, shared) in among(servers) {
-            let mut args = edit::words(entry).split_off(1);
+            let mut args = words(entry).split_off(1);
             let begins = self.uses.name.as_ref();
             if let Some(begins) = begins.filter(|_| self.uses.shared.contains(&shared)) {
                 rename(&mut args, begins);
@@ -176,11 +199,10 @@ impl Wanted {
 
     fn entry(&self, args: &[String]) -> Value {
         let args: Vec<_> = args.iter().map(String::as_str).collect();
-        Value::Object(targets::members(self.form, &self.command, &args))
+        Value::Object(members(self.form, &self.command, &args))
     }
 }
 
-/// Sets the name among arguments.
 fn rename(args: &mut Vec<String>, begins: &str) {
     let name = Uses::name(begins);
     match args.iter().position(|word| word == "--name") {
@@ -218,7 +240,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
-    use super::super::targets::{Target, Want};
+    use super::super::edit::{self, Target, Want};
     use super::super::tests::{codex, document, found, install, server, there_and_back};
     use super::super::value::plain;
 
@@ -228,6 +250,7 @@ mod tests {
         let uris: Vec<_> = uris.iter().map(|uri| (*uri).to_owned()).collect();
         Wanted {
             form: &ServerEntry::USUAL,
+            entry: Value::Null,
             command: "peerbus".into(),
             uses: Uses {
                 shared: Uses::of(&uris).expect("URIs"),
@@ -239,8 +262,8 @@ mod tests {
 
     /// The same with a shared server beside the adapter.
     fn using(mut target: Target) -> Target {
-        if let Want::Server { used, .. } = &mut target.want {
-            *used = Some(wanted(&["mcp://host/files"], None));
+        if let Want::Servers(wanted_there) = &mut target.want {
+            wanted_there.uses = wanted(&["mcp://host/files"], None).uses;
         }
         target
     }

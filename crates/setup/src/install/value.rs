@@ -1,14 +1,12 @@
 //! Values to write, and where a text cannot be edited.
 
 pub(crate) use jsonc_parser::cst::CstInputValue as Value;
-use peerbus_agents::Fixed;
+use peerbus_agents::{Fixed, ServerEntry};
 
-/// A list of texts.
 pub(crate) fn texts(texts: &[&str]) -> Value {
     Value::Array(texts.iter().map(|text| Value::from(*text)).collect())
 }
 
-/// An object, its members in the order given.
 pub(crate) fn object<const N: usize>(members: [(&str, Value); N]) -> Value {
     Value::Object(members.map(|(name, value)| (name.to_owned(), value)).into())
 }
@@ -22,7 +20,28 @@ pub(crate) fn fixed(fixed: &Fixed) -> Value {
     }
 }
 
-/// As JSON for comparing.
+/// The members of an entry that runs the program with arguments.
+pub(crate) fn members(
+    server: &ServerEntry,
+    command: &str,
+    arguments: &[&str],
+) -> Vec<(String, Value)> {
+    let mut members: Vec<_> = server.before.iter().map(member).collect();
+    if server.one_list {
+        let words = [&[command], arguments].concat();
+        members.push(("command".to_owned(), texts(&words)));
+    } else {
+        members.push(("command".to_owned(), Value::from(command)));
+        members.push(("args".to_owned(), texts(arguments)));
+    }
+    members.extend(server.after.iter().map(member));
+    members
+}
+
+pub(crate) fn member((name, value): &(&str, Fixed)) -> (String, Value) {
+    ((*name).to_owned(), fixed(value))
+}
+
 pub(crate) fn plain(value: &Value) -> serde_json::Value {
     match value {
         Value::Null => serde_json::Value::Null,

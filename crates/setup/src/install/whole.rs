@@ -1,7 +1,6 @@
 //! Files that are ours alone.
 
-use super::config_file::ConfigFile;
-use super::edit::Edit;
+use super::config_file::{ConfigFile, Edit};
 use super::record::Done;
 use crate::error::SetupError;
 
@@ -18,7 +17,6 @@ pub(crate) fn is_ours(ours: &str, text: &str, done: Option<&Done>) -> bool {
     text == ours || done.is_some_and(|done| done.original_of(text).is_some())
 }
 
-/// Plans to write it.
 pub(super) fn install(
     ours: &str,
     file: ConfigFile,
@@ -49,7 +47,6 @@ pub(super) fn install(
     })
 }
 
-/// Plans to take it away.
 pub(super) fn uninstall(
     ours: &str,
     file: ConfigFile,

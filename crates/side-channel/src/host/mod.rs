@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use peerbus_core::grant::NamePattern;
+use peerbus_wire::jsonrpc::RpcMessage;
 use peerbus_wire::{NameKey, PeerName, escape};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -30,9 +31,7 @@ const PROGRESS: &str = "progressToken";
 /// What is to be done.
 #[derive(Debug)]
 pub(crate) enum Out {
-    /// For the server.
     Server(Message),
-    /// For a client.
     Client(PeerName, Message),
 }
 
@@ -82,10 +81,8 @@ impl Host {
         (now_ms, age_ms): (u64, u64),
     ) -> Vec<Out> {
         let kind = message.kind();
-        let (channel, place) = match message.take_channel() {
-            Some((channel, place)) => (Some(channel), place),
-            None => (None, Place::Top),
-        };
+        let (channel, place) = message.take_channel().unzip();
+        let place = place.unwrap_or(Place::Top);
         if kind == Kind::Response {
             // Nothing is asked of clients.
             return Vec::new();
@@ -125,7 +122,6 @@ impl Host {
         vec![self.answer(from, place, Message::refusal(id, code, &why))]
     }
 
-    /// Whether a request is served.
     fn admit(&self, from: &PeerName, method: &str, message: &Message) -> Result<(), (i64, String)> {
         if method == "ping" {
             return Ok(());
@@ -138,11 +134,8 @@ impl Host {
             let why = format!("{} leads back to itself: it shares what it uses", self.uri);
             return Err((REFUSED, why));
         }
-        let own = self
-            .open
-            .values()
-            .filter(|open| open.client == *from)
-            .count();
+        let own = self.open.values().filter(|open| open.client == *from);
+        let own = own.count();
         if own >= OPEN_MAX || self.open.len() >= OPEN_ALL_MAX {
             let why = format!("{own} calls of yours are open; wait for some of them");
             return Err((REFUSED, why));
@@ -170,8 +163,8 @@ impl Host {
         });
         let passed: Vec<_> = via.iter().cloned().chain([self.uri.clone()]).collect();
         meta.extend(message::raw(&json!(passed)).map(|via| (VIA.to_owned(), via)));
-        params.extend(message::write(&meta).map(|meta| (META.to_owned(), meta)));
-        message.set_members(&params);
+        params.extend(message::raw(&meta).map(|meta| (META.to_owned(), meta)));
+        message.params = message::raw(&params);
         message.id = message::raw(&own);
         let open = Open {
             client: from.clone(),
@@ -185,7 +178,6 @@ impl Host {
         vec![Out::Server(message)]
     }
 
-    /// A client tells something.
     fn told(&mut self, from: &PeerName, method: &str, mut message: Message) -> Vec<Out> {
         if method == "notifications/cancelled" {
             let mut params = message.members();
@@ -197,7 +189,7 @@ impl Host {
             let own = *own;
             self.open.remove(&own);
             params.extend(message::raw(&own).map(|own| ("requestId".to_owned(), own)));
-            message.set_members(&params);
+            message.params = message::raw(&params);
             return vec![Out::Server(message)];
         }
         match self.surface.admits(Kind::Notification, method) {
@@ -206,7 +198,6 @@ impl Host {
         }
     }
 
-    /// The server wrote a message.
     pub(crate) fn said(&mut self, message: Message) -> Vec<Out> {
         match message.kind() {
             Kind::Response => self.answered(message),
@@ -254,7 +245,7 @@ impl Host {
                 return Vec::new();
             };
             params.insert(PROGRESS.into(), token.clone());
-            message.set_members(&params);
+            message.params = message::raw(&params);
             return vec![self.answer(&open.client, open.place, message)];
         }
         if !self.surface.forwards(&method) {
@@ -281,7 +272,6 @@ impl Host {
         self.open.values().map(|open| open.until_ms).min()
     }
 
-    /// Ends calls that take too long.
     pub(crate) fn late(&mut self, now_ms: u64) -> Vec<Out> {
         let late: Vec<_> = self
             .open
@@ -292,8 +282,9 @@ impl Host {
             let seconds = open.timeout_ms.div_ceil(1_000);
             let why = format!("no answer within {seconds} s: it may have been done");
             let params = json!({ "requestId": own, "reason": "it takes too long" });
-            let cancelled = Message::call(None, "notifications/cancelled", message::raw(&params));
-            out.push(Out::Server(cancelled));
+            let cancelled =
+                RpcMessage::call(None, "notifications/cancelled", message::raw(&params));
+            out.push(Out::Server(cancelled.into()));
             let refusal = Message::refusal(open.id, TIMED_OUT, &why);
             out.push(self.answer(&open.client, open.place, refusal));
         }
@@ -336,7 +327,6 @@ fn left(message: &mut Message, age_ms: u64) -> Result<(u64, u64), (i64, String)>
     }
 }
 
-/// The channels that a request came through.
 fn via(message: &Message) -> Vec<String> {
     let params: Members = message.members();
     let meta = message::object(params.get(META).map(AsRef::as_ref));

@@ -13,14 +13,10 @@ use peerbus_wire::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::text;
+use crate::text::{self, NAME_CHARS, REASON_CHARS};
 
 /// Most steps that are told of one message.
 const STEPS_MAX: usize = 64;
-/// Longest name and longest reason, in characters.
-const NAME_CHARS: usize = 64;
-const REASON_CHARS: usize = 300;
-
 /// What is known of a message's way.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Trail {
@@ -30,7 +26,6 @@ pub struct Trail {
     pub steps: Vec<Step>,
     /// So many later steps are left out.
     #[serde(skip_serializing_if = "is_zero")]
-    #[schemars(with = "u32")]
     pub omitted: usize,
     /// The same as a sentence.
     pub note: String,
@@ -41,31 +36,24 @@ pub struct Trail {
 pub struct Step {
     /// When, by the broker's clock.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "String")]
     pub at: Option<String>,
     /// What: `accepted`, `queued`, `forwarded` (to another domain), `delivered`, `pushed`, `presented`, `held`, `seen`, `acked`
     /// (nothing that is known here shows that it was seen), `expired`, `dead`, `refused`, `settled`, `unknown`.
-    #[schemars(with = "String")]
     pub state: Cow<'static, str>,
     /// At whom.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "String")]
     pub to: Option<String>,
     /// By which path.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "String")]
     pub path: Option<String>,
     /// What shows that it was seen; in quotes, what its peer says of that: untrusted.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "String")]
     pub evidence: Option<String>,
     /// Why. What a peer says of it stands in quotes: untrusted.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "String")]
     pub reason: Option<String>,
     /// How many peers it is about.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "u32")]
     pub recipients: Option<u32>,
 }
 
@@ -84,7 +72,7 @@ impl Trail {
     pub fn among(id: &str, receipts: &[Receipt], now_ms: u64, peers: &[PeerEntry]) -> Self {
         let own = || receipts.iter().filter(|receipt| receipt.id.as_str() == id);
         let note = sentence::of(own(), now_ms, peers);
-        Self::of(id.to_owned(), own().map(step).collect(), note)
+        Self::of(id.to_owned(), own().map(Step::from).collect(), note)
     }
 
     /// As many of the steps as are told.
@@ -214,31 +202,73 @@ impl<'a> Words<'a> {
     }
 }
 
-/// What a receipt says, made fit to be shown.
-pub(crate) fn step(receipt: &Receipt) -> Step {
-    let words = Words::of(&receipt.stage);
-    let peer = receipt.to.as_deref().unwrap_or_default();
-    Step {
-        at: receipt.at_ms.map(rfc3339),
-        state: words.state.into(),
-        to: receipt.to.as_deref().map(|to| escape(to, NAME_CHARS)),
-        path: words.path.map(|path| text::word(path).to_owned()),
-        evidence: words.evidence.map(|evidence| match text::proof(evidence) {
-            Some(_) => evidence.to_owned(),
-            None => text::says(peer, evidence),
-        }),
-        reason: words.reason.map(|why| match &receipt.stage {
-            Stage::Held { .. } => text::says(peer, why),
-            Stage::Dead { .. } => text::rejected(peer, why),
-            _ => escape(why, REASON_CHARS),
-        }),
-        recipients: words.recipients,
-    }
+/// What became of a message, as a sentence to its sender; `None` for progress as expected.
+#[must_use]
+pub fn fate(receipt: &Receipt) -> Option<String> {
+    let Step { to, reason, .. } = receipt.into();
+    let (id, to) = (&receipt.id, to.unwrap_or_default());
+    let what = match &receipt.stage {
+        Stage::Accepted(Accepted { recipients, .. }) => {
+            return Some(format!(
+                "your message {id}, of which it was not known, was accepted by the broker \
+                 ({recipients} recipients)"
+            ));
+        }
+        Stage::Refused(_) => " was refused by the broker and is not queued".to_owned(),
+        Stage::Expired { .. } => format!(" to {to} expired and will not be delivered"),
+        Stage::Dead { .. } => format!(" to {to} was not shown there and will not be"),
+        Stage::Held { .. } => format!(" to {to} waits there"),
+        Stage::Recalled { .. } => {
+            format!(", which one of its group gets, is not with {to} any more")
+        }
+        _ => return None,
+    };
+    let why = reason.unwrap_or_else(|| text::says(&to, ""));
+    Some(format!("your message {id}{what}: {why}"))
 }
 
+/// The stage at one recipient that an event tells in the words of [`Words`], given its members. What is proven
+/// may be called `seen`.
+#[must_use]
+pub fn stage_of(member: impl Fn(&str) -> String) -> Option<Stage> {
+    let (path, why) = (member("path"), member("reason"));
+    Some(match member("stage").as_str() {
+        "pushed" => Stage::Pushed { path },
+        "presented" => Stage::Presented { path },
+        "held" => Stage::Held { why },
+        "seen" => Stage::Acked(Some(How::Seen {
+            path,
+            evidence: member("evidence"),
+        })),
+        "acked" if path.is_empty() => Stage::Acked(None),
+        "acked" => Stage::Acked(Some(How::Pushed { path })),
+        "expired" => Stage::Expired { why },
+        "dead" => Stage::Dead { why },
+        _ => return None,
+    })
+}
+
+/// What a receipt says, made fit to be shown.
 impl From<&Receipt> for Step {
     fn from(receipt: &Receipt) -> Self {
-        step(receipt)
+        let words = Words::of(&receipt.stage);
+        let peer = receipt.to.as_deref().unwrap_or_default();
+        Step {
+            at: receipt.at_ms.map(rfc3339),
+            state: words.state.into(),
+            to: receipt.to.as_deref().map(|to| escape(to, NAME_CHARS)),
+            path: words.path.map(|path| text::word(path).to_owned()),
+            evidence: words.evidence.map(|evidence| match text::proof(evidence) {
+                Some(_) => evidence.to_owned(),
+                None => text::says(peer, evidence),
+            }),
+            reason: words.reason.map(|why| match &receipt.stage {
+                Stage::Held { .. } => text::says(peer, why),
+                Stage::Dead { .. } => text::rejected(peer, why),
+                _ => escape(why, REASON_CHARS),
+            }),
+            recipients: words.recipients,
+        }
     }
 }
 

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use peerbus_wire::{How, PeerEntry, PeerName, Receipt, Stage, escape};
 
-use super::{NAME_CHARS, REASON_CHARS, open, reached};
+use super::{open, reached};
 use crate::about::PeerView;
 use crate::domains::DomainView;
-use crate::text::{proof, rejected, says, shown, span, word};
+use crate::text::{NAME_CHARS, REASON_CHARS, proof, rejected, says, shown, span, word};
 
 /// Most peers that a sentence names.
 const NAMES_MAX: usize = 5;
@@ -28,7 +28,6 @@ pub(crate) fn of<'a>(
     how_far(receipts, now_ms, peers) + &waiting(&waits)
 }
 
-/// How far it got.
 fn how_far<'a>(
     receipts: impl Iterator<Item = &'a Receipt> + Clone,
     now_ms: u64,
@@ -184,7 +183,6 @@ fn at_one(name: &str, receipt: &Receipt, now_ms: u64, peers: &[PeerEntry]) -> St
     }
 }
 
-/// The sentence about one that acked it.
 fn acked(name: &str, ago: &str, how: Option<&How>) -> String {
     match how {
         Some(How::Seen { path, evidence }) => {
@@ -256,7 +254,6 @@ fn queued(name: &str) -> String {
     }
 }
 
-/// The sentence about several recipients.
 fn at_many(each: &BTreeMap<&str, &Receipt>) -> String {
     let mut groups = BTreeMap::<(usize, &str), Vec<&str>>::new();
     for (name, Receipt { stage, .. }) in each {

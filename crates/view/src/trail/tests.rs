@@ -427,3 +427,58 @@ fn of_a_job_it_says_who_has_it_and_who_had_it() {
     let back = note([ended(), vec![at("bob", pushed())]].concat());
     assert!(back.starts_with("pushed to bob over socket"), "{back}");
 }
+
+#[test]
+fn a_stage_is_read_from_the_words_that_it_is_told_in() {
+    let (path, why) = (|| "socket".to_owned(), || "not now".to_owned());
+    for stage in [
+        Stage::Pushed { path: path() },
+        Stage::Presented { path: path() },
+        Stage::Held { why: why() },
+        Stage::Acked(None),
+        Stage::Acked(Some(How::Seen {
+            path: path(),
+            evidence: "transcript".into(),
+        })),
+        Stage::Expired { why: why() },
+        Stage::Dead { why: why() },
+    ] {
+        let words = Words::of(&stage);
+        let member = |name: &str| {
+            let text = match name {
+                "stage" => Some(words.state),
+                "path" => words.path,
+                "evidence" => words.evidence,
+                _ => words.reason,
+            };
+            text.unwrap_or_default().to_owned()
+        };
+        assert_eq!(stage_of(member), Some(stage.clone()), "{stage:?}");
+    }
+}
+
+#[test]
+fn what_became_of_a_message_is_a_sentence_to_its_sender() {
+    let said = |stage| fate(&receipts(vec![at(stage)])[0]);
+    assert_eq!(said(Stage::Delivered), None);
+    for (stage, says) in [
+        (
+            Stage::Expired {
+                why: "bob ended".into(),
+            },
+            "your message m1 to bob expired and will not be delivered: bob ended",
+        ),
+        (
+            Stage::Dead { why: String::new() },
+            "your message m1 to bob was not shown there and will not be: bob gives no reason",
+        ),
+        (
+            Stage::Held {
+                why: "later".into(),
+            },
+            "your message m1 to bob waits there: bob says: \"later\"",
+        ),
+    ] {
+        assert_eq!(said(stage).as_deref(), Some(says));
+    }
+}

@@ -21,13 +21,13 @@ use peerbus_adapter::transcript::{LineReader, Places, Transcripts};
 use serde_json::json;
 
 use crate::{Context, Waker};
-use rpc::{Answer, Rpc};
+use rpc::{Gone, Rpc};
 use session::Session;
 
 pub(crate) static WAKER: Waker = Waker {
     agent: "codex",
     paths: &PATHS,
-    reaches: |around| session::socket(around).is_some_and(|socket| socket.exists()),
+    reaches: |around| rpc::socket(around).is_some_and(|socket| socket.exists()),
     connects: false,
     start,
 };
@@ -60,7 +60,6 @@ fn start(context: Context) -> AgentLink {
     }
 }
 
-/// The path.
 struct AppServer(Session);
 
 impl WakePath for AppServer {
@@ -78,7 +77,7 @@ impl WakePath for AppServer {
             let Ok(thread) = self.0.reachable() else {
                 return Outcome::Failed;
             };
-            let mut server = match Rpc::open(&self.0).await {
+            let mut server = match Rpc::open(&self.0.around).await {
                 Ok(server) => server,
                 Err(why) => {
                     tracing::debug!(why, "the app-server cannot be asked");
@@ -94,14 +93,14 @@ impl WakePath for AppServer {
                 turn["clientUserMessageId"] = mark.as_str().into();
             }
             match server.ask("turn/start", turn).await {
-                Answer::Done(_) => Outcome::Written,
-                Answer::Refused(why) => {
+                Ok(Ok(_)) => Outcome::Written,
+                Ok(Err(why)) => {
                     tracing::debug!(why, "the app-server did not take a message");
                     self.0.refused(&why);
                     Outcome::Failed
                 }
                 // It may have been read before the connection broke.
-                Answer::None => Outcome::Doubtful,
+                Err(Gone) => Outcome::Doubtful,
             }
         })
     }

@@ -5,15 +5,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use peerbus_adapter::mailbox::{Activity, BoxFuture, Mailbox, SessionSource, Snapshot};
+use peerbus_agents::is_id;
 use peerbus_mcp::Notes;
-use peerbus_os as os;
 use peerbus_wire::jsonrpc::RpcMessage;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::APP_SERVER;
-use super::rpc::{Answer, Rpc};
+use super::rpc::{Gone, Rpc};
 use crate::Surroundings;
 
 /// The member of a tool call's notes with the thread's id.
@@ -25,13 +25,11 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 const STARTS_WITHIN: Duration = Duration::from_secs(3);
 /// Threads that are looked at to find ours.
 const THREADS_MAX: usize = 32;
-/// Longest id that is taken for one.
-const ID_MAX: usize = 128;
 
 /// The session that this adapter belongs to. Clones share what is known.
 #[derive(Clone)]
 pub(super) struct Session {
-    around: Arc<Surroundings>,
+    pub(super) around: Arc<Surroundings>,
     notes: watch::Receiver<Notes>,
     started: SystemTime,
     known: Arc<Mutex<Known>>,
@@ -46,15 +44,6 @@ struct Known {
     activity: Option<Activity>,
     /// Why the server cannot be asked; `None`: it can.
     apart: Option<String>,
-}
-
-/// The connection to the server ended.
-struct Ended;
-
-/// Where the app-server's socket is.
-pub(super) fn socket(around: &Surroundings) -> Option<PathBuf> {
-    let home = around.directory("CODEX_HOME", ".codex")?;
-    Some(home.join("app-server-control/app-server-control.sock"))
 }
 
 impl Session {
@@ -93,37 +82,11 @@ impl Session {
         self.known().apart = Some(format!("the app-server: {why}"));
     }
 
-    /// The socket's file, links followed.
-    pub(super) fn place(&self) -> Result<PathBuf, String> {
-        let path = socket(&self.around).ok_or("there is no home")?;
-        let found = path.canonicalize();
-        let found =
-            found.map_err(|_| "no app-server runs (feature daemon_auto_start)".to_owned())?;
-        match os::socket::is_socket(&found) {
-            Ok(true) if os::user::owns(&found) => Ok(found),
-            Ok(_) => Err(format!("{} is no socket of this user's", found.display())),
-            Err(error) => Err(error.to_string()),
-        }
-    }
-
-    /// Whether the process at the other end started this session, as far as the system tells:
-    /// another server knows nothing of it.
-    pub(super) fn is_ours(&self, server: Option<i32>) -> Result<(), String> {
-        let server = server.and_then(|pid| u32::try_from(pid).ok());
-        let mut above = self.around.ancestors.iter();
-        match server {
-            Some(pid) if !above.any(|process| process.id == pid) => {
-                Err("the app-server did not start this session, which runs by itself".to_owned())
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// Keeps what is known up to date, and tells whether the path can be used, for ever.
     pub(super) async fn watch(self, mailbox: Mailbox) {
         let mut pause = PAUSE;
         loop {
-            let why = match Rpc::open(&self).await {
+            let why = match Rpc::open(&self.around).await {
                 Ok(server) => {
                     pause = PAUSE;
                     self.follow(server, &mailbox).await;
@@ -190,7 +153,7 @@ impl Session {
 
     /// Asks which thread this is and what it does. Gives why the server has nothing to do with it,
     /// if it has not.
-    async fn learn(&self, server: &mut Rpc) -> Result<Option<String>, Ended> {
+    async fn learn(&self, server: &mut Rpc) -> Result<Option<String>, Gone> {
         let told = self.notes.borrow().get(THREAD).cloned();
         let told = told.filter(|id| is_id(id));
         let thread = match told.or_else(|| self.known().thread.clone()) {
@@ -201,10 +164,9 @@ impl Session {
             return Ok(None);
         };
         let read = server.ask("thread/read", json!({ "threadId": thread }));
-        let (about, apart) = match read.await {
-            Answer::Done(mut result) => (result["thread"].take(), None),
-            Answer::Refused(why) => (Value::Null, Some(format!("the app-server: {why}"))),
-            Answer::None => return Err(Ended),
+        let (about, apart) = match read.await? {
+            Ok(mut result) => (result["thread"].take(), None),
+            Err(why) => (Value::Null, Some(format!("the app-server: {why}"))),
         };
         let mut known = self.known();
         known.activity = activity(&about["status"]);
@@ -217,13 +179,11 @@ impl Session {
     /// The one thread in our directory that was made when we were started. Where there is none,
     /// because it was resumed, the only one there is: ours is loaded by then. Of several none is
     /// taken.
-    async fn guess(&self, server: &mut Rpc) -> Result<Option<String>, Ended> {
+    async fn guess(&self, server: &mut Rpc) -> Result<Option<String>, Gone> {
         let settled = self.is_settled();
-        let loaded = match server.ask("thread/loaded/list", json!({})).await {
-            Answer::Done(result) => result["data"].as_array().cloned().unwrap_or_default(),
-            Answer::Refused(_) => Vec::new(),
-            Answer::None => return Err(Ended),
-        };
+        let loaded = server.ask("thread/loaded/list", json!({})).await?;
+        let loaded = loaded.unwrap_or_default()["data"].take();
+        let loaded = loaded.as_array().map(Vec::as_slice).unwrap_or_default();
         let ids = loaded
             .iter()
             .filter_map(Value::as_str)
@@ -237,15 +197,12 @@ impl Session {
     }
 
     /// Those of some threads that may be ours.
-    async fn candidates(&self, server: &mut Rpc, ids: &[&str]) -> Result<Vec<String>, Ended> {
+    async fn candidates(&self, server: &mut Rpc, ids: &[&str]) -> Result<Vec<String>, Gone> {
         let mut found = Vec::new();
         for id in ids.iter().take(THREADS_MAX) {
-            match server.ask("thread/read", json!({ "threadId": id })).await {
-                Answer::Done(result) if self.may_be(&result["thread"]) => {
-                    found.push((*id).to_owned());
-                }
-                Answer::Done(_) | Answer::Refused(_) => {}
-                Answer::None => return Err(Ended),
+            let read = server.ask("thread/read", json!({ "threadId": id })).await?;
+            if read.is_ok_and(|result| self.may_be(&result["thread"])) {
+                found.push((*id).to_owned());
             }
         }
         Ok(found)
@@ -311,9 +268,4 @@ fn activity(status: &Value) -> Option<Activity> {
 
 fn only(mut found: Vec<String>) -> Option<String> {
     found.pop().filter(|_| found.is_empty())
-}
-
-fn is_id(text: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-    !text.is_empty() && text.len() <= ID_MAX && text.bytes().all(plain)
 }

@@ -75,7 +75,9 @@ async fn begin(
     });
     tokio::spawn(link.run());
     let (mut client, input, output) = client(1 << 20);
-    let adapter = peerbus_wake::run_over(bus, AdapterOptions::default(), around, input, output);
+    let (profile, begin) = peerbus_wake::adapter(around);
+    let options = AdapterOptions::default();
+    let adapter = peerbus_mcp::run_over(bus, profile, options, input, output, begin);
     let adapter = tokio::spawn(adapter);
     let greeting = client.greet(name).await;
     (client, greeting, adapter)

@@ -1,31 +1,26 @@
 //! What the broker tells its operator, as the page is told it: what peers wrote is made fit to be
 //! shown here, and no body leaves this process whose signature was not checked.
 
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use axum::Json;
-use axum::extract::{Query, State};
+use axum::extract::{Query, RawQuery, State};
 use axum::http::StatusCode;
-use axum::response::{IntoResponse as _, Response};
+use axum::response::Response;
 use peerbus_adapter::demand::Tried;
 use peerbus_adapter::operator::{self, Events, OperatorAnswer, Streamless, encode_text};
-use peerbus_adapter::{BusConfig, credentials, wall_ms};
+use peerbus_adapter::{credentials, wall_ms};
 use peerbus_view::{MessagePage, MessageText, MessageView, PeerView, Step, StepView, spoken};
 use peerbus_wire::{Secret, escape, printable};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::answer::Failure;
+use super::{NAME_CHARS, WHY_CHARS, beside};
 use crate::{App, GatewayOptions};
 
-/// Longest name or id, in characters; a text in a list; and of a reason.
-const NAME_CHARS: usize = 128;
+/// Longest text in a list, in characters.
 const TEXT_CHARS: usize = 2_000;
-const WHY_CHARS: usize = 600;
 /// A check of the audit chain holds for so long, unless somebody asks for another one.
 const CHECKED_MS: u64 = 60_000;
-/// Messages that are asked for at a time.
 const PAGE: usize = 200;
 /// How far back rates are told, and from how many messages at most.
 const RATES_MS: u64 = 3_600_000;
@@ -37,38 +32,33 @@ type Checked = Arc<Mutex<Option<(u64, Result<String, String>)>>>;
 /// Where the broker is, and with what its messages are checked.
 #[derive(Clone)]
 pub(crate) struct Source {
-    sockets: Vec<PathBuf>,
-    config: BusConfig,
-    verify: fn(&Path) -> Result<String, String>,
+    pub(super) options: GatewayOptions,
     verified: Checked,
-    /// Who looks may be an agent.
-    pub(super) agent: bool,
 }
 
 impl Source {
     pub(super) fn new(options: &GatewayOptions) -> Self {
         Self {
-            sockets: options.operator.clone(),
-            config: options.bus.clone(),
-            verify: options.audit,
+            options: options.clone(),
             verified: Arc::default(),
-            agent: options.agent,
         }
     }
 
-    /// The secret as it is now.
     pub(super) fn secret(&self) -> Option<Secret> {
-        credentials::secret_of(self.config.secret.clone(), &self.config.credentials)
+        credentials::secret_of(
+            self.options.bus.secret.clone(),
+            &self.options.bus.credentials,
+        )
     }
 
     fn get(&self, target: &str) -> Result<OperatorAnswer, String> {
-        operator::over(&self.sockets, "GET", target)
+        operator::over(&self.options.operator, "GET", target)
     }
 
     /// What happens from now on. Where no broker is, one is started if this user's programs may.
     pub(super) fn events(&self) -> Result<Events, Streamless> {
-        let connect = || operator::connect(&self.sockets).map_err(Streamless::Away);
-        let stream = match (connect(), self.config.demand.starter()) {
+        let connect = || operator::connect(&self.options.operator).map_err(Streamless::Away);
+        let stream = match (connect(), self.options.bus.demand.starter()) {
             (Err(_), Some(starter)) => {
                 if let Some(why) = starter.waits() {
                     return Err(Streamless::Away(why.into()));
@@ -90,7 +80,7 @@ impl Source {
 
     fn messages(&self, target: &str) -> Result<MessagePage, String> {
         let mut page = operator::messages(self.get(target)?)?;
-        if self.agent {
+        if self.options.agent {
             page.messages.iter_mut().for_each(MessageView::keep_unshown);
         }
         Ok(page)
@@ -114,7 +104,7 @@ impl Source {
         let is_old = |at: u64| wall_ms().saturating_sub(at) > CHECKED_MS;
         let (at, found) = match &*verified {
             Some((at, found)) if !anew && !is_old(*at) => (*at, found.clone()),
-            _ => (wall_ms(), (self.verify)(database.as_ref())),
+            _ => (wall_ms(), (self.options.audit)(database.as_ref())),
         };
         *verified = Some((at, found.clone()));
         let says = |text: &String| printable(text);
@@ -146,13 +136,8 @@ fn as_shown(message: &MessageView, secret: Option<&Secret>, chars: usize) -> Val
         MessageText::Signed(body) => (Some(spoken(body)), None),
         MessageText::Hidden(why) => (None, Some(*why)),
     };
-    let (text, more) = match text {
-        Some(text) => {
-            let (shown, more) = cut(&text, chars);
-            (Some(printable(shown)), more)
-        }
-        None => (None, 0),
-    };
+    let text = text.as_deref().map(|text| cut(text, chars));
+    let (text, more) = text.map(|(text, more)| (printable(text), more)).unzip();
     json!({
         "seq": message.seq,
         "id": escape(&message.id, NAME_CHARS),
@@ -162,7 +147,7 @@ fn as_shown(message: &MessageView, secret: Option<&Secret>, chars: usize) -> Val
         "thread": said.talk.thread.as_ref().map(|thread| escape(thread, NAME_CHARS)),
         "reply_to": said.talk.reply_to.as_ref().map(|id| escape(id.as_str(), NAME_CHARS)),
         "text": text,
-        "more": more,
+        "more": more.unwrap_or(0),
         "meta": said.talk.meta.iter().map(meta).collect::<Vec<_>>(),
         "hidden": hidden,
         "steps": trail.steps,
@@ -221,36 +206,13 @@ async fn ask(
     app: Arc<App>,
     ask: impl FnOnce(&Source) -> Result<Value, String> + Send + 'static,
 ) -> Response {
-    let done = tokio::task::spawn_blocking(move || ask(&app.dashboard.source)).await;
-    match done.unwrap_or_else(|error| Err(error.to_string())) {
-        Ok(value) => Json(value).into_response(),
-        Err(why) => {
-            let why = escape(&why, WHY_CHARS);
-            Failure::new(StatusCode::BAD_GATEWAY, why).into_response()
-        }
-    }
+    beside(StatusCode::BAD_GATEWAY, move || ask(&app.dashboard.source)).await
 }
 
-/// Which messages are meant.
-#[derive(Deserialize)]
-pub(super) struct Meant {
-    before: Option<u64>,
-    thread: Option<String>,
-    with: Option<String>,
-}
-
-/// `GET /dashboard/messages`: the newest, or those before one, or a conversation's.
-pub(super) async fn messages(State(app): State<Arc<App>>, Query(meant): Query<Meant>) -> Response {
-    let before = meant.before.map(|seq| format!("&before={seq}"));
-    let thread = meant
-        .thread
-        .map(|id| format!("&thread={}", encode_text(&id)));
-    let with = meant
-        .with
-        .map(|name| format!("&with={}", encode_text(&name)));
-    let query = [before, thread, with]
-        .map(Option::unwrap_or_default)
-        .concat();
+/// `GET /dashboard/messages`: the newest, or those before one, or a conversation's, as the broker is asked
+/// for them.
+pub(super) async fn messages(State(app): State<Arc<App>>, RawQuery(query): RawQuery) -> Response {
+    let query = query.map(|query| format!("&{query}")).unwrap_or_default();
     ask(app, move |source| {
         let page = source.page(&query)?;
         let secret = source.secret();
@@ -263,7 +225,6 @@ pub(super) async fn messages(State(app): State<Arc<App>>, Query(meant): Query<Me
     .await
 }
 
-/// Which message is meant.
 #[derive(Deserialize)]
 pub(super) struct One {
     id: String,
@@ -304,7 +265,6 @@ pub(super) async fn rates(State(app): State<Arc<App>>) -> Response {
     .await
 }
 
-/// Whether the chain is to be checked now.
 #[derive(Deserialize)]
 pub(super) struct Anew {
     #[serde(default)]

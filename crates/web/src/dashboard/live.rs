@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::timeout;
 
+use super::WHY_CHARS;
 use super::bus::{self, Source};
 use super::sessions::Sessions;
 use crate::App;
@@ -30,8 +31,6 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Time between two looks at who is there and what is asked, and for a broker that is away.
 const LOOK: Duration = Duration::from_secs(1);
 const AGAIN: Duration = Duration::from_millis(250);
-/// Longest reason, in characters.
-const WHY_CHARS: usize = 600;
 
 /// `GET /dashboard/live`.
 pub(super) async fn live(State(app): State<Arc<App>>) -> Response {
@@ -109,8 +108,9 @@ fn tell(source: &Source, mut events: Events, to: &Sender<String>) -> bool {
             }
             continue;
         };
-        let told =
-            |secret: Option<&Secret>| bus::event((&event.kind, &event.data), secret, source.agent);
+        let told = |secret: Option<&Secret>| {
+            bus::event((&event.kind, &event.data), secret, source.options.agent)
+        };
         let mut happened = match event.kind.as_str() {
             "ready" => Some(("ready", json!({}))),
             _ => told(secret.as_ref()),

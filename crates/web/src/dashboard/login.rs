@@ -20,7 +20,6 @@ use crate::{App, strangers};
 
 /// Links that wait to be opened, at most; the oldest go.
 const LINKS_MAX: usize = 8;
-/// The header with the key.
 const KEY: HeaderName = HeaderName::from_static("x-peerbus-key");
 /// How somebody gets in.
 const REMEDY: &str = "start the gateway with `peerbus web --open`: it prints a link that opens the \
@@ -135,7 +134,7 @@ pub(super) async fn open(
 
 /// `POST /dashboard/link`: one more link, for the address by which the page is asked.
 pub(super) async fn link(State(app): State<Arc<App>>) -> Response {
-    axum::Json(json!({ "path": app.dashboard.link() })).into_response()
+    axum::Json(json!({ "path": app.dashboard.login.link() })).into_response()
 }
 
 /// Lets through who is in; and what changes something only from the page itself.

@@ -10,17 +10,25 @@ mod sessions;
 
 use std::sync::Arc;
 
-use axum::Router;
+use axum::http::StatusCode;
 use axum::middleware::from_fn_with_state;
+use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
+use axum::{Json, Router};
+use peerbus_wire::escape;
+use serde_json::Value;
 
 use self::bus::Source;
 use self::login::Login;
+use crate::answer::Failure;
 use crate::{App, GatewayOptions};
 
-/// What the dashboard keeps.
+/// Longest name or word that the page is told, in characters, and longest reason.
+const NAME_CHARS: usize = 128;
+const WHY_CHARS: usize = 600;
+
 pub(crate) struct Dashboard {
-    login: Login,
+    pub(crate) login: Login,
     source: Source,
 }
 
@@ -30,11 +38,6 @@ impl Dashboard {
             login: Login::new(),
             source: Source::new(options),
         }
-    }
-
-    /// The path that opens the page, once. A secret.
-    pub(crate) fn link(&self) -> String {
-        self.login.link()
     }
 }
 
@@ -55,4 +58,16 @@ pub(crate) fn router(app: &Arc<App>) -> Router<Arc<App>> {
         .route("/open/{word}", get(login::open))
         .route("/page/{file}", get(page::file))
         .merge(closed)
+}
+
+/// Asks beside the runtime's threads. Where that comes to nothing, this status and a sentence say so.
+async fn beside(
+    failed: StatusCode,
+    ask: impl FnOnce() -> Result<Value, String> + Send + 'static,
+) -> Response {
+    let done = tokio::task::spawn_blocking(ask).await;
+    match done.unwrap_or_else(|error| Err(error.to_string())) {
+        Ok(value) => Json(value).into_response(),
+        Err(why) => Failure::new(failed, escape(&why, WHY_CHARS)).into_response(),
+    }
 }

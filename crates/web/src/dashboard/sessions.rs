@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
-use axum::response::{IntoResponse as _, Response};
+use axum::response::Response;
 use peerbus_adapter::paths::Paths;
 use peerbus_node::index::{self, LiveSession};
 use peerbus_node::{NodeClient, NodeRefusal, each};
@@ -18,18 +18,15 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::live::{say, streamed};
+use super::{NAME_CHARS, WHY_CHARS, beside};
 use crate::App;
-use crate::answer::Failure;
 
-/// Longest name or word, and reason, in characters; and a text of an event.
-const NAME_CHARS: usize = 128;
-const WHY_CHARS: usize = 600;
+/// Longest text of an event, in characters.
 const TEXT_CHARS: usize = 8_000;
 /// How long a list of what waits may take: the others' stand on the page after that.
 const LISTED: Duration = Duration::from_secs(3);
 /// A session that did not answer is not asked again for so long.
 const QUIET: Duration = Duration::from_secs(60);
-const NO_THREAD: &str = "it was not asked: this process gets no more threads";
 /// Events of the time before that somebody who watches is told.
 const BEFORE: u64 = 50;
 /// How often it is looked whether somebody who watches is still there.
@@ -51,13 +48,12 @@ impl Sessions {
             true => Err("it does not answer: its adapter is stopped or hangs".into()),
             false => ask(session),
         });
-        let asked = asked
-            .into_iter()
-            .map(|asked| asked.unwrap_or_else(|| Err(NO_THREAD.into())));
-        let told = all
-            .iter()
-            .zip(asked)
-            .map(|(session, asked)| self.told(session, asked));
+        let told = all.iter().zip(asked).map(|(session, asked)| {
+            let asked = asked.unwrap_or_else(|| {
+                Err("it was not asked: this process gets no more threads".into())
+            });
+            self.told(session, asked)
+        });
         Ok(json!({ "sessions": told.collect::<Vec<_>>() }))
     }
 
@@ -123,7 +119,6 @@ fn connect(socket: &Path) -> Result<NodeClient, String> {
     NodeClient::connect(socket).map_err(|error| format!("the session cannot be reached: {error}"))
 }
 
-/// What waits in a session.
 struct Asked {
     approvals: Vec<Value>,
     /// Mail; or why its node does not tell of it.
@@ -169,21 +164,6 @@ fn whole(value: &Value) -> Value {
 /// A request for the page: whole, since somebody decides by it. `digest`, `rule` and `raw` go back as
 /// they came.
 fn request(request: &Value) -> Value {
-    let mut shown = Map::new();
-    for name in ["request_id", "digest"] {
-        shown.insert(name.into(), word(&request[name]));
-    }
-    for name in [
-        "tool",
-        "description",
-        "input",
-        "blocked_path",
-        "decision_reason",
-        "agent_id",
-    ] {
-        shown.insert(name.into(), whole(&request[name]));
-    }
-    shown.insert("cut".into(), request["cut"].as_u64().into());
     let rules = request["suggestions"].as_array().into_iter().flatten();
     let rules = rules.map(|rule| {
         json!({
@@ -192,8 +172,18 @@ fn request(request: &Value) -> Value {
             "destination": { "shown": word(&rule["destination"]), "raw": rule["destination"] },
         })
     });
-    shown.insert("rules".into(), rules.collect());
-    shown.into()
+    json!({
+        "request_id": word(&request["request_id"]),
+        "digest": word(&request["digest"]),
+        "tool": whole(&request["tool"]),
+        "description": whole(&request["description"]),
+        "input": whole(&request["input"]),
+        "blocked_path": whole(&request["blocked_path"]),
+        "decision_reason": whole(&request["decision_reason"]),
+        "agent_id": whole(&request["agent_id"]),
+        "cut": request["cut"].as_u64(),
+        "rules": rules.collect::<Value>(),
+    })
 }
 
 /// A message that waits for the user. `raw` goes back as it came.
@@ -235,7 +225,6 @@ fn event(event: &Value) -> Value {
     shown.into()
 }
 
-/// Which session is meant.
 #[derive(Deserialize)]
 pub(super) struct Named {
     session: String,
@@ -278,43 +267,19 @@ fn follow(key: &str, tell: &mut impl FnMut(&Value) -> bool) -> Result<(), String
     }
 }
 
-/// Has nodes do something, beside the runtime's threads. What they refuse is said as they say it.
-async fn decide(decide: impl FnOnce() -> Result<Value, String> + Send + 'static) -> Response {
-    let done = tokio::task::spawn_blocking(decide).await;
-    match done.unwrap_or_else(|error| Err(error.to_string())) {
-        Ok(value) => Json(value).into_response(),
-        Err(why) => {
-            let why = escape(&why, WHY_CHARS);
-            Failure::new(StatusCode::CONFLICT, why).into_response()
-        }
-    }
-}
-
-/// An answer to what a session asks.
+/// An answer to what a session asks, as its node takes it.
 #[derive(Deserialize)]
 pub(super) struct Verdict {
     session: String,
-    request_id: String,
-    decision: String,
-    digest: Option<String>,
-    rule: Option<String>,
-    destination: Option<String>,
-    message: Option<String>,
+    #[serde(flatten)]
+    wish: Value,
 }
 
 /// `POST /dashboard/approval`.
 pub(super) async fn approval(Json(verdict): Json<Verdict>) -> Response {
-    decide(move || {
+    beside(StatusCode::CONFLICT, move || {
         let mut client = connect(&named(&verdict.session)?.socket)?;
-        let params = json!({
-            "request_id": verdict.request_id,
-            "decision": verdict.decision,
-            "digest": verdict.digest,
-            "rule": verdict.rule,
-            "destination": verdict.destination,
-            "message": verdict.message,
-        });
-        let answer = client.call("session/approve", &params).map_err(why)?;
+        let answer = client.call("session/approve", &verdict.wish).map_err(why)?;
         Ok(json!({ "decision": word(&answer["decision"]), "by": word(&answer["by"]) }))
     })
     .await
@@ -331,7 +296,7 @@ pub(super) struct Decision {
 
 /// `POST /dashboard/held`. A broadcast waits in each session; what else came under its id is not meant.
 pub(super) async fn held(Json(decision): Json<Decision>) -> Response {
-    decide(move || {
+    beside(StatusCode::CONFLICT, move || {
         let method = match decision.release {
             true => "session/release",
             false => "session/refuse",

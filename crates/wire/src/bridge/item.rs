@@ -2,13 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::is_default;
 use crate::ids::MessageId;
 use crate::limits::REASON_BYTES_MAX;
 use crate::stage::{How, Stage, claim};
 use crate::text::cut;
 
 /// What became of a message at the other side.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "Flat", try_from = "Flat")]
 pub struct StreamItem {
     /// The message,
     pub told: Told,
@@ -17,23 +19,39 @@ pub struct StreamItem {
 }
 
 /// Which statement it is.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Told {
     /// The message's number at home; 0 when the other side does not know it (any more).
+    #[serde(rename = "n", skip_serializing_if = "is_default")]
     pub number: u64,
     /// The message's id; `None` when it could not be read. One of the two is there.
+    #[serde(skip_serializing_if = "is_default")]
     pub id: Option<MessageId>,
     /// When it came to be, by the clock over there, in milliseconds since the epoch; 0: not known.
+    #[serde(rename = "at", skip_serializing_if = "is_default")]
     pub at_ms: u64,
     /// It is about the message's end: nothing more comes of it.
+    #[serde(skip_serializing_if = "is_default")]
     pub end: bool,
+}
+
+/// A message of which it is asked what became of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inquiry {
+    /// Its number at home, at least 1.
+    #[serde(rename = "n")]
+    pub number: u64,
+    /// Its id.
+    pub id: MessageId,
 }
 
 impl StreamItem {
     /// What became of the message of this number and id.
     #[must_use]
     pub fn new(number: u64, id: Option<MessageId>, at_ms: u64, stage: Stage) -> Self {
-        let end = ends(&stage);
+        // Nothing more comes of one that is so far.
+        let end = stage.is_final() || matches!(stage, Stage::Settled { .. } | Stage::Unknown);
         let told = Told {
             number,
             id,
@@ -44,24 +62,19 @@ impl StreamItem {
     }
 }
 
-/// Whether nothing more comes of a message that is so far.
-fn ends(stage: &Stage) -> bool {
-    stage.is_final() || matches!(stage, Stage::Settled { .. } | Stage::Unknown)
+impl Told {
+    /// Whether it says which message it is about.
+    pub(super) fn is_named(&self) -> bool {
+        self.number > 0 || self.id.is_some()
+    }
 }
 
-/// The JSON of an [`StreamItem`], or of a [`Told`], which has no `state`.
+/// The JSON of a [`StreamItem`].
 #[derive(Serialize, Deserialize, Default)]
 #[serde(default)]
-pub(super) struct Flat {
-    #[serde(rename = "n", skip_serializing_if = "is_zero")]
-    number: u64,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    id: String,
-    #[serde(skip_serializing_if = "is_zero")]
-    at: u64,
-    #[serde(skip_serializing_if = "super::is_false")]
-    end: bool,
-    #[serde(skip_serializing_if = "String::is_empty")]
+struct Flat {
+    #[serde(flatten)]
+    told: Told,
     state: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     how: String,
@@ -73,81 +86,51 @@ pub(super) struct Flat {
     reason: String,
 }
 
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde hands over a reference"
-)]
-fn is_zero(number: &u64) -> bool {
-    *number == 0
-}
-
-impl Flat {
-    pub(super) fn told(told: &Told) -> Self {
-        Self {
-            number: told.number,
-            id: told
-                .id
-                .as_ref()
-                .map_or_else(String::new, ToString::to_string),
-            at: told.at_ms,
-            end: told.end,
-            ..Self::default()
-        }
-    }
-
-    pub(super) fn of(item: &StreamItem) -> Self {
+impl From<StreamItem> for Flat {
+    fn from(StreamItem { told, stage }: StreamItem) -> Self {
         let mut flat = Self {
-            state: item.stage.word().to_owned(),
-            end: false,
-            ..Self::told(&item.told)
+            told: Told { end: false, ..told },
+            state: stage.word().to_owned(),
+            ..Self::default()
         };
-        match &item.stage {
-            Stage::Pushed { path } | Stage::Presented { path } => flat.path = claim(path),
+        match stage {
+            Stage::Pushed { path } | Stage::Presented { path } => flat.path = claim(&path),
             Stage::Held { why } | Stage::Expired { why } | Stage::Dead { why } => {
-                flat.reason = cut(why, REASON_BYTES_MAX).into_owned();
+                flat.reason = cut(&why, REASON_BYTES_MAX).into_owned();
             }
             Stage::Acked(Some(How::Pushed { path })) => {
                 "pushed".clone_into(&mut flat.how);
-                flat.path = claim(path);
+                flat.path = claim(&path);
             }
             Stage::Acked(Some(How::Seen { path, evidence })) => {
                 "seen".clone_into(&mut flat.how);
-                flat.path = claim(path);
-                flat.evidence = claim(evidence);
+                flat.path = claim(&path);
+                flat.evidence = claim(&evidence);
             }
             _ => {}
         }
         flat
     }
+}
 
-    pub(super) fn as_told(&self) -> Option<Told> {
-        let id = match &*self.id {
-            "" => None,
-            id => Some(MessageId::parse(id).ok()?),
-        };
-        (self.number > 0 || id.is_some()).then_some(Told {
-            number: self.number,
-            id,
-            at_ms: self.at,
-            end: self.end,
-        })
-    }
+impl TryFrom<Flat> for StreamItem {
+    type Error = &'static str;
 
-    /// `None` when it breaks a rule.
-    pub(super) fn item(&self) -> Option<StreamItem> {
-        let part = |text: &str| (!text.is_empty()).then(|| claim(text));
-        let why = || cut(&self.reason, REASON_BYTES_MAX).into_owned();
-        let path = || part(&self.path);
-        let stage = match &*self.state {
+    fn try_from(flat: Flat) -> Result<Self, Self::Error> {
+        const ODD: &str = "it breaks a rule";
+        let part = |text: &str| (!text.is_empty()).then(|| claim(text)).ok_or(ODD);
+        let why = || cut(&flat.reason, REASON_BYTES_MAX).into_owned();
+        let path = || part(&flat.path);
+        let stage = match &*flat.state {
             "delivered" => Stage::Delivered,
             "pushed" => Stage::Pushed { path: path()? },
             "presented" => Stage::Presented { path: path()? },
             "held" => Stage::Held { why: why() },
-            "acked" => Stage::Acked(match &*self.how {
+            "acked" => Stage::Acked(match &*flat.how {
                 "pushed" => Some(How::Pushed { path: path()? }),
                 "seen" => Some(How::Seen {
                     path: path()?,
-                    evidence: part(&self.evidence)?,
+                    evidence: part(&flat.evidence)?,
                 }),
                 _ => None,
             }),
@@ -155,30 +138,9 @@ impl Flat {
             "dead" => Stage::Dead { why: why() },
             "settled" => Stage::Settled { recipients: 1 },
             "unknown" => Stage::Unknown,
-            _ => return None,
+            _ => return Err(ODD),
         };
-        let told = self.as_told()?;
-        Some(StreamItem::new(told.number, told.id, told.at_ms, stage))
-    }
-}
-
-/// The JSON of a message that is asked about.
-#[derive(Serialize, Deserialize)]
-pub(super) struct Asked {
-    n: u64,
-    id: String,
-}
-
-impl Asked {
-    pub(super) fn of((number, id): &(u64, MessageId)) -> Self {
-        Self {
-            n: *number,
-            id: id.to_string(),
-        }
-    }
-
-    pub(super) fn read(&self) -> Option<(u64, MessageId)> {
-        let id = MessageId::parse(&self.id).ok()?;
-        (self.n > 0).then_some((self.n, id))
+        let told = flat.told;
+        Ok(Self::new(told.number, told.id, told.at_ms, stage))
     }
 }

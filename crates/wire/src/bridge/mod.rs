@@ -12,11 +12,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-pub use item::{StreamItem, Told};
+pub use item::{Inquiry, StreamItem, Told};
 
-use crate::ids::MessageId;
 use crate::limits::{FRAME_BYTES_MAX, STATUS_IDS_MAX};
-use item::{Asked, Flat};
 
 /// The header of a message in the stream that has its [`StreamHead`].
 pub const HEAD: &str = "Peerbus-Bridge";
@@ -46,7 +44,8 @@ const VERSION: u32 = 1;
 
 /// A life of a broker's database: another one after a restore, and for another database. 1 to 64 of
 /// `[A-Za-z0-9_-]`, and not [`UNKNOWN`].
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub struct Epoch(Arc<str>);
 
 impl Epoch {
@@ -72,9 +71,17 @@ impl fmt::Display for Epoch {
     }
 }
 
-impl fmt::Debug for Epoch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", &*self.0)
+impl From<Epoch> for String {
+    fn from(epoch: Epoch) -> Self {
+        epoch.to_string()
+    }
+}
+
+impl TryFrom<String> for Epoch {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        Self::parse(&text).ok_or("it breaks the rule for epochs")
     }
 }
 
@@ -157,25 +164,29 @@ fn number(digits: &str) -> Option<u64> {
 }
 
 /// A message outside the stream.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outside {
     /// The epoch of the broker of the bridge that says it.
     pub epoch: Epoch,
     /// That of the broker of the bridge that is told, as far as it is known. Only a
     /// [`Saying::Hello`] needs none.
+    #[serde(rename = "for", default, skip_serializing_if = "is_default")]
     pub meant_for: Option<Epoch>,
     /// What is said.
+    #[serde(rename = "say")]
     pub saying: Saying,
 }
 
 /// What bridges say to each other outside the stream.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Saying {
     /// This bridge is here.
     Hello {
         /// Everything up to this number, in the epoch that it is meant for, was taken; 0: nothing.
         taken: u64,
         /// Something after it came without what stands before: send again from there.
+        #[serde(default, skip_serializing_if = "is_default")]
         gap: bool,
     },
     /// What became of messages of the other side's.
@@ -183,73 +194,34 @@ pub enum Saying {
         /// At most [`ITEMS_MAX`] statements.
         items: Vec<StreamItem>,
         /// They answer [`Saying::Ask`] and are not repeated.
+        #[serde(default, skip_serializing_if = "is_default")]
         answer: bool,
     },
     /// These statements were passed on.
     Noted(Vec<Told>),
-    /// What became of these? Number and id of at most [`ASK_MAX`] messages.
-    Ask(Vec<(u64, MessageId)>),
+    /// What became of these? At most [`ASK_MAX`] messages.
+    Ask(Vec<Inquiry>),
 }
 
-/// The JSON of [`Outside`].
+/// The JSON of an [`Outside`].
 #[derive(Serialize, Deserialize)]
-struct Text {
+struct Versioned<T> {
     v: u32,
-    epoch: String,
-    #[serde(rename = "for", default, skip_serializing_if = "Option::is_none")]
-    meant_for: Option<String>,
-    say: Say,
+    #[serde(flatten)]
+    outside: T,
 }
 
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Say {
-    Hello {
-        taken: u64,
-        #[serde(default, skip_serializing_if = "is_false")]
-        gap: bool,
-    },
-    Stages {
-        items: Vec<Flat>,
-        #[serde(default, skip_serializing_if = "is_false")]
-        answer: bool,
-    },
-    Noted(Vec<Flat>),
-    Ask(Vec<Asked>),
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde hands over a reference"
-)]
-fn is_false(flag: &bool) -> bool {
-    !flag
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 impl Outside {
     /// The JSON text; at most [`OUTSIDE_BYTES_MAX`] bytes if no list is longer than it may be.
     #[must_use]
     pub fn encode(&self) -> String {
-        let say = match &self.saying {
-            Saying::Hello { taken, gap } => Say::Hello {
-                taken: *taken,
-                gap: *gap,
-            },
-            Saying::Stages { items, answer } => Say::Stages {
-                items: items.iter().map(Flat::of).collect(),
-                answer: *answer,
-            },
-            Saying::Noted(told) => Say::Noted(told.iter().map(Flat::told).collect()),
-            Saying::Ask(messages) => Say::Ask(messages.iter().map(Asked::of).collect()),
-        };
-        let text = Text {
-            v: VERSION,
-            epoch: self.epoch.as_str().to_owned(),
-            meant_for: self.meant_for.as_ref().map(|it| it.as_str().to_owned()),
-            say,
-        };
+        let (v, outside) = (VERSION, self);
         // Strings and numbers can always be written.
-        serde_json::to_string(&text).unwrap_or_default()
+        serde_json::to_string(&Versioned { v, outside }).unwrap_or_default()
     }
 
     /// Reads one.
@@ -262,53 +234,34 @@ impl Outside {
         if bytes.len() > OUTSIDE_BYTES_MAX {
             return Err("it is larger than such a message may be");
         }
-        let text: Text =
-            serde_json::from_slice(bytes).map_err(|_| "it cannot be read by this version")?;
-        if text.v != VERSION {
+        let read: Versioned<Self> = serde_json::from_slice(bytes)
+            .map_err(|_| "it cannot be read by this version, or breaks a rule of it")?;
+        if read.v != VERSION {
             return Err("it is of another version");
         }
-        let epoch = |text: &str| Epoch::parse(text).ok_or("its epoch breaks the rule for epochs");
-        let meant_for = text.meant_for.as_deref().map(epoch).transpose()?;
-        let saying = text.say.read()?;
-        if meant_for.is_none() && !matches!(saying, Saying::Hello { taken: 0, .. }) {
+        let outside = read.outside;
+        let (count, most, named) = match &outside.saying {
+            Saying::Hello { .. } => (0, 0, true),
+            Saying::Stages { items, .. } => {
+                let named = items.iter().all(|item| item.told.is_named());
+                (items.len(), ITEMS_MAX, named)
+            }
+            Saying::Noted(told) => (told.len(), ITEMS_MAX, told.iter().all(Told::is_named)),
+            Saying::Ask(asked) => {
+                let named = asked.iter().all(|message| message.number > 0);
+                (asked.len(), ASK_MAX, named)
+            }
+        };
+        if count > most {
+            return Err("it has more entries than such a message may have");
+        }
+        if !named {
+            return Err("an entry of it says of no message");
+        }
+        if outside.meant_for.is_none() && !matches!(outside.saying, Saying::Hello { taken: 0, .. })
+        {
             return Err("it does not say for which epoch it is meant");
         }
-        Ok(Self {
-            epoch: epoch(&text.epoch)?,
-            meant_for,
-            saying,
-        })
-    }
-}
-
-impl Say {
-    fn read(self) -> Result<Saying, &'static str> {
-        const MANY: &str = "it has more entries than such a message may have";
-        const ODD: &str = "an entry of it breaks a rule";
-        Ok(match self {
-            Self::Hello { taken, gap } => Saying::Hello { taken, gap },
-            Self::Stages { items, answer } => {
-                if items.len() > ITEMS_MAX {
-                    return Err(MANY);
-                }
-                let items: Option<_> = items.iter().map(Flat::item).collect();
-                let items = items.ok_or(ODD)?;
-                Saying::Stages { items, answer }
-            }
-            Self::Noted(told) => {
-                if told.len() > ITEMS_MAX {
-                    return Err(MANY);
-                }
-                let told: Option<_> = told.iter().map(Flat::as_told).collect();
-                Saying::Noted(told.ok_or(ODD)?)
-            }
-            Self::Ask(messages) => {
-                if messages.len() > ASK_MAX {
-                    return Err(MANY);
-                }
-                let messages: Option<_> = messages.iter().map(Asked::read).collect();
-                Saying::Ask(messages.ok_or(ODD)?)
-            }
-        })
+        Ok(outside)
     }
 }

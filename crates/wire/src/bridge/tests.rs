@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::ids::MessageId;
 use crate::limits::{HOW_BYTES_MAX, ID_BYTES_MAX, REASON_BYTES_MAX};
 use crate::stage::{How, Stage};
 
@@ -49,12 +50,13 @@ fn told() -> impl Strategy<Value = Told> {
 fn saying() -> impl Strategy<Value = Saying> {
     let item = (told(), stage())
         .prop_map(|(told, stage)| StreamItem::new(told.number, told.id, told.at_ms, stage));
+    let asked = (1..u64::MAX, id()).prop_map(|(number, id)| Inquiry { number, id });
     prop_oneof![
         (any::<u64>(), any::<bool>()).prop_map(|(taken, gap)| Saying::Hello { taken, gap }),
         (proptest::collection::vec(item, 0..9), any::<bool>())
             .prop_map(|(items, answer)| Saying::Stages { items, answer }),
         proptest::collection::vec(told(), 0..9).prop_map(Saying::Noted),
-        proptest::collection::vec((1..u64::MAX, id()), 0..9).prop_map(Saying::Ask),
+        proptest::collection::vec(asked, 0..9).prop_map(Saying::Ask),
     ]
 }
 

@@ -43,7 +43,7 @@ fn every_broker_frame_is_as_we_write_it() {
             Received::Deliver(delivery) => {
                 let carried = delivery.envelope.carry().unwrap();
                 let frame = match delivery.key.seq() {
-                    Some(seq) => DeliverFrame::for_one(seq, &carried.text, &delivery.remarks()),
+                    Some(seq) => DeliverFrame::for_one(seq, &carried.text, &delivery.remarks),
                     None => DeliverFrame::keyed(&delivery.key, &carried.text),
                 };
                 BrokerFrame::Deliver(frame).encode()

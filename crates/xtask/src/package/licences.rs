@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde_json::Value;
 
-use crate::run::cargo;
+use crate::run::{cargo, output};
 
 /// How the names of files with licences begin, in capitals.
 const FILES: [&str; 5] = ["COPYING", "COPYRIGHT", "LICENCE", "LICENSE", "NOTICE"];
@@ -17,23 +17,14 @@ const INTRODUCTION: &str = "The binary of peerbus has these libraries in it, bes
 
 /// The text about them, for a binary that is compiled for this target.
 pub(super) fn of(target: &str) -> Result<String> {
-    let output = cargo()
-        .args([
-            "metadata",
-            "--format-version=1",
-            "--locked",
-            "--filter-platform",
-            target,
-        ])
-        .output()
-        .context("cannot start cargo")?;
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    ensure!(
-        output.status.success(),
-        "cargo metadata failed: {}",
-        stderr.trim()
-    );
-    text(&serde_json::from_slice(&output.stdout)?)
+    let metadata = [
+        "metadata",
+        "--format-version=1",
+        "--locked",
+        "--filter-platform",
+    ];
+    let output = output(cargo().args(metadata).arg(target))?;
+    text(&serde_json::from_slice(&output)?)
 }
 
 fn text(metadata: &Value) -> Result<String> {

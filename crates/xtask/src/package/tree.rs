@@ -4,10 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
 use super::chmod;
-use crate::run::root;
+use crate::run::{output, root};
 
 /// Where Claude Code finds the marketplace of an installed package.
 const MARKETPLACE: &str = "usr/share/peerbus";
@@ -135,7 +135,6 @@ fn name_of(file: &Path) -> String {
         .into_owned()
 }
 
-/// Every file below a folder, in order.
 fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -159,20 +158,6 @@ fn folders(top: &Path) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Runs a command and gives what it prints.
-fn output(command: &mut Command) -> Result<Vec<u8>> {
-    let done = command
-        .output()
-        .with_context(|| format!("cannot start {command:?}"))?;
-    let stderr = String::from_utf8_lossy(&done.stderr);
-    ensure!(
-        done.status.success(),
-        "{command:?} failed: {}",
-        stderr.trim()
-    );
-    Ok(done.stdout)
 }
 
 #[cfg(test)]

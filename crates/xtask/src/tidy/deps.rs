@@ -1,152 +1,27 @@
-//! Which crate may know which.
+//! Which crate may know which: as docs/ARCHITECTURE.md draws it, and nothing else.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
 use serde_json::Value;
 
 use super::Violation;
-use crate::run;
+use super::tree::Tree;
+use crate::run::{self, output};
 
+/// The document with the drawing, a line for some crates: their names, what they are, whom they know.
+const DRAWING: &str = "docs/ARCHITECTURE.md";
 /// What tests stand on: nobody but a test may know it.
 const SUPPORT: &str = "peerbus-test-support";
 
-/// Our crates and those of ours that each may depend on. Anything not listed is forbidden.
-const ALLOWED: &[(&str, &[&str])] = &[
-    ("peerbus-os", &[]),
-    ("peerbus-agents", &[]),
-    ("peerbus-wire", &[]),
-    ("peerbus-view", &["wire"]),
-    ("peerbus-core", &["wire"]),
-    ("peerbus-store", &["core", "wire", "os", "test-support"]),
-    (
-        "peerbus-broker",
-        &["core", "view", "wire", "store", "os", "test-support"],
-    ),
-    (
-        "peerbus-adapter",
-        &["core", "view", "wire", "os", "agents", "test-support"],
-    ),
-    (
-        "peerbus-mcp",
-        &["adapter", "view", "wire", "os", "test-support"],
-    ),
-    (
-        "peerbus-node",
-        &["adapter", "core", "view", "wire", "os", "test-support"],
-    ),
-    (
-        "peerbus-cc-adapter",
-        &[
-            "mcp",
-            "node",
-            "adapter",
-            "wire",
-            "os",
-            "agents",
-            "test-support",
-        ],
-    ),
-    (
-        "peerbus-wake",
-        &[
-            "mcp",
-            "node",
-            "adapter",
-            "view",
-            "wire",
-            "os",
-            "agents",
-            "test-support",
-        ],
-    ),
-    (
-        "peerbus-driver",
-        &["mcp", "node", "adapter", "wire", "os", "test-support"],
-    ),
-    (
-        "peerbus-setup",
-        &["adapter", "view", "agents", "os", "side-channel"],
-    ),
-    ("peerbus-side-channel", &["adapter", "core", "wire", "os"]),
-    (
-        "peerbus-bridge",
-        &["adapter", "core", "wire", "os", "test-support"],
-    ),
-    (
-        "peerbus-web",
-        &[
-            "node",
-            "adapter",
-            "core",
-            "view",
-            "wire",
-            "os",
-            "test-support",
-        ],
-    ),
-    (
-        "peerbus",
-        &[
-            "agents",
-            "wire",
-            "core",
-            "view",
-            "store",
-            "broker",
-            "adapter",
-            "mcp",
-            "node",
-            "cc-adapter",
-            "wake",
-            "driver",
-            "setup",
-            "side-channel",
-            "web",
-            "test-support",
-        ],
-    ),
-    ("peerbus-bench", &["core", "wire", "store", "test-support"]),
-    (
-        "peerbus-fuzz",
-        &[
-            "wire",
-            "core",
-            "store",
-            "adapter",
-            "mcp",
-            "cc-adapter",
-            "setup",
-        ],
-    ),
-    ("peerbus-instructions", &["core", "wire", "store"]),
-    ("peerbus-sim", &["core", "wire", "store"]),
-    (SUPPORT, &["wire"]),
-    ("peerbus-xtask", &[]),
-];
-
 /// What the pure crates may use besides: nothing with a clock, randomness or I/O.
-const PURE: &[(&str, &[&str])] = &[
+const PURE: [(&str, &str); 3] = [
     (
         "peerbus-wire",
-        &[
-            "blake3",
-            "data-encoding",
-            "hmac",
-            "serde",
-            "serde_json",
-            "sha2",
-            "subtle",
-            "thiserror",
-            "zeroize",
-        ],
+        "blake3 data-encoding hmac serde serde_json sha2 subtle thiserror zeroize",
     ),
-    ("peerbus-view", &["schemars", "serde", "serde_json"]),
-    (
-        "peerbus-core",
-        &["blake3", "serde", "serde_json", "subtle", "thiserror"],
-    ),
+    ("peerbus-view", "schemars serde serde_json"),
+    ("peerbus-core", "blake3 serde serde_json subtle thiserror"),
 ];
 
-/// One of our crates.
 #[derive(Debug)]
 pub(super) struct Package {
     name: String,
@@ -155,16 +30,10 @@ pub(super) struct Package {
     dependencies: Vec<(String, bool)>,
 }
 
-/// Asks cargo for our crates.
 pub(super) fn packages() -> Result<Vec<Package>> {
-    let output = run::cargo()
-        .args(["metadata", "--format-version", "1", "--no-deps"])
-        .output()
-        .context("cannot start cargo metadata")?;
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    let ok = output.status.success();
-    ensure!(ok, "cargo metadata failed: {}", stderr.trim());
-    Ok(parse(&serde_json::from_slice(&output.stdout)?))
+    let metadata = ["metadata", "--format-version", "1", "--no-deps"];
+    let output = output(run::cargo().args(metadata))?;
+    Ok(parse(&serde_json::from_slice(&output)?))
 }
 
 fn parse(metadata: &Value) -> Vec<Package> {
@@ -183,56 +52,80 @@ fn parse(metadata: &Value) -> Vec<Package> {
     packages.map(package).collect()
 }
 
-/// Checks what each crate knows.
-pub(super) fn check(packages: &[Package]) -> Vec<Violation> {
-    packages.iter().flat_map(check_one).collect()
+pub(super) fn check(tree: &Tree, packages: &[Package]) -> Vec<Violation> {
+    let packages = packages.iter();
+    packages
+        .flat_map(|package| check_one(tree, package))
+        .collect()
 }
 
-fn check_one(package: &Package) -> Vec<Violation> {
-    let listed = |table: &[(&str, &'static [&'static str])]| {
-        table
-            .iter()
-            .find(|row| row.0 == package.name)
-            .map(|row| row.1)
+/// The words behind `knows` in the line of the drawing with a crate.
+fn drawn<'t>(tree: &'t Tree, package: &str) -> Option<Vec<&'t str>> {
+    let document = tree.files.get(DRAWING)?;
+    let short = match package
+        .trim_start_matches("peerbus")
+        .trim_start_matches('-')
+    {
+        "" => "cli",
+        "test-support" => "support",
+        short => short,
     };
+    let is_named = |line: &str| {
+        let names = line.split("  ").next().unwrap_or_default().split(", ");
+        names
+            .map(|name| name.trim_start_matches("tests/"))
+            .any(|name| name == short)
+    };
+    let known = document.lines().find_map(|line| {
+        let (left, known) = line
+            .split_once(" knows ")
+            .or_else(|| line.split_once(" know "))?;
+        is_named(left).then_some(known)
+    })?;
+    let words = known.split([',', ';', ' ']);
+    Some(words.filter(|word| !word.is_empty()).collect())
+}
+
+fn check_one(tree: &Tree, package: &Package) -> Vec<Violation> {
     let violation = |what: String, remedy: &str| {
         Violation::new(&package.manifest, 0, "dependency", what, remedy)
     };
-    let Some(allowed) = listed(ALLOWED) else {
+    let Some(allowed) = drawn(tree, &package.name) else {
         let what = format!("{} has no place in the drawing of crates", package.name);
-        let remedy = "add it to ALLOWED in xtask's tidy and to docs/ARCHITECTURE.md";
-        return vec![violation(what, remedy)];
+        return vec![violation(what, "draw it in docs/ARCHITECTURE.md")];
     };
+    let pure = PURE.iter().find(|(name, _)| *name == package.name);
+    let is_impure =
+        |name: &str| pure.is_some_and(|(_, pure)| !pure.split(' ').any(|it| it == name));
     let mut found = Vec::new();
     for (name, dev) in &package.dependencies {
-        let what = format!("{} must not know {name}", package.name);
         // Nobody may know the binary, `peerbus`.
         let ours = name
             .strip_prefix("peerbus")
             .map(|rest| rest.trim_start_matches('-'));
-        match ours {
-            Some(ours) if !allowed.contains(&ours) => {
-                let remedy = "see the drawing of crates in docs/ARCHITECTURE.md";
-                found.push(violation(what, remedy));
-            }
+        let remedy = match ours {
             // The bench runs what tests run.
-            Some(_) if !dev && name == SUPPORT && package.name != "peerbus-bench" => {
-                found.push(violation(what, "move it to dev-dependencies"));
+            _ if name == SUPPORT && (*dev || package.name == "peerbus-bench") => continue,
+            _ if name == SUPPORT => "move it to dev-dependencies",
+            Some(ours) if !allowed.contains(&ours) => {
+                "see the drawing of crates in docs/ARCHITECTURE.md"
             }
-            None if !dev && listed(PURE).is_some_and(|pure| !pure.contains(&&**name)) => {
-                let remedy =
-                    "core and wire stay pure; a pure crate is added to PURE in xtask's tidy";
-                found.push(violation(what, remedy));
+            None if !dev && is_impure(name) => {
+                "core and wire stay pure; a pure crate is added to PURE in xtask's tidy"
             }
             // The fuzzer writes rows that no store would.
             None if !dev
                 && name == "rusqlite"
                 && !matches!(&*package.name, "peerbus-store" | "peerbus-fuzz") =>
             {
-                found.push(violation(what, "go through peerbus-store"));
+                "go through peerbus-store"
             }
-            _ => {}
-        }
+            _ => continue,
+        };
+        found.push(violation(
+            format!("{} must not know {name}", package.name),
+            remedy,
+        ));
     }
     found
 }
@@ -241,13 +134,19 @@ fn check_one(package: &Package) -> Vec<Violation> {
 mod tests {
     use super::*;
 
+    const DRAWN: &str = include_str!("../../../../docs/ARCHITECTURE.md");
+
     fn whats(name: &str, dependency: &str, dev: bool) -> Vec<String> {
         let packages = [Package {
             name: name.to_owned(),
             manifest: String::new(),
             dependencies: vec![(dependency.to_owned(), dev)],
         }];
-        check(&packages).into_iter().map(|v| v.what).collect()
+        let tree = Tree::of(&[(DRAWING, DRAWN)]);
+        check(&tree, &packages)
+            .into_iter()
+            .map(|v| v.what)
+            .collect()
     }
 
     #[test]
@@ -287,7 +186,7 @@ mod tests {
             "packages": [{"name": "peerbus-core", "manifest_path": "/r/crates/core/Cargo.toml",
                 "dependencies": [{"name": "axum", "kind": null}, {"name": "tempfile", "kind": "dev"}]}],
         }));
-        let found = check(&packages);
+        let found = check(&Tree::of(&[(DRAWING, DRAWN)]), &packages);
         assert_eq!(found[0].path, "crates/core/Cargo.toml");
         assert_eq!(found[0].what, "peerbus-core must not know axum");
         assert_eq!(found.len(), 1);

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use super::Violation;
 use super::tree::{Line, Tree};
 
-/// Code that is banned in some places.
 struct Ban {
     rule: &'static str,
     code: &'static str,
@@ -87,15 +86,7 @@ const HISTORY: [&str; 5] = [
     "as discussed",
 ];
 /// Words that, followed by a number, point at a tracker or a plan.
-const TAGS: [&str; 7] = [
-    "plan",
-    "task",
-    "phase",
-    "issue",
-    "milestone",
-    "ticket",
-    "step",
-];
+const TAGS: &str = "plan task phase issue milestone ticket step";
 /// Places outside the repository. Spelled in two parts so that this file does not hold them.
 const PLACES: [&str; 3] = [
     concat!("/work", "/shared"),
@@ -103,15 +94,7 @@ const PLACES: [&str; 3] = [
     concat!("/work", "/.library"),
 ];
 /// Ends of names of files whose comments begin with `#`.
-const HASHED: [&str; 7] = [
-    ".py",
-    ".sh",
-    ".toml",
-    ".yaml",
-    ".yml",
-    "Dockerfile",
-    ".ci/run",
-];
+const HASHED: &str = ".py .sh .toml .yaml .yml Dockerfile .ci/run";
 
 /// Checks the code of Rust files, the comments of programs, and every text.
 pub(super) fn check(tree: &Tree) -> Vec<Violation> {
@@ -142,7 +125,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Violation> {
         }
     }
     for (path, text) in &tree.files {
-        let hashed = HASHED.iter().any(|end| path.ends_with(end));
+        let hashed = HASHED.split(' ').any(|end| path.ends_with(end));
         for (line, text) in (1..).zip(text.lines()) {
             if let Some(place) = PLACES.iter().find(|place| text.contains(**place)) {
                 let what = format!("`{place}` is outside the repository");
@@ -194,7 +177,6 @@ fn named_agent(path: &str, line: &Line) -> Option<&'static str> {
         .find(|agent| placed && text.contains(agent))
 }
 
-/// Checks a comment.
 fn comment(
     path: &str,
     line: usize,
@@ -223,8 +205,8 @@ fn banned(comment: &str) -> Option<String> {
         .find(|phrase| flat.contains(&format!(" {phrase} ")));
     let numbered = words.windows(2).find(|pair| {
         let number = pair[1].trim_start_matches('#');
-        TAGS.contains(&pair[0].to_lowercase().as_str())
-            && number.starts_with(|c: char| c.is_ascii_digit())
+        let word = pair[0].to_lowercase();
+        TAGS.split(' ').any(|tag| tag == word) && number.starts_with(|c: char| c.is_ascii_digit())
     });
     mark.or(told)
         .map(|phrase| (*phrase).to_owned())

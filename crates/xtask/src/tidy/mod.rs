@@ -19,7 +19,6 @@ use anyhow::Result;
 use crate::run;
 use tree::Tree;
 
-/// One place that breaks a rule.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Violation {
     path: String,
@@ -42,11 +41,10 @@ impl Violation {
     }
 }
 
-/// Checks the working tree and prints what it finds.
 pub(crate) fn run() -> Result<ExitCode> {
     let tree = Tree::read(&run::root())?;
     let mut violations = check(&tree);
-    violations.extend(deps::check(&deps::packages()?));
+    violations.extend(deps::check(&tree, &deps::packages()?));
     violations.sort();
     for v in &violations {
         let (path, line, what, rule, remedy) = (&v.path, v.line, &v.what, v.rule, &v.remedy);
@@ -61,7 +59,6 @@ pub(crate) fn run() -> Result<ExitCode> {
     Ok(ExitCode::FAILURE)
 }
 
-/// Applies every rule that reads files, and the exceptions.
 fn check(tree: &Tree) -> Vec<Violation> {
     let rules = [
         counts::check,

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
+
+use crate::run::output;
 
 /// The text of every file that git knows or would add, by path from the top, `/` between folders.
 /// Empty when it is not UTF-8.
@@ -26,17 +28,12 @@ pub(crate) struct Line<'a> {
 impl Tree {
     /// Reads the working tree at `root`.
     pub(crate) fn read(root: &Path) -> Result<Self> {
-        let output = Command::new("git")
-            // Another user may own the checkout, as in CI: listing it runs none of it.
-            .args(["-c", "safe.directory=*", "ls-files", "-z"])
-            .args(["--cached", "--others", "--exclude-standard"])
-            .current_dir(root)
-            .output()
-            .context("cannot start git, which lists the files of the repository")?;
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        let ok = output.status.success();
-        ensure!(ok, "git ls-files failed: {}", stderr.trim());
-        let names = String::from_utf8_lossy(&output.stdout);
+        // Another user may own the checkout, as in CI: listing it runs none of it.
+        let mut git = Command::new("git");
+        git.args(["-c", "safe.directory=*", "ls-files", "-z"])
+            .args(["--cached", "--others", "--exclude-standard"]);
+        let listed = output(git.current_dir(root))?;
+        let names = String::from_utf8_lossy(&listed);
         // A file that git lists but that was deleted is not there to be checked.
         let files = names.split_terminator('\0').filter_map(|path| {
             let bytes = std::fs::read(root.join(path)).ok()?;

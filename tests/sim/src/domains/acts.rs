@@ -106,7 +106,7 @@ impl World {
                 let key = key_of(envelope);
                 let name = self.peers[peer].name.clone();
                 let whom = (name.as_str(), envelope.from.as_str());
-                let (now_ms, again) = (self.now_ms, delivery.again);
+                let (now_ms, again) = (self.now_ms, delivery.remarks.again);
                 self.oracle.gets(now_ms, whom, &key, again)?;
                 if self.rng.chance(400) {
                     let path = "socket".to_owned();

@@ -1,9 +1,9 @@
 //! A bridge's process, the stream that leads from it, and what goes outside of that.
 
-use peerbus_core::bridge::{Bridge, BridgeEvent as Told, BridgeInput, BridgeOutput, ToBroker};
+use peerbus_core::bridge::{Bridge, BridgeEvent as Told, BridgeInput, BridgeOutput};
 use peerbus_core::store::PeerKind;
 use peerbus_wire::bridge::{Epoch, Outside, Saying, StreamHead, StreamItem};
-use peerbus_wire::{Domain, Envelope, Mark, Register, Stage};
+use peerbus_wire::{Ack, ClientFrame, Domain, Envelope, Mark, Register, Stage};
 
 use super::home::{Home, NAMES};
 use super::net::Who;
@@ -163,15 +163,15 @@ impl World {
 
     fn counts(&mut self, event: &Told) {
         self.oracle.seen.insert(match event {
-            Told::NewEpoch(_) => "new epoch",
-            Told::OwnEpoch(_) => "own epoch",
+            Told::NewEpoch => "new epoch",
+            Told::OwnEpoch => "own epoch",
             Told::Resent(_) => "resent",
             Told::Doubled => "doubled",
             Told::Gap { .. } => "gap",
             Told::Stale => "stale",
             Told::Refused { .. } => "not believed",
             Told::Waits(_) => "waits",
-            Told::Away { .. } => "away",
+            Told::Away => "away",
             Told::Back => "back",
             _ => return,
         });
@@ -204,21 +204,24 @@ impl World {
         })
     }
 
-    fn bridge_says(&mut self, joint: usize, frame: ToBroker) -> Verdict {
-        let dead =
-            matches!(&frame, ToBroker::Says { stage, .. } if matches!(stage, Stage::Dead { .. }));
+    fn bridge_says(&mut self, joint: usize, frame: ClientFrame) -> Verdict {
+        let dead = matches!(&frame, ClientFrame::Progress { stage, .. } if matches!(stage, Stage::Dead { .. }));
         if dead && self.plan.home_crashes > 0 && self.rng.chance(100) {
             // About when it comes to the disk.
             let soon = self.rng.range(1, 100);
             self.after(soon, Event::Crash(self.joints[joint].home));
         }
-        if let ToBroker::Take { envelope, .. } = &frame {
+        if let ClientFrame::Take {
+            envelope: Ok(envelope),
+            ..
+        } = &frame
+        {
             let (abroad, from) = (NAMES[self.joints[joint].abroad], envelope.from.as_str());
             ensure(from.ends_with(&format!("@{abroad}")), "from", || {
                 format!("the bridge to {abroad} brings a message of {from}")
             })?;
         }
-        if let ToBroker::AckNotice(key) = &frame {
+        if let ClientFrame::Ack(Ack { key, .. }) = &frame {
             let (home, abroad) = (self.joints[joint].home, self.joints[joint].abroad);
             let number = key.as_str().trim_start_matches('n').parse().unwrap_or(0);
             let mut notices = self.homes[home].store.tables().notices.iter();
@@ -236,7 +239,7 @@ impl World {
                 })?;
             }
         }
-        if let (Some(conn), Some(frame)) = (self.joints[joint].conn, frame.frame()) {
+        if let Some(conn) = self.joints[joint].conn {
             self.client_sends(conn, frame);
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! Connections between brokers and their clients: in order, until they break.
 
-use peerbus_core::bridge;
+use peerbus_core::bridge::BridgeInput;
 use peerbus_core::broker::{BrokerInput, ConnId};
 use peerbus_wire::{BrokerFrame, ClientFrame, Received};
 
@@ -110,7 +110,7 @@ impl World {
                 let later = self.rng.range(10, 1_000);
                 self.after(later, Event::Dial(who));
             }
-            Who::Bridge(joint) => self.bridge(joint, bridge::BridgeInput::Lost)?,
+            Who::Bridge(joint) => self.bridge(joint, BridgeInput::Lost)?,
         }
         Ok(())
     }
@@ -162,10 +162,7 @@ impl World {
         match wire.who {
             Who::Peer(peer) => self.peer_received(peer, conn, received),
             Who::Bridge(joint) if self.joints[joint].conn == Some(conn) => {
-                match bridge::BridgeInput::received(received) {
-                    Some(input) => self.bridge(joint, input),
-                    None => Ok(()),
-                }
+                self.bridge(joint, BridgeInput::Broker(received))
             }
             Who::Bridge(_) => Ok(()),
         }

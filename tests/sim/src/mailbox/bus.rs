@@ -61,7 +61,7 @@ impl World {
             true => self.oracle.arrives(which),
             false => self.oracle.as_sent(which),
         };
-        let put = |mailbox: &mut MailboxMachine, now| mailbox.put_in(now, Arc::new(mail)).is_ok();
+        let put = |mailbox: &mut MailboxMachine, now| mailbox.put_in(now, &Arc::new(mail));
         self.judged(put, |oracle, taken| oracle.put_in(which, *taken))?;
         Ok(())
     }
@@ -84,7 +84,8 @@ impl World {
 
     fn registered(&mut self) -> Verdict {
         self.oracle.registered();
-        self.input(|mailbox, now| mailbox.registered(now, "me".into()))
+        let window = self.plan.window;
+        self.input(|mailbox, now| mailbox.registered(now, "me".into(), window))
     }
 
     /// An adapter connects.
@@ -113,7 +114,6 @@ impl World {
             self.input(|mailbox, now| mailbox.message(now, mail))?;
             self.keeps_out()?;
             self.oracle.arrived(self.now_ms)?;
-            self.fills()?;
         }
         Ok(())
     }
@@ -136,16 +136,6 @@ impl World {
             self.keeps_out()?;
         }
         Ok(())
-    }
-
-    /// The host compares what it has with its window.
-    pub(super) fn fills(&mut self) -> Verdict {
-        let unseen = self.mailbox.as_ref().map_or(0, MailboxMachine::unseen);
-        let full = unseen >= self.plan.window;
-        self.oracle.full(full);
-        self.input(|mailbox, now| {
-            mailbox.set_window_nearly_full(now, full);
-        })
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a world is like.
 
 use peerbus_core::mailbox::{HERE, Policy, SenderRule, Senders, WHOLE_BYTES_MAX};
-use peerbus_wire::Priority;
+use peerbus_wire::{Priority, Window};
 
 use super::paths::{CLIENTS, Waking};
 use crate::rng::Rng;
@@ -84,8 +84,8 @@ pub(super) struct Plan {
     /// What the user says of senders, and mail of theirs.
     pub(super) senders: Senders,
     pub(super) kept_out: Vec<Letter>,
-    /// Unseen messages that nearly fill the window.
-    pub(super) window: usize,
+    /// The broker's: three quarters of it nearly fill it.
+    pub(super) window: Window,
     pub(super) heal_ms: u64,
     pub(super) burst: Vec<Letter>,
 }
@@ -149,7 +149,10 @@ impl Plan {
             } else {
                 Self::put_in(rng, heal_ms)
             },
-            window: rng.pick(&[3, 10, 100]),
+            window: Window {
+                messages: rng.pick(&[4, 13, 133]),
+                bytes: u32::MAX,
+            },
             heal_ms,
             burst: Self::burst(rng, calm),
             senders: Senders::parse(["dan=hold", "eve=refuse", "fay=drop"]).unwrap_or_default(),

@@ -344,6 +344,7 @@ impl World {
         ensure(self.steps < STEPS_MAX, "rest", || {
             "the world does not come to rest".into()
         })?;
+        self.oracle.gauges(self.plan.window);
         let out = what(mailbox, self.now_ms);
         self.oracle.evidence(mailbox.evidence())?;
         let outputs: Vec<_> = std::iter::from_fn(|| mailbox.poll_output()).collect();
@@ -368,19 +369,17 @@ impl World {
                 let at = if slow { self.rng.range(1, 2_000) } else { 0 };
                 self.after(at, Event::Shows(attempt));
             }
-            MailboxOutput::Ack { key, .. }
-            | MailboxOutput::Reject { key, .. }
-            | MailboxOutput::Drop { key, .. }
-            | MailboxOutput::GiveBack { key, .. } => {
+            MailboxOutput::Reached { mail, stage } if stage.is_final() => {
                 let up = self.bus.is_up();
-                self.oracle.hears(key, up);
+                self.oracle.hears(mail.inbound.key, up);
             }
             MailboxOutput::Answered(ask) => {
                 let at = self.rng.range(1, 20);
                 self.after(at, Event::TakesAnswer(ask));
             }
             MailboxOutput::Announce(_)
-            | MailboxOutput::Progress { .. }
+            | MailboxOutput::Reached { .. }
+            | MailboxOutput::GiveBack { .. }
             | MailboxOutput::Local { .. }
             | MailboxOutput::Told(_)
             | MailboxOutput::Warn(_) => {}

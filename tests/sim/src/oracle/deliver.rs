@@ -50,8 +50,8 @@ impl Oracle {
                 seq.0
             )
         })?;
-        self.said_again(conn, peer, seq, delivery.again)?;
-        self.job_delivered(peer, seq, delivery.again)?;
+        self.said_again(conn, peer, seq, delivery.remarks.again)?;
+        self.job_delivered(peer, seq, delivery.remarks.again)?;
         self.not_again(conn, peer, seq)?;
         self.in_order(conn, peer, seq)?;
         let body = delivery.envelope.envelope.body.as_slice();

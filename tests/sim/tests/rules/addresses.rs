@@ -8,8 +8,8 @@ use peerbus_core::TokenHash;
 use peerbus_core::broker::ConnId;
 use peerbus_core::grant::{Right, Rights};
 use peerbus_core::peer::{
-    Action, ConnectionCredentials, ConnectionEnd, Draft, PeerSession, Reply, SessionConfig,
-    SessionEvent, Unsent,
+    Action, ConnectionCredentials, ConnectionEnd, Draft, PeerSession, Question, Reply,
+    SessionConfig, SessionEvent, Unsent,
 };
 use peerbus_sim::Rng;
 use peerbus_wire::{
@@ -208,7 +208,8 @@ impl Side {
                     evidence: "tool_result".into(),
                 };
                 let now = self.now();
-                self.session.ack(now, inbound.key, how);
+                self.session
+                    .reached(now, inbound.key, Stage::Acked(Some(how)));
                 assert!(!inbound.to.is_some_and(|to| to.contains('@')));
                 let before = self.shown.insert(inbound.id.clone(), inbound.from);
                 assert_eq!(before, None, "{} was shown twice", inbound.id);
@@ -302,7 +303,7 @@ fn world(seed: u64) {
                 let name = format!("{}-the-second", side.session.name());
                 side.names.insert(name.clone());
                 let name = PeerName::parse(&name).unwrap();
-                side.session.ask_for(name, u64::MAX).unwrap();
+                side.session.ask(Question::Name(name), u64::MAX).unwrap();
             }
             _ => side.crash(),
         }

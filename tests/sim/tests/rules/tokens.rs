@@ -430,7 +430,7 @@ fn mail_of_another_token_says_which_and_that_of_ones_own_says_nothing() {
         let Received::Deliver(delivery) = Received::parse(texts[0].as_bytes()) else {
             panic!("{texts:?}");
         };
-        delivery.token.map(|token| token.to_string())
+        delivery.remarks.token.map(|token| token.to_string())
     };
     rig.send(eve, "eve", "bob", "m1");
     assert_eq!(token(&mut rig, bob).as_deref(), Some("other"));

@@ -195,7 +195,7 @@ fn how_long_a_message_waited_is_said_from_a_second_on_whatever_the_wall_clock_do
         let Received::Deliver(delivery) = Received::parse(text.as_bytes()) else {
             panic!("{text}")
         };
-        (delivery.age_ms, text.contains("age_ms"))
+        (delivery.remarks.age_ms, text.contains("age_ms"))
     };
     assert_eq!(age(&mut rig, bob), (0, false));
     rig.pass(900);

@@ -7,8 +7,11 @@ mod taking;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use peerbus_wire::bridge::{Epoch, Outside, Saying, StreamHead, StreamItem};
-use peerbus_wire::{Accepted, Domain, Envelope, MessageId, Receipt, Refusal, RefusalCode, Stage};
+use peerbus_wire::bridge::{Epoch, Inquiry, Outside, Saying, StreamHead, StreamItem};
+use peerbus_wire::{
+    Accepted, DeliverFrame, Domain, Envelope, Forwarded, Mark, MessageId, PeersFrame, Receipt,
+    Received, Refusal, RefusalCode, Seq, Stage,
+};
 
 use super::*;
 
@@ -20,8 +23,30 @@ fn id(text: &str) -> MessageId {
     MessageId::parse(text).unwrap()
 }
 
+/// What the own broker has forwarded.
+fn forwarded(messages: &[(u64, &str)]) -> BridgeInput {
+    let message = |(number, named): &(u64, &str)| Forwarded {
+        key: Seq(*number).key(),
+        id: id(named),
+    };
+    BridgeInput::Broker(Received::Forwarded(messages.iter().map(message).collect()))
+}
+
+/// What is asked about.
+fn asked(messages: &[(u64, &str)]) -> Saying {
+    let message = |(number, named): &(u64, &str)| Inquiry {
+        number: *number,
+        id: id(named),
+    };
+    Saying::Ask(messages.iter().map(message).collect())
+}
+
 /// The carried text of a message.
 fn envelope(from: &str, to: &str, id: &str) -> Arc<str> {
+    envelope_of(from, to, id, b"1".to_vec())
+}
+
+fn envelope_of(from: &str, to: &str, id: &str, body: Vec<u8>) -> Arc<str> {
     let envelope = Envelope {
         protocol_version: "v1".into(),
         id: id.into(),
@@ -30,7 +55,7 @@ fn envelope(from: &str, to: &str, id: &str) -> Arc<str> {
         ts: "2026-05-18T12:00:00Z".into(),
         source: "peer-bus".into(),
         kind: "msg".into(),
-        body: b"1".to_vec(),
+        body,
         hmac: "0".repeat(64),
     };
     let decoded = peerbus_wire::Decoded {
@@ -139,10 +164,12 @@ impl Rig {
     }
 
     fn greet(&mut self, own: &str, mark: Option<&str>) {
-        self.input(BridgeInput::Greeted {
-            epoch: epoch(own),
-            mark: mark.map(str::to_owned),
-        });
+        self.input(BridgeInput::Broker(Received::Peers(PeersFrame {
+            ext: Some(2),
+            epoch: Mark::parse(own),
+            mark: mark.and_then(Mark::parse),
+            ..PeersFrame::default()
+        })));
     }
 
     /// The bridge of beta says something, to A1.
@@ -167,12 +194,20 @@ impl Rig {
     fn deliver(&mut self, numbers: impl IntoIterator<Item = u64>) {
         for number in numbers {
             let named = format!("m{number}");
-            self.input(BridgeInput::Deliver {
-                number,
-                id: id(&named),
-                envelope: envelope("alice@alpha", "bob@beta", &named),
-            });
+            self.deliver_text(number, &envelope("alice@alpha", "bob@beta", &named));
         }
+    }
+
+    fn deliver_text(&mut self, number: u64, envelope: &str) {
+        let frame = DeliverFrame::new(Seq(number), envelope);
+        let received = Received::parse(frame.text().as_bytes());
+        self.input(BridgeInput::Broker(received));
+    }
+
+    /// The own broker has answered the oldest barrier.
+    fn barrier(&mut self) {
+        let peers = Received::Peers(PeersFrame::default());
+        self.input(BridgeInput::Broker(peers));
     }
 
     /// A message of the stream, from B1 for A1. Its number names it there, too.
@@ -196,13 +231,13 @@ impl Rig {
     }
 
     fn receipt(&mut self, named: &str, key: Option<&str>, stage: Stage) {
-        self.input(BridgeInput::Receipts(vec![Receipt {
+        self.input(BridgeInput::Broker(Received::Receipts(vec![Receipt {
             id: id(named),
             at_ms: Some(7),
             key: key.and_then(peerbus_wire::DeliveryKey::parse),
             to: Some("alice@alpha".into()),
             stage,
-        }]));
+        }])));
     }
 
     /// The own broker takes what it was given under this id.
@@ -238,7 +273,9 @@ fn published(outs: &[BridgeOutput]) -> Vec<(u64, u64)> {
 /// Number and word of what the own broker was told of its messages.
 fn says(outs: &[BridgeOutput]) -> Vec<(u64, &'static str)> {
     let says = |output: &BridgeOutput| match output {
-        BridgeOutput::Broker(ToBroker::Says { number, stage }) => Some((*number, stage.word())),
+        BridgeOutput::Broker(ClientFrame::Progress { key, stage }) => {
+            Some((key.seq()?.0, stage.word()))
+        }
         _ => None,
     };
     outs.iter().filter_map(says).collect()
@@ -248,7 +285,7 @@ fn says(outs: &[BridgeOutput]) -> Vec<(u64, &'static str)> {
 fn takes(outs: &[BridgeOutput]) -> Vec<(&str, bool)> {
     let mut takes = Vec::new();
     for output in outs {
-        if let BridgeOutput::Broker(ToBroker::Take { mark, again, .. }) = output {
+        if let BridgeOutput::Broker(ClientFrame::Take { mark, again, .. }) = output {
             takes.push((mark.as_str(), *again));
         }
     }
@@ -297,7 +334,7 @@ fn another_epoch_of_the_far_broker_makes_the_bridge_register_anew() {
     );
     // What the old one still says is not believed.
     rig.greet("A1", None);
-    rig.say(Saying::Ask(vec![(1, id("m1"))]));
+    rig.say(asked(&[(1, "m1")]));
     assert_eq!(rig.outs(), []);
 }
 
@@ -319,14 +356,13 @@ fn what_cannot_be_read_or_was_meant_for_another_life_is_left_alone() {
 }
 
 #[test]
-fn the_operator_hears_since_when_the_other_side_is_away_and_nothing_is_given_up() {
+fn the_operator_hears_that_the_other_side_is_away_and_nothing_is_given_up() {
     let mut rig = Rig::up(None);
     rig.deliver([1]);
     rig.out.clear();
     rig.pass(60_000);
-    let since_ms = 0;
     let outs: Vec<_> = rig.out.iter().cloned().collect();
-    assert!(outs.contains(&BridgeOutput::Event(BridgeEvent::Away { since_ms })));
+    assert!(outs.contains(&BridgeOutput::Event(BridgeEvent::Away)));
     let last = published(&rig.outs());
     assert!(
         last.len() < 5,
@@ -358,4 +394,23 @@ fn a_connection_that_is_lost_is_asked_for_again_and_what_was_under_way_is_given_
         [BridgeOutput::Ack(StreamId(1))],
         "it was on disk"
     );
+}
+
+#[test]
+fn an_answer_that_does_not_greet_a_bridge_is_no_registration() {
+    let greeting = |more: &str| {
+        let text = format!(r#"{{"protocol_version":"v1","type":"peers","domain":"alpha"{more}}}"#);
+        Bridge::greeting(&Received::parse(text.as_bytes()))
+    };
+    let greeted = greeting(r#","ext":5,"epoch":"A1","peers":[]"#);
+    assert_eq!(greeted, Some(epoch("A1")));
+    for more in [
+        "",
+        r#","peers":[]"#,
+        r#","ext":5,"peers":[]"#,
+        r#","ext":5,"epoch":"?","peers":[]"#,
+    ] {
+        assert_eq!(greeting(more), None, "{more}");
+    }
+    assert_eq!(Bridge::greeting(&Received::Unknown), None);
 }

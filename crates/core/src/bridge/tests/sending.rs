@@ -58,12 +58,12 @@ fn an_end_gives_up_what_was_not_confirmed_and_the_rest_closes_up() {
     });
     let outs = rig.outs();
     assert_eq!(says(&outs), [(2, "dead")]);
-    assert_eq!(outs.last(), Some(&BridgeOutput::Broker(ToBroker::Barrier)));
+    assert_eq!(outs.last(), Some(&BridgeOutput::Broker(ClientFrame::Peers)));
     rig.now_ms = 900;
     rig.hello("B1", 1, true);
     let again = published(&rig.outs());
     assert_eq!(again, [(2, 0), (3, 2)], "its end may not be on disk");
-    rig.input(BridgeInput::Barrier);
+    rig.barrier();
     rig.pass(100);
     assert_eq!(published(&rig.outs()), [(3, 0)]);
 }
@@ -85,7 +85,7 @@ fn what_is_given_up_is_said_once_and_the_rest_goes_again_once_for_all_of_it() {
         rig.outs()
     };
     let asked = |outs: &[BridgeOutput]| {
-        let barrier = BridgeOutput::Broker(ToBroker::Barrier);
+        let barrier = BridgeOutput::Broker(ClientFrame::Peers);
         outs.iter().filter(|it| **it == barrier).count()
     };
     let outs = dead(&mut rig, 1..=64);
@@ -93,18 +93,18 @@ fn what_is_given_up_is_said_once_and_the_rest_goes_again_once_for_all_of_it() {
     let outs = dead(&mut rig, 1..=64);
     assert_eq!((says(&outs), asked(&outs)), (vec![], 0), "it was said");
     for _ in 1..64 {
-        rig.input(BridgeInput::Barrier);
+        rig.barrier();
     }
     assert_eq!(
         published(&rig.outs()),
         [],
         "the last one's end is not on disk"
     );
-    rig.input(BridgeInput::Barrier);
+    rig.barrier();
     let again = published(&rig.outs());
     assert_eq!((again.len(), again[0], again[1]), (36, (65, 0), (66, 65)));
     dead(&mut rig, 65..=65);
-    rig.input(BridgeInput::Barrier);
+    rig.barrier();
     assert_eq!(published(&rig.outs()), [], "not with every end");
     rig.pass(100);
     assert_eq!(published(&rig.outs()).len(), 35);
@@ -128,7 +128,7 @@ fn what_the_stream_never_takes_is_dead_and_the_rest_closes_up() {
     });
     let outs = rig.outs();
     assert_eq!((says(&outs), published(&outs)), (vec![(1, "dead")], vec![]));
-    rig.input(BridgeInput::Barrier);
+    rig.barrier();
     rig.pass(100);
     assert_eq!(published(&rig.outs()), [(2, 0)]);
     rig.input(BridgeInput::Unpublished {
@@ -136,12 +136,14 @@ fn what_the_stream_never_takes_is_dead_and_the_rest_closes_up() {
         never: None,
     });
     assert_eq!(says(&rig.outs()), []);
-    let large = "x".repeat(peerbus_wire::bridge::ENVELOPE_BYTES_MAX + 1);
-    rig.input(BridgeInput::Deliver {
-        number: 3,
-        id: id("m3"),
-        envelope: large.into(),
-    });
+    let body = format!(
+        "\"{}\"",
+        "x".repeat(peerbus_wire::bridge::ENVELOPE_BYTES_MAX - 200)
+    );
+    rig.deliver_text(
+        3,
+        &envelope_of("alice@alpha", "bob@beta", "m3", body.into()),
+    );
     let outs = rig.outs();
     assert_eq!((says(&outs), published(&outs)), (vec![(3, "dead")], vec![]));
 }

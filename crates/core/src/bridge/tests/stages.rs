@@ -1,6 +1,6 @@
 use super::*;
-use peerbus_wire::DeliveryKey;
 use peerbus_wire::How;
+use peerbus_wire::{Ack, DeliveryKey};
 
 fn seen() -> Stage {
     Stage::Acked(Some(How::Seen {
@@ -23,7 +23,8 @@ fn told(said: Vec<Saying>) -> Vec<(u64, &'static str, bool)> {
 }
 
 fn notice(key: &str) -> BridgeOutput {
-    BridgeOutput::Broker(ToBroker::AckNotice(DeliveryKey::parse(key).unwrap()))
+    let key = DeliveryKey::parse(key).unwrap();
+    BridgeOutput::Broker(ClientFrame::Ack(Ack { key, how: None }))
 }
 
 /// A bridge that has taken message 3, whose id is b3.
@@ -98,8 +99,8 @@ fn an_end_is_noted_when_it_is_on_disk_at_home() {
     assert_eq!(says(&rig.outs()), [(1, "acked")]);
     // With others that come soon after it.
     rig.pass(50);
-    assert_eq!(rig.outs(), [BridgeOutput::Broker(ToBroker::Barrier)]);
-    rig.input(BridgeInput::Barrier);
+    assert_eq!(rig.outs(), [BridgeOutput::Broker(ClientFrame::Peers)]);
+    rig.barrier();
     assert_eq!(rig.said(), [Saying::Noted(vec![items[0].told.clone()])]);
 }
 
@@ -123,16 +124,17 @@ fn a_stage_of_what_is_not_confirmed_yet_confirms_it() {
 fn the_home_asks_about_what_it_has_forwarded_page_by_page() {
     let mut rig = Rig::up(None);
     rig.pass_with(3_000, 9);
-    let asks = BridgeOutput::Broker(ToBroker::Forwarded(None));
+    let asks = BridgeOutput::Broker(ClientFrame::Forwarded { after: None });
     assert!(rig.out.contains(&asks));
     rig.out.clear();
-    let page = vec![(4, id("m4")), (2, id("m2"))];
-    rig.input(BridgeInput::Forwarded(page.clone()));
-    assert_eq!(rig.said(), [Saying::Ask(page)]);
+    let page = [(4, "m4"), (2, "m2")];
+    rig.input(forwarded(&page));
+    assert_eq!(rig.said(), [asked(&page)]);
     rig.pass_with(2_000, 9);
-    let next = BridgeOutput::Broker(ToBroker::Forwarded(Some(2)));
+    let after = Some(Seq(2).key());
+    let next = BridgeOutput::Broker(ClientFrame::Forwarded { after });
     assert_eq!(rig.outs(), [next]);
-    rig.input(BridgeInput::Forwarded(Vec::new()));
+    rig.input(forwarded(&[]));
     rig.pass_with(30_000, 9);
     assert_eq!(rig.outs(), [], "the next round comes later");
     rig.pass_with(31_000, 9);
@@ -144,15 +146,12 @@ fn a_question_is_answered_with_what_the_broker_knows() {
     let mut rig = Rig::up(Some("B1:5"));
     rig.pass(20);
     rig.outs();
-    let ask = [(3, "b3"), (4, "b4"), (5, "b5"), (6, "b6")];
-    rig.say(Saying::Ask(
-        ask.map(|(number, of)| (number, id(of))).to_vec(),
-    ));
+    rig.say(asked(&[(3, "b3"), (4, "b4"), (5, "b5"), (6, "b6")]));
     let ids = ["b3", "b4", "b5", "b6"].map(id).to_vec();
-    let status = BridgeOutput::Broker(ToBroker::Status(ids));
+    let status = BridgeOutput::Broker(ClientFrame::Status { ids });
     assert_eq!(
         rig.outs(),
-        [status, BridgeOutput::Broker(ToBroker::Barrier)]
+        [status, BridgeOutput::Broker(ClientFrame::Peers)]
     );
     rig.accept("b3");
     rig.receipt("b3", None, Stage::Delivered);
@@ -167,7 +166,7 @@ fn a_question_is_answered_with_what_the_broker_knows() {
     };
     rig.receipt("b6", None, Stage::Accepted(nobody));
     assert_eq!(told(rig.said()), []);
-    rig.input(BridgeInput::Barrier);
+    rig.barrier();
     let answers = [(3, "acked", true), (4, "unknown", true), (6, "dead", true)];
     assert_eq!(
         told(rig.said()),
@@ -184,7 +183,7 @@ fn a_question_is_answered_with_what_the_broker_knows() {
 fn what_is_not_known_over_there_ended_if_it_was_forwarded() {
     let mut rig = Rig::up(None);
     rig.deliver([2]);
-    rig.input(BridgeInput::Forwarded(vec![(1, id("m1"))]));
+    rig.input(forwarded(&[(1, "m1")]));
     rig.outs();
     let item =
         |number: u64| StreamItem::new(number, Some(id(&format!("m{number}"))), 0, Stage::Unknown);
@@ -196,7 +195,10 @@ fn what_is_not_known_over_there_ended_if_it_was_forwarded() {
     let stage = Stage::Acked(None);
     assert_eq!(
         outs[0],
-        BridgeOutput::Broker(ToBroker::Says { number: 1, stage })
+        BridgeOutput::Broker(ClientFrame::Progress {
+            key: Seq(1).key(),
+            stage
+        })
     );
 }
 
@@ -214,17 +216,17 @@ fn an_end_without_a_number_is_placed_by_what_was_forwarded_or_is_old_news() {
     assert_eq!(rig.outs(), []);
     rig.pass_with(3_000, 0);
     rig.out.clear();
-    rig.input(BridgeInput::Forwarded(vec![(9, id("m1"))]));
+    rig.input(forwarded(&[(9, "m1")]));
     assert_eq!(says(rig.out.make_contiguous()), [(9, "acked")]);
     rig.pass(50);
     rig.out.clear();
-    rig.input(BridgeInput::Barrier);
+    rig.barrier();
     assert_eq!(rig.said(), [Saying::Noted(vec![end.told])]);
     rig.hello("B1", 1, false);
     rig.outs();
     // One round began after the other one came.
-    rig.input(BridgeInput::Forwarded(Vec::new()));
+    rig.input(forwarded(&[]));
     assert_eq!(rig.said(), []);
-    rig.input(BridgeInput::Forwarded(Vec::new()));
+    rig.input(forwarded(&[]));
     assert_eq!(rig.said(), [Saying::Noted(vec![old.told])]);
 }

@@ -106,7 +106,7 @@ fn the_name_is_announced_when_the_client_listens_and_before_any_mail() {
     rig.mailbox = MailboxMachine::new(Policy::Auto, None);
     rig.mailbox.add_path(&SOCKET);
     rig.ready(&SOCKET);
-    rig.input(|mailbox, now| mailbox.registered(now, "ann".into()));
+    rig.input(|mailbox, now| mailbox.registered(now, "ann".into(), WINDOW));
     rig.next();
     assert!(rig.outputs.is_empty(), "it would be dropped");
     rig.input(MailboxMachine::open);

@@ -299,7 +299,7 @@ fn under_auto_without_a_transcript_the_oldest_make_room() {
         rig.ready(&CHANNEL);
         rig.pushed();
         rig.next();
-        rig.input(|mailbox, now| mailbox.set_window_nearly_full(now, true));
+        rig.window(true);
         let gone = rig.acked();
         let expected = let_go.iter().map(|&id| (No(id), only_pushed("channel")));
         assert_eq!(gone, expected.collect::<Vec<_>>());
@@ -321,7 +321,7 @@ fn a_transcript_that_never_shows_a_mark_is_none_until_it_does() {
         rig.activity(Activity::Idle);
         assert_eq!(rig.acked(), [], "{n}");
         if n == 7 {
-            rig.input(|mailbox, now| mailbox.set_window_nearly_full(now, true));
+            rig.window(true);
             rig.pushed();
         }
         rig.pass(10_000);
@@ -357,7 +357,7 @@ fn only_what_can_still_be_proven_is_watched() {
 fn that_the_window_is_nearly_full_is_said_once_in_one_notice() {
     let mut rig = Rig::new(&[]);
     let full = |rig: &mut Rig, is| {
-        rig.input(|mailbox, now| mailbox.set_window_nearly_full(now, is));
+        rig.window(is);
         rig.notices()
     };
     assert!(full(&mut rig, true).is_empty(), "nothing waits");
@@ -386,7 +386,7 @@ fn that_the_window_is_nearly_full_is_said_again_while_it_lasts_and_the_session_i
     rig.answered(&first);
     rig.arrive(Priority::Quiet);
     rig.pass(2_000);
-    rig.input(|mailbox, now| mailbox.set_window_nearly_full(now, true));
+    rig.window(true);
     let said = |rig: &mut Rig| {
         let attempt = rig.wanted();
         attempt.inspect(|attempt| rig.outcome(attempt, Outcome::Written))
@@ -397,14 +397,14 @@ fn that_the_window_is_nearly_full_is_said_again_while_it_lasts_and_the_session_i
     assert_eq!(said(&mut rig), None);
     rig.pass(1);
     let again = said(&mut rig).expect("ten minutes later");
-    rig.answered(&notice);
-    rig.answered(&again);
     rig.activity(Activity::Busy);
     rig.arrive(Priority::Quiet);
+    rig.answered(&notice);
+    rig.answered(&again);
     rig.pass(3_600_000);
     assert_eq!(said(&mut rig), None, "it works");
     rig.activity(Activity::Idle);
-    rig.input(|mailbox, now| mailbox.set_window_nearly_full(now, false));
+    rig.window(false);
     assert_eq!(rig.mailbox.poll_timeout(), None);
     rig.pass(3_600_000);
     assert_eq!(said(&mut rig), None);

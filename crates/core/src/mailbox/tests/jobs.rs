@@ -16,10 +16,14 @@ fn rig_with(policy: Policy, paths: &[Path]) -> (Rig, No) {
 
 /// What goes back, and whether it may have been shown.
 fn given_back(rig: &mut Rig) -> Vec<(No, bool)> {
-    rig.take(|output| match output {
-        MailboxOutput::GiveBack { no, again, .. } => Some((*no, *again)),
+    let back = rig.take(|output| match output {
+        MailboxOutput::GiveBack { mail, again } => Some((mail.inbound.key, *again)),
         _ => None,
-    })
+    });
+    let numbered = back
+        .into_iter()
+        .map(|(key, again)| (rig.numbers[&key], again));
+    numbered.collect()
 }
 
 fn key(id: &str) -> Key {
@@ -159,14 +163,17 @@ fn what_waits_for_the_user_goes_back_and_what_is_dropped_goes_on() {
     rig.input(|mailbox, now| mailbox.set_senders(now, &rules("bob=drop")));
     let dropped = rig.next();
     let rejected = rig.take(|output| match output {
-        MailboxOutput::Reject { no, reason, .. } => Some((*no, *reason)),
+        MailboxOutput::Reached {
+            mail,
+            stage: Stage::Dead { why },
+        } => Some((mail.inbound.key, why.clone())),
         _ => None,
     });
-    let another = "this member of the group does not come to it";
+    let another = "this member of the group does not come to it".to_owned();
+    let key = key("m2");
     assert_eq!(
-        rejected,
-        [(dropped, another)],
-        "it is not given to this one again"
+        (rejected, rig.numbers[&key]),
+        (vec![(key, another)], dropped)
     );
 }
 

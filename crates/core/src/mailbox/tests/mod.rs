@@ -19,6 +19,12 @@ use super::*;
 use crate::peer::{Inbound, Key};
 use crate::testing::{CHANNEL, REWAKE, SOCKET};
 
+/// A window that nothing here fills.
+const WINDOW: Window = Window {
+    messages: 10_000,
+    bytes: u32::MAX,
+};
+
 /// A mailbox, its time, and what it wants done.
 struct Rig {
     mailbox: MailboxMachine,
@@ -31,6 +37,8 @@ struct Rig {
     token: Option<&'static str>,
     /// The least size of its body.
     body: usize,
+    /// The numbers of what arrived.
+    numbers: BTreeMap<Key, No>,
 }
 
 impl Rig {
@@ -52,6 +60,7 @@ impl Rig {
             job: false,
             token: None,
             body: 0,
+            numbers: BTreeMap::new(),
         };
         for path in [&CHANNEL, &SOCKET, &REWAKE] {
             rig.mailbox.add_path(path);
@@ -143,7 +152,18 @@ impl Rig {
             beginning: bytes.min(4_096),
         };
         self.input(|mailbox, now| mailbox.message(now, mail));
-        No(self.mailbox.last)
+        let mut here = self.mailbox.messages.iter();
+        let found = here.find(|(_, message)| message.is_of(key));
+        let no = found.map_or(No(self.mailbox.last), |(no, _)| *no);
+        self.numbers.insert(key, no);
+        no
+    }
+
+    /// What is unacked nearly fills the window from now on, whatever it is, or does not.
+    fn window(&mut self, fills: bool) {
+        let messages = if fills { 1 } else { WINDOW.messages };
+        let window = Window { messages, ..WINDOW };
+        self.input(|mailbox, now| mailbox.registered(now, "me".into(), window));
     }
 
     /// A message of bob's arrives, with 100 bytes.
@@ -240,25 +260,44 @@ impl Rig {
 
     /// What was acked since, and how.
     fn acked(&mut self) -> Vec<(No, How)> {
-        self.take(|output| match output {
-            MailboxOutput::Ack { no, how, .. } => Some((*no, how.clone())),
+        let acked = self.take(|output| match output {
+            MailboxOutput::Reached {
+                mail,
+                stage: Stage::Acked(Some(how)),
+            } => Some((mail.inbound.key, how.clone())),
             _ => None,
-        })
+        });
+        acked
+            .into_iter()
+            .map(|(key, how)| (self.numbers[&key], how))
+            .collect()
     }
 
     /// What the sender was told of the way since.
     fn progress(&mut self) -> Vec<(No, Stage)> {
-        self.take(|output| match output {
-            MailboxOutput::Progress { no, stage, .. } => Some((*no, stage.clone())),
+        let reached = self.take(|output| match output {
+            MailboxOutput::Reached { mail, stage } if !stage.is_final() => {
+                Some((mail.inbound.key, stage.clone()))
+            }
             _ => None,
-        })
+        });
+        reached
+            .into_iter()
+            .map(|(key, stage)| (self.numbers[&key], stage))
+            .collect()
     }
 
     fn rejected(&mut self) -> Vec<No> {
-        self.take(|output| match output {
-            MailboxOutput::Reject { no, .. } => Some(*no),
+        self.ended(|stage| matches!(stage, Stage::Dead { .. }))
+    }
+
+    /// What ended so since.
+    fn ended(&mut self, so: impl Fn(&Stage) -> bool) -> Vec<No> {
+        let ended = self.take(|output| match output {
+            MailboxOutput::Reached { mail, stage } if so(stage) => Some(mail.inbound.key),
             _ => None,
-        })
+        });
+        ended.iter().map(|key| self.numbers[key]).collect()
     }
 
     fn warned(&mut self) -> Vec<String> {

@@ -13,10 +13,7 @@ fn rig(text: &[&str]) -> Rig {
 }
 
 fn dropped(rig: &mut Rig) -> Vec<No> {
-    rig.take(|output| match output {
-        MailboxOutput::Drop { no, .. } => Some(*no),
-        _ => None,
-    })
+    rig.ended(|stage| *stage == Stage::Acked(None))
 }
 
 fn waiting(rig: &Rig) -> Vec<No> {

@@ -9,7 +9,6 @@ fn sentence(rig: &Rig) -> &str {
     match rig.session.status() {
         Status::Connecting {
             last_error: Some(why),
-            ..
         } => why,
         other => panic!("no sentence in {other:?}"),
     }
@@ -36,18 +35,16 @@ fn it_registers_and_says_so_once_for_each_connection() {
             ext: true
         }
     );
-    assert_eq!(
-        rig.session.held().window,
-        Window {
-            messages: 9,
-            bytes: 99
-        }
-    );
-    let registered = SessionEvent::Registered {
+    let registered = |window| SessionEvent::Registered {
         name: "Bob".into(),
         ext: true,
+        window,
     };
-    assert_eq!(rig.session.poll_event(), Some(registered.clone()));
+    let granted = Window {
+        messages: 9,
+        bytes: 99,
+    };
+    assert_eq!(rig.session.poll_event(), Some(registered(granted)));
     assert_eq!(rig.session.poll_event(), None);
 
     for _ in 0..3 {
@@ -57,7 +54,7 @@ fn it_registers_and_says_so_once_for_each_connection() {
     }
     assert_eq!(
         rig.session.poll_event(),
-        Some(registered),
+        Some(registered(rig.session.config.window)),
         "one is enough for three unread"
     );
     assert_eq!(rig.session.poll_event(), None);
@@ -316,14 +313,14 @@ fn a_closed_session_answers_everything_and_flushes_its_acks() {
     let mut rig = Rig::online(true);
     rig.deliver("1", "in");
     let inbound = rig.message();
-    rig.session.ack(rig.now(), inbound.key, seen());
+    rig.ack(inbound.key, seen());
     rig.send("left", 60_000);
     assert_eq!(rig.wire(), ["ack 1 seen", "left"]);
     rig.deliver("2", "in2");
     let inbound = rig.message();
-    rig.session.ack(rig.now(), inbound.key, pushed());
+    rig.ack(inbound.key, pushed());
     rig.send("waits", 60_000);
-    rig.session.query_peers(60_000).unwrap();
+    rig.session.ask(Question::Peers(None), 60_000).unwrap();
     rig.session.close();
     rig.session.check();
 
@@ -350,7 +347,7 @@ fn a_closed_session_answers_everything_and_flushes_its_acks() {
     assert_eq!(rig.session.poll_timeout(), None);
 
     rig.send("late", 1_000);
-    rig.session.query_peers(60_000).unwrap();
+    rig.session.ask(Question::Peers(None), 60_000).unwrap();
     assert_eq!(rig.replies().len(), 2);
     rig.cut();
     assert!(rig.actions().is_empty() && rig.frames().is_empty());
@@ -370,8 +367,8 @@ fn frames_that_a_connection_did_not_take_are_not_sent_on_the_next_one() {
     let mut rig = Rig::online(true);
     rig.deliver("1", "m1");
     let inbound = rig.message();
-    rig.session.ack(rig.now(), inbound.key, seen());
-    rig.session.query_peers(60_000).unwrap();
+    rig.ack(inbound.key, seen());
+    rig.session.ask(Question::Peers(None), 60_000).unwrap();
     rig.cut();
     rig.redial();
     rig.register(true);
@@ -400,7 +397,7 @@ fn what_came_for_another_name_is_not_acked_under_the_new_one() {
     rig.session.go_by(rig.now(), name("other-name-000"), true);
     rig.redial();
     rig.register(true);
-    rig.session.ack(rig.now(), inbound.key, seen());
+    rig.ack(inbound.key, seen());
     assert!(
         rig.wire().is_empty(),
         "the key may name another delivery there"

@@ -97,7 +97,7 @@ fn what_was_signed_once_is_sent_again_as_it_was_whatever_the_broker_is_called_si
 fn a_name_that_is_too_long_for_an_address_is_refused_before_it_leaves() {
     let mut rig = online(Some("alpha"));
     let long = "b".repeat(60);
-    let asked = rig.session.ask_for(name(&long), 1_000);
+    let asked = rig.session.ask(Question::Name(name(&long)), 1_000);
     asked.unwrap();
     rig.frames();
     rig.receive(&BrokerFrame::Renamed(peerbus_wire::NameAnswer {

@@ -199,6 +199,11 @@ impl Rig {
         self.session.check();
     }
 
+    pub(super) fn ack(&mut self, key: Key, how: How) {
+        let now = self.now();
+        self.session.reached(now, key, Stage::Acked(Some(how)));
+    }
+
     pub(super) fn cut(&mut self) {
         self.end(&ConnectionEnd::Broken {
             why: "connection reset".into(),

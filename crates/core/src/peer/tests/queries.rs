@@ -15,8 +15,8 @@ fn peers(names: &[&str]) -> BrokerFrame {
 #[test]
 fn peers_queries_are_answered_in_order() {
     let mut rig = Rig::online(true);
-    let first = rig.session.query_peers(60_000).unwrap();
-    let second = rig.session.query_peers(60_000).unwrap();
+    let first = rig.session.ask(Question::Peers(None), 60_000).unwrap();
+    let second = rig.session.ask(Question::Peers(None), 60_000).unwrap();
     assert_eq!(rig.wire(), ["peers", "peers"]);
     let entry = PeerEntry {
         name: "alice".into(),
@@ -28,24 +28,16 @@ fn peers_queries_are_answered_in_order() {
         presence: None,
     };
     let frame = PeersFrame {
-        peers: Some(vec![entry.clone()]),
+        peers: Some(vec![entry]),
         omitted: 2,
         ..Default::default()
     };
-    rig.receive(&BrokerFrame::Peers(frame));
-    let roster = Roster {
-        age_ms: None,
-        groups: None,
-        reason: None,
-        peers: vec![entry],
-        omitted: 2,
-        ext: true,
-    };
+    rig.receive(&BrokerFrame::Peers(frame.clone()));
     assert_eq!(
         rig.replies(),
         [Reply::Answered {
             query: first,
-            outcome: Ok(Answer::Peers(roster))
+            outcome: Ok(Answer::Peers(Box::new(frame)))
         }]
     );
     rig.receive(&peers(&["x"]));
@@ -57,7 +49,9 @@ fn peers_queries_are_answered_in_order() {
 #[test]
 fn what_is_told_while_a_question_is_under_way_stands_in_the_answer_in_its_place() {
     let mut rig = Rig::online(true);
-    rig.session.query_statuses(vec![id("m1")], 60_000).unwrap();
+    rig.session
+        .ask(Question::Statuses(vec![id("m1")]), 60_000)
+        .unwrap();
     rig.wire();
     rig.receipt("m1", Stage::Forwarded, None);
     rig.receipt("m1", Stage::Queued, None);
@@ -80,34 +74,29 @@ fn what_is_told_while_a_question_is_under_way_stands_in_the_answer_in_its_place(
 #[test]
 fn a_v1_broker_tells_names_between_deliveries() {
     let mut rig = Rig::online(false);
-    rig.session.query_peers(60_000).unwrap();
+    rig.session.ask(Question::Peers(None), 60_000).unwrap();
     assert_eq!(rig.wire(), ["peers"]);
     rig.deliver("m1", "m1");
     rig.receive(&peers(&["alice", "bob"]));
     let replies = rig.replies();
     let [
         Reply::Answered {
-            outcome: Ok(Answer::Peers(roster)),
+            outcome: Ok(Answer::Peers(frame)),
             ..
         },
     ] = &*replies
     else {
         panic!("{replies:?}")
     };
-    let names: Vec<_> = roster
-        .peers
-        .iter()
-        .map(|peer| (&*peer.name, peer.online))
-        .collect();
-    assert_eq!(names, [("alice", true), ("bob", true)]);
-    assert!(!roster.ext);
+    assert_eq!(frame.names, ["alice", "bob"]);
+    assert_eq!(frame.peers, None);
     assert_eq!(rig.message().id, "m1");
 }
 
 #[test]
 fn a_query_waits_for_a_connection_and_is_asked_again_on_the_next() {
     let mut rig = Rig::new(false);
-    let query = rig.session.query_peers(60_000).unwrap();
+    let query = rig.session.ask(Question::Peers(None), 60_000).unwrap();
     assert!(rig.wire().is_empty());
     rig.register(true);
     assert_eq!(rig.wire(), ["peers"]);
@@ -124,7 +113,7 @@ fn a_query_waits_for_a_connection_and_is_asked_again_on_the_next() {
 #[test]
 fn an_answer_after_the_deadline_is_not_taken_for_the_next_one() {
     let mut rig = Rig::online(true);
-    let late = rig.session.query_peers(1_000).unwrap();
+    let late = rig.session.ask(Question::Peers(None), 1_000).unwrap();
     assert_eq!(rig.wire(), ["peers"]);
     rig.wait();
     let failed = Reply::Answered {
@@ -132,7 +121,7 @@ fn an_answer_after_the_deadline_is_not_taken_for_the_next_one() {
         outcome: Err(QueryFailure::TimedOut),
     };
     assert_eq!(rig.replies(), [failed]);
-    let next = rig.session.query_peers(60_000).unwrap();
+    let next = rig.session.ask(Question::Peers(None), 60_000).unwrap();
     assert_eq!(rig.wire(), ["peers"]);
     rig.receive(&peers(&["late"]));
     assert!(rig.replies().is_empty());
@@ -141,13 +130,13 @@ fn an_answer_after_the_deadline_is_not_taken_for_the_next_one() {
     let [
         Reply::Answered {
             query,
-            outcome: Ok(Answer::Peers(roster)),
+            outcome: Ok(Answer::Peers(frame)),
         },
     ] = &*replies
     else {
         panic!("{replies:?}")
     };
-    assert_eq!((*query, roster.peers[0].name.as_str()), (next, "next"));
+    assert_eq!((*query, frame.names[0].as_str()), (next, "next"));
 }
 
 #[test]
@@ -155,7 +144,7 @@ fn statuses_are_collected_until_the_barrier_is_answered() {
     let mut rig = Rig::online(true);
     let query = rig
         .session
-        .query_statuses(vec![id("m1"), id("m2")], 60_000)
+        .ask(Question::Statuses(vec![id("m1"), id("m2")]), 60_000)
         .unwrap();
     assert_eq!(rig.wire(), [r#"status ["m1", "m2"]"#, "peers"]);
     rig.receipt("m1", Stage::Queued, None);
@@ -193,12 +182,16 @@ fn statuses_are_collected_until_the_barrier_is_answered() {
 #[test]
 fn a_v1_broker_is_not_asked_for_statuses() {
     let mut rig = Rig::new(false);
-    rig.session.query_statuses(vec![id("m1")], 60_000).unwrap();
+    rig.session
+        .ask(Question::Statuses(vec![id("m1")]), 60_000)
+        .unwrap();
     rig.register(false);
     assert!(rig.wire().is_empty());
     let next = rig.session.poll_timeout();
     assert_eq!(next, Some(PING_MS), "it waits no more");
-    rig.session.query_statuses(vec![id("m1")], 60_000).unwrap();
+    rig.session
+        .ask(Question::Statuses(vec![id("m1")]), 60_000)
+        .unwrap();
     assert!(rig.wire().is_empty());
     let not_supported = |reply: &Reply| {
         matches!(
@@ -220,10 +213,13 @@ fn a_v1_broker_is_not_asked_for_statuses() {
 fn queries_are_bounded() {
     let mut rig = Rig::new(false);
     for _ in 0..QUERIES_MAX {
-        rig.session.query_peers(60_000).unwrap();
+        rig.session.ask(Question::Peers(None), 60_000).unwrap();
     }
     assert_eq!(
-        rig.session.query_peers(60_000).unwrap_err().waiting,
+        rig.session
+            .ask(Question::Peers(None), 60_000)
+            .unwrap_err()
+            .waiting,
         QUERIES_MAX
     );
 }
@@ -269,12 +265,12 @@ fn who_left_a_group_does_not_join_it_again_with_the_next_connection() {
     rig.register(true);
     assert!(regrouped(&mut rig)[0].contains("#shop, #build]"));
     rig.receive(&in_groups(&["build", "shop"], None));
-    let both = (vec![group("reviewers")], vec![group("shop")]);
-    rig.session.regroup(both, 60_000).unwrap();
+    let asked = Question::Regroup(vec![group("reviewers")], vec![group("shop")]);
+    rig.session.ask(asked, 60_000).unwrap();
     rig.wire();
     rig.receive(&in_groups(&["build", "reviewers"], None));
-    let both = (vec![group("more")], vec![group("build")]);
-    rig.session.regroup(both, 60_000).unwrap();
+    let asked = Question::Regroup(vec![group("more")], vec![group("build")]);
+    rig.session.ask(asked, 60_000).unwrap();
     rig.wire();
     rig.receive(&in_groups(&["build", "reviewers"], Some("too many")));
     rig.cut();
@@ -326,7 +322,7 @@ fn that_the_groups_of_its_own_were_not_joined_is_told() {
 fn groups_are_joined_however_much_else_is_asked() {
     let mut rig = Rig::new(false);
     rig.session.config.groups = vec![GroupName::parse("shop").unwrap()];
-    while rig.session.query_peers(60_000).is_ok() {}
+    while rig.session.ask(Question::Peers(None), 60_000).is_ok() {}
     rig.register(true);
     assert_eq!(regrouped(&mut rig).len(), 1);
 }

@@ -3,7 +3,7 @@ use peerbus_wire::{DeliveryKey, Kind};
 use super::*;
 use crate::peer::CONTROL_MAX;
 use crate::peer::connection::REREAD_MS;
-use crate::peer::inbox::{CONSUMED_MAX, HELD_MAX};
+use crate::peer::inbox::{ENDED_MAX, HELD_MAX};
 
 #[test]
 fn a_message_is_shown_with_what_it_says_and_acked_when_consumed() {
@@ -20,17 +20,9 @@ fn a_message_is_shown_with_what_it_says_and_acked_when_consumed() {
         (inbound.kind, inbound.body.as_str()),
         (Kind::Msg, "\"hello\"")
     );
-    assert_eq!(
-        (rig.session.held().messages, rig.session.held().bytes),
-        (1, 7)
-    );
-    rig.session.ack(rig.now(), inbound.key, seen());
+    rig.ack(inbound.key, seen());
     assert_eq!(rig.wire(), ["ack 17 seen"]);
-    assert_eq!(
-        (rig.session.held().messages, rig.session.held().bytes),
-        (0, 0)
-    );
-    rig.session.ack(rig.now(), inbound.key, pushed());
+    rig.ack(inbound.key, pushed());
     assert!(rig.wire().is_empty(), "one ack is enough");
 }
 
@@ -41,7 +33,7 @@ fn what_strict_readers_refuse_verifies_and_is_shown_replaced() {
     rig.text(&deliver_text("17", &wrong(|e| e.body = body.to_vec())));
     let inbound = rig.message();
     assert_eq!(inbound.body, r#"{"\ufffd":"half \ufffd","n":"1e999"}"#);
-    rig.session.ack(rig.now(), inbound.key, seen());
+    rig.ack(inbound.key, seen());
     assert_eq!(rig.wire(), ["ack 17 seen"]);
 }
 
@@ -50,7 +42,7 @@ fn an_ack_to_a_v1_broker_claims_nothing() {
     let mut rig = Rig::online(false);
     rig.deliver("m1|bob", "m1");
     let inbound = rig.message();
-    rig.session.ack(rig.now(), inbound.key, seen());
+    rig.ack(inbound.key, seen());
     assert_eq!(rig.wire(), ["ack m1|bob"]);
 }
 
@@ -184,7 +176,7 @@ fn a_duplicate_of_a_held_message_is_ignored_and_acked_together_with_it() {
     rig.deliver("2", "m1");
     assert_eq!(rig.session.poll_event(), None);
     assert!(rig.wire().is_empty(), "it is still held");
-    rig.session.ack(rig.now(), inbound.key, seen());
+    rig.ack(inbound.key, seen());
     assert_eq!(rig.wire(), ["ack 1 seen", "ack 2 seen"]);
     assert_eq!(rig.session.counters().duplicates, 1);
 }
@@ -194,12 +186,12 @@ fn a_duplicate_of_a_consumed_message_is_acked_again_with_the_same_claim() {
     let mut rig = Rig::online(true);
     rig.deliver("1", "m1");
     let inbound = rig.message();
-    rig.session.ack(rig.now(), inbound.key, pushed());
+    rig.ack(inbound.key, pushed());
     assert_eq!(rig.wire(), ["ack 1 pushed"]);
     rig.deliver("1", "m1");
     assert_eq!(rig.session.poll_event(), None);
     assert_eq!(rig.wire(), ["ack 1 pushed"]);
-    rig.session.ack(rig.now(), inbound.key, seen());
+    rig.ack(inbound.key, seen());
     assert!(rig.wire().is_empty());
     rig.deliver("1", "m1");
     assert_eq!(
@@ -299,7 +291,7 @@ fn another_message_under_a_used_id_is_rejected() {
     rig.text(&other);
     let reject = ["reject 2: id reused for another message"];
     assert_eq!(rig.wire(), reject, "while the first is held");
-    rig.session.ack(rig.now(), inbound.key, seen());
+    rig.ack(inbound.key, seen());
     assert_eq!(rig.wire(), ["ack 1 seen"]);
     rig.text(&other);
     assert_eq!(rig.wire(), reject, "nobody has seen it");
@@ -315,7 +307,7 @@ fn a_v1_broker_that_reads_nothing_does_not_stop_the_reading() {
         assert!(rig.session.wants_read(), "{n}");
         rig.session.handle_text(rig.now(), text(n).as_bytes());
         let inbound = rig.message();
-        rig.session.ack(rig.now(), inbound.key, seen());
+        rig.ack(inbound.key, seen());
     }
     assert!(rig.session.wants_read());
     let acks = rig.wire();
@@ -335,7 +327,7 @@ fn an_ack_without_a_connection_is_made_when_the_message_comes_again() {
     rig.deliver("2", "m2");
     let inbound = rig.message();
     rig.cut();
-    rig.session.ack(rig.now(), inbound.key, seen());
+    rig.ack(inbound.key, seen());
     assert!(rig.wire().is_empty());
     rig.redial();
     rig.register(true);
@@ -359,7 +351,7 @@ fn reading_stops_while_too_much_is_held() {
         rig.session.handle_text(rig.now(), text.as_bytes());
     }
     assert!(!rig.session.wants_read());
-    assert_eq!(rig.session.held().window.messages as usize, HELD_MAX);
+    assert_eq!(rig.session.window.messages as usize, HELD_MAX);
     assert_eq!(
         rig.session.poll_timeout(),
         None,
@@ -368,7 +360,7 @@ fn reading_stops_while_too_much_is_held() {
     rig.ms = 1_000_000;
     let inbound = rig.message();
     assert!(!rig.session.wants_read(), "taken is still held");
-    rig.session.ack(rig.now(), inbound.key, seen());
+    rig.ack(inbound.key, seen());
     assert!(rig.session.wants_read());
     rig.session.handle_timeout(rig.now());
     assert_eq!(rig.actions(), [Action::Reread]);
@@ -380,18 +372,18 @@ fn reading_stops_while_too_much_is_held() {
 #[test]
 fn the_last_consumed_messages_are_remembered_and_no_more() {
     let mut rig = Rig::online(true);
-    for n in 0..=CONSUMED_MAX {
+    for n in 0..=ENDED_MAX {
         let text = deliver_text("1", &signed("alice", "bob", &format!("m{n}")));
         rig.session.handle_text(rig.now(), text.as_bytes());
         let inbound = rig.message();
-        rig.session.ack(rig.now(), inbound.key, seen());
+        rig.ack(inbound.key, seen());
         rig.session.poll_transmit();
     }
     rig.session.check();
     rig.deliver("1", "m1");
     assert_eq!(rig.session.poll_event(), None);
     assert_eq!(rig.wire(), ["ack 1"], "its claim is forgotten by now");
-    rig.deliver("1", &format!("m{CONSUMED_MAX}"));
+    rig.deliver("1", &format!("m{ENDED_MAX}"));
     assert_eq!(rig.wire(), ["ack 1 seen"]);
     rig.deliver("1", "m0");
     assert_eq!(rig.message().id, "m0");

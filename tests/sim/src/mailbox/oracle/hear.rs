@@ -4,9 +4,9 @@ use peerbus_core::mailbox::{
     Activity, AskId, Attempt, AttemptId, AttemptItem, Mail, Named, Outcome, Portion,
 };
 use peerbus_core::mailbox::{Path, Policy};
-use peerbus_wire::Receipt;
+use peerbus_wire::{Receipt, Window};
 
-use super::{Ask, Entry, Oracle, Showing, Stand, Which};
+use super::{Ask, Entry, NOTICE, Oracle, Showing, Stand, Which};
 use crate::failure::{Verdict, ensure};
 
 impl Oracle {
@@ -22,8 +22,12 @@ impl Oracle {
         self.session.activity = activity;
     }
 
-    pub(in crate::mailbox) fn full(&mut self, full: bool) {
-        self.session.full = full;
+    /// The mailbox is about to compare what is unacked with its window.
+    pub(in crate::mailbox) fn gauges(&mut self, window: Window) {
+        let here = self.session.entries.range(..NOTICE);
+        let owed = here.filter(|(which, _)| !self.letters[**which].mail.is_local());
+        let owed = owed.count() + self.session.outside.len();
+        self.session.full = owed > 0 && owed * 4 >= window.messages as usize * 3;
     }
 
     pub(in crate::mailbox) fn readable(&mut self, readable: bool) {

@@ -23,21 +23,13 @@ impl Oracle {
                 ensure(self.session.open, "gate", || "announced too early".into())
             }
             MailboxOutput::Push(attempt) => self.push(now_ms, attempt),
-            MailboxOutput::Ack { key, .. }
-            | MailboxOutput::Reject { key, .. }
-            | MailboxOutput::Progress { key, .. }
-                if self.is_local(*key) =>
-            {
+            MailboxOutput::Reached { mail, .. } if self.is_local(mail.inbound.key) => {
                 let text = format!("the broker hears of what was put in here: {output:?}");
                 Err(Failure::new("local", text))
             }
-            MailboxOutput::Ack { key, how, .. } => self.acked(*key, how),
-            MailboxOutput::Drop { .. } | MailboxOutput::GiveBack { .. } => {
-                ensure(false, "senders", || format!("{output:?}"))
-            }
-            MailboxOutput::Reject { key, .. } => self.rejected(*key),
-            MailboxOutput::Progress { key, stage, .. } => self.progress(*key, stage),
-            MailboxOutput::Local { key, stage } => self.local(*key, stage),
+            MailboxOutput::GiveBack { .. } => ensure(false, "senders", || format!("{output:?}")),
+            MailboxOutput::Reached { mail, stage } => self.reached(mail.inbound.key, stage),
+            MailboxOutput::Local { mail, stage } => self.local(mail.inbound.key, stage),
             MailboxOutput::Answered(ask) => ensure(self.awaits(*ask), "expected", || {
                 format!("there is no answer to {ask:?}")
             }),
@@ -49,7 +41,17 @@ impl Oracle {
         }
     }
 
-    pub(super) fn rejected(&mut self, key: Key) -> Verdict {
+    /// A message is so far.
+    pub(super) fn reached(&mut self, key: Key, stage: &Stage) -> Verdict {
+        match stage {
+            Stage::Acked(Some(how)) => self.acked(key, how),
+            Stage::Acked(None) => ensure(false, "senders", || format!("{key:?} is dropped")),
+            Stage::Dead { .. } => self.rejected(key),
+            stage => self.progress(key, stage),
+        }
+    }
+
+    fn rejected(&mut self, key: Key) -> Verdict {
         let which = self.numbers.get(&key).copied();
         let entry = which.and_then(|which| self.session.entries.get(&which));
         let denied = entry.is_some_and(|entry| entry.denied);
@@ -255,7 +257,7 @@ impl Oracle {
         })
     }
 
-    pub(super) fn acked(&mut self, key: Key, how: &How) -> Verdict {
+    fn acked(&mut self, key: Key, how: &How) -> Verdict {
         let which = self.numbers.get(&key).copied();
         let Some(entry) = which.and_then(|which| self.session.entries.get(&which)) else {
             let text = format!("{which:?} is acked twice");
@@ -282,7 +284,7 @@ impl Oracle {
         Ok(())
     }
 
-    pub(super) fn progress(&mut self, key: Key, progress: &Stage) -> Verdict {
+    fn progress(&mut self, key: Key, progress: &Stage) -> Verdict {
         let which = self.numbers.get(&key).copied().unwrap_or(NOTICE);
         let arriving = self.session.arriving == Some(which);
         let Some(entry) = self.session.entries.get_mut(&which) else {

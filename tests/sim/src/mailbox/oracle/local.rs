@@ -41,13 +41,11 @@ impl Oracle {
             format!("{stage:?} is told of a peer's message to nobody")
         })?;
         match stage {
-            Stage::Acked(Some(how)) => self.acked(key, how),
-            Stage::Dead { .. } => self.rejected(key),
             Stage::Held { why } if why.starts_with("paused: ") => {
                 let text = "what was put in here is held like a peer's".to_owned();
                 Err(Failure::new("local", text))
             }
-            stage => self.progress(key, stage),
+            stage => self.reached(key, stage),
         }
     }
 

@@ -38,29 +38,18 @@ impl Oracle {
 
     /// What is said of a message that was kept out; `None`: it was not.
     pub(super) fn outside(&mut self, output: &MailboxOutput) -> Option<Verdict> {
-        let key = match output {
-            MailboxOutput::Ack { key, .. }
-            | MailboxOutput::Reject { key, .. }
-            | MailboxOutput::Drop { key, .. }
-            | MailboxOutput::Progress { key, .. } => *key,
-            _ => return None,
+        let MailboxOutput::Reached { mail, stage } = output else {
+            return None;
         };
+        let key = mail.inbound.key;
         let which = *self.numbers.get(&key)?;
         self.session.outside.get(&which)?;
         let declined = self.session.declined.take_if(|it| *it == which).is_some();
-        let end = match (self.rule(which), output) {
-            (
-                SenderRule::Hold,
-                MailboxOutput::Progress {
-                    stage: Stage::Held { .. },
-                    ..
-                },
-            ) => {
-                return Some(Ok(()));
-            }
-            (SenderRule::Hold, MailboxOutput::Reject { .. }) if declined => "rejected",
-            (SenderRule::Refuse, MailboxOutput::Reject { .. }) => "rejected",
-            (SenderRule::Drop, MailboxOutput::Drop { .. }) => "dropped",
+        let end = match (self.rule(which), stage) {
+            (SenderRule::Hold, Stage::Held { .. }) => return Some(Ok(())),
+            (SenderRule::Hold, Stage::Dead { .. }) if declined => "rejected",
+            (SenderRule::Refuse, Stage::Dead { .. }) => "rejected",
+            (SenderRule::Drop, Stage::Acked(None)) => "dropped",
             (rule, _) => {
                 let wrong = || format!("{which:?}, which waits by {rule:?}: {output:?}");
                 return Some(ensure(false, "senders", wrong));

@@ -6,10 +6,9 @@ use std::collections::VecDeque;
 
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
-use serde_json::Value;
 
 use super::*;
-use crate::stream::{request, user};
+use crate::claude::stream::{request, user};
 
 const WORLDS: u64 = 2_000;
 const STEPS_MAX: usize = 20_000;

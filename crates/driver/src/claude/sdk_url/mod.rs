@@ -1,17 +1,21 @@
 //! The client's stream over a WebSocket that is served here, on loopback.
 
+mod ledger;
+
 use std::collections::VecDeque;
-use std::fmt::Write as _;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::process::Stdio;
 use std::time::Duration;
 
 use futures_util::{SinkExt as _, StreamExt as _};
+use peerbus_adapter::credentials::random_hex;
+use peerbus_os::tcp;
 use subtle::ConstantTimeEq as _;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::process::ChildStdout;
-use tokio::sync::{mpsc, oneshot};
+use tokio::process::{ChildStdout, Command};
+use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, Response};
@@ -20,13 +24,13 @@ use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_tungstenite::{WebSocketStream, accept_hdr_async_with_config};
 
-use crate::ledger::Ledger;
-use crate::stream;
+use self::ledger::Ledger;
+use crate::process::{AgentLines, LINE_MAX, Outgoing, Process};
 
-/// Longest line that is read, in bytes: the result of a tool may hold pictures.
-pub(crate) const LINE_MAX: usize = 32 << 20;
 /// The variable in which the client reads the token.
-pub(crate) const TOKEN: &str = "CLAUDE_CODE_SESSION_ACCESS_TOKEN";
+pub(super) const TOKEN: &str = "CLAUDE_CODE_SESSION_ACCESS_TOKEN";
+/// Variables that name what is reached without a proxy.
+const DIRECT: [&str; 2] = ["NO_PROXY", "no_proxy"];
 /// How long a client may take to come, and to come back. After a cut it takes about one second.
 const COMES_WITHIN: Duration = Duration::from_secs(30);
 /// How long a client that seems to wait for what a cut took may say nothing.
@@ -35,21 +39,16 @@ const STUCK_FOR: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(10);
 /// After so long without a line it is told that somebody is there.
 const QUIET: Duration = Duration::from_secs(60);
+/// Says only that somebody is there.
+const KEEP_ALIVE: &str = r#"{"type":"keep_alive"}"#;
 /// Connections that say who they are. One more takes the place of the first of them: the client says
 /// it at once, and others that say nothing keep it from nothing.
 const JOINING_MAX: usize = 16;
 /// Lines that were read and that nobody has heard.
 const READ_MAX: usize = 64;
 
-/// A line for the client.
-pub(crate) struct Line {
-    pub(crate) text: String,
-    /// Told that it left.
-    pub(crate) written: oneshot::Sender<()>,
-}
-
 /// What serves one client.
-pub(crate) struct Socket {
+struct Socket {
     listener: TcpListener,
     token: String,
     /// The client's process.
@@ -61,12 +60,12 @@ pub(crate) struct Socket {
     newest: u64,
     /// It says nothing there, and closes it when it ends.
     stdout: ChildStdout,
-    waiting: mpsc::Receiver<Line>,
+    waiting: mpsc::Receiver<Outgoing>,
     heard: Option<mpsc::Sender<String>>,
     read: VecDeque<String>,
     ledger: Ledger,
     connection: Option<WebSocketStream<TcpStream>>,
-    joining: JoinSet<Option<Box<Joined>>>,
+    joining: JoinSet<Option<Joined>>,
     /// Those of them that may still be there, the first at the beginning.
     handles: VecDeque<AbortHandle>,
     /// Since when it is away.
@@ -78,91 +77,63 @@ pub(crate) struct Socket {
     noted: bool,
 }
 
-/// A place to listen at, and a new token.
-pub(crate) struct Place {
-    listener: TcpListener,
-    token: String,
+/// Starts a client that connects to a socket here.
+pub(super) fn start(mut command: Command) -> io::Result<Process> {
+    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    listener.set_nonblocking(true)?;
+    let listener = TcpListener::from_std(listener)?;
+    let token = random_hex().to_string();
+    let url = format!("ws://{}/", listener.local_addr()?);
+    command.arg("--sdk-url").arg(url).env(TOKEN, &token);
+    for name in DIRECT {
+        let before = std::env::var(name).unwrap_or_default();
+        command.env(name, format!("127.0.0.1,{before}").trim_end_matches(','));
+    }
+    let mut child = command.stdin(Stdio::null()).spawn()?;
+    let (to, waiting) = AgentLines::new();
+    let (heard, from) = mpsc::channel(1);
+    let now = Instant::now();
+    let socket = Socket {
+        listener,
+        token,
+        client: child.id(),
+        holder: None,
+        taken: 0,
+        newest: 0,
+        stdout: child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?,
+        waiting,
+        heard: Some(heard),
+        read: VecDeque::new(),
+        ledger: Ledger::default(),
+        connection: None,
+        joining: JoinSet::new(),
+        handles: VecDeque::new(),
+        away: Some(now),
+        stuck: None,
+        said: now,
+        ended: false,
+        noted: false,
+    };
+    Process::new(child, to, from, Box::pin(socket.serve()), false)
 }
 
-impl Place {
-    pub(crate) fn new() -> io::Result<Self> {
-        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        listener.set_nonblocking(true)?;
-        let mut token = String::new();
-        for byte in rand::random::<[u8; 32]>() {
-            // A text takes everything.
-            let _ = write!(token, "{byte:02x}");
-        }
-        Ok(Self {
-            listener: TcpListener::from_std(listener)?,
-            token,
-        })
-    }
-
-    pub(crate) fn url(&self) -> io::Result<String> {
-        Ok(format!("ws://{}/", self.listener.local_addr()?))
-    }
-
-    pub(crate) fn token(&self) -> &str {
-        &self.token
-    }
-
-    /// Serves a client that was started for this place. What it says comes out of the receiver.
-    pub(crate) fn serve(
-        self,
-        client: Option<u32>,
-        stdout: ChildStdout,
-        waiting: mpsc::Receiver<Line>,
-    ) -> (Socket, mpsc::Receiver<String>) {
-        let (heard, lines) = mpsc::channel(1);
-        let now = Instant::now();
-        let socket = Socket {
-            listener: self.listener,
-            token: self.token,
-            client,
-            holder: None,
-            taken: 0,
-            newest: 0,
-            stdout,
-            waiting,
-            heard: Some(heard),
-            read: VecDeque::new(),
-            ledger: Ledger::default(),
-            connection: None,
-            joining: JoinSet::new(),
-            handles: VecDeque::new(),
-            away: Some(now),
-            stuck: None,
-            said: now,
-            ended: false,
-            noted: false,
-        };
-        (socket, lines)
-    }
-}
-
-/// A connection of the client's.
-struct Joined {
-    number: u64,
-    connection: WebSocketStream<TcpStream>,
-    /// The process at the other end.
-    holder: Option<u32>,
-}
+/// A connection of the client's: its number, and the process at its other end.
+type Joined = (u64, Box<WebSocketStream<TcpStream>>, Option<u32>);
 
 /// What happens next.
 enum Next {
     Heard,
-    Say(Line),
+    Say(Outgoing),
     Read(Option<tungstenite::Result<Message>>),
     Comes(io::Result<(TcpStream, SocketAddr)>),
-    Came(Option<Box<Joined>>),
+    Came(Option<Joined>),
     Stdout(usize),
     Time,
 }
 
 impl Socket {
     /// Serves until the client is lost, and says why. When it has ended by itself, the lines do.
-    pub(crate) async fn serve(&mut self) -> String {
+    async fn serve(mut self) -> String {
         loop {
             if self.ended && self.connection.is_none() && self.read.is_empty() {
                 self.heard = None;
@@ -184,7 +155,7 @@ impl Socket {
                 return "a cut took a request of its that it waits for".to_owned();
             }
             match self.next().await {
-                Next::Heard | Next::Time => {}
+                Next::Heard | Next::Came(None) | Next::Time => {}
                 Next::Say(line) => self.say(line).await,
                 Next::Read(Some(Ok(message))) => self.message(&message),
                 Next::Read(Some(Err(tungstenite::Error::Capacity(error)))) => {
@@ -193,13 +164,12 @@ impl Socket {
                 Next::Read(_) => self.cut("it hung up"),
                 Next::Comes(Ok((stream, peer))) => self.comes(stream, peer),
                 Next::Comes(Err(error)) => tracing::warn!(%error, "no connection can be taken"),
-                Next::Came(None) => {}
-                Next::Came(Some(joined)) => self.came(*joined).await,
+                Next::Came(Some(joined)) => self.came(joined).await,
                 Next::Stdout(0) => self.ended = true,
                 Next::Stdout(_) => tracing::debug!("Claude Code writes to its standard output"),
             }
             if self.connection.is_some() && self.said.elapsed() >= QUIET {
-                self.write(None, stream::keep_alive()).await;
+                self.write(None, KEEP_ALIVE.to_owned()).await;
             }
         }
     }
@@ -252,7 +222,7 @@ impl Socket {
         }
     }
 
-    async fn say(&mut self, line: Line) {
+    async fn say(&mut self, line: Outgoing) {
         let number = self.ledger.send(line.text.clone());
         if self.connection.is_some() {
             self.ledger.tried(number);
@@ -307,7 +277,9 @@ impl Socket {
     /// Somebody connects, and must say who it is.
     #[expect(clippy::result_large_err, reason = "the library's type")]
     fn comes(&mut self, stream: TcpStream, theirs: SocketAddr) {
-        if is_another_users(theirs, stream.local_addr().ok()) {
+        let both = both(theirs, stream.local_addr());
+        let user = both.and_then(|(theirs, ours)| tcp::user(theirs, ours));
+        if user.is_some_and(|user| user != peerbus_os::user::id()) {
             // It would take a place that the client needs.
             if !std::mem::replace(&mut self.noted, true) {
                 tracing::warn!("another user's process connects, and is closed");
@@ -317,7 +289,7 @@ impl Socket {
         let token = format!("Bearer {}", self.token);
         self.taken += 1;
         let number = self.taken;
-        let (client, holder, ours) = (self.client, self.holder, stream.local_addr());
+        let (ends, holder) = (both.zip(self.client), self.holder);
         let config = WebSocketConfig::default()
             .max_message_size(Some(LINE_MAX))
             .max_frame_size(Some(LINE_MAX));
@@ -331,7 +303,7 @@ impl Socket {
                     tracing::warn!("somebody without the token connects, and is refused");
                     return Err(refusal(StatusCode::UNAUTHORIZED));
                 }
-                held = client.and_then(|client| find(client, theirs, ours.ok()?));
+                held = ends.and_then(|((theirs, ours), client)| tcp::holder(theirs, ours, client));
                 let is_client = held.is_some() && holder.is_none_or(|it| held == Some(it));
                 if cfg!(target_os = "linux") && !is_client {
                     tracing::warn!(
@@ -343,11 +315,7 @@ impl Socket {
             };
             let accepted = accept_hdr_async_with_config(stream, check, Some(config));
             let connection = timeout(PATIENCE, accepted).await.ok()?.ok()?;
-            Some(Box::new(Joined {
-                number,
-                connection,
-                holder: held,
-            }))
+            Some((number, Box::new(connection), held))
         });
         self.handles.retain(|joins| !joins.is_finished());
         self.handles.push_back(joins);
@@ -358,14 +326,14 @@ impl Socket {
         }
     }
 
-    async fn came(&mut self, joined: Joined) {
+    async fn came(&mut self, (number, connection, holder): Joined) {
         // One that was taken earlier is one that the client has left.
-        if joined.number < self.newest {
+        if number < self.newest {
             return;
         }
-        self.newest = joined.number;
-        self.holder = self.holder.or(joined.holder);
-        self.connection = Some(joined.connection);
+        self.newest = number;
+        self.holder = self.holder.or(holder);
+        self.connection = Some(*connection);
         self.away = None;
         for (number, line) in self.ledger.came() {
             self.write(number, line).await;
@@ -373,21 +341,10 @@ impl Socket {
     }
 }
 
-/// Whether the other end is known to be another user's.
-fn is_another_users(theirs: SocketAddr, ours: Option<SocketAddr>) -> bool {
-    let (SocketAddr::V4(theirs), Some(SocketAddr::V4(ours))) = (theirs, ours) else {
-        return false;
-    };
-    let user = peerbus_os::tcp::user(theirs, ours);
-    user.is_some_and(|user| user != peerbus_os::user::id())
-}
-
-/// The process at the other end, if it is the client or below it.
-fn find(client: u32, theirs: SocketAddr, ours: SocketAddr) -> Option<u32> {
+/// Both ends of a connection, if they are of IPv4 as ours are.
+fn both(theirs: SocketAddr, ours: io::Result<SocketAddr>) -> Option<(SocketAddrV4, SocketAddrV4)> {
     match (theirs, ours) {
-        (SocketAddr::V4(theirs), SocketAddr::V4(ours)) => {
-            peerbus_os::tcp::holder(theirs, ours, client)
-        }
+        (SocketAddr::V4(theirs), Ok(SocketAddr::V4(ours))) => Some((theirs, ours)),
         _ => None,
     }
 }

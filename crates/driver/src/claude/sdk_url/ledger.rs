@@ -8,12 +8,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::SERVER;
-use crate::stream::label::{Answer, Label, Means};
-use crate::stream::{cancel, failure, initialize, success};
+use crate::claude::stream::{Line, failure, initialize, pending, success};
 
+/// How the client names the tool use that an MCP request is for.
+const TOOL_USE: &str = "claudecode/toolUseId";
 /// Lines that the client has not shown to have.
 const UNPROVEN_MAX: usize = 256;
 /// Names of lines that are known. The client keeps 1,000 lines to repeat.
@@ -82,27 +83,21 @@ impl Ledger {
     /// Takes a line that goes to the client, and gives its number.
     pub(crate) fn send(&mut self, line: String) -> u64 {
         self.sent += 1;
-        let label = Label::read(&line);
-        match label.means() {
-            Means::Initialize => self.ask(&label, true),
-            Means::Request | Means::Mcp(..) | Means::MayUse => self.ask(&label, false),
-            Means::User => self.told = true,
-            Means::Answer(Answer {
-                request_id: Some(id),
-                ..
-            }) => {
-                self.open.remove(id);
+        let said = read(&line);
+        match (said.kind(), said.request_id()) {
+            ("control_request", Some(id)) => {
+                let first = said["request"]["subtype"] == "initialize";
+                self.asked.insert(id.to_owned(), (self.sent, first));
+            }
+            ("user", _) => self.told = true,
+            ("control_response", _) => {
+                let id = said["response"]["request_id"].as_str();
+                self.open.remove(id.unwrap_or_default());
             }
             _ => {}
         }
         self.unproven.push_back((self.sent, line));
         self.sent
-    }
-
-    fn ask(&mut self, label: &Label, first: bool) {
-        if let Some(id) = label.request_id() {
-            self.asked.insert(id.to_owned(), (self.sent, first));
-        }
     }
 
     /// The client may have this line.
@@ -123,7 +118,9 @@ impl Ledger {
     pub(crate) fn came(&mut self) -> Vec<(Option<u64>, String)> {
         let tried = std::mem::replace(&mut self.tried, self.sent);
         self.unproven.retain(|(number, line)| {
-            *number > tried || !matches!(Label::read(line).means(), Means::Request)
+            let said = read(line);
+            let is_first = said["request"]["subtype"] == "initialize";
+            *number > tried || said.kind() != "control_request" || is_first
         });
         let lines = self.unproven.iter();
         let mut lines: Vec<_> = lines.map(|(n, line)| (Some(*n), line.clone())).collect();
@@ -132,9 +129,9 @@ impl Ledger {
             return lines;
         }
         let again = self.unproven.iter().filter_map(|(_, line)| {
-            let label = Label::read(line);
-            let uuid = matches!(label.means(), Means::User).then(|| label.uuid());
-            uuid.flatten().map(str::to_owned)
+            let said = read(line);
+            let uuid = said.uuid().filter(|_| said.kind() == "user");
+            uuid.map(str::to_owned)
         });
         let mut again: BTreeSet<_> = again.collect();
         if let Some(before) = self.sync.take() {
@@ -152,116 +149,114 @@ impl Ledger {
 
     /// Takes a line of the client's. Gives what is new in it, as lines.
     pub(crate) fn hear(&mut self, line: &str) -> Vec<String> {
-        let label = Label::read(line);
-        if let (Some(name), Some(_)) = (label.name(), &self.sync)
-            && self.names.contains(&name)
+        let said = read(line);
+        if let Some(name) = name(&said)
+            && !self.note(name)
+            && self.sync.is_some()
         {
             return Vec::new();
         }
-        if let Some(name) = label.name() {
-            self.note(name);
-        }
-        match label.means() {
-            Means::Answer(answer) => return self.answered(answer, line),
-            Means::KeepAlive => return Vec::new(),
-            Means::User if self.is_receipt(&label) => return Vec::new(),
+        match said.kind() {
+            "control_response" => return self.answered(&said["response"], line),
+            "keep_alive" => return Vec::new(),
+            "user" if self.is_receipt(&said) => return Vec::new(),
             _ => self.doubted = false,
         }
-        match label.means() {
-            Means::Uses(uses) => {
-                for (id, is_ours) in uses {
-                    let of = if is_ours { Use::Uncalled } else { Use::Lives };
-                    self.uses.entry(id.to_owned()).or_insert(of);
+        match said.kind() {
+            "assistant" => self.uses(&said),
+            "user" => {
+                for block in said.blocks("tool_result") {
+                    let id = block["tool_use_id"].as_str();
+                    self.uses.remove(id.unwrap_or_default());
                 }
             }
-            Means::Used(used) => used.into_iter().for_each(|id| {
-                self.uses.remove(id);
-            }),
-            Means::TurnEnd => {
+            "result" => {
                 self.uses.clear();
                 self.handshake = Handshake::Done;
             }
-            Means::Mcp(method, id) => {
-                match method {
-                    "initialize" => self.handshake = Handshake::Begun,
-                    "tools/list" => self.handshake = Handshake::Done,
-                    _ => {}
-                }
-                if let Some(id) = id {
-                    self.uses.insert(id.to_owned(), Use::Lives);
-                }
-                return self.request(&label, line);
-            }
-            Means::MayUse => {
-                let new = self.request(&label, line);
-                if let (false, Some(id)) = (new.is_empty(), label.request_id()) {
-                    self.open.insert(id.to_owned());
-                }
-                return new;
-            }
-            Means::Initialize | Means::Request => return self.request(&label, line),
             _ => {}
         }
-        vec![line.to_owned()]
+        let known = said.kind() == "control_request" && !self.request(&said);
+        (!known).then(|| line.to_owned()).into_iter().collect()
     }
 
-    /// Takes a request, if it is not known.
-    fn request(&mut self, label: &Label, line: &str) -> Vec<String> {
-        let id = label.request_id().map(|id| format!("request {id}"));
-        let new = id.is_none_or(|id| self.note(id));
-        new.then(|| line.to_owned()).into_iter().collect()
+    fn uses(&mut self, said: &Line) {
+        let ours = format!("mcp__{SERVER}__");
+        for block in said.blocks("tool_use") {
+            let name = block["name"].as_str().unwrap_or_default();
+            let of = match name.starts_with(&ours) {
+                true => Use::Uncalled,
+                false => Use::Lives,
+            };
+            if let Some(id) = block["id"].as_str() {
+                self.uses.entry(id.to_owned()).or_insert(of);
+            }
+        }
     }
 
-    fn is_receipt(&mut self, label: &Label) -> bool {
-        let (Some(sync), Some(uuid)) = (&mut self.sync, label.uuid()) else {
+    /// Takes a request. Whether it is new.
+    fn request(&mut self, said: &Line) -> bool {
+        let asked = &said["request"];
+        if asked["subtype"] == "mcp_message" {
+            let message = &asked["message"];
+            match message["method"].as_str() {
+                Some("initialize") => self.handshake = Handshake::Begun,
+                Some("tools/list") => self.handshake = Handshake::Done,
+                _ => {}
+            }
+            if let Some(id) = message["params"]["_meta"][TOOL_USE].as_str() {
+                self.uses.insert(id.to_owned(), Use::Lives);
+            }
+        }
+        let Some(id) = said.request_id() else {
+            return true;
+        };
+        let new = self.note(format!("request {id}"));
+        if new && asked["subtype"] == "can_use_tool" {
+            self.open.insert(id.to_owned());
+        }
+        new
+    }
+
+    /// Whether this is how the client says that a user's message came a second time: it repeats it
+    /// at once, without a time. (So it does with one of several that it merges.)
+    fn is_receipt(&mut self, said: &Line) -> bool {
+        let (Some(sync), Some(uuid)) = (&mut self.sync, said.uuid()) else {
             return false;
         };
-        label.may_be_receipt() && sync.again.remove(uuid)
+        said.is_replay() && !said["timestamp"].is_string() && sync.again.remove(uuid)
     }
 
-    fn answered(&mut self, answer: &Answer, line: &str) -> Vec<String> {
-        let Some(id) = answer.request_id.as_deref() else {
+    fn answered(&mut self, answer: &Value, line: &str) -> Vec<String> {
+        let Some(id) = answer["request_id"].as_str() else {
             return vec![line.to_owned()];
         };
-        if self.sync.as_ref().is_some_and(|sync| sync.request_id == id) {
-            return self.synced(answer);
+        if let Some(sync) = self.sync.take_if(|sync| sync.request_id == id) {
+            return self.synced(&sync, line);
         }
         // Answers of ours come back, too.
         let Some((_, first)) = self.asked.remove(id) else {
             return Vec::new();
         };
         // The first request went twice; the client did as it was asked the first time.
-        if first && self.syncs > 1 && answer.error.is_some() {
+        if first && self.syncs > 1 && answer["error"].is_string() {
             return vec![success(id, &json!({}))];
         }
         vec![line.to_owned()]
     }
 
     /// The client has repeated everything.
-    fn synced(&mut self, answer: &Answer) -> Vec<String> {
-        let Some(sync) = self.sync.take() else {
-            return Vec::new();
-        };
+    fn synced(&mut self, sync: &Sync, line: &str) -> Vec<String> {
         let mut lines = Vec::new();
-        let pending = answer.pending.as_deref().unwrap_or_default();
         let mut waits = BTreeSet::new();
-        for request in pending {
-            let label = Label::read(request.get());
-            waits.extend(label.request_id().map(str::to_owned));
+        for request in pending(line) {
+            waits.extend(read(request.get()).request_id().map(str::to_owned));
             lines.extend(self.hear(request.get()));
         }
-        let gone: Vec<_> = self.open.difference(&waits).cloned().collect();
-        lines.extend(gone.iter().map(|id| cancel(id)));
-        self.open.retain(|id| waits.contains(id));
-        let lost = |(_, (number, _)): &(&String, &(u64, bool))| *number <= sync.tried;
-        let lost: Vec<_> = self
-            .asked
-            .iter()
-            .filter(lost)
-            .map(|(id, _)| id.clone())
-            .collect();
-        for id in lost {
-            let first = self.asked.remove(&id).is_some_and(|(_, first)| first);
+        let gone = self.open.extract_if(.., |id| !waits.contains(id));
+        lines.extend(gone.map(|id| cancel(&id)));
+        let lost = |_: &String, (number, _): &mut (u64, bool)| *number <= sync.tried;
+        for (id, (_, first)) in self.asked.extract_if(.., lost) {
             lines.push(match first {
                 true => success(&id, &json!({})),
                 false => failure(&id, LOST),
@@ -296,13 +291,30 @@ impl Ledger {
     }
 }
 
+/// What a line says; nothing if it is none.
+fn read(line: &str) -> Line {
+    Line::read(line).unwrap_or_default()
+}
+
+/// A name that only repeats of the line have. The client gives a user's message the uuid that
+/// it came with, and says it twice when it came twice: once with a time.
+fn name(said: &Line) -> Option<String> {
+    let timestamp = said["timestamp"].as_str().unwrap_or_default();
+    Some(format!("{} {} {timestamp}", said.kind(), said.uuid()?))
+}
+
+/// Takes back a request of the client's, as it does itself.
+fn cancel(request_id: &str) -> String {
+    json!({ "type": "control_cancel_request", "request_id": request_id }).to_string()
+}
+
 #[cfg(test)]
 mod simulated;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stream::user;
+    use crate::claude::stream::user;
 
     fn permission(id: &str) -> String {
         let request = json!({ "subtype": "can_use_tool", "tool_name": "Bash" });

@@ -1,12 +1,11 @@
 //! What the driver answers when the client asks whether a tool may be used. Pure.
 
-use peerbus_node::approvals::{self, Decision};
+use peerbus_node::approvals::{self, Asked, Decision};
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::SERVER;
-use crate::stream::Asked;
 
 /// What is said of a tool that nobody is there to allow.
 const DENIED: &str = "nobody answered this permission request, in a session that peerbus \
@@ -19,29 +18,28 @@ const REFUSED: &str = "The user denied this.";
 /// Whether a tool is one of ours. Where the client says which server it belongs to, it must be the
 /// one behind the stream: a configuration may have another of the same name. The name of the tool
 /// has to be one of ours, too: `mcp__peerbus__x__y` is also the tool `y` of a server `peerbus__x`.
-pub(crate) fn is_ours(asked: &Asked) -> bool {
-    let name = asked.tool_name.as_deref().unwrap_or_default();
+pub(crate) fn is_ours(asked: &Value) -> bool {
+    let name = asked["tool_name"].as_str().unwrap_or_default();
     let rest = name
         .strip_prefix("mcp__")
         .and_then(|rest| rest.strip_prefix(SERVER)?.strip_prefix("__"));
-    let behind = asked
-        .mcp_server
-        .as_ref()
-        .and_then(|server| server.source.as_deref());
+    let behind = asked["mcp_server"]["source"].as_str();
     rest.is_some_and(peerbus_mcp::is_tool) && behind.is_none_or(|source| source == "sdk")
 }
 
 /// What the client asks, as whoever may answer is shown it.
-pub(crate) fn shown(asked: &Asked) -> approvals::Asked {
-    let tool = asked.tool_name.as_deref().unwrap_or_default();
-    let input = asked.input.as_ref().map_or("null", |input| input.get());
-    let suggestions = asked.permission_suggestions.as_deref();
-    let mut shown = approvals::Asked::new(tool, input).suggested(suggestions.unwrap_or_default());
-    shown.description.clone_from(&asked.description);
-    shown.blocked_path.clone_from(&asked.blocked_path);
-    shown.decision_reason.clone_from(&asked.decision_reason);
-    shown.agent_id.clone_from(&asked.agent_id);
-    shown
+pub(crate) fn shown(asked: &Value, input: &RawValue) -> Asked {
+    let text = |member: &str| asked[member].as_str().map(str::to_owned);
+    let tool = text("tool_name").unwrap_or_default();
+    let suggestions = asked["permission_suggestions"].as_array();
+    let suggestions = suggestions.map_or(&[][..], Vec::as_slice);
+    Asked {
+        description: text("description"),
+        blocked_path: text("blocked_path"),
+        decision_reason: text("decision_reason"),
+        agent_id: text("agent_id"),
+        ..Asked::new(&tool, input.get()).suggested(suggestions)
+    }
 }
 
 /// The answer to a request that somebody has decided on, or nobody.
@@ -58,7 +56,6 @@ pub(crate) fn answer<'a>(verdict: &'a approvals::Verdict, input: &'a RawValue) -
     }
 }
 
-/// A verdict, in the client's form.
 #[derive(Serialize)]
 #[serde(tag = "behavior", rename_all = "lowercase")]
 pub(crate) enum Verdict<'a> {
@@ -99,7 +96,7 @@ mod tests {
             (r#"{"tool_name":"bus_send"}"#, false),
             ("{}", false),
         ] {
-            let asked: Asked = serde_json::from_str(asked).unwrap();
+            let asked: Value = serde_json::from_str(asked).unwrap();
             assert_eq!(is_ours(&asked), ours, "{asked:?}");
         }
     }

@@ -42,7 +42,6 @@ pub(crate) fn takes(transport: Transport, version: &str) -> Result<(), String> {
     ))
 }
 
-/// What every client is started with.
 const OWN: [&str; 9] = [
     "--print",
     "--input-format",
@@ -55,13 +54,8 @@ const OWN: [&str; 9] = [
     "--replay-user-messages",
 ];
 
-/// Arguments of the client that are the driver's, and what to use in their place.
-const TAKEN: [(&[&str], &str); 9] = [
-    (&["-p", "--print"], ""),
-    (&["--input-format", "--output-format"], ""),
-    (&["--verbose"], ""),
-    (&["--permission-prompt-tool"], ""),
-    (&["--replay-user-messages"], ""),
+/// Further arguments of the client that are the driver's, and what to use in their place.
+const TAKEN: [(&[&str], &str); 4] = [
     (&["--sdk-url"], "--transport sdk-url"),
     (
         &[
@@ -107,18 +101,13 @@ impl ClientOptions {
             if let Some(letter) = flag.get(..2).filter(|_| short) {
                 flag = letter;
             }
-            let taken = TAKEN.iter().find(|(flags, _)| flags.contains(&flag));
-            match taken {
-                Some((_, "")) => {
-                    return Err(format!("{flag} is set by peerbus run itself; leave it out"));
-                }
-                Some((_, instead)) => {
-                    return Err(format!(
-                        "{flag} is set by peerbus run itself; put {instead} before the `--`"
-                    ));
-                }
-                None => {}
-            }
+            let is_own = flag == "-p" || flag.starts_with("--") && OWN.contains(&flag);
+            let remedy = match TAKEN.iter().find(|(flags, _)| flags.contains(&flag)) {
+                Some((_, instead)) => format!("put {instead} before the `--`"),
+                None if is_own => "leave it out".to_owned(),
+                None => continue,
+            };
+            return Err(format!("{flag} is set by peerbus run itself; {remedy}"));
         }
         Ok(())
     }

@@ -1,0 +1,166 @@
+//! One process of an agent, and the way to it.
+
+use std::io;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use peerbus_adapter::mailbox::BoxFuture;
+use peerbus_os::lines::{BoundedLines, NextLine};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use tokio::io::{AsyncRead, AsyncWriteExt as _};
+use tokio::process::{Child, ChildStderr, Command};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+
+/// Longest line that is read, in bytes: the result of a tool may hold pictures.
+pub(crate) const LINE_MAX: usize = 32 << 20;
+const ERROR_LINE_MAX: usize = 4_096;
+const WAITING_MAX: usize = 64;
+/// How long a process that has nothing to do may take to end once its input is closed.
+const CLOSES_WITHIN: Duration = Duration::from_secs(2);
+/// How long one may take after SIGTERM.
+const ENDS_WITHIN: Duration = Duration::from_secs(3);
+
+/// A line for the process.
+pub(crate) struct Outgoing {
+    pub(crate) text: String,
+    /// Told that it left.
+    pub(crate) written: oneshot::Sender<()>,
+}
+
+/// The way to a process. Clones share it.
+#[derive(Clone)]
+pub(crate) struct AgentLines(mpsc::Sender<Outgoing>);
+
+impl AgentLines {
+    /// With what it is given to write.
+    pub(crate) fn new() -> (Self, mpsc::Receiver<Outgoing>) {
+        let (sender, waiting) = mpsc::channel(WAITING_MAX);
+        (Self(sender), waiting)
+    }
+
+    /// Writes a line. Whether it left.
+    pub(crate) async fn say(&self, text: String) -> bool {
+        let (written, left) = oneshot::channel();
+        self.0.send(Outgoing { text, written }).await.is_ok() && left.await.is_ok()
+    }
+
+    /// Whether both lead to the same process.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        self.0.same_channel(&other.0)
+    }
+}
+
+pub(crate) struct Process {
+    pub(crate) child: Child,
+    pub(crate) to: AgentLines,
+    pub(crate) from: mpsc::Receiver<String>,
+    pub(crate) errors: BoundedLines<ChildStderr>,
+    /// Moves the lines for ever, or until the process is lost, and says why. Dropped, it closes the way.
+    pub(crate) carries: BoxFuture<'static, String>,
+    /// It ends by that when it is idle.
+    pub(crate) ends_when_closed: bool,
+}
+
+/// Starts a process that is spoken with over its standard streams.
+pub(crate) fn start(mut command: Command) -> io::Result<Process> {
+    let mut child = command.stdin(Stdio::piped()).spawn()?;
+    let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+    let (mut stdin, stdout) = stdin.zip(stdout).ok_or(io::ErrorKind::BrokenPipe)?;
+    let (to, mut waiting) = AgentLines::new();
+    let (heard, from) = mpsc::channel(1);
+    let read = async move {
+        let mut stdout = BoundedLines::new(stdout, LINE_MAX);
+        while let Some(line) = next_text(&mut stdout).await
+            && heard.send(line).await.is_ok()
+        {}
+    };
+    // What a process that ended does not take is let go: what it said last is still read.
+    let write = async move {
+        while let Some(Outgoing { text, written }) = waiting.recv().await {
+            let line = format!("{text}\n");
+            if stdin.write_all(line.as_bytes()).await.is_ok() {
+                // Nobody may wait for it.
+                let _ = written.send(());
+            }
+        }
+    };
+    let carries = async {
+        tokio::join!(read, write);
+        std::future::pending().await
+    };
+    Process::new(child, to, from, Box::pin(carries), true)
+}
+
+impl Process {
+    pub(crate) fn new(
+        mut child: Child,
+        to: AgentLines,
+        from: mpsc::Receiver<String>,
+        carries: BoxFuture<'static, String>,
+        ends_when_closed: bool,
+    ) -> io::Result<Self> {
+        let errors = child.stderr.take().ok_or(io::ErrorKind::BrokenPipe)?;
+        let errors = BoundedLines::new(errors, ERROR_LINE_MAX);
+        Ok(Self {
+            child,
+            to,
+            from,
+            errors,
+            carries,
+            ends_when_closed,
+        })
+    }
+}
+
+/// The next line, or its beginning where it is too long. `None`: there are no more.
+pub(crate) async fn next_text(lines: &mut BoundedLines<impl AsyncRead + Unpin>) -> Option<String> {
+    let next = lines.next().await;
+    let text = || String::from_utf8_lossy(lines.line()).trim_end().to_owned();
+    (next != NextLine::End).then(text)
+}
+
+/// Ends a process: in an orderly way if it has nothing to do, and in any case. Nothing must be read
+/// from it any more.
+pub(crate) async fn end(mut child: Child, idle: bool) -> Option<ExitStatus> {
+    if idle && let Ok(status) = timeout(CLOSES_WITHIN, child.wait()).await {
+        return status.ok();
+    }
+    signal(&child, kill_process, Signal::TERM);
+    if let Ok(status) = timeout(ENDS_WITHIN, child.wait()).await {
+        return status.ok();
+    }
+    signal(&child, kill_process_group, Signal::KILL);
+    child.wait().await.ok()
+}
+
+fn signal(child: &Child, how: fn(Pid, Signal) -> rustix::io::Result<()>, signal: Signal) {
+    let pid = child.id().and_then(|id| i32::try_from(id).ok());
+    if let Some(pid) = pid.and_then(Pid::from_raw) {
+        // It may have ended meanwhile.
+        let _ = how(pid, signal);
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// What a process would read.
+    pub(crate) struct Reader(mpsc::Receiver<Outgoing>);
+
+    /// A process that there is not.
+    pub(crate) fn scripted() -> (AgentLines, Reader) {
+        let (to, waiting) = AgentLines::new();
+        (to, Reader(waiting))
+    }
+
+    impl Reader {
+        /// The next line.
+        pub(crate) async fn next(&mut self) -> String {
+            let Outgoing { text, written } = self.0.recv().await.unwrap();
+            written.send(()).unwrap();
+            text
+        }
+    }
+}

@@ -270,7 +270,7 @@ impl MailboxMachine {
             Turns::All => "all",
             Turns::Of(_) => "one",
         };
-        if !self.turns_told.is_due(now_ms, which) {
+        if !self.turns_told.is_due(now_ms, ("", which)) {
             return;
         }
         let (whose, many) = match turns {

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use peerbus_core::store::{NewMessage, PeerId, Store, Txn};
+use peerbus_core::store::{MessageHead, PeerId, Store, Txn};
 use peerbus_store::SqliteStore;
 use peerbus_wire::{MessageId, Seq};
 
@@ -139,15 +139,15 @@ fn store(dir: &Path, batches: u64) -> Result<f64> {
         store.begin()?;
         for n in 0..BATCH {
             let seq = Seq(batch * BATCH + n + 1);
-            let id = MessageId::parse(&format!("{:020}", seq.0))?;
-            store.insert_message(&NewMessage {
+            let head = MessageHead {
                 seq,
                 sender: PeerId(1),
-                id: &id,
-                envelope: &envelope,
+                id: MessageId::parse(&format!("{:020}", seq.0))?,
                 recipients: 1,
                 accepted_ms: 1,
-            })?;
+                bytes: envelope.len() as u64,
+            };
+            store.insert_message(&head, &envelope)?;
             store.insert_delivery((PeerId(2), PeerId(1)), seq, 1)?;
         }
         store.commit()?;

@@ -340,7 +340,7 @@ fn altered(frame: &DeliverFrame) -> DeliverFrame {
         .map_or(0, |at| at + r#""envelope":"#.len());
     let envelope = text.get(at..text.len() - 1).unwrap_or_default();
     match delivery.key.seq() {
-        Some(seq) => DeliverFrame::for_one(seq, envelope, &delivery.remarks()),
+        Some(seq) => DeliverFrame::for_one(seq, envelope, &delivery.remarks),
         None => DeliverFrame::keyed(&delivery.key, envelope),
     }
 }

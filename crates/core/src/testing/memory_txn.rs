@@ -268,7 +268,8 @@ impl Txn for MemoryStore {
         for ((_, sender, seq), _) in self.tables.deliveries.range(of(recipient)) {
             let (messages, bytes) = sums.entry(*sender).or_default();
             *messages += 1;
-            *bytes += self.tables.messages[seq].envelope.len() as u64;
+            let message = self.tables.messages.get(seq);
+            *bytes += message.map_or(0, |message| message.envelope.len() as u64);
         }
         let sums = sums.into_iter();
         Ok(sums

@@ -154,7 +154,7 @@ impl Broker {
                 RefusalCode::UnknownRecipient.because(self.nobody_in(owner, group))
             ));
         }
-        let mut members = self.with_room(cx, all, (caller.party(), bytes))?;
+        let mut members = self.with_room(cx, all, (self.party(caller.peer), bytes))?;
         if members.owed.is_empty() {
             return Ok(Err(RefusalCode::QueueFull.because(format!(
                 "the queue of every member of {group} is full; send again when one has read some"

@@ -58,10 +58,9 @@ use self::jobs::Jobs;
 use self::left::Left;
 use self::mutation::Mutations;
 use self::outbox::Outbox;
-use self::owed::{Owed, Party};
+use self::owed::Owed;
 use self::registry::Registry;
 use self::retain::Sweep;
-use self::retire::Handed;
 use crate::audit::{AuditLog, ChainHead};
 use crate::grant::Grant;
 use crate::store::{Fate, Loaded, PeerId, Result, Txn};
@@ -181,15 +180,6 @@ struct Caller {
     token: TokenHash,
 }
 
-impl Caller {
-    fn party(&self) -> Party {
-        match self.bridges {
-            true => Party::Domain(self.peer),
-            false => Party::Token(Some(self.token)),
-        }
-    }
-}
-
 /// The broker. See the module's documentation for how to drive it.
 #[derive(Debug)]
 pub struct Broker {
@@ -201,7 +191,6 @@ pub struct Broker {
     conns: Conns,
     outbox: Outbox,
     owed: Owed,
-    handed: Handed,
     jobs: Jobs,
     left: Left,
     steady: Steady,
@@ -250,7 +239,6 @@ impl Broker {
             conns: Conns::default(),
             outbox: Outbox::default(),
             owed: Owed::new(loaded.owed),
-            handed: Handed::default(),
             jobs: Jobs::new(loaded.jobs, grace_until),
             left: Left::default(),
             steady,

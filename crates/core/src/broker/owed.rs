@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use peerbus_wire::{Refusal, RefusalCode};
 
 use super::mutation::BrokerMutation;
+use super::retire::Handed;
 use super::{Broker, Caller, Cx};
 use crate::TokenHash;
 use crate::store::{OwedRow, PeerId, Result, Txn};
@@ -55,6 +56,8 @@ pub(super) struct Owed {
     by_token: BTreeMap<TokenHash, u64>,
     /// Of each peer's mail, where that is known.
     parts: BTreeMap<PeerId, BTreeMap<Party, Waits>>,
+    /// What went to successors of late.
+    pub(super) handed: Handed,
     /// What the transaction under way changed: the rows as they are on disk.
     changed: BTreeMap<PeerId, OwedRow>,
 }
@@ -133,16 +136,13 @@ impl Owed {
             return;
         }
         self.change(from, |row| row.to = 0);
-        match self.parts.remove(&from) {
-            Some(parts) => {
-                for (party, waits) in parts {
-                    self.enter(to, party, waits);
-                }
-            }
-            None => {
-                self.change(to, |row| row.to += bytes);
-                self.parts.remove(&to);
-            }
+        let parts = self.parts.remove(&from);
+        if parts.is_none() {
+            self.change(to, |row| row.to += bytes);
+            self.parts.remove(&to);
+        }
+        for (party, waits) in parts.into_iter().flatten() {
+            self.enter(to, party, waits);
         }
     }
 
@@ -246,12 +246,9 @@ impl Owed {
                 return false;
             }
         }
+        let bytes = |of: &BTreeMap<_, Waits>| of.values().map(|waits| waits.bytes).sum::<u64>();
         let mut parts = self.parts.iter();
-        let right = parts.all(|(peer, parts)| {
-            let bytes = parts.values().map(|waits| waits.bytes);
-            bytes.sum::<u64>() == self.to(*peer)
-        });
-        sums == self.by_token && right
+        sums == self.by_token && parts.all(|(peer, of)| bytes(of) == self.to(*peer))
     }
 }
 
@@ -322,7 +319,7 @@ impl Broker {
         let session = self.conns.session(caller.conn);
         let own = session.and_then(|session| session.grant.quotas.bytes);
         let max = own.unwrap_or(self.config.owed_by_max);
-        let (waits, sent) = match caller.party() {
+        let (waits, sent) = match self.party(caller.peer) {
             Party::Domain(bridge) => (self.owed.by_peer(bridge), "came from this domain"),
             Party::Token(_) => (self.owed.by(&caller.token), "were sent with this token"),
         };

@@ -96,8 +96,7 @@ impl Broker {
                 false if bridges => Sight::All,
                 false => broker.sight(&grant, peer),
             };
-            let own = Some(grant.token).filter(|_| !bridges);
-            let (entries, omitted) = self.entries(cx, own, sight)?;
+            let (entries, omitted) = self.entries(cx, Some(grant.token), sight)?;
             (frame.peers, frame.omitted) = (Some(entries), omitted);
         } else {
             let told = self.roster(&domain);
@@ -204,11 +203,8 @@ impl Broker {
             let owner = self.registry.get(entry.1).and_then(|peer| peer.row.owner);
             let turn = counts.entry(owner).or_default();
             *turn += 1;
-            let first = if own.is_some() && own == owner {
-                PEERS_ENTRIES_MAX / 2
-            } else {
-                0
-            };
+            let is_own = own.is_some() && own == owner;
+            let first = PEERS_ENTRIES_MAX / 2 * usize::from(is_own);
             (turn.saturating_sub(first), entry)
         };
         let mut turns: Vec<_> = all.into_iter().map(turn).collect();

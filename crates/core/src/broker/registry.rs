@@ -314,23 +314,10 @@ impl Registry {
             peer.presence = presence;
         }
         if self.away.len() > PRESENCES_MAX
-            && let Some(oldest) = self.oldest_away()
+            && let Some(oldest) = self.away.pop_front()
             && let Some(peer) = self.peers.get_mut(&oldest)
         {
             peer.presence = None;
         }
-    }
-
-    /// Takes the first of those whose presence is kept that is of the token with most of them: no token
-    /// makes the broker forget what others were.
-    fn oldest_away(&mut self) -> Option<PeerId> {
-        let owner = |id: &PeerId| self.get(*id).and_then(|peer| peer.row.owner);
-        let mut counts = BTreeMap::<_, usize>::new();
-        for id in &self.away {
-            *counts.entry(owner(id)).or_default() += 1;
-        }
-        let (most, _) = counts.into_iter().max_by_key(|(_, count)| *count)?;
-        let at = self.away.iter().position(|id| owner(id) == most)?;
-        self.away.remove(at)
     }
 }

@@ -120,11 +120,10 @@ impl Broker {
         };
         let waiting = self.pending(cx, peer)?;
         let successor = match successor {
-            Ok(Some(_)) if !self.handed.take(cx.now.mono_ms, token, waiting) => {
+            Ok(Some(_)) if !self.owed.handed.take(cx.now.mono_ms, token, waiting) => {
                 Err(Denied::Unfit(format!(
                     "{waiting} messages wait for {name}, and peers of one token hand over at most \
-                     {HANDED_MAX} within {} s; the broker's operator can end the name",
-                    HANDED_MS / 1_000
+                     {HANDED_MAX} within a minute; the broker's operator can end the name"
                 )))
             }
             other => other,

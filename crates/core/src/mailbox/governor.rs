@@ -32,37 +32,33 @@ const TOLD_EACH: usize = 32;
 
 /// Of whom something was told lately, by token or domain; an empty name is all of its others.
 #[derive(Debug, Default)]
-pub(super) struct Told(BTreeMap<(String, String), u64>);
+pub(super) struct Told(BTreeMap<[String; 2], u64>);
 
 impl Told {
     /// It happened again. True: it did not in the last ten minutes.
-    pub(super) fn is_news(&mut self, now_ms: u64, of: (&str, &str)) -> bool {
+    pub(super) fn is_news(&mut self, now_ms: u64, of: &[String; 2]) -> bool {
         let news = self.is_due(now_ms, of);
-        if let Some(at_ms) = self.0.get_mut(&key(of)) {
+        if let Some(at_ms) = self.0.get_mut(of) {
             *at_ms = now_ms;
         }
         news
     }
 
     /// It is to be told. True: it was not in the last ten minutes.
-    pub(super) fn is_due(&mut self, now_ms: u64, of: (&str, &str)) -> bool {
+    pub(super) fn is_due(&mut self, now_ms: u64, of: &[String; 2]) -> bool {
         self.0.retain(|_, at_ms| is_recent(now_ms, *at_ms));
-        let of_party = self.0.keys().filter(|(party, _)| party == of.0).count();
-        let room = of_party < TOLD_EACH || of.1.is_empty();
+        let of_party = self.0.keys().filter(|[party, _]| *party == of[0]).count();
+        let room = of_party < TOLD_EACH || of[1].is_empty();
         let due = !self.knows(of) && self.0.len() < TOLD_MAX && room;
         if due {
-            self.0.insert(key(of), now_ms);
+            self.0.insert(of.clone(), now_ms);
         }
         due
     }
 
-    pub(super) fn knows(&self, of: (&str, &str)) -> bool {
-        self.0.contains_key(&key(of))
+    pub(super) fn knows(&self, of: &[String; 2]) -> bool {
+        self.0.contains_key(of)
     }
-}
-
-fn key((party, name): (&str, &str)) -> (String, String) {
-    (party.to_owned(), name.to_owned())
 }
 
 pub(super) fn is_recent(now_ms: u64, at_ms: u64) -> bool {

@@ -19,8 +19,8 @@ impl MailboxMachine {
     pub(super) fn hold(&mut self, now_ms: u64, mut message: Message, mail: &Arc<Mail>, why: &str) {
         let from = message.from.as_ref();
         let party = mail.inbound.party().unwrap_or_default();
-        let told = &mut self.paused_told;
-        if from.is_some_and(|from| told.is_news(now_ms, (&party, from.as_str()))) {
+        let of = from.map(|from| [party, from.as_str().to_owned()]);
+        if of.is_some_and(|of| self.paused_told.is_news(now_ms, &of)) {
             let from = plain(&mail.inbound.from);
             self.warn(&format!("mail of {from} is {why}"));
             let sentence = format!("mail of {from} is {why}; the bus inbox tool reads it");

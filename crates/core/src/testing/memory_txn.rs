@@ -264,17 +264,14 @@ impl Txn for MemoryStore {
 
     fn queue_sums(&mut self, recipient: PeerId) -> Result<Vec<(PeerId, u64, u64)>> {
         self.is_open()?;
-        let mut sums = BTreeMap::<_, (u64, u64)>::new();
+        let mut sums = BTreeMap::new();
         for ((_, sender, seq), _) in self.tables.deliveries.range(of(recipient)) {
-            let (messages, bytes) = sums.entry(*sender).or_default();
+            let (_, messages, bytes) = sums.entry(*sender).or_insert((*sender, 0, 0));
             *messages += 1;
             let message = self.tables.messages.get(seq);
             *bytes += message.map_or(0, |message| message.envelope.len() as u64);
         }
-        let sums = sums.into_iter();
-        Ok(sums
-            .map(|(sender, (messages, bytes))| (sender, messages, bytes))
-            .collect())
+        Ok(sums.into_values().collect())
     }
 
     fn message(&mut self, seq: Seq) -> Result<Option<MessageHead>> {

@@ -12,7 +12,7 @@ use crate::limits::{
 use crate::name::PeerName;
 
 /// The id that a sender gives a message: 1-128 of `[A-Za-z0-9._:-]`. Unique per sender.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct MessageId(Arc<str>);
 
@@ -36,6 +36,12 @@ impl MessageId {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+impl fmt::Debug for MessageId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", &*self.0)
     }
 }
 

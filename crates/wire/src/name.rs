@@ -20,7 +20,7 @@ const RESERVED: [&str; 7] = [
 ///
 /// Two names that differ only in ASCII case name the same peer; compare their [`NameKey`]s for
 /// identity. Equality of `PeerName` itself is exact.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PeerName(Arc<str>);
 
 impl PeerName {
@@ -59,6 +59,12 @@ impl PeerName {
     #[must_use]
     pub fn key(&self) -> NameKey {
         NameKey(self.0.to_ascii_lowercase().into())
+    }
+}
+
+impl fmt::Debug for PeerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", &*self.0)
     }
 }
 

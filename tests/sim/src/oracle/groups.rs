@@ -88,8 +88,7 @@ impl Oracle {
         };
         let members = group(envelope).map(|group| self.members(now_ms, sender, &group));
         let mut members = members.unwrap_or_default();
-        let token = self.view.tokens.get(&sender);
-        members.retain(|peer| self.is_full(*peer, token, envelope.len() as u64));
+        members.retain(|peer| self.is_full(*peer, envelope.len() as u64));
         members
     }
 

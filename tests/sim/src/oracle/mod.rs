@@ -12,7 +12,6 @@ mod hosts;
 mod inputs;
 mod jobs;
 mod outputs;
-mod room;
 mod tables;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -286,7 +286,7 @@ impl DeliverFrame {
     /// Encodes the frame with what the broker remarks on the message.
     #[must_use]
     pub fn for_one(seq: Seq, envelope: &str, remarks: &Remarks) -> Self {
-        if *remarks == Remarks::default() {
+        if remarks.is_none() {
             return Self::new(seq, envelope);
         }
         let again = if remarks.again {
@@ -337,6 +337,14 @@ pub struct Remarks {
     /// How long ago the message was accepted, in milliseconds of the broker's clock; said from
     /// [`crate::limits::AGE_MS_MIN`] on, and 0 when the broker does not say.
     pub age_ms: u64,
+}
+
+impl Remarks {
+    /// Whether there is nothing to say.
+    fn is_none(&self) -> bool {
+        let says = self.again || self.approves || self.age_ms > 0;
+        !says && self.alias.is_none() && self.token.is_none()
+    }
 }
 
 /// A received deliver frame, decoded.

@@ -234,6 +234,10 @@ impl Flights {
 
     /// Messages and bytes in what is kept.
     fn counted_kept(&self) -> (usize, usize) {
+        // Mostly none.
+        if self.kept.is_empty() {
+            return (0, 0);
+        }
         let sum = |(all, sum), (messages, bytes): &(usize, usize)| (all + messages, sum + bytes);
         self.kept.values().fold((0, 0), sum)
     }

@@ -123,7 +123,8 @@ pub struct AuditLog {
 impl AuditLog {
     fn line(&mut self, line: fmt::Arguments<'_>) {
         // Writing to a String cannot fail.
-        let _ = writeln!(self.lines, "{line}");
+        let _ = self.lines.write_fmt(line);
+        self.lines.push('\n');
     }
 
     /// `A seq sender id recipients hash`: a message was accepted. Older blocks have no hash.

@@ -105,8 +105,9 @@ fn check_one(tree: &Tree, package: &Package) -> Vec<Violation> {
             .map(|rest| rest.trim_start_matches('-'));
         let remedy = match ours {
             // The bench runs what tests run.
-            _ if name == SUPPORT && (*dev || package.name == "peerbus-bench") => continue,
-            _ if name == SUPPORT => "move it to dev-dependencies",
+            _ if name == SUPPORT && package.name == "peerbus-bench" => continue,
+            _ if name == SUPPORT && !dev => "move it to dev-dependencies",
+            _ if name == SUPPORT && allowed.contains(&"support") => continue,
             Some(ours) if !allowed.contains(&ours) => {
                 "see the drawing of crates in docs/ARCHITECTURE.md"
             }
@@ -169,6 +170,14 @@ mod tests {
         assert!(whats("peerbus-extra", "serde", false)[0].contains("no place"));
         assert_eq!(whats("peerbus-mcp", SUPPORT, true), [""; 0]);
         assert_eq!(whats("peerbus-mcp", SUPPORT, false).len(), 1);
+        for stranger in [
+            "peerbus-wire",
+            "peerbus-core",
+            "peerbus-setup",
+            "peerbus-sim",
+        ] {
+            assert_eq!(whats(stranger, SUPPORT, true).len(), 1, "{stranger}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use peerbus_adapter::{Accepted, SentMessage};
 use serde::Serialize;
 
 use super::{Context, DEADLINE, Known, Tool, body, done, failure, talk};
-use crate::arguments::{Argument, ArgumentKind, Arguments};
+use crate::arguments::Arguments;
 use crate::reply::Reply;
 use crate::rpc::schemars::{self, JsonSchema};
 
@@ -22,16 +22,7 @@ pub(crate) const TOOL: Tool = Tool {
     title: "Send a message to every peer",
     description: "Sends a message to every peer that is registered on the peerbus now. Each \
         of them is interrupted by it: use the bus send tool when one peer is meant.",
-    input: &[
-        Argument::required(
-            "body",
-            ArgumentKind::Text,
-            "The message: plain text, or JSON.",
-        ),
-        talk::PRIORITY,
-        talk::THREAD,
-        talk::REPLY_TO,
-    ],
+    input: &[talk::BODY, talk::PRIORITY, talk::THREAD, talk::REPLY_TO],
     output: crate::rpc::output_schema::<Output>,
     open_world: true,
     ..Tool::new("bus.broadcast", |context, arguments| {

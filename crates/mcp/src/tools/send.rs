@@ -46,11 +46,7 @@ pub(crate) const TOOL: Tool = Tool {
             "With #GROUP: a job for one member, an idle one first. When that one does not see it within \
              ten minutes, or ends, the next one gets it; the bus status tool says who has it.",
         ),
-        Argument::required(
-            "body",
-            ArgumentKind::Text,
-            "The message: plain text, or JSON.",
-        ),
+        talk::BODY,
         talk::PRIORITY,
         talk::THREAD,
         Argument::new("reply_to", ArgumentKind::Text, "A message's id."),

@@ -8,6 +8,11 @@ use crate::arguments::{Argument, ArgumentKind, Arguments};
 /// Longest argument that an error repeats, in characters.
 const SHOWN_CHARS: usize = 60;
 
+pub(super) const BODY: Argument = Argument::required(
+    "body",
+    ArgumentKind::Text,
+    "The message: plain text, or JSON.",
+);
 pub(super) const PRIORITY: Argument = Argument::new(
     "priority",
     ArgumentKind::Word(&Priority::WORDS),

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use peerbus_core::peer::{
+use peerbus_os::clock::millis;
+use peerbus_peer::session::{
     self, Answer, GIVE_UP_MS, Key, NoticeId, Overloaded, PeerSession, QueryFailure, Question,
     Reply, SessionEvent, Status, Unsent,
 };
-use peerbus_os::clock::millis;
 use peerbus_wire::limits::STATUS_IDS_MAX;
 use peerbus_wire::{
     Accepted, Address, AuditRecord, Domain, How, MessageId, PeerEntry, PeerName, Presence, Receipt,
@@ -207,7 +207,7 @@ impl Bus {
     fn sent(
         &self,
         id: &MessageId,
-        outcome: peer::SendResult,
+        outcome: session::SendResult,
         deadline: Duration,
     ) -> Result<SentMessage, SendError> {
         let id = id.as_str().to_owned();

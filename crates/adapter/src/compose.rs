@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use peerbus_core::peer::Draft;
+use peerbus_peer::session::Draft;
 use peerbus_wire::{Address, GroupName, MessageId, PeerName, RefusalCode, utc};
 
 use crate::error::SendError;

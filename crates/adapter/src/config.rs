@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use peerbus_core::mailbox::{NoRule, Senders};
+use peerbus_peer::mailbox::{NoRule, Senders};
 use peerbus_wire::limits::{WINDOW_BYTES_DEFAULT, WINDOW_MESSAGES_DEFAULT};
 use peerbus_wire::{GroupName, PeerName, Secret, Token, Window, escape};
 use serde_json::{Map, Value};

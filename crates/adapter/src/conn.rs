@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::{Sink, SinkExt as _, Stream as _, StreamExt as _};
-use peerbus_core::peer::ConnectionEnd;
+use peerbus_peer::session::ConnectionEnd;
 use peerbus_wire::CloseReason;
 use tokio_tungstenite::tungstenite::error::ProtocolError;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;

@@ -21,9 +21,9 @@ use std::fs;
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
-use peerbus_core::bridge::Allow;
-use peerbus_core::mailbox::{NoRule, Senders};
 use peerbus_os::private::{self, PrivateFile};
+use peerbus_peer::bridge::Allow;
+use peerbus_peer::mailbox::{NoRule, Senders};
 use peerbus_wire::{Domain, Secret, Token, escape, hex};
 use zeroize::Zeroizing;
 

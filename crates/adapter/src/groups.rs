@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use peerbus_core::peer::{Answer, Question};
+use peerbus_peer::session::{Answer, Question};
 use peerbus_wire::limits::GROUPS_MAX;
 use peerbus_wire::{GroupName, escape};
 

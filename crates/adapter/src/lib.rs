@@ -2,7 +2,7 @@
 //!
 //! [`connect`] makes a [`Bus`] handle and a [`Link`] driver and does no I/O; the caller spawns
 //! [`Link::run`]. The link dials, registers, resumes and backs off for as long as the bus is in
-//! use. What to do is decided by `peerbus_core::peer`; this crate moves bytes, reads clocks and
+//! use. What to do is decided by `peerbus_peer::session`; this crate moves bytes, reads clocks and
 //! finds its configuration.
 //!
 //! ```no_run
@@ -72,7 +72,7 @@ pub use error::{BusError, ConfigError, SendError};
 pub use kept::kept_token;
 pub use link::{Link, LinkEnd, connect};
 pub use peerbus_agents as agents;
-pub use peerbus_core::peer::{
+pub use peerbus_peer::session::{
     IN_USE_MS, Inbound, Key, NoticeId, RegistrationRefusal, SessionEvent,
 };
 pub use peerbus_wire::{

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use peerbus_core::peer::{self, Action, PeerSession, Status};
+use peerbus_peer::session::{self, Action, PeerSession, Status};
 use peerbus_wire::{Instance, Presence};
 
 use crate::bus::Bus;
@@ -63,7 +63,7 @@ pub fn connect(config: BusConfig) -> (Bus, Link) {
     let presence = config.presence.clone();
     let presence = presence
         .and_then(|presence| Presence::parse(&serde_json::Value::Object(presence).to_string()));
-    let session = peer::SessionConfig {
+    let session = session::SessionConfig {
         name,
         generated,
         instance: Some(Instance::from_entropy(rand::random())),
@@ -80,7 +80,7 @@ pub fn connect(config: BusConfig) -> (Bus, Link) {
     let mut session = PeerSession::new(session, clock.now(), rand::random());
     #[cfg(feature = "mutations")]
     if std::env::var("PEERBUS_BROKEN").as_deref() == Ok("dedupe-off") {
-        session.mutate(peer::SessionMutation::ShowTwice);
+        session.mutate(session::SessionMutation::ShowTwice);
     }
     let shared = Arc::new(Shared::new(clock, session, binder, Pulse::default()));
     (Bus::new(Arc::clone(&shared)), Link { shared, config })
@@ -185,7 +185,7 @@ impl Link {
                     ..
                 } = credentials;
                 self.shared.set_senders(senders);
-                let credentials = peer::ConnectionCredentials {
+                let credentials = session::ConnectionCredentials {
                     token,
                     secret,
                     local,

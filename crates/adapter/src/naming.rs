@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use peerbus_core::peer::{Key, Question, Status};
+use peerbus_peer::session::{Key, Question, Status};
 use peerbus_wire::{PeerName, Stage};
 
 use crate::bus::Bus;

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use peerbus_core::Now;
-use peerbus_core::mailbox::Senders;
-use peerbus_core::peer::{PeerSession, QueryId, Rejected, Reply, Status};
+use peerbus_peer::mailbox::Senders;
+use peerbus_peer::session::{PeerSession, QueryId, Rejected, Reply, Status};
 use peerbus_wire::{MessageId, PeerName, escape};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{Duration, Instant};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use peerbus_core::peer::{IN_USE_MS, RegistrationRefusal};
+use peerbus_peer::session::{IN_USE_MS, RegistrationRefusal};
 use peerbus_wire::escape;
 
 use crate::demand::NOT_STARTED;

@@ -1,6 +1,6 @@
 //! What peers wrote, made fit to be shown, and sentences about messages.
 
-use peerbus_core::peer::SessionEvent;
+use peerbus_peer::session::SessionEvent;
 use peerbus_view::fate;
 use peerbus_wire::escape;
 

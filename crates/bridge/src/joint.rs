@@ -1,4 +1,4 @@
-//! The joint to one other domain: the machine of `peerbus_core::bridge`, and what it moves.
+//! The joint to one other domain: the machine of `peerbus_peer::bridge`, and what it moves.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use async_nats::connection::State;
 use async_nats::jetstream::{self, AckKind, Context};
 use async_nats::{Client, HeaderMap};
-use peerbus_core::bridge::{
+use peerbus_peer::bridge::{
     Allow, Bridge, BridgeEvent, BridgeInput, BridgeOutput, StreamId, WINDOW,
 };
 use peerbus_wire::bridge::HEAD;

@@ -2,7 +2,7 @@
 //!
 //! A broker may have a domain; a bridge is a client of it that carries messages to brokers of other
 //! domains, and back what became of them. What is sent, confirmed and repeated is decided by
-//! `peerbus_core::bridge`; this crate moves bytes.
+//! `peerbus_peer::bridge`; this crate moves bytes.
 
 pub mod account;
 mod home;

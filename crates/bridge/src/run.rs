@@ -11,7 +11,7 @@ use async_nats::connection::State;
 use async_nats::jetstream;
 use async_nats::jetstream::consumer::pull::Stream as Mails;
 use futures_util::{Stream, StreamExt as _};
-use peerbus_core::bridge::Allow;
+use peerbus_peer::bridge::Allow;
 use peerbus_wire::bridge::{HEAD, OUTSIDE_BYTES_MAX, Outside, Saying, StreamHead};
 use peerbus_wire::limits::FRAME_BYTES_MAX;
 use peerbus_wire::{ClientFrame, Domain, Instance, PeerEntry, Received};

@@ -54,9 +54,9 @@ pub(crate) fn run(verb: Adapter) -> Result<(), Failure> {
                 peerbus_mcp::run(bus, profile, options, start).await
             }
             AdapterKind::Generic => {
-                let mut around = peerbus_wake::Surroundings::from_env(wake);
+                let mut around = peerbus_mcp::wake::Surroundings::from_env(wake);
                 around.paths = around.paths.map(|paths| places(paths, &gates));
-                let (profile, start) = peerbus_wake::adapter(around);
+                let (profile, start) = peerbus_mcp::wake::adapter(around);
                 peerbus_mcp::run(bus, profile, options, start).await
             }
         }
@@ -107,7 +107,7 @@ pub(crate) fn places(paths: Paths, gates: &Option<PathBuf>) -> Paths {
 /// Which ways of waking a session may be used: `PEERBUS_WAKE`, whichever the agent. `Err` is a sentence.
 pub(crate) fn wake_list(variable: impl Fn(&str) -> Option<String>) -> Result<WakeList, String> {
     let known = peerbus_cc_adapter::WAKING.into_iter();
-    let known = known.chain(peerbus_wake::waking());
+    let known = known.chain(peerbus_mcp::wake::waking());
     let known: Vec<_> = known.chain([&peerbus_driver::STREAM as _]).collect();
     WakeList::read(&variable("PEERBUS_WAKE").unwrap_or_default(), &known)
 }

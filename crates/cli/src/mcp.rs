@@ -3,7 +3,7 @@
 use peerbus_adapter::signals::Stop;
 use peerbus_adapter::{Bus, LinkState};
 use peerbus_core::grant::NamePattern;
-use peerbus_side_channel::{
+use peerbus_mcp::side_channel::{
     Advert, Set, Share, Used, adverts, generation, is_name, parse, serve, share,
 };
 use peerbus_wire::escape;

@@ -1,20 +1,18 @@
-//! The decisions of peerbus, without I/O, clock or random numbers.
+//! The decisions of the broker, without I/O, clock or random numbers, and what those of its clients
+//! share with them.
 //!
-//! Four state machines live here: [`broker::Broker`], [`bridge::Bridge`], [`peer::PeerSession`] and
-//! [`mailbox::MailboxMachine`]; beside them stands [`events::EventLog`]. All are driven the same way:
-//! hand in one input with the time, then drain every output before the next input. Whatever happens is a function of the state, the inputs and the times.
+//! [`broker::Broker`] is a state machine; beside it stands [`events::EventLog`]. Both are driven the same way, as
+//! those of the clients are: hand in one input with the time, then drain every output before the next
+//! input. Whatever happens is a function of the state, the inputs and the times.
 
 pub mod audit;
-pub mod bridge;
 pub mod broker;
 mod delivered;
 mod delivery_history;
 pub mod events;
 pub mod grant;
-pub mod mailbox;
 mod mutation;
 pub mod pace;
-pub mod peer;
 mod peer_id;
 pub mod store;
 #[cfg(any(test, feature = "testing"))]
@@ -25,5 +23,6 @@ mod waiting;
 pub mod witness;
 
 pub use delivered::Delivered;
+pub use mutation::Mutations;
 pub use time::{Now, Stamp};
 pub use token::TokenHash;

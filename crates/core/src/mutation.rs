@@ -2,7 +2,7 @@
 
 /// The fault of a state machine that is switched on, if any; `M` names its faults.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Mutations<M> {
+pub struct Mutations<M> {
     #[cfg(feature = "mutations")]
     on: Option<M>,
     #[cfg(not(feature = "mutations"))]
@@ -20,19 +20,21 @@ impl<M> Default for Mutations<M> {
 impl<M: Copy + PartialEq> Mutations<M> {
     /// Switches a fault on.
     #[cfg(feature = "mutations")]
-    pub(crate) fn switch_on(&mut self, mutation: M) {
+    pub fn switch_on(&mut self, mutation: M) {
         self.on = Some(mutation);
     }
 
     /// Whether the rule is broken.
     #[cfg(feature = "mutations")]
-    pub(crate) fn broken(self, mutation: M) -> bool {
+    #[must_use]
+    pub fn broken(self, mutation: M) -> bool {
         self.on == Some(mutation)
     }
 
     /// Whether the rule is broken: never, outside tests.
     #[cfg(not(feature = "mutations"))]
-    pub(crate) fn broken(self, _: M) -> bool {
+    #[must_use]
+    pub fn broken(self, _: M) -> bool {
         let Self { on: _ } = self;
         false
     }

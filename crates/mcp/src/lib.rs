@@ -13,8 +13,10 @@ mod rpc;
 mod run;
 mod server;
 mod session;
+pub mod side_channel;
 mod spelling;
 mod tools;
+pub mod wake;
 
 pub use generic::generic;
 pub use lifecycle::Exit;

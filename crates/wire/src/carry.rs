@@ -27,6 +27,17 @@ pub fn recipient_of(carried: &str) -> &str {
     carried.split('"').nth(15).unwrap_or_default()
 }
 
+/// The body of a carried envelope. No string member can hold the text that begins it, because a
+/// quote inside a string is escaped; the `hmac` that ends it is hex.
+#[must_use]
+pub fn body_of(carried: &str) -> &str {
+    let rest = carried
+        .split_once(r#"","body":"#)
+        .map_or("", |(_, rest)| rest);
+    rest.rsplit_once(r#","hmac":""#)
+        .map_or("", |(body, _)| body)
+}
+
 impl Decoded {
     /// Checks every rule of acceptance that needs no state and gives the form to carry.
     ///

@@ -38,7 +38,7 @@ mod writer;
 
 pub use audited::{AuditAction, AuditRecord};
 pub use canonical::{Fields, canonical};
-pub use carry::{recipient_of, sender_of};
+pub use carry::{body_of, recipient_of, sender_of};
 pub use client::control_type;
 pub use close::{CloseReason, NAME_FORBIDDEN, NAME_KEPT};
 pub use conversation::{Conversation, Priority};

@@ -11,8 +11,9 @@ use crate::tidy::tree::Tree;
 /// What the code is for, and the files of it, by the beginning of their path below `crates/`, with or
 /// without `src`. A file belongs to the first that names it.
 const FEATURES: &str = "\
-mailbox: core/mailbox adapter/mailbox adapter/transcript
-MCP tools, Claude Code, other agents: mcp cc-adapter adapter/hooks adapter/inbox wake
+web, side channels: web mcp/side_channel cli/web cli/args/web cli/mcp cli/args/mcp
+mailbox: peer/mailbox adapter/mailbox adapter/transcript
+MCP tools, Claude Code, other agents: mcp cc-adapter adapter/hooks adapter/inbox
 names, tokens, audit: core/broker/naming core/broker/retire core/broker/left core/broker/grants core/grant \
     core/name adapter/name broker/tokens cli/token cli/args/token cli/names cli/args/names core/audit \
     core/witness store/witness store/verify store/backup store/watch cli/audit cli/backup
@@ -21,12 +22,11 @@ history, status, autostart: core/events core/broker/event core/broker/history co
     cli/history cli/args/history cli/inbox cli/status cli/tail cli/told cli/operator cli/serve cli/stop \
     cli/logging
 groups, jobs, requests: core/broker/groups core/broker/jobs adapter/groups
-domains: core/bridge bridge wire/bridge core/broker/domain adapter/domains cli/bridge
+domains: peer/bridge bridge wire/bridge core/broker/domain adapter/domains cli/bridge
 node, approvals, sessions: node cli/session cli/args/session cli/held
 driver: driver cli/run cli/args/run
-web, side channels: web side-channel cli/web cli/args/web cli/mcp cli/args/mcp
 setup: setup agents cli/install cli/args/install cli/doctor
-message core, client, credentials: wire core store broker adapter";
+message core, client, credentials: wire core peer store broker adapter";
 
 /// Prints the lines of each crate and of each feature: what is built into the programs, comments
 /// included, tests not.
@@ -77,9 +77,9 @@ mod tests {
 
     #[test]
     fn a_file_belongs_to_the_first_feature_that_names_it() {
-        assert_eq!(feature("core/mailbox/mod.rs"), "mailbox");
+        assert_eq!(feature("peer/mailbox/mod.rs"), "mailbox");
         assert_eq!(
-            feature("core/mailboxes.rs"),
+            feature("peer/mailboxes.rs"),
             "message core, client, credentials"
         );
         assert_eq!(feature("cli/audit.rs"), "names, tokens, audit");

@@ -5,7 +5,7 @@ mod back;
 use std::collections::BTreeMap;
 
 use peerbus_core::Now;
-use peerbus_core::peer::{
+use peerbus_peer::session::{
     Action, ConnectionCredentials, ConnectionEnd, Draft, Key, NoticeId, PeerSession, Question,
     RegistrationRefusal, Reply, SessionConfig, SessionEvent, Status,
 };

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use peerbus_core::Now;
-use peerbus_core::mailbox::{
+use peerbus_peer::mailbox::{
     Activity, Attempt, INBOX, Limit, Mail, MailboxMachine, MailboxMutation, MailboxOutput, Outcome,
     PIGGYBACK, PathSpec, Policy, Portion,
 };
-use peerbus_core::peer::{Inbound, JobNews, Key, NoticeId, PeerSession};
+use peerbus_peer::session::{Inbound, JobNews, Key, NoticeId, PeerSession};
 use peerbus_wire::{Conversation, How, NameKey, Priority, Receipt, Stage, Window};
 
 use crate::client::Ctx;

@@ -4,8 +4,8 @@ use peerbus_core::TokenHash;
 use peerbus_core::audit::AuditKey;
 use peerbus_core::broker::BrokerConfig;
 use peerbus_core::grant::Rights;
-use peerbus_core::mailbox;
-use peerbus_core::peer::SessionMutation;
+use peerbus_peer::mailbox;
+use peerbus_peer::session::SessionMutation;
 use peerbus_wire::{Secret, Token};
 
 use crate::disk::OutsideMutation;

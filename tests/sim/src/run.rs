@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use peerbus_core::broker::{BrokerInput, BrokerMutation};
 use peerbus_core::testing::MemoryStore;
-use peerbus_core::{mailbox, peer};
+use peerbus_peer::{mailbox, session};
 
 use crate::client::Client;
 use crate::disk::{Backend, OutsideMutation};
@@ -28,7 +28,7 @@ pub struct Options {
     /// A promise of the broker to break from outside.
     pub outside_mutation: Option<OutsideMutation>,
     /// A rule of every session to break.
-    pub peer_mutation: Option<peer::SessionMutation>,
+    pub peer_mutation: Option<session::SessionMutation>,
     /// Sessions keep their mail in mailboxes.
     pub mailboxes: bool,
     /// A rule of every mailbox to break.

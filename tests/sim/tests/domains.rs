@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
-use peerbus_core::bridge::BridgeMutation;
 use peerbus_core::broker;
+use peerbus_peer::bridge::BridgeMutation;
 use peerbus_sim::{DomainOptions, run_domains};
 
 /// Worlds of one test. The tests run side by side.

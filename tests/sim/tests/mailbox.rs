@@ -1,7 +1,7 @@
 //! Worlds of the mailbox: every promise holds in each of them, and the oracle notices when one is
 //! broken on purpose.
 
-use peerbus_core::mailbox::MailboxMutation;
+use peerbus_peer::mailbox::MailboxMutation;
 use peerbus_sim::{MailboxOptions, Options, run, run_echo, run_mailbox};
 
 /// Worlds of one test.

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use peerbus_core::broker::BrokerMutation;
-use peerbus_core::peer;
+use peerbus_peer::session::SessionMutation;
 use peerbus_sim::{Options, OutsideMutation, run};
 
 /// Seeds in which a fault must show.
@@ -48,7 +48,7 @@ fn outside(mutation: OutsideMutation) -> Options {
     }
 }
 
-fn session(mutation: peer::SessionMutation) -> Options {
+fn session(mutation: SessionMutation) -> Options {
     Options {
         peer_mutation: Some(mutation),
         ..Options::default()
@@ -225,20 +225,20 @@ fn i12_mail_for_nobody() {
 
 #[test]
 fn i8_a_session_that_shows_a_message_twice() {
-    caught(session(peer::SessionMutation::ShowTwice), "I8");
+    caught(session(SessionMutation::ShowTwice), "I8");
 }
 
 #[test]
 fn i8_a_session_that_acks_what_its_host_has_not_seen() {
-    caught(session(peer::SessionMutation::AckUnread), "I8");
+    caught(session(SessionMutation::AckUnread), "I8");
 }
 
 #[test]
 fn a_session_that_acks_statements_that_its_host_has_not_told() {
-    caught(session(peer::SessionMutation::AckUntold), "notice");
+    caught(session(SessionMutation::AckUntold), "notice");
 }
 
 #[test]
 fn a_session_that_shows_what_does_not_verify() {
-    caught(session(peer::SessionMutation::SkipVerify), "verify");
+    caught(session(SessionMutation::SkipVerify), "verify");
 }

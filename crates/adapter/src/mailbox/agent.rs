@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use peerbus_core::mailbox::{Activity, Outcome, Path};
+use peerbus_peer::mailbox::{Activity, Outcome, Path};
 
 use super::Push;
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use peerbus_core::mailbox::{Attempt, AttemptId, AttemptItem, Content, Mail, Outcome};
+use peerbus_peer::mailbox::{Attempt, AttemptId, AttemptItem, Content, Mail, Outcome};
 
 use super::Mailbox;
 

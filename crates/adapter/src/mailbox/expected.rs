@@ -1,6 +1,6 @@
 //! What the agent sends, and questions that wait for their answers.
 
-use peerbus_core::mailbox::AskId;
+use peerbus_peer::mailbox::AskId;
 use peerbus_wire::{Conversation, MessageId, PeerName};
 
 use super::{Checkout, Mailbox};

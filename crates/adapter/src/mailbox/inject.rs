@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use peerbus_core::mailbox::{HERE, Mail, PUT_IN_MAX, WHOLE_BYTES_MAX};
-use peerbus_core::peer::{Inbound, Key};
+use peerbus_peer::mailbox::{HERE, Mail, PUT_IN_MAX, WHOLE_BYTES_MAX};
+use peerbus_peer::session::{Inbound, Key};
 use peerbus_wire::{Kind, Stage};
 
 use super::{Mailbox, Staged, push};

@@ -1,4 +1,4 @@
-//! The shell of the mailbox: a lock around the machine that decides (`peerbus_core::mailbox`), the
+//! The shell of the mailbox: a lock around the machine that decides (`peerbus_peer::mailbox`), the
 //! loops that drive it, and how peers' text is shown.
 //!
 //! It owns the bus's events. It knows no protocol of an agent's client: a tool server takes mail
@@ -20,8 +20,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use peerbus_core::mailbox::{self as core, Attempt, MailboxOutput};
-use peerbus_core::peer::SessionEvent;
+use peerbus_peer::mailbox::{self as core, Attempt, MailboxOutput};
+use peerbus_peer::session::SessionEvent;
 use peerbus_wire::{Priority, Stage};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -254,7 +254,7 @@ impl Mailbox {
     }
 
     /// A message that this session was shown lately or still holds; see
-    /// [`peerbus_core::mailbox::MailboxMachine::parent`].
+    /// [`peerbus_peer::mailbox::MailboxMachine::parent`].
     #[must_use]
     pub fn parent(&self, id: &str, from: Option<&str>) -> Option<Parent> {
         self.machine(|it, _| it.parent(id, from))

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use peerbus_core::peer::Inbound;
+use peerbus_peer::session::Inbound;
 use peerbus_wire::{Receipt, Stage};
 use tokio::time::{Instant, sleep};
 

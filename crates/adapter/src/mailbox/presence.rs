@@ -1,6 +1,6 @@
 //! How an adapter describes its session to peers.
 
-use peerbus_core::mailbox::{Activity, Policy};
+use peerbus_peer::mailbox::{Activity, Policy};
 use serde_json::{Map, Value};
 
 use crate::project::{self, Project};

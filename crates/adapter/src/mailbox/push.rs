@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use peerbus_core::mailbox::{Attempt, AttemptId, AttemptItem, Content, Mail, Portion};
-use peerbus_core::peer::Inbound;
+use peerbus_peer::mailbox::{Attempt, AttemptId, AttemptItem, Content, Mail, Portion};
+use peerbus_peer::session::Inbound;
 use peerbus_view::Words;
 use peerbus_wire::{Conversation, MessageId, Receipt};
 use serde_json::json;

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 
-pub use peerbus_core::mailbox::plain;
-use peerbus_core::mailbox::{Mail, Portion};
+pub use peerbus_peer::mailbox::plain;
+use peerbus_peer::mailbox::{Mail, Portion};
 pub use peerbus_wire::within_json;
 use peerbus_wire::{Conversation, Kind, escape};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use peerbus_core::mailbox::{Attempt, Outcome, Path};
-use peerbus_core::peer::SessionEvent;
+use peerbus_peer::mailbox::{Attempt, Outcome, Path};
+use peerbus_peer::session::SessionEvent;
 use peerbus_wire::How;
 use tokio::sync::watch;
 use tokio::time::{sleep, sleep_until};

@@ -12,9 +12,9 @@ use super::line::{Turn, Unfit};
 use super::mutation::BrokerMutation;
 use super::{Broker, BrokerOutput, BusEvent, CommitNeed, ConnId, Cx, Reason};
 use crate::grant::Right;
-use crate::peer::body_of;
 use crate::store::{DeliveryHistory, MessageHead, PeerId, Queued, Result};
 use crate::{Now, Stamp};
+use peerbus_wire::body_of;
 
 /// Of messages that wait so many bytes are read at a time to find what is urgent among them, and
 /// each counts as so many more.

@@ -6,9 +6,9 @@ use std::collections::btree_map::{BTreeMap, Entry};
 use peerbus_wire::{Address, Carried, Conversation, NameKey, Refusal, RefusalCode};
 
 use super::{Broker, Cx};
-use crate::peer::body_of;
 use crate::store::{PeerId, Result};
 use crate::{Now, TokenHash};
+use peerbus_wire::body_of;
 
 /// A name is remembered for so long: ids of messages are known for as long at least.
 const LEFT_MS: u64 = 600_000;

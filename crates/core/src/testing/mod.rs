@@ -1,12 +1,9 @@
-//! For tests: a store in memory, the methods of [`Txn`](crate::store::Txn) as a list, and the waking
-//! paths of a client.
+//! For tests: a store in memory, and the methods of [`Txn`](crate::store::Txn) as a list.
 
 mod memory;
 mod memory_txn;
-mod paths;
 
 pub use memory::{FateRow, MemoryStore, Stored, Tables};
-pub use paths::{CHANNEL, REWAKE, SOCKET};
 
 /// Hands every method of [`Txn`](crate::store::Txn) to the macro `$then`, as
 /// `name(argument: Type, …) -> Answer;`, so that a store around another one is written once.

@@ -314,7 +314,7 @@ impl Installed<'_> {
         let Some(peers) = self.site.peers else {
             return report.ok(word, what);
         };
-        if peerbus_side_channel::adverts(peers).any(|it| shared.is(&it)) {
+        if peerbus_mcp::side_channel::adverts(peers).any(|it| shared.is(&it)) {
             return report.ok(word, format!("{what}: it is shared now"));
         }
         let peer = shared.peer();

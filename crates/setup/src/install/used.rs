@@ -3,7 +3,7 @@
 
 use peerbus_adapter::PeerName;
 use peerbus_agents::{Scope, ServerEntry};
-use peerbus_side_channel::Advert;
+use peerbus_mcp::side_channel::Advert;
 use serde_json::Value as Json;
 
 use super::naming;
@@ -36,7 +36,7 @@ impl PartialEq for Shared {
 impl Shared {
     /// Reads `mcp://PEER/NAME`; a generation behind it is left out.
     pub(crate) fn parse(uri: &str) -> Result<Self, String> {
-        let (peer, name) = peerbus_side_channel::parse(uri)?;
+        let (peer, name) = peerbus_mcp::side_channel::parse(uri)?;
         Ok(Self { peer, name })
     }
 

@@ -207,10 +207,10 @@ mod tests {
     #[test]
     fn the_modules_of_a_big_module_are_looked_at_too() {
         let files = [
-            ("crates/core/src/peer/mod.rs", "use self::ack::A;"),
-            ("crates/core/src/peer/ack.rs", "use super::conn::C;"),
+            ("crates/peer/src/session/mod.rs", "use self::ack::A;"),
+            ("crates/peer/src/session/ack.rs", "use super::conn::C;"),
             (
-                "crates/core/src/peer/conn.rs",
+                "crates/peer/src/session/conn.rs",
                 "use crate::peer::{ack, Session};",
             ),
         ];

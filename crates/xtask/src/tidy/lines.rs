@@ -67,7 +67,7 @@ const SQL: [&str; 11] = [
 
 /// Where no agent may be named: what decides about messages, and what agents' adapters share.
 const AGENTLESS: [&str; 4] = [
-    "crates/core/src/mailbox/",
+    "crates/peer/src/mailbox/",
     "crates/adapter/src/mailbox/",
     "crates/adapter/src/inbox/",
     "crates/adapter/src/transcript/",
@@ -255,13 +255,13 @@ mod tests {
     fn an_agent_is_named_in_its_own_place_only() {
         for text in ["let is = name == \"Codex\";", "// As Qwen does it."] {
             for place in [
-                "crates/core/src/mailbox/a.rs",
+                "crates/peer/src/mailbox/a.rs",
                 "crates/adapter/src/inbox/a.rs",
             ] {
                 assert_eq!(found(place, text), [(1, "agent")], "{text}");
             }
-            assert_eq!(found("crates/wake/src/a.rs", text), []);
-            assert_eq!(found("crates/core/src/peer/a.rs", text), []);
+            assert_eq!(found("crates/mcp/src/wake/a.rs", text), []);
+            assert_eq!(found("crates/peer/src/session/a.rs", text), []);
         }
     }
 

@@ -1,7 +1,7 @@
 //! A bridge's process, the stream that leads from it, and what goes outside of that.
 
-use peerbus_core::bridge::{Bridge, BridgeEvent as Told, BridgeInput, BridgeOutput};
 use peerbus_core::store::PeerKind;
+use peerbus_peer::bridge::{Bridge, BridgeEvent as Told, BridgeInput, BridgeOutput};
 use peerbus_wire::bridge::{Epoch, Outside, Saying, StreamHead, StreamItem};
 use peerbus_wire::{Ack, ClientFrame, Domain, Envelope, Mark, Register, Stage};
 
@@ -49,7 +49,7 @@ impl Joint {
         let epoch = self.wants.as_deref().and_then(Mark::parse);
         Register {
             bridge: epoch,
-            window: Some(peerbus_core::bridge::WINDOW),
+            window: Some(peerbus_peer::bridge::WINDOW),
             ..super::peer::register(&name, 1)
         }
     }

@@ -14,7 +14,8 @@ mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use peerbus_core::{bridge, broker};
+use peerbus_core::broker;
+use peerbus_peer::bridge;
 
 use crate::failure::{Failure, Verdict, ensure};
 use crate::rng::Rng;

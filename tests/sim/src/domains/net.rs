@@ -1,7 +1,7 @@
 //! Connections between brokers and their clients: in order, until they break.
 
-use peerbus_core::bridge::BridgeInput;
 use peerbus_core::broker::{BrokerInput, ConnId};
+use peerbus_peer::bridge::BridgeInput;
 use peerbus_wire::{BrokerFrame, ClientFrame, Received};
 
 use super::world::{Event, World};

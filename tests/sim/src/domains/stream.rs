@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use peerbus_core::bridge::StreamId;
+use peerbus_peer::bridge::StreamId;
 
 /// What was taken from the stream and not acked comes again after so long.
 const ACK_WAIT_MS: u64 = 10_000;

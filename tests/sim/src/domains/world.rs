@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use peerbus_core::bridge;
 use peerbus_core::broker::{BrokerInput, BrokerMutation, BrokerOutput, ConnId};
+use peerbus_peer::bridge;
 use peerbus_wire::{ClientFrame, Domain, Received};
 
 use super::home::{Fate, Home};

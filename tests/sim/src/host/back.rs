@@ -1,6 +1,6 @@
 //! What a host gives back.
 
-use peerbus_core::peer::{JobNews, Key};
+use peerbus_peer::session::{JobNews, Key};
 use peerbus_wire::ClientFrame;
 
 use super::Host;

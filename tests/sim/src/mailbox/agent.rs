@@ -1,6 +1,6 @@
 //! What the agent does with the tools of the bus.
 
-use peerbus_core::mailbox::{
+use peerbus_peer::mailbox::{
     ASK, AskId, Attempt, DRAIN, INBOX, Listed, Mail, No, Outcome, PIGGYBACK, Portion,
 };
 use peerbus_wire::{MessageId, PeerName, Receipt, Stage};

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use peerbus_core::mailbox::{Mail, MailboxMachine, SenderRule};
-use peerbus_core::peer::{Inbound, Key};
+use peerbus_peer::mailbox::{Mail, MailboxMachine, SenderRule};
+use peerbus_peer::session::{Inbound, Key};
 use peerbus_wire::{Conversation, Kind, MessageId, PeerName};
 
 use super::plan::Letter;

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use peerbus_core::mailbox::{Activity, AskId, Attempt, HOOK, MailboxMachine, Outcome};
+use peerbus_peer::mailbox::{Activity, AskId, Attempt, HOOK, MailboxMachine, Outcome};
 
 use super::world::{Event, World};
 use crate::failure::{Failure, Verdict};

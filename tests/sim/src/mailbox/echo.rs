@@ -3,11 +3,11 @@
 
 use std::collections::VecDeque;
 
-use peerbus_core::mailbox::{
+use peerbus_peer::mailbox::{
     Activity, Attempt, INBOX, Mail, MailboxMachine, MailboxMutation, MailboxOutput, Outcome,
     PathSpec, Policy, Portion,
 };
-use peerbus_core::peer::Key;
+use peerbus_peer::session::Key;
 use peerbus_wire::{Conversation, MessageId, NameKey, PeerName};
 
 use super::bus;

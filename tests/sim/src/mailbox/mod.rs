@@ -15,7 +15,7 @@ pub use echo::run_echo;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use peerbus_core::mailbox::MailboxMutation;
+use peerbus_peer::mailbox::MailboxMutation;
 
 use crate::failure::Failure;
 use crate::rng::Rng;

@@ -1,7 +1,7 @@
 //! The waking paths of two clients, and what becomes of a push.
 
-use peerbus_core::mailbox::{Attempt, Limit, Outcome, Path, PathSpec};
-use peerbus_core::testing::{CHANNEL, REWAKE, SOCKET};
+use peerbus_peer::mailbox::{Attempt, Limit, Outcome, Path, PathSpec};
+use peerbus_peer::testing::{CHANNEL, REWAKE, SOCKET};
 
 use super::plan::Faults;
 use super::world::{Event, World};

@@ -1,6 +1,6 @@
 //! What a world is like.
 
-use peerbus_core::mailbox::{HERE, Policy, SenderRule, Senders, WHOLE_BYTES_MAX};
+use peerbus_peer::mailbox::{HERE, Policy, SenderRule, Senders, WHOLE_BYTES_MAX};
 use peerbus_wire::{Priority, Window};
 
 use super::paths::{CLIENTS, Waking};

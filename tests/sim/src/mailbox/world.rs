@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use peerbus_core::mailbox::{
+use peerbus_peer::mailbox::{
     Activity, AskId, Attempt, AttemptId, MailboxMachine, MailboxMutation, MailboxOutput, Outcome,
     Path,
 };

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use peerbus_core::peer::{SendResult, Unsent};
 use peerbus_core::store::PeerId;
+use peerbus_peer::session::{SendResult, Unsent};
 use peerbus_wire::{Envelope, Received};
 
 use super::{End, Oracle};

@@ -7,7 +7,7 @@ use peerbus_core::Now;
 use peerbus_core::TokenHash;
 use peerbus_core::broker::ConnId;
 use peerbus_core::grant::{Right, Rights};
-use peerbus_core::peer::{
+use peerbus_peer::session::{
     Action, ConnectionCredentials, ConnectionEnd, Draft, PeerSession, Question, Reply,
     SessionConfig, SessionEvent, Unsent,
 };

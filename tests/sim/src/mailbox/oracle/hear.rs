@@ -1,9 +1,9 @@
 //! What the mailbox hears: what follows from it.
 
-use peerbus_core::mailbox::{
+use peerbus_peer::mailbox::{
     Activity, AskId, Attempt, AttemptId, AttemptItem, Mail, Named, Outcome, Portion,
 };
-use peerbus_core::mailbox::{Path, Policy};
+use peerbus_peer::mailbox::{Path, Policy};
 use peerbus_wire::{Receipt, Window};
 
 use super::{Ask, Entry, NOTICE, Oracle, Showing, Stand, Which};

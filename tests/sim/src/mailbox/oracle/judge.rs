@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use peerbus_core::mailbox::{
+use peerbus_peer::mailbox::{
     ASK, Activity, Attempt, AttemptItem, MailboxOutput, Outcome, Policy, Portion, WHOLE_BYTES_MAX,
 };
-use peerbus_core::peer::Key;
+use peerbus_peer::session::Key;
 use peerbus_wire::{How, Priority, Stage};
 
 use super::{Entry, NOTICE, Oracle, Showing, Which};
@@ -302,7 +302,7 @@ impl Oracle {
             });
         }
         let inside = |s: &&Showing| {
-            let of = |item: &peerbus_core::mailbox::AttemptItem| self.which(item) == Some(which);
+            let of = |item: &peerbus_peer::mailbox::AttemptItem| self.which(item) == Some(which);
             s.attempt.items.iter().any(of)
         };
         let has = |fits: &dyn Fn(&Showing) -> bool| {
@@ -345,7 +345,7 @@ impl Oracle {
                 s.attempt.path.word == word && (s.presented || taken)
             }),
             Stage::Held { why: reason } => has(&|s| {
-                let kept = s.told == Some(peerbus_core::mailbox::Outcome::Kept);
+                let kept = s.told == Some(peerbus_peer::mailbox::Outcome::Kept);
                 kept && reason.contains(s.attempt.path.word)
             }),
             _ => false,

@@ -1,7 +1,7 @@
 //! Texts that were put in here: they are shown like messages, and are no peer's.
 
-use peerbus_core::mailbox::PUT_IN_MAX;
-use peerbus_core::peer::Key;
+use peerbus_peer::mailbox::PUT_IN_MAX;
+use peerbus_peer::session::Key;
 use peerbus_wire::Stage;
 
 use super::{NOTICE, Oracle};

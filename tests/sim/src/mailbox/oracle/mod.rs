@@ -9,10 +9,10 @@ mod senders;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use peerbus_core::mailbox::{
+use peerbus_peer::mailbox::{
     Activity, AskId, Attempt, AttemptId, AttemptItem, Mail, No, Outcome, Path, Policy, Portion,
 };
-use peerbus_core::peer::Key;
+use peerbus_peer::session::Key;
 use peerbus_wire::Priority;
 
 /// A message by its number, in order of arrival; a notice by [`NOTICE`] and its own number.
@@ -294,8 +294,8 @@ impl Oracle {
 
     fn bytes(&self, item: &AttemptItem) -> usize {
         match &item.content {
-            peerbus_core::mailbox::Content::Mail(mail) => mail.bytes,
-            peerbus_core::mailbox::Content::Notice { sentence, .. } => sentence.len(),
+            peerbus_peer::mailbox::Content::Mail(mail) => mail.bytes,
+            peerbus_peer::mailbox::Content::Notice { sentence, .. } => sentence.len(),
         }
     }
 }

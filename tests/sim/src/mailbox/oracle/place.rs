@@ -1,6 +1,6 @@
 //! Where messages stand between inputs, and at the end.
 
-use peerbus_core::mailbox::MailboxMachine;
+use peerbus_peer::mailbox::MailboxMachine;
 use peerbus_wire::Priority;
 
 use super::{Entry, NOTICE, Oracle, Which};

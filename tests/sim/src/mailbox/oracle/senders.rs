@@ -1,6 +1,6 @@
 //! Mail that the user's rules keep out: it is in nobody's sight until the user lets it in.
 
-use peerbus_core::mailbox::{MailboxOutput, SenderRule};
+use peerbus_peer::mailbox::{MailboxOutput, SenderRule};
 use peerbus_wire::Stage;
 
 use super::{Oracle, Which};

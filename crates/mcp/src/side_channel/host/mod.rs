@@ -1,0 +1,343 @@
+//! The host's side, as data: which of the clients' messages get to the server, as whose, and who gets
+//! its answers.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use peerbus_core::grant::NamePattern;
+use peerbus_wire::jsonrpc::RpcMessage;
+use peerbus_wire::{NameKey, PeerName, escape};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use crate::side_channel::message::{self, Kind, Members, Message, Place};
+use crate::side_channel::surface::Surface;
+use crate::side_channel::{GONE, NOT_FOUND, REFUSED, TIMED_OUT, TOO_LARGE};
+
+/// How long a call may take unless it says so, and at most.
+pub(crate) const TIMEOUT_MS: u64 = 60_000;
+pub(crate) const TIMEOUT_MS_MAX: u64 = 3_600_000;
+/// Calls of one client, and of all, that may be open.
+const OPEN_MAX: usize = 64;
+const OPEN_ALL_MAX: usize = 1_024;
+/// Clients that are told of changes.
+const CLIENTS_MAX: usize = 1_024;
+/// Largest message to a client, in bytes: what an envelope has room for besides its own members.
+pub(crate) const ANSWER_BYTES_MAX: usize = 1_048_576 - 1_024;
+/// The channels that a request came through, in its `_meta`.
+const VIA: &str = "peerbus/via";
+const META: &str = "_meta";
+const PROGRESS: &str = "progressToken";
+
+/// What is to be done.
+#[derive(Debug)]
+pub(crate) enum Out {
+    Server(Message),
+    Client(PeerName, Message),
+}
+
+/// A call that the server has not answered.
+#[derive(Debug)]
+struct Open {
+    client: PeerName,
+    /// The client's own id for it.
+    id: Box<RawValue>,
+    place: Place,
+    /// What the client wants progress told under.
+    progress: Option<Box<RawValue>>,
+    until_ms: u64,
+    timeout_ms: u64,
+}
+
+/// A channel and those who use it. Times are milliseconds of one monotonic clock.
+#[derive(Debug)]
+pub(crate) struct Host {
+    uri: String,
+    surface: Surface,
+    to: Vec<NamePattern>,
+    last: u64,
+    open: BTreeMap<u64, Open>,
+    /// Who has used this channel, and where they put its URI.
+    clients: BTreeMap<NameKey, (PeerName, Place)>,
+}
+
+impl Host {
+    /// A channel that serves `surface` to the peers `to`.
+    pub(crate) fn new(uri: String, surface: Surface, to: Vec<NamePattern>) -> Self {
+        Self {
+            uri,
+            surface,
+            to,
+            last: 0,
+            open: BTreeMap::new(),
+            clients: BTreeMap::new(),
+        }
+    }
+
+    /// A peer sent a message, so long ago.
+    pub(crate) fn hear(
+        &mut self,
+        from: &PeerName,
+        mut message: Message,
+        (now_ms, age_ms): (u64, u64),
+    ) -> Vec<Out> {
+        let kind = message.kind();
+        let (channel, place) = message.take_channel().unzip();
+        let place = place.unwrap_or(Place::Top);
+        if kind == Kind::Response {
+            // Nothing is asked of clients.
+            return Vec::new();
+        }
+        let refused = if !self.to.iter().any(|pattern| pattern.matches(from)) {
+            Some((REFUSED, format!("this server is not shared with {from}")))
+        } else if channel.as_deref() != Some(self.uri.as_str()) {
+            let asked = escape(channel.as_deref().unwrap_or_default(), 200);
+            let why = format!("there is no channel {asked} here (any more); look for it anew");
+            Some((GONE, why))
+        } else {
+            None
+        };
+        let method = message.method.clone().unwrap_or_default();
+        let Some(id) = message.id.take() else {
+            return match refused {
+                None => self.told(from, &method, message),
+                Some(_) => Vec::new(),
+            };
+        };
+        if let Some((code, why)) = refused {
+            return vec![self.answer(from, place, Message::refusal(id, code, &why))];
+        }
+        if self.clients.len() < CLIENTS_MAX {
+            self.clients.insert(from.key(), (from.clone(), place));
+        }
+        let (code, why) = match self.admit(from, &method, &message) {
+            Ok(()) if method == "ping" => {
+                return vec![self.answer(from, place, Message::result(id, &json!({})))];
+            }
+            Ok(()) => match left(&mut message, age_ms) {
+                Ok(times) => return self.pass(from, (id, place), message, now_ms, times),
+                Err(late) => late,
+            },
+            Err(refused) => refused,
+        };
+        vec![self.answer(from, place, Message::refusal(id, code, &why))]
+    }
+
+    fn admit(&self, from: &PeerName, method: &str, message: &Message) -> Result<(), (i64, String)> {
+        if method == "ping" {
+            return Ok(());
+        }
+        if !self.surface.admits(Kind::Request, method) {
+            return Err((NOT_FOUND, "Method not found".into()));
+        }
+        let via = via(message);
+        if via.contains(&self.uri) {
+            let why = format!("{} leads back to itself: it shares what it uses", self.uri);
+            return Err((REFUSED, why));
+        }
+        let own = self.open.values().filter(|open| open.client == *from);
+        let own = own.count();
+        if own >= OPEN_MAX || self.open.len() >= OPEN_ALL_MAX {
+            let why = format!("{own} calls of yours are open; wait for some of them");
+            return Err((REFUSED, why));
+        }
+        Ok(())
+    }
+
+    /// Hands a request on under an id of ours.
+    fn pass(
+        &mut self,
+        from: &PeerName,
+        (id, place): (Box<RawValue>, Place),
+        mut message: Message,
+        now_ms: u64,
+        (timeout_ms, left_ms): (u64, u64),
+    ) -> Vec<Out> {
+        self.last += 1;
+        let own = self.last;
+        let via = via(&message);
+        let mut params = message.members();
+        let mut meta = message::object(params.get(META).map(AsRef::as_ref));
+        let progress = meta.contains_key(PROGRESS).then(|| {
+            let token = message::raw(&own);
+            token.and_then(|token| meta.insert(PROGRESS.into(), token))
+        });
+        let passed: Vec<_> = via.iter().cloned().chain([self.uri.clone()]).collect();
+        meta.extend(message::raw(&json!(passed)).map(|via| (VIA.to_owned(), via)));
+        params.extend(message::raw(&meta).map(|meta| (META.to_owned(), meta)));
+        message.params = message::raw(&params);
+        message.id = message::raw(&own);
+        let open = Open {
+            client: from.clone(),
+            id,
+            place,
+            progress: progress.flatten(),
+            until_ms: now_ms.saturating_add(left_ms),
+            timeout_ms,
+        };
+        self.open.insert(own, open);
+        vec![Out::Server(message)]
+    }
+
+    fn told(&mut self, from: &PeerName, method: &str, mut message: Message) -> Vec<Out> {
+        if method == "notifications/cancelled" {
+            let mut params = message.members();
+            let asked = params.get("requestId").map(|id| id.get().to_owned());
+            let is = |open: &Open| open.client == *from && Some(open.id.get()) == asked.as_deref();
+            let Some((own, _)) = self.open.iter().find(|(_, open)| is(open)) else {
+                return Vec::new();
+            };
+            let own = *own;
+            self.open.remove(&own);
+            params.extend(message::raw(&own).map(|own| ("requestId".to_owned(), own)));
+            message.params = message::raw(&params);
+            return vec![Out::Server(message)];
+        }
+        match self.surface.admits(Kind::Notification, method) {
+            true => vec![Out::Server(message)],
+            false => Vec::new(),
+        }
+    }
+
+    pub(crate) fn said(&mut self, message: Message) -> Vec<Out> {
+        match message.kind() {
+            Kind::Response => self.answered(message),
+            Kind::Request => self.asked(message),
+            Kind::Notification => self.notified(message),
+        }
+    }
+
+    fn answered(&mut self, mut message: Message) -> Vec<Out> {
+        let own = message
+            .id
+            .take()
+            .and_then(|id| id.get().parse::<u64>().ok());
+        let Some(open) = own.and_then(|own| self.open.remove(&own)) else {
+            // Cancelled, or too late.
+            return Vec::new();
+        };
+        message.id = Some(open.id);
+        vec![self.answer(&open.client, open.place, message)]
+    }
+
+    /// The server asks for something. No client has a part in that.
+    fn asked(&self, message: Message) -> Vec<Out> {
+        let Some(id) = message.rpc.id else {
+            return Vec::new();
+        };
+        let answer = match message.rpc.method.as_deref() {
+            Some("ping") => Message::result(id, &json!({})),
+            _ => Message::refusal(id, NOT_FOUND, "Method not found"),
+        };
+        vec![Out::Server(answer)]
+    }
+
+    fn notified(&self, mut message: Message) -> Vec<Out> {
+        let method = message.method.clone().unwrap_or_default();
+        if method == "notifications/progress" {
+            let mut params = message.members();
+            let own = params
+                .get(PROGRESS)
+                .and_then(|token| token.get().parse::<u64>().ok());
+            let Some(open) = own.and_then(|own| self.open.get(&own)) else {
+                return Vec::new();
+            };
+            let Some(token) = &open.progress else {
+                return Vec::new();
+            };
+            params.insert(PROGRESS.into(), token.clone());
+            message.params = message::raw(&params);
+            return vec![self.answer(&open.client, open.place, message)];
+        }
+        if !self.surface.forwards(&method) {
+            return Vec::new();
+        }
+        let each =
+            |(client, place): &(PeerName, Place)| self.answer(client, *place, message.clone());
+        self.clients.values().map(each).collect()
+    }
+
+    /// The server has ended: nobody waits any more.
+    pub(crate) fn ended(&mut self) -> Vec<Out> {
+        let why = "the server has ended while it worked on this: it may have been done";
+        let open = std::mem::take(&mut self.open);
+        let each = |open: Open| {
+            let refusal = Message::refusal(open.id, GONE, why);
+            self.answer(&open.client, open.place, refusal)
+        };
+        open.into_values().map(each).collect()
+    }
+
+    /// When something is late, if something is open.
+    pub(crate) fn deadline(&self) -> Option<u64> {
+        self.open.values().map(|open| open.until_ms).min()
+    }
+
+    pub(crate) fn late(&mut self, now_ms: u64) -> Vec<Out> {
+        let late: Vec<_> = self
+            .open
+            .extract_if(.., |_, open| open.until_ms <= now_ms)
+            .collect();
+        let mut out = Vec::new();
+        for (own, open) in late {
+            let seconds = open.timeout_ms.div_ceil(1_000);
+            let why = format!("no answer within {seconds} s: it may have been done");
+            let params = json!({ "requestId": own, "reason": "it takes too long" });
+            let cancelled =
+                RpcMessage::call(None, "notifications/cancelled", message::raw(&params));
+            out.push(Out::Server(cancelled.into()));
+            let refusal = Message::refusal(open.id, TIMED_OUT, &why);
+            out.push(self.answer(&open.client, open.place, refusal));
+        }
+        out
+    }
+
+    /// Clients that are not at the bus any more are told nothing.
+    pub(crate) fn keep(&mut self, there: &BTreeSet<NameKey>) {
+        self.clients.retain(|key, _| there.contains(key));
+    }
+
+    /// A message to a client, with the channel; one that is too large is an error that says so.
+    fn answer(&self, to: &PeerName, place: Place, mut message: Message) -> Out {
+        message.put_channel(&self.uri, place);
+        let bytes = message.text().len();
+        if bytes > ANSWER_BYTES_MAX
+            && let Some(id) = message.id.take()
+        {
+            let why = format!(
+                "the answer is too large for the bus: {bytes} bytes, at most {ANSWER_BYTES_MAX}"
+            );
+            message = Message::refusal(id, TOO_LARGE, &why);
+            message.put_channel(&self.uri, place);
+        }
+        Out::Client(to.clone(), message)
+    }
+}
+
+/// How long a request may take in all, and what is left of that.
+fn left(message: &mut Message, age_ms: u64) -> Result<(u64, u64), (i64, String)> {
+    let timeout_ms = message.beside.timeout_ms.take().unwrap_or(TIMEOUT_MS);
+    let timeout_ms = timeout_ms.clamp(1, TIMEOUT_MS_MAX);
+    match timeout_ms.saturating_sub(age_ms) {
+        0 => {
+            let [age, time] = [age_ms, timeout_ms].map(|ms| ms.div_ceil(1_000));
+            let why = format!("this came after {age} s, and had {time} s: it was not done");
+            Err((TIMED_OUT, why))
+        }
+        left_ms => Ok((timeout_ms, left_ms)),
+    }
+}
+
+fn via(message: &Message) -> Vec<String> {
+    let params: Members = message.members();
+    let meta = message::object(params.get(META).map(AsRef::as_ref));
+    let via = meta
+        .get(VIA)
+        .and_then(|via| serde_json::from_str::<Value>(via.get()).ok());
+    let texts = via.iter().filter_map(Value::as_array).flatten();
+    texts
+        .filter_map(|text| text.as_str().map(str::to_owned))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,297 @@
+//! Sharing a server: it is run here, and its channel is served to peers.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::future::poll_fn;
+use std::process::Stdio;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use peerbus_adapter::{Bus, How, PeerName, SessionEvent};
+use peerbus_core::grant::NamePattern;
+use peerbus_wire::escape;
+use peerbus_wire::jsonrpc::RpcMessage;
+use serde_json::{Value, json};
+use tokio::process::{Child, Command};
+use tokio::sync::mpsc;
+use tokio::time::{sleep, sleep_until, timeout};
+
+use crate::side_channel::VERSION;
+use crate::side_channel::advert;
+use crate::side_channel::host::{Host, Out};
+use crate::side_channel::lines;
+use crate::side_channel::message::{self, Kind, Message};
+use crate::side_channel::surface::{Set, Surface};
+
+const INTRODUCTION: Duration = Duration::from_secs(30);
+/// Pauses before a server that ended is started again.
+const PAUSE: Duration = Duration::from_millis(500);
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// How often it is looked who is there still.
+const LOOK: Duration = Duration::from_secs(10);
+/// How long an answer may wait for the broker.
+const SENDS_WITHIN: Duration = Duration::from_secs(30);
+
+/// A server to share.
+#[derive(Debug, Clone)]
+pub struct Share {
+    /// What it is called.
+    pub name: String,
+    /// What may be served of what it declares.
+    pub allow: Vec<Set>,
+    /// Who may use it.
+    pub to: Vec<NamePattern>,
+    /// How it is started.
+    pub command: Vec<OsString>,
+    /// Said to the user: it is ready, it ended, who asks what of it.
+    pub say: fn(&str),
+}
+
+struct Server {
+    child: Child,
+    from: mpsc::Receiver<String>,
+    to: mpsc::Sender<String>,
+    surface: Surface,
+}
+
+/// Shares a server until the bus is closed. One that ends is started again, as a new generation.
+///
+/// # Errors
+///
+/// When the server cannot be started at first, declares nothing that is allowed, or its advertisement
+/// does not fit: a sentence.
+pub async fn share(bus: &Bus, share: &Share) -> Result<(), String> {
+    let mut pause = PAUSE;
+    let mut first = true;
+    loop {
+        match Server::start(share).await {
+            Ok(server) => {
+                let since = Instant::now();
+                serve(bus, share, server, first).await?;
+                first = false;
+                if since.elapsed() > PAUSE_MAX {
+                    pause = PAUSE;
+                }
+                (share.say)(&format!(
+                    "the server has ended; it is started again in {pause:?}"
+                ));
+            }
+            Err(why) if first => return Err(why),
+            Err(why) => (share.say)(&format!("{why}; trying again in {pause:?}")),
+        }
+        bus.set_presence(&advert::presence(&share.name, None));
+        // What comes meanwhile is refused, not kept: its channel is gone.
+        let mut gone = Host::new(String::new(), Surface::default(), share.to.clone());
+        let end = tokio::time::Instant::now() + pause;
+        loop {
+            tokio::select! {
+                () = sleep_until(end) => break,
+                event = bus.next() => match event {
+                    Some(event) => refuse(bus, &mut gone, event).await,
+                    None => return Ok(()),
+                },
+            }
+        }
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+}
+
+async fn refuse(bus: &Bus, gone: &mut Host, event: SessionEvent) {
+    if let Some((from, message, age_ms)) = heard(bus, event) {
+        for out in gone.hear(&from, message, (0, age_ms)) {
+            if let Out::Client(to, message) = out {
+                send(bus, &to, &message).await;
+            }
+        }
+    }
+}
+
+/// Serves a generation until its server or the bus ends.
+async fn serve(bus: &Bus, share: &Share, mut server: Server, first: bool) -> Result<(), String> {
+    let generation = format!("{:08x}", rand::random::<u32>());
+    let uri = advert::uri(&bus.name(), &share.name, &generation);
+    let shown = advert::presence(&share.name, Some((&uri, &server.surface)));
+    if !bus.set_presence(&shown) && first {
+        return Err(format!(
+            "what {uri} serves does not fit into a presence of 1,024 bytes: choose shorter names"
+        ));
+    }
+    (share.say)(&format!("sharing {uri}"));
+    let mut host = Host::new(uri, server.surface.clone(), share.to.clone());
+    let begun = Instant::now();
+    let now_ms = || u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let mut look = tokio::time::interval(LOOK);
+    let mut odd = false;
+    loop {
+        let deadline = host.deadline();
+        let late = async {
+            match deadline {
+                Some(at_ms) => sleep(Duration::from_millis(at_ms.saturating_sub(now_ms()))).await,
+                None => std::future::pending().await,
+            }
+        };
+        let out = tokio::select! {
+            event = bus.next() => match event {
+                Some(event) => match heard(bus, event) {
+                    Some((from, message, age_ms)) => {
+                        let out = host.hear(&from, message, (now_ms(), age_ms));
+                        out.iter().filter_map(|out| done(&from, out)).for_each(|it| (share.say)(&it));
+                        out
+                    }
+                    None => continue,
+                },
+                None => return Ok(()),
+            },
+            line = server.from.recv() => match line {
+                Some(line) => match Message::parse(&line) {
+                    Some(message) => host.said(message),
+                    None => {
+                        if !std::mem::replace(&mut odd, true) {
+                            (share.say)(&format!("the server writes what is no message of MCP: {}", escape(&line, 200)));
+                        }
+                        continue;
+                    }
+                },
+                None => {
+                    hand_out(bus, &server, host.ended()).await;
+                    // It is ours, and done with.
+                    let _ = server.child.kill().await;
+                    return Ok(());
+                }
+            },
+            () = late => host.late(now_ms()),
+            _ = look.tick() => {
+                if let Ok(peers) = bus.peers(LOOK).await {
+                    let names = peers.entries.iter().filter(|peer| peer.online);
+                    let keys = names.filter_map(|peer| Some(PeerName::parse(&peer.name).ok()?.key()));
+                    host.keep(&keys.collect::<BTreeSet<_>>());
+                }
+                continue;
+            }
+        };
+        hand_out(bus, &server, out).await;
+    }
+}
+
+/// What a peer has the server do, for its user.
+fn done(from: &PeerName, out: &Out) -> Option<String> {
+    let Out::Server(message) = out else {
+        return None;
+    };
+    message.id.as_ref()?;
+    let word = |member: &str| {
+        let members = message.members();
+        let text = serde_json::from_str::<String>(members.get(member)?.get()).ok()?;
+        Some(format!(" {}", escape(&text, 200)))
+    };
+    let method = escape(message.method.as_deref()?, 80);
+    let what = word("name").or_else(|| word("uri")).unwrap_or_default();
+    Some(format!("{from}: {method}{what}"))
+}
+
+/// A message of a peer's and its age, which is acked before anything comes of it: nothing is done
+/// twice.
+fn heard(bus: &Bus, event: SessionEvent) -> Option<(PeerName, Message, u64)> {
+    let SessionEvent::Message(message) = event else {
+        return None;
+    };
+    bus.ack(&message.key, How::Pushed { path: "mcp".into() });
+    let from = PeerName::parse(&message.from).ok()?;
+    Some((from, Message::parse(&message.body)?, message.age_ms))
+}
+
+async fn hand_out(bus: &Bus, server: &Server, out: Vec<Out>) {
+    for out in out {
+        match out {
+            // A server that does not read gets nothing more; what is open is late then.
+            Out::Server(message) => drop(server.to.try_send(message.text())),
+            Out::Client(to, message) => send(bus, &to, &message).await,
+        }
+    }
+}
+
+/// Sends a message, in the order of the calls, and does not wait for the broker.
+pub(crate) async fn send(bus: &Bus, to: &PeerName, message: &Message) {
+    let (bus, to, text) = (bus.clone(), to.clone(), message.text());
+    begin(async move {
+        if let Err(error) = bus.send(to.as_str(), &text, SENDS_WITHIN).await {
+            tracing::warn!(%to, %error, "an answer did not reach its peer");
+        }
+    })
+    .await;
+}
+
+/// Begins something that takes its place when it is polled first, and does not wait for its end.
+pub(crate) async fn begin(act: impl Future<Output = ()> + Send + 'static) {
+    let mut act = Box::pin(act);
+    let open = poll_fn(|cx| Poll::Ready(act.as_mut().poll(cx).is_pending()));
+    if open.await {
+        tokio::spawn(act);
+    }
+}
+
+impl Server {
+    async fn start(share: &Share) -> Result<Self, String> {
+        let (program, arguments) = share
+            .command
+            .split_first()
+            .ok_or("name the server's command")?;
+        let shown = escape(&program.to_string_lossy(), 200);
+        let mut child = Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|error| format!("{shown} cannot be started: {error}"))?;
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+        let (stdin, stdout) = stdin.zip(stdout).ok_or("the server has no pipes")?;
+        let (to, mut from) = (lines::write(stdin), lines::read(stdout));
+        let declared = timeout(INTRODUCTION, introduce(&to, &mut from)).await;
+        let declared = declared
+            .map_err(|_late| {
+                format!(
+                    "{shown} did not introduce itself within {} s",
+                    INTRODUCTION.as_secs()
+                )
+            })?
+            .ok_or_else(|| format!("{shown} ended, or is no MCP server that speaks over stdio"))?;
+        let surface = Surface::of(&share.allow, &declared["capabilities"]);
+        if surface.is_empty() {
+            let wanted: Vec<_> = share.allow.iter().map(|set| set.as_str()).collect();
+            return Err(format!(
+                "{shown} has none of {}: nothing would be shared",
+                wanted.join(", ")
+            ));
+        }
+        Ok(Self {
+            child,
+            from,
+            to,
+            surface,
+        })
+    }
+}
+
+/// The handshake. Gives what the server says of itself.
+async fn introduce(to: &mpsc::Sender<String>, from: &mut mpsc::Receiver<String>) -> Option<Value> {
+    let about = json!({
+        "protocolVersion": VERSION, "capabilities": {},
+        "clientInfo": { "name": "peerbus", "version": env!("CARGO_PKG_VERSION") },
+    });
+    let hello = RpcMessage::call(message::raw(&0), "initialize", message::raw(&about));
+    to.send(hello.text()).await.ok()?;
+    loop {
+        let line = from.recv().await?;
+        let Some(answer) = Message::parse(&line) else {
+            continue;
+        };
+        if answer.kind() != Kind::Response {
+            continue;
+        }
+        let result = serde_json::from_str(answer.rpc.result?.get()).ok()?;
+        let ready = RpcMessage::call(None, "notifications/initialized", None);
+        to.send(ready.text()).await.ok()?;
+        return Some(result);
+    }
+}

@@ -1,0 +1,371 @@
+//! What goes into a [`MailboxMachine`](super::MailboxMachine) and what comes out of it.
+
+use std::sync::Arc;
+
+use peerbus_wire::{Conversation, MessageId, Stage};
+
+use crate::session::{Inbound, NoticeId};
+
+/// Names a message or a notice in the mailbox, ascending in order of arrival. It keeps its number
+/// wherever it goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct No(pub u64);
+
+/// Names one attempt to show something over one path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct AttemptId(pub u64);
+
+/// Names a question whose answer somebody waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct AskId(pub u64);
+
+/// How much an attempt may hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Limit {
+    /// Messages and notices.
+    pub messages: usize,
+    /// Bytes of text; one message goes whatever its size.
+    pub bytes: usize,
+}
+
+/// A way by which text reaches the agent, as data. The machine knows no client: it asks this.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PathSpec {
+    /// The word for it in receipts, presence and settings; unique.
+    pub word: &'static str,
+    /// Where it stands among the waking paths when nothing else decides: low goes first.
+    pub rank: u8,
+    /// Text that goes there can start a turn of an idle agent.
+    pub wakes: bool,
+    /// It takes one push, and has to be found ready again for the next.
+    pub one_shot: bool,
+    /// What it brings to a busy session queues up in the client for that turn: a second push
+    /// before the first was taken would only stand behind it.
+    pub joins_busy_turn: bool,
+    /// What it brings is shown while a dialog waits for the user.
+    pub shows_over_dialogs: bool,
+    /// Its text stands in the result of a tool: a sign of life of the client shows that the client
+    /// took it.
+    pub in_result: bool,
+    /// What one attempt holds at most.
+    pub limit: Limit,
+    /// The pause after a push, in milliseconds.
+    pub gap_ms: u64,
+}
+
+/// A path.
+pub type Path = &'static PathSpec;
+
+impl PathSpec {
+    /// A path that wakes nobody: text goes along with something that is shown anyway.
+    const PASSIVE: Self = Self {
+        word: "",
+        rank: 0,
+        wakes: false,
+        one_shot: false,
+        joins_busy_turn: false,
+        shows_over_dialogs: false,
+        in_result: true,
+        limit: Limit {
+            messages: usize::MAX,
+            bytes: usize::MAX,
+        },
+        gap_ms: 0,
+    };
+
+    /// A path that wakes, with the limit of an ordinary push and such a pause after each.
+    #[must_use]
+    pub const fn waking(gap_ms: u64) -> Self {
+        Self {
+            wakes: true,
+            in_result: false,
+            limit: Limit {
+                messages: 20,
+                bytes: 12_000,
+            },
+            gap_ms,
+            ..Self::PASSIVE
+        }
+    }
+}
+
+/// Part of the result of a bus tool that was called for something else.
+pub static PIGGYBACK: PathSpec = PathSpec {
+    word: "piggyback",
+    limit: Limit {
+        messages: 5,
+        bytes: 8 * 1024,
+    },
+    ..PathSpec::PASSIVE
+};
+
+/// Context that a hook adds to the turn under way. Clients cut the text of one after 10,000
+/// characters.
+pub static HOOK: PathSpec = PathSpec {
+    word: "hook",
+    in_result: false,
+    limit: Limit {
+        messages: 10,
+        bytes: 8 * 1024,
+    },
+    ..PathSpec::PASSIVE
+};
+
+/// The inbox tool, which the agent called to read.
+pub static INBOX: PathSpec = PathSpec {
+    word: "inbox",
+    ..PathSpec::PASSIVE
+};
+
+/// The drain tool, which the agent called to read.
+pub static DRAIN: PathSpec = PathSpec {
+    word: "drain",
+    ..PathSpec::PASSIVE
+};
+
+/// The answer to a question that the agent waits for.
+pub static ASK: PathSpec = PathSpec {
+    word: "ask",
+    ..PathSpec::PASSIVE
+};
+
+/// Who a text comes from that was put in here and did not come over the bus. No peer can have this
+/// name.
+pub const HERE: &str = "peerbus";
+
+/// A message from the bus and what it says of its conversation, or a text that was put in here.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Mail {
+    /// The message.
+    pub inbound: Inbound,
+    /// Its place in a conversation.
+    pub talk: Conversation,
+    /// Size of its text as it is shown, in bytes.
+    pub bytes: usize,
+    /// Length of its text, in characters.
+    pub chars: usize,
+    /// So many of them are shown where only its beginning is.
+    pub beginning: usize,
+}
+
+impl Mail {
+    /// It was put in here.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        self.inbound.from == HERE
+    }
+}
+
+/// What is shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Content {
+    /// A peer's message, owed until it is acked, or a text that was put in here.
+    Mail(Arc<Mail>),
+    /// A sentence of the bus itself. What it repeats of a peer stands in quotes.
+    Notice {
+        /// The sentence.
+        sentence: Arc<str>,
+        /// The broker keeps it until it is told.
+        token: Option<NoticeId>,
+    },
+}
+
+impl Content {
+    /// The message, if it is one.
+    #[must_use]
+    pub fn mail(&self) -> Option<&Arc<Mail>> {
+        match self {
+            Self::Mail(mail) => Some(mail),
+            Self::Notice { .. } => None,
+        }
+    }
+
+    /// Size of its text as it is shown, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Mail(mail) => mail.bytes,
+            Self::Notice { sentence, .. } => sentence.len(),
+        }
+    }
+}
+
+/// What the session is doing, as far as that is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Activity {
+    /// Nothing: a push starts a turn.
+    Idle,
+    /// A turn is under way: a push waits for a boundary in it.
+    Busy,
+    /// It waits for its user, who has a dialog open.
+    Waiting,
+    /// Nobody says.
+    #[default]
+    Unknown,
+}
+
+/// What happened to an attempt. A push says [`Outcome::Written`] or [`Outcome::Failed`] once; what
+/// its client says later may follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// The client has it: its bytes left, or, in the result of a tool, the client went on after it.
+    Written,
+    /// The client lives on after its bytes, in the result of a tool: that it understood them nothing
+    /// shows.
+    Reached,
+    /// It did not get there: nothing of it was shown.
+    Failed,
+    /// The client keeps it until its user decides.
+    Kept,
+    /// The user decided against it. No other path gets it.
+    Denied,
+    /// The client did not show it and will not, for a reason that is not its user's decision.
+    Dropped,
+    /// It left, and whether it was shown will never be known. It is shown again, as a repeat.
+    Doubtful,
+}
+
+/// Something to show over one path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attempt {
+    /// Its name.
+    pub id: AttemptId,
+    /// Where it goes.
+    pub path: Path,
+    /// What is in it, in order of arrival; in what no push brings, urgent messages first. Never
+    /// empty.
+    pub items: Vec<AttemptItem>,
+    /// So many more could have been in it, were there room.
+    pub rest: usize,
+}
+
+/// A message or notice in an attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AttemptItem {
+    /// Which.
+    pub no: No,
+    /// It may have been shown before: its text says so.
+    pub repeat: bool,
+    /// How much of it is shown.
+    pub portion: Portion,
+    /// What it says.
+    pub content: Content,
+    /// It goes before what came earlier.
+    pub first: bool,
+    /// Why the governor held it until now.
+    pub held: Option<Arc<str>>,
+}
+
+/// How much of a message an attempt shows. Only when all of it was shown does an answer count as
+/// having seen it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Portion {
+    /// All.
+    All,
+    /// Its beginning.
+    Beginning,
+    /// From a place that was reached before up to this one, in characters.
+    Part {
+        /// Where it begins.
+        from: usize,
+        /// Where it ends.
+        to: usize,
+        /// That is the end of the message.
+        last: bool,
+    },
+}
+
+/// A message that waits, for somebody who looks.
+#[derive(Debug, Clone)]
+pub struct Listed {
+    /// Which.
+    pub no: No,
+    /// The message.
+    pub mail: Arc<Mail>,
+    /// It may have been shown before.
+    pub shown: bool,
+    /// Why the governor holds it.
+    pub held: Option<Arc<str>>,
+    /// So many characters of it were read, where that is not all.
+    pub read: usize,
+}
+
+/// A message that can be replied to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parent {
+    /// Its sender's id for it.
+    pub id: MessageId,
+    /// Its sender.
+    pub from: String,
+    /// Its place in a conversation.
+    pub talk: Conversation,
+}
+
+/// What it says that a tool call names a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Named {
+    /// It was unseen, and is seen now.
+    Seen,
+    /// Only a part of it was shown: it stays unseen, and its rest goes along with results of tools.
+    InPart,
+    /// It waits, and was not shown yet in this life of the adapter: the id is known from a list, or
+    /// from elsewhere.
+    NotShown,
+    /// No unseen message has this id.
+    Unknown,
+    /// Several senders used this id: which of their messages is meant is not known.
+    Several,
+}
+
+/// When a message is acked without evidence: `PEERBUS_ACK`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Policy {
+    /// With evidence. Where the session's transcript cannot be read, or shows none of the last
+    /// eight attempts: as pushed, once the client took a tool result with all of its text and the
+    /// agent called another tool after it, or when what was shown and not proven nearly fills the
+    /// window (the oldest then).
+    #[default]
+    Auto,
+    /// With evidence only.
+    Seen,
+    /// As pushed, as soon as any path took all of it.
+    Pushed,
+}
+
+/// What the shell has to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MailboxOutput {
+    /// Tell the session its name, before anything that follows.
+    Announce(String),
+    /// Show this over its waking path, then say what came of it by
+    /// [`MailboxMachine::outcome`](super::MailboxMachine::outcome).
+    Push(Attempt),
+    /// A message of a peer's is so far: the bus is told. It ends once: it is acked, with nothing claimed
+    /// if the recipient's user does not want its sender to know more, or dead, as it is not wanted.
+    Reached {
+        /// The message.
+        mail: Arc<Mail>,
+        /// How far.
+        stage: Stage,
+    },
+    /// The message goes to another member of its group: give it back.
+    GiveBack {
+        /// The message.
+        mail: Arc<Mail>,
+        /// It may have been shown here.
+        again: bool,
+    },
+    /// A text that was put in here is so far. The bus knows nothing of it.
+    Local {
+        /// The text.
+        mail: Arc<Mail>,
+        /// How far.
+        stage: Stage,
+    },
+    /// The statement that the broker keeps was told.
+    Told(NoticeId),
+    /// The answer to this question is here: [`MailboxMachine::take_answer`](super::MailboxMachine::take_answer).
+    Answered(AskId),
+    /// A line for the human's log: mail of a peer is held back, or peers may start no more turns.
+    Warn(Arc<str>),
+}

@@ -211,7 +211,7 @@ mod tests {
             ("crates/peer/src/session/ack.rs", "use super::conn::C;"),
             (
                 "crates/peer/src/session/conn.rs",
-                "use crate::peer::{ack, Session};",
+                "use crate::session::{ack, Session};",
             ),
         ];
         assert_eq!(

@@ -53,7 +53,11 @@ impl Home {
     pub(crate) fn apart(&self, args: &[&str]) -> Finished {
         let status = self.path().join("status");
         let mut shell = self.command("/bin/sh");
-        shell.args(["-c", r#"{ "$@"; echo $? > status; } &"#, "sh"]);
+        // Until the shell has gone it stands below this process, which has agents.
+        let alone =
+            r#"while read -r _ _ _ above _ </proc/self/stat && [ "$above" = $$ ]; do :; done"#;
+        let script = format!(r#"{{ {alone}; "$@"; echo $? > status; }} &"#);
+        shell.args(["-c", &script, "sh"]);
         shell.arg(env!("CARGO_BIN_EXE_peerbus")).args(args);
         let mut finished = Finished::of(&mut shell);
         let code = std::fs::read_to_string(status).expect("what it ended with");

@@ -1,22 +1,63 @@
 //! How much mail waits, in bytes of its envelopes: for each recipient, and from each token.
 //!
 //! The sums commit together with the queue, so they are right after any end of the process, and
-//! nothing is counted at the start.
+//! nothing is counted at the start. Shares of what one peer is owed are in memory only, and counted
+//! when somebody wants to know.
 
 use std::collections::BTreeMap;
 
 use peerbus_wire::{Refusal, RefusalCode};
 
 use super::mutation::BrokerMutation;
-use super::{Broker, Caller};
+use super::retire::Handed;
+use super::{Broker, Caller, Cx};
 use crate::TokenHash;
 use crate::store::{OwedRow, PeerId, Result, Txn};
+
+/// Who shares what may be owed to one peer with others: a token with all its names, or another domain,
+/// whatever token its bridge has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Party {
+    Token(Option<TokenHash>),
+    Domain(PeerId),
+}
+
+/// So much waits, or may wait.
+#[derive(Debug, Clone, Copy, Default)]
+struct Waits {
+    messages: u64,
+    bytes: u64,
+}
+
+impl Waits {
+    fn add(&mut self, more: Self) {
+        self.messages += more.messages;
+        self.bytes += more.bytes;
+    }
+
+    /// Why so many bytes more do not fit, of what waits as `of` says.
+    fn full(self, of: &str, bytes: u64, max: Self) -> Option<String> {
+        if self.messages >= max.messages {
+            return Some(format!("{} messages{of}", max.messages));
+        }
+        (self.bytes + bytes > max.bytes).then(|| {
+            format!(
+                "{} bytes{of} wait, this has {bytes}, and {} fit",
+                self.bytes, max.bytes
+            )
+        })
+    }
+}
 
 /// The sums, by peer and by token. Peers that are forgotten stay as long as mail of theirs waits.
 #[derive(Debug, Default)]
 pub(super) struct Owed {
     rows: BTreeMap<PeerId, OwedRow>,
     by_token: BTreeMap<TokenHash, u64>,
+    /// Of each peer's mail, where that is known.
+    parts: BTreeMap<PeerId, BTreeMap<Party, Waits>>,
+    /// What went to successors of late.
+    pub(super) handed: Handed,
     /// What the transaction under way changed: the rows as they are on disk.
     changed: BTreeMap<PeerId, OwedRow>,
 }
@@ -51,14 +92,14 @@ impl Owed {
         self.rows.get(&peer)?.token
     }
 
-    /// A message of so many bytes is owed to a recipient, sent with this token.
+    /// A message of so many bytes of a party's is owed to a recipient, sent with this token.
     pub(super) fn add(
         &mut self,
         (recipient, sender): (PeerId, PeerId),
-        token: TokenHash,
+        (party, token): (Party, TokenHash),
         bytes: u64,
     ) {
-        self.change(recipient, |row| row.to += bytes);
+        self.enter(recipient, party, Waits { messages: 1, bytes });
         self.change(sender, |row| {
             row.token = Some(token);
             row.by += bytes;
@@ -67,8 +108,13 @@ impl Owed {
     }
 
     /// It is not owed to that recipient any more.
-    pub(super) fn subtract(&mut self, (recipient, sender): (PeerId, PeerId), bytes: u64) {
-        self.change(recipient, |row| row.to = row.to.saturating_sub(bytes));
+    pub(super) fn subtract(
+        &mut self,
+        (recipient, sender): (PeerId, PeerId),
+        party: Party,
+        bytes: u64,
+    ) {
+        self.leave(recipient, party, bytes);
         let mut token = None;
         self.change(sender, |row| {
             row.by = row.by.saturating_sub(bytes);
@@ -78,14 +124,55 @@ impl Owed {
     }
 
     /// It is owed to another peer instead.
-    pub(super) fn pass(&mut self, from: PeerId, to: PeerId, bytes: u64) {
-        self.change(from, |row| row.to = row.to.saturating_sub(bytes));
-        self.change(to, |row| row.to += bytes);
+    pub(super) fn pass(&mut self, (from, to): (PeerId, PeerId), party: Party, bytes: u64) {
+        self.leave(from, party, bytes);
+        self.enter(to, party, Waits { messages: 1, bytes });
     }
 
     /// All that is owed to one peer is owed to another one instead.
     pub(super) fn pass_all(&mut self, from: PeerId, to: PeerId) {
-        self.pass(from, to, self.to(from));
+        let bytes = self.to(from);
+        if bytes == 0 {
+            return;
+        }
+        self.change(from, |row| row.to = 0);
+        let parts = self.parts.remove(&from);
+        if parts.is_none() {
+            self.change(to, |row| row.to += bytes);
+            self.parts.remove(&to);
+        }
+        for (party, waits) in parts.into_iter().flatten() {
+            self.enter(to, party, waits);
+        }
+    }
+
+    /// More waits for a recipient. Of one that was owed nothing all shares are known.
+    fn enter(&mut self, recipient: PeerId, party: Party, more: Waits) {
+        if self.to(recipient) == 0 {
+            self.parts.insert(recipient, BTreeMap::new());
+        }
+        self.change(recipient, |row| row.to += more.bytes);
+        if let Some(parts) = self.parts.get_mut(&recipient) {
+            parts.entry(party).or_default().add(more);
+        }
+    }
+
+    /// A message waits no more.
+    fn leave(&mut self, recipient: PeerId, party: Party, bytes: u64) {
+        self.change(recipient, |row| row.to = row.to.saturating_sub(bytes));
+        let left = self.to(recipient);
+        let parts = self.parts.get_mut(&recipient);
+        let part = parts.and_then(|parts| parts.get_mut(&party));
+        match part.filter(|part| part.messages > 0 && part.bytes >= bytes) {
+            Some(part) if left > 0 => {
+                part.messages -= 1;
+                part.bytes -= bytes;
+            }
+            // It is empty, or a bridge sent it whose name is forgotten: then it is counted anew.
+            _ => {
+                self.parts.remove(&recipient);
+            }
+        }
     }
 
     /// What a name sent counts for the token that has it now.
@@ -98,6 +185,8 @@ impl Owed {
         };
         if by > 0 && last != Some(token) {
             self.change(peer, |row| row.token = Some(token));
+            // It has a part of its recipients' mail, whoever they are.
+            self.parts.clear();
             self.discharge(last, by);
             self.charge(Some(token), by);
         }
@@ -157,14 +246,66 @@ impl Owed {
                 return false;
             }
         }
-        sums == self.by_token
+        let bytes = |of: &BTreeMap<_, Waits>| of.values().map(|waits| waits.bytes).sum::<u64>();
+        let mut parts = self.parts.iter();
+        sums == self.by_token && parts.all(|(peer, of)| bytes(of) == self.to(*peer))
     }
 }
 
 impl Broker {
-    /// Whether a peer may be owed so many bytes more.
-    pub(super) fn has_byte_room(&self, peer: PeerId, bytes: u64) -> bool {
-        self.owed.to(peer) + bytes <= self.config.owed_to_max
+    /// Whose share it is that a sender's mail takes of what its recipients may be owed.
+    pub(super) fn party(&self, sender: PeerId) -> Party {
+        if self.is_bridge(sender) || self.registry.was_bridge(sender) {
+            return Party::Domain(sender);
+        }
+        let owner = || self.registry.get(sender)?.row.owner;
+        Party::Token(self.owed.token(sender).or_else(owner))
+    }
+
+    /// Why a peer may not be owed so many bytes more of this party, if it may not. One party has at most
+    /// half of what it may be owed, and an eighth of all is for answers.
+    pub(super) fn full_for(
+        &mut self,
+        cx: &mut Cx<'_>,
+        peer: PeerId,
+        (party, bytes): (Party, u64),
+        answer: bool,
+    ) -> Result<Option<String>> {
+        let part = |max: u64| if answer { max } else { max - max / 8 };
+        let all = Waits {
+            messages: part(self.queue_max(peer)),
+            bytes: part(self.config.owed_to_max),
+        };
+        let half = Waits {
+            messages: all.messages.div_ceil(2),
+            bytes: all.bytes.div_ceil(2),
+        };
+        let waits = Waits {
+            messages: self.pending(cx, peer)?,
+            bytes: self.owed.to(peer),
+        };
+        if let Some(full) = waits.full("", bytes, all) {
+            return Ok(Some(full));
+        }
+        let none_has_more = waits.full("", bytes, half).is_none();
+        if none_has_more || self.mutations.broken(BrokerMutation::FillQueue) {
+            return Ok(None);
+        }
+        if !self.owed.parts.contains_key(&peer) {
+            let mut parts = BTreeMap::<_, Waits>::new();
+            for (sender, messages, bytes) in cx.txn.queue_sums(peer)? {
+                let part = parts.entry(self.party(sender)).or_default();
+                part.add(Waits { messages, bytes });
+            }
+            self.owed.parts.insert(peer, parts);
+        }
+        let parts = self.owed.parts.get(&peer);
+        let part = parts.and_then(|parts| parts.get(&party));
+        let of = match party {
+            Party::Token(_) => " that were sent with this token",
+            Party::Domain(_) => " that came from this domain",
+        };
+        Ok(part.copied().unwrap_or_default().full(of, bytes, half))
     }
 
     /// Refuses what would take more than the sender's token may have waiting, each copy counted. All
@@ -178,9 +319,9 @@ impl Broker {
         let session = self.conns.session(caller.conn);
         let own = session.and_then(|session| session.grant.quotas.bytes);
         let max = own.unwrap_or(self.config.owed_by_max);
-        let (waits, sent) = match session.and_then(|session| session.bridge.as_ref()) {
-            Some(_) => (self.owed.by_peer(caller.peer), "came from this domain"),
-            None => (self.owed.by(&caller.token), "were sent with this token"),
+        let (waits, sent) = match self.party(caller.peer) {
+            Party::Domain(bridge) => (self.owed.by_peer(bridge), "came from this domain"),
+            Party::Token(_) => (self.owed.by(&caller.token), "were sent with this token"),
         };
         let more = bytes * recipients.len() as u64;
         if more == 0 || waits + more <= max {
@@ -195,7 +336,7 @@ impl Broker {
     /// A delivery has ended.
     pub(super) fn not_owed(&mut self, pair: (PeerId, PeerId), bytes: u64) {
         if !self.mutations.broken(BrokerMutation::ForgetOwed) {
-            self.owed.subtract(pair, bytes);
+            self.owed.subtract(pair, self.party(pair.1), bytes);
         }
     }
 }

@@ -1,5 +1,7 @@
 //! A name ends for good: its mail goes to a successor at once, or its senders are told.
 
+use std::collections::BTreeMap;
+
 use peerbus_wire::{BrokerFrame, CloseReason, NameAnswer, PeerName, Seq};
 
 use super::conn::Conn;
@@ -7,11 +9,28 @@ use super::expire::LEFT;
 use super::jobs::NAME_ENDED;
 use super::{Broker, BrokerOutput, BusEvent, Caller, CommitNeed, ConnId, Cx};
 use crate::store::{PeerId, Result, Txn};
-use crate::{Delivered, Now};
+use crate::{Delivered, Now, TokenHash};
 
-/// Messages that go to the successor of a peer that ends its own name: they go in one transaction,
-/// behind which everybody waits.
-const SUCCEEDED_MAX: u64 = 4_096;
+/// Messages that peers of one token hand over to successors within [`HANDED_MS`] when they end their
+/// own names: those of a name go in one transaction, behind which everybody waits.
+const HANDED_MAX: u64 = 4_096;
+const HANDED_MS: u64 = 60_000;
+
+/// What peers of each token handed over, and since when that counts (monotonic).
+#[derive(Debug, Default)]
+pub(super) struct Handed(BTreeMap<TokenHash, (u64, u64)>);
+
+impl Handed {
+    /// Whether so many more may go now.
+    fn take(&mut self, now_ms: u64, token: TokenHash, messages: u64) -> bool {
+        self.0
+            .retain(|_, (since_ms, _)| now_ms < *since_ms + HANDED_MS);
+        let (_, handed) = self.0.entry(token).or_insert((now_ms, 0));
+        let fits = *handed + messages <= HANDED_MAX;
+        *handed += if fits { messages } else { 0 };
+        fits
+    }
+}
 
 /// What the operator wants done.
 #[derive(Debug, Clone)]
@@ -91,7 +110,9 @@ impl Broker {
         caller: Caller,
         successor: Option<&str>,
     ) -> Result {
-        let Caller { conn, peer, .. } = caller;
+        let Caller {
+            conn, peer, token, ..
+        } = caller;
         let name = self.registry.name(peer);
         let successor = match successor.map(PeerName::parse).transpose() {
             Ok(successor) => self.successor(peer, successor.as_ref(), true),
@@ -99,10 +120,12 @@ impl Broker {
         };
         let waiting = self.pending(cx, peer)?;
         let successor = match successor {
-            Ok(Some(_)) if waiting > SUCCEEDED_MAX => Err(Denied::Unfit(format!(
-                "{waiting} messages wait for {name}, and a peer hands over at most {SUCCEEDED_MAX}; \
-                 the broker's operator can end the name"
-            ))),
+            Ok(Some(_)) if !self.owed.handed.take(cx.now.mono_ms, token, waiting) => {
+                Err(Denied::Unfit(format!(
+                    "{waiting} messages wait for {name}, and peers of one token hand over at most \
+                     {HANDED_MAX} within a minute; the broker's operator can end the name"
+                )))
+            }
             other => other,
         };
         let refused = successor.as_ref().err().map(Denied::to_string);

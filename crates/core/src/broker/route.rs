@@ -105,7 +105,8 @@ impl Broker {
         let (seq, sender, bytes) = (head.seq, head.sender, head.bytes);
         self.tell_taken(head, carried);
         for &recipient in recipients {
-            self.owed.add((recipient, sender), caller.token, bytes);
+            let of = (self.party(caller.peer), caller.token);
+            self.owed.add((recipient, sender), of, bytes);
             if let Address::Group(_) | Address::One(_) = carried.to {
                 self.log.owe(seq, recipient);
             }
@@ -223,7 +224,7 @@ impl Broker {
     ) -> Result<Result<Recipients, Refusal>> {
         let bytes = carried.text.len() as u64;
         let name = match &carried.to {
-            Address::All => return Ok(Ok(self.everyone(cx, caller.peer, bytes)?.into())),
+            Address::All => return Ok(Ok(self.everyone(cx, caller, bytes)?.into())),
             Address::Group(group) => return self.members(cx, caller, group, bytes),
             Address::One(group) => return self.one_of(cx, caller, group, bytes),
             Address::Peer(name) => name,
@@ -248,49 +249,39 @@ impl Broker {
         if let Err(refusal) = self.check_answer(cx, carried, peer)? {
             return Ok(Err(refusal));
         }
-        if self.has_queue_room(cx, peer, bytes)? {
-            return Ok(Ok(vec![peer].into()));
+        let of = (self.party(caller.peer), bytes);
+        let mut full = self.full_for(cx, peer, of, false)?;
+        if full.is_some() && Self::answers(cx, carried, peer)? {
+            full = self.full_for(cx, peer, of, true)?;
         }
-        let full = match self.has_byte_room(peer, bytes) {
-            true => format!("{} messages", self.queue_max(peer)),
-            false => format!(
-                "{} bytes wait, this has {bytes}, and {} fit",
-                self.owed.to(peer),
-                self.config.owed_to_max
-            ),
-        };
-        Ok(Err(RefusalCode::QueueFull.because(format!(
-            "the queue of {name} is full ({full}); send again when it has read some"
-        ))))
+        Ok(match full {
+            None => Ok(vec![peer].into()),
+            Some(full) => Err(RefusalCode::QueueFull.because(format!(
+                "the queue of {name} is full ({full}); send again when it has read some"
+            ))),
+        })
     }
 
     /// Every peer that is registered now, or was until its connection broke a moment ago.
-    fn everyone(&mut self, cx: &mut Cx<'_>, sender: PeerId, bytes: u64) -> Result<Vec<PeerId>> {
+    fn everyone(&mut self, cx: &mut Cx<'_>, caller: Caller, bytes: u64) -> Result<Vec<PeerId>> {
         let here = |(id, peer): (PeerId, &super::registry::Peer)| {
             let registered = peer.is_registered(cx.now.mono_ms);
-            (registered && id != sender && !peer.row.ephemeral && !peer.bridges()).then_some(id)
+            (registered && id != caller.peer && !peer.row.ephemeral && !peer.bridges())
+                .then_some(id)
         };
         let all = self.registry.iter().filter_map(here).collect();
-        Ok(self.with_room(cx, all, bytes)?.owed)
+        Ok(self
+            .with_room(cx, all, (self.party(caller.peer), bytes))?
+            .owed)
     }
 
-    fn queue_max(&self, peer: PeerId) -> u64 {
+    pub(super) fn queue_max(&self, peer: PeerId) -> u64 {
         let ephemeral = self.registry.get(peer).is_some_and(|p| p.row.ephemeral);
         if ephemeral {
             EPHEMERAL_QUEUE_MAX
         } else {
             self.config.queue_max
         }
-    }
-
-    pub(super) fn has_queue_room(
-        &mut self,
-        cx: &mut Cx<'_>,
-        peer: PeerId,
-        bytes: u64,
-    ) -> Result<bool> {
-        let max = self.queue_max(peer);
-        Ok(self.has_byte_room(peer, bytes) && self.pending(cx, peer)? < max)
     }
 
     /// How many messages are owed to a peer; counted once, then kept.

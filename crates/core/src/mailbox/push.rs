@@ -270,7 +270,8 @@ impl MailboxMachine {
             Turns::All => "all",
             Turns::Of(_) => "one",
         };
-        if !self.turns_told.is_due(now_ms, which) {
+        let of = [String::new(), which.to_owned()];
+        if !self.turns_told.is_due(now_ms, &of) {
             return;
         }
         let (whose, many) = match turns {

@@ -9,10 +9,30 @@ use std::collections::BTreeMap;
 use peerbus_wire::{Refusal, RefusalCode};
 
 use super::mutation::BrokerMutation;
-use super::retire::Handed;
 use super::{Broker, Caller, Cx};
 use crate::TokenHash;
 use crate::store::{OwedRow, PeerId, Result, Txn};
+
+/// Messages that peers of one token hand over to successors within [`HANDED_MS`] when they end their
+/// own names: those of a name go in one transaction, behind which everybody waits.
+pub(super) const HANDED_MAX: u64 = 4_096;
+const HANDED_MS: u64 = 60_000;
+
+/// What peers of each token handed over, and since when that counts (monotonic).
+#[derive(Debug, Default)]
+pub(super) struct Handed(BTreeMap<TokenHash, (u64, u64)>);
+
+impl Handed {
+    /// Whether so many more may go now.
+    pub(super) fn take(&mut self, now_ms: u64, token: TokenHash, messages: u64) -> bool {
+        self.0
+            .retain(|_, (since_ms, _)| now_ms < *since_ms + HANDED_MS);
+        let (_, handed) = self.0.entry(token).or_insert((now_ms, 0));
+        let fits = *handed + messages <= HANDED_MAX;
+        *handed += if fits { messages } else { 0 };
+        fits
+    }
+}
 
 /// Who shares what may be owed to one peer with others: a token with all its names, or another domain,
 /// whatever token its bridge has.

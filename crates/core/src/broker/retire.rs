@@ -1,36 +1,14 @@
 //! A name ends for good: its mail goes to a successor at once, or its senders are told.
 
-use std::collections::BTreeMap;
-
 use peerbus_wire::{BrokerFrame, CloseReason, NameAnswer, PeerName, Seq};
 
 use super::conn::Conn;
 use super::expire::LEFT;
 use super::jobs::NAME_ENDED;
+use super::owed::HANDED_MAX;
 use super::{Broker, BrokerOutput, BusEvent, Caller, CommitNeed, ConnId, Cx};
 use crate::store::{PeerId, Result, Txn};
-use crate::{Delivered, Now, TokenHash};
-
-/// Messages that peers of one token hand over to successors within [`HANDED_MS`] when they end their
-/// own names: those of a name go in one transaction, behind which everybody waits.
-const HANDED_MAX: u64 = 4_096;
-const HANDED_MS: u64 = 60_000;
-
-/// What peers of each token handed over, and since when that counts (monotonic).
-#[derive(Debug, Default)]
-pub(super) struct Handed(BTreeMap<TokenHash, (u64, u64)>);
-
-impl Handed {
-    /// Whether so many more may go now.
-    fn take(&mut self, now_ms: u64, token: TokenHash, messages: u64) -> bool {
-        self.0
-            .retain(|_, (since_ms, _)| now_ms < *since_ms + HANDED_MS);
-        let (_, handed) = self.0.entry(token).or_insert((now_ms, 0));
-        let fits = *handed + messages <= HANDED_MAX;
-        *handed += if fits { messages } else { 0 };
-        fits
-    }
-}
+use crate::{Delivered, Now};
 
 /// What the operator wants done.
 #[derive(Debug, Clone)]

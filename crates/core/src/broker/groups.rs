@@ -9,7 +9,6 @@ use peerbus_wire::{BrokerFrame, GroupName, PeersFrame, Refusal, RefusalCode};
 
 use super::ack::End;
 use super::mutation::BrokerMutation;
-use super::owed::Party;
 use super::registry::{Peer, Registry};
 use super::{Broker, Caller, CommitNeed, Cx};
 use crate::TokenHash;
@@ -154,7 +153,7 @@ impl Broker {
                 RefusalCode::UnknownRecipient.because(self.nobody_in(owner, group))
             ));
         }
-        let mut members = self.with_room(cx, all, (self.party(caller.peer), bytes))?;
+        let mut members = self.with_room(cx, all, (caller.peer, bytes))?;
         if members.owed.is_empty() {
             return Ok(Err(RefusalCode::QueueFull.because(format!(
                 "the queue of every member of {group} is full; send again when one has read some"
@@ -171,7 +170,7 @@ impl Broker {
         &mut self,
         cx: &mut Cx<'_>,
         peers: Vec<PeerId>,
-        of: (Party, u64),
+        of: (PeerId, u64),
     ) -> Result<Recipients> {
         let mut recipients = Recipients::default();
         for peer in peers {

@@ -116,7 +116,7 @@ impl Owed {
     pub(super) fn add(
         &mut self,
         (recipient, sender): (PeerId, PeerId),
-        (party, token): (Party, TokenHash),
+        (party, token): (Option<Party>, TokenHash),
         bytes: u64,
     ) {
         self.enter(recipient, party, Waits { messages: 1, bytes });
@@ -131,7 +131,7 @@ impl Owed {
     pub(super) fn subtract(
         &mut self,
         (recipient, sender): (PeerId, PeerId),
-        party: Party,
+        party: Option<Party>,
         bytes: u64,
     ) {
         self.leave(recipient, party, bytes);
@@ -145,8 +145,8 @@ impl Owed {
 
     /// It is owed to another peer instead.
     pub(super) fn pass(&mut self, (from, to): (PeerId, PeerId), party: Party, bytes: u64) {
-        self.leave(from, party, bytes);
-        self.enter(to, party, Waits { messages: 1, bytes });
+        self.leave(from, Some(party), bytes);
+        self.enter(to, Some(party), Waits { messages: 1, bytes });
     }
 
     /// All that is owed to one peer is owed to another one instead.
@@ -162,24 +162,29 @@ impl Owed {
             self.parts.remove(&to);
         }
         for (party, waits) in parts.into_iter().flatten() {
-            self.enter(to, party, waits);
+            self.enter(to, Some(party), waits);
         }
     }
 
-    /// More waits for a recipient. Of one that was owed nothing all shares are known.
-    fn enter(&mut self, recipient: PeerId, party: Party, more: Waits) {
-        if self.to(recipient) == 0 {
-            self.parts.insert(recipient, BTreeMap::new());
-        }
+    /// Whether shares of what this peer is owed are known: they are counted when it is much.
+    pub(super) fn has_parts(&self, recipient: PeerId) -> bool {
+        self.parts.contains_key(&recipient)
+    }
+
+    /// More waits for a recipient; a party where its shares are known.
+    fn enter(&mut self, recipient: PeerId, party: Option<Party>, more: Waits) {
         self.change(recipient, |row| row.to += more.bytes);
-        if let Some(parts) = self.parts.get_mut(&recipient) {
+        if let Some(party) = party
+            && let Some(parts) = self.parts.get_mut(&recipient)
+        {
             parts.entry(party).or_default().add(more);
         }
     }
 
     /// A message waits no more.
-    fn leave(&mut self, recipient: PeerId, party: Party, bytes: u64) {
+    fn leave(&mut self, recipient: PeerId, party: Option<Party>, bytes: u64) {
         self.change(recipient, |row| row.to = row.to.saturating_sub(bytes));
+        let Some(party) = party else { return };
         let left = self.to(recipient);
         let parts = self.parts.get_mut(&recipient);
         let part = parts.and_then(|parts| parts.get_mut(&party));
@@ -282,13 +287,13 @@ impl Broker {
         Party::Token(self.owed.token(sender).or_else(owner))
     }
 
-    /// Why a peer may not be owed so many bytes more of this party, if it may not. One party has at most
+    /// Why a peer may not be owed so many bytes more of this sender's, if it may not. One party has at most
     /// half of what it may be owed, and an eighth of all is for answers.
     pub(super) fn full_for(
         &mut self,
         cx: &mut Cx<'_>,
         peer: PeerId,
-        (party, bytes): (Party, u64),
+        (sender, bytes): (PeerId, u64),
         answer: bool,
     ) -> Result<Option<String>> {
         let part = |max: u64| if answer { max } else { max - max / 8 };
@@ -319,6 +324,7 @@ impl Broker {
             }
             self.owed.parts.insert(peer, parts);
         }
+        let party = self.party(sender);
         let parts = self.owed.parts.get(&peer);
         let part = parts.and_then(|parts| parts.get(&party));
         let of = match party {
@@ -356,7 +362,9 @@ impl Broker {
     /// A delivery has ended.
     pub(super) fn not_owed(&mut self, pair: (PeerId, PeerId), bytes: u64) {
         if !self.mutations.broken(BrokerMutation::ForgetOwed) {
-            self.owed.subtract(pair, self.party(pair.1), bytes);
+            let known = self.owed.has_parts(pair.0);
+            let party = known.then(|| self.party(pair.1));
+            self.owed.subtract(pair, party, bytes);
         }
     }
 }

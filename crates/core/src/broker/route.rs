@@ -105,8 +105,10 @@ impl Broker {
         let (seq, sender, bytes) = (head.seq, head.sender, head.bytes);
         self.tell_taken(head, carried);
         for &recipient in recipients {
-            let of = (self.party(caller.peer), caller.token);
-            self.owed.add((recipient, sender), of, bytes);
+            let known = self.owed.has_parts(recipient);
+            let party = known.then(|| self.party(caller.peer));
+            self.owed
+                .add((recipient, sender), (party, caller.token), bytes);
             if let Address::Group(_) | Address::One(_) = carried.to {
                 self.log.owe(seq, recipient);
             }
@@ -249,7 +251,7 @@ impl Broker {
         if let Err(refusal) = self.check_answer(cx, carried, peer)? {
             return Ok(Err(refusal));
         }
-        let of = (self.party(caller.peer), bytes);
+        let of = (caller.peer, bytes);
         let mut full = self.full_for(cx, peer, of, false)?;
         if full.is_some() && Self::answers(cx, carried, peer)? {
             full = self.full_for(cx, peer, of, true)?;
@@ -270,9 +272,7 @@ impl Broker {
                 .then_some(id)
         };
         let all = self.registry.iter().filter_map(here).collect();
-        Ok(self
-            .with_room(cx, all, (self.party(caller.peer), bytes))?
-            .owed)
+        Ok(self.with_room(cx, all, (caller.peer, bytes))?.owed)
     }
 
     pub(super) fn queue_max(&self, peer: PeerId) -> u64 {

@@ -211,6 +211,16 @@ impl Oracle {
         })
     }
 
+    /// Every member that is left has rejected this job, and its holder is none of them.
+    pub(super) fn is_unwanted(&self, now_ms: u64, seq: Seq) -> bool {
+        let row = self.view.jobs.get(&seq);
+        let Some((row, message)) = row.zip(self.view.messages.get(&seq)) else {
+            return false;
+        };
+        let left = self.members(now_ms, message.head.sender, &row.group);
+        !row.rejected.is_empty() && left.iter().all(|it| row.rejected.contains(it))
+    }
+
     /// A job is owed to a member who is here, or to nobody yet.
     pub(super) fn job_given(&self, now_ms: u64, writes: &[Write]) -> Verdict {
         let stored = writes.iter().find_map(|write| match write {

@@ -71,11 +71,6 @@ pub(crate) struct Undialed {
     pub(crate) absent: bool,
 }
 
-/// What is said of a broker that answers 503.
-const FULL: &str = "takes no connection now: it has as many as it may have, or it is stopping; \
-                    `max_connections` in tokens.toml bounds those of a token, and `peerbus token \
-                    revoke` closes them";
-
 /// Connects to the first of `urls` that answers. `sockets` is where one was looked for.
 pub(crate) async fn dial<'u>(
     urls: &'u [Url],
@@ -100,10 +95,6 @@ pub(crate) async fn dial<'u>(
             Ok(Err(Failure::Unusable(why))) => {
                 let why = format!("{UNUSABLE}{url}: {why}");
                 return Err(Undialed { why, absent: false });
-            }
-            Ok(Err(Failure::Full)) => {
-                let why = format!("the broker at {url} {FULL}");
-                return Err(Undialed { why, absent: true });
             }
             Ok(Err(Failure::Absent(why))) => failures.push(format!("{url} ({why})")),
             Err(_) => failures.push(format!("{url} ({})", silent(url))),
@@ -168,8 +159,6 @@ fn nowhere(sockets: &[PathBuf], demand: &Demand) -> String {
 enum Failure {
     /// There is no broker, as far as can be seen.
     Absent(String),
-    /// A broker is there, and takes no connection now.
-    Full,
     /// What is there cannot be used like this.
     Unusable(Unusable),
 }
@@ -178,7 +167,6 @@ impl From<Failure> for String {
     fn from(failure: Failure) -> Self {
         match failure {
             Failure::Absent(why) => why,
-            Failure::Full => FULL.to_owned(),
             Failure::Unusable(why) => why.to_string(),
         }
     }
@@ -257,7 +245,6 @@ async fn open(url: &Url, tls: &TlsFiles) -> Result<(Socket, Option<String>), Fai
                 let remedy = "use wss:// instead of ws://";
                 Err(Unusable::new("it speaks TLS", remedy).into())
             }
-            StatusCode::SERVICE_UNAVAILABLE => Err(Failure::Full),
             status => Err(Failure::Absent(format!(
                 "it answered HTTP {} instead of a WebSocket",
                 status.as_u16()

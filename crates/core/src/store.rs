@@ -308,7 +308,7 @@ pub trait Txn {
     fn count_queue(&mut self, recipient: PeerId) -> Result<u64>;
 
     /// Each sender that has messages pending for `recipient`: how many, and of how many bytes.
-    fn queue_sums(&mut self, recipient: PeerId) -> Result<Vec<(PeerId, u64, u64)>>;
+    fn queue_sums(&mut self, recipient: PeerId) -> Result<Vec<(PeerId, [u64; 2])>>;
 
     /// A message by number.
     fn message(&mut self, seq: Seq) -> Result<Option<MessageHead>>;

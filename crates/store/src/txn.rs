@@ -189,7 +189,7 @@ impl Txn for SqliteStore {
         })
     }
 
-    fn queue_sums(&mut self, recipient: PeerId) -> Result<Vec<(PeerId, u64, u64)>> {
+    fn queue_sums(&mut self, recipient: PeerId) -> Result<Vec<(PeerId, [u64; 2])>> {
         self.run("counting whose messages wait", |db| {
             db.prepare_cached(
                 "SELECT d.sender, count(*), coalesce(sum(octet_length(m.envelope)), 0)
@@ -197,7 +197,7 @@ impl Txn for SqliteStore {
                  WHERE d.recipient = ?1 GROUP BY d.sender",
             )?
             .query_map([recipient.0], |row| {
-                Ok((read::peer(row, 0)?, row.get(1)?, row.get(2)?))
+                Ok((read::peer(row, 0)?, [row.get(1)?, row.get(2)?]))
             })?
             .collect()
         })

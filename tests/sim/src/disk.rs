@@ -355,7 +355,7 @@ impl Txn for Disk {
         self.inner.count_queue(recipient)
     }
 
-    fn queue_sums(&mut self, recipient: PeerId) -> Result<Vec<(PeerId, u64, u64)>> {
+    fn queue_sums(&mut self, recipient: PeerId) -> Result<Vec<(PeerId, [u64; 2])>> {
         self.inner.queue_sums(recipient)
     }
 

@@ -62,8 +62,8 @@ async fn presence_and_window_are_offered_at_once() {
     assert!(!bus.set_presence(large.as_object().unwrap()));
 }
 
-/// What a session says whose broker's address gives this answer, and the address.
-async fn says_of(answer: &[u8]) -> (String, String) {
+#[tokio::test]
+async fn something_else_at_the_address_is_named() {
     let place = Place::empty();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -73,27 +73,18 @@ async fn says_of(answer: &[u8]) -> (String, String) {
     let (mut stream, _) = soon(listener.accept()).await.unwrap();
     let mut request = [0; 4_096];
     soon(stream.read(&mut request)).await.unwrap();
-    soon(stream.write_all(answer)).await.unwrap();
-    let state = until(&bus, |state| state.to_string().contains("not connected")).await;
-    (state.to_string(), format!("ws://127.0.0.1:{port}"))
-}
-
-#[tokio::test]
-async fn something_else_at_the_address_is_named() {
     let answer = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
-    let (sentence, url) = says_of(answer).await;
-    let says = format!("no broker at {url} (it answered HTTP 404 instead of a WebSocket)");
-    assert!(sentence.contains(&says), "{sentence}");
-}
-
-#[tokio::test]
-async fn a_broker_without_room_is_said_to_be_there_with_the_remedy() {
-    let answer = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
-    let (sentence, url) = says_of(answer).await;
-    let says = format!("the broker at {url} takes no connection now");
-    assert!(sentence.contains(&says), "{sentence}");
-    assert!(sentence.contains("`max_connections`"), "{sentence}");
-    assert!(!sentence.contains("no broker"), "{sentence}");
+    soon(stream.write_all(answer)).await.unwrap();
+    let state = until(&bus, |state| state.to_string().contains("no broker at")).await;
+    let sentence = state.to_string();
+    assert!(
+        sentence.contains("it answered HTTP 404 instead of a WebSocket"),
+        "{sentence}"
+    );
+    assert!(
+        sentence.contains(&format!("ws://127.0.0.1:{port}")),
+        "{sentence}"
+    );
 }
 
 #[tokio::test]

@@ -153,7 +153,7 @@ impl Broker {
                 RefusalCode::UnknownRecipient.because(self.nobody_in(owner, group))
             ));
         }
-        let mut members = self.with_room(cx, all, (caller.peer, bytes))?;
+        let mut members = self.with_room(cx, all, (caller.token, bytes))?;
         if members.owed.is_empty() {
             return Ok(Err(RefusalCode::QueueFull.because(format!(
                 "the queue of every member of {group} is full; send again when one has read some"
@@ -165,12 +165,12 @@ impl Broker {
         Ok(Ok(members))
     }
 
-    /// Which of these have room for a message of so many bytes of a party's.
+    /// Which of these have room for a message of so many bytes, sent with this token.
     pub(super) fn with_room(
         &mut self,
         cx: &mut Cx<'_>,
         peers: Vec<PeerId>,
-        of: (PeerId, u64),
+        of: (TokenHash, u64),
     ) -> Result<Recipients> {
         let mut recipients = Recipients::default();
         for peer in peers {

@@ -96,14 +96,6 @@ impl Broker {
         }
     }
 
-    /// Whether a message answers one that this peer sent and that is known.
-    pub(super) fn answers(cx: &mut Cx<'_>, carried: &Carried, peer: PeerId) -> Result<bool> {
-        Ok(match Conversation::of(body_of(&carried.text)).reply_to {
-            Some(id) => cx.txn.find_message(peer, &id)?.is_some(),
-            None => false,
-        })
-    }
-
     /// Refuses an answer to who had the recipient's name before.
     pub(super) fn check_answer(
         &self,
@@ -128,12 +120,12 @@ impl Broker {
         if former.peek().is_none() {
             return Ok(Ok(()));
         }
-        if Self::answers(cx, carried, recipient)? {
-            return Ok(Ok(()));
-        }
         let Some(id) = Conversation::of(body_of(&carried.text)).reply_to else {
             return Ok(Ok(()));
         };
+        if cx.txn.find_message(recipient, &id)?.is_some() {
+            return Ok(Ok(()));
+        }
         for peer in former {
             if peer != recipient && cx.txn.find_message(peer, &id)?.is_some() {
                 return Ok(Err(RefusalCode::UnknownRecipient.because(format!(

@@ -1,8 +1,8 @@
 //! How much mail waits, in bytes of its envelopes: for each recipient, and from each token.
 //!
 //! The sums commit together with the queue, so they are right after any end of the process, and
-//! nothing is counted at the start. Shares of what one peer is owed are in memory only, and counted
-//! when somebody wants to know.
+//! nothing is counted at the start. Of what is owed to one peer the shares of tokens are counted when it
+//! is much, and kept while any of it waits.
 
 use std::collections::BTreeMap;
 
@@ -18,55 +18,28 @@ use crate::store::{OwedRow, PeerId, Result, Txn};
 pub(super) const HANDED_MAX: u64 = 4_096;
 const HANDED_MS: u64 = 60_000;
 
-/// What peers of each token handed over, and since when that counts (monotonic).
-#[derive(Debug, Default)]
-pub(super) struct Handed(BTreeMap<TokenHash, (u64, u64)>);
+/// How much waits, or may wait: messages and bytes.
+type Waits = [u64; 2];
 
-impl Handed {
-    /// Whether so many more may go now.
-    pub(super) fn take(&mut self, now_ms: u64, token: TokenHash, messages: u64) -> bool {
-        self.0
-            .retain(|_, (since_ms, _)| now_ms < *since_ms + HANDED_MS);
-        let (_, handed) = self.0.entry(token).or_insert((now_ms, 0));
-        let fits = *handed + messages <= HANDED_MAX;
-        *handed += if fits { messages } else { 0 };
-        fits
+/// Why so many bytes more do not fit, of what waits as `of` says.
+fn full([messages, bytes]: Waits, of: &str, more: u64, [most, max]: Waits) -> Option<String> {
+    if messages >= most {
+        return Some(format!("{most} messages{of}"));
     }
+    (bytes + more > max).then(|| format!("{bytes} bytes{of} wait, this has {more}, and {max} fit"))
 }
 
-/// Who shares what may be owed to one peer with others: a token with all its names, or another domain,
-/// whatever token its bridge has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Party {
-    Token(Option<TokenHash>),
-    Domain(PeerId),
-}
+/// Of what is owed to one peer what was sent with each token.
+type Shares = BTreeMap<Option<TokenHash>, Waits>;
 
-/// So much waits, or may wait.
-#[derive(Debug, Clone, Copy, Default)]
-struct Waits {
-    messages: u64,
-    bytes: u64,
-}
-
-impl Waits {
-    fn add(&mut self, more: Self) {
-        self.messages += more.messages;
-        self.bytes += more.bytes;
-    }
-
-    /// Why so many bytes more do not fit, of what waits as `of` says.
-    fn full(self, of: &str, bytes: u64, max: Self) -> Option<String> {
-        if self.messages >= max.messages {
-            return Some(format!("{} messages{of}", max.messages));
-        }
-        (self.bytes + bytes > max.bytes).then(|| {
-            format!(
-                "{} bytes{of} wait, this has {bytes}, and {} fit",
-                self.bytes, max.bytes
-            )
-        })
-    }
+fn change(
+    shares: &mut Shares,
+    token: Option<TokenHash>,
+    by: impl Fn(u64, u64) -> u64,
+    other: Waits,
+) {
+    let share = shares.entry(token).or_default();
+    *share = [by(share[0], other[0]), by(share[1], other[1])];
 }
 
 /// The sums, by peer and by token. Peers that are forgotten stay as long as mail of theirs waits.
@@ -74,10 +47,10 @@ impl Waits {
 pub(super) struct Owed {
     rows: BTreeMap<PeerId, OwedRow>,
     by_token: BTreeMap<TokenHash, u64>,
-    /// Of each peer's mail, where that is known.
-    parts: BTreeMap<PeerId, BTreeMap<Party, Waits>>,
-    /// What went to successors of late.
-    pub(super) handed: Handed,
+    /// By recipient, where they were counted.
+    pub(super) shares: BTreeMap<PeerId, Shares>,
+    /// Since when (monotonic) peers of a token handed over so many messages.
+    handed: BTreeMap<TokenHash, (u64, u64)>,
     /// What the transaction under way changed: the rows as they are on disk.
     changed: BTreeMap<PeerId, OwedRow>,
 }
@@ -112,14 +85,14 @@ impl Owed {
         self.rows.get(&peer)?.token
     }
 
-    /// A message of so many bytes of a party's is owed to a recipient, sent with this token.
+    /// A message of so many bytes is owed to a recipient, sent with this token.
     pub(super) fn add(
         &mut self,
         (recipient, sender): (PeerId, PeerId),
-        (party, token): (Option<Party>, TokenHash),
+        token: TokenHash,
         bytes: u64,
     ) {
-        self.enter(recipient, party, Waits { messages: 1, bytes });
+        self.count(recipient, Some(token), u64::saturating_add, bytes);
         self.change(sender, |row| {
             row.token = Some(token);
             row.by += bytes;
@@ -128,76 +101,61 @@ impl Owed {
     }
 
     /// It is not owed to that recipient any more.
-    pub(super) fn subtract(
-        &mut self,
-        (recipient, sender): (PeerId, PeerId),
-        party: Option<Party>,
-        bytes: u64,
-    ) {
-        self.leave(recipient, party, bytes);
+    pub(super) fn subtract(&mut self, (recipient, sender): (PeerId, PeerId), bytes: u64) {
         let mut token = None;
         self.change(sender, |row| {
             row.by = row.by.saturating_sub(bytes);
             token = row.token;
         });
+        self.count(recipient, token, u64::saturating_sub, bytes);
         self.discharge(token, bytes);
     }
 
     /// It is owed to another peer instead.
-    pub(super) fn pass(&mut self, (from, to): (PeerId, PeerId), party: Party, bytes: u64) {
-        self.leave(from, Some(party), bytes);
-        self.enter(to, Some(party), Waits { messages: 1, bytes });
+    pub(super) fn pass(&mut self, (from, to): (PeerId, PeerId), sender: PeerId, bytes: u64) {
+        let token = self.token(sender);
+        self.count(from, token, u64::saturating_sub, bytes);
+        self.count(to, token, u64::saturating_add, bytes);
     }
 
     /// All that is owed to one peer is owed to another one instead.
     pub(super) fn pass_all(&mut self, from: PeerId, to: PeerId) {
         let bytes = self.to(from);
-        if bytes == 0 {
-            return;
+        let moved = self.shares.remove(&from).unwrap_or_default();
+        if let Some(shares) = self.shares.get_mut(&to) {
+            for (token, more) in moved {
+                change(shares, token, u64::saturating_add, more);
+            }
         }
         self.change(from, |row| row.to = 0);
-        let parts = self.parts.remove(&from);
-        if parts.is_none() {
-            self.change(to, |row| row.to += bytes);
-            self.parts.remove(&to);
-        }
-        for (party, waits) in parts.into_iter().flatten() {
-            self.enter(to, Some(party), waits);
-        }
+        self.change(to, |row| row.to += bytes);
     }
 
-    /// Whether shares of what this peer is owed are known: they are counted when it is much.
-    pub(super) fn has_parts(&self, recipient: PeerId) -> bool {
-        self.parts.contains_key(&recipient)
-    }
-
-    /// More waits for a recipient; a party where its shares are known.
-    fn enter(&mut self, recipient: PeerId, party: Option<Party>, more: Waits) {
-        self.change(recipient, |row| row.to += more.bytes);
-        if let Some(party) = party
-            && let Some(parts) = self.parts.get_mut(&recipient)
-        {
-            parts.entry(party).or_default().add(more);
-        }
-    }
-
-    /// A message waits no more.
-    fn leave(&mut self, recipient: PeerId, party: Option<Party>, bytes: u64) {
-        self.change(recipient, |row| row.to = row.to.saturating_sub(bytes));
-        let Some(party) = party else { return };
-        let left = self.to(recipient);
-        let parts = self.parts.get_mut(&recipient);
-        let part = parts.and_then(|parts| parts.get_mut(&party));
-        match part.filter(|part| part.messages > 0 && part.bytes >= bytes) {
-            Some(part) if left > 0 => {
-                part.messages -= 1;
-                part.bytes -= bytes;
-            }
-            // It is empty, or a bridge sent it whose name is forgotten: then it is counted anew.
-            _ => {
-                self.parts.remove(&recipient);
+    /// A message comes to what is owed to a peer, or goes.
+    fn count(
+        &mut self,
+        recipient: PeerId,
+        token: Option<TokenHash>,
+        by: impl Fn(u64, u64) -> u64,
+        bytes: u64,
+    ) {
+        self.change(recipient, |row| row.to = by(row.to, bytes));
+        if let Some(shares) = self.shares.get_mut(&recipient) {
+            change(shares, token, by, [1, bytes]);
+            if self.to(recipient) == 0 {
+                self.shares.remove(&recipient);
             }
         }
+    }
+
+    /// Whether peers of a token may hand over so many messages more now: then they count.
+    pub(super) fn hand_over(&mut self, now_ms: u64, token: TokenHash, messages: u64) -> bool {
+        let recent = |since_ms: u64| now_ms < since_ms + HANDED_MS;
+        self.handed.retain(|_, (since_ms, _)| recent(*since_ms));
+        let (_, handed) = self.handed.entry(token).or_insert((now_ms, 0));
+        let fits = *handed + messages <= HANDED_MAX;
+        *handed += if fits { messages } else { 0 };
+        fits
     }
 
     /// What a name sent counts for the token that has it now.
@@ -210,8 +168,8 @@ impl Owed {
         };
         if by > 0 && last != Some(token) {
             self.change(peer, |row| row.token = Some(token));
-            // It has a part of its recipients' mail, whoever they are.
-            self.parts.clear();
+            // It has shares of what is owed to anybody.
+            self.shares.clear();
             self.discharge(last, by);
             self.charge(Some(token), by);
         }
@@ -271,67 +229,52 @@ impl Owed {
                 return false;
             }
         }
-        let bytes = |of: &BTreeMap<_, Waits>| of.values().map(|waits| waits.bytes).sum::<u64>();
-        let mut parts = self.parts.iter();
-        sums == self.by_token && parts.all(|(peer, of)| bytes(of) == self.to(*peer))
+        let bytes = |shares: &Shares| shares.values().map(|[_, bytes]| bytes).sum::<u64>();
+        let mut shares = self.shares.iter();
+        sums == self.by_token && shares.all(|(peer, shares)| bytes(shares) == self.to(*peer))
     }
 }
 
 impl Broker {
-    /// Whose share it is that a sender's mail takes of what its recipients may be owed.
-    pub(super) fn party(&self, sender: PeerId) -> Party {
-        if self.is_bridge(sender) || self.registry.was_bridge(sender) {
-            return Party::Domain(sender);
-        }
-        let owner = || self.registry.get(sender)?.row.owner;
-        Party::Token(self.owed.token(sender).or_else(owner))
-    }
-
-    /// Why a peer may not be owed so many bytes more of this sender's, if it may not. One party has at most
-    /// half of what it may be owed, and an eighth of all is for answers.
+    /// Why a peer may not be owed so many bytes more that are sent with this token, if it may not. An
+    /// eighth is kept for answers, and one token has at most half, of the rest or of all likewise.
     pub(super) fn full_for(
         &mut self,
         cx: &mut Cx<'_>,
         peer: PeerId,
-        (sender, bytes): (PeerId, u64),
+        (token, bytes): (TokenHash, u64),
         answer: bool,
     ) -> Result<Option<String>> {
-        let part = |max: u64| if answer { max } else { max - max / 8 };
-        let all = Waits {
-            messages: part(self.queue_max(peer)),
-            bytes: part(self.config.owed_to_max),
-        };
-        let half = Waits {
-            messages: all.messages.div_ceil(2),
-            bytes: all.bytes.div_ceil(2),
-        };
-        let waits = Waits {
-            messages: self.pending(cx, peer)?,
-            bytes: self.owed.to(peer),
-        };
-        if let Some(full) = waits.full("", bytes, all) {
-            return Ok(Some(full));
-        }
-        let none_has_more = waits.full("", bytes, half).is_none();
-        if none_has_more || self.mutations.broken(BrokerMutation::FillQueue) {
+        let max = [self.queue_max(peer), self.config.owed_to_max];
+        let max = max.map(|max| if answer { max } else { max - max / 8 });
+        let half = max.map(|max| max.div_ceil(2));
+        let waits = [self.pending(cx, peer)?, self.owed.to(peer)];
+        if full(waits, "", bytes, half).is_none() {
             return Ok(None);
         }
-        if !self.owed.parts.contains_key(&peer) {
-            let mut parts = BTreeMap::<_, Waits>::new();
-            for (sender, messages, bytes) in cx.txn.queue_sums(peer)? {
-                let part = parts.entry(self.party(sender)).or_default();
-                part.add(Waits { messages, bytes });
-            }
-            self.owed.parts.insert(peer, parts);
+        let whole = full(waits, "", bytes, max);
+        if whole.is_some() || self.mutations.broken(BrokerMutation::FillQueue) {
+            return Ok(whole);
         }
-        let party = self.party(sender);
-        let parts = self.owed.parts.get(&peer);
-        let part = parts.and_then(|parts| parts.get(&party));
-        let of = match party {
-            Party::Token(_) => " that were sent with this token",
-            Party::Domain(_) => " that came from this domain",
-        };
-        Ok(part.copied().unwrap_or_default().full(of, bytes, half))
+        self.count_shares(cx, peer)?;
+        let shares = self.owed.shares.get(&peer);
+        let share = shares.and_then(|shares| shares.get(&Some(token)));
+        let share = share.copied().unwrap_or_default();
+        Ok(full(share, " that were sent with this token", bytes, half))
+    }
+
+    /// Counts the shares of what a peer is owed, if that was not done.
+    pub(super) fn count_shares(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result {
+        if self.owed.shares.contains_key(&peer) {
+            return Ok(());
+        }
+        let mut shares = Shares::new();
+        for (sender, waits) in cx.txn.queue_sums(peer)? {
+            let token = self.owed.token(sender);
+            change(&mut shares, token, u64::saturating_add, waits);
+        }
+        self.owed.shares.insert(peer, shares);
+        Ok(())
     }
 
     /// Refuses what would take more than the sender's token may have waiting, each copy counted. All
@@ -345,9 +288,9 @@ impl Broker {
         let session = self.conns.session(caller.conn);
         let own = session.and_then(|session| session.grant.quotas.bytes);
         let max = own.unwrap_or(self.config.owed_by_max);
-        let (waits, sent) = match self.party(caller.peer) {
-            Party::Domain(bridge) => (self.owed.by_peer(bridge), "came from this domain"),
-            Party::Token(_) => (self.owed.by(&caller.token), "were sent with this token"),
+        let (waits, sent) = match session.and_then(|session| session.bridge.as_ref()) {
+            Some(_) => (self.owed.by_peer(caller.peer), "came from this domain"),
+            None => (self.owed.by(&caller.token), "were sent with this token"),
         };
         let more = bytes * recipients.len() as u64;
         if more == 0 || waits + more <= max {
@@ -362,9 +305,7 @@ impl Broker {
     /// A delivery has ended.
     pub(super) fn not_owed(&mut self, pair: (PeerId, PeerId), bytes: u64) {
         if !self.mutations.broken(BrokerMutation::ForgetOwed) {
-            let known = self.owed.has_parts(pair.0);
-            let party = known.then(|| self.party(pair.1));
-            self.owed.subtract(pair, party, bytes);
+            self.owed.subtract(pair, bytes);
         }
     }
 }

@@ -9,9 +9,9 @@ use peerbus_wire::{BrokerFrame, Domain, PeerEntry, PeerName, PeersFrame, Presenc
 use super::conn::Session;
 use super::registry::Peer;
 use super::{Broker, Caller, Cx};
+use crate::Now;
 use crate::grant::{Grant, Right};
 use crate::store::{PeerId, Result, Txn};
-use crate::{Now, TokenHash};
 
 /// How mail gets to another domain.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,9 +34,6 @@ enum Sight {
     Name,
     All,
 }
-
-/// What may be shown of a peer; those that are here stand first, then those that were seen last.
-type Ranked = ((bool, u64), PeerId, Sight);
 
 impl Sight {
     /// Of peers of other tokens.
@@ -70,7 +67,7 @@ impl Broker {
         let mut frame = PeersFrame::default();
         if caller.ext {
             let sight = |broker: &Self, peer: PeerId| broker.sight(&grant, peer);
-            let (entries, omitted) = self.entries(cx, Some(grant.token), sight)?;
+            let (entries, omitted) = self.entries(cx, sight)?;
             (frame.peers, frame.omitted) = (Some(entries), omitted);
         }
         frame.names = self.online_names(&grant);
@@ -96,7 +93,7 @@ impl Broker {
                 false if bridges => Sight::All,
                 false => broker.sight(&grant, peer),
             };
-            let (entries, omitted) = self.entries(cx, Some(grant.token), sight)?;
+            let (entries, omitted) = self.entries(cx, sight)?;
             (frame.peers, frame.omitted) = (Some(entries), omitted);
         } else {
             let told = self.roster(&domain);
@@ -147,7 +144,7 @@ impl Broker {
     /// Only when storage failed.
     pub fn all_peers(&mut self, now: Now, txn: &mut dyn Txn) -> Result<BrokerFrame> {
         let all = |_: &Self, _: PeerId| Sight::All;
-        let (entries, omitted) = self.entries(&mut self.cx(now, txn), None, all)?;
+        let (entries, omitted) = self.entries(&mut self.cx(now, txn), all)?;
         Ok(BrokerFrame::Peers(PeersFrame {
             names: self.names(|_| true),
             peers: Some(entries),
@@ -195,30 +192,9 @@ impl Broker {
         names
     }
 
-    /// Of more peers than an answer has room for, those that stand in it: up to half of them are of the
-    /// asker's own token, the others one of each token in turn.
-    fn in_turn(&self, own: Option<TokenHash>, all: Vec<Ranked>) -> Vec<Ranked> {
-        let mut counts = BTreeMap::<_, usize>::new();
-        let turn = |entry: Ranked| {
-            let owner = self.registry.get(entry.1).and_then(|peer| peer.row.owner);
-            let turn = counts.entry(owner).or_default();
-            *turn += 1;
-            let is_own = own.is_some() && own == owner;
-            let first = PEERS_ENTRIES_MAX / 2 * usize::from(is_own);
-            (turn.saturating_sub(first), entry)
-        };
-        let mut turns: Vec<_> = all.into_iter().map(turn).collect();
-        turns.sort_unstable();
-        turns.truncate(PEERS_ENTRIES_MAX);
-        let mut shown: Vec<_> = turns.into_iter().map(|(_, entry)| entry).collect();
-        shown.sort_unstable();
-        shown
-    }
-
     fn entries(
         &mut self,
         cx: &mut Cx<'_>,
-        own: Option<TokenHash>,
         sight_of: impl Fn(&Self, PeerId) -> Sight,
     ) -> Result<(Vec<PeerEntry>, u32)> {
         // Of those that are only named it must not show who was here last.
@@ -234,11 +210,19 @@ impl Broker {
         let mut known: Vec<_> = known.collect();
         known.sort_unstable();
         let omitted = known.len().saturating_sub(PEERS_ENTRIES_MAX);
-        if omitted > 0 {
-            known = self.in_turn(own, known);
-        }
+        // Those of each token in turn: who shows less leaves out the end.
+        let mut turns = BTreeMap::<_, usize>::new();
+        let turn = |(rank, id, sight)| {
+            let owner = self.registry.get(id).and_then(|peer| peer.row.owner);
+            let turn = turns.entry(owner).or_default();
+            *turn += 1;
+            (*turn, rank, id, sight)
+        };
+        let mut known: Vec<_> = known.into_iter().map(turn).collect();
+        known.sort_unstable();
+        known.truncate(PEERS_ENTRIES_MAX);
         let mut entries = Vec::with_capacity(known.len());
-        for (_, id, sight) in known {
+        for (.., id, sight) in known {
             let unacked = Some(self.pending(cx, id)?);
             let Some(peer) = self.registry.get(id) else {
                 continue;

@@ -98,7 +98,7 @@ impl Broker {
         };
         let waiting = self.pending(cx, peer)?;
         let successor = match successor {
-            Ok(Some(_)) if !self.owed.handed.take(cx.now.mono_ms, token, waiting) => {
+            Ok(Some(_)) if !self.owed.hand_over(cx.now.mono_ms, token, waiting) => {
                 Err(Denied::Unfit(format!(
                     "{waiting} messages wait for {name}, and peers of one token hand over at most \
                      {HANDED_MAX} within a minute; the broker's operator can end the name"
@@ -260,6 +260,12 @@ impl Broker {
         from: PeerId,
         to: PeerId,
     ) -> Result<Vec<Seq>> {
+        // Shares that are counted while mail moves would count some of it twice.
+        if self.owed.shares.contains_key(&to) {
+            self.count_shares(cx, from)?;
+        } else {
+            self.owed.shares.remove(&from);
+        }
         let moved = cx.txn.move_queue(from, to)?;
         for &(sender, seq) in &moved {
             self.passed((from, to), sender, seq);

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use peerbus_wire::{
-    Accepted, Address, Carried, DeliverFrame, Mark, Receipt, Refusal, RefusalCode, Seq, Stage,
-    recipient_of,
+    Accepted, Address, Carried, Conversation, DeliverFrame, Mark, Receipt, Refusal, RefusalCode,
+    Seq, Stage, recipient_of,
 };
 
 use super::ack::End;
@@ -14,6 +14,7 @@ use super::mutation::BrokerMutation;
 use super::{Broker, BrokerOutput, BusEvent, Caller, CommitNeed, Cx};
 use crate::Now;
 use crate::grant::Right;
+use crate::peer::body_of;
 use crate::store::{AliasRow, FATE_BYTES, Fate, Inserted, MessageHead, PeerId, Result};
 
 /// Messages that may be owed to an ephemeral peer: they go when it goes.
@@ -105,10 +106,7 @@ impl Broker {
         let (seq, sender, bytes) = (head.seq, head.sender, head.bytes);
         self.tell_taken(head, carried);
         for &recipient in recipients {
-            let known = self.owed.has_parts(recipient);
-            let party = known.then(|| self.party(caller.peer));
-            self.owed
-                .add((recipient, sender), (party, caller.token), bytes);
+            self.owed.add((recipient, sender), caller.token, bytes);
             if let Address::Group(_) | Address::One(_) = carried.to {
                 self.log.owe(seq, recipient);
             }
@@ -251,28 +249,28 @@ impl Broker {
         if let Err(refusal) = self.check_answer(cx, carried, peer)? {
             return Ok(Err(refusal));
         }
-        let of = (caller.peer, bytes);
+        let of = (caller.token, bytes);
         let mut full = self.full_for(cx, peer, of, false)?;
-        if full.is_some() && Self::answers(cx, carried, peer)? {
+        if full.is_some() && answers(cx, carried, peer)? {
             full = self.full_for(cx, peer, of, true)?;
         }
-        Ok(match full {
-            None => Ok(vec![peer].into()),
-            Some(full) => Err(RefusalCode::QueueFull.because(format!(
-                "the queue of {name} is full ({full}); send again when it has read some"
-            ))),
-        })
+        let Some(full) = full else {
+            return Ok(Ok(vec![peer].into()));
+        };
+        Ok(Err(RefusalCode::QueueFull.because(format!(
+            "the queue of {name} is full ({full}); send again when it has read some"
+        ))))
     }
 
     /// Every peer that is registered now, or was until its connection broke a moment ago.
     fn everyone(&mut self, cx: &mut Cx<'_>, caller: Caller, bytes: u64) -> Result<Vec<PeerId>> {
+        let sender = caller.peer;
         let here = |(id, peer): (PeerId, &super::registry::Peer)| {
             let registered = peer.is_registered(cx.now.mono_ms);
-            (registered && id != caller.peer && !peer.row.ephemeral && !peer.bridges())
-                .then_some(id)
+            (registered && id != sender && !peer.row.ephemeral && !peer.bridges()).then_some(id)
         };
         let all = self.registry.iter().filter_map(here).collect();
-        Ok(self.with_room(cx, all, (caller.peer, bytes))?.owed)
+        Ok(self.with_room(cx, all, (caller.token, bytes))?.owed)
     }
 
     pub(super) fn queue_max(&self, peer: PeerId) -> u64 {
@@ -376,4 +374,12 @@ impl Broker {
 
 fn count(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+/// Whether it answers a message of this peer's that is known.
+fn answers(cx: &mut Cx<'_>, carried: &Carried, peer: PeerId) -> Result<bool> {
+    Ok(match Conversation::of(body_of(&carried.text)).reply_to {
+        Some(id) => cx.txn.find_message(peer, &id)?.is_some(),
+        None => false,
+    })
 }

@@ -118,9 +118,7 @@ impl MailboxMachine {
     /// That a peer holds mail back is told once in a while, not for each message.
     fn is_news(&mut self, now_ms: u64, receipt: &Receipt) -> bool {
         match (&receipt.stage, &receipt.to) {
-            (Stage::Held { .. }, Some(to)) => {
-                self.held_there.is_news(now_ms, &[to.clone(), to.clone()])
-            }
+            (Stage::Held { .. }, Some(to)) => self.held_there.is_news(now_ms, to),
             _ => true,
         }
     }

@@ -26,39 +26,31 @@ pub(super) const LIMIT_MAX: u32 = 1_000;
 /// a third before it came back.
 pub(super) const WAY_ROUND: u32 = 2;
 
-/// Names of which it is remembered that something was told of them, and of those of one token or other
-/// domain.
+/// Names of which it is remembered that something was told of them.
 const TOLD_MAX: usize = 256;
-const TOLD_EACH: usize = 32;
 
-/// Of whom something was told lately, by token or domain; an empty name is all of its others.
+/// Of whom something was told lately.
 #[derive(Debug, Default)]
-pub(super) struct Told(BTreeMap<[String; 2], u64>);
+pub(super) struct Told(BTreeMap<String, u64>);
 
 impl Told {
     /// It happened again. True: it did not in the last ten minutes.
-    pub(super) fn is_news(&mut self, now_ms: u64, of: &[String; 2]) -> bool {
-        let news = self.is_due(now_ms, of);
-        if let Some(at_ms) = self.0.get_mut(of) {
+    pub(super) fn is_news(&mut self, now_ms: u64, name: &str) -> bool {
+        let news = self.is_due(now_ms, name);
+        if let Some(at_ms) = self.0.get_mut(name) {
             *at_ms = now_ms;
         }
         news
     }
 
     /// It is to be told. True: it was not in the last ten minutes.
-    pub(super) fn is_due(&mut self, now_ms: u64, of: &[String; 2]) -> bool {
+    pub(super) fn is_due(&mut self, now_ms: u64, name: &str) -> bool {
         self.0.retain(|_, at_ms| is_recent(now_ms, *at_ms));
-        let of_party = self.0.keys().filter(|[party, _]| *party == of[0]).count();
-        let room = of_party < TOLD_EACH || of[1].is_empty();
-        let due = !self.knows(of) && self.0.len() < TOLD_MAX && room;
+        let due = !self.0.contains_key(name) && self.0.len() < TOLD_MAX;
         if due {
-            self.0.insert(of.clone(), now_ms);
+            self.0.insert(name.to_owned(), now_ms);
         }
         due
-    }
-
-    pub(super) fn knows(&self, of: &[String; 2]) -> bool {
-        self.0.contains_key(of)
     }
 }
 

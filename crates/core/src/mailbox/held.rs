@@ -18,9 +18,7 @@ impl MailboxMachine {
     /// first of that sender for a while.
     pub(super) fn hold(&mut self, now_ms: u64, mut message: Message, mail: &Arc<Mail>, why: &str) {
         let from = message.from.as_ref();
-        let party = mail.inbound.party().unwrap_or_default();
-        let of = from.map(|from| [party, from.as_str().to_owned()]);
-        if of.is_some_and(|of| self.paused_told.is_news(now_ms, &of)) {
+        if from.is_some_and(|from| self.paused_told.is_news(now_ms, from.as_str())) {
             let from = plain(&mail.inbound.from);
             self.warn(&format!("mail of {from} is {why}"));
             let sentence = format!("mail of {from} is {why}; the bus inbox tool reads it");

@@ -270,8 +270,7 @@ impl MailboxMachine {
             Turns::All => "all",
             Turns::Of(_) => "one",
         };
-        let of = [String::new(), which.to_owned()];
-        if !self.turns_told.is_due(now_ms, &of) {
+        if !self.turns_told.is_due(now_ms, which) {
             return;
         }
         let (whose, many) = match turns {

@@ -157,14 +157,9 @@ impl MailboxMachine {
 
     /// Says so in the user's log, once in a while for each sender.
     fn warn_of(&mut self, now_ms: u64, mail: &Mail, what: &str) {
-        let party = mail.inbound.party().unwrap_or_default();
-        let of = [party, mail.inbound.from.clone()].map(|name| super::held::plain(&name));
-        let [party, from] = &of;
-        let others = [party.clone(), String::new()];
-        if self.warned.is_due(now_ms, &of) {
+        let from = super::held::plain(&mail.inbound.from);
+        if self.warned.is_due(now_ms, &from) {
             self.warn(&format!("mail of {from} {what}"));
-        } else if !self.warned.knows(&of) && self.warned.is_due(now_ms, &others) {
-            self.warn(&format!("mail of more senders of {party} {what}"));
         }
     }
 

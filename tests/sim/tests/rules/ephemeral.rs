@@ -202,7 +202,8 @@ fn names_of_one_token_hide_no_other_tokens_from_who_asks() {
         let names = shown(&mut rig, conn);
         assert_eq!(names.len(), 512);
         for name in ["bob", "zoe"] {
-            assert!(names.contains(&name.to_owned()), "{name} is hidden");
+            let first = &names[..4];
+            assert!(first.contains(&name.to_owned()), "{name} is hidden");
         }
     }
 }

@@ -3,7 +3,7 @@
 use peerbus_core::TokenHash;
 use peerbus_core::broker::{BrokerConfig, BusEvent, Command, ConnId};
 use peerbus_core::store::{OwedRow, Store as _};
-use peerbus_wire::{PeerName, RefusalCode, Register, Stage, Token};
+use peerbus_wire::{ClientFrame, PeerName, RefusalCode, Register, Stage, Token};
 
 use crate::rig::{OTHER_TOKEN, Rig, SECOND, TOKEN, accepted, envelope, ext};
 
@@ -153,6 +153,31 @@ fn one_token_has_half_of_the_bytes_of_a_queue() {
     for id in ["m1", "m2", "m3"] {
         assert_eq!(says(&mut rig, ada, ("ada", "bob", id), "1"), accepted(1, 0));
     }
+}
+
+#[test]
+fn what_is_handed_over_counts_for_the_token_that_sent_it() {
+    let mut rig = Rig::with(|config| config.queue_max = 8);
+    let (bob, cyd) = (rig.ext("bob"), rig.ext("cyd"));
+    let eve = rig.join(with_other_token("eve"));
+    rig.send(eve, "eve", "cyd", "c1");
+    rig.send(eve, "eve", "cyd", "c2");
+    for id in ["m1", "m2", "m3", "m4"] {
+        assert_eq!(says(&mut rig, eve, ("eve", "bob", id), "1"), accepted(1, 1));
+    }
+    let why = "(4 messages that were sent with this token)";
+    let stage = says(&mut rig, eve, ("eve", "bob", "m5"), "1");
+    assert!(is_full(&stage, why), "{stage:?}");
+    let successor = Some("bob".to_owned());
+    rig.frame(cyd, ClientFrame::Retire { successor });
+    assert_eq!(rig.owed("bob"), [1, 2, 3, 4, 5, 6]);
+    for seq in 1..=3 {
+        rig.ack(bob, seq);
+    }
+    let stage = says(&mut rig, eve, ("eve", "bob", "m6"), "1");
+    assert_eq!(stage, accepted(1, 1));
+    let stage = says(&mut rig, eve, ("eve", "bob", "m7"), "1");
+    assert!(is_full(&stage, why), "{stage:?}");
 }
 
 #[test]

@@ -61,7 +61,7 @@ impl Broker {
             ranked.push((had, busy, self.pending(cx, id)?, served, id));
         }
         ranked.sort_unstable();
-        let of = (sender, bytes);
+        let of = (self.owed.token(sender).unwrap_or(row.owner), bytes);
         for (.., id) in ranked {
             if self.full_for(cx, id, of, false)?.is_none() {
                 return Ok(Some(id));

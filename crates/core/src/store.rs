@@ -307,6 +307,9 @@ pub trait Txn {
     /// How many messages are owed to `recipient`.
     fn count_queue(&mut self, recipient: PeerId) -> Result<u64>;
 
+    /// Each sender that has messages pending for `recipient`: how many, and of how many bytes.
+    fn queue_sums(&mut self, recipient: PeerId) -> Result<Vec<(PeerId, [u64; 2])>>;
+
     /// A message by number.
     fn message(&mut self, seq: Seq) -> Result<Option<MessageHead>>;
 

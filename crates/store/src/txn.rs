@@ -189,6 +189,20 @@ impl Txn for SqliteStore {
         })
     }
 
+    fn queue_sums(&mut self, recipient: PeerId) -> Result<Vec<(PeerId, [u64; 2])>> {
+        self.run("counting whose messages wait", |db| {
+            db.prepare_cached(
+                "SELECT d.sender, count(*), coalesce(sum(octet_length(m.envelope)), 0)
+                 FROM deliveries d LEFT JOIN messages m ON m.seq = d.seq
+                 WHERE d.recipient = ?1 GROUP BY d.sender",
+            )?
+            .query_map([recipient.0], |row| {
+                Ok((read::peer(row, 0)?, [row.get(1)?, row.get(2)?]))
+            })?
+            .collect()
+        })
+    }
+
     fn message(&mut self, seq: Seq) -> Result<Option<MessageHead>> {
         self.run("reading a message", |db| {
             db.prepare_cached(read::MESSAGE_BY_SEQ)?

@@ -355,6 +355,10 @@ impl Txn for Disk {
         self.inner.count_queue(recipient)
     }
 
+    fn queue_sums(&mut self, recipient: PeerId) -> Result<Vec<(PeerId, [u64; 2])>> {
+        self.inner.queue_sums(recipient)
+    }
+
     fn message(&mut self, seq: Seq) -> Result<Option<MessageHead>> {
         self.inner.message(seq)
     }

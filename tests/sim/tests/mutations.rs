@@ -194,6 +194,12 @@ fn i20_mail_that_was_read_and_goes_on_counting() {
 }
 
 #[test]
+fn i20_a_token_that_fills_a_queue_with_what_it_sends() {
+    // Of a message for many it shows in whom that reaches.
+    caught_in_time(broker(BrokerMutation::FillQueue), "quota", "broadcast");
+}
+
+#[test]
 fn a_peer_that_fills_the_audit_chain() {
     caught(broker(BrokerMutation::AuditAll), "audit");
 }

@@ -325,7 +325,7 @@ impl Broker {
         let queue = self.queue_beside(cx, own, epoch)?;
         cx.txn
             .insert_delivery((queue, sender), seq, message.steady_ms)?;
-        self.owed.pass(own, queue, message.head.bytes);
+        self.owed.pass((own, queue), sender, message.head.bytes);
         self.log.pass(seq, own, queue);
         self.outbox.want(CommitNeed::Soon);
         self.note_abroad(cx.now, (&message, queue), Stage::Forwarded);

@@ -2,7 +2,7 @@
 //!
 //! A group is a token's own: peers of another one neither see it nor write to it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use peerbus_wire::limits::{ENTRY_GROUPS_BYTES_MAX, GROUPS_MAX};
 use peerbus_wire::{BrokerFrame, GroupName, PeersFrame, Refusal, RefusalCode};
@@ -14,8 +14,8 @@ use super::{Broker, Caller, CommitNeed, Cx};
 use crate::TokenHash;
 use crate::store::{MessageHead, PeerId, PeerRow, Result};
 
-/// Groups of all tokens.
-const ALL_MAX: usize = 10_000;
+/// Groups of one token.
+const OF_TOKEN_MAX: usize = 10_000;
 
 /// Groups that a refusal names.
 const NAMED_MAX: usize = 20;
@@ -96,12 +96,13 @@ impl Broker {
                 groups.len() + new.len()
             ));
         }
-        let all = &self.registry.groups;
-        let fresh = |name: &&&GroupName| !all.contains_key(&(known.row.owner, (**name).clone()));
-        if all.len() + new.iter().filter(fresh).count() > ALL_MAX {
+        let all = self.registry.groups.get(&known.row.owner);
+        let fresh = |name: &&&GroupName| all.is_none_or(|all| !all.contains_key(**name));
+        let count = all.map_or(0, BTreeMap::len);
+        if count + new.iter().filter(fresh).count() > OF_TOKEN_MAX {
             return Err(format!(
-                "this broker has {} groups, and {ALL_MAX} is the most: join one that exists",
-                all.len()
+                "peers of this token are in {count} groups, and {OF_TOKEN_MAX} is the most: join one \
+                 of those, or leave some"
             ));
         }
         Ok(())
@@ -152,7 +153,7 @@ impl Broker {
                 RefusalCode::UnknownRecipient.because(self.nobody_in(owner, group))
             ));
         }
-        let mut members = self.with_room(cx, all, bytes)?;
+        let mut members = self.with_room(cx, all, (caller.token, bytes))?;
         if members.owed.is_empty() {
             return Ok(Err(RefusalCode::QueueFull.because(format!(
                 "the queue of every member of {group} is full; send again when one has read some"
@@ -164,18 +165,18 @@ impl Broker {
         Ok(Ok(members))
     }
 
-    /// Which of these have room for a message of so many bytes.
+    /// Which of these have room for a message of so many bytes, sent with this token.
     pub(super) fn with_room(
         &mut self,
         cx: &mut Cx<'_>,
         peers: Vec<PeerId>,
-        bytes: u64,
+        of: (TokenHash, u64),
     ) -> Result<Recipients> {
         let mut recipients = Recipients::default();
         for peer in peers {
-            match self.has_queue_room(cx, peer, bytes)? {
-                true => recipients.owed.push(peer),
-                false => recipients.full.push(peer),
+            match self.full_for(cx, peer, of, false)? {
+                None => recipients.owed.push(peer),
+                Some(_) => recipients.full.push(peer),
             }
         }
         Ok(recipients)
@@ -188,8 +189,8 @@ impl Broker {
     }
 
     fn nobody_in(&self, owner: Option<TokenHash>, group: &GroupName) -> String {
-        let all = self.registry.groups.keys().filter(|(of, _)| *of == owner);
-        let all: Vec<_> = all.map(|(_, group)| group).collect();
+        let all = self.registry.groups.get(&owner).into_iter();
+        let all: Vec<_> = all.flat_map(BTreeMap::keys).collect();
         let named = all.iter().take(NAMED_MAX).map(ToString::to_string);
         let named: Vec<_> = named.collect();
         let more = all.len().saturating_sub(NAMED_MAX);
@@ -245,22 +246,26 @@ impl Registry {
     /// A row is taken in: its groups count.
     pub(super) fn count_groups(&mut self, row: &PeerRow) {
         for group in &row.groups {
-            *self.groups.entry((row.owner, group.clone())).or_default() += 1;
+            let of_token = self.groups.entry(row.owner).or_default();
+            *of_token.entry(group.clone()).or_default() += 1;
         }
     }
 
     /// A row is given up.
     pub(super) fn uncount_groups(&mut self, row: &PeerRow) {
+        let Some(of_token) = self.groups.get_mut(&row.owner) else {
+            return;
+        };
         for group in &row.groups {
-            let key = (row.owner, group.clone());
-            let left = self
-                .groups
-                .get(&key)
-                .map_or(0, |size| size.saturating_sub(1));
-            match left {
-                0 => self.groups.remove(&key),
-                left => self.groups.insert(key, left),
-            };
+            if let Some(size) = of_token.get_mut(group) {
+                *size -= 1;
+                if *size == 0 {
+                    of_token.remove(group);
+                }
+            }
+        }
+        if of_token.is_empty() {
+            self.groups.remove(&row.owner);
         }
     }
 

@@ -325,7 +325,7 @@ impl Broker {
         cx.txn
             .insert_delivery((to, sender), seq, waiting.steady_ms)?;
         self.settled(from);
-        self.owed.pass(from, to, bytes);
+        self.owed.pass((from, to), sender, bytes);
         self.passed((from, to), sender, seq);
         let mut row = row.clone();
         row.again |= again && from != NOBODY && !self.mutations.broken(BrokerMutation::PassAsNew);

@@ -30,6 +30,8 @@ pub enum BrokerMutation {
     TrustFrom,
     /// I20: what was read goes on counting against quotas.
     ForgetOwed,
+    /// I20: one token may have all that may be owed to a peer.
+    FillQueue,
     /// A peer's audit records are written however many come.
     AuditAll,
     /// That a peer had more of them is not written.

@@ -1,22 +1,56 @@
 //! How much mail waits, in bytes of its envelopes: for each recipient, and from each token.
 //!
 //! The sums commit together with the queue, so they are right after any end of the process, and
-//! nothing is counted at the start.
+//! nothing is counted at the start. Of what is owed to one peer the shares of tokens are counted when it
+//! is much, and kept while any of it waits.
 
 use std::collections::BTreeMap;
 
 use peerbus_wire::{Refusal, RefusalCode};
 
 use super::mutation::BrokerMutation;
-use super::{Broker, Caller};
+use super::{Broker, Caller, Cx};
 use crate::TokenHash;
 use crate::store::{OwedRow, PeerId, Result, Txn};
+
+/// Messages that peers of one token hand over to successors within [`HANDED_MS`] when they end their
+/// own names: those of a name go in one transaction, behind which everybody waits.
+pub(super) const HANDED_MAX: u64 = 4_096;
+const HANDED_MS: u64 = 60_000;
+
+/// How much waits, or may wait: messages and bytes.
+type Waits = [u64; 2];
+
+/// Why so many bytes more do not fit, of what waits as `of` says.
+fn full([messages, bytes]: Waits, of: &str, more: u64, [most, max]: Waits) -> Option<String> {
+    if messages >= most {
+        return Some(format!("{most} messages{of}"));
+    }
+    (bytes + more > max).then(|| format!("{bytes} bytes{of} wait, this has {more}, and {max} fit"))
+}
+
+/// Of what is owed to one peer what was sent with each token.
+type Shares = BTreeMap<Option<TokenHash>, Waits>;
+
+fn change(
+    shares: &mut Shares,
+    token: Option<TokenHash>,
+    by: impl Fn(u64, u64) -> u64,
+    other: Waits,
+) {
+    let share = shares.entry(token).or_default();
+    *share = [by(share[0], other[0]), by(share[1], other[1])];
+}
 
 /// The sums, by peer and by token. Peers that are forgotten stay as long as mail of theirs waits.
 #[derive(Debug, Default)]
 pub(super) struct Owed {
     rows: BTreeMap<PeerId, OwedRow>,
     by_token: BTreeMap<TokenHash, u64>,
+    /// By recipient, where they were counted.
+    pub(super) shares: BTreeMap<PeerId, Shares>,
+    /// Since when (monotonic) peers of a token handed over so many messages.
+    handed: BTreeMap<TokenHash, (u64, u64)>,
     /// What the transaction under way changed: the rows as they are on disk.
     changed: BTreeMap<PeerId, OwedRow>,
 }
@@ -58,7 +92,7 @@ impl Owed {
         token: TokenHash,
         bytes: u64,
     ) {
-        self.change(recipient, |row| row.to += bytes);
+        self.count(recipient, Some(token), u64::saturating_add, bytes);
         self.change(sender, |row| {
             row.token = Some(token);
             row.by += bytes;
@@ -68,24 +102,60 @@ impl Owed {
 
     /// It is not owed to that recipient any more.
     pub(super) fn subtract(&mut self, (recipient, sender): (PeerId, PeerId), bytes: u64) {
-        self.change(recipient, |row| row.to = row.to.saturating_sub(bytes));
         let mut token = None;
         self.change(sender, |row| {
             row.by = row.by.saturating_sub(bytes);
             token = row.token;
         });
+        self.count(recipient, token, u64::saturating_sub, bytes);
         self.discharge(token, bytes);
     }
 
     /// It is owed to another peer instead.
-    pub(super) fn pass(&mut self, from: PeerId, to: PeerId, bytes: u64) {
-        self.change(from, |row| row.to = row.to.saturating_sub(bytes));
-        self.change(to, |row| row.to += bytes);
+    pub(super) fn pass(&mut self, (from, to): (PeerId, PeerId), sender: PeerId, bytes: u64) {
+        let token = self.token(sender);
+        self.count(from, token, u64::saturating_sub, bytes);
+        self.count(to, token, u64::saturating_add, bytes);
     }
 
     /// All that is owed to one peer is owed to another one instead.
     pub(super) fn pass_all(&mut self, from: PeerId, to: PeerId) {
-        self.pass(from, to, self.to(from));
+        let bytes = self.to(from);
+        let moved = self.shares.remove(&from).unwrap_or_default();
+        if let Some(shares) = self.shares.get_mut(&to) {
+            for (token, more) in moved {
+                change(shares, token, u64::saturating_add, more);
+            }
+        }
+        self.change(from, |row| row.to = 0);
+        self.change(to, |row| row.to += bytes);
+    }
+
+    /// A message comes to what is owed to a peer, or goes.
+    fn count(
+        &mut self,
+        recipient: PeerId,
+        token: Option<TokenHash>,
+        by: impl Fn(u64, u64) -> u64,
+        bytes: u64,
+    ) {
+        self.change(recipient, |row| row.to = by(row.to, bytes));
+        if let Some(shares) = self.shares.get_mut(&recipient) {
+            change(shares, token, by, [1, bytes]);
+            if self.to(recipient) == 0 {
+                self.shares.remove(&recipient);
+            }
+        }
+    }
+
+    /// Whether peers of a token may hand over so many messages more now: then they count.
+    pub(super) fn hand_over(&mut self, now_ms: u64, token: TokenHash, messages: u64) -> bool {
+        let recent = |since_ms: u64| now_ms < since_ms + HANDED_MS;
+        self.handed.retain(|_, (since_ms, _)| recent(*since_ms));
+        let (_, handed) = self.handed.entry(token).or_insert((now_ms, 0));
+        let fits = *handed + messages <= HANDED_MAX;
+        *handed += if fits { messages } else { 0 };
+        fits
     }
 
     /// What a name sent counts for the token that has it now.
@@ -98,6 +168,8 @@ impl Owed {
         };
         if by > 0 && last != Some(token) {
             self.change(peer, |row| row.token = Some(token));
+            // It has shares of what is owed to anybody.
+            self.shares.clear();
             self.discharge(last, by);
             self.charge(Some(token), by);
         }
@@ -157,14 +229,52 @@ impl Owed {
                 return false;
             }
         }
-        sums == self.by_token
+        let bytes = |shares: &Shares| shares.values().map(|[_, bytes]| bytes).sum::<u64>();
+        let mut shares = self.shares.iter();
+        sums == self.by_token && shares.all(|(peer, shares)| bytes(shares) == self.to(*peer))
     }
 }
 
 impl Broker {
-    /// Whether a peer may be owed so many bytes more.
-    pub(super) fn has_byte_room(&self, peer: PeerId, bytes: u64) -> bool {
-        self.owed.to(peer) + bytes <= self.config.owed_to_max
+    /// Why a peer may not be owed so many bytes more that are sent with this token, if it may not. An
+    /// eighth is kept for answers, and one token has at most half, of the rest or of all likewise.
+    pub(super) fn full_for(
+        &mut self,
+        cx: &mut Cx<'_>,
+        peer: PeerId,
+        (token, bytes): (TokenHash, u64),
+        answer: bool,
+    ) -> Result<Option<String>> {
+        let max = [self.queue_max(peer), self.config.owed_to_max];
+        let max = max.map(|max| if answer { max } else { max - max / 8 });
+        let half = max.map(|max| max.div_ceil(2));
+        let waits = [self.pending(cx, peer)?, self.owed.to(peer)];
+        if full(waits, "", bytes, half).is_none() {
+            return Ok(None);
+        }
+        let whole = full(waits, "", bytes, max);
+        if whole.is_some() || self.mutations.broken(BrokerMutation::FillQueue) {
+            return Ok(whole);
+        }
+        self.count_shares(cx, peer)?;
+        let shares = self.owed.shares.get(&peer);
+        let share = shares.and_then(|shares| shares.get(&Some(token)));
+        let share = share.copied().unwrap_or_default();
+        Ok(full(share, " that were sent with this token", bytes, half))
+    }
+
+    /// Counts the shares of what a peer is owed, if that was not done.
+    pub(super) fn count_shares(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result {
+        if self.owed.shares.contains_key(&peer) {
+            return Ok(());
+        }
+        let mut shares = Shares::new();
+        for (sender, waits) in cx.txn.queue_sums(peer)? {
+            let token = self.owed.token(sender);
+            change(&mut shares, token, u64::saturating_add, waits);
+        }
+        self.owed.shares.insert(peer, shares);
+        Ok(())
     }
 
     /// Refuses what would take more than the sender's token may have waiting, each copy counted. All

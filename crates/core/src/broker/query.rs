@@ -1,5 +1,6 @@
 //! Who is there.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use peerbus_wire::limits::PEERS_ENTRIES_MAX;
@@ -209,9 +210,19 @@ impl Broker {
         let mut known: Vec<_> = known.collect();
         known.sort_unstable();
         let omitted = known.len().saturating_sub(PEERS_ENTRIES_MAX);
+        // Those of each token in turn: who shows less leaves out the end.
+        let mut turns = BTreeMap::<_, usize>::new();
+        let turn = |(rank, id, sight)| {
+            let owner = self.registry.get(id).and_then(|peer| peer.row.owner);
+            let turn = turns.entry(owner).or_default();
+            *turn += 1;
+            (*turn, rank, id, sight)
+        };
+        let mut known: Vec<_> = known.into_iter().map(turn).collect();
+        known.sort_unstable();
         known.truncate(PEERS_ENTRIES_MAX);
         let mut entries = Vec::with_capacity(known.len());
-        for (_, id, sight) in known {
+        for (.., id, sight) in known {
             let unacked = Some(self.pending(cx, id)?);
             let Some(peer) = self.registry.get(id) else {
                 continue;

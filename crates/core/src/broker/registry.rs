@@ -59,8 +59,8 @@ pub(super) struct Registry {
     pub(super) ended: BTreeMap<PeerId, PeerRow>,
     /// What each bridge has forwarded.
     pub(super) forwarded: BTreeMap<NameKey, PeerRow>,
-    /// Every group that has a member, by token, and how many it has.
-    pub(super) groups: BTreeMap<(Option<TokenHash>, GroupName), usize>,
+    /// Every group that has a member, of each token, and how many it has.
+    pub(super) groups: BTreeMap<Option<TokenHash>, BTreeMap<GroupName, usize>>,
     /// Bridges whose marks this transaction has changed.
     pub(super) marked: BTreeSet<PeerId>,
     /// The peers of each token.

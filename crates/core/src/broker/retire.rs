@@ -5,13 +5,10 @@ use peerbus_wire::{BrokerFrame, CloseReason, NameAnswer, PeerName, Seq};
 use super::conn::Conn;
 use super::expire::LEFT;
 use super::jobs::NAME_ENDED;
+use super::owed::HANDED_MAX;
 use super::{Broker, BrokerOutput, BusEvent, Caller, CommitNeed, ConnId, Cx};
 use crate::store::{PeerId, Result, Txn};
 use crate::{Delivered, Now};
-
-/// Messages that go to the successor of a peer that ends its own name: they go in one transaction,
-/// behind which everybody waits.
-const SUCCEEDED_MAX: u64 = 4_096;
 
 /// What the operator wants done.
 #[derive(Debug, Clone)]
@@ -91,7 +88,9 @@ impl Broker {
         caller: Caller,
         successor: Option<&str>,
     ) -> Result {
-        let Caller { conn, peer, .. } = caller;
+        let Caller {
+            conn, peer, token, ..
+        } = caller;
         let name = self.registry.name(peer);
         let successor = match successor.map(PeerName::parse).transpose() {
             Ok(successor) => self.successor(peer, successor.as_ref(), true),
@@ -99,10 +98,12 @@ impl Broker {
         };
         let waiting = self.pending(cx, peer)?;
         let successor = match successor {
-            Ok(Some(_)) if waiting > SUCCEEDED_MAX => Err(Denied::Unfit(format!(
-                "{waiting} messages wait for {name}, and a peer hands over at most {SUCCEEDED_MAX}; \
-                 the broker's operator can end the name"
-            ))),
+            Ok(Some(_)) if !self.owed.hand_over(cx.now.mono_ms, token, waiting) => {
+                Err(Denied::Unfit(format!(
+                    "{waiting} messages wait for {name}, and peers of one token hand over at most \
+                     {HANDED_MAX} within a minute; the broker's operator can end the name"
+                )))
+            }
             other => other,
         };
         let refused = successor.as_ref().err().map(Denied::to_string);
@@ -259,6 +260,12 @@ impl Broker {
         from: PeerId,
         to: PeerId,
     ) -> Result<Vec<Seq>> {
+        // Shares that are counted while mail moves would count some of it twice.
+        if self.owed.shares.contains_key(&to) {
+            self.count_shares(cx, from)?;
+        } else {
+            self.owed.shares.remove(&from);
+        }
         let moved = cx.txn.move_queue(from, to)?;
         for &(sender, seq) in &moved {
             self.passed((from, to), sender, seq);

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use peerbus_wire::{
-    Accepted, Address, Carried, DeliverFrame, Mark, Receipt, Refusal, RefusalCode, Seq, Stage,
-    recipient_of,
+    Accepted, Address, Carried, Conversation, DeliverFrame, Mark, Receipt, Refusal, RefusalCode,
+    Seq, Stage, recipient_of,
 };
 
 use super::ack::End;
@@ -14,6 +14,7 @@ use super::mutation::BrokerMutation;
 use super::{Broker, BrokerOutput, BusEvent, Caller, CommitNeed, Cx};
 use crate::Now;
 use crate::grant::Right;
+use crate::peer::body_of;
 use crate::store::{AliasRow, FATE_BYTES, Fate, Inserted, MessageHead, PeerId, Result};
 
 /// Messages that may be owed to an ephemeral peer: they go when it goes.
@@ -223,7 +224,7 @@ impl Broker {
     ) -> Result<Result<Recipients, Refusal>> {
         let bytes = carried.text.len() as u64;
         let name = match &carried.to {
-            Address::All => return Ok(Ok(self.everyone(cx, caller.peer, bytes)?.into())),
+            Address::All => return Ok(Ok(self.everyone(cx, caller, bytes)?.into())),
             Address::Group(group) => return self.members(cx, caller, group, bytes),
             Address::One(group) => return self.one_of(cx, caller, group, bytes),
             Address::Peer(name) => name,
@@ -248,16 +249,13 @@ impl Broker {
         if let Err(refusal) = self.check_answer(cx, carried, peer)? {
             return Ok(Err(refusal));
         }
-        if self.has_queue_room(cx, peer, bytes)? {
-            return Ok(Ok(vec![peer].into()));
+        let of = (caller.token, bytes);
+        let mut full = self.full_for(cx, peer, of, false)?;
+        if full.is_some() && answers(cx, carried, peer)? {
+            full = self.full_for(cx, peer, of, true)?;
         }
-        let full = match self.has_byte_room(peer, bytes) {
-            true => format!("{} messages", self.queue_max(peer)),
-            false => format!(
-                "{} bytes wait, this has {bytes}, and {} fit",
-                self.owed.to(peer),
-                self.config.owed_to_max
-            ),
+        let Some(full) = full else {
+            return Ok(Ok(vec![peer].into()));
         };
         Ok(Err(RefusalCode::QueueFull.because(format!(
             "the queue of {name} is full ({full}); send again when it has read some"
@@ -265,32 +263,23 @@ impl Broker {
     }
 
     /// Every peer that is registered now, or was until its connection broke a moment ago.
-    fn everyone(&mut self, cx: &mut Cx<'_>, sender: PeerId, bytes: u64) -> Result<Vec<PeerId>> {
+    fn everyone(&mut self, cx: &mut Cx<'_>, caller: Caller, bytes: u64) -> Result<Vec<PeerId>> {
+        let sender = caller.peer;
         let here = |(id, peer): (PeerId, &super::registry::Peer)| {
             let registered = peer.is_registered(cx.now.mono_ms);
             (registered && id != sender && !peer.row.ephemeral && !peer.bridges()).then_some(id)
         };
         let all = self.registry.iter().filter_map(here).collect();
-        Ok(self.with_room(cx, all, bytes)?.owed)
+        Ok(self.with_room(cx, all, (caller.token, bytes))?.owed)
     }
 
-    fn queue_max(&self, peer: PeerId) -> u64 {
+    pub(super) fn queue_max(&self, peer: PeerId) -> u64 {
         let ephemeral = self.registry.get(peer).is_some_and(|p| p.row.ephemeral);
         if ephemeral {
             EPHEMERAL_QUEUE_MAX
         } else {
             self.config.queue_max
         }
-    }
-
-    pub(super) fn has_queue_room(
-        &mut self,
-        cx: &mut Cx<'_>,
-        peer: PeerId,
-        bytes: u64,
-    ) -> Result<bool> {
-        let max = self.queue_max(peer);
-        Ok(self.has_byte_room(peer, bytes) && self.pending(cx, peer)? < max)
     }
 
     /// How many messages are owed to a peer; counted once, then kept.
@@ -385,4 +374,12 @@ impl Broker {
 
 fn count(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+/// Whether it answers a message of this peer's that is known.
+fn answers(cx: &mut Cx<'_>, carried: &Carried, peer: PeerId) -> Result<bool> {
+    Ok(match Conversation::of(body_of(&carried.text)).reply_to {
+        Some(id) => cx.txn.find_message(peer, &id)?.is_some(),
+        None => false,
+    })
 }

@@ -262,6 +262,18 @@ impl Txn for MemoryStore {
         Ok(self.queue(recipient).len() as u64)
     }
 
+    fn queue_sums(&mut self, recipient: PeerId) -> Result<Vec<(PeerId, [u64; 2])>> {
+        self.is_open()?;
+        let mut sums = BTreeMap::<_, [u64; 2]>::new();
+        for ((_, sender, seq), _) in self.tables.deliveries.range(of(recipient)) {
+            let [messages, bytes] = sums.entry(*sender).or_default();
+            *messages += 1;
+            let message = self.tables.messages.get(seq);
+            *bytes += message.map_or(0, |message| message.envelope.len() as u64);
+        }
+        Ok(sums.into_iter().collect())
+    }
+
     fn message(&mut self, seq: Seq) -> Result<Option<MessageHead>> {
         self.is_open()?;
         Ok(self

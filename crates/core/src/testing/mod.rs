@@ -42,6 +42,7 @@ macro_rules! txn_methods {
                 recipient: $crate::store::PeerId
             ) -> Vec<($crate::store::PeerId, ::peerbus_wire::Seq)>;
             count_queue(recipient: $crate::store::PeerId) -> u64;
+            queue_sums(recipient: $crate::store::PeerId) -> Vec<($crate::store::PeerId, [u64; 2])>;
             message(seq: ::peerbus_wire::Seq) -> Option<$crate::store::MessageHead>;
             find_message(
                 sender: $crate::store::PeerId,

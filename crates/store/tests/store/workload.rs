@@ -85,6 +85,7 @@ pub(crate) fn probe(seed: u64, target: &mut impl Target) {
             .unwrap();
         target.read_queue(peer, usize::MAX, usize::MAX).unwrap();
         target.count_queue(peer).unwrap();
+        target.queue_sums(peer).unwrap();
         target.queue_heads(peer).unwrap();
         let until = [Seq(seq.0 + 5), Seq(u64::MAX)][usize::from(limit > 15)];
         let bytes = rng.random_range(0..2_000);

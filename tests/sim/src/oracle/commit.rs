@@ -140,14 +140,16 @@ impl Oracle {
         };
         let ephemeral = row.is_some_and(|row| row.ephemeral);
         let ended = row.is_some_and(|row| row.kind == PeerKind::Ended);
-        ensure(old || left || ephemeral || ended, "I4", || {
+        let expired = old || left || ephemeral || ended;
+        ensure(expired || self.is_unwanted(now_ms, seq), "I4", || {
             let name = self.name_of(peer);
             format!(
                 "message {} was owed to {name}, who did not ack it, and vanished",
                 seq.0
             )
         })?;
-        self.causes.insert((peer, seq), End::Expired);
+        let end = if expired { End::Expired } else { End::Dead };
+        self.causes.insert((peer, seq), end);
         Ok(())
     }
 

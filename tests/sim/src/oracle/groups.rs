@@ -88,7 +88,8 @@ impl Oracle {
         };
         let members = group(envelope).map(|group| self.members(now_ms, sender, &group));
         let mut members = members.unwrap_or_default();
-        members.retain(|peer| self.is_full(*peer, envelope.len() as u64));
+        let token = self.view.tokens.get(&sender);
+        members.retain(|peer| self.is_full(*peer, token, envelope.len() as u64));
         members
     }
 

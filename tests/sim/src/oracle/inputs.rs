@@ -12,9 +12,6 @@ use super::{End, Oracle};
 use crate::disk::Write;
 use crate::failure::{Verdict, ensure};
 
-/// Messages that may be owed to an ephemeral peer.
-const EPHEMERAL_QUEUE_MAX: u64 = 4_096;
-
 /// What must become of an envelope.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Expect {
@@ -199,7 +196,7 @@ impl Oracle {
                 if members.is_empty() {
                     return Expect::Refused(RefusalCode::UnknownRecipient);
                 }
-                match (&carried.to, self.with_room(members, bytes).len()) {
+                match (&carried.to, self.with_room(members, sender, bytes).len()) {
                     (_, 0) => return Expect::Refused(RefusalCode::QueueFull),
                     (Address::One(_), _) => 1,
                     (_, copies) => copies as u64,
@@ -207,7 +204,7 @@ impl Oracle {
             }
             Address::Peer(to) => match self.view.resolve(to.as_str()) {
                 None => return Expect::Refused(RefusalCode::UnknownRecipient),
-                Some(to) if self.is_full(to, bytes) => {
+                Some(to) if !self.has_room(to, sender, carried) => {
                     return Expect::Refused(RefusalCode::QueueFull);
                 }
                 Some(_) => 1,
@@ -217,29 +214,6 @@ impl Oracle {
             return Expect::Refused(RefusalCode::Quota);
         }
         Expect::Accepted
-    }
-
-    /// Bytes that wait and were sent with the token of this sender.
-    fn sent_like(&self, sender: PeerId) -> u64 {
-        let token = self.view.tokens.get(&sender);
-        let sums = self.view.sums().into_values();
-        sums.filter(|row| row.token.as_ref() == token)
-            .map(|row| row.by)
-            .sum()
-    }
-
-    /// Whether a queue has no room for so many bytes.
-    pub(super) fn is_full(&self, peer: PeerId, bytes: u64) -> bool {
-        let ephemeral = self.view.peers.get(&peer).is_some_and(|row| row.ephemeral);
-        let max = if ephemeral {
-            EPHEMERAL_QUEUE_MAX
-        } else {
-            self.rules.queue_max
-        };
-        let all = || self.view.owed_between(peer, Seq(0), Seq(u64::MAX));
-        let messages = all().filter_map(|seq| self.view.messages.get(&seq));
-        let owed: u64 = messages.map(|message| message.envelope.len() as u64).sum();
-        all().count() as u64 >= max || owed + bytes > self.rules.owed_to_max
     }
 
     /// The text of what temporary peers said to each other goes when that ends, and no other one does.
@@ -432,12 +406,7 @@ impl Oracle {
         }
         let to = recipient_of(envelope).strip_prefix('#')?;
         let members = self.members(now_ms, sender, &GroupName::parse(to).ok()?);
-        Some(self.with_room(members, bytes))
-    }
-
-    pub(super) fn with_room(&self, mut peers: Vec<PeerId>, bytes: u64) -> Vec<PeerId> {
-        peers.retain(|peer| !self.is_full(*peer, bytes));
-        peers
+        Some(self.with_room(members, sender, bytes))
     }
 
     /// It is registered, or its connection broke a moment ago.
@@ -451,7 +420,7 @@ impl Oracle {
         let here =
             |row: &&PeerRow| row.id != sender && !row.ephemeral && self.is_here(now_ms, row.id);
         let reached = peers.filter(here).map(|row| row.id).collect();
-        self.with_room(reached, bytes)
+        self.with_room(reached, sender, bytes)
     }
 
     fn check_reach(

@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use peerbus_core::TokenHash;
 use peerbus_core::store::{JobRow, NOBODY, PeerId};
 use peerbus_wire::{GroupName, Seq, recipient_of};
 
 use super::Oracle;
 use crate::disk::Write;
 use crate::failure::{Verdict, ensure};
+use crate::plan::{TOKEN, token};
 
 /// So much later than its time something may happen.
 const LATE_MS: u64 = 1_000;
@@ -163,9 +165,12 @@ impl Oracle {
         let here = here.filter_map(|model| Some((model.peer?, model.window?.messages)));
         let here: BTreeMap<_, _> = here.collect();
         let mut before = std::mem::take(&mut self.jobs.free);
+        // Nobody else may send.
+        let token = TokenHash::of(&token(TOKEN));
         let free = |(peer, most): (PeerId, u32)| {
             let held = jobs.values().filter(|row| row.holder == peer).count();
-            let room = held < HELD_MAX.min(most as usize) && !self.is_full(peer, MOST);
+            let room =
+                held < HELD_MAX.min(most as usize) && !self.is_full(peer, Some(&token), MOST);
             room.then_some(peer)
         };
         for peer in here.into_iter().filter_map(free).collect::<Vec<_>>() {
@@ -204,6 +209,16 @@ impl Oracle {
                 seq.0
             )
         })
+    }
+
+    /// Every member that is left has rejected this job, and its holder is none of them.
+    pub(super) fn is_unwanted(&self, now_ms: u64, seq: Seq) -> bool {
+        let row = self.view.jobs.get(&seq);
+        let Some((row, message)) = row.zip(self.view.messages.get(&seq)) else {
+            return false;
+        };
+        let left = self.members(now_ms, message.head.sender, &row.group);
+        !row.rejected.is_empty() && left.iter().all(|it| row.rejected.contains(it))
     }
 
     /// A job is owed to a member who is here, or to nobody yet.

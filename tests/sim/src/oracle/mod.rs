@@ -12,6 +12,7 @@ mod hosts;
 mod inputs;
 mod jobs;
 mod outputs;
+mod room;
 mod tables;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -259,7 +259,7 @@ impl Oracle {
             Expect::Refused(RefusalCode::UnknownRecipient) => "I12",
             Expect::Refused(RefusalCode::From) => "I10",
             Expect::Refused(RefusalCode::DiskFull) => "space",
-            Expect::Refused(RefusalCode::Quota) => "quota",
+            Expect::Refused(RefusalCode::Quota | RefusalCode::QueueFull) => "quota",
             _ if *said == Expect::Refused(RefusalCode::Quota) => "quota",
             _ => "receipt",
         };

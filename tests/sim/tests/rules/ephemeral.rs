@@ -1,7 +1,7 @@
 //! Temporary peers.
 
 use peerbus_core::broker::{BrokerInput, Command};
-use peerbus_wire::{Accepted, Domain, PeerName, Register, Stage, Token};
+use peerbus_wire::{Accepted, ClientFrame, Domain, PeerName, Register, Stage, Token};
 
 use crate::rig::{OTHER_TOKEN, Rig, SECOND, accepted, envelope, ext};
 
@@ -178,4 +178,32 @@ fn one_that_a_broker_did_not_live_to_see_leave_is_forgotten_too() {
     assert!(rig.row("cli-1").is_some());
     rig.pass(181 * SECOND);
     assert_eq!(rig.row("cli-1"), None);
+}
+
+#[test]
+fn names_of_one_token_hide_no_other_tokens_from_who_asks() {
+    let mut rig = Rig::new();
+    let bob = rig.ext("bob");
+    for n in 0..700 {
+        rig.join(other(temporary(&format!("eve{n}"), "eve")));
+    }
+    let zoe = rig.ext("zoe");
+    rig.close(zoe, true);
+    let eve = rig.join(other(ext("eve", "eve")));
+    let shown = |rig: &mut Rig, conn| {
+        rig.take(conn);
+        rig.frame(conn, ClientFrame::Peers);
+        let frame = rig.take(conn).peers.remove(0);
+        assert_eq!(frame.omitted, 703 - 512);
+        let peers = frame.peers.unwrap().into_iter();
+        peers.map(|peer| peer.name).collect::<Vec<_>>()
+    };
+    for conn in [bob, eve] {
+        let names = shown(&mut rig, conn);
+        assert_eq!(names.len(), 512);
+        for name in ["bob", "zoe"] {
+            let first = &names[..4];
+            assert!(first.contains(&name.to_owned()), "{name} is hidden");
+        }
+    }
 }

@@ -188,6 +188,33 @@ fn nobody_is_in_more_groups_than_it_may() {
 }
 
 #[test]
+fn the_groups_of_one_token_are_bounded_and_leave_others_theirs() {
+    let mut rig = Rig::new();
+    let eve = |rig: &mut Rig, n: usize| {
+        rig.join(Register {
+            token: Token::parse(OTHER_TOKEN),
+            ..ext(&format!("eve{n}"), "eve")
+        })
+    };
+    let invented: Vec<_> = (0..10_000).map(|n| format!("g{n}")).collect();
+    for (n, names) in invented.chunks(GROUPS_MAX).enumerate() {
+        let (conn, names) = (eve(&mut rig, n), names.iter().map(String::as_str));
+        let answer = regroup(&mut rig, conn, &names.collect::<Vec<_>>(), &[]);
+        assert_eq!(answer.reason, None);
+        rig.close(conn, true);
+    }
+    let last = eve(&mut rig, 900);
+    let why = regroup(&mut rig, last, &["more"], &[]).reason.unwrap();
+    assert!(
+        why.contains("in 10000 groups, and 10000 is the most"),
+        "{why}"
+    );
+    assert_eq!(regroup(&mut rig, last, &["g7"], &[]).reason, None);
+    let ada = rig.ext("ada");
+    assert_eq!(regroup(&mut rig, ada, &["shop"], &[]).reason, None);
+}
+
+#[test]
 fn who_has_no_room_is_passed_over_and_the_sender_told() {
     let mut rig = Rig::with(|config| config.queue_max = 1);
     let ada = rig.ext("ada");

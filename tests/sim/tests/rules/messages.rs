@@ -189,7 +189,7 @@ fn a_resend_is_confirmed_even_if_its_recipient_was_forgotten_since() {
 
 #[test]
 fn a_full_queue_refuses_until_there_is_room() {
-    let mut rig = Rig::with(|config| config.queue_max = 2);
+    let mut rig = Rig::with(|config| config.queue_max = 4);
     let (ada, bob) = (rig.ext("ada"), rig.v1("bob"));
     rig.send(ada, "ada", "bob", "m1");
     rig.send(ada, "ada", "bob", "m2");

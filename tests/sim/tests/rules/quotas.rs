@@ -1,9 +1,9 @@
 //! How many bytes may wait: for one recipient, and from one token.
 
 use peerbus_core::TokenHash;
-use peerbus_core::broker::{BrokerConfig, BusEvent, Command};
+use peerbus_core::broker::{BrokerConfig, BusEvent, Command, ConnId};
 use peerbus_core::store::{OwedRow, Store as _};
-use peerbus_wire::{PeerName, RefusalCode, Register, Stage, Token};
+use peerbus_wire::{ClientFrame, PeerName, RefusalCode, Register, Stage, Token};
 
 use crate::rig::{OTHER_TOKEN, Rig, SECOND, TOKEN, accepted, envelope, ext};
 
@@ -53,7 +53,7 @@ fn waits(rig: &mut Rig) -> Vec<(u32, u64, u64, Option<TokenHash>)> {
 
 #[test]
 fn a_recipient_that_is_owed_its_bytes_gets_no_more_until_it_reads() {
-    let mut rig = Rig::with(|config| config.owed_to_max = 3 * size() - 1);
+    let mut rig = Rig::with(|config| config.owed_to_max = 3 * size());
     let (ada, bob) = (rig.ext("ada"), rig.ext("bob"));
     let cyd = rig.join(with_other_token("cyd"));
     rig.send(ada, "ada", "bob", "m1");
@@ -63,7 +63,7 @@ fn a_recipient_that_is_owed_its_bytes_gets_no_more_until_it_reads() {
     let states = rig.states(ada);
     let (code, why) = refusal(&states).unwrap();
     assert_eq!(code, RefusalCode::QueueFull);
-    let (has, fits) = (2 * size(), 3 * size() - 1);
+    let (has, fits) = (2 * size(), 3 * size() - 3 * size() / 8);
     let says = format!(
         "the queue of bob is full ({has} bytes wait, this has {}, and {fits} fit); send again",
         size()
@@ -79,7 +79,7 @@ fn a_recipient_that_is_owed_its_bytes_gets_no_more_until_it_reads() {
 
 #[test]
 fn a_broadcast_goes_to_those_who_have_room() {
-    let mut rig = Rig::with(|config| config.owed_to_max = 2 * size());
+    let mut rig = Rig::with(|config| config.owed_to_max = 5 * size());
     let (ada, _bob) = (rig.ext("ada"), rig.ext("bob"));
     let _cyd = rig.ext("cyd");
     rig.send(ada, "ada", "bob", "m1");
@@ -88,6 +88,137 @@ fn a_broadcast_goes_to_those_who_have_room() {
     rig.send(ada, "ada", "*", "b1");
     assert_eq!(rig.states(ada)[0], accepted(1, 1));
     assert_eq!(rig.owed("bob"), [1, 2]);
+}
+
+/// A message with a body.
+fn says(rig: &mut Rig, conn: ConnId, (from, to, id): (&str, &str, &str), body: &str) -> Stage {
+    rig.take(conn);
+    rig.text(conn, &envelope(from, to, id, body));
+    rig.states(conn).remove(0)
+}
+
+fn is_full(stage: &Stage, says: &str) -> bool {
+    matches!(stage, Stage::Refused(it) if it.code == RefusalCode::QueueFull && it.reason.contains(says))
+}
+
+#[test]
+fn one_token_has_half_of_a_queue_however_many_names_it_has() {
+    let mut rig = Rig::with(|config| config.queue_max = 6);
+    let bob = rig.ext("bob");
+    rig.close(bob, true);
+    for name in ["eve1", "eve2", "eve3"] {
+        let eve = rig.join(with_other_token(name));
+        let stage = says(&mut rig, eve, (name, "bob", "m1"), "1");
+        assert_eq!(stage, accepted(1, 0), "{name}");
+    }
+    for name in ["eve4", "eve5"] {
+        let eve = rig.join(with_other_token(name));
+        let stage = says(&mut rig, eve, (name, "bob", "m1"), "1");
+        let why = "(3 messages that were sent with this token)";
+        assert!(is_full(&stage, why), "{stage:?}");
+        // As many are known after a kill.
+        rig.restart();
+    }
+    let (ada, cyd) = (rig.ext("ada"), rig.ext("cyd"));
+    assert_eq!(
+        says(&mut rig, ada, ("ada", "bob", "m1"), "1"),
+        accepted(1, 0)
+    );
+    assert_eq!(
+        says(&mut rig, cyd, ("cyd", "bob", "m1"), "1"),
+        accepted(1, 0)
+    );
+    let bob = rig.ext("bob");
+    rig.ack(bob, 1);
+    let eve = rig.join(with_other_token("eve1"));
+    assert_eq!(
+        says(&mut rig, eve, ("eve1", "bob", "m2"), "1"),
+        accepted(1, 1)
+    );
+}
+
+#[test]
+fn one_token_has_half_of_the_bytes_of_a_queue() {
+    let mut rig = Rig::with(|config| config.owed_to_max = 8 * size());
+    let (ada, bob) = (rig.ext("ada"), rig.ext("bob"));
+    rig.close(bob, true);
+    let eve = rig.join(with_other_token("eve"));
+    for id in ["m1", "m2", "m3"] {
+        assert_eq!(says(&mut rig, eve, ("eve", "bob", id), "1"), accepted(1, 0));
+    }
+    let stage = says(&mut rig, eve, ("eve", "bob", "m4"), "1");
+    let why = format!("({} bytes that were sent with this token wait", 3 * size());
+    assert!(is_full(&stage, &why), "{stage:?}");
+    // Others' mail finds room.
+    for id in ["m1", "m2", "m3"] {
+        assert_eq!(says(&mut rig, ada, ("ada", "bob", id), "1"), accepted(1, 0));
+    }
+}
+
+#[test]
+fn what_is_handed_over_counts_for_the_token_that_sent_it() {
+    let mut rig = Rig::with(|config| config.queue_max = 8);
+    let (bob, cyd) = (rig.ext("bob"), rig.ext("cyd"));
+    let eve = rig.join(with_other_token("eve"));
+    rig.send(eve, "eve", "cyd", "c1");
+    rig.send(eve, "eve", "cyd", "c2");
+    for id in ["m1", "m2", "m3", "m4"] {
+        assert_eq!(says(&mut rig, eve, ("eve", "bob", id), "1"), accepted(1, 1));
+    }
+    let why = "(4 messages that were sent with this token)";
+    let stage = says(&mut rig, eve, ("eve", "bob", "m5"), "1");
+    assert!(is_full(&stage, why), "{stage:?}");
+    let successor = Some("bob".to_owned());
+    rig.frame(cyd, ClientFrame::Retire { successor });
+    assert_eq!(rig.owed("bob"), [1, 2, 3, 4, 5, 6]);
+    for seq in 1..=3 {
+        rig.ack(bob, seq);
+    }
+    let stage = says(&mut rig, eve, ("eve", "bob", "m6"), "1");
+    assert_eq!(stage, accepted(1, 1));
+    let stage = says(&mut rig, eve, ("eve", "bob", "m7"), "1");
+    assert!(is_full(&stage, why), "{stage:?}");
+}
+
+#[test]
+fn an_answer_finds_room_where_other_mail_finds_none() {
+    let mut rig = Rig::with(|config| config.queue_max = 16);
+    let (ada, bob) = (rig.ext("ada"), rig.ext("bob"));
+    let eve = rig.join(with_other_token("eve"));
+    assert_eq!(
+        says(&mut rig, bob, ("bob", "ada", "q"), "1"),
+        accepted(1, 1)
+    );
+    rig.send(bob, "bob", "eve", "q2");
+    for n in 0..7 {
+        let id = format!("m{n}");
+        assert_eq!(
+            says(&mut rig, eve, ("eve", "bob", &id), "1"),
+            accepted(1, 1)
+        );
+        assert_eq!(
+            says(&mut rig, ada, ("ada", "bob", &id), "1"),
+            accepted(1, 1)
+        );
+    }
+    let stage = says(&mut rig, ada, ("ada", "bob", "more"), "1");
+    assert!(is_full(&stage, "(14 messages)"), "{stage:?}");
+    let made_up = says(
+        &mut rig,
+        eve,
+        ("eve", "bob", "x"),
+        r#"{"reply_to":"nothing"}"#,
+    );
+    assert!(is_full(&made_up, "(14 messages)"), "{made_up:?}");
+    let answer = |rig: &mut Rig, id| says(rig, ada, ("ada", "bob", id), r#"{"reply_to":"q"}"#);
+    let again = |rig: &mut Rig, id| says(rig, eve, ("eve", "bob", id), r#"{"reply_to":"q2"}"#);
+    assert_eq!(again(&mut rig, "r1"), accepted(1, 1));
+    assert!(is_full(
+        &again(&mut rig, "r2"),
+        "(8 messages that were sent with this token)"
+    ));
+    assert_eq!(answer(&mut rig, "r1"), accepted(1, 1));
+    assert!(is_full(&answer(&mut rig, "r2"), "(16 messages)"));
 }
 
 #[test]

@@ -269,6 +269,41 @@ fn a_peer_hands_over_what_one_transaction_may_move_and_the_operator_more() {
 }
 
 #[test]
+fn peers_of_one_token_hand_over_so_many_messages_a_minute_and_others_their_own() {
+    let mut rig = Rig::new();
+    let ada = rig.v1("ada");
+    let other = |name| peerbus_wire::Register {
+        token: peerbus_wire::Token::parse(crate::rig::OTHER_TOKEN),
+        ..ext(name, name)
+    };
+    let [eve1, eve2, _] = ["eve1", "eve2", "eve3"].map(|name| rig.join(other(name)));
+    let (bob, _cyd) = (rig.ext("bob"), rig.ext("cyd"));
+    for n in 0..3_000 {
+        rig.send(ada, "ada", "eve1", &format!("m{n}"));
+    }
+    rig.send(ada, "ada", "bob", "m");
+    let handed = |rig: &mut Rig, conn, to: &str| {
+        let successor = Some(to.to_owned());
+        rig.frame(conn, ClientFrame::Retire { successor });
+        rig.take(conn).names.remove(0).refused
+    };
+    assert_eq!(handed(&mut rig, eve1, "eve2"), None);
+    let why = handed(&mut rig, eve2, "eve3").unwrap();
+    assert!(
+        why.contains("hand over at most 4096 within a minute"),
+        "{why}"
+    );
+    assert_eq!(
+        handed(&mut rig, bob, "cyd"),
+        None,
+        "another token has its own"
+    );
+    rig.pass(60 * SECOND);
+    assert_eq!(handed(&mut rig, eve2, "eve3"), None);
+    assert_eq!(rig.owed("eve3").len(), 3_000);
+}
+
+#[test]
 fn a_successor_that_gets_no_mail_is_not_told_that_its_own_comes_again() {
     let mut rig = Rig::new();
     let (ada, bob, cyd) = (rig.ext("ada"), rig.ext("bob"), rig.ext("cyd"));

@@ -61,8 +61,9 @@ impl Broker {
             ranked.push((had, busy, self.pending(cx, id)?, served, id));
         }
         ranked.sort_unstable();
+        let of = (self.owed.token(sender).unwrap_or(row.owner), bytes);
         for (.., id) in ranked {
-            if self.has_queue_room(cx, id, bytes)? {
+            if self.full_for(cx, id, of, false)?.is_none() {
                 return Ok(Some(id));
             }
         }

@@ -14,8 +14,8 @@ use super::mutation::BrokerMutation;
 use super::{Broker, BrokerOutput, BusEvent, Caller, CommitNeed, Cx};
 use crate::Now;
 use crate::grant::Right;
-use crate::peer::body_of;
 use crate::store::{AliasRow, FATE_BYTES, Fate, Inserted, MessageHead, PeerId, Result};
+use peerbus_wire::body_of;
 
 /// Messages that may be owed to an ephemeral peer: they go when it goes.
 const EPHEMERAL_QUEUE_MAX: u64 = 4_096;

@@ -22,18 +22,14 @@ pub(crate) const STEPS: &[Step] = &[
 /// Why a file's schema is not ours to use. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum SchemaError {
-    /// The file is something else.
+    /// The file is something else: what was found in it.
     #[error(
-        "{} is no peerbus database (found {found}); give the path of one, or of a file that does \
+        "{} is no peerbus database (found {}); give the path of one, or of a file that does \
          not exist yet",
-        .path.display()
+        .0.display(),
+        .1
     )]
-    Foreign {
-        /// The file.
-        path: PathBuf,
-        /// What was found in it.
-        found: String,
-    },
+    Foreign(PathBuf, String),
     /// A newer peerbus wrote it.
     #[error(
         "{} has schema version {found}, and this peerbus knows versions up to {known}; use the \
@@ -48,16 +44,9 @@ pub enum SchemaError {
         /// The newest version that this program knows.
         known: u32,
     },
-    /// SQLite failed.
-    #[error("cannot {doing} {}: {source}", .path.display())]
-    Sqlite {
-        /// What was tried, as a verb.
-        doing: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// What SQLite said.
-        source: rusqlite::Error,
-    },
+    /// SQLite failed at what was tried, a verb, with the file.
+    #[error("cannot {} {}: {}", .0, .1.display(), .2)]
+    Sqlite(&'static str, PathBuf, #[source] rusqlite::Error),
 }
 
 /// The schema version of the database at `path`; 0 when it has nothing in it yet.
@@ -69,11 +58,7 @@ pub(crate) fn version(db: &Connection, path: &Path, known: u32) -> Result<u32, S
             let doing = "read";
             return Err(match source.sqlite_error_code() {
                 Some(rusqlite::ErrorCode::NotADatabase) => foreign(path, "no SQLite header"),
-                _ => SchemaError::Sqlite {
-                    doing,
-                    path,
-                    source,
-                },
+                _ => SchemaError::Sqlite(doing, path, source),
             });
         }
     };
@@ -96,7 +81,7 @@ pub(crate) fn version(db: &Connection, path: &Path, known: u32) -> Result<u32, S
 
 fn foreign(path: PathBuf, found: impl Into<String>) -> SchemaError {
     let found = found.into();
-    SchemaError::Foreign { path, found }
+    SchemaError::Foreign(path, found)
 }
 
 /// Where a database's header has how many pages there are, and whose it is.
@@ -143,11 +128,8 @@ pub(crate) fn migrate(db: &Connection, path: &Path, steps: &[Step]) -> Result<()
     let known = u32::try_from(steps.len()).unwrap_or(u32::MAX);
     let from = version(db, path, known)?;
     for (to, step) in (1..=known).zip(steps).skip(from as usize) {
-        take(db, *step, to).map_err(|source| SchemaError::Sqlite {
-            doing: "migrate",
-            path: path.to_owned(),
-            source,
-        })?;
+        take(db, *step, to)
+            .map_err(|source| SchemaError::Sqlite("migrate", path.to_owned(), source))?;
         // A new file has nothing that was brought anywhere.
         if from > 0 {
             tracing::info!(path = %path.display(), version = to, "database schema brought up");

@@ -13,7 +13,7 @@ use crate::options::BrokerStartError;
 pub(crate) fn check_loopback(addresses: &[SocketAddr]) -> Result<(), BrokerStartError> {
     let exposed = |address: &&SocketAddr| !address.ip().to_canonical().is_loopback();
     match addresses.iter().find(exposed) {
-        Some(&address) => Err(BrokerStartError::Insecure { address }),
+        Some(&address) => Err(BrokerStartError::Insecure(address)),
         None => Ok(()),
     }
 }

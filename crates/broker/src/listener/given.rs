@@ -12,9 +12,7 @@ use crate::options::BrokerStartError;
 
 /// Takes over a socket that listens. Its file, if it has one, stays its giver's.
 pub(crate) fn take_over(socket: OwnedFd) -> Result<(Bound, Site), BrokerStartError> {
-    adopt(socket).map_err(|error| BrokerStartError::Given {
-        reason: error.to_string(),
-    })
+    adopt(socket).map_err(|error| BrokerStartError::Given(error.to_string()))
 }
 
 fn adopt(socket: OwnedFd) -> io::Result<(Bound, Site)> {

@@ -1,17 +1,19 @@
 //! `peerbus history`.
 
+use std::path::PathBuf;
+
 use peerbus_adapter::{groups, wall_ms};
 use peerbus_view::{MessageText, MessageView, spoken};
 use peerbus_wire::PeerName;
 
-use crate::args::{History, HistoryPurge, HistoryVerb};
+use crate::args::{History, HistoryVerb};
 use crate::failure::Failure;
 use crate::told;
 use crate::{operator, output};
 
 pub(crate) fn run(verb: History) -> Result<(), Failure> {
-    match verb.verb {
-        Some(HistoryVerb::Purge(verb)) => purge(&verb),
+    match &verb.verb {
+        Some(HistoryVerb::Purge { socket }) => purge(socket.as_ref()),
         None => list(&verb),
     }
 }
@@ -69,8 +71,8 @@ fn list(verb: &History) -> Result<(), Failure> {
     Ok(())
 }
 
-fn purge(verb: &HistoryPurge) -> Result<(), Failure> {
-    operator::ask(verb.socket.as_ref(), "POST", "/v1/history/purge")?;
+fn purge(socket: Option<&PathBuf>) -> Result<(), Failure> {
+    operator::ask(socket, "POST", "/v1/history/purge")?;
     output::line(
         "what was read is deleted; ids of the last ten minutes stay that long, and what waits or \
          was rejected stays",

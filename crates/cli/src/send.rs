@@ -25,7 +25,11 @@ pub(crate) fn run(mut verb: Send) -> Result<(), Failure> {
     if verb.one {
         verb.to = one_of(&verb.to)?;
     }
-    let body = body::json(&verb.body, &verb.more, verb.outgoing.saying.text)?;
+    let body = body::json(
+        &verb.outgoing.body,
+        &verb.outgoing.more,
+        verb.outgoing.saying.text,
+    )?;
     let mut talk = conversation(&body, &verb.outgoing.saying);
     if let Some(id) = &verb.reply_to {
         (talk.reply_to, talk.hops) = (Some(id.clone()), talk.hops.max(1));
@@ -65,7 +69,11 @@ pub(crate) fn run(mut verb: Send) -> Result<(), Failure> {
 
 /// Sends a message to everybody.
 pub(crate) fn broadcast(verb: Broadcast) -> Result<(), Failure> {
-    let body = body::json(&verb.body, &verb.more, verb.outgoing.saying.text)?;
+    let body = body::json(
+        &verb.outgoing.body,
+        &verb.outgoing.more,
+        verb.outgoing.saying.text,
+    )?;
     let body = conversation(&body, &verb.outgoing.saying).write(&body);
     let config = client::config(&verb.outgoing.connection, verb.outgoing.name.clone())?;
     let deadline = client::duration(verb.outgoing.timeout);

@@ -27,15 +27,15 @@ const SOURCE: &str = "peerbus session inject";
 /// How long a session may take to end.
 const ENDS_WITHIN: Duration = Duration::from_secs(30);
 
-pub(crate) fn run(verb: SessionVerb) -> Result<(), Failure> {
+pub(crate) fn run(verb: &SessionVerb) -> Result<(), Failure> {
     match verb {
-        SessionVerb::List(verb) => list(verb.json),
-        SessionVerb::Watch(verb) => watch(verb.session.which(), verb.json),
-        SessionVerb::Inject(verb) => inject(&verb),
-        SessionVerb::Interrupt(verb) => interrupt(&verb),
-        SessionVerb::Stop(verb) => stop(&verb),
-        SessionVerb::Approve(verb) => approve::allow(&verb),
-        SessionVerb::Deny(verb) => approve::deny(&verb),
+        SessionVerb::List { json } => list(*json),
+        SessionVerb::Watch { session, json } => watch(session.which(), *json),
+        SessionVerb::Inject(verb) => inject(verb),
+        SessionVerb::Interrupt(verb) => interrupt(verb),
+        SessionVerb::Stop(verb) => stop(verb),
+        SessionVerb::Approve(verb) => approve::allow(verb),
+        SessionVerb::Deny(verb) => approve::deny(verb),
     }
 }
 

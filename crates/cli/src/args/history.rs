@@ -85,14 +85,11 @@ pub(crate) struct History {
 #[derive(Debug, Subcommand)]
 pub(crate) enum HistoryVerb {
     /// Delete what was read, now
-    Purge(HistoryPurge),
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct HistoryPurge {
-    /// The broker's Unix socket
-    #[arg(long, value_name = "PATH", value_parser = path())]
-    pub(crate) socket: Option<PathBuf>,
+    Purge {
+        /// The broker's Unix socket
+        #[arg(long, value_name = "PATH", value_parser = path())]
+        socket: Option<PathBuf>,
+    },
 }
 
 const DAY: u64 = 86_400;

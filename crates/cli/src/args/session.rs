@@ -7,9 +7,19 @@ use super::values::{SEEN_WITHIN_S, seconds};
 #[derive(Debug, Subcommand)]
 pub(crate) enum SessionVerb {
     /// Show the live sessions of this user
-    List(SessionList),
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Print what happens in a session, until it ends; Ctrl-C leaves it alone
-    Watch(SessionWatch),
+    Watch {
+        #[command(flatten)]
+        session: SessionWhich,
+        /// Print each event as JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Put a text into a session; it is shown as another agent's words
     Inject(SessionInject),
     /// End the turn that is under way in a session
@@ -50,13 +60,6 @@ pub(crate) struct SessionDeny {
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct SessionList {
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, clap::Args)]
 pub(crate) struct SessionWhich {
     /// Its id, or how that begins, or its name; not needed where there is one
     #[arg(conflicts_with = "latest")]
@@ -71,15 +74,6 @@ pub(crate) struct SessionNamed {
     #[command(flatten)]
     pub(crate) session: SessionWhich,
     /// Print the answer as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct SessionWatch {
-    #[command(flatten)]
-    pub(crate) session: SessionWhich,
-    /// Print each event as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -75,7 +75,6 @@ impl From<peerbus_setup::SetupError> for Failure {
         match error {
             peerbus_setup::SetupError::Failed(why) => Self::Failed(why),
             peerbus_setup::SetupError::Config(why) => Self::Config(why),
-            peerbus_setup::SetupError::Output(error) => error.into(),
         }
     }
 }

@@ -15,7 +15,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use peerbus_core::TokenHash;
 use peerbus_core::grant::{
@@ -23,6 +23,7 @@ use peerbus_core::grant::{
 };
 use peerbus_os::file::{self, Version};
 use peerbus_os::private::{self, PrivateFile};
+use peerbus_os::sync::lock;
 use peerbus_wire::TokenName;
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
@@ -368,10 +369,6 @@ impl TokensWatch {
         seen.read = now;
         Some(read.map(|grants| self.with_base(grants)))
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use peerbus_core::audit::{AuditKey, ChainHead, Hash};
 use peerbus_core::witness::{Missing, Witness};
 use peerbus_os::file;
+use peerbus_os::sync::lock;
 use peerbus_wire::Mark;
 use rusqlite::{Connection, OptionalExtension as _};
 
@@ -274,11 +275,6 @@ impl Drop for Keeper {
             let _ = thread.join();
         }
     }
-}
-
-/// A value that a panicking thread left is whole: nothing that panics runs under these locks.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn wall_ms() -> u64 {

@@ -4,11 +4,12 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::error::Error as _;
 use std::iter::successors;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, to_bytes};
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
+use peerbus_os::sync::lock;
 use peerbus_wire::escape;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -87,7 +88,7 @@ impl Arriving {
     pub(crate) async fn read(&self, content: Body) -> Result<Bytes, Failure> {
         let (place, given_up) = oneshot::channel();
         {
-            let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut places = lock(&self.places);
             places.retain(|place| !place.is_closed());
             places.push_back(place);
             if places.len() > self.most {

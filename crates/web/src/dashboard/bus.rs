@@ -1,7 +1,7 @@
 //! What the broker tells its operator, as the page is told it: what peers wrote is made fit to be
 //! shown here, and no body leaves this process whose signature was not checked.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use axum::extract::{Query, RawQuery, State};
 use axum::http::StatusCode;
@@ -9,6 +9,7 @@ use axum::response::Response;
 use peerbus_adapter::demand::Tried;
 use peerbus_adapter::operator::{self, Events, OperatorAnswer, Streamless, encode_text};
 use peerbus_adapter::{credentials, wall_ms};
+use peerbus_os::sync::lock;
 use peerbus_view::{MessagePage, MessageText, MessageView, PeerView, Step, StepView, spoken};
 use peerbus_wire::{Secret, escape, printable};
 use serde::Deserialize;
@@ -100,7 +101,7 @@ impl Source {
         let database = about["database"]
             .as_str()
             .ok_or("the broker names no database")?;
-        let mut verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut verified = lock(&self.verified);
         let is_old = |at: u64| wall_ms().saturating_sub(at) > CHECKED_MS;
         let (at, found) = match &*verified {
             Some((at, found)) if !anew && !is_old(*at) => (*at, found.clone()),

@@ -48,8 +48,7 @@ fn list(verb: &History) -> Result<(), Failure> {
         .then_some(&is_meant as &dyn Fn(&MessageView) -> bool);
     let (found, _) = told::newest(verb.socket.as_ref(), &meant, verb.limit, is_meant)?;
     if found.is_empty() && !verb.json {
-        output::line("no messages")?;
-        return Ok(());
+        return output::line("no messages");
     }
     for message in found.iter().rev() {
         if verb.json {

@@ -22,12 +22,12 @@ fn list(json: bool, socket: Option<&PathBuf>) -> Result<(), Failure> {
     let peers = told::peers(socket)?;
     let all: Vec<PeerView> = peers.iter().map(PeerView::new).collect();
     if json {
-        return Ok(output::json(&json!({ "names": all }))?);
+        return output::json(&json!({ "names": all }));
     }
     if all.is_empty() {
-        return Ok(output::line("no names")?);
+        return output::line("no names");
     }
-    Ok(output::table(peers::HEADER, all.iter().map(peers::row))?)
+    output::table(peers::HEADER, all.iter().map(peers::row))
 }
 
 fn release(name: &str, socket: Option<&PathBuf>) -> Result<(), Failure> {
@@ -37,8 +37,7 @@ fn release(name: &str, socket: Option<&PathBuf>) -> Result<(), Failure> {
     operator::ask(socket, "POST", &target)?;
     output::line(&format!(
         "{name} is free: the next token that registers it owns it"
-    ))?;
-    Ok(())
+    ))
 }
 
 fn retire(name: &str, to: Option<&str>, socket: Option<&PathBuf>) -> Result<(), Failure> {
@@ -52,6 +51,5 @@ fn retire(name: &str, to: Option<&str>, socket: Option<&PathBuf>) -> Result<(), 
     output::line(&match successor {
         Some(to) => format!("{name} has ended: its unseen mail, and mail for it, goes to {to}"),
         None => format!("{name} has ended: whoever sent it mail that it has not seen is told"),
-    })?;
-    Ok(())
+    })
 }

@@ -44,7 +44,7 @@ pub(crate) fn run(verb: Peers) -> Result<(), Failure> {
                 .map(|it| json!(DomainReach::from(it)))
                 .collect();
         }
-        return Ok(output::json(&told)?);
+        return output::json(&told);
     }
     if let Some(says) = broker.and_then(|broker| came_to_be(&broker.to_string())) {
         output::say(&format!("broker: {says}"));
@@ -101,7 +101,7 @@ fn there(verb: &Peers, domain: &Domain) -> Result<(), Failure> {
     let all: Vec<_> = there.peers.iter().map(PeerView::new).collect();
     if verb.json {
         let told = json!({ "peers": all, "omitted": there.omitted, "note": there.note });
-        return Ok(output::json(&told)?);
+        return output::json(&told);
     }
     output::say(&there.note);
     show(verb, all, there.omitted)

@@ -39,11 +39,9 @@ pub(crate) fn generate(json: bool) -> Result<(), Failure> {
     let (token, secret) = (&*random_hex(), &*random_hex());
     if json {
         let keys = serde_json::json!({ "token": token, "hmac_secret": secret });
-        output::line(&keys.to_string())?;
-        return Ok(());
+        return output::line(&keys.to_string());
     }
     output::line(&format!(
         "PEERBUS_TOKEN={token}\nPEERBUS_HMAC_SECRET={secret}"
-    ))?;
-    Ok(())
+    ))
 }

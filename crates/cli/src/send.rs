@@ -228,8 +228,8 @@ pub(crate) fn report(
     };
     match output::line(&text) {
         // It is sent, whoever reads that.
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        done => Ok(done?),
+        Err(Failure::OutputClosed) => Ok(()),
+        done => done,
     }
 }
 

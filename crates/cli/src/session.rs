@@ -54,16 +54,15 @@ fn list(json: bool) -> Result<(), Failure> {
             told
         };
         let told: Vec<_> = sessions.iter().map(told).collect();
-        return Ok(output::json(&json!({ "sessions": told }))?);
+        return output::json(&json!({ "sessions": told }));
     }
     if sessions.is_empty() {
-        output::line("no sessions")?;
-        return Ok(());
+        return output::line("no sessions");
     }
     let header = [
         "ID", "NAME", "CLIENT", "PROJECT", "BRANCH", "CWD", "STATUS", "STARTED",
     ];
-    Ok(output::table(header, sessions.iter().map(row))?)
+    output::table(header, sessions.iter().map(row))
 }
 
 /// The project in which a session runs, and the branch that is checked out there now.
@@ -250,11 +249,9 @@ fn interrupt(verb: &SessionNamed) -> Result<(), Failure> {
     let params = json!({ "source": "peerbus session interrupt" });
     let answer = client.call("session/interrupt", &params).map_err(refused)?;
     if verb.json {
-        return Ok(output::json(&answer)?);
+        return output::json(&answer);
     }
-    Ok(output::line(
-        "the turn ends as soon as the session can end it",
-    )?)
+    output::line("the turn ends as soon as the session can end it")
 }
 
 fn stop(verb: &SessionNamed) -> Result<(), Failure> {
@@ -285,9 +282,9 @@ fn stop(verb: &SessionNamed) -> Result<(), Failure> {
         }
     }
     if verb.json {
-        return Ok(output::json(&answer)?);
+        return output::json(&answer);
     }
-    Ok(output::line("the session has ended")?)
+    output::line("the session has ended")
 }
 
 /// An event, for people.

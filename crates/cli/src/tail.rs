@@ -229,10 +229,10 @@ impl<'v> Showing<'v> {
             return Ok(());
         }
         if self.verb.json {
-            return Ok(output::json(&json!({
+            return output::json(&json!({
                 "event": "step", "seq": seq, "id": id, "from": from, "to": to, "at": at_ms,
                 "step": step,
-            }))?);
+            }));
         }
         let mut line = format!(
             "{} {} → {}  {}",
@@ -245,8 +245,7 @@ impl<'v> Showing<'v> {
             line.push(' ');
             line.push_str(&how);
         }
-        output::line(&line)?;
-        Ok(())
+        output::line(&line)
     }
 
     /// What happened to a name, or to the broker.
@@ -263,7 +262,7 @@ impl<'v> Showing<'v> {
         self.last_ms = self.last_ms.max(at_ms);
         if self.verb.json {
             value["event"] = kind.into();
-            return Ok(output::json(&value)?);
+            return output::json(&value);
         }
         let (name, reason) = (told::name(&name), text("reason"));
         let what = match kind {
@@ -280,8 +279,7 @@ impl<'v> Showing<'v> {
             "forgotten" => format!("{name} was forgotten"),
             _ => return Ok(()),
         };
-        output::line(&format!("{} {what}", told::time(at_ms)))?;
-        Ok(())
+        output::line(&format!("{} {what}", told::time(at_ms)))
     }
 }
 

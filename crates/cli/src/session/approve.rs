@@ -76,9 +76,9 @@ fn answer(found: &Waiting, mut params: Value, json: bool) -> Result<(), Failure>
     let answer = open(&found.session)?.call("session/approve", &params);
     let answer = answer.map_err(refused)?;
     if json {
-        return Ok(output::json(&answer)?);
+        return output::json(&answer);
     }
-    Ok(output::line(&resolved(&answer))?)
+    output::line(&resolved(&answer))
 }
 
 /// The request that is meant. `None`: none is, and what is open was printed.

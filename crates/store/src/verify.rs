@@ -349,7 +349,7 @@ pub(crate) fn follow(
     let seq = db.query_row(bodies::OWED_WITHOUT_TEXT, [], |row| row.get(0));
     let seq = seq.map_err(&damaged)?;
     if seq > 0 {
-        return Err(changed(QueueBreak::Altered { seq }));
+        return Err(changed(QueueBreak::Altered(seq)));
     }
     let (intact, unhashed) = bodies.finish().map_err(&damaged)?.map_err(changed)?;
     Ok(AuditReport {

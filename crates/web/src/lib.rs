@@ -93,7 +93,7 @@ impl Gateway {
             peers: Peers::default(),
             streams: Streams::new(),
             unsigned: body::Arriving::new(body::UNSIGNED_MAX),
-            dashboard: dashboard::Dashboard::new(&options),
+            dashboard: dashboard::Dashboard::new(),
             options,
         });
         Ok(Self { listener, app })

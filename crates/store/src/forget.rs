@@ -8,7 +8,7 @@ use rusqlite::{Connection, OptionalExtension as _, Result, Row};
 
 use crate::contents;
 use crate::fates::ends;
-use crate::read::{self, PENDING_FOR, bound, limit};
+use crate::read::{self, PENDING_FOR, bound};
 
 /// Bytes, texts included, that one call goes through, about.
 const BYTES: i64 = 4 * 1_048_576;
@@ -255,7 +255,7 @@ pub(crate) fn dead(
                  (SELECT max(total) FROM dead
                   WHERE steady_ms = (SELECT max(steady_ms) FROM dead))",
         )?
-        .query_map((bound(before_ms), limit(rows), bound(bytes_max)), |row| {
+        .query_map((bound(before_ms), bound(rows), bound(bytes_max)), |row| {
             Ok((read::seq(row, 0)?, row.get(1)?))
         })?
         .collect::<Result<_>>()?;

@@ -13,7 +13,7 @@ use crate::SqliteStore;
 use crate::fates;
 use crate::forget;
 use crate::jobs;
-use crate::read::{self, bound, limit};
+use crate::read::{self, bound};
 
 impl Txn for SqliteStore {
     fn put_peer(&mut self, row: &PeerRow) -> Result {
@@ -159,7 +159,7 @@ impl Txn for SqliteStore {
     ) -> Result<Vec<Queued>> {
         self.run("reading a queue", |db| {
             let mut statement = db.prepare_cached(read::QUEUE)?;
-            read::queue(statement.query((recipient.0, limit(messages)))?, bytes)
+            read::queue(statement.query((recipient.0, bound(messages)))?, bytes)
         })
     }
 
@@ -305,7 +305,7 @@ impl Txn for SqliteStore {
                 "SELECT number, sender, id, recipient, dead, reason, at_ms, steady_ms FROM notices
                  WHERE sender = ?1 AND number > ?2 ORDER BY number LIMIT ?3",
             )?
-            .query_map((sender.0, bound(after), limit(rows)), read::notice)?
+            .query_map((sender.0, bound(after), bound(rows)), read::notice)?
             .collect()
         })
     }
@@ -322,7 +322,7 @@ impl Txn for SqliteStore {
              (SELECT sender, number FROM
               (SELECT * FROM notices ORDER BY steady_ms, sender, number LIMIT ?2)
               WHERE steady_ms < ?1 OR number < ?3)";
-        let values = (bound(before_ms), limit(rows), bound(before));
+        let values = (bound(before_ms), bound(rows), bound(before));
         self.change("dropping old notices", sql, values)
     }
 
@@ -353,7 +353,7 @@ impl Txn for SqliteStore {
                      (SELECT number FROM audit ORDER BY number LIMIT ?1))
                  AND coalesce(steady_ms, at_ms) < ?2",
             )?
-            .query_row((limit(rows), bound(before_ms)), read::block)
+            .query_row((bound(rows), bound(before_ms)), read::block)
             .optional()
         })
     }

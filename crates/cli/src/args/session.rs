@@ -134,34 +134,12 @@ pub(crate) enum Until {
     Answer,
 }
 
-/// Which session is meant.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Which<'a> {
-    /// The only one.
-    Only,
-    /// The one that started last.
-    Latest,
-    /// This one, by id or name.
-    Named(&'a str),
-}
-
-impl SessionWhich {
-    pub(crate) fn which(&self) -> Which<'_> {
-        match (&self.id, self.latest) {
-            (Some(id), _) => Which::Named(id),
-            (None, true) => Which::Latest,
-            (None, false) => Which::Only,
-        }
-    }
-}
-
 impl SessionInject {
     /// The session and the text; `None`: both were given where one is.
-    pub(crate) fn parts(&self) -> Option<(Which<'_>, &str)> {
+    pub(crate) fn parts(&self) -> Option<(Option<&str>, &str)> {
         match (self.words.as_slice(), self.latest) {
-            ([text], true) => Some((Which::Latest, text)),
-            ([text], false) => Some((Which::Only, text)),
-            ([id, text], false) => Some((Which::Named(id), text)),
+            ([text], _) => Some((None, text)),
+            ([id, text], false) => Some((Some(id), text)),
             _ => None,
         }
     }

@@ -161,7 +161,14 @@ impl Metrics {
 
     /// Takes how mail gets to each domain.
     pub(crate) fn set_joined(&self, all: &[DomainRoute]) {
-        self.domains.clear();
+        let Domains {
+            up,
+            waiting,
+            counted,
+        } = &self.domains;
+        up.clear();
+        waiting.clear();
+        counted.iter().for_each(Family::clear);
         for joined in all {
             self.domains.set(joined);
         }
@@ -193,14 +200,6 @@ impl Domains {
                 "Messages for a domain that it does not have yet",
             ),
             counted: COUNTED.map(|(word, help)| new(r, &format!("domain_{word}"), help)),
-        }
-    }
-
-    fn clear(&self) {
-        self.up.clear();
-        self.waiting.clear();
-        for counter in &self.counted {
-            counter.clear();
         }
     }
 

@@ -215,12 +215,12 @@ pub enum BrokerStartError {
     /// Another broker has the database: a sentence that names the other one and says what to do.
     #[error("cannot start: {0}")]
     InUse(String),
-    /// A socket that was given cannot be used: what is wrong with it.
+    /// A socket that was given cannot be used.
     #[error(
         "a socket that the service manager passed cannot be used: {0}; give it stream sockets \
          that listen (ListenStream=)"
     )]
-    Given(String),
+    Given(#[source] io::Error),
     /// The database cannot be used: a sentence that says what was found and what to do.
     #[error("cannot use the database {}: {}", .0.display(), .1)]
     Database(PathBuf, String),

@@ -335,17 +335,13 @@ impl TokensWatch {
             .cloned();
         let base: Vec<_> = base.collect();
         grants.extend(base);
-        self.set_paces(&grants);
-        grants
-    }
-
-    fn set_paces(&self, grants: &[Grant]) {
         let mut paces = lock(&self.paces);
         paces.retain(|token, _| grants.iter().any(|grant| grant.token == *token));
-        for grant in grants {
+        for grant in &grants {
             let pace = paces.entry(grant.token).or_default();
             pace.set(grant.quotas.per_second);
         }
+        grants
     }
 
     /// How fast the peers of a token may send, if it is one.

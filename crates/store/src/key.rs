@@ -50,7 +50,8 @@ pub(crate) fn read(db: &Path) -> Result<AuditKey, KeyError> {
         }
         Err(source) => return Err(KeyError::File(key, source)),
     };
-    match parse(bytes.trim_ascii()) {
+    let text = std::str::from_utf8(bytes.trim_ascii()).ok();
+    match text.and_then(hex::decode) {
         Some(bytes) => Ok(AuditKey(bytes)),
         None => Err(KeyError::Malformed(
             key,
@@ -79,8 +80,4 @@ fn create(path: &Path) -> io::Result<AuditKey> {
     file::replace_private(path, text.as_bytes())?;
     dir::sync(dir::above(path))?;
     Ok(key)
-}
-
-fn parse(text: &[u8]) -> Option<[u8; 32]> {
-    hex::decode(std::str::from_utf8(text).ok()?)
 }

@@ -11,20 +11,12 @@ use std::path::{Path, PathBuf};
 use peerbus_os::file;
 
 use crate::files;
+use crate::open::{OpenError, failed};
 
 /// Held as long as the value lives, and no longer than the process.
 #[derive(Debug)]
 pub(crate) struct Lock {
     file: File,
-}
-
-/// Why there is no lock.
-#[derive(Debug)]
-pub(crate) enum LockError {
-    /// Another process has it; its number, if it was legible.
-    Held(Option<u32>),
-    /// The file cannot be used.
-    Io(io::Error),
 }
 
 impl Lock {
@@ -34,12 +26,16 @@ impl Lock {
     }
 
     /// Takes the lock and writes this process' number into the file.
-    pub(crate) fn take(db: &Path) -> Result<Self, LockError> {
-        let mut file = file::open_private(&Self::path(db)).map_err(LockError::Io)?;
+    pub(crate) fn take(db: &Path) -> Result<Self, OpenError> {
+        let path = Self::path(db);
+        let mut file = file::open_private(&path).map_err(failed("lock", &path))?;
         match file.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(LockError::Held(holder(&mut file))),
-            Err(TryLockError::Error(error)) => return Err(LockError::Io(error)),
+            Err(TryLockError::WouldBlock) => {
+                let pid = holder(&mut file);
+                return Err(OpenError::Locked(db.to_owned(), path, pid));
+            }
+            Err(TryLockError::Error(error)) => return Err(failed("lock", &path)(error)),
         }
         if let Err(error) = write_pid(&mut file) {
             // It only helps those who ask who it is: no reason not to serve on a full disk.

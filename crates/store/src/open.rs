@@ -9,7 +9,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::contents::Progress;
-use crate::lock::{Lock, LockError};
+use crate::lock::Lock;
 use crate::maintain::Housekeeping;
 use crate::schema::{self, STEPS, SchemaError, Step};
 use crate::space::Reserve;
@@ -88,7 +88,7 @@ pub(crate) fn claim(path: &Path) -> Result<(PathBuf, Lock), OpenError> {
     let path = files::resolve(path).map_err(failed(USE, path))?;
     dir::check_closed(dir::above(&path)).map_err(failed(USE, &path))?;
     files::make_private(&path).map_err(|(path, error)| failed(USE, &path)(error))?;
-    let lock = take_lock(&path)?;
+    let lock = Lock::take(&path)?;
     Ok((path, lock))
 }
 
@@ -96,7 +96,7 @@ pub(crate) fn claim(path: &Path) -> Result<(PathBuf, Lock), OpenError> {
 const USE: &str = "use the database file";
 
 /// What is said when the system fails at a file.
-fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> OpenError {
+pub(crate) fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> OpenError {
     let path = path.to_owned();
     move |source| OpenError::File(doing, path, source)
 }
@@ -153,14 +153,6 @@ pub(crate) fn open_with(path: &Path, steps: &[Step]) -> Result<SqliteStore, Open
         contents,
         watch,
         reserve,
-    })
-}
-
-fn take_lock(db: &Path) -> Result<Lock, OpenError> {
-    let lock = Lock::path(db);
-    Lock::take(db).map_err(|error| match error {
-        LockError::Io(source) => failed("lock", &lock)(source),
-        LockError::Held(pid) => OpenError::Locked(db.to_owned(), lock, pid),
     })
 }
 

@@ -27,6 +27,7 @@ impl Txn for SqliteStore {
                  last_seen_ms = excluded.last_seen_ms, delivered = excluded.delivered,
                  last_seen_steady_ms = excluded.last_seen_steady_ms,
                  mark = excluded.mark, groups = excluded.groups";
+        let groups: Vec<_> = row.groups.iter().map(GroupName::as_str).collect();
         let values = params![
             row.id.0,
             row.kind as i64,
@@ -39,7 +40,7 @@ impl Txn for SqliteStore {
             row.delivered.as_ref().map(ToString::to_string),
             row.last_seen.steady_ms,
             row.mark.as_ref().map(Mark::as_str),
-            groups(row),
+            groups.join(" "),
         ];
         self.change("writing a peer", sql, values).map(drop)
     }
@@ -382,10 +383,4 @@ pub(crate) fn write_head(db: &Connection, head: &ChainHead) -> SqlResult<usize> 
         head.next_notice,
         head.mac,
     ))
-}
-
-/// The groups of a peer, as they are stored.
-fn groups(row: &PeerRow) -> String {
-    let names: Vec<_> = row.groups.iter().map(GroupName::as_str).collect();
-    names.join(" ")
 }

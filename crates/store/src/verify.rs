@@ -292,15 +292,11 @@ pub(crate) fn connect(path: &Path, access: Access) -> rusqlite::Result<Connectio
     match access {
         Access::Live => Connection::open_with_flags(path, flags),
         Access::Quiet => {
-            let flags = flags | OpenFlags::SQLITE_OPEN_URI;
-            Connection::open_with_flags(immutable_uri(path), flags)
+            let path = uri::encode(path.as_os_str().as_encoded_bytes());
+            let uri = format!("file:{path}?immutable=1");
+            Connection::open_with_flags(uri, flags | OpenFlags::SQLITE_OPEN_URI)
         }
     }
-}
-
-fn immutable_uri(path: &Path) -> String {
-    let path = uri::encode(path.as_os_str().as_encoded_bytes());
-    format!("file:{path}?immutable=1")
 }
 
 pub(crate) fn follow(

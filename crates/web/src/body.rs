@@ -111,9 +111,13 @@ async fn read(body: Body) -> Result<Bytes, Failure> {
         let why = format!("the body did not come within {} s", BODY.as_secs());
         Failure::new(StatusCode::REQUEST_TIMEOUT, why)
     })?;
-    bytes.map_err(|error| match is_broken(&error) {
-        true => bad("the body broke off, or its chunks are none: send all of it"),
-        false => too_large(),
+    bytes.map_err(|error| {
+        let mut causes = successors(error.source(), |&error| error.source());
+        // It ended in a way that HTTP does not know.
+        match causes.any(|error| error.is::<hyper::Error>()) {
+            true => bad("the body broke off, or its chunks are none: send all of it"),
+            false => too_large(),
+        }
     })
 }
 
@@ -151,11 +155,6 @@ pub(crate) fn said<'a>(headers: &HeaderMap, text: &'a str) -> Said<'a> {
     Said::Text(text)
 }
 
-/// Whether a body ended in a way that HTTP does not know; else it was too large.
-fn is_broken(error: &axum::Error) -> bool {
-    let mut causes = successors(error.source(), |&error| error.source());
-    causes.any(|error| error.is::<hyper::Error>())
-}
 pub(crate) fn bad(why: impl Into<String>) -> Failure {
     Failure::new(StatusCode::BAD_REQUEST, why)
 }

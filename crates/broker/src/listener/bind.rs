@@ -44,7 +44,8 @@ pub(crate) fn listen_at(places: &mut Places) -> Result<Listening, BrokerStartErr
     let mut listening = Listening::default();
     if !places.given.is_empty() {
         for fd in places.given.drain(..) {
-            let (bound, site) = take_over(fd)?;
+            let taken = take_over(fd);
+            let (bound, site) = taken.map_err(BrokerStartError::Given)?;
             if let Bound::Unix(place) = &bound {
                 listening.unix = place.path().map(PathBuf::from);
             }

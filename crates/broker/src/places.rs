@@ -145,14 +145,11 @@ impl Places {
     /// that of the one that has waited longest without a word.
     pub(crate) async fn take(&self, tcp: bool) -> Option<(Place, StrangersPlace)> {
         let mut closed = false;
-        let stranger = match tcp {
-            true => Some(self.room(&self.strangers, &mut closed).await?),
-            false => None,
-        };
-        let of_tcp = match tcp {
-            true => Some(self.room(&self.tcp, &mut closed).await?),
-            false => None,
-        };
+        let (mut stranger, mut of_tcp) = (None, None);
+        if tcp {
+            stranger = Some(self.room(&self.strangers, &mut closed).await?);
+            of_tcp = Some(self.room(&self.tcp, &mut closed).await?);
+        }
         let place = Arc::clone(&self.all).try_acquire_owned().ok()?;
         Some(((place, of_tcp), stranger))
     }

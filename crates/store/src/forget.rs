@@ -56,11 +56,7 @@ pub(crate) fn ended(
 ) -> Result<Forgotten> {
     let mut gone = Forgotten::default();
     let total = "SELECT total FROM fates ORDER BY number DESC LIMIT 1";
-    let total: Option<i64> = db
-        .prepare_cached(total)?
-        .query_row([], |row| row.get(0))
-        .optional()?;
-    let Some(total) = total else {
+    let Some(total) = read::one::<i64>(db, total, [])? else {
         *texts_gone = 0;
         return Ok(gone);
     };

@@ -10,8 +10,8 @@ use peerbus_core::store::{
 };
 use peerbus_core::{Delivered, Stamp, TokenHash};
 use peerbus_wire::{EnvelopeHash, GroupName, Mark, MessageId, Seq};
-use rusqlite::types::Type;
-use rusqlite::{Connection, Error, OptionalExtension as _, Result, Row, Rows};
+use rusqlite::types::{FromSql, Type};
+use rusqlite::{Connection, Error, OptionalExtension as _, Params, Result, Row, Rows};
 
 /// A number to compare stored ones with, or of rows: those are all at most `i64::MAX`.
 pub(crate) fn bound(number: impl TryInto<i64>) -> i64 {
@@ -101,6 +101,16 @@ pub(crate) fn peers(db: &Connection) -> Result<Vec<PeerRow>> {
             groups: groups(row.get_ref(11)?.as_str()?),
         })
     })
+}
+
+/// The value in the first column of the first row, if there is one.
+pub(crate) fn one<T: FromSql>(
+    db: &Connection,
+    sql: &str,
+    values: impl Params,
+) -> Result<Option<T>> {
+    let mut statement = db.prepare_cached(sql)?;
+    statement.query_row(values, |row| row.get(0)).optional()
 }
 
 /// Every row of a table.

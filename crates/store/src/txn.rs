@@ -185,8 +185,8 @@ impl Txn for SqliteStore {
 
     fn count_queue(&mut self, recipient: PeerId) -> Result<u64> {
         self.run("counting a queue", |db| {
-            db.prepare_cached("SELECT count(*) FROM deliveries WHERE recipient = ?1")?
-                .query_row([recipient.0], |row| row.get(0))
+            let count = "SELECT count(*) FROM deliveries WHERE recipient = ?1";
+            Ok(read::one(db, count, [recipient.0])?.unwrap_or_default())
         })
     }
 

@@ -13,7 +13,7 @@ use peerbus_core::witness::{Missing, Witness};
 use peerbus_os::file;
 use peerbus_os::sync::lock;
 use peerbus_wire::Mark;
-use rusqlite::{Connection, OptionalExtension as _};
+use rusqlite::Connection;
 
 use crate::{files, read};
 
@@ -52,20 +52,10 @@ pub(crate) fn missing(
     head: &ChainHead,
     witness: &Witness,
 ) -> rusqlite::Result<Option<Missing>> {
-    let found: Option<Hash> = db
-        .query_row(
-            "SELECT hash FROM audit WHERE number = ?1",
-            [read::bound(witness.blocks)],
-            |row| row.get(0),
-        )
-        .optional()?;
-    let last_ms = db
-        .query_row(
-            "SELECT at_ms FROM audit ORDER BY number DESC LIMIT 1",
-            [],
-            |row| row.get(0),
-        )
-        .optional()?;
+    let found = "SELECT hash FROM audit WHERE number = ?1";
+    let found: Option<Hash> = read::one(db, found, [read::bound(witness.blocks)])?;
+    let last_ms = "SELECT at_ms FROM audit ORDER BY number DESC LIMIT 1";
+    let last_ms = read::one(db, last_ms, [])?;
     Ok(witness.missing_in(head, found.as_ref(), last_ms.unwrap_or(0)))
 }
 

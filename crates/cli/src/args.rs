@@ -23,11 +23,9 @@ use peerbus_adapter::demand::BEGINS;
 use crate::output;
 
 pub(crate) use self::adapter::{Adapter, AdapterKind};
-pub(crate) use self::history::{History, HistoryVerb, Inbox, Tail, kept};
+pub(crate) use self::history::{History, HistoryVerb, Inbox, Shown, Tail, kept};
 pub(crate) use self::install::{Files, Install, Uninstall};
-pub(crate) use self::mail::{
-    Ask, Broadcast, Held, HeldOne, HeldVerb, Outgoing, Recv, Saying, Send,
-};
+pub(crate) use self::mail::{Ask, Held, HeldOne, HeldVerb, Outgoing, Recv, Saying, Send};
 pub(crate) use self::mcp::{Mcp, McpList, McpShare, McpUse};
 pub(crate) use self::names::Names;
 pub(crate) use self::run::{Run, Transport};
@@ -118,7 +116,7 @@ pub(crate) enum Verb {
     Ask(Ask),
     /// Send a message to every other peer that is connected, or lost its connection in the last
     /// minute.
-    Broadcast(Broadcast),
+    Broadcast(Outgoing),
     /// Receive messages, as a line of JSON each where no person looks on.
     Recv(Recv),
     /// Show the peers that the broker knows.

@@ -19,7 +19,7 @@ pub(crate) fn run(verb: History) -> Result<(), Failure> {
 }
 
 fn list(verb: &History) -> Result<(), Failure> {
-    let secret = told::secret(verb.credentials.as_deref());
+    let secret = told::secret(verb.shown.credentials.as_deref());
     let word = verb.grep.as_ref().map(|word| word.to_lowercase());
     let is_meant = |message: &MessageView| match &word {
         None => true,
@@ -46,12 +46,12 @@ fn list(verb: &History) -> Result<(), Failure> {
     let is_meant = word
         .is_some()
         .then_some(&is_meant as &dyn Fn(&MessageView) -> bool);
-    let (found, _) = told::newest(verb.socket.as_ref(), &meant, verb.limit, is_meant)?;
-    if found.is_empty() && !verb.json {
+    let (found, _) = told::newest(verb.shown.socket.as_ref(), &meant, verb.limit, is_meant)?;
+    if found.is_empty() && !verb.shown.json {
         return output::line("no messages");
     }
     for message in found.iter().rev() {
-        if verb.json {
+        if verb.shown.json {
             output::json(&message.json(secret.as_ref()))?;
         } else {
             output::line(&told::line(message, secret.as_ref()))?;
@@ -60,9 +60,9 @@ fn list(verb: &History) -> Result<(), Failure> {
             }
         }
     }
-    if !verb.json {
+    if !verb.shown.json {
         // The history is there, whatever is known of who they are.
-        let peers = told::peers(verb.socket.as_ref()).unwrap_or_default();
+        let peers = told::peers(verb.shown.socket.as_ref()).unwrap_or_default();
         let to: Vec<_> = found.iter().map(|it| it.content(None).to).collect();
         let from = found.iter().map(|it| it.from.as_str());
         told::say_where(from.chain(to.iter().map(String::as_str)), &peers);

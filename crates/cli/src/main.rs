@@ -61,7 +61,7 @@ fn main() -> ExitCode {
         Verb::DrivenClient { parent, command } => run::client(parent, &command),
         Verb::Send(verb) => send::run(verb),
         Verb::Ask(verb) => ask::run(verb),
-        Verb::Broadcast(verb) => send::broadcast(verb),
+        Verb::Broadcast(verb) => send::broadcast(&verb),
         Verb::Recv(verb) => recv::run(verb),
         Verb::Peers(verb) => peers::run(verb),
         Verb::Inbox(verb) => inbox::run(&verb),

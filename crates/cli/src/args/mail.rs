@@ -82,12 +82,6 @@ pub(crate) struct Ask {
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Broadcast {
-    #[command(flatten)]
-    pub(crate) outgoing: Outgoing,
-}
-
-#[derive(Debug, clap::Args)]
 pub(crate) struct Recv {
     /// Name to receive as
     #[arg(long, value_name = "NAME")]

@@ -95,7 +95,7 @@ fn this_program(report: &mut Report) {
     let shown = this
         .as_ref()
         .map_or_else(String::new, |p| p.display().to_string());
-    let on_path = program::on_path();
+    let on_path = program::which(program::NAME);
     let real = on_path.as_ref().and_then(|p| std::fs::canonicalize(p).ok());
     match on_path {
         Some(found) if real != this => report.warning(

@@ -202,6 +202,5 @@ fn is_switched_off(here: &Path) -> bool {
 
 /// A file of JSON, if it is there and can be read.
 fn value(path: &Path) -> Option<Value> {
-    let (_, found) = edit::load(&Want::Hooks(Vec::new(), false), path).ok()??;
-    Some(found)
+    edit::value(&Want::Hooks(Vec::new(), false), path)
 }

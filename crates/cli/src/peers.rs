@@ -18,11 +18,7 @@ pub(crate) fn run(verb: Peers) -> Result<(), Failure> {
     if let Some(domain) = &verb.domain {
         return there(&verb, domain);
     }
-    let config = client::config(&verb.connection, None)?;
-    let deadline = client::duration(verb.timeout);
-    let answer = client::with_bus(config, client::Refused::Fail, async |bus| {
-        Ok(bus.peers(deadline).await?)
-    })?;
+    let answer = client::peers(client::config(&verb.connection, None)?, verb.timeout)?;
     let bridge = |peer: &PeerEntry| answer.domain.is_some() && DomainView::is_bridge(peer);
     let own = |peer: &&PeerEntry| peer.name == answer.me || bridge(peer);
     let others = answer.entries.iter().filter(|peer| !own(peer));

@@ -156,9 +156,7 @@ fn of_sender(
     let deadline = client::duration(verb.timeout);
     let mut config = client::config(&verb.connection, None)?;
     config.url = Some(url.clone());
-    let peers = client::with_bus(config, client::Refused::Fail, async |bus| {
-        Ok(bus.peers(deadline).await?)
-    })?;
+    let peers = client::peers(config, verb.timeout)?;
     let is_known = |peer: &str| PeerName::parse(peer).is_ok_and(|peer| peer.key() == name.key());
     if !peers.entries.iter().any(|peer| is_known(&peer.name)) {
         return Ok(Vec::new());

@@ -179,7 +179,7 @@ impl Shared {
 /// Keeps the witness of an open database. When dropped it has written down what it was told.
 #[derive(Debug)]
 pub(crate) struct Keeper {
-    file: WitnessFile,
+    pub(crate) file: WitnessFile,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -241,10 +241,6 @@ impl Keeper {
     }
 
     /// The file, for others.
-    pub(crate) fn file(&self) -> &WitnessFile {
-        &self.file
-    }
-
     /// The chain that ends so is durable.
     pub(crate) fn note(&self, blocks: u64, hash: Hash) {
         let shared = &self.file.0;

@@ -59,8 +59,7 @@ pub(crate) struct Caller {
 }
 
 /// The peers that have joined, by the names of their tokens.
-#[derive(Default)]
-pub(crate) struct Peers(Mutex<HashMap<String, Arc<Peer>>>);
+pub(crate) type Peers = Mutex<HashMap<String, Arc<Peer>>>;
 
 impl App {
     /// Whose request it is, by what it shows. Nobody learns why not.
@@ -108,7 +107,7 @@ impl App {
 
     /// The peer of a token, joined now if need be.
     fn peer(&self, name: &str) -> Result<Arc<Peer>, Failure> {
-        let mut peers = lock(&self.peers.0);
+        let mut peers = lock(&self.peers);
         if let Some(peer) = peers.get(name) {
             return Ok(Arc::clone(peer));
         }
@@ -151,7 +150,7 @@ impl App {
         loop {
             let now = Arc::clone(&changes.borrow_and_update());
             let gone: Vec<_> = {
-                let mut peers = lock(&self.peers.0);
+                let mut peers = lock(&self.peers);
                 let gone = peers.extract_if(|name, _| !now.tokens.contains_key(name));
                 gone.map(|(_, peer)| peer.bus.clone()).collect()
             };
@@ -165,7 +164,7 @@ impl App {
     }
 
     pub(crate) async fn leave(&self) {
-        let peers = std::mem::take(&mut *lock(&self.peers.0));
+        let peers = std::mem::take(&mut *lock(&self.peers));
         for peer in peers.into_values() {
             peer.bus.close().await;
         }

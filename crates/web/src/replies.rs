@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
-use axum::response::{IntoResponse as _, Response};
+use axum::response::IntoResponse;
 use futures_util::{StreamExt as _, stream};
 use peerbus_adapter::mailbox::{quote, receipt};
 use peerbus_adapter::{Bus, How, Inbound, LinkState, Receipt, SessionEvent, rfc3339, wall_ms};
@@ -37,11 +37,11 @@ const RETRY_MS: u64 = 500;
 const PATH: &str = "web";
 
 /// `GET /v1/replies`.
-pub(crate) async fn replies(State(app): State<Arc<App>>, request: Request) -> Response {
-    match open(&app, &request) {
-        Ok(stream) => (STREAM, stream).into_response(),
-        Err(failure) => failure.into_response(),
-    }
+pub(crate) async fn replies(
+    State(app): State<Arc<App>>,
+    request: Request,
+) -> Result<impl IntoResponse, Failure> {
+    Ok((STREAM, open(&app, &request)?))
 }
 
 /// `POST /v1/replies`: a reader confirms what it has, and its stream goes on.

@@ -159,8 +159,8 @@ mod tests {
             match (Gates::parse(text), open) {
                 (Ok(gates), Ok(open)) => {
                     for gate in [INJECT, INTERRUPT, APPROVE, CONTROL] {
-                        let named = open.contains(&gate.word);
-                        assert_eq!((gate.is_open)(&gates), named, "{text}: {gate:?}");
+                        let named = open.contains(&gate.0);
+                        assert_eq!(gate.1(&gates), named, "{text}: {gate:?}");
                     }
                     assert_eq!(gates.names("Phone"), open.contains(&"phone"), "{text}");
                 }

@@ -43,7 +43,6 @@ use std::process::ExitCode;
 use peerbus_adapter::signals::unblock_signals;
 
 use crate::args::{Args, Verb};
-use crate::failure::Failure;
 
 fn main() -> ExitCode {
     unblock_signals();
@@ -88,7 +87,7 @@ fn main() -> ExitCode {
         Verb::Completions { shell } => generate::completions(shell),
         Verb::Man { directory } => generate::man(&directory),
     };
-    let code = done.map_or_else(Failure::report, |()| 0);
+    let code = done.map_or_else(output::report, |()| 0);
     peerbus_adapter::stderr::flush();
     // A blocked read of stdin lives on a thread that nothing can stop: leave it behind.
     std::process::exit(code)

@@ -46,6 +46,17 @@ pub(crate) fn complain(why: &str) {
     say(&format!("peerbus: {why}"));
 }
 
+/// Says on stderr how a verb failed, and gives the exit code.
+pub(crate) fn report(failure: Failure) -> i32 {
+    let (code, why) = match failure {
+        Failure::Failed(why) => (1, why),
+        Failure::Config(why) => (2, why),
+        Failure::OutputClosed => return 0,
+    };
+    complain(&why);
+    code
+}
+
 /// After so long without a word a person wonders.
 pub(crate) const SILENCE: Duration = Duration::from_secs(1);
 

@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 use peerbus_os::file;
 
 use crate::files;
-use crate::open::{OpenError, failed};
 
 /// Held as long as the value lives, and no longer than the process.
 #[derive(Debug)]
@@ -25,23 +24,20 @@ impl Lock {
         files::beside(db, ".lock")
     }
 
-    /// Takes the lock and writes this process' number into the file.
-    pub(crate) fn take(db: &Path) -> Result<Self, OpenError> {
-        let path = Self::path(db);
-        let mut file = file::open_private(&path).map_err(failed("lock", &path))?;
+    /// Takes the lock of this lock file and writes this process' number into it. `Err` inside: another
+    /// process has it, this one if the file says so.
+    pub(crate) fn take(path: &Path) -> io::Result<Result<Self, Option<u32>>> {
+        let mut file = file::open_private(path)?;
         match file.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let pid = holder(&mut file);
-                return Err(OpenError::Locked(db.to_owned(), path, pid));
-            }
-            Err(TryLockError::Error(error)) => return Err(failed("lock", &path)(error)),
+            Err(TryLockError::WouldBlock) => return Ok(Err(holder(&mut file))),
+            Err(TryLockError::Error(error)) => return Err(error),
         }
         if let Err(error) = write_pid(&mut file) {
             // It only helps those who ask who it is: no reason not to serve on a full disk.
             tracing::warn!(%error, "the process number is not in the lock file");
         }
-        Ok(Self { file })
+        Ok(Ok(Self { file }))
     }
 }
 

@@ -88,7 +88,9 @@ pub(crate) fn claim(path: &Path) -> Result<(PathBuf, Lock), OpenError> {
     let path = files::resolve(path).map_err(failed(USE, path))?;
     dir::check_closed(dir::above(&path)).map_err(failed(USE, &path))?;
     files::make_private(&path).map_err(|(path, error)| failed(USE, &path)(error))?;
-    let lock = Lock::take(&path)?;
+    let file = Lock::path(&path);
+    let taken = Lock::take(&file).map_err(failed("lock", &file))?;
+    let lock = taken.map_err(|pid| OpenError::Locked(path.clone(), file, pid))?;
     Ok((path, lock))
 }
 
@@ -96,7 +98,7 @@ pub(crate) fn claim(path: &Path) -> Result<(PathBuf, Lock), OpenError> {
 const USE: &str = "use the database file";
 
 /// What is said when the system fails at a file.
-pub(crate) fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> OpenError {
+fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> OpenError {
     let path = path.to_owned();
     move |source| OpenError::File(doing, path, source)
 }

@@ -3,20 +3,21 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use peerbus_adapter::mailbox::{
     Activity, BoxFuture, Evidence, EvidenceSource, Outcome, Path, PathSpec, Push, Readable,
     SessionSource, Snapshot, WakePath,
 };
 use peerbus_node::control::Control;
+use peerbus_os::sync::lock;
 use serde_json::{Map, Value};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use uuid::Uuid;
 
+use crate::claude::Claude;
 use crate::process::AgentLines;
-use crate::protocol::Protocol;
 use crate::turns::Turns;
 
 /// The pause after a push, in milliseconds: what comes meanwhile is one turn.
@@ -39,7 +40,7 @@ pub(crate) struct Session(Arc<Shared>);
 
 struct Shared {
     cwd: Option<PathBuf>,
-    protocol: Arc<dyn Protocol>,
+    protocol: Arc<Claude>,
     state: Mutex<State>,
     /// Held while a turn goes to the client.
     sending: tokio::sync::Mutex<()>,
@@ -70,11 +71,7 @@ pub(crate) struct Prompt {
 }
 
 impl Session {
-    pub(crate) fn new(
-        protocol: Arc<dyn Protocol>,
-        id: Option<String>,
-        prompt: Option<String>,
-    ) -> Self {
+    pub(crate) fn new(protocol: Arc<Claude>, id: Option<String>, prompt: Option<String>) -> Self {
         let state = State {
             is_kept: id.is_some(),
             id,
@@ -92,7 +89,7 @@ impl Session {
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.state)
     }
 
     /// Something is known that was not.

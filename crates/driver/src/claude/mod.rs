@@ -8,11 +8,11 @@ mod stream;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use peerbus_adapter::mailbox::BoxFuture;
 use peerbus_node::approvals::{By, Decision, Verdict};
 use peerbus_node::claude_code;
+use peerbus_os::sync::lock;
 use peerbus_wire::escape;
 use serde_json::{Map, Value, json};
 use tokio::process::Command;
@@ -24,7 +24,7 @@ pub(crate) use self::arguments::{takes, version};
 pub(crate) use self::bridge::{Bridge, PIPE_BYTES};
 use self::stream::{Line, texts};
 use crate::process::{self, AgentLines, Process};
-use crate::protocol::{Heard, Permission, Protocol};
+use crate::protocol::{Heard, Permission};
 use crate::{SERVER, WHY_CHARS};
 
 const BEGIN: &str = "peerbus-begin";
@@ -39,6 +39,7 @@ const REMOTE: &str = "CLAUDE_CODE_REMOTE";
 /// The answer to what a client was asked.
 type Answer = Result<Value, String>;
 
+/// Speaks with the processes of a client, one after the other.
 pub(crate) struct Claude {
     pub(crate) options: ClientOptions,
     pub(crate) transport: Transport,
@@ -50,15 +51,11 @@ pub(crate) struct Claude {
 }
 
 impl Claude {
-    fn asked(&self) -> MutexGuard<'_, BTreeMap<String, oneshot::Sender<Answer>>> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Asks a client for something, by its own words.
     async fn ask(&self, to: &AgentLines, subtype: &str, params: Map<String, Value>) -> Answer {
         let id = Uuid::new_v4().to_string();
         let (answered, answer) = oneshot::channel();
-        self.asked().insert(id.clone(), answered);
+        lock(&self.asked).insert(id.clone(), answered);
         let _forget = Forget(self, &id);
         let ended = || "Claude Code ended before it answered".to_owned();
         if !to.say(stream::request(&id, subtype, params)).await {
@@ -168,7 +165,7 @@ impl Claude {
                 heard
             }
             done => {
-                if let Some(waits) = self.asked().remove(id) {
+                if let Some(waits) = lock(&self.asked).remove(id) {
                     // Who asked may not wait any more.
                     let _ = waits.send(done);
                 }
@@ -183,7 +180,7 @@ struct Forget<'a>(&'a Claude, &'a str);
 
 impl Drop for Forget<'_> {
     fn drop(&mut self) {
-        self.0.asked().remove(self.1);
+        lock(&self.0.asked).remove(self.1);
     }
 }
 
@@ -208,8 +205,9 @@ fn with_ours(subtype: &str, mut params: Map<String, Value>) -> Result<Map<String
     Ok(params)
 }
 
-impl Protocol for Claude {
-    fn start(&self, mut command: Command, resume: Option<&str>) -> io::Result<Process> {
+impl Claude {
+    /// Starts a process that goes on with this session, or begins one.
+    pub(crate) fn start(&self, mut command: Command, resume: Option<&str>) -> io::Result<Process> {
         command.args(self.options.arguments(resume));
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
@@ -223,52 +221,57 @@ impl Protocol for Claude {
         }
     }
 
-    fn greet<'a>(&'a self, to: &'a AgentLines) -> BoxFuture<'a, bool> {
-        Box::pin(to.say(stream::initialize(BEGIN, SERVER, &self.instructions)))
+    /// Greets a process. It is given turns once it is [`Heard::Ready`].
+    pub(crate) async fn greet(&self, to: &AgentLines) -> bool {
+        to.say(stream::initialize(BEGIN, SERVER, &self.instructions))
+            .await
     }
 
-    fn hear<'a>(&'a self, to: &'a AgentLines, line: &'a str) -> BoxFuture<'a, Vec<Heard>> {
-        Box::pin(async move {
-            let error = match self.heard(to, line).await {
-                Ok(heard) => return heard,
-                Err(error) => error,
-            };
-            // It may be nested too deep; whoever asks in it must not wait for ever.
-            let id = stream::member(line, "request_id");
-            if let Some(id) = id.and_then(|id| serde_json::from_str::<String>(id.get()).ok()) {
-                to.say(stream::failure(&id, "the line is not understood"))
-                    .await;
-            }
-            let line = escape(line, WHY_CHARS);
-            tracing::warn!(%error, "Claude Code wrote a line that is not understood: {line}");
-            Vec::new()
-        })
+    /// Reads a line of a process, and answers what nobody else has to decide about.
+    pub(crate) async fn hear(&self, to: &AgentLines, line: &str) -> Vec<Heard> {
+        let error = match self.heard(to, line).await {
+            Ok(heard) => return heard,
+            Err(error) => error,
+        };
+        // It may be nested too deep; whoever asks in it must not wait for ever.
+        let id = stream::member(line, "request_id");
+        if let Some(id) = id.and_then(|id| serde_json::from_str::<String>(id.get()).ok()) {
+            to.say(stream::failure(&id, "the line is not understood"))
+                .await;
+        }
+        let line = escape(line, WHY_CHARS);
+        tracing::warn!(%error, "Claude Code wrote a line that is not understood: {line}");
+        Vec::new()
     }
 
-    fn prompt<'a>(&'a self, to: &'a AgentLines, id: &str, text: &str) -> BoxFuture<'a, bool> {
-        Box::pin(to.say(stream::user(id, text)))
+    /// Gives the model a turn, under this id. Whether it left.
+    pub(crate) async fn prompt(&self, to: &AgentLines, id: &str, text: &str) -> bool {
+        to.say(stream::user(id, text)).await
     }
 
-    fn interrupt<'a>(&'a self, to: &'a AgentLines) -> BoxFuture<'a, Result<(), String>> {
-        Box::pin(async { self.ask(to, "interrupt", Map::new()).await.map(|_| ()) })
+    /// Ends the turn that is under way.
+    pub(crate) async fn interrupt(&self, to: &AgentLines) -> Result<(), String> {
+        self.ask(to, "interrupt", Map::new()).await.map(drop)
     }
 
-    fn control<'a>(
-        &'a self,
-        to: &'a AgentLines,
-        subtype: &'a str,
+    /// Asks the client for something, by its own words.
+    pub(crate) async fn control(
+        &self,
+        to: &AgentLines,
+        subtype: &str,
         params: Map<String, Value>,
-    ) -> BoxFuture<'a, Result<Value, String>> {
-        Box::pin(async move { self.ask(to, subtype, with_ours(subtype, params)?).await })
+    ) -> Answer {
+        self.ask(to, subtype, with_ours(subtype, params)?).await
     }
 
-    fn answer(&self, asked: &Permission, verdict: &Verdict) -> String {
-        let verdict = permission::answer(verdict, &asked.input);
-        stream::success(&asked.id, &verdict)
+    /// The answer to a request to use a tool, as a line.
+    pub(crate) fn answer(&self, asked: &Permission, verdict: &Verdict) -> String {
+        stream::success(&asked.id, &permission::answer(verdict, &asked.input))
     }
 
-    fn ended(&self) {
-        self.asked().clear();
+    /// The process is gone: nobody waits for it any more.
+    pub(crate) fn ended(&self) {
+        lock(&self.asked).clear();
     }
 }
 

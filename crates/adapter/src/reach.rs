@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 use crate::config::BusConfig;
 use crate::credentials::{self as file, Credentials, CredentialsError};
 use crate::demand::{Starter, Tried, ask};
-use crate::dial::{Dialed, Socket, Undialed, candidates, dial};
+use crate::dial::{Dialed, Socket, candidates, dial};
 use crate::url::Url;
 
 /// How long it is tried again where somebody else starts or ends a broker.
@@ -121,27 +121,19 @@ async fn once(config: &BusConfig, starter: Option<&Arc<Starter>>) -> Result<Reac
     let found = credentials(config).map_err(Unreached::NoCredentials)?;
     let url = config.url.as_ref().or(found.url.as_ref());
     let urls = candidates(url, &config.sockets, config.token.is_some());
-    let dialed = dial(&urls, &config.sockets, &config.tls, &config.demand).await;
-    let dialed = match dialed {
-        Ok(dialed) if starter.is_some() => replaced(dialed).await,
-        dialed => dialed,
-    };
-    match dialed {
-        Ok(Dialed { socket, url, .. }) => Ok(Reached {
-            socket,
-            local: url.is_local(),
-            credentials: found,
-        }),
-        Err(Undialed { why, absent }) => Err(Unreached::NoBroker {
-            local: urls.iter().all(Url::is_local),
-            why,
-            absent,
-        }),
+    let mut dialed = dial(&urls, &config.sockets, &config.tls, &config.demand).await?;
+    if starter.is_some() {
+        dialed = replaced(dialed).await?;
     }
+    Ok(Reached {
+        socket: dialed.socket,
+        local: dialed.url.is_local(),
+        credentials: found,
+    })
 }
 
 /// Asks an older broker to make room, if it is idle: then it is as if there were none.
-async fn replaced(dialed: Dialed<'_>) -> Result<Dialed<'_>, Undialed> {
+async fn replaced(dialed: Dialed<'_>) -> Result<Dialed<'_>, Unreached> {
     let ours = env!("CARGO_PKG_VERSION");
     let theirs = dialed.version.clone().unwrap_or_default();
     let Url::Unix(path) = dialed.url else {
@@ -153,13 +145,10 @@ async fn replaced(dialed: Dialed<'_>) -> Result<Dialed<'_>, Undialed> {
     // It must not be what keeps the broker busy: it has said nothing, so nothing is lost with it.
     let target = format!("/stop?newer={ours}");
     match ask(path, "POST", &target).await {
-        Ok((200, _)) => {
-            let why = format!(
-                "the broker at {} was {theirs}, and ends for this {ours}",
-                dialed.url
-            );
-            Err(Undialed { why, absent: true })
-        }
+        Ok((200, _)) => Err(absent(format!(
+            "the broker at {} was {theirs}, and ends for this {ours}",
+            dialed.url
+        ))),
         _ => {
             let url = dialed.url;
             tracing::warn!(

@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use peerbus_os::socket;
+pub use peerbus_peer::session::NOT_STARTED;
 use peerbus_wire::escape;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -24,9 +25,6 @@ pub const READY: &str = "ready";
 pub const HELD: &str = "held ";
 /// How the sentence begins about what it failed at.
 pub const BEGINS: &str = "failed ";
-
-/// How a sentence begins about a broker that does not start.
-pub const NOT_STARTED: &str = "no broker is running, and none could be started: ";
 
 /// How long a broker may take until it serves.
 const READY_WITHIN: Duration = Duration::from_secs(10);

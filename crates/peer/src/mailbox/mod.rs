@@ -72,7 +72,7 @@ use mutation::Mutations;
 use paths::Paths;
 pub use put_in::PUT_IN_MAX;
 use recent::Recent;
-pub use senders::{NoRule, SenderRule, Senders};
+pub use senders::{SenderRule, Senders};
 use sent::SentMail;
 use transcript::Transcript;
 use turns::Turns;

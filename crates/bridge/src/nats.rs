@@ -35,14 +35,22 @@ pub(crate) const ANEW: &str = "write accounts.conf anew with `peerbus bridge acc
     nats-server, start that anew, and run `peerbus bridge setup`";
 
 /// Where NATS is, and as whom.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, clap::Args)]
 pub struct NatsServer {
-    /// `nats://HOST:PORT` or `tls://HOST:PORT`; several are parted by commas.
+    /// Where NATS is: nats://HOST:PORT or tls://HOST:PORT, several parted by commas
+    #[arg(
+        long = "nats",
+        value_name = "URL",
+        default_value = "nats://127.0.0.1:4222"
+    )]
     pub url: String,
-    /// A file with a key (`.nk`) or with credentials as `nsc` writes them. Without one everybody is
-    /// trusted, so it must be this machine.
+    // A file with a key (`.nk`) or with credentials as `nsc` writes them. Without one everybody is
+    // trusted, so it must be this machine.
+    /// The key or the credentials to connect with
+    #[arg(long, value_name = "FILE")]
     pub creds: Option<PathBuf>,
-    /// Authorities to trust in place of the system's.
+    /// Authorities to trust in place of the system's (PEM)
+    #[arg(long, value_name = "FILE")]
     pub ca: Option<PathBuf>,
 }
 

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use peerbus_os::socket;
 pub use peerbus_peer::session::NOT_STARTED;
 use peerbus_wire::escape;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::lock::{known_holder, named, try_turn, turn_file, unwritable, with_named};
 use super::log::open_log;
 use super::{is_handed_on, mark};
+use crate::hooks::Deadline;
 use crate::paths::{DATABASE, Paths};
 use crate::stopped::stopped;
 
@@ -169,24 +169,13 @@ fn program() -> io::Result<PathBuf> {
 
 /// The first line that comes, with what was written along with it; or what came before the end.
 fn word(mut from: PipeReader) -> io::Result<String> {
-    let deadline = Instant::now() + READY_WITHIN;
+    let deadline = Deadline::after(READY_WITHIN);
     let mut bytes = Vec::new();
     while !bytes.contains(&b'\n') && bytes.len() < WORD_BYTES_MAX {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let timeout = Timespec {
-            tv_sec: left.as_secs().try_into().unwrap_or(0),
-            tv_nsec: left.subsec_nanos().into(),
-        };
-        let mut readable = [PollFd::from_borrowed_fd(from.as_fd(), PollFlags::IN)];
-        match poll(&mut readable, Some(&timeout)) {
-            Ok(0) => {
-                let seconds = READY_WITHIN.as_secs();
-                let why = format!("it does not serve after {seconds} s");
-                return Err(io::Error::new(io::ErrorKind::TimedOut, why));
-            }
-            Ok(_) => {}
-            Err(rustix::io::Errno::INTR) => continue,
-            Err(error) => return Err(error.into()),
+        if !deadline.readable(&[from.as_fd()]) {
+            let seconds = READY_WITHIN.as_secs();
+            let why = format!("it does not serve after {seconds} s");
+            return Err(io::Error::new(io::ErrorKind::TimedOut, why));
         }
         let mut some = [0; WORD_BYTES_MAX];
         match from.read(&mut some)? {

@@ -27,7 +27,7 @@ impl Deadline {
 
     /// Waits until the first of these has something to read or has ended. False when one of the
     /// others does first, and at the deadline.
-    pub(super) fn readable(self, handles: &[BorrowedFd<'_>]) -> bool {
+    pub(crate) fn readable(self, handles: &[BorrowedFd<'_>]) -> bool {
         loop {
             let polled = handles.iter().map(|it| PollFd::new(it, PollFlags::IN));
             let mut polled: Vec<_> = polled.collect();

@@ -253,23 +253,9 @@ impl Mailbox {
         (!attempt.items.is_empty()).then(|| Push::new(Some(&attempt), Some(mark), held, receipts))
     }
 
-    /// A message that this session was shown lately or still holds; see
-    /// [`peerbus_peer::mailbox::MailboxMachine::parent`].
-    #[must_use]
-    pub fn parent(&self, id: &str, from: Option<&str>) -> Option<Parent> {
-        self.machine(|it, _| it.parent(id, from))
-    }
-
     /// A tool call names this message: the agent has seen it, if it was shown it.
     pub fn named(&self, id: &str, from: Option<&str>) -> Named {
         self.machine(|it, now_ms| it.named(now_ms, id, from))
-    }
-
-    /// The messages that wait and are not being read, held ones too, in order of arrival, urgent
-    /// ones first.
-    #[must_use]
-    pub fn look(&self) -> Vec<Listed> {
-        self.machine(|it, _| it.look())
     }
 
     /// Checks these out, and the oldest notices with them, for an agent that asked.

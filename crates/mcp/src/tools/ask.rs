@@ -88,13 +88,14 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
     }
     let timeout = timeout(arguments)?;
     let talk = talk::of(context, Some(&to), body, arguments)?;
+    let waiting = context.mailbox.machine(|it, _| it.look());
     let question = Question {
         context,
         id: Bus::new_id(),
         to,
         started: Instant::now(),
         timeout,
-        before: context.mailbox.look().iter().map(|mail| mail.no).max(),
+        before: waiting.iter().map(|mail| mail.no).max(),
     };
     // The answer may be here before the send is confirmed.
     let mut answers = Answers {
@@ -252,8 +253,8 @@ impl Question<'_> {
     /// it does (not every client says so), or the peer waits in its turn: to go on waiting for each
     /// other would help nobody.
     fn something_else(&self) -> Option<String> {
-        let mailbox = self.context.mailbox;
-        let mail = mailbox.look().into_iter().find(|looked| {
+        let waiting = self.context.mailbox.machine(|it, _| it.look());
+        let mail = waiting.into_iter().find(|looked| {
             let message = &looked.mail.inbound;
             Some(looked.no) > self.before
                 && looked.held.is_none()

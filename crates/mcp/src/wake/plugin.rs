@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use peerbus_adapter::hooks::{ATTACH, Connection, HookConnection};
 use peerbus_adapter::mailbox::{
-    Activity, AgentLink, BoxFuture, Evidence, EvidenceSource, Mailbox, Outcome, Path, Push,
-    Readable, SessionSource, Snapshot, WakePath,
+    Activity, AgentLink, BoxFuture, Evidence, EvidenceSource, Mailbox, Outcome, Path, PathSpec,
+    Push, Readable, SessionSource, Snapshot, WakePath,
 };
 use peerbus_adapter::transcript::{LineReader, TranscriptLine, TranscriptReader};
 use peerbus_agents::{Agent, Part};
@@ -28,10 +28,10 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::timeout;
 
-use crate::wake::{Context, Surroundings, node};
+use crate::wake::{Context, Surroundings, Waker, node};
 
 /// The pause after a push, in milliseconds: what comes meanwhile is one turn.
-pub(crate) const GAP_MS: u64 = 2_000;
+const GAP_MS: u64 = 2_000;
 /// Of what the two ends say. Programs of version 1 spoke lines of their own.
 const VERSION: u64 = 2;
 /// The code of an error that says that a text was not shown. After any other nobody knows.
@@ -47,20 +47,20 @@ const ASKED_MAX: usize = 8;
 /// Longest sentence of the program that is passed on, in characters.
 const WHY_CHARS: usize = 200;
 
-pub(crate) struct About {
-    pub(crate) agent: &'static str,
-    pub(crate) path: Path,
-    /// The variable with the number of its process, where it is not the one that started us.
-    pub(crate) process: Option<&'static str>,
-    /// Why the path cannot be used when nobody has connected.
-    pub(crate) absent: &'static str,
+/// The path by a program of this word.
+pub(crate) const fn path(word: &'static str) -> PathSpec {
+    PathSpec {
+        word,
+        joins_busy_turn: true,
+        ..PathSpec::waking(GAP_MS)
+    }
 }
 
 /// Whether the program is in a place from which a session here would load it.
-pub(crate) fn is_installed(agent: &str, around: &Surroundings) -> bool {
+pub(crate) fn is_installed(waker: &Waker, around: &Surroundings) -> bool {
     let files = peerbus_agents::ALL
         .into_iter()
-        .filter(|known| known.word == agent)
+        .filter(|known| known.word == waker.agent)
         .flat_map(|known: &Agent| known.files);
     let mut files = files.filter(|file| matches!(file.part, Part::Whole(_)));
     files.any(|file| {
@@ -75,9 +75,9 @@ pub(crate) fn is_installed(agent: &str, around: &Surroundings) -> bool {
 }
 
 /// Listens for the program, and makes what it serves.
-pub(crate) fn start(context: Context, about: &'static About) -> AgentLink {
+pub(crate) fn start(waker: &'static Waker, context: Context) -> AgentLink {
     let plugin = Plugin(Arc::new(Shared {
-        about,
+        waker,
         cwd: context.around.cwd.clone(),
         state: Mutex::default(),
         changed: Notify::new(),
@@ -100,7 +100,7 @@ pub(crate) fn start(context: Context, about: &'static About) -> AgentLink {
 struct Plugin(Arc<Shared>);
 
 struct Shared {
-    about: &'static About,
+    waker: &'static Waker,
     cwd: Option<PathBuf>,
     state: Mutex<State>,
     changed: Notify,
@@ -158,18 +158,18 @@ impl Plugin {
         match (&state.apart, &state.desk) {
             (Some(why), _) => Err(why.clone()),
             (None, Some(desk)) => Ok(desk.clone()),
-            (None, None) => Err(self.0.about.absent.to_owned()),
+            (None, None) => Err(self.0.waker.absent.to_owned()),
         }
     }
 
     async fn listen(self, around: Surroundings, mailbox: Mailbox) {
-        let named = self.0.about.process;
+        let named = self.0.waker.process;
         let named = named.and_then(|name| around.text(name)?.parse().ok());
         let above = || around.ancestors.iter().map(|process| process.id);
         let named = named.filter(|named| above().any(|id| id == *named));
         let session = Arc::new(self.clone());
         let client = named.or_else(|| above().next());
-        let bound = node::bind(&around, client, self.0.about.agent, Some(session), &mailbox);
+        let bound = node::bind(&around, client, self.0.waker.agent, Some(session), &mailbox);
         match bound {
             Ok((node, socket)) => {
                 let serve =
@@ -192,7 +192,7 @@ impl Plugin {
             return;
         }
         if attach.version != VERSION {
-            let word = self.0.about.agent;
+            let word = self.0.waker.agent;
             let why = format!(
                 "peerbus's program in the agent is of another version: run `peerbus install {word}`, \
                  and start the agent anew"
@@ -300,7 +300,7 @@ impl Plugin {
     /// Peers are told whether the path can be used, and the mailbox what the session does.
     fn tell(&self, mailbox: &Mailbox) {
         mailbox.report(self);
-        mailbox.found(self.0.about.path, self.reachable().map(drop));
+        mailbox.found(&self.0.waker.path, self.reachable().map(drop));
         self.0.changed.notify_one();
     }
 }
@@ -343,7 +343,7 @@ fn short(why: String) -> String {
 
 impl WakePath for Plugin {
     fn spec(&self) -> Path {
-        self.0.about.path
+        &self.0.waker.path
     }
 
     fn probe(&self) -> BoxFuture<'_, Result<(), String>> {

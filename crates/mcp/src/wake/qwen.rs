@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use peerbus_adapter::inbox::{InboxClient, InboxPath, Letter, SocketToken};
 use peerbus_adapter::mailbox::{
-    AgentLink, BoxFuture, Mailbox, Outcome, Path, PathSpec, SessionSource, Snapshot,
+    AgentLink, BoxFuture, Mailbox, Outcome, PathSpec, SessionSource, Snapshot,
 };
 use peerbus_adapter::transcript::{LineReader, Places, TranscriptLine, Transcripts};
 use peerbus_agents::{is_id, project_slug};
@@ -26,19 +26,17 @@ use crate::wake::{Context, Surroundings, Waker};
 
 pub(crate) static WAKER: Waker = Waker {
     agent: "qwen",
-    paths: &PATHS,
-    reaches: |around| around.path(SOCKET_VARIABLE).is_some(),
-    connects: false,
+    // The socket at which the session itself takes messages.
+    path: PathSpec {
+        word: "socket",
+        joins_busy_turn: true,
+        ..PathSpec::waking(GAP_MS)
+    },
+    reaches: |_, around| around.path(SOCKET_VARIABLE).is_some(),
+    absent: "",
+    process: None,
     start,
 };
-
-/// The socket at which the session itself takes messages.
-static SOCKET: PathSpec = PathSpec {
-    word: "socket",
-    joins_busy_turn: true,
-    ..PathSpec::waking(GAP_MS)
-};
-static PATHS: [Path; 1] = [&SOCKET];
 
 /// The pause after a push, in milliseconds: a session takes one message each two seconds in the
 /// long run, and drops others.
@@ -55,7 +53,7 @@ const SLUG_MAX: usize = 200;
 /// line with our token.
 const ANSWER: (&[u8], usize) = (br#""type":"user""#, 192);
 
-fn start(context: Context) -> AgentLink {
+fn start(waker: &'static Waker, context: Context) -> AgentLink {
     let session = Session::new(&context.around);
     context.mailbox.report(&session);
     let client = Inbox {
@@ -65,7 +63,7 @@ fn start(context: Context) -> AgentLink {
     };
     let paths = context.around.paths.as_ref();
     let notes = paths.and_then(peerbus_adapter::hooks::directory);
-    let (socket, receipts) = InboxPath::new(&SOCKET, client, context.mailbox, notes);
+    let (socket, receipts) = InboxPath::new(&waker.path, client, context.mailbox, notes);
     let reader = || -> Box<dyn LineReader> { Box::new(Lines) };
     let chats = session.clone();
     let evidence = Transcripts::new(move |snapshot| chats.places(snapshot), reader);

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::APP_SERVER;
+use super::WAKER;
 use super::rpc::{Gone, Rpc};
 use crate::wake::Surroundings;
 
@@ -133,7 +133,7 @@ impl Session {
     fn reached(&self, mailbox: &Mailbox, apart: Option<String>) {
         self.known().apart = apart;
         mailbox.report(self);
-        mailbox.found(&APP_SERVER, self.reachable().map(drop));
+        mailbox.found(&WAKER.path, self.reachable().map(drop));
         self.changed.notify_one();
     }
 

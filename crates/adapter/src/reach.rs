@@ -161,37 +161,25 @@ async fn replaced(dialed: Dialed<'_>) -> Result<Dialed<'_>, Unreached> {
 
 /// The configured credentials, completed from the file.
 pub(crate) fn credentials(config: &BusConfig) -> Result<Credentials, CredentialsError> {
-    let BusConfig {
-        token,
-        secret,
-        credentials: path,
-        url,
-        ..
-    } = config;
-    if let (Some(token), Some(secret)) = (token, secret) {
-        // The file may still know where the broker is.
-        let found = if url.is_none() {
-            file::load(path).ok()
-        } else {
-            None
-        };
-        let url = found.and_then(|found| found.url);
-        let shared = file::secret_of(Some(secret.clone()), path);
-        return Ok(Credentials {
+    let file = file::load(&config.credentials);
+    let shares = file.as_ref().ok().map(|file| file.secret.clone());
+    let mut found = match (&config.token, &config.secret) {
+        (Some(token), Some(secret)) => Credentials {
             token: token.clone(),
-            secret: shared.unwrap_or_else(|| secret.clone()),
-            url,
-            senders: config.senders.clone(),
+            secret: secret.clone(),
+            // It may still know where the broker is.
+            url: file.ok().and_then(|file| file.url),
+            senders: None,
             domain: None,
             allow: BTreeMap::new(),
-        });
-    }
-    let mut found = file::load(path)?;
-    if let Some(token) = token {
+        },
+        _ => file?,
+    };
+    if let Some(token) = &config.token {
         found.token = token.clone();
     }
-    if let Some(secret) = secret {
-        found.secret = secret.clone().sharing_as(&found.secret);
+    if let (Some(secret), Some(shares)) = (&config.secret, shares) {
+        found.secret = secret.clone().sharing_as(&shares);
     }
     if let Some(senders) = &config.senders {
         found.senders = Some(senders.clone());

@@ -291,7 +291,15 @@ impl Joint {
             .publish_with_headers(to, headers, payload);
         let kept = match begun.await {
             Ok(kept) => kept,
-            Err(error) => return self.unpublished(number, never(error.kind())),
+            Err(error) => {
+                let never = never(error.kind());
+                // What is not told is sent again all the same, only later.
+                let _ = self
+                    .failed
+                    .0
+                    .try_send(BridgeInput::Unpublished { number, never });
+                return;
+            }
         };
         let failed = self.failed.0.clone();
         tokio::spawn(async move {
@@ -304,14 +312,6 @@ impl Joint {
                     .await;
             }
         });
-    }
-
-    /// What is not told is sent again all the same, only later.
-    fn unpublished(&self, number: u64, never: Option<String>) {
-        let _ = self
-            .failed
-            .0
-            .try_send(BridgeInput::Unpublished { number, never });
     }
 
     async fn answer(&mut self, id: StreamId, kind: AckKind) {

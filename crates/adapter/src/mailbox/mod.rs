@@ -220,37 +220,38 @@ impl Mailbox {
     /// it.
     #[must_use]
     pub fn along(&self, path: Path) -> Option<(Push, Checkout)> {
-        let (attempt, held, receipts) = self.with(|state, now_ms| {
-            let attempt = state.machine.along(now_ms, path);
-            let held = state.machine.held().0;
-            // Only what is shown takes them along.
-            let receipts = match (&attempt, path == &PIGGYBACK) {
-                (None, false) => Vec::new(),
-                _ => state.machine.take_receipts(),
-            };
-            (attempt, held, receipts)
-        });
-        if attempt.is_none() && receipts.is_empty() {
-            return None;
-        }
-        let mark = attempt.as_ref().map(|attempt| self.mark(attempt.id));
-        let push = Push::new(attempt.as_ref(), mark, held, receipts);
+        let (push, attempt) = self.show(path == &PIGGYBACK, |it, now_ms| it.along(now_ms, path))?;
         Some((push, Checkout::new(self.clone(), attempt)))
     }
 
     /// What an attempt shows now; `None`: all of it was seen since it was made.
     fn push(&self, attempt: &Attempt) -> Option<Push> {
-        let mut attempt = attempt.clone();
-        let (held, receipts) = self.with(|state, _| {
-            attempt.items = state.machine.current(&attempt);
-            let receipts = match attempt.items.is_empty() {
-                true => Vec::new(),
-                false => state.machine.take_receipts(),
-            };
-            (state.machine.held().0, receipts)
+        let shown = self.show(false, |it, _| {
+            let items = it.current(attempt);
+            let attempt = attempt.clone();
+            (!items.is_empty()).then_some(Attempt { items, ..attempt })
         });
-        let mark = self.mark(attempt.id);
-        (!attempt.items.is_empty()).then(|| Push::new(Some(&attempt), Some(mark), held, receipts))
+        shown.map(|(push, _)| push)
+    }
+
+    /// What an attempt shows; `alone`: without one, how far messages of this session's own got.
+    fn show(
+        &self,
+        alone: bool,
+        attempt: impl FnOnce(&mut core::MailboxMachine, u64) -> Option<Attempt>,
+    ) -> Option<(Push, Option<Attempt>)> {
+        self.with(|state, now_ms| {
+            let attempt = attempt(&mut state.machine, now_ms);
+            // Only what is shown takes them along.
+            let receipts = match attempt.is_some() || alone {
+                true => state.machine.take_receipts(),
+                false => Vec::new(),
+            };
+            let mark = attempt.as_ref().map(|attempt| self.mark(attempt.id));
+            let held = state.machine.held().0;
+            let shows = attempt.is_some() || !receipts.is_empty();
+            shows.then(|| (Push::new(attempt.as_ref(), mark, held, receipts), attempt))
+        })
     }
 
     /// A tool call names this message: the agent has seen it, if it was shown it.

@@ -1,9 +1,10 @@
 //! What the handle and the driver share: the session behind a lock that is held only to decide.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use peerbus_core::Now;
+use peerbus_os::sync::lock;
 use peerbus_peer::mailbox::Senders;
 use peerbus_peer::session::{PeerSession, QueryId, Rejected, Reply, Status};
 use peerbus_wire::{MessageId, PeerName, escape};
@@ -79,12 +80,11 @@ impl Clock {
 
 impl Shared {
     pub(crate) fn set_senders(&self, senders: Option<Senders>) {
-        *self.senders.lock().unwrap_or_else(PoisonError::into_inner) = senders.unwrap_or_default();
+        *lock(&self.senders) = senders.unwrap_or_default();
     }
 
     pub(crate) fn senders(&self) -> Senders {
-        let senders = self.senders.lock();
-        senders.unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.senders).clone()
     }
 
     pub(crate) fn new(
@@ -119,7 +119,7 @@ impl Shared {
     }
 
     fn with_inner<T>(&self, act: impl FnOnce(&mut Inner, Now) -> T) -> T {
-        let mut inner = self.lock();
+        let mut inner = lock(&self.inner);
         let now = self.clock.now();
         let result = act(&mut inner, now);
         let news = self.hand_on(&mut inner, now);
@@ -130,7 +130,7 @@ impl Shared {
 
     /// Uses what remembers the session's name, where that is done.
     pub(crate) fn with_binder<T>(&self, act: impl FnOnce(&mut Binder) -> T) -> Option<T> {
-        let mut binder = self.binder.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut binder = lock(&self.binder);
         binder.as_mut().map(act)
     }
 
@@ -167,11 +167,6 @@ impl Shared {
 
     pub(crate) fn clock(&self) -> Clock {
         self.clock
-    }
-
-    /// A panic elsewhere does not make the session unusable: each input leaves it consistent.
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Hands on what can be under the lock and gives the rest.

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use async_nats::jetstream::consumer::{self, AckPolicy};
@@ -10,6 +10,7 @@ use async_nats::jetstream::context::{CreateStreamErrorKind, PublishErrorKind};
 use async_nats::jetstream::stream::{self, DiscardPolicy, RetentionPolicy};
 use async_nats::jetstream::{self, Context};
 use async_nats::{Client, ConnectOptions, Event};
+use peerbus_os::sync::lock;
 use serde_json::{Value, json};
 
 use crate::pace::Said;
@@ -182,7 +183,7 @@ pub async fn bound(server: &NatsServer, client: &Client, own: &str) -> Bound {
 /// Logs what NATS says. Some of that comes as often as others like.
 fn say(said: &Mutex<Said>, event: &Event) {
     let now = Instant::now();
-    let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut said = lock(&said);
     let more = said.not_said(now);
     if more > 0 {
         tracing::warn!(more, "NATS says");

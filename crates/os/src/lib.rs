@@ -9,6 +9,7 @@ pub mod lines;
 pub mod private;
 pub mod process;
 pub mod socket;
+pub mod sync;
 pub mod tcp;
 pub mod tls;
 pub mod uri;

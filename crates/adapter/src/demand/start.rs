@@ -4,10 +4,11 @@ use std::io::{self, PipeReader, Read as _};
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use peerbus_os::socket;
+use peerbus_os::sync::lock;
 pub use peerbus_peer::session::NOT_STARTED;
 use peerbus_wire::escape;
 
@@ -85,7 +86,7 @@ impl Starter {
     /// 10 s at most.
     #[must_use]
     pub fn start(&self) -> Tried {
-        let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        let failed = lock(&self.failed);
         if let Some((at, why)) = &*failed
             && at.elapsed() < AGAIN_AFTER
         {
@@ -103,7 +104,7 @@ impl Starter {
             false => String::new(),
         };
         let why = format!("{NOT_STARTED}{why}{log}");
-        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failed = lock(&self.failed);
         *failed = Some((Instant::now(), why.clone()));
         Tried::Failed(why)
     }

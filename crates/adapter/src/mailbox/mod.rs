@@ -18,8 +18,9 @@ mod wake_list;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
+use peerbus_os::sync::lock;
 use peerbus_peer::mailbox::{self as core, Attempt, MailboxOutput};
 use peerbus_peer::session::SessionEvent;
 use peerbus_wire::{Priority, Stage};
@@ -276,7 +277,7 @@ impl Mailbox {
     fn with<T>(&self, f: impl FnOnce(&mut State, u64) -> T) -> T {
         let shared = &self.shared;
         let now_ms = peerbus_os::clock::millis(shared.start.elapsed());
-        let mut state = shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&shared.state);
         let before = state.machine.poll_timeout();
         let answers = state.answers;
         let result = f(&mut state, now_ms);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::OptionFuture;
 use peerbus_adapter::mailbox::{Checkout, Expected, No};
 use peerbus_adapter::{Bus, BusError, Kind, SendError};
 use peerbus_view::{Step, Trail, reached};
@@ -136,12 +137,10 @@ struct Answers {
 
 impl Answers {
     async fn arrived(&mut self) -> Checkout {
-        let Some(also) = &mut self.also else {
-            return self.asked.arrived().await;
-        };
+        let also = OptionFuture::from(self.also.as_mut().map(Expected::arrived));
         tokio::select! {
             taken = self.asked.arrived() => taken,
-            taken = also.arrived() => taken,
+            Some(taken) = also => taken,
         }
     }
 }

@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use peerbus_adapter::hooks::{ATTACH, Connection, HookConnection};
@@ -20,6 +20,7 @@ use peerbus_adapter::mailbox::{
 use peerbus_adapter::transcript::{LineReader, TranscriptLine, TranscriptReader};
 use peerbus_agents::{Agent, Part};
 use peerbus_os::lines::BoundedLines;
+use peerbus_os::sync::lock;
 use peerbus_wire::jsonrpc::{RpcError, RpcMessage, WRONG_PARAMS};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -148,13 +149,9 @@ enum Notification {
 }
 
 impl Plugin {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The way to the program, where it can show something; `Err` says why not.
     fn reachable(&self) -> Result<mpsc::Sender<Asked>, String> {
-        let state = self.state();
+        let state = lock(&self.0.state);
         match (&state.apart, &state.desk) {
             (Some(why), _) => Err(why.clone()),
             (None, Some(desk)) => Ok(desk.clone()),
@@ -177,7 +174,7 @@ impl Plugin {
                 node.serve(socket, serve).await;
             }
             Err(why) => {
-                self.state().apart = Some(why);
+                lock(&self.0.state).apart = Some(why);
                 self.tell(&mailbox);
                 std::future::pending().await
             }
@@ -197,7 +194,7 @@ impl Plugin {
                 "peerbus's program in the agent is of another version: run `peerbus install {word}`, \
                  and start the agent anew"
             );
-            self.state().apart = Some(why.clone());
+            lock(&self.0.state).apart = Some(why.clone());
             self.tell(&mailbox);
             let refusal = RpcError::new(WRONG_PARAMS, why);
             program.answer::<()>(Err(refusal)).await;
@@ -208,13 +205,13 @@ impl Plugin {
         }
         let Connection { lines, write, .. } = program.connection;
         let (desk, asked) = mpsc::channel(ASKED_MAX);
-        self.state().desk = Some(desk.clone());
+        lock(&self.0.state).desk = Some(desk.clone());
         let shown = Mutex::default();
         tokio::select! {
             () = self.hear(lines, &shown, &mailbox) => {}
             () = ask(write, asked, &shown) => {}
         }
-        let mut state = self.state();
+        let mut state = lock(&self.0.state);
         // Another connection may have taken its place.
         let mut desks = state.desk.iter();
         if desks.any(|now| now.same_channel(&desk)) {
@@ -241,7 +238,7 @@ impl Plugin {
             if let Some(done) = message.done() {
                 let waits = message
                     .number()
-                    .and_then(|number| waiting(shown).remove(&number));
+                    .and_then(|number| lock(shown).remove(&number));
                 if let Some(waits) = waits {
                     // Who asked may have given up meanwhile.
                     let _ = waits.send(self.outcome(done.err()));
@@ -267,14 +264,14 @@ impl Plugin {
             return Outcome::Doubtful;
         }
         // It is tried again when something changes.
-        self.state().apart = Some(why);
+        lock(&self.0.state).apart = Some(why);
         Outcome::Failed
     }
 
     fn told(&self, told: Notification, mailbox: &Mailbox) {
         match told {
             Notification::Line(line) => {
-                let mut state = self.state();
+                let mut state = lock(&self.0.state);
                 if state.lines.len() == LINES_MAX {
                     state.lines.pop_front();
                 }
@@ -287,7 +284,7 @@ impl Plugin {
                 activity: does,
                 apart,
             } => {
-                let mut state = self.state();
+                let mut state = lock(&self.0.state);
                 state.session = session;
                 state.activity = does.as_deref().and_then(activity);
                 state.apart = apart.map(short);
@@ -308,18 +305,14 @@ impl Plugin {
 /// Who waits to hear what came of which text.
 type Shown = Mutex<BTreeMap<u64, oneshot::Sender<Outcome>>>;
 
-fn waiting(shown: &Shown) -> MutexGuard<'_, BTreeMap<u64, oneshot::Sender<Outcome>>> {
-    shown.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Hands on what is asked until the connection ends.
 async fn ask(mut write: OwnedWriteHalf, mut asked: mpsc::Receiver<Asked>, shown: &Shown) {
     let mut number = 0;
     while let Some(Asked { text, outcome }) = asked.recv().await {
         number += 1;
         // Who has given up needs no answer.
-        waiting(shown).retain(|_, outcome| !outcome.is_closed());
-        waiting(shown).insert(number, outcome);
+        lock(shown).retain(|_, outcome| !outcome.is_closed());
+        lock(shown).insert(number, outcome);
         let wake = RpcMessage::request(number, "wake", &json!({ "text": text })).line();
         let written = timeout(PATIENCE, write.write_all(wake.as_bytes())).await;
         if !matches!(written, Ok(Ok(()))) {
@@ -372,7 +365,7 @@ impl WakePath for Plugin {
 
 impl SessionSource for Plugin {
     fn snapshot(&self) -> Snapshot {
-        let state = self.state();
+        let state = lock(&self.0.state);
         Snapshot {
             id: state.session.clone(),
             cwd: self.0.cwd.clone(),
@@ -393,7 +386,7 @@ struct Events {
 
 impl Events {
     fn read(&mut self, marks: &[String], found: &mut dyn FnMut(Evidence)) -> bool {
-        let lines = std::mem::take(&mut self.plugin.state().lines);
+        let lines = std::mem::take(&mut lock(&self.plugin.0.state).lines);
         for line in &lines {
             let shows = self.transcript.feed(line.as_bytes(), marks);
             shows.into_iter().for_each(&mut *found);
@@ -404,7 +397,7 @@ impl Events {
 
 impl EvidenceSource for Events {
     fn readable(&self, _: &Snapshot) -> Readable {
-        match self.plugin.state().desk {
+        match lock(&self.plugin.0.state).desk {
             Some(_) => Readable::Now,
             None => Readable::Expected,
         }

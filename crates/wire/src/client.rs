@@ -7,7 +7,7 @@ use crate::audited::AuditRecord;
 use crate::carry::invalid;
 use crate::domain::{Domain, Mark};
 use crate::entry::{entry, groups, write_entries, write_groups};
-use crate::envelope::{Carried, DecodeError, Parts};
+use crate::envelope::{DecodeError, Parts};
 use crate::frame::{Ack, ClientFrame, Presence, Register, Window};
 use crate::ids::{DeliveryKey, Instance, MessageId, Token};
 use crate::json::Type;
@@ -115,24 +115,21 @@ impl ClientFrame {
             Self::Take {
                 mark,
                 again,
-                envelope,
-            } => write_take(mark, *again, envelope.as_ref().ok()),
+                envelope: Ok(carried),
+            } => write("take", &|writer| {
+                writer.string("mark", mark.as_str()).flag("again", *again);
+                writer.raw("envelope", &*carried.text);
+            }),
             Self::Forwarded { after } => write("forwarded", &|writer| {
                 writer.some_string("after", after.as_ref().map(DeliveryKey::as_str));
             }),
-            Self::Refused { .. } | Self::Unusable | Self::Malformed | Self::Binary => String::new(),
+            Self::Take { .. }
+            | Self::Refused { .. }
+            | Self::Unusable
+            | Self::Malformed
+            | Self::Binary => String::new(),
         }
     }
-}
-
-fn write_take(mark: &Mark, again: bool, carried: Option<&Carried>) -> String {
-    let Some(carried) = carried else {
-        return String::new();
-    };
-    let mut writer = Writer::frame("take");
-    writer.string("mark", mark.as_str()).flag("again", again);
-    writer.raw("envelope", &*carried.text);
-    writer.finish()
 }
 
 /// An object within a frame as an envelope.

@@ -16,8 +16,8 @@ use tokio_tungstenite::tungstenite::http::header::SERVER;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::{WebSocketStream, client_async_with_config, tungstenite};
 
+use crate::credentials::CredentialsError;
 use crate::demand::{Demand, with_named};
-use crate::reach::Unreached;
 use crate::stopped::check_awake;
 use crate::tls::{TlsFiles, Unusable};
 use crate::url::{DEFAULT_URL, Url};
@@ -58,6 +58,19 @@ pub(crate) struct Dialed<'u> {
     pub(crate) url: &'u Url,
     /// Its version, if it says so.
     pub(crate) version: Option<String>,
+}
+
+/// Why there is no connection to a broker.
+#[derive(Debug)]
+pub(crate) enum Unreached {
+    NoCredentials(CredentialsError),
+    NoBroker {
+        /// It would be on this machine.
+        local: bool,
+        why: String,
+        /// Nothing answers there, and it is this user's usual place.
+        absent: bool,
+    },
 }
 
 /// Connects to the first of `urls` that answers. `sockets` is where one was looked for.

@@ -32,6 +32,7 @@ mod compose;
 mod config;
 mod conn;
 pub mod credentials;
+mod deadline;
 pub mod demand;
 mod dial;
 pub mod domains;

@@ -12,10 +12,10 @@ use crate::bus::Bus;
 use crate::config::{BusConfig, Naming};
 use crate::conn::Conn;
 use crate::credentials::Credentials;
-use crate::dial::{Socket, never};
+use crate::dial::{Socket, Unreached, never};
 use crate::names;
 use crate::pulse::Pulse;
-use crate::reach::{Reached, Unreached, credentials, reach};
+use crate::reach::{Reached, credentials, reach};
 use crate::sessions::Binder;
 use crate::shared::{Clock, Shared};
 

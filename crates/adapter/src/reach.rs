@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 use crate::config::BusConfig;
 use crate::credentials::{self as file, Credentials, CredentialsError};
 use crate::demand::{Starter, Tried, ask};
-use crate::dial::{Dialed, Socket, candidates, dial};
+use crate::dial::{Dialed, Socket, Unreached, candidates, dial};
 use crate::url::Url;
 
 /// How long it is tried again where somebody else starts or ends a broker.
@@ -26,19 +26,6 @@ pub(crate) struct Reached {
     /// The broker is on this machine.
     pub(crate) local: bool,
     pub(crate) credentials: Credentials,
-}
-
-/// Why there is none.
-#[derive(Debug)]
-pub(crate) enum Unreached {
-    NoCredentials(CredentialsError),
-    NoBroker {
-        /// It would be on this machine.
-        local: bool,
-        why: String,
-        /// Nothing answers there, and it is this user's usual place.
-        absent: bool,
-    },
 }
 
 pub(crate) async fn reach(config: &BusConfig) -> Result<Reached, Unreached> {

@@ -183,7 +183,7 @@ pub async fn bound(server: &NatsServer, client: &Client, own: &str) -> Bound {
 /// Logs what NATS says. Some of that comes as often as others like.
 fn say(said: &Mutex<Said>, event: &Event) {
     let now = Instant::now();
-    let mut said = lock(&said);
+    let mut said = lock(said);
     let more = said.not_said(now);
     if more > 0 {
         tracing::warn!(more, "NATS says");

@@ -15,7 +15,7 @@ use peerbus_wire::escape;
 use super::lock::{known_holder, named, try_turn, turn_file, unwritable, with_named};
 use super::log::open_log;
 use super::{is_handed_on, mark};
-use crate::hooks::Deadline;
+use crate::deadline::Deadline;
 use crate::paths::{DATABASE, Paths};
 use crate::stopped::stopped;
 

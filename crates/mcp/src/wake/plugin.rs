@@ -8,7 +8,7 @@
 //! texts of a conversation are not told, but which marks of ours stand in them.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::path::PathBuf;
+use std::path::{Path as FilePath, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -65,13 +65,12 @@ pub(crate) fn is_installed(waker: &Waker, around: &Surroundings) -> bool {
         .flat_map(|known: &Agent| known.files);
     let mut files = files.filter(|file| matches!(file.part, Part::Whole(_)));
     files.any(|file| {
+        let there =
+            |dir: &FilePath, names: &[&str]| names.iter().any(|name| dir.join(name).exists());
         let user = around.directory(file.user.variable, file.user.below_home);
-        let mut users = user
-            .iter()
-            .flat_map(|dir| file.user_names.iter().map(|n| dir.join(n)));
-        let above = around.cwd.iter().flat_map(|cwd| cwd.ancestors());
-        let mut projects = above.flat_map(|dir| file.project_names.iter().map(|n| dir.join(n)));
-        users.any(|path| path.exists()) || projects.any(|path| path.exists())
+        let mut above = around.cwd.iter().flat_map(|cwd| cwd.ancestors());
+        user.is_some_and(|dir| there(&dir, file.user_names))
+            || above.any(|dir| there(dir, file.project_names))
     })
 }
 

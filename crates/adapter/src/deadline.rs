@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 pub struct Deadline(Option<Instant>);
 
 impl Deadline {
-    pub(super) const NEVER: Self = Self(None);
+    pub(crate) const NEVER: Self = Self(None);
 
     /// So long from now.
     #[must_use]
@@ -20,7 +20,7 @@ impl Deadline {
     }
 
     /// What is left; `None`: there is no end.
-    pub(super) fn left(self) -> Option<Duration> {
+    pub(crate) fn left(self) -> Option<Duration> {
         self.0
             .map(|end| end.saturating_duration_since(Instant::now()))
     }

@@ -207,7 +207,7 @@ impl Shared {
     pub(crate) fn session(&self) -> LiveSession {
         let session = self.state().session.clone();
         let name = match &*self.mailbox.bus().link().borrow() {
-            LinkState::Online { name, .. } => Some(name.clone()),
+            LinkState::Online { name, .. } => Some(name.to_string()),
             _ => None,
         };
         LiveSession {

@@ -168,7 +168,7 @@ impl MailboxMachine {
     /// Where nothing can be proven and the window is nearly full, the older half of what was
     /// shown is let go.
     pub(super) fn relieve(&mut self) {
-        if !self.window_nearly_full || self.transcript.shows() || self.policy != Policy::Auto {
+        if self.full_at_ms.is_none() || self.transcript.shows() || self.policy != Policy::Auto {
             return;
         }
         let shown = self.unproven(|message, _| message.is_free());

@@ -72,7 +72,7 @@ use mutation::Mutations;
 use paths::Paths;
 pub use put_in::PUT_IN_MAX;
 use recent::Recent;
-pub use senders::{NoRule, SenderRule, Senders};
+pub use senders::{SenderRule, Senders};
 use sent::SentMail;
 use transcript::Transcript;
 use turns::Turns;
@@ -134,9 +134,8 @@ pub struct MailboxMachine {
     asks: Asks,
     /// So much the broker sends ahead of acks, as far as is known.
     window: Option<Window>,
-    /// What is unacked nearly fills that.
-    window_nearly_full: bool,
-    /// While it does: when to say so, on the clock that stands still while the session works.
+    /// While what is unacked nearly fills that: when to say so, on the clock that stands still while
+    /// the session works.
     full_at_ms: Option<u64>,
     /// The last notice of it.
     full_notice: Option<No>,
@@ -362,7 +361,7 @@ impl MailboxMachine {
         let most = |part: usize, whole: u32| part.saturating_mul(4) >= whole as usize * 3;
         let full = self.window.filter(|_| messages > 0);
         let full = full.is_some_and(|it| most(messages, it.messages) || most(bytes, it.bytes));
-        if std::mem::replace(&mut self.window_nearly_full, full) != full {
+        if self.full_at_ms.is_some() != full {
             self.full_at_ms = full.then(|| self.clock.at(now_ms));
             self.relieve();
         }

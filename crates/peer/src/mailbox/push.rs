@@ -163,8 +163,7 @@ impl MailboxMachine {
         let works = matches!(self.activity, Activity::Busy | Activity::Waiting);
         let free = head.is_notice() || !self.counts(head.is_local());
         if works || free || self.hops_max.is_none() {
-            let (at_ms, of_one) = (0, false);
-            return Free { at_ms, of_one };
+            return Free::default();
         }
         self.turns.free_at(urgent, &head.starter())
     }
@@ -266,15 +265,9 @@ impl MailboxMachine {
 
     /// Tells once in a while that peers have started as many turns as they may.
     fn say_turns(&mut self, now_ms: u64, turns: &Turns) {
-        let which = match turns {
-            Turns::All => "all",
-            Turns::Of(_) => "one",
-        };
-        if !self.turns_told.is_due(now_ms, which) {
-            return;
-        }
-        let (whose, many) = match turns {
+        let (which, whose, many) = match turns {
             Turns::All => (
+                "all",
                 "peers' mail".to_owned(),
                 "50, and 10 for mail that is urgent",
             ),
@@ -282,9 +275,13 @@ impl MailboxMachine {
                 let from = from.as_ref().map_or("", NameKey::as_str);
                 let from = super::held::plain(from);
                 let whose = format!("mail of {from}, or of its token,");
-                (whose, "30, and of those that are kept for urgent mail one")
+                let many = "30, and of those that are kept for urgent mail one";
+                ("one", whose, many)
             }
         };
+        if !self.turns_told.is_due(now_ms, which) {
+            return;
+        }
         let sentence = format!(
             "{whose} started as many turns of this session as it may within 10 minutes ({many}): \
              what arrives of it now waits a while. Read it with the bus inbox tool"

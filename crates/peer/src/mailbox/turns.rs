@@ -39,7 +39,7 @@ struct Started {
 }
 
 /// Until when mail may start no turn, and whether that is because of its sender's share.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Free {
     pub(super) at_ms: u64,
     pub(super) of_one: bool,

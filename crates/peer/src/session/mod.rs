@@ -31,6 +31,7 @@ mod naming;
 mod notices;
 mod outbox;
 mod queries;
+mod status;
 #[cfg(test)]
 mod tests;
 mod types;
@@ -43,10 +44,11 @@ pub use connection::IN_USE_MS;
 #[cfg(feature = "mutations")]
 pub use mutation::SessionMutation;
 pub use outbox::GIVE_UP_MS;
+pub use status::{NOT_STARTED, RegistrationRefusal, Status, UNUSABLE, refusal};
 pub use types::{
     Action, Answer, ConnectionCredentials, ConnectionEnd, Counters, Draft, Inbound, JobNews, Key,
-    NoticeId, Overloaded, QueryFailure, QueryId, Question, RegistrationRefusal, Rejected, Reply,
-    SendResult, SessionConfig, SessionEvent, Status, Unsent,
+    NoticeId, Overloaded, QueryFailure, QueryId, Question, Rejected, Reply, SendResult,
+    SessionConfig, SessionEvent, Unsent,
 };
 
 use backoff::Backoff;

@@ -35,6 +35,9 @@ pub(crate) enum Out {
     Client(PeerName, Message),
 }
 
+/// Why something is not done: a code and a sentence.
+type Refused = (i64, String);
+
 /// A call that the server has not answered.
 #[derive(Debug)]
 struct Open {
@@ -80,51 +83,56 @@ impl Host {
         mut message: Message,
         (now_ms, age_ms): (u64, u64),
     ) -> Vec<Out> {
-        let kind = message.kind();
-        let (channel, place) = message.take_channel().unzip();
-        let place = place.unwrap_or(Place::Top);
-        if kind == Kind::Response {
+        if message.kind() == Kind::Response {
             // Nothing is asked of clients.
             return Vec::new();
         }
-        let refused = if !self.to.iter().any(|pattern| pattern.matches(from)) {
-            Some((REFUSED, format!("this server is not shared with {from}")))
-        } else if channel.as_deref() != Some(self.uri.as_str()) {
-            let asked = escape(channel.as_deref().unwrap_or_default(), 200);
-            let why = format!("there is no channel {asked} here (any more); look for it anew");
-            Some((GONE, why))
-        } else {
-            None
-        };
+        let (channel, place) = message.take_channel().unzip();
+        let place = place.unwrap_or(Place::Top);
+        let meant = self.is_meant(from, channel.as_deref());
         let method = message.method.clone().unwrap_or_default();
         let Some(id) = message.id.take() else {
-            return match refused {
-                None => self.told(from, &method, message),
-                Some(_) => Vec::new(),
+            return match meant {
+                Ok(()) => self.told(from, &method, message),
+                Err(_) => Vec::new(),
             };
         };
-        if let Some((code, why)) = refused {
-            return vec![self.answer(from, place, Message::refusal(id, code, &why))];
-        }
-        if self.clients.len() < CLIENTS_MAX {
-            self.clients.insert(from.key(), (from.clone(), place));
-        }
-        let (code, why) = match self.admit(from, &method, &message) {
-            Ok(()) if method == "ping" => {
-                return vec![self.answer(from, place, Message::result(id, &json!({})))];
+        let admitted = meant.and_then(|()| {
+            if self.clients.len() < CLIENTS_MAX {
+                self.clients.insert(from.key(), (from.clone(), place));
             }
-            Ok(()) => match left(&mut message, age_ms) {
-                Ok(times) => return self.pass(from, (id, place), message, now_ms, times),
-                Err(late) => late,
-            },
-            Err(refused) => refused,
+            self.admit(from, &method, &mut message, age_ms)
+        });
+        let answer = match admitted {
+            Ok(Some(times)) => return self.pass(from, (id, place), message, now_ms, times),
+            Ok(None) => Message::result(id, &json!({})),
+            Err((code, why)) => Message::refusal(id, code, &why),
         };
-        vec![self.answer(from, place, Message::refusal(id, code, &why))]
+        vec![self.answer(from, place, answer)]
     }
 
-    fn admit(&self, from: &PeerName, method: &str, message: &Message) -> Result<(), (i64, String)> {
+    fn is_meant(&self, from: &PeerName, channel: Option<&str>) -> Result<(), Refused> {
+        if !self.to.iter().any(|pattern| pattern.matches(from)) {
+            return Err((REFUSED, format!("this server is not shared with {from}")));
+        }
+        if channel != Some(self.uri.as_str()) {
+            let asked = escape(channel.unwrap_or_default(), 200);
+            let why = format!("there is no channel {asked} here (any more); look for it anew");
+            return Err((GONE, why));
+        }
+        Ok(())
+    }
+
+    /// How long a request may take in all, and what is left of that. `None`: it is answered here.
+    fn admit(
+        &self,
+        from: &PeerName,
+        method: &str,
+        message: &mut Message,
+        age_ms: u64,
+    ) -> Result<Option<(u64, u64)>, Refused> {
         if method == "ping" {
-            return Ok(());
+            return Ok(None);
         }
         if !self.surface.admits(Kind::Request, method) {
             return Err((NOT_FOUND, "Method not found".into()));
@@ -140,7 +148,16 @@ impl Host {
             let why = format!("{own} calls of yours are open; wait for some of them");
             return Err((REFUSED, why));
         }
-        Ok(())
+        let timeout_ms = message.beside.timeout_ms.take().unwrap_or(TIMEOUT_MS);
+        let timeout_ms = timeout_ms.clamp(1, TIMEOUT_MS_MAX);
+        match timeout_ms.saturating_sub(age_ms) {
+            0 => {
+                let [age, time] = [age_ms, timeout_ms].map(|ms| ms.div_ceil(1_000));
+                let why = format!("this came after {age} s, and had {time} s: it was not done");
+                Err((TIMED_OUT, why))
+            }
+            left_ms => Ok(Some((timeout_ms, left_ms))),
+        }
     }
 
     /// Hands a request on under an id of ours.
@@ -310,20 +327,6 @@ impl Host {
             message.put_channel(&self.uri, place);
         }
         Out::Client(to.clone(), message)
-    }
-}
-
-/// How long a request may take in all, and what is left of that.
-fn left(message: &mut Message, age_ms: u64) -> Result<(u64, u64), (i64, String)> {
-    let timeout_ms = message.beside.timeout_ms.take().unwrap_or(TIMEOUT_MS);
-    let timeout_ms = timeout_ms.clamp(1, TIMEOUT_MS_MAX);
-    match timeout_ms.saturating_sub(age_ms) {
-        0 => {
-            let [age, time] = [age_ms, timeout_ms].map(|ms| ms.div_ceil(1_000));
-            let why = format!("this came after {age} s, and had {time} s: it was not done");
-            Err((TIMED_OUT, why))
-        }
-        left_ms => Ok((timeout_ms, left_ms)),
     }
 }
 

@@ -21,6 +21,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::claude::{self, Bridge, Claude};
 use crate::process::{self, Process};
+use crate::protocol::Protocol;
 use crate::session::{STREAM, Session};
 use crate::{DRIVER_VARIABLE, Settings, WHY_CHARS};
 
@@ -69,7 +70,7 @@ pub async fn run(
     let (read, write) = tokio::io::split(theirs);
     let (made, mailbox) = oneshot::channel();
     let woken = peerbus_mcp::generic(|_| true);
-    let protocol = Arc::new(Claude {
+    let protocol: Arc<dyn Protocol> = Arc::new(Claude {
         options: settings.choice.clone(),
         transport: settings.transport,
         instructions: woken.instruct(CLIENT),
@@ -196,7 +197,7 @@ fn node(
 
 struct Driver<'a> {
     settings: &'a Settings,
-    protocol: Arc<Claude>,
+    protocol: Arc<dyn Protocol>,
     session: Session,
     mailbox: Mailbox,
     node: Option<Node>,

@@ -1,9 +1,48 @@
-//! What a driver hears of the agent that it drives, whatever that is spoken with.
+//! What a driver needs of a protocol in which an agent is spoken with.
 
+use std::io;
+
+use peerbus_adapter::mailbox::BoxFuture;
 use peerbus_mcp::ClientInfo;
 use peerbus_node::FeedEvent;
-use peerbus_node::approvals::Asked;
+use peerbus_node::approvals::{Asked, Verdict};
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+use tokio::process::Command;
+
+use crate::process::{AgentLines, Process};
+
+/// Speaks with the processes of an agent, one after the other.
+pub(crate) trait Protocol: Send + Sync {
+    /// Starts a process that goes on with this session, or begins one.
+    fn start(&self, command: Command, resume: Option<&str>) -> io::Result<Process>;
+
+    /// Greets a process. It is given turns once it is [`Heard::Ready`].
+    fn greet<'a>(&'a self, to: &'a AgentLines) -> BoxFuture<'a, bool>;
+
+    /// Reads a line of a process, and answers what nobody else has to decide about.
+    fn hear<'a>(&'a self, to: &'a AgentLines, line: &'a str) -> BoxFuture<'a, Vec<Heard>>;
+
+    /// Gives the model a turn, under this id. Whether it left.
+    fn prompt<'a>(&'a self, to: &'a AgentLines, id: &str, text: &str) -> BoxFuture<'a, bool>;
+
+    /// Ends the turn that is under way.
+    fn interrupt<'a>(&'a self, to: &'a AgentLines) -> BoxFuture<'a, Result<(), String>>;
+
+    /// Asks the agent for something, by its own words.
+    fn control<'a>(
+        &'a self,
+        to: &'a AgentLines,
+        subtype: &'a str,
+        params: Map<String, Value>,
+    ) -> BoxFuture<'a, Result<Value, String>>;
+
+    /// The answer to a request to use a tool, as a line.
+    fn answer(&self, asked: &Permission, verdict: &Verdict) -> String;
+
+    /// The process is gone: nobody waits for it any more.
+    fn ended(&self);
+}
 
 /// What an agent says.
 #[derive(Debug)]

@@ -16,8 +16,8 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use uuid::Uuid;
 
-use crate::claude::Claude;
 use crate::process::AgentLines;
+use crate::protocol::Protocol;
 use crate::turns::Turns;
 
 /// The pause after a push, in milliseconds: what comes meanwhile is one turn.
@@ -40,7 +40,7 @@ pub(crate) struct Session(Arc<Shared>);
 
 struct Shared {
     cwd: Option<PathBuf>,
-    protocol: Arc<Claude>,
+    protocol: Arc<dyn Protocol>,
     state: Mutex<State>,
     /// Held while a turn goes to the client.
     sending: tokio::sync::Mutex<()>,
@@ -71,7 +71,11 @@ pub(crate) struct Prompt {
 }
 
 impl Session {
-    pub(crate) fn new(protocol: Arc<Claude>, id: Option<String>, prompt: Option<String>) -> Self {
+    pub(crate) fn new(
+        protocol: Arc<dyn Protocol>,
+        id: Option<String>,
+        prompt: Option<String>,
+    ) -> Self {
         let state = State {
             is_kept: id.is_some(),
             id,

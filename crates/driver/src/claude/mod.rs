@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex};
 
+use peerbus_adapter::mailbox::BoxFuture;
 use peerbus_node::approvals::{By, Decision, Verdict};
 use peerbus_node::claude_code;
 use peerbus_os::sync::lock;
@@ -24,7 +25,7 @@ pub(crate) use self::arguments::{takes, version};
 pub(crate) use self::bridge::{Bridge, PIPE_BYTES};
 use self::stream::{Line, texts};
 use crate::process::{self, AgentLines, Process};
-use crate::protocol::{Heard, Permission};
+use crate::protocol::{Heard, Permission, Protocol};
 use crate::{SERVER, WHY_CHARS};
 
 const BEGIN: &str = "peerbus-begin";
@@ -39,7 +40,6 @@ const REMOTE: &str = "CLAUDE_CODE_REMOTE";
 /// The answer to what a client was asked.
 type Answer = Result<Value, String>;
 
-/// Speaks with the processes of a client, one after the other.
 pub(crate) struct Claude {
     pub(crate) options: ClientOptions,
     pub(crate) transport: Transport,
@@ -205,9 +205,8 @@ fn with_ours(subtype: &str, mut params: Map<String, Value>) -> Result<Map<String
     Ok(params)
 }
 
-impl Claude {
-    /// Starts a process that goes on with this session, or begins one.
-    pub(crate) fn start(&self, mut command: Command, resume: Option<&str>) -> io::Result<Process> {
+impl Protocol for Claude {
+    fn start(&self, mut command: Command, resume: Option<&str>) -> io::Result<Process> {
         command.args(self.options.arguments(resume));
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
@@ -221,56 +220,51 @@ impl Claude {
         }
     }
 
-    /// Greets a process. It is given turns once it is [`Heard::Ready`].
-    pub(crate) async fn greet(&self, to: &AgentLines) -> bool {
-        to.say(stream::initialize(BEGIN, SERVER, &self.instructions))
-            .await
+    fn greet<'a>(&'a self, to: &'a AgentLines) -> BoxFuture<'a, bool> {
+        Box::pin(to.say(stream::initialize(BEGIN, SERVER, &self.instructions)))
     }
 
-    /// Reads a line of a process, and answers what nobody else has to decide about.
-    pub(crate) async fn hear(&self, to: &AgentLines, line: &str) -> Vec<Heard> {
-        let error = match self.heard(to, line).await {
-            Ok(heard) => return heard,
-            Err(error) => error,
-        };
-        // It may be nested too deep; whoever asks in it must not wait for ever.
-        let id = stream::member(line, "request_id");
-        if let Some(id) = id.and_then(|id| serde_json::from_str::<String>(id.get()).ok()) {
-            to.say(stream::failure(&id, "the line is not understood"))
-                .await;
-        }
-        let line = escape(line, WHY_CHARS);
-        tracing::warn!(%error, "Claude Code wrote a line that is not understood: {line}");
-        Vec::new()
+    fn hear<'a>(&'a self, to: &'a AgentLines, line: &'a str) -> BoxFuture<'a, Vec<Heard>> {
+        Box::pin(async move {
+            let error = match self.heard(to, line).await {
+                Ok(heard) => return heard,
+                Err(error) => error,
+            };
+            // It may be nested too deep; whoever asks in it must not wait for ever.
+            let id = stream::member(line, "request_id");
+            if let Some(id) = id.and_then(|id| serde_json::from_str::<String>(id.get()).ok()) {
+                to.say(stream::failure(&id, "the line is not understood"))
+                    .await;
+            }
+            let line = escape(line, WHY_CHARS);
+            tracing::warn!(%error, "Claude Code wrote a line that is not understood: {line}");
+            Vec::new()
+        })
     }
 
-    /// Gives the model a turn, under this id. Whether it left.
-    pub(crate) async fn prompt(&self, to: &AgentLines, id: &str, text: &str) -> bool {
-        to.say(stream::user(id, text)).await
+    fn prompt<'a>(&'a self, to: &'a AgentLines, id: &str, text: &str) -> BoxFuture<'a, bool> {
+        Box::pin(to.say(stream::user(id, text)))
     }
 
-    /// Ends the turn that is under way.
-    pub(crate) async fn interrupt(&self, to: &AgentLines) -> Result<(), String> {
-        self.ask(to, "interrupt", Map::new()).await.map(drop)
+    fn interrupt<'a>(&'a self, to: &'a AgentLines) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(async { self.ask(to, "interrupt", Map::new()).await.map(|_| ()) })
     }
 
-    /// Asks the client for something, by its own words.
-    pub(crate) async fn control(
-        &self,
-        to: &AgentLines,
-        subtype: &str,
+    fn control<'a>(
+        &'a self,
+        to: &'a AgentLines,
+        subtype: &'a str,
         params: Map<String, Value>,
-    ) -> Answer {
-        self.ask(to, subtype, with_ours(subtype, params)?).await
+    ) -> BoxFuture<'a, Result<Value, String>> {
+        Box::pin(async move { self.ask(to, subtype, with_ours(subtype, params)?).await })
     }
 
-    /// The answer to a request to use a tool, as a line.
-    pub(crate) fn answer(&self, asked: &Permission, verdict: &Verdict) -> String {
-        stream::success(&asked.id, &permission::answer(verdict, &asked.input))
+    fn answer(&self, asked: &Permission, verdict: &Verdict) -> String {
+        let verdict = permission::answer(verdict, &asked.input);
+        stream::success(&asked.id, &verdict)
     }
 
-    /// The process is gone: nobody waits for it any more.
-    pub(crate) fn ended(&self) {
+    fn ended(&self) {
         lock(&self.asked).clear();
     }
 }

@@ -424,6 +424,19 @@ impl Bus {
         self.shared()
             .with(|session, _| *session.status() == Status::Closed)
     }
+
+    /// Tells the broker, and the sender, how far a message is that was taken from [`Bus::next`]. It
+    /// stays owed unless it is acked or dead, which is that its recipient does not want it. Never
+    /// blocks; a v1 broker is told of an end alone; repeating that does no harm.
+    pub fn reached(&self, key: &Key, stage: Stage) {
+        self.tell(|session, now| session.reached(now, *key, stage));
+    }
+
+    /// Gives back a message for one member of a group: another one gets it. `again`: it may have been
+    /// shown here. Never blocks; repeating it does no harm.
+    pub fn give_back(&self, key: &Key, again: bool) {
+        self.tell(|session, now| session.give_back(now, *key, again));
+    }
 }
 
 impl Drop for Handle {

@@ -2,26 +2,13 @@
 
 use std::time::Duration;
 
-use peerbus_peer::session::{Key, Question, Status};
-use peerbus_wire::{PeerName, Stage};
+use peerbus_peer::session::{Question, Status};
+use peerbus_wire::PeerName;
 
 use crate::bus::Bus;
 use crate::error::BusError;
 
 impl Bus {
-    /// Tells the broker, and the sender, how far a message is that was taken from [`Bus::next`]. It
-    /// stays owed unless it is acked or dead, which is that its recipient does not want it. Never
-    /// blocks; a v1 broker is told of an end alone; repeating that does no harm.
-    pub fn reached(&self, key: &Key, stage: Stage) {
-        self.tell(|session, now| session.reached(now, *key, stage));
-    }
-
-    /// Gives back a message for one member of a group: another one gets it. `again`: it may have been
-    /// shown here. Never blocks; repeating it does no harm.
-    pub fn give_back(&self, key: &Key, again: bool) {
-        self.tell(|session, now| session.give_back(now, *key, again));
-    }
-
     /// Goes by another name from now on. The queue goes with it, and mail for the present name
     /// still comes here. If the broker turned the present name down, this is not asked of it: the
     /// other name is registered in its place.

@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::io::{IsTerminal as _, stdout};
 
+use peerbus_adapter::mailbox::notice;
 use peerbus_adapter::paths::Paths;
 use peerbus_adapter::signals::Stop;
-use peerbus_adapter::text::notice;
 use peerbus_adapter::{Bus, How, Inbound, Kind, LinkState, SessionEvent};
 use peerbus_view::{PeerView, body_json, spoken};
 use peerbus_wire::limits::GROUPS_MAX;

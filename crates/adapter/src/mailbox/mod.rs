@@ -6,7 +6,6 @@
 
 mod agent;
 mod checkout;
-mod expected;
 mod inject;
 mod observe;
 mod presence;
@@ -21,21 +20,26 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use peerbus_os::sync::lock;
-use peerbus_peer::mailbox::{self as core, Attempt, MailboxOutput};
+use peerbus_peer::mailbox::{self as core, AskId, Attempt, MailboxOutput};
 use peerbus_peer::session::SessionEvent;
-use peerbus_wire::{Priority, Stage};
+use peerbus_view::fate;
+use peerbus_wire::{Conversation, MessageId, PeerName, Priority, Stage, escape};
+use presence::About;
+use serve::Probe;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
+
+use crate::Bus;
+
+pub use core::{
+    ASK, Activity, AttemptId, AttemptItem, Content, DRAIN, HERE, HOOK, INBOX, Limit, Listed, Mail,
+    Named, No, Outcome, PART_CHARS, PIGGYBACK, Parent, Path, PathSpec, Policy, Portion,
+};
 
 pub use agent::{
     AgentLink, BoxFuture, Evidence, EvidenceSource, Readable, SessionSource, Snapshot, WakePath,
 };
 pub use checkout::Checkout;
-pub use core::{
-    ASK, Activity, AttemptId, AttemptItem, Content, DRAIN, HERE, HOOK, INBOX, Limit, Listed, Mail,
-    Named, No, Outcome, PART_CHARS, PIGGYBACK, Parent, Path, PathSpec, Policy, Portion,
-};
-pub use expected::Expected;
 pub use inject::{InjectError, Injection, SOURCE_CHARS};
 pub use observe::{Observer, Staged};
 pub use presence::Who;
@@ -43,10 +47,8 @@ pub use push::{Attribute, Push, receipt};
 pub use senders::Undecided;
 pub use wake_list::WakeList;
 
-use crate::Bus;
-use crate::text;
-use presence::About;
-use serve::Probe;
+/// Longest reason that is repeated, in characters.
+const REASON_CHARS: usize = 300;
 
 /// Most notices in an answer.
 const NOTICES_MAX: usize = 64;
@@ -315,7 +317,7 @@ const MARK: &str = "pb-";
 impl State {
     /// Something came from the bus.
     fn put(&mut self, now_ms: u64, event: SessionEvent) {
-        let sentence = text::notice(&event);
+        let sentence = notice(&event);
         match event {
             SessionEvent::Registered { name, window, .. } => {
                 self.machine.registered(now_ms, name, window);
@@ -376,5 +378,88 @@ impl State {
 impl std::fmt::Debug for Mailbox {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Mailbox").finish_non_exhaustive()
+    }
+}
+
+/// A sentence for an event that is no mail and that the agent should know of: what became of a
+/// message of its own. `None` for progress as expected.
+#[must_use]
+pub fn notice(event: &SessionEvent) -> Option<String> {
+    match event {
+        SessionEvent::Notice { receipt, .. } => fate(receipt),
+        SessionEvent::GaveUp { id } => Some(format!(
+            "your message {} was never confirmed and is not sent again: it may or may not have \
+             arrived",
+            escape(id, 128)
+        )),
+        SessionEvent::NotJoined { why } => Some(format!(
+            "not in the groups that were asked for: {}",
+            escape(why, REASON_CHARS)
+        )),
+        SessionEvent::Registered { .. } | SessionEvent::Message(_) | SessionEvent::Job { .. } => {
+            None
+        }
+    }
+}
+
+/// A question that waits for its answer. Dropped, the answer is ordinary mail again.
+#[derive(Debug)]
+pub struct Expected {
+    mailbox: Mailbox,
+    ask: AskId,
+}
+
+impl Mailbox {
+    /// What the agent sends now as `talk` says, a reply excepted, with the replies that led to it: to this
+    /// peer or group; `None`: to everybody.
+    #[must_use]
+    pub fn led_to(&self, to: Option<&str>, talk: Conversation) -> Conversation {
+        let to = to.and_then(|to| PeerName::parse(to).ok());
+        let to = to.map(|to| to.key());
+        let hops = self.with(|state, now_ms| state.machine.hops(now_ms, to.as_ref(), talk.hops));
+        Conversation { hops, ..talk }
+    }
+
+    /// The agent sent the message `id` to this peer or group; `None`: to everybody.
+    pub fn sent(&self, to: Option<&str>, id: &str, talk: &Conversation) {
+        let peer = to.filter(|to| !to.starts_with('#')).map(PeerName::parse);
+        if let Some(Err(_)) = peer {
+            return;
+        }
+        let peer = peer.and_then(Result::ok).map(|peer| peer.key());
+        self.with(|state, now_ms| state.machine.sent(now_ms, peer.as_ref(), id, talk.hops));
+    }
+
+    /// From now on the message from `from` that replies to `question` goes to the caller.
+    #[must_use]
+    pub fn expect(&self, question: &MessageId, from: &str) -> Expected {
+        Expected {
+            mailbox: self.clone(),
+            ask: self.machine(|it, _| it.expect(question, from)),
+        }
+    }
+}
+
+impl Expected {
+    /// Waits for the answer, and checks it out. Dropping the future loses nothing.
+    pub async fn arrived(&mut self) -> Checkout {
+        let mailbox = self.mailbox.clone();
+        let mut answers = mailbox.shared.answers.subscribe();
+        loop {
+            let attempt = mailbox.with(|state, now_ms| state.machine.take_answer(now_ms, self.ask));
+            if attempt.is_some() {
+                return Checkout::new(mailbox.clone(), attempt);
+            }
+            // The sender lives as long as the mailbox: waiting cannot fail.
+            let _ = answers.changed().await;
+        }
+    }
+}
+
+impl Drop for Expected {
+    fn drop(&mut self) {
+        let ask = self.ask;
+        self.mailbox
+            .with(|state, now_ms| state.machine.unexpect(now_ms, ask));
     }
 }

@@ -8,8 +8,7 @@ use peerbus_view::Words;
 use peerbus_wire::{Conversation, MessageId, Receipt};
 use serde_json::json;
 
-use super::quote;
-use crate::text::{self, UNTRUSTED};
+use super::quote::{self, UNTRUSTED, without_mentions};
 
 /// Something to show that nobody asked for: messages and notices, in order of arrival.
 #[derive(Debug, Clone)]
@@ -77,7 +76,7 @@ impl Push {
         }
         lines.extend(self.more());
         lines.extend(receipts_line(&self.receipts));
-        text::without_mentions(&lines.join("\n"))
+        without_mentions(&lines.join("\n"))
     }
 
     /// The text where a user's words would stand: it says at its beginning and at its end that it
@@ -118,7 +117,7 @@ impl Push {
             [single] => self.single(single),
             _ => self.digest(),
         };
-        (text::without_mentions(&content), meta)
+        (without_mentions(&content), meta)
     }
 
     fn single(&self, item: &AttemptItem) -> (String, Vec<Attribute>) {

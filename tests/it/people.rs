@@ -150,7 +150,8 @@ fn two_sessions_of_one_project_and_branch_are_told_apart() {
     let shown = eventually("both are known", || {
         let shown: Value = serde_json::from_str(&home.run(&["peers", "--json"]).ok()).ok()?;
         let all = shown["peers"].as_array()?;
-        all.iter().all(|it| it["pid"].is_u64()).then(|| all.clone())
+        let known = all.len() == 2 && all.iter().all(|it| it["pid"].is_u64());
+        known.then(|| all.clone())
     });
     for (session, name) in both.iter().zip(["zany-goblin-wyv", "wild-wasp-3kx"]) {
         let peer = shown.iter().find(|peer| peer["name"] == name);

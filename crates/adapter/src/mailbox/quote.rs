@@ -209,9 +209,9 @@ pub(crate) fn attribute(mail: &Mail) -> Option<String> {
 }
 
 /// A text in which no agent's client finds a file that is mentioned. Some replace `@FILE` by the
-/// file wherever they take words for a user's, asking nobody: Claude Code in hook feedback (seen with
-/// 2.1.114) and in turns of its stream (2.1.114 and 2.1.330), inside of quotes and tags, too. An `@`
-/// behind a letter or a digit is none to them, and stays: it is part of an address.
+/// file wherever they take words for a user's, asking nobody: in feedback of hooks and in turns of a
+/// stream (docs/DRIVER.md), inside of quotes and tags, too. An `@` behind a letter or a digit is
+/// none to them, and stays: it is part of an address.
 pub(super) fn without_mentions(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for c in text.chars() {

@@ -108,6 +108,7 @@ fn silent(error: &io::Error, listener: Option<(u32, u32)>) -> String {
              {seconds} s; `kill -9 {pid}` ends it: everything that was accepted is on disk"
         ),
         None if late => format!("the broker does not answer within {seconds} s"),
+        _ if error.kind() == io::ErrorKind::FileTooLarge => why,
         _ => format!("the broker does not answer: {why}"),
     }
 }
@@ -146,6 +147,10 @@ fn exchange(mut stream: UnixStream, method: &str, target: &str) -> io::Result<Op
     stream.write_all(&request("localhost", method, target))?;
     let mut bytes = Vec::new();
     stream.take(ANSWER_BYTES_MAX).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 == ANSWER_BYTES_MAX {
+        let why = "its answer is longer than 8 MiB, and no more is read: ask for less (--limit)";
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
+    }
     let (status, body) = status_and_body(&bytes).unwrap_or_default();
     Ok(OperatorAnswer { status, body })
 }
@@ -278,4 +283,28 @@ pub fn encode(path: &Path) -> String {
 #[must_use]
 pub fn encode_text(text: &str) -> String {
     peerbus_os::uri::encode(text.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn an_answer_that_is_too_long_is_not_taken_for_that_of_another_version() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("broker.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let broker = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _asked = stream.read(&mut [0; 4_096]).unwrap();
+            stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n{").unwrap();
+            // Nobody reads the end of it.
+            let _closed = stream.write_all(&vec![b' '; ANSWER_BYTES_MAX as usize]);
+        });
+        let why = over(&[path], "GET", "/v1/messages").unwrap_err();
+        assert!(why.contains("longer than 8 MiB"), "{why}");
+        broker.join().unwrap();
+    }
 }

@@ -4,11 +4,12 @@ use std::num::NonZeroU64;
 
 use peerbus_wire::Stage;
 
-use crate::store::STEP_BYTES;
-
 /// Steps of one delivery that are remembered, and bytes of the words in them; the newest.
 const STEPS_MAX: usize = 16;
 const WORDS_MAX: usize = 1_024;
+
+/// What each step takes of the disk besides the words in it, in bytes, about.
+pub const STEP_BYTES: u64 = 96;
 
 /// What happened to one message on its way to one recipient, besides what is on disk.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

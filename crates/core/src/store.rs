@@ -9,7 +9,7 @@ use std::sync::Arc;
 use peerbus_wire::{GroupName, Mark, MessageId, Seq, Stage};
 
 use crate::audit::{Block, ChainHead};
-pub use crate::delivery_history::DeliveryHistory;
+pub use crate::delivery_history::{DeliveryHistory, STEP_BYTES};
 pub use crate::peer_id::PeerId;
 pub use crate::waiting::{JobRow, MessageHead, NOBODY, OwedRow};
 use crate::{Delivered, Stamp, TokenHash};
@@ -175,9 +175,6 @@ pub const FATES_RUN: u64 = 256;
 /// What an end takes of the disk besides the text of its message, in bytes, about: the head of the
 /// message, its index, and what is said of the end.
 pub const FATE_BYTES: u64 = 256;
-
-/// What each step before it takes besides the words in it, about.
-pub const STEP_BYTES: u64 = 96;
 
 /// What is kept of mail that ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -99,7 +99,12 @@ pub fn over(sockets: &[PathBuf], method: &str, target: &str) -> Result<OperatorA
         stream.write_all(&request("localhost", method, target))?;
         (&stream).take(ANSWER_BYTES_MAX).read_to_end(&mut bytes)
     };
-    exchange().map_err(|error| silent(&error, listener))?;
+    let read = exchange().map_err(|error| silent(&error, listener))?;
+    if read as u64 == ANSWER_BYTES_MAX {
+        let why =
+            "the broker's answer is longer than 8 MiB, and no more is read: ask for less (--limit)";
+        return Err(why.to_owned());
+    }
     let (status, body) = status_and_body(&bytes).unwrap_or_default();
     Ok(OperatorAnswer { status, body })
 }
@@ -277,4 +282,28 @@ pub fn encode(path: &Path) -> String {
 #[must_use]
 pub fn encode_text(text: &str) -> String {
     peerbus_os::uri::encode(text.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn an_answer_that_is_too_long_is_not_taken_for_that_of_another_version() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("broker.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let broker = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _asked = stream.read(&mut [0; 4_096]).unwrap();
+            stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n{").unwrap();
+            // Nobody reads the end of it.
+            let _closed = stream.write_all(&vec![b' '; ANSWER_BYTES_MAX as usize]);
+        });
+        let why = over(&[path], "GET", "/v1/messages").unwrap_err();
+        assert!(why.contains("longer than 8 MiB"), "{why}");
+        broker.join().unwrap();
+    }
 }

@@ -22,6 +22,8 @@ use crate::shared::{Phase, Shared};
 const BATCH_INPUTS_MAX: u64 = 512;
 /// Bytes of inputs after which a batch is complete.
 const BATCH_BYTES_MAX: usize = 1_048_576;
+/// Bytes of answers after which a batch is complete: they leave before more are made.
+const BATCH_ANSWERS_MAX: usize = 4 * 1_048_576;
 /// Under constant load the store is maintained after so many commits all the same.
 const COMMITS_PER_MAINTENANCE: u32 = 16;
 
@@ -188,6 +190,7 @@ impl Engine {
         let (mut handled, mut bytes) = (0_u64, 0);
         let mut next = Some(first);
         let mut stop = None;
+        let answers_max = self.broker.answered() + BATCH_ANSWERS_MAX;
         while let Some(taken) = next {
             handled += 1;
             bytes += taken.bytes();
@@ -211,11 +214,13 @@ impl Engine {
                     if let (Some(link), Some(answer)) = (taken.link, answer)
                         && link.handled(answer)
                     {
-                        self.asked(link);
+                        self.asked(link, answer.frames());
                     }
                 }
             }
-            let full = handled >= BATCH_INPUTS_MAX || bytes >= BATCH_BYTES_MAX;
+            let full = handled >= BATCH_INPUTS_MAX
+                || bytes >= BATCH_BYTES_MAX
+                || self.broker.answered() >= answers_max;
             next = if full { None } else { self.inputs.take() };
         }
         self.inputs.release(bytes);
@@ -224,11 +229,11 @@ impl Engine {
         Ok(stop)
     }
 
-    /// Remembers a frame whose permit comes back behind its answer.
-    fn asked(&mut self, link: Arc<Link>) {
+    /// Remembers a frame that counts as so many, whose permits come back behind its answer.
+    fn asked(&mut self, link: Arc<Link>, count: usize) {
         match self.asked.last_mut() {
-            Some((last, frames)) if last.conn() == link.conn() => *frames += 1,
-            _ => self.asked.push((link, 1)),
+            Some((last, frames)) if last.conn() == link.conn() => *frames += count,
+            _ => self.asked.push((link, count)),
         }
     }
 

@@ -123,11 +123,12 @@ impl Link {
         let ext = self.is_ext();
         match answer {
             Answer::Peers => return true,
-            Answer::Status if ext => return true,
+            Answer::Status(_) if ext => return true,
             Answer::Receipt if ext => {
                 self.unreceipted.fetch_add(1, Ordering::AcqRel);
             }
-            Answer::Receipt | Answer::Status | Answer::None => self.read_more(1),
+            Answer::Receipt | Answer::None => self.read_more(1),
+            Answer::Status(frames) => self.read_more(frames),
         }
         false
     }
@@ -250,8 +251,8 @@ pub(crate) enum Answer {
     Receipt,
     /// A `peers` frame.
     Peers,
-    /// Any number of receipts, for a client that gets receipts.
-    Status,
+    /// Any number of receipts, for a client that gets receipts: it counts as so many frames.
+    Status(usize),
 }
 
 impl Answer {
@@ -259,8 +260,16 @@ impl Answer {
         match frame {
             ClientFrame::Envelope(_) | ClientFrame::Refused { id: Some(_), .. } => Self::Receipt,
             ClientFrame::Peers | ClientFrame::PeersOf(_) => Self::Peers,
-            ClientFrame::Status { .. } => Self::Status,
+            ClientFrame::Status { ids } => Self::Status(ids.len().clamp(1, FRAMES_UNANSWERED_MAX)),
             _ => Self::None,
+        }
+    }
+
+    /// As how many frames the one that it answers counts.
+    pub(crate) fn frames(self) -> usize {
+        match self {
+            Self::Status(frames) => frames,
+            _ => 1,
         }
     }
 }
@@ -304,7 +313,7 @@ mod tests {
         let v1 = link();
         for frame in 0..2 * FRAMES_UNANSWERED_MAX {
             assert!(at_once(v1.may_read()).await);
-            let answer = [Answer::Receipt, Answer::Status, Answer::None][frame % 3];
+            let answer = [Answer::Receipt, Answer::Status(1), Answer::None][frame % 3];
             assert!(!v1.handled(answer));
         }
         let ext = link();

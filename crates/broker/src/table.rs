@@ -87,7 +87,7 @@ impl Table {
         if matches!(&frame, BrokerFrame::Peers(peers) if peers.ext.is_some_and(|ext| ext > 0)) {
             entry.link.set_ext();
         }
-        let weight = weight(&frame);
+        let weight = frame.weight();
         let outgoing = match frame {
             BrokerFrame::Deliver(deliver) => Outgoing::Deliver(Arc::clone(deliver.text())),
             other => Outgoing::Frame(Box::new(other)),
@@ -152,7 +152,7 @@ impl Outgoing {
     pub(crate) fn weight(&self) -> usize {
         match self {
             Self::Deliver(text) => text.len(),
-            Self::Frame(frame) => weight(frame),
+            Self::Frame(frame) => frame.weight(),
             Self::Done(_) => 0,
         }
     }
@@ -179,24 +179,6 @@ impl Outgoing {
             Self::Deliver(text) => Some(Arc::clone(text)),
             Self::Frame(frame) => Some(frame.encode()),
             Self::Done(_) => None,
-        }
-    }
-}
-
-/// Roughly the frame's size; exact for what can be large.
-fn weight(frame: &BrokerFrame) -> usize {
-    const RECEIPT: usize = 160;
-    const ENTRY: usize = 1_280;
-    const FIXED: usize = 96;
-    match frame {
-        BrokerFrame::Deliver(deliver) => deliver.text().len(),
-        BrokerFrame::Receipts(receipts) => FIXED + receipts.len() * RECEIPT,
-        BrokerFrame::Forwarded(messages) => FIXED + messages.len() * RECEIPT,
-        BrokerFrame::Recall(_) | BrokerFrame::Renamed(_) | BrokerFrame::Retired(_) => FIXED,
-        BrokerFrame::Peers(peers) => {
-            let names: usize = peers.names.iter().map(|name| name.len() + 3).sum();
-            let entries = peers.peers.as_ref().map_or(0, Vec::len);
-            FIXED + names + entries * ENTRY
         }
     }
 }
@@ -262,6 +244,25 @@ mod tests {
             queued,
             "what was queued is still there to be sent"
         );
+    }
+
+    #[test]
+    fn receipts_count_with_the_words_in_them() {
+        let table = Table::default();
+        let (link, _queue) = table.open(0, StrangersPlace::default());
+        let id = MessageId::parse("m1").unwrap();
+        let held = Receipt::new(
+            id,
+            Stage::Held {
+                why: "x".repeat(512),
+            },
+        );
+        let frame = BrokerFrame::Receipts(vec![held; 1_000]);
+        let mut queued = 0;
+        while table.send(link.conn(), frame.clone(), DRAIN) == Sent::Queued {
+            queued += frame.encode().len();
+        }
+        assert!(queued < OUTBOUND_BYTES_MAX, "{queued} bytes wait");
     }
 
     #[test]

@@ -4,8 +4,12 @@ use std::num::NonZeroU64;
 
 use peerbus_wire::Stage;
 
-/// Steps of one delivery that are remembered; the newest.
+/// Steps of one delivery that are remembered, and bytes of the words in them; the newest.
 const STEPS_MAX: usize = 16;
+const WORDS_MAX: usize = 1_024;
+
+/// What each step takes of the disk besides the words in it, in bytes, about.
+pub const STEP_BYTES: u64 = 96;
 
 /// What happened to one message on its way to one recipient, besides what is on disk.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -43,11 +47,21 @@ impl DeliveryHistory {
         if self.steps.last().is_some_and(|(last, _)| last == step) {
             return false;
         }
-        if self.steps.len() >= STEPS_MAX {
+        self.steps.push((step.clone(), at_ms));
+        while self.steps.len() > STEPS_MAX || self.words() > WORDS_MAX {
             self.steps.remove(0);
         }
-        self.steps.push((step.clone(), at_ms));
         true
+    }
+
+    fn words(&self) -> usize {
+        self.steps.iter().map(|(step, _)| step.bytes()).sum()
+    }
+
+    /// What its steps take, on disk or in an answer, about.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.steps.len() as u64 * STEP_BYTES + self.words() as u64
     }
 
     /// Adds what came later.

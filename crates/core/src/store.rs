@@ -3,13 +3,13 @@
 //! All writes of one batch of inputs happen in one transaction; its outputs leave after the
 //! commit. The core numbers peers, messages and notices itself, so a store only keeps rows.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use peerbus_wire::{GroupName, Mark, MessageId, Seq, Stage};
 
 use crate::audit::{Block, ChainHead};
-pub use crate::delivery_history::DeliveryHistory;
+pub use crate::delivery_history::{DeliveryHistory, STEP_BYTES};
 pub use crate::peer_id::PeerId;
 pub use crate::waiting::{JobRow, MessageHead, NOBODY, OwedRow};
 use crate::{Delivered, Stamp, TokenHash};
@@ -156,6 +156,12 @@ impl Fate {
         }
     }
 
+    /// What is said in it takes so many bytes, about, besides [`FATE_BYTES`].
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.stage.bytes() as u64 + self.way.bytes()
+    }
+
     /// Whether it is that of nobody: 0 is no peer's number.
     #[must_use]
     pub fn is_of_nobody(&self) -> bool {
@@ -169,9 +175,6 @@ pub const FATES_RUN: u64 = 256;
 /// What an end takes of the disk besides the text of its message, in bytes, about: the head of the
 /// message, its index, and what is said of the end.
 pub const FATE_BYTES: u64 = 256;
-
-/// What each step before it takes, about.
-pub const STEP_BYTES: u64 = 96;
 
 /// What is kept of mail that ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -319,13 +322,20 @@ pub trait Txn {
     /// To whom `seq` is still owed.
     fn pending_for(&mut self, seq: Seq) -> Result<Vec<PeerId>>;
 
-    /// Keeps how deliveries ended, one row for each run of [`FATES_RUN`] message numbers. The first
+    /// Keeps how deliveries ended, in rows for each run of [`FATES_RUN`] message numbers. The first
     /// row counts for `bytes`, their messages included. When `steady_ms` is before the time of the
     /// newest fate, that counts.
     fn insert_fates(&mut self, fates: &[Fate], bytes: u64, steady_ms: u64) -> Result;
 
     /// How deliveries of `seq` ended, in order, without that of nobody.
-    fn fates(&mut self, seq: Seq) -> Result<Vec<Fate>>;
+    fn fates(&mut self, seq: Seq) -> Result<Vec<Fate>> {
+        let mut fates = self.fates_of(&[seq], usize::MAX)?;
+        Ok(fates.remove(&seq).unwrap_or_default())
+    }
+
+    /// The same of each of these messages, of each the `last` ones: what is kept of several together is
+    /// read once.
+    fn fates_of(&mut self, seqs: &[Seq], last: usize) -> Result<BTreeMap<Seq, Vec<Fate>>>;
 
     /// Forgets the oldest ends beyond what is to be kept, about `limit` of them: first the fates, and
     /// with the last fate of a message the message, unless it is owed or kept as dead; then, of what

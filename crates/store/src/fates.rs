@@ -1,28 +1,32 @@
 //! How deliveries ended, in packed rows, with which the messages go.
 //!
 //! The engine has no room for a row for each ack. The fates of one commit stand in one row for each
-//! run of 256 message numbers that they touch, which is mostly one; rows come and go in order. A
-//! message stays where it is until its last fate goes.
+//! run of 256 message numbers that they touch, which is mostly one, or in several where much is said;
+//! rows come and go in order. A message stays where it is until its last fate goes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use peerbus_core::store::{DeliveryHistory, FATE_BYTES, FATES_RUN, Fate, PeerId};
+use peerbus_core::store::{DeliveryHistory, FATE_BYTES, FATES_RUN, Fate, PeerId, STEP_BYTES};
 use peerbus_wire::{BrokerFrame, MessageId, Receipt, Received, Seq, Stage};
-use rusqlite::{Connection, Error, OptionalExtension as _, Result};
+use rusqlite::{Connection, Error, OptionalExtension as _, Result, Row};
 
 use crate::read::{bound, no_text};
 
 /// Bytes of a fate in `ends`: its number in the chunk, and which group it belongs to.
 const END_BYTES: usize = 5;
 
-/// The fates of a run of message numbers, oldest first.
-const BY_CHUNK: &str = "SELECT ends, recipients, told, delivered, steps FROM fates
-     WHERE chunk = ?1 AND number > ?2 ORDER BY number";
+/// What is said in a row ends it when it takes so many bytes, about: who asks for one of its ends has all
+/// of that read.
+const ROW_BYTES: u64 = 8 * 1_024;
 
-/// Fates of one commit in one chunk. What is said of several, alike but for the message, is said
-/// once for the group: as a frame of receipts whose ids mean nothing. What was said before stands in
-/// another, in which the ids are the numbers of the groups.
+/// The fates of a run of message numbers, the newest first.
+const BY_CHUNK: &str = "SELECT ends, recipients, told, delivered, steps FROM fates
+     WHERE chunk = ?1 ORDER BY number DESC";
+
+/// Fates of one commit in one chunk, or the first of them. What is said of several, alike but for the
+/// message, is said once for the group: as a frame of receipts whose ids mean nothing. What was said
+/// before stands in another, in which the ids are the numbers of the groups.
 #[derive(Default)]
 struct Packed {
     ends: Vec<u8>,
@@ -34,7 +38,7 @@ struct Packed {
 }
 
 impl Packed {
-    fn of<'a>(fates: impl Iterator<Item = &'a Fate>) -> Result<Self> {
+    fn of<'a>(fates: &mut impl Iterator<Item = &'a Fate>) -> Result<Self> {
         let id =
             MessageId::parse("m").map_err(|error| Error::ToSqlConversionFailure(error.into()))?;
         let mut packed = Self::default();
@@ -42,12 +46,16 @@ impl Packed {
         let alike = |a: &Fate, b: &Fate| {
             (a.at_ms, &a.stage, &a.to, &a.way) == (b.at_ms, &b.stage, &b.to, &b.way)
         };
-        for fate in fates {
+        let mut bytes = 0;
+        while bytes < ROW_BYTES
+            && let Some(fate) = fates.next()
+        {
             let group = match newest.get(&fate.recipient) {
                 Some((same, group)) if alike(same, fate) => *group,
                 _ => {
                     let group = u32::try_from(packed.groups.len()).unwrap_or(u32::MAX);
                     newest.insert(fate.recipient, (fate, group));
+                    bytes += STEP_BYTES + fate.bytes();
                     packed.recipients.extend(fate.recipient.0.to_le_bytes());
                     let delivered = fate.way.delivered_ms().unwrap_or_default();
                     packed.delivered.extend(delivered.to_le_bytes());
@@ -112,26 +120,30 @@ pub(crate) fn insert(
          VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
     )?;
     for chunk in chunks {
-        let Packed {
-            ends,
-            recipients,
-            groups,
-            delivered,
-            steps,
-        } = Packed::of(fates.iter().filter(|fate| fate.seq.0 / FATES_RUN == chunk))?;
-        let told = BrokerFrame::Receipts(groups).encode();
-        let steps = (!steps.is_empty()).then(|| BrokerFrame::Receipts(steps).encode());
-        total = total.saturating_add(bound(std::mem::take(&mut bytes)));
-        insert.execute((
-            chunk,
-            at_ms,
-            total,
-            ends,
-            recipients,
-            &*told,
-            delivered,
-            steps.as_deref(),
-        ))?;
+        let of_chunk = fates.iter().filter(|fate| fate.seq.0 / FATES_RUN == chunk);
+        let mut of_chunk = of_chunk.peekable();
+        while of_chunk.peek().is_some() {
+            let Packed {
+                ends,
+                recipients,
+                groups,
+                delivered,
+                steps,
+            } = Packed::of(&mut of_chunk)?;
+            let told = BrokerFrame::Receipts(groups).encode();
+            let steps = (!steps.is_empty()).then(|| BrokerFrame::Receipts(steps).encode());
+            total = total.saturating_add(bound(std::mem::take(&mut bytes)));
+            insert.execute((
+                chunk,
+                at_ms,
+                total,
+                ends,
+                recipients,
+                &*told,
+                delivered,
+                steps.as_deref(),
+            ))?;
+        }
     }
     Ok(())
 }
@@ -155,61 +167,73 @@ pub(crate) fn end_all(db: &Connection) -> Result<()> {
     Ok(())
 }
 
-pub(crate) fn of(db: &Connection, seq: Seq) -> Result<Vec<Fate>> {
-    of_chunk(db, seq.0 / FATES_RUN, |of| of == seq)
-}
-
-/// The fates of messages of one chunk, in order.
-pub(crate) fn of_chunk(
-    db: &Connection,
-    chunk: u64,
-    wanted: impl Fn(Seq) -> bool,
-) -> Result<Vec<Fate>> {
+/// The fates of these messages, in order, of each the `last` ones.
+pub(crate) fn of(db: &Connection, seqs: &[Seq], last: usize) -> Result<BTreeMap<Seq, Vec<Fate>>> {
+    let mut found: BTreeMap<_, _> = seqs.iter().map(|seq| (*seq, Vec::new())).collect();
+    let chunks: BTreeSet<u64> = seqs.iter().map(|seq| seq.0 / FATES_RUN).collect();
     let mut statement = db.prepare_cached(BY_CHUNK)?;
-    let mut rows = statement.query((bound(chunk), 0))?;
-    let mut fates = Vec::new();
-    while let Some(row) = rows.next()? {
-        let ends = ends(chunk, row.get_ref(0)?.as_blob()?);
-        let ends: Vec<_> = ends.filter(|(of, _)| wanted(*of)).collect();
-        if ends.is_empty() {
-            continue;
-        }
-        let (recipients, _) = row.get_ref(1)?.as_blob()?.as_chunks::<4>();
-        let Received::Receipts(told) = Received::parse(row.get_ref(2)?.as_bytes()?) else {
-            return Err(damaged());
-        };
-        // Older brokers kept neither.
-        let delivered = row.get_ref(3)?.as_blob_or_null()?.unwrap_or_default();
-        let (delivered, _) = delivered.as_chunks::<8>();
-        let steps = match row.get_ref(4)?.as_bytes_or_null()?.map(Received::parse) {
-            None => Vec::new(),
-            Some(Received::Receipts(steps)) => steps,
-            Some(_) => return Err(damaged()),
-        };
-        for (seq, group) in ends {
-            let said = told.get(group).zip(recipients.get(group));
-            let (said, recipient) = said.ok_or_else(damaged)?;
-            let recipient = PeerId(u32::from_le_bytes(*recipient));
-            if recipient == PeerId(0) {
-                continue;
-            }
-            let at = delivered.get(group).map(|at| u64::from_le_bytes(*at));
-            let mut way = DeliveryHistory::delivered(at.unwrap_or_default());
-            let number = group.to_string();
-            for step in steps.iter().filter(|step| step.id.as_str() == number) {
-                way.step(&step.stage, step.at_ms.unwrap_or_default());
-            }
-            fates.push(Fate {
-                seq,
-                recipient,
-                to: said.to.as_deref().unwrap_or_default().into(),
-                stage: Arc::new(said.stage.clone()),
-                at_ms: said.at_ms.unwrap_or_default(),
-                way,
-            });
+    for chunk in chunks {
+        let mut rows = statement.query([bound(chunk)])?;
+        while let Some(row) = rows.next()? {
+            take(row, chunk, last, &mut found)?;
         }
     }
-    Ok(fates)
+    found.values_mut().for_each(|fates| fates.reverse());
+    Ok(found)
+}
+
+/// Adds what a row has of these messages, the newest first. Most rows have nothing: their words are not
+/// looked at.
+fn take(
+    row: &Row<'_>,
+    chunk: u64,
+    last: usize,
+    found: &mut BTreeMap<Seq, Vec<Fate>>,
+) -> Result<()> {
+    let ends = ends(chunk, row.get_ref(0)?.as_blob()?);
+    let wanted = |of: &Seq| found.get(of).is_some_and(|fates| fates.len() < last);
+    let ends: Vec<_> = ends.filter(|(of, _)| wanted(of)).collect();
+    if ends.is_empty() {
+        return Ok(());
+    }
+    let (recipients, _) = row.get_ref(1)?.as_blob()?.as_chunks::<4>();
+    let Received::Receipts(told) = Received::parse(row.get_ref(2)?.as_bytes()?) else {
+        return Err(damaged());
+    };
+    // Older brokers kept neither.
+    let delivered = row.get_ref(3)?.as_blob_or_null()?.unwrap_or_default();
+    let (delivered, _) = delivered.as_chunks::<8>();
+    let steps = match row.get_ref(4)?.as_bytes_or_null()?.map(Received::parse) {
+        None => Vec::new(),
+        Some(Received::Receipts(steps)) => steps,
+        Some(_) => return Err(damaged()),
+    };
+    let steps = steps.chunk_by(|a, b| a.id == b.id);
+    let steps = steps.filter_map(|of| Some((of.first()?.id.as_str().parse().ok()?, of)));
+    let steps: BTreeMap<usize, _> = steps.collect();
+    for (seq, group) in ends.into_iter().rev() {
+        let said = told.get(group).zip(recipients.get(group));
+        let (said, recipient) = said.ok_or_else(damaged)?;
+        let recipient = PeerId(u32::from_le_bytes(*recipient));
+        let fates = found.get_mut(&seq).filter(|fates| fates.len() < last);
+        let Some(fates) = fates.filter(|_| recipient != PeerId(0)) else {
+            continue;
+        };
+        let at = delivered.get(group).map(|at| u64::from_le_bytes(*at));
+        let mut way = DeliveryHistory::delivered(at.unwrap_or_default());
+        for step in steps.get(&group).copied().unwrap_or_default() {
+            way.step(&step.stage, step.at_ms.unwrap_or_default());
+        }
+        fates.push(Fate {
+            seq,
+            recipient,
+            to: said.to.as_deref().unwrap_or_default().into(),
+            stage: Arc::new(said.stage.clone()),
+            at_ms: said.at_ms.unwrap_or_default(),
+            way,
+        });
+    }
+    Ok(())
 }
 
 fn damaged() -> Error {

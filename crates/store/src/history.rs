@@ -1,10 +1,9 @@
 //! Looks messages up, those that ended too, beside the broker that writes.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use peerbus_core::store::{self, FATES_RUN, Fate, MessageHead};
+use peerbus_core::store::{self, FATE_BYTES, FATES_RUN, Fate, MessageHead};
 use peerbus_wire::{EnvelopeHash, MessageId, Seq};
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Result, Row};
 
@@ -17,8 +16,10 @@ const LOCK_WAIT: Duration = Duration::from_secs(5);
 /// After so many messages in a row that are too old, none is looked for further: the wall clock may
 /// have been wrong for some.
 const TOO_OLD_MAX: usize = 256;
-/// Bytes of texts after which a page is complete.
+/// Bytes of texts after which a page is complete, and of what is said of their ends.
 const PAGE_BYTES: usize = 4 * 1_048_576;
+/// Messages whose ends are read at once: those of a run stand together.
+const ENDS_AT_ONCE: usize = 16;
 
 /// What is looked for; all of it must hold.
 #[derive(Debug, Clone, Default)]
@@ -100,7 +101,7 @@ impl History {
                 let message = message(db, seq)?;
                 found.extend(message.filter(|message| message.head.id == *id));
             }
-            with_fates(db, &mut found)?;
+            with_fates(db, &mut found, u64::MAX)?;
             Ok(found)
         })
     }
@@ -157,21 +158,26 @@ fn message(db: &Connection, seq: u64) -> Result<Option<HistoryRow>> {
         .optional()
 }
 
-/// Adds how deliveries ended; those of a run are read at once.
-fn with_fates(db: &Connection, messages: &mut [HistoryRow]) -> Result<()> {
-    let mut of = BTreeMap::<Seq, Vec<Fate>>::new();
-    let seqs: Vec<Seq> = messages.iter().map(|found| found.head.seq).collect();
-    for run in seqs.chunk_by(|a, b| a.0 / FATES_RUN == b.0 / FATES_RUN) {
-        let Some(first) = run.first() else { continue };
-        let fates = fates::of_chunk(db, first.0 / FATES_RUN, |seq| run.contains(&seq))?;
-        for fate in fates {
-            of.entry(fate.seq).or_default().push(fate);
+/// Adds how deliveries ended. Says of how many messages: of no more once that takes so many bytes.
+fn with_fates(db: &Connection, messages: &mut [HistoryRow], max: u64) -> Result<usize> {
+    let (mut done, mut bytes) = (0, 0);
+    for some in messages.chunks_mut(ENDS_AT_ONCE) {
+        let seqs: Vec<Seq> = some.iter().map(|found| found.head.seq).collect();
+        let mut of = fates::of(db, &seqs, usize::MAX)?;
+        for found in some {
+            if bytes >= max {
+                return Ok(done);
+            }
+            found.fates = of.remove(&found.head.seq).unwrap_or_default();
+            bytes += found
+                .fates
+                .iter()
+                .map(|fate| FATE_BYTES + fate.bytes())
+                .sum::<u64>();
+            done += 1;
         }
     }
-    for found in messages {
-        found.fates = of.remove(&found.head.seq).unwrap_or_default();
-    }
-    Ok(())
+    Ok(done)
 }
 
 /// One look for a page.
@@ -213,8 +219,10 @@ impl<'d> Search<'d> {
             Some(name) => self.wait_for(name)?,
             None => self.scan(from)? || !all && self.look_up(&keys, from)?,
         };
+        let whole = with_fates(self.db, &mut self.page, PAGE_BYTES as u64)?;
+        let more = more || whole < self.page.len();
+        self.page.truncate(whole);
         let last = self.page.last().map(|found| found.head.seq);
-        with_fates(self.db, &mut self.page)?;
         Ok(Page {
             messages: self.page,
             before: last.filter(|_| more),
@@ -341,8 +349,8 @@ impl<'d> Search<'d> {
         if !labels.is_for_many() {
             return Ok(false);
         }
-        let ended = fates::of(self.db, head.seq)?;
-        if ended.iter().any(|fate| same(&fate.to)) {
+        let ended = fates::of(self.db, &[head.seq], usize::MAX)?;
+        if ended.values().flatten().any(|fate| same(&fate.to)) {
             return Ok(true);
         }
         let peer = "SELECT id FROM peers WHERE name = ?1 AND kind = 0";

@@ -1,5 +1,7 @@
 //! Reads and writes inside a transaction, one cached statement each.
 
+use std::collections::BTreeMap;
+
 use peerbus_core::Stamp;
 use peerbus_core::audit::{Block, ChainHead};
 use peerbus_core::store::{
@@ -237,8 +239,8 @@ impl Txn for SqliteStore {
         })
     }
 
-    fn fates(&mut self, seq: Seq) -> Result<Vec<Fate>> {
-        self.run("reading fates", |db| fates::of(db, seq))
+    fn fates_of(&mut self, seqs: &[Seq], last: usize) -> Result<BTreeMap<Seq, Vec<Fate>>> {
+        self.run("reading fates", |db| fates::of(db, seqs, last))
     }
 
     fn forget_ended(&mut self, keep: Keep, limit: usize) -> Result<Forgotten> {

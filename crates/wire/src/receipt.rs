@@ -72,10 +72,15 @@ impl Receipt {
             .end(b'}');
     }
 
-    /// An upper bound for its length: any character may take six bytes.
-    pub(crate) fn bytes_max(&self) -> usize {
+    /// Bytes of what it says besides its id, before any character is escaped.
+    pub(crate) fn bytes(&self) -> usize {
         let to = self.to.as_ref().map_or(0, String::len);
         let key = self.key.as_ref().map_or(0, |key| key.as_str().len());
-        6 * (self.stage.bytes_max() + to + key) + self.id.as_str().len() + 192
+        self.stage.bytes() + to + key
+    }
+
+    /// An upper bound for its length: any character may take six bytes.
+    pub(crate) fn bytes_max(&self) -> usize {
+        6 * self.bytes() + self.id.as_str().len() + 192
     }
 }

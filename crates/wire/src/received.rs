@@ -41,6 +41,25 @@ impl BrokerFrame {
         })
     }
 
+    /// Roughly what it takes of memory until it is written; exact for what can be large.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        const RECEIPT: usize = 160;
+        const ENTRY: usize = 1_280;
+        const FIXED: usize = 96;
+        FIXED
+            + match self {
+                Self::Deliver(deliver) => return deliver.text().len(),
+                Self::Receipts(receipts) => receipts.iter().map(|it| RECEIPT + it.bytes()).sum(),
+                Self::Forwarded(messages) => messages.len() * RECEIPT,
+                Self::Recall(_) | Self::Renamed(_) | Self::Retired(_) => 0,
+                Self::Peers(peers) => {
+                    let names: usize = peers.names.iter().map(|name| name.len() + 3).sum();
+                    names + peers.peers.as_ref().map_or(0, Vec::len) * ENTRY
+                }
+            }
+    }
+
     /// The frame's text; a deliver frame shares its buffer. Never longer than a frame may be when
     /// `Receipts` was made by [`BrokerFrame::receipts`] and `Peers` has at most
     /// [`crate::limits::PEERS_ENTRIES_MAX`] entries; names that would not fit are left out.

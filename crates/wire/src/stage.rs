@@ -291,16 +291,20 @@ impl Stage {
         }
     }
 
-    /// An upper bound for what is written of it, before any character is escaped.
-    pub(crate) fn bytes_max(&self) -> usize {
+    /// Bytes of the words in it, as far as they are written, before any character is escaped.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let claimed = |words: &String| words.len().min(HOW_BYTES_MAX);
         match self {
             Self::Refused(refusal) => refusal.reason.len().min(REASON_BYTES_MAX),
             Self::Held { why }
             | Self::Recalled { why }
             | Self::Expired { why }
             | Self::Dead { why } => why.len().min(REASON_BYTES_MAX),
-            Self::Pushed { .. } | Self::Presented { .. } => HOW_BYTES_MAX,
-            Self::Acked(how) => how.as_ref().map_or(0, |_| 2 * HOW_BYTES_MAX),
+            Self::Pushed { path }
+            | Self::Presented { path }
+            | Self::Acked(Some(How::Pushed { path })) => claimed(path),
+            Self::Acked(Some(How::Seen { path, evidence })) => claimed(path) + claimed(evidence),
             _ => 0,
         }
     }

@@ -2,6 +2,7 @@
 
 mod outside;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use peerbus_core::Stamp;
@@ -379,8 +380,8 @@ impl Txn for Disk {
         Ok(())
     }
 
-    fn fates(&mut self, seq: Seq) -> Result<Vec<Fate>> {
-        self.inner.fates(seq)
+    fn fates_of(&mut self, seqs: &[Seq], last: usize) -> Result<BTreeMap<Seq, Vec<Fate>>> {
+        self.inner.fates_of(seqs, last)
     }
 
     fn forget_ended(&mut self, mut keep: Keep, limit: usize) -> Result<Forgotten> {

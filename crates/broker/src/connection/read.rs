@@ -13,7 +13,7 @@ use tokio_tungstenite::tungstenite;
 
 use super::End;
 use crate::engine_input::{EngineGone, Room};
-use crate::link::{Link, Ping};
+use crate::link::{Answer, Link, Ping};
 use crate::listener::Socket;
 use crate::shared::Shared;
 
@@ -33,7 +33,8 @@ pub(super) async fn read(
             Ok(read) => read,
             Err(end) => return end,
         };
-        if std::mem::take(&mut first) {
+        let introduces = std::mem::take(&mut first);
+        if introduces {
             if bytes > REGISTER_BYTES_MAX {
                 return End::Closed(CloseReason::RegisterTooLarge);
             }
@@ -48,7 +49,7 @@ pub(super) async fn read(
         match &frame {
             ClientFrame::Register(Register {
                 token: Some(token), ..
-            }) => pace = shared.pace_of(token),
+            }) if introduces => pace = shared.pace_of(token),
             ClientFrame::Envelope(_) => {
                 if let Some(pace) = &pace {
                     pace.turn(shared.clock).await;
@@ -58,6 +59,10 @@ pub(super) async fn read(
                 }
             }
             _ => {}
+        }
+        // Its answers are as many as the messages that it names.
+        for _ in 1..Answer::to(&frame).frames() {
+            link.may_read().await;
         }
         let room = room(bytes, shared).await;
         let _stopped = (shared.engine).send(BrokerInput::Frame(link.conn(), frame), link, room);

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::future::poll_immediate;
 use peerbus_core::TokenHash;
-use peerbus_core::broker::BrokerConfig;
+use peerbus_core::broker::{BrokerConfig, ConnId};
 use peerbus_wire::limits::FRAMES_UNANSWERED_MAX;
 use peerbus_wire::{ClientFrame, Token};
 use tokio::task::coop::unconstrained;
@@ -26,10 +26,10 @@ struct Bench {
     thread: std::thread::JoinHandle<Result<(), StoreError>>,
 }
 
-fn bench() -> Bench {
+/// An engine that does not run yet.
+fn engine() -> (tempfile::TempDir, Engine, EngineSender) {
     let dir = tempfile::tempdir().unwrap();
-    let db = dir.path().join("bus.db");
-    let mut store = SqliteStore::open(&db).unwrap();
+    let mut store = SqliteStore::open(&dir.path().join("bus.db")).unwrap();
     let token = TokenHash::of(&Token::parse("t").unwrap());
     let config = BrokerConfig::new(vec![token], store.audit_key().clone());
     let loaded = store.load().unwrap();
@@ -37,8 +37,13 @@ fn bench() -> Bench {
     let (engine, inputs) = engine_channel();
     let shared = Arc::new(Shared::new(engine.clone(), clock, Times::default(), 8));
     let broker = Broker::new(config, loaded, clock.now());
+    (dir, Engine::new(broker, store, inputs, shared), engine)
+}
+
+fn bench() -> Bench {
+    let (dir, mut run, engine) = engine();
+    let (db, shared) = (dir.path().join("bus.db"), Arc::clone(&run.shared));
     let full = Arc::new(AtomicBool::new(false));
-    let mut run = Engine::new(broker, store, inputs, Arc::clone(&shared));
     // The disk can be made to fail.
     let fails = Arc::clone(&full);
     run.commit = Box::new(move |store| match fails.load(Ordering::SeqCst) {
@@ -154,4 +159,29 @@ async fn a_stop_commits_what_came_before_it() {
     let mut store = SqliteStore::open(&bench.db).unwrap();
     let peers = store.load().unwrap().peers;
     assert!(peers.len() == 1 && peers[0].online, "{peers:?}");
+}
+
+#[test]
+fn answers_leave_before_those_of_all_who_ask_are_made() {
+    const PEERS: u64 = 300;
+    let (_dir, mut engine, inputs) = engine();
+    let now = engine.shared.clock.now();
+    for n in 0..PEERS {
+        let register = format!(
+            r#"{{"protocol_version":"v1","type":"register","token":"t","name":"p{n}","ext":1}}"#
+        );
+        let frame = ClientFrame::parse(register.as_bytes());
+        engine.handle(now, BrokerInput::Opened(ConnId(n))).unwrap();
+        engine
+            .handle(now, BrokerInput::Frame(ConnId(n), frame))
+            .unwrap();
+    }
+    for n in 0..PEERS {
+        let asks = BrokerInput::Frame(ConnId(n), ClientFrame::Peers);
+        inputs.send_now(Content::Input(asks)).unwrap();
+    }
+    let first = engine.inputs.take().unwrap();
+    engine.batch(now, first).unwrap();
+    let next = engine.inputs.take();
+    assert!(next.is_some(), "all were answered, and none was told");
 }

@@ -26,6 +26,10 @@ use crate::shared::Shared;
 /// Messages of a page, unless the request says how many, and at most.
 const LIMIT: usize = 50;
 const LIMIT_MAX: usize = 500;
+/// Bytes of an answer; those who ask read no more than 8 MiB.
+const ANSWER_BYTES: usize = 6 * 1_048_576;
+/// Messages of which the engine is asked at once: others have their turn in between.
+const AT_ONCE: usize = 16;
 /// Time between two comments in a stream in which nothing happens.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 const JSON: [(header::HeaderName, &str); 1] = [(header::CONTENT_TYPE, "application/json")];
@@ -83,9 +87,58 @@ pub(crate) async fn message(
     answer(&shared, Page { messages, before }, None).await
 }
 
-/// Answers with messages and what became of them: of those that are under way the engine knows more than
-/// the disk. Of those that are owed to one peer the steps at that one are told.
+/// Answers with messages and what became of them, as many as an answer has room for, and at least one. Of
+/// those that are owed to one peer the steps at that one are told.
 async fn answer(shared: &Shared, page: Page, owed: Option<&str>) -> HttpResult {
+    let (mut all, mut bytes, mut before) = (Vec::new(), 0, page.before);
+    let (mut last, mut peers) = (None, None);
+    let mut messages = page.messages.into_iter();
+    'page: loop {
+        let some: Vec<_> = messages.by_ref().take(AT_ONCE).collect();
+        if some.is_empty() {
+            break;
+        }
+        for (found, known) in histories(shared, some).await? {
+            let id = &found.head.id;
+            if peers.is_none()
+                && depends_on_peers(id.as_str(), &known.receipts)
+                && let BrokerFrame::Peers(frame) = all_peers(shared).await?
+            {
+                peers = frame.peers;
+            }
+            let among = (
+                shared.clock.now().wall_ms,
+                peers.as_deref().unwrap_or_default(),
+            );
+            let text = found.envelope.as_deref();
+            let signed = Envelope::decode(text.unwrap_or_default().as_bytes()).ok();
+            let view = MessageView {
+                seq: found.head.seq.0,
+                from: signed.map_or(known.from, |decoded| decoded.envelope.from),
+                at: found.head.accepted_ms,
+                ..MessageView::new(id, &known.receipts, owed, among)
+            };
+            let view = view.write(text);
+            bytes += view.len();
+            if bytes > ANSWER_BYTES && last.is_some() {
+                before = last;
+                break 'page;
+            }
+            last = Some(found.head.seq);
+            all.push(view);
+        }
+    }
+    let before = json!(before.map(|seq| seq.0));
+    let all = all.join(",");
+    let body = format!(r#"{{"before":{before},"messages":[{all}]}}"#);
+    Ok((JSON, body).into_response())
+}
+
+/// What became of messages: of those that are under way the engine knows more than the disk.
+async fn histories(
+    shared: &Shared,
+    messages: Vec<HistoryRow>,
+) -> Result<Vec<(HistoryRow, MessageHistory)>, Response> {
     let open = |found: &&HistoryRow| {
         // Where it was and is not any more is no end.
         let ends = found
@@ -95,7 +148,7 @@ async fn answer(shared: &Shared, page: Page, owed: Option<&str>) -> HttpResult {
         let ended = ends.count() >= found.head.recipients as usize;
         !ended || found.envelope.is_none()
     };
-    let open = page.messages.iter().filter(open);
+    let open = messages.iter().filter(open);
     let open: Vec<Seq> = open.map(|found| found.head.seq).collect();
     let known = match open.is_empty() {
         true => Vec::new(),
@@ -107,7 +160,7 @@ async fn answer(shared: &Shared, page: Page, owed: Option<&str>) -> HttpResult {
         }
     };
     let mut known = known.into_iter().peekable();
-    let messages = page.messages.into_iter().map(|found| {
+    let histories = messages.into_iter().map(|found| {
         let known = known.next_if(|history| history.seq == found.head.seq);
         let known = known.unwrap_or_else(|| MessageHistory {
             seq: found.head.seq,
@@ -116,36 +169,7 @@ async fn answer(shared: &Shared, page: Page, owed: Option<&str>) -> HttpResult {
         });
         (found, known)
     });
-    let messages: Vec<_> = messages.collect();
-    let depends =
-        |known: &MessageHistory, id: &MessageId| depends_on_peers(id.as_str(), &known.receipts);
-    let peers = match messages
-        .iter()
-        .any(|(found, known)| depends(known, &found.head.id))
-    {
-        true => match all_peers(shared).await? {
-            BrokerFrame::Peers(frame) => frame.peers.unwrap_or_default(),
-            _ => Vec::new(),
-        },
-        false => Vec::new(),
-    };
-    let among = (shared.clock.now().wall_ms, &*peers);
-    let messages = messages.into_iter().map(|(found, known)| {
-        let text = found.envelope.as_deref();
-        let signed = Envelope::decode(text.unwrap_or_default().as_bytes()).ok();
-        let view = MessageView {
-            seq: found.head.seq.0,
-            from: signed.map_or(known.from, |decoded| decoded.envelope.from),
-            at: found.head.accepted_ms,
-            ..MessageView::new(&found.head.id, &known.receipts, owed, among)
-        };
-        view.write(text)
-    });
-    let messages: Vec<_> = messages.collect();
-    let before = json!(page.before.map(|seq| seq.0));
-    let all = messages.join(",");
-    let body = format!(r#"{{"before":{before},"messages":[{all}]}}"#);
-    Ok((JSON, body).into_response())
+    Ok(histories.collect())
 }
 
 /// Reads the history beside the engine.

@@ -1,6 +1,9 @@
 //! Health, metrics, browsers, and the operator's requests.
 
+use peerbus_core::store::{DeliveryHistory, Fate, MessageHead, PeerId, Store as _, Txn as _};
+use peerbus_store::SqliteStore;
 use peerbus_test_support::socket::{Socket, registration};
+use peerbus_wire::{MessageId, Seq, Stage};
 use serde_json::{Value, json};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -218,4 +221,63 @@ async fn a_broker_whose_database_lost_something_serves_on_and_says_so() {
     );
     let health = over_tcp(&broker, &get("/healthz", "")).await;
     assert!(health.starts_with("HTTP/1.1 200"), "{health}");
+}
+
+#[tokio::test]
+async fn what_was_said_of_messages_comes_in_answers_of_a_bounded_length() {
+    const MESSAGES: u64 = 40;
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = SqliteStore::open(&dir.path().join("bus.db")).unwrap();
+    store.begin().unwrap();
+    for seq in (1..=MESSAGES).map(Seq) {
+        let id = MessageId::parse(&format!("m{}", seq.0)).unwrap();
+        let text = message(id.as_str(), "eve", "#g", "hi").to_string();
+        let head = MessageHead {
+            seq,
+            sender: PeerId(1),
+            id,
+            recipients: 64,
+            accepted_ms: 1,
+            bytes: text.len() as u64,
+        };
+        store.insert_message(&head, &text).unwrap();
+        let fate = |recipient: u32| {
+            let mut way = DeliveryHistory::delivered(1);
+            for letter in ["<", ">"] {
+                way.step(
+                    &Stage::Held {
+                        why: letter.repeat(512),
+                    },
+                    1,
+                );
+            }
+            Fate {
+                seq,
+                recipient: PeerId(recipient),
+                to: format!("m{recipient}").into(),
+                stage: Stage::Acked(None).into(),
+                at_ms: 1,
+                way,
+            }
+        };
+        let fates: Vec<_> = (1..=64).map(fate).collect();
+        store.insert_fates(&fates, 1, 1).unwrap();
+    }
+    store.commit().unwrap();
+    store.close().unwrap();
+    let broker = Broker::start_in(dir, |_| ()).await;
+    let (mut found, mut before) = (0, String::new());
+    loop {
+        let path = format!("/v1/messages?limit=500{before}");
+        let answer = over_unix(&broker, &get(&path, "")).await;
+        assert!(answer.len() < 8 << 20, "{} bytes at once", answer.len());
+        let body = answer.split_once("\r\n\r\n").unwrap().1;
+        let page: Value = serde_json::from_str(body).unwrap();
+        found += page["messages"].as_array().unwrap().len() as u64;
+        match page["before"].as_u64() {
+            Some(next) => before = format!("&before={next}"),
+            None => break,
+        }
+    }
+    assert_eq!(found, MESSAGES);
 }

@@ -7,9 +7,7 @@ use peerbus_wire::{Ack, DeliveryKey, How, Seq, Stage};
 use super::mutation::BrokerMutation;
 use super::{Broker, BusEvent, Caller, CommitNeed, Cx};
 use crate::audit::AuditLog;
-use crate::store::{
-    DeliveryHistory, FATE_BYTES, Fate, MessageHead, PeerId, Result, STEP_BYTES, Txn,
-};
+use crate::store::{DeliveryHistory, FATE_BYTES, Fate, MessageHead, PeerId, Result, Txn};
 
 /// How a delivery ends.
 #[derive(Clone, Copy)]
@@ -153,10 +151,8 @@ impl Broker {
             // The copies of a broadcast share one text.
             false => head.bytes / u64::from(head.recipients.max(1)),
         };
-        self.ended(
-            cx.now,
-            text + FATE_BYTES + way.steps().len() as u64 * STEP_BYTES,
-        );
+        let words = stage.bytes() as u64;
+        self.ended(cx.now, text + FATE_BYTES + words + way.bytes());
         self.keep_fate((seq, recipient), &to, &stage, (way, cx.now.wall_ms));
         if let End::Acked(_) = end {
             self.tell_sender(cx.now, (&head, recipient), (to, stage));

@@ -62,6 +62,7 @@ impl Broker {
                 instance: newcomer.register.instance,
                 window,
                 presence: None,
+                idle: false,
                 activity_since: None,
                 greeted: false,
                 cursor: Seq(0),
@@ -266,6 +267,7 @@ impl Broker {
         if does != session.presence.as_ref().and_then(activity) {
             session.activity_since = does.map(|_| now.mono_ms);
         }
+        session.idle = is_idle(&presence);
         session.presence = Some(presence);
     }
 
@@ -308,4 +310,12 @@ fn window(ext: bool, register: &Register) -> Window {
 fn activity(presence: &Presence) -> Option<String> {
     let said: serde_json::Value = serde_json::from_str(presence.as_str()).ok()?;
     Some(said.get("activity")?.as_str()?.to_owned())
+}
+
+/// It says that it does nothing, and that it can be woken.
+fn is_idle(presence: &Presence) -> bool {
+    let said = serde_json::from_str::<serde_json::Value>(presence.as_str()).unwrap_or_default();
+    let wakes = said.get("wake").and_then(|wake| wake.as_array());
+    said.get("activity").and_then(|does| does.as_str()) == Some("idle")
+        && wakes.is_some_and(|paths| !paths.is_empty())
 }

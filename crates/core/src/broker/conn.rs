@@ -80,6 +80,8 @@ pub(super) struct Session {
     pub(super) instance: Option<Instance>,
     pub(super) window: Window,
     pub(super) presence: Option<Presence>,
+    /// It says that it does nothing, and that it can be woken.
+    pub(super) idle: bool,
     /// When `activity` in it last changed (monotonic); `None` while there is none in it.
     pub(super) activity_since: Option<u64>,
     /// The handshake ack has left.

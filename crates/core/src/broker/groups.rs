@@ -121,12 +121,13 @@ impl Broker {
         let mut row = known.row.clone();
         row.groups.extend(join);
         row.groups.retain(|name| !leave.contains(name));
-        if row.groups != known.row.groups {
-            cx.txn.put_peer(&row)?;
-            self.outbox.want(CommitNeed::Soon);
-            self.registry.put(row);
-            self.left_groups(cx.now, peer, leave);
+        if row.groups == known.row.groups {
+            return Ok(());
         }
+        cx.txn.put_peer(&row)?;
+        self.outbox.want(CommitNeed::Soon);
+        self.registry.put(row);
+        self.left_groups(cx.now, peer, leave);
         self.offer_jobs(cx, peer)
     }
 

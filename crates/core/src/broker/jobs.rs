@@ -18,7 +18,7 @@ use super::groups::Recipients;
 use super::mutation::BrokerMutation;
 use super::{Broker, BrokerOutput, Caller, CommitNeed, ConnId, Cx};
 use crate::Now;
-use crate::store::{FATE_BYTES, JobRow, NOBODY, PeerId, PeerRow, Queued, Result, STEP_BYTES};
+use crate::store::{FATE_BYTES, JobRow, NOBODY, PeerId, PeerRow, Queued, Result};
 
 /// Jobs of one token that may be open: all of them are in memory.
 const OPEN_MAX: usize = 10_000;
@@ -110,7 +110,7 @@ impl Broker {
             return Ok(());
         };
         let (row, asked, delivered) = (job.row.clone(), job.asked, job.delivered);
-        let again = job.round_ms.is_some_and(|at| at <= cx.now.mono_ms);
+        let had = job.had(cx.now.mono_ms);
         // A queue may have room by then.
         let next_ms = cx.now.mono_ms + self.config.patience_ms;
         self.jobs.set_due(seq, Some(next_ms), false);
@@ -125,7 +125,6 @@ impl Broker {
         let Some(waiting) = self.waiting_job(cx, &row)? else {
             return Ok(());
         };
-        let had = if again { Had::Idle } else { Had::Nobody };
         let next = self.next_holder(cx, &row, (waiting.head.sender, waiting.head.bytes), had)?;
         if next.is_some() && (asked || !delivered) {
             let why = if delivered { SILENT } else { LATE };
@@ -188,7 +187,9 @@ impl Broker {
         let all = self.jobs.all.values().filter(stuck).filter(of_its);
         let late: Vec<_> = all.map(|job| job.row.seq).collect();
         for seq in late {
-            self.jobs.set_due(seq, Some(now_ms), false);
+            if self.could_have(cx, peer, seq)? {
+                self.jobs.set_due(seq, Some(now_ms), false);
+            }
         }
         self.tick_jobs(cx)?;
         self.offer_waiting(cx, peer)
@@ -207,7 +208,10 @@ impl Broker {
             if !self.has_job_room(peer) {
                 break;
             }
-            self.job_due(cx, seq)?;
+            // Others had their chance.
+            if self.could_have(cx, peer, seq)? {
+                self.job_due(cx, seq)?;
+            }
         }
         Ok(())
     }
@@ -346,9 +350,9 @@ impl Broker {
         let seq = waiting.head.seq;
         let history = self.land(from, seq);
         let way = self.recent.take_with((seq, from), history);
-        self.ended(cx.now, FATE_BYTES + way.steps().len() as u64 * STEP_BYTES);
         let (to, why) = (self.registry.name(from), why.to_owned());
         let stage = Stage::Recalled { why };
+        self.ended(cx.now, FATE_BYTES + stage.bytes() as u64 + way.bytes());
         self.keep_fate((seq, from), &to, &stage, (way, cx.now.wall_ms));
         self.tell_sender(cx.now, (&waiting.head, from), (to, stage));
     }

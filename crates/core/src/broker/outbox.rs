@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use peerbus_wire::{BrokerFrame, Receipt, Seq};
 
-use super::{BrokerOutput, BusEvent, CommitNeed, ConnId};
+use super::{Broker, BrokerOutput, BusEvent, CommitNeed, ConnId};
 use crate::store::PeerId;
 
 /// The outputs of the transaction under way and of those before it.
@@ -16,6 +16,8 @@ pub(super) struct Outbox {
     greeting: Vec<ConnId>,
     /// Connections that ended in this transaction: what waits for them is dropped.
     gone: BTreeSet<ConnId>,
+    /// Bytes of the answers to questions so far, about.
+    answered: usize,
     need: CommitNeed,
     #[cfg(feature = "mutations")]
     pub(super) release_early: bool,
@@ -28,6 +30,14 @@ struct Receipts {
     answers: Vec<Receipt>,
     /// Later states of its messages; a newer state of the same delivery replaces an older one.
     later: BTreeMap<(Seq, PeerId), Receipt>,
+}
+
+impl Broker {
+    /// Bytes of the answers that were made so far, about. They take memory until they are taken out.
+    #[must_use]
+    pub fn answered(&self) -> usize {
+        self.outbox.answered
+    }
 }
 
 impl Outbox {
@@ -59,6 +69,7 @@ impl Outbox {
 
     /// Adds an answer to something that must see every earlier frame committed.
     pub(super) fn barrier(&mut self, conn: ConnId, frame: BrokerFrame) {
+        self.answered += frame.weight();
         let output = BrokerOutput::Send(conn, frame);
         if self.need() == CommitNeed::None {
             self.now(output);

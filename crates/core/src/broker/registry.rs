@@ -154,6 +154,7 @@ impl Registry {
             self.uncount(&peer.row);
         }
         self.dirty.remove(&id);
+        self.away.retain(|away| *away != id);
     }
 
     /// Takes the row of a peer, new or known under the same name.
@@ -304,7 +305,8 @@ impl Registry {
         }
     }
 
-    /// Keeps how a peer that leaves described itself. Those that left long before go.
+    /// Keeps how a peer that leaves described itself. Of the token that has most of them the one that
+    /// left longest before goes.
     pub(super) fn keep_presence(&mut self, id: PeerId, presence: Option<Presence>) {
         self.away.retain(|away| *away != id);
         if let Some(peer) = self.peers.get_mut(&id) {
@@ -313,8 +315,16 @@ impl Registry {
             }
             peer.presence = presence;
         }
-        if self.away.len() > PRESENCES_MAX
-            && let Some(oldest) = self.away.pop_front()
+        if self.away.len() <= PRESENCES_MAX {
+            return;
+        }
+        let owner = |id: &PeerId| self.peers.get(id).and_then(|peer| peer.row.owner);
+        let mut owners = BTreeMap::<_, Vec<_>>::new();
+        for (at, id) in self.away.iter().enumerate() {
+            owners.entry(owner(id)).or_default().push(at);
+        }
+        let most = owners.into_values().max_by_key(Vec::len);
+        if let Some(oldest) = most.and_then(|of| self.away.remove(*of.first()?))
             && let Some(peer) = self.peers.get_mut(&oldest)
         {
             peer.presence = None;

@@ -3,6 +3,8 @@
 //! That a message was accepted, for whom it is still pending and how its other deliveries ended, step
 //! by step, is read on disk; the rest is what `history.rs` remembers.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use peerbus_wire::{Accepted, BrokerFrame, DeliveryKey, MessageId, Receipt, Seq, Stage};
 
 use super::conn::Session;
@@ -72,10 +74,21 @@ impl Broker {
         caller: Caller,
         ids: &[MessageId],
     ) -> Result {
+        let (mut asked, mut heads) = (BTreeSet::new(), Vec::new());
+        for id in ids.iter().filter(|id| asked.insert(*id)) {
+            heads.push((id, cx.txn.find_message(caller.peer, id)?));
+        }
+        let known = heads
+            .iter()
+            .filter_map(|(_, head)| Some(head.as_ref()?.seq));
+        let mut fates = self.fates_of(cx.txn, &known.collect::<Vec<_>>())?;
         let mut receipts = Vec::new();
-        for id in ids {
-            match cx.txn.find_message(caller.peer, id)? {
-                Some(head) => receipts.extend(self.receipts(cx.txn, &head)?),
+        for (id, head) in heads {
+            match head {
+                Some(head) => {
+                    let fates = fates.remove(&head.seq).unwrap_or_default();
+                    receipts.extend(self.receipts(cx.txn, &head, fates)?);
+                }
                 None => receipts.push(Receipt::new(id.clone(), Stage::Unknown)),
             }
         }
@@ -92,12 +105,13 @@ impl Broker {
     /// Only when storage failed.
     pub fn histories_of(&self, seqs: &[Seq], txn: &mut dyn Txn) -> Result<Vec<MessageHistory>> {
         let mut histories = Vec::new();
+        let mut fates = self.fates_of(txn, seqs)?;
         for seq in seqs {
             if let Some(head) = txn.message(*seq)? {
                 histories.push(MessageHistory {
                     seq: *seq,
                     from: self.registry.name(head.sender),
-                    receipts: self.receipts(txn, &head)?,
+                    receipts: self.receipts(txn, &head, fates.remove(seq).unwrap_or_default())?,
                 });
             }
         }
@@ -123,14 +137,25 @@ impl Broker {
         Ok((until_ms, more))
     }
 
+    /// The last ends of these messages.
+    fn fates_of(&self, txn: &mut dyn Txn, seqs: &[Seq]) -> Result<BTreeMap<Seq, Vec<Fate>>> {
+        let mut fates = txn.fates_of(seqs, RECIPIENTS_MAX)?;
+        for fate in self.fates.iter().filter(|fate| !fate.is_of_nobody()) {
+            fates.entry(fate.seq).and_modify(|of| of.push(fate.clone()));
+        }
+        Ok(fates)
+    }
+
     /// A message's history: what happened, in order of time, then what is to happen yet.
-    fn receipts(&self, txn: &mut dyn Txn, head: &MessageHead) -> Result<Vec<Receipt>> {
+    fn receipts(
+        &self,
+        txn: &mut dyn Txn,
+        head: &MessageHead,
+        mut fates: Vec<Fate>,
+    ) -> Result<Vec<Receipt>> {
         let pending = txn.pending_for(head.seq)?;
         let here = |peer: &PeerId| self.registry.conn(*peer).is_some();
         let online = pending.iter().filter(|peer| here(peer)).count();
-        let mut fates = txn.fates(head.seq)?;
-        let of_this = |fate: &&Fate| fate.seq == head.seq && !fate.is_of_nobody();
-        fates.extend(self.fates.iter().filter(of_this).cloned());
         fates.drain(..fates.len().saturating_sub(RECIPIENTS_MAX));
         let mut told = ends(&head.id, &fates);
         let mut queued = Vec::new();

@@ -1,5 +1,6 @@
 //! A store in memory that forgets, when it crashes, what was not committed.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -65,6 +66,8 @@ pub struct MemoryStore {
     pub(super) tables: Tables,
     pub(super) ids: BTreeMap<(PeerId, MessageId), Seq>,
     pub(super) owed: BTreeSet<(Seq, PeerId)>,
+    /// How often it was asked for anything.
+    pub asked: Cell<usize>,
     undo: Vec<Undo>,
     open: bool,
 }
@@ -254,6 +257,7 @@ impl MemoryStore {
 
     /// Whether a transaction is open; every method of `Txn` needs one.
     pub(super) fn is_open(&self) -> Result<(), StoreError> {
+        self.asked.set(self.asked.get() + 1);
         if self.open {
             Ok(())
         } else {

@@ -319,11 +319,15 @@ impl Txn for MemoryStore {
         Ok(())
     }
 
-    fn fates(&mut self, seq: Seq) -> Result<Vec<Fate>> {
+    fn fates_of(&mut self, seqs: &[Seq], last: usize) -> Result<BTreeMap<Seq, Vec<Fate>>> {
         self.is_open()?;
-        let all = self.tables.fates.values().flat_map(|row| &row.fates);
-        let of = all.filter(|fate| fate.seq == seq && !fate.is_of_nobody());
-        Ok(of.cloned().collect())
+        let of = |seq: &Seq| {
+            let all = self.tables.fates.values().flat_map(|row| &row.fates);
+            let of = all.filter(|fate| fate.seq == *seq && !fate.is_of_nobody());
+            let of: Vec<_> = of.cloned().collect();
+            (*seq, of[of.len().saturating_sub(last)..].to_vec())
+        };
+        Ok(seqs.iter().map(of).collect())
     }
 
     /// Knows no limit.

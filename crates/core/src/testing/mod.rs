@@ -50,7 +50,10 @@ macro_rules! txn_methods {
             ) -> Option<$crate::store::MessageHead>;
             pending_for(seq: ::peerbus_wire::Seq) -> Vec<$crate::store::PeerId>;
             insert_fates(fates: &[$crate::store::Fate], bytes: u64, steady_ms: u64) -> ();
-            fates(seq: ::peerbus_wire::Seq) -> Vec<$crate::store::Fate>;
+            fates_of(
+                seqs: &[::peerbus_wire::Seq],
+                last: usize
+            ) -> ::std::collections::BTreeMap<::peerbus_wire::Seq, Vec<$crate::store::Fate>>;
             forget_ended(keep: $crate::store::Keep, limit: usize) -> $crate::store::Forgotten;
             forget_text(seq: ::peerbus_wire::Seq) -> bool;
             old_deliveries(

@@ -195,3 +195,41 @@ fn errors_name_the_file_and_the_act() {
     let error = store.maintain().unwrap_err().to_string();
     assert!(error.contains("inside a transaction"), "{error}");
 }
+
+#[test]
+fn who_asks_for_one_end_has_few_bytes_of_others_read() {
+    const FATES: u32 = 200;
+    let (_directory, path) = place();
+    let mut store = open(&path);
+    let fate = |number: u32| {
+        let mut way = DeliveryHistory::delivered(1);
+        let why = format!("{number} {}", "x".repeat(500));
+        way.step(&Stage::Held { why }, 2);
+        Fate {
+            seq: Seq(u64::from(number % 2) + 1),
+            recipient: PeerId(number),
+            to: "bob".into(),
+            stage: Stage::Acked(None).into(),
+            at_ms: 3,
+            way,
+        }
+    };
+    let fates: Vec<_> = (1..=FATES).map(fate).collect();
+    store.begin().unwrap();
+    store.insert_fates(&fates, 100, 1).unwrap();
+    let found = store.fates_of(&[Seq(1), Seq(2), Seq(3)], 3).unwrap();
+    let last = |odd: bool| -> Vec<_> {
+        let of = fates.iter().filter(|fate| (fate.seq == Seq(2)) == odd);
+        of.skip(FATES as usize / 2 - 3).cloned().collect()
+    };
+    assert_eq!(found[&Seq(1)], last(false));
+    assert_eq!(found[&Seq(2)], last(true));
+    assert!(found[&Seq(3)].is_empty());
+    assert_eq!(store.fates(Seq(1)).unwrap().len(), FATES as usize / 2);
+    store.commit().unwrap();
+    store.close().unwrap();
+    let db = rusqlite::Connection::open(&path).unwrap();
+    let longest = "SELECT max(octet_length(told) + octet_length(steps)) FROM fates";
+    let longest: u64 = db.query_row(longest, [], |row| row.get(0)).unwrap();
+    assert!(longest < 32 * 1_024, "{longest} bytes are read for one end");
+}

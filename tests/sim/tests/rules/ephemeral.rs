@@ -1,7 +1,7 @@
 //! Temporary peers.
 
-use peerbus_core::broker::{BrokerInput, Command};
-use peerbus_wire::{Accepted, ClientFrame, Domain, PeerName, Register, Stage, Token};
+use peerbus_core::broker::{BrokerInput, Command, ConnId};
+use peerbus_wire::{Accepted, ClientFrame, Domain, PeerName, Presence, Register, Stage, Token};
 
 use crate::rig::{OTHER_TOKEN, Rig, SECOND, accepted, envelope, ext};
 
@@ -205,5 +205,40 @@ fn names_of_one_token_hide_no_other_tokens_from_who_asks() {
             let first = &names[..4];
             assert!(first.contains(&name.to_owned()), "{name} is hidden");
         }
+    }
+}
+
+/// What is told of ann, who is away.
+fn presence_of_ann(rig: &mut Rig, conn: ConnId) -> Option<Presence> {
+    rig.take(conn);
+    rig.frame(conn, ClientFrame::Peers);
+    let entries = rig.take(conn).peers.pop().unwrap().peers.unwrap();
+    entries.into_iter().find(|it| it.name == "ann")?.presence
+}
+
+#[test]
+fn peers_of_one_token_that_come_and_go_take_nobody_elses_last_presence() {
+    const NAMES: usize = 1_100;
+    for ephemeral in [true, false] {
+        let mut rig = Rig::new();
+        let presence = Presence::parse(r#"{"client":"codex"}"#);
+        let ann = rig.join(Register {
+            presence: presence.clone(),
+            ..ext("ann", "ann")
+        });
+        rig.close(ann, true);
+        for n in 0..NAMES {
+            let conn = rig.join(Register {
+                token: Token::parse(OTHER_TOKEN),
+                presence: Presence::parse("{}"),
+                ephemeral,
+                ..ext(&format!("t{n}"), "t")
+            });
+            rig.close(conn, true);
+            rig.told.remove(&conn);
+        }
+        // So that the answer has room for ann.
+        let bob = rig.ext("bob");
+        assert_eq!(presence_of_ann(&mut rig, bob), presence, "{ephemeral}");
     }
 }

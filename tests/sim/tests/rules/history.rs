@@ -283,3 +283,96 @@ fn what_is_remembered_of_messages_is_bounded() {
         "{expired:?}"
     );
 }
+
+/// Sixteen times what is as long as it may be, and its number.
+fn long_steps() -> impl Iterator<Item = Stage> {
+    (10..26).map(|turn| held(&format!("{turn}{}", "x".repeat(510))))
+}
+
+#[test]
+fn what_a_holder_says_is_kept_as_far_as_it_is_short_the_newest_first() {
+    let mut rig = Rig::new();
+    let (ada, bob) = (rig.ext("ada"), rig.ext("bob"));
+    rig.send(ada, "ada", "bob", "m1");
+    for step in long_steps() {
+        rig.frame(bob, progress(1, step));
+    }
+    let last = long_steps().last().unwrap();
+    for ended in [false, true] {
+        if ended {
+            rig.frame(bob, ack(1, None));
+            rig.restart();
+        }
+        let ada = rig.ext("ada");
+        let said = history(&mut rig, ada).into_iter().map(|(_, stage)| stage);
+        let said: Vec<_> = said.filter(Stage::is_progress).collect();
+        let bytes: usize = said.iter().map(Stage::bytes).sum();
+        assert!(bytes <= 1_024, "{bytes} bytes of one delivery");
+        assert_eq!(said.last(), Some(&last), "the newest is kept");
+        rig.close(ada, true);
+    }
+}
+
+#[test]
+fn what_was_said_of_an_end_counts_as_what_it_takes() {
+    let mut rig = Rig::new();
+    let (ada, bob) = (rig.ext("ada"), rig.ext("bob"));
+    let mut takes = |id: &str, seq: u64, says: Option<Stage>| {
+        let kept = |rig: &Rig| {
+            rig.store
+                .tables()
+                .fates
+                .values()
+                .last()
+                .map_or(0, |row| row.total)
+        };
+        let before = kept(&rig);
+        rig.send(ada, "ada", "bob", id);
+        if let Some(stage) = says {
+            rig.frame(bob, progress(seq, stage));
+        }
+        rig.frame(bob, ack(seq, None));
+        kept(&rig) - before
+    };
+    let (short, long) = (takes("m1", 1, None), takes("m2", 2, long_steps().next()));
+    assert!(
+        long >= short + 512,
+        "{long} bytes, and {short} without words"
+    );
+}
+
+#[test]
+fn a_question_that_names_a_message_often_is_answered_once() {
+    let mut rig = Rig::new();
+    let (ada, _bob) = (rig.ext("ada"), rig.ext("bob"));
+    rig.send(ada, "ada", "bob", "m1");
+    let mut told = |named: &[&str]| {
+        rig.take(ada);
+        rig.frame(ada, ClientFrame::Status { ids: ids(named) });
+        rig.take(ada).receipts
+    };
+    let once = told(&["m1", "m2"]);
+    assert_eq!(told(&["m1", "m2", "m1", "m1", "m2"]), once);
+}
+
+#[test]
+fn how_several_messages_ended_is_read_together() {
+    const MESSAGES: usize = 100;
+    let mut rig = Rig::new();
+    let (ada, bob) = (rig.ext("ada"), rig.ext("bob"));
+    let names: Vec<_> = (1..=MESSAGES).map(|n| format!("m{n}")).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    for (id, seq) in names.iter().zip(1..) {
+        rig.send(ada, "ada", "bob", id);
+        rig.frame(bob, ack(seq, None));
+    }
+    rig.take(ada);
+    let before = rig.store.asked.get();
+    rig.frame(ada, ClientFrame::Status { ids: ids(&names) });
+    let asked = rig.store.asked.get() - before;
+    assert_eq!(rig.states(ada).len(), 3 * MESSAGES);
+    assert!(
+        asked < 2 * MESSAGES + 10,
+        "the disk was asked {asked} times"
+    );
+}

@@ -373,3 +373,47 @@ fn it_is_dead_when_only_those_are_left_who_rejected_it() {
     assert!(rig.states(ada).contains(&Stage::Dead { why }));
     assert!(rig.store.tables().jobs.is_empty());
 }
+
+/// Ada's jobs wait, and cyd and she are the only members who are here; how often the disk was asked while
+/// she did `what`.
+fn asked_while(jobs: usize, what: impl Fn(&mut Rig, ConnId)) -> usize {
+    let mut rig = Rig::new();
+    let (ada, cyd) = (member(&mut rig, "ada"), member(&mut rig, "cyd"));
+    let bob = member(&mut rig, "bob");
+    rig.close(bob, true);
+    rig.close(cyd, true);
+    for n in 0..jobs {
+        rig.send(ada, "ada", "#shop!", &format!("m{n}"));
+    }
+    let before = rig.store.asked.get();
+    what(&mut rig, ada);
+    let asked = rig.store.asked.get() - before;
+    assert!(rig.owed("ada").is_empty(), "they are her own");
+    asked
+}
+
+fn regroup(rig: &mut Rig, conn: ConnId, join: &[&str], leave: &[&str]) {
+    let names = |of: &[&str]| {
+        of.iter()
+            .map(|name| GroupName::parse(name).unwrap())
+            .collect()
+    };
+    let (join, leave) = (names(join), names(leave));
+    rig.frame(conn, ClientFrame::Regroup { join, leave });
+}
+
+#[test]
+fn to_join_a_group_again_has_nothing_looked_at() {
+    let asked = asked_while(100, |rig, ada| regroup(rig, ada, &["shop"], &[]));
+    assert_eq!(asked, 0);
+}
+
+#[test]
+fn what_waits_is_looked_at_once_for_who_joins_and_not_when_it_cannot_have_it() {
+    const JOBS: usize = 100;
+    let asked = asked_while(JOBS, |rig, ada| {
+        regroup(rig, ada, &[], &["shop"]);
+        regroup(rig, ada, &["shop"], &[]);
+    });
+    assert!(asked <= JOBS + 10, "the disk was asked {asked} times");
+}

@@ -1,6 +1,6 @@
 //! Whose turn it is.
 
-use peerbus_wire::Presence;
+use peerbus_wire::Seq;
 
 use super::super::mutation::BrokerMutation;
 use super::super::registry::Peer;
@@ -33,29 +33,8 @@ impl Broker {
         may: Had,
     ) -> Result<Option<PeerId>> {
         let members = self.registry.of_token(Some(row.owner));
-        let members = members.filter(|(id, peer)| {
-            let out = [sender, row.holder].contains(id)
-                || row.rejected.contains(id)
-                    && !self.mutations.broken(BrokerMutation::GiveToRejected);
-            peer.row.groups.contains(&row.group) && !out
-        });
-        let mut here = Vec::new();
-        for (id, peer) in members {
-            let session = peer.conn.and_then(|conn| self.conns.session(conn));
-            if let Some(session) = session.filter(|session| session.ext) {
-                let wakes = session.presence.as_ref().is_some_and(is_idle);
-                let wakes = wakes != self.mutations.broken(BrokerMutation::BusyFirst);
-                let had = row.had.contains(&id);
-                let out = match may {
-                    Had::All => false,
-                    Had::Idle => had && !wakes,
-                    Had::Nobody => had,
-                };
-                if !out && self.has_job_room(id) {
-                    here.push((had, !wakes, peer.served, id));
-                }
-            }
-        }
+        let here = members.filter_map(|member| self.turn(row, sender, may, member));
+        let here: Vec<_> = here.collect();
         let mut ranked = Vec::with_capacity(here.len());
         for (had, busy, served, id) in here {
             ranked.push((had, busy, self.pending(cx, id)?, served, id));
@@ -68,6 +47,43 @@ impl Broker {
             }
         }
         Ok(None)
+    }
+
+    /// When it is the turn of a member, the least first; `None`: it cannot have the job.
+    fn turn(
+        &self,
+        row: &JobRow,
+        sender: PeerId,
+        may: Had,
+        (id, peer): (PeerId, &Peer),
+    ) -> Option<(bool, bool, u64, PeerId)> {
+        let rejected =
+            row.rejected.contains(&id) && !self.mutations.broken(BrokerMutation::GiveToRejected);
+        if !peer.row.groups.contains(&row.group) || [sender, row.holder].contains(&id) || rejected {
+            return None;
+        }
+        let session = peer.conn.and_then(|conn| self.conns.session(conn));
+        let session = session.filter(|session| session.ext)?;
+        let wakes = session.idle != self.mutations.broken(BrokerMutation::BusyFirst);
+        let had = row.had.contains(&id);
+        let out = match may {
+            Had::All => false,
+            Had::Idle => had && !wakes,
+            Had::Nobody => had,
+        };
+        (!out && self.has_job_room(id)).then_some((had, !wakes, peer.served, id))
+    }
+
+    /// Whether this peer could have a job that nobody has, or that its holder does not come to.
+    pub(super) fn could_have(&mut self, cx: &mut Cx<'_>, peer: PeerId, seq: Seq) -> Result<bool> {
+        let (Some(job), Some(head)) = (self.jobs.all.get(&seq), cx.txn.message(seq)?) else {
+            return Ok(false);
+        };
+        let (may, sender) = (job.had(cx.now.mono_ms), head.sender);
+        let member = self.registry.get(peer).map(|known| (peer, known));
+        let turn = member.and_then(|member| self.turn(&job.row, sender, may, member));
+        let of = (self.owed.token(sender).unwrap_or(job.row.owner), head.bytes);
+        Ok(turn.is_some() && self.full_for(cx, peer, of, false)?.is_none())
     }
 
     /// Whether a member who is here may have one more job.
@@ -84,12 +100,4 @@ impl Broker {
         };
         self.registry.of_token(Some(row.owner)).any(wants)
     }
-}
-
-/// It says that it does nothing, and that it can be woken.
-fn is_idle(presence: &Presence) -> bool {
-    let said = serde_json::from_str::<serde_json::Value>(presence.as_str()).unwrap_or_default();
-    let wakes = said.get("wake").and_then(|wake| wake.as_array());
-    said.get("activity").and_then(|does| does.as_str()) == Some("idle")
-        && wakes.is_some_and(|paths| !paths.is_empty())
 }

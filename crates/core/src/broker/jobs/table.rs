@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use peerbus_wire::{GroupName, Seq};
 
+use super::next::Had;
 use crate::TokenHash;
 use crate::store::{JobRow, NOBODY, PeerId};
 
@@ -26,6 +27,17 @@ pub(super) struct Job {
     pub(super) delivered: bool,
     /// And on an earlier connection, too: what is said on this one is not all.
     pub(super) earlier: bool,
+}
+
+impl Job {
+    /// Which of those who had it may get it.
+    pub(super) fn had(&self, now_ms: u64) -> Had {
+        match self.round_ms.is_some_and(|at| at <= now_ms) {
+            _ if self.row.holder == NOBODY => Had::All,
+            true => Had::Idle,
+            false => Had::Nobody,
+        }
+    }
 }
 
 /// Every job that is owed.

@@ -237,7 +237,8 @@ impl Owed {
 
 impl Broker {
     /// Why a peer may not be owed so many bytes more that are sent with this token, if it may not. An
-    /// eighth is kept for answers, and one token has at most half, of the rest or of all likewise.
+    /// eighth is kept for answers, and one token has at most half, of the rest or of all likewise. What a
+    /// bridge has forwarded counts with what waits for it: its domain has no room without end.
     pub(super) fn full_for(
         &mut self,
         cx: &mut Cx<'_>,
@@ -248,7 +249,10 @@ impl Broker {
         let max = [self.queue_max(peer), self.config.owed_to_max];
         let max = max.map(|max| if answer { max } else { max - max / 8 });
         let half = max.map(|max| max.div_ceil(2));
-        let waits = [self.pending(cx, peer)?, self.owed.to(peer)];
+        let beside = self.registry.forwarded_by(peer).map(|row| row.id);
+        let queues = [Some(peer), beside].into_iter().flatten();
+        let to = queues.clone().map(|queue| self.owed.to(queue)).sum();
+        let waits = [self.pending(cx, peer)?, to];
         if full(waits, "", bytes, half).is_none() {
             return Ok(None);
         }
@@ -256,10 +260,15 @@ impl Broker {
         if whole.is_some() || self.mutations.broken(BrokerMutation::FillQueue) {
             return Ok(whole);
         }
-        self.count_shares(cx, peer)?;
-        let shares = self.owed.shares.get(&peer);
-        let share = shares.and_then(|shares| shares.get(&Some(token)));
-        let share = share.copied().unwrap_or_default();
+        let mut share = Waits::default();
+        for queue in queues {
+            self.count_shares(cx, queue)?;
+            let shares = self.owed.shares.get(&queue);
+            let [messages, bytes] = shares
+                .and_then(|shares| shares.get(&Some(token)))
+                .unwrap_or(&[0; 2]);
+            share = [share[0] + messages, share[1] + bytes];
+        }
         Ok(full(share, " that were sent with this token", bytes, half))
     }
 

@@ -11,6 +11,7 @@ use peerbus_wire::{Refusal, RefusalCode};
 use super::mutation::BrokerMutation;
 use super::{Broker, Caller, Cx};
 use crate::TokenHash;
+use crate::grant::is_of_gateway;
 use crate::store::{OwedRow, PeerId, Result, Txn};
 
 /// Messages that peers of one token hand over to successors within [`HANDED_MS`] when they end their
@@ -287,21 +288,28 @@ impl Broker {
     }
 
     /// Refuses what would take more than the sender's token may have waiting, each copy counted. All
-    /// bridges may have one token: what comes from a domain counts for that domain alone.
+    /// bridges may have one token: what comes from a domain counts for that domain alone. So may all names
+    /// of the gateway, of which one has at most half.
     pub(super) fn check_quota(
         &self,
         caller: Caller,
         bytes: u64,
         recipients: &[PeerId],
     ) -> Result<(), Refusal> {
-        let session = self.conns.session(caller.conn);
-        let own = session.and_then(|session| session.grant.quotas.bytes);
-        let max = own.unwrap_or(self.config.owed_by_max);
-        let (waits, sent) = match session.and_then(|session| session.bridge.as_ref()) {
-            Some(_) => (self.owed.by_peer(caller.peer), "came from this domain"),
-            None => (self.owed.by(&caller.token), "were sent with this token"),
+        let Some(session) = self.conns.session(caller.conn) else {
+            return Ok(());
         };
+        let (own, all) = (self.owed.by_peer(caller.peer), self.owed.by(&caller.token));
         let more = bytes * recipients.len() as u64;
+        let max = session.grant.quotas.bytes;
+        let max = max.unwrap_or(self.config.owed_by_max);
+        let half = max.div_ceil(2);
+        let of_gateway = is_of_gateway(session.name.as_str());
+        let (waits, max, sent) = match session.bridge {
+            Some(_) => (own, max, "came from this domain"),
+            None if of_gateway && own + more > half => (own, half, "were sent by this name"),
+            None => (all, max, "were sent with this token"),
+        };
         if more == 0 || waits + more <= max {
             return Ok(());
         }

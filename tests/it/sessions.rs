@@ -310,7 +310,7 @@ fn who_cannot_be_asked_for_requests_is_named_and_nothing_is_said_of_it() {
     let _broker = Broker::start(&home);
     let stopped = ["bob", "cyd"].map(|name| Mcp::start(&home, "generic", name, "some-bot"));
     eventually("they are listed", || {
-        (names(&home).len() == 2).then_some(())
+        (names(&home) == ["bob", "cyd"]).then_some(())
     });
     assert_eq!(home.run(&["session", "approve"]).ok(), "nothing is asked\n");
     let signal = |signal| {

@@ -4,11 +4,11 @@
 
 use std::time::Duration;
 
+use peerbus_peer::session::Status;
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use crate::bus::Bus;
-use crate::state::LinkState;
 
 const ANSWER: Duration = Duration::from_secs(2);
 /// Turns of the runtime in which the driver reads what came while the process did not run: one for
@@ -41,7 +41,7 @@ impl Bus {
             yield_now().await;
         }
         let pulse = &self.shared().pulse;
-        if !matches!(*self.link().borrow(), LinkState::Online { .. }) {
+        if !matches!(*self.link().borrow(), Status::Online { .. }) {
             return Liveness::Lost;
         }
         if pulse.is_fresh() {

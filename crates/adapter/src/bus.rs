@@ -19,7 +19,6 @@ use tokio::sync::watch;
 use crate::compose;
 use crate::error::{BusError, SendError};
 use crate::shared::{Asked, Shared};
-use crate::state::LinkState;
 
 /// Longest that [`Bus::close`] takes.
 const CLOSE: Duration = Duration::from_millis(50);
@@ -390,8 +389,8 @@ impl Bus {
 
     /// Where the connection stands, now and as it changes.
     #[must_use]
-    pub fn link(&self) -> watch::Receiver<LinkState> {
-        self.shared().state()
+    pub fn link(&self) -> watch::Receiver<Status> {
+        self.shared().status()
     }
 
     /// Replaces how this peer describes itself to others. At most 1,024 bytes of JSON text; a
@@ -437,7 +436,7 @@ impl Drop for Handle {
 impl std::fmt::Debug for Bus {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Bus")
-            .field("link", &*self.shared().state().borrow())
+            .field("link", &*self.shared().status().borrow())
             .finish()
     }
 }

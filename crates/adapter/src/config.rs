@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use peerbus_peer::mailbox::{NoRule, Senders};
+use peerbus_peer::mailbox::Senders;
 use peerbus_wire::limits::{WINDOW_BYTES_DEFAULT, WINDOW_MESSAGES_DEFAULT};
 use peerbus_wire::{GroupName, PeerName, Secret, Token, Window, escape};
 use serde_json::{Map, Value};
@@ -176,11 +176,11 @@ fn senders_of(text: &str) -> Result<Senders, ConfigError> {
     let rules = text
         .split([' ', ',', '\n', '\t'])
         .filter(|rule| !rule.is_empty());
-    Senders::parse(rules).map_err(|NoRule(found)| {
+    Senders::parse(rules).map_err(|found| {
         ConfigError(format!(
             "PEERBUS_FROM has \"{}\", which is no rule: write PATTERN=allow, hold, refuse or drop, \
              such as \"alice=allow ci-*=hold *=refuse\"",
-            escape(&found, 80)
+            escape(found, 80)
         ))
     })
 }

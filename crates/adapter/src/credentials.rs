@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 
 use peerbus_os::private::{self, PrivateFile};
 use peerbus_peer::bridge::Allow;
-use peerbus_peer::mailbox::{NoRule, Senders};
+use peerbus_peer::mailbox::Senders;
 use peerbus_wire::{Domain, Secret, Token, escape, hex};
 use zeroize::Zeroizing;
 
@@ -242,13 +242,17 @@ fn allow(value: &toml::Value) -> Result<Allow, String> {
              sender -> recipient"
         )
     };
-    let texts = texts(value).ok_or_else(|| wrong("what is there"))?;
-    Allow::parse(texts).map_err(|found| wrong(&format!("\"{}\"", escape(found, 80))))
+    rules(value, Allow::parse).map_err(|found| wrong(&found))
 }
 
-/// An array of texts; `None`: it is something else.
-fn texts(value: &toml::Value) -> Option<Vec<&str>> {
-    value.as_array()?.iter().map(toml::Value::as_str).collect()
+/// Reads an array of texts; otherwise what was found in its place, or among them.
+fn rules<'t, T>(
+    value: &'t toml::Value,
+    parse: impl FnOnce(Vec<&'t str>) -> Result<T, &'t str>,
+) -> Result<T, String> {
+    let texts = value.as_array();
+    let texts = texts.and_then(|texts| texts.iter().map(toml::Value::as_str).collect());
+    parse(texts.ok_or("what is there")?).map_err(|found| format!("\"{}\"", escape(found, 80)))
 }
 
 fn senders(value: &toml::Value) -> Result<Senders, String> {
@@ -258,8 +262,7 @@ fn senders(value: &toml::Value) -> Result<Senders, String> {
              \"ci-*=hold\", \"*=refuse\"] (allow, hold, refuse or drop)"
         )
     };
-    let texts = texts(value).ok_or_else(|| wrong("what is there"))?;
-    Senders::parse(texts).map_err(|NoRule(found)| wrong(&format!("\"{}\"", escape(&found, 80))))
+    rules(value, Senders::parse).map_err(|found| wrong(&found))
 }
 
 /// The secret that was given, or else that of the file at `path`, with those that the file shares

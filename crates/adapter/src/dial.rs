@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use peerbus_os::{socket, user};
+pub use peerbus_peer::session::UNUSABLE;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
@@ -15,6 +16,7 @@ use tokio_tungstenite::tungstenite::http::header::SERVER;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::{WebSocketStream, client_async_with_config, tungstenite};
 
+use crate::credentials::CredentialsError;
 use crate::demand::{Demand, with_named};
 use crate::stopped::check_awake;
 use crate::tls::{TlsFiles, Unusable};
@@ -27,10 +29,6 @@ const CONNECT: Duration = Duration::from_secs(5);
 const MESSAGE_BYTES_MAX: usize = 8 * peerbus_wire::limits::FRAME_BYTES_MAX;
 /// Bytes read at once. Small, because most connections are idle.
 const READ_BUFFER: usize = 16 * 1_024;
-
-/// How a sentence begins about a broker that is there and cannot be used. The remedy stands behind
-/// its last `; `.
-pub const UNUSABLE: &str = "cannot use the broker at ";
 
 /// A byte stream to a broker.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -62,13 +60,17 @@ pub(crate) struct Dialed<'u> {
     pub(crate) version: Option<String>,
 }
 
-/// Why none did.
+/// Why there is no connection to a broker.
 #[derive(Debug)]
-pub(crate) struct Undialed {
-    /// A sentence about all places.
-    pub(crate) why: String,
-    /// There is none, as far as can be seen.
-    pub(crate) absent: bool,
+pub(crate) enum Unreached {
+    NoCredentials(CredentialsError),
+    NoBroker {
+        /// It would be on this machine.
+        local: bool,
+        why: String,
+        /// Nothing answers there, and it is this user's usual place.
+        absent: bool,
+    },
 }
 
 /// Connects to the first of `urls` that answers. `sockets` is where one was looked for.
@@ -77,10 +79,11 @@ pub(crate) async fn dial<'u>(
     sockets: &[PathBuf],
     tls: &TlsFiles,
     demand: &Demand,
-) -> Result<Dialed<'u>, Undialed> {
+) -> Result<Dialed<'u>, Unreached> {
+    let local = urls.iter().all(Url::is_local);
+    let unreached = |why, absent| Err(Unreached::NoBroker { local, why, absent });
     if urls.is_empty() {
-        let (why, absent) = (nowhere(sockets, demand), true);
-        return Err(Undialed { why, absent });
+        return unreached(nowhere(sockets, demand), true);
     }
     let mut failures = Vec::new();
     for url in urls {
@@ -93,8 +96,7 @@ pub(crate) async fn dial<'u>(
                 });
             }
             Ok(Err(Failure::Unusable(why))) => {
-                let why = format!("{UNUSABLE}{url}: {why}");
-                return Err(Undialed { why, absent: false });
+                return unreached(format!("{UNUSABLE}{url}: {why}"), false);
             }
             Ok(Err(Failure::Absent(why))) => failures.push(format!("{url} ({why})")),
             Err(_) => failures.push(format!("{url} ({})", silent(url))),
@@ -102,10 +104,8 @@ pub(crate) async fn dial<'u>(
     }
     let places = failures.join(" nor at ");
     let never = never(demand);
-    Err(Undialed {
-        why: format!("no broker at {places}: is `peerbus serve` running?{never}"),
-        absent: true,
-    })
+    let why = format!("no broker at {places}: is `peerbus serve` running?{never}");
+    unreached(why, true)
 }
 
 /// What is there that took a connection and does not answer.
@@ -324,7 +324,10 @@ mod tests {
         let looked = ["/r/peerbus.sock", "/s/peerbus.sock"].map(PathBuf::from);
         let never = Demand::Never(Never::Ci);
         let dialed = dial(&[], &looked, &TlsFiles::default(), &never).await;
-        let Err(Undialed { why, absent: true }) = dialed else {
+        let Err(Unreached::NoBroker {
+            why, absent: true, ..
+        }) = dialed
+        else {
             panic!("connected to nothing");
         };
         assert!(

@@ -32,6 +32,7 @@ mod compose;
 mod config;
 mod conn;
 pub mod credentials;
+mod deadline;
 pub mod demand;
 mod dial;
 pub mod domains;
@@ -53,7 +54,6 @@ pub mod sessions;
 mod shared;
 pub mod signals;
 mod similar;
-mod state;
 pub mod stderr;
 mod stopped;
 mod template;
@@ -73,13 +73,13 @@ pub use kept::kept_token;
 pub use link::{Link, LinkEnd, connect};
 pub use peerbus_agents as agents;
 pub use peerbus_peer::session::{
-    IN_USE_MS, Inbound, Key, NoticeId, RegistrationRefusal, SessionEvent,
+    IN_USE_MS, Inbound, Key, NoticeId, RegistrationRefusal, SessionEvent, Status as LinkState,
+    refusal,
 };
 pub use peerbus_wire::{
     Accepted, AuditAction, AuditRecord, Domain, How, Kind, PeerEntry, PeerName, Presence, Receipt,
     Refusal, RefusalCode, Secret, Stage, Token, Window, rfc3339,
 };
 pub use similar::similar;
-pub use state::{LinkState, refusal};
 pub use tls::TlsFiles;
 pub use url::Url;

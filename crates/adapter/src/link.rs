@@ -3,17 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::OptionFuture;
 use peerbus_peer::session::{self, Action, PeerSession, Status};
 use peerbus_wire::{Instance, Presence};
+use tokio::time::sleep_until;
 
 use crate::bus::Bus;
 use crate::config::{BusConfig, Naming};
 use crate::conn::Conn;
 use crate::credentials::Credentials;
-use crate::dial::{Socket, never};
+use crate::dial::{Socket, Unreached, never};
 use crate::names;
 use crate::pulse::Pulse;
-use crate::reach::{Reached, Unreached, credentials, reach};
+use crate::reach::{Reached, credentials, reach};
 use crate::sessions::Binder;
 use crate::shared::{Clock, Shared};
 
@@ -144,15 +146,10 @@ impl Link {
             if let Some(action) = action {
                 return Step::Do(action);
             }
-            let deadline = async {
-                match timeout {
-                    Some(at) => tokio::time::sleep_until(shared.clock().instant(at)).await,
-                    None => std::future::pending().await,
-                }
-            };
+            let deadline = timeout.map(|at| sleep_until(shared.clock().instant(at)));
             tokio::select! {
                 () = shared.wake.notified() => return Step::Look,
-                () = deadline => shared.with(|session, now| session.handle_timeout(now)),
+                Some(()) = OptionFuture::from(deadline) => shared.with(|session, now| session.handle_timeout(now)),
             }
         }
     }

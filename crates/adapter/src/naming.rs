@@ -7,7 +7,6 @@ use peerbus_wire::{PeerName, Stage};
 
 use crate::bus::Bus;
 use crate::error::BusError;
-use crate::state::LinkState;
 
 impl Bus {
     /// Tells the broker, and the sender, how far a message is that was taken from [`Bus::next`]. It
@@ -32,7 +31,7 @@ impl Bus {
     /// [`BusError::Refused`] with the broker's sentence when the name is not free;
     /// [`BusError::NotSupported`] behind a v1 broker; otherwise as for [`Bus::peers`].
     pub async fn rename(&self, name: PeerName, deadline: Duration) -> Result<(), BusError> {
-        if matches!(*self.link().borrow(), LinkState::Refused { .. }) {
+        if matches!(*self.link().borrow(), Status::Refused { .. }) {
             self.tell(|session, now| session.go_by(now, name, false));
             let joined = self.joined(deadline).await;
             return joined.map_or_else(
@@ -86,14 +85,14 @@ impl Bus {
     /// # Errors
     ///
     /// Where the connection stands, when it waits for somebody or `deadline` has passed.
-    pub async fn joined(&self, deadline: Duration) -> Result<String, LinkState> {
+    pub async fn joined(&self, deadline: Duration) -> Result<String, Status> {
         let mut link = self.link();
         let settled = async {
             loop {
                 let state = link.borrow_and_update().clone();
                 let passing = match state {
-                    LinkState::Online { .. } => self.shared().with(|s, _| s.is_giving_way()),
-                    LinkState::Connecting { .. } => state.in_the_way().is_none(),
+                    Status::Online { .. } => self.shared().with(|s, _| s.is_giving_way()),
+                    Status::Connecting { .. } => state.in_the_way().is_none(),
                     _ => false,
                 };
                 if !passing || link.changed().await.is_err() {
@@ -105,7 +104,7 @@ impl Bus {
         let _ = tokio::time::timeout(deadline, settled).await;
         let state = self.link().borrow().clone();
         match state {
-            LinkState::Online { name, .. } => Ok(name),
+            Status::Online { name, .. } => Ok(name.as_str().to_owned()),
             state => Err(state),
         }
     }

@@ -90,9 +90,18 @@ pub fn peers(answer: OperatorAnswer) -> Result<(Vec<PeerEntry>, u32), String> {
 ///
 /// When none answers, with a sentence.
 pub fn over(sockets: &[PathBuf], method: &str, target: &str) -> Result<OperatorAnswer, String> {
-    let stream = connect(sockets)?;
+    let mut stream = connect(sockets)?;
     let listener = socket::listener(&stream);
-    exchange(stream, method, target).map_err(|error| silent(&error, listener))
+    let mut bytes = Vec::new();
+    let mut exchange = || {
+        stream.set_read_timeout(Some(ANSWERS_WITHIN))?;
+        stream.set_write_timeout(Some(ANSWERS_WITHIN))?;
+        stream.write_all(&request("localhost", method, target))?;
+        (&stream).take(ANSWER_BYTES_MAX).read_to_end(&mut bytes)
+    };
+    exchange().map_err(|error| silent(&error, listener))?;
+    let (status, body) = status_and_body(&bytes).unwrap_or_default();
+    Ok(OperatorAnswer { status, body })
 }
 
 /// A broker took a connection, and does not answer.
@@ -138,16 +147,6 @@ pub fn connect(sockets: &[PathBuf]) -> Result<UnixStream, String> {
          database and another socket, name the path: --socket PATH, or PEERBUS_URL=unix:PATH",
         failures.join(" nor at ")
     ))
-}
-
-fn exchange(mut stream: UnixStream, method: &str, target: &str) -> io::Result<OperatorAnswer> {
-    stream.set_read_timeout(Some(ANSWERS_WITHIN))?;
-    stream.set_write_timeout(Some(ANSWERS_WITHIN))?;
-    stream.write_all(&request("localhost", method, target))?;
-    let mut bytes = Vec::new();
-    stream.take(ANSWER_BYTES_MAX).read_to_end(&mut bytes)?;
-    let (status, body) = status_and_body(&bytes).unwrap_or_default();
-    Ok(OperatorAnswer { status, body })
 }
 
 /// Why there is no stream of events.

@@ -144,8 +144,8 @@ fn directories(state_dir: &Path, runtime: &[PathBuf]) -> Vec<PathBuf> {
 
 /// A directory whose path is short, one for each state directory.
 fn short(state_dir: &Path) -> PathBuf {
-    let hash = fnv1a(state_dir.as_os_str().as_bytes());
-    short_root().join(format!("{hash:016x}"))
+    let hash = blake3::hash(state_dir.as_os_str().as_bytes());
+    short_root().join(&hash.to_hex()[..16])
 }
 
 fn short_root() -> PathBuf {
@@ -157,13 +157,6 @@ fn short_root() -> PathBuf {
 pub(crate) fn is_closed(dir: &Path) -> bool {
     let root = short_root();
     !dir.starts_with(&root) || dir::is_private_or_missing(&root)
-}
-
-/// A hash that is the same in each build: broker and clients name one directory.
-fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    })
 }
 
 #[cfg(test)]
@@ -215,11 +208,5 @@ mod tests {
         let other = with(&long.join("other"), &[]);
         assert_ne!(other.socket, paths.socket, "each state has its own");
         assert!(with(dir.path(), &[]).sockets.len() == 2);
-    }
-
-    #[test]
-    fn the_hash_in_a_path_is_that_of_each_build() {
-        assert_eq!(fnv1a(b""), 0xcbf2_9ce4_8422_2325);
-        assert_eq!(fnv1a(b"foobar"), 0x8594_4171_f739_67e8);
     }
 }

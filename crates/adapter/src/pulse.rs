@@ -1,10 +1,11 @@
 //! When the broker was last heard.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use peerbus_os::clock::since_boot;
+use peerbus_os::sync::lock;
 use tokio::sync::watch;
 
 /// A name is taken from a living process only after it left a ping unanswered for this long: what
@@ -31,17 +32,13 @@ pub(crate) struct Told {
 }
 
 impl Pulse {
-    fn last(&self) -> MutexGuard<'_, Option<Duration>> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Forgets when the broker was last heard.
     pub(crate) fn doubt(&self) {
-        *self.last() = None;
+        *lock(&self.last) = None;
     }
 
     pub(crate) fn heard(&self) {
-        *self.last() = Some(since_boot());
+        *lock(&self.last) = Some(since_boot());
     }
 
     /// Whether the broker was heard within the time that a takeover takes.
@@ -51,7 +48,7 @@ impl Pulse {
 
     /// Whether the broker was heard in this time.
     pub(crate) fn heard_within(&self, time: Duration) -> bool {
-        let heard = *self.last();
+        let heard = *lock(&self.last);
         heard.is_some_and(|heard| since_boot().saturating_sub(heard) < time)
     }
 

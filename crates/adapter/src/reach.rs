@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 use crate::config::BusConfig;
 use crate::credentials::{self as file, Credentials, CredentialsError};
 use crate::demand::{Starter, Tried, ask};
-use crate::dial::{Dialed, Socket, Undialed, candidates, dial};
+use crate::dial::{Dialed, Socket, Unreached, candidates, dial};
 use crate::url::Url;
 
 /// How long it is tried again where somebody else starts or ends a broker.
@@ -26,19 +26,6 @@ pub(crate) struct Reached {
     /// The broker is on this machine.
     pub(crate) local: bool,
     pub(crate) credentials: Credentials,
-}
-
-/// Why there is none.
-#[derive(Debug)]
-pub(crate) enum Unreached {
-    NoCredentials(CredentialsError),
-    NoBroker {
-        /// It would be on this machine.
-        local: bool,
-        why: String,
-        /// Nothing answers there, and it is this user's usual place.
-        absent: bool,
-    },
 }
 
 pub(crate) async fn reach(config: &BusConfig) -> Result<Reached, Unreached> {
@@ -121,27 +108,19 @@ async fn once(config: &BusConfig, starter: Option<&Arc<Starter>>) -> Result<Reac
     let found = credentials(config).map_err(Unreached::NoCredentials)?;
     let url = config.url.as_ref().or(found.url.as_ref());
     let urls = candidates(url, &config.sockets, config.token.is_some());
-    let dialed = dial(&urls, &config.sockets, &config.tls, &config.demand).await;
-    let dialed = match dialed {
-        Ok(dialed) if starter.is_some() => replaced(dialed).await,
-        dialed => dialed,
-    };
-    match dialed {
-        Ok(Dialed { socket, url, .. }) => Ok(Reached {
-            socket,
-            local: url.is_local(),
-            credentials: found,
-        }),
-        Err(Undialed { why, absent }) => Err(Unreached::NoBroker {
-            local: urls.iter().all(Url::is_local),
-            why,
-            absent,
-        }),
+    let mut dialed = dial(&urls, &config.sockets, &config.tls, &config.demand).await?;
+    if starter.is_some() {
+        dialed = replaced(dialed).await?;
     }
+    Ok(Reached {
+        socket: dialed.socket,
+        local: dialed.url.is_local(),
+        credentials: found,
+    })
 }
 
 /// Asks an older broker to make room, if it is idle: then it is as if there were none.
-async fn replaced(dialed: Dialed<'_>) -> Result<Dialed<'_>, Undialed> {
+async fn replaced(dialed: Dialed<'_>) -> Result<Dialed<'_>, Unreached> {
     let ours = env!("CARGO_PKG_VERSION");
     let theirs = dialed.version.clone().unwrap_or_default();
     let Url::Unix(path) = dialed.url else {
@@ -153,13 +132,10 @@ async fn replaced(dialed: Dialed<'_>) -> Result<Dialed<'_>, Undialed> {
     // It must not be what keeps the broker busy: it has said nothing, so nothing is lost with it.
     let target = format!("/stop?newer={ours}");
     match ask(path, "POST", &target).await {
-        Ok((200, _)) => {
-            let why = format!(
-                "the broker at {} was {theirs}, and ends for this {ours}",
-                dialed.url
-            );
-            Err(Undialed { why, absent: true })
-        }
+        Ok((200, _)) => Err(absent(format!(
+            "the broker at {} was {theirs}, and ends for this {ours}",
+            dialed.url
+        ))),
         _ => {
             let url = dialed.url;
             tracing::warn!(
@@ -172,37 +148,25 @@ async fn replaced(dialed: Dialed<'_>) -> Result<Dialed<'_>, Undialed> {
 
 /// The configured credentials, completed from the file.
 pub(crate) fn credentials(config: &BusConfig) -> Result<Credentials, CredentialsError> {
-    let BusConfig {
-        token,
-        secret,
-        credentials: path,
-        url,
-        ..
-    } = config;
-    if let (Some(token), Some(secret)) = (token, secret) {
-        // The file may still know where the broker is.
-        let found = if url.is_none() {
-            file::load(path).ok()
-        } else {
-            None
-        };
-        let url = found.and_then(|found| found.url);
-        let shared = file::secret_of(Some(secret.clone()), path);
-        return Ok(Credentials {
+    let file = file::load(&config.credentials);
+    let shares = file.as_ref().ok().map(|file| file.secret.clone());
+    let mut found = match (&config.token, &config.secret) {
+        (Some(token), Some(secret)) => Credentials {
             token: token.clone(),
-            secret: shared.unwrap_or_else(|| secret.clone()),
-            url,
-            senders: config.senders.clone(),
+            secret: secret.clone(),
+            // It may still know where the broker is.
+            url: file.ok().and_then(|file| file.url),
+            senders: None,
             domain: None,
             allow: BTreeMap::new(),
-        });
-    }
-    let mut found = file::load(path)?;
-    if let Some(token) = token {
+        },
+        _ => file?,
+    };
+    if let Some(token) = &config.token {
         found.token = token.clone();
     }
-    if let Some(secret) = secret {
-        found.secret = secret.clone().sharing_as(&found.secret);
+    if let (Some(secret), Some(shares)) = (&config.secret, shares) {
+        found.secret = secret.clone().sharing_as(&shares);
     }
     if let Some(senders) = &config.senders {
         found.senders = Some(senders.clone());

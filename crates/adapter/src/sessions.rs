@@ -137,8 +137,8 @@ pub(crate) fn lock(dir: &Path) -> io::Result<Option<File>> {
 #[derive(Debug)]
 pub(crate) struct Binder {
     sessions: Sessions,
-    /// Ids of the session: the last one is the present one.
-    ids: Vec<Own>,
+    /// The session's present id.
+    own: Option<Own>,
 }
 
 #[derive(Debug)]
@@ -152,8 +152,8 @@ struct Own {
 
 impl Binder {
     pub(crate) fn new(sessions: Sessions) -> Self {
-        let ids = Vec::new();
-        Self { sessions, ids }
+        let own = None;
+        Self { sessions, own }
     }
 
     /// The name of a session.
@@ -163,13 +163,12 @@ impl Binder {
 
     /// Whether this process is known to serve the session.
     pub(crate) fn serves(&self, id: &str) -> bool {
-        self.ids.last().is_some_and(|own| own.id == id)
+        self.own.as_ref().is_some_and(|own| own.id == id)
     }
 
     /// This process serves the session `id`.
     pub(crate) fn add(&mut self, id: &str, takes_over: bool) {
-        self.ids.retain(|own| own.id != id);
-        self.ids.push(Own {
+        self.own = Some(Own {
             id: id.to_owned(),
             bound: None,
             takes_over,
@@ -183,7 +182,7 @@ impl Binder {
     ///
     /// When it cannot be written; it is not tried again.
     pub(crate) fn registered(&mut self, name: &PeerName) -> io::Result<()> {
-        let Some(own) = self.ids.last_mut() else {
+        let Some(own) = &mut self.own else {
             return Ok(());
         };
         if own.bound.as_deref() == Some(name.as_str()) {

@@ -1,9 +1,10 @@
 //! What the handle and the driver share: the session behind a lock that is held only to decide.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use peerbus_core::Now;
+use peerbus_os::sync::lock;
 use peerbus_peer::mailbox::Senders;
 use peerbus_peer::session::{PeerSession, QueryId, Rejected, Reply, Status};
 use peerbus_wire::{MessageId, PeerName, escape};
@@ -12,7 +13,6 @@ use tokio::time::{Duration, Instant};
 
 use crate::pulse::Pulse;
 use crate::sessions::Binder;
-use crate::state::LinkState;
 
 /// Longest text of a peer that is logged, in characters.
 const LOGGED_CHARS: usize = 200;
@@ -29,7 +29,7 @@ pub(crate) struct Shared {
     pub(crate) wake: Notify,
     /// There may be an event: the host looks again.
     pub(crate) events: Notify,
-    state: watch::Sender<LinkState>,
+    status: watch::Sender<Status>,
     pub(crate) pulse: Pulse,
     /// Whose mail reaches the agent.
     senders: Mutex<Senders>,
@@ -38,7 +38,6 @@ pub(crate) struct Shared {
 
 pub(crate) struct Inner {
     session: PeerSession,
-    status: Status,
     /// Messages that failed verification, as last logged.
     rejected: u64,
     /// Until then no more of them are logged.
@@ -81,12 +80,11 @@ impl Clock {
 
 impl Shared {
     pub(crate) fn set_senders(&self, senders: Option<Senders>) {
-        *self.senders.lock().unwrap_or_else(PoisonError::into_inner) = senders.unwrap_or_default();
+        *lock(&self.senders) = senders.unwrap_or_default();
     }
 
     pub(crate) fn senders(&self) -> Senders {
-        let senders = self.senders.lock();
-        senders.unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.senders).clone()
     }
 
     pub(crate) fn new(
@@ -95,11 +93,9 @@ impl Shared {
         binder: Option<Binder>,
         pulse: Pulse,
     ) -> Self {
-        let status = session.status().clone();
-        let state = watch::Sender::new(state_of(&status));
+        let status = watch::Sender::new(session.status().clone());
         let inner = Inner {
             session,
-            status,
             rejected: 0,
             quiet_until_ms: 0,
             waiting: HashMap::new(),
@@ -110,7 +106,7 @@ impl Shared {
             clock,
             wake: Notify::new(),
             events: Notify::new(),
-            state,
+            status,
             pulse,
             senders: Mutex::default(),
             ended: watch::Sender::new(false),
@@ -123,7 +119,7 @@ impl Shared {
     }
 
     fn with_inner<T>(&self, act: impl FnOnce(&mut Inner, Now) -> T) -> T {
-        let mut inner = self.lock();
+        let mut inner = lock(&self.inner);
         let now = self.clock.now();
         let result = act(&mut inner, now);
         let news = self.hand_on(&mut inner, now);
@@ -134,7 +130,7 @@ impl Shared {
 
     /// Uses what remembers the session's name, where that is done.
     pub(crate) fn with_binder<T>(&self, act: impl FnOnce(&mut Binder) -> T) -> Option<T> {
-        let mut binder = self.binder.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut binder = lock(&self.binder);
         binder.as_mut().map(act)
     }
 
@@ -160,22 +156,17 @@ impl Shared {
         Ok(receiver)
     }
 
-    pub(crate) fn state(&self) -> watch::Receiver<LinkState> {
-        self.state.subscribe()
+    pub(crate) fn status(&self) -> watch::Receiver<Status> {
+        self.status.subscribe()
     }
 
     /// Where the connection stands, as a sentence.
     pub(crate) fn sentence(&self) -> String {
-        self.state.borrow().to_string()
+        self.status.borrow().to_string()
     }
 
     pub(crate) fn clock(&self) -> Clock {
         self.clock
-    }
-
-    /// A panic elsewhere does not make the session unusable: each input leaves it consistent.
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Hands on what can be under the lock and gives the rest.
@@ -184,14 +175,10 @@ impl Shared {
         while let Some(reply) = inner.session.poll_reply() {
             inner.answer(reply);
         }
-        if *inner.session.status() != inner.status {
-            inner.status = inner.session.status().clone();
-            if let Status::Online { name, .. } = &inner.status {
-                news.registered = Some(name.clone());
-            }
-            let state = state_of(&inner.status);
-            news.state = Some(state.clone());
-            self.state.send_replace(state);
+        let status = inner.session.status();
+        if *status != *self.status.borrow() {
+            news.status = Some(status.clone());
+            self.status.send_replace(status.clone());
         }
         if inner.session.has_action() {
             self.wake.notify_one();
@@ -202,7 +189,7 @@ impl Shared {
             inner.quiet_until_ms = now.mono_ms + REJECTED_EVERY_MS;
             news.rejected = Some((rejected, inner.session.take_rejected()));
         }
-        if inner.session.has_event() || inner.status == Status::Closed {
+        if inner.session.has_event() || *inner.session.status() == Status::Closed {
             self.events.notify_one();
         }
         news
@@ -210,11 +197,11 @@ impl Shared {
 
     /// Does what must not be done under the lock.
     fn tell(&self, news: News) {
-        if let Some(name) = news.registered {
-            self.remember(&name);
-        }
-        if let Some(state) = news.state {
-            tracing::info!(link = %state, "link");
+        if let Some(status) = news.status {
+            if let Status::Online { name, .. } = &status {
+                self.remember(name);
+            }
+            tracing::info!(link = %status, "link");
         }
         if let Some((rejected, last)) = news.rejected {
             let safe = |text: &str| escape(text, LOGGED_CHARS);
@@ -236,10 +223,8 @@ impl Shared {
 /// What is done after the lock is given back.
 #[derive(Default)]
 struct News {
-    /// The session has just been registered under this name.
-    registered: Option<PeerName>,
     /// The link has just come to this.
-    state: Option<LinkState>,
+    status: Option<Status>,
     /// So many messages have failed verification; the last of them.
     rejected: Option<(u64, Option<Rejected>)>,
 }
@@ -254,25 +239,5 @@ impl Inner {
         self.waiting
             .remove(&asked)
             .map(|waiting| waiting.send(reply));
-    }
-}
-
-fn state_of(status: &Status) -> LinkState {
-    match status {
-        Status::Connecting { last_error, .. } => LinkState::Connecting {
-            last_error: last_error.clone(),
-        },
-        Status::Online { name, ext } => LinkState::Online {
-            name: name.as_str().into(),
-            ext: *ext,
-        },
-        Status::Refused { name, why } => LinkState::Refused {
-            name: name.as_str().into(),
-            why: why.clone(),
-        },
-        Status::NoCredentials { looked } => LinkState::NeedCredentials {
-            looked: looked.clone(),
-        },
-        Status::Closed => LinkState::Closed,
     }
 }

@@ -1,5 +1,6 @@
 //! Being told to stop.
 
+use futures_util::future::OptionFuture;
 use peerbus_os::process::ignores;
 pub use peerbus_os::process::unblock_signals;
 use rustix::process::Signal as Number;
@@ -37,16 +38,11 @@ impl Stop {
 
     /// Waits for a signal and gives its name.
     pub async fn asked(&mut self) -> &'static str {
-        let hangup = async {
-            match &mut self.hangup {
-                Some(hangup) => hangup.recv().await,
-                None => std::future::pending().await,
-            }
-        };
+        let hangup = OptionFuture::from(self.hangup.as_mut().map(Signal::recv));
         tokio::select! {
             _ = self.interrupt.recv() => "SIGINT",
             _ = self.terminate.recv() => "SIGTERM",
-            _ = hangup => "SIGHUP",
+            Some(_) = hangup => "SIGHUP",
         }
     }
 }

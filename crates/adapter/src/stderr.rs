@@ -6,9 +6,10 @@ use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use peerbus_os::sync::lock;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::demand::{LOG_BYTES_MAX, open_log, turn_log};
@@ -55,11 +56,7 @@ pub fn log_to(path: &Path) -> io::Result<()> {
             path,
             bytes,
         };
-        *queue
-            .shared
-            .sink
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = sink;
+        *lock(&queue.shared.sink) = sink;
     }
     Ok(())
 }
@@ -168,7 +165,7 @@ impl Queue {
 
     /// Queues lines, each with its line break. Never waits for the file.
     pub fn push(&self, lines: &[u8]) {
-        let mut state = self.shared.lock();
+        let mut state = lock(&self.shared.state);
         let fits = state.waiting.len() + lines.len() <= self.bytes_max;
         if (fits || state.waiting.is_empty()) && self.is_started(&mut state) {
             state.waiting.extend_from_slice(lines);
@@ -206,22 +203,18 @@ impl Queue {
     /// Waits until everything is written, at most as long as the last lines may take.
     pub fn flush(&self) {
         let busy = |state: &mut State| state.writing || !state.waiting.is_empty();
-        let (state, changed) = (self.shared.lock(), &self.shared.changed);
+        let (state, changed) = (lock(&self.shared.state), &self.shared.changed);
         // What is not written by then is lost, and nobody is left to be told.
         let _ = changed.wait_timeout_while(state, self.patience, busy);
     }
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Writes what comes, for as long as the process lives.
     fn write_all(&self) {
         let mut unsaid = 0;
         loop {
-            let mut state = self.lock();
+            let mut state = lock(&self.state);
             state.writing = false;
             self.changed.notify_all();
             let nothing = |state: &mut State| state.waiting.is_empty();
@@ -266,7 +259,7 @@ impl Shared {
 
     fn write(&self, line: &[u8]) -> io::Result<()> {
         // Only the thread that writes, and the start of a log, take it.
-        let mut sink = self.sink.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sink = lock(&self.sink);
         sink.write(line)
     }
 }

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use async_nats::connection::State;
 use async_nats::jetstream::{self, AckKind, Context};
 use async_nats::{Client, HeaderMap};
+use futures_util::future::OptionFuture;
+use peerbus_os::sync::lock;
 use peerbus_peer::bridge::{
     Allow, Bridge, BridgeEvent, BridgeInput, BridgeOutput, StreamId, WINDOW,
 };
@@ -17,7 +19,7 @@ use peerbus_wire::{
 };
 use serde_json::json;
 use tokio::sync::mpsc;
-use tokio::time::sleep;
+use tokio::time::{Sleep, sleep};
 
 use crate::home::{BrokerAddress, Home, registration};
 use crate::nats::{never, whole};
@@ -160,7 +162,7 @@ pub(crate) async fn run(
                 None => return,
             },
             Some(mail) = mails.recv(), if joint.takes() => Some(joint.mail(*mail)),
-            heard = heard(&mut joint.home) => match heard {
+            Some(heard) = OptionFuture::from(joint.home.as_mut().map(Home::next)) => match heard {
                 Some(Received::Peers(peers)) if peers.ext.is_none() && peers.domain.is_some() => {
                     joint.common.roster.set(peers.peers.unwrap_or_default());
                     None
@@ -172,8 +174,8 @@ pub(crate) async fn run(
                 }
             },
             failed = joint.failed.1.recv() => failed,
-            () = until(register) => joint.try_register().await,
-            () = until(due) => Some(BridgeInput::Tick),
+            Some(()) = until(register) => joint.try_register().await,
+            Some(()) = until(due) => Some(BridgeInput::Tick),
             _ = show.tick() => {
                 joint.show().await;
                 joint.say_how_many_more().await;
@@ -187,18 +189,9 @@ pub(crate) async fn run(
     }
 }
 
-async fn heard(home: &mut Option<Home>) -> Option<Received> {
-    match home {
-        Some(home) => home.next().await,
-        None => std::future::pending().await,
-    }
-}
-
-async fn until(at: Option<Instant>) {
-    match at {
-        Some(at) => sleep(at.saturating_duration_since(Instant::now())).await,
-        None => std::future::pending().await,
-    }
+fn until(at: Option<Instant>) -> OptionFuture<Sleep> {
+    let left = at.map(|at| at.saturating_duration_since(Instant::now()));
+    left.map(sleep).into()
 }
 
 impl Joint {
@@ -291,7 +284,15 @@ impl Joint {
             .publish_with_headers(to, headers, payload);
         let kept = match begun.await {
             Ok(kept) => kept,
-            Err(error) => return self.unpublished(number, never(error.kind())),
+            Err(error) => {
+                let never = never(error.kind());
+                // What is not told is sent again all the same, only later.
+                let _ = self
+                    .failed
+                    .0
+                    .try_send(BridgeInput::Unpublished { number, never });
+                return;
+            }
         };
         let failed = self.failed.0.clone();
         tokio::spawn(async move {
@@ -304,14 +305,6 @@ impl Joint {
                     .await;
             }
         });
-    }
-
-    /// What is not told is sent again all the same, only later.
-    fn unpublished(&self, number: u64, never: Option<String>) {
-        let _ = self
-            .failed
-            .0
-            .try_send(BridgeInput::Unpublished { number, never });
     }
 
     async fn answer(&mut self, id: StreamId, kind: AckKind) {
@@ -456,8 +449,7 @@ impl Joint {
     /// Shows what was counted, by the bridge's presence at its broker.
     async fn show(&mut self) {
         self.counts.no_stream = !self.common.streams.load(Ordering::Relaxed);
-        let key = self.common.key.lock();
-        self.counts.key = *key.unwrap_or_else(PoisonError::into_inner);
+        self.counts.key = *lock(&self.common.key);
         let Some(home) = &self.home else { return };
         if self.shown == self.counts {
             return;

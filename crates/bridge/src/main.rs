@@ -33,7 +33,7 @@ struct Line {
     #[command(subcommand)]
     verb: Option<Verb>,
     #[command(flatten)]
-    server: ServerArgs,
+    server: NatsServer,
 }
 
 #[derive(Debug, Subcommand)]
@@ -57,7 +57,7 @@ struct Account {
 #[derive(Debug, Args)]
 struct Setup {
     #[command(flatten)]
-    server: ServerArgs,
+    server: NatsServer,
     /// A domain that gets a stream (repeatable)
     #[arg(long = "domain", value_name = "NAME", required = true)]
     domains: Vec<Domain>,
@@ -66,35 +66,12 @@ struct Setup {
     replicas: u8,
 }
 
-#[derive(Debug, Args)]
-struct ServerArgs {
-    /// Where NATS is: nats://HOST:PORT or tls://HOST:PORT, several parted by commas
-    #[arg(long, value_name = "URL", default_value = "nats://127.0.0.1:4222")]
-    nats: String,
-    /// The key or the credentials to connect with
-    #[arg(long, value_name = "FILE")]
-    creds: Option<PathBuf>,
-    /// Authorities to trust in place of the system's (PEM)
-    #[arg(long, value_name = "FILE")]
-    ca: Option<PathBuf>,
-}
-
-impl From<ServerArgs> for NatsServer {
-    fn from(args: ServerArgs) -> Self {
-        Self {
-            url: args.nats,
-            creds: args.creds,
-            ca: args.ca,
-        }
-    }
-}
-
 fn main() -> ExitCode {
     let line = Line::parse();
     let done = match line.verb {
         Some(Verb::Account(verb)) => make_keys(&verb),
-        Some(Verb::Setup(verb)) => set_up(verb),
-        None => bridge(line.server),
+        Some(Verb::Setup(verb)) => set_up(&verb),
+        None => bridge(&line.server),
     };
     let code = match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -108,7 +85,7 @@ fn main() -> ExitCode {
 }
 
 /// Joins the broker that the environment names.
-fn bridge(server: ServerArgs) -> Result<(), String> {
+fn bridge(server: &NatsServer) -> Result<(), String> {
     let filter = EnvFilter::try_from_env("PEERBUS_LOG")
         .unwrap_or_else(|_| EnvFilter::new("info,async_nats=warn"));
     stderr::queue(LOG_BYTES_MAX, LOG_PATIENCE);
@@ -137,11 +114,10 @@ fn bridge(server: ServerArgs) -> Result<(), String> {
         Err(CredentialsError::Missing(_)) => BTreeMap::new(),
         Err(error) => return Err(error.to_string()),
     };
-    let server = NatsServer::from(server);
     block_on(async {
         let mut stop = Stop::catch().map_err(|error| error.to_string())?;
         tokio::select! {
-            ended = run::run(broker, &server, allow) => ended,
+            ended = run::run(broker, server, allow) => ended,
             // What was accepted is at the brokers.
             _ = stop.asked() => Ok(()),
         }
@@ -175,21 +151,15 @@ fn make_keys(verb: &Account) -> Result<(), String> {
     Ok(())
 }
 
-fn set_up(verb: Setup) -> Result<(), String> {
-    let server = NatsServer::from(verb.server);
+fn set_up(verb: &Setup) -> Result<(), String> {
+    let domains = names(&verb.domains);
     block_on(async {
-        let client = server.connect(None).await?;
-        nats::set_up(
-            &server,
-            &client,
-            &names(&verb.domains),
-            verb.replicas.into(),
-        )
-        .await
+        let client = verb.server.connect(None).await?;
+        nats::set_up(&verb.server, &client, &domains, verb.replicas.into()).await
     })?;
     say(&format!(
         "the streams are there, for {}",
-        names(&verb.domains).join(", ")
+        domains.join(", ")
     ));
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use async_nats::jetstream::consumer::{self, AckPolicy};
@@ -10,6 +10,7 @@ use async_nats::jetstream::context::{CreateStreamErrorKind, PublishErrorKind};
 use async_nats::jetstream::stream::{self, DiscardPolicy, RetentionPolicy};
 use async_nats::jetstream::{self, Context};
 use async_nats::{Client, ConnectOptions, Event};
+use peerbus_os::sync::lock;
 use serde_json::{Value, json};
 
 use crate::pace::Said;
@@ -35,14 +36,22 @@ pub(crate) const ANEW: &str = "write accounts.conf anew with `peerbus bridge acc
     nats-server, start that anew, and run `peerbus bridge setup`";
 
 /// Where NATS is, and as whom.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, clap::Args)]
 pub struct NatsServer {
-    /// `nats://HOST:PORT` or `tls://HOST:PORT`; several are parted by commas.
+    /// Where NATS is: nats://HOST:PORT or tls://HOST:PORT, several parted by commas
+    #[arg(
+        long = "nats",
+        value_name = "URL",
+        default_value = "nats://127.0.0.1:4222"
+    )]
     pub url: String,
-    /// A file with a key (`.nk`) or with credentials as `nsc` writes them. Without one everybody is
-    /// trusted, so it must be this machine.
+    // A file with a key (`.nk`) or with credentials as `nsc` writes them. Without one everybody is
+    // trusted, so it must be this machine.
+    /// The key or the credentials to connect with
+    #[arg(long, value_name = "FILE")]
     pub creds: Option<PathBuf>,
-    /// Authorities to trust in place of the system's.
+    /// Authorities to trust in place of the system's (PEM)
+    #[arg(long, value_name = "FILE")]
     pub ca: Option<PathBuf>,
 }
 
@@ -174,7 +183,7 @@ pub async fn bound(server: &NatsServer, client: &Client, own: &str) -> Bound {
 /// Logs what NATS says. Some of that comes as often as others like.
 fn say(said: &Mutex<Said>, event: &Event) {
     let now = Instant::now();
-    let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut said = lock(said);
     let more = said.not_said(now);
     if more > 0 {
         tracing::warn!(more, "NATS says");

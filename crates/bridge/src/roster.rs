@@ -1,8 +1,9 @@
 //! Who is at home, as other domains are told.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use peerbus_os::sync::lock;
 use peerbus_wire::{ClientFrame, PeerEntry, Presence};
 use serde_json::{Map, Value};
 use tokio::sync::watch;
@@ -25,7 +26,7 @@ pub(crate) struct Roster {
 impl Roster {
     /// Whether the own broker is to be asked now. Who is told so asks.
     pub(crate) fn is_due(&self) -> bool {
-        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut asked = lock(&self.asked);
         let due = asked.is_none_or(|asked| asked.elapsed() >= ASKED);
         if due {
             *asked = Some(Instant::now());

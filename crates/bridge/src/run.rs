@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_nats::Client;
@@ -11,6 +11,7 @@ use async_nats::connection::State;
 use async_nats::jetstream;
 use async_nats::jetstream::consumer::pull::Stream as Mails;
 use futures_util::{Stream, StreamExt as _};
+use peerbus_os::sync::lock;
 use peerbus_peer::bridge::Allow;
 use peerbus_wire::bridge::{HEAD, OUTSIDE_BYTES_MAX, Outside, Saying, StreamHead};
 use peerbus_wire::limits::FRAME_BYTES_MAX;
@@ -124,7 +125,7 @@ async fn look_at_the_key(server: NatsServer, common: Arc<Common>) {
     let mut known = None;
     loop {
         let bound = nats::bound(&server, &common.client, common.own.as_str()).await;
-        *common.key.lock().unwrap_or_else(PoisonError::into_inner) = bound.word();
+        *lock(&common.key) = bound.word();
         match bound {
             _ if known == Some(bound) => {}
             Bound::Bound if known.is_none() => {}

@@ -7,10 +7,10 @@ use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use crate::operator::Asked;
+use crate::operator::{Asked, refused};
 use crate::options::Origin;
 use crate::shared::Shared;
 
@@ -37,7 +37,7 @@ pub(crate) async fn idle(shared: &Shared, limit: Duration) {
 
 /// `GET /broker`: its version, its process, its database, how it came to be, and how many names the
 /// database had then of tokens that it did not admit.
-pub(crate) async fn about(State(shared): State<Arc<Shared>>) -> Response {
+pub(crate) async fn about(State(shared): State<Arc<Shared>>) -> Json<Value> {
     let database = shared.witness.as_ref().map(|witness| witness.database());
     Json(json!({
         "version": env!("CARGO_PKG_VERSION"),
@@ -48,7 +48,6 @@ pub(crate) async fn about(State(shared): State<Arc<Shared>>) -> Response {
         "peers": shared.health.peers(),
         "unadmitted": shared.life.unadmitted,
     }))
-    .into_response()
 }
 
 /// `POST /stop`: ends the broker. With `?newer=VERSION` only one that was started on demand, is older
@@ -59,20 +58,20 @@ pub(crate) async fn stop(
 ) -> Response {
     let conditional = asked.newer.is_some() || asked.takeover.is_some();
     let ours = env!("CARGO_PKG_VERSION");
-    let refused = if conditional && !matches!(shared.life.origin, Origin::Demand(_)) {
+    let why = if conditional && !matches!(shared.life.origin, Origin::Demand(_)) {
         Some(format!(
-            "this broker was started {}, and ends when told\n",
+            "this broker was started {}, and ends when told",
             shared.life.origin
         ))
     } else if let Some(newer) = &asked.newer {
         let peers = shared.health.peers();
         let older = peerbus_wire::is_older(ours, newer);
-        (!older || peers > 0).then(|| format!("this broker is {ours} and has {peers} peers\n"))
+        (!older || peers > 0).then(|| format!("this broker is {ours} and has {peers} peers"))
     } else {
         None
     };
-    if let Some(why) = refused {
-        return (StatusCode::CONFLICT, why).into_response();
+    if let Some(why) = why {
+        return refused(StatusCode::CONFLICT, why);
     }
     shared.life.asked.notify_one();
     Json(json!({ "pid": std::process::id() })).into_response()

@@ -1,7 +1,6 @@
 //! What becomes of the core's outputs: frames and closes go to the connection table, events to
 //! the metrics and the log.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use peerbus_core::broker::{BrokerOutput, BusEvent};
@@ -13,54 +12,40 @@ use crate::table::Sent;
 /// Longest reason of a peer that is logged, in characters.
 const REASON_CHARS: usize = 200;
 
-pub(crate) struct Dispatch {
-    shared: Arc<Shared>,
-    /// Time that a connection has to drain when it is closed.
-    pub(crate) drain: Duration,
-}
-
-impl Dispatch {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self {
-            drain: shared.times.drain_max,
-            shared,
-        }
-    }
-
-    pub(crate) fn output(&mut self, output: BrokerOutput) {
+impl Shared {
+    /// `drain`: the time that a connection has to drain when it is closed.
+    pub(crate) fn dispatch(&self, output: BrokerOutput, drain: Duration) {
         match output {
-            BrokerOutput::Send(conn, frame) => {
-                match self.shared.table.send(conn, frame, self.drain) {
-                    Sent::Queued | Sent::Gone => {}
-                    Sent::Spared => {
-                        self.shared.metrics.spared.inc();
-                    }
-                    Sent::Overflow => {
-                        self.shared.metrics.overflows.inc();
-                        if self.may_log(Kind::Overflow) {
-                            tracing::warn!(conn = conn.0, "connection closed: it does not read");
-                        }
+            BrokerOutput::Send(conn, frame) => match self.table.send(conn, frame, drain) {
+                Sent::Queued | Sent::Gone => {}
+                Sent::Spared => {
+                    self.metrics.spared.inc();
+                }
+                Sent::Overflow => {
+                    self.metrics.overflows.inc();
+                    if self.may_log(Kind::Overflow) {
+                        tracing::warn!(conn = conn.0, "connection closed: it does not read");
                     }
                 }
-            }
-            BrokerOutput::Ping(conn) => self.shared.table.ping(conn),
-            BrokerOutput::Close(conn, reason) => self.shared.table.close(conn, reason, self.drain),
+            },
+            BrokerOutput::Ping(conn) => self.table.ping(conn),
+            BrokerOutput::Close(conn, reason) => self.table.close(conn, reason, drain),
             BrokerOutput::Event(event) => {
-                self.shared.metrics.count(&event);
-                let now_ms = || self.shared.clock.now().wall_ms;
-                self.shared.events.note(&event, now_ms);
-                self.log(&event);
+                self.metrics.count(&event);
+                let now_ms = || self.clock.now().wall_ms;
+                self.events.note(&event, now_ms);
+                self.log_event(&event);
             }
         }
     }
 
     /// Whether another line of this kind may be logged.
     fn may_log(&self, kind: Kind) -> bool {
-        let now_ms = self.shared.clock.mono_ms();
-        self.shared.log.admit(kind, now_ms)
+        let now_ms = self.clock.mono_ms();
+        self.log.admit(kind, now_ms)
     }
 
-    fn log(&self, event: &BusEvent) {
+    fn log_event(&self, event: &BusEvent) {
         let may = |kind| self.may_log(kind);
         match event {
             BusEvent::DiskFull { full: true, free } => {

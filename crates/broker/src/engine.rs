@@ -14,7 +14,6 @@ use peerbus_os::disk::Space;
 use peerbus_store::SqliteStore;
 use peerbus_wire::CloseReason;
 
-use crate::dispatch::Dispatch;
 use crate::engine_input::{Content, EngineInput, EngineReceiver, Tell};
 use crate::link::{Answer, Link};
 use crate::shared::{Phase, Shared};
@@ -39,7 +38,8 @@ pub(crate) struct Engine {
     store: SqliteStore,
     commit: Commit,
     inputs: EngineReceiver,
-    dispatch: Dispatch,
+    /// Time that a connection has to drain when it is closed.
+    drain: Duration,
     shared: Arc<Shared>,
     /// Questions handled whose answers have not been released, by connection.
     asked: Vec<(Arc<Link>, usize)>,
@@ -64,13 +64,12 @@ impl Engine {
         inputs: EngineReceiver,
         shared: Arc<Shared>,
     ) -> Self {
-        let dispatch = Dispatch::new(Arc::clone(&shared));
         Self {
             broker,
             store,
             commit: Box::new(Store::commit),
             inputs,
-            dispatch,
+            drain: shared.times.drain_max,
             shared,
             asked: Vec::new(),
             answers: Vec::new(),
@@ -98,7 +97,7 @@ impl Engine {
         }
         // From here on nobody can enter; then whoever is there is closed.
         drop(self.inputs);
-        self.shared.table.close_all(&reason, self.dispatch.drain);
+        self.shared.table.close_all(&reason, self.drain);
         self.shared.events.close();
         self.shared.log.sum_up(u64::MAX);
         let closed = self.store.close();
@@ -127,7 +126,7 @@ impl Engine {
                 self.handle(now, BrokerInput::Tick)?;
             }
             if let Some(drain) = stop {
-                self.dispatch.drain = drain;
+                self.drain = drain;
                 self.shared.health.set_phase(Phase::Stopping);
                 self.handle(now, BrokerInput::Shutdown)?;
             }
@@ -252,7 +251,7 @@ impl Engine {
             self.broker.flush(now, &mut self.store)?;
         }
         while let Some(output) = self.broker.poll_output() {
-            self.dispatch.output(output);
+            self.shared.dispatch(output, self.drain);
         }
         Ok(())
     }

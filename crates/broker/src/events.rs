@@ -6,10 +6,11 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use peerbus_core::broker::BusEvent;
+use peerbus_os::sync::lock;
 use peerbus_view::{MessageView, StepView};
 use peerbus_wire::{Accepted, Receipt, Stage};
 use serde_json::json;
@@ -69,10 +70,6 @@ impl Events {
         }
     }
 
-    fn log(&self) -> std::sync::MutexGuard<'_, Log> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Tells of what the core said, if somebody listens.
     pub(crate) fn note(&self, event: &BusEvent, now_ms: impl FnOnce() -> u64) {
         if self.watched.load(Ordering::Acquire)
@@ -83,7 +80,7 @@ impl Events {
     }
 
     fn push(&self, kind: &str, data: &str) {
-        let mut log = self.log();
+        let mut log = lock(&self.log);
         let number = log.first + log.events.len() as u64;
         let event = format!(
             "id: {}-{number}\nevent: {kind}\ndata: {data}\n\n",
@@ -109,7 +106,7 @@ impl Events {
     /// Counts a reader; `None` when there are as many as may be. Says whether the core must be told
     /// to watch.
     pub(crate) fn enter(&self) -> Option<bool> {
-        let mut log = self.log();
+        let mut log = lock(&self.log);
         if log.readers >= STREAMS_MAX {
             return None;
         }
@@ -120,7 +117,7 @@ impl Events {
 
     /// A reader has gone. Says, when it was the last, what [`Events::end`] is to be told in a while.
     pub(crate) fn leave(&self) -> Option<u64> {
-        let mut log = self.log();
+        let mut log = lock(&self.log);
         log.readers -= 1;
         log.turns += 1;
         (log.readers == 0).then_some(log.turns)
@@ -128,7 +125,7 @@ impl Events {
 
     /// Ends the log unless somebody came since. Says whether it ended.
     pub(crate) fn end(&self, turn: u64) -> bool {
-        let mut log = self.log();
+        let mut log = lock(&self.log);
         if log.turns != turn {
             return false;
         }
@@ -141,7 +138,7 @@ impl Events {
 
     /// The broker stops: every stream ends.
     pub(crate) fn close(&self) {
-        self.log().closed = true;
+        lock(&self.log).closed = true;
         self.newest.send_modify(|_| {});
     }
 
@@ -151,7 +148,7 @@ impl Events {
     }
 
     pub(crate) fn next(&self, after: u64) -> Next {
-        let log = self.log();
+        let log = lock(&self.log);
         let number = after + 1;
         let Some(at) = number.checked_sub(log.first) else {
             return Next::Gone;
@@ -166,7 +163,7 @@ impl Events {
     }
 
     pub(crate) fn last(&self) -> u64 {
-        let log = self.log();
+        let log = lock(&self.log);
         log.first + log.events.len() as u64 - 1
     }
 

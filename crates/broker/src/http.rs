@@ -62,7 +62,10 @@ pub(crate) fn router(shared: Arc<Shared>, site: Site) -> Router {
 async fn guard(State(site): State<Site>, request: Request, next: Next) -> Response {
     let via = request.extensions().get::<ConnectInfo<Via>>();
     let mut response = if via.is_some_and(|via| via.0.0.lacks_tls()) {
-        wants_tls()
+        // RFC 2817, section 4.2.
+        let text = "peerbus speaks TLS here: use wss:// (or https://)\n";
+        let upgrade = [(header::UPGRADE, "TLS/1.3")];
+        (StatusCode::UPGRADE_REQUIRED, upgrade, text).into_response()
     } else if let Some(text) = refusal(site, request.headers()) {
         (StatusCode::FORBIDDEN, text).into_response()
     } else {
@@ -76,13 +79,6 @@ async fn guard(State(site): State<Site>, request: Request, next: Next) -> Respon
             .insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
-}
-
-/// What a client hears that speaks plain HTTP where TLS is spoken (RFC 2817 §4.2).
-fn wants_tls() -> Response {
-    let text = "peerbus speaks TLS here: use wss:// (or https://)\n";
-    let upgrade = [(header::UPGRADE, "TLS/1.3")];
-    (StatusCode::UPGRADE_REQUIRED, upgrade, text).into_response()
 }
 
 /// Why a request may come from a web page. No page has business here: one of a foreign origin

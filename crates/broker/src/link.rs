@@ -1,10 +1,11 @@
 //! What a connection's tasks and the engine's thread share about one connection.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use peerbus_core::broker::ConnId;
+use peerbus_os::sync::lock;
 use peerbus_wire::limits::{FRAMES_UNANSWERED_MAX, WINDOW_BYTES_MAX};
 use peerbus_wire::{ClientFrame, CloseReason};
 use tokio::sync::{Notify, Semaphore};
@@ -95,8 +96,7 @@ impl Link {
     /// The client has registered: it gives up its place among those that have not.
     pub(crate) fn set_registered(&self) {
         if !self.registered.swap(true, Ordering::AcqRel) {
-            let stranger = self.stranger.lock();
-            *stranger.unwrap_or_else(PoisonError::into_inner) = None;
+            *lock(&self.stranger) = None;
         }
     }
 

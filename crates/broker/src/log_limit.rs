@@ -1,6 +1,8 @@
 //! How often a line may be logged that clients can bring about.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
+
+use peerbus_os::sync::lock;
 
 /// Lines of one kind that are logged per [`LOG_WINDOW_MS`]; of the rest their number.
 const LINES_MAX: u64 = 10;
@@ -89,7 +91,7 @@ impl LogLimit {
     }
 
     fn with<T>(&self, look: impl FnOnce(&mut Window) -> T) -> T {
-        look(&mut self.window.lock().unwrap_or_else(PoisonError::into_inner))
+        look(&mut lock(&self.window))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Counters for operators, in the OpenMetrics text format.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use peerbus_core::broker::{BusEvent, DomainRoute};
 use peerbus_wire::Presence;
@@ -11,7 +11,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::{Metric, Registry, Unit};
 use serde_json::Value;
 
 pub(crate) struct Metrics {
@@ -47,7 +47,6 @@ pub(crate) struct Metrics {
 }
 
 /// How mail gets to each domain that was joined. What bridges count begins anew with each of them.
-#[derive(Default)]
 struct Domains {
     up: Family<Other, Gauge>,
     waiting: Family<Other, Gauge>,
@@ -84,69 +83,44 @@ impl Metrics {
         let mut registry = Registry::with_prefix("peerbus");
         let r = &mut registry;
         let commits = Histogram::new(exponential_buckets(0.000_1, 2.0, 16));
-        r.register_with_unit(
-            "commit",
-            "Time to make a batch durable",
-            Unit::Seconds,
-            commits.clone(),
-        );
-        let metrics = Self {
-            opened: counter(r, "connections_opened", "WebSocket connections opened"),
-            unsecured: counter(r, "tls_failures", "Clients that TLS kept away"),
-            inputs: counter(r, "inputs", "Inputs handled by the engine"),
+        let durable = "Time to make a batch durable";
+        r.register_with_unit("commit", durable, Unit::Seconds, commits.clone());
+        Self {
+            opened: new(r, "connections_opened", "WebSocket connections opened"),
+            unsecured: new(r, "tls_failures", "Clients that TLS kept away"),
+            inputs: new(r, "inputs", "Inputs handled by the engine"),
             commits,
-            spared: counter(
+            spared: new(
                 r,
                 "receipts_spared",
                 "Later receipts dropped for slow readers",
             ),
-            overflows: counter(
+            overflows: new(
                 r,
                 "overflows",
                 "Connections closed because they do not read",
             ),
-            accepted: counter(r, "messages_accepted", "Messages accepted"),
-            owed: counter(r, "deliveries_owed", "Recipients of accepted messages"),
-            duplicates: counter(r, "messages_duplicate", "Messages that came again"),
-            refused: Family::default(),
-            delivered: counter(r, "deliveries_sent", "Deliveries given to a connection"),
-            acked: counter(r, "deliveries_acked", "Deliveries acked"),
-            dead: counter(r, "deliveries_dead", "Deliveries that were rejected"),
-            expired: counter(r, "deliveries_expired", "Deliveries that expired"),
-            registered: counter(r, "registrations", "Registrations"),
-            takeovers: counter(r, "takeovers", "Registrations that took a live name over"),
-            left: counter(r, "departures", "Registered connections that ended"),
-            denied: Family::default(),
-            renamed: counter(r, "renames", "Peers that took another name"),
-            retired: counter(r, "retirements", "Names that ended for good"),
-            held: counter(r, "messages_held_back", "Messages held back, with why"),
-            ignored: counter(r, "frames_ignored", "Frames ignored"),
-            log_lost: counter(r, "log_lines_lost", "Log lines that nobody took"),
-            connections: Gauge::default(),
-            peers: Gauge::default(),
-            domains: Domains::default(),
-            registry: Registry::default(),
-        };
-        r.register(
-            "messages_refused",
-            "Messages refused",
-            metrics.refused.clone(),
-        );
-        r.register(
-            "denials",
-            "Registrations refused, by close code",
-            metrics.denied.clone(),
-        );
-        r.register(
-            "connections",
-            "Open WebSocket connections",
-            metrics.connections.clone(),
-        );
-        r.register("peers", "Connected peers", metrics.peers.clone());
-        metrics.domains.register(r);
-        Self {
+            accepted: new(r, "messages_accepted", "Messages accepted"),
+            owed: new(r, "deliveries_owed", "Recipients of accepted messages"),
+            duplicates: new(r, "messages_duplicate", "Messages that came again"),
+            delivered: new(r, "deliveries_sent", "Deliveries given to a connection"),
+            acked: new(r, "deliveries_acked", "Deliveries acked"),
+            dead: new(r, "deliveries_dead", "Deliveries that were rejected"),
+            expired: new(r, "deliveries_expired", "Deliveries that expired"),
+            registered: new(r, "registrations", "Registrations"),
+            takeovers: new(r, "takeovers", "Registrations that took a live name over"),
+            left: new(r, "departures", "Registered connections that ended"),
+            renamed: new(r, "renames", "Peers that took another name"),
+            retired: new(r, "retirements", "Names that ended for good"),
+            held: new(r, "messages_held_back", "Messages held back, with why"),
+            ignored: new(r, "frames_ignored", "Frames ignored"),
+            log_lost: new(r, "log_lines_lost", "Log lines that nobody took"),
+            refused: new(r, "messages_refused", "Messages refused"),
+            denied: new(r, "denials", "Registrations refused, by close code"),
+            connections: new(r, "connections", "Open WebSocket connections"),
+            peers: new(r, "peers", "Connected peers"),
+            domains: Domains::new(r),
             registry,
-            ..metrics
         }
     }
 
@@ -187,7 +161,14 @@ impl Metrics {
 
     /// Takes how mail gets to each domain.
     pub(crate) fn set_joined(&self, all: &[DomainRoute]) {
-        self.domains.clear();
+        let Domains {
+            up,
+            waiting,
+            counted,
+        } = &self.domains;
+        up.clear();
+        waiting.clear();
+        counted.iter().for_each(Family::clear);
         for joined in all {
             self.domains.set(joined);
         }
@@ -210,27 +191,15 @@ impl Metrics {
 }
 
 impl Domains {
-    fn register(&self, registry: &mut Registry) {
-        registry.register(
-            "domain_up",
-            "Whether mail gets to a domain: 1 or 0",
-            self.up.clone(),
-        );
-        registry.register(
-            "domain_waiting",
-            "Messages for a domain that it does not have yet",
-            self.waiting.clone(),
-        );
-        for ((word, help), counter) in COUNTED.iter().zip(&self.counted) {
-            registry.register(format!("domain_{word}"), *help, counter.clone());
-        }
-    }
-
-    fn clear(&self) {
-        self.up.clear();
-        self.waiting.clear();
-        for counter in &self.counted {
-            counter.clear();
+    fn new(r: &mut Registry) -> Self {
+        Self {
+            up: new(r, "domain_up", "Whether mail gets to a domain: 1 or 0"),
+            waiting: new(
+                r,
+                "domain_waiting",
+                "Messages for a domain that it does not have yet",
+            ),
+            counted: COUNTED.map(|(word, help)| new(r, &format!("domain_{word}"), help)),
         }
     }
 
@@ -252,10 +221,11 @@ impl Domains {
     }
 }
 
-fn counter(registry: &mut Registry, name: &str, help: &str) -> Counter {
-    let counter = Counter::<u64, AtomicU64>::default();
-    registry.register(name, help, counter.clone());
-    counter
+/// One that is registered.
+fn new<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+    let metric = M::default();
+    registry.register(name, help, metric.clone());
+    metric
 }
 
 impl fmt::Debug for Metrics {

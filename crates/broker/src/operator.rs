@@ -73,8 +73,8 @@ pub(crate) async fn acknowledge(
     };
     if asked.db.as_deref() != Some(witness.database()) {
         let ours = witness.database().display();
-        let text = format!("this broker's database is {ours}: POST /audit/acknowledge?db={ours}\n");
-        return (StatusCode::CONFLICT, text).into_response();
+        let why = format!("this broker's database is {ours}: POST /audit/acknowledge?db={ours}");
+        return refused(StatusCode::CONFLICT, why);
     }
     match witness.acknowledge() {
         Ok(missing) => {
@@ -82,8 +82,8 @@ pub(crate) async fn acknowledge(
             Json(json!({"acknowledged": missing})).into_response()
         }
         Err(error) => {
-            let text = format!("the witness of the database cannot be written: {error}\n");
-            (StatusCode::INTERNAL_SERVER_ERROR, text).into_response()
+            let why = format!("the witness of the database cannot be written: {error}");
+            refused(StatusCode::INTERNAL_SERVER_ERROR, why)
         }
     }
 }
@@ -95,20 +95,18 @@ pub(crate) async fn reload(
     Query(asked): Query<Asked>,
 ) -> HttpResult {
     let Some(tokens) = &shared.tokens else {
-        return Err(refused(
-            StatusCode::CONFLICT,
-            "this broker has no tokens file",
-        ));
+        let why = "this broker has no tokens file";
+        return Err(refused(StatusCode::CONFLICT, why));
     };
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let ours = real(tokens.path());
+    let ours = real(&tokens.path);
     if asked.file.as_deref().map(real) != Some(ours.clone()) {
         let why = format!("this broker's tokens file is {}", ours.display());
         return Err(refused(StatusCode::CONFLICT, why));
     }
     let grants = tokens.read();
-    let grants = grants.map_err(|error| refused(StatusCode::CONFLICT, error))?;
-    let grants = BrokerInput::Grants(grants);
+    let grants = grants.map_err(|error| refused(StatusCode::CONFLICT, error));
+    let grants = BrokerInput::Grants(grants?);
     let act = move |broker: &mut Broker, now, txn: &mut dyn Txn| broker.handle(now, grants, txn);
     ask(&shared, act).await?;
     Ok(Json(json!({})).into_response())
@@ -149,7 +147,7 @@ pub(crate) fn stopping() -> Response {
     refused(StatusCode::SERVICE_UNAVAILABLE, "peerbus is shutting down")
 }
 
-fn refused(code: StatusCode, why: impl Display) -> Response {
+pub(crate) fn refused(code: StatusCode, why: impl Display) -> Response {
     (code, format!("{why}\n")).into_response()
 }
 

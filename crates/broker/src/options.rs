@@ -160,33 +160,25 @@ pub enum BrokerStartError {
     NoAddress,
     /// Other machines can reach the address, and nothing would be encrypted.
     #[error(
-        "{address} can be reached from other machines, and tokens and messages could be read on the \
+        "{0} can be reached from other machines, and tokens and messages could be read on the \
          way: give the broker a certificate (--tls-cert FILE --tls-key FILE), or listen on \
          127.0.0.1 and use a tunnel (ssh -L); if the network is a closed one, a container's or a \
          VPN's for instance, say --insecure (PEERBUS_INSECURE=1)"
     )]
-    Insecure {
-        /// The address.
-        address: SocketAddr,
-    },
-    /// A file for TLS cannot be used.
-    #[error("cannot speak TLS: {reason}")]
-    Tls {
-        /// A sentence that names the file, what was found and what to do.
-        reason: String,
-    },
+    Insecure(SocketAddr),
+    /// A file for TLS cannot be used: a sentence that names it, what was found and what to do.
+    #[error("cannot speak TLS: {0}")]
+    Tls(String),
     /// Another process listens on the port.
     #[error(
-        "cannot listen on {address}: another process has port {} (is a broker running already? \
+        "cannot listen on {}: another process has port {} (is a broker running already? \
          `ss -ltnp sport = :{}` shows which); stop it, or choose another address with \
          PEERBUS_LISTEN",
-        address.port(),
-        address.port()
+        .0,
+        .0.port(),
+        .0.port()
     )]
-    PortInUse {
-        /// The address.
-        address: SocketAddr,
-    },
+    PortInUse(SocketAddr),
     /// The TCP address cannot be listened on.
     #[error("cannot listen on {address}: {source}; {}", remedy(source))]
     Listen {
@@ -199,75 +191,42 @@ pub enum BrokerStartError {
     #[error(
         "cannot listen on {}: a broker answers there already; end it (`peerbus stop`), or choose another \
          path with --socket",
-        path.display()
+        .0.display()
     )]
-    SocketInUse {
-        /// The socket's path.
-        path: PathBuf,
-    },
+    SocketInUse(PathBuf),
     /// Something else lies where the Unix socket is to be.
     #[error(
         "cannot listen on {}: a file that is not a socket lies there; move it, or choose another \
          path",
-        path.display()
+        .0.display()
     )]
-    NotASocket {
-        /// The path.
-        path: PathBuf,
-    },
+    NotASocket(PathBuf),
     /// The Unix socket's path is longer than the system takes.
     #[error(
         "cannot listen on {}: the path has {} bytes, and a Unix socket's must be shorter than 108 \
          (104 on macOS); choose a shorter one with --socket",
-        path.display(),
-        path.as_os_str().len()
+        .0.display(),
+        .0.as_os_str().len()
     )]
-    SocketPathLong {
-        /// The path.
-        path: PathBuf,
-    },
+    SocketPathLong(PathBuf),
     /// The Unix socket cannot be made.
-    #[error(
-        "cannot listen on {}: {source}; the socket's directory must be writable",
-        path.display()
-    )]
-    Socket {
-        /// The socket's path.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// Another broker has the database.
-    #[error("cannot start: {reason}")]
-    InUse {
-        /// The database file.
-        path: PathBuf,
-        /// A sentence that names the other one and says what to do.
-        reason: String,
-    },
+    #[error("cannot listen on {}: {}; the socket's directory must be writable", .0.display(), .1)]
+    Socket(PathBuf, #[source] io::Error),
+    /// Another broker has the database: a sentence that names the other one and says what to do.
+    #[error("cannot start: {0}")]
+    InUse(String),
     /// A socket that was given cannot be used.
     #[error(
-        "a socket that the service manager passed cannot be used: {reason}; give it stream sockets \
+        "a socket that the service manager passed cannot be used: {0}; give it stream sockets \
          that listen (ListenStream=)"
     )]
-    Given {
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// The database cannot be used.
-    #[error("cannot use the database {}: {reason}", path.display())]
-    Database {
-        /// The database file.
-        path: PathBuf,
-        /// A sentence that says what was found and what to do.
-        reason: String,
-    },
+    Given(#[source] io::Error),
+    /// The database cannot be used: a sentence that says what was found and what to do.
+    #[error("cannot use the database {}: {}", .0.display(), .1)]
+    Database(PathBuf, String),
     /// The engine's thread cannot be started.
-    #[error("cannot start the engine's thread: {source}; raise the limit of processes")]
-    Thread {
-        /// What the system says.
-        source: io::Error,
-    },
+    #[error("cannot start the engine's thread: {0}; raise the limit of processes")]
+    Thread(#[source] io::Error),
 }
 
 /// What to do about a TCP address that cannot be listened on.

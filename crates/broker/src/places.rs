@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::task::Context;
 use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
+use peerbus_os::sync::lock;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
@@ -47,15 +48,9 @@ pub(crate) struct Silent {
     reader: AtomicWaker,
 }
 
-impl Waiting {
-    fn lock(waiting: &Mutex<Self>) -> std::sync::MutexGuard<'_, Self> {
-        waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl Silent {
     pub(crate) fn upgraded(&self) {
-        let mut waiting = Waiting::lock(&self.waiting);
+        let mut waiting = lock(&self.waiting);
         if let Some(this) = waiting.dialled.remove(&self.number) {
             waiting.upgraded.insert(self.number, this);
         }
@@ -63,7 +58,7 @@ impl Silent {
 
     /// It has spoken, or is gone.
     pub(crate) fn over(&self) {
-        let mut waiting = Waiting::lock(&self.waiting);
+        let mut waiting = lock(&self.waiting);
         waiting.dialled.remove(&self.number);
         waiting.upgraded.remove(&self.number);
     }
@@ -117,7 +112,7 @@ impl Places {
 
     /// A client has dialled over TCP.
     pub(crate) fn arrive(&self) -> Arc<Silent> {
-        let mut waiting = Waiting::lock(&self.waiting);
+        let mut waiting = lock(&self.waiting);
         waiting.next += 1;
         let number = waiting.next;
         let silent = Arc::new(Silent {
@@ -132,7 +127,7 @@ impl Places {
 
     /// Closes the socket that has said nothing for longest, if there is one.
     pub(crate) fn close_silent(&self) {
-        let first = Waiting::lock(&self.waiting).dialled.pop_first();
+        let first = lock(&self.waiting).dialled.pop_first();
         match first.and_then(|(_, silent)| silent.upgrade()) {
             Some(silent) => silent.close(),
             None => drop(self.close_stranger()),
@@ -141,7 +136,7 @@ impl Places {
 
     /// The same, of those that are WebSockets. Says whether there was one.
     fn close_stranger(&self) -> bool {
-        let first = Waiting::lock(&self.waiting).upgraded.pop_first();
+        let first = lock(&self.waiting).upgraded.pop_first();
         let silent = first.and_then(|(_, silent)| silent.upgrade());
         silent.inspect(|silent| silent.close()).is_some()
     }
@@ -150,14 +145,11 @@ impl Places {
     /// that of the one that has waited longest without a word.
     pub(crate) async fn take(&self, tcp: bool) -> Option<(Place, StrangersPlace)> {
         let mut closed = false;
-        let stranger = match tcp {
-            true => Some(self.room(&self.strangers, &mut closed).await?),
-            false => None,
-        };
-        let of_tcp = match tcp {
-            true => Some(self.room(&self.tcp, &mut closed).await?),
-            false => None,
-        };
+        let (mut stranger, mut of_tcp) = (None, None);
+        if tcp {
+            stranger = Some(self.room(&self.strangers, &mut closed).await?);
+            of_tcp = Some(self.room(&self.tcp, &mut closed).await?);
+        }
         let place = Arc::clone(&self.all).try_acquire_owned().ok()?;
         Some(((place, of_tcp), stranger))
     }

@@ -119,7 +119,7 @@ pub async fn start(mut options: BrokerOptions) -> Result<Running, BrokerStartErr
         return Err(BrokerStartError::NoAddress);
     }
     let tls = options.tls.as_ref().map(tls::acceptor).transpose();
-    let tls = tls.map_err(|reason| BrokerStartError::Tls { reason })?;
+    let tls = tls.map_err(BrokerStartError::Tls)?;
     let loopback_only = tls.is_none() && !options.insecure;
     if loopback_only {
         check_loopback(&options.listen)?;
@@ -261,7 +261,7 @@ async fn start_engine(
             }
             let _abandoned = end.send(outcome);
         })
-        .map_err(|source| BrokerStartError::Thread { source })?;
+        .map_err(BrokerStartError::Thread)?;
     match is_ready.await {
         Ok(Ok(shared)) => Ok((
             shared,
@@ -274,7 +274,7 @@ async fn start_engine(
         Ok(Err(error)) => Err(error),
         Err(_panicked) => {
             let source = std::io::Error::other("it panicked while it read the database");
-            Err(BrokerStartError::Thread { source })
+            Err(BrokerStartError::Thread(source))
         }
     }
 }
@@ -294,15 +294,9 @@ fn open_engine(
         domain,
         ..
     } = options;
-    let failed = |reason: String| BrokerStartError::Database {
-        path: db.clone(),
-        reason,
-    };
+    let failed = |reason: String| BrokerStartError::Database(db.clone(), reason);
     let mut store = SqliteStore::open(&db).map_err(|error| match &error {
-        OpenError::Locked { .. } => BrokerStartError::InUse {
-            path: db.clone(),
-            reason: error.to_string(),
-        },
+        OpenError::Locked { .. } => BrokerStartError::InUse(error.to_string()),
         _ => failed(error.to_string()),
     })?;
     let mut config = BrokerConfig::new(Vec::new(), store.audit_key().clone());

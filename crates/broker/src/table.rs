@@ -69,13 +69,11 @@ impl Table {
         let conn = ConnId(self.next.fetch_add(1, Ordering::Relaxed));
         let (outbound, queue) = channel(OUTBOUND_FRAMES_MAX);
         let link = Arc::new(Link::new(conn, now_ms, stranger));
-        self.entries.insert(
-            conn,
-            Entry {
-                outbound,
-                link: Arc::clone(&link),
-            },
-        );
+        let entry = Entry {
+            outbound,
+            link: Arc::clone(&link),
+        };
+        self.entries.insert(conn, entry);
         (link, queue)
     }
 
@@ -161,12 +159,10 @@ impl Outgoing {
 
     /// How many frames of the client this one answers with a receipt.
     pub(crate) fn answers(&self) -> usize {
-        match self {
-            Self::Frame(frame) => match &**frame {
-                BrokerFrame::Receipts(receipts) => receipts.iter().filter(|r| is_answer(r)).count(),
-                _ => 0,
-            },
-            Self::Deliver(_) | Self::Done(_) => 0,
+        let Self::Frame(frame) = self else { return 0 };
+        match &**frame {
+            BrokerFrame::Receipts(receipts) => receipts.iter().filter(|r| is_answer(r)).count(),
+            _ => 0,
         }
     }
 
@@ -199,12 +195,8 @@ fn weight(frame: &BrokerFrame) -> usize {
         BrokerFrame::Recall(_) | BrokerFrame::Renamed(_) | BrokerFrame::Retired(_) => FIXED,
         BrokerFrame::Peers(peers) => {
             let names: usize = peers.names.iter().map(|name| name.len() + 3).sum();
-            FIXED
-                + names
-                + peers
-                    .peers
-                    .as_ref()
-                    .map_or(0, |entries| entries.len() * ENTRY)
+            let entries = peers.peers.as_ref().map_or(0, Vec::len);
+            FIXED + names + entries * ENTRY
         }
     }
 }

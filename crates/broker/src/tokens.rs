@@ -15,7 +15,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use peerbus_core::TokenHash;
 use peerbus_core::grant::{
@@ -23,6 +23,7 @@ use peerbus_core::grant::{
 };
 use peerbus_os::file::{self, Version};
 use peerbus_os::private::{self, PrivateFile};
+use peerbus_os::sync::lock;
 use peerbus_wire::TokenName;
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
@@ -284,19 +285,12 @@ impl TryFrom<toml::Value> for End {
 /// A tokens file that is looked at again and again.
 #[derive(Debug)]
 pub(crate) struct TokensWatch {
-    path: PathBuf,
+    pub(crate) path: PathBuf,
     /// Tokens that stand in no file.
     base: Vec<Grant>,
-    seen: Mutex<Seen>,
+    /// The file as it was read last, and as it was when it was last looked at.
+    seen: Mutex<(Version, Version)>,
     paces: Mutex<BTreeMap<TokenHash, Arc<TokenPace>>>,
-}
-
-#[derive(Debug)]
-struct Seen {
-    /// When it was last read.
-    read: Version,
-    /// When it was last looked at.
-    looked: Version,
 }
 
 impl TokensWatch {
@@ -304,20 +298,13 @@ impl TokensWatch {
     pub(crate) fn new(path: PathBuf, base: Vec<Grant>) -> Result<(Self, Vec<Grant>), String> {
         let now = file::version(&path);
         let watch = Self {
-            seen: Mutex::new(Seen {
-                read: now,
-                looked: now,
-            }),
+            seen: Mutex::new((now, now)),
             paces: Mutex::default(),
             path,
             base,
         };
         let grants = watch.read()?;
         Ok((watch, grants))
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
     }
 
     /// What admits connections now: what the file says of a token counts, whatever else is said of it.
@@ -327,24 +314,16 @@ impl TokensWatch {
 
     fn with_base(&self, mut grants: Vec<Grant>) -> Vec<Grant> {
         let named = |known: &[Grant], grant: &Grant| known.iter().any(|k| k.token == grant.token);
-        let base = self
-            .base
-            .iter()
-            .filter(|grant| !named(&grants, grant))
-            .cloned();
-        let base: Vec<_> = base.collect();
+        let mut base = self.base.clone();
+        base.retain(|grant| !named(&grants, grant));
         grants.extend(base);
-        self.set_paces(&grants);
-        grants
-    }
-
-    fn set_paces(&self, grants: &[Grant]) {
         let mut paces = lock(&self.paces);
         paces.retain(|token, _| grants.iter().any(|grant| grant.token == *token));
-        for grant in grants {
+        for grant in &grants {
             let pace = paces.entry(grant.token).or_default();
             pace.set(grant.quotas.per_second);
         }
+        grants
     }
 
     /// How fast the peers of a token may send, if it is one.
@@ -357,21 +336,17 @@ impl TokensWatch {
     pub(crate) fn changed(&self) -> Option<Result<Vec<Grant>, String>> {
         let now = file::version(&self.path);
         let mut seen = lock(&self.seen);
-        let before = std::mem::replace(&mut seen.looked, now);
-        if now == seen.read || now != before {
+        let before = std::mem::replace(&mut seen.1, now);
+        if now == seen.0 || now != before {
             return None;
         }
         let read = read(&self.path);
         if file::version(&self.path) != now {
             return None;
         }
-        seen.read = now;
+        seen.0 = now;
         Some(read.map(|grants| self.with_base(grants)))
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -69,11 +69,11 @@ fn start(around: ClaudeSurroundings, host: Host, mailbox: Mailbox) -> AgentLink 
             beside.push(Box::pin(node.serve(socket, serve)));
         }
     }
-    paths.push(Box::new(paths::Channel::new(
+    paths.push(Box::new(paths::Channel {
         host,
         mailbox,
-        session.clone(),
-    )));
+        session: session.clone(),
+    }));
     paths.retain(|path| allowed.allows(path.spec()));
     AgentLink {
         paths,

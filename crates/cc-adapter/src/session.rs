@@ -11,7 +11,7 @@ mod interrupt;
 mod surroundings;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use peerbus_adapter::hooks::DirectoryWatch;
@@ -19,6 +19,7 @@ use peerbus_adapter::inbox::SocketToken;
 use peerbus_adapter::mailbox::{Activity, BoxFuture, SessionSource, Snapshot};
 use peerbus_adapter::transcript::Places;
 use peerbus_agents::project_slug;
+use peerbus_os::sync::lock;
 use tokio::sync::{Mutex as AsyncMutex, Notify, watch as watch_channel};
 use tokio::time::Instant;
 
@@ -95,7 +96,7 @@ impl ClaudeSession {
     pub fn told(&self, mut facts: SessionFacts) -> bool {
         facts.transcript = facts.transcript.filter(|path| self.is_transcript(path));
         let file = self.file().unwrap_or_default();
-        let mut known = self.known();
+        let mut known = lock(&self.known);
         known.read(file.id);
         let believed = known.told(facts);
         known.hooked |= believed;
@@ -142,7 +143,7 @@ impl ClaudeSession {
             in_file: self.file().and_then(|file| file.activity),
             at: Instant::now(),
         };
-        self.known().said = Some(said);
+        lock(&self.known).said = Some(said);
     }
 
     /// Something happens that can change what the session does or what its transcript shows.
@@ -154,10 +155,6 @@ impl ClaudeSession {
     pub(crate) fn socket(&self) -> Option<PathBuf> {
         let in_file = self.file().and_then(|file| file.socket);
         in_file.or_else(|| self.around.socket.clone())
-    }
-
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The credential for a socket. It belongs to the one that came with it, and goes to no other.
@@ -181,7 +178,7 @@ impl ClaudeSession {
 impl SessionSource for ClaudeSession {
     fn snapshot(&self) -> Snapshot {
         let file = self.file().unwrap_or_default();
-        let mut known = self.known();
+        let mut known = lock(&self.known);
         known.read(file.id);
         let activity = known.activity(file.activity);
         // What is idle has no turn to end, and the next one is not meant.

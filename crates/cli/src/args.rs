@@ -12,6 +12,7 @@ mod token;
 mod values;
 mod web;
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -22,18 +23,17 @@ use peerbus_adapter::demand::BEGINS;
 use crate::output;
 
 pub(crate) use self::adapter::{Adapter, AdapterKind};
-pub(crate) use self::history::{History, HistoryPurge, HistoryVerb, Inbox, Tail, kept};
+pub(crate) use self::history::{History, HistoryVerb, Inbox, Shown, Tail, kept};
 pub(crate) use self::install::{Files, Install, Uninstall};
-pub(crate) use self::mail::{
-    Ask, Broadcast, Held, HeldOne, HeldVerb, Outgoing, Recv, Saying, Send,
-};
+pub(crate) use self::mail::{Ask, Held, HeldOne, HeldVerb, Outgoing, Recv, Saying, Send};
 pub(crate) use self::mcp::{Mcp, McpList, McpShare, McpUse};
-pub(crate) use self::names::{Names, NamesList, NamesRelease, NamesRetire};
-pub(crate) use self::run::{DrivenClient, Run, Transport};
+pub(crate) use self::names::Names;
+pub(crate) use self::run::{Run, Transport};
 pub(crate) use self::session::{
-    SessionApprove, SessionDeny, SessionInject, SessionNamed, SessionVerb, Until, Wait, Which,
+    SessionApprove, SessionDeny, SessionInject, SessionNamed, SessionVerb, SessionWhich, Until,
+    Wait,
 };
-pub(crate) use self::token::{TokenAdd, TokenList, TokenRevoke, TokenVerb, TokensFile};
+pub(crate) use self::token::{TokenAdd, TokenVerb, TokensFile};
 use self::values::{listen_address, on_or_off, path, seconds};
 pub(crate) use self::web::{Web, WebTokenAdd, WebTokenVerb, WebVerb};
 
@@ -92,21 +92,31 @@ pub(crate) enum Verb {
     /// Run the broker; without any configuration it makes what it needs.
     Serve(Serve),
     /// End the broker, whoever started it; the next new session or command starts one again.
-    Stop(Stop),
+    Stop {
+        /// The broker's Unix socket
+        #[arg(long, value_name = "PATH", value_parser = path())]
+        socket: Option<PathBuf>,
+    },
     /// Run an MCP server on stdio that joins an agent session to the bus.
     Adapter(Adapter),
     /// Run Claude Code without a screen, as a peer that messages wake.
     Run(Run),
     /// Become a program that ends with the process that started it (run by `peerbus run`).
     #[command(hide = true)]
-    DrivenClient(DrivenClient),
+    DrivenClient {
+        /// The process that it ends with
+        parent: u32,
+        /// The program and its arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+        command: Vec<OsString>,
+    },
     /// Send a message to one peer.
     Send(Send),
     /// Ask a peer, wait for its answer and print it.
     Ask(Ask),
     /// Send a message to every other peer that is connected, or lost its connection in the last
     /// minute.
-    Broadcast(Broadcast),
+    Broadcast(Outgoing),
     /// Receive messages, as a line of JSON each where no person looks on.
     Recv(Recv),
     /// Show the peers that the broker knows.
@@ -125,7 +135,11 @@ pub(crate) enum Verb {
     Web(Web),
     /// Join this machine's broker to those of other domains, over NATS JetStream.
     #[command(disable_help_flag = true)]
-    Bridge(Bridge),
+    Bridge {
+        /// Options of peerbus-bridge; --help shows them
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
     /// Share an MCP server with peers, or use one that a peer shares.
     #[command(subcommand)]
     Mcp(Mcp),
@@ -133,9 +147,23 @@ pub(crate) enum Verb {
     #[command(subcommand)]
     Audit(Audit),
     /// Copy the broker's database and its audit key into one private file, also while it runs.
-    Backup(Backup),
+    Backup {
+        /// The file to make
+        #[arg(value_parser = path())]
+        file: PathBuf,
+        /// Database file
+        #[arg(long, env = "PEERBUS_DB", value_name = "FILE", value_parser = path())]
+        db: Option<PathBuf>,
+    },
     /// Put a backup in the place of the database of a broker that is stopped.
-    Restore(Restore),
+    Restore {
+        /// A file that `peerbus backup` made
+        #[arg(value_parser = path())]
+        file: PathBuf,
+        /// Database file
+        #[arg(long, env = "PEERBUS_DB", value_name = "FILE", value_parser = path())]
+        db: Option<PathBuf>,
+    },
     /// Manage tokens: who may register which names, and do what
     #[command(subcommand)]
     Token(TokenVerb),
@@ -143,7 +171,11 @@ pub(crate) enum Verb {
     #[command(subcommand)]
     Names(Names),
     /// Print a new token and a new HMAC secret.
-    Keygen(Keygen),
+    Keygen {
+        /// Print them as JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Change the secret that peers sign with, without losing mail that waits.
     #[command(subcommand)]
     Secret(Secret),
@@ -157,13 +189,36 @@ pub(crate) enum Verb {
     /// Take peerbus out of an agent's configuration again.
     Uninstall(Uninstall),
     /// Answer an event of a Claude Code session (run by its hooks, with the event on stdin).
-    Hook(Hook),
+    // Takes any words: a configuration may be newer than this program, and a usage error would count
+    // as the hook's decision.
+    Hook {
+        /// Nothing: print what is unseen; `wait`: wait for mail and wake the session
+        #[arg(
+            value_name = "wait",
+            trailing_var_arg = true,
+            allow_hyphen_values = true
+        )]
+        words: Vec<String>,
+    },
     /// Check everything from end to end, with a remedy for what does not work.
-    Doctor(Doctor),
+    Doctor {
+        /// Print the checks as JSON
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        connection: Connection,
+    },
     /// Print the completions for a shell.
-    Completions(Completions),
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
     /// Write a manual page for each command into a directory.
-    Man(Man),
+    Man {
+        /// The directory, made if it is not there
+        #[arg(value_parser = path())]
+        directory: PathBuf,
+    },
 }
 
 /// How to reach the broker.
@@ -190,14 +245,6 @@ impl Connection {
             credentials: self.credentials.clone(),
         }
     }
-}
-
-/// What goes to `peerbus-bridge`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Bridge {
-    /// Options of peerbus-bridge; --help shows them
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-    pub(crate) args: Vec<std::ffi::OsString>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -290,13 +337,6 @@ pub(crate) struct Serve {
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Stop {
-    /// The broker's Unix socket
-    #[arg(long, value_name = "PATH", value_parser = path())]
-    pub(crate) socket: Option<PathBuf>,
-}
-
-#[derive(Debug, clap::Args)]
 pub(crate) struct Peers {
     /// Show those, too, that are away and are owed nothing
     #[arg(long)]
@@ -342,7 +382,14 @@ pub(crate) enum Audit {
     /// bridges did not let in
     Sessions(AuditVerify),
     /// Take it as known that the database lost what its witness saw, so that nothing fails for it any more
-    Acknowledge(AuditAcknowledge),
+    Acknowledge {
+        /// Database file
+        #[arg(long, env = "PEERBUS_DB", value_name = "FILE", value_parser = path())]
+        db: Option<PathBuf>,
+        /// The Unix socket of the broker that runs on it
+        #[arg(long, value_name = "PATH", value_parser = path())]
+        socket: Option<PathBuf>,
+    },
 }
 
 #[derive(Debug, clap::Args)]
@@ -351,56 +398,6 @@ pub(crate) struct AuditVerify {
     #[arg(long, env = "PEERBUS_DB", value_name = "FILE", value_parser = path())]
     pub(crate) db: Option<PathBuf>,
     /// Print the result as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct Backup {
-    /// The file to make
-    #[arg(value_parser = path())]
-    pub(crate) file: PathBuf,
-    /// Database file
-    #[arg(long, env = "PEERBUS_DB", value_name = "FILE", value_parser = path())]
-    pub(crate) db: Option<PathBuf>,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct Restore {
-    /// A file that `peerbus backup` made
-    #[arg(value_parser = path())]
-    pub(crate) file: PathBuf,
-    /// Database file
-    #[arg(long, env = "PEERBUS_DB", value_name = "FILE", value_parser = path())]
-    pub(crate) db: Option<PathBuf>,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct AuditAcknowledge {
-    /// Database file
-    #[arg(long, env = "PEERBUS_DB", value_name = "FILE", value_parser = path())]
-    pub(crate) db: Option<PathBuf>,
-    /// The Unix socket of the broker that runs on it
-    #[arg(long, value_name = "PATH", value_parser = path())]
-    pub(crate) socket: Option<PathBuf>,
-}
-
-/// Takes any words: a configuration may be newer than this program, and a usage error would count
-/// as the hook's decision.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Hook {
-    /// Nothing: print what is unseen; `wait`: wait for mail and wake the session
-    #[arg(
-        value_name = "wait",
-        trailing_var_arg = true,
-        allow_hyphen_values = true
-    )]
-    pub(crate) words: Vec<String>,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct Keygen {
-    /// Print them as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -418,28 +415,6 @@ pub(crate) struct SecretFile {
     /// Another credentials file than the one `serve` makes
     #[arg(long, value_name = "FILE", value_parser = path())]
     pub(crate) credentials: Option<PathBuf>,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct Doctor {
-    /// Print the checks as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-    #[command(flatten)]
-    pub(crate) connection: Connection,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct Completions {
-    /// Which shell
-    pub(crate) shell: clap_complete::Shell,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct Man {
-    /// The directory, made if it is not there
-    #[arg(value_parser = path())]
-    pub(crate) directory: PathBuf,
 }
 
 #[cfg(test)]

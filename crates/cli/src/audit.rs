@@ -12,7 +12,7 @@ use peerbus_store::{
 use peerbus_wire::{escape_json, hex};
 use serde_json::json;
 
-use crate::args::{Audit, AuditAcknowledge, AuditVerify};
+use crate::args::{Audit, AuditVerify};
 use crate::failure::Failure;
 use crate::told::for_people;
 use crate::{operator, output};
@@ -21,13 +21,13 @@ pub(crate) fn run(verb: Audit) -> Result<(), Failure> {
     match verb {
         Audit::Verify(verb) => verify(verb),
         Audit::Sessions(verb) => sessions(verb),
-        Audit::Acknowledge(verb) => acknowledge(verb),
+        Audit::Acknowledge { db, socket } => acknowledge(db, socket.as_ref()),
     }
 }
 
-fn acknowledge(verb: AuditAcknowledge) -> Result<(), Failure> {
+fn acknowledge(db: Option<PathBuf>, socket: Option<&PathBuf>) -> Result<(), Failure> {
     for_people("acknowledge what was altered")?;
-    let path = database(verb.db)?;
+    let path = database(db)?;
     let path = path
         .canonicalize()
         .map_err(|error| Failure::config(format!("cannot read {}: {error}", path.display())))?;
@@ -37,14 +37,13 @@ fn acknowledge(verb: AuditAcknowledge) -> Result<(), Failure> {
             store.close().map_err(Failure::failed)?;
             missing.map(|missing| missing.to_string())
         }
-        Err(OpenError::Locked { .. }) => ask_broker(verb.socket.as_ref(), &path)?,
+        Err(OpenError::Locked { .. }) => ask_broker(socket, &path)?,
         Err(error) => return Err(Failure::config(error)),
     };
     output::line(&match missing {
         Some(missing) => format!("acknowledged: {missing}"),
         None => "nothing is missing that is not acknowledged".into(),
-    })?;
-    Ok(())
+    })
 }
 
 /// Has the broker that runs on the database acknowledge it.

@@ -1,23 +1,24 @@
 //! `peerbus backup` and `peerbus restore`.
 
+use std::path::{Path, PathBuf};
+
 use peerbus_store::{BackupError, OpenError};
 
-use crate::args::{Backup, Restore};
 use crate::audit::database;
 use crate::failure::Failure;
 use crate::output;
 use crate::told::for_people;
 
-pub(crate) fn make(verb: Backup) -> Result<(), Failure> {
+pub(crate) fn make(file: &Path, db: Option<PathBuf>) -> Result<(), Failure> {
     for_people("copy what others wrote")?;
-    let db = database(verb.db)?;
+    let db = database(db)?;
     let report = output::patiently("copying and checking the database", || {
-        peerbus_store::backup(&db, &verb.file)
+        peerbus_store::backup(&db, file)
     });
     let report = report.map_err(failure)?;
     output::line(&format!(
         "{}: a private copy of {} with its audit key; {}, {}, ends at block {}",
-        verb.file.display(),
+        file.display(),
         db.display(),
         output::plural(report.blocks, "block"),
         output::plural(report.events, "event"),
@@ -26,11 +27,11 @@ pub(crate) fn make(verb: Backup) -> Result<(), Failure> {
     Ok(())
 }
 
-pub(crate) fn restore(verb: Restore) -> Result<(), Failure> {
+pub(crate) fn restore(file: &Path, db: Option<PathBuf>) -> Result<(), Failure> {
     for_people("put a copy in the place of a database")?;
-    let db = database(verb.db)?;
+    let db = database(db)?;
     let restored = output::patiently("checking and copying the backup", || {
-        peerbus_store::restore(&verb.file, &db)
+        peerbus_store::restore(file, &db)
     });
     let restored = restored.map_err(failure)?;
     let path = restored.path.display();

@@ -12,7 +12,6 @@ use peerbus_adapter::paths::Paths;
 use peerbus_core::TokenHash;
 use peerbus_core::grant::{BRIDGE_TOKEN, Right, Rights};
 
-use crate::args::Bridge;
 use crate::failure::Failure;
 use crate::operator;
 use crate::token::admit;
@@ -22,7 +21,7 @@ const PROGRAM: &str = "peerbus-bridge";
 const NAMES: &str = "bridge*";
 
 /// Becomes `peerbus-bridge`, with a token of its own for the broker of this user.
-pub(crate) fn run(verb: &Bridge) -> Result<(), Failure> {
+pub(crate) fn run(args: &[OsString]) -> Result<(), Failure> {
     let program = program().ok_or_else(|| {
         Failure::config(format!(
             "{PROGRAM} is not installed: `cargo install --path crates/bridge` builds it from the \
@@ -30,8 +29,8 @@ pub(crate) fn run(verb: &Bridge) -> Result<(), Failure> {
         ))
     })?;
     let mut command = Command::new(program);
-    command.args(&verb.args);
-    if joins(&verb.args) && env::var_os("PEERBUS_TOKEN").is_none() {
+    command.args(args);
+    if joins(args) && env::var_os("PEERBUS_TOKEN").is_none() {
         let paths = Paths::find()?;
         let known = credentials::load(&paths.credentials).is_ok_and(|found| found.url.is_some());
         if env::var_os("PEERBUS_URL").is_some() || known {

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use peerbus_adapter::demand::{Demand, Meant};
 use peerbus_adapter::{
-    Bus, BusConfig, Flags, IN_USE_MS, Link, LinkState, RegistrationRefusal as Why, connect, refusal,
+    Bus, BusConfig, Flags, IN_USE_MS, Link, LinkState, Peers, RegistrationRefusal as Why, connect,
+    refusal,
 };
 
 use crate::args::Connection;
@@ -94,6 +95,13 @@ where
     // A verb that reads stdin has a thread that stays in `read`: it must not be waited for.
     runtime.shutdown_background();
     result
+}
+
+/// The peers that a broker tells of, within so many seconds.
+pub(crate) fn peers(config: BusConfig, timeout: f64) -> Result<Peers, Failure> {
+    with_bus(config, Refused::Fail, async |bus| {
+        Ok(bus.peers(duration(timeout)).await?)
+    })
 }
 
 /// Resolves when waiting is of no use.

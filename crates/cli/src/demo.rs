@@ -100,8 +100,7 @@ async fn show(place: &Place, stop: &mut Stop) -> Result<(), Failure> {
     }
     output::line("\nThe whole way of the first message, as `peerbus status ID` tells it:")?;
     status::show(&first)?;
-    output::line("\nNext: `peerbus install claude-code`, and start two sessions.")?;
-    Ok(())
+    output::line("\nNext: `peerbus install claude-code`, and start two sessions.")
 }
 
 struct Peer {
@@ -252,6 +251,6 @@ async fn play(socket: &Path, file: &Path) -> Result<Trail, Failure> {
     Ok(first)
 }
 
-fn part(text: &str) -> io::Result<()> {
+fn part(text: &str) -> Result<(), Failure> {
     output::line(&format!("\n{text}"))
 }

@@ -6,12 +6,12 @@ use peerbus_node::gates::Gates;
 use peerbus_setup::doctor::{CheckOutcome, Context, examine};
 
 use crate::adapter::wake_list;
-use crate::args::{Doctor, kept};
+use crate::args::{Connection, kept};
 use crate::failure::Failure;
 use crate::{client, output};
 
-pub(crate) fn run(verb: Doctor) -> Result<(), Failure> {
-    let flags = verb.connection.flags(None);
+pub(crate) fn run(connection: &Connection, json: bool) -> Result<(), Failure> {
+    let flags = connection.flags(None);
     let context = Context {
         demand: client::demand(&flags)?,
         flags,
@@ -19,7 +19,7 @@ pub(crate) fn run(verb: Doctor) -> Result<(), Failure> {
         check_gates: |file| Gates::read(file).map(drop),
     };
     let report = output::patiently("checking", || examine(&context))?;
-    if verb.json {
+    if json {
         output::line(&report.json().to_string())?;
     } else {
         for line in report.lines() {

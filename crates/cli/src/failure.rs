@@ -25,17 +25,6 @@ impl Failure {
     pub(crate) fn config(why: impl fmt::Display) -> Self {
         Self::Config(why.to_string())
     }
-
-    /// Says it on stderr and gives the exit code.
-    pub(crate) fn report(self) -> i32 {
-        let (code, why) = match self {
-            Self::Failed(why) => (1, why),
-            Self::Config(why) => (2, why),
-            Self::OutputClosed => return 0,
-        };
-        crate::output::complain(&why);
-        code
-    }
 }
 
 impl fmt::Display for Failure {
@@ -75,7 +64,6 @@ impl From<peerbus_setup::SetupError> for Failure {
         match error {
             peerbus_setup::SetupError::Failed(why) => Self::Failed(why),
             peerbus_setup::SetupError::Config(why) => Self::Config(why),
-            peerbus_setup::SetupError::Output(error) => error.into(),
         }
     }
 }

@@ -1,20 +1,22 @@
 //! `peerbus completions` and `peerbus man`: what clap makes of the command line.
 
-use clap::CommandFactory as _;
+use std::path::Path;
 
-use crate::args::{Args, Completions, Man};
+use clap::CommandFactory as _;
+use clap_complete::Shell;
+
+use crate::args::Args;
 use crate::failure::Failure;
 use crate::output;
 
-pub(crate) fn completions(verb: &Completions) -> Result<(), Failure> {
+pub(crate) fn completions(shell: Shell) -> Result<(), Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(verb.shell, &mut Args::command(), "peerbus", &mut script);
+    clap_complete::generate(shell, &mut Args::command(), "peerbus", &mut script);
     Ok(output::text(&String::from_utf8_lossy(&script))?)
 }
 
 /// Writes the manual: `peerbus.1`, and `peerbus-COMMAND.1` for each command.
-pub(crate) fn man(verb: &Man) -> Result<(), Failure> {
-    let directory = &verb.directory;
+pub(crate) fn man(directory: &Path) -> Result<(), Failure> {
     std::fs::create_dir_all(directory)
         .and_then(|()| clap_mangen::generate_to(Args::command(), directory))
         .map_err(|error| {

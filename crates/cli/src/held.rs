@@ -86,9 +86,9 @@ fn decide(method: &str, meant: &HeldOne, json: bool) -> Result<(), Failure> {
         let message = &it.told;
         let params =
             json!({ "id": message["id"], "from": message["from"], "digest": message["digest"] });
-        let answer = client.call(method, &params).map_err(session::refused)?;
+        let answer = client.call(method, &params)?;
         if json {
-            written = written.and(output::json(&answer).map_err(Failure::from));
+            written = written.and(output::json(&answer));
             continue;
         }
         let to = it.session.name.as_ref().unwrap_or(&it.session.id);
@@ -97,7 +97,7 @@ fn decide(method: &str, meant: &HeldOne, json: bool) -> Result<(), Failure> {
             _ => "its sender is told that you declined it",
         };
         let line = format!("{which} in {}: {what}", escape(to, CELL_CHARS));
-        written = written.and(output::line(&line).map_err(Failure::from));
+        written = written.and(output::line(&line));
     }
     written
 }
@@ -120,7 +120,7 @@ fn waiting() -> Result<(Vec<Waiting>, usize), Failure> {
         match client.call("session/held", &json!({})) {
             // An older adapter's: it holds nothing.
             Err(NodeRefusal::Said(why)) if why.contains("method") => Ok(json!({})),
-            answer => answer.map_err(session::refused),
+            answer => Ok(answer?),
         }
     })
 }

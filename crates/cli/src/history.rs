@@ -1,23 +1,25 @@
 //! `peerbus history`.
 
+use std::path::PathBuf;
+
 use peerbus_adapter::{groups, wall_ms};
 use peerbus_view::{MessageText, MessageView, spoken};
 use peerbus_wire::PeerName;
 
-use crate::args::{History, HistoryPurge, HistoryVerb};
+use crate::args::{History, HistoryVerb};
 use crate::failure::Failure;
 use crate::told;
 use crate::{operator, output};
 
 pub(crate) fn run(verb: History) -> Result<(), Failure> {
-    match verb.verb {
-        Some(HistoryVerb::Purge(verb)) => purge(&verb),
+    match &verb.verb {
+        Some(HistoryVerb::Purge { socket }) => purge(socket.as_ref()),
         None => list(&verb),
     }
 }
 
 fn list(verb: &History) -> Result<(), Failure> {
-    let secret = told::secret(verb.credentials.as_deref());
+    let secret = told::secret(verb.shown.credentials.as_deref());
     let word = verb.grep.as_ref().map(|word| word.to_lowercase());
     let is_meant = |message: &MessageView| match &word {
         None => true,
@@ -44,13 +46,12 @@ fn list(verb: &History) -> Result<(), Failure> {
     let is_meant = word
         .is_some()
         .then_some(&is_meant as &dyn Fn(&MessageView) -> bool);
-    let (found, _) = told::newest(verb.socket.as_ref(), &meant, verb.limit, is_meant)?;
-    if found.is_empty() && !verb.json {
-        output::line("no messages")?;
-        return Ok(());
+    let (found, _) = told::newest(verb.shown.socket.as_ref(), &meant, verb.limit, is_meant)?;
+    if found.is_empty() && !verb.shown.json {
+        return output::line("no messages");
     }
     for message in found.iter().rev() {
-        if verb.json {
+        if verb.shown.json {
             output::json(&message.json(secret.as_ref()))?;
         } else {
             output::line(&told::line(message, secret.as_ref()))?;
@@ -59,9 +60,9 @@ fn list(verb: &History) -> Result<(), Failure> {
             }
         }
     }
-    if !verb.json {
+    if !verb.shown.json {
         // The history is there, whatever is known of who they are.
-        let peers = told::peers(verb.socket.as_ref()).unwrap_or_default();
+        let peers = told::peers(verb.shown.socket.as_ref()).unwrap_or_default();
         let to: Vec<_> = found.iter().map(|it| it.content(None).to).collect();
         let from = found.iter().map(|it| it.from.as_str());
         told::say_where(from.chain(to.iter().map(String::as_str)), &peers);
@@ -69,8 +70,8 @@ fn list(verb: &History) -> Result<(), Failure> {
     Ok(())
 }
 
-fn purge(verb: &HistoryPurge) -> Result<(), Failure> {
-    operator::ask(verb.socket.as_ref(), "POST", "/v1/history/purge")?;
+fn purge(socket: Option<&PathBuf>) -> Result<(), Failure> {
+    operator::ask(socket, "POST", "/v1/history/purge")?;
     output::line(
         "what was read is deleted; ids of the last ten minutes stay that long, and what waits or \
          was rejected stays",

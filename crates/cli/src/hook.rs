@@ -5,14 +5,12 @@ use std::process::ExitCode;
 
 use peerbus_cc_adapter::hooks::{HookOutput, context, ignore, wait};
 
-use crate::args::Hook;
-
 /// The exit code with which a hook that runs in the background rewakes its session.
 const REWAKE: u8 = 2;
 
 /// Says what is due. Never fails: a bus that is away is no trouble of the session's.
-pub(crate) fn run(verb: &Hook) -> ExitCode {
-    let said = match verb.words.as_slice() {
+pub(crate) fn run(words: &[String]) -> ExitCode {
+    let said = match words {
         [] => context(),
         [word] if word == "wait" => wait(),
         _ => ignore(),

@@ -12,20 +12,20 @@ const TEXT_CHARS: usize = 300;
 
 pub(crate) fn run(verb: &Inbox) -> Result<(), Failure> {
     let name = PeerName::parse(&verb.name).map_err(Failure::config)?;
-    let secret = told::secret(verb.credentials.as_deref());
-    let socket = verb.socket.as_ref();
+    let secret = told::secret(verb.shown.credentials.as_deref());
+    let socket = verb.shown.socket.as_ref();
     let (found, more) = told::newest(socket, &format!("&owed={name}"), verb.limit, None)?;
     let peers = told::peers(socket)?;
     if found.is_empty() && !peers.iter().any(|peer| is(&peer.name, &name)) {
         let names: Vec<String> = peers.into_iter().map(|peer| peer.name).collect();
         return Err(Failure::failed(send::nobody(name.as_str(), &names)));
     }
-    if found.is_empty() && !verb.json {
+    if found.is_empty() && !verb.shown.json {
         output::line(&format!("nothing waits for {name}"))?;
     }
     for message in found.iter().rev() {
         let said = message.content(secret.as_ref());
-        if verb.json {
+        if verb.shown.json {
             let mut told = message.json(secret.as_ref());
             told["state"] = message.state.as_str().into();
             told["bytes"] = said.bytes.into();
@@ -48,7 +48,7 @@ pub(crate) fn run(verb: &Inbox) -> Result<(), Failure> {
             output::line(&format!("    {}", message.note))?;
         }
     }
-    if !verb.json {
+    if !verb.shown.json {
         let senders = found.iter().map(|message| message.from.as_str());
         told::say_where(senders.chain([name.as_str()]), &peers);
     }

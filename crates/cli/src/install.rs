@@ -1,7 +1,5 @@
 //! `peerbus install` and `peerbus uninstall`.
 
-use std::io;
-
 use peerbus_agents::Scope;
 use peerbus_setup::{InstallLine, InstallRequest, SetupError};
 
@@ -42,19 +40,16 @@ fn request(files: &Files, used: Vec<String>) -> InstallRequest {
 /// Acts, whether or not anybody reads what changes: that this could not be shown is told at the
 /// end.
 fn shown(
-    act: impl FnOnce(&mut dyn FnMut(InstallLine<'_>) -> io::Result<()>) -> Result<(), SetupError>,
+    act: impl FnOnce(&mut dyn FnMut(InstallLine<'_>)) -> Result<(), SetupError>,
 ) -> Result<(), Failure> {
     let mut unwritten = Ok(());
-    act(&mut |line| {
-        match line {
-            InstallLine::Note(text) => output::say(text),
-            InstallLine::Diff(text) => {
-                if let Err(error) = output::text(text) {
-                    unwritten = Err(error);
-                }
+    act(&mut |line| match line {
+        InstallLine::Note(text) => output::say(text),
+        InstallLine::Diff(text) => {
+            if let Err(error) = output::text(text) {
+                unwritten = Err(error);
             }
         }
-        Ok(())
     })?;
     Ok(unwritten?)
 }

@@ -43,25 +43,24 @@ use std::process::ExitCode;
 use peerbus_adapter::signals::unblock_signals;
 
 use crate::args::{Args, Verb};
-use crate::failure::Failure;
 
 fn main() -> ExitCode {
     unblock_signals();
     logging::end_on_panic();
     let args = Args::read();
     // What a hook writes to stderr, its session takes for a message.
-    if !matches!(args.verb, Verb::Hook(_)) {
+    if !matches!(args.verb, Verb::Hook { .. }) {
         logging::start(&args.verb);
     }
     let done = match args.verb {
         Verb::Serve(verb) => serve::run(verb),
-        Verb::Stop(verb) => stop::run(&verb),
+        Verb::Stop { socket } => stop::run(socket.as_ref()),
         Verb::Adapter(verb) => adapter::run(verb),
         Verb::Run(verb) => run::run(verb),
-        Verb::DrivenClient(verb) => run::client(&verb),
+        Verb::DrivenClient { parent, command } => run::client(parent, &command),
         Verb::Send(verb) => send::run(verb),
         Verb::Ask(verb) => ask::run(verb),
-        Verb::Broadcast(verb) => send::broadcast(verb),
+        Verb::Broadcast(verb) => send::broadcast(&verb),
         Verb::Recv(verb) => recv::run(verb),
         Verb::Peers(verb) => peers::run(verb),
         Verb::Inbox(verb) => inbox::run(&verb),
@@ -70,25 +69,25 @@ fn main() -> ExitCode {
         Verb::History(verb) => history::run(verb),
         Verb::Demo => demo::run(),
         Verb::Mcp(verb) => mcp::run(verb),
-        Verb::Bridge(verb) => bridge::run(&verb),
+        Verb::Bridge { args } => bridge::run(&args),
         Verb::Web(verb) => web::run(verb),
         Verb::Audit(verb) => audit::run(verb),
-        Verb::Backup(verb) => backup::make(verb),
-        Verb::Restore(verb) => backup::restore(verb),
-        Verb::Token(verb) => token::run(verb),
-        Verb::Names(verb) => names::run(verb),
-        Verb::Keygen(verb) => secret::generate(verb),
+        Verb::Backup { file, db } => backup::make(&file, db),
+        Verb::Restore { file, db } => backup::restore(&file, db),
+        Verb::Token(verb) => token::run(&verb),
+        Verb::Names(verb) => names::run(&verb),
+        Verb::Keygen { json } => secret::generate(json),
         Verb::Secret(verb) => secret::run(verb),
-        Verb::Session(verb) => session::run(verb),
+        Verb::Session(verb) => session::run(&verb),
         Verb::Held(verb) => held::run(&verb),
         Verb::Install(verb) => install::run(verb),
         Verb::Uninstall(verb) => install::undo(verb),
-        Verb::Hook(verb) => return hook::run(&verb),
-        Verb::Doctor(verb) => doctor::run(verb),
-        Verb::Completions(verb) => generate::completions(&verb),
-        Verb::Man(verb) => generate::man(&verb),
+        Verb::Hook { words } => return hook::run(&words),
+        Verb::Doctor { json, connection } => doctor::run(&connection, json),
+        Verb::Completions { shell } => generate::completions(shell),
+        Verb::Man { directory } => generate::man(&directory),
     };
-    let code = done.map_or_else(Failure::report, |()| 0);
+    let code = done.map_or_else(output::report, |()| 0);
     peerbus_adapter::stderr::flush();
     // A blocked read of stdin lives on a thread that nothing can stop: leave it behind.
     std::process::exit(code)

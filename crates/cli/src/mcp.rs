@@ -111,10 +111,7 @@ fn completed(name: &str) -> String {
 }
 
 fn list(verb: &McpList) -> Result<(), Failure> {
-    let config = client::config(&verb.connection, None)?;
-    let peers = client::with_bus(config, client::Refused::Fail, async |bus| {
-        Ok(bus.peers(client::duration(verb.timeout)).await?)
-    })?;
+    let peers = client::peers(client::config(&verb.connection, None)?, verb.timeout)?;
     let shared: Vec<Advert> = adverts(&peers.entries).collect();
     for Advert {
         peer,

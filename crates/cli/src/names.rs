@@ -1,55 +1,55 @@
 //! `peerbus names`.
 
+use std::path::PathBuf;
+
 use peerbus_view::PeerView;
 use peerbus_wire::PeerName;
 use serde_json::json;
 
-use crate::args::{Names, NamesList, NamesRelease, NamesRetire};
+use crate::args::Names;
 use crate::failure::Failure;
 use crate::{operator, output, peers, told};
 
-pub(crate) fn run(verb: Names) -> Result<(), Failure> {
+pub(crate) fn run(verb: &Names) -> Result<(), Failure> {
     match verb {
-        Names::List(verb) => list(&verb),
-        Names::Release(verb) => release(&verb),
-        Names::Retire(verb) => retire(&verb),
+        Names::List { json, socket } => list(*json, socket.as_ref()),
+        Names::Release { name, socket } => release(name, socket.as_ref()),
+        Names::Retire { name, to, socket } => retire(name, to.as_deref(), socket.as_ref()),
     }
 }
 
-fn list(verb: &NamesList) -> Result<(), Failure> {
-    let peers = told::peers(verb.socket.as_ref())?;
+fn list(json: bool, socket: Option<&PathBuf>) -> Result<(), Failure> {
+    let peers = told::peers(socket)?;
     let all: Vec<PeerView> = peers.iter().map(PeerView::new).collect();
-    if verb.json {
-        return Ok(output::json(&json!({ "names": all }))?);
+    if json {
+        return output::json(&json!({ "names": all }));
     }
     if all.is_empty() {
-        return Ok(output::line("no names")?);
+        return output::line("no names");
     }
-    Ok(output::table(peers::HEADER, all.iter().map(peers::row))?)
+    output::table(peers::HEADER, all.iter().map(peers::row))
 }
 
-fn release(verb: &NamesRelease) -> Result<(), Failure> {
+fn release(name: &str, socket: Option<&PathBuf>) -> Result<(), Failure> {
     told::for_people("give a name to another token")?;
-    let name = PeerName::parse(&verb.name).map_err(Failure::config)?;
+    let name = PeerName::parse(name).map_err(Failure::config)?;
     let target = format!("/names/release?name={name}");
-    operator::ask(verb.socket.as_ref(), "POST", &target)?;
+    operator::ask(socket, "POST", &target)?;
     output::line(&format!(
         "{name} is free: the next token that registers it owns it"
-    ))?;
-    Ok(())
+    ))
 }
 
-fn retire(verb: &NamesRetire) -> Result<(), Failure> {
+fn retire(name: &str, to: Option<&str>, socket: Option<&PathBuf>) -> Result<(), Failure> {
     told::for_people("end a name, or give its mail to another")?;
-    let name = PeerName::parse(&verb.name).map_err(Failure::config)?;
-    let successor = verb.to.as_deref().map(PeerName::parse).transpose();
+    let name = PeerName::parse(name).map_err(Failure::config)?;
+    let successor = to.map(PeerName::parse).transpose();
     let successor = successor.map_err(Failure::config)?;
     let to = successor.as_ref().map(|to| format!("&to={to}"));
     let target = format!("/names/retire?name={name}{}", to.unwrap_or_default());
-    operator::ask(verb.socket.as_ref(), "POST", &target)?;
+    operator::ask(socket, "POST", &target)?;
     output::line(&match successor {
         Some(to) => format!("{name} has ended: its unseen mail, and mail for it, goes to {to}"),
         None => format!("{name} has ended: whoever sent it mail that it has not seen is told"),
-    })?;
-    Ok(())
+    })
 }

@@ -10,21 +10,23 @@ use serde_json::Value;
 use terminal_size::{Width, terminal_size_of};
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
+use crate::failure::Failure;
+
 /// Writes one line to stdout and flushes it. A terminal gets it at once: what goes to stderr meanwhile
 /// stands before it or after it.
-pub(crate) fn line(line: &str) -> io::Result<()> {
-    text(&format!("{line}\n"))
+pub(crate) fn line(line: &str) -> Result<(), Failure> {
+    Ok(text(&format!("{line}\n"))?)
 }
 
 /// Writes a line of JSON, in which nothing is left that a terminal would obey.
-pub(crate) fn json(value: &Value) -> io::Result<()> {
+pub(crate) fn json(value: &Value) -> Result<(), Failure> {
     line(&escape_json(&value.to_string()))
 }
 
 /// As [`line`], while the runtime goes on: a reader that does not read keeps no signal waiting.
-pub(crate) async fn line_aside(text: String) -> io::Result<()> {
+pub(crate) async fn line_aside(text: String) -> Result<(), Failure> {
     let written = tokio::task::spawn_blocking(move || line(&text)).await;
-    written.unwrap_or_else(|error| Err(io::Error::other(error)))
+    written.unwrap_or_else(|error| Err(io::Error::other(error).into()))
 }
 
 /// Writes text as it is to stdout and flushes it.
@@ -42,6 +44,17 @@ pub(crate) fn say(text: &str) {
 /// Says on stderr what went wrong.
 pub(crate) fn complain(why: &str) {
     say(&format!("peerbus: {why}"));
+}
+
+/// Says on stderr how a verb failed, and gives the exit code.
+pub(crate) fn report(failure: Failure) -> i32 {
+    let (code, why) = match failure {
+        Failure::Failed(why) => (1, why),
+        Failure::Config(why) => (2, why),
+        Failure::OutputClosed => return 0,
+    };
+    complain(&why);
+    code
 }
 
 /// After so long without a word a person wonders.
@@ -90,7 +103,7 @@ const CELL_MIN: usize = 3;
 pub(crate) fn table<const N: usize>(
     header: [&str; N],
     rows: impl IntoIterator<Item = [String; N]>,
-) -> io::Result<()> {
+) -> Result<(), Failure> {
     let rows: Vec<[String; N]> = rows.into_iter().collect();
     let mut widths = header.map(str::width);
     for row in &rows {

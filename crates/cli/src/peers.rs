@@ -18,11 +18,7 @@ pub(crate) fn run(verb: Peers) -> Result<(), Failure> {
     if let Some(domain) = &verb.domain {
         return there(&verb, domain);
     }
-    let config = client::config(&verb.connection, None)?;
-    let deadline = client::duration(verb.timeout);
-    let answer = client::with_bus(config, client::Refused::Fail, async |bus| {
-        Ok(bus.peers(deadline).await?)
-    })?;
+    let answer = client::peers(client::config(&verb.connection, None)?, verb.timeout)?;
     let bridge = |peer: &PeerEntry| answer.domain.is_some() && DomainView::is_bridge(peer);
     let own = |peer: &&PeerEntry| peer.name == answer.me || bridge(peer);
     let others = answer.entries.iter().filter(|peer| !own(peer));
@@ -44,7 +40,7 @@ pub(crate) fn run(verb: Peers) -> Result<(), Failure> {
                 .map(|it| json!(DomainReach::from(it)))
                 .collect();
         }
-        return Ok(output::json(&told)?);
+        return output::json(&told);
     }
     if let Some(says) = broker.and_then(|broker| came_to_be(&broker.to_string())) {
         output::say(&format!("broker: {says}"));
@@ -101,7 +97,7 @@ fn there(verb: &Peers, domain: &Domain) -> Result<(), Failure> {
     let all: Vec<_> = there.peers.iter().map(PeerView::new).collect();
     if verb.json {
         let told = json!({ "peers": all, "omitted": there.omitted, "note": there.note });
-        return Ok(output::json(&told)?);
+        return output::json(&told);
     }
     output::say(&there.note);
     show(verb, all, there.omitted)

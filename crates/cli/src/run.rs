@@ -2,6 +2,7 @@
 
 mod detached;
 
+use std::ffi::OsString;
 use std::os::unix::process::{CommandExt as _, parent_id};
 use std::process::Command;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use peerbus_driver::{ClientOptions, RunEnd, Settings};
 use peerbus_mcp::AdapterOptions;
 use tokio::sync::watch;
 
-use crate::args::{DrivenClient, Run, Transport};
+use crate::args::{Run, Transport};
 use crate::failure::Failure;
 use crate::{adapter, client, output};
 
@@ -118,7 +119,7 @@ async fn tell(mut link: watch::Receiver<LinkState>) {
 }
 
 /// Becomes a client that ends when the driver does, however that ends.
-pub(crate) fn client(verb: &DrivenClient) -> Result<(), Failure> {
+pub(crate) fn client(parent: u32, command: &[OsString]) -> Result<(), Failure> {
     #[cfg(target_os = "linux")]
     {
         use rustix::process::{Signal, set_parent_process_death_signal};
@@ -126,10 +127,10 @@ pub(crate) fn client(verb: &DrivenClient) -> Result<(), Failure> {
         let asked = set_parent_process_death_signal(Some(Signal::TERM));
         asked.map_err(Failure::failed)?;
     }
-    if parent_id() != verb.parent {
+    if parent_id() != parent {
         return Err(Failure::failed("the driver has ended already"));
     }
-    let (program, arguments) = verb.command.split_first().unzip();
+    let (program, arguments) = command.split_first().unzip();
     let program = program.ok_or_else(|| Failure::config("there is no program"))?;
     let error = Command::new(program)
         .args(arguments.unwrap_or_default())

@@ -3,7 +3,7 @@
 use peerbus_adapter::credentials::{self, random_hex};
 use peerbus_adapter::paths::Paths;
 
-use crate::args::{Keygen, Secret};
+use crate::args::Secret;
 use crate::failure::Failure;
 use crate::output;
 use crate::told::for_people;
@@ -35,15 +35,13 @@ pub(crate) fn run(verb: Secret) -> Result<(), Failure> {
 
 /// Prints a new token and a new HMAC secret, 256 random bits each, as lines of an environment
 /// file.
-pub(crate) fn generate(verb: Keygen) -> Result<(), Failure> {
+pub(crate) fn generate(json: bool) -> Result<(), Failure> {
     let (token, secret) = (&*random_hex(), &*random_hex());
-    if verb.json {
+    if json {
         let keys = serde_json::json!({ "token": token, "hmac_secret": secret });
-        output::line(&keys.to_string())?;
-        return Ok(());
+        return output::line(&keys.to_string());
     }
     output::line(&format!(
         "PEERBUS_TOKEN={token}\nPEERBUS_HMAC_SECRET={secret}"
-    ))?;
-    Ok(())
+    ))
 }

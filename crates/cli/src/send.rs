@@ -1,14 +1,15 @@
 //! `peerbus send` and `peerbus broadcast`.
 
 use peerbus_adapter::{
-    Bus, Domain, How, RefusalCode, SendError, SentMessage, Stage, domains, groups, similar,
+    Bus, BusConfig, Domain, How, RefusalCode, SendError, SentMessage, Stage, domains, groups,
+    similar,
 };
 use peerbus_view::{Trail, is_proven, reached};
 use peerbus_wire::{Conversation, escape};
 use serde_json::{Value, json};
 use tokio::time::{Duration, Instant};
 
-use crate::args::{Broadcast, Outgoing, Saying, Send};
+use crate::args::{Outgoing, Saying, Send};
 use crate::failure::Failure;
 use crate::{body, client, output, told};
 
@@ -25,12 +26,10 @@ pub(crate) fn run(mut verb: Send) -> Result<(), Failure> {
     if verb.one {
         verb.to = one_of(&verb.to)?;
     }
-    let body = body::json(&verb.body, &verb.more, verb.outgoing.saying.text)?;
-    let mut talk = conversation(&body, &verb.outgoing.saying);
+    let (body, mut talk, config) = said(&verb.outgoing)?;
     if let Some(id) = &verb.reply_to {
         (talk.reply_to, talk.hops) = (Some(id.clone()), talk.hops.max(1));
     }
-    let config = client::config(&verb.outgoing.connection, verb.outgoing.name.clone())?;
     let deadline = client::duration(verb.outgoing.timeout);
     if let Some(told) = groups::mistaken(&verb.to, |name| std::env::var(name).ok()) {
         output::say(&format!("mind that {told}"));
@@ -64,15 +63,21 @@ pub(crate) fn run(mut verb: Send) -> Result<(), Failure> {
 }
 
 /// Sends a message to everybody.
-pub(crate) fn broadcast(verb: Broadcast) -> Result<(), Failure> {
-    let body = body::json(&verb.body, &verb.more, verb.outgoing.saying.text)?;
-    let body = conversation(&body, &verb.outgoing.saying).write(&body);
-    let config = client::config(&verb.outgoing.connection, verb.outgoing.name.clone())?;
-    let deadline = client::duration(verb.outgoing.timeout);
+pub(crate) fn broadcast(outgoing: &Outgoing) -> Result<(), Failure> {
+    let (body, talk, config) = said(outgoing)?;
+    let (body, deadline) = (talk.write(&body), client::duration(outgoing.timeout));
     let sent = client::with_bus(config, client::Refused::Fail, async |bus| {
         Ok(bus.broadcast(&body, deadline).await?)
     })?;
-    report(&sent, None, &verb.outgoing)
+    report(&sent, None, outgoing)
+}
+
+/// What is to be sent, what it says of its conversation, and how the broker is reached.
+fn said(outgoing: &Outgoing) -> Result<(String, Conversation, BusConfig), Failure> {
+    let body = body::json(&outgoing.body, &outgoing.more, outgoing.saying.text)?;
+    let talk = conversation(&body, &outgoing.saying);
+    let config = client::config(&outgoing.connection, outgoing.name.clone())?;
+    Ok((body, talk, config))
 }
 
 /// The address of one member of a group.
@@ -220,8 +225,8 @@ pub(crate) fn report(
     };
     match output::line(&text) {
         // It is sent, whoever reads that.
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        done => Ok(done?),
+        Err(Failure::OutputClosed) => Ok(()),
+        done => done,
     }
 }
 

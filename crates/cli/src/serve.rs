@@ -30,7 +30,8 @@ const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Runs the broker until it is told to stop, or, on demand, until nobody needs it.
 pub(crate) fn run(verb: Serve) -> Result<(), Failure> {
-    restrict_new_files();
+    // New files are the user's alone, whatever the shell's umask says.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     // Before there are threads that could take these descriptors for free ones.
     let given = sd_listen_fds::get().map_err(Failure::config)?;
     let given = given.into_iter().map(|(_, socket)| socket.into_std());
@@ -155,11 +156,9 @@ impl Setup {
         let paths = Paths::find()?;
         let other_sockets = paths.other_sockets();
         let file = verb.credentials.unwrap_or(paths.credentials.clone());
-        let (tokens, mut credentials) = tokens(file)?;
+        let usual = file == paths.credentials;
+        let (grants, mut credentials) = tokens(file, usual)?;
         let domain = credentials.as_mut().and_then(|kept| kept.domain.take());
-        if let Some(kept) = &mut credentials {
-            kept.usual = kept.file == paths.credentials;
-        }
         if std::env::var_os("PEERBUS_HMAC_SECRET").is_some_and(|secret| !secret.is_empty()) {
             output::say(
                 "PEERBUS_HMAC_SECRET is set and ignored: the broker has no use for the secret",
@@ -167,10 +166,7 @@ impl Setup {
         }
         let db = verb.db.unwrap_or(paths.database);
         let mut options = BrokerOptions::new(db.clone(), Vec::new());
-        options.grants = match &credentials {
-            Some(_) => named("credentials", tokens),
-            None => Grant::numbered("env", tokens),
-        };
+        options.grants = grants;
         options.tokens_file = Some(verb.tokens.unwrap_or(paths.tokens));
         options.listen = vec![verb.listen];
         options.history = Some(verb.history);
@@ -213,14 +209,6 @@ fn origin(on_demand: Option<&String>, given: &[OwnedFd]) -> Origin {
     }
 }
 
-fn named(name: &str, tokens: Vec<TokenHash>) -> Vec<Grant> {
-    let name = TokenName::parse(name);
-    let grants = tokens
-        .into_iter()
-        .filter_map(|token| Some(Grant::usual(name.clone()?, token)));
-    grants.collect()
-}
-
 /// Bytes of a token that is too short: 16 random hexadecimal digits are 64 bits, which nobody guesses
 /// at the rate at which wrong tokens are answered.
 const GUESSED_BYTES: usize = 16;
@@ -235,9 +223,9 @@ struct Kept {
     usual: bool,
 }
 
-/// Hashes of the tokens of `PEERBUS_TOKENS`; without it, of the credentials file, which is made if
-/// need be.
-fn tokens(file: PathBuf) -> Result<(Vec<TokenHash>, Option<Kept>), Failure> {
+/// The tokens of `PEERBUS_TOKENS`; without it, of the credentials file, which is made if need be, and may
+/// be the `usual` one.
+fn tokens(file: PathBuf, usual: bool) -> Result<(Vec<Grant>, Option<Kept>), Failure> {
     let list = match std::env::var("PEERBUS_TOKENS") {
         Ok(list) => Some(list),
         Err(std::env::VarError::NotPresent) => None,
@@ -255,14 +243,15 @@ fn tokens(file: PathBuf) -> Result<(Vec<TokenHash>, Option<Kept>), Failure> {
         if made {
             output::say(&format!("made new credentials in {}", file.display()));
         }
-        let tokens = vec![TokenHash::of(&credentials.token)];
+        let name = TokenName::parse("credentials").into_iter();
+        let grant = name.map(|name| Grant::usual(name, TokenHash::of(&credentials.token)));
         let kept = Kept {
             file,
             domain: credentials.domain,
             made,
-            usual: false,
+            usual,
         };
-        return Ok((tokens, Some(kept)));
+        return Ok((grant.collect(), Some(kept)));
     }
     if let Some(short) = given.iter().map(|token| token.len()).min()
         && short < GUESSED_BYTES
@@ -279,7 +268,7 @@ fn tokens(file: PathBuf) -> Result<(Vec<TokenHash>, Option<Kept>), Failure> {
         Ok(TokenHash::of(&token))
     };
     let tokens: Result<_, Failure> = given.into_iter().map(hash).collect();
-    Ok((tokens?, None))
+    Ok((Grant::numbered("env", tokens?), None))
 }
 
 fn announce(broker: &Running, scheme: &str, domain: Option<&Domain>) {
@@ -339,9 +328,4 @@ fn notify(state: sd_notify::NotifyState<'_>) {
     if let Err(error) = sd_notify::notify(&[state]) {
         tracing::warn!(%error, "systemd was not notified");
     }
-}
-
-/// New files are the user's alone, whatever the shell's umask says.
-fn restrict_new_files() {
-    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
 }

@@ -15,7 +15,7 @@ use peerbus_node::{NodeClient, NodeRefusal};
 use peerbus_wire::{escape, printable};
 use serde_json::{Value, json};
 
-use crate::args::{SessionInject, SessionNamed, SessionVerb, Which};
+use crate::args::{SessionInject, SessionNamed, SessionVerb, SessionWhich};
 use crate::failure::Failure;
 use crate::output;
 
@@ -27,15 +27,15 @@ const SOURCE: &str = "peerbus session inject";
 /// How long a session may take to end.
 const ENDS_WITHIN: Duration = Duration::from_secs(30);
 
-pub(crate) fn run(verb: SessionVerb) -> Result<(), Failure> {
+pub(crate) fn run(verb: &SessionVerb) -> Result<(), Failure> {
     match verb {
-        SessionVerb::List(verb) => list(verb.json),
-        SessionVerb::Watch(verb) => watch(verb.session.which(), verb.json),
-        SessionVerb::Inject(verb) => inject(&verb),
-        SessionVerb::Interrupt(verb) => interrupt(&verb),
-        SessionVerb::Stop(verb) => stop(&verb),
-        SessionVerb::Approve(verb) => approve::allow(&verb),
-        SessionVerb::Deny(verb) => approve::deny(&verb),
+        SessionVerb::List { json } => list(*json),
+        SessionVerb::Watch { session, json } => watch(session, *json),
+        SessionVerb::Inject(verb) => inject(verb),
+        SessionVerb::Interrupt(verb) => interrupt(verb),
+        SessionVerb::Stop(verb) => stop(verb),
+        SessionVerb::Approve(verb) => approve::allow(verb),
+        SessionVerb::Deny(verb) => approve::deny(verb),
     }
 }
 
@@ -54,16 +54,15 @@ fn list(json: bool) -> Result<(), Failure> {
             told
         };
         let told: Vec<_> = sessions.iter().map(told).collect();
-        return Ok(output::json(&json!({ "sessions": told }))?);
+        return output::json(&json!({ "sessions": told }));
     }
     if sessions.is_empty() {
-        output::line("no sessions")?;
-        return Ok(());
+        return output::line("no sessions");
     }
     let header = [
         "ID", "NAME", "CLIENT", "PROJECT", "BRANCH", "CWD", "STATUS", "STARTED",
     ];
-    Ok(output::table(header, sessions.iter().map(row))?)
+    output::table(header, sessions.iter().map(row))
 }
 
 /// The project in which a session runs, and the branch that is checked out there now.
@@ -102,8 +101,8 @@ fn row(session: &LiveSession) -> [String; 8] {
     ]
 }
 
-fn connect(which: Which<'_>) -> Result<NodeClient, Failure> {
-    open(&find(which)?)
+fn connect(which: &SessionWhich) -> Result<NodeClient, Failure> {
+    open(&find(which.id.as_deref(), which.latest)?)
 }
 
 /// A session by its id, and its name where it has one.
@@ -115,20 +114,21 @@ fn named(session: &LiveSession) -> String {
     }
 }
 
-fn find(which: Which<'_>) -> Result<LiveSession, Failure> {
+/// The session of this id or name; without one the one that started last, which is to be the only one unless
+/// `latest` says otherwise.
+fn find(id: Option<&str>, latest: bool) -> Result<LiveSession, Failure> {
     let mut sessions = sessions()?;
     let ids = |sessions: &[LiveSession]| sessions.iter().map(named).collect::<Vec<_>>().join(", ");
     let all = ids(&sessions);
     let names: Vec<_> = sessions.iter().filter_map(|it| it.name.clone()).collect();
-    let session = match which {
-        Which::Latest => sessions.pop(),
-        Which::Only if sessions.len() > 1 => {
+    let session = match id {
+        None if sessions.len() > 1 && !latest => {
             return Err(Failure::config(format!(
                 "there are several sessions: name one of {all}, or say --latest"
             )));
         }
-        Which::Only => sessions.pop(),
-        Which::Named(meant) => {
+        None => sessions.pop(),
+        Some(meant) => {
             let whole = sessions.iter().any(|session| session.id == meant);
             // Agents choose their names, and one may be called as another's id begins.
             sessions.retain(|session| match whole {
@@ -177,23 +177,17 @@ pub(crate) fn open(session: &LiveSession) -> Result<NodeClient, Failure> {
     })
 }
 
-pub(crate) fn refused(refusal: NodeRefusal) -> Failure {
-    match refusal {
-        NodeRefusal::Said(why) => Failure::failed(escape(&why, LINE_CHARS)),
-        NodeRefusal::Lost(error) => lost(&error),
+/// Its sentence is the session's own.
+impl From<NodeRefusal> for Failure {
+    fn from(refusal: NodeRefusal) -> Self {
+        Self::failed(escape(&String::from(refusal), LINE_CHARS))
     }
 }
 
-fn lost(error: &std::io::Error) -> Failure {
-    Failure::failed(format!("the session does not answer: {error}"))
-}
-
-fn watch(which: Which<'_>, json: bool) -> Result<(), Failure> {
+fn watch(which: &SessionWhich, json: bool) -> Result<(), Failure> {
     let mut client = connect(which)?;
-    client
-        .call("session/subscribe", &json!({}))
-        .map_err(refused)?;
-    while let Some(event) = client.event().map_err(|error| lost(&error))? {
+    client.call("session/subscribe", &json!({}))?;
+    while let Some(event) = client.event().map_err(NodeRefusal::Lost)? {
         if json {
             output::json(&event)?;
         } else {
@@ -204,7 +198,7 @@ fn watch(which: Which<'_>, json: bool) -> Result<(), Failure> {
 }
 
 fn inject(verb: &SessionInject) -> Result<(), Failure> {
-    let Some((which, text)) = verb.parts() else {
+    let Some((id, text)) = verb.parts() else {
         let why = "--latest names the session: give the text alone";
         return Err(Failure::config(why));
     };
@@ -213,12 +207,10 @@ fn inject(verb: &SessionInject) -> Result<(), Failure> {
             .map_err(|error| Failure::config(format!("cannot read the text: {error}")))?,
         text => text.to_owned(),
     };
-    let session = find(which)?;
+    let session = find(id, verb.latest)?;
     let mut client = open(&session)?;
     if verb.wait.is_some() {
-        client
-            .call("session/subscribe", &json!({}))
-            .map_err(refused)?;
+        client.call("session/subscribe", &json!({}))?;
     }
     let mode = if verb.interrupt {
         "interrupt"
@@ -226,7 +218,7 @@ fn inject(verb: &SessionInject) -> Result<(), Failure> {
         "append"
     };
     let params = json!({ "prompt": prompt, "source": SOURCE, "mode": mode });
-    let answer = client.call("session/inject", &params).map_err(refused)?;
+    let answer = client.call("session/inject", &params)?;
     let id = answer["id"].as_str().unwrap_or_default();
     if verb.json {
         output::json(&answer)?;
@@ -246,32 +238,29 @@ fn inject(verb: &SessionInject) -> Result<(), Failure> {
 }
 
 fn interrupt(verb: &SessionNamed) -> Result<(), Failure> {
-    let mut client = connect(verb.session.which())?;
+    let mut client = connect(&verb.session)?;
     let params = json!({ "source": "peerbus session interrupt" });
-    let answer = client.call("session/interrupt", &params).map_err(refused)?;
+    let answer = client.call("session/interrupt", &params)?;
     if verb.json {
-        return Ok(output::json(&answer)?);
+        return output::json(&answer);
     }
-    Ok(output::line(
-        "the turn ends as soon as the session can end it",
-    )?)
+    output::line("the turn ends as soon as the session can end it")
 }
 
 fn stop(verb: &SessionNamed) -> Result<(), Failure> {
-    let mut client = connect(verb.session.which())?;
-    let subscribed = client.call("session/subscribe", &json!({ "events": ["status"] }));
-    subscribed.map_err(refused)?;
+    let mut client = connect(&verb.session)?;
+    client.call("session/subscribe", &json!({ "events": ["status"] }))?;
     let params = json!({ "source": "peerbus session stop" });
     let answer = match client.call("session/stop", &params) {
         // It was faster than its answer.
         Err(NodeRefusal::Lost(error)) if error.kind() == ErrorKind::UnexpectedEof => {
             json!({ "accepted": true })
         }
-        answer => answer.map_err(refused)?,
+        answer => answer?,
     };
     client
         .set_patience(Some(ENDS_WITHIN))
-        .map_err(|error| lost(&error))?;
+        .map_err(NodeRefusal::Lost)?;
     loop {
         match client.event() {
             Ok(Some(_)) => {}
@@ -285,9 +274,9 @@ fn stop(verb: &SessionNamed) -> Result<(), Failure> {
         }
     }
     if verb.json {
-        return Ok(output::json(&answer)?);
+        return output::json(&answer);
     }
-    Ok(output::line("the session has ended")?)
+    output::line("the session has ended")
 }
 
 /// An event, for people.

@@ -49,7 +49,7 @@ pub(crate) fn run(verb: Status) -> Result<(), Failure> {
             told
         });
         let told: Vec<_> = told.collect();
-        return Ok(output::json(&json!({ "messages": told }))?);
+        return output::json(&json!({ "messages": told }));
     }
     for message in &messages {
         output::line(&heading(message))?;
@@ -65,10 +65,10 @@ fn show_text(said: &MessageContent) -> Result<(), Failure> {
     if let Some(thread) = &said.talk.thread {
         output::line(&format!("thread {}", escape(thread, 128)))?;
     }
-    Ok(output::line(&match &said.text {
+    output::line(&match &said.text {
         MessageText::Signed(body) => format!("\"{}\"", escape(&spoken(body), TEXT_CHARS)),
         MessageText::Hidden(why) => format!("its text is not shown: {why}"),
-    })?)
+    })
 }
 
 /// From whom to whom.
@@ -100,7 +100,7 @@ pub(crate) fn show(trail: &Trail) -> Result<(), Failure> {
     if trail.omitted > 0 {
         output::line(&format!("… and {} more", trail.omitted))?;
     }
-    Ok(output::line(&trail.note)?)
+    output::line(&trail.note)
 }
 
 /// A step as a line: when, what, at whom, by what.
@@ -156,9 +156,7 @@ fn of_sender(
     let deadline = client::duration(verb.timeout);
     let mut config = client::config(&verb.connection, None)?;
     config.url = Some(url.clone());
-    let peers = client::with_bus(config, client::Refused::Fail, async |bus| {
-        Ok(bus.peers(deadline).await?)
-    })?;
+    let peers = client::peers(config, verb.timeout)?;
     let is_known = |peer: &str| PeerName::parse(peer).is_ok_and(|peer| peer.key() == name.key());
     if !peers.entries.iter().any(|peer| is_known(&peer.name)) {
         return Ok(Vec::new());

@@ -8,7 +8,6 @@ use peerbus_adapter::operator::connect;
 use peerbus_adapter::paths::Paths;
 use serde_json::Value;
 
-use crate::args::Stop;
 use crate::failure::Failure;
 use crate::{operator, output};
 
@@ -19,8 +18,8 @@ const RESTARTS: &str = "sessions that run wait; the next new one, or any command
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Ends the broker, and keeps sessions that run from starting another one.
-pub(crate) fn run(verb: &Stop) -> Result<(), Failure> {
-    let sockets = operator::sockets(verb.socket.as_ref())?;
+pub(crate) fn run(socket: Option<&PathBuf>) -> Result<(), Failure> {
+    let sockets = operator::sockets(socket)?;
     let paths = Paths::find()?;
     let usual = sockets == paths.sockets;
     if usual {

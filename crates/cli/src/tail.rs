@@ -11,7 +11,7 @@ use peerbus_view::{MessageView, Step, StepView};
 use peerbus_wire::{PeerName, Secret, escape};
 use serde_json::{Value, json};
 
-use crate::args::Tail;
+use crate::args::{Shown, Tail};
 use crate::failure::Failure;
 use crate::{operator, output, told};
 
@@ -25,14 +25,14 @@ const BACK_MS: u64 = 3_600_000;
 const STEPS_MAX: usize = 16_384;
 
 pub(crate) fn run(verb: &Tail) -> Result<(), Failure> {
-    let mut tail = Showing::new(verb, told::secret(verb.credentials.as_deref()))?;
+    let mut tail = Showing::new(verb, told::secret(verb.shown.credentials.as_deref()))?;
     if !verb.follow {
         return tail.before();
     }
     let mut cursor: Option<String> = None;
     let mut away = false;
     loop {
-        match operator::stream(verb.socket.as_ref(), cursor.as_deref()) {
+        match operator::stream(verb.shown.socket.as_ref(), cursor.as_deref()) {
             Ok(events) => {
                 away = false;
                 tail.follow(events, &mut cursor)?;
@@ -58,16 +58,17 @@ pub(crate) fn live(socket: &Path, secret: Secret) -> Result<(), Failure> {
     let verb = Tail {
         peer: None,
         follow: true,
-        json: false,
-        socket: Some(socket.to_owned()),
-        credentials: None,
+        shown: Shown {
+            socket: Some(socket.to_owned()),
+            ..Shown::default()
+        },
     };
     // It shows what the demo's own peers say.
     let mut tail = Showing {
         agent: false,
         ..Showing::new(&verb, Some(secret))?
     };
-    match operator::stream(verb.socket.as_ref(), None) {
+    match operator::stream(verb.shown.socket.as_ref(), None) {
         Ok(events) => tail.follow(events, &mut None),
         Err(Streamless::Gone) => Ok(()),
         Err(Streamless::Refused(why) | Streamless::Away(why)) => Err(Failure::Failed(why)),
@@ -121,7 +122,7 @@ impl<'v> Showing<'v> {
 
     /// Shows the newest messages that are meant by a query.
     fn messages(&mut self, query: &str, limit: usize) -> Result<(), Failure> {
-        let (found, _) = told::newest(self.verb.socket.as_ref(), query, limit, None)?;
+        let (found, _) = told::newest(self.verb.shown.socket.as_ref(), query, limit, None)?;
         found.iter().rev().try_for_each(|it| self.message(it))
     }
 
@@ -198,7 +199,7 @@ impl<'v> Showing<'v> {
             while self.open.len() >= STEPS_MAX {
                 self.open.pop_first();
             }
-            if self.verb.json {
+            if self.verb.shown.json {
                 let mut told = message.json(self.secret.as_ref());
                 told["event"] = "accepted".into();
                 if let Some(told) = told.as_object_mut() {
@@ -228,11 +229,11 @@ impl<'v> Showing<'v> {
         if !self.is_meant([from, to]) || !self.is_new(seq, to, &step.state, at_ms) {
             return Ok(());
         }
-        if self.verb.json {
-            return Ok(output::json(&json!({
+        if self.verb.shown.json {
+            return output::json(&json!({
                 "event": "step", "seq": seq, "id": id, "from": from, "to": to, "at": at_ms,
                 "step": step,
-            }))?);
+            }));
         }
         let mut line = format!(
             "{} {} → {}  {}",
@@ -245,8 +246,7 @@ impl<'v> Showing<'v> {
             line.push(' ');
             line.push_str(&how);
         }
-        output::line(&line)?;
-        Ok(())
+        output::line(&line)
     }
 
     /// What happened to a name, or to the broker.
@@ -261,9 +261,9 @@ impl<'v> Showing<'v> {
         }
         let at_ms = value["at"].as_u64().unwrap_or_else(wall_ms);
         self.last_ms = self.last_ms.max(at_ms);
-        if self.verb.json {
+        if self.verb.shown.json {
             value["event"] = kind.into();
-            return Ok(output::json(&value)?);
+            return output::json(&value);
         }
         let (name, reason) = (told::name(&name), text("reason"));
         let what = match kind {
@@ -280,8 +280,7 @@ impl<'v> Showing<'v> {
             "forgotten" => format!("{name} was forgotten"),
             _ => return Ok(()),
         };
-        output::line(&format!("{} {what}", told::time(at_ms)))?;
-        Ok(())
+        output::line(&format!("{} {what}", told::time(at_ms)))
     }
 }
 

@@ -11,16 +11,16 @@ use peerbus_core::grant::{Grant, NAMES_DEFAULT, NamePattern, Quotas, Right, Righ
 use peerbus_wire::{TokenName, utc};
 use serde_json::json;
 
-use crate::args::{TokenAdd, TokenList, TokenRevoke, TokenVerb, TokensFile};
+use crate::args::{TokenAdd, TokenVerb, TokensFile};
 use crate::failure::Failure;
 use crate::told::for_people;
 use crate::{operator, output};
 
-pub(crate) fn run(verb: TokenVerb) -> Result<(), Failure> {
+pub(crate) fn run(verb: &TokenVerb) -> Result<(), Failure> {
     match verb {
-        TokenVerb::Add(verb) => add(&verb),
-        TokenVerb::List(verb) => list(&verb),
-        TokenVerb::Revoke(verb) => revoke(&verb),
+        TokenVerb::Add(verb) => add(verb),
+        TokenVerb::List { json, file } => list(*json, file.as_ref()),
+        TokenVerb::Revoke { name, place } => revoke(name, place),
     }
 }
 
@@ -105,8 +105,8 @@ pub(crate) fn admit(
     Ok(())
 }
 
-fn list(verb: &TokenList) -> Result<(), Failure> {
-    let grants = tokens::read(&place(verb.file.as_ref())?).map_err(Failure::config)?;
+fn list(json: bool, file: Option<&PathBuf>) -> Result<(), Failure> {
+    let grants = tokens::read(&place(file)?).map_err(Failure::config)?;
     for grant in &grants {
         let rights: Vec<_> = grant.rights.iter().map(Right::as_str).collect();
         let ends = grant
@@ -115,7 +115,7 @@ fn list(verb: &TokenList) -> Result<(), Failure> {
         let over = grant.is_expired(wall_ms());
         let names: Vec<_> = grant.names.iter().map(NamePattern::as_str).collect();
         let quotas = grant.quotas;
-        if verb.json {
+        if json {
             let told = json!({
                 "name": grant.name.as_str(), "names": names, "rights": rights, "expires": ends,
                 "expired": over, "max_names": quotas.names,
@@ -137,20 +137,20 @@ fn list(verb: &TokenList) -> Result<(), Failure> {
         let rights = rights.join(",");
         output::line(&format!("{}: {rights}; {names}{ends}", grant.name))?;
     }
-    if grants.is_empty() && !verb.json {
+    if grants.is_empty() && !json {
         output::line("no tokens")?;
     }
     Ok(())
 }
 
-fn revoke(verb: &TokenRevoke) -> Result<(), Failure> {
+fn revoke(revoked: &str, at: &TokensFile) -> Result<(), Failure> {
     for_people("revoke a token")?;
-    let file = place(verb.place.file.as_ref())?;
-    let name = tokens::revoke(&file, &name(&verb.name)?).map_err(Failure::config)?;
+    let file = place(at.file.as_ref())?;
+    let name = tokens::revoke(&file, &name(revoked)?).map_err(Failure::config)?;
     output::line(&format!(
         "token {name} is revoked; its names and the mail for them stay"
     ))?;
-    tell(&file, &verb.place)
+    tell(&file, at)
 }
 
 /// Has a running broker read the file at once. It would do so by itself a moment later.

@@ -111,8 +111,8 @@ fn place() -> Result<PathBuf, Failure> {
 fn token(verb: WebTokenVerb) -> Result<(), Failure> {
     match verb {
         WebTokenVerb::Add(verb) => add(verb),
-        WebTokenVerb::List(verb) => list(verb.json),
-        WebTokenVerb::Revoke(verb) => revoke(&verb.name),
+        WebTokenVerb::List { json } => list(json),
+        WebTokenVerb::Revoke { name } => revoke(&name),
     }
 }
 

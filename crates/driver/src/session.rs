@@ -3,13 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use peerbus_adapter::mailbox::{
     Activity, BoxFuture, Evidence, EvidenceSource, Outcome, Path, PathSpec, Push, Readable,
     SessionSource, Snapshot, WakePath,
 };
 use peerbus_node::control::Control;
+use peerbus_os::sync::lock;
 use serde_json::{Map, Value};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
@@ -92,7 +93,7 @@ impl Session {
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.state)
     }
 
     /// Something is known that was not.

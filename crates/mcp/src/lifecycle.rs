@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::parent_id;
 use std::time::Duration;
 
+use futures_util::future::OptionFuture;
 use peerbus_adapter::signals::Stop;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -30,20 +31,17 @@ pub(crate) const LAST_ANSWERS: Duration = Duration::from_millis(40);
 /// Watches for the end of the session from outside: signals, and the parent's end. What cannot be watched is
 /// logged and left out: a closed standard input ends the adapter in any case.
 pub(crate) fn watch() -> impl Future<Output = Exit> {
-    let signals = Stop::catch()
+    let mut signals = Stop::catch()
         .inspect_err(|error| tracing::warn!(%error, "signals are not handled"))
         .ok();
     let parent = parent();
     async move {
-        let signal = async {
-            match signals {
-                Some(mut signals) => Exit::Signal(signals.asked().await),
-                None => std::future::pending().await,
-            }
-        };
+        let asked = OptionFuture::from(signals.as_mut().map(Stop::asked));
+        let gone = OptionFuture::from(parent.as_ref().map(AsyncFd::readable));
         tokio::select! {
-            exit = signal => exit,
-            exit = gone(parent) => exit,
+            Some(signal) = asked => Exit::Signal(signal),
+            Some(Ok(_)) = gone => Exit::ParentGone,
+            else => std::future::pending().await,
         }
     }
 }
@@ -56,13 +54,4 @@ fn parent() -> Option<AsyncFd<OwnedFd>> {
         reason = "its successor is unsafe; an owned descriptor keeps its contract"
     )]
     AsyncFd::with_interest(handle, Interest::READABLE).ok()
-}
-
-async fn gone(parent: Option<AsyncFd<OwnedFd>>) -> Exit {
-    if let Some(parent) = parent
-        && parent.readable().await.is_ok()
-    {
-        return Exit::ParentGone;
-    }
-    std::future::pending().await
 }

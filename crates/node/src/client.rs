@@ -41,6 +41,16 @@ pub enum NodeRefusal {
     Lost(io::Error),
 }
 
+/// Its sentence, or that there is none.
+impl From<NodeRefusal> for String {
+    fn from(refusal: NodeRefusal) -> Self {
+        match refusal {
+            NodeRefusal::Said(why) => why,
+            NodeRefusal::Lost(error) => format!("the session does not answer: {error}"),
+        }
+    }
+}
+
 impl From<io::Error> for NodeRefusal {
     fn from(error: io::Error) -> Self {
         Self::Lost(error)

@@ -37,22 +37,14 @@ pub struct Gates {
     pub remote: Vec<String>,
 }
 
+/// A gate by its word in the file, and whether it is open.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Gate {
-    word: &'static str,
-    is_open: fn(&Gates) -> bool,
-}
+pub(crate) struct Gate(&'static str, fn(&Gates) -> bool);
 
-impl Gate {
-    const fn new(word: &'static str, is_open: fn(&Gates) -> bool) -> Self {
-        Self { word, is_open }
-    }
-}
-
-pub(crate) const INJECT: Gate = Gate::new("inject", |gates| gates.inject);
-pub(crate) const INTERRUPT: Gate = Gate::new("interrupt", |gates| gates.interrupt);
-pub(crate) const APPROVE: Gate = Gate::new("approve", |gates| gates.approve);
-pub(crate) const CONTROL: Gate = Gate::new("control", |gates| gates.control);
+pub(crate) const INJECT: Gate = Gate("inject", |gates| gates.inject);
+pub(crate) const INTERRUPT: Gate = Gate("interrupt", |gates| gates.interrupt);
+pub(crate) const APPROVE: Gate = Gate("approve", |gates| gates.approve);
+pub(crate) const CONTROL: Gate = Gate("control", |gates| gates.control);
 
 /// As they are where the file says nothing.
 impl Default for Gates {
@@ -133,7 +125,7 @@ impl Gates {
 
 /// Lets something pass that needs this gate. An error says which, and where.
 pub(crate) fn may(file: &Path, gate: Gate) -> Result<(), NodeError> {
-    let (shown, Gate { word, is_open }) = (file.display().to_string(), gate);
+    let (shown, Gate(word, is_open)) = (file.display().to_string(), gate);
     let why = match Gates::read(file) {
         Ok(gates) if is_open(&gates) => return Ok(()),
         Ok(_) if is_open(&Gates::default()) => format!("{shown} has `{word} = false`"),
@@ -167,8 +159,8 @@ mod tests {
             match (Gates::parse(text), open) {
                 (Ok(gates), Ok(open)) => {
                     for gate in [INJECT, INTERRUPT, APPROVE, CONTROL] {
-                        let named = open.contains(&gate.word);
-                        assert_eq!((gate.is_open)(&gates), named, "{text}: {gate:?}");
+                        let named = open.contains(&gate.0);
+                        assert_eq!(gate.1(&gates), named, "{text}: {gate:?}");
                     }
                     assert_eq!(gates.names("Phone"), open.contains(&"phone"), "{text}");
                 }

@@ -20,7 +20,7 @@ mod log;
 mod protocol;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use peerbus_adapter::hooks::{HookConnection, SessionSocket, directories};
@@ -28,6 +28,7 @@ use peerbus_adapter::mailbox::{Activity, Mailbox, Observer, SessionSource, Snaps
 use peerbus_adapter::paths::Paths;
 use peerbus_adapter::{Inbound, LinkState, rfc3339, wall_ms};
 use peerbus_core::events::Next;
+use peerbus_os::sync::lock;
 use peerbus_view::Words;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -172,7 +173,7 @@ impl Drop for Listed {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     pub(crate) fn record(&self, kind: EventKind, members: Value) {
@@ -206,7 +207,7 @@ impl Shared {
     pub(crate) fn session(&self) -> LiveSession {
         let session = self.state().session.clone();
         let name = match &*self.mailbox.bus().link().borrow() {
-            LinkState::Online { name, .. } => Some(name.clone()),
+            LinkState::Online { name, .. } => Some(name.to_string()),
             _ => None,
         };
         LiveSession {

@@ -1,5 +1,5 @@
 //! What peerbus asks of the operating system: private files and directories, local sockets,
-//! processes, the user, a clock, certificates, lines of a bounded length. It knows nothing of peerbus, and stands on Unix alone.
+//! processes, locks, the user, a clock, certificates, lines of a bounded length. It knows nothing of peerbus, and stands on Unix alone.
 
 pub mod clock;
 pub mod dir;
@@ -9,6 +9,7 @@ pub mod lines;
 pub mod private;
 pub mod process;
 pub mod socket;
+pub mod sync;
 pub mod tcp;
 pub mod tls;
 pub mod uri;

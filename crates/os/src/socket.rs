@@ -160,11 +160,7 @@ impl SocketFile {
     /// When its mode cannot be set.
     pub fn private(path: &Path) -> Result<Self> {
         file::set_mode(path, 0o600)?;
-        Ok(Self {
-            path: path.to_owned(),
-            identity: identity(path)?,
-            given: false,
-        })
+        Self::there(path, false)
     }
 
     /// Remembers the file of a socket that somebody gave to this process, and leaves it to him.
@@ -173,10 +169,15 @@ impl SocketFile {
     ///
     /// When it is not there.
     pub fn given(path: &Path) -> Result<Self> {
+        Self::there(path, true)
+    }
+
+    fn there(path: &Path, given: bool) -> Result<Self> {
+        let (path, identity) = (path.to_owned(), identity(path)?);
         Ok(Self {
-            path: path.to_owned(),
-            identity: identity(path)?,
-            given: true,
+            path,
+            identity,
+            given,
         })
     }
 

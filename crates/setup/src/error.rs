@@ -1,6 +1,6 @@
 //! Why something could not be done.
 
-use std::{fmt, io};
+use std::fmt;
 
 /// Why it could not be done.
 #[derive(Debug, thiserror::Error)]
@@ -11,9 +11,6 @@ pub enum SetupError {
     /// It cannot be tried as it was asked for.
     #[error("{0}")]
     Config(String),
-    /// What is done could not be shown.
-    #[error("cannot show what is done: {0}")]
-    Output(#[from] io::Error),
 }
 
 impl SetupError {

@@ -22,37 +22,17 @@ pub enum BackupError {
     #[error("{} is there already; give the path of a file that does not exist yet", .0.display())]
     Exists(PathBuf),
     /// A file cannot be read or written.
-    #[error("cannot use {}: {source}", .path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    #[error("cannot use {}: {}", .0.display(), .1)]
+    File(PathBuf, #[source] io::Error),
     /// The file to restore from cannot be read.
-    #[error("cannot read {}: {source}; give a file that `peerbus backup` made", .path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The file was not made by [`backup`].
-    #[error("{} is no backup ({found}); give a file that `peerbus backup` made", .path.display())]
-    NoBackup {
-        /// The file.
-        path: PathBuf,
-        /// What was found in its place.
-        found: String,
-    },
+    #[error("cannot read {}: {}; give a file that `peerbus backup` made", .0.display(), .1)]
+    Unreadable(PathBuf, #[source] io::Error),
+    /// The file was not made by [`backup`]: what was found in its place.
+    #[error("{} is no backup ({}); give a file that `peerbus backup` made", .0.display(), .1)]
+    NoBackup(PathBuf, String),
     /// SQLite failed.
-    #[error("cannot copy {}: {source}", .path.display())]
-    Sqlite {
-        /// The database.
-        path: PathBuf,
-        /// What SQLite said.
-        source: rusqlite::Error,
-    },
+    #[error("cannot copy {}: {}", .0.display(), .1)]
+    Sqlite(PathBuf, #[source] rusqlite::Error),
     /// The audit key is missing or unusable.
     #[error(transparent)]
     Key(#[from] KeyError),
@@ -111,17 +91,11 @@ pub fn backup(db: &Path, to: &Path) -> Result<AuditReport, BackupError> {
 /// What is said when the system fails at a file.
 fn failed(path: &Path) -> impl Fn(io::Error) -> BackupError {
     let path = path.to_owned();
-    move |source| BackupError::File {
-        path: path.clone(),
-        source,
-    }
+    move |source| BackupError::File(path.clone(), source)
 }
 
 fn copy(db: &Path, fresh: &Path) -> Result<AuditReport, BackupError> {
-    let broken = |source| BackupError::Sqlite {
-        path: db.to_owned(),
-        source,
-    };
+    let broken = |source| BackupError::Sqlite(db.to_owned(), source);
     let key = key::read(db)?;
     let seen = witness::decode(&key, &witness::text(db)).ok().flatten();
     let epoch = seen.map_or(0, |witness| witness.epoch);
@@ -160,10 +134,8 @@ fn open_existing(path: &Path) -> rusqlite::Result<Connection> {
 /// be moved, what was there is in that directory.
 pub fn restore(from: &Path, db: &Path) -> Result<Restored, BackupError> {
     drop(
-        file::open_regular(from).map_err(|source| BackupError::Unreadable {
-            path: from.to_owned(),
-            source,
-        })?,
+        file::open_regular(from)
+            .map_err(|source| BackupError::Unreadable(from.to_owned(), source))?,
     );
     let (db, _lock) = open::claim(db)?;
     let staging = files::beside(&db, ".restoring");
@@ -238,10 +210,8 @@ fn stage(from: &Path, staged: &Path, db: &Path) -> Result<Option<AuditReport>, B
 
 /// Takes out of a copy of a backup what a database has not.
 fn unpack(from: &Path, staged: &Path) -> Result<(AuditKey, u64), BackupError> {
-    let no_backup = |error: rusqlite::Error| BackupError::NoBackup {
-        path: from.to_owned(),
-        found: error.to_string(),
-    };
+    let no_backup =
+        |error: rusqlite::Error| BackupError::NoBackup(from.to_owned(), error.to_string());
     let copy = open_existing(staged).map_err(no_backup)?;
     let row = copy
         .query_row("SELECT key, epoch FROM backup", [], |row| {

@@ -81,7 +81,7 @@ impl<'s> Bodies<'s> {
             match hash {
                 _ if seq < accepted => self.not_accepted(seq),
                 Some(hash) if hash == stored.as_str() => self.agree += 1,
-                Some(_) => self.break_at(QueueBreak::Altered { seq }),
+                Some(_) => self.break_at(QueueBreak::Altered(seq)),
                 None => self.unknown += 1,
             }
             self.step()?;
@@ -93,7 +93,7 @@ impl<'s> Bodies<'s> {
     /// The chain does not say that a stored message was accepted.
     fn not_accepted(&mut self, seq: u64) {
         match self.covered {
-            true => self.break_at(QueueBreak::Foreign { seq }),
+            true => self.break_at(QueueBreak::Foreign(seq)),
             false => self.unknown += 1,
         }
     }

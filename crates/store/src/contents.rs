@@ -10,7 +10,7 @@ use peerbus_core::store::FATES_RUN;
 use peerbus_wire::{Conversation, Envelope, EnvelopeHash, MessageId};
 use rusqlite::{Connection, Result, Transaction, TransactionBehavior};
 
-use crate::read::bound;
+use crate::read::{bound, one};
 
 /// Letters of an id's hash that are kept: enough that few other messages are looked at.
 const ID_LETTERS: usize = 6;
@@ -27,10 +27,10 @@ pub(crate) struct Progress {
 impl Progress {
     /// That of a database just opened.
     pub(crate) fn of(db: &Connection) -> Result<Self> {
-        let one = |sql: &str| db.query_row(sql, [], |row| row.get(0));
+        let last = one(db, "SELECT seq FROM messages ORDER BY seq DESC LIMIT 1", [])?;
         Ok(Self {
             next: next_run(db)?,
-            last_seq: one("SELECT coalesce(max(seq), 0) FROM messages")?,
+            last_seq: last.unwrap_or_default(),
         })
     }
 
@@ -42,9 +42,7 @@ impl Progress {
     /// Writes the contents of one run.
     pub(crate) fn step(&mut self, db: &Connection) -> Result<()> {
         let first = "SELECT coalesce(min(seq), 0) FROM messages WHERE seq >= ?1";
-        let first: u64 = db
-            .prepare_cached(first)?
-            .query_row([bound(self.next * FATES_RUN)], |row| row.get(0))?;
+        let first = one(db, first, [bound(self.next * FATES_RUN)])?.unwrap_or(0);
         // Runs of which nothing is left are passed over.
         let run = first / FATES_RUN;
         if first == 0 || run >= self.last_seq / FATES_RUN {
@@ -64,11 +62,8 @@ impl Progress {
 
 /// The first run without contents.
 pub(crate) fn next_run(db: &Connection) -> Result<u64> {
-    db.query_row(
-        "SELECT coalesce(max(run) + 1, 0) FROM contents",
-        [],
-        |row| row.get(0),
-    )
+    let next = one(db, "SELECT coalesce(max(run) + 1, 0) FROM contents", []);
+    Ok(next?.unwrap_or_default())
 }
 
 /// Forgets the contents of a run of which no message is left.

@@ -8,7 +8,7 @@ use rusqlite::{Connection, OptionalExtension as _, Result, Row};
 
 use crate::contents;
 use crate::fates::ends;
-use crate::read::{self, PENDING_FOR, bound, limit};
+use crate::read::{self, PENDING_FOR, bound};
 
 /// Bytes, texts included, that one call goes through, about.
 const BYTES: i64 = 4 * 1_048_576;
@@ -56,11 +56,7 @@ pub(crate) fn ended(
 ) -> Result<Forgotten> {
     let mut gone = Forgotten::default();
     let total = "SELECT total FROM fates ORDER BY number DESC LIMIT 1";
-    let total: Option<i64> = db
-        .prepare_cached(total)?
-        .query_row([], |row| row.get(0))
-        .optional()?;
-    let Some(total) = total else {
+    let Some(total) = read::one::<i64>(db, total, [])? else {
         *texts_gone = 0;
         return Ok(gone);
     };
@@ -255,7 +251,7 @@ pub(crate) fn dead(
                  (SELECT max(total) FROM dead
                   WHERE steady_ms = (SELECT max(steady_ms) FROM dead))",
         )?
-        .query_map((bound(before_ms), limit(rows), bound(bytes_max)), |row| {
+        .query_map((bound(before_ms), bound(rows), bound(bytes_max)), |row| {
             Ok((read::seq(row, 0)?, row.get(1)?))
         })?
         .collect::<Result<_>>()?;

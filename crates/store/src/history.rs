@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use peerbus_core::store::{self, FATES_RUN, Fate, MessageHead, PeerId};
+use peerbus_core::store::{self, FATES_RUN, Fate, MessageHead};
 use peerbus_wire::{EnvelopeHash, MessageId, Seq};
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Result, Row};
 
 use crate::contents::{self, Labels, RUNS};
-use crate::read::{bound, message_head};
+use crate::read::{self, bound, message_head};
 use crate::{fates, sqlite};
 
 /// How long a lock of others is waited for.
@@ -359,16 +359,14 @@ impl<'d> Search<'d> {
         if ended.iter().any(|fate| same(&fate.to)) {
             return Ok(true);
         }
-        let peer = self
-            .db
-            .prepare_cached("SELECT id FROM peers WHERE name = ?1 AND kind = 0")?
-            .query_row([name], |row| row.get(0).map(PeerId))
-            .optional()?;
-        let Some(peer) = peer else { return Ok(false) };
+        let peer = "SELECT id FROM peers WHERE name = ?1 AND kind = 0";
+        let Some(peer) = read::one::<u32>(self.db, peer, [name])? else {
+            return Ok(false);
+        };
         self.db
             .prepare_cached(
                 "SELECT 1 FROM deliveries WHERE recipient = ?1 AND sender = ?2 AND seq = ?3",
             )?
-            .exists((peer.0, head.sender.0, bound(head.seq.0)))
+            .exists((peer, head.sender.0, bound(head.seq.0)))
     }
 }

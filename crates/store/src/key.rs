@@ -18,35 +18,21 @@ pub enum KeyError {
     #[error(
         "{} is missing, and without it the audit chain of {} can be neither verified nor \
          continued; put the key file back from a copy, or move the database away to start a new one",
-        .key.display(),
-        .db.display()
+        .1.display(),
+        .0.display()
     )]
-    Missing {
-        /// The database.
-        db: PathBuf,
-        /// Its key file.
-        key: PathBuf,
-    },
-    /// The key file holds something else.
+    Missing(PathBuf, PathBuf),
+    /// The key file holds something else: what, and never its content.
     #[error(
-        "{} must hold 64 hex digits, found {found}; put the key file back from a copy, or, if the \
+        "{} must hold 64 hex digits, found {}; put the key file back from a copy, or, if the \
          database is new, delete it",
-        .key.display()
+        .0.display(),
+        .1
     )]
-    Malformed {
-        /// The key file.
-        key: PathBuf,
-        /// What it holds instead; never its content.
-        found: String,
-    },
+    Malformed(PathBuf, String),
     /// The key file cannot be read or written.
-    #[error("cannot use the audit key file {}: {source}", .key.display())]
-    File {
-        /// The key file.
-        key: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    #[error("cannot use the audit key file {}: {}", .0.display(), .1)]
+    File(PathBuf, #[source] io::Error),
 }
 
 /// The key file of the database at `db`.
@@ -60,27 +46,25 @@ pub(crate) fn read(db: &Path) -> Result<AuditKey, KeyError> {
     let bytes = match files::read(&key) {
         Ok(bytes) => bytes,
         Err(source) if source.kind() == io::ErrorKind::NotFound => {
-            return Err(KeyError::Missing {
-                db: db.to_owned(),
-                key,
-            });
+            return Err(KeyError::Missing(db.to_owned(), key));
         }
-        Err(source) => return Err(KeyError::File { key, source }),
+        Err(source) => return Err(KeyError::File(key, source)),
     };
-    match parse(bytes.trim_ascii()) {
+    let text = std::str::from_utf8(bytes.trim_ascii()).ok();
+    match text.and_then(hex::decode) {
         Some(bytes) => Ok(AuditKey(bytes)),
-        None => Err(KeyError::Malformed {
+        None => Err(KeyError::Malformed(
             key,
-            found: format!("{} other bytes", bytes.len()),
-        }),
+            format!("{} other bytes", bytes.len()),
+        )),
     }
 }
 
 /// Reads the key of a database that has no audit chain yet; makes one if there is none.
 pub(crate) fn read_or_create(db: &Path) -> Result<AuditKey, KeyError> {
     match read(db) {
-        Err(KeyError::Missing { key, .. }) => {
-            create(&key).map_err(|source| KeyError::File { key, source })
+        Err(KeyError::Missing(_, key)) => {
+            create(&key).map_err(|source| KeyError::File(key, source))
         }
         found => found,
     }
@@ -96,8 +80,4 @@ fn create(path: &Path) -> io::Result<AuditKey> {
     file::replace_private(path, text.as_bytes())?;
     dir::sync(dir::above(path))?;
     Ok(key)
-}
-
-fn parse(text: &[u8]) -> Option<[u8; 32]> {
-    hex::decode(std::str::from_utf8(text).ok()?)
 }

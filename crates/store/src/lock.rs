@@ -18,34 +18,26 @@ pub(crate) struct Lock {
     file: File,
 }
 
-/// Why there is no lock.
-#[derive(Debug)]
-pub(crate) enum LockError {
-    /// Another process has it; its number, if it was legible.
-    Held(Option<u32>),
-    /// The file cannot be used.
-    Io(io::Error),
-}
-
 impl Lock {
     /// The lock file of the database at `db`.
     pub(crate) fn path(db: &Path) -> PathBuf {
         files::beside(db, ".lock")
     }
 
-    /// Takes the lock and writes this process' number into the file.
-    pub(crate) fn take(db: &Path) -> Result<Self, LockError> {
-        let mut file = file::open_private(&Self::path(db)).map_err(LockError::Io)?;
+    /// Takes the lock of this lock file and writes this process' number into it. `Err` inside: another
+    /// process has it, this one if the file says so.
+    pub(crate) fn take(path: &Path) -> io::Result<Result<Self, Option<u32>>> {
+        let mut file = file::open_private(path)?;
         match file.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(LockError::Held(holder(&mut file))),
-            Err(TryLockError::Error(error)) => return Err(LockError::Io(error)),
+            Err(TryLockError::WouldBlock) => return Ok(Err(holder(&mut file))),
+            Err(TryLockError::Error(error)) => return Err(error),
         }
         if let Err(error) = write_pid(&mut file) {
             // It only helps those who ask who it is: no reason not to serve on a full disk.
             tracing::warn!(%error, "the process number is not in the lock file");
         }
-        Ok(Self { file })
+        Ok(Ok(Self { file }))
     }
 }
 

@@ -9,7 +9,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::contents::Progress;
-use crate::lock::{Lock, LockError};
+use crate::lock::Lock;
 use crate::maintain::Housekeeping;
 use crate::schema::{self, STEPS, SchemaError, Step};
 use crate::space::Reserve;
@@ -29,71 +29,43 @@ const WAL_BYTES_KEPT: i64 = 16 * 1_048_576;
 /// Why a database was not opened. An existing one was not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The directory or a file cannot be made or reached.
-    #[error("cannot {doing} {}: {source}", .path.display())]
-    File {
-        /// What was tried, as a verb.
-        doing: &'static str,
-        /// The directory or the file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// Another broker has the database.
+    /// What was tried, as a verb, with the directory or a file, which cannot be made or reached.
+    #[error("cannot {} {}: {}", .0, .1.display(), .2)]
+    File(&'static str, PathBuf, #[source] io::Error),
+    /// Another broker has the database: the lock file, and the process that holds it, if that says so.
     #[error(
         "{} is in use by another broker, {} (it holds {}); stop that one (`peerbus stop`), or give this one \
          another database",
-        .path.display(),
-        .pid.map_or_else(|| "process unknown".to_owned(), |pid| format!("process {pid}")),
-        .lock.display()
+        .0.display(),
+        .2.map_or_else(|| "process unknown".to_owned(), |pid| format!("process {pid}")),
+        .1.display()
     )]
-    Locked {
-        /// The database.
-        path: PathBuf,
-        /// Its lock file.
-        lock: PathBuf,
-        /// The process that holds the lock, if the file says so.
-        pid: Option<u32>,
-    },
+    Locked(PathBuf, PathBuf, Option<u32>),
     /// The file is not ours, or of a newer peerbus.
     #[error(transparent)]
     Schema(#[from] SchemaError),
     /// The audit key is missing or unusable.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// The head record and the key file do not belong together.
+    /// The head record of the database and its key file do not belong together.
     #[error(
         "the head record of {} is not authentic under {}: one of them was altered or belongs to \
          another database; restore both from one copy, or move both away to start a new database",
-        .path.display(),
-        .key.display()
+        .0.display(),
+        .1.display()
     )]
-    Head {
-        /// The database.
-        path: PathBuf,
-        /// Its key file.
-        key: PathBuf,
-    },
-    /// The file system cannot do what WAL needs.
+    Head(PathBuf, PathBuf),
+    /// The file system cannot do what WAL needs: the journal mode that the database has.
     #[error(
-        "{} cannot be switched to WAL (journal mode stays {found}); put the database on a local \
+        "{} cannot be switched to WAL (journal mode stays {}); put the database on a local \
          file system",
-        .path.display()
+        .0.display(),
+        .1
     )]
-    NoWal {
-        /// The database.
-        path: PathBuf,
-        /// The journal mode it has.
-        found: String,
-    },
+    NoWal(PathBuf, String),
     /// SQLite failed.
-    #[error("cannot open {}: {source}", .path.display())]
-    Sqlite {
-        /// The database.
-        path: PathBuf,
-        /// What SQLite said.
-        source: rusqlite::Error,
-    },
+    #[error("cannot open {}: {}", .0.display(), .1)]
+    Sqlite(PathBuf, #[source] rusqlite::Error),
 }
 
 impl SqliteStore {
@@ -116,7 +88,9 @@ pub(crate) fn claim(path: &Path) -> Result<(PathBuf, Lock), OpenError> {
     let path = files::resolve(path).map_err(failed(USE, path))?;
     dir::check_closed(dir::above(&path)).map_err(failed(USE, &path))?;
     files::make_private(&path).map_err(|(path, error)| failed(USE, &path)(error))?;
-    let lock = take_lock(&path)?;
+    let file = Lock::path(&path);
+    let taken = Lock::take(&file).map_err(failed("lock", &file))?;
+    let lock = taken.map_err(|pid| OpenError::Locked(path.clone(), file, pid))?;
     Ok((path, lock))
 }
 
@@ -126,11 +100,7 @@ const USE: &str = "use the database file";
 /// What is said when the system fails at a file.
 fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> OpenError {
     let path = path.to_owned();
-    move |source| OpenError::File {
-        doing,
-        path,
-        source,
-    }
+    move |source| OpenError::File(doing, path, source)
 }
 
 pub(crate) fn open_with(path: &Path, steps: &[Step]) -> Result<SqliteStore, OpenError> {
@@ -139,10 +109,7 @@ pub(crate) fn open_with(path: &Path, steps: &[Step]) -> Result<SqliteStore, Open
     create_file(&path).map_err(failed(USE, &path))?;
 
     let reserve = Reserve::find(&path);
-    let broken = |source| OpenError::Sqlite {
-        path: path.clone(),
-        source,
-    };
+    let broken = |source| OpenError::Sqlite(path.clone(), source);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut db = Connection::open_with_flags(&path, flags).map_err(broken)?;
     sqlite::wait_for_locks(&mut db, &path, sqlite::LOCK_WAIT).map_err(broken)?;
@@ -150,10 +117,7 @@ pub(crate) fn open_with(path: &Path, steps: &[Step]) -> Result<SqliteStore, Open
     schema::version(&db, &path, u32::try_from(steps.len()).unwrap_or(u32::MAX))?;
     let journal = configure(&db).map_err(broken)?;
     if journal != "wal" {
-        return Err(OpenError::NoWal {
-            path,
-            found: journal,
-        });
+        return Err(OpenError::NoWal(path, journal));
     }
     schema::migrate(&db, &path, steps)?;
 
@@ -167,10 +131,7 @@ pub(crate) fn open_with(path: &Path, steps: &[Step]) -> Result<SqliteStore, Open
         Some(head) => {
             let key = key::read(&path)?;
             if head.mac != head.expected_mac(&key) {
-                return Err(OpenError::Head {
-                    key: key::path(&path),
-                    path,
-                });
+                return Err(OpenError::Head(path.clone(), key::path(&path)));
             }
             (key, head)
         }
@@ -194,18 +155,6 @@ pub(crate) fn open_with(path: &Path, steps: &[Step]) -> Result<SqliteStore, Open
         contents,
         watch,
         reserve,
-    })
-}
-
-fn take_lock(db: &Path) -> Result<Lock, OpenError> {
-    let lock = Lock::path(db);
-    Lock::take(db).map_err(|error| match error {
-        LockError::Io(source) => failed("lock", &lock)(source),
-        LockError::Held(pid) => OpenError::Locked {
-            path: db.to_owned(),
-            lock,
-            pid,
-        },
     })
 }
 

@@ -27,24 +27,15 @@ pub enum QueueBreak {
         /// To how many, in the queue.
         queued: u64,
     },
-    /// A message was removed outside the broker.
-    #[error("message {seq} is owed and not stored")]
-    Gone {
-        /// The message's number.
-        seq: u64,
-    },
-    /// What stands in a message was changed outside the broker.
-    #[error("message {seq} is not as it was accepted: its envelope was altered")]
-    Altered {
-        /// The message's number.
-        seq: u64,
-    },
-    /// A message was added outside the broker.
-    #[error("message {seq} is stored, and by the audit chain it was never accepted")]
-    Foreign {
-        /// The message's number.
-        seq: u64,
-    },
+    /// The message of this number was removed outside the broker.
+    #[error("message {0} is owed and not stored")]
+    Gone(u64),
+    /// What stands in the message of this number was changed outside the broker.
+    #[error("message {0} is not as it was accepted: its envelope was altered")]
+    Altered(u64),
+    /// The message of this number was added outside the broker.
+    #[error("message {0} is stored, and by the audit chain it was never accepted")]
+    Foreign(u64),
 }
 
 impl Owed {
@@ -97,7 +88,7 @@ impl Owed {
         while let Some(row) = rows.next()? {
             let (seq, queued) = (row.get(0)?, row.get(1)?);
             if row.get(2)? {
-                return Ok(Err(QueueBreak::Gone { seq }));
+                return Ok(Err(QueueBreak::Gone(seq)));
             }
             if seq < first {
                 older += queued;

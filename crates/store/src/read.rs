@@ -10,17 +10,12 @@ use peerbus_core::store::{
 };
 use peerbus_core::{Delivered, Stamp, TokenHash};
 use peerbus_wire::{EnvelopeHash, GroupName, Mark, MessageId, Seq};
-use rusqlite::types::Type;
-use rusqlite::{Connection, Error, OptionalExtension as _, Result, Row, Rows};
+use rusqlite::types::{FromSql, Type};
+use rusqlite::{Connection, Error, OptionalExtension as _, Params, Result, Row, Rows};
 
-/// A number to compare stored ones with: they are all at most `i64::MAX`.
-pub(crate) fn bound(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
-}
-
-/// A row limit.
-pub(crate) fn limit(rows: usize) -> i64 {
-    i64::try_from(rows).unwrap_or(i64::MAX)
+/// A number to compare stored ones with, or of rows: those are all at most `i64::MAX`.
+pub(crate) fn bound(number: impl TryInto<i64>) -> i64 {
+    number.try_into().unwrap_or(i64::MAX)
 }
 
 /// The number of a message. The highest that a column holds is none: it ends every range.
@@ -106,6 +101,16 @@ pub(crate) fn peers(db: &Connection) -> Result<Vec<PeerRow>> {
             groups: groups(row.get_ref(11)?.as_str()?),
         })
     })
+}
+
+/// The value in the first column of the first row, if there is one.
+pub(crate) fn one<T: FromSql>(
+    db: &Connection,
+    sql: &str,
+    values: impl Params,
+) -> Result<Option<T>> {
+    let mut statement = db.prepare_cached(sql)?;
+    statement.query_row(values, |row| row.get(0)).optional()
 }
 
 /// Every row of a table.
@@ -255,7 +260,7 @@ pub(crate) fn run(
         sender.0,
         bound(from.0),
         bound(until.0),
-        limit(messages),
+        bound(messages),
     ))?;
     let messages = queue(rows, bytes)?;
     let after = messages

@@ -57,7 +57,7 @@ impl SqliteStore {
     /// What is known of the chain apart from it.
     #[must_use]
     pub fn witness(&self) -> &WitnessFile {
-        self.witness.file()
+        &self.witness.file
     }
 
     /// The database file, without symbolic links.

@@ -13,7 +13,7 @@ use crate::SqliteStore;
 use crate::fates;
 use crate::forget;
 use crate::jobs;
-use crate::read::{self, bound, limit};
+use crate::read::{self, bound};
 
 impl Txn for SqliteStore {
     fn put_peer(&mut self, row: &PeerRow) -> Result {
@@ -27,6 +27,7 @@ impl Txn for SqliteStore {
                  last_seen_ms = excluded.last_seen_ms, delivered = excluded.delivered,
                  last_seen_steady_ms = excluded.last_seen_steady_ms,
                  mark = excluded.mark, groups = excluded.groups";
+        let groups: Vec<_> = row.groups.iter().map(GroupName::as_str).collect();
         let values = params![
             row.id.0,
             row.kind as i64,
@@ -39,7 +40,7 @@ impl Txn for SqliteStore {
             row.delivered.as_ref().map(ToString::to_string),
             row.last_seen.steady_ms,
             row.mark.as_ref().map(Mark::as_str),
-            groups(row),
+            groups.join(" "),
         ];
         self.change("writing a peer", sql, values).map(drop)
     }
@@ -159,7 +160,7 @@ impl Txn for SqliteStore {
     ) -> Result<Vec<Queued>> {
         self.run("reading a queue", |db| {
             let mut statement = db.prepare_cached(read::QUEUE)?;
-            read::queue(statement.query((recipient.0, limit(messages)))?, bytes)
+            read::queue(statement.query((recipient.0, bound(messages)))?, bytes)
         })
     }
 
@@ -184,8 +185,8 @@ impl Txn for SqliteStore {
 
     fn count_queue(&mut self, recipient: PeerId) -> Result<u64> {
         self.run("counting a queue", |db| {
-            db.prepare_cached("SELECT count(*) FROM deliveries WHERE recipient = ?1")?
-                .query_row([recipient.0], |row| row.get(0))
+            let count = "SELECT count(*) FROM deliveries WHERE recipient = ?1";
+            Ok(read::one(db, count, [recipient.0])?.unwrap_or_default())
         })
     }
 
@@ -319,7 +320,7 @@ impl Txn for SqliteStore {
                 "SELECT number, sender, id, recipient, dead, reason, at_ms, steady_ms FROM notices
                  WHERE sender = ?1 AND number > ?2 ORDER BY number LIMIT ?3",
             )?
-            .query_map((sender.0, bound(after), limit(rows)), read::notice)?
+            .query_map((sender.0, bound(after), bound(rows)), read::notice)?
             .collect()
         })
     }
@@ -336,7 +337,7 @@ impl Txn for SqliteStore {
              (SELECT sender, number FROM
               (SELECT * FROM notices ORDER BY steady_ms, sender, number LIMIT ?2)
               WHERE steady_ms < ?1 OR number < ?3)";
-        let values = (bound(before_ms), limit(rows), bound(before));
+        let values = (bound(before_ms), bound(rows), bound(before));
         self.change("dropping old notices", sql, values)
     }
 
@@ -367,7 +368,7 @@ impl Txn for SqliteStore {
                      (SELECT number FROM audit ORDER BY number LIMIT ?1))
                  AND coalesce(steady_ms, at_ms) < ?2",
             )?
-            .query_row((limit(rows), bound(before_ms)), read::block)
+            .query_row((bound(rows), bound(before_ms)), read::block)
             .optional()
         })
     }
@@ -396,10 +397,4 @@ pub(crate) fn write_head(db: &Connection, head: &ChainHead) -> SqlResult<usize> 
         head.next_notice,
         head.mac,
     ))
-}
-
-/// The groups of a peer, as they are stored.
-fn groups(row: &PeerRow) -> String {
-    let names: Vec<_> = row.groups.iter().map(GroupName::as_str).collect();
-    names.join(" ")
 }

@@ -135,55 +135,32 @@ impl fmt::Display for AuditReport {
 #[derive(Debug, thiserror::Error)]
 pub enum ChainError {
     /// There is no such file, or it cannot be reached.
-    #[error("cannot read {}: {source}; give the path of a peerbus database", .path.display())]
-    File {
-        /// The path that was given.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The file is something else.
-    #[error("{} is no peerbus database (found {found}); give the path of one", .path.display())]
-    Foreign {
-        /// The file.
-        path: PathBuf,
-        /// What was found in it.
-        found: String,
-    },
+    #[error("cannot read {}: {}; give the path of a peerbus database", .0.display(), .1)]
+    File(PathBuf, #[source] io::Error),
+    /// The file is something else: what was found in it.
+    #[error("{} is no peerbus database (found {}); give the path of one", .0.display(), .1)]
+    Foreign(PathBuf, String),
     /// A newer peerbus wrote the file.
     #[error(transparent)]
     Schema(#[from] SchemaError),
-    /// The schema is older than this program's.
+    /// The schema version of the database is older than this program's.
     #[error(
-        "{} has schema version {found}, this peerbus reads {known}; start the broker once, which \
+        "{} has schema version {}, this peerbus reads {}; start the broker once, which \
          migrates it",
-        .path.display()
+        .0.display(),
+        .1,
+        .2
     )]
-    Older {
-        /// The database.
-        path: PathBuf,
-        /// Its schema version.
-        found: u32,
-        /// The version that this program reads.
-        known: u32,
-    },
+    Older(PathBuf, u32, u32),
     /// The audit key is missing or unusable.
     #[error(transparent)]
     Key(#[from] KeyError),
     /// SQLite cannot read what is there.
-    #[error("{} is damaged or unreadable: {source}", .path.display())]
-    Damaged {
-        /// The database.
-        path: PathBuf,
-        /// What SQLite said.
-        source: Error,
-    },
+    #[error("{} is damaged or unreadable: {}", .0.display(), .1)]
+    Damaged(PathBuf, #[source] Error),
     /// The chain is whole, and nothing was ever written to it.
-    #[error("{}: nothing yet; the audit chain begins with the first registration", .path.display())]
-    Nothing {
-        /// The database.
-        path: PathBuf,
-    },
+    #[error("{}: nothing yet; the audit chain begins with the first registration", .0.display())]
+    Nothing(PathBuf),
     /// The chain holds and is not all that there was.
     #[error(
         "{} is not all that there was: {missing}; put the files back if you have them, or run \
@@ -196,22 +173,12 @@ pub enum ChainError {
         /// What is known of the rest.
         missing: Missing,
     },
-    /// The chain holds and the queue does not agree with it.
-    #[error("the queue of {} was changed outside the broker: {source}", .path.display())]
-    Queue {
-        /// The database.
-        path: PathBuf,
-        /// Where.
-        source: QueueBreak,
-    },
-    /// The chain does not hold.
-    #[error("the audit chain of {} is broken: {source}", .path.display())]
-    Broken {
-        /// The database.
-        path: PathBuf,
-        /// Where.
-        source: Break,
-    },
+    /// The chain holds and the queue does not agree with it: where.
+    #[error("the queue of {} was changed outside the broker: {}", .0.display(), .1)]
+    Queue(PathBuf, #[source] QueueBreak),
+    /// The chain does not hold: where.
+    #[error("the audit chain of {} is broken: {}", .0.display(), .1)]
+    Broken(PathBuf, #[source] Break),
 }
 
 /// Verifies the audit chain of the database at `path`, block by block, from one snapshot. A broker
@@ -233,10 +200,7 @@ pub fn verify_audit(path: &Path) -> Result<AuditReport, ChainError> {
 ///
 /// As [`verify_audit`]; the blocks before a break were given.
 pub fn read_audit(path: &Path, each: &mut dyn FnMut(&Block)) -> Result<AuditReport, ChainError> {
-    let unreadable = |source| ChainError::File {
-        path: path.to_owned(),
-        source,
-    };
+    let unreadable = |source| ChainError::File(path.to_owned(), source);
     let path = path.canonicalize().map_err(unreadable)?;
     files::regular(&path).map_err(unreadable)?;
     // Before the database: what it names is in any later snapshot.
@@ -297,9 +261,7 @@ fn verify(
         }
     }
     match report.last {
-        0 => Err(ChainError::Nothing {
-            path: path.to_owned(),
-        }),
+        0 => Err(ChainError::Nothing(path.to_owned())),
         _ => Ok(report),
     }
 }
@@ -307,30 +269,20 @@ fn verify(
 /// What is said when SQLite cannot read the database at `path`.
 fn damaged(path: &Path) -> impl Fn(Error) -> ChainError {
     let path = path.to_owned();
-    move |source| ChainError::Damaged {
-        path: path.clone(),
-        source,
-    }
+    move |source| ChainError::Damaged(path.clone(), source)
 }
 
 /// Fails unless a database has the schema that this program reads.
 pub(crate) fn check_schema(db: &Connection, path: &Path) -> Result<(), ChainError> {
     let known = u32::try_from(STEPS.len()).unwrap_or(u32::MAX);
     let version = schema::version(db, path, known).map_err(|error| match error {
-        SchemaError::Sqlite { source, .. } => damaged(path)(source),
-        SchemaError::Foreign { path, found } => ChainError::Foreign { path, found },
+        SchemaError::Sqlite(_, _, source) => damaged(path)(source),
+        SchemaError::Foreign(path, found) => ChainError::Foreign(path, found),
         newer @ SchemaError::Newer { .. } => newer.into(),
     })?;
     match version {
-        0 => Err(ChainError::Foreign {
-            path: path.to_owned(),
-            found: "nothing in it".into(),
-        }),
-        found if found < known => Err(ChainError::Older {
-            path: path.to_owned(),
-            found,
-            known,
-        }),
+        0 => Err(ChainError::Foreign(path.to_owned(), "nothing in it".into())),
+        found if found < known => Err(ChainError::Older(path.to_owned(), found, known)),
         _ => Ok(()),
     }
 }
@@ -340,15 +292,11 @@ pub(crate) fn connect(path: &Path, access: Access) -> rusqlite::Result<Connectio
     match access {
         Access::Live => Connection::open_with_flags(path, flags),
         Access::Quiet => {
-            let flags = flags | OpenFlags::SQLITE_OPEN_URI;
-            Connection::open_with_flags(immutable_uri(path), flags)
+            let path = uri::encode(path.as_os_str().as_encoded_bytes());
+            let uri = format!("file:{path}?immutable=1");
+            Connection::open_with_flags(uri, flags | OpenFlags::SQLITE_OPEN_URI)
         }
     }
-}
-
-fn immutable_uri(path: &Path) -> String {
-    let path = uri::encode(path.as_os_str().as_encoded_bytes());
-    format!("file:{path}?immutable=1")
 }
 
 pub(crate) fn follow(
@@ -358,10 +306,7 @@ pub(crate) fn follow(
     each: &mut dyn FnMut(&Block),
 ) -> Result<AuditReport, ChainError> {
     let damaged = damaged(path);
-    let broken = |source| ChainError::Broken {
-        path: path.to_owned(),
-        source,
-    };
+    let broken = |source| ChainError::Broken(path.to_owned(), source);
     let head = match read::head(db) {
         Err(Error::FromSqlConversionFailure(..) | Error::IntegralValueOutOfRange(..)) => {
             return Err(broken(Break::Head));
@@ -395,15 +340,12 @@ pub(crate) fn follow(
     }
     let head = verifier.finish().map_err(broken)?;
     let compared = owed.compare(db, &head).map_err(&damaged)?;
-    let changed = |source| ChainError::Queue {
-        path: path.to_owned(),
-        source,
-    };
+    let changed = |source| ChainError::Queue(path.to_owned(), source);
     let older = compared.map_err(changed)?;
     let seq = db.query_row(bodies::OWED_WITHOUT_TEXT, [], |row| row.get(0));
     let seq = seq.map_err(&damaged)?;
     if seq > 0 {
-        return Err(changed(QueueBreak::Altered { seq }));
+        return Err(changed(QueueBreak::Altered(seq)));
     }
     let (intact, unhashed) = bodies.finish().map_err(&damaged)?.map_err(changed)?;
     Ok(AuditReport {

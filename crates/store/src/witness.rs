@@ -11,8 +11,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use peerbus_core::audit::{AuditKey, ChainHead, Hash};
 use peerbus_core::witness::{Missing, Witness};
 use peerbus_os::file;
+use peerbus_os::sync::lock;
 use peerbus_wire::Mark;
-use rusqlite::{Connection, OptionalExtension as _};
+use rusqlite::Connection;
 
 use crate::{files, read};
 
@@ -51,20 +52,10 @@ pub(crate) fn missing(
     head: &ChainHead,
     witness: &Witness,
 ) -> rusqlite::Result<Option<Missing>> {
-    let found: Option<Hash> = db
-        .query_row(
-            "SELECT hash FROM audit WHERE number = ?1",
-            [read::bound(witness.blocks)],
-            |row| row.get(0),
-        )
-        .optional()?;
-    let last_ms = db
-        .query_row(
-            "SELECT at_ms FROM audit ORDER BY number DESC LIMIT 1",
-            [],
-            |row| row.get(0),
-        )
-        .optional()?;
+    let found = "SELECT hash FROM audit WHERE number = ?1";
+    let found: Option<Hash> = read::one(db, found, [read::bound(witness.blocks)])?;
+    let last_ms = "SELECT at_ms FROM audit ORDER BY number DESC LIMIT 1";
+    let last_ms = read::one(db, last_ms, [])?;
     Ok(witness.missing_in(head, found.as_ref(), last_ms.unwrap_or(0)))
 }
 
@@ -188,7 +179,7 @@ impl Shared {
 /// Keeps the witness of an open database. When dropped it has written down what it was told.
 #[derive(Debug)]
 pub(crate) struct Keeper {
-    file: WitnessFile,
+    pub(crate) file: WitnessFile,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -250,10 +241,6 @@ impl Keeper {
     }
 
     /// The file, for others.
-    pub(crate) fn file(&self) -> &WitnessFile {
-        &self.file
-    }
-
     /// The chain that ends so is durable.
     pub(crate) fn note(&self, blocks: u64, hash: Hash) {
         let shared = &self.file.0;
@@ -274,11 +261,6 @@ impl Drop for Keeper {
             let _ = thread.join();
         }
     }
-}
-
-/// A value that a panicking thread left is whole: nothing that panics runs under these locks.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn wall_ms() -> u64 {

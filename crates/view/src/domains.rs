@@ -12,8 +12,8 @@ use crate::text::span;
 pub struct DomainView {
     /// Its name.
     pub domain: Domain,
-    /// Whether mail gets there now.
-    pub way: DomainWay,
+    /// That mail does not get there now, why, and since when, if that is known.
+    trouble: Option<String>,
     /// Messages for it that have not ended yet and that it does not have; `None`: not known.
     pub waiting: Option<u64>,
     /// What keeps others from speaking for domains in NATS.
@@ -29,19 +29,6 @@ pub enum DomainKey {
     Wide,
     /// There is none.
     None,
-}
-
-/// Whether mail gets to another domain.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DomainWay {
-    /// Its bridge is connected and says nothing else.
-    Open,
-    /// Its bridge is not connected, for so many seconds if that is known: mail waits at this broker.
-    NoBridge(Option<u64>),
-    /// Its bridge cannot use the stream in NATS, for so many seconds if that is known.
-    NoStream(Option<u64>),
-    /// Its bridge does not hear the other broker, for so many seconds if that is known.
-    Silent(Option<u64>),
 }
 
 /// Another domain, as tools and commands tell of it.
@@ -97,13 +84,21 @@ impl DomainView {
     fn of(peer: &PeerEntry) -> Option<Self> {
         let domain = PeerName::parse(&peer.name).ok()?.bridged()?;
         let said = presence(peer);
-        let way = match peer.online {
-            false => DomainWay::NoBridge(peer.away_s),
-            true if said["stream"] == "unusable" => DomainWay::NoStream(peer.activity_s),
+        let (why, since, then) = match peer.online {
+            // Mail waits at this broker.
+            false => ("is not connected to this broker", peer.away_s, ""),
+            true if said["stream"] == "unusable" => {
+                let then = "; the bridge's log says why";
+                ("cannot use the stream in NATS", peer.activity_s, then)
+            }
             // As a session says that it waits for its user.
-            true if said["activity"] == "waiting" => DomainWay::Silent(peer.activity_s),
-            true => DomainWay::Open,
+            true if said["activity"] == "waiting" => {
+                ("does not hear the broker there", peer.activity_s, "")
+            }
+            true => ("", None, ""),
         };
+        let since = since.map_or_else(String::new, |it| format!(", for {}", span(it)));
+        let trouble = format!("{domain} cannot be reached: its bridge {why}{since}{then}");
         let key = match said["key"].as_str() {
             Some("wide") => DomainKey::Wide,
             Some("none") => DomainKey::None,
@@ -112,7 +107,7 @@ impl DomainView {
         let waiting = peer.unacked;
         Some(Self {
             domain,
-            way,
+            trouble: (!why.is_empty()).then_some(trouble),
             waiting,
             key,
         })
@@ -121,26 +116,7 @@ impl DomainView {
     /// That mail does not get there now, why, and since when; `None` when nothing is against it.
     #[must_use]
     pub fn trouble(&self) -> Option<String> {
-        let since = |seconds: Option<u64>| {
-            seconds.map_or_else(String::new, |it| format!(", for {}", span(it)))
-        };
-        let domain = &self.domain;
-        match self.way {
-            DomainWay::Open => None,
-            DomainWay::NoBridge(seconds) => Some(format!(
-                "{domain} cannot be reached: its bridge is not connected to this broker{}",
-                since(seconds)
-            )),
-            DomainWay::NoStream(seconds) => Some(format!(
-                "{domain} cannot be reached: its bridge cannot use the stream in NATS{}; the bridge's log says \
-                 why",
-                since(seconds)
-            )),
-            DomainWay::Silent(seconds) => Some(format!(
-                "{domain} cannot be reached: its bridge does not hear the broker there{}",
-                since(seconds)
-            )),
-        }
+        self.trouble.clone()
     }
 }
 
@@ -171,13 +147,8 @@ mod tests {
             peer("old@beta", true, "idle"),
         ];
         let all = DomainView::all(&peers);
-        let told: Vec<_> = all.iter().map(|it| (it.domain.as_str(), it.way)).collect();
-        let expected = [
-            ("beta", DomainWay::NoBridge(Some(300))),
-            ("delta", DomainWay::Open),
-            ("gamma", DomainWay::Silent(Some(40))),
-        ];
-        assert_eq!(told, expected);
+        let told: Vec<_> = all.iter().map(|it| it.domain.as_str()).collect();
+        assert_eq!(told, ["beta", "delta", "gamma"]);
         let trouble: Vec<_> = all.iter().map(DomainView::trouble).collect();
         assert_eq!(
             trouble,

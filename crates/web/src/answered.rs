@@ -1,9 +1,10 @@
 //! The answers to requests with an `Idempotency-Key`: the second one gets the first one's.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use peerbus_os::sync::lock;
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
@@ -25,7 +26,7 @@ impl Answered {
     /// Where the answer of a request is, or will be; `None`: the key belongs to another one.
     pub(crate) fn cell(&self, id: &str, print: &str) -> Option<Arc<OnceCell<Value>>> {
         let now = Instant::now();
-        let mut answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut answers = lock(&self.0);
         answers.retain(|_, entry| now.saturating_duration_since(entry.at) < ANSWERS_FOR);
         if let Some(entry) = answers.get_mut(id) {
             // Nothing was answered with success, and nobody waits for that: the key is free.

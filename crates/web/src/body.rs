@@ -4,11 +4,12 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::error::Error as _;
 use std::iter::successors;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, to_bytes};
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
+use peerbus_os::sync::lock;
 use peerbus_wire::escape;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -87,7 +88,7 @@ impl Arriving {
     pub(crate) async fn read(&self, content: Body) -> Result<Bytes, Failure> {
         let (place, given_up) = oneshot::channel();
         {
-            let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut places = lock(&self.places);
             places.retain(|place| !place.is_closed());
             places.push_back(place);
             if places.len() > self.most {
@@ -110,9 +111,13 @@ async fn read(body: Body) -> Result<Bytes, Failure> {
         let why = format!("the body did not come within {} s", BODY.as_secs());
         Failure::new(StatusCode::REQUEST_TIMEOUT, why)
     })?;
-    bytes.map_err(|error| match is_broken(&error) {
-        true => bad("the body broke off, or its chunks are none: send all of it"),
-        false => too_large(),
+    bytes.map_err(|error| {
+        let mut causes = successors(error.source(), |&error| error.source());
+        // It ended in a way that HTTP does not know.
+        match causes.any(|error| error.is::<hyper::Error>()) {
+            true => bad("the body broke off, or its chunks are none: send all of it"),
+            false => too_large(),
+        }
     })
 }
 
@@ -150,11 +155,6 @@ pub(crate) fn said<'a>(headers: &HeaderMap, text: &'a str) -> Said<'a> {
     Said::Text(text)
 }
 
-/// Whether a body ended in a way that HTTP does not know; else it was too large.
-fn is_broken(error: &axum::Error) -> bool {
-    let mut causes = successors(error.source(), |&error| error.source());
-    causes.any(|error| error.is::<hyper::Error>())
-}
 pub(crate) fn bad(why: impl Into<String>) -> Failure {
     Failure::new(StatusCode::BAD_REQUEST, why)
 }

@@ -104,6 +104,7 @@ pub(crate) enum Resumed {
     Never,
 }
 
+#[derive(Default)]
 pub(crate) struct Kept {
     /// What tells numbers of this process from those of the one before.
     run: String,
@@ -121,11 +122,7 @@ impl Kept {
     pub(crate) fn new(run: String) -> Self {
         Self {
             run,
-            first: 0,
-            events: VecDeque::new(),
-            bytes: 0,
-            named: VecDeque::new(),
-            chains: BTreeMap::new(),
+            ..Self::default()
         }
     }
 

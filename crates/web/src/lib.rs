@@ -30,7 +30,6 @@ use serde_json::json;
 
 use crate::answer::Failure;
 use crate::guard::Site;
-pub use crate::listener::GatewayStartError;
 use crate::peers::Peers;
 use crate::streams::Streams;
 use crate::tokens::Tokens;
@@ -81,20 +80,20 @@ impl Gateway {
     /// # Errors
     ///
     /// A sentence that names the file or the address, what was found and the remedy.
-    pub async fn bind(options: GatewayOptions) -> Result<Self, GatewayStartError> {
+    pub async fn bind(options: GatewayOptions) -> Result<Self, String> {
         let listener = listener::Bound::new(options.listen, options.tls.as_ref()).await?;
         let site = Site {
             address: listener.address,
             tls: options.tls.is_some(),
         };
-        let tokens = Tokens::open(&options.file).map_err(GatewayStartError::Tokens)?;
+        let tokens = Tokens::open(&options.file)?;
         let app = Arc::new(App {
             site,
             tokens,
             peers: Peers::default(),
             streams: Streams::new(),
             unsigned: body::Arriving::new(body::UNSIGNED_MAX),
-            dashboard: dashboard::Dashboard::new(&options),
+            dashboard: dashboard::Dashboard::new(),
             options,
         });
         Ok(Self { listener, app })

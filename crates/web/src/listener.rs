@@ -37,26 +37,6 @@ const STALLED: Duration = Duration::from_secs(10);
 const GONE: Duration = Duration::from_secs(30);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
-/// Why a gateway does not start.
-#[derive(Debug, thiserror::Error)]
-pub enum GatewayStartError {
-    /// Other machines could reach it, and read along.
-    #[error(
-        "{0} can be reached from other machines, and what is sent there can be read on the way: \
-         give a certificate (--tls-cert, --tls-key), or listen on 127.0.0.1"
-    )]
-    Open(SocketAddr),
-    /// The address is taken, or none of this machine's.
-    #[error("cannot listen on {0}: {1}; name another address with --listen")]
-    Listen(SocketAddr, io::Error),
-    /// The certificate or its key.
-    #[error("{0}")]
-    Tls(String),
-    /// `web.toml`.
-    #[error("{0}")]
-    Tokens(String),
-}
-
 pub(crate) struct Bound {
     listener: TcpListener,
     /// Where it listens, with its real port.
@@ -68,15 +48,17 @@ impl Bound {
     pub(crate) async fn new(
         address: SocketAddr,
         files: Option<&ServerTls>,
-    ) -> Result<Self, GatewayStartError> {
+    ) -> Result<Self, String> {
         if files.is_none() && !address.ip().is_loopback() {
-            return Err(GatewayStartError::Open(address));
+            return Err(format!(
+                "{address} can be reached from other machines, and what is sent there can be read on \
+                 the way: give a certificate (--tls-cert, --tls-key), or listen on 127.0.0.1"
+            ));
         }
-        let tls = files
-            .map(tls::server)
-            .transpose()
-            .map_err(GatewayStartError::Tls)?;
-        let failed = |error| GatewayStartError::Listen(address, error);
+        let tls = files.map(tls::server).transpose()?;
+        let failed = |error: io::Error| {
+            format!("cannot listen on {address}: {error}; name another address with --listen")
+        };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         Ok(Self {

@@ -1,13 +1,14 @@
 //! One peer `web:NAME` for each token, joined to the bus when it is first used.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use axum::extract::Request;
 use axum::http::request::Parts;
 use axum::http::{Extensions, StatusCode, header};
 use peerbus_adapter::{Bus, BusConfig, Naming, Token, connect};
+use peerbus_os::sync::lock;
 use peerbus_wire::Window;
 use peerbus_wire::limits::{FRAME_BYTES_MAX, WINDOW_BYTES_MAX, WINDOW_MESSAGES_MAX};
 use serde_json::json;
@@ -58,8 +59,7 @@ pub(crate) struct Caller {
 }
 
 /// The peers that have joined, by the names of their tokens.
-#[derive(Default)]
-pub(crate) struct Peers(Mutex<HashMap<String, Arc<Peer>>>);
+pub(crate) type Peers = Mutex<HashMap<String, Arc<Peer>>>;
 
 impl App {
     /// Whose request it is, by what it shows. Nobody learns why not.
@@ -85,7 +85,7 @@ impl App {
     ) -> Result<Caller, Failure> {
         let peer = self.peer(&name)?;
         strangers::known_by(extensions, &peer.connections);
-        let mut pace = peer.pace.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pace = lock(&peer.pace);
         if !pace.admits(Instant::now()) {
             let why = format!("a token has {PER_SECOND} requests a second; try again in a second");
             return Err(Failure::new(StatusCode::TOO_MANY_REQUESTS, why).retry_after(1));
@@ -107,7 +107,7 @@ impl App {
 
     /// The peer of a token, joined now if need be.
     fn peer(&self, name: &str) -> Result<Arc<Peer>, Failure> {
-        let mut peers = self.peers.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut peers = lock(&self.peers);
         if let Some(peer) = peers.get(name) {
             return Ok(Arc::clone(peer));
         }
@@ -150,7 +150,7 @@ impl App {
         loop {
             let now = Arc::clone(&changes.borrow_and_update());
             let gone: Vec<_> = {
-                let mut peers = self.peers.0.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut peers = lock(&self.peers);
                 let gone = peers.extract_if(|name, _| !now.tokens.contains_key(name));
                 gone.map(|(_, peer)| peer.bus.clone()).collect()
             };
@@ -164,8 +164,7 @@ impl App {
     }
 
     pub(crate) async fn leave(&self) {
-        let peers =
-            std::mem::take(&mut *self.peers.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let peers = std::mem::take(&mut *lock(&self.peers));
         for peer in peers.into_values() {
             peer.bus.close().await;
         }

@@ -2,17 +2,18 @@
 //! whatever nobody confirmed comes again.
 
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
-use axum::response::{IntoResponse as _, Response};
+use axum::response::IntoResponse;
 use futures_util::{StreamExt as _, stream};
 use peerbus_adapter::mailbox::{quote, receipt};
 use peerbus_adapter::{Bus, How, Inbound, LinkState, Receipt, SessionEvent, rfc3339, wall_ms};
 use peerbus_core::TokenHash;
+use peerbus_os::sync::lock;
 use peerbus_view::Trail;
 use peerbus_wire::Conversation;
 use serde::Serialize;
@@ -36,11 +37,11 @@ const RETRY_MS: u64 = 500;
 const PATH: &str = "web";
 
 /// `GET /v1/replies`.
-pub(crate) async fn replies(State(app): State<Arc<App>>, request: Request) -> Response {
-    match open(&app, &request) {
-        Ok(stream) => (STREAM, stream).into_response(),
-        Err(failure) => failure.into_response(),
-    }
+pub(crate) async fn replies(
+    State(app): State<Arc<App>>,
+    request: Request,
+) -> Result<impl IntoResponse, Failure> {
+    Ok((STREAM, open(&app, &request)?))
 }
 
 /// `POST /v1/replies`: a reader confirms what it has, and its stream goes on.
@@ -86,11 +87,11 @@ fn open(app: &Arc<App>, request: &Request) -> Result<Body, Failure> {
     let replies = Arc::clone(&caller.peer.replies);
     let mut awaited = None;
     let next = match cursor.map(|cursor| replies.resume(cursor)) {
-        None => replies.state().unconfirmed(),
+        None => lock(&replies.state).unconfirmed(),
         Some(Resumed::At(next)) => next,
         Some(Resumed::Behind(mark)) => {
             awaited = Some((mark, Instant::now() + AWAITS));
-            replies.state().unconfirmed()
+            lock(&replies.state).unconfirmed()
         }
         Some(Resumed::Gone) => return Err(replies.gone()),
         Some(Resumed::Never) => return Err(no_event()),
@@ -135,10 +136,6 @@ impl Replies {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, Kept> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Takes from the bus while somebody reads; until then it waits at the broker.
     pub(crate) async fn gather(self: Arc<Self>) {
         let (mut readers, mut link) = (self.readers.subscribe(), self.bus.link());
@@ -148,11 +145,12 @@ impl Replies {
                 _some = readers.wait_for(|readers| *readers > 0) => {}
                 _closed = link.wait_for(|link| *link == LinkState::Closed) => return,
             }
-            if !self.state().has_room() {
+            if !lock(&self.state).has_room() {
                 // A reader that confirms makes some.
                 let mut told = self.last.subscribe();
-                let room =
-                    async { while !self.state().make_room() && told.changed().await.is_ok() {} };
+                let room = async {
+                    while !lock(&self.state).make_room() && told.changed().await.is_ok() {}
+                };
                 let _late = timeout(KEEP_ALIVE, room).await;
                 continue;
             }
@@ -198,14 +196,14 @@ impl Replies {
             | SessionEvent::NotJoined { .. }
             | SessionEvent::Job { .. } => return,
         };
-        let due = self.state().push(told);
+        let due = lock(&self.state).push(told);
         self.settle(due);
         self.last.send_replace(());
     }
 
     /// A reader has had an event; what is due for it and what came before it is done.
     fn resume(&self, cursor: Cursor<'_>) -> Resumed {
-        let (resumed, due) = self.state().resume(cursor);
+        let (resumed, due) = lock(&self.state).resume(cursor);
         self.settle(due);
         self.last.send_replace(());
         resumed
@@ -223,7 +221,7 @@ impl Replies {
 
     /// What followed a cursor was confirmed by others and forgotten.
     fn gone(&self) -> Failure {
-        let state = self.state();
+        let state = lock(&self.state);
         let from = state.id_before(state.unconfirmed());
         let why = "what followed that Last-Event-ID was confirmed by another reader, and is not kept \
                    any more: go on without one, which gives what nobody confirmed; `peerbus \
@@ -277,7 +275,7 @@ impl Reader {
     /// What it is written next, or how long it waits; nothing more, if what it had last was confirmed by
     /// others and forgotten.
     fn look(&mut self) -> Option<Result<(String, bool), Duration>> {
-        let mut state = self.replies.state();
+        let mut state = lock(&self.replies.state);
         if let Some((mark, until)) = &self.awaited {
             let left = until.saturating_duration_since(Instant::now());
             if state.awaits(mark) && !left.is_zero() {

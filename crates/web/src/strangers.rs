@@ -1,9 +1,10 @@
 //! Connections without a token so far: when all places are taken, the oldest one is closed for a newcomer.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use axum::http::Extensions;
+use peerbus_os::sync::lock;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
 
@@ -28,15 +29,11 @@ struct Entry {
 }
 
 impl Strangers {
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn spawn<F>(self: &Arc<Self>, serve: impl FnOnce(Stranger) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let mut waiting = self.lock();
+        let mut waiting = lock(&self.0);
         let number = waiting.next;
         waiting.next += 1;
         let strangers = Arc::clone(self);
@@ -52,7 +49,7 @@ impl Strangers {
     }
 
     pub(crate) fn close_oldest(&self) {
-        let oldest = self.lock().all.pop_first();
+        let oldest = lock(&self.0).all.pop_first();
         if let Some((_, task)) = oldest {
             task.abort();
         }
@@ -80,7 +77,7 @@ pub(crate) fn known_by(extensions: &Extensions, places: &Arc<Semaphore>) {
 
 impl Entry {
     fn leave(&self) {
-        self.strangers.lock().all.remove(&self.number);
+        lock(&self.strangers.0).all.remove(&self.number);
     }
 }
 
@@ -135,6 +132,6 @@ mod tests {
             assert_eq!(numbers.recv().await, Some(number));
         }
         strangers.close_oldest();
-        assert!(strangers.lock().all.is_empty() && numbers.is_empty());
+        assert!(lock(&strangers.0).all.is_empty() && numbers.is_empty());
     }
 }

@@ -61,7 +61,7 @@ impl Streams {
 }
 
 /// A stream of what `begin` has threads say, until the page has gone.
-pub(crate) fn streamed(app: &Arc<App>, begin: impl FnOnce(Sender<String>, &App)) -> Response {
+pub(crate) fn streamed(app: &Arc<App>, begin: impl FnOnce(Sender<String>, &Arc<App>)) -> Response {
     let Some(place) = app.streams.page() else {
         let why = "there are as many streams as may be: close a page";
         let failure = Failure::new(StatusCode::TOO_MANY_REQUESTS, why);

@@ -16,7 +16,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::http::HeaderMap;
@@ -25,6 +25,7 @@ use peerbus_core::TokenHash;
 use peerbus_core::grant::NamePattern;
 use peerbus_os::file::{self, Version};
 use peerbus_os::private::{self, PrivateFile};
+use peerbus_os::sync::lock;
 use peerbus_wire::{PeerName, Token, TokenName, escape};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
@@ -293,7 +294,7 @@ impl Tokens {
 
     /// What the file says. While it cannot be used nobody is admitted.
     pub(crate) fn now(&self) -> Arc<WebFile> {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = lock(&self.seen);
         let version = file::version(&self.path);
         if *seen != version {
             *seen = version;

@@ -1,6 +1,7 @@
 //! Acceptance: the rules that a message must satisfy whatever the state of the broker.
 
 use std::borrow::Cow;
+use std::fmt::Display;
 
 use crate::PROTOCOL_VERSION;
 use crate::canonical::{Fields, capacity, write_open};
@@ -125,14 +126,11 @@ impl Parts<'_> {
         text.extend_from_slice(hmac.as_bytes());
         text.extend_from_slice(br#""}"#);
         if text.len() > ENVELOPE_BYTES_MAX {
-            return Err(Refusal {
-                code: RefusalCode::TooLarge,
-                reason: format!(
-                    "message has {} bytes as it is carried, at most {ENVELOPE_BYTES_MAX} fit a \
-                     frame (`<`, `>` and `&` take 6 bytes each): shorten the body or split it",
-                    text.len()
-                ),
-            });
+            return Err(RefusalCode::TooLarge.because(format!(
+                "message has {} bytes as it is carried, at most {ENVELOPE_BYTES_MAX} fit a frame \
+                 (`<`, `>` and `&` take 6 bytes each): shorten the body or split it",
+                text.len()
+            )));
         }
         String::from_utf8(text).map_err(|_| not_utf8())
     }
@@ -143,17 +141,17 @@ fn regular(irregular: Option<Irregular>) -> Result<(), Refusal> {
     match irregular {
         None => Ok(()),
         Some(Irregular::DuplicateMember) => Err(invalid(
-            "a member of the envelope appears twice: send each of them once".into(),
+            "a member of the envelope appears twice: send each of them once",
         )),
         Some(Irregular::MemberCase) => Err(invalid(
-            "a member of the envelope has its name in another case: write the names in lower case"
-                .into(),
+            "a member of the envelope has its name in another case: write the names in lower case",
         )),
         Some(Irregular::InvalidUtf8) => Err(not_utf8()),
     }
 }
 
 fn address(kind: &str, to: &str) -> Result<Address, Refusal> {
+    let wrong = |why: &dyn Display| invalid(format!("invalid recipient {}: {why}", quote(to)));
     match (kind, to) {
         ("broadcast", "*") => Ok(Address::All),
         ("broadcast", _) => Err(invalid(format!(
@@ -161,18 +159,15 @@ fn address(kind: &str, to: &str) -> Result<Address, Refusal> {
             quote(to)
         ))),
         ("msg", "*") => Err(invalid(
-            "kind \"msg\" goes to one peer, got to \"*\": use kind \"broadcast\" for all".into(),
+            "kind \"msg\" goes to one peer, got to \"*\": use kind \"broadcast\" for all",
         )),
-        ("msg", _) if to.starts_with('#') => Address::group(to)
-            .map_err(|error| invalid(format!("invalid recipient {}: {error}", quote(to)))),
-        ("msg", _) => match PeerName::parse(to) {
-            Ok(name) => Ok(Address::Peer(name)),
-            Err(NameError::Reserved) => Err(invalid(format!(
-                "invalid recipient {}: the name is reserved, so no peer can have it",
-                quote(to)
-            ))),
-            Err(error) => Err(invalid(format!("invalid recipient {}: {error}", quote(to)))),
-        },
+        ("msg", _) if to.starts_with('#') => Address::group(to).map_err(|error| wrong(&error)),
+        ("msg", _) => PeerName::parse(to)
+            .map(Address::Peer)
+            .map_err(|error| match error {
+                NameError::Reserved => wrong(&"the name is reserved, so no peer can have it"),
+                error => wrong(&error),
+            }),
         _ => Err(invalid(format!(
             "kind must be \"msg\" or \"broadcast\", got {}",
             quote(kind)
@@ -198,12 +193,9 @@ fn stamp(ts: &str, source: &str) -> Result<(), Refusal> {
 }
 
 fn not_utf8() -> Refusal {
-    invalid("the envelope is not valid UTF-8, or holds half of a surrogate pair".into())
+    invalid("the envelope is not valid UTF-8, or holds half of a surrogate pair")
 }
 
-pub(crate) fn invalid(reason: String) -> Refusal {
-    Refusal {
-        code: RefusalCode::Invalid,
-        reason,
-    }
+pub(crate) fn invalid(reason: impl Into<String>) -> Refusal {
+    RefusalCode::Invalid.because(reason)
 }

@@ -7,7 +7,7 @@ use crate::audited::AuditRecord;
 use crate::carry::invalid;
 use crate::domain::{Domain, Mark};
 use crate::entry::{entry, groups, write_entries, write_groups};
-use crate::envelope::{Carried, DecodeError, Parts};
+use crate::envelope::{DecodeError, Parts};
 use crate::frame::{Ack, ClientFrame, Presence, Register, Window};
 use crate::ids::{DeliveryKey, Instance, MessageId, Token};
 use crate::json::Type;
@@ -49,28 +49,15 @@ impl ClientFrame {
             return register(&members).map_or(Self::Malformed, Self::Register);
         }
         let v1 = matches!(&*kind, "ack" | "peers" | "deliver");
-        let ext = matches!(
-            &*kind,
-            "presence"
-                | "reject"
-                | "release"
-                | "status"
-                | "progress"
-                | "rename"
-                | "retire"
-                | "audit"
-                | "take"
-                | "forwarded"
-                | "roster"
-        );
         let looks_like_envelope = [Member::From, Member::To, Member::Kind].map(|n| members.has(n));
-        if !(v1 || ext && looks_like_envelope != [true; 3]) {
-            return of_envelope(bytes, &members);
-        }
-        if members.string(Member::ProtocolVersion).as_deref() != Some(PROTOCOL_VERSION) {
-            return Self::Unusable;
-        }
-        control(&kind, &members).unwrap_or(Self::Unusable)
+        let frame = match control(&kind, &members) {
+            Some(Self::Malformed) => return of_envelope(bytes, &members),
+            _ if !v1 && looks_like_envelope == [true; 3] => return of_envelope(bytes, &members),
+            frame => frame,
+        };
+        let version = members.string(Member::ProtocolVersion);
+        let ours = version.as_deref() == Some(PROTOCOL_VERSION);
+        frame.filter(|_| ours).unwrap_or(Self::Unusable)
     }
 
     /// The frame's text. `Malformed`, `Binary` and `Refused` have none and give an empty one.
@@ -128,24 +115,21 @@ impl ClientFrame {
             Self::Take {
                 mark,
                 again,
-                envelope,
-            } => write_take(mark, *again, envelope.as_ref().ok()),
+                envelope: Ok(carried),
+            } => write("take", &|writer| {
+                writer.string("mark", mark.as_str()).flag("again", *again);
+                writer.raw("envelope", &*carried.text);
+            }),
             Self::Forwarded { after } => write("forwarded", &|writer| {
                 writer.some_string("after", after.as_ref().map(DeliveryKey::as_str));
             }),
-            Self::Refused { .. } | Self::Unusable | Self::Malformed | Self::Binary => String::new(),
+            Self::Take { .. }
+            | Self::Refused { .. }
+            | Self::Unusable
+            | Self::Malformed
+            | Self::Binary => String::new(),
         }
     }
-}
-
-fn write_take(mark: &Mark, again: bool, carried: Option<&Carried>) -> String {
-    let Some(carried) = carried else {
-        return String::new();
-    };
-    let mut writer = Writer::frame("take");
-    writer.string("mark", mark.as_str()).flag("again", again);
-    writer.raw("envelope", &*carried.text);
-    writer.finish()
 }
 
 /// An object within a frame as an envelope.
@@ -175,7 +159,7 @@ fn of_envelope(bytes: &[u8], members: &Members<'_>) -> ClientFrame {
     }
 }
 
-/// `None` when a member is missing or has the wrong type.
+/// `None` when a member is missing or has the wrong type; `Malformed` when it is of no known type.
 fn control(kind: &str, members: &Members<'_>) -> Option<ClientFrame> {
     let key = || DeliveryKey::parse(&members.string(Member::Id)?);
     Some(match kind {
@@ -243,7 +227,9 @@ fn control(kind: &str, members: &Members<'_>) -> Option<ClientFrame> {
         "forwarded" => ClientFrame::Forwarded {
             after: members.parsed(Member::After, DeliveryKey::parse)?,
         },
-        _ => return None,
+        // What no client sends.
+        "deliver" => return None,
+        _ => ClientFrame::Malformed,
     })
 }
 

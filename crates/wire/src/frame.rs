@@ -286,34 +286,19 @@ impl DeliverFrame {
     /// Encodes the frame with what the broker remarks on the message.
     #[must_use]
     pub fn for_one(seq: Seq, envelope: &str, remarks: &Remarks) -> Self {
-        if remarks.is_none() {
-            return Self::new(seq, envelope);
-        }
-        let again = if remarks.again {
-            r#","again":true"#
-        } else {
-            ""
-        };
-        let alias = remarks
-            .alias
-            .as_ref()
-            .map(|name| format!(r#","for":"{name}""#));
-        let token = remarks
-            .token
-            .as_ref()
-            .map(|name| format!(r#","token":"{name}""#));
-        let (alias, token) = (alias.unwrap_or_default(), token.unwrap_or_default());
-        let approves = if remarks.approves {
-            r#","approves":true"#
-        } else {
-            ""
-        };
-        let age = match remarks.age_ms {
-            AGE_MS_MIN.. => format!(r#","age_ms":{}"#, remarks.age_ms),
-            _ => String::new(),
-        };
-        let remarks = format!("{again}{alias}{token}{approves}{age}");
-        Self::encode(seq.0, &remarks, envelope)
+        let name = |text: &str| format!("\"{text}\"");
+        let set = |set: bool| set.then(|| "true".to_owned());
+        let age = Some(remarks.age_ms).filter(|age_ms| *age_ms >= AGE_MS_MIN);
+        let members = [
+            ("again", set(remarks.again)),
+            ("for", remarks.alias.as_ref().map(|it| name(it.as_str()))),
+            ("token", remarks.token.as_ref().map(|it| name(it.as_str()))),
+            ("approves", set(remarks.approves)),
+            ("age_ms", age.map(|age_ms| age_ms.to_string())),
+        ];
+        let said = members.into_iter();
+        let said = said.filter_map(|(name, json)| Some(format!(r#","{name}":{}"#, json?)));
+        Self::encode(seq.0, &said.collect::<String>(), envelope)
     }
 
     /// The frame's text.
@@ -337,14 +322,6 @@ pub struct Remarks {
     /// How long ago the message was accepted, in milliseconds of the broker's clock; said from
     /// [`crate::limits::AGE_MS_MIN`] on, and 0 when the broker does not say.
     pub age_ms: u64,
-}
-
-impl Remarks {
-    /// Whether there is nothing to say.
-    fn is_none(&self) -> bool {
-        let says = self.again || self.approves || self.age_ms > 0;
-        !says && self.alias.is_none() && self.token.is_none()
-    }
 }
 
 /// A received deliver frame, decoded.

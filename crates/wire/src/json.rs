@@ -50,7 +50,10 @@ pub(crate) fn members<'a>(
     scan.space();
     if !scan.take(b'}') {
         loop {
-            let name = scan.string_value()?;
+            if scan.peek() != Some(b'"') {
+                return scan.fail();
+            }
+            let name = scan.value(1)?;
             scan.colon()?;
             let value = scan.value(1)?;
             depth = depth.max(value.depth);
@@ -201,17 +204,6 @@ impl<'a> Scanner<'a> {
             kind,
             plain,
             depth,
-        })
-    }
-
-    fn string_value(&mut self) -> Result<Raw<'a>, SyntaxError> {
-        let start = self.at;
-        let plain = self.string()?;
-        Ok(Raw {
-            text: &self.bytes[start..self.at],
-            kind: Type::String,
-            plain,
-            depth: 0,
         })
     }
 

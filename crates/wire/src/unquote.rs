@@ -11,21 +11,9 @@ pub(crate) struct Text<'a> {
 /// Decodes what stands between the quotes of a validated string: every byte that is not UTF-8 and
 /// every surrogate without its other half becomes U+FFFD.
 pub(crate) fn unquote(inner: &[u8], plain: bool) -> Text<'_> {
-    if plain {
-        return match std::str::from_utf8(inner) {
-            Ok(text) => Text {
-                text: Cow::Borrowed(text),
-                replaced: false,
-            },
-            Err(_) => {
-                let mut text = String::with_capacity(inner.len());
-                push_lossy(&mut text, inner);
-                Text {
-                    text: Cow::Owned(text),
-                    replaced: true,
-                }
-            }
-        };
+    if plain && let Ok(text) = std::str::from_utf8(inner) {
+        let (text, replaced) = (Cow::Borrowed(text), false);
+        return Text { text, replaced };
     }
     let (mut text, mut replaced) = (String::with_capacity(inner.len()), false);
     let mut rest = inner;

@@ -37,6 +37,13 @@ fn worlds_from_2000() {
     worlds(2_000);
 }
 
+/// A message leaves for a peer with the commit that gives its queue to a successor.
+#[test]
+fn a_delivery_that_leaves_with_the_end_of_its_name() {
+    let report = run(12_676, Options::default());
+    assert!(report.failure.is_none(), "{}", report.sentence());
+}
+
 #[test]
 fn the_same_seed_gives_the_same_trace() {
     for seed in 0..50 {

@@ -4,16 +4,18 @@ use std::io::{self, PipeReader, Read as _};
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use peerbus_os::socket;
+use peerbus_os::sync::lock;
+pub use peerbus_peer::session::NOT_STARTED;
 use peerbus_wire::escape;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::lock::{known_holder, named, try_turn, turn_file, unwritable, with_named};
 use super::log::open_log;
 use super::{is_handed_on, mark};
+use crate::deadline::Deadline;
 use crate::paths::{DATABASE, Paths};
 use crate::stopped::stopped;
 
@@ -24,9 +26,6 @@ pub const READY: &str = "ready";
 pub const HELD: &str = "held ";
 /// How the sentence begins about what it failed at.
 pub const BEGINS: &str = "failed ";
-
-/// How a sentence begins about a broker that does not start.
-pub const NOT_STARTED: &str = "no broker is running, and none could be started: ";
 
 /// How long a broker may take until it serves.
 const READY_WITHIN: Duration = Duration::from_secs(10);
@@ -87,7 +86,7 @@ impl Starter {
     /// 10 s at most.
     #[must_use]
     pub fn start(&self) -> Tried {
-        let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        let failed = lock(&self.failed);
         if let Some((at, why)) = &*failed
             && at.elapsed() < AGAIN_AFTER
         {
@@ -105,7 +104,7 @@ impl Starter {
             false => String::new(),
         };
         let why = format!("{NOT_STARTED}{why}{log}");
-        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failed = lock(&self.failed);
         *failed = Some((Instant::now(), why.clone()));
         Tried::Failed(why)
     }
@@ -171,24 +170,13 @@ fn program() -> io::Result<PathBuf> {
 
 /// The first line that comes, with what was written along with it; or what came before the end.
 fn word(mut from: PipeReader) -> io::Result<String> {
-    let deadline = Instant::now() + READY_WITHIN;
+    let deadline = Deadline::after(READY_WITHIN);
     let mut bytes = Vec::new();
     while !bytes.contains(&b'\n') && bytes.len() < WORD_BYTES_MAX {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let timeout = Timespec {
-            tv_sec: left.as_secs().try_into().unwrap_or(0),
-            tv_nsec: left.subsec_nanos().into(),
-        };
-        let mut readable = [PollFd::from_borrowed_fd(from.as_fd(), PollFlags::IN)];
-        match poll(&mut readable, Some(&timeout)) {
-            Ok(0) => {
-                let seconds = READY_WITHIN.as_secs();
-                let why = format!("it does not serve after {seconds} s");
-                return Err(io::Error::new(io::ErrorKind::TimedOut, why));
-            }
-            Ok(_) => {}
-            Err(rustix::io::Errno::INTR) => continue,
-            Err(error) => return Err(error.into()),
+        if !deadline.readable(&[from.as_fd()]) {
+            let seconds = READY_WITHIN.as_secs();
+            let why = format!("it does not serve after {seconds} s");
+            return Err(io::Error::new(io::ErrorKind::TimedOut, why));
         }
         let mut some = [0; WORD_BYTES_MAX];
         match from.read(&mut some)? {

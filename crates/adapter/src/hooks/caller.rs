@@ -13,9 +13,9 @@ use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::json;
 
-use super::deadline::Deadline;
 use super::line::{Ask, HOOK, OFFER_MAX, Offer, TOOK};
 use super::place::{self, Ancestor};
+use crate::deadline::Deadline;
 
 /// How long the adapter may take for a line that it owes.
 const ANSWER: Duration = Duration::from_millis(900);

@@ -6,14 +6,13 @@
 //! interface for others; both ends are of one version, or have nothing to say to each other.
 
 mod caller;
-mod deadline;
 mod line;
 mod listener;
 mod place;
 mod watch;
 
+pub use crate::deadline::{Deadline, TimedInput};
 pub use caller::Caller;
-pub use deadline::{Deadline, TimedInput};
 pub use line::{ASK_MAX, ATTACH, Ask, HOOK};
 pub use listener::{Connection, HookConnection, Peer, SessionSocket};
 pub use place::{

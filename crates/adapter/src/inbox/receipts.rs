@@ -3,12 +3,13 @@
 use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use peerbus_os as os;
 use peerbus_os::lines::BoundedLines;
 use peerbus_os::socket::SocketFile;
+use peerbus_os::sync::lock;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Notify;
@@ -67,7 +68,7 @@ impl Receipts {
     pub(super) fn open_beside(&self, socket: &Path) -> io::Result<PathBuf> {
         let name = format!("{}.sock", std::process::id());
         let path = socket.with_file_name(name);
-        let mut state = self.state();
+        let mut state = lock(&self.0.state);
         if let Some((open, _)) = &state.file
             && open.path() == path
             && open.stands()
@@ -95,7 +96,7 @@ impl Receipts {
 
     /// From now on a receipt for this id is about that attempt.
     pub(super) fn expect(&self, id: String, attempt: AttemptId) {
-        let mut state = self.state();
+        let mut state = lock(&self.0.state);
         if state.expected.len() == EXPECTED_MAX {
             state.expected.pop_front();
         }
@@ -106,7 +107,7 @@ impl Receipts {
     pub(super) async fn listen(self, mailbox: Mailbox, client: Arc<impl InboxClient>) {
         self.0.opened.notified().await;
         loop {
-            let listener = self.state().fresh.take();
+            let listener = lock(&self.0.state).fresh.take();
             let Some(listener) = listener else {
                 self.0.opened.notified().await;
                 continue;
@@ -123,7 +124,7 @@ impl Receipts {
                     Ok((stream, _)) => stream,
                     Err(error) => {
                         tracing::debug!(%error, "the session's receipts are not heard for now");
-                        drop(self.state().file.take());
+                        drop(lock(&self.0.state).file.take());
                         return;
                     }
                 },
@@ -158,15 +159,15 @@ impl Receipts {
         }
         for (id, outcome) in client.receipts(&receipt) {
             let about = |(known, _): &&(String, AttemptId)| *known == id;
-            let attempt = self.state().expected.iter().find(about).map(|(_, at)| *at);
+            let attempt = lock(&self.0.state)
+                .expected
+                .iter()
+                .find(about)
+                .map(|(_, at)| *at);
             if let Some(attempt) = attempt {
                 tracing::debug!(?outcome, "the session did not take a message");
                 mailbox.outcome(attempt, outcome);
             }
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

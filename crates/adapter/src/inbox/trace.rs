@@ -1,12 +1,11 @@
 //! What an adapter that is killed leaves in a directory of its client's, where files of others have
 //! names of the same form. A note in our own directory tells which one is ours.
 
-use std::fs::Metadata;
 use std::io::Result;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use peerbus_os as os;
+use peerbus_os::file::Version;
 use serde::{Deserialize, Serialize};
 
 /// How the names of notes end, after the number of the process.
@@ -19,20 +18,18 @@ const NOTE_BYTES_MAX: u64 = 8_192;
 pub(super) struct Trace(PathBuf);
 
 /// What a note says: where the socket is, and which of all that can be there.
-#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Note {
     path: PathBuf,
-    device: u64,
-    inode: u64,
-    made_s: i64,
-    made_ns: i64,
+    version: Version,
 }
 
 impl Trace {
     /// Notes in `dir` that the socket at `path` is ours.
     pub(super) fn leave(dir: &Path, path: &Path) -> Result<Self> {
-        let found = std::fs::symlink_metadata(path)?;
-        let note = serde_json::to_vec(&Note::of(path, &found))?;
+        let version = os::file::version(path);
+        let path = path.to_owned();
+        let note = serde_json::to_vec(&Note { path, version })?;
         let trace = Self(dir.join(format!("{}{ENDING}", std::process::id())));
         std::fs::write(&trace.0, note)?;
         Ok(trace)
@@ -47,22 +44,10 @@ impl Drop for Trace {
 }
 
 impl Note {
-    fn of(path: &Path, found: &Metadata) -> Self {
-        Self {
-            path: path.to_owned(),
-            device: found.dev(),
-            inode: found.ino(),
-            made_s: found.mtime(),
-            made_ns: found.mtime_nsec(),
-        }
-    }
-
     /// The very socket that the note is about is still there.
     fn holds(&self) -> bool {
-        let Ok(found) = std::fs::symlink_metadata(&self.path) else {
-            return false;
-        };
-        found.file_type().is_socket() && Self::of(&self.path, &found) == *self
+        os::socket::is_socket(&self.path).is_ok_and(|is_socket| is_socket)
+            && os::file::version(&self.path) == self.version
     }
 }
 

@@ -18,8 +18,9 @@ mod wake_list;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
+use peerbus_os::sync::lock;
 use peerbus_peer::mailbox::{self as core, Attempt, MailboxOutput};
 use peerbus_peer::session::SessionEvent;
 use peerbus_wire::{Priority, Stage};
@@ -220,56 +221,43 @@ impl Mailbox {
     /// it.
     #[must_use]
     pub fn along(&self, path: Path) -> Option<(Push, Checkout)> {
-        let (attempt, held, receipts) = self.with(|state, now_ms| {
-            let attempt = state.machine.along(now_ms, path);
-            let held = state.machine.held().0;
-            // Only what is shown takes them along.
-            let receipts = match (&attempt, path == &PIGGYBACK) {
-                (None, false) => Vec::new(),
-                _ => state.machine.take_receipts(),
-            };
-            (attempt, held, receipts)
-        });
-        if attempt.is_none() && receipts.is_empty() {
-            return None;
-        }
-        let mark = attempt.as_ref().map(|attempt| self.mark(attempt.id));
-        let push = Push::new(attempt.as_ref(), mark, held, receipts);
+        let (push, attempt) = self.show(path == &PIGGYBACK, |it, now_ms| it.along(now_ms, path))?;
         Some((push, Checkout::new(self.clone(), attempt)))
     }
 
     /// What an attempt shows now; `None`: all of it was seen since it was made.
     fn push(&self, attempt: &Attempt) -> Option<Push> {
-        let mut attempt = attempt.clone();
-        let (held, receipts) = self.with(|state, _| {
-            attempt.items = state.machine.current(&attempt);
-            let receipts = match attempt.items.is_empty() {
-                true => Vec::new(),
-                false => state.machine.take_receipts(),
-            };
-            (state.machine.held().0, receipts)
+        let shown = self.show(false, |it, _| {
+            let items = it.current(attempt);
+            let attempt = attempt.clone();
+            (!items.is_empty()).then_some(Attempt { items, ..attempt })
         });
-        let mark = self.mark(attempt.id);
-        (!attempt.items.is_empty()).then(|| Push::new(Some(&attempt), Some(mark), held, receipts))
+        shown.map(|(push, _)| push)
     }
 
-    /// A message that this session was shown lately or still holds; see
-    /// [`peerbus_peer::mailbox::MailboxMachine::parent`].
-    #[must_use]
-    pub fn parent(&self, id: &str, from: Option<&str>) -> Option<Parent> {
-        self.machine(|it, _| it.parent(id, from))
+    /// What an attempt shows; `alone`: without one, how far messages of this session's own got.
+    fn show(
+        &self,
+        alone: bool,
+        attempt: impl FnOnce(&mut core::MailboxMachine, u64) -> Option<Attempt>,
+    ) -> Option<(Push, Option<Attempt>)> {
+        self.with(|state, now_ms| {
+            let attempt = attempt(&mut state.machine, now_ms);
+            // Only what is shown takes them along.
+            let receipts = match attempt.is_some() || alone {
+                true => state.machine.take_receipts(),
+                false => Vec::new(),
+            };
+            let mark = attempt.as_ref().map(|attempt| self.mark(attempt.id));
+            let held = state.machine.held().0;
+            let shows = attempt.is_some() || !receipts.is_empty();
+            shows.then(|| (Push::new(attempt.as_ref(), mark, held, receipts), attempt))
+        })
     }
 
     /// A tool call names this message: the agent has seen it, if it was shown it.
     pub fn named(&self, id: &str, from: Option<&str>) -> Named {
         self.machine(|it, now_ms| it.named(now_ms, id, from))
-    }
-
-    /// The messages that wait and are not being read, held ones too, in order of arrival, urgent
-    /// ones first.
-    #[must_use]
-    pub fn look(&self) -> Vec<Listed> {
-        self.machine(|it, _| it.look())
     }
 
     /// Checks these out, and the oldest notices with them, for an agent that asked.
@@ -289,7 +277,7 @@ impl Mailbox {
     fn with<T>(&self, f: impl FnOnce(&mut State, u64) -> T) -> T {
         let shared = &self.shared;
         let now_ms = peerbus_os::clock::millis(shared.start.elapsed());
-        let mut state = shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&shared.state);
         let before = state.machine.poll_timeout();
         let answers = state.answers;
         let result = f(&mut state, now_ms);

@@ -87,21 +87,16 @@ pub(crate) fn put_in(mail: &Mail) -> String {
 /// A text in quotes. What is missing is stated after them, where no peer can write.
 pub(crate) fn quoted(text: &str, portion: Portion) -> String {
     let size = || text.chars().count();
-    let (shown, more) = match portion {
-        Portion::All => {
-            let shown = first(text, TEXT_CHARS);
-            (shown, size() - shown.chars().count())
-        }
-        Portion::Beginning => {
-            let shown = first(text, beginning(text));
-            (shown, size() - shown.chars().count())
-        }
+    let shown = match portion {
+        Portion::All => first(text, TEXT_CHARS),
+        Portion::Beginning => first(text, beginning(text)),
         Portion::Part { from, to, .. } => {
             let rest = &text[first(text, from).len()..];
             let part = escape(first(rest, to - from), usize::MAX);
             return format!("\"{part}\" [its characters {from} to {to} of {}]", size());
         }
     };
+    let more = size() - shown.chars().count();
     let shown = escape(shown, usize::MAX);
     match more {
         0 => format!("\"{shown}\""),

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{OptionFuture, join_all};
 use peerbus_peer::mailbox::{Attempt, Outcome, Path};
 use peerbus_peer::session::SessionEvent;
 use peerbus_wire::How;
 use tokio::sync::watch;
-use tokio::time::{sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::agent::{AgentLink, WakePath};
 use super::observe::observe;
@@ -147,17 +147,11 @@ impl Mailbox {
         loop {
             let (due, stopped) =
                 self.with(|state, _| (state.machine.poll_timeout(), state.machine.is_stopped()));
-            let passed = async {
-                match due {
-                    _ if stopped => sleep(STOPPED_PAUSE).await,
-                    Some(due_ms) => {
-                        sleep_until(self.shared.start + Duration::from_millis(due_ms)).await;
-                    }
-                    None => std::future::pending().await,
-                }
-            };
+            let due = due.map(|due_ms| self.shared.start + Duration::from_millis(due_ms));
+            let due = due.filter(|_| !stopped);
+            let due = due.or_else(|| stopped.then(|| Instant::now() + STOPPED_PAUSE));
             tokio::select! {
-                () = passed => {
+                Some(()) = OptionFuture::from(due.map(sleep_until)) => {
                     self.is_client_stopped();
                     self.with(|state, now_ms| {
                         state.machine.handle_timeout(now_ms);

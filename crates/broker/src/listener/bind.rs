@@ -13,7 +13,7 @@ use crate::options::BrokerStartError;
 pub(crate) fn check_loopback(addresses: &[SocketAddr]) -> Result<(), BrokerStartError> {
     let exposed = |address: &&SocketAddr| !address.ip().to_canonical().is_loopback();
     match addresses.iter().find(exposed) {
-        Some(&address) => Err(BrokerStartError::Insecure { address }),
+        Some(&address) => Err(BrokerStartError::Insecure(address)),
         None => Ok(()),
     }
 }
@@ -44,7 +44,8 @@ pub(crate) fn listen_at(places: &mut Places) -> Result<Listening, BrokerStartErr
     let mut listening = Listening::default();
     if !places.given.is_empty() {
         for fd in places.given.drain(..) {
-            let (bound, site) = take_over(fd)?;
+            let taken = take_over(fd);
+            let (bound, site) = taken.map_err(BrokerStartError::Given)?;
             if let Bound::Unix(place) = &bound {
                 listening.unix = place.path().map(PathBuf::from);
             }

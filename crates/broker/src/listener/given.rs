@@ -8,16 +8,9 @@ use tokio::net::{TcpListener, UnixListener};
 
 use super::unix::UnixPlace;
 use super::{Bound, Site};
-use crate::options::BrokerStartError;
 
 /// Takes over a socket that listens. Its file, if it has one, stays its giver's.
-pub(crate) fn take_over(socket: OwnedFd) -> Result<(Bound, Site), BrokerStartError> {
-    adopt(socket).map_err(|error| BrokerStartError::Given {
-        reason: error.to_string(),
-    })
-}
-
-fn adopt(socket: OwnedFd) -> io::Result<(Bound, Site)> {
+pub(crate) fn take_over(socket: OwnedFd) -> io::Result<(Bound, Site)> {
     if reached(&socket)? == Reached::Unix {
         let listener = std::os::unix::net::UnixListener::from(socket);
         listener.set_nonblocking(true)?;

@@ -39,7 +39,7 @@ fn bind_tcp(address: SocketAddr) -> Result<(TcpListener, SocketAddr), BrokerStar
         Ok((listener, actual))
     });
     bound.map_err(|source| match source.kind() {
-        io::ErrorKind::AddrInUse => BrokerStartError::PortInUse { address },
+        io::ErrorKind::AddrInUse => BrokerStartError::PortInUse(address),
         _ => BrokerStartError::Listen { address, source },
     })
 }

@@ -6,9 +6,10 @@
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 
+use peerbus_os::sync::lock;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
@@ -51,7 +52,7 @@ impl TlsSocket {
     }
 
     pub(super) fn is_plain(&self) -> bool {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = lock(&self.state);
         matches!(*state, State::Plain(_))
     }
 
@@ -92,7 +93,7 @@ impl TlsSocket {
         cx: &mut Context<'_>,
         act: impl FnOnce(&mut dyn Stream, &mut Context<'_>) -> Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         loop {
             let next = match &mut *state {
                 State::Open(stream) => return act(stream, cx),

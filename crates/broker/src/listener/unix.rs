@@ -106,10 +106,7 @@ fn bind_first(places: &[PathBuf]) -> Result<(UnixListener, SocketFile), BrokerSt
 /// Binds a Unix socket with mode 0600, in a directory that is made with mode 0700 if it is
 /// missing. A file that a dead broker left there is replaced.
 fn bind(path: &Path) -> Result<(UnixListener, SocketFile), BrokerStartError> {
-    let failed = |source| BrokerStartError::Socket {
-        path: path.to_owned(),
-        source,
-    };
+    let failed = |source| BrokerStartError::Socket(path.to_owned(), source);
     if let Some(parent) = path
         .parent()
         .filter(|parent| !parent.as_os_str().is_empty())
@@ -119,16 +116,16 @@ fn bind(path: &Path) -> Result<(UnixListener, SocketFile), BrokerStartError> {
     }
     let path_of = || path.to_owned();
     match socket::is_socket(path) {
-        Ok(false) => return Err(BrokerStartError::NotASocket { path: path_of() }),
+        Ok(false) => return Err(BrokerStartError::NotASocket(path_of())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(failed(error)),
         Ok(true) => match socket::is_listening(path).map_err(failed)? {
             false => std::fs::remove_file(path).map_err(failed)?,
-            true => return Err(BrokerStartError::SocketInUse { path: path_of() }),
+            true => return Err(BrokerStartError::SocketInUse(path_of())),
         },
     }
     let listener = listen(path).map_err(|source| match source.kind() {
-        io::ErrorKind::InvalidInput => BrokerStartError::SocketPathLong { path: path_of() },
+        io::ErrorKind::InvalidInput => BrokerStartError::SocketPathLong(path_of()),
         _ => failed(source),
     })?;
     let file = SocketFile::private(path).map_err(failed)?;

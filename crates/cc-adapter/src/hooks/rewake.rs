@@ -1,8 +1,9 @@
 //! The wake path: one hook that waits.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use peerbus_adapter::mailbox::{BoxFuture, Mailbox, Outcome, Path, Push, WakePath};
+use peerbus_os::sync::lock;
 use tokio::sync::{Notify, oneshot};
 
 use crate::waking::REWAKE;
@@ -41,7 +42,7 @@ impl Rewake {
     /// before has nothing to wait for any more: its receiver ends.
     pub(super) fn wait_here(&self) -> WaiterGuard<'_> {
         let (due, waits) = oneshot::channel();
-        let mut waiter = self.waiter();
+        let mut waiter = lock(&self.waiter);
         waiter.number += 1;
         waiter.waits = Some(due);
         let number = waiter.number;
@@ -58,14 +59,14 @@ impl Rewake {
     /// Returns once a hook waits.
     pub(super) async fn waits(&self) {
         let taken = self.taken.notified();
-        if self.waiter().waits.is_none() {
+        if lock(&self.waiter).waits.is_none() {
             taken.await;
         }
     }
 
     /// Takes the waiter: nobody else gets it.
     fn claim(&self) -> Option<oneshot::Sender<WakeText>> {
-        let waits = self.waiter().waits.take();
+        let waits = lock(&self.waiter).waits.take();
         if waits.is_some() {
             self.mailbox.found(&REWAKE, absent());
         }
@@ -73,15 +74,11 @@ impl Rewake {
     }
 
     fn leave(&self, number: u64) {
-        let mut waiter = self.waiter();
+        let mut waiter = lock(&self.waiter);
         if waiter.number == number && waiter.waits.take().is_some() {
             drop(waiter);
             self.mailbox.found(&REWAKE, absent());
         }
-    }
-
-    fn waiter(&self) -> std::sync::MutexGuard<'_, Waiter> {
-        self.waiter.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -114,7 +111,7 @@ impl WakePath for Rewake {
     }
 
     fn probe(&self) -> BoxFuture<'_, Result<(), String>> {
-        let waits = self.waiter().waits.is_some();
+        let waits = lock(&self.waiter).waits.is_some();
         Box::pin(async move {
             match waits {
                 true => Ok(()),

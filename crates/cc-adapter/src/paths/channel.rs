@@ -13,20 +13,12 @@ use crate::waking::CHANNEL;
 const METHOD: &str = "notifications/claude/channel";
 
 pub(crate) struct Channel {
-    host: Host,
-    mailbox: Mailbox,
-    session: ClaudeSession,
+    pub(crate) host: Host,
+    pub(crate) mailbox: Mailbox,
+    pub(crate) session: ClaudeSession,
 }
 
 impl Channel {
-    pub(crate) fn new(host: Host, mailbox: Mailbox, session: ClaudeSession) -> Self {
-        Self {
-            host,
-            mailbox,
-            session,
-        }
-    }
-
     async fn push(&self, content: &str, meta: Vec<Attribute>) -> Outcome {
         let meta = meta
             .into_iter()

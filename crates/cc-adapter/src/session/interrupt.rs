@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use peerbus_adapter::mailbox::{Activity, BoxFuture, SessionSource as _};
 use peerbus_node::Control;
+use peerbus_os::sync::lock;
 use serde_json::{Map, Value};
 use tokio::time::timeout;
 
@@ -29,7 +30,7 @@ impl ClaudeSession {
     }
 
     async fn end_turn(&self) -> Result<(), String> {
-        if !self.known().hooked {
+        if !lock(&self.known).hooked {
             return Err(
                 "this session cannot be interrupted: no hook of it has spoken so far \
                  (`peerbus install claude-code` adds the hooks, for sessions that start afterwards)"

@@ -46,11 +46,11 @@ impl LineReader for Lines {
     fn read(&mut self, text: &str) -> Option<TranscriptLine> {
         let line: Written = serde_json::from_str(text).ok()?;
         let uuid = line.uuid.filter(|_| line.is_sidechain != Some(true))?;
+        // A hook's output is logged, too; what of it reached the model has a line of its own.
+        let is_log = |it: Attachment| it.kind.as_deref() == Some("hook_success");
         let presents = match line.kind.as_deref() {
             Some("user") => true,
-            Some("attachment") => line
-                .attachment
-                .is_some_and(|attachment| !attachment.is_log()),
+            Some("attachment") => line.attachment.is_some_and(|it| !is_log(it)),
             _ => false,
         };
         let is = |kind: &str| line.kind.as_deref() == Some(kind);
@@ -121,13 +121,6 @@ struct Message {
 struct Attachment {
     #[serde(rename = "type", default, deserialize_with = "lenient")]
     kind: Option<String>,
-}
-
-impl Attachment {
-    /// A hook's output as it was logged; what of it reached the model has a line of its own.
-    fn is_log(&self) -> bool {
-        self.kind.as_deref() == Some("hook_success")
-    }
 }
 
 #[cfg(test)]

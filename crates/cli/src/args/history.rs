@@ -11,14 +11,9 @@ use peerbus_wire::MessageId;
 use super::mail::message_id;
 use super::path;
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct Tail {
-    /// Only what this peer sends or gets
-    #[arg(long, value_name = "NAME")]
-    pub(crate) peer: Option<String>,
-    /// Go on with what happens, also when the broker restarts
-    #[arg(long, short)]
-    pub(crate) follow: bool,
+/// How messages are shown, and where they are.
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct Shown {
     /// Print each as a line of JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -31,21 +26,26 @@ pub(crate) struct Tail {
 }
 
 #[derive(Debug, clap::Args)]
+pub(crate) struct Tail {
+    /// Only what this peer sends or gets
+    #[arg(long, value_name = "NAME")]
+    pub(crate) peer: Option<String>,
+    /// Go on with what happens, also when the broker restarts
+    #[arg(long, short)]
+    pub(crate) follow: bool,
+    #[command(flatten)]
+    pub(crate) shown: Shown,
+}
+
+#[derive(Debug, clap::Args)]
 pub(crate) struct Inbox {
     /// Whose mail
     pub(crate) name: String,
     /// At most so many messages, the newest
     #[arg(long, value_name = "N", default_value_t = 50)]
     pub(crate) limit: usize,
-    /// Print each as a line of JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// The broker's Unix socket
-    #[arg(long, value_name = "PATH", value_parser = path())]
-    pub(crate) socket: Option<PathBuf>,
-    /// Another credentials file than the one `serve` makes
-    #[arg(long, value_name = "FILE", value_parser = path())]
-    pub(crate) credentials: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) shown: Shown,
 }
 
 #[derive(Debug, clap::Args)]
@@ -71,28 +71,18 @@ pub(crate) struct History {
     /// Print each message's id, too
     #[arg(long)]
     pub(crate) ids: bool,
-    /// Print each as a line of JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// The broker's Unix socket
-    #[arg(long, value_name = "PATH", value_parser = path())]
-    pub(crate) socket: Option<PathBuf>,
-    /// Another credentials file than the one `serve` makes
-    #[arg(long, value_name = "FILE", value_parser = path())]
-    pub(crate) credentials: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) shown: Shown,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum HistoryVerb {
     /// Delete what was read, now
-    Purge(HistoryPurge),
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct HistoryPurge {
-    /// The broker's Unix socket
-    #[arg(long, value_name = "PATH", value_parser = path())]
-    pub(crate) socket: Option<PathBuf>,
+    Purge {
+        /// The broker's Unix socket
+        #[arg(long, value_name = "PATH", value_parser = path())]
+        socket: Option<PathBuf>,
+    },
 }
 
 const DAY: u64 = 86_400;

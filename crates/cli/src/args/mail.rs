@@ -21,6 +21,12 @@ pub(crate) struct Saying {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Outgoing {
+    /// The message: text, or a JSON object or array; `-` reads it from stdin. One that begins with
+    /// a dash stands behind `--`
+    pub(crate) body: String,
+    /// What stands behind a message without quotes: nothing may
+    #[arg(hide = true)]
+    pub(crate) more: Vec<String>,
     /// Name to send as; a temporary one otherwise
     #[arg(long, value_name = "FROM")]
     pub(crate) name: Option<String>,
@@ -40,12 +46,6 @@ pub(crate) struct Outgoing {
 pub(crate) struct Send {
     /// The peer to send to, or `#GROUP`, in quotes, for every other member of a group
     pub(crate) to: String,
-    /// The message: text, or a JSON object or array; `-` reads it from stdin. One that begins with
-    /// a dash stands behind `--`
-    pub(crate) body: String,
-    /// What stands behind a message without quotes: nothing may
-    #[arg(hide = true)]
-    pub(crate) more: Vec<String>,
     /// To one member of the group, an idle one first, and on to the next until one sees it
     #[arg(long)]
     pub(crate) one: bool,
@@ -79,18 +79,6 @@ pub(crate) struct Ask {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) connection: Connection,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct Broadcast {
-    /// The message: text, or a JSON object or array; `-` reads it from stdin. One that begins with
-    /// a dash stands behind `--`
-    pub(crate) body: String,
-    /// What stands behind a message without quotes: nothing may
-    #[arg(hide = true)]
-    pub(crate) more: Vec<String>,
-    #[command(flatten)]
-    pub(crate) outgoing: Outgoing,
 }
 
 #[derive(Debug, clap::Args)]

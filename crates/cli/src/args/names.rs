@@ -9,40 +9,31 @@ use clap::Subcommand;
 #[derive(Debug, Subcommand)]
 pub(crate) enum Names {
     /// Show all names that the broker knows, with who has them
-    List(NamesList),
+    List {
+        /// Print the list as JSON
+        #[arg(long)]
+        json: bool,
+        /// The broker's Unix socket
+        #[arg(long, value_name = "PATH", value_parser = path())]
+        socket: Option<PathBuf>,
+    },
     /// Free a name, so that another token may register it; its queue stays
-    Release(NamesRelease),
+    Release {
+        /// The name
+        name: String,
+        /// The broker's Unix socket
+        #[arg(long, value_name = "PATH", value_parser = path())]
+        socket: Option<PathBuf>,
+    },
     /// End a name for good; its unseen mail goes to a successor, or its senders are told
-    Retire(NamesRetire),
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct NamesList {
-    /// Print the list as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// The broker's Unix socket
-    #[arg(long, value_name = "PATH", value_parser = path())]
-    pub(crate) socket: Option<PathBuf>,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct NamesRelease {
-    /// The name
-    pub(crate) name: String,
-    /// The broker's Unix socket
-    #[arg(long, value_name = "PATH", value_parser = path())]
-    pub(crate) socket: Option<PathBuf>,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct NamesRetire {
-    /// The name
-    pub(crate) name: String,
-    /// Who gets its mail from now on
-    #[arg(long, value_name = "SUCCESSOR")]
-    pub(crate) to: Option<String>,
-    /// The broker's Unix socket
-    #[arg(long, value_name = "PATH", value_parser = path())]
-    pub(crate) socket: Option<PathBuf>,
+    Retire {
+        /// The name
+        name: String,
+        /// Who gets its mail from now on
+        #[arg(long, value_name = "SUCCESSOR")]
+        to: Option<String>,
+        /// The broker's Unix socket
+        #[arg(long, value_name = "PATH", value_parser = path())]
+        socket: Option<PathBuf>,
+    },
 }

@@ -1,6 +1,5 @@
 //! The arguments of `peerbus run`.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 
 use super::{Connection, path};
@@ -49,13 +48,4 @@ pub(crate) struct Run {
 pub(crate) enum Transport {
     Stdio,
     SdkUrl,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct DrivenClient {
-    /// The process that it ends with
-    pub(crate) parent: u32,
-    /// The program and its arguments
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
-    pub(crate) command: Vec<OsString>,
 }

@@ -7,9 +7,19 @@ use super::values::{SEEN_WITHIN_S, seconds};
 #[derive(Debug, Subcommand)]
 pub(crate) enum SessionVerb {
     /// Show the live sessions of this user
-    List(SessionList),
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Print what happens in a session, until it ends; Ctrl-C leaves it alone
-    Watch(SessionWatch),
+    Watch {
+        #[command(flatten)]
+        session: SessionWhich,
+        /// Print each event as JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Put a text into a session; it is shown as another agent's words
     Inject(SessionInject),
     /// End the turn that is under way in a session
@@ -50,13 +60,6 @@ pub(crate) struct SessionDeny {
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct SessionList {
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, clap::Args)]
 pub(crate) struct SessionWhich {
     /// Its id, or how that begins, or its name; not needed where there is one
     #[arg(conflicts_with = "latest")]
@@ -71,15 +74,6 @@ pub(crate) struct SessionNamed {
     #[command(flatten)]
     pub(crate) session: SessionWhich,
     /// Print the answer as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct SessionWatch {
-    #[command(flatten)]
-    pub(crate) session: SessionWhich,
-    /// Print each event as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -140,34 +134,12 @@ pub(crate) enum Until {
     Answer,
 }
 
-/// Which session is meant.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Which<'a> {
-    /// The only one.
-    Only,
-    /// The one that started last.
-    Latest,
-    /// This one, by id or name.
-    Named(&'a str),
-}
-
-impl SessionWhich {
-    pub(crate) fn which(&self) -> Which<'_> {
-        match (&self.id, self.latest) {
-            (Some(id), _) => Which::Named(id),
-            (None, true) => Which::Latest,
-            (None, false) => Which::Only,
-        }
-    }
-}
-
 impl SessionInject {
     /// The session and the text; `None`: both were given where one is.
-    pub(crate) fn parts(&self) -> Option<(Which<'_>, &str)> {
+    pub(crate) fn parts(&self) -> Option<(Option<&str>, &str)> {
         match (self.words.as_slice(), self.latest) {
-            ([text], true) => Some((Which::Latest, text)),
-            ([text], false) => Some((Which::Only, text)),
-            ([id, text], false) => Some((Which::Named(id), text)),
+            ([text], _) => Some((None, text)),
+            ([id, text], false) => Some((Some(id), text)),
             _ => None,
         }
     }

@@ -12,9 +12,21 @@ pub(crate) enum TokenVerb {
     /// Make a token, and print it: it is shown this once
     Add(TokenAdd),
     /// Show the tokens of the file
-    List(TokenList),
+    List {
+        /// Print them as JSON
+        #[arg(long)]
+        json: bool,
+        /// The tokens file of the broker
+        #[arg(long = "tokens", env = "PEERBUS_TOKENS_FILE", value_name = "FILE", value_parser = path())]
+        file: Option<PathBuf>,
+    },
     /// End a token: who is connected by it is closed
-    Revoke(TokenRevoke),
+    Revoke {
+        /// The token's name
+        name: String,
+        #[command(flatten)]
+        place: TokensFile,
+    },
 }
 
 /// Which file, and which broker is told of a change.
@@ -58,24 +70,6 @@ pub(crate) struct TokenAdd {
     /// Messages that its peers may send in a second; more wait at their senders
     #[arg(long, value_name = "N")]
     pub(crate) max_per_second: Option<NonZeroU32>,
-    #[command(flatten)]
-    pub(crate) place: TokensFile,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct TokenList {
-    /// Print them as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// The tokens file of the broker
-    #[arg(long = "tokens", env = "PEERBUS_TOKENS_FILE", value_name = "FILE", value_parser = path())]
-    pub(crate) file: Option<PathBuf>,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct TokenRevoke {
-    /// The token's name
-    pub(crate) name: String,
     #[command(flatten)]
     pub(crate) place: TokensFile,
 }

@@ -41,9 +41,16 @@ pub(crate) enum WebTokenVerb {
     /// Make a token, and print it: it is shown this once
     Add(WebTokenAdd),
     /// Show the tokens
-    List(WebTokenList),
+    List {
+        /// Print them as JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// End a token, at once
-    Revoke(WebTokenRevoke),
+    Revoke {
+        /// The token's name
+        name: String,
+    },
 }
 
 #[derive(Debug, clap::Args)]
@@ -63,17 +70,4 @@ pub(crate) struct WebTokenAdd {
     /// A header of its webhooks that the receiver is shown, such as X-GitHub-Event (repeatable)
     #[arg(long = "header", value_name = "NAME")]
     pub(crate) headers: Vec<String>,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct WebTokenList {
-    /// Print them as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct WebTokenRevoke {
-    /// The token's name
-    pub(crate) name: String,
 }

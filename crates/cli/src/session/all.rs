@@ -81,7 +81,7 @@ pub(crate) fn show(
 
 /// Asks the person at the terminal, who decides by `shown`.
 pub(crate) fn agreed(shown: &str, question: &str) -> Result<(), Failure> {
-    output::line(&format!("{shown}\n{question}")).map_err(|error| {
+    output::text(&format!("{shown}\n{question}\n")).map_err(|error| {
         Failure::failed(format!(
             "nothing was answered: the question cannot be shown on stdout: {error}"
         ))

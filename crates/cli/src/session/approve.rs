@@ -7,7 +7,7 @@ use peerbus_wire::{escape, printable};
 use serde_json::{Value, json};
 
 use super::all::{Waiting, agreed, show, waiting};
-use super::{CELL_CHARS, LINE_CHARS, is_meant, open, refused};
+use super::{CELL_CHARS, LINE_CHARS, is_meant, open};
 use crate::args::{SessionApprove, SessionDeny};
 use crate::failure::Failure;
 use crate::output;
@@ -73,19 +73,17 @@ pub(super) fn deny(verb: &SessionDeny) -> Result<(), Failure> {
 
 fn answer(found: &Waiting, mut params: Value, json: bool) -> Result<(), Failure> {
     params["request_id"] = found.told["request_id"].clone();
-    let answer = open(&found.session)?.call("session/approve", &params);
-    let answer = answer.map_err(refused)?;
+    let answer = open(&found.session)?.call("session/approve", &params)?;
     if json {
-        return Ok(output::json(&answer)?);
+        return output::json(&answer);
     }
-    Ok(output::line(&resolved(&answer))?)
+    output::line(&resolved(&answer))
 }
 
 /// The request that is meant. `None`: none is, and what is open was printed.
 fn find(meant: Option<&str>, json: bool) -> Result<Option<Waiting>, Failure> {
     let (mut requests, silent) = waiting("approvals", |client| {
-        let status = client.call("session/status", &json!({}));
-        status.map_err(refused)
+        Ok(client.call("session/status", &json!({}))?)
     })?;
     let Some(meant) = meant else {
         show(

@@ -4,13 +4,13 @@ use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 use peerbus_adapter::{How, Receipt, Stage, wall_ms};
-use peerbus_node::NodeClient;
 use peerbus_node::index::LiveSession;
+use peerbus_node::{NodeClient, NodeRefusal};
 use peerbus_view::{PeerView, Trail, stage_of};
 use peerbus_wire::{MessageId, escape};
 use serde_json::Value;
 
-use super::{CELL_CHARS, LINE_CHARS, lines, lost};
+use super::{CELL_CHARS, LINE_CHARS, lines};
 use crate::args::{Until, Wait};
 use crate::failure::Failure;
 use crate::{client, operator, output};
@@ -151,13 +151,11 @@ pub(super) fn follow(
             return so_far.ends(limit);
         }
         let patience = if settled { Some(LAST_WORDS) } else { left };
-        client
-            .set_patience(patience)
-            .map_err(|error| lost(&error))?;
+        client.set_patience(patience).map_err(NodeRefusal::Lost)?;
         let event = match client.event() {
             // Nothing more came in time.
             Err(error) if error.kind() == ErrorKind::WouldBlock => return so_far.ends(limit),
-            event => event.map_err(|error| lost(&error))?,
+            event => event.map_err(NodeRefusal::Lost)?,
         };
         let Some(event) = event else {
             return Err(Failure::failed(match so_far.is_seen() {

@@ -3,10 +3,11 @@
 //! and counts its requests from zero.
 
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use peerbus_mcp::ClientInfo;
+use peerbus_os::sync::lock;
 use peerbus_wire::jsonrpc::{RpcMessage, raw};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -48,10 +49,6 @@ impl Bridge {
             hello: watch::Sender::new(None),
         };
         (bridge, waiting)
-    }
-
-    fn open(&self) -> MutexGuard<'_, BTreeMap<u64, Open>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Introduces the client to the server, before any client is there, since the bus needs no turn to
@@ -119,7 +116,7 @@ impl Bridge {
             }
             (Some(method), Some(id)) => {
                 let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
-                self.open().insert(number, open(id));
+                lock(&self.open).insert(number, open(id));
                 self.pass(raw(&number), method, message.params).await;
                 return None;
             }
@@ -142,7 +139,7 @@ impl Bridge {
     /// The server's number for the request that a client cancels.
     fn number(&self, client: &AgentLines, params: Option<&RawValue>) -> Option<u64> {
         let id = stream::member(params?.get(), "requestId")?;
-        let open = self.open();
+        let open = lock(&self.open);
         let mut open = open.iter();
         let found = open.find(|(_, open)| open.client.is(client) && open.id.get() == id.get());
         found.map(|(number, _)| *number)
@@ -161,7 +158,7 @@ impl Bridge {
         match (&message.method, message.number()) {
             (None, Some(HELLO)) => drop(self.hello.send_replace(Some(message))),
             (None, Some(number)) => {
-                let open = self.open().remove(&number);
+                let open = lock(&self.open).remove(&number);
                 if let Some(open) = open {
                     open.answer(message).await;
                 }

@@ -8,11 +8,12 @@ mod stream;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use peerbus_adapter::mailbox::BoxFuture;
 use peerbus_node::approvals::{By, Decision, Verdict};
 use peerbus_node::claude_code;
+use peerbus_os::sync::lock;
 use peerbus_wire::escape;
 use serde_json::{Map, Value, json};
 use tokio::process::Command;
@@ -50,15 +51,11 @@ pub(crate) struct Claude {
 }
 
 impl Claude {
-    fn asked(&self) -> MutexGuard<'_, BTreeMap<String, oneshot::Sender<Answer>>> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Asks a client for something, by its own words.
     async fn ask(&self, to: &AgentLines, subtype: &str, params: Map<String, Value>) -> Answer {
         let id = Uuid::new_v4().to_string();
         let (answered, answer) = oneshot::channel();
-        self.asked().insert(id.clone(), answered);
+        lock(&self.asked).insert(id.clone(), answered);
         let _forget = Forget(self, &id);
         let ended = || "Claude Code ended before it answered".to_owned();
         if !to.say(stream::request(&id, subtype, params)).await {
@@ -168,7 +165,7 @@ impl Claude {
                 heard
             }
             done => {
-                if let Some(waits) = self.asked().remove(id) {
+                if let Some(waits) = lock(&self.asked).remove(id) {
                     // Who asked may not wait any more.
                     let _ = waits.send(done);
                 }
@@ -183,7 +180,7 @@ struct Forget<'a>(&'a Claude, &'a str);
 
 impl Drop for Forget<'_> {
     fn drop(&mut self) {
-        self.0.asked().remove(self.1);
+        lock(&self.0.asked).remove(self.1);
     }
 }
 
@@ -268,7 +265,7 @@ impl Protocol for Claude {
     }
 
     fn ended(&self) {
-        self.asked().clear();
+        lock(&self.asked).clear();
     }
 }
 

@@ -1,9 +1,10 @@
 //! Answers to tool calls on their way to the client.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use peerbus_adapter::mailbox::Checkout;
+use peerbus_os::sync::lock;
 use rmcp::model::RequestId;
 use tokio::sync::Notify;
 
@@ -103,6 +104,6 @@ impl Calls {
 
     /// Runs `f`; mail is told and dropped outside the lock, because it takes another one.
     fn with<T>(&self, f: impl FnOnce(&mut Open) -> T) -> T {
-        f(&mut self.open.lock().unwrap_or_else(PoisonError::into_inner))
+        f(&mut lock(&self.open))
     }
 }

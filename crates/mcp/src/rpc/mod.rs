@@ -138,14 +138,11 @@ impl Host {
     /// Waits until the client has introduced itself, and says who it is.
     pub async fn client(&self) -> ClientInfo {
         let mut client = self.client.subscribe();
-        loop {
-            if let Some(client) = client.borrow_and_update().clone() {
-                return client;
-            }
-            if client.changed().await.is_err() {
-                // The sender lives as long as self.
-                std::future::pending::<()>().await;
-            }
+        let known = client.wait_for(Option::is_some).await;
+        match known.map(|known| known.clone()) {
+            Ok(Some(client)) => client,
+            // The sender lives as long as self.
+            _ => std::future::pending().await,
         }
     }
 

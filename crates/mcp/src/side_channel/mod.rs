@@ -9,6 +9,8 @@ mod share;
 mod surface;
 mod user;
 
+pub(crate) use peerbus_wire::jsonrpc::UNKNOWN_METHOD as NOT_FOUND;
+
 pub use advert::{Advert, adverts, generation, is_name, parse};
 pub use share::{Share, share};
 pub use surface::{Set, Surface};
@@ -16,8 +18,6 @@ pub use user::{Used, serve};
 
 /// The version of MCP that is spoken with servers, and with clients that ask for none of ours.
 pub(crate) const VERSION: &str = "2025-06-18";
-/// JSON-RPC's own: there is no such method, or it is not served.
-pub(crate) const NOT_FOUND: i64 = -32_601;
 /// The channel is not there (any more).
 pub(crate) const GONE: i64 = -32_001;
 /// Whoever asks may not.

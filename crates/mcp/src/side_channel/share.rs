@@ -6,6 +6,7 @@ use std::process::Stdio;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use futures_util::future::OptionFuture;
 use peerbus_adapter::{Bus, How, PeerName, SessionEvent};
 use peerbus_core::grant::NamePattern;
 use peerbus_wire::jsonrpc::RpcMessage;
@@ -122,13 +123,8 @@ async fn serve(
     let mut look = tokio::time::interval(LOOK);
     let mut odd = false;
     loop {
-        let deadline = host.deadline();
-        let late = async {
-            match deadline {
-                Some(at_ms) => sleep(Duration::from_millis(at_ms.saturating_sub(now_ms()))).await,
-                None => std::future::pending().await,
-            }
-        };
+        let left = |at_ms: u64| Duration::from_millis(at_ms.saturating_sub(now_ms()));
+        let late = OptionFuture::from(host.deadline().map(|at_ms| sleep(left(at_ms))));
         let out = tokio::select! {
             event = bus.next() => match event {
                 Some(event) => match heard(bus, host, event) {
@@ -159,7 +155,7 @@ async fn serve(
                     return Ok(());
                 }
             },
-            () = late => host.late(now_ms()),
+            Some(()) = late => host.late(now_ms()),
             _ = look.tick() => {
                 clear(bus, host).await;
                 let Ok(peers) = bus.peers(LOOK).await else { continue };

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::OptionFuture;
 use peerbus_adapter::mailbox::{Checkout, Expected, No};
 use peerbus_adapter::{Bus, BusError, Kind, SendError};
 use peerbus_view::{Step, Trail, reached};
@@ -88,13 +89,14 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
     }
     let timeout = timeout(arguments)?;
     let talk = talk::of(context, Some(&to), body, arguments)?;
+    let waiting = context.mailbox.machine(|it, _| it.look());
     let question = Question {
         context,
         id: Bus::new_id(),
         to,
         started: Instant::now(),
         timeout,
-        before: context.mailbox.look().iter().map(|mail| mail.no).max(),
+        before: waiting.iter().map(|mail| mail.no).max(),
     };
     // The answer may be here before the send is confirmed.
     let mut answers = Answers {
@@ -135,12 +137,10 @@ struct Answers {
 
 impl Answers {
     async fn arrived(&mut self) -> Checkout {
-        let Some(also) = &mut self.also else {
-            return self.asked.arrived().await;
-        };
+        let also = OptionFuture::from(self.also.as_mut().map(Expected::arrived));
         tokio::select! {
             taken = self.asked.arrived() => taken,
-            taken = also.arrived() => taken,
+            Some(taken) = also => taken,
         }
     }
 }
@@ -252,8 +252,8 @@ impl Question<'_> {
     /// it does (not every client says so), or the peer waits in its turn: to go on waiting for each
     /// other would help nobody.
     fn something_else(&self) -> Option<String> {
-        let mailbox = self.context.mailbox;
-        let mail = mailbox.look().into_iter().find(|looked| {
+        let waiting = self.context.mailbox.machine(|it, _| it.look());
+        let mail = waiting.into_iter().find(|looked| {
             let message = &looked.mail.inbound;
             Some(looked.no) > self.before
                 && looked.held.is_none()

@@ -133,7 +133,8 @@ pub(super) fn of_notices<'a>(mut notices: impl Iterator<Item = &'a str>) -> &'st
 fn take(mailbox: &Mailbox, max: usize) -> Checkout {
     let mut bytes = 0;
     let mut chosen = Vec::new();
-    for listed in mailbox.look().iter().filter(|one| one.held.is_none()) {
+    let waiting = mailbox.machine(|it, _| it.look());
+    for listed in waiting.iter().filter(|one| one.held.is_none()) {
         bytes += listed.mail.bytes;
         if chosen.len() >= max || !chosen.is_empty() && bytes > BYTES_MAX {
             break;

@@ -34,13 +34,9 @@ pub(crate) const LEAVE: Tool = Tool {
     title: "Leave a group",
     description: "Ends this session's membership of a group on the peerbus. What was sent to the \
         group before still arrives.",
-    input: &[Argument::required("group", ArgumentKind::Text, GROUP)],
-    output: crate::rpc::output_schema::<Output>,
-    idempotent: true,
-    open_world: true,
-    ..Tool::new("bus.leave", |context, arguments| {
-        Box::pin(call(context, arguments, false))
-    })
+    name: "bus.leave",
+    run: |context, arguments| Box::pin(call(context, arguments, false)),
+    ..JOIN
 };
 
 async fn call(context: &Context<'_>, arguments: &Arguments, joins: bool) -> Result<Reply, String> {

@@ -154,7 +154,7 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
 }
 
 fn find(mailbox: &Mailbox, ids: Option<&[String]>) -> Vec<Listed> {
-    let mut found = mailbox.look();
+    let mut found = mailbox.machine(|it, _| it.look());
     if let Some(ids) = ids {
         found.retain(|listed| ids.contains(&listed.mail.inbound.id));
     }

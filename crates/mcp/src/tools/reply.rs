@@ -40,7 +40,8 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
     let (body, priority) = (body(arguments)?, talk::priority(arguments)?);
     let from = talk::optional(arguments, "from")?;
     let mailbox = context.mailbox;
-    let Some(parent) = mailbox.parent(id.as_str(), from.as_deref()) else {
+    let parent = mailbox.machine(|it, _| it.parent(id.as_str(), from.as_deref()));
+    let Some(parent) = parent else {
         return Err(format!(
             "whom to answer is not known: this session was shown no message {id}, or does not \
              remember it, or several senders used that id (say which: `from`); or use the bus send \

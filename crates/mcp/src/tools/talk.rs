@@ -38,7 +38,10 @@ pub(super) fn of(
     talk.reply_to = reply_to.or(talk.reply_to);
     let mut answers = false;
     if let Some(id) = &talk.reply_to {
-        if let Some(parent) = context.mailbox.parent(id.as_str(), None) {
+        let parent = context
+            .mailbox
+            .machine(|it, _| it.parent(id.as_str(), None));
+        if let Some(parent) = parent {
             let reply = Conversation::reply(&parent.id, &parent.talk);
             (talk.thread, talk.hops) = (talk.thread.or(reply.thread), reply.hops);
             answers = true;

@@ -12,7 +12,7 @@ mod qwen;
 mod surroundings;
 
 use crate::{Host, Profile};
-use peerbus_adapter::mailbox::{AgentLink, BoxFuture, Mailbox, Path};
+use peerbus_adapter::mailbox::{AgentLink, BoxFuture, Mailbox, Path, PathSpec};
 use peerbus_agents::Agent;
 
 pub use surroundings::Surroundings;
@@ -20,15 +20,18 @@ pub use surroundings::Surroundings;
 struct Waker {
     /// The agent, by its word in `peerbus_agents`.
     agent: &'static str,
-    /// Its waking paths, best first.
-    paths: &'static [Path],
+    /// Its waking path.
+    path: PathSpec,
     /// Whether a session with these surroundings can be woken, as far as they tell.
-    reaches: fn(&Surroundings) -> bool,
-    /// A program of ours in the agent's process connects to the session's socket.
-    connects: bool,
-    /// Makes what reaches a session and what observes it. The paths that may not be used are left
-    /// out later.
-    start: fn(Context) -> AgentLink,
+    reaches: fn(&'static Waker, &Surroundings) -> bool,
+    /// Why the path cannot be used where no program of ours in the agent's process has connected to
+    /// the session's socket; empty: none does.
+    absent: &'static str,
+    /// The variable with the number of that process, where it is not the one that started us.
+    process: Option<&'static str>,
+    /// Makes what reaches a session and what observes it. A path that may not be used is left out
+    /// later.
+    start: fn(&'static Waker, Context) -> AgentLink,
 }
 
 struct Context {
@@ -46,7 +49,7 @@ static ALL: [&Waker; 4] = [
 
 /// The waking paths of all these agents.
 pub fn waking() -> impl Iterator<Item = Path> {
-    ALL.iter().flat_map(|waker| waker.paths).copied()
+    ALL.into_iter().map(|waker| &waker.path)
 }
 
 fn of_client(name: &str) -> Option<&'static Waker> {
@@ -64,10 +67,8 @@ pub fn adapter(
 ) {
     let known = around.clone();
     let profile = crate::generic(move |client| {
-        of_client(client).is_some_and(|waker| {
-            let allowed = waker.paths.iter().any(|path| known.wake.allows(path));
-            allowed && (waker.reaches)(&known)
-        })
+        of_client(client)
+            .is_some_and(|waker| known.wake.allows(&waker.path) && (waker.reaches)(waker, &known))
     });
     (profile, |host, mailbox| {
         Box::pin(start(around, host, mailbox))
@@ -88,12 +89,13 @@ async fn start(around: Surroundings, host: Host, mailbox: Mailbox) -> AgentLink 
         };
     };
     let allowed = around.wake.clone();
-    let mut agent = (waker.start)(Context {
+    let context = Context {
         around: around.clone(),
         host,
         mailbox: mailbox.clone(),
-    });
-    if !waker.connects {
+    };
+    let mut agent = (waker.start)(waker, context);
+    if waker.absent.is_empty() {
         let session = agent.session.clone();
         let node = node::alone(&around, waker.agent, session, &mailbox);
         agent.beside.extend(node);
@@ -116,12 +118,8 @@ mod tests {
             else {
                 panic!("{}", waker.agent);
             };
-            let mut words: Vec<_> = waker.paths.iter().map(|path| path.word).collect();
-            for word in &words {
-                assert_eq!(peerbus_view::word(word), *word);
-            }
-            words.dedup();
-            assert_eq!(words.len(), waker.paths.len());
+            let word = waker.path.word;
+            assert_eq!(peerbus_view::word(word), word);
         }
     }
 }

@@ -9,29 +9,13 @@
 //! A prompt without a mode and a model would have the default's, which may be allowed more: it has
 //! those of the last prompt.
 
-use crate::wake::Waker;
-use crate::wake::plugin::{self, About};
-use peerbus_adapter::mailbox::{Path, PathSpec};
+use crate::wake::{Waker, plugin};
 
 pub(crate) static WAKER: Waker = Waker {
-    agent: ABOUT.agent,
-    paths: &PATHS,
-    reaches: |around| plugin::is_installed(ABOUT.agent, around),
-    connects: true,
-    start: |context| plugin::start(context, &ABOUT),
-};
-
-/// The plugin in the agent's process.
-static PLUGIN: PathSpec = PathSpec {
-    word: "plugin",
-    joins_busy_turn: true,
-    ..PathSpec::waking(plugin::GAP_MS)
-};
-static PATHS: [Path; 1] = [&PLUGIN];
-
-static ABOUT: About = About {
     agent: "opencode",
-    path: &PLUGIN,
+    path: plugin::path("plugin"),
+    reaches: plugin::is_installed,
+    start: plugin::start,
     process: Some("OPENCODE_PID"),
     absent: "OpenCode has not loaded peerbus's plugin: `peerbus install opencode` writes it, and \
              sessions that start then load it",

@@ -8,18 +8,19 @@
 //! texts of a conversation are not told, but which marks of ours stand in them.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::path::{Path as FilePath, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use peerbus_adapter::hooks::{ATTACH, Connection, HookConnection};
 use peerbus_adapter::mailbox::{
-    Activity, AgentLink, BoxFuture, Evidence, EvidenceSource, Mailbox, Outcome, Path, Push,
-    Readable, SessionSource, Snapshot, WakePath,
+    Activity, AgentLink, BoxFuture, Evidence, EvidenceSource, Mailbox, Outcome, Path, PathSpec,
+    Push, Readable, SessionSource, Snapshot, WakePath,
 };
 use peerbus_adapter::transcript::{LineReader, TranscriptLine, TranscriptReader};
 use peerbus_agents::{Agent, Part};
 use peerbus_os::lines::BoundedLines;
+use peerbus_os::sync::lock;
 use peerbus_wire::jsonrpc::{RpcError, RpcMessage, WRONG_PARAMS};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -28,10 +29,10 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::timeout;
 
-use crate::wake::{Context, Surroundings, node};
+use crate::wake::{Context, Surroundings, Waker, node};
 
 /// The pause after a push, in milliseconds: what comes meanwhile is one turn.
-pub(crate) const GAP_MS: u64 = 2_000;
+const GAP_MS: u64 = 2_000;
 /// Of what the two ends say. Programs of version 1 spoke lines of their own.
 const VERSION: u64 = 2;
 /// The code of an error that says that a text was not shown. After any other nobody knows.
@@ -47,37 +48,36 @@ const ASKED_MAX: usize = 8;
 /// Longest sentence of the program that is passed on, in characters.
 const WHY_CHARS: usize = 200;
 
-pub(crate) struct About {
-    pub(crate) agent: &'static str,
-    pub(crate) path: Path,
-    /// The variable with the number of its process, where it is not the one that started us.
-    pub(crate) process: Option<&'static str>,
-    /// Why the path cannot be used when nobody has connected.
-    pub(crate) absent: &'static str,
+/// The path by a program of this word.
+pub(crate) const fn path(word: &'static str) -> PathSpec {
+    PathSpec {
+        word,
+        joins_busy_turn: true,
+        ..PathSpec::waking(GAP_MS)
+    }
 }
 
 /// Whether the program is in a place from which a session here would load it.
-pub(crate) fn is_installed(agent: &str, around: &Surroundings) -> bool {
+pub(crate) fn is_installed(waker: &Waker, around: &Surroundings) -> bool {
     let files = peerbus_agents::ALL
         .into_iter()
-        .filter(|known| known.word == agent)
+        .filter(|known| known.word == waker.agent)
         .flat_map(|known: &Agent| known.files);
     let mut files = files.filter(|file| matches!(file.part, Part::Whole(_)));
     files.any(|file| {
+        let there =
+            |dir: &FilePath, names: &[&str]| names.iter().any(|name| dir.join(name).exists());
         let user = around.directory(file.user.variable, file.user.below_home);
-        let mut users = user
-            .iter()
-            .flat_map(|dir| file.user_names.iter().map(|n| dir.join(n)));
-        let above = around.cwd.iter().flat_map(|cwd| cwd.ancestors());
-        let mut projects = above.flat_map(|dir| file.project_names.iter().map(|n| dir.join(n)));
-        users.any(|path| path.exists()) || projects.any(|path| path.exists())
+        let mut above = around.cwd.iter().flat_map(|cwd| cwd.ancestors());
+        user.is_some_and(|dir| there(&dir, file.user_names))
+            || above.any(|dir| there(dir, file.project_names))
     })
 }
 
 /// Listens for the program, and makes what it serves.
-pub(crate) fn start(context: Context, about: &'static About) -> AgentLink {
+pub(crate) fn start(waker: &'static Waker, context: Context) -> AgentLink {
     let plugin = Plugin(Arc::new(Shared {
-        about,
+        waker,
         cwd: context.around.cwd.clone(),
         state: Mutex::default(),
         changed: Notify::new(),
@@ -100,7 +100,7 @@ pub(crate) fn start(context: Context, about: &'static About) -> AgentLink {
 struct Plugin(Arc<Shared>);
 
 struct Shared {
-    about: &'static About,
+    waker: &'static Waker,
     cwd: Option<PathBuf>,
     state: Mutex<State>,
     changed: Notify,
@@ -148,28 +148,24 @@ enum Notification {
 }
 
 impl Plugin {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The way to the program, where it can show something; `Err` says why not.
     fn reachable(&self) -> Result<mpsc::Sender<Asked>, String> {
-        let state = self.state();
+        let state = lock(&self.0.state);
         match (&state.apart, &state.desk) {
             (Some(why), _) => Err(why.clone()),
             (None, Some(desk)) => Ok(desk.clone()),
-            (None, None) => Err(self.0.about.absent.to_owned()),
+            (None, None) => Err(self.0.waker.absent.to_owned()),
         }
     }
 
     async fn listen(self, around: Surroundings, mailbox: Mailbox) {
-        let named = self.0.about.process;
+        let named = self.0.waker.process;
         let named = named.and_then(|name| around.text(name)?.parse().ok());
         let above = || around.ancestors.iter().map(|process| process.id);
         let named = named.filter(|named| above().any(|id| id == *named));
         let session = Arc::new(self.clone());
         let client = named.or_else(|| above().next());
-        let bound = node::bind(&around, client, self.0.about.agent, Some(session), &mailbox);
+        let bound = node::bind(&around, client, self.0.waker.agent, Some(session), &mailbox);
         match bound {
             Ok((node, socket)) => {
                 let serve =
@@ -177,7 +173,7 @@ impl Plugin {
                 node.serve(socket, serve).await;
             }
             Err(why) => {
-                self.state().apart = Some(why);
+                lock(&self.0.state).apart = Some(why);
                 self.tell(&mailbox);
                 std::future::pending().await
             }
@@ -192,12 +188,12 @@ impl Plugin {
             return;
         }
         if attach.version != VERSION {
-            let word = self.0.about.agent;
+            let word = self.0.waker.agent;
             let why = format!(
                 "peerbus's program in the agent is of another version: run `peerbus install {word}`, \
                  and start the agent anew"
             );
-            self.state().apart = Some(why.clone());
+            lock(&self.0.state).apart = Some(why.clone());
             self.tell(&mailbox);
             let refusal = RpcError::new(WRONG_PARAMS, why);
             program.answer::<()>(Err(refusal)).await;
@@ -208,13 +204,13 @@ impl Plugin {
         }
         let Connection { lines, write, .. } = program.connection;
         let (desk, asked) = mpsc::channel(ASKED_MAX);
-        self.state().desk = Some(desk.clone());
+        lock(&self.0.state).desk = Some(desk.clone());
         let shown = Mutex::default();
         tokio::select! {
             () = self.hear(lines, &shown, &mailbox) => {}
             () = ask(write, asked, &shown) => {}
         }
-        let mut state = self.state();
+        let mut state = lock(&self.0.state);
         // Another connection may have taken its place.
         let mut desks = state.desk.iter();
         if desks.any(|now| now.same_channel(&desk)) {
@@ -241,7 +237,7 @@ impl Plugin {
             if let Some(done) = message.done() {
                 let waits = message
                     .number()
-                    .and_then(|number| waiting(shown).remove(&number));
+                    .and_then(|number| lock(shown).remove(&number));
                 if let Some(waits) = waits {
                     // Who asked may have given up meanwhile.
                     let _ = waits.send(self.outcome(done.err()));
@@ -267,14 +263,14 @@ impl Plugin {
             return Outcome::Doubtful;
         }
         // It is tried again when something changes.
-        self.state().apart = Some(why);
+        lock(&self.0.state).apart = Some(why);
         Outcome::Failed
     }
 
     fn told(&self, told: Notification, mailbox: &Mailbox) {
         match told {
             Notification::Line(line) => {
-                let mut state = self.state();
+                let mut state = lock(&self.0.state);
                 if state.lines.len() == LINES_MAX {
                     state.lines.pop_front();
                 }
@@ -287,7 +283,7 @@ impl Plugin {
                 activity: does,
                 apart,
             } => {
-                let mut state = self.state();
+                let mut state = lock(&self.0.state);
                 state.session = session;
                 state.activity = does.as_deref().and_then(activity);
                 state.apart = apart.map(short);
@@ -300,7 +296,7 @@ impl Plugin {
     /// Peers are told whether the path can be used, and the mailbox what the session does.
     fn tell(&self, mailbox: &Mailbox) {
         mailbox.report(self);
-        mailbox.found(self.0.about.path, self.reachable().map(drop));
+        mailbox.found(&self.0.waker.path, self.reachable().map(drop));
         self.0.changed.notify_one();
     }
 }
@@ -308,18 +304,14 @@ impl Plugin {
 /// Who waits to hear what came of which text.
 type Shown = Mutex<BTreeMap<u64, oneshot::Sender<Outcome>>>;
 
-fn waiting(shown: &Shown) -> MutexGuard<'_, BTreeMap<u64, oneshot::Sender<Outcome>>> {
-    shown.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Hands on what is asked until the connection ends.
 async fn ask(mut write: OwnedWriteHalf, mut asked: mpsc::Receiver<Asked>, shown: &Shown) {
     let mut number = 0;
     while let Some(Asked { text, outcome }) = asked.recv().await {
         number += 1;
         // Who has given up needs no answer.
-        waiting(shown).retain(|_, outcome| !outcome.is_closed());
-        waiting(shown).insert(number, outcome);
+        lock(shown).retain(|_, outcome| !outcome.is_closed());
+        lock(shown).insert(number, outcome);
         let wake = RpcMessage::request(number, "wake", &json!({ "text": text })).line();
         let written = timeout(PATIENCE, write.write_all(wake.as_bytes())).await;
         if !matches!(written, Ok(Ok(()))) {
@@ -343,7 +335,7 @@ fn short(why: String) -> String {
 
 impl WakePath for Plugin {
     fn spec(&self) -> Path {
-        self.0.about.path
+        &self.0.waker.path
     }
 
     fn probe(&self) -> BoxFuture<'_, Result<(), String>> {
@@ -372,7 +364,7 @@ impl WakePath for Plugin {
 
 impl SessionSource for Plugin {
     fn snapshot(&self) -> Snapshot {
-        let state = self.state();
+        let state = lock(&self.0.state);
         Snapshot {
             id: state.session.clone(),
             cwd: self.0.cwd.clone(),
@@ -393,7 +385,7 @@ struct Events {
 
 impl Events {
     fn read(&mut self, marks: &[String], found: &mut dyn FnMut(Evidence)) -> bool {
-        let lines = std::mem::take(&mut self.plugin.state().lines);
+        let lines = std::mem::take(&mut lock(&self.plugin.0.state).lines);
         for line in &lines {
             let shows = self.transcript.feed(line.as_bytes(), marks);
             shows.into_iter().for_each(&mut *found);
@@ -404,7 +396,7 @@ impl Events {
 
 impl EvidenceSource for Events {
     fn readable(&self, _: &Snapshot) -> Readable {
-        match self.plugin.state().desk {
+        match lock(&self.plugin.0.state).desk {
             Some(_) => Readable::Now,
             None => Readable::Expected,
         }

@@ -11,9 +11,10 @@
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
 
+use peerbus_adapter::credentials::random_hex;
 use peerbus_adapter::inbox::{InboxClient, InboxPath, Letter, SocketToken};
 use peerbus_adapter::mailbox::{
-    AgentLink, BoxFuture, Mailbox, Outcome, Path, PathSpec, SessionSource, Snapshot,
+    AgentLink, BoxFuture, Mailbox, Outcome, PathSpec, SessionSource, Snapshot,
 };
 use peerbus_adapter::transcript::{LineReader, Places, TranscriptLine, Transcripts};
 use peerbus_agents::{is_id, project_slug};
@@ -26,19 +27,17 @@ use crate::wake::{Context, Surroundings, Waker};
 
 pub(crate) static WAKER: Waker = Waker {
     agent: "qwen",
-    paths: &PATHS,
-    reaches: |around| around.path(SOCKET_VARIABLE).is_some(),
-    connects: false,
+    // The socket at which the session itself takes messages.
+    path: PathSpec {
+        word: "socket",
+        joins_busy_turn: true,
+        ..PathSpec::waking(GAP_MS)
+    },
+    reaches: |_, around| around.path(SOCKET_VARIABLE).is_some(),
+    absent: "",
+    process: None,
     start,
 };
-
-/// The socket at which the session itself takes messages.
-static SOCKET: PathSpec = PathSpec {
-    word: "socket",
-    joins_busy_turn: true,
-    ..PathSpec::waking(GAP_MS)
-};
-static PATHS: [Path; 1] = [&SOCKET];
 
 /// The pause after a push, in milliseconds: a session takes one message each two seconds in the
 /// long run, and drops others.
@@ -55,17 +54,17 @@ const SLUG_MAX: usize = 200;
 /// line with our token.
 const ANSWER: (&[u8], usize) = (br#""type":"user""#, 192);
 
-fn start(context: Context) -> AgentLink {
+fn start(waker: &'static Waker, context: Context) -> AgentLink {
     let session = Session::new(&context.around);
     context.mailbox.report(&session);
     let client = Inbox {
         mailbox: context.mailbox.clone(),
         session: session.clone(),
-        reply_token: SocketToken::new(secret()),
+        reply_token: SocketToken::new(random_hex().to_string()),
     };
     let paths = context.around.paths.as_ref();
     let notes = paths.and_then(peerbus_adapter::hooks::directory);
-    let (socket, receipts) = InboxPath::new(&SOCKET, client, context.mailbox, notes);
+    let (socket, receipts) = InboxPath::new(&waker.path, client, context.mailbox, notes);
     let reader = || -> Box<dyn LineReader> { Box::new(Lines) };
     let chats = session.clone();
     let evidence = Transcripts::new(move |snapshot| chats.places(snapshot), reader);
@@ -76,12 +75,6 @@ fn start(context: Context) -> AgentLink {
         asleep: String::new(),
         beside: vec![receipts],
     }
-}
-
-/// 64 hexadecimal digits that nobody can guess.
-fn secret() -> String {
-    let parts: [u128; 2] = rand::random();
-    parts.map(|part| format!("{part:032x}")).concat()
 }
 
 /// The session that this adapter belongs to. Clones share it.
@@ -349,12 +342,5 @@ mod tests {
         assert_eq!(verdicts(&frame("dropped")), both);
         let answer = json!({ "type": "user", "status": "held", "origMsgId": "m" });
         assert_eq!(verdicts(&answer), []);
-    }
-
-    #[test]
-    fn a_secret_is_64_digits_and_another_each_time() {
-        let (one, other) = (secret(), secret());
-        assert!(one.len() == 64 && one.bytes().all(|byte| byte.is_ascii_hexdigit()));
-        assert_ne!(one, other);
     }
 }

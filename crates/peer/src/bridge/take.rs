@@ -27,6 +27,7 @@ struct Take {
     number: u64,
     id: MessageId,
     stream: StreamId,
+    /// Of its envelope.
     bytes: usize,
     /// One before it was refused, and so is this one.
     void: bool,
@@ -46,7 +47,6 @@ pub(super) struct Taking {
     acks: Vec<StreamId>,
     /// What the own broker was given, oldest first.
     takes: VecDeque<Take>,
-    bytes: usize,
     /// Something came without what stands before it.
     pub(super) gap: bool,
     /// Where that was told last.
@@ -83,8 +83,9 @@ impl Taking {
 
     pub(super) fn has_room(&self) -> bool {
         let void = self.takes.front().is_some_and(|take| take.void);
+        let bytes = self.takes.iter().map(|take| take.bytes);
         self.takes.len() < TAKES_MAX
-            && self.bytes < TAKES_BYTES
+            && bytes.sum::<usize>() < TAKES_BYTES
             && self.paused_ms.is_none()
             && !void
     }
@@ -102,16 +103,9 @@ impl Taking {
 
     /// What becomes of messages of the stream: those that the own broker has not answered are given up.
     pub(super) fn end(&mut self) -> impl Iterator<Item = BridgeOutput> + use<> {
-        self.bytes = 0;
         let later = std::mem::take(&mut self.takes).into_iter();
         let later = later.map(|take| BridgeOutput::Later(take.stream));
         self.take_acks().chain(later)
-    }
-
-    fn pop(&mut self) -> Option<Take> {
-        let take = self.takes.pop_front()?;
-        self.bytes -= take.bytes;
-        Some(take)
     }
 }
 
@@ -246,7 +240,6 @@ impl Bridge {
         let behind = self.mutations.broken(BridgeMutation::TakeBehind);
         let again = std::mem::take(&mut self.taking.again) || behind;
         let bytes = carried.text.len();
-        self.taking.bytes += bytes;
         self.order(ClientFrame::Take {
             mark,
             again,
@@ -274,7 +267,7 @@ impl Bridge {
 
     /// The own broker has the oldest of what it was given on disk.
     pub(super) fn accepted(&mut self, now_ms: u64, accepted: Accepted) {
-        let Some(take) = self.taking.pop() else {
+        let Some(take) = self.taking.takes.pop_front() else {
             return;
         };
         self.taking.taken = take.number;
@@ -307,7 +300,7 @@ impl Bridge {
 
     /// The own broker does not take the oldest of what it was given, nor what was behind it.
     pub(super) fn not_accepted(&mut self, now_ms: u64, refusal: Refusal) {
-        let Some(take) = self.taking.pop() else {
+        let Some(take) = self.taking.takes.pop_front() else {
             return;
         };
         if take.void {

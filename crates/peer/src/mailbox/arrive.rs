@@ -2,14 +2,17 @@
 
 use std::sync::Arc;
 
-use peerbus_wire::{PeerName, Priority, Receipt, Stage};
+use peerbus_wire::{MessageId, NameKey, PeerName, Priority, Receipt, Stage};
 
 use super::MailboxMachine;
-use super::message::{Message, Place};
+use super::message::{Cause, Message, Place};
 use super::mutation::MailboxMutation;
 use super::senders::SenderRule;
-use super::types::{Content, Mail, MailboxOutput, No};
+use super::types::{ASK, AskId, Attempt, Content, Mail, MailboxOutput, No, Portion};
 use crate::session::{JobNews, Key, NoticeId};
+
+/// How far so many messages got is kept for the next thing that is shown.
+const RECEIPTS_MAX: usize = 10;
 
 /// Notices that wait although the broker does not keep them; of these the oldest go first.
 const PASSING_MAX: usize = 64;
@@ -98,7 +101,7 @@ impl MailboxMachine {
     ) {
         self.advance(now_ms);
         self.sent.answers_as(receipt);
-        self.sent.reached(receipt);
+        self.note(receipt);
         let priority = match receipt.stage {
             // What is lost or refused may need to be done otherwise.
             Stage::Refused(_) | Stage::Expired { .. } | Stage::Dead { .. } => Priority::Next,
@@ -113,6 +116,30 @@ impl MailboxMachine {
             (_, None) => {}
         }
         self.finish(now_ms);
+    }
+
+    /// A message of this session's got further: the newest of each is kept.
+    fn note(&mut self, receipt: &Receipt) {
+        if !matches!(
+            receipt.stage,
+            Stage::Pushed { .. } | Stage::Presented { .. } | Stage::Acked { .. }
+        ) {
+            return;
+        }
+        let same = |known: &Receipt| {
+            known.id == receipt.id && known.to.as_deref() == receipt.to.as_deref()
+        };
+        self.receipts.retain(|known| !same(known));
+        if self.receipts.len() >= RECEIPTS_MAX {
+            self.receipts.pop_front();
+        }
+        self.receipts.push_back(receipt.clone());
+    }
+
+    /// The stages that messages of this session's reached since this was asked last: the newest of
+    /// each, at most ten. They go along with the next thing that the agent is shown.
+    pub fn take_receipts(&mut self) -> Vec<Receipt> {
+        self.receipts.drain(..).collect()
     }
 
     /// That a peer holds mail back is told once in a while, not for each message.
@@ -154,5 +181,93 @@ impl MailboxMachine {
         let no = No(self.last);
         self.messages.insert(no, message);
         no
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Asks {
+    waiting: Vec<Waiting>,
+    last: u64,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    ask: AskId,
+    question: MessageId,
+    from: Option<NameKey>,
+    answered: bool,
+}
+
+impl Asks {
+    /// The question that this message answers.
+    pub(super) fn expects(&mut self, mail: &Mail, from: Option<&NameKey>) -> Option<AskId> {
+        let question = mail.talk.reply_to.as_ref()?;
+        let waits = |waiting: &&mut Waiting| {
+            !waiting.answered && waiting.question == *question && waiting.from.as_ref() == from
+        };
+        let waiting = self.waiting.iter_mut().find(waits)?;
+        waiting.answered = true;
+        Some(waiting.ask)
+    }
+}
+
+impl MailboxMachine {
+    /// From now on the message of `from` that replies to `question` is shown to nobody but the
+    /// caller, until [`MailboxMachine::unexpect`].
+    pub fn expect(&mut self, question: &MessageId, from: &str) -> AskId {
+        self.asks.last += 1;
+        let ask = AskId(self.asks.last);
+        self.asks.waiting.push(Waiting {
+            ask,
+            question: question.clone(),
+            from: PeerName::parse(from).ok().map(|name| name.key()),
+            answered: false,
+        });
+        ask
+    }
+
+    /// Nobody waits for that answer any more: if it is here it is ordinary mail.
+    pub fn unexpect(&mut self, now_ms: u64, ask: AskId) {
+        self.advance(now_ms);
+        self.asks.waiting.retain(|waiting| waiting.ask != ask);
+        for message in self.messages.values_mut() {
+            if message.place == Place::Expected(ask) {
+                message.place = Place::New;
+            }
+        }
+        self.finish(now_ms);
+    }
+
+    /// Checks the answer out, if it is here.
+    pub fn take_answer(&mut self, now_ms: u64, ask: AskId) -> Option<Attempt> {
+        self.advance(now_ms);
+        let here = |m: &Message| m.place == Place::Expected(ask) && m.out.is_none();
+        let no = self.messages.iter().find(|(_, m)| here(m));
+        let chosen = [(*no?.0, Portion::All)];
+        Some(self.send(&ASK, &chosen, 0, (Cause::Read, None)))
+    }
+}
+
+/// Such texts that wait unseen at a time.
+pub const PUT_IN_MAX: usize = 32;
+
+impl MailboxMachine {
+    /// A program here puts a text in; its mail is [local](Mail::is_local). False: too many wait already,
+    /// and nothing was changed.
+    #[must_use]
+    pub fn put_in(&mut self, now_ms: u64, mail: &Arc<Mail>) -> bool {
+        let waiting = self.messages.values().filter(|m| m.is_local()).count();
+        if waiting >= PUT_IN_MAX && !self.mutations.broken(MailboxMutation::CrowdLocal) {
+            return false;
+        }
+        self.advance(now_ms);
+        let message = Message::of(mail);
+        if self.hops_max.is_some() && self.mutations.broken(MailboxMutation::HoldLocal) {
+            self.hold(now_ms, message, mail, "paused: like a peer's");
+        } else {
+            self.insert(message);
+        }
+        self.finish(now_ms);
+        true
     }
 }

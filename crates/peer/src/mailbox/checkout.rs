@@ -11,6 +11,23 @@ use super::types::{Activity, Attempt, AttemptId, AttemptItem, Limit, No, Path, P
 use super::{MailboxMachine, WHOLE_BYTES_MAX};
 
 impl MailboxMachine {
+    /// What of a push is to be shown now: what was seen since it was made is left out, and what was
+    /// put in doubt since is a repeat.
+    #[must_use]
+    pub fn current(&self, push: &Attempt) -> Vec<AttemptItem> {
+        if self.mutations.broken(MailboxMutation::ShowAsMade) {
+            return push.items.clone();
+        }
+        let items = push.items.iter().filter_map(|item| {
+            let message = self.messages.get(&item.no)?;
+            Some(AttemptItem {
+                repeat: item.repeat || message.again || message.elsewhere,
+                ..item.clone()
+            })
+        });
+        items.collect()
+    }
+
     /// Gives unseen messages to something that shows text anyway (a hook, the result of a tool), as
     /// many as the path's limit allows: those that were never shown, urgent ones first, then those
     /// whose evidence is overdue and that this path has not shown. Each goes at most once over each

@@ -168,7 +168,7 @@ impl MailboxMachine {
     /// Where nothing can be proven and the window is nearly full, the older half of what was
     /// shown is let go.
     pub(super) fn relieve(&mut self) {
-        if !self.window_nearly_full || self.transcript.shows() || self.policy != Policy::Auto {
+        if self.full_at_ms.is_none() || self.transcript.shows() || self.policy != Policy::Auto {
             return;
         }
         let shown = self.unproven(|message, _| message.is_free());
@@ -205,10 +205,46 @@ impl MailboxMachine {
         self.sweep();
     }
 
+    /// A message is so far: says so to whom that is to be told.
+    pub(super) fn tell(&mut self, mail: &Arc<Mail>, stage: Stage) {
+        let mail = Arc::clone(mail);
+        let local = mail.is_local() && !self.mutations.broken(MailboxMutation::AckLocal);
+        self.outputs.push_back(match local {
+            true => MailboxOutput::Local { mail, stage },
+            false => MailboxOutput::Reached { mail, stage },
+        });
+    }
+
+    /// Attempts whose evidence would still be of use. Nobody needs to look when there are none.
+    pub fn watched(&self) -> impl Iterator<Item = AttemptId> + '_ {
+        let useful = |sent: &Sent| {
+            let unseen = |no: &No| self.messages.contains_key(no);
+            let proves = |&(no, portion): &(No, Portion)| {
+                let read = self.messages.get(&no).map(|message| message.read);
+                read.is_some_and(|read| portion.completes(read))
+            };
+            sent.items.iter().any(proves)
+                || !sent.presented && sent.items.iter().any(|(no, _)| unseen(no))
+        };
+        let watched = self.attempts.iter().filter(move |(_, sent)| useful(sent));
+        watched.map(|(id, _)| *id)
+    }
+
     pub(super) fn progress(&mut self, no: No, stage: Stage) {
         let mail = self.messages.get(&no).and_then(|m| m.content.mail());
         if let Some(mail) = mail.cloned() {
             self.tell(&mail, stage);
+        }
+    }
+}
+
+impl Portion {
+    /// With it all of the message was shown, if `read` characters were before.
+    pub(super) fn completes(self, read: usize) -> bool {
+        match self {
+            Self::All => true,
+            Self::Beginning => false,
+            Self::Part { from, last, .. } => last && from <= read,
         }
     }
 }

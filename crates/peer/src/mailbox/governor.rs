@@ -1,6 +1,5 @@
-//! The first of two brakes: it ends conversations that would go on for ever, of two agents that
-//! answer each other or of a ring of sessions. The other one bounds the turns that peers' mail
-//! starts, see [`super::turns`].
+//! Two brakes. The first ends conversations that would go on for ever, of two agents that answer each
+//! other or of a ring of sessions. The other one bounds the turns that peers' mail starts.
 //!
 //! Each message has hops: so many replies led to it. Its sender says how many, between two bounds
 //! that it cannot move: one more than what this session last sent to it, and what is possible after
@@ -9,9 +8,9 @@
 //! paused: it is kept and can be read, and starts nothing. A peer to which nothing was sent, in a session that answers nobody, is never
 //! paused, however much it sends and whatever it says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
-use peerbus_wire::{Conversation, NameKey};
+use peerbus_wire::{Conversation, NameKey, PeerName, Receipt};
 
 use super::MailboxMachine;
 use super::mutation::MailboxMutation;
@@ -112,5 +111,219 @@ impl MailboxMachine {
             "paused: {hops} replies led to this message of {from}, budget {limit} (the recipient's \
              PEERBUS_BUDGET); it begins anew when the recipient has sent nothing for ten minutes"
         ))
+    }
+}
+
+/// Turns that peers' mail may start in [`TURNS_MS`].
+const TURNS: usize = 60;
+
+/// So many of them are kept for mail that is urgent: one for each sender.
+const URGENT_TURNS: usize = 10;
+
+/// So many of them mail of one sender may start, or of all senders with one token.
+const TURNS_OF_ONE: usize = TURNS / 2;
+
+/// The sliding time of that budget.
+const TURNS_MS: u64 = 600_000;
+
+/// Where nobody tells what the session does, a turn that peers' mail started is over after so long.
+const TURN_MS: u64 = 600_000;
+
+/// Whose mail starts a turn.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Starter {
+    pub(super) from: Option<NameKey>,
+    /// Who answers for it, where that is not this session's token.
+    pub(super) party: Option<String>,
+}
+
+/// A turn that peers' mail started.
+#[derive(Debug)]
+struct Started {
+    at_ms: u64,
+    by: Starter,
+    /// One of those that are kept for what is urgent.
+    kept: bool,
+}
+
+/// Until when mail may start no turn, and whether that is because of its sender's share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Free {
+    pub(super) at_ms: u64,
+    pub(super) of_one: bool,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    /// The last ones that peers' mail started.
+    started: VecDeque<Started>,
+    /// Peers' mail led to what the agent does now: when it was shown that, and the most replies that
+    /// led to it.
+    led: Option<(u64, Hops)>,
+}
+
+impl Turns {
+    /// When mail of this sender may start the next turn.
+    pub(super) fn free_at(&self, urgent: bool, by: &Starter) -> Free {
+        let all = |_: &&Started| true;
+        let kept = |started: &&Started| started.kept;
+        let ordinary_ms = self.below(TURNS - URGENT_TURNS, all);
+        let all_ms = match urgent {
+            true => ordinary_ms.min(self.below(TURNS, all)),
+            false => ordinary_ms,
+        };
+        let own = |started: &&Started| started.by.from == by.from;
+        let party = |started: &&Started| by.party.is_some() && started.by.party == by.party;
+        let shares = [
+            self.below(TURNS_OF_ONE, own),
+            self.below(TURNS_OF_ONE, party),
+            ordinary_ms.min(self.below(1, |s| kept(s) && own(s))),
+            ordinary_ms.min(self.below(1, |s| kept(s) && party(s))),
+        ];
+        let one_ms = shares.into_iter().max().unwrap_or(0);
+        Free {
+            at_ms: all_ms.max(one_ms),
+            of_one: one_ms > all_ms,
+        }
+    }
+
+    /// When fewer of these than so many are in the time that counts.
+    fn below(&self, budget: usize, of: impl Fn(&&Started) -> bool) -> u64 {
+        let mut last = self.started.iter().rev().filter(of);
+        let at = last.nth(budget - 1).map(|started| started.at_ms);
+        at.map_or(0, |at| at + TURNS_MS)
+    }
+
+    /// Peers' mail starts a turn.
+    pub(super) fn start(&mut self, now_ms: u64, by: Starter) {
+        let kept = self.below(TURNS - URGENT_TURNS, |_| true) > now_ms;
+        if self.started.len() >= TURNS {
+            self.started.pop_front();
+        }
+        let at_ms = now_ms;
+        self.started.push_back(Started { at_ms, by, kept });
+        self.led = Some((at_ms, Hops::default()));
+    }
+
+    /// The agent was shown a message to which so many replies led. `unknown`: nobody tells what
+    /// started the turn. Then its mail counts as what did.
+    pub(super) fn shown(&mut self, now_ms: u64, hops: Hops, unknown: bool) {
+        let before = self.led(now_ms);
+        if before.is_some() || unknown {
+            let hops = before.map_or(hops, |before| before.max(hops));
+            self.led = Some((now_ms, hops));
+        }
+    }
+
+    /// The replies that led to what the agent does now; `None`: nothing of peers did.
+    pub(super) fn led(&self, now_ms: u64) -> Option<Hops> {
+        let (at_ms, hops) = self.led?;
+        (now_ms.saturating_sub(at_ms) < TURN_MS).then_some(hops)
+    }
+
+    /// The turn ended, or the user has the word.
+    pub(super) fn end(&mut self) {
+        self.led = None;
+    }
+}
+
+/// So many messages are remembered.
+const SENT_MAX: usize = 1_024;
+
+/// A message of the agent.
+#[derive(Debug)]
+struct Sent {
+    id: String,
+    /// Its recipient, which may have another name than it was sent to; `None`: everybody.
+    to: Option<NameKey>,
+    /// So many replies led to it.
+    hops: u32,
+    at_ms: u64,
+}
+
+/// The last ones, oldest first.
+#[derive(Debug, Default)]
+pub(super) struct SentMail {
+    sent: VecDeque<Sent>,
+}
+
+impl SentMail {
+    /// The hops of the message with this id, if this peer got it.
+    pub(super) fn question(&self, id: &str, from: &NameKey) -> Option<u32> {
+        let of = |sent: &&Sent| sent.id == id && sent.is_to(from);
+        self.sent.iter().rfind(of).map(|sent| sent.hops)
+    }
+
+    /// The hops of what this peer was sent last, if that was in the last ten minutes.
+    pub(super) fn last_to(&self, now_ms: u64, peer: &NameKey) -> Option<u32> {
+        self.recent(now_ms)
+            .find(|sent| sent.is_to(peer))
+            .map(|sent| sent.hops)
+    }
+
+    /// As many hops as a message to this peer, or to everybody, can have by what others say: the last one
+    /// that went there has come round.
+    fn round(&self, now_ms: u64, to: Option<&NameKey>) -> u32 {
+        let there = |sent: &&Sent| to.map_or(sent.to.is_none(), |to| sent.is_to(to));
+        let last = self.recent(now_ms).find(there);
+        last.map_or(0, |sent| sent.hops)
+            .saturating_add(WAY_ROUND + 1)
+    }
+
+    /// The most hops of what was sent in the last ten minutes.
+    pub(super) fn most(&self, now_ms: u64) -> u32 {
+        self.recent(now_ms).map(|sent| sent.hops).max().unwrap_or(0)
+    }
+
+    /// The newest first.
+    fn recent(&self, now_ms: u64) -> impl Iterator<Item = &Sent> {
+        let newest = self.sent.iter().rev();
+        newest.take_while(move |sent| is_recent(now_ms, sent.at_ms))
+    }
+
+    /// The broker says who got a message: that peer answers under its present name.
+    pub(super) fn answers_as(&mut self, receipt: &Receipt) {
+        let at = receipt.to.as_deref().map(PeerName::parse);
+        let is_it = |sent: &&mut Sent| sent.id == receipt.id.as_str() && sent.to.is_some();
+        if let (Some(Ok(at)), Some(sent)) = (at, self.sent.iter_mut().find(is_it)) {
+            sent.to = Some(at.key());
+        }
+    }
+}
+
+impl Sent {
+    fn is_to(&self, peer: &NameKey) -> bool {
+        self.to.as_ref().is_none_or(|to| to == peer)
+    }
+}
+
+impl MailboxMachine {
+    /// So many replies lead to what the agent sends to a peer now, or to everybody, a reply excepted: one
+    /// more than to what it was shown in this turn, if peers' mail may have started it, and that only as
+    /// far as it can have led there where nothing but its senders says so. `claimed`: it says so many
+    /// itself.
+    #[must_use]
+    pub fn hops(&self, now_ms: u64, to: Option<&NameKey>, claimed: u32) -> u32 {
+        let led = self.turns.led(now_ms).map_or(0, |led| {
+            let said = led.said.saturating_add(1);
+            said.min(self.sent.round(now_ms, to))
+                .max(led.known.saturating_add(1))
+        });
+        claimed.min(self.most_hops(now_ms)).max(led)
+    }
+
+    /// The agent sent the message `id`, to which so many replies led, to one peer; `None`: to
+    /// everybody, or to a group.
+    pub fn sent(&mut self, now_ms: u64, to: Option<&NameKey>, id: &str, hops: u32) {
+        let sent = &mut self.sent.sent;
+        if sent.len() >= SENT_MAX {
+            sent.pop_front();
+        }
+        sent.push_back(Sent {
+            id: id.to_owned(),
+            to: to.cloned(),
+            hops,
+            at_ms: now_ms,
+        });
     }
 }

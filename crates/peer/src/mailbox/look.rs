@@ -2,8 +2,7 @@
 
 use super::MailboxMachine;
 use super::message::{Message, Place};
-use super::mutation::MailboxMutation;
-use super::types::{Attempt, AttemptItem, Content, Listed, No, Parent, Portion};
+use super::types::{Content, Listed, No, Parent, Portion};
 
 impl MailboxMachine {
     /// The messages that wait or are held and are not in other hands, in order of arrival, urgent
@@ -53,23 +52,6 @@ impl MailboxMachine {
     pub fn waiting(&self) -> usize {
         let waits = |m: &&Message| m.is_free() || self.pushes(m);
         self.messages.values().filter(waits).count()
-    }
-
-    /// What of a push is to be shown now: what was seen since it was made is left out, and what was
-    /// put in doubt since is a repeat.
-    #[must_use]
-    pub fn current(&self, push: &Attempt) -> Vec<AttemptItem> {
-        if self.mutations.broken(MailboxMutation::ShowAsMade) {
-            return push.items.clone();
-        }
-        let items = push.items.iter().filter_map(|item| {
-            let message = self.messages.get(&item.no)?;
-            Some(AttemptItem {
-                repeat: item.repeat || message.again || message.elsewhere,
-                ..item.clone()
-            })
-        });
-        items.collect()
     }
 
     /// Everything that is not seen, wherever it stands, but for what the user decides about.

@@ -7,7 +7,7 @@ use peerbus_wire::{NameKey, PeerName, Priority};
 use crate::session::Key;
 
 use super::PART_CHARS;
-use super::turns::Starter;
+use super::governor::Starter;
 use super::types::{AskId, AttemptId, Content, Mail, No, Path, Portion};
 
 /// Attempts with a message over waking paths, whatever happens.
@@ -352,15 +352,6 @@ impl Portion {
         let to = chars.min(from.saturating_add(PART_CHARS));
         let last = to == chars;
         Self::Part { from, to, last }
-    }
-
-    /// With it all of the message was shown, if `read` characters were before.
-    pub(super) fn completes(self, read: usize) -> bool {
-        match self {
-            Self::All => true,
-            Self::Beginning => false,
-            Self::Part { from, last, .. } => last && from <= read,
-        }
     }
 
     pub(super) fn is_part(self) -> bool {

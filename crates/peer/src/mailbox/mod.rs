@@ -38,44 +38,39 @@ mod checkout;
 mod clock;
 mod escalate;
 mod evidence;
-mod expected;
 mod governor;
 mod held;
 mod look;
 mod message;
 mod mutation;
 mod outcome;
-mod paths;
 mod push;
-mod put_in;
 mod recent;
 mod senders;
-mod sent;
 #[cfg(test)]
 mod tests;
 mod transcript;
-mod turns;
 mod types;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use peerbus_wire::Window;
+use peerbus_wire::{Receipt, Window};
 
+use arrive::Asks;
+pub use arrive::PUT_IN_MAX;
 use clock::IdleClock;
-use expected::Asks;
+use governor::SentMail;
 use governor::Told;
+use governor::Turns;
 pub use held::plain;
 use message::{Message, Sent};
 #[cfg(feature = "mutations")]
 pub use mutation::MailboxMutation;
 use mutation::Mutations;
-use paths::Paths;
-pub use put_in::PUT_IN_MAX;
+use push::Paths;
 use recent::Recent;
-pub use senders::{NoRule, SenderRule, Senders};
-use sent::SentMail;
+pub use senders::{SenderRule, Senders};
 use transcript::Transcript;
-use turns::Turns;
 pub use types::{
     ASK, Activity, AskId, Attempt, AttemptId, AttemptItem, Content, DRAIN, HERE, HOOK, INBOX,
     Limit, Listed, Mail, MailboxOutput, Named, No, Outcome, PIGGYBACK, Parent, Path, PathSpec,
@@ -130,13 +125,14 @@ pub struct MailboxMachine {
     /// That peers may start no more turns, and that one may not.
     turns_told: Told,
     sent: SentMail,
+    /// How far messages of this session's got, for the next thing that is shown.
+    receipts: VecDeque<Receipt>,
     recent: Recent,
     asks: Asks,
     /// So much the broker sends ahead of acks, as far as is known.
     window: Option<Window>,
-    /// What is unacked nearly fills that.
-    window_nearly_full: bool,
-    /// While it does: when to say so, on the clock that stands still while the session works.
+    /// While what is unacked nearly fills that: when to say so, on the clock that stands still while
+    /// the session works.
     full_at_ms: Option<u64>,
     /// The last notice of it.
     full_notice: Option<No>,
@@ -311,21 +307,6 @@ impl MailboxMachine {
         gap.chain(self.escalate_at()).chain(full).min()
     }
 
-    /// Attempts whose evidence would still be of use. Nobody needs to look when there are none.
-    pub fn watched(&self) -> impl Iterator<Item = AttemptId> + '_ {
-        let useful = |sent: &Sent| {
-            let unseen = |no: &No| self.messages.contains_key(no);
-            let proves = |&(no, portion): &(No, Portion)| {
-                let read = self.messages.get(&no).map(|message| message.read);
-                read.is_some_and(|read| portion.completes(read))
-            };
-            sent.items.iter().any(proves)
-                || !sent.presented && sent.items.iter().any(|(no, _)| unseen(no))
-        };
-        let watched = self.attempts.iter().filter(move |(_, sent)| useful(sent));
-        watched.map(|(id, _)| *id)
-    }
-
     /// What every input ends with.
     fn finish(&mut self, now_ms: u64) {
         self.gauge(now_ms);
@@ -362,7 +343,7 @@ impl MailboxMachine {
         let most = |part: usize, whole: u32| part.saturating_mul(4) >= whole as usize * 3;
         let full = self.window.filter(|_| messages > 0);
         let full = full.is_some_and(|it| most(messages, it.messages) || most(bytes, it.bytes));
-        if std::mem::replace(&mut self.window_nearly_full, full) != full {
+        if self.full_at_ms.is_some() != full {
             self.full_at_ms = full.then(|| self.clock.at(now_ms));
             self.relieve();
         }

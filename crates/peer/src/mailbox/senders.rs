@@ -48,17 +48,13 @@ pub enum SenderRule {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Senders(Arc<[(NamePattern, SenderRule)]>);
 
-/// A rule that is none: what was found.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NoRule(pub String);
-
 impl Senders {
     /// Reads rules of the form `PATTERN=allow`, `hold`, `refuse` or `drop`.
     ///
     /// # Errors
     ///
     /// The first that is none.
-    pub fn parse<'t>(rules: impl IntoIterator<Item = &'t str>) -> Result<Self, NoRule> {
+    pub fn parse<'t>(rules: impl IntoIterator<Item = &'t str>) -> Result<Self, &'t str> {
         let rule = |text: &str| {
             let (pattern, word) = text.split_once('=')?;
             let rule = match word.trim() {
@@ -71,7 +67,7 @@ impl Senders {
             Some((NamePattern::parse(pattern.trim())?, rule))
         };
         let rules = rules.into_iter();
-        let read = rules.map(|text| rule(text).ok_or_else(|| NoRule(text.to_owned())));
+        let read = rules.map(|text| rule(text).ok_or(text));
         Ok(Self(read.collect::<Result<_, _>>()?))
     }
 

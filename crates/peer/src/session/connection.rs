@@ -104,7 +104,7 @@ impl PeerSession {
             return;
         }
         self.back_off(now, true);
-        self.status = Status::NoCredentials { looked };
+        self.status = Status::NeedCredentials { looked };
     }
 
     /// The connection ended.

@@ -2,10 +2,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use peerbus_core::Now;
 use peerbus_wire::limits::{EXEMPT_V1_MESSAGES, WINDOW_V1_BYTES, WINDOW_V1_MESSAGES};
-use peerbus_wire::{DeliveryKey, How, MessageId, NameKey};
+use peerbus_wire::{ClientFrame, DeliveryKey, How, MessageId, NameKey, Stage};
 
+use super::mutation::SessionMutation;
 use super::types::{Inbound, Key};
+use super::{PeerSession, SessionEvent};
 
 /// Most messages that the host was done with that are remembered, to recognise one that comes again.
 pub(super) const ENDED_MAX: usize = 65_536;
@@ -281,4 +284,70 @@ pub(super) fn print_of(hmac: &str) -> u64 {
         .finalize_xof()
         .fill(&mut digest);
     u64::from_le_bytes(digest)
+}
+
+impl PeerSession {
+    /// The next event for the host. A message that it took is held until it is acked or refused.
+    pub fn poll_event(&mut self) -> Option<SessionEvent> {
+        if let Some(event) = self.events.pop_front() {
+            return Some(event);
+        }
+        if let Some(event) = self.notices.take() {
+            if self.mutations.broken(SessionMutation::AckUntold)
+                && let SessionEvent::Notice { id: Some(id), .. } = event
+            {
+                self.ack_notice(id);
+            }
+            return Some(event);
+        }
+        self.inbox.take().map(SessionEvent::Message)
+    }
+
+    /// A message that the host took is so far.
+    ///
+    /// - [`Stage::Acked`]: the host is done with it. The broker is told, now or when it delivers the
+    ///   message again; a later `seen` upgrades a `pushed` ack if that has to be resent.
+    /// - [`Stage::Dead`]: the recipient does not want it. It is not owed any more, and its sender is told
+    ///   why. A broker without the extension is told that it was consumed.
+    /// - Any other: the sender is told, and the message stays owed. A broker without the extension is not
+    ///   told.
+    ///
+    /// A message ends once: repeating it does no harm.
+    pub fn reached(&mut self, now: Now, key: Key, stage: Stage) {
+        let end = match stage {
+            Stage::Acked(how) => End::Acked(how),
+            Stage::Dead { why } => End::Refused(why),
+            stage => {
+                let delivery = self.inbox.deliveries(key).first().cloned();
+                if let Some(key) = delivery.filter(|_| self.speaks_ext()) {
+                    self.control.push_back(ClientFrame::Progress { key, stage });
+                }
+                return;
+            }
+        };
+        let read = self.wants_read();
+        for delivery in self.inbox.end(key, end.clone()) {
+            self.say_end(delivery, end.clone());
+        }
+        self.may_read_again(now, read);
+    }
+
+    /// The host gives back a message for one member of a group: another one gets it. `again`: it may
+    /// have been shown here. To a broker without the extension nothing was given that can go back.
+    pub fn give_back(&mut self, now: Now, key: Key, again: bool) {
+        let read = self.wants_read();
+        for key in self.inbox.give_back(key) {
+            if self.speaks_ext() {
+                self.control.push_back(ClientFrame::Release { key, again });
+            }
+        }
+        self.may_read_again(now, read);
+    }
+
+    /// What was not heard while nothing was read is not silence.
+    pub(super) fn may_read_again(&mut self, now: Now, could_read: bool) {
+        if !could_read && self.wants_read() {
+            self.handle_alive(now);
+        }
+    }
 }

@@ -24,29 +24,30 @@
 mod backoff;
 mod connection;
 mod frames;
-mod host;
 mod inbox;
 mod mutation;
 mod naming;
 mod notices;
 mod outbox;
 mod queries;
+mod status;
 #[cfg(test)]
 mod tests;
 mod types;
 
 use std::collections::VecDeque;
 
-use peerbus_wire::{AuditRecord, ClientFrame, Delivery, Domain, PeerName};
+use peerbus_wire::{AuditRecord, ClientFrame, Delivery, Domain, PeerName, Presence};
 
 pub use connection::IN_USE_MS;
 #[cfg(feature = "mutations")]
 pub use mutation::SessionMutation;
 pub use outbox::GIVE_UP_MS;
+pub use status::{NOT_STARTED, RegistrationRefusal, Status, UNUSABLE, refusal};
 pub use types::{
     Action, Answer, ConnectionCredentials, ConnectionEnd, Counters, Draft, Inbound, JobNews, Key,
-    NoticeId, Overloaded, QueryFailure, QueryId, Question, RegistrationRefusal, Rejected, Reply,
-    SendResult, SessionConfig, SessionEvent, Status, Unsent,
+    NoticeId, Overloaded, QueryFailure, QueryId, Question, Rejected, Reply, SendResult,
+    SessionConfig, SessionEvent, Unsent,
 };
 
 use backoff::Backoff;
@@ -247,6 +248,22 @@ impl PeerSession {
     /// The last message that was rejected, once.
     pub fn take_rejected(&mut self) -> Option<Rejected> {
         self.rejected.take()
+    }
+
+    /// Describes this peer anew.
+    pub fn set_presence(&mut self, presence: Presence) {
+        if self.config.presence.as_ref() != Some(&presence) {
+            self.config.presence = Some(presence);
+            self.presence_changed = true;
+        }
+    }
+
+    /// Has the broker write down what was done to this session, if it can: best effort. As long as
+    /// it is away so many records wait, and further ones are lost.
+    pub fn audit(&mut self, record: AuditRecord) {
+        if self.takes_audits && !self.is_over() && self.audits.len() < AUDITS_MAX {
+            self.audits.push_back(record);
+        }
     }
 
     /// Whether the host closed the session.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use peerbus_wire::{DeliveryKey, MessageId, Receipt};
 
+use super::PeerSession;
 use super::types::{NoticeId, SessionEvent};
 
 /// Most statements that are kept for the host, or that it took and did not tell. Those that can be asked for again make room for
@@ -99,5 +100,15 @@ impl Notices {
         assert!(self.passing.len() <= NOTICES_MAX);
         assert!(self.kept.len() <= NOTICES_MAX);
         assert!(self.told.len() <= TOLD_MAX);
+    }
+}
+
+impl PeerSession {
+    /// The statement was told to the agent or the person it is for: the broker need not keep it.
+    /// Repeating it does no harm.
+    pub fn ack_notice(&mut self, id: NoticeId) {
+        if let Some(key) = self.notices.told(id) {
+            self.ack_delivery(key, None);
+        }
     }
 }

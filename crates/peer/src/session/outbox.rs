@@ -2,11 +2,13 @@
 
 use std::collections::VecDeque;
 
+use peerbus_core::Now;
 use peerbus_wire::{
     Address, Carried, Decoded, Domain, Envelope, MessageId, PROTOCOL_VERSION, PeerName, Refusal,
     RefusalCode, Secret, body_of,
 };
 
+use super::PeerSession;
 use super::types::{Draft, Overloaded, Unsent};
 
 /// Most messages that may wait for a receipt.
@@ -322,5 +324,22 @@ impl Draft {
         let carried = sign(self, from, &placeholder)?;
         self.body = body_of(&carried.text).to_owned();
         Ok(())
+    }
+}
+
+impl PeerSession {
+    /// Sends a message. Its [`Reply::Sent`] comes when its fate is known, at `deadline_ms` (on the
+    /// monotonic clock) at the latest, and never later than five minutes from now, after which an
+    /// unconfirmed message is not sent again.
+    ///
+    /// # Errors
+    ///
+    /// When too many messages wait already; nothing was changed.
+    pub fn send(&mut self, now: Now, draft: Draft, deadline_ms: u64) -> Result<(), Overloaded> {
+        if self.is_over() {
+            self.settle(draft.id, Err(Unsent::NeverLeft));
+            return Ok(());
+        }
+        self.outbox.push(draft, now.mono_ms, deadline_ms)
     }
 }

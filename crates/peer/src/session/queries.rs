@@ -5,9 +5,11 @@
 
 use std::collections::VecDeque;
 
+use peerbus_wire::limits::{GROUPS_MAX, STATUS_IDS_MAX};
 use peerbus_wire::{ClientFrame, GroupName, PeersFrame, Receipt};
 
 use super::types::{Answer, Overloaded, QueryFailure, QueryId, Question, Reply};
+use super::{PeerSession, Phase};
 
 /// Most queries that may wait for an answer, those whose callers were told of a time-out included, beside
 /// the one by which the own groups are joined.
@@ -202,5 +204,43 @@ impl Query {
         let reply = self.reply(Err(QueryFailure::TimedOut)).filter(|_| due);
         self.told |= due;
         reply
+    }
+}
+
+impl PeerSession {
+    /// Asks the broker something. Answered by [`Reply::Answered`], at `deadline_ms` at the latest.
+    ///
+    /// # Errors
+    ///
+    /// When too many queries wait already, or a change of name.
+    pub fn ask(&mut self, mut question: Question, deadline_ms: u64) -> Result<QueryId, Overloaded> {
+        match &mut question {
+            Question::Peers(_) | Question::Name(_) => {}
+            Question::Regroup(join, leave) => {
+                join.truncate(GROUPS_MAX);
+                leave.truncate(GROUPS_MAX);
+            }
+            Question::Statuses(ids) => ids.truncate(STATUS_IDS_MAX),
+        }
+        let asked = match question {
+            Question::Name(name) => {
+                let question = Question::Name(name.clone());
+                let query = self.queries.query(question, deadline_ms);
+                self.naming.ask(name, query)
+            }
+            question => self.queries.ask(question, deadline_ms),
+        };
+        if self.is_over() {
+            self.fail(QueryFailure::Closed);
+        } else if matches!(self.phase, Phase::Online { ext: false, .. }) {
+            self.fail(QueryFailure::NotSupported);
+        }
+        asked
+    }
+
+    /// There will be no answers any more, or none that need the extension.
+    pub(super) fn fail(&mut self, failure: QueryFailure) {
+        self.replies.extend(self.queries.fail(&failure));
+        self.replies.extend(self.naming.fail(failure));
     }
 }

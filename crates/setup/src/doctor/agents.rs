@@ -317,7 +317,7 @@ impl Installed<'_> {
         if peerbus_mcp::side_channel::adverts(peers).any(|it| shared.is(&it)) {
             return report.ok(word, format!("{what}: it is shared now"));
         }
-        let peer = shared.peer();
+        let peer = shared.peer.as_str();
         let here = peers
             .iter()
             .any(|it| it.online && it.name.eq_ignore_ascii_case(peer));

@@ -1,11 +1,11 @@
 //! The broker: is it there, does it take the token, does a message come back, who has the name.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use peerbus_adapter::demand::{NOT_STARTED, ask, came_to_be, unadmitted, with_named};
 use peerbus_adapter::{
     Bus, BusConfig, How, LinkState, Naming, PeerEntry, RegistrationRefusal, SessionEvent, UNUSABLE,
-    Url, connect, credentials,
+    Url, connect, credentials, wall_ms,
 };
 use peerbus_view::presence;
 
@@ -235,9 +235,7 @@ async fn clock(bus: &Bus, id: String, report: &mut Report) {
     let Some(theirs) = receipts.iter().find_map(|receipt| receipt.at_ms) else {
         return;
     };
-    let ours = SystemTime::now().duration_since(UNIX_EPOCH);
-    let ours = ours.map_or(0, peerbus_os::clock::millis);
-    let apart = ours.abs_diff(theirs);
+    let apart = wall_ms().abs_diff(theirs);
     if apart > CLOCK_MS_MAX {
         report.warning(
             "clock",

@@ -1,10 +1,9 @@
 //! Directories, disk, leftover sockets, and the clock.
 
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use peerbus_adapter::groups;
 use peerbus_adapter::paths::Paths;
+use peerbus_adapter::{groups, wall_ms};
 use peerbus_os as os;
 
 use super::Context;
@@ -96,7 +95,7 @@ fn this_program(report: &mut Report) {
     let shown = this
         .as_ref()
         .map_or_else(String::new, |p| p.display().to_string());
-    let on_path = program::on_path();
+    let on_path = program::which(program::NAME);
     let real = on_path.as_ref().and_then(|p| std::fs::canonicalize(p).ok());
     match on_path {
         Some(found) if real != this => report.warning(
@@ -117,8 +116,7 @@ fn this_program(report: &mut Report) {
 }
 
 fn clock(report: &mut Report) {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let seconds = now.map_or(0, |now| now.as_secs());
+    let seconds = wall_ms() / 1_000;
     if seconds < TOO_EARLY_S {
         report.failed(
             "clock",

@@ -34,7 +34,20 @@ fn hook_sockets(paths: &Paths, report: &mut Report) {
         );
         return report.failed("socket", says, "set XDG_RUNTIME_DIR to a shorter path");
     };
-    leftovers(&dir, report);
+    let stale = files(&dir, "sock").filter(|(_, stem)| {
+        let adapter = stem
+            .split_once('.')
+            .and_then(|(_, adapter)| adapter.parse().ok());
+        adapter.is_some_and(|adapter| !process::exists(adapter))
+    });
+    let stale = stale.count();
+    if stale > 0 {
+        report.warning(
+            "socket",
+            format!("{stale} of adapters that are gone lie in {}", dir.display()),
+            "the next adapter removes them; nothing needs to be done",
+        );
+    }
 }
 
 /// Whether a peer that is here says that it is a session of Claude Code.
@@ -59,8 +72,8 @@ fn inboxes(peers: Option<&[PeerEntry]>, report: &mut Report) {
         return report.ok("wake", "no session of Claude Code runs now");
     }
     if let Some(peers) = peers {
-        let (all, here) = (running.len(), peers.iter().filter(|peer| is_session(peer)));
-        let here = here.count();
+        let here = peers.iter().filter(|peer| is_session(peer)).count();
+        let all = running.len();
         if here < all {
             report.warning(
                 "sessions",
@@ -77,18 +90,13 @@ fn inboxes(peers: Option<&[PeerEntry]>, report: &mut Report) {
     });
     let (open, all) = (open.count(), running.len());
     if open == all {
-        report.ok(
-            "wake",
-            format!("{all} running of Claude Code, each with its socket for messages"),
-        );
-        return;
+        let says = format!("{all} running of Claude Code, each with its socket for messages");
+        return report.ok("wake", says);
     }
+    let without = all - open;
     report.warning(
         "wake",
-        format!(
-            "{} of {all} sessions of Claude Code have no socket for messages",
-            all - open
-        ),
+        format!("{without} of {all} sessions of Claude Code have no socket for messages"),
         "install the hooks (`peerbus install claude-code`), which wake such sessions too, or use \
          a newer Claude Code",
     );
@@ -96,23 +104,6 @@ fn inboxes(peers: Option<&[PeerEntry]>, report: &mut Report) {
 
 fn read(path: &Path) -> Option<Value> {
     serde_json::from_str(&file::read_small(path, FILE_BYTES_MAX)?).ok()
-}
-
-fn leftovers(dir: &Path, report: &mut Report) {
-    let stale = files(dir, "sock").filter(|(_, stem)| {
-        let adapter = stem
-            .split_once('.')
-            .and_then(|(_, adapter)| adapter.parse().ok());
-        adapter.is_some_and(|adapter| !process::exists(adapter))
-    });
-    let stale = stale.count();
-    if stale > 0 {
-        report.warning(
-            "socket",
-            format!("{stale} of adapters that are gone lie in {}", dir.display()),
-            "the next adapter removes them; nothing needs to be done",
-        );
-    }
 }
 
 /// The files of a directory with this ending, with their names before it.

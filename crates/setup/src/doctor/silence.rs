@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use peerbus_agents::claude_code;
+use peerbus_agents::claude_code::{self, PLUGIN_UNASKED, UNASKED};
 use serde_json::Value;
 
 use super::report::Report;
@@ -14,41 +14,32 @@ use crate::install::{program, unasked};
 /// A project's servers that its user declined.
 const DECLINED: &str = "disabledMcpjsonServers";
 
-/// The plugin, where it is on.
-struct Plugin<'s> {
-    /// As Claude Code knows it: `peerbus@MARKETPLACE`.
-    id: &'s str,
-    path: &'s Path,
+/// Checks the plugin where it is on; `id`: as Claude Code knows it, `peerbus@MARKETPLACE`.
+fn plugin(id: &str, path: &Path, report: &mut Report) {
+    let (word, path) = (claude_code::AGENT.word, path.display());
+    let ours = env!("CARGO_PKG_VERSION");
+    if program::which(program::NAME).is_none() {
+        report.failed(
+            word,
+            format!("the plugin {id} in {path} starts `peerbus`, which is not on the PATH"),
+            "put its directory on the PATH of your shells, or link it to one that is",
+        );
+    } else if let Some(other) = plugin_version(id).filter(|version| version != ours) {
+        report.warning(
+            word,
+            format!("the plugin {id} is of version {other}; this is peerbus {ours}"),
+            format!("`claude plugin update {id}`"),
+        );
+    } else {
+        report.ok(word, format!("the plugin {id} is on ({path})"));
+    }
 }
 
-impl Plugin<'_> {
-    fn check(&self, report: &mut Report) {
-        let (word, path) = (claude_code::AGENT.word, self.path.display());
-        let id = self.id;
-        let ours = env!("CARGO_PKG_VERSION");
-        if program::which(program::NAME).is_none() {
-            report.failed(
-                word,
-                format!("the plugin {id} in {path} starts `peerbus`, which is not on the PATH"),
-                "put its directory on the PATH of your shells, or link it to one that is",
-            );
-        } else if let Some(other) = self.version().filter(|version| version != ours) {
-            report.warning(
-                word,
-                format!("the plugin {id} is of version {other}; this is peerbus {ours}"),
-                format!("`claude plugin update {id}`"),
-            );
-        } else {
-            report.ok(word, format!("the plugin {id} is on ({path})"));
-        }
-    }
-
-    fn version(&self) -> Option<String> {
-        let file = claude_code::config_dir()?.join("plugins/installed_plugins.json");
-        let installed = value(&file)?;
-        let newest = installed.get("plugins")?.get(self.id)?.as_array()?.last()?;
-        Some(newest.get("version")?.as_str()?.to_owned())
-    }
+fn plugin_version(id: &str) -> Option<String> {
+    let file = claude_code::config_dir()?.join("plugins/installed_plugins.json");
+    let installed = value(&file)?;
+    let newest = installed.get("plugins")?.get(id)?.as_array()?.last()?;
+    Some(newest.get("version")?.as_str()?.to_owned())
 }
 
 /// What there is of ours in Claude Code's configuration.
@@ -73,37 +64,25 @@ pub(super) fn check(
     }
     inbound(settings, report);
     variables(context, settings, report);
-    let plugin = settings.plugin().map(|(id, path)| Plugin { id, path });
-    if let Some(plugin) = &plugin {
-        plugin.check(report);
+    let on = settings.plugin();
+    let (mut rule, mut how) = (UNASKED, "`peerbus install claude-code --allow`".to_owned());
+    if let Some((id, path)) = on {
+        plugin(id, path, report);
+        rule = PLUGIN_UNASKED;
+        how = format!("`{rule}` in `permissions.allow` of its settings");
     }
-    let (rule, how) = match plugin {
-        Some(_) => (
-            claude_code::PLUGIN_UNASKED,
-            format!(
-                "`{}` in `permissions.allow` of its settings ends that",
-                claude_code::PLUGIN_UNASKED
-            ),
-        ),
-        None => (
-            claude_code::UNASKED,
-            "`peerbus install claude-code --allow` ends that".to_owned(),
-        ),
-    };
     let mut files = settings.files.iter();
     if !files.any(|file| unasked::allows(&file.value, rule)) {
-        report.ok(
-            word,
-            format!("it asks before each call of a bus tool: {how}"),
-        );
+        let says = format!("it asks before each call of a bus tool: {how} ends that");
+        report.ok(word, says);
     }
-    if plugin.is_some() && hooked {
+    if on.is_some() && hooked {
         report.warning(
             word,
             "the plugin and the hooks in the settings are both there: each runs twice",
             "`peerbus uninstall claude-code`, or remove the plugin",
         );
-    } else if plugin.is_none() && !hooked {
+    } else if on.is_none() && !hooked {
         report.warning(
             word,
             "the hooks are not installed: what a session's own socket does not take waits for a \
@@ -202,6 +181,5 @@ fn is_switched_off(here: &Path) -> bool {
 
 /// A file of JSON, if it is there and can be read.
 fn value(path: &Path) -> Option<Value> {
-    let (_, found) = edit::load(&Want::Hooks(Vec::new(), false), path).ok()??;
-    Some(found)
+    edit::value(&Want::Hooks(Vec::new(), false), path)
 }

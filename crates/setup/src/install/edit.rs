@@ -173,6 +173,11 @@ pub(crate) fn load(want: &Want, path: &Path) -> Result<Option<(ConfigFile, Json)
     }
 }
 
+/// What is in a file as plain JSON, if it is there and can be read.
+pub(crate) fn value(want: &Want, path: &Path) -> Option<Json> {
+    Some(load(want, path).ok()??.1)
+}
+
 /// A text as plain JSON; nothing in it counts as an empty object.
 pub(crate) fn read(want: &Want, text: &str) -> Result<Json, ParseError> {
     match want {
@@ -205,7 +210,7 @@ fn set(want: &Want, text: &str, found: &Json) -> Result<String, ParseError> {
     match want {
         Want::Servers(wanted) => {
             let table = wanted.form.table;
-            let refused = |Taken { entry, why }: Taken| wrong_server(wanted, text, &entry, &why);
+            let refused = |(entry, why): Taken| wrong_server(wanted, text, &entry, &why);
             let mut entries = vec![(NAME.to_owned(), wanted.entry.clone())];
             entries.extend(wanted.entries(found.get(table)).map_err(refused)?);
             match wanted.form.format {

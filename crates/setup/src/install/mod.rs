@@ -22,7 +22,6 @@ mod value;
 pub(crate) mod whole;
 mod words;
 
-use std::io;
 use std::path::{Path, PathBuf};
 
 #[cfg(feature = "fuzzing")]
@@ -75,7 +74,7 @@ pub enum InstallLine<'t> {
 }
 
 /// Takes what is to be shown, in order.
-type Show<'s> = &'s mut dyn FnMut(InstallLine<'_>) -> io::Result<()>;
+type Show<'s> = &'s mut dyn FnMut(InstallLine<'_>);
 
 /// Puts peerbus into an agent's configuration.
 ///
@@ -114,27 +113,27 @@ pub fn install(request: InstallRequest, show: Show<'_>) -> Result<(), SetupError
         otherwise: used::begins(kept.as_deref(), scope),
     };
     let targets = targets::targets(agent, scope, &project, &program);
-    below_the_root(scope, &project, show)?;
+    below_the_root(scope, &project, show);
     let there = whereabouts(&targets);
     let done = match carry_out(&targets, &request, edit::install, show)? {
         false => format!("nothing to do: peerbus is installed {there}"),
         true if request.dry_run => DRY.to_owned(),
         true => format!("peerbus is now installed {there}"),
     };
-    show(InstallLine::Note(&done))?;
+    show(InstallLine::Note(&done));
     if let Some(name) = kept {
         show(InstallLine::Note(&format!(
             "its sessions keep the name {name}: `--name NAME` changes it, uninstall takes it away"
-        )))?;
+        )));
     }
     for line in without_effect(agent, &project, &program) {
-        show(InstallLine::Note(&line))?;
+        show(InstallLine::Note(&line));
     }
     if !request.dry_run {
         let steps = next::used(&targets).into_iter();
         program.unasked |= targets.iter().any(|target| next::is_unasked(agent, target));
         for step in steps.chain(next::steps(agent, scope, &project, &program)) {
-            show(InstallLine::Note(&format!("- {step}")))?;
+            show(InstallLine::Note(&format!("- {step}")));
         }
     }
     Ok(())
@@ -159,16 +158,15 @@ fn without_effect(agent: &Agent, project: &Path, program: &Program) -> Vec<Strin
 const DRY: &str = "nothing was written (--dry-run)";
 
 /// Says so where a project's files would not lie at its root.
-fn below_the_root(scope: Scope, project: &Path, show: Show<'_>) -> Result<(), SetupError> {
+fn below_the_root(scope: Scope, project: &Path, show: Show<'_>) {
     let above = targets::above(project);
     if let (Scope::Project, Some(root)) = (scope, above.last()) {
         let (here, root) = (project.display(), root.display());
         show(InstallLine::Note(&format!(
             "this is for sessions started in {here}; the project's root seems to be {root}: run \
              it there if they start there"
-        )))?;
+        )));
     }
-    Ok(())
 }
 
 /// Takes peerbus out of an agent's configuration.
@@ -195,7 +193,7 @@ pub fn uninstall(request: InstallRequest, show: Show<'_>) -> Result<(), SetupErr
     }
     let (planner, what): (Planner, _) = match request.used.as_slice() {
         [] => {
-            leave_needed(&request, &project, &program, &mut targets, show)?;
+            leave_needed(&request, &project, &program, &mut targets, show);
             (edit::uninstall, "nothing of ours".to_owned())
         }
         _ => {
@@ -208,21 +206,21 @@ pub fn uninstall(request: InstallRequest, show: Show<'_>) -> Result<(), SetupErr
             )
         }
     };
-    below_the_root(scope, &project, show)?;
+    below_the_root(scope, &project, show);
     let there = whereabouts(&targets);
     match carry_out(&targets, &request, planner, show)? {
         false => show(InstallLine::Note(&format!(
             "nothing to do: {what} is {there}"
-        )))?,
-        true if request.dry_run => show(InstallLine::Note(DRY))?,
+        ))),
+        true if request.dry_run => show(InstallLine::Note(DRY)),
         true => {
             show(InstallLine::Note(&format!(
                 "what was installed is no longer {there}"
-            )))?;
+            )));
             let title = agent.title;
             show(InstallLine::Note(&format!(
                 "sessions of {title} that run now keep it until they end"
-            )))?;
+            )));
         }
     }
     Ok(())
@@ -235,7 +233,7 @@ fn leave_needed(
     program: &Program,
     targets: &mut Vec<Target>,
     show: Show<'_>,
-) -> Result<(), SetupError> {
+) {
     let (agent, scope) = (request.agent, request.scope);
     for path in targets::needed_elsewhere(agent, scope, project, program, targets) {
         targets.retain(|target| target.path != path);
@@ -243,9 +241,8 @@ fn leave_needed(
         show(InstallLine::Note(&format!(
             "{path} stays as it is: what `peerbus install {} --{other}` made needs it",
             agent.word
-        )))?;
+        )));
     }
-    Ok(())
 }
 
 fn whereabouts(targets: &[Target]) -> String {
@@ -282,7 +279,7 @@ fn carry_out(
         }
         for stays in edits.iter().flat_map(|edit| &edit.stays) {
             if !shown {
-                show(InstallLine::Note(stays))?;
+                show(InstallLine::Note(stays));
             }
         }
         if !edits.iter().any(Edit::differs) {
@@ -312,14 +309,15 @@ fn tell(edit: &Edit, target: &Target, show: Show<'_>) -> Result<(), SetupError> 
         let (asked, path) = (file.asked.display(), file.path.display());
         show(InstallLine::Note(&format!(
             "{asked} is a symbolic link: {path} is changed, the link stays"
-        )))?;
+        )));
     }
     let before = file.bytes.as_ref().map(|_| file.text()).transpose()?;
     let before = before.map(|(text, mark)| format!("{mark}{text}"));
     let plain = |text: &str| edit::short(&target.want, text.trim_start_matches(BOM));
     let path = file.path.display().to_string();
     let diff = diff::unified(&path, before.as_deref(), edit.after.as_deref(), plain);
-    Ok(show(InstallLine::Diff(&diff))?)
+    show(InstallLine::Diff(&diff));
+    Ok(())
 }
 
 /// Writes what changes. `false`: a file was changed by somebody else meanwhile, all must be

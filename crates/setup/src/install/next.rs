@@ -21,8 +21,7 @@ pub(super) fn used(targets: &[Target]) -> Vec<String> {
         let Some(wanted) = target.want.servers() else {
             continue;
         };
-        let loaded = edit::load(&target.want, &target.path).ok().flatten();
-        let found = loaded.map(|(_, found)| found).unwrap_or_default();
+        let found = edit::value(&target.want, &target.path).unwrap_or_default();
         for (entry, server, shared) in edit::used(&target.want, &found) {
             if !wanted.uses.shared.contains(&shared) {
                 continue;
@@ -41,8 +40,7 @@ pub(super) fn used(targets: &[Target]) -> Vec<String> {
 
 /// Whether an agent may call the bus tools without asking its user, by what stands in a file.
 pub(super) fn is_unasked(agent: &Agent, target: &Target) -> bool {
-    let loaded = edit::load(&target.want, &target.path).ok().flatten();
-    let found = loaded.map(|(_, found)| found).unwrap_or_default();
+    let found = edit::value(&target.want, &target.path).unwrap_or_default();
     if matches!(target.want, Want::Hooks(..)) {
         return unasked::allows(&found, claude_code::UNASKED);
     }
@@ -74,7 +72,7 @@ pub(super) fn steps(agent: &Agent, scope: Scope, project: &Path, called: &Progra
     let notes = agent.notes.iter().filter(applies);
     steps.extend(notes.map(|note| note.text.to_owned()));
     if scope == Scope::Project {
-        let here = match program::on_path() {
+        let here = match program::which(NAME) {
             Some(_) => "",
             None => ", and it is not on your PATH",
         };

@@ -102,18 +102,17 @@ impl Settings {
 
     /// A file of JSON, if it is there and can be read.
     fn load(&mut self, path: PathBuf, managed: bool) -> Option<File> {
-        match edit::load(&Want::Hooks(Vec::new(), false), &path) {
-            Ok(found) => Some(File {
-                value: found?.1,
-                path,
-                managed,
-            }),
+        let mut file = File {
+            value: Value::Null,
+            path,
+            managed,
+        };
+        match edit::load(&Want::Hooks(Vec::new(), false), &file.path) {
+            Ok(found) => {
+                file.value = found?.1;
+                Some(file)
+            }
             Err(why) => {
-                let file = File {
-                    value: Value::Null,
-                    path,
-                    managed,
-                };
                 self.unread.push(Fault {
                     says: format!("{why}: whether peerbus may run is not known"),
                     remedy: file.remedy("correct it"),

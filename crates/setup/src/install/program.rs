@@ -20,11 +20,8 @@ pub(crate) fn command(scope: Scope) -> Result<String, SetupError> {
     let this = this().map_err(|error| {
         SetupError::failed(format!("the path of this program cannot be found: {error}"))
     })?;
-    if on_path()
-        .and_then(|found| found.canonicalize().ok())
-        .as_ref()
-        == Some(&this)
-    {
+    let in_shells = which(NAME).and_then(|found| found.canonicalize().ok());
+    if in_shells.as_ref() == Some(&this) {
         return Ok(NAME.to_owned());
     }
     if !is_peerbus(&this.to_string_lossy()) {
@@ -46,16 +43,12 @@ pub(crate) fn this() -> io::Result<PathBuf> {
     std::env::current_exe()?.canonicalize()
 }
 
-/// What `peerbus` stands for in a shell here.
-pub(crate) fn on_path() -> Option<PathBuf> {
-    which(NAME)
-}
-
 /// Whether a program is called as ours is, wherever it stands.
 pub(crate) fn is_peerbus(program: &str) -> bool {
     program.rsplit('/').next() == Some(NAME)
 }
 
+/// What a word stands for in a shell here.
 pub(crate) fn which(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path)

@@ -148,7 +148,9 @@ impl Record {
             }
         } else {
             let text = serde_json::to_vec_pretty(self).map_err(SetupError::failed)?;
-            write_private(&path, &text)
+            os::dir::create_private(path.parent().unwrap_or(Path::new(".")))
+                .and_then(|()| os::file::behind_link(&path))
+                .and_then(|path| os::file::replace_private(&path, &text))
         };
         saved.map_err(|error| {
             let path = path.display();
@@ -161,11 +163,6 @@ impl Record {
 
 /// Writes the file and makes its directories, for this user alone: the broker's state lies there,
 /// and originals hold what their users keep secret.
-fn write_private(path: &Path, text: &[u8]) -> std::io::Result<()> {
-    os::dir::create_private(path.parent().unwrap_or(Path::new(".")))?;
-    os::file::replace_private(&os::file::behind_link(path)?, text)
-}
-
 /// Waits until no other install or uninstall of this user is under way, and keeps others waiting until
 /// the home is dropped, whose lock it is: nothing needs to be made for it. None on a file system
 /// without locks of directories.

@@ -189,10 +189,8 @@ fn entry(agent: &Agent, server: &ServerEntry, program: &Program) -> Value {
 /// Of files that an agent reads all, the one with our part, else the first that is there, else the
 /// last.
 fn chosen(mut all: Vec<PathBuf>, want: &Want) -> Option<PathBuf> {
-    let has_ours = |path: &PathBuf| {
-        let loaded = edit::load(want, path).ok().flatten();
-        loaded.is_some_and(|(_, found)| edit::is_in(want, &found))
-    };
+    let has_ours =
+        |path: &PathBuf| edit::value(want, path).is_some_and(|found| edit::is_in(want, &found));
     if all.len() > 1 {
         let there = || all.iter().position(|path| path.exists());
         let which = all.iter().position(has_ours).or_else(there);
@@ -204,7 +202,7 @@ fn chosen(mut all: Vec<PathBuf>, want: &Want) -> Option<PathBuf> {
 /// The name that earlier installs gave, or their user.
 pub(super) fn kept(targets: &[Target]) -> Option<String> {
     targets.iter().find_map(|target| {
-        let (_, read) = edit::load(&target.want, &target.path).ok()??;
+        let read = edit::value(&target.want, &target.path)?;
         let name = naming::variable(edit::entry(&target.want, &read)?, "PEERBUS_NAME")?;
         Some(escape(&name, naming::SHOWN_CHARS))
     })

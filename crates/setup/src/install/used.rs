@@ -23,7 +23,7 @@ const SOME: &str = "x00000";
 /// A server that a peer shares, whatever its generation.
 #[derive(Debug, Clone)]
 pub(crate) struct Shared {
-    peer: PeerName,
+    pub(crate) peer: PeerName,
     name: String,
 }
 
@@ -44,14 +44,9 @@ impl Shared {
         format!("mcp://{}/{}", self.peer, self.name)
     }
 
-    /// Who shares it.
-    pub(crate) fn peer(&self) -> &str {
-        self.peer.as_str()
-    }
-
     /// Whether this is what a peer shows of it.
     pub(crate) fn is(&self, advert: &Advert) -> bool {
-        self.name == advert.name && advert.peer.eq_ignore_ascii_case(self.peer())
+        self.name == advert.name && advert.peer.eq_ignore_ascii_case(self.peer.as_str())
     }
 
     /// The name of its entry: letters, digits, `-` and `_`, which every client takes.
@@ -161,10 +156,7 @@ pub(crate) struct Wanted {
 }
 
 /// An entry that cannot be made, because of one of that name, and why.
-pub(crate) struct Taken {
-    pub(crate) entry: String,
-    pub(crate) why: String,
-}
+pub(super) type Taken = (String, String);
 
 impl Wanted {
     /// Every entry that is to be there, given the table of servers: those that are there brought up
@@ -222,11 +214,11 @@ fn free(
     let theirs = |name: &str| !ours(name) && servers.and_then(|all| all.get(name)).is_some();
     let names = [shared.entry(), shared.other_entry()];
     let [first, _] = &names;
-    let taken = |entry: &str| Taken {
-        entry: entry.to_owned(),
-        why: format!(
+    let taken = |entry: &str| {
+        let why = format!(
             "there is a server called {entry} that does not run `peerbus mcp use`: rename or remove it"
-        ),
+        );
+        (entry.to_owned(), why)
     };
     if theirs(first) {
         return Err(taken(first));
@@ -303,7 +295,7 @@ mod tests {
 
     fn names(servers: &Json, uris: &[&str]) -> Result<Vec<String>, String> {
         let entries = wanted(uris, None).entries(Some(servers));
-        let entries = entries.map_err(|taken| taken.why)?;
+        let entries = entries.map_err(|(_, why)| why)?;
         Ok(entries.into_iter().map(|(name, _)| name).collect())
     }
 
@@ -361,7 +353,7 @@ mod tests {
         let servers = json!({ "peerbus-x": { "command": ["/old/peerbus"], "args": args } });
         let of = |name| {
             let entries = wanted(&["mcp://HOST/files"], name).entries(Some(&servers));
-            let entries = entries.map_err(|taken| taken.why).expect("entries");
+            let entries = entries.map_err(|(_, why)| why).expect("entries");
             let [(name, entry)] = &entries[..] else {
                 panic!("one entry")
             };

@@ -23,8 +23,8 @@ const AT: Stamp = Stamp {
 };
 const KNOWN: u32 = STEPS.len() as u32;
 
-fn next(step: Step) -> Vec<Step> {
-    [STEPS, &[step]].concat()
+fn next(step: fn(&Connection) -> rusqlite::Result<()>) -> Vec<Step> {
+    [STEPS, &[Step::Code(step)]].concat()
 }
 
 fn add_colour(db: &Connection) -> rusqlite::Result<()> {
@@ -136,7 +136,7 @@ const TEXTS: [&str; 6] = ["one", "two", "three", "four", "five", "six"];
 fn version_2_database() -> (tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("bus.db");
-    let store = open_with(&path, &[version_1, version_2]).unwrap();
+    let store = open_with(&path, &STEPS[..2]).unwrap();
     store.db.execute_batch(VERSION_2).unwrap();
     let key = store.audit_key().clone();
     let (mut head, mut log) = (ChainHead::new(&key), AuditLog::default());

@@ -1,7 +1,7 @@
 //! What the broker tells its operator, as the page is told it: what peers wrote is made fit to be
 //! shown here, and no body leaves this process whose signature was not checked.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use axum::extract::{Query, RawQuery, State};
 use axum::http::StatusCode;
@@ -9,13 +9,14 @@ use axum::response::Response;
 use peerbus_adapter::demand::Tried;
 use peerbus_adapter::operator::{self, Events, OperatorAnswer, Streamless, encode_text};
 use peerbus_adapter::{credentials, wall_ms};
+use peerbus_os::sync::lock;
 use peerbus_view::{MessagePage, MessageText, MessageView, PeerView, Step, StepView, spoken};
 use peerbus_wire::{Secret, escape, printable};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{NAME_CHARS, WHY_CHARS, beside};
-use crate::{App, GatewayOptions};
+use crate::App;
 
 /// Longest text in a list, in characters.
 const TEXT_CHARS: usize = 2_000;
@@ -27,23 +28,9 @@ const RATES_MS: u64 = 3_600_000;
 const RATES_MAX: usize = 2_000;
 
 /// What the last check of the audit chain came to, and when.
-type Checked = Arc<Mutex<Option<(u64, Result<String, String>)>>>;
+pub(super) type Checked = Mutex<Option<(u64, Result<String, String>)>>;
 
-/// Where the broker is, and with what its messages are checked.
-#[derive(Clone)]
-pub(crate) struct Source {
-    pub(super) options: GatewayOptions,
-    verified: Checked,
-}
-
-impl Source {
-    pub(super) fn new(options: &GatewayOptions) -> Self {
-        Self {
-            options: options.clone(),
-            verified: Arc::default(),
-        }
-    }
-
+impl App {
     pub(super) fn secret(&self) -> Option<Secret> {
         credentials::secret_of(
             self.options.bus.secret.clone(),
@@ -100,7 +87,7 @@ impl Source {
         let database = about["database"]
             .as_str()
             .ok_or("the broker names no database")?;
-        let mut verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut verified = lock(&self.dashboard.audited);
         let is_old = |at: u64| wall_ms().saturating_sub(at) > CHECKED_MS;
         let (at, found) = match &*verified {
             Some((at, found)) if !anew && !is_old(*at) => (*at, found.clone()),
@@ -204,18 +191,18 @@ fn timed(message: &MessageView) -> [Option<u64>; 3] {
 /// Asks beside the runtime's threads.
 async fn ask(
     app: Arc<App>,
-    ask: impl FnOnce(&Source) -> Result<Value, String> + Send + 'static,
+    ask: impl FnOnce(&App) -> Result<Value, String> + Send + 'static,
 ) -> Response {
-    beside(StatusCode::BAD_GATEWAY, move || ask(&app.dashboard.source)).await
+    beside(StatusCode::BAD_GATEWAY, move || ask(&app)).await
 }
 
 /// `GET /dashboard/messages`: the newest, or those before one, or a conversation's, as the broker is asked
 /// for them.
 pub(super) async fn messages(State(app): State<Arc<App>>, RawQuery(query): RawQuery) -> Response {
     let query = query.map(|query| format!("&{query}")).unwrap_or_default();
-    ask(app, move |source| {
-        let page = source.page(&query)?;
-        let secret = source.secret();
+    ask(app, move |app| {
+        let page = app.page(&query)?;
+        let secret = app.secret();
         let all = page.messages.iter();
         let all: Vec<_> = all
             .map(|one| as_shown(one, secret.as_ref(), TEXT_CHARS))
@@ -235,14 +222,14 @@ pub(super) struct One {
 
 /// `GET /dashboard/message`: one as it is now, with `whole=true` all of its text.
 pub(super) async fn message(State(app): State<Arc<App>>, Query(one): Query<One>) -> Response {
-    ask(app, move |source| {
+    ask(app, move |app| {
         let (id, next) = (encode_text(&one.id), one.seq.saturating_add(1));
         let target = format!("/v1/messages/{id}?before={next}");
-        let page = source.messages(&target)?;
+        let page = app.messages(&target)?;
         let found = page.messages.iter().find(|message| message.seq == one.seq);
         let found = found.ok_or("the broker knows this message no more")?;
         let chars = if one.whole { usize::MAX } else { TEXT_CHARS };
-        Ok(as_shown(found, source.secret().as_ref(), chars))
+        Ok(as_shown(found, app.secret().as_ref(), chars))
     })
     .await
 }
@@ -250,11 +237,11 @@ pub(super) async fn message(State(app): State<Arc<App>>, Query(one): Query<One>)
 /// `GET /dashboard/rates`: of the last hour, for each message its number, when it was accepted, and
 /// after how many milliseconds it was seen.
 pub(super) async fn rates(State(app): State<Arc<App>>) -> Response {
-    ask(app, |source| {
+    ask(app, |app| {
         let since = wall_ms().saturating_sub(RATES_MS);
         let (mut all, mut before) = (Vec::new(), String::new());
         let whole = loop {
-            let page = source.page(&format!("&since={since}{before}"))?;
+            let page = app.page(&format!("&since={since}{before}"))?;
             all.extend(page.messages.iter().map(timed));
             match page.before {
                 Some(next) if all.len() < RATES_MAX => before = format!("&before={next}"),
@@ -277,7 +264,7 @@ pub(super) async fn audit(
     State(app): State<Arc<App>>,
     Query(Anew { anew }): Query<Anew>,
 ) -> Response {
-    ask(app, move |source| source.audit(anew)).await
+    ask(app, move |app| app.audit(anew)).await
 }
 
 #[cfg(test)]

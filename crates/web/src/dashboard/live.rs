@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::Sender;
 
 use super::WHY_CHARS;
-use super::bus::{self, Source};
+use super::bus;
 use super::sessions::Sessions;
 use crate::App;
 use crate::streams::{say, streamed};
@@ -25,24 +25,22 @@ const AGAIN: Duration = Duration::from_millis(250);
 /// `GET /dashboard/live`.
 pub(super) async fn live(State(app): State<Arc<App>>) -> Response {
     streamed(&app, |said, app| {
-        let source = app.dashboard.source.clone();
-        let to = said.clone();
-        thread::spawn(move || follow(&source, &to));
-        let source = app.dashboard.source.clone();
-        let to = said.clone();
-        thread::spawn(move || look(&to, "peers", || source.peers()));
+        let (it, to) = (Arc::clone(app), said.clone());
+        thread::spawn(move || follow(&it, &to));
+        let (it, to) = (Arc::clone(app), said.clone());
+        thread::spawn(move || look(&to, "peers", || it.peers()));
         let mut sessions = Sessions::default();
         thread::spawn(move || look(&said, "sessions", move || sessions.now()));
     })
 }
 
 /// Tells what happens at the broker, over its restarts.
-fn follow(source: &Source, to: &Sender<String>) {
+fn follow(app: &App, to: &Sender<String>) {
     let mut away = None;
     while !to.is_closed() {
-        let why = match source.events() {
+        let why = match app.events() {
             Ok(events) => {
-                if !tell(source, events, to) {
+                if !tell(app, events, to) {
                     return;
                 }
                 away = None;
@@ -60,8 +58,8 @@ fn follow(source: &Source, to: &Sender<String>) {
 }
 
 /// Tells what comes until the broker ends, or the page has gone: then it is false.
-fn tell(source: &Source, mut events: Events, to: &Sender<String>) -> bool {
-    let mut secret = source.secret();
+fn tell(app: &App, mut events: Events, to: &Sender<String>) -> bool {
+    let mut secret = app.secret();
     while let Ok(event) = events.read() {
         let Some(event) = event else {
             if to.is_closed() {
@@ -70,7 +68,7 @@ fn tell(source: &Source, mut events: Events, to: &Sender<String>) -> bool {
             continue;
         };
         let told = |secret: Option<&Secret>| {
-            bus::event((&event.kind, &event.data), secret, source.options.agent)
+            bus::event((&event.kind, &event.data), secret, app.options.agent)
         };
         let mut happened = match event.kind.as_str() {
             "ready" => Some(("ready", json!({}))),
@@ -81,7 +79,7 @@ fn tell(source: &Source, mut events: Events, to: &Sender<String>) -> bool {
             .is_some_and(|(_, data)| data["hidden"].is_string())
         {
             // The secret may have been changed.
-            secret = source.secret();
+            secret = app.secret();
             happened = told(secret.as_ref());
         }
         if let Some((kind, data)) = happened

@@ -3,7 +3,7 @@
 //! host; the key only our own page has.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, HeaderName, Method, StatusCode, header};
@@ -11,6 +11,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Redirect, Response};
 use peerbus_adapter::credentials::random_hex;
 use peerbus_core::TokenHash;
+use peerbus_os::sync::lock;
 use peerbus_wire::Token;
 use serde_json::json;
 
@@ -55,7 +56,7 @@ impl Login {
     /// The path that opens the page, once. A secret.
     pub(crate) fn link(&self) -> String {
         let word = random_hex();
-        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut links = lock(&self.links);
         links.extend(hash(&word));
         while links.len() > LINKS_MAX {
             links.pop_front();
@@ -68,7 +69,7 @@ impl Login {
         let Some(shown) = hash(word) else {
             return false;
         };
-        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut links = lock(&self.links);
         let found = links.iter().position(|link| link.matches(&shown));
         found.and_then(|at| links.remove(at)).is_some()
     }

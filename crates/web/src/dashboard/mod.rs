@@ -8,7 +8,7 @@ mod login;
 mod page;
 mod sessions;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use axum::http::StatusCode;
 use axum::middleware::from_fn_with_state;
@@ -18,10 +18,9 @@ use axum::{Json, Router};
 use peerbus_wire::escape;
 use serde_json::Value;
 
-use self::bus::Source;
 use self::login::Login;
+use crate::App;
 use crate::answer::Failure;
-use crate::{App, GatewayOptions};
 
 /// Longest name or word that the page is told, in characters, and longest reason.
 const NAME_CHARS: usize = 128;
@@ -29,15 +28,13 @@ const WHY_CHARS: usize = 600;
 
 pub(crate) struct Dashboard {
     pub(crate) login: Login,
-    source: Source,
+    audited: bus::Checked,
 }
 
 impl Dashboard {
-    pub(crate) fn new(options: &GatewayOptions) -> Self {
-        Self {
-            login: Login::new(),
-            source: Source::new(options),
-        }
+    pub(crate) fn new() -> Self {
+        let (login, audited) = (Login::new(), Mutex::default());
+        Self { login, audited }
     }
 }
 

@@ -108,13 +108,6 @@ fn named(key: &str) -> Result<LiveSession, String> {
     found.ok_or_else(|| "this session has ended".into())
 }
 
-fn why(refusal: NodeRefusal) -> String {
-    match refusal {
-        NodeRefusal::Said(why) => why,
-        NodeRefusal::Lost(error) => format!("the session does not answer: {error}"),
-    }
-}
-
 fn connect(socket: &Path) -> Result<NodeClient, String> {
     NodeClient::connect(socket).map_err(|error| format!("the session cannot be reached: {error}"))
 }
@@ -128,13 +121,13 @@ struct Asked {
 fn ask(session: &LiveSession) -> Result<Asked, String> {
     let list = |answer: &Value, name: &str| answer[name].as_array().cloned().unwrap_or_default();
     let mut client = connect(&session.socket)?.within(LISTED);
-    let status = client.call("session/status", &json!({})).map_err(why)?;
+    let status = client.call("session/status", &json!({}))?;
     let held = match client.call("session/held", &json!({})) {
         Ok(answer) => Ok(list(&answer, "held")),
         // An older adapter's: it holds nothing.
         Err(NodeRefusal::Said(why)) if why.contains("method") => Ok(Vec::new()),
         Err(NodeRefusal::Said(why)) => Err(why),
-        Err(lost) => return Err(why(lost)),
+        Err(lost) => return Err(lost.into()),
     };
     Ok(Asked {
         approvals: list(&status, "approvals"),
@@ -245,21 +238,22 @@ pub(super) async fn watch(State(app): State<Arc<App>>, Query(named): Query<Named
 
 fn follow(key: &str, tell: &mut impl FnMut(&Value) -> bool) -> Result<(), String> {
     let mut client = connect(&named(key)?.socket)?;
-    let status = client.call("session/status", &json!({})).map_err(why)?;
+    let status = client.call("session/status", &json!({}))?;
     let since = status["seq"]
         .as_u64()
         .unwrap_or_default()
         .saturating_sub(BEFORE);
     let params = json!({ "since": since });
-    client.call("session/subscribe", &params).map_err(why)?;
-    let lost = |error: std::io::Error| format!("the session does not answer: {error}");
-    client.set_patience(Some(PATIENCE)).map_err(lost)?;
+    client.call("session/subscribe", &params)?;
+    client
+        .set_patience(Some(PATIENCE))
+        .map_err(NodeRefusal::Lost)?;
     loop {
         let told = match client.event() {
             Ok(Some(found)) => event(&found),
             Ok(None) => return Ok(()),
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => json!({ "type": "" }),
-            Err(error) => return Err(lost(error)),
+            Err(error) => return Err(NodeRefusal::Lost(error).into()),
         };
         if !tell(&told) {
             return Ok(());
@@ -279,7 +273,7 @@ pub(super) struct Verdict {
 pub(super) async fn approval(Json(verdict): Json<Verdict>) -> Response {
     beside(StatusCode::CONFLICT, move || {
         let mut client = connect(&named(&verdict.session)?.socket)?;
-        let answer = client.call("session/approve", &verdict.wish).map_err(why)?;
+        let answer = client.call("session/approve", &verdict.wish)?;
         Ok(json!({ "decision": word(&answer["decision"]), "by": word(&answer["by"]) }))
     })
     .await
@@ -315,9 +309,7 @@ pub(super) async fn held(Json(decision): Json<Decision>) -> Response {
                 continue;
             };
             if held.iter().any(|mail| mail["digest"] == digest) {
-                connect(&session.socket)?
-                    .call(method, &params)
-                    .map_err(why)?;
+                connect(&session.socket)?.call(method, &params)?;
                 done += 1;
             }
         }

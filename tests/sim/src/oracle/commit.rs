@@ -302,7 +302,9 @@ impl Oracle {
             };
             self.history.insert(head.seq, accepted);
         }
+        self.taken.clear();
         for (from, to, seq) in &done.moved {
+            self.taken.insert((*from, *seq));
             let Some(accepted) = self.history.get_mut(seq) else {
                 continue;
             };

@@ -99,9 +99,9 @@ impl Oracle {
     }
 
     fn owed_ever(&self, peer: PeerId, seq: Seq) -> bool {
-        self.history
-            .get(&seq)
-            .is_some_and(|accepted| accepted.recipients.contains_key(&peer))
+        let accepted = self.history.get(&seq);
+        let owed = accepted.is_some_and(|it| it.recipients.contains_key(&peer));
+        owed || self.taken.contains(&(peer, seq))
     }
 
     /// The envelope on the wire is what was stored, and that is what was signed.

@@ -149,6 +149,8 @@ pub struct Oracle {
     pub(crate) moving: Vec<(PeerId, PeerId, Seq)>,
     /// What a peer ever handed back.
     pub(crate) released: BTreeSet<(PeerId, Seq)>,
+    /// What the last commit took from a peer for its successor: it may leave for both with that commit.
+    pub(crate) taken: BTreeSet<(PeerId, Seq)>,
     /// What was ever owed to somebody else first.
     pub(crate) inherited: BTreeSet<(PeerId, Seq)>,
     pub(crate) conns: BTreeMap<ConnId, ConnModel>,
@@ -196,6 +198,7 @@ impl Oracle {
             names: BTreeMap::new(),
             all_names: BTreeMap::new(),
             moving: Vec::new(),
+            taken: BTreeSet::new(),
             inherited: BTreeSet::new(),
             released: BTreeSet::new(),
             conns: BTreeMap::new(),

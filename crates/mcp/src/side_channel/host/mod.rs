@@ -54,6 +54,9 @@ struct Unread {
     bytes: usize,
 }
 
+/// Why something is not done: a code and a sentence.
+type Refused = (i64, String);
+
 /// A call that the server has not answered.
 #[derive(Debug)]
 struct Open {
@@ -138,54 +141,57 @@ impl Host {
         mut message: Message,
         (now_ms, age_ms): (u64, u64),
     ) -> Vec<Out> {
-        let kind = message.kind();
-        let (channel, place) = message.take_channel().unzip();
-        let place = place.unwrap_or(Place::Top);
-        if kind == Kind::Response {
+        if message.kind() == Kind::Response {
             // Nothing is asked of clients.
             return Vec::new();
         }
-        let refused = if !self.to.iter().any(|pattern| pattern.matches(&from.name)) {
-            Some((
-                REFUSED,
-                format!("this server is not shared with {}", from.name),
-            ))
-        } else if channel.as_deref() != Some(self.uri.as_str()) {
-            let asked = escape(channel.as_deref().unwrap_or_default(), 200);
-            let why = format!("there is no channel {asked} here (any more); look for it anew");
-            Some((GONE, why))
-        } else {
-            None
-        };
+        let (channel, place) = message.take_channel().unzip();
+        let place = place.unwrap_or(Place::Top);
+        let meant = self.is_meant(from, channel.as_deref());
         let method = message.method.clone().unwrap_or_default();
         let Some(id) = message.id.take() else {
-            return match refused {
-                None => self.told(from, &method, message),
-                Some(_) => Vec::new(),
+            return match meant {
+                Ok(()) => self.told(from, &method, message),
+                Err(_) => Vec::new(),
             };
         };
-        if let Some((code, why)) = refused {
-            return vec![self.answer(from, place, Message::refusal(id, code, &why))];
-        }
-        if self.clients.len() < CLIENTS_MAX {
-            self.clients.insert(from.name.key(), (from.clone(), place));
-        }
-        let (code, why) = match self.admit(from, &method, &message) {
-            Ok(()) if method == "ping" => {
-                return vec![self.answer(from, place, Message::result(id, &json!({})))];
+        let admitted = meant.and_then(|()| {
+            if self.clients.len() < CLIENTS_MAX {
+                self.clients.insert(from.name.key(), (from.clone(), place));
             }
-            Ok(()) => match left(&mut message, age_ms) {
-                Ok(times) => return self.pass(from, (id, place), message, now_ms, times),
-                Err(late) => late,
-            },
-            Err(refused) => refused,
+            self.admit(from, &method, &mut message, age_ms)
+        });
+        let answer = match admitted {
+            Ok(Some(times)) => return self.pass(from, (id, place), message, now_ms, times),
+            Ok(None) => Message::result(id, &json!({})),
+            Err((code, why)) => Message::refusal(id, code, &why),
         };
-        vec![self.answer(from, place, Message::refusal(id, code, &why))]
+        vec![self.answer(from, place, answer)]
     }
 
-    fn admit(&self, from: &Client, method: &str, message: &Message) -> Result<(), (i64, String)> {
+    fn is_meant(&self, from: &Client, channel: Option<&str>) -> Result<(), Refused> {
+        if !self.to.iter().any(|pattern| pattern.matches(&from.name)) {
+            let why = format!("this server is not shared with {}", from.name);
+            return Err((REFUSED, why));
+        }
+        if channel != Some(self.uri.as_str()) {
+            let asked = escape(channel.unwrap_or_default(), 200);
+            let why = format!("there is no channel {asked} here (any more); look for it anew");
+            return Err((GONE, why));
+        }
+        Ok(())
+    }
+
+    /// How long a request may take in all, and what is left of that. `None`: it is answered here.
+    fn admit(
+        &self,
+        from: &Client,
+        method: &str,
+        message: &mut Message,
+        age_ms: u64,
+    ) -> Result<Option<(u64, u64)>, Refused> {
         if method == "ping" {
-            return Ok(());
+            return Ok(None);
         }
         if !self.surface.admits(Kind::Request, method) {
             return Err((NOT_FOUND, "Method not found".into()));
@@ -206,9 +212,19 @@ impl Host {
             );
             return Err((REFUSED, why));
         }
-        match self.unread(from.party.as_ref()) {
-            0..UNREAD_MAX => Ok(()),
-            waits => Err((REFUSED, format!("{}; nothing was done", unread(waits)))),
+        let waits = self.unread(from.party.as_ref());
+        if waits >= UNREAD_MAX {
+            return Err((REFUSED, unread(waits) + "; nothing was done"));
+        }
+        let timeout_ms = message.beside.timeout_ms.take().unwrap_or(TIMEOUT_MS);
+        let timeout_ms = timeout_ms.clamp(1, TIMEOUT_MS_MAX);
+        match timeout_ms.saturating_sub(age_ms) {
+            0 => {
+                let [age, time] = [age_ms, timeout_ms].map(|ms| ms.div_ceil(1_000));
+                let why = format!("this came after {age} s, and had {time} s: it was not done");
+                Err((TIMED_OUT, why))
+            }
+            left_ms => Ok(Some((timeout_ms, left_ms))),
         }
     }
 
@@ -404,25 +420,6 @@ impl Host {
             message.put_channel(&self.uri, place);
         }
         Out::Client(to.clone(), message)
-    }
-}
-
-/// Why a party gets no more.
-fn unread(waits: usize) -> String {
-    format!("{waits} bytes of answers to your token wait to be read: read some first")
-}
-
-/// How long a request may take in all, and what is left of that.
-fn left(message: &mut Message, age_ms: u64) -> Result<(u64, u64), (i64, String)> {
-    let timeout_ms = message.beside.timeout_ms.take().unwrap_or(TIMEOUT_MS);
-    let timeout_ms = timeout_ms.clamp(1, TIMEOUT_MS_MAX);
-    match timeout_ms.saturating_sub(age_ms) {
-        0 => {
-            let [age, time] = [age_ms, timeout_ms].map(|ms| ms.div_ceil(1_000));
-            let why = format!("this came after {age} s, and had {time} s: it was not done");
-            Err((TIMED_OUT, why))
-        }
-        left_ms => Ok((timeout_ms, left_ms)),
     }
 }
 

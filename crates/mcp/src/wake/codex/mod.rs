@@ -26,24 +26,22 @@ use session::Session;
 
 pub(crate) static WAKER: Waker = Waker {
     agent: "codex",
-    paths: &PATHS,
-    reaches: |around| rpc::socket(around).is_some_and(|socket| socket.exists()),
-    connects: false,
+    // The app-server that owns the thread.
+    path: PathSpec {
+        word: "app_server",
+        joins_busy_turn: true,
+        ..PathSpec::waking(GAP_MS)
+    },
+    reaches: |_, around| rpc::socket(around).is_some_and(|socket| socket.exists()),
+    absent: "",
+    process: None,
     start,
 };
-
-/// The app-server that owns the thread.
-pub(crate) static APP_SERVER: PathSpec = PathSpec {
-    word: "app_server",
-    joins_busy_turn: true,
-    ..PathSpec::waking(GAP_MS)
-};
-static PATHS: [Path; 1] = [&APP_SERVER];
 
 /// The pause after a push, in milliseconds: what comes meanwhile is one turn.
 const GAP_MS: u64 = 2_000;
 
-fn start(context: Context) -> AgentLink {
+fn start(_: &'static Waker, context: Context) -> AgentLink {
     let session = Session::new(&context.around, context.host.notes());
     let watching = session.clone().watch(context.mailbox.clone());
     let reader = || -> Box<dyn LineReader> { Box::<rollout::Lines>::default() };
@@ -64,7 +62,7 @@ struct AppServer(Session);
 
 impl WakePath for AppServer {
     fn spec(&self) -> Path {
-        &APP_SERVER
+        &WAKER.path
     }
 
     fn probe(&self) -> BoxFuture<'_, Result<(), String>> {

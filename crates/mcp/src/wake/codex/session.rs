@@ -1,18 +1,19 @@
 //! Which thread this is, and what it does: as the app-server says.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use crate::Notes;
 use peerbus_adapter::mailbox::{Activity, BoxFuture, Mailbox, SessionSource, Snapshot};
 use peerbus_agents::is_id;
+use peerbus_os::sync::lock;
 use peerbus_wire::jsonrpc::RpcMessage;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::APP_SERVER;
+use super::WAKER;
 use super::rpc::{Gone, Rpc};
 use crate::wake::Surroundings;
 
@@ -61,13 +62,9 @@ impl Session {
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The thread, where it can be given something; `Err` says why not.
     pub(super) fn reachable(&self) -> Result<String, String> {
-        let known = self.known();
+        let known = lock(&self.known);
         if let Some(why) = &known.apart {
             return Err(why.clone());
         }
@@ -79,7 +76,7 @@ impl Session {
 
     /// The server refused a turn: it is not tried again before it says something of the thread.
     pub(super) fn refused(&self, why: &str) {
-        self.known().apart = Some(format!("the app-server: {why}"));
+        lock(&self.known).apart = Some(format!("the app-server: {why}"));
     }
 
     /// Keeps what is known up to date, and tells whether the path can be used, for ever.
@@ -94,7 +91,7 @@ impl Session {
                 }
                 Err(why) => why,
             };
-            self.known().activity = None;
+            lock(&self.known).activity = None;
             self.reached(&mailbox, Some(why));
             sleep(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);
@@ -131,16 +128,16 @@ impl Session {
 
     /// Peers are told whether the path can be used, and the mailbox what the session does.
     fn reached(&self, mailbox: &Mailbox, apart: Option<String>) {
-        self.known().apart = apart;
+        lock(&self.known).apart = apart;
         mailbox.report(self);
-        mailbox.found(&APP_SERVER, self.reachable().map(drop));
+        mailbox.found(&WAKER.path, self.reachable().map(drop));
         self.changed.notify_one();
     }
 
     /// Whether something is new of our thread, or of any as long as ours is not known.
     fn concerns(&self, said: &RpcMessage) -> bool {
         let method = said.method.as_deref().unwrap_or_default();
-        let thread = self.known().thread.clone();
+        let thread = lock(&self.known).thread.clone();
         match thread {
             Some(thread) => {
                 let params = said.params.as_ref();
@@ -156,7 +153,7 @@ impl Session {
     async fn learn(&self, server: &mut Rpc) -> Result<Option<String>, Gone> {
         let told = self.notes.borrow().get(THREAD).cloned();
         let told = told.filter(|id| is_id(id));
-        let thread = match told.or_else(|| self.known().thread.clone()) {
+        let thread = match told.or_else(|| lock(&self.known).thread.clone()) {
             Some(thread) => Some(thread),
             None => self.guess(server).await?,
         };
@@ -168,7 +165,7 @@ impl Session {
             Ok(mut result) => (result["thread"].take(), None),
             Err(why) => (Value::Null, Some(format!("the app-server: {why}"))),
         };
-        let mut known = self.known();
+        let mut known = lock(&self.known);
         known.activity = activity(&about["status"]);
         let rollout = about["path"].as_str().map(PathBuf::from);
         known.rollout = rollout.filter(|path| path.is_absolute());
@@ -237,7 +234,7 @@ impl Session {
 
 impl SessionSource for Session {
     fn snapshot(&self) -> Snapshot {
-        let known = self.known();
+        let known = lock(&self.known);
         Snapshot {
             id: known.thread.clone(),
             cwd: self.around.cwd.clone(),

@@ -117,7 +117,7 @@ fn missing_credentials_are_looked_for_again() {
     let mut rig = Rig::new(false);
     rig.session
         .handle_no_credentials(rig.now(), "looked in /nowhere".into());
-    let status = Status::NoCredentials {
+    let status = Status::NeedCredentials {
         looked: "looked in /nowhere".into(),
     };
     assert_eq!(rig.session.status(), &status);

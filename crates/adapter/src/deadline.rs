@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 pub struct Deadline(Option<Instant>);
 
 impl Deadline {
-    pub(super) const NEVER: Self = Self(None);
+    pub(crate) const NEVER: Self = Self(None);
 
     /// So long from now.
     #[must_use]
@@ -20,14 +20,14 @@ impl Deadline {
     }
 
     /// What is left; `None`: there is no end.
-    pub(super) fn left(self) -> Option<Duration> {
+    pub(crate) fn left(self) -> Option<Duration> {
         self.0
             .map(|end| end.saturating_duration_since(Instant::now()))
     }
 
     /// Waits until the first of these has something to read or has ended. False when one of the
     /// others does first, and at the deadline.
-    pub(super) fn readable(self, handles: &[BorrowedFd<'_>]) -> bool {
+    pub(crate) fn readable(self, handles: &[BorrowedFd<'_>]) -> bool {
         loop {
             let polled = handles.iter().map(|it| PollFd::new(it, PollFlags::IN));
             let mut polled: Vec<_> = polled.collect();

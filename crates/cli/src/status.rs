@@ -187,11 +187,27 @@ fn of_operator(
     id: &MessageId,
     from: Option<&PeerName>,
 ) -> Result<Vec<MessageView>, Failure> {
-    let target = format!("/v1/messages/{}", operator::encode_text(id.as_str()));
-    let mut messages = told::ask(socket, &target)?.messages;
-    let sent = |name: &PeerName, from: &str| {
-        PeerName::parse(from).is_ok_and(|from| from.key() == name.key())
+    let id = operator::encode_text(id.as_str());
+    let sent = |message: &MessageView| {
+        let is = |name: &PeerName| {
+            PeerName::parse(&message.from).is_ok_and(|from| from.key() == name.key())
+        };
+        from.is_none_or(is)
     };
-    messages.retain(|message| from.is_none_or(|name| sent(name, &message.from)));
+    let mut before = u64::MAX;
+    let mut messages = loop {
+        let page = told::ask(socket, &format!("/v1/messages/{id}?before={before}"))?;
+        let meant: Vec<_> = page.messages.into_iter().filter(sent).collect();
+        match page.before {
+            Some(next) if from.is_some() && meant.is_empty() => before = next,
+            more => {
+                if more.is_some() && from.is_none() {
+                    output::say("there are more by this id, and older: --name says whose is meant");
+                }
+                break meant;
+            }
+        }
+    };
+    messages.reverse();
     Ok(messages)
 }

@@ -226,7 +226,7 @@ impl NamePattern {
     /// Whether none but peers of the gateway are meant.
     #[must_use]
     pub fn is_of_gateway(&self) -> bool {
-        strip(&self.0, GATEWAY_PREFIX).is_some()
+        is_of_gateway(&self.0)
     }
 
     /// Whether a name is one of those that are meant.
@@ -267,6 +267,12 @@ impl From<NamePattern> for String {
     fn from(pattern: NamePattern) -> Self {
         pattern.as_str().to_owned()
     }
+}
+
+/// Whether a name is one of the gateway's, each of which has a token of its own there.
+#[must_use]
+pub fn is_of_gateway(name: &str) -> bool {
+    strip(name, GATEWAY_PREFIX).is_some()
 }
 
 /// What stands behind a beginning, whose case does not matter. Names are ASCII.

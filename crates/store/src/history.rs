@@ -89,20 +89,29 @@ impl History {
         self.run(|db| Search::new(db, query, limit).page())
     }
 
-    /// The messages that go by an id, by number.
+    /// The newest messages that go by an id, at most `limit`, with a lower number than `before`.
     ///
     /// # Errors
     ///
     /// When the database cannot be read.
-    pub fn by_id(&self, id: &MessageId) -> store::Result<Vec<HistoryRow>> {
+    pub fn by_id(&self, id: &MessageId, before: Option<Seq>, limit: usize) -> store::Result<Page> {
+        let query = Query {
+            before,
+            ..Query::default()
+        };
         self.run(|db| {
-            let mut found = Vec::new();
-            for seq in candidates_by_id(db, id)? {
-                let message = message(db, seq)?;
-                found.extend(message.filter(|message| message.head.id == *id));
+            let mut search = Search::new(db, &query, limit);
+            let mut seqs = candidates_by_id(db, id)?;
+            seqs.retain(|seq| *seq < search.before);
+            while !search.is_over()
+                && let Some(seq) = seqs.pop()
+            {
+                if let Some(found) = message(db, seq)?.filter(|found| found.head.id == *id) {
+                    search.bytes += found.envelope.as_ref().map_or(0, String::len);
+                    search.page.push(found);
+                }
             }
-            with_fates(db, &mut found, u64::MAX)?;
-            Ok(found)
+            search.finish(!seqs.is_empty())
         })
     }
 
@@ -219,6 +228,11 @@ impl<'d> Search<'d> {
             Some(name) => self.wait_for(name)?,
             None => self.scan(from)? || !all && self.look_up(&keys, from)?,
         };
+        self.finish(more)
+    }
+
+    /// The page, as far as it has room for how deliveries ended. `more`: older ones are meant, too.
+    fn finish(mut self, more: bool) -> Result<Page> {
         let whole = with_fates(self.db, &mut self.page, PAGE_BYTES as u64)?;
         let more = more || whole < self.page.len();
         self.page.truncate(whole);

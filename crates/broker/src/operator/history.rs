@@ -80,11 +80,12 @@ pub(crate) async fn messages(
 pub(crate) async fn message(
     State(shared): State<Arc<Shared>>,
     Path(id): Path<String>,
+    Query(Wanted { before, .. }): Query<Wanted>,
 ) -> HttpResult {
     let id = MessageId::parse(&id).map_err(|error| refused(StatusCode::BAD_REQUEST, error))?;
-    let messages = read(&shared, move |history| history.by_id(&id)).await?;
-    let before = None;
-    answer(&shared, Page { messages, before }, None).await
+    let before = before.map(Seq);
+    let page = read(&shared, move |history| history.by_id(&id, before, LIMIT)).await?;
+    answer(&shared, page, None).await
 }
 
 /// Answers with messages and what became of them, as many as an answer has room for, and at least one. Of

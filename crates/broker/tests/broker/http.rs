@@ -160,6 +160,40 @@ async fn the_operator_asks_for_the_messages_that_go_by_an_id() {
 }
 
 #[tokio::test]
+async fn what_many_sent_under_one_id_comes_in_pages() {
+    let broker = Broker::start().await;
+    let mut bob = broker.join("bob").await;
+    let text = "x".repeat(900_000);
+    for n in 0..12 {
+        let name = format!("eve{n:02}");
+        let mut eve = broker.join(&name).await;
+        let sent = message("m1", &name, "bob", text.as_str());
+        eve.send(sent).await;
+        let (key, _) = bob.delivery().await;
+        bob.ack(&key).await;
+    }
+    let (mut before, mut senders) = (None, Vec::new());
+    loop {
+        let query = before.map(|seq: u64| format!("?before={seq}"));
+        let path = format!("/v1/messages/m1{}", query.unwrap_or_default());
+        let answer = over_unix(&broker, &get(&path, "")).await;
+        // What the commands read of an answer.
+        assert!(answer.len() < 8 * 1_048_576, "{} bytes", answer.len());
+        let page = answer.split_once("\r\n\r\n").unwrap().1;
+        let page: Value = serde_json::from_str(page).unwrap();
+        let messages = page["messages"].as_array().unwrap();
+        let from = |message: &Value| message["from"].as_str().unwrap().to_owned();
+        senders.extend(messages.iter().map(from));
+        before = page["before"].as_u64();
+        if before.is_none() {
+            break;
+        }
+    }
+    let all: Vec<_> = (0..12).rev().map(|n| format!("eve{n:02}")).collect();
+    assert_eq!(senders, all);
+}
+
+#[tokio::test]
 async fn a_release_without_a_valid_name_says_what_is_wrong() {
     let broker = Broker::start().await;
     for (query, said) in [

@@ -11,6 +11,7 @@ use peerbus_wire::{Refusal, RefusalCode};
 use super::mutation::BrokerMutation;
 use super::{Broker, Caller, Cx};
 use crate::TokenHash;
+use crate::grant::is_of_gateway;
 use crate::store::{OwedRow, PeerId, Result, Txn};
 
 /// Messages that peers of one token hand over to successors within [`HANDED_MS`] when they end their
@@ -237,7 +238,8 @@ impl Owed {
 
 impl Broker {
     /// Why a peer may not be owed so many bytes more that are sent with this token, if it may not. An
-    /// eighth is kept for answers, and one token has at most half, of the rest or of all likewise.
+    /// eighth is kept for answers, and one token has at most half, of the rest or of all likewise. What a
+    /// bridge has forwarded counts with what waits for it: its domain has no room without end.
     pub(super) fn full_for(
         &mut self,
         cx: &mut Cx<'_>,
@@ -248,7 +250,10 @@ impl Broker {
         let max = [self.queue_max(peer), self.config.owed_to_max];
         let max = max.map(|max| if answer { max } else { max - max / 8 });
         let half = max.map(|max| max.div_ceil(2));
-        let waits = [self.pending(cx, peer)?, self.owed.to(peer)];
+        let beside = self.registry.forwarded_by(peer).map(|row| row.id);
+        let queues = [Some(peer), beside].into_iter().flatten();
+        let to = queues.clone().map(|queue| self.owed.to(queue)).sum();
+        let waits = [self.pending(cx, peer)?, to];
         if full(waits, "", bytes, half).is_none() {
             return Ok(None);
         }
@@ -256,10 +261,15 @@ impl Broker {
         if whole.is_some() || self.mutations.broken(BrokerMutation::FillQueue) {
             return Ok(whole);
         }
-        self.count_shares(cx, peer)?;
-        let shares = self.owed.shares.get(&peer);
-        let share = shares.and_then(|shares| shares.get(&Some(token)));
-        let share = share.copied().unwrap_or_default();
+        let mut share = Waits::default();
+        for queue in queues {
+            self.count_shares(cx, queue)?;
+            let shares = self.owed.shares.get(&queue);
+            let [messages, bytes] = shares
+                .and_then(|shares| shares.get(&Some(token)))
+                .unwrap_or(&[0; 2]);
+            share = [share[0] + messages, share[1] + bytes];
+        }
         Ok(full(share, " that were sent with this token", bytes, half))
     }
 
@@ -278,21 +288,28 @@ impl Broker {
     }
 
     /// Refuses what would take more than the sender's token may have waiting, each copy counted. All
-    /// bridges may have one token: what comes from a domain counts for that domain alone.
+    /// bridges may have one token: what comes from a domain counts for that domain alone. So may all names
+    /// of the gateway, of which one has at most half.
     pub(super) fn check_quota(
         &self,
         caller: Caller,
         bytes: u64,
         recipients: &[PeerId],
     ) -> Result<(), Refusal> {
-        let session = self.conns.session(caller.conn);
-        let own = session.and_then(|session| session.grant.quotas.bytes);
-        let max = own.unwrap_or(self.config.owed_by_max);
-        let (waits, sent) = match session.and_then(|session| session.bridge.as_ref()) {
-            Some(_) => (self.owed.by_peer(caller.peer), "came from this domain"),
-            None => (self.owed.by(&caller.token), "were sent with this token"),
+        let Some(session) = self.conns.session(caller.conn) else {
+            return Ok(());
         };
+        let (own, all) = (self.owed.by_peer(caller.peer), self.owed.by(&caller.token));
         let more = bytes * recipients.len() as u64;
+        let max = session.grant.quotas.bytes;
+        let max = max.unwrap_or(self.config.owed_by_max);
+        let half = max.div_ceil(2);
+        let of_gateway = is_of_gateway(session.name.as_str());
+        let (waits, max, sent) = match session.bridge {
+            Some(_) => (own, max, "came from this domain"),
+            None if of_gateway && own + more > half => (own, half, "were sent by this name"),
+            None => (all, max, "were sent with this token"),
+        };
         if more == 0 || waits + more <= max {
             return Ok(());
         }

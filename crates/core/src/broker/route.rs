@@ -51,8 +51,8 @@ impl Broker {
             Err(refusal) => {
                 let known = cx.txn.find_message(sender, &carried.id)?.is_some();
                 // A resend must get its receipt again even if the recipient has gone since, or a
-                // quota is used up. What was taken must not come again for ever.
-                if !known && (mark.is_none() || refusal.code == RefusalCode::Quota) {
+                // quota is used up. What was taken must not come again for ever, before all that follows.
+                if !known && mark.is_none() {
                     self.refuse(cx.now, caller, Some(carried.id.clone()), refusal);
                     return Ok(());
                 }

@@ -1,6 +1,5 @@
 //! Sharing a server: it is run here, and its channel is served to peers.
 
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::future::poll_fn;
 use std::process::Stdio;
@@ -10,8 +9,9 @@ use std::time::{Duration, Instant};
 use futures_util::future::OptionFuture;
 use peerbus_adapter::{Bus, How, PeerName, SessionEvent};
 use peerbus_core::grant::NamePattern;
-use peerbus_wire::escape;
 use peerbus_wire::jsonrpc::RpcMessage;
+use peerbus_wire::limits::STATUS_IDS_MAX;
+use peerbus_wire::{MessageId, PeerEntry, Stage, escape};
 use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
@@ -19,7 +19,7 @@ use tokio::time::{sleep, sleep_until, timeout};
 
 use crate::side_channel::VERSION;
 use crate::side_channel::advert;
-use crate::side_channel::host::{Host, Out};
+use crate::side_channel::host::{Client, Host, Out};
 use crate::side_channel::lines;
 use crate::side_channel::message::{self, Kind, Message};
 use crate::side_channel::surface::{Set, Surface};
@@ -64,11 +64,12 @@ struct Server {
 pub async fn share(bus: &Bus, share: &Share) -> Result<(), String> {
     let mut pause = PAUSE;
     let mut first = true;
+    let mut host = Host::new(share.to.clone());
     loop {
         match Server::start(share).await {
             Ok(server) => {
                 let since = Instant::now();
-                serve(bus, share, server, first).await?;
+                serve(bus, share, (server, &mut host), first).await?;
                 first = false;
                 if since.elapsed() > PAUSE_MAX {
                     pause = PAUSE;
@@ -82,13 +83,16 @@ pub async fn share(bus: &Bus, share: &Share) -> Result<(), String> {
         }
         bus.set_presence(&advert::presence(&share.name, None));
         // What comes meanwhile is refused, not kept: its channel is gone.
-        let mut gone = Host::new(String::new(), Surface::default(), share.to.clone());
+        host.begin(String::new(), Surface::default());
         let end = tokio::time::Instant::now() + pause;
         loop {
             tokio::select! {
                 () = sleep_until(end) => break,
                 event = bus.next() => match event {
-                    Some(event) => refuse(bus, &mut gone, event).await,
+                    Some(event) => {
+                        let out = heard(bus, &mut host, event).map(|(from, message, age_ms)| host.hear(&from, message, (0, age_ms)));
+                        hand_out(bus, &mut host, None, out.unwrap_or_default()).await;
+                    }
                     None => return Ok(()),
                 },
             }
@@ -97,18 +101,13 @@ pub async fn share(bus: &Bus, share: &Share) -> Result<(), String> {
     }
 }
 
-async fn refuse(bus: &Bus, gone: &mut Host, event: SessionEvent) {
-    if let Some((from, message, age_ms)) = heard(bus, event) {
-        for out in gone.hear(&from, message, (0, age_ms)) {
-            if let Out::Client(to, message) = out {
-                send(bus, &to, &message).await;
-            }
-        }
-    }
-}
-
 /// Serves a generation until its server or the bus ends.
-async fn serve(bus: &Bus, share: &Share, mut server: Server, first: bool) -> Result<(), String> {
+async fn serve(
+    bus: &Bus,
+    share: &Share,
+    (mut server, host): (Server, &mut Host),
+    first: bool,
+) -> Result<(), String> {
     let generation = format!("{:08x}", rand::random::<u32>());
     let uri = advert::uri(&bus.name(), &share.name, &generation);
     let shown = advert::presence(&share.name, Some((&uri, &server.surface)));
@@ -118,7 +117,7 @@ async fn serve(bus: &Bus, share: &Share, mut server: Server, first: bool) -> Res
         ));
     }
     (share.say)(&format!("sharing {uri}"));
-    let mut host = Host::new(uri, server.surface.clone(), share.to.clone());
+    host.begin(uri, server.surface.clone());
     let begun = Instant::now();
     let now_ms = || u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
     let mut look = tokio::time::interval(LOOK);
@@ -128,10 +127,10 @@ async fn serve(bus: &Bus, share: &Share, mut server: Server, first: bool) -> Res
         let late = OptionFuture::from(host.deadline().map(|at_ms| sleep(left(at_ms))));
         let out = tokio::select! {
             event = bus.next() => match event {
-                Some(event) => match heard(bus, event) {
+                Some(event) => match heard(bus, host, event) {
                     Some((from, message, age_ms)) => {
                         let out = host.hear(&from, message, (now_ms(), age_ms));
-                        out.iter().filter_map(|out| done(&from, out)).for_each(|it| (share.say)(&it));
+                        out.iter().filter_map(|out| done(&from.name, out)).for_each(|it| (share.say)(&it));
                         out
                     }
                     None => continue,
@@ -149,7 +148,8 @@ async fn serve(bus: &Bus, share: &Share, mut server: Server, first: bool) -> Res
                     }
                 },
                 None => {
-                    hand_out(bus, &server, host.ended()).await;
+                    let out = host.ended();
+                    hand_out(bus, host, None, out).await;
                     // It is ours, and done with.
                     let _ = server.child.kill().await;
                     return Ok(());
@@ -157,15 +157,28 @@ async fn serve(bus: &Bus, share: &Share, mut server: Server, first: bool) -> Res
             },
             Some(()) = late => host.late(now_ms()),
             _ = look.tick() => {
-                if let Ok(peers) = bus.peers(LOOK).await {
-                    let names = peers.entries.iter().filter(|peer| peer.online);
-                    let keys = names.filter_map(|peer| Some(PeerName::parse(&peer.name).ok()?.key()));
-                    host.keep(&keys.collect::<BTreeSet<_>>());
-                }
-                continue;
+                clear(bus, host).await;
+                let Ok(peers) = bus.peers(LOOK).await else { continue };
+                let key = |peer: &PeerEntry| Some(PeerName::parse(&peer.name).ok()?.key());
+                let there = peers.entries.iter().filter(|peer| peer.online).filter_map(key);
+                let known = peers.entries.iter().filter_map(key).collect();
+                host.keep(&there.collect(), Some(&known).filter(|_| peers.omitted == 0))
             }
         };
-        hand_out(bus, &server, out).await;
+        hand_out(bus, host, Some(&server), out).await;
+    }
+}
+
+/// Asks what became of messages to clients: not all statements of that need to have come.
+async fn clear(bus: &Bus, host: &mut Host) {
+    let ids = host.doubted(STATUS_IDS_MAX);
+    let ended =
+        |stage: &Stage| stage.is_final() || matches!(stage, Stage::Unknown | Stage::Settled { .. });
+    if !ids.is_empty()
+        && let Ok(told) = bus.statuses(&ids, LOOK).await
+    {
+        let ended = told.iter().filter(|receipt| ended(&receipt.stage));
+        ended.for_each(|receipt| host.ended_at_client(receipt.id.as_str()));
     }
 }
 
@@ -187,30 +200,44 @@ fn done(from: &PeerName, out: &Out) -> Option<String> {
 
 /// A message of a peer's and its age, which is acked before anything comes of it: nothing is done
 /// twice.
-fn heard(bus: &Bus, event: SessionEvent) -> Option<(PeerName, Message, u64)> {
-    let SessionEvent::Message(message) = event else {
-        return None;
+fn heard(bus: &Bus, host: &mut Host, event: SessionEvent) -> Option<(Client, Message, u64)> {
+    let message = match event {
+        SessionEvent::Message(message) => message,
+        SessionEvent::Notice { receipt, id } => {
+            id.into_iter().for_each(|id| bus.ack_notice(id));
+            if receipt.stage.is_final() {
+                host.ended_at_client(receipt.id.as_str());
+            }
+            return None;
+        }
+        _ => return None,
     };
     bus.ack(&message.key, How::Pushed { path: "mcp".into() });
-    let from = PeerName::parse(&message.from).ok()?;
-    Some((from, Message::parse(&message.body)?, message.age_ms))
+    let (name, party) = (PeerName::parse(&message.from).ok()?, message.party());
+    let said = Message::parse(&message.body)?;
+    Some((Client { name, party }, said, message.age_ms))
 }
 
-async fn hand_out(bus: &Bus, server: &Server, out: Vec<Out>) {
+async fn hand_out(bus: &Bus, host: &mut Host, server: Option<&Server>, out: Vec<Out>) {
     for out in out {
         match out {
             // A server that does not read gets nothing more; what is open is late then.
-            Out::Server(message) => drop(server.to.try_send(message.text())),
-            Out::Client(to, message) => send(bus, &to, &message).await,
+            Out::Server(message) => drop(server.map(|server| server.to.try_send(message.text()))),
+            Out::Client(to, message) => {
+                let (id, text) = (Bus::new_id(), message.text());
+                if host.sends(&to, id.as_str(), text.len()) {
+                    send(bus, id, &to.name, text).await;
+                }
+            }
         }
     }
 }
 
 /// Sends a message, in the order of the calls, and does not wait for the broker.
-pub(crate) async fn send(bus: &Bus, to: &PeerName, message: &Message) {
-    let (bus, to, text) = (bus.clone(), to.clone(), message.text());
+pub(crate) async fn send(bus: &Bus, id: MessageId, to: &PeerName, text: String) {
+    let (bus, to) = (bus.clone(), to.clone());
     begin(async move {
-        if let Err(error) = bus.send(to.as_str(), &text, SENDS_WITHIN).await {
+        if let Err(error) = bus.send_as(id, to.as_str(), &text, SENDS_WITHIN).await {
             tracing::warn!(%to, %error, "an answer did not reach its peer");
         }
     })

@@ -158,7 +158,13 @@ impl User<'_> {
                 let advert = advert.filter(|it| it.surface.admits(Kind::Notification, method));
                 if let Some(advert) = advert {
                     message.put_channel(&advert.uri, Place::Top);
-                    crate::side_channel::share::send(self.bus, &self.used.peer, &message).await;
+                    crate::side_channel::share::send(
+                        self.bus,
+                        Bus::new_id(),
+                        &self.used.peer,
+                        message.text(),
+                    )
+                    .await;
                 }
             }
             (Kind::Request, "initialize") => self.introduced(message).await,
@@ -311,7 +317,8 @@ impl User<'_> {
             return;
         };
         message.put_channel(&open.uri, Place::Top);
-        crate::side_channel::share::send(self.bus, &self.used.peer, &message).await;
+        crate::side_channel::share::send(self.bus, Bus::new_id(), &self.used.peer, message.text())
+            .await;
     }
 
     async fn heard(&mut self, event: SessionEvent) {

@@ -317,12 +317,7 @@ impl Bridge {
             }
         }
         let Refusal { code, reason } = refusal;
-        let passes = [
-            RefusalCode::DiskFull,
-            RefusalCode::Quota,
-            RefusalCode::QueueFull,
-        ];
-        if passes.contains(&code) {
+        if code == RefusalCode::DiskFull {
             self.outputs.push_back(BridgeOutput::Later(take.stream));
             self.taking.paused_ms = Some(now_ms + PAUSE_MS);
             return self.event(BridgeEvent::Waits(escape(&reason, 600)));

@@ -223,7 +223,8 @@ pub(super) struct One {
 /// `GET /dashboard/message`: one as it is now, with `whole=true` all of its text.
 pub(super) async fn message(State(app): State<Arc<App>>, Query(one): Query<One>) -> Response {
     ask(app, move |app| {
-        let target = format!("/v1/messages/{}", encode_text(&one.id));
+        let (id, next) = (encode_text(&one.id), one.seq.saturating_add(1));
+        let target = format!("/v1/messages/{id}?before={next}");
         let page = app.messages(&target)?;
         let found = page.messages.iter().find(|message| message.seq == one.seq);
         let found = found.ok_or("the broker knows this message no more")?;

@@ -267,6 +267,26 @@ fn a_token_whose_bytes_wait_sends_no_more_and_others_do() {
 }
 
 #[test]
+fn one_token_of_the_gateway_leaves_half_to_the_others() {
+    let size = envelope("web:ci", "bob", "m1", "1").len() as u64;
+    let mut rig = Rig::with(|config| config.owed_by_max = 4 * size);
+    rig.ext("bob");
+    let (build, phone) = (rig.ext("web:ci"), rig.ext("web:me"));
+    let mut sends = |conn, from, id| {
+        let stage = says(&mut rig, conn, (from, "bob", id), "1");
+        matches!(stage, Stage::Accepted(_))
+    };
+    assert_eq!(
+        ["m1", "m2", "m3"].map(|id| sends(build, "web:ci", id)),
+        [true, true, false]
+    );
+    assert_eq!(
+        ["m1", "m2", "m3"].map(|id| sends(phone, "web:me", id)),
+        [true, true, false]
+    );
+}
+
+#[test]
 fn each_copy_of_a_broadcast_counts() {
     // A broadcast is a few bytes longer.
     let mut rig = Rig::with(|config| config.owed_by_max = 2 * size() + 20);

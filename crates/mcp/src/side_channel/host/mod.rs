@@ -1,7 +1,7 @@
 //! The host's side, as data: which of the clients' messages get to the server, as whose, and who gets
 //! its answers.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use peerbus_core::grant::NamePattern;
 use peerbus_wire::jsonrpc::RpcMessage;
@@ -16,9 +16,13 @@ use crate::side_channel::{GONE, NOT_FOUND, REFUSED, TIMED_OUT, TOO_LARGE};
 /// How long a call may take unless it says so, and at most.
 pub(crate) const TIMEOUT_MS: u64 = 60_000;
 pub(crate) const TIMEOUT_MS_MAX: u64 = 3_600_000;
-/// Calls of one client, and of all, that may be open.
+/// Calls of one client, and of all, that may be open; of one party half of those.
 const OPEN_MAX: usize = 64;
 const OPEN_ALL_MAX: usize = 1_024;
+/// Bytes to the clients of one party that may wait to be read: they count for the token of this peer.
+const UNREAD_MAX: usize = 16 * 1_048_576;
+/// What of sentences that say so may wait besides.
+const UNREAD_MORE: usize = 1_048_576;
 /// Clients that are told of changes.
 const CLIENTS_MAX: usize = 1_024;
 /// Largest message to a client, in bytes: what an envelope has room for besides its own members.
@@ -28,11 +32,26 @@ const VIA: &str = "peerbus/via";
 const META: &str = "_meta";
 const PROGRESS: &str = "progressToken";
 
+/// A client, and who answers for it where that is not the token of this peer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Client {
+    pub(crate) name: PeerName,
+    pub(crate) party: Option<String>,
+}
+
 /// What is to be done.
 #[derive(Debug)]
 pub(crate) enum Out {
     Server(Message),
-    Client(PeerName, Message),
+    Client(Client, Message),
+}
+
+/// What was sent to a client and is not known to be read.
+#[derive(Debug)]
+struct Unread {
+    id: String,
+    party: Option<String>,
+    bytes: usize,
 }
 
 /// Why something is not done: a code and a sentence.
@@ -41,7 +60,7 @@ type Refused = (i64, String);
 /// A call that the server has not answered.
 #[derive(Debug)]
 struct Open {
-    client: PeerName,
+    client: Client,
     /// The client's own id for it.
     id: Box<RawValue>,
     place: Place,
@@ -60,26 +79,65 @@ pub(crate) struct Host {
     last: u64,
     open: BTreeMap<u64, Open>,
     /// Who has used this channel, and where they put its URI.
-    clients: BTreeMap<NameKey, (PeerName, Place)>,
+    clients: BTreeMap<NameKey, (Client, Place)>,
+    /// Over all channels of this process.
+    unread: VecDeque<Unread>,
 }
 
 impl Host {
-    /// A channel that serves `surface` to the peers `to`.
-    pub(crate) fn new(uri: String, surface: Surface, to: Vec<NamePattern>) -> Self {
+    /// No channel yet, for the peers `to`.
+    pub(crate) fn new(to: Vec<NamePattern>) -> Self {
         Self {
-            uri,
-            surface,
+            uri: String::new(),
+            surface: Surface::default(),
             to,
             last: 0,
             open: BTreeMap::new(),
             clients: BTreeMap::new(),
+            unread: VecDeque::new(),
         }
+    }
+
+    /// From now on there is this channel and no other, which serves `surface`.
+    pub(crate) fn begin(&mut self, uri: String, surface: Surface) {
+        (self.uri, self.surface) = (uri, surface);
+        self.open.clear();
+        self.clients.clear();
+    }
+
+    fn unread(&self, party: Option<&String>) -> usize {
+        let of = self.unread.iter().filter(|one| one.party.as_ref() == party);
+        of.map(|one| one.bytes).sum()
+    }
+
+    /// So many bytes go to a client under this id, unless too much waits there.
+    pub(crate) fn sends(&mut self, to: &Client, id: &str, bytes: usize) -> bool {
+        let fits = self.unread(to.party.as_ref()) <= UNREAD_MAX + UNREAD_MORE;
+        if fits {
+            let (id, party) = (id.to_owned(), to.party.clone());
+            self.unread.push_back(Unread { id, party, bytes });
+        }
+        fits
+    }
+
+    /// What was sent under this id waits no longer.
+    pub(crate) fn ended_at_client(&mut self, id: &str) {
+        self.unread.retain(|one| one.id != id);
+    }
+
+    /// Up to so many messages that were sent, of which it may not be known that they were read; others
+    /// when it is asked again.
+    pub(crate) fn doubted(&mut self, max: usize) -> Vec<String> {
+        let count = max.min(self.unread.len());
+        self.unread.rotate_left(count);
+        let asked = self.unread.iter().rev().take(count);
+        asked.map(|one| one.id.clone()).collect()
     }
 
     /// A peer sent a message, so long ago.
     pub(crate) fn hear(
         &mut self,
-        from: &PeerName,
+        from: &Client,
         mut message: Message,
         (now_ms, age_ms): (u64, u64),
     ) -> Vec<Out> {
@@ -99,7 +157,7 @@ impl Host {
         };
         let admitted = meant.and_then(|()| {
             if self.clients.len() < CLIENTS_MAX {
-                self.clients.insert(from.key(), (from.clone(), place));
+                self.clients.insert(from.name.key(), (from.clone(), place));
             }
             self.admit(from, &method, &mut message, age_ms)
         });
@@ -111,9 +169,10 @@ impl Host {
         vec![self.answer(from, place, answer)]
     }
 
-    fn is_meant(&self, from: &PeerName, channel: Option<&str>) -> Result<(), Refused> {
-        if !self.to.iter().any(|pattern| pattern.matches(from)) {
-            return Err((REFUSED, format!("this server is not shared with {from}")));
+    fn is_meant(&self, from: &Client, channel: Option<&str>) -> Result<(), Refused> {
+        if !self.to.iter().any(|pattern| pattern.matches(&from.name)) {
+            let why = format!("this server is not shared with {}", from.name);
+            return Err((REFUSED, why));
         }
         if channel != Some(self.uri.as_str()) {
             let asked = escape(channel.unwrap_or_default(), 200);
@@ -126,7 +185,7 @@ impl Host {
     /// How long a request may take in all, and what is left of that. `None`: it is answered here.
     fn admit(
         &self,
-        from: &PeerName,
+        from: &Client,
         method: &str,
         message: &mut Message,
         age_ms: u64,
@@ -142,11 +201,20 @@ impl Host {
             let why = format!("{} leads back to itself: it shares what it uses", self.uri);
             return Err((REFUSED, why));
         }
-        let own = self.open.values().filter(|open| open.client == *from);
-        let own = own.count();
-        if own >= OPEN_MAX || self.open.len() >= OPEN_ALL_MAX {
-            let why = format!("{own} calls of yours are open; wait for some of them");
+        let open = |is: &dyn Fn(&Client) -> bool| {
+            self.open.values().filter(|open| is(&open.client)).count()
+        };
+        let own = open(&|client| client == from);
+        let of_party = open(&|client| client.party == from.party);
+        if own >= OPEN_MAX || of_party >= OPEN_ALL_MAX / 2 || self.open.len() >= OPEN_ALL_MAX {
+            let why = format!(
+                "{own} calls of yours are open, {of_party} with those of your token; wait for some of them"
+            );
             return Err((REFUSED, why));
+        }
+        let waits = self.unread(from.party.as_ref());
+        if waits >= UNREAD_MAX {
+            return Err((REFUSED, unread(waits) + "; nothing was done"));
         }
         let timeout_ms = message.beside.timeout_ms.take().unwrap_or(TIMEOUT_MS);
         let timeout_ms = timeout_ms.clamp(1, TIMEOUT_MS_MAX);
@@ -163,7 +231,7 @@ impl Host {
     /// Hands a request on under an id of ours.
     fn pass(
         &mut self,
-        from: &PeerName,
+        from: &Client,
         (id, place): (Box<RawValue>, Place),
         mut message: Message,
         now_ms: u64,
@@ -195,7 +263,7 @@ impl Host {
         vec![Out::Server(message)]
     }
 
-    fn told(&mut self, from: &PeerName, method: &str, mut message: Message) -> Vec<Out> {
+    fn told(&mut self, from: &Client, method: &str, mut message: Message) -> Vec<Out> {
         if method == "notifications/cancelled" {
             let mut params = message.members();
             let asked = params.get("requestId").map(|id| id.get().to_owned());
@@ -268,8 +336,7 @@ impl Host {
         if !self.surface.forwards(&method) {
             return Vec::new();
         }
-        let each =
-            |(client, place): &(PeerName, Place)| self.answer(client, *place, message.clone());
+        let each = |(client, place): &(Client, Place)| self.answer(client, *place, message.clone());
         self.clients.values().map(each).collect()
     }
 
@@ -290,40 +357,66 @@ impl Host {
     }
 
     pub(crate) fn late(&mut self, now_ms: u64) -> Vec<Out> {
-        let late: Vec<_> = self
-            .open
-            .extract_if(.., |_, open| open.until_ms <= now_ms)
-            .collect();
-        let mut out = Vec::new();
-        for (own, open) in late {
+        self.end(TIMED_OUT, |open| {
             let seconds = open.timeout_ms.div_ceil(1_000);
-            let why = format!("no answer within {seconds} s: it may have been done");
-            let params = json!({ "requestId": own, "reason": "it takes too long" });
+            (open.until_ms <= now_ms).then(|| format!("no answer within {seconds} s"))
+        })
+    }
+
+    /// Clients that are not at the bus now are told of no changes, and calls of those who are not `known`
+    /// there any more end. Of other domains, and where `known` is none, nobody knows.
+    pub(crate) fn keep(
+        &mut self,
+        there: &BTreeSet<NameKey>,
+        known: Option<&BTreeSet<NameKey>>,
+    ) -> Vec<Out> {
+        self.clients.retain(|key, _| there.contains(key));
+        self.end(GONE, |Open { client, .. }| {
+            let here = !client.name.as_str().contains('@');
+            let gone = here && known.is_some_and(|known| !known.contains(&client.name.key()));
+            gone.then(|| format!("{} has left", client.name))
+        })
+    }
+
+    /// Ends calls, each for a reason.
+    fn end(&mut self, code: i64, why: impl Fn(&Open) -> Option<String>) -> Vec<Out> {
+        let ended = self.open.extract_if(.., |_, open| why(open).is_some());
+        let mut out = Vec::new();
+        for (own, open) in ended.collect::<Vec<_>>() {
+            let why = why(&open).unwrap_or_default() + ": it may have been done";
+            let params = json!({ "requestId": own, "reason": why });
             let cancelled =
                 RpcMessage::call(None, "notifications/cancelled", message::raw(&params));
             out.push(Out::Server(cancelled.into()));
-            let refusal = Message::refusal(open.id, TIMED_OUT, &why);
+            let refusal = Message::refusal(open.id, code, &why);
             out.push(self.answer(&open.client, open.place, refusal));
         }
         out
     }
 
-    /// Clients that are not at the bus any more are told nothing.
-    pub(crate) fn keep(&mut self, there: &BTreeSet<NameKey>) {
-        self.clients.retain(|key, _| there.contains(key));
-    }
-
     /// A message to a client, with the channel; one that is too large is an error that says so.
-    fn answer(&self, to: &PeerName, place: Place, mut message: Message) -> Out {
+    fn answer(&self, to: &Client, place: Place, mut message: Message) -> Out {
         message.put_channel(&self.uri, place);
         let bytes = message.text().len();
-        if bytes > ANSWER_BYTES_MAX
-            && let Some(id) = message.id.take()
-        {
+        let waits = self.unread(to.party.as_ref());
+        let (code, why) = if bytes > ANSWER_BYTES_MAX {
             let why = format!(
                 "the answer is too large for the bus: {bytes} bytes, at most {ANSWER_BYTES_MAX}"
             );
-            message = Message::refusal(id, TOO_LARGE, &why);
+            (TOO_LARGE, why)
+        } else if message.error.is_none() && waits + bytes > UNREAD_MAX {
+            (
+                REFUSED,
+                format!(
+                    "the answer has {bytes} bytes, and {}; it was done",
+                    unread(waits)
+                ),
+            )
+        } else {
+            return Out::Client(to.clone(), message);
+        };
+        if let Some(id) = message.id.take() {
+            message = Message::refusal(id, code, &why);
             message.put_channel(&self.uri, place);
         }
         Out::Client(to.clone(), message)

@@ -48,8 +48,16 @@ const CHANGES: &[(&str, Option<Set>)] = &[
     ("notifications/cancelled", None),
 ];
 
-fn name(text: &str) -> PeerName {
-    PeerName::parse(text).unwrap()
+fn name(text: &str) -> Client {
+    of(text, None)
+}
+
+/// A client of another token.
+fn of(text: &str, party: Option<&str>) -> Client {
+    Client {
+        name: PeerName::parse(text).unwrap(),
+        party: party.map(str::to_owned),
+    }
 }
 
 fn message(value: &Value) -> Message {
@@ -66,11 +74,9 @@ fn surface(sets: &[Set], follows: bool) -> Surface {
 }
 
 fn host(surface: Surface) -> Host {
-    Host::new(
-        URI.into(),
-        surface,
-        vec![NamePattern::parse("dev-*").unwrap()],
-    )
+    let mut host = Host::new(vec![NamePattern::parse("dev-*").unwrap()]);
+    host.begin(URI.into(), surface);
+    host
 }
 
 fn request(id: &Value, method: &str) -> Message {
@@ -88,7 +94,7 @@ fn answer(out: &[Out]) -> (String, Option<i64>, String) {
         .map(|error| serde_json::from_str(error.get()).unwrap());
     let error: Value = error.unwrap_or_default();
     let why = error["message"].as_str().unwrap_or_default().to_owned();
-    (to.to_string(), error["code"].as_i64(), why)
+    (to.name.to_string(), error["code"].as_i64(), why)
 }
 
 proptest! {
@@ -256,7 +262,7 @@ fn progress_is_told_to_the_asker_under_its_own_token() {
         let [Out::Client(to, told)] = &out[..] else {
             panic!("{out:?}")
         };
-        assert_eq!(to.as_str(), client);
+        assert_eq!(to.name.as_str(), client);
         assert_eq!(told.members()["progressToken"].get(), r#""t""#);
     }
 }
@@ -278,7 +284,7 @@ fn what_takes_too_long_or_loses_its_server_is_answered_with_that() {
         panic!("{out:?}")
     };
     assert_eq!(cancelled.method.as_deref(), Some("notifications/cancelled"));
-    assert_eq!(to.as_str(), "dev-1");
+    assert_eq!(to.name.as_str(), "dev-1");
     assert_eq!(host.deadline(), Some(61_000));
     let (to, code, why) = answer(&host.ended());
     assert_eq!((to.as_str(), code), ("dev-2", Some(GONE)));
@@ -336,6 +342,105 @@ fn one_client_does_not_take_all_the_room() {
     assert!(why.contains("64 calls of yours are open"), "{why}");
     let out = host.hear(&name("dev-2"), request(&json!(0), "tools/call"), (0, 0));
     assert!(matches!(&out[..], [Out::Server(_)]));
+}
+
+#[test]
+fn one_token_has_half_of_the_open_calls_however_many_names_it_has() {
+    let mut host = host(surface(&[Set::Tools], false));
+    let call = |host: &mut Host, client: &Client, id: usize| {
+        host.hear(client, request(&json!(id), "tools/call"), (0, 0))
+    };
+    let names: Vec<_> = (0..16)
+        .map(|n| of(&format!("dev-{n}"), Some("eve")))
+        .collect();
+    for (n, client) in names.iter().enumerate() {
+        for id in 0..OPEN_MAX {
+            let out = call(&mut host, client, id);
+            let passed = matches!(&out[..], [Out::Server(_)]);
+            assert_eq!(passed, n < 8, "{n} {id}");
+        }
+    }
+    let (_, code, why) = answer(&call(&mut host, &names[15], 0));
+    assert_eq!(code, Some(REFUSED));
+    assert!(why.contains("512 with those of your token"), "{why}");
+    for id in 0..OPEN_MAX {
+        let out = call(&mut host, &name("dev-a"), id);
+        assert!(matches!(&out[..], [Out::Server(_)]));
+    }
+    // Calls of those who have left are over; of one who is only away they are not.
+    let known = [&names[0], &name("dev-a")].map(|client| client.name.key());
+    let out = host.keep(&BTreeSet::new(), Some(&BTreeSet::from(known)));
+    let cancelled = out.iter().filter(|out| matches!(out, Out::Server(_)));
+    assert_eq!(cancelled.count(), 7 * OPEN_MAX);
+    let out = call(&mut host, &names[15], 0);
+    assert!(matches!(&out[..], [Out::Server(_)]));
+    // Who is in another domain is not on the list.
+    let mut host = Host::new(vec![NamePattern::parse("*").unwrap()]);
+    host.begin(URI.into(), surface(&[Set::Tools], false));
+    call(&mut host, &of("dev-1@beta", Some("@beta")), 1);
+    let none = BTreeSet::new();
+    assert!(host.keep(&none, Some(&none)).is_empty());
+}
+
+#[test]
+fn who_does_not_read_answers_gets_no_more_until_it_has_and_others_do() {
+    let mut host = host(surface(&[Set::Tools], false));
+    let mut server = 0;
+    let mut sent = Vec::new();
+    let (eve, eve2) = (of("dev-1", Some("eve")), of("dev-2", Some("eve")));
+    // One round: what a call comes to, and whether it gets to the client.
+    let mut round = |host: &mut Host, client: &Client| {
+        let mut out = host.hear(client, request(&json!(1), "tools/call"), (0, 0));
+        if matches!(out[..], [Out::Server(_)]) {
+            server += 1;
+            let large = "x".repeat(1_000_000);
+            let said = json!({ "jsonrpc": "2.0", "id": server, "result": large });
+            out = host.said(message(&said));
+        }
+        let (_, code, why) = answer(&out);
+        let [Out::Client(to, message)] = &out[..] else {
+            panic!("{out:?}")
+        };
+        let id = format!("m{}", sent.len());
+        let bytes = message.text().len();
+        let goes = host.sends(to, &id, bytes);
+        sent.push((id, goes, bytes));
+        (goes, code, why)
+    };
+    for n in 0..16 {
+        let client = if n % 2 == 0 { &eve } else { &eve2 };
+        let (goes, code, _) = round(&mut host, client);
+        assert!(goes && code.is_none(), "{n}");
+    }
+    // It was done; what is known to be too much is not.
+    let (_, code, why) = round(&mut host, &eve);
+    assert_eq!(code, Some(REFUSED));
+    assert!(why.contains("it was done"), "{why}");
+    let waits: Vec<_> = (0..1_024).map(|n| format!("w{n}")).collect();
+    for id in &waits {
+        assert!(host.sends(&eve, id, 1_024));
+    }
+    let (goes, code, why) = round(&mut host, &eve2);
+    assert!(goes && code == Some(REFUSED), "{why}");
+    assert!(
+        why.contains("wait to be read: read some first; nothing was done"),
+        "{why}"
+    );
+    // Not even sentences come without end.
+    for id in 0..2_000 {
+        host.sends(&eve, &format!("x{id}"), 1_024);
+    }
+    assert!(!round(&mut host, &eve).0);
+    assert_eq!(
+        round(&mut host, &name("dev-3")).1,
+        None,
+        "others get theirs"
+    );
+    // It has read.
+    while let Some(id) = host.doubted(1).pop() {
+        host.ended_at_client(&id);
+    }
+    assert_eq!(round(&mut host, &eve).1, None);
 }
 
 #[test]

@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::side_channel::advert::{Advert, adverts, generation};
 use crate::side_channel::lines;
 use crate::side_channel::message::{Kind, Message, Place, key};
+use crate::side_channel::share;
 use crate::side_channel::{GONE, NOT_FOUND, TIMED_OUT, VERSION};
 
 /// How long the shared server may take to show up when the client introduces itself.
@@ -158,13 +159,7 @@ impl User<'_> {
                 let advert = advert.filter(|it| it.surface.admits(Kind::Notification, method));
                 if let Some(advert) = advert {
                     message.put_channel(&advert.uri, Place::Top);
-                    crate::side_channel::share::send(
-                        self.bus,
-                        Bus::new_id(),
-                        &self.used.peer,
-                        message.text(),
-                    )
-                    .await;
+                    share::send(self.bus, Bus::new_id(), &self.used.peer, message.text()).await;
                 }
             }
             (Kind::Request, "initialize") => self.introduced(message).await,
@@ -297,7 +292,7 @@ impl User<'_> {
         self.open.insert(id.clone(), open);
         let (bus, to, text) = (self.bus.clone(), self.used.peer.clone(), passed.text());
         let failed = self.failed.0.clone();
-        crate::side_channel::share::begin(async move {
+        share::begin(async move {
             let why = match bus.send_as(sent, to.as_str(), &text, timeout).await {
                 Ok(_) => return,
                 Err(SendError::TimedOut { left: true, .. }) => {

@@ -423,6 +423,11 @@ impl Host {
     }
 }
 
+/// Why a party gets no more.
+fn unread(waits: usize) -> String {
+    format!("{waits} bytes of answers to your token wait to be read: read some first")
+}
+
 fn via(message: &Message) -> Vec<String> {
     let params: Members = message.members();
     let meta = message::object(params.get(META).map(AsRef::as_ref));

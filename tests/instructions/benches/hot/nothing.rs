@@ -1,5 +1,7 @@
 //! A store that does nothing, so that only the core is counted.
 
+use std::collections::BTreeMap;
+
 use peerbus_core::store::{Forgotten, Inserted, Loaded, Store, StoreError, Txn};
 
 /// Takes everything and holds nothing, except that everything asked for exists.
@@ -53,6 +55,10 @@ impl Answer for Inserted {
 
 impl<T> Answer for Option<T> {
     const ANSWER: Self = None;
+}
+
+impl<K, V> Answer for BTreeMap<K, V> {
+    const ANSWER: Self = Self::new();
 }
 
 impl<T> Answer for Vec<T> {

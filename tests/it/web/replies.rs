@@ -17,6 +17,16 @@ fn hang_up((_, end): Reader) {
     end.shutdown(Shutdown::Both).expect("a socket");
 }
 
+/// Makes `web:ci` a peer.
+fn introduce(home: &Home, gateway: &Gateway, token: &str) {
+    let reader = gateway.reader(token, &[]);
+    eventually("web:ci is a peer", || {
+        let peers = home.run(&["peers"]).stdout;
+        peers.contains("web:ci").then_some(())
+    });
+    hang_up(reader);
+}
+
 /// The next messages of a stream: their event's ids, and their texts.
 fn texts(lines: &Lines, count: usize) -> Vec<(String, String)> {
     let all = (0..count).map(|_| event(lines, "message"));
@@ -52,7 +62,7 @@ fn what_no_reader_confirmed_is_told_again_over_kills_of_the_gateway() {
     let broker = Broker::start(&home);
     let ci = token(&home, &["ci"]);
     let mut gateway = Gateway::start(&home);
-    hang_up(gateway.reader(&ci, &[]));
+    introduce(&home, &gateway, &ci);
     send_many(&home, &mut Raw::register(&home, &broker, "eve"), 0..ALL);
     // No event is read, and all of them are on their way.
     let mut deaf = gateway.connect();
@@ -109,7 +119,7 @@ fn a_cursor_of_before_takes_along_nothing_that_its_reader_was_not_sent() {
     let broker = Broker::start(&home);
     let ci = token(&home, &["ci"]);
     let mut gateway = Gateway::start(&home);
-    hang_up(gateway.reader(&ci, &[]));
+    introduce(&home, &gateway, &ci);
     drop(Raw::register(&home, &broker, "oldname"));
     let send = |to: &str, text: &str| home.run(&["send", to, text, "--name", "bob"]).ok();
     send("oldname", "older");
@@ -149,7 +159,7 @@ fn a_stream_ends_when_much_is_unconfirmed_and_goes_on_when_it_is_confirmed() {
     let broker = Broker::start(&home);
     let ci = token(&home, &["ci"]);
     let gateway = Gateway::start(&home);
-    hang_up(gateway.reader(&ci, &[]));
+    introduce(&home, &gateway, &ci);
     let mut eve = Raw::register(&home, &broker, "eve");
     // Of 9 KB each, 2 MiB are 228.
     send_many(&home, &mut eve, 0..300);
@@ -182,7 +192,7 @@ fn replies_go_on_behind_the_last_one_and_end_with_the_token() {
     let ci = token(&home, &["ci"]);
     let mut gateway = Gateway::start(&home);
     let send = |text: &str| home.run(&["send", "web:ci", text, "--name", "bob"]).ok();
-    hang_up(gateway.reader(&ci, &[]));
+    introduce(&home, &gateway, &ci);
     for text in ["one", "two", "three"] {
         send(text);
     }

@@ -209,7 +209,7 @@ pub struct PeersFrame {
     pub ext: Option<u32>,
     /// In the handshake ack: the window that is granted.
     pub window: Option<Window>,
-    /// In an answer to an `ext` client: what is known of each peer, connected ones first.
+    /// In an answer to an `ext` client: what is known of each peer, one of each token in turn.
     pub peers: Option<Vec<PeerEntry>>,
     /// `peers` was cut at [`crate::limits::PEERS_ENTRIES_MAX`]; this many were left out.
     pub omitted: u32,

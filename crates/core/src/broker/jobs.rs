@@ -187,7 +187,7 @@ impl Broker {
         let all = self.jobs.all.values().filter(stuck).filter(of_its);
         let late: Vec<_> = all.map(|job| job.row.seq).collect();
         for seq in late {
-            if self.could_have(cx, peer, seq)? {
+            if self.has_job_room(peer) && self.could_have(cx, peer, seq)? {
                 self.jobs.set_due(seq, Some(now_ms), false);
             }
         }

@@ -153,9 +153,11 @@ impl Owed {
     pub(super) fn hand_over(&mut self, now_ms: u64, token: TokenHash, messages: u64) -> bool {
         let recent = |since_ms: u64| now_ms < since_ms + HANDED_MS;
         self.handed.retain(|_, (since_ms, _)| recent(*since_ms));
-        let (_, handed) = self.handed.entry(token).or_insert((now_ms, 0));
-        let fits = *handed + messages <= HANDED_MAX;
-        *handed += if fits { messages } else { 0 };
+        let (since_ms, handed) = self.handed.get(&token).copied().unwrap_or((now_ms, 0));
+        let fits = handed + messages <= HANDED_MAX;
+        if fits && messages > 0 {
+            self.handed.insert(token, (since_ms, handed + messages));
+        }
         fits
     }
 
@@ -268,7 +270,9 @@ impl Broker {
             let [messages, bytes] = shares
                 .and_then(|shares| shares.get(&Some(token)))
                 .unwrap_or(&[0; 2]);
-            share = [share[0] + messages, share[1] + bytes];
+            // Of messages those that wait here count, as in `waits`.
+            let here = u64::from(queue == peer);
+            share = [share[0] + here * messages, share[1] + bytes];
         }
         Ok(full(share, " that were sent with this token", bytes, half))
     }

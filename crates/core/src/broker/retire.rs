@@ -99,9 +99,13 @@ impl Broker {
         let waiting = self.pending(cx, peer)?;
         let successor = match successor {
             Ok(Some(_)) if !self.owed.hand_over(cx.now.mono_ms, token, waiting) => {
+                let later = match waiting > HANDED_MAX {
+                    true => "",
+                    false => "try again in a minute, or ",
+                };
                 Err(Denied::Unfit(format!(
                     "{waiting} messages wait for {name}, and peers of one token hand over at most \
-                     {HANDED_MAX} within a minute; the broker's operator can end the name"
+                     {HANDED_MAX} within a minute; {later}have the broker's operator end the name"
                 )))
             }
             other => other,

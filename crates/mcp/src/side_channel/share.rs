@@ -225,7 +225,7 @@ async fn hand_out(bus: &Bus, host: &mut Host, server: Option<&Server>, out: Vec<
             Out::Server(message) => drop(server.map(|server| server.to.try_send(message.text()))),
             Out::Client(to, message) => {
                 let (id, text) = (Bus::new_id(), message.text());
-                if host.sends(&to, id.as_str(), text.len()) {
+                if host.sends(&to, id.as_str(), text.len(), message.id.is_some()) {
                     send(bus, id, &to.name, text).await;
                 }
             }

@@ -157,8 +157,9 @@ async fn serve(
             },
             Some(()) = late => host.late(now_ms()),
             _ = look.tick() => {
-                clear(bus, host).await;
-                let Ok(peers) = bus.peers(LOOK).await else { continue };
+                // Together: nobody else has a turn meanwhile.
+                let ((), peers) = tokio::join!(clear(bus, host), bus.peers(LOOK));
+                let Ok(peers) = peers else { continue };
                 let key = |peer: &PeerEntry| Some(PeerName::parse(&peer.name).ok()?.key());
                 let there = peers.entries.iter().filter(|peer| peer.online).filter_map(key);
                 let known = peers.entries.iter().filter_map(key).collect();

@@ -309,6 +309,33 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_question_for_many_messages_counts_for_each_until_it_is_answered() {
+        let ids = (0..FRAMES_UNANSWERED_MAX).map(|_| MessageId::from_static("m"));
+        let answer = Answer::to(&ClientFrame::Status { ids: ids.collect() });
+        assert_eq!(answer, Answer::Status(FRAMES_UNANSWERED_MAX));
+        for is_ext in [true, false] {
+            let link = link();
+            if is_ext {
+                link.set_ext();
+            }
+            for _ in 0..answer.frames() {
+                assert!(at_once(link.may_read()).await);
+            }
+            assert!(!at_once(link.may_read()).await, "every permit is out");
+            let is_answered_later = link.handled(answer);
+            assert_eq!(is_answered_later, is_ext);
+            if is_answered_later {
+                assert!(!at_once(link.may_read()).await, "before the answer");
+                link.read_more(answer.frames());
+            }
+            for _ in 0..FRAMES_UNANSWERED_MAX {
+                assert!(at_once(link.may_read()).await);
+            }
+            assert!(!at_once(link.may_read()).await, "no more than it took");
+        }
+    }
+
+    #[tokio::test]
     async fn acks_and_v1_messages_never_wait_for_anything_written() {
         let v1 = link();
         for frame in 0..2 * FRAMES_UNANSWERED_MAX {

@@ -11,7 +11,7 @@ use crate::TokenHash;
 /// The names of the gateway's peers.
 pub const GATEWAY: &str = "web:*";
 /// How those names begin.
-pub const GATEWAY_PREFIX: &str = "web:";
+const GATEWAY_PREFIX: &str = "web:";
 /// What the gateway's own token is called.
 pub const GATEWAY_TOKEN: &str = "web";
 /// What the bridges' own token is called.

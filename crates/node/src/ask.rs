@@ -7,7 +7,7 @@ use std::time::Duration;
 use peerbus_adapter::mailbox::Activity;
 use peerbus_adapter::mailbox::quote::said;
 use peerbus_adapter::{AuditAction, AuditRecord, Inbound, Kind};
-use peerbus_core::grant::GATEWAY_PREFIX;
+use peerbus_core::grant::is_of_gateway;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -161,8 +161,7 @@ impl Shared {
         let text = serde_json::from_str::<String>(&inbound.body).ok();
         // Where replies led to it, its body says so. The gateway's never does: there a text that is to
         // be no verdict stands in an object.
-        let from = inbound.from.to_ascii_lowercase();
-        let led = || (!from.starts_with(GATEWAY_PREFIX)).then(|| said(&inbound.body).into_owned());
+        let led = || (!is_of_gateway(&inbound.from)).then(|| said(&inbound.body).into_owned());
         let words = text.or_else(led).filter(|_| inbound.kind == Kind::Msg);
         let Some((id, allows)) = words.and_then(|text| approvals::in_words(&text)) else {
             return false;

@@ -60,7 +60,8 @@ impl ClientFrame {
         frame.filter(|_| ours).unwrap_or(Self::Unusable)
     }
 
-    /// The frame's text. `Malformed`, `Binary` and `Refused` have none and give an empty one.
+    /// The frame's text. `Malformed`, `Binary`, `Unusable`, `Refused` and a `Take` with an error have none and
+    /// give an empty one.
     #[must_use]
     pub fn encode(&self) -> String {
         let write = |kind: &str, members: &dyn Fn(&mut Writer)| {

@@ -105,7 +105,7 @@ async fn answer(shared: &Shared, page: Page, owed: Option<&str>) -> HttpResult {
                 && depends_on_peers(id.as_str(), &known.receipts)
                 && let BrokerFrame::Peers(frame) = all_peers(shared).await?
             {
-                peers = frame.peers;
+                peers = Some(frame.peers.unwrap_or_default());
             }
             let among = (
                 shared.clock.now().wall_ms,

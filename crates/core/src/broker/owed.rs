@@ -240,7 +240,7 @@ impl Owed {
 
 impl Broker {
     /// Why a peer may not be owed so many bytes more that are sent with this token, if it may not. An
-    /// eighth is kept for answers, and one token has at most half, of the rest or of all likewise. What a
+    /// eighth is kept for answers, and one token has at most half of what its kind of mail may take. What a
     /// bridge has forwarded counts with what waits for it: its domain has no room without end.
     pub(super) fn full_for(
         &mut self,

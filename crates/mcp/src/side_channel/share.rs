@@ -157,8 +157,9 @@ async fn serve(
             },
             Some(()) = late => host.late(now_ms()),
             _ = look.tick() => {
-                clear(bus, host).await;
-                let Ok(peers) = bus.peers(LOOK).await else { continue };
+                // Together: nobody else has a turn meanwhile.
+                let ((), peers) = tokio::join!(clear(bus, host), bus.peers(LOOK));
+                let Ok(peers) = peers else { continue };
                 let key = |peer: &PeerEntry| Some(PeerName::parse(&peer.name).ok()?.key());
                 let there = peers.entries.iter().filter(|peer| peer.online).filter_map(key);
                 let known = peers.entries.iter().filter_map(key).collect();
@@ -225,7 +226,7 @@ async fn hand_out(bus: &Bus, host: &mut Host, server: Option<&Server>, out: Vec<
             Out::Server(message) => drop(server.map(|server| server.to.try_send(message.text()))),
             Out::Client(to, message) => {
                 let (id, text) = (Bus::new_id(), message.text());
-                if host.sends(&to, id.as_str(), text.len()) {
+                if host.sends(&to, id.as_str(), text.len(), message.id.is_some()) {
                     send(bus, id, &to.name, text).await;
                 }
             }

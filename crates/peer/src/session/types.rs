@@ -1,6 +1,6 @@
 //! What goes into a [`PeerSession`](super::PeerSession) and what comes out of it.
 
-use peerbus_core::grant::{GATEWAY_PREFIX, GATEWAY_TOKEN};
+use peerbus_core::grant::{GATEWAY_TOKEN, is_of_gateway};
 use peerbus_wire::{
     Accepted, Address, Domain, GroupName, Instance, Kind, MessageId, PeerName, PeersFrame,
     Presence, Receipt, Refusal, Secret, Token, Window,
@@ -138,7 +138,7 @@ impl Inbound {
     pub fn party(&self) -> Option<String> {
         let from = self.from.to_ascii_lowercase();
         match &self.token {
-            Some(token) if token == GATEWAY_TOKEN && from.starts_with(GATEWAY_PREFIX) => Some(from),
+            Some(token) if token == GATEWAY_TOKEN && is_of_gateway(&from) => Some(from),
             Some(token) => Some(token.clone()),
             None => from.rfind('@').map(|at| from[at..].to_owned()),
         }

@@ -23,6 +23,8 @@ const OPEN_ALL_MAX: usize = 1_024;
 const UNREAD_MAX: usize = 16 * 1_048_576;
 /// What of sentences that say so may wait besides.
 const UNREAD_MORE: usize = 1_048_576;
+/// Longest error that counts as such a sentence, in bytes besides its id. The host's own are shorter.
+const SENTENCE_BYTES_MAX: usize = 4_096;
 /// Clients that are told of changes.
 const CLIENTS_MAX: usize = 1_024;
 /// Largest message to a client, in bytes: what an envelope has room for besides its own members.
@@ -110,9 +112,14 @@ impl Host {
         of.map(|one| one.bytes).sum()
     }
 
-    /// So many bytes go to a client under this id, unless too much waits there.
-    pub(crate) fn sends(&mut self, to: &Client, id: &str, bytes: usize) -> bool {
-        let fits = self.unread(to.party.as_ref()) <= UNREAD_MAX + UNREAD_MORE;
+    /// So many bytes go to a client under this id, unless too much waits there. What `answers` no call
+    /// leaves the room for sentences to them.
+    pub(crate) fn sends(&mut self, to: &Client, id: &str, bytes: usize, answers: bool) -> bool {
+        let waits = self.unread(to.party.as_ref());
+        let fits = match answers {
+            true => waits <= UNREAD_MAX + UNREAD_MORE,
+            false => waits + bytes <= UNREAD_MAX,
+        };
         if fits {
             let (id, party) = (id.to_owned(), to.party.clone());
             self.unread.push_back(Unread { id, party, bytes });
@@ -166,7 +173,7 @@ impl Host {
             Ok(None) => Message::result(id, &json!({})),
             Err((code, why)) => Message::refusal(id, code, &why),
         };
-        vec![self.answer(from, place, answer)]
+        self.answer(from, place, answer).into_iter().collect()
     }
 
     fn is_meant(&self, from: &Client, channel: Option<&str>) -> Result<(), Refused> {
@@ -301,7 +308,8 @@ impl Host {
             return Vec::new();
         };
         message.id = Some(open.id);
-        vec![self.answer(&open.client, open.place, message)]
+        let answer = self.answer(&open.client, open.place, message);
+        answer.into_iter().collect()
     }
 
     /// The server asks for something. No client has a part in that.
@@ -331,13 +339,14 @@ impl Host {
             };
             params.insert(PROGRESS.into(), token.clone());
             message.params = message::raw(&params);
-            return vec![self.answer(&open.client, open.place, message)];
+            let told = self.answer(&open.client, open.place, message);
+            return told.into_iter().collect();
         }
         if !self.surface.forwards(&method) {
             return Vec::new();
         }
         let each = |(client, place): &(Client, Place)| self.answer(client, *place, message.clone());
-        self.clients.values().map(each).collect()
+        self.clients.values().filter_map(each).collect()
     }
 
     /// The server has ended: nobody waits any more.
@@ -348,7 +357,7 @@ impl Host {
             let refusal = Message::refusal(open.id, GONE, why);
             self.answer(&open.client, open.place, refusal)
         };
-        open.into_values().map(each).collect()
+        open.into_values().filter_map(each).collect()
     }
 
     /// When something is late, if something is open.
@@ -389,22 +398,25 @@ impl Host {
                 RpcMessage::call(None, "notifications/cancelled", message::raw(&params));
             out.push(Out::Server(cancelled.into()));
             let refusal = Message::refusal(open.id, code, &why);
-            out.push(self.answer(&open.client, open.place, refusal));
+            out.extend(self.answer(&open.client, open.place, refusal));
         }
         out
     }
 
-    /// A message to a client, with the channel; one that is too large is an error that says so.
-    fn answer(&self, to: &Client, place: Place, mut message: Message) -> Out {
+    /// A message to a client, with the channel; an answer that is too large, or too much, is an error that
+    /// says so. What answers nothing goes nowhere then.
+    fn answer(&self, to: &Client, place: Place, mut message: Message) -> Option<Out> {
         message.put_channel(&self.uri, place);
         let bytes = message.text().len();
+        let besides_id = bytes - message.id.as_ref().map_or(0, |id| id.get().len());
+        let is_sentence = message.error.is_some() && besides_id <= SENTENCE_BYTES_MAX;
         let waits = self.unread(to.party.as_ref());
         let (code, why) = if bytes > ANSWER_BYTES_MAX {
             let why = format!(
                 "the answer is too large for the bus: {bytes} bytes, at most {ANSWER_BYTES_MAX}"
             );
             (TOO_LARGE, why)
-        } else if message.error.is_none() && waits + bytes > UNREAD_MAX {
+        } else if !is_sentence && waits + bytes > UNREAD_MAX {
             (
                 REFUSED,
                 format!(
@@ -413,13 +425,11 @@ impl Host {
                 ),
             )
         } else {
-            return Out::Client(to.clone(), message);
+            return Some(Out::Client(to.clone(), message));
         };
-        if let Some(id) = message.id.take() {
-            message = Message::refusal(id, code, &why);
-            message.put_channel(&self.uri, place);
-        }
-        Out::Client(to.clone(), message)
+        let mut refusal = Message::refusal(message.id.take()?, code, &why);
+        refusal.put_channel(&self.uri, place);
+        Some(Out::Client(to.clone(), refusal))
     }
 }
 

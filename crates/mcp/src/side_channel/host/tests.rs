@@ -403,7 +403,7 @@ fn who_does_not_read_answers_gets_no_more_until_it_has_and_others_do() {
         };
         let id = format!("m{}", sent.len());
         let bytes = message.text().len();
-        let goes = host.sends(to, &id, bytes);
+        let goes = host.sends(to, &id, bytes, true);
         sent.push((id, goes, bytes));
         (goes, code, why)
     };
@@ -418,7 +418,7 @@ fn who_does_not_read_answers_gets_no_more_until_it_has_and_others_do() {
     assert!(why.contains("it was done"), "{why}");
     let waits: Vec<_> = (0..1_024).map(|n| format!("w{n}")).collect();
     for id in &waits {
-        assert!(host.sends(&eve, id, 1_024));
+        assert!(host.sends(&eve, id, 1_024, true));
     }
     let (goes, code, why) = round(&mut host, &eve2);
     assert!(goes && code == Some(REFUSED), "{why}");
@@ -428,7 +428,7 @@ fn who_does_not_read_answers_gets_no_more_until_it_has_and_others_do() {
     );
     // Not even sentences come without end.
     for id in 0..2_000 {
-        host.sends(&eve, &format!("x{id}"), 1_024);
+        host.sends(&eve, &format!("x{id}"), 1_024, true);
     }
     assert!(!round(&mut host, &eve).0);
     assert_eq!(
@@ -441,6 +441,80 @@ fn who_does_not_read_answers_gets_no_more_until_it_has_and_others_do() {
         host.ended_at_client(&id);
     }
     assert_eq!(round(&mut host, &eve).1, None);
+}
+
+#[test]
+fn news_and_errors_of_the_server_leave_the_room_for_what_a_call_came_to() {
+    let mut host = host(surface(&[Set::Tools], true));
+    let eve = of("dev-1", Some("eve"));
+    let mut sent = 0;
+    // How many bytes of what is said to clients go.
+    let mut go = |host: &mut Host, out: &[Out]| -> usize {
+        let each = out.iter().filter_map(|out| {
+            let Out::Client(to, message) = out else {
+                return None;
+            };
+            sent += 1;
+            let bytes = message.text().len();
+            let goes = host.sends(to, &format!("m{sent}"), bytes, message.id.is_some());
+            goes.then_some(bytes)
+        });
+        each.sum()
+    };
+    for id in 1..=3 {
+        let call = json!({
+            "jsonrpc": "2.0", "id": id, "method": "tools/call", "channel": URI,
+            "params": { "_meta": { "progressToken": 7 } },
+        });
+        let out = host.hear(&eve, message(&call), (0, 0));
+        assert!(matches!(out[..], [Out::Server(_)]));
+    }
+    for n in 2..=40 {
+        let of_eve = of(&format!("dev-{n}"), Some("eve"));
+        host.hear(&of_eve, request(&json!(1), "ping"), (0, 0));
+    }
+    let progress = |bytes: usize| {
+        message(&json!({
+            "jsonrpc": "2.0", "method": "notifications/progress",
+            "params": { "progressToken": 1, "message": "x".repeat(bytes) },
+        }))
+    };
+    assert!(
+        host.said(progress(ANSWER_BYTES_MAX)).is_empty(),
+        "too large"
+    );
+    for _ in 0..40 {
+        let out = host.said(progress(900_000));
+        go(&mut host, &out);
+    }
+    // One change for many of one token.
+    let change = json!({
+        "jsonrpc": "2.0", "method": "notifications/tools/list_changed",
+        "params": { "why": "x".repeat(300_000) },
+    });
+    let out = host.said(message(&change));
+    go(&mut host, &out);
+    let waits = host.unread(Some(&"eve".into()));
+    assert!(
+        waits > UNREAD_MAX - 900_000 && waits <= UNREAD_MAX,
+        "{waits}"
+    );
+    let large = "x".repeat(900_000);
+    let result = json!({ "jsonrpc": "2.0", "id": 1, "result": large });
+    let error = json!({ "jsonrpc": "2.0", "id": 2, "error": { "code": 1, "message": large } });
+    for said in [result, error] {
+        let out = host.said(message(&said));
+        let (_, code, why) = answer(&out);
+        assert!(
+            code == Some(REFUSED) && why.contains("it was done"),
+            "{why}"
+        );
+        assert!((1..1_024).contains(&go(&mut host, &out)), "it leaves");
+    }
+    let error = json!({ "jsonrpc": "2.0", "id": 3, "error": { "code": 1, "message": "no" } });
+    let out = host.said(message(&error));
+    assert_eq!(answer(&out).1, Some(1), "a short one is told as it is");
+    assert!(go(&mut host, &out) > 0);
 }
 
 #[test]

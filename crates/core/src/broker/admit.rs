@@ -179,7 +179,7 @@ impl Broker {
         self.outbox.forget(conn);
         match self.conns.all.remove(&conn) {
             Some(Conn::Contending(contender)) => {
-                self.end_contest(&contender.name);
+                self.end_contest(&contender.name, conn);
                 Ok(())
             }
             // It counts as connected until the broker is back.

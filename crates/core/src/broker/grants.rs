@@ -130,7 +130,9 @@ impl Broker {
         match self.conns.all.remove(&conn) {
             // Nobody comes back from there.
             Some(Conn::Live(mut session)) => self.left(cx, &mut session, true)?,
-            Some(Conn::Contending(contender)) => self.end_contest(&contender.name),
+            Some(Conn::Contending(contender)) => {
+                self.end_contest(&contender.name, conn);
+            }
             _ => {}
         }
         self.conns.all.insert(conn, Conn::Closing);

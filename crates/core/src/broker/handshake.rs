@@ -42,6 +42,11 @@ impl Broker {
             }
         };
         self.reclaim(cx, &contender.name, &contender.grant.token)?;
+        self.decide(cx, conn, contender)
+    }
+
+    /// Who may have the name gets it, waits for it or does without.
+    fn decide(&mut self, cx: &mut Cx<'_>, conn: ConnId, contender: Contender) -> Result {
         let holder = self.registry.find(&contender.name.key());
         match holder.map_or(Verdict::Admit, |peer| self.judge(cx.now, peer, &contender)) {
             Verdict::Admit => self.admit(cx, conn, contender),
@@ -92,33 +97,40 @@ impl Broker {
         if grant.is_expired(now.wall_ms) {
             return Err(CloseReason::TokenExpired);
         }
-        let token = grant.token;
         let mut name = PeerName::parse(&register.name).map_err(CloseReason::InvalidName)?;
         let renaming = register.renaming.as_deref().filter(|_| register.ext >= EXT);
         let instance = register.instance.as_ref();
         if let Some(new) = renaming.and_then(|new| self.renamed_from(&name, new, instance)) {
             name = new;
         }
-        self.grants.may_have(&grant, &name)?;
         self.check_address(&grant, &name, &register)?;
-        self.check_alias(&name, &grant, register.ephemeral)?;
-        match self
-            .registry
-            .find(&name.key())
-            .and_then(|id| self.registry.get(id))
-        {
-            Some(known) if known.row.owner.is_some_and(|owner| !owner.matches(&token)) => {
-                Err(CloseReason::NameClaimed)
-            }
-            Some(known) if register.ephemeral && !known.row.ephemeral => {
-                Err(CloseReason::NameKnown)
-            }
-            _ => Ok(Contender {
-                name,
-                grant,
-                register,
-                holder_may_answer: true,
-            }),
+        let contender = Contender {
+            name,
+            grant,
+            register,
+            holder_may_answer: true,
+        };
+        self.check_name(&contender)?;
+        Ok(contender)
+    }
+
+    /// Whether its token may have the name, as names stand now.
+    fn check_name(&self, contender: &Contender) -> Result<(), CloseReason> {
+        let Contender {
+            name,
+            grant,
+            register,
+            ..
+        } = contender;
+        self.grants.may_have(grant, name)?;
+        self.check_alias(name, grant, register.ephemeral)?;
+        let known = self.registry.find(&name.key());
+        let row = known.and_then(|id| Some(&self.registry.get(id)?.row));
+        let others = |owner: TokenHash| !owner.matches(&grant.token);
+        match row {
+            Some(row) if row.owner.is_some_and(others) => Err(CloseReason::NameClaimed),
+            Some(row) if register.ephemeral && !row.ephemeral => Err(CloseReason::NameKnown),
+            _ => Ok(()),
         }
     }
 
@@ -169,7 +181,7 @@ impl Broker {
             && contender.holder_may_answer
         {
             let (name, reason) = (contender.name.clone(), self.held_by(peer));
-            self.end_contest(&name);
+            self.end_contest(&name, newcomer);
             self.deny(newcomer, reason);
         }
     }
@@ -200,16 +212,23 @@ impl Broker {
         let Some(Conn::Contending(contender)) = self.conns.all.remove(&conn) else {
             return Ok(());
         };
-        self.end_contest(&contender.name);
-        self.admit(cx, conn, *contender)
+        if let Err(reason) = self.check_name(&contender) {
+            self.end_contest(&contender.name, conn);
+            self.deny(conn, reason);
+            return Ok(());
+        }
+        // The holder may have left the name, and another one have it.
+        match self.end_contest(&contender.name, conn) {
+            true => self.admit(cx, conn, *contender),
+            false => self.decide(cx, conn, *contender),
+        }
     }
 
-    /// Whatever contest there was for a name is over.
-    pub(super) fn end_contest(&mut self, name: &PeerName) {
+    /// The contest of this newcomer for a name is over. False: there is none with who has the name.
+    pub(super) fn end_contest(&mut self, name: &PeerName, newcomer: ConnId) -> bool {
         let holder = self.registry.find(&name.key());
-        if let Some(holder) = holder.and_then(|peer| self.registry.get_mut(peer)) {
-            holder.contender = None;
-        }
+        let holder = holder.and_then(|peer| self.registry.get_mut(peer));
+        holder.is_some_and(|holder| holder.contender.take_if(|it| *it == newcomer).is_some())
     }
 
     /// Closes a connection that is not registered.

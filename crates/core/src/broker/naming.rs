@@ -165,6 +165,10 @@ impl Broker {
         if let Some(row) = self.registry.rename(peer, new) {
             cx.txn.put_peer(row)?;
         }
+        // Whoever waits for the old name waits for who has that.
+        if let Some(known) = self.registry.get_mut(peer) {
+            known.contender = None;
+        }
         self.log.rename(peer, new.as_str());
         self.outbox.want(CommitNeed::Now);
         self.add_alias(cx, old, peer, true)

@@ -1,9 +1,9 @@
 //! Who may take a name over.
 
 use peerbus_core::broker::BrokerInput;
-use peerbus_wire::{ClientFrame, Presence, Register};
+use peerbus_wire::{ClientFrame, Presence, Register, Token};
 
-use crate::rig::{Rig, SECOND, ext, message, register};
+use crate::rig::{OTHER_TOKEN, Rig, SECOND, ext, message, register};
 
 const TAKEN: Option<(u16, &str)> = Some((4000, "name taken over by a newer connection"));
 
@@ -207,4 +207,36 @@ fn nothing_follows_the_close_of_a_taken_over_connection() {
     rig.commit();
     assert!(rig.take(old).delivered.is_empty());
     assert_eq!(rig.delivered(new), [1]);
+}
+
+/// A contest is for the name of who has it: when that one goes by another name, and its old one is
+/// somebody else's, the contest gives nobody anything.
+#[test]
+fn who_waits_for_a_name_does_not_get_it_from_another_token_that_has_it_meanwhile() {
+    let mut rig = Rig::new();
+    let name = |name: &str| Register {
+        ext: 2,
+        ..register(name)
+    };
+    rig.join(name("phone"));
+    let second = rig.join(name("phone"));
+    let third = rig.ask(name("phone"));
+    assert_eq!(closed(&rig, third), None, "it waits");
+    // So many other names that the first one does not lead here any more.
+    for n in 0..70 {
+        let name = format!("eve{n}");
+        rig.frame(second, ClientFrame::Rename { name });
+        rig.pass(10);
+    }
+    let owner = rig.join(Register {
+        token: Token::parse(OTHER_TOKEN),
+        ..name("phone")
+    });
+    let bob = rig.ext("bob");
+    rig.send(bob, "bob", "phone", "m1");
+    rig.pass(2 * SECOND);
+    let refused = (1008, "name claimed under a different token".to_owned());
+    assert_eq!(closed(&rig, third), Some(refused));
+    assert_eq!(closed(&rig, owner), None);
+    assert_eq!(rig.delivered(owner), [1]);
 }

@@ -123,12 +123,12 @@ impl Link {
         let ext = self.is_ext();
         match answer {
             Answer::Peers => return true,
-            Answer::Status(_) if ext => return true,
+            Answer::Status if ext => return true,
             Answer::Receipt if ext => {
                 self.unreceipted.fetch_add(1, Ordering::AcqRel);
             }
             Answer::Receipt | Answer::None => self.read_more(1),
-            Answer::Status(frames) => self.read_more(frames),
+            Answer::Status => self.read_more(answer.frames()),
         }
         false
     }
@@ -251,8 +251,8 @@ pub(crate) enum Answer {
     Receipt,
     /// A `peers` frame.
     Peers,
-    /// Any number of receipts, for a client that gets receipts: it counts as so many frames.
-    Status(usize),
+    /// Any number of receipts, for a client that gets receipts.
+    Status,
 }
 
 impl Answer {
@@ -260,15 +260,16 @@ impl Answer {
         match frame {
             ClientFrame::Envelope(_) | ClientFrame::Refused { id: Some(_), .. } => Self::Receipt,
             ClientFrame::Peers | ClientFrame::PeersOf(_) => Self::Peers,
-            ClientFrame::Status { ids } => Self::Status(ids.len().clamp(1, FRAMES_UNANSWERED_MAX)),
+            ClientFrame::Status { .. } => Self::Status,
             _ => Self::None,
         }
     }
 
-    /// As how many frames the one that it answers counts.
+    /// As how many frames the one that it answers counts. What a question about messages has read from
+    /// disk has no bound of its own: nothing else of its connection is under way meanwhile.
     pub(crate) fn frames(self) -> usize {
         match self {
-            Self::Status(frames) => frames,
+            Self::Status => FRAMES_UNANSWERED_MAX,
             _ => 1,
         }
     }
@@ -309,10 +310,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_question_for_many_messages_counts_for_each_until_it_is_answered() {
-        let ids = (0..FRAMES_UNANSWERED_MAX).map(|_| MessageId::from_static("m"));
-        let answer = Answer::to(&ClientFrame::Status { ids: ids.collect() });
-        assert_eq!(answer, Answer::Status(FRAMES_UNANSWERED_MAX));
+    async fn a_question_for_messages_is_the_only_frame_until_it_is_answered() {
+        let answer = Answer::to(&ClientFrame::Status { ids: Vec::new() });
+        assert_eq!(answer.frames(), FRAMES_UNANSWERED_MAX);
         for is_ext in [true, false] {
             let link = link();
             if is_ext {
@@ -340,7 +340,7 @@ mod tests {
         let v1 = link();
         for frame in 0..2 * FRAMES_UNANSWERED_MAX {
             assert!(at_once(v1.may_read()).await);
-            let answer = [Answer::Receipt, Answer::Status(1), Answer::None][frame % 3];
+            let answer = [Answer::Receipt, Answer::Status, Answer::None][frame % 3];
             assert!(!v1.handled(answer));
         }
         let ext = link();

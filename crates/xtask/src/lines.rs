@@ -69,7 +69,8 @@ fn is_below(file: &str, start: &str) -> bool {
 
 fn feature(file: &str) -> &'static str {
     let named = FEATURES.lines().filter_map(|line| line.split_once(": "));
-    let mut named = named.filter(|(_, starts)| starts.split(' ').any(|start| is_below(file, start)));
+    let mut named =
+        named.filter(|(_, starts)| starts.split(' ').any(|start| is_below(file, start)));
     named.next().map_or("rest", |(name, _)| name)
 }
 

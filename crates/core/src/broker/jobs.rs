@@ -185,7 +185,7 @@ impl Broker {
         let here = |job: &Job| self.registry.conn(job.row.holder).is_some();
         let stuck = |job: &&Job| late(job) && here(job);
         let all = self.jobs.all.values().filter(stuck).filter(of_its);
-        let late: Vec<_> = all.map(|job| job.row.seq).collect();
+        let late: Vec<_> = all.map(|job| job.row.seq).take(SLICE).collect();
         for seq in late {
             if self.has_job_room(peer) && self.could_have(cx, peer, seq)? {
                 self.jobs.set_due(seq, Some(now_ms), false);

@@ -1,5 +1,6 @@
 //! Sharing a server: it is run here, and its channel is served to peers.
 
+use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::future::poll_fn;
 use std::process::Stdio;
@@ -220,10 +221,15 @@ fn heard(bus: &Bus, host: &mut Host, event: SessionEvent) -> Option<(Client, Mes
 }
 
 async fn hand_out(bus: &Bus, host: &mut Host, server: Option<&Server>, out: Vec<Out>) {
-    for out in out {
-        match out {
-            // A server that does not read gets nothing more; what is open is late then.
-            Out::Server(message) => drop(server.map(|server| server.to.try_send(message.text()))),
+    let mut out = VecDeque::from(out);
+    while let Some(one) = out.pop_front() {
+        match one {
+            Out::Server(message) => {
+                let sent = server.map(|server| server.to.try_send(message.text()));
+                if let Some(Err(_)) = sent {
+                    out.extend(host.unsent(message));
+                }
+            }
             Out::Client(to, message) => {
                 let (id, text) = (Bus::new_id(), message.text());
                 if host.sends(&to, id.as_str(), text.len(), message.id.is_some()) {

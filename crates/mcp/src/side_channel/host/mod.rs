@@ -19,6 +19,10 @@ pub(crate) const TIMEOUT_MS_MAX: u64 = 3_600_000;
 /// Calls of one client, and of all, that may be open; of one party half of those.
 const OPEN_MAX: usize = 64;
 const OPEN_ALL_MAX: usize = 1_024;
+/// Bytes of what is asked in open calls of one party.
+const ASKED_MAX: usize = 16 * 1_048_576;
+/// A call that was cancelled counts no longer than this, if the server says nothing of it.
+const CANCELLED_MS: u64 = 60_000;
 /// Bytes to the clients of one party that may wait to be read: they count for the token of this peer.
 const UNREAD_MAX: usize = 16 * 1_048_576;
 /// What of sentences that say so may wait besides.
@@ -70,6 +74,10 @@ struct Open {
     progress: Option<Box<RawValue>>,
     until_ms: u64,
     timeout_ms: u64,
+    /// Of what is asked.
+    bytes: usize,
+    /// The client does not wait for it. The server may still work on it.
+    cancelled: bool,
 }
 
 /// A channel and those who use it. Times are milliseconds of one monotonic clock.
@@ -158,7 +166,7 @@ impl Host {
         let method = message.method.clone().unwrap_or_default();
         let Some(id) = message.id.take() else {
             return match meant {
-                Ok(()) => self.told(from, &method, message),
+                Ok(()) => self.told(from, &method, message, now_ms),
                 Err(_) => Vec::new(),
             };
         };
@@ -213,7 +221,13 @@ impl Host {
         };
         let own = open(&|client| client == from);
         let of_party = open(&|client| client.party == from.party);
-        if own >= OPEN_MAX || of_party >= OPEN_ALL_MAX / 2 || self.open.len() >= OPEN_ALL_MAX {
+        let asked = self
+            .open
+            .values()
+            .filter(|open| open.client.party == from.party);
+        let asked = asked.map(|open| open.bytes).sum::<usize>() + size(message);
+        let full = of_party >= OPEN_ALL_MAX / 2 || self.open.len() >= OPEN_ALL_MAX;
+        if own >= OPEN_MAX || full || asked > ASKED_MAX {
             let why = format!(
                 "{own} calls of yours are open, {of_party} with those of your token; wait for some of them"
             );
@@ -245,7 +259,7 @@ impl Host {
         (timeout_ms, left_ms): (u64, u64),
     ) -> Vec<Out> {
         self.last += 1;
-        let own = self.last;
+        let (own, bytes) = (self.last, size(&message));
         let via = via(&message);
         let mut params = message.members();
         let mut meta = message::object(params.get(META).map(AsRef::as_ref));
@@ -265,21 +279,27 @@ impl Host {
             progress: progress.flatten(),
             until_ms: now_ms.saturating_add(left_ms),
             timeout_ms,
+            bytes,
+            cancelled: false,
         };
         self.open.insert(own, open);
         vec![Out::Server(message)]
     }
 
-    fn told(&mut self, from: &Client, method: &str, mut message: Message) -> Vec<Out> {
+    fn told(&mut self, from: &Client, method: &str, mut message: Message, now_ms: u64) -> Vec<Out> {
         if method == "notifications/cancelled" {
             let mut params = message.members();
             let asked = params.get("requestId").map(|id| id.get().to_owned());
-            let is = |open: &Open| open.client == *from && Some(open.id.get()) == asked.as_deref();
-            let Some((own, _)) = self.open.iter().find(|(_, open)| is(open)) else {
+            let is = |open: &Open| {
+                let waits = open.client == *from && !open.cancelled;
+                waits && Some(open.id.get()) == asked.as_deref()
+            };
+            let Some((own, open)) = self.open.iter_mut().find(|(_, open)| is(open)) else {
                 return Vec::new();
             };
+            open.cancelled = true;
+            open.until_ms = open.until_ms.min(now_ms.saturating_add(CANCELLED_MS));
             let own = *own;
-            self.open.remove(&own);
             params.extend(message::raw(&own).map(|own| ("requestId".to_owned(), own)));
             message.params = message::raw(&params);
             return vec![Out::Server(message)];
@@ -303,13 +323,21 @@ impl Host {
             .id
             .take()
             .and_then(|id| id.get().parse::<u64>().ok());
-        let Some(open) = own.and_then(|own| self.open.remove(&own)) else {
+        let open = own.and_then(|own| self.open.remove(&own));
+        let Some(open) = open.filter(|open| !open.cancelled) else {
             // Cancelled, or too late.
             return Vec::new();
         };
         message.id = Some(open.id);
         let answer = self.answer(&open.client, open.place, message);
         answer.into_iter().collect()
+    }
+
+    /// The server does not read what is for it.
+    pub(crate) fn unsent(&mut self, message: Message) -> Vec<Out> {
+        let why = "the server takes nothing more just now: nothing was done";
+        let refusal = |id| self.answered(Message::refusal(id, REFUSED, why));
+        message.rpc.id.map(refusal).unwrap_or_default()
     }
 
     /// The server asks for something. No client has a part in that.
@@ -331,7 +359,8 @@ impl Host {
             let own = params
                 .get(PROGRESS)
                 .and_then(|token| token.get().parse::<u64>().ok());
-            let Some(open) = own.and_then(|own| self.open.get(&own)) else {
+            let open = own.and_then(|own| self.open.get(&own));
+            let Some(open) = open.filter(|open| !open.cancelled) else {
                 return Vec::new();
             };
             let Some(token) = &open.progress else {
@@ -352,12 +381,14 @@ impl Host {
     /// The server has ended: nobody waits any more.
     pub(crate) fn ended(&mut self) -> Vec<Out> {
         let why = "the server has ended while it worked on this: it may have been done";
-        let open = std::mem::take(&mut self.open);
+        let open = std::mem::take(&mut self.open).into_values();
         let each = |open: Open| {
             let refusal = Message::refusal(open.id, GONE, why);
             self.answer(&open.client, open.place, refusal)
         };
-        open.into_values().filter_map(each).collect()
+        open.filter(|open| !open.cancelled)
+            .filter_map(each)
+            .collect()
     }
 
     /// When something is late, if something is open.
@@ -392,6 +423,9 @@ impl Host {
         let ended = self.open.extract_if(.., |_, open| why(open).is_some());
         let mut out = Vec::new();
         for (own, open) in ended.collect::<Vec<_>>() {
+            if open.cancelled {
+                continue;
+            }
             let why = why(&open).unwrap_or_default() + ": it may have been done";
             let params = json!({ "requestId": own, "reason": why });
             let cancelled =
@@ -431,6 +465,14 @@ impl Host {
         refusal.put_channel(&self.uri, place);
         Some(Out::Client(to.clone(), refusal))
     }
+}
+
+/// Bytes of what a message asks.
+fn size(message: &Message) -> usize {
+    message
+        .params
+        .as_ref()
+        .map_or(0, |params| params.get().len())
 }
 
 /// Why a party gets no more.

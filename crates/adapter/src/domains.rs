@@ -63,7 +63,7 @@ impl There {
         Ok(Self {
             peers: told.entries.into_iter().map(addressed).collect(),
             omitted: told.omitted,
-            note: match to.trouble() {
+            note: match &to.trouble {
                 Some(trouble) => format!("{age}; {trouble}"),
                 None => age,
             },

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use peerbus_os::sync::lock;
 use rustix::event::{PollFd, PollFlags, poll};
+use tracing_subscriber::EnvFilter;
 
 use crate::demand::{LOG_BYTES_MAX, open_log, turn_log};
 
@@ -19,6 +20,18 @@ const STACK_BYTES: usize = 64 * 1_024;
 
 /// Where lines go instead of going out at once.
 static QUEUE: OnceLock<Queue> = OnceLock::new();
+
+/// Logs what passes the filter, a line for each event.
+pub fn log(filter: EnvFilter) {
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(|| Lines)
+        // It would report a failed write to stderr, and panic when that fails, too.
+        .log_internal_errors(false)
+        .with_ansi(false)
+        .with_target(false)
+        .init();
+}
 
 /// From now on nobody waits for stderr: up to `bytes_max` bytes of lines wait for it, and at the end
 /// no longer than `patience`.
@@ -72,8 +85,7 @@ pub fn write(lines: &[u8]) {
 }
 
 /// Takes the lines of `tracing`, one with each write.
-#[derive(Debug)]
-pub struct Lines;
+struct Lines;
 
 impl io::Write for Lines {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {

@@ -89,14 +89,7 @@ fn bridge(server: &NatsServer) -> Result<(), String> {
     let filter = EnvFilter::try_from_env("PEERBUS_LOG")
         .unwrap_or_else(|_| EnvFilter::new("info,async_nats=warn"));
     stderr::queue(LOG_BYTES_MAX, LOG_PATIENCE);
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(|| stderr::Lines)
-        // It would report a failed write to stderr, and panic when that fails, too.
-        .log_internal_errors(false)
-        .with_ansi(false)
-        .with_target(false)
-        .init();
+    stderr::log(filter);
     let config = BusConfig::resolve(&Flags::default()).map_err(|error| error.to_string())?;
     let sockets = || with_named(&config.sockets).into_iter();
     let socket = || sockets().find(|path| path.exists());

@@ -99,7 +99,13 @@ pub async fn run(
             Some(mail) = mails.next(), if waiting.is_none() => waiting = joints.mail(mail).await,
             late = hand_over(&mut waiting) => {
                 if let Some(mail) = late {
-                    joints.too_late(&mail).await;
+                    // It must not hold up the other domains' any longer.
+                    let subject = &mail.subject;
+                    tracing::warn!(%subject, "what comes is not taken in time; it is dropped until it is, and sent again");
+                    if let Some(joint) = joints.of(&mail) {
+                        joint.mails.fall_behind();
+                    }
+                    forget(&mail).await;
                 }
             }
             heard = outside.next() => match heard {
@@ -326,16 +332,6 @@ impl Joints {
                 None
             }
         }
-    }
-
-    /// A message waited for room for too long. It must not hold up the other domains' any longer.
-    async fn too_late(&mut self, mail: &Mail) {
-        let subject = &mail.subject;
-        tracing::warn!(%subject, "what comes is not taken in time; it is dropped until it is, and sent again");
-        if let Some(joint) = self.of(mail) {
-            joint.mails.fall_behind();
-        }
-        forget(mail).await;
     }
 
     /// Something came outside the stream. What has no room gets lost, and is said again; what is too large

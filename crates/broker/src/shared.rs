@@ -1,12 +1,9 @@
 //! What the parts of a running broker share.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
-use peerbus_core::TokenHash;
 use peerbus_store::WitnessFile;
-use peerbus_wire::Token;
 use tokio::sync::watch;
 
 use crate::clock::Clock;
@@ -16,7 +13,6 @@ use crate::life::Life;
 use crate::log_limit::LogLimit;
 use crate::metrics::Metrics;
 use crate::options::Times;
-use crate::pace::TokenPace;
 use crate::places::Places;
 use crate::table::Table;
 use crate::tokens::TokensWatch;
@@ -97,11 +93,6 @@ impl Shared {
             // The sender lives as long as this does.
             let _ended = full.wait_for(|full| !full).await;
         }
-    }
-
-    /// How fast connections of a token may send.
-    pub(crate) fn pace_of(&self, token: &Token) -> Option<Arc<TokenPace>> {
-        self.tokens.as_ref()?.pace(&TokenHash::of(token))
     }
 
     /// Connections whose sockets are open.

@@ -160,8 +160,9 @@ impl Outgoing {
     /// How many frames of the client this one answers with a receipt.
     pub(crate) fn answers(&self) -> usize {
         let Self::Frame(frame) = self else { return 0 };
+        let answers = |it: &&Receipt| matches!(it.stage, Stage::Accepted(_) | Stage::Refused(_));
         match &**frame {
-            BrokerFrame::Receipts(receipts) => receipts.iter().filter(|r| is_answer(r)).count(),
+            BrokerFrame::Receipts(receipts) => receipts.iter().filter(answers).count(),
             _ => 0,
         }
     }
@@ -181,10 +182,6 @@ impl Outgoing {
             Self::Done(_) => None,
         }
     }
-}
-
-fn is_answer(receipt: &Receipt) -> bool {
-    matches!(receipt.stage, Stage::Accepted(_) | Stage::Refused(_))
 }
 
 /// Whether the frame says only how far messages got since they were accepted.

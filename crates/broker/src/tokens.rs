@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex};
 use peerbus_core::TokenHash;
 use peerbus_core::grant::{
     BRIDGE_TOKEN, GATEWAY, GATEWAY_TOKEN, Grant, NAMES_DEFAULT, NamePattern, Quotas, Right, Rights,
+    is_of_gateway,
 };
 use peerbus_os::file::{self, Version};
 use peerbus_os::private::{self, PrivateFile};
@@ -99,7 +100,7 @@ pub fn add(path: &Path, grant: &Grant) -> Result<(), String> {
             "{name} is what `peerbus {program}` calls a token of its own: choose another name"
         ));
     }
-    if grant.names.iter().any(NamePattern::is_of_gateway) {
+    if grant.names.iter().any(|it| is_of_gateway(it.as_str())) {
         return Err(format!(
             "the names {GATEWAY} are the gateway's, and `peerbus web` makes its token: give other names"
         ));

@@ -6,13 +6,12 @@ use std::path::PathBuf;
 use peerbus_adapter::demand::Demand;
 use peerbus_adapter::mailbox::WakeList;
 use peerbus_adapter::paths::Paths;
-use peerbus_adapter::{BusConfig, Flags, connect, groups};
+use peerbus_adapter::{BusConfig, Failure, Flags, connect, groups};
 use peerbus_mcp::{AdapterOptions, Exit};
 use peerbus_wire::escape;
 
 use crate::args::{Adapter, AdapterKind};
 use crate::client;
-use crate::failure::Failure;
 
 /// Longest value of a variable that is repeated, in characters: none of them a secret.
 const VALUE_CHARS: usize = 80;

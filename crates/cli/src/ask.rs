@@ -2,13 +2,12 @@
 
 use peerbus_adapter::mailbox::quote::said;
 use peerbus_adapter::signals::Stop;
-use peerbus_adapter::{Bus, How, Inbound, SessionEvent, Stage};
+use peerbus_adapter::{Bus, Failure, How, Inbound, SessionEvent, Stage};
 use peerbus_view::{Trail, is_proven, reached};
 use peerbus_wire::{Conversation, printable};
 use tokio::time::{Duration, Instant};
 
 use crate::args::Ask;
-use crate::failure::Failure;
 use crate::{body, client, output, recv, send, told};
 
 /// How often the broker is asked how far the question is, and how long that may take.

@@ -1,10 +1,10 @@
 //! `peerbus audit`.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use peerbus_adapter::paths::Paths;
-use peerbus_adapter::rfc3339;
+use peerbus_adapter::{Failure, rfc3339};
 use peerbus_core::audit::AuditRemark;
 use peerbus_store::{
     AuditReport, ChainError, OpenError, SqliteStore, Witnessed, read_audit, verify_audit,
@@ -13,7 +13,6 @@ use peerbus_wire::{escape_json, hex};
 use serde_json::json;
 
 use crate::args::{Audit, AuditVerify};
-use crate::failure::Failure;
 use crate::told::for_people;
 use crate::{operator, output};
 
@@ -37,21 +36,20 @@ fn acknowledge(db: Option<PathBuf>, socket: Option<&PathBuf>) -> Result<(), Fail
             store.close().map_err(Failure::failed)?;
             missing.map(|missing| missing.to_string())
         }
-        Err(OpenError::Locked { .. }) => ask_broker(socket, &path)?,
+        Err(OpenError::Locked { .. }) => {
+            // The broker that runs on it has to acknowledge it.
+            let target = format!("/audit/acknowledge?db={}", operator::encode(&path));
+            let answer = operator::ask(socket, "POST", &target)?;
+            let answer: serde_json::Value =
+                serde_json::from_str(&answer).map_err(Failure::failed)?;
+            answer["acknowledged"].as_str().map(ToOwned::to_owned)
+        }
         Err(error) => return Err(Failure::config(error)),
     };
     output::line(&match missing {
         Some(missing) => format!("acknowledged: {missing}"),
         None => "nothing is missing that is not acknowledged".into(),
     })
-}
-
-/// Has the broker that runs on the database acknowledge it.
-fn ask_broker(socket: Option<&PathBuf>, db: &Path) -> Result<Option<String>, Failure> {
-    let target = format!("/audit/acknowledge?db={}", operator::encode(db));
-    let answer = operator::ask(socket, "POST", &target)?;
-    let answer: serde_json::Value = serde_json::from_str(&answer).map_err(Failure::failed)?;
-    Ok(answer["acknowledged"].as_str().map(ToOwned::to_owned))
 }
 
 pub(crate) fn database(given: Option<PathBuf>) -> Result<PathBuf, Failure> {

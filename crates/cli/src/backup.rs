@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use peerbus_adapter::Failure;
 use peerbus_store::{BackupError, OpenError};
 
 use crate::audit::database;
-use crate::failure::Failure;
 use crate::output;
 use crate::told::for_people;
 

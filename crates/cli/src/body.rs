@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 use std::io::Read;
 
+use peerbus_adapter::Failure;
 use peerbus_wire::limits::FRAME_BYTES_MAX;
 use peerbus_wire::{escape, readable};
 use serde_json::value::RawValue;
 
-use crate::failure::Failure;
 use crate::output;
 
 /// Longest word that is repeated in a complaint, in characters.

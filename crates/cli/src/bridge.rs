@@ -6,13 +6,12 @@ use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 
-use peerbus_adapter::credentials;
 use peerbus_adapter::kept_token;
 use peerbus_adapter::paths::Paths;
+use peerbus_adapter::{Failure, credentials};
 use peerbus_core::TokenHash;
 use peerbus_core::grant::{BRIDGE_TOKEN, Right, Rights};
 
-use crate::failure::Failure;
 use crate::operator;
 use crate::token::admit;
 

@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use peerbus_adapter::demand::{Demand, Meant};
 use peerbus_adapter::{
-    Bus, BusConfig, Flags, IN_USE_MS, Link, LinkState, Peers, RegistrationRefusal as Why, connect,
-    refusal,
+    Bus, BusConfig, Failure, Flags, IN_USE_MS, Link, LinkState, Peers, RegistrationRefusal as Why,
+    connect, refusal,
 };
 
 use crate::args::Connection;
-use crate::failure::Failure;
 use crate::output;
 
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {

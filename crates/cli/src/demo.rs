@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use peerbus_adapter::signals::Stop;
 use peerbus_adapter::{
-    Bus, BusConfig, Flags, How, Key, LinkEnd, LinkState, SessionEvent, Stage, connect, credentials,
-    wall_ms,
+    Bus, BusConfig, Failure, Flags, How, Key, LinkEnd, LinkState, SessionEvent, Stage, connect,
+    credentials, wall_ms,
 };
 use peerbus_broker::{BrokerOptions, start};
 use peerbus_core::TokenHash;
@@ -18,7 +18,6 @@ use peerbus_wire::{Conversation, MessageId};
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-use crate::failure::Failure;
 use crate::{client, output, status, tail};
 
 /// So long a step stands alone, for whoever reads along.

@@ -1,13 +1,12 @@
 //! `peerbus doctor`.
 
-use peerbus_adapter::groups;
+use peerbus_adapter::{Failure, groups};
 use peerbus_mcp::AdapterOptions;
 use peerbus_node::gates::Gates;
 use peerbus_setup::doctor::{CheckOutcome, Context, examine};
 
 use crate::adapter::wake_list;
 use crate::args::{Connection, kept};
-use crate::failure::Failure;
 use crate::{client, output};
 
 pub(crate) fn run(connection: &Connection, json: bool) -> Result<(), Failure> {

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use clap::CommandFactory as _;
 use clap_complete::Shell;
+use peerbus_adapter::Failure;
 
 use crate::args::Args;
-use crate::failure::Failure;
 use crate::output;
 
 pub(crate) fn completions(shell: Shell) -> Result<(), Failure> {

@@ -2,12 +2,12 @@
 
 use std::io::IsTerminal as _;
 
+use peerbus_adapter::Failure;
 use peerbus_node::NodeRefusal;
 use peerbus_wire::escape;
 use serde_json::{Value, json};
 
 use crate::args::{Held, HeldOne, HeldVerb};
-use crate::failure::Failure;
 use crate::output;
 use crate::session;
 use crate::session::all::{self, Waiting};

@@ -2,12 +2,11 @@
 
 use std::path::PathBuf;
 
-use peerbus_adapter::{groups, wall_ms};
+use peerbus_adapter::{Failure, groups, wall_ms};
 use peerbus_view::{MessageText, MessageView, spoken};
 use peerbus_wire::PeerName;
 
 use crate::args::{History, HistoryVerb};
-use crate::failure::Failure;
 use crate::told;
 use crate::{operator, output};
 

@@ -1,10 +1,10 @@
 //! `peerbus inbox`.
 
-use peerbus_view::{MessageText, MessageView, spoken};
+use peerbus_adapter::Failure;
+use peerbus_view::{MessageText, spoken};
 use peerbus_wire::{PeerName, escape};
 
 use crate::args::Inbox;
-use crate::failure::Failure;
 use crate::{output, send, told};
 
 /// Longest text that is shown, in characters.
@@ -44,7 +44,9 @@ pub(crate) fn run(verb: &Inbox) -> Result<(), Failure> {
             MessageText::Signed(body) => format!("    \"{}\"", escape(&spoken(body), TEXT_CHARS)),
             MessageText::Hidden(why) => format!("    (not shown: {why})"),
         })?;
-        if is_under_way(message) {
+        // More has happened to it than that it waits.
+        let waits = |state: &str| matches!(state, "accepted" | "queued");
+        if message.steps.iter().any(|step| !waits(&step.state)) {
             output::line(&format!("    {}", message.note))?;
         }
     }
@@ -59,12 +61,6 @@ pub(crate) fn run(verb: &Inbox) -> Result<(), Failure> {
         ));
     }
     Ok(())
-}
-
-/// More has happened to it than that it waits.
-fn is_under_way(message: &MessageView) -> bool {
-    let waits = |state: &str| matches!(state, "accepted" | "queued");
-    message.steps.iter().any(|step| !waits(&step.state))
 }
 
 fn is(peer: &str, name: &PeerName) -> bool {

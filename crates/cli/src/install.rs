@@ -1,10 +1,10 @@
 //! `peerbus install` and `peerbus uninstall`.
 
+use peerbus_adapter::Failure;
 use peerbus_agents::Scope;
-use peerbus_setup::{InstallLine, InstallRequest, SetupError};
+use peerbus_setup::{InstallLine, InstallRequest};
 
 use crate::args::{Files, Install, Uninstall};
-use crate::failure::Failure;
 use crate::output;
 
 pub(crate) fn run(verb: Install) -> Result<(), Failure> {
@@ -40,7 +40,7 @@ fn request(files: &Files, used: Vec<String>) -> InstallRequest {
 /// Acts, whether or not anybody reads what changes: that this could not be shown is told at the
 /// end.
 fn shown(
-    act: impl FnOnce(&mut dyn FnMut(InstallLine<'_>)) -> Result<(), SetupError>,
+    act: impl FnOnce(&mut dyn FnMut(InstallLine<'_>)) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let mut unwritten = Ok(());
     act(&mut |line| match line {
@@ -51,5 +51,5 @@ fn shown(
             }
         }
     })?;
-    Ok(unwritten?)
+    unwritten
 }

@@ -36,14 +36,7 @@ pub(crate) fn start(verb: &Verb) {
     if let Some((bytes_max, patience)) = queue {
         stderr::queue(bytes_max, patience);
     }
-    tracing_subscriber::fmt()
-        .with_env_filter(filter_of(filter))
-        .with_writer(|| stderr::Lines)
-        // It would report a failed write to stderr, and panic when that fails, too.
-        .log_internal_errors(false)
-        .with_ansi(false)
-        .with_target(false)
-        .init();
+    stderr::log(filter_of(filter));
 }
 
 /// The filter that is asked for, or the default one.

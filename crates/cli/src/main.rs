@@ -12,7 +12,6 @@ mod bridge;
 mod client;
 mod demo;
 mod doctor;
-mod failure;
 mod generate;
 mod held;
 mod history;

@@ -1,7 +1,7 @@
 //! `peerbus mcp`: MCP servers that peers share.
 
 use peerbus_adapter::signals::Stop;
-use peerbus_adapter::{Bus, LinkState};
+use peerbus_adapter::{Bus, Failure, LinkState};
 use peerbus_core::grant::NamePattern;
 use peerbus_mcp::side_channel::{
     Advert, Set, Share, Used, adverts, generation, is_name, parse, serve, share,
@@ -10,7 +10,6 @@ use peerbus_wire::escape;
 use serde_json::json;
 
 use crate::args::{Mcp, McpList, McpShare, McpUse};
-use crate::failure::Failure;
 use crate::{client, output};
 
 pub(crate) fn run(verb: Mcp) -> Result<(), Failure> {

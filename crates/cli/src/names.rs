@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
+use peerbus_adapter::Failure;
 use peerbus_view::PeerView;
 use peerbus_wire::PeerName;
 use serde_json::json;
 
 use crate::args::Names;
-use crate::failure::Failure;
 use crate::{operator, output, peers, told};
 
 pub(crate) fn run(verb: &Names) -> Result<(), Failure> {

@@ -8,9 +8,8 @@ use peerbus_adapter::demand::{Demand, Tried};
 use peerbus_adapter::operator::{self, Events, OperatorAnswer, Streamless};
 pub(crate) use peerbus_adapter::operator::{encode, encode_text, other_version};
 use peerbus_adapter::paths::Paths;
-use peerbus_adapter::{Flags, PeerEntry, UNUSABLE, Url, credentials};
+use peerbus_adapter::{Failure, Flags, PeerEntry, UNUSABLE, Url, credentials};
 
-use crate::failure::Failure;
 use crate::{client, output};
 
 /// How long it is tried again where somebody else starts or ends a broker, and how often.

@@ -5,12 +5,11 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
 use comfy_table::{Table, presets};
+use peerbus_adapter::Failure;
 use peerbus_wire::{escape_json, printable};
 use serde_json::Value;
 use terminal_size::{Width, terminal_size_of};
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
-
-use crate::failure::Failure;
 
 /// Writes one line to stdout and flushes it. A terminal gets it at once: what goes to stderr meanwhile
 /// stands before it or after it.

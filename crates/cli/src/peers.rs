@@ -2,12 +2,11 @@
 
 use peerbus_adapter::demand::came_to_be;
 use peerbus_adapter::domains::There;
-use peerbus_adapter::{Domain, PeerEntry, Url, credentials, project};
+use peerbus_adapter::{Domain, Failure, PeerEntry, Url, credentials, project};
 use peerbus_view::{DomainReach, DomainView, PeerView, span};
 use serde_json::{Value, json};
 
 use crate::args::Peers;
-use crate::failure::Failure;
 use crate::{client, operator, output};
 
 pub(crate) const HEADER: [&str; 9] = [
@@ -109,7 +108,7 @@ fn domain_line(joined: &DomainView) -> String {
     let waiting = waiting.map_or_else(String::new, |n| {
         format!("; {} for it", output::plural(n, "message"))
     });
-    match joined.trouble() {
+    match &joined.trouble {
         None => format!("domain: {domain} is joined, a peer there is NAME@{domain}{waiting}"),
         Some(trouble) => format!("domain: {trouble}{waiting}"),
     }

@@ -6,7 +6,7 @@ use std::io::{IsTerminal as _, stdout};
 use peerbus_adapter::mailbox::notice;
 use peerbus_adapter::paths::Paths;
 use peerbus_adapter::signals::Stop;
-use peerbus_adapter::{Bus, How, Inbound, Kind, LinkState, SessionEvent};
+use peerbus_adapter::{Bus, Failure, How, Inbound, Kind, LinkState, SessionEvent};
 use peerbus_view::{PeerView, body_json, spoken};
 use peerbus_wire::limits::GROUPS_MAX;
 use peerbus_wire::{Conversation, MessageId, escape, escape_json};
@@ -14,7 +14,6 @@ use serde_json::value::RawValue;
 use tokio::time::{Duration, Instant};
 
 use crate::args::Recv;
-use crate::failure::Failure;
 use crate::{client, output, told};
 
 /// How long the broker may take to say who is known.
@@ -64,6 +63,17 @@ async fn is_nobodys(bus: &Bus, verb: &Recv) -> Result<(), Failure> {
     // To ask takes its own time, however short one listens.
     let peers = bus.peers(limit.max(ANSWER));
     tokio::pin!(peers);
+    let there = bus.link();
+    // As far as that is known.
+    let is_away = || {
+        matches!(
+            &*there.borrow(),
+            LinkState::Connecting {
+                last_error: Some(_),
+                ..
+            }
+        )
+    };
     let peers = loop {
         tokio::select! {
             peers = &mut peers => break peers?,
@@ -72,7 +82,7 @@ async fn is_nobodys(bus: &Bus, verb: &Recv) -> Result<(), Failure> {
                     tell_trouble(&link.borrow_and_update());
                 }
             }
-            () = tokio::time::sleep_until(end), if is_away(&bus.link().borrow()) => {
+            () = tokio::time::sleep_until(end), if is_away() => {
                 return out_of_time(bus, verb, 0);
             }
         }
@@ -89,14 +99,6 @@ async fn is_nobodys(bus: &Bus, verb: &Recv) -> Result<(), Failure> {
         "{name} is an agent's session ({client}), and what is received here it would not get: \
          `peerbus recv --take` does it all the same"
     )))
-}
-
-/// Whether there is no broker, as far as that is known.
-fn is_away(state: &LinkState) -> bool {
-    match state {
-        LinkState::Connecting { last_error, .. } => last_error.is_some(),
-        _ => false,
-    }
 }
 
 async fn receive(bus: &Bus, verb: &Recv) -> Result<(), Failure> {

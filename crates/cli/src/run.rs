@@ -9,13 +9,12 @@ use std::time::Duration;
 
 use peerbus_adapter::paths::Paths;
 use peerbus_adapter::stderr;
-use peerbus_adapter::{BusConfig, LinkState, connect, groups};
+use peerbus_adapter::{BusConfig, Failure, LinkState, connect, groups};
 use peerbus_driver::{ClientOptions, RunEnd, Settings};
 use peerbus_mcp::AdapterOptions;
 use tokio::sync::watch;
 
 use crate::args::{Run, Transport};
-use crate::failure::Failure;
 use crate::{adapter, client, output};
 
 /// The client, as the search path has it.

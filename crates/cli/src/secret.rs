@@ -1,10 +1,10 @@
 //! `peerbus secret` and `peerbus keygen`.
 
+use peerbus_adapter::Failure;
 use peerbus_adapter::credentials::{self, random_hex};
 use peerbus_adapter::paths::Paths;
 
 use crate::args::Secret;
-use crate::failure::Failure;
 use crate::output;
 use crate::told::for_people;
 

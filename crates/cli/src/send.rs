@@ -1,8 +1,8 @@
 //! `peerbus send` and `peerbus broadcast`.
 
 use peerbus_adapter::{
-    Bus, BusConfig, Domain, How, RefusalCode, SendError, SentMessage, Stage, domains, groups,
-    similar,
+    Bus, BusConfig, Domain, Failure, How, RefusalCode, SendError, SentMessage, Stage, domains,
+    groups, similar,
 };
 use peerbus_view::{Trail, is_proven, reached};
 use peerbus_wire::{Conversation, escape};
@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 use tokio::time::{Duration, Instant};
 
 use crate::args::{Outgoing, Saying, Send};
-use crate::failure::Failure;
 use crate::{body, client, output, told};
 
 /// How often the broker is asked whether a message was seen.

@@ -9,14 +9,13 @@ use std::time::Duration;
 
 use peerbus_adapter::demand::take_mark_away;
 use peerbus_adapter::signals::Stop;
-use peerbus_adapter::{Token, credentials, paths::Paths};
+use peerbus_adapter::{Failure, Token, credentials, paths::Paths};
 use peerbus_broker::{BrokerOptions, Origin, Running, ServerTls, ShutdownReport, start};
 use peerbus_core::TokenHash;
 use peerbus_core::grant::Grant;
 use peerbus_wire::{Domain, TokenName, escape};
 
 use crate::args::Serve;
-use crate::failure::Failure;
 use crate::{client, output};
 
 /// Longest text that says who needed a broker, in characters.

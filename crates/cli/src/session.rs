@@ -9,14 +9,13 @@ use std::time::Duration;
 
 use peerbus_adapter::paths::Paths;
 use peerbus_adapter::project::{self, Project};
-use peerbus_adapter::similar;
+use peerbus_adapter::{Failure, similar};
 use peerbus_node::index::{self, LiveSession};
 use peerbus_node::{NodeClient, NodeRefusal};
 use peerbus_wire::{escape, printable};
 use serde_json::{Value, json};
 
 use crate::args::{SessionInject, SessionNamed, SessionVerb, SessionWhich};
-use crate::failure::Failure;
 use crate::output;
 
 /// Longest text of a cell, and of a line of an event, in characters.

@@ -2,13 +2,12 @@
 
 use std::path::PathBuf;
 
-use peerbus_adapter::{Stage, Url, credentials, wall_ms};
+use peerbus_adapter::{Failure, Stage, Url, credentials, wall_ms};
 use peerbus_view::{MessageContent, MessageText, MessageView, Step, Trail, spoken};
 use peerbus_wire::{MessageId, PeerName, escape};
 use serde_json::json;
 
 use crate::args::Status;
-use crate::failure::Failure;
 use crate::{client, operator, output, told};
 
 /// Longest text that is shown, in characters.

@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use peerbus_adapter::Failure;
 use peerbus_adapter::demand::{end_holder, holder, leave_mark};
 use peerbus_adapter::operator::connect;
 use peerbus_adapter::paths::Paths;
 use serde_json::Value;
 
-use crate::failure::Failure;
 use crate::{operator, output};
 
 /// How long a broker may take to end: it gives its connections 5 s to read what is queued.

@@ -6,13 +6,12 @@ use std::time::Duration;
 
 use peerbus_adapter::hooks::is_below_an_agent;
 use peerbus_adapter::operator::{Events, Streamless};
-use peerbus_adapter::wall_ms;
+use peerbus_adapter::{Failure, wall_ms};
 use peerbus_view::{MessageView, Step, StepView};
 use peerbus_wire::{PeerName, Secret, escape};
 use serde_json::{Value, json};
 
 use crate::args::{Shown, Tail};
-use crate::failure::Failure;
 use crate::{operator, output, told};
 
 /// Messages that are shown of the time before.
@@ -111,15 +110,6 @@ impl<'v> Showing<'v> {
         Ok(())
     }
 
-    /// Shows what happened while nobody told.
-    fn catch_up(&mut self) -> Result<(), Failure> {
-        let oldest = self.open.values().copied().min().unwrap_or(self.last_ms);
-        let since = oldest
-            .min(self.last_ms)
-            .max(self.last_ms.saturating_sub(BACK_MS));
-        self.messages(&format!("&since={since}"), STEPS_MAX)
-    }
-
     /// Shows the newest messages that are meant by a query.
     fn messages(&mut self, query: &str, limit: usize) -> Result<(), Failure> {
         let (found, _) = told::newest(self.verb.shown.socket.as_ref(), query, limit, None)?;
@@ -137,7 +127,13 @@ impl<'v> Showing<'v> {
             match event.kind.as_str() {
                 "ready" if resumed => {}
                 "ready" if self.last_ms == 0 => self.before()?,
-                "ready" => self.catch_up()?,
+                "ready" => {
+                    // Shows what happened while nobody told.
+                    let oldest = self.open.values().copied().min().unwrap_or(self.last_ms);
+                    let back_ms = self.last_ms.saturating_sub(BACK_MS);
+                    let since = oldest.min(self.last_ms).max(back_ms);
+                    self.messages(&format!("&since={since}"), STEPS_MAX)?;
+                }
                 "gone" => return Ok(()),
                 kind => self.event(kind, &event.data)?,
             }

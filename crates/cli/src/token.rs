@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use peerbus_adapter::credentials::random_hex;
 use peerbus_adapter::paths::Paths;
-use peerbus_adapter::{Token, wall_ms};
+use peerbus_adapter::{Failure, Token, wall_ms};
 use peerbus_broker::tokens;
 use peerbus_core::TokenHash;
 use peerbus_core::grant::{Grant, NAMES_DEFAULT, NamePattern, Quotas, Right, Rights};
@@ -12,7 +12,6 @@ use peerbus_wire::{TokenName, utc};
 use serde_json::json;
 
 use crate::args::{TokenAdd, TokenVerb, TokensFile};
-use crate::failure::Failure;
 use crate::told::for_people;
 use crate::{operator, output};
 

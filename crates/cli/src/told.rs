@@ -6,13 +6,12 @@ use std::time::Duration;
 
 use peerbus_adapter::hooks::is_below_an_agent;
 use peerbus_adapter::operator as answer;
-use peerbus_adapter::{Bus, PeerEntry, Receipt, credentials, paths::Paths, wall_ms};
+use peerbus_adapter::{Bus, Failure, PeerEntry, Receipt, credentials, paths::Paths, wall_ms};
 use peerbus_view::{
     MessagePage, MessageText, MessageView, PeerView, Trail, depends_on_peers, spoken,
 };
 use peerbus_wire::{Secret, escape, utc};
 
-use crate::failure::Failure;
 use crate::{operator, output};
 
 /// Longest name, or word of a stage, in a line.

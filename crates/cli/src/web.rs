@@ -6,7 +6,7 @@ use peerbus_adapter::credentials::{self, random_hex};
 use peerbus_adapter::hooks::is_below_an_agent;
 use peerbus_adapter::paths::Paths;
 use peerbus_adapter::signals::Stop;
-use peerbus_adapter::{BusConfig, Token};
+use peerbus_adapter::{BusConfig, Failure, Token};
 use peerbus_core::TokenHash;
 use peerbus_core::grant::{GATEWAY, GATEWAY_TOKEN, NamePattern, Right, Rights};
 use peerbus_web::tokens::{self, WebFile, WebToken};
@@ -15,7 +15,6 @@ use peerbus_wire::escape;
 use serde_json::json;
 
 use crate::args::{Web, WebTokenAdd, WebTokenVerb, WebVerb};
-use crate::failure::Failure;
 use crate::token::admit;
 use crate::told::for_people;
 use crate::{audit, client, operator, output};

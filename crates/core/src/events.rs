@@ -11,9 +11,7 @@ mod tests;
 
 use std::collections::VecDeque;
 
-#[cfg(feature = "mutations")]
 pub use mutation::EventLogMutation;
-use mutation::Mutations;
 
 /// Events that are kept.
 pub const EVENTS_MAX: usize = 1_000;
@@ -48,7 +46,7 @@ pub struct EventLog<E> {
     entries: VecDeque<(E, usize)>,
     last: u64,
     bytes: usize,
-    mutations: Mutations,
+    mutations: crate::Mutations<EventLogMutation>,
 }
 
 impl<E> Default for EventLog<E> {
@@ -57,7 +55,7 @@ impl<E> Default for EventLog<E> {
             entries: VecDeque::new(),
             last: 0,
             bytes: 0,
-            mutations: Mutations::default(),
+            mutations: Default::default(),
         }
     }
 }

@@ -223,12 +223,6 @@ impl NamePattern {
         !self.0.contains('*') || self.0.eq_ignore_ascii_case(GATEWAY)
     }
 
-    /// Whether none but peers of the gateway are meant.
-    #[must_use]
-    pub fn is_of_gateway(&self) -> bool {
-        is_of_gateway(&self.0)
-    }
-
     /// Whether a name is one of those that are meant.
     #[must_use]
     pub fn matches(&self, name: &PeerName) -> bool {
@@ -269,7 +263,7 @@ impl From<NamePattern> for String {
     }
 }
 
-/// Whether a name is one of the gateway's, each of which has a token of its own there.
+/// Whether a name, or all that a pattern means, is of the gateway's peers, each of which has a token of its own there.
 #[must_use]
 pub fn is_of_gateway(name: &str) -> bool {
     strip(name, GATEWAY_PREFIX).is_some()
@@ -335,7 +329,7 @@ mod tests {
         ] {
             assert_eq!(grant.keeps(name), kept, "{name}");
         }
-        let of_gateway = |text| NamePattern::parse(text).unwrap().is_of_gateway();
+        let of_gateway = |text| is_of_gateway(NamePattern::parse(text).unwrap().as_str());
         assert!(
             ["web:*", "WEB:*", "web:ci", "Web:c*"]
                 .into_iter()

@@ -3,17 +3,12 @@
 /// The fault of a state machine that is switched on, if any; `M` names its faults.
 #[derive(Debug, Clone, Copy)]
 pub struct Mutations<M> {
-    #[cfg(feature = "mutations")]
     on: Option<M>,
-    #[cfg(not(feature = "mutations"))]
-    on: std::marker::PhantomData<M>,
 }
 
 impl<M> Default for Mutations<M> {
     fn default() -> Self {
-        Self {
-            on: Default::default(),
-        }
+        Self { on: None }
     }
 }
 
@@ -24,18 +19,9 @@ impl<M: Copy + PartialEq> Mutations<M> {
         self.on = Some(mutation);
     }
 
-    /// Whether the rule is broken.
-    #[cfg(feature = "mutations")]
+    /// Whether the rule is broken: never, outside tests.
     #[must_use]
     pub fn broken(self, mutation: M) -> bool {
-        self.on == Some(mutation)
-    }
-
-    /// Whether the rule is broken: never, outside tests.
-    #[cfg(not(feature = "mutations"))]
-    #[must_use]
-    pub fn broken(self, _: M) -> bool {
-        let Self { on: _ } = self;
-        false
+        cfg!(feature = "mutations") && self.on == Some(mutation)
     }
 }

@@ -327,14 +327,8 @@ pub trait Txn {
     /// newest fate, that counts.
     fn insert_fates(&mut self, fates: &[Fate], bytes: u64, steady_ms: u64) -> Result;
 
-    /// How deliveries of `seq` ended, in order, without that of nobody.
-    fn fates(&mut self, seq: Seq) -> Result<Vec<Fate>> {
-        let mut fates = self.fates_of(&[seq], usize::MAX)?;
-        Ok(fates.remove(&seq).unwrap_or_default())
-    }
-
-    /// The same of each of these messages, of each the `last` ones: what is kept of several together is
-    /// read once.
+    /// How deliveries of each of these messages ended, in order, without that of nobody, of each the
+    /// `last` ones: what is kept of several together is read once.
     fn fates_of(&mut self, seqs: &[Seq], last: usize) -> Result<BTreeMap<Seq, Vec<Fate>>>;
 
     /// Forgets the oldest ends beyond what is to be kept, about `limit` of them: first the fates, and

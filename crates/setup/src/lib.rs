@@ -8,7 +8,6 @@ mod error;
 mod install;
 mod text;
 
-pub use error::SetupError;
 #[cfg(feature = "fuzzing")]
 pub use install::fuzz;
 pub use install::{InstallLine, InstallRequest, install, uninstall};

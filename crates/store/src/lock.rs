@@ -33,7 +33,8 @@ impl Lock {
             Err(TryLockError::WouldBlock) => return Ok(Err(holder(&mut file))),
             Err(TryLockError::Error(error)) => return Err(error),
         }
-        if let Err(error) = write_pid(&mut file) {
+        let cleared = file.set_len(0).and_then(|()| file.rewind());
+        if let Err(error) = cleared.and_then(|()| writeln!(file, "{}", std::process::id())) {
             // It only helps those who ask who it is: no reason not to serve on a full disk.
             tracing::warn!(%error, "the process number is not in the lock file");
         }
@@ -51,12 +52,6 @@ impl Drop for Lock {
         // have inherited it, and would hold the lock until it executes its program.
         let _ = self.file.unlock();
     }
-}
-
-fn write_pid(file: &mut File) -> io::Result<()> {
-    file.set_len(0)?;
-    file.rewind()?;
-    writeln!(file, "{}", std::process::id())
 }
 
 fn holder(file: &mut File) -> Option<u32> {

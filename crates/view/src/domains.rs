@@ -12,8 +12,8 @@ use crate::text::span;
 pub struct DomainView {
     /// Its name.
     pub domain: Domain,
-    /// That mail does not get there now, why, and since when, if that is known.
-    trouble: Option<String>,
+    /// That mail does not get there now, why, and since when; `None` when nothing is against it.
+    pub trouble: Option<String>,
     /// Messages for it that have not ended yet and that it does not have; `None`: not known.
     pub waiting: Option<u64>,
     /// What keeps others from speaking for domains in NATS.
@@ -45,7 +45,7 @@ pub struct DomainReach {
 
 impl From<&DomainView> for DomainReach {
     fn from(joined: &DomainView) -> Self {
-        let note = joined.trouble();
+        let note = joined.trouble.clone();
         Self {
             domain: joined.domain.to_string(),
             reachable: note.is_none(),
@@ -112,12 +112,6 @@ impl DomainView {
             key,
         })
     }
-
-    /// That mail does not get there now, why, and since when; `None` when nothing is against it.
-    #[must_use]
-    pub fn trouble(&self) -> Option<String> {
-        self.trouble.clone()
-    }
 }
 
 #[cfg(test)]
@@ -149,7 +143,7 @@ mod tests {
         let all = DomainView::all(&peers);
         let told: Vec<_> = all.iter().map(|it| it.domain.as_str()).collect();
         assert_eq!(told, ["beta", "delta", "gamma"]);
-        let trouble: Vec<_> = all.iter().map(DomainView::trouble).collect();
+        let trouble: Vec<_> = all.iter().map(|it| it.trouble.clone()).collect();
         assert_eq!(
             trouble,
             [
@@ -166,7 +160,7 @@ mod tests {
         );
         let mut broken = peer("bridge@beta", true, "waiting");
         broken.presence = Presence::parse(r#"{"activity":"waiting","stream":"unusable"}"#);
-        let trouble = DomainView::all(&[broken])[0].trouble();
+        let trouble = DomainView::all(&[broken])[0].trouble.clone();
         assert!(trouble.is_some_and(|it| it.contains("cannot use the stream in NATS, for 40 s")));
         let to = |name| DomainView::to(&peers, name).map(|it| it.domain.to_string());
         assert_eq!(to("bob@BETA").as_deref(), Some("beta"));

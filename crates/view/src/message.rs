@@ -116,6 +116,11 @@ impl MessageView {
         let stages = || reached.values().map(|receipt| &receipt.stage);
         // Of many recipients not all are named.
         let of_all = |count: usize| recipients.is_none_or(|all| count >= all as usize);
+        // A path that says so has shown it, or its recipient has acked it and said how.
+        let is_shown = |stage: &Stage| match stage {
+            Stage::Pushed { .. } | Stage::Presented { .. } => true,
+            stage => matches!(stage, Stage::Acked(Some(_))),
+        };
         let shown = !reached.is_empty() && of_all(reached.len()) && stages().all(is_shown);
         let ends = stages().filter(|stage| stage.is_final()).count();
         let ended = recipients.is_some() && of_all(ends + settled.unwrap_or_default());
@@ -209,15 +214,6 @@ fn at_one<'a>(receipts: &'a [Receipt], name: &str) -> Vec<&'a Receipt> {
     match receipts.iter().any(there) {
         true => receipts.iter().filter(here).collect(),
         false => receipts.iter().collect(),
-    }
-}
-
-/// A path that says so has shown it, or its recipient has acked it and said how.
-fn is_shown(stage: &Stage) -> bool {
-    match stage {
-        Stage::Pushed { .. } | Stage::Presented { .. } => true,
-        Stage::Acked(how) => how.is_some(),
-        _ => false,
     }
 }
 

@@ -11,6 +11,7 @@ use axum::http::{HeaderMap, StatusCode, Uri};
 use peerbus_adapter::{
     Bus, PeerName, Refusal, RefusalCode, SendError, SentMessage, similar, wall_ms,
 };
+use peerbus_node::approvals::in_words;
 use peerbus_view::{Trail, reached};
 use peerbus_wire::limits::{META_BYTES_MAX, META_MAX};
 use peerbus_wire::{Conversation, MessageId, Priority, escape, readable};
@@ -134,7 +135,8 @@ pub(crate) async fn hook(
         meta,
         ..Conversation::default()
     };
-    let body = match is_verdict(&body) {
+    let said = serde_json::from_str::<String>(&body);
+    let body = match said.is_ok_and(|text| in_words(&text).is_some()) {
         // Anything around the words would make them a text like others.
         true => saying(&caller.token, &body),
         false if body.starts_with('{') => talk.write(&format!(r#"{{"content":{body}}}"#)),
@@ -187,11 +189,6 @@ fn saying(token: &WebToken, text: &str) -> String {
         true => text.to_owned(),
         false => format!(r#"{{"text":{text}}}"#),
     }
-}
-
-fn is_verdict(body: &str) -> bool {
-    let text = serde_json::from_str::<String>(body);
-    text.is_ok_and(|text| peerbus_node::approvals::in_words(&text).is_some())
 }
 
 /// Puts a body into the place in a conversation that a request gives.

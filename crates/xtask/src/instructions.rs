@@ -166,10 +166,7 @@ fn parse_baseline(text: &str) -> Result<Run> {
             Ok((name.clone(), count))
         })
         .collect::<Result<Counts>>()?;
-    let with = value["with"].as_object().into_iter().flatten();
-    let with = with
-        .map(|(name, text)| (name.clone(), text.as_str().unwrap_or_default().to_owned()))
-        .collect();
+    let with = serde_json::from_value(value["with"].clone()).unwrap_or_default();
     Ok(Run { counts, with })
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use axum::extract::ws::{Message, WebSocket};
 use futures_util::StreamExt;
 use futures_util::stream::SplitStream;
+use peerbus_core::TokenHash;
 use peerbus_core::broker::BrokerInput;
 use peerbus_wire::limits::REGISTER_BYTES_MAX;
 use peerbus_wire::{ClientFrame, CloseReason, Register};
@@ -49,7 +50,10 @@ pub(super) async fn read(
         match &frame {
             ClientFrame::Register(Register {
                 token: Some(token), ..
-            }) if introduces => pace = shared.pace_of(token),
+            }) if introduces => {
+                let tokens = shared.tokens.as_ref();
+                pace = tokens.and_then(|tokens| tokens.pace(&TokenHash::of(token)));
+            }
             ClientFrame::Envelope(_) => {
                 if let Some(pace) = &pace {
                     pace.turn(shared.clock).await;

@@ -53,7 +53,10 @@ pub fn context() -> HookOutput {
 pub fn wait() -> HookOutput {
     let waited = || {
         let on = occasion(Deadline::after(ANSWER))?;
-        interactive().then_some(())?;
+        // There is a user who does not wait for this hook to end. Everywhere else (`claude -p`, agents
+        // built on the client) no hook runs in the background: a session would stand still with this
+        // one. Seen with 2.1.114 and 2.1.330, which say `sdk-cli` there, whatever is around them.
+        std::env::var_os("CLAUDE_CODE_ENTRYPOINT").filter(|name| name == "cli")?;
         let patience = match on.event() {
             Event::Start => START,
             _ => Duration::ZERO,
@@ -68,13 +71,6 @@ pub fn wait() -> HookOutput {
         text
     };
     waited().map_or(HookOutput::Nothing, HookOutput::Rewake)
-}
-
-/// There is a user who does not wait for this hook to end. Everywhere else (`claude -p`, agents
-/// built on the client) no hook runs in the background: a session would stand still with this one.
-/// Seen with 2.1.114 and 2.1.330, which say `sdk-cli` there, whatever is around them.
-fn interactive() -> bool {
-    std::env::var_os("CLAUDE_CODE_ENTRYPOINT").is_some_and(|name| name == "cli")
 }
 
 /// Lets an event pass.

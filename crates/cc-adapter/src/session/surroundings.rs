@@ -50,8 +50,8 @@ impl ClaudeSurroundings {
     }
 
     /// Looks for the session's own process among these, nearest first.
-    #[must_use]
-    pub fn with_ancestors(mut self, ids: &[u32]) -> Self {
+    #[cfg(test)]
+    pub(super) fn with_ancestors(mut self, ids: &[u32]) -> Self {
         self.ancestors = ids.iter().map(|id| process::find(*id)).collect();
         self
     }

@@ -9,11 +9,10 @@ use std::time::{Duration, Instant};
 use peerbus_adapter::demand::begin_log;
 use peerbus_adapter::hooks::directories;
 use peerbus_adapter::paths::Paths;
-use peerbus_adapter::wall_ms;
+use peerbus_adapter::{Failure, wall_ms};
 use peerbus_node::index::{self, LiveSession};
 use peerbus_wire::escape;
 
-use crate::failure::Failure;
 use crate::output;
 
 /// How long it may take until the session takes turns.
@@ -45,7 +44,9 @@ pub(super) fn start() -> Result<(), Failure> {
             return Ok(());
         }
         if let Ok(Some(status)) = child.try_wait() {
-            let why = last_words(&log);
+            let text = std::fs::read_to_string(&log).unwrap_or_default();
+            let why = text.lines().next_back().unwrap_or("it said nothing");
+            let why = escape(why, LINE_CHARS);
             return Err(Failure::failed(format!(
                 "it ended at once ({status}): {why}"
             )));
@@ -104,10 +105,4 @@ fn listed(paths: &Paths, driver: u32) -> Option<LiveSession> {
         .into_iter()
         .flat_map(|dir| index::live(&dir));
     found.find(|session| session.socket.ends_with(&own) && session.status.is_some())
-}
-
-fn last_words(log: &Path) -> String {
-    let text = std::fs::read_to_string(log).unwrap_or_default();
-    let last = text.lines().next_back().unwrap_or("it said nothing");
-    escape(last, LINE_CHARS)
 }

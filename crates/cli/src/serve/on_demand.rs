@@ -6,10 +6,8 @@ use std::path::Path;
 use std::process::Command;
 
 use peerbus_adapter::demand::{BEGINS, HELD, READY};
-use peerbus_adapter::stderr;
+use peerbus_adapter::{Failure, stderr};
 use peerbus_broker::BrokerStartError;
-
-use crate::failure::Failure;
 
 /// What whoever started the broker is told.
 pub(super) enum Told<'a> {
@@ -57,7 +55,10 @@ pub(super) struct Starter {
 /// Leaves the session that this was started in, and logs to a file from now on.
 pub(super) fn begin(log: &Path) -> Result<Starter, Failure> {
     let mut starter = Starter { told: false };
-    let begun = leave_session().and_then(|()| stderr::log_to(log));
+    // It fails for the first process of a group, which this one is not.
+    let left = rustix::process::setsid().map_err(io::Error::from);
+    let left = left.and_then(|_| std::env::set_current_dir("/"));
+    let begun = left.and_then(|()| stderr::log_to(log));
     if let Err(error) = begun {
         let log = log.display();
         let failure = Failure::failed(format!("cannot log to {log}: {error}"));
@@ -65,12 +66,6 @@ pub(super) fn begin(log: &Path) -> Result<Starter, Failure> {
         return Err(failure);
     }
     Ok(starter)
-}
-
-fn leave_session() -> io::Result<()> {
-    // It fails for the first process of a group, which this one is not.
-    rustix::process::setsid()?;
-    std::env::set_current_dir("/")
 }
 
 impl Starter {

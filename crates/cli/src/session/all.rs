@@ -1,11 +1,11 @@
 //! What is asked of every session, and of the person who decides by it.
 
+use peerbus_adapter::Failure;
 use peerbus_node::index::LiveSession;
 use peerbus_node::{NodeClient, each};
 use serde_json::{Value, json};
 
 use super::{called, open, sessions};
-use crate::failure::Failure;
 use crate::output;
 
 /// Something that waits for the user, and the session in which it does.

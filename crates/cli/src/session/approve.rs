@@ -2,6 +2,7 @@
 
 use std::io::IsTerminal as _;
 
+use peerbus_adapter::Failure;
 use peerbus_node::approvals::in_words;
 use peerbus_wire::{escape, printable};
 use serde_json::{Value, json};
@@ -9,7 +10,6 @@ use serde_json::{Value, json};
 use super::all::{Waiting, agreed, show, waiting};
 use super::{CELL_CHARS, LINE_CHARS, is_meant, open};
 use crate::args::{SessionApprove, SessionDeny};
-use crate::failure::Failure;
 use crate::output;
 
 pub(super) fn allow(verb: &SessionApprove) -> Result<(), Failure> {

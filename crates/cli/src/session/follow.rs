@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
-use peerbus_adapter::{How, Receipt, Stage, wall_ms};
+use peerbus_adapter::{Failure, How, Receipt, Stage, wall_ms};
 use peerbus_node::index::LiveSession;
 use peerbus_node::{NodeClient, NodeRefusal};
 use peerbus_view::{PeerView, Trail, stage_of};
@@ -12,7 +12,6 @@ use serde_json::Value;
 
 use super::{CELL_CHARS, LINE_CHARS, lines};
 use crate::args::{Until, Wait};
-use crate::failure::Failure;
 use crate::{client, operator, output};
 
 /// The last words of a turn may be written a moment after the session is idle.

@@ -49,17 +49,13 @@ impl End<'_> {
     }
 }
 
-/// The number in the key of a notice.
-fn notice_number(key: &DeliveryKey) -> Option<u64> {
-    key.as_str().strip_prefix('n')?.parse().ok()
-}
-
 impl Broker {
     /// Ends the delivery, or drops the notice, that an ack names.
     pub(super) fn ack(&mut self, cx: &mut Cx<'_>, caller: Caller, ack: &Ack) -> Result {
-        match notice_number(&ack.key).filter(|_| caller.ext) {
-            Some(number) => self.ack_notice(cx, caller, number),
-            None => self.finish_named(cx, caller, &ack.key, End::Acked(ack.how.as_ref())),
+        let notice = ack.key.as_str().strip_prefix('n');
+        match notice.and_then(|number| number.parse().ok()) {
+            Some(number) if caller.ext => self.ack_notice(cx, caller, number),
+            _ => self.finish_named(cx, caller, &ack.key, End::Acked(ack.how.as_ref())),
         }
     }
 

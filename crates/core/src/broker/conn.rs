@@ -127,7 +127,7 @@ impl Session {
 #[derive(Debug, Default)]
 pub(super) struct Conns {
     pub(super) all: BTreeMap<ConnId, Conn>,
-    timers: BTreeSet<(u64, Reason, ConnId)>,
+    pub(super) timers: BTreeSet<(u64, Reason, ConnId)>,
 }
 
 impl Conns {
@@ -177,10 +177,6 @@ impl Conns {
     pub(super) fn has_timer(&self, reason: Reason, conn: ConnId) -> bool {
         let mut timers = self.timers.iter();
         timers.any(|(_, of, whose)| (*of, *whose) == (reason, conn))
-    }
-
-    pub(super) fn next_timer(&self) -> Option<(u64, Reason)> {
-        self.timers.first().map(|(at, reason, _)| (*at, *reason))
     }
 
     /// Takes one deadline that has come.

@@ -182,7 +182,10 @@ impl Broker {
         bridge.refused &= !again;
         let behind = bridge.refused && !self.mutations.broken(BrokerMutation::TakeBehind);
         let (id, refusal) = match envelope {
-            Ok(Carried { id, .. }) | Err((Some(id), _)) if behind => (Some(id), behind_refused()),
+            Ok(Carried { id, .. }) | Err((Some(id), _)) if behind => {
+                let why = "one before it was refused; bring that again first, with `again`";
+                (Some(id), RefusalCode::Invalid.because(why))
+            }
             Ok(carried) => return self.route(cx, caller, &carried, Some(mark)),
             Err(refused) => refused,
         };
@@ -412,10 +415,6 @@ impl Broker {
         self.outbox.barrier(caller.conn, frame);
         Ok(())
     }
-}
-
-fn behind_refused() -> Refusal {
-    RefusalCode::Invalid.because("one before it was refused; bring that again first, with `again`")
 }
 
 fn only_v1(name: &PeerName) -> String {

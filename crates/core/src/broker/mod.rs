@@ -44,7 +44,6 @@ use peerbus_wire::{BrokerFrame, ClientFrame, CloseReason, EXT_AUDIT, Seq, TokenN
 
 pub use self::config::BrokerConfig;
 pub use self::event::BusEvent;
-#[cfg(feature = "mutations")]
 pub use self::mutation::BrokerMutation;
 pub use self::query::DomainRoute;
 pub use self::retire::{Command, Denied};
@@ -56,7 +55,6 @@ use self::grants::Grants;
 use self::history::Recent;
 use self::jobs::Jobs;
 use self::left::Left;
-use self::mutation::Mutations;
 use self::outbox::Outbox;
 use self::owed::Owed;
 use self::registry::Registry;
@@ -212,7 +210,7 @@ pub struct Broker {
     watched: bool,
     /// The disk is nearly full.
     full: bool,
-    mutations: Mutations,
+    mutations: crate::Mutations<BrokerMutation>,
 }
 
 impl Broker {
@@ -252,7 +250,7 @@ impl Broker {
             stopping: false,
             watched: false,
             full: false,
-            mutations: Mutations::default(),
+            mutations: Default::default(),
             head,
             grants: Grants::new(std::mem::take(&mut config.grants), now),
             revoked: TokenName::revoked(),
@@ -346,7 +344,8 @@ impl Broker {
         let expiry = self.grants.due_ms().map(|due_ms| (due_ms, Reason::Expiry));
         let job = self.jobs.next_due().filter(|_| !self.stopping);
         let job = job.map(|due_ms| (due_ms, Reason::Job));
-        let timers = [sweep, expiry, job, self.conns.next_timer()];
+        let conn = self.conns.timers.first().map(|(at, why, _)| (*at, *why));
+        let timers = [sweep, expiry, job, conn];
         timers.into_iter().flatten().min()
     }
 

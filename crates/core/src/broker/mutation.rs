@@ -2,13 +2,8 @@
 
 /// A rule of the broker that can be broken on purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(
-    not(feature = "mutations"),
-    expect(unreachable_pub, reason = "only tests name it")
-)]
 pub enum BrokerMutation {
     /// I1: outputs leave before the commit.
-    #[cfg(feature = "mutations")]
     ReleaseEarly,
     /// I2: an acceptance is not written to the audit chain.
     SkipAudit,
@@ -67,9 +62,6 @@ pub enum BrokerMutation {
     /// What was forwarded to a broker that forgot it is not owed again.
     KeepForwarded,
 }
-
-/// The fault that is switched on, if any.
-pub(super) type Mutations = crate::mutation::Mutations<BrokerMutation>;
 
 #[cfg(feature = "mutations")]
 impl super::Broker {

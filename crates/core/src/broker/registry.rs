@@ -204,18 +204,13 @@ impl Registry {
         self.peers.iter().map(|(id, peer)| (*id, &**peer))
     }
 
-    /// Whether a peer is temporary, or was and has left.
-    pub(super) fn is_temporary(&self, id: PeerId) -> bool {
-        self.row(id).is_none_or(|row| row.ephemeral)
-    }
-
     /// The name to show for a peer; empty for one that was forgotten.
     pub(super) fn name(&self, id: PeerId) -> String {
         self.row(id).map(|row| row.name.clone()).unwrap_or_default()
     }
 
     /// The row of a peer, or of a name that has ended.
-    fn row(&self, id: PeerId) -> Option<&PeerRow> {
+    pub(super) fn row(&self, id: PeerId) -> Option<&PeerRow> {
         let known = self.peers.get(&id).map(|peer| &peer.row);
         known.or_else(|| self.ended.get(&id))
     }

@@ -163,7 +163,8 @@ impl Broker {
         (recipient, sender): (PeerId, PeerId),
         seq: Seq,
     ) -> Result<bool> {
-        let temporary = |peer| self.registry.is_temporary(peer);
+        // Or it was, and has left.
+        let temporary = |peer| self.registry.row(peer).is_none_or(|row| row.ephemeral);
         if !temporary(recipient) || !temporary(sender) {
             return Ok(false);
         }

@@ -2,10 +2,6 @@
 
 /// A rule of the log that can be broken on purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(
-    not(feature = "mutations"),
-    expect(unreachable_pub, reason = "only tests name it")
-)]
 pub enum EventLogMutation {
     /// What is gone is passed over without a word.
     HideGap,
@@ -22,9 +18,6 @@ pub enum EventLogMutation {
     /// Events are kept however many bytes they take.
     KeepAll,
 }
-
-/// The fault that is switched on, if any.
-pub(super) type Mutations = crate::mutation::Mutations<EventLogMutation>;
 
 #[cfg(feature = "mutations")]
 impl<E> super::EventLog<E> {

@@ -107,7 +107,8 @@ impl<R: AsyncRead + Unpin + Send> Pipe<R> {
             return None;
         }
         let text = std::str::from_utf8(line).map(readable);
-        let Some(text) = text.ok().filter(|text| is_json(text)) else {
+        let is_json = |text: &Cow<'_, str>| serde_json::from_str::<&RawValue>(text).is_ok();
+        let Some(text) = text.ok().filter(is_json) else {
             let why = "a line is not JSON: write one message on each line, in UTF-8";
             self.refuse(RawValue::NULL, &ErrorData::parse_error(why, None));
             return None;
@@ -301,10 +302,6 @@ fn hello(params: Option<&RawValue>) -> InitializeRequest {
     let version = serde_json::from_value(params["protocolVersion"].clone());
     let version = version.unwrap_or(ProtocolVersion::V_2025_11_25);
     InitializeRequest::new(hello.with_protocol_version(version))
-}
-
-fn is_json(text: &str) -> bool {
-    serde_json::from_str::<&RawValue>(text).is_ok()
 }
 
 fn not_found(method: &str) -> ErrorData {

@@ -57,9 +57,7 @@ use peerbus_wire::{ClientFrame, Domain, Mark, MessageId, Received, Seq, Stage, W
 pub use allow::Allow;
 use ask::{Answering, Asking};
 use hello::Far;
-#[cfg(feature = "mutations")]
 pub use mutation::BridgeMutation;
-use mutation::Mutations;
 use pass::Passing;
 use send::Sending;
 use take::Taking;
@@ -116,7 +114,7 @@ pub struct Bridge {
     /// What was asked of the own broker, oldest first.
     barriers: VecDeque<Barrier>,
     outputs: VecDeque<BridgeOutput>,
-    mutations: Mutations,
+    mutations: peerbus_core::Mutations<BridgeMutation>,
 }
 
 impl Bridge {
@@ -138,7 +136,7 @@ impl Bridge {
             answering: Answering::default(),
             barriers: VecDeque::new(),
             outputs: VecDeque::from([BridgeOutput::Register(UNKNOWN.into())]),
-            mutations: Mutations::default(),
+            mutations: Default::default(),
         }
     }
 

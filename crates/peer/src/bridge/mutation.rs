@@ -2,10 +2,6 @@
 
 /// A rule of the bridge that can be broken on purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(
-    not(feature = "mutations"),
-    expect(unreachable_pub, reason = "only tests name it")
-)]
 pub enum BridgeMutation {
     /// A message is taken although one before it is missing.
     IgnoreGap,
@@ -38,9 +34,6 @@ pub enum BridgeMutation {
     /// A message that was delivered over there is said to be seen.
     Exaggerate,
 }
-
-/// The fault that is switched on, if any.
-pub(super) type Mutations = peerbus_core::Mutations<BridgeMutation>;
 
 #[cfg(feature = "mutations")]
 impl super::Bridge {

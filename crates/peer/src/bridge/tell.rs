@@ -75,24 +75,18 @@ impl Bridge {
                 | Stage::Forwarded
                 | Stage::Settled { .. }
                 | Stage::Unknown => {}
-                stage => {
+                mut stage => {
                     let number = self.telling.known.get(&id).copied().unwrap_or_default();
-                    let stage = self.exaggerated(stage);
+                    if stage == Stage::Delivered
+                        && self.mutations.broken(BridgeMutation::Exaggerate)
+                    {
+                        stage = Stage::Acked(None);
+                    }
                     let item = StreamItem::new(number, Some(id), at_ms.unwrap_or_default(), stage);
                     let of = item.told.id.clone();
                     self.tell((of, 0), now_ms, item, key);
                 }
             }
-        }
-    }
-
-    /// What is told of a stage: it, and nothing more.
-    fn exaggerated(&self, stage: Stage) -> Stage {
-        match stage {
-            Stage::Delivered if self.mutations.broken(BridgeMutation::Exaggerate) => {
-                Stage::Acked(None)
-            }
-            stage => stage,
         }
     }
 

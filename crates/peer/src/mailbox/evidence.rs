@@ -99,7 +99,9 @@ impl MailboxMachine {
     /// `from` tells which, where several senders used the id.
     pub fn named(&mut self, now_ms: u64, id: &str, from: Option<&str>) -> Named {
         self.advance(now_ms);
-        if from.is_none() && self.is_ambiguous(id) {
+        // Of what waits or was seen lately: it is unique for each sender alone.
+        let known = || self.parents(id).next().is_some();
+        if from.is_none() && self.parent(id, None).is_none() && known() {
             return Named::Several;
         }
         let is_it = |message: &Message| {

@@ -47,7 +47,8 @@ impl MailboxMachine {
         let mut over = Vec::new();
         for no in self.held_of(&from).into_iter().rev() {
             count += 1;
-            bytes += self.messages.get(&no).map_or(0, body_len);
+            let mail = self.messages.get(&no).and_then(|it| it.content.mail());
+            bytes += mail.map_or(0, |mail| mail.inbound.body.len());
             if count > HELD_MAX || bytes > HELD_BYTES_MAX {
                 over.push(no);
             }
@@ -90,11 +91,6 @@ impl MailboxMachine {
         let held = || self.messages.values().filter_map(Message::held);
         (held().count(), held().next_back().cloned())
     }
-}
-
-fn body_len(message: &Message) -> usize {
-    let mail = message.content.mail();
-    mail.map_or(0, |mail| mail.inbound.body.len())
 }
 
 /// A text that can stand in an attribute or outside quotes, of at most 128 characters: names, ids and

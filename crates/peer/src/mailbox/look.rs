@@ -83,12 +83,7 @@ impl MailboxMachine {
         found.all(same).then_some(first)
     }
 
-    /// Several senders used this id, of what waits or was seen lately: it is unique for each alone.
-    pub(super) fn is_ambiguous(&self, id: &str) -> bool {
-        self.parents(id).next().is_some() && self.parent(id, None).is_none()
-    }
-
-    fn parents(&self, id: &str) -> impl Iterator<Item = Parent> {
+    pub(super) fn parents(&self, id: &str) -> impl Iterator<Item = Parent> {
         let here = self.messages.values().filter(|m| !m.is_withheld());
         let here = here.filter_map(|message| message.content.mail());
         let here = here.filter(move |mail| mail.inbound.id == id);

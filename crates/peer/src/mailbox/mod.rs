@@ -64,9 +64,7 @@ use governor::Told;
 use governor::Turns;
 pub use held::plain;
 use message::{Message, Sent};
-#[cfg(feature = "mutations")]
 pub use mutation::MailboxMutation;
-use mutation::Mutations;
 use push::Paths;
 use recent::Recent;
 pub use senders::{SenderRule, Senders};
@@ -149,7 +147,7 @@ pub struct MailboxMachine {
     /// Senders of whose mail the user was told that it does not.
     warned: Told,
     outputs: VecDeque<MailboxOutput>,
-    mutations: Mutations,
+    mutations: peerbus_core::Mutations<MailboxMutation>,
 }
 
 impl MailboxMachine {

@@ -2,10 +2,6 @@
 
 /// A rule of the mailbox that can be broken on purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(
-    not(feature = "mutations"),
-    expect(unreachable_pub, reason = "only tests name it")
-)]
 pub enum MailboxMutation {
     /// A repeat does not say that it is one.
     HideRepeat,
@@ -52,9 +48,6 @@ pub enum MailboxMutation {
     /// A text that was put in is held back like a peer's mail.
     HoldLocal,
 }
-
-/// The fault that is switched on, if any.
-pub(super) type Mutations = peerbus_core::Mutations<MailboxMutation>;
 
 #[cfg(feature = "mutations")]
 impl super::MailboxMachine {

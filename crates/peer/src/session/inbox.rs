@@ -61,7 +61,7 @@ pub(super) enum End {
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     held: BTreeMap<Key, Entry>,
-    unread: VecDeque<Key>,
+    pub(super) unread: VecDeque<Key>,
     bytes: usize,
     /// What the host was done with, as long as that is remembered. Without an end it was acked, and
     /// what was claimed of it is not known any more.
@@ -225,10 +225,6 @@ impl Inbox {
 
     pub(super) fn is_unused(&self) -> bool {
         self.held.is_empty() && self.order.is_empty()
-    }
-
-    pub(super) fn has_unread(&self) -> bool {
-        !self.unread.is_empty()
     }
 
     pub(super) fn is_full(&self) -> bool {

@@ -40,7 +40,6 @@ use std::collections::VecDeque;
 use peerbus_wire::{AuditRecord, ClientFrame, Delivery, Domain, PeerName, Presence};
 
 pub use connection::IN_USE_MS;
-#[cfg(feature = "mutations")]
 pub use mutation::SessionMutation;
 pub use outbox::GIVE_UP_MS;
 pub use status::{NOT_STARTED, RegistrationRefusal, Status, UNUSABLE, refusal};
@@ -52,7 +51,6 @@ pub use types::{
 
 use backoff::Backoff;
 use inbox::Inbox;
-use mutation::Mutations;
 use naming::Naming;
 use notices::Notices;
 use outbox::Outbox;
@@ -103,7 +101,7 @@ pub struct PeerSession {
     unverified: Option<Delivery>,
     /// When the secret is read again in any case.
     reread_ms: u64,
-    mutations: Mutations,
+    mutations: peerbus_core::Mutations<SessionMutation>,
 }
 
 /// What the session is doing about its connection.
@@ -160,7 +158,7 @@ impl PeerSession {
             rejected: None,
             unverified: None,
             reread_ms: 0,
-            mutations: Mutations::default(),
+            mutations: Default::default(),
         }
     }
 
@@ -195,7 +193,7 @@ impl PeerSession {
     /// Whether [`PeerSession::poll_event`] has something.
     #[must_use]
     pub fn has_event(&self) -> bool {
-        !self.events.is_empty() || self.notices.has_event() || self.inbox.has_unread()
+        !self.events.is_empty() || self.notices.has_event() || !self.inbox.unread.is_empty()
     }
 
     /// Whether the shell may hand in another frame. `false` while as much is held as may be, and

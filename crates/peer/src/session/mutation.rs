@@ -2,13 +2,8 @@
 
 /// A rule of the session that can be broken on purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(
-    not(feature = "mutations"),
-    expect(unreachable_pub, reason = "only tests name it")
-)]
 pub enum SessionMutation {
     /// I8: what was consumed is shown again when it comes again.
-    #[cfg(feature = "mutations")]
     ShowTwice,
     /// I8: a message is acked before the host has it.
     AckUnread,
@@ -17,9 +12,6 @@ pub enum SessionMutation {
     /// Trust: a message whose signature is wrong is shown.
     SkipVerify,
 }
-
-/// The fault that is switched on, if any.
-pub(super) type Mutations = peerbus_core::Mutations<SessionMutation>;
 
 #[cfg(feature = "mutations")]
 impl super::PeerSession {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use peerbus_adapter::PeerEntry;
+use peerbus_adapter::{Failure, PeerEntry};
 use peerbus_agents::{Agent, Program as Whole, Requirement, Scope, Sign, claude_code};
 use peerbus_os::file::is_executable;
 use serde_json::Value;
@@ -11,7 +11,6 @@ use serde_json::Value;
 use super::entry::{self, Names};
 use super::report::Report;
 use super::{Context, silence, version};
-use crate::error::SetupError;
 use crate::install::config_file::ConfigFile;
 use crate::install::edit::{self, Target, Want};
 use crate::install::policy::{Server, Settings};
@@ -78,7 +77,7 @@ pub(super) fn check(
     context: &Context,
     peers: Option<&[PeerEntry]>,
     report: &mut Report,
-) -> Result<(), SetupError> {
+) -> Result<(), Failure> {
     if let Err(error) = targets::project(Scope::Project) {
         let remedy = "run this in a directory that is there: a project's files are not looked at";
         report.warning("project", error.to_string(), remedy);

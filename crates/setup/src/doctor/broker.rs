@@ -4,14 +4,13 @@ use std::time::{Duration, Instant};
 
 use peerbus_adapter::demand::{NOT_STARTED, ask, came_to_be, unadmitted, with_named};
 use peerbus_adapter::{
-    Bus, BusConfig, How, LinkState, Naming, PeerEntry, RegistrationRefusal, SessionEvent, UNUSABLE,
-    Url, connect, credentials, wall_ms,
+    Bus, BusConfig, Failure, How, LinkState, Naming, PeerEntry, RegistrationRefusal, SessionEvent,
+    UNUSABLE, Url, connect, credentials, wall_ms,
 };
 use peerbus_view::presence;
 
 use super::report::Report;
 use super::{asleep, domains, elsewhere, health, settings};
-use crate::error::SetupError;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A clock that is off by more is worth a word.
@@ -21,11 +20,11 @@ const CLOCK_MS_MAX: u64 = 5_000;
 pub(super) fn check(
     config: BusConfig,
     report: &mut Report,
-) -> Result<Option<Vec<PeerEntry>>, SetupError> {
+) -> Result<Option<Vec<PeerEntry>>, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| SetupError::failed(format!("cannot start: {error}")))?;
+        .map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
     let told = runtime.block_on(async {
         let mut told = None;
         let (bus, link) = connect(config.clone());

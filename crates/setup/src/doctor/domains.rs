@@ -17,7 +17,7 @@ pub(super) fn check(own: Option<&Domain>, peers: &[PeerEntry], report: &mut Repo
     );
     for joined in DomainView::all(peers) {
         let domain = &joined.domain;
-        match joined.trouble() {
+        match joined.trouble {
             None => report.ok(
                 "domain",
                 format!("{domain} is joined, and its bridge is connected"),

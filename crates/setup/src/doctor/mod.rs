@@ -16,10 +16,8 @@ mod version;
 
 use std::path::Path;
 
-use peerbus_adapter::Flags;
 use peerbus_adapter::demand::Demand;
-
-use crate::error::SetupError;
+use peerbus_adapter::{Failure, Flags};
 
 pub use report::{CheckOutcome, Report};
 
@@ -44,7 +42,7 @@ pub type CheckOptions = fn(&dyn Fn(&str) -> Option<String>) -> Vec<String>;
 /// # Errors
 ///
 /// When nothing can be checked: there is no home, or no current directory.
-pub fn examine(context: &Context) -> Result<Report, SetupError> {
+pub fn examine(context: &Context) -> Result<Report, Failure> {
     let mut report = Report::default();
     let config = settings::check(context, &mut report);
     places::check(context, &mut report);

@@ -18,13 +18,18 @@ const DECLINED: &str = "disabledMcpjsonServers";
 fn plugin(id: &str, path: &Path, report: &mut Report) {
     let (word, path) = (claude_code::AGENT.word, path.display());
     let ours = env!("CARGO_PKG_VERSION");
+    let version = || {
+        let installed = value(&claude_code::config_dir()?.join("plugins/installed_plugins.json"))?;
+        let newest = installed.get("plugins")?.get(id)?.as_array()?.last()?;
+        Some(newest.get("version")?.as_str()?.to_owned())
+    };
     if program::which(program::NAME).is_none() {
         report.failed(
             word,
             format!("the plugin {id} in {path} starts `peerbus`, which is not on the PATH"),
             "put its directory on the PATH of your shells, or link it to one that is",
         );
-    } else if let Some(other) = plugin_version(id).filter(|version| version != ours) {
+    } else if let Some(other) = version().filter(|version| version != ours) {
         report.warning(
             word,
             format!("the plugin {id} is of version {other}; this is peerbus {ours}"),
@@ -33,13 +38,6 @@ fn plugin(id: &str, path: &Path, report: &mut Report) {
     } else {
         report.ok(word, format!("the plugin {id} is on ({path})"));
     }
-}
-
-fn plugin_version(id: &str) -> Option<String> {
-    let file = claude_code::config_dir()?.join("plugins/installed_plugins.json");
-    let installed = value(&file)?;
-    let newest = installed.get("plugins")?.get(id)?.as_array()?.last()?;
-    Some(newest.get("version")?.as_str()?.to_owned())
 }
 
 /// What there is of ours in Claude Code's configuration.

@@ -4,10 +4,10 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use peerbus_adapter::Failure;
 use peerbus_os as os;
 
 use super::record::Done;
-use crate::error::SetupError;
 
 /// Largest configuration that is edited.
 const BYTES_MAX: u64 = 64 * 1_024 * 1_024;
@@ -26,12 +26,12 @@ pub(crate) struct ConfigFile {
 
 impl ConfigFile {
     /// Reads a file, through a symbolic link if it is one.
-    pub(crate) fn read(asked: &Path) -> Result<Self, SetupError> {
+    pub(crate) fn read(asked: &Path) -> Result<Self, Failure> {
         let linked = fs::symlink_metadata(asked).is_ok_and(|found| found.is_symlink());
         let path = if linked {
             fs::canonicalize(asked).map_err(|error| {
                 let asked = asked.display();
-                SetupError::failed(format!(
+                Failure::failed(format!(
                     "{asked} is a symbolic link to nothing ({error}): remove it, or make the file \
                      that it leads to"
                 ))
@@ -39,7 +39,7 @@ impl ConfigFile {
         } else {
             asked.to_owned()
         };
-        let refuse = |why: String| SetupError::failed(format!("{} {why}", path.display()));
+        let refuse = |why: String| Failure::failed(format!("{} {why}", path.display()));
         let unread = |error: std::io::Error| {
             refuse(format!(
                 "cannot be read: {error}: make it one that you can read"
@@ -67,11 +67,11 @@ impl ConfigFile {
     }
 
     /// The text, without the mark before it, and the mark.
-    pub(crate) fn text(&self) -> Result<(&str, &'static str), SetupError> {
+    pub(crate) fn text(&self) -> Result<(&str, &'static str), Failure> {
         let bytes = self.bytes.as_deref().unwrap_or_default();
         let text = std::str::from_utf8(bytes).map_err(|error| {
             let (path, at) = (self.path.display(), error.valid_up_to());
-            SetupError::failed(format!(
+            Failure::failed(format!(
                 "{path} is not UTF-8 (byte {at}); nothing was changed: save it as UTF-8 and try again"
             ))
         })?;
@@ -82,14 +82,14 @@ impl ConfigFile {
     }
 
     /// Checks that it can be replaced, before anything is.
-    pub(crate) fn check_writable(&self) -> Result<(), SetupError> {
+    pub(crate) fn check_writable(&self) -> Result<(), Failure> {
         let mut dirs = self.path.ancestors().skip(1);
         let dir = dirs.find(|dir| dir.exists()).unwrap_or(Path::new("."));
         let file = self.bytes.is_some().then_some(self.path.as_path());
         for path in file.into_iter().chain([dir]) {
             os::file::may_write(path).map_err(|error| {
                 let path = path.display();
-                SetupError::failed(format!(
+                Failure::failed(format!(
                     "{path} cannot be written: {error}: make it one that you can write"
                 ))
             })?;
@@ -100,7 +100,7 @@ impl ConfigFile {
     /// Puts other bytes in place of what was found, or takes the file away. Only its owner can read
     /// a new one that is `private`: its program may put secrets there. `false`: somebody else
     /// changed it meanwhile, and nothing was done.
-    pub(crate) fn replace(&self, bytes: Option<&[u8]>, private: bool) -> Result<bool, SetupError> {
+    pub(crate) fn replace(&self, bytes: Option<&[u8]>, private: bool) -> Result<bool, Failure> {
         let now = Self::read(&self.asked)?;
         if now.bytes != self.bytes || now.path != self.path {
             return Ok(false);
@@ -114,7 +114,7 @@ impl ConfigFile {
         };
         done.map(|()| true).map_err(|error| {
             let path = self.path.display();
-            SetupError::failed(format!("cannot write {path}: {error}"))
+            Failure::failed(format!("cannot write {path}: {error}"))
         })
     }
 }

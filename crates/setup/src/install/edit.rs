@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use peerbus_adapter::Failure;
 use peerbus_agents::Format;
 use serde_json::Value as Json;
 
@@ -12,7 +13,6 @@ use super::record::Done;
 use super::used::{self, Shared, Taken, Wanted};
 use super::value::ParseError;
 use super::{hooks, json, toml, unasked, whole};
-use crate::error::SetupError;
 use crate::text::escape;
 
 /// As much of a hook as is shown, in characters.
@@ -53,7 +53,7 @@ pub(crate) fn install(
     target: &Target,
     file: ConfigFile,
     done: Option<&Done>,
-) -> Result<Edit, SetupError> {
+) -> Result<Edit, Failure> {
     let want = &target.want;
     if let Want::Whole(ours) = want {
         return whole::install(ours.text, file, done);
@@ -85,7 +85,7 @@ pub(crate) fn uninstall(
     target: &Target,
     file: ConfigFile,
     done: Option<&Done>,
-) -> Result<Edit, SetupError> {
+) -> Result<Edit, Failure> {
     let want = &target.want;
     if let Want::Whole(ours) = want {
         return whole::uninstall(ours.text, file, done);
@@ -133,7 +133,7 @@ pub(crate) fn take_out(
     target: &Target,
     file: ConfigFile,
     done: Option<&Done>,
-) -> Result<Edit, SetupError> {
+) -> Result<Edit, Failure> {
     let want = &target.want;
     let Some(wanted) = want.servers() else {
         return Ok(Edit::none(file, Vec::new()));
@@ -364,20 +364,20 @@ fn check_unharmed(
     file: &ConfigFile,
     before: &str,
     after: &str,
-) -> Result<(), SetupError> {
+) -> Result<(), Failure> {
     if is_unharmed(want, before, after) {
         return Ok(());
     }
-    Err(SetupError::failed(format!(
+    Err(Failure::failed(format!(
         "{} is laid out in a way that cannot be edited safely; nothing was changed: make the entry \
          by hand (docs/OTHER_AGENTS.md)",
         file.path.display()
     )))
 }
 
-fn refusal(file: &ConfigFile, error: &ParseError) -> SetupError {
+fn refusal(file: &ConfigFile, error: &ParseError) -> Failure {
     let path = file.path.display();
-    SetupError::failed(format!(
+    Failure::failed(format!(
         "{path}: {error}; nothing was changed: put that right and try again"
     ))
 }

@@ -68,4 +68,4 @@ pub fn fuzz(which: u8, text: &str) {
     }
 }
 
-type Planner = fn(&Target, ConfigFile, Option<&Done>) -> Result<Edit, crate::error::SetupError>;
+type Planner = fn(&Target, ConfigFile, Option<&Done>) -> Result<Edit, peerbus_adapter::Failure>;

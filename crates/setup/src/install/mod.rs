@@ -26,9 +26,10 @@ use std::path::{Path, PathBuf};
 
 #[cfg(feature = "fuzzing")]
 pub use fuzzing::fuzz;
+use peerbus_adapter::Failure;
 use peerbus_agents::{Agent, Scope};
 
-use crate::error::{Fault, SetupError};
+use crate::error::Fault;
 use crate::text::escape;
 
 use config_file::{BOM, ConfigFile, Edit};
@@ -81,7 +82,7 @@ type Show<'s> = &'s mut dyn FnMut(InstallLine<'_>);
 /// # Errors
 ///
 /// When a file cannot be understood or written, with its place and what was changed before.
-pub fn install(request: InstallRequest, show: Show<'_>) -> Result<(), SetupError> {
+pub fn install(request: InstallRequest, show: Show<'_>) -> Result<(), Failure> {
     let (agent, scope) = (request.agent, request.scope);
     if let Some(name) = &request.name {
         naming::check(name, scope)?;
@@ -99,7 +100,7 @@ pub fn install(request: InstallRequest, show: Show<'_>) -> Result<(), SetupError
     };
     if request.unasked && !agent.calls_unasked() {
         let title = agent.title;
-        return Err(SetupError::config(format!(
+        return Err(Failure::config(format!(
             "{title} has no setting for --allow: leave it out, and see what its own options do"
         )));
     }
@@ -174,7 +175,7 @@ fn below_the_root(scope: Scope, project: &Path, show: Show<'_>) {
 /// # Errors
 ///
 /// When a file cannot be understood or written, with its place and what was changed before.
-pub fn uninstall(request: InstallRequest, show: Show<'_>) -> Result<(), SetupError> {
+pub fn uninstall(request: InstallRequest, show: Show<'_>) -> Result<(), Failure> {
     let (agent, scope) = (request.agent, request.scope);
     let program = Program {
         command: program::command(scope).unwrap_or_else(|_| program::NAME.to_owned()),
@@ -253,7 +254,7 @@ fn whereabouts(targets: &[Target]) -> String {
     format!("in {}", paths.join(" and "))
 }
 
-type Planner = fn(&Target, ConfigFile, Option<&Done>) -> Result<Edit, SetupError>;
+type Planner = fn(&Target, ConfigFile, Option<&Done>) -> Result<Edit, Failure>;
 
 /// Plans all files, shows what changes, and writes it. Says whether anything changes.
 fn carry_out(
@@ -261,7 +262,7 @@ fn carry_out(
     request: &InstallRequest,
     planner: Planner,
     show: Show<'_>,
-) -> Result<bool, SetupError> {
+) -> Result<bool, Failure> {
     let mut shown = false;
     let mut written = Vec::new();
     // Two installs at once would write what the other did not know.
@@ -299,11 +300,11 @@ fn carry_out(
             return Ok(true);
         }
     }
-    let why = SetupError::failed("another program keeps writing these files");
+    let why = Failure::failed("another program keeps writing these files");
     Err(halfway(&why, &written))
 }
 
-fn tell(edit: &Edit, target: &Target, show: Show<'_>) -> Result<(), SetupError> {
+fn tell(edit: &Edit, target: &Target, show: Show<'_>) -> Result<(), Failure> {
     let file = &edit.file;
     if file.asked != file.path {
         let (asked, path) = (file.asked.display(), file.path.display());
@@ -327,7 +328,7 @@ fn write(
     request: &InstallRequest,
     record: &mut Record,
     written: &mut Vec<PathBuf>,
-) -> Result<bool, SetupError> {
+) -> Result<bool, Failure> {
     let edits = || edits.iter().filter(|edit| edit.differs());
     for edit in edits() {
         edit.file.check_writable()?;
@@ -344,11 +345,7 @@ fn write(
 }
 
 /// Writes one file. What is put in is remembered first: it can be undone whatever happens then.
-fn write_one(
-    edit: &Edit,
-    request: &InstallRequest,
-    record: &mut Record,
-) -> Result<bool, SetupError> {
+fn write_one(edit: &Edit, request: &InstallRequest, record: &mut Record) -> Result<bool, Failure> {
     let (path, own) = (&edit.file.path, request.scope == Scope::User);
     let before = record.of(path).cloned();
     let mut dirs = Vec::new();
@@ -361,7 +358,7 @@ fn write_one(
         record.save()?;
         dirs = config_file::make_parents(path).map_err(|error| {
             let path = path.display();
-            SetupError::failed(format!("cannot make the directory of {path}: {error}"))
+            Failure::failed(format!("cannot make the directory of {path}: {error}"))
         })?;
     }
     let after = edit.after.as_deref().map(str::as_bytes);
@@ -383,11 +380,11 @@ fn write_one(
 }
 
 /// A failure, with what was changed before it.
-fn halfway(failure: &SetupError, written: &[PathBuf]) -> SetupError {
+fn halfway(failure: &Failure, written: &[PathBuf]) -> Failure {
     let paths: Vec<_> = written.iter().map(|p| p.display().to_string()).collect();
     match paths.as_slice() {
-        [] => SetupError::failed(format!("{failure}; nothing was changed")),
-        paths => SetupError::failed(format!(
+        [] => Failure::failed(format!("{failure}; nothing was changed")),
+        paths => Failure::failed(format!(
             "{failure}; {} is changed already: try again when that is put right, or undo it with \
              `peerbus uninstall`",
             paths.join(" and ")

@@ -1,10 +1,9 @@
 //! What sessions are named by a configuration.
 
-use peerbus_adapter::{BusConfig, Flags, Naming, PeerName};
+use peerbus_adapter::{BusConfig, Failure, Flags, Naming, PeerName};
 use peerbus_agents::Scope;
 use serde_json::Value;
 
-use crate::error::SetupError;
 use crate::text::escape;
 
 /// What stands for something of the session in a name.
@@ -16,16 +15,16 @@ pub(super) const SHOWN_CHARS: usize = 80;
 
 /// Checks a name that may hold placeholders. One that nobody on this machine could have is refused
 /// in its user's own configuration; a project's is read elsewhere too.
-pub(super) fn check(name: &str, scope: Scope) -> Result<(), SetupError> {
+pub(super) fn check(name: &str, scope: Scope) -> Result<(), Failure> {
     PeerName::parse(&filled(name, &PLACEHOLDERS)).map_err(|error| {
         let shown = escape(name, SHOWN_CHARS);
         let known = PLACEHOLDERS.join(", ");
-        SetupError::config(format!(
+        Failure::config(format!(
             "the name \"{shown}\" cannot be used: {error} (and {known} stand for something)"
         ))
     })?;
     if scope == Scope::User {
-        expanded(&filled(name, &OF_THE_PLACE), |_| None).map_err(SetupError::config)?;
+        expanded(&filled(name, &OF_THE_PLACE), |_| None).map_err(Failure::config)?;
     }
     Ok(())
 }

@@ -193,7 +193,8 @@ impl Settings {
             let says = says(file, "disableAllHooks");
             return Some(Fault { says, remedy });
         }
-        if self.plugin_of_managers() {
+        let managed = |path: &Path| self.files.iter().any(|it| it.managed && it.path == path);
+        if self.plugin().is_some_and(|(_, path)| managed(path)) {
             return None;
         }
         let (what, file) = match self.on("allowManagedHooksOnly", true) {
@@ -204,12 +205,6 @@ impl Settings {
             says: says(file, what),
             remedy: file.remedy("allow them, by the plugin in `enabledPlugins` there"),
         })
-    }
-
-    /// Whether who manages the machine has the plugin on.
-    fn plugin_of_managers(&self) -> bool {
-        self.plugin()
-            .is_some_and(|(_, path)| self.files.iter().any(|it| it.managed && it.path == path))
     }
 
     /// The file that lets plugins alone bring something.

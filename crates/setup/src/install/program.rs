@@ -3,22 +3,21 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use peerbus_adapter::Failure;
 use peerbus_agents::Scope;
 use serde_json::Value as Json;
-
-use crate::error::SetupError;
 
 /// The plain name: of the program, and of our server in every configuration.
 pub(crate) const NAME: &str = "peerbus";
 
 /// `peerbus` where that finds this very program, else its full path. In a project's file, which
 /// others share, always `peerbus`.
-pub(crate) fn command(scope: Scope) -> Result<String, SetupError> {
+pub(crate) fn command(scope: Scope) -> Result<String, Failure> {
     if scope == Scope::Project {
         return Ok(NAME.to_owned());
     }
     let this = this().map_err(|error| {
-        SetupError::failed(format!("the path of this program cannot be found: {error}"))
+        Failure::failed(format!("the path of this program cannot be found: {error}"))
     })?;
     let in_shells = which(NAME).and_then(|found| found.canonicalize().ok());
     if in_shells.as_ref() == Some(&this) {
@@ -26,13 +25,13 @@ pub(crate) fn command(scope: Scope) -> Result<String, SetupError> {
     }
     if !is_peerbus(&this.to_string_lossy()) {
         let this = this.display();
-        return Err(SetupError::failed(format!(
+        return Err(Failure::failed(format!(
             "{this} is not called peerbus, and would not be known again: rename it"
         )));
     }
     this.into_os_string().into_string().map_err(|path| {
         let path = Path::new(&path).display().to_string();
-        SetupError::failed(format!(
+        Failure::failed(format!(
             "the path of this program, {path}, is not UTF-8: move it"
         ))
     })

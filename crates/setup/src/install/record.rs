@@ -6,11 +6,10 @@ use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use peerbus_adapter::Failure;
 use peerbus_adapter::paths::Paths;
 use peerbus_os as os;
 use serde::{Deserialize, Serialize};
-
-use crate::error::SetupError;
 
 /// How long another install is waited for, and between two looks.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -137,7 +136,7 @@ impl Record {
     }
 
     /// Writes the record; an empty one is taken away.
-    pub(crate) fn save(&self) -> Result<(), SetupError> {
+    pub(crate) fn save(&self) -> Result<(), Failure> {
         let Some(path) = place() else {
             return Ok(());
         };
@@ -147,14 +146,14 @@ impl Record {
                 _ => Ok(()),
             }
         } else {
-            let text = serde_json::to_vec_pretty(self).map_err(SetupError::failed)?;
+            let text = serde_json::to_vec_pretty(self).map_err(Failure::failed)?;
             os::dir::create_private(path.parent().unwrap_or(Path::new(".")))
                 .and_then(|()| os::file::behind_link(&path))
                 .and_then(|path| os::file::replace_private(&path, &text))
         };
         saved.map_err(|error| {
             let path = path.display();
-            SetupError::failed(format!(
+            Failure::failed(format!(
                 "cannot write {path}, which uninstall reads: {error}"
             ))
         })
@@ -166,7 +165,7 @@ impl Record {
 /// Waits until no other install or uninstall of this user is under way, and keeps others waiting until
 /// the home is dropped, whose lock it is: nothing needs to be made for it. None on a file system
 /// without locks of directories.
-pub(crate) fn lock() -> Result<Option<File>, SetupError> {
+pub(crate) fn lock() -> Result<Option<File>, Failure> {
     let home = peerbus_agents::home();
     let Some(lock) = home.and_then(|home| File::open(home).ok()) else {
         return Ok(None);
@@ -179,7 +178,7 @@ pub(crate) fn lock() -> Result<Option<File>, SetupError> {
             Err(TryLockError::Error(_)) => return Ok(None),
         }
     }
-    Err(SetupError::failed(
+    Err(Failure::failed(
         "another install or uninstall is under way: let it end, and try again",
     ))
 }

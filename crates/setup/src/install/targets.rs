@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use peerbus_adapter::Failure;
 use peerbus_agents::{Agent, File, Part, Scope, ServerEntry, claude_code};
 
 use super::edit::{self, Target, Want};
@@ -11,24 +12,21 @@ use super::record::Record;
 use super::used::{Uses, Wanted};
 use super::value::{Value, member, members, object};
 use super::words::quoted;
-use crate::error::SetupError;
 use crate::text::escape;
 
 /// Longest value of a variable that is shown, in characters.
 const VALUE_CHARS: usize = 200;
 
 /// The directory whose project is meant: the current one. For the user alone none is needed.
-pub(crate) fn project(scope: Scope) -> Result<PathBuf, SetupError> {
+pub(crate) fn project(scope: Scope) -> Result<PathBuf, Failure> {
     if peerbus_agents::home().is_none() {
-        return Err(SetupError::config("no home directory: set HOME"));
+        return Err(Failure::config("no home directory: set HOME"));
     }
     let here = match (std::env::current_dir(), scope) {
         (Err(_), Scope::User) => Ok(PathBuf::from("/")),
         (here, _) => here,
     };
-    here.map_err(|error| {
-        SetupError::failed(format!("the current directory cannot be read: {error}"))
-    })
+    here.map_err(|error| Failure::failed(format!("the current directory cannot be read: {error}")))
 }
 
 /// What is wrong with a variable that says where an agent's own configuration is.
@@ -45,9 +43,9 @@ pub(crate) fn misplaced(agent: &Agent) -> Option<String> {
     ))
 }
 
-pub(super) fn check_places(agent: &Agent, scope: Scope) -> Result<(), SetupError> {
+pub(super) fn check_places(agent: &Agent, scope: Scope) -> Result<(), Failure> {
     match misplaced(agent).filter(|_| scope == Scope::User) {
-        Some(why) => Err(SetupError::config(why)),
+        Some(why) => Err(Failure::config(why)),
         None => Ok(()),
     }
 }

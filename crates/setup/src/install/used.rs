@@ -1,7 +1,7 @@
 //! What peers share (`mcp://PEER/NAME`), as servers of their own in a configuration: each an entry
 //! that runs `peerbus mcp use`.
 
-use peerbus_adapter::PeerName;
+use peerbus_adapter::{Failure, PeerName};
 use peerbus_agents::{Scope, ServerEntry};
 use peerbus_mcp::side_channel::Advert;
 use serde_json::Value as Json;
@@ -9,7 +9,6 @@ use serde_json::Value as Json;
 use super::naming;
 use super::program::{is_peerbus, words};
 use super::value::{Value, members};
-use crate::error::SetupError;
 use crate::text::escape;
 
 /// How the name of such an entry begins.
@@ -98,7 +97,7 @@ pub(crate) fn on_the_bus(given: &str) -> Result<String, String> {
 }
 
 /// Checks how the names begin of what is used of others, as [`naming::check`] does the whole of one.
-pub(super) fn check_begins(begins: &str, scope: Scope) -> Result<(), SetupError> {
+pub(super) fn check_begins(begins: &str, scope: Scope) -> Result<(), Failure> {
     naming::check(begins, scope)?;
     let name = Uses::name(begins);
     let name = match scope {
@@ -107,7 +106,7 @@ pub(super) fn check_begins(begins: &str, scope: Scope) -> Result<(), SetupError>
     };
     let long = |_| {
         let shown = escape(begins, naming::SHOWN_CHARS);
-        SetupError::config(format!(
+        Failure::config(format!(
             "the name \"{shown}\" is too long to begin another: 57 bytes at most"
         ))
     };
@@ -134,9 +133,9 @@ pub(crate) struct Uses {
 }
 
 impl Uses {
-    pub(crate) fn of(uris: &[String]) -> Result<Vec<Shared>, SetupError> {
+    pub(crate) fn of(uris: &[String]) -> Result<Vec<Shared>, Failure> {
         let read = uris.iter().map(|uri| Shared::parse(uri));
-        read.collect::<Result<_, _>>().map_err(SetupError::config)
+        read.collect::<Result<_, _>>().map_err(Failure::config)
     }
 
     /// A name that begins so and ends in something that each process makes up: several can run.

@@ -1,8 +1,9 @@
 //! Files that are ours alone.
 
+use peerbus_adapter::Failure;
+
 use super::config_file::{ConfigFile, Edit};
 use super::record::Done;
-use crate::error::SetupError;
 
 /// What the first line of each has, whatever version wrote it.
 const SIGN: &str = "`peerbus install ";
@@ -17,11 +18,7 @@ pub(crate) fn is_ours(ours: &str, text: &str, done: Option<&Done>) -> bool {
     text == ours || done.is_some_and(|done| done.original_of(text).is_some())
 }
 
-pub(super) fn install(
-    ours: &str,
-    file: ConfigFile,
-    done: Option<&Done>,
-) -> Result<Edit, SetupError> {
+pub(super) fn install(ours: &str, file: ConfigFile, done: Option<&Done>) -> Result<Edit, Failure> {
     let text = match &file.bytes {
         Some(_) => Some(file.text()?.0),
         None => None,
@@ -30,7 +27,7 @@ pub(super) fn install(
         && !is_ours(ours, text, done)
         && !is_signed(text)
     {
-        return Err(SetupError::failed(format!(
+        return Err(Failure::failed(format!(
             "{} is not peerbus's; nothing was changed: rename or remove it, and try again",
             file.path.display()
         )));
@@ -51,7 +48,7 @@ pub(super) fn uninstall(
     ours: &str,
     file: ConfigFile,
     done: Option<&Done>,
-) -> Result<Edit, SetupError> {
+) -> Result<Edit, Failure> {
     if file.bytes.is_none() {
         return Ok(Edit::none(file, Vec::new()));
     }

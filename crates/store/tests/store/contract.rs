@@ -126,7 +126,8 @@ fn the_oldest_ends_go_when_they_take_too_much_and_their_messages_with_them() {
     let known = |store: &mut SqliteStore| {
         let is_known = |seq: &u64| {
             let head = store.find_message(PeerId(1), &id(*seq)).unwrap().is_some();
-            assert_eq!(head, !store.fates(Seq(*seq)).unwrap().is_empty(), "{seq}");
+            let fates = store.fates_of(&[Seq(*seq)], 1);
+            assert_eq!(head, !fates.unwrap()[&Seq(*seq)].is_empty(), "{seq}");
             head
         };
         (1..=1_000).filter(is_known).collect::<Vec<_>>()
@@ -225,7 +226,8 @@ fn who_asks_for_one_end_has_few_bytes_of_others_read() {
     assert_eq!(found[&Seq(1)], last(false));
     assert_eq!(found[&Seq(2)], last(true));
     assert!(found[&Seq(3)].is_empty());
-    assert_eq!(store.fates(Seq(1)).unwrap().len(), FATES as usize / 2);
+    let found = store.fates_of(&[Seq(1)], usize::MAX).unwrap();
+    assert_eq!(found[&Seq(1)].len(), FATES as usize / 2);
     store.commit().unwrap();
     store.close().unwrap();
     let db = rusqlite::Connection::open(&path).unwrap();

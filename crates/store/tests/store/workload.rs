@@ -99,7 +99,7 @@ pub(crate) fn probe(seed: u64, target: &mut impl Target) {
             .notices(peer, rng.random_range(0..20), limit)
             .unwrap();
         target.old_audit(before_ms, limit).unwrap();
-        target.fates(seq).unwrap();
+        target.fates_of(&[seq], usize::MAX).unwrap();
         if let Some(head) = target.message(seq).unwrap() {
             target.find_message(head.sender, &head.id).unwrap();
             target.find_message(peer, &head.id).unwrap();

@@ -104,7 +104,7 @@ fn before(name: &str, receipt: &Receipt) -> String {
 /// The sentence about a recipient in another domain.
 fn abroad(joined: &DomainView, name: &str, receipt: &Receipt, now_ms: u64) -> String {
     let domain = &joined.domain;
-    match (&receipt.stage, joined.trouble()) {
+    match (&receipt.stage, &joined.trouble) {
         (Stage::Queued, None) => {
             format!("it waits at this broker for {domain}, which has not confirmed it yet")
         }

@@ -1,6 +1,6 @@
 //! Which thread this is, and what it does: as the app-server says.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
@@ -197,9 +197,15 @@ impl Session {
     /// Those of some threads that may be ours.
     async fn candidates(&self, server: &mut Rpc, ids: &[&str]) -> Result<Vec<String>, Gone> {
         let mut found = Vec::new();
+        let cwd = self.around.cwd.as_deref();
+        let may_be = |thread: &Value| {
+            thread["ephemeral"] != true
+                && thread["parentThreadId"].is_null()
+                && cwd.is_some_and(|cwd| thread["cwd"].as_str().map(Path::new) == Some(cwd))
+        };
         for id in ids.iter().take(THREADS_MAX) {
             let read = server.ask("thread/read", json!({ "threadId": id })).await?;
-            if read.is_ok_and(|result| self.may_be(&result["thread"])) {
+            if read.is_ok_and(|result| may_be(&result["thread"])) {
                 found.push((*id).to_owned());
             }
         }
@@ -222,13 +228,6 @@ impl Session {
         let made = SystemTime::UNIX_EPOCH + Duration::from_millis(made_ms);
         let earlier = self.started.duration_since(made);
         earlier.is_ok_and(|earlier| earlier < STARTS_WITHIN)
-    }
-
-    fn may_be(&self, thread: &Value) -> bool {
-        let cwd = self.around.cwd.as_deref();
-        thread["ephemeral"] != true
-            && thread["parentThreadId"].is_null()
-            && cwd.is_some_and(|cwd| thread["cwd"].as_str().map(std::path::Path::new) == Some(cwd))
     }
 }
 

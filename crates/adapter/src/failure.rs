@@ -1,12 +1,12 @@
-//! How a verb ends when it does not end well.
+//! Why something that a user asked for could not be done.
 
 use std::fmt;
 
-use peerbus_adapter::{BusError, SendError};
+use crate::{BusError, ConfigError, SendError};
 
 /// Why a verb failed, which decides the exit code.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub enum Failure {
     /// It was tried and did not work: exit code 1.
     Failed(String),
     /// It cannot be tried as it was asked for: exit code 2.
@@ -17,12 +17,12 @@ pub(crate) enum Failure {
 
 impl Failure {
     /// Something that was tried and did not work.
-    pub(crate) fn failed(why: impl fmt::Display) -> Self {
+    pub fn failed(why: impl fmt::Display) -> Self {
         Self::Failed(why.to_string())
     }
 
     /// Something that cannot be tried.
-    pub(crate) fn config(why: impl fmt::Display) -> Self {
+    pub fn config(why: impl fmt::Display) -> Self {
         Self::Config(why.to_string())
     }
 }
@@ -53,21 +53,13 @@ impl From<BusError> for Failure {
     }
 }
 
-impl From<peerbus_adapter::ConfigError> for Failure {
-    fn from(error: peerbus_adapter::ConfigError) -> Self {
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Self {
         Self::config(error)
     }
 }
 
-impl From<peerbus_setup::SetupError> for Failure {
-    fn from(error: peerbus_setup::SetupError) -> Self {
-        match error {
-            peerbus_setup::SetupError::Failed(why) => Self::Failed(why),
-            peerbus_setup::SetupError::Config(why) => Self::Config(why),
-        }
-    }
-}
-
+/// Of writing to stdout: no other error is turned into this without a sentence.
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         if error.kind() == std::io::ErrorKind::BrokenPipe {

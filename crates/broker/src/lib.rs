@@ -31,5 +31,5 @@ pub mod tokens;
 pub use options::{
     BrokerOptions, BrokerStartError, DEFAULT_PORT, HistoryLimits, Origin, Times, Tune,
 };
-pub use running::{Failure, LifeWatch, Running, ShutdownReport, start};
+pub use running::{BrokerFailure, LifeWatch, Running, ShutdownReport, start};
 pub use tls::ServerTls;

@@ -66,14 +66,14 @@ impl LifeWatch {
 
 #[derive(Debug)]
 struct EngineThread {
-    ended: oneshot::Receiver<Result<(), Failure>>,
-    outcome: Option<Result<(), Failure>>,
+    ended: oneshot::Receiver<Result<(), BrokerFailure>>,
+    outcome: Option<Result<(), BrokerFailure>>,
     _thread: JoinHandle<()>,
 }
 
 /// Why a running broker ended by itself.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Failure {
+pub enum BrokerFailure {
     /// Storage failed, and how. Start again once the disk is well.
     #[error("{0}; the broker stopped")]
     Storage(#[from] peerbus_core::store::StoreError),
@@ -90,7 +90,7 @@ pub struct ShutdownReport {
     /// Connections that were still open when time was up.
     pub open: usize,
     /// Whether the engine has stopped and the database is closed, and how.
-    pub engine: Option<Result<(), Failure>>,
+    pub engine: Option<Result<(), BrokerFailure>>,
 }
 
 impl ShutdownReport {
@@ -254,7 +254,7 @@ async fn start_engine(
                 return;
             }
             let watch = PanicWatch { shared };
-            let outcome = engine.run().map_err(Failure::Storage);
+            let outcome = engine.run().map_err(BrokerFailure::Storage);
             drop(watch);
             if let Err(failure) = &outcome {
                 tracing::error!(%failure, "engine failed");
@@ -374,12 +374,12 @@ impl Drop for PanicWatch {
 }
 
 impl EngineThread {
-    async fn ended(&mut self) -> &Result<(), Failure> {
+    async fn ended(&mut self) -> &Result<(), BrokerFailure> {
         if self.outcome.is_none() {
-            let outcome = (&mut self.ended).await.unwrap_or(Err(Failure::Panicked));
+            let outcome = (&mut self.ended).await.unwrap_or(Err(BrokerFailure::Panicked));
             self.outcome = Some(outcome);
         }
-        self.outcome.get_or_insert(Err(Failure::Panicked))
+        self.outcome.get_or_insert(Err(BrokerFailure::Panicked))
     }
 }
 
@@ -416,11 +416,11 @@ impl Running {
 
     /// Waits until the broker fails, which a healthy one never does. Its clients have been told;
     /// call [`Running::shutdown`] next.
-    pub async fn failed(&mut self) -> Failure {
+    pub async fn failed(&mut self) -> BrokerFailure {
         match self.engine.ended().await {
             Err(failure) => failure.clone(),
             // It was not told to stop.
-            Ok(()) => Failure::Panicked,
+            Ok(()) => BrokerFailure::Panicked,
         }
     }
 

@@ -266,7 +266,7 @@ fn stop(verb: &SessionNamed) -> Result<(), Failure> {
     };
     client
         .set_patience(Some(ENDS_WITHIN))
-        .map_err(NodeRefusal::Lost)?;
+        .map_err(|error| refused(NodeRefusal::Lost(error)))?;
     loop {
         match client.event() {
             Ok(Some(_)) => {}

@@ -1,7 +1,7 @@
 //! `peerbus audit`.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use peerbus_adapter::paths::Paths;
 use peerbus_adapter::{Failure, rfc3339};

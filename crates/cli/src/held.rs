@@ -86,7 +86,9 @@ fn decide(method: &str, meant: &HeldOne, json: bool) -> Result<(), Failure> {
         let message = &it.told;
         let params =
             json!({ "id": message["id"], "from": message["from"], "digest": message["digest"] });
-        let answer = client.call(method, &params)?;
+        let answer = client
+            .call(method, &params)
+            .map_err(crate::session::refused)?;
         if json {
             written = written.and(output::json(&answer));
             continue;
@@ -120,7 +122,7 @@ fn waiting() -> Result<(Vec<Waiting>, usize), Failure> {
         match client.call("session/held", &json!({})) {
             // An older adapter's: it holds nothing.
             Err(NodeRefusal::Said(why)) if why.contains("method") => Ok(json!({})),
-            answer => Ok(answer?),
+            answer => answer.map_err(crate::session::refused),
         }
     })
 }

@@ -51,5 +51,5 @@ fn shown(
             }
         }
     })?;
-    unwritten
+    Ok(unwritten?)
 }

@@ -177,16 +177,19 @@ pub(crate) fn open(session: &LiveSession) -> Result<NodeClient, Failure> {
 }
 
 /// Its sentence is the session's own.
-impl From<NodeRefusal> for Failure {
-    fn from(refusal: NodeRefusal) -> Self {
-        Self::failed(escape(&String::from(refusal), LINE_CHARS))
-    }
+pub(crate) fn refused(refusal: NodeRefusal) -> Failure {
+    Failure::failed(escape(&String::from(refusal), LINE_CHARS))
 }
 
 fn watch(which: &SessionWhich, json: bool) -> Result<(), Failure> {
     let mut client = connect(which)?;
-    client.call("session/subscribe", &json!({}))?;
-    while let Some(event) = client.event().map_err(NodeRefusal::Lost)? {
+    client
+        .call("session/subscribe", &json!({}))
+        .map_err(refused)?;
+    while let Some(event) = client
+        .event()
+        .map_err(|error| refused(NodeRefusal::Lost(error)))?
+    {
         if json {
             output::json(&event)?;
         } else {
@@ -209,7 +212,9 @@ fn inject(verb: &SessionInject) -> Result<(), Failure> {
     let session = find(id, verb.latest)?;
     let mut client = open(&session)?;
     if verb.wait.is_some() {
-        client.call("session/subscribe", &json!({}))?;
+        client
+            .call("session/subscribe", &json!({}))
+            .map_err(refused)?;
     }
     let mode = if verb.interrupt {
         "interrupt"
@@ -217,7 +222,7 @@ fn inject(verb: &SessionInject) -> Result<(), Failure> {
         "append"
     };
     let params = json!({ "prompt": prompt, "source": SOURCE, "mode": mode });
-    let answer = client.call("session/inject", &params)?;
+    let answer = client.call("session/inject", &params).map_err(refused)?;
     let id = answer["id"].as_str().unwrap_or_default();
     if verb.json {
         output::json(&answer)?;
@@ -239,7 +244,7 @@ fn inject(verb: &SessionInject) -> Result<(), Failure> {
 fn interrupt(verb: &SessionNamed) -> Result<(), Failure> {
     let mut client = connect(&verb.session)?;
     let params = json!({ "source": "peerbus session interrupt" });
-    let answer = client.call("session/interrupt", &params)?;
+    let answer = client.call("session/interrupt", &params).map_err(refused)?;
     if verb.json {
         return output::json(&answer);
     }
@@ -248,18 +253,20 @@ fn interrupt(verb: &SessionNamed) -> Result<(), Failure> {
 
 fn stop(verb: &SessionNamed) -> Result<(), Failure> {
     let mut client = connect(&verb.session)?;
-    client.call("session/subscribe", &json!({ "events": ["status"] }))?;
+    client
+        .call("session/subscribe", &json!({ "events": ["status"] }))
+        .map_err(refused)?;
     let params = json!({ "source": "peerbus session stop" });
     let answer = match client.call("session/stop", &params) {
         // It was faster than its answer.
         Err(NodeRefusal::Lost(error)) if error.kind() == ErrorKind::UnexpectedEof => {
             json!({ "accepted": true })
         }
-        answer => answer?,
+        answer => answer.map_err(refused)?,
     };
     client
         .set_patience(Some(ENDS_WITHIN))
-        .map_err(NodeRefusal::Lost)?;
+        .map_err(|error| refused(NodeRefusal::Lost(error)))?;
     loop {
         match client.event() {
             Ok(Some(_)) => {}

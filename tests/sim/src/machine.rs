@@ -169,7 +169,10 @@ impl Machine {
             queue.sort_unstable();
             oracle.holds(row, queue)?;
         }
-        oracle.remembers(|seq| self.disk.fates(seq).map_err(failed))?;
+        oracle.remembers(|seq| {
+            let fates = self.disk.fates_of(&[seq], usize::MAX);
+            Ok(fates.map_err(failed)?.remove(&seq).unwrap_or_default())
+        })?;
         oracle.keeps(|seq| self.disk.message(seq).map_err(failed))?;
         self.disk.rollback();
         oracle.owes(loaded.owed)?;

@@ -8,7 +8,7 @@ use peerbus_wire::{escape, printable};
 use serde_json::{Value, json};
 
 use super::all::{Waiting, agreed, show, waiting};
-use super::{CELL_CHARS, LINE_CHARS, is_meant, open};
+use super::{CELL_CHARS, LINE_CHARS, is_meant, open, refused};
 use crate::args::{SessionApprove, SessionDeny};
 use crate::output;
 
@@ -73,7 +73,9 @@ pub(super) fn deny(verb: &SessionDeny) -> Result<(), Failure> {
 
 fn answer(found: &Waiting, mut params: Value, json: bool) -> Result<(), Failure> {
     params["request_id"] = found.told["request_id"].clone();
-    let answer = open(&found.session)?.call("session/approve", &params)?;
+    let answer = open(&found.session)?
+        .call("session/approve", &params)
+        .map_err(refused)?;
     if json {
         return output::json(&answer);
     }
@@ -83,7 +85,7 @@ fn answer(found: &Waiting, mut params: Value, json: bool) -> Result<(), Failure>
 /// The request that is meant. `None`: none is, and what is open was printed.
 fn find(meant: Option<&str>, json: bool) -> Result<Option<Waiting>, Failure> {
     let (mut requests, silent) = waiting("approvals", |client| {
-        Ok(client.call("session/status", &json!({}))?)
+        client.call("session/status", &json!({})).map_err(refused)
     })?;
     let Some(meant) = meant else {
         show(

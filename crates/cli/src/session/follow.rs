@@ -150,11 +150,13 @@ pub(super) fn follow(
             return so_far.ends(limit);
         }
         let patience = if settled { Some(LAST_WORDS) } else { left };
-        client.set_patience(patience).map_err(NodeRefusal::Lost)?;
+        client
+            .set_patience(patience)
+            .map_err(|error| super::refused(NodeRefusal::Lost(error)))?;
         let event = match client.event() {
             // Nothing more came in time.
             Err(error) if error.kind() == ErrorKind::WouldBlock => return so_far.ends(limit),
-            event => event.map_err(NodeRefusal::Lost)?,
+            event => event.map_err(|error| super::refused(NodeRefusal::Lost(error)))?,
         };
         let Some(event) = event else {
             return Err(Failure::failed(match so_far.is_seen() {

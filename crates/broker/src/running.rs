@@ -376,7 +376,9 @@ impl Drop for PanicWatch {
 impl EngineThread {
     async fn ended(&mut self) -> &Result<(), BrokerFailure> {
         if self.outcome.is_none() {
-            let outcome = (&mut self.ended).await.unwrap_or(Err(BrokerFailure::Panicked));
+            let outcome = (&mut self.ended)
+                .await
+                .unwrap_or(Err(BrokerFailure::Panicked));
             self.outcome = Some(outcome);
         }
         self.outcome.get_or_insert(Err(BrokerFailure::Panicked))

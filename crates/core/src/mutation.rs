@@ -1,4 +1,4 @@
-//! Deliberate faults, compiled only for the tests that show that the oracle catches them.
+//! Deliberate faults, switched on only by the tests that show that the oracle catches them.
 
 /// The fault of a state machine that is switched on, if any; `M` names its faults.
 #[derive(Debug, Clone, Copy)]

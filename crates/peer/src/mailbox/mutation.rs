@@ -1,4 +1,4 @@
-//! Deliberate faults, compiled only for the tests that show that the oracle catches them.
+//! Deliberate faults, switched on only by the tests that show that the oracle catches them.
 
 /// A rule of the mailbox that can be broken on purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

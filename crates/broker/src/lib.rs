@@ -2,13 +2,12 @@
 //!
 //! Follow a message through it: [`start`] makes a listener whose sockets `http` upgrades to
 //! WebSocket; `connection` reads and parses a frame and puts it into the engine's channel; the
-//! `engine` has the core handle it, commits, and gives the core's outputs to `dispatch`, which
-//! looks up the recipient in the connection `table`; the recipient's `connection` writes it.
+//! `engine` has the core handle it, commits, and hands the core's outputs on, for which
+//! it looks up the recipient in the connection `table`; the recipient's `connection` writes it.
 
 mod clock;
 mod connection;
 mod control;
-mod dispatch;
 mod engine;
 mod engine_input;
 mod events;

@@ -93,14 +93,6 @@ pub struct ShutdownReport {
     pub engine: Option<Result<(), BrokerFailure>>,
 }
 
-impl ShutdownReport {
-    /// Whether every connection took what was queued for it and the database is closed.
-    #[must_use]
-    pub fn is_clean(&self) -> bool {
-        self.cut == 0 && self.open == 0 && self.engine == Some(Ok(()))
-    }
-}
-
 /// Starts a broker: returns once it is ready for connections.
 ///
 /// Raises the process' soft limit of open files to the hard one. Needs a tokio runtime with I/O

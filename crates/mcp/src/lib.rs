@@ -12,7 +12,6 @@ mod reply;
 mod rpc;
 mod run;
 mod server;
-mod session;
 pub mod side_channel;
 mod spelling;
 mod tools;

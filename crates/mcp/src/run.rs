@@ -10,7 +10,7 @@ use crate::options::AdapterOptions;
 use crate::profile::Profile;
 use crate::rpc::{self, Calls, Host};
 use crate::server::Handler;
-use crate::session::Session;
+use crate::server::Session;
 
 /// Serves MCP over standard input and output until the session ends: the client closes its side,
 /// `SIGINT`, `SIGTERM` or `SIGHUP` comes, or the parent process is gone. Then says goodbye to the broker.

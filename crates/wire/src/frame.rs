@@ -10,8 +10,7 @@ use crate::group::GroupName;
 use crate::ids::{DeliveryKey, Instance, MessageId, Seq, Token, TokenName};
 use crate::limits::{AGE_MS_MIN, DELIVER_OVERHEAD_BYTES};
 use crate::name::PeerName;
-use crate::receipt::Receipt;
-use crate::stage::{How, Refusal, Stage};
+use crate::stage::{How, Receipt, Refusal, Stage};
 
 /// What a client sends.
 #[derive(Debug, Clone, PartialEq, Eq)]

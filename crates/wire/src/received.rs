@@ -18,7 +18,7 @@ use crate::limits::{
 };
 use crate::members::{Member, Members};
 use crate::name::PeerName;
-use crate::receipt::Receipt;
+use crate::stage::Receipt;
 use crate::text::{cut, readable};
 use crate::writer::Writer;
 

@@ -7,7 +7,7 @@ use peerbus_wire::{MessageId, Seq, Stage};
 use serde_json::{Value, json};
 use tokio::net::{TcpStream, UnixStream};
 
-use crate::support::{Broker, OTHER_TOKEN, TOKEN, exchange, message};
+use crate::support::{Broker, OTHER_TOKEN, TOKEN, exchange, is_clean, message};
 
 async fn over_tcp(broker: &Broker, request: &str) -> String {
     exchange(TcpStream::connect(broker.address()).await.unwrap(), request).await
@@ -217,12 +217,8 @@ async fn a_broker_whose_database_lost_something_serves_on_and_says_so() {
         let _alice = broker.join("alice").await;
         broker
     };
-    assert!(
-        running
-            .shutdown(std::time::Duration::from_secs(5))
-            .await
-            .is_clean()
-    );
+    let report = running.shutdown(std::time::Duration::from_secs(5)).await;
+    assert!(is_clean(&report), "{report:?}");
     std::fs::remove_file(dir.path().join("bus.db")).unwrap();
 
     let broker = Broker::start_in(dir, |_| ()).await;

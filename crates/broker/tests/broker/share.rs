@@ -3,7 +3,7 @@
 use peerbus_test_support::socket::{Socket, registration};
 use serde_json::{Value, json};
 
-use crate::support::{Broker, TOKEN, message};
+use crate::support::{Broker, TOKEN, is_clean, message};
 
 /// A client that speaks `ext`, greeted.
 async fn join(broker: &Broker, name: &str) -> Socket {
@@ -79,7 +79,7 @@ async fn a_broker_that_was_stopped_knows_what_it_delivered() {
     say(&mut alice, "alice", "shown", json!(1)).await;
     until(&mut bob, "shown").await;
     let (report, dir) = broker.stop().await;
-    assert!(report.is_clean(), "{report:?}");
+    assert!(is_clean(&report), "{report:?}");
 
     let broker = Broker::start_in(dir, |_| ()).await;
     let mut alice = join(&broker, "alice").await;

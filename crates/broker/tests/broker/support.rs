@@ -118,3 +118,8 @@ pub(crate) fn message(id: &str, from: &str, to: &str, body: impl Into<Value>) ->
         "body": body.into(), "hmac": "0123456789abcdef".repeat(4),
     })
 }
+
+/// Whether every connection took what was queued for it and the database is closed.
+pub(crate) fn is_clean(report: &ShutdownReport) -> bool {
+    report.cut == 0 && report.open == 0 && report.engine == Some(Ok(()))
+}

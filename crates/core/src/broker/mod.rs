@@ -37,7 +37,6 @@ mod retain;
 mod retire;
 mod route;
 mod shares;
-mod space;
 mod status;
 
 use peerbus_wire::{BrokerFrame, ClientFrame, CloseReason, EXT_AUDIT, Seq, TokenName};

@@ -5,7 +5,6 @@
 //! there do tasks start in the order in which the messages came.
 
 mod caller;
-mod calls;
 mod outbox;
 mod stdio;
 #[cfg(test)]
@@ -28,8 +27,8 @@ use tokio::sync::watch;
 use crate::lifecycle::Exit;
 use crate::profile::ClientInfo;
 pub(crate) use caller::Caller;
-pub(crate) use calls::{Calls, Sending};
 use outbox::Outbox;
+pub(crate) use outbox::{Calls, Sending};
 pub(crate) use stdio::open as stdio;
 use transport::Pipe;
 

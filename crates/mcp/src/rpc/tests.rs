@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncWriteExt, DuplexStream};
 use tokio::sync::watch;
 
-use super::calls::Calls;
+use super::outbox::Calls;
 use super::outbox::Outbox;
 use super::transport::Pipe;
 use crate::arguments::Arguments;

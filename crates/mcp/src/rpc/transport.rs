@@ -22,7 +22,7 @@ use serde_json::value::RawValue;
 use tokio::io::AsyncRead;
 use tokio::sync::{oneshot, watch};
 
-use super::calls::Calls;
+use super::outbox::Calls;
 use super::outbox::{Line, Outbox};
 use crate::arguments::Arguments;
 

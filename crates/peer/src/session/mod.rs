@@ -27,7 +27,6 @@ mod frames;
 mod inbox;
 mod mutation;
 mod naming;
-mod notices;
 mod outbox;
 mod queries;
 mod status;
@@ -52,8 +51,8 @@ pub use types::{
 use backoff::Backoff;
 use inbox::Inbox;
 use naming::Naming;
-use notices::Notices;
 use outbox::Outbox;
+use queries::Notices;
 use queries::Queries;
 
 use peerbus_core::Now;

@@ -19,11 +19,10 @@ pub(crate) const TIMEOUT_MS_MAX: u64 = 3_600_000;
 /// Calls of one client, and of all, that may be open; of one party half of those.
 const OPEN_MAX: usize = 64;
 const OPEN_ALL_MAX: usize = 1_024;
-/// Bytes of what is asked in open calls of one party.
-const ASKED_MAX: usize = 16 * 1_048_576;
 /// A call that was cancelled counts no longer than this, if the server says nothing of it.
 const CANCELLED_MS: u64 = 60_000;
 /// Bytes to the clients of one party that may wait to be read: they count for the token of this peer.
+/// So much they may ask in open calls, too.
 const UNREAD_MAX: usize = 16 * 1_048_576;
 /// What of sentences that say so may wait besides.
 const UNREAD_MORE: usize = 1_048_576;
@@ -227,7 +226,7 @@ impl Host {
             .filter(|open| open.client.party == from.party);
         let asked = asked.map(|open| open.bytes).sum::<usize>() + size(message);
         let full = of_party >= OPEN_ALL_MAX / 2 || self.open.len() >= OPEN_ALL_MAX;
-        if own >= OPEN_MAX || full || asked > ASKED_MAX {
+        if own >= OPEN_MAX || full || asked > UNREAD_MAX {
             let why = format!(
                 "{own} calls of yours are open, {of_party} with those of your token; wait for some of them"
             );

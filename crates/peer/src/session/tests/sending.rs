@@ -331,7 +331,7 @@ fn a_statement_that_is_told_between_two_connections_is_acked_on_the_next() {
 #[test]
 fn statements_that_are_not_told_are_bounded() {
     let mut rig = Rig::online(true);
-    let max = crate::session::notices::NOTICES_MAX;
+    let max = crate::session::queries::NOTICES_MAX;
     for n in 0..max + 1 {
         let dead = Stage::Dead {
             why: "forged".into(),
@@ -356,6 +356,6 @@ fn passing_statements_make_room_for_newer_ones() {
     };
     assert_eq!(
         first.id.as_str(),
-        format!("m{}", 5_000 - crate::session::notices::NOTICES_MAX)
+        format!("m{}", 5_000 - crate::session::queries::NOTICES_MAX)
     );
 }

@@ -30,5 +30,5 @@ pub mod tokens;
 pub use options::{
     BrokerOptions, BrokerStartError, DEFAULT_PORT, HistoryLimits, Origin, Times, Tune,
 };
-pub use running::{BrokerFailure, LifeWatch, Running, ShutdownReport, start};
+pub use running::{EngineEnd, LifeWatch, Running, ShutdownReport, start};
 pub use tls::ServerTls;

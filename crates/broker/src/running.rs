@@ -66,14 +66,14 @@ impl LifeWatch {
 
 #[derive(Debug)]
 struct EngineThread {
-    ended: oneshot::Receiver<Result<(), BrokerFailure>>,
-    outcome: Option<Result<(), BrokerFailure>>,
+    ended: oneshot::Receiver<Result<(), EngineEnd>>,
+    outcome: Option<Result<(), EngineEnd>>,
     _thread: JoinHandle<()>,
 }
 
 /// Why a running broker ended by itself.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BrokerFailure {
+pub enum EngineEnd {
     /// Storage failed, and how. Start again once the disk is well.
     #[error("{0}; the broker stopped")]
     Storage(#[from] peerbus_core::store::StoreError),
@@ -90,7 +90,7 @@ pub struct ShutdownReport {
     /// Connections that were still open when time was up.
     pub open: usize,
     /// Whether the engine has stopped and the database is closed, and how.
-    pub engine: Option<Result<(), BrokerFailure>>,
+    pub engine: Option<Result<(), EngineEnd>>,
 }
 
 /// Starts a broker: returns once it is ready for connections.
@@ -246,7 +246,7 @@ async fn start_engine(
                 return;
             }
             let watch = PanicWatch { shared };
-            let outcome = engine.run().map_err(BrokerFailure::Storage);
+            let outcome = engine.run().map_err(EngineEnd::Storage);
             drop(watch);
             if let Err(failure) = &outcome {
                 tracing::error!(%failure, "engine failed");
@@ -366,14 +366,12 @@ impl Drop for PanicWatch {
 }
 
 impl EngineThread {
-    async fn ended(&mut self) -> &Result<(), BrokerFailure> {
+    async fn ended(&mut self) -> &Result<(), EngineEnd> {
         if self.outcome.is_none() {
-            let outcome = (&mut self.ended)
-                .await
-                .unwrap_or(Err(BrokerFailure::Panicked));
+            let outcome = (&mut self.ended).await.unwrap_or(Err(EngineEnd::Panicked));
             self.outcome = Some(outcome);
         }
-        self.outcome.get_or_insert(Err(BrokerFailure::Panicked))
+        self.outcome.get_or_insert(Err(EngineEnd::Panicked))
     }
 }
 
@@ -410,11 +408,11 @@ impl Running {
 
     /// Waits until the broker fails, which a healthy one never does. Its clients have been told;
     /// call [`Running::shutdown`] next.
-    pub async fn failed(&mut self) -> BrokerFailure {
+    pub async fn failed(&mut self) -> EngineEnd {
         match self.engine.ended().await {
             Err(failure) => failure.clone(),
             // It was not told to stop.
-            Ok(()) => BrokerFailure::Panicked,
+            Ok(()) => EngineEnd::Panicked,
         }
     }
 

@@ -9,7 +9,7 @@ use std::fmt::{self, Display, Formatter, Write as _};
 use peerbus_wire::{AuditRecord, EnvelopeHash, How, Seq, escape};
 
 use crate::Stamp;
-use crate::peer_id::PeerId;
+use crate::delivered::PeerId;
 use crate::waiting::MessageHead;
 
 mod said;

@@ -1,11 +1,13 @@
-//! What was delivered to a peer.
+//! Peers by number, and what was delivered to one.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use peerbus_wire::Seq;
 
-use crate::peer_id::PeerId;
+/// The broker's number of a peer: small, never used twice in the life of a database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct PeerId(pub u32);
 
 /// The messages that were delivered to a peer, or may have been.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

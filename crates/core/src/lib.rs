@@ -13,7 +13,6 @@ pub mod events;
 pub mod grant;
 mod mutation;
 pub mod pace;
-mod peer_id;
 pub mod store;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use peerbus_wire::{GroupName, Mark, MessageId, Seq, Stage};
 
 use crate::audit::{Block, ChainHead};
+pub use crate::delivered::PeerId;
 pub use crate::delivery_history::{DeliveryHistory, STEP_BYTES};
-pub use crate::peer_id::PeerId;
 pub use crate::waiting::{JobRow, MessageHead, NOBODY, OwedRow};
 use crate::{Delivered, Stamp, TokenHash};
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use peerbus_wire::{GroupName, MessageId, Seq};
 
 use crate::TokenHash;
-use crate::peer_id::PeerId;
+use crate::delivered::PeerId;
 
 /// What is kept of a message besides its text.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -285,6 +285,9 @@ impl DeliverFrame {
     /// Encodes the frame with what the broker remarks on the message.
     #[must_use]
     pub fn for_one(seq: Seq, envelope: &str, remarks: &Remarks) -> Self {
+        if *remarks == Remarks::default() {
+            return Self::new(seq, envelope);
+        }
         let name = |text: &str| format!("\"{text}\"");
         let set = |set: bool| set.then(|| "true".to_owned());
         let age = Some(remarks.age_ms).filter(|age_ms| *age_ms >= AGE_MS_MIN);

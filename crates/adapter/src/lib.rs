@@ -8,16 +8,17 @@
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! use std::time::Duration;
-//! use peerbus_adapter::{Config, Event, Flags, How, connect};
+//! use peerbus_adapter::{BusConfig, Flags, How, SessionEvent, Stage, connect};
 //!
-//! let (bus, link) = connect(Config::resolve(&Flags::default())?);
+//! let (bus, link) = connect(BusConfig::resolve(&Flags::default())?);
 //! let driver = tokio::spawn(link.run());
 //! let sent = bus.send("wild-wasp-3kx", r#""hello""#, Duration::from_secs(10)).await?;
 //! println!("{}: {:?}", sent.id, sent.accepted);
 //! while let Some(event) = bus.next().await {
-//!     if let Event::Message(message) = event {
+//!     if let SessionEvent::Message(message) = event {
 //!         println!("{}: {}", message.from, message.body);
-//!         bus.ack(&message.key, How::Pushed { path: "recv".into() });
+//!         let how = How::Pushed { path: "recv".into() };
+//!         bus.reached(&message.key, Stage::Acked(Some(how)));
 //!     }
 //! }
 //! bus.close().await;

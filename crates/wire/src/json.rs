@@ -50,10 +50,7 @@ pub(crate) fn members<'a>(
     scan.space();
     if !scan.take(b'}') {
         loop {
-            if scan.peek() != Some(b'"') {
-                return scan.fail();
-            }
-            let name = scan.value(1)?;
+            let name = scan.string_value()?;
             scan.colon()?;
             let value = scan.value(1)?;
             depth = depth.max(value.depth);
@@ -204,6 +201,17 @@ impl<'a> Scanner<'a> {
             kind,
             plain,
             depth,
+        })
+    }
+
+    fn string_value(&mut self) -> Result<Raw<'a>, SyntaxError> {
+        let start = self.at;
+        let plain = self.string()?;
+        Ok(Raw {
+            text: &self.bytes[start..self.at],
+            kind: Type::String,
+            plain,
+            depth: 0,
         })
     }
 

@@ -1,12 +1,20 @@
 //! Codex, OpenAI's. Names as seen in November 2026.
 
-use crate::{Agent, Base, File, Fixed, Format, Note, Part, Scope, ServerEntry};
+use crate::{Acp, Agent, Base, File, Fixed, Format, Note, Part, Proof, Scope, ServerEntry};
 
 pub(crate) const AGENT: Agent = Agent {
     word: "codex",
     title: "Codex",
     client_info: &["codex"],
     takes_dots: false,
+    acp: Some(&Acp {
+        command: &["codex-acp"],
+        proof: Proof::MessageId,
+        mode: Some("workspace-write"),
+        wrappers: 1,
+        unasked: "it edits files of its workspace unasked",
+        ..Acp::UNKNOWN
+    }),
     files: &[File {
         user: Base {
             variable: "CODEX_HOME",

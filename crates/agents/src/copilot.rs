@@ -1,6 +1,8 @@
 //! Copilot CLI, GitHub's.
 
-use crate::{Agent, Base, File, Fixed, Note, Part, Program, Requirement, ServerEntry, Sign};
+use crate::{
+    Acp, Agent, Base, File, Fixed, Note, Part, Program, Proof, Requirement, ServerEntry, Sign,
+};
 
 const HOME: Base = Base {
     variable: "COPILOT_HOME",
@@ -21,6 +23,12 @@ pub(crate) const AGENT: Agent = Agent {
     title: "Copilot CLI",
     client_info: &["copilot", "github-copilot"],
     takes_dots: false,
+    acp: Some(&Acp {
+        command: &["copilot", "--acp", "--stdio"],
+        proof: Proof::Usage,
+        unasked: "",
+        ..Acp::UNKNOWN
+    }),
     session_variable: Some("COPILOT_AGENT_SESSION_ID"),
     files: &[
         File {

@@ -1,12 +1,19 @@
 //! Gemini CLI, Google's.
 
-use crate::{Agent, Base, File, Fixed, Part, ServerEntry};
+use crate::{Acp, Agent, Base, File, Fixed, Part, Proof, ServerEntry};
 
 pub(crate) const AGENT: Agent = Agent {
     word: "gemini",
     title: "Gemini CLI",
     client_info: &["gemini-cli"],
     takes_dots: false,
+    acp: Some(&Acp {
+        command: &["gemini", "--acp"],
+        proof: Proof::Quota,
+        mode: Some("default"),
+        unasked: "",
+        ..Acp::UNKNOWN
+    }),
     files: &[File {
         user: Base {
             variable: "GEMINI_CLI_HOME",

@@ -4,20 +4,27 @@
 //! One file for each agent. To teach `peerbus install` another agent, write its file and name it in
 //! [`ALL`].
 
+mod acp;
+mod claude_acp;
 pub mod claude_code;
 mod claude_desktop;
 mod codex;
 mod copilot;
 mod cursor;
 mod gemini;
+mod hermes;
+mod kimi;
 mod opencode;
+mod openhands;
 mod places;
 mod qwen;
+mod vibe;
 
+pub use acp::{Acp, Proof};
 pub use places::{Base, home, is_id, project_slug};
 
 /// Every agent of which something is known.
-pub const ALL: [&Agent; 8] = [
+pub const ALL: [&Agent; 13] = [
     &claude_code::AGENT,
     &codex::AGENT,
     &opencode::AGENT,
@@ -26,6 +33,11 @@ pub const ALL: [&Agent; 8] = [
     &copilot::AGENT,
     &cursor::AGENT,
     &claude_desktop::AGENT,
+    &claude_acp::AGENT,
+    &kimi::AGENT,
+    &vibe::AGENT,
+    &hermes::AGENT,
+    &openhands::AGENT,
 ];
 
 /// What is known of one agent. `..Agent::UNKNOWN` stands for what is as usual.
@@ -49,6 +61,8 @@ pub struct Agent {
     pub files: &'static [File],
     /// A session reads the server of a project's file also below the directory of that file.
     pub reads_upwards: bool,
+    /// How it is driven over ACP. `None`: it does not speak that.
+    pub acp: Option<&'static Acp>,
     /// What its user has to do, or should know, after an install.
     pub notes: &'static [Note],
 }
@@ -65,6 +79,7 @@ impl Agent {
         adapter: "generic",
         files: &[],
         reads_upwards: false,
+        acp: None,
         notes: &[],
     };
 

@@ -1,6 +1,8 @@
 //! OpenCode.
 
-use crate::{Agent, Base, File, Fixed, Note, Part, Program, Requirement, ServerEntry, Sign};
+use crate::{
+    Acp, Agent, Base, File, Fixed, Note, Part, Program, Proof, Requirement, ServerEntry, Sign,
+};
 
 const CONFIG: Base = Base {
     variable: "XDG_CONFIG_HOME",
@@ -20,6 +22,12 @@ pub(crate) const AGENT: Agent = Agent {
     title: "OpenCode",
     client_info: &["opencode"],
     takes_dots: false,
+    acp: Some(&Acp {
+        command: &["opencode", "acp"],
+        proof: Proof::MessageId,
+        unasked: "it asks for what its own configuration names alone, by default nothing",
+        ..Acp::UNKNOWN
+    }),
     files: &[
         File {
             user: CONFIG,

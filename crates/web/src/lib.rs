@@ -135,6 +135,7 @@ impl Gateway {
 
 fn router(app: Arc<App>) -> Router {
     let site = app.site;
+    let not_here = |code| move |request: Request| async move { Failure::not_here(code, &request) };
     Router::new()
         .route("/healthz", get(health))
         .route("/openapi.json", get(openapi))
@@ -145,8 +146,8 @@ fn router(app: Arc<App>) -> Router {
         .route("/v1/messages/{id}", get(send::status))
         .route("/v1/replies", get(replies::replies).post(replies::confirm))
         .merge(dashboard::router(&app))
-        .fallback(nothing)
-        .method_not_allowed_fallback(not_so)
+        .fallback(not_here(StatusCode::NOT_FOUND))
+        .method_not_allowed_fallback(not_here(StatusCode::METHOD_NOT_ALLOWED))
         .with_state(app)
         .layer(axum::middleware::from_fn_with_state(site, guard::guard))
 }
@@ -159,12 +160,4 @@ async fn health() -> axum::Json<serde_json::Value> {
 async fn openapi() -> ([(HeaderName, &'static str); 1], &'static str) {
     const JSON: [(HeaderName, &str); 1] = [(header::CONTENT_TYPE, "application/json")];
     (JSON, include_str!("openapi.json"))
-}
-
-async fn nothing(request: Request) -> Failure {
-    Failure::not_here(StatusCode::NOT_FOUND, &request)
-}
-
-async fn not_so(request: Request) -> Failure {
-    Failure::not_here(StatusCode::METHOD_NOT_ALLOWED, &request)
 }

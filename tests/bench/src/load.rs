@@ -94,20 +94,30 @@ pub(crate) async fn fan_out(
     })
 }
 
-/// Queues `count` messages for a peer that is away. It has registered before.
+/// Who the queues of [`fill`] are for: one takes less than 1,000,000 messages of one token.
+fn away(run: u32) -> [String; 2] {
+    ["a", "b"].map(|half| format!("away{run}{half}"))
+}
+
+/// Queues `count` messages, an even number, for two peers that are away. They have registered before.
 pub(crate) async fn fill(address: SocketAddr, token: &str, run: u32, count: u64) -> Result<Flow> {
-    let (from, to) = (format!("filler{run}"), format!("away{run}"));
-    drop(Peer::join(address, token, &to, Speech::Ext).await?);
-    let mut sender = Peer::join(address, token, &from, Speech::Ext).await?;
+    for to in &away(run) {
+        drop(Peer::join(address, token, to, Speech::Ext).await?);
+    }
     let start = Instant::now();
-    let mut sent = 0;
-    while sent < count {
-        let until = count.min(sent + 20_000);
-        let frames: Vec<_> = (sent..until)
-            .map(|n| envelope(&from, &to, run, n, crate::BODY_BYTES))
-            .collect();
-        sender = send_all(sender, frames).await?;
-        sent = until;
+    for to in &away(run) {
+        // An id is its sender's: each half has one of its own.
+        let from = format!("filler-{to}");
+        let mut sender = Peer::join(address, token, &from, Speech::Ext).await?;
+        let mut sent = 0;
+        while sent < count / 2 {
+            let until = (count / 2).min(sent + 20_000);
+            let frames: Vec<_> = (sent..until)
+                .map(|n| envelope(&from, to, run, n, crate::BODY_BYTES))
+                .collect();
+            sender = send_all(sender, frames).await?;
+            sent = until;
+        }
     }
     Ok(Flow {
         deliveries: count,
@@ -118,8 +128,10 @@ pub(crate) async fn fill(address: SocketAddr, token: &str, run: u32, count: u64)
 /// Drains what [`fill`] queued.
 pub(crate) async fn drain(address: SocketAddr, token: &str, run: u32, count: u64) -> Result<Flow> {
     let start = Instant::now();
-    let receiver = Peer::join(address, token, &format!("away{run}"), Speech::Ext).await?;
-    receive(receiver, count).await?;
+    for to in &away(run) {
+        let receiver = Peer::join(address, token, to, Speech::Ext).await?;
+        receive(receiver, count / 2).await?;
+    }
     Ok(Flow {
         deliveries: count,
         took: start.elapsed(),

@@ -107,6 +107,8 @@ pub(crate) fn places(paths: Paths, gates: &Option<PathBuf>) -> Paths {
 pub(crate) fn wake_list(variable: impl Fn(&str) -> Option<String>) -> Result<WakeList, String> {
     let known = peerbus_cc_adapter::WAKING.into_iter();
     let known = known.chain(peerbus_mcp::wake::waking());
-    let known: Vec<_> = known.chain([&peerbus_driver::STREAM as _]).collect();
+    let known: Vec<_> = known
+        .chain([&peerbus_driver::STREAM, &peerbus_driver::ACP])
+        .collect();
     WakeList::read(&variable("PEERBUS_WAKE").unwrap_or_default(), &known)
 }

@@ -4,13 +4,14 @@ mod detached;
 
 use std::ffi::OsString;
 use std::os::unix::process::{CommandExt as _, parent_id};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use peerbus_adapter::paths::Paths;
 use peerbus_adapter::stderr;
 use peerbus_adapter::{BusConfig, Failure, LinkState, connect, groups};
-use peerbus_driver::{ClientOptions, RunEnd, Settings};
+use peerbus_driver::{AcpAgent, ClientOptions, DrivenAgent, RunEnd, Settings};
 use peerbus_mcp::AdapterOptions;
 use tokio::sync::watch;
 
@@ -36,14 +37,7 @@ pub(crate) fn run(verb: Run) -> Result<(), Failure> {
     if verb.detached {
         detached::leave()?;
     }
-    let choice = ClientOptions {
-        resume: verb.resume,
-        fork: verb.fork,
-        model: verb.model,
-        permission_mode: verb.permission_mode,
-        more: verb.client,
-    };
-    choice.check().map_err(Failure::config)?;
+    let agent = agent(&verb)?;
     let flags = verb.connection.flags(verb.name);
     let mut config = BusConfig::resolve(&flags)?;
     config.demand = client::demand(&flags)?;
@@ -53,13 +47,8 @@ pub(crate) fn run(verb: Run) -> Result<(), Failure> {
     let wake = adapter::wake_list(variable).map_err(Failure::config)?;
     let us = std::env::current_exe().map_err(Failure::failed)?;
     let settings = Settings {
-        choice,
-        transport: match verb.transport {
-            Transport::Stdio => peerbus_driver::Transport::Stdio,
-            Transport::SdkUrl => peerbus_driver::Transport::SdkUrl,
-        },
+        agent,
         prompt: verb.prompt,
-        program: PROGRAM.into(),
         before: vec![
             us.into(),
             "driven-client".into(),
@@ -70,6 +59,11 @@ pub(crate) fn run(verb: Run) -> Result<(), Failure> {
     };
     // The session works on whether it is read or not.
     let out = stderr::stdout(OUT_BYTES_MAX, LAST_LINES)?;
+    let which = match &settings.agent {
+        DrivenAgent::Claude { .. } => String::new(),
+        DrivenAgent::Acp(agent) if agent.facts.command.is_empty() => " --acp".to_owned(),
+        DrivenAgent::Acp(agent) => format!(" --agent {}", agent.word),
+    };
     let runtime = client::runtime()?;
     let ended = runtime.block_on(async {
         let (bus, link) = connect(config);
@@ -87,7 +81,7 @@ pub(crate) fn run(verb: Run) -> Result<(), Failure> {
     if let Some(id) = session {
         let id = peerbus_wire::escape(&id, ID_CHARS);
         output::complain(&format!(
-            "`peerbus run --resume {id}` goes on with this session"
+            "`peerbus run{which} --resume {id}` goes on with this session"
         ));
     }
     match ended {
@@ -95,6 +89,72 @@ pub(crate) fn run(verb: Run) -> Result<(), Failure> {
         RunEnd::OutputClosed => Err(Failure::OutputClosed),
         RunEnd::Failed(why) => Err(Failure::failed(why)),
     }
+}
+
+/// Which agent is driven, and how.
+fn agent(verb: &Run) -> Result<DrivenAgent, Failure> {
+    let facts = match (verb.acp, verb.agent.acp) {
+        (true, _) => &peerbus_agents::Acp::UNKNOWN,
+        (false, Some(facts)) => facts,
+        (false, None) => return claude(verb),
+    };
+    let claudes = [
+        ("--fork", verb.fork.is_some()),
+        (
+            "--transport sdk-url",
+            matches!(verb.transport, Transport::SdkUrl),
+        ),
+    ];
+    if let Some((flag, _)) = claudes.iter().find(|(_, given)| *given) {
+        let why =
+            format!("{flag} is for Claude Code's own stream: leave it out, or leave out --agent");
+        return Err(Failure::config(why));
+    }
+    let known = facts.command.iter().map(OsString::from);
+    let command: Vec<_> = known.chain(verb.client.iter().cloned()).collect();
+    let Some(program) = command.first() else {
+        let why = "--acp needs the command of an agent: `peerbus run --acp -- some-agent acp`";
+        return Err(Failure::config(why));
+    };
+    let name = Path::new(program).file_name().unwrap_or(program);
+    let name = peerbus_wire::escape(&name.to_string_lossy(), ID_CHARS);
+    let (word, title) = match verb.acp {
+        true => (name.clone(), name),
+        false => (verb.agent.word.to_owned(), verb.agent.title.to_owned()),
+    };
+    Ok(DrivenAgent::Acp(AcpAgent {
+        word,
+        title,
+        facts,
+        command,
+        resume: verb.resume.clone(),
+        model: verb.model.clone(),
+        mode: verb.permission_mode.clone(),
+    }))
+}
+
+/// Claude Code, by its own stream.
+fn claude(verb: &Run) -> Result<DrivenAgent, Failure> {
+    let more = verb.client.iter().map(|argument| {
+        let argument = argument.to_str().map(str::to_owned);
+        argument.ok_or_else(|| Failure::config("an argument of Claude Code's is no UTF-8"))
+    });
+    let choice = ClientOptions {
+        resume: verb.resume.clone(),
+        fork: verb.fork.clone(),
+        model: verb.model.clone(),
+        permission_mode: verb.permission_mode.clone(),
+        more: more.collect::<Result<_, _>>()?,
+    };
+    choice.check().map_err(Failure::config)?;
+    Ok(DrivenAgent::Claude {
+        program: PROGRAM.into(),
+        choice,
+        transport: match verb.transport {
+            Transport::Stdio => peerbus_driver::Transport::Stdio,
+            Transport::SdkUrl => peerbus_driver::Transport::SdkUrl,
+        },
+    })
 }
 
 /// Says under which name the session is on the bus, and what is wrong when it is not.

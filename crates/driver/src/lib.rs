@@ -1,9 +1,10 @@
-//! Claude Code run headless as a peer: one process, one name, one mailbox.
+//! An agent run headless as a peer: one process, one name, one mailbox.
 //!
-//! The client is a child process that speaks JSON lines, over its standard streams or a WebSocket. Messages from
-//! the bus become turns of it; it gets the bus tools from here, over the same stream, from the same
-//! server that adapters are. `docs/DRIVER.md` says what users are told.
+//! The agent is a child process that speaks JSON lines: Claude Code its own, over its standard streams or a
+//! WebSocket, any other those of ACP. Messages from the bus become turns of it; it gets the bus tools from here.
+//! `docs/DRIVER.md` says what users are told.
 
+mod acp;
 mod claude;
 mod life;
 mod process;
@@ -11,14 +12,14 @@ mod protocol;
 mod session;
 mod turns;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::time::Duration;
 
 use peerbus_adapter::paths::Paths;
 
-pub use claude::{ClientOptions, Transport};
+pub use acp::{ACP, AcpAgent};
+pub use claude::{ClientOptions, STREAM, Transport};
 pub use life::{RunEnd, run};
-pub use session::STREAM;
 
 /// The name of the bus among the client's MCP servers.
 const SERVER: &str = "peerbus";
@@ -40,17 +41,61 @@ pub fn is_driven() -> bool {
     driver.is_some_and(|driver: u32| above.get(1).is_some_and(|process| process.id == driver))
 }
 
+/// An agent that is driven, and what its user chose for it.
+#[derive(Debug, Clone)]
+pub enum DrivenAgent {
+    /// Claude Code, by its own stream.
+    Claude {
+        /// Its program, as its directory or the search path has it.
+        program: OsString,
+        /// What the user chose for it.
+        choice: ClientOptions,
+        /// What carries the stream.
+        transport: Transport,
+    },
+    /// Any other, over ACP.
+    Acp(AcpAgent),
+}
+
+impl DrivenAgent {
+    /// How it is called where MCP servers are told.
+    fn client(&self) -> &str {
+        match self {
+            Self::Claude { .. } => "claude-code",
+            Self::Acp(agent) => &agent.word,
+        }
+    }
+
+    fn resume(&self) -> Option<String> {
+        match self {
+            Self::Claude { choice, .. } => choice.resume.clone(),
+            Self::Acp(agent) => agent.resume.clone(),
+        }
+    }
+
+    fn program(&self) -> &OsStr {
+        match self {
+            Self::Claude { program, .. } => program,
+            Self::Acp(agent) => agent.command.first().map_or(OsStr::new(""), |it| it),
+        }
+    }
+
+    /// What carries the words with it, for the log.
+    fn carrier(&self) -> String {
+        match self {
+            Self::Claude { transport, .. } => transport.to_string(),
+            Self::Acp(_) => "acp".to_owned(),
+        }
+    }
+}
+
 /// How a client is run.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// What the user chose for it.
-    pub choice: ClientOptions,
-    /// What carries the stream.
-    pub transport: Transport,
+    /// Which.
+    pub agent: DrivenAgent,
     /// The first turn.
     pub prompt: Option<String>,
-    /// The client's program, as its directory or the search path has it.
-    pub program: OsString,
     /// What is put before the program to start it, such as a program that ends it with its parent.
     pub before: Vec<OsString>,
     /// How long a request to use a tool waits where somebody may allow it.

@@ -3,13 +3,14 @@
 mod hear;
 
 use std::cell::RefCell;
+use std::ffi::OsStr;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use peerbus_adapter::Bus;
 use peerbus_adapter::hooks::SessionSocket;
-use peerbus_adapter::mailbox::{Activity, AgentLink, BoxFuture, Mailbox, WakeList};
+use peerbus_adapter::mailbox::{Activity, AgentLink, BoxFuture, Mailbox, WakeList, WakePath as _};
 use peerbus_adapter::paths::Paths;
 use peerbus_adapter::signals::Stop;
 use peerbus_mcp::{AdapterOptions, ClientInfo, Profile};
@@ -19,16 +20,15 @@ use tokio::process::Command;
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
+use crate::acp::Acp;
 use crate::claude::{self, Bridge, Claude};
 use crate::process::{self, Process};
-use crate::protocol::Protocol;
-use crate::session::{STREAM, Session};
-use crate::{DRIVER_VARIABLE, Settings, WHY_CHARS};
+use crate::protocol::{Heard, Protocol};
+use crate::session::Session;
+use crate::{DRIVER_VARIABLE, DrivenAgent, Settings, WHY_CHARS};
 
 /// What this kind of adapter is called, to peers.
 const KIND: &str = "driver";
-/// How the client introduces itself to MCP servers.
-const CLIENT: &str = "claude-code";
 const VERSION_WITHIN: Duration = Duration::from_secs(20);
 /// The first pause; it doubles.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -70,15 +70,14 @@ pub async fn run(
     let (read, write) = tokio::io::split(theirs);
     let (made, mailbox) = oneshot::channel();
     let woken = peerbus_mcp::generic(|_| true);
-    let protocol: Arc<dyn Protocol> = Arc::new(Claude {
-        options: settings.choice.clone(),
-        transport: settings.transport,
-        instructions: woken.instruct(CLIENT),
-        bridge: Arc::clone(&bridge),
-        asked: Mutex::default(),
-    });
-    let resume = settings.choice.resume.clone();
-    let session = Session::new(Arc::clone(&protocol), resume, settings.prompt.clone());
+    let client = settings.agent.client().to_owned();
+    let instructions = woken.instruct(&client);
+    let protocol = protocol(&settings, instructions, &bridge);
+    let session = Session::new(
+        Arc::clone(&protocol),
+        settings.agent.resume(),
+        settings.prompt.clone(),
+    );
     // What a server says of itself reaches the model in 2.1.330 only, and there not when the user's
     // configuration names another one alike. With the first request it does.
     let profile = Profile {
@@ -96,7 +95,7 @@ pub async fn run(
             evidence: Some(Box::new(link.clone())),
             ..AgentLink::default()
         };
-        if wake.allows(&STREAM) {
+        if wake.allows(link.spec()) {
             agent.paths.push(Box::new(link));
         }
         std::future::ready(agent)
@@ -106,10 +105,10 @@ pub async fn run(
             return RunEnd::Failed("the bus tools ended".to_owned());
         };
         let who = ClientInfo {
-            name: CLIENT.to_owned(),
+            name: client.clone(),
             version,
         };
-        let (node, serve) = node(&settings.places, &session, mailbox.clone());
+        let (node, serve) = node(&settings.places, (&session, client), mailbox.clone());
         let driver = Driver {
             settings: &settings,
             protocol,
@@ -134,24 +133,50 @@ pub async fn run(
     (ended, kept)
 }
 
-/// Catches signals, asks the client for its version, and looks whether that takes the transport.
+/// How the agent is spoken with.
+fn protocol(settings: &Settings, instructions: String, bridge: &Arc<Bridge>) -> Arc<dyn Protocol> {
+    match &settings.agent {
+        DrivenAgent::Claude {
+            choice, transport, ..
+        } => Arc::new(Claude {
+            options: choice.clone(),
+            transport: *transport,
+            instructions,
+            bridge: Arc::clone(bridge),
+            asked: Mutex::default(),
+        }),
+        DrivenAgent::Acp(agent) => {
+            let own = std::env::current_exe().unwrap_or_default();
+            let server = (&*own.to_string_lossy(), &["adapter"][..], &[][..]);
+            Arc::new(Acp::new(agent.clone(), instructions, server))
+        }
+    }
+}
+
+/// Catches signals, asks Claude Code for its version, and looks whether that takes the transport.
 async fn begin(settings: &Settings) -> Result<(Stop, String), RunEnd> {
     let mut stop = Stop::catch()
         .map_err(|error| RunEnd::Failed(format!("signals cannot be handled: {error}")))?;
+    let DrivenAgent::Claude {
+        program, transport, ..
+    } = &settings.agent
+    else {
+        return Ok((stop, String::new()));
+    };
     let version = tokio::select! {
-        version = version(settings) => version,
+        version = version(program) => version,
         signal = stop.asked() => return Err(RunEnd::Signal(signal)),
     };
     let version = version.map_err(RunEnd::Failed)?;
-    claude::takes(settings.transport, &version).map_err(RunEnd::Failed)?;
+    claude::takes(*transport, &version).map_err(RunEnd::Failed)?;
     Ok((stop, version))
 }
 
 /// The version that the client says it has; empty where that is none.
-async fn version(settings: &Settings) -> Result<String, String> {
-    let name = settings.program.to_string_lossy();
+async fn version(program: &OsStr) -> Result<String, String> {
+    let name = program.to_string_lossy();
     let name = escape(&name, WHY_CHARS);
-    let asked = Command::new(&settings.program)
+    let asked = Command::new(program)
         .arg("--version")
         .stdin(Stdio::null())
         .kill_on_drop(true)
@@ -169,7 +194,7 @@ async fn version(settings: &Settings) -> Result<String, String> {
 /// The session's node, and what serves it. Where there can be no socket, nobody comes.
 fn node(
     places: &Paths,
-    session: &Session,
+    (session, client): (&Session, String),
     mailbox: Mailbox,
 ) -> (Option<Node>, BoxFuture<'static, ()>) {
     // All that runs below this process is the session's.
@@ -181,7 +206,7 @@ fn node(
         }
     };
     let about = SessionStatus {
-        client: CLIENT.to_owned(),
+        client,
         session: Some(Arc::new(session.clone())),
         transcript: None,
         shown_as: "user",
@@ -203,6 +228,14 @@ struct Driver<'a> {
     node: Option<Node>,
 }
 
+/// Why a client is not listened to any more.
+enum Left {
+    /// Nobody reads what the model says.
+    Output,
+    /// It cannot be understood.
+    Client,
+}
+
 /// What one client has shown.
 #[derive(Default)]
 struct Shown {
@@ -216,6 +249,7 @@ struct Shown {
 impl Driver<'_> {
     async fn live(self, mut stop: Stop, mut say: impl FnMut(&str) -> bool) -> RunEnd {
         let (mut ends, mut ever) = (0, false);
+        let title = self.protocol.title();
         loop {
             let mut shown = Shown::default();
             let part = self.one(&mut stop, &mut say, &mut shown).await;
@@ -228,11 +262,11 @@ impl Driver<'_> {
             ends = if shown.worked { 1 } else { ends + 1 };
             let Some(pause) = pause(ends).filter(|_| ever) else {
                 return RunEnd::Failed(match ever {
-                    true => format!("Claude Code ends again and again: {why}"),
-                    false => format!("Claude Code ended before it was ready: {why}"),
+                    true => format!("{title} ends again and again: {why}"),
+                    false => format!("{title} ended before it was ready: {why}"),
                 });
             };
-            tracing::warn!(why, "Claude Code ended; it is started again");
+            tracing::warn!(why, "{title} ended; it is started again");
             tokio::select! {
                 () = sleep(pause) => {}
                 signal = stop.asked() => return RunEnd::Signal(signal),
@@ -252,7 +286,11 @@ impl Driver<'_> {
             let state = self.session.state();
             state.id.clone().filter(|_| state.is_kept)
         };
-        tracing::info!(transport = %self.settings.transport, "Claude Code is started");
+        tracing::info!(
+            over = self.settings.agent.carrier(),
+            "{} is started",
+            self.protocol.title()
+        );
         let process = match self.protocol.start(self.command(), resume.as_deref()) {
             Ok(process) => process,
             Err(error) => return Err(Some(format!("it cannot be started: {error}"))),
@@ -272,12 +310,20 @@ impl Driver<'_> {
             while let Some(line) = from.recv().await {
                 let all = self.protocol.hear(&to, &line).await;
                 let is_news = !all.is_empty();
+                let is_over = |heard: &Heard| matches!(heard, Heard::TurnEnd { .. });
+                let is_over = all.iter().any(is_over);
                 for heard in all {
-                    if !self.hear(&to, heard, say, shown).await {
-                        return Some(RunEnd::OutputClosed);
+                    match self.hear(&to, heard, say, shown).await {
+                        Some(Left::Output) => return Some(RunEnd::OutputClosed),
+                        Some(Left::Client) => return None,
+                        None => {}
                     }
                 }
-                if is_news {
+                let found = self.session.state().turns.take();
+                found.iter().for_each(|found| self.mailbox.shows(found));
+                if is_over {
+                    self.tell();
+                } else if is_news {
                     self.mailbox.report(&self.session);
                     self.session.look_again();
                 }
@@ -288,7 +334,7 @@ impl Driver<'_> {
         let complain = async {
             while let Some(line) = process::next_text(&mut errors).await {
                 let line = escape(&line, WHY_CHARS);
-                tracing::warn!("Claude Code: {line}");
+                tracing::warn!("{}: {line}", self.protocol.title());
                 last.replace(Some(line));
             }
             std::future::pending().await
@@ -315,10 +361,8 @@ impl Driver<'_> {
 
     /// In a process group of its own, so that a key that interrupts the driver does not reach it first.
     fn command(&self) -> Command {
-        let Settings {
-            before, program, ..
-        } = self.settings;
-        let mut words = before.iter().chain([program]);
+        let program = self.settings.agent.program();
+        let mut words = self.settings.before.iter().map(|it| &**it).chain([program]);
         let mut command = Command::new(words.next().unwrap_or(program));
         command
             .args(words)
@@ -339,12 +383,21 @@ impl Driver<'_> {
 
     /// Peers are told whether the session can be woken, and what it does.
     fn tell(&self) {
-        let found = match self.session.state().client {
-            Some(_) => Ok(()),
-            None => Err("Claude Code is being started again".to_owned()),
-        };
+        let path = self.protocol.path();
         self.mailbox.report(&self.session);
-        self.mailbox.found(&STREAM, found);
+        let (busy, found) = {
+            let state = self.session.state();
+            let busy = state.turns.activity() == Activity::Busy;
+            let title = self.protocol.title();
+            let gone = || format!("{title} is being started again");
+            let found = state.client.as_ref().map(drop).ok_or_else(gone);
+            let rests = state.rest.as_ref().map(|(_, why)| why.clone());
+            (busy, found.and_then(|()| rests.map_or(Ok(()), Err)))
+        };
+        match path.one_shot && busy && found.is_ok() {
+            true => self.mailbox.used(path),
+            false => self.mailbox.found(path, found),
+        }
         self.session.look_again();
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use peerbus_adapter::mailbox::BoxFuture;
+use peerbus_adapter::mailbox::{BoxFuture, Path};
 use peerbus_mcp::ClientInfo;
 use peerbus_node::FeedEvent;
 use peerbus_node::approvals::{Asked, Verdict};
@@ -14,6 +14,12 @@ use crate::process::{AgentLines, Process};
 
 /// Speaks with the processes of an agent, one after the other.
 pub(crate) trait Protocol: Send + Sync {
+    /// What its agent is called, for people.
+    fn title(&self) -> &str;
+
+    /// How text reaches the model.
+    fn path(&self) -> Path;
+
     /// Starts a process that goes on with this session, or begins one.
     fn start(&self, command: Command, resume: Option<&str>) -> io::Result<Process>;
 
@@ -51,6 +57,8 @@ pub(crate) enum Heard {
     Ready,
     /// It does not, and why.
     Unready(String),
+    /// It cannot be spoken with any more, and why: it is started again.
+    Broken(String),
     /// Who it says it is.
     Met(ClientInfo),
     /// The session's id.
@@ -68,15 +76,27 @@ pub(crate) enum Heard {
         answer: Option<String>,
         texts: Vec<String>,
     },
-    /// A turn ended: the ids that it names, and why it failed if it did.
-    TurnEnd {
-        ids: Vec<String>,
-        failed: Option<String>,
-    },
+    /// A turn ended: the ids that it names, and how.
+    TurnEnd { ids: Vec<String>, end: TurnEnd },
     /// It asks whether it may use a tool.
     Asks(Permission),
     /// It does not wait any more for the answer to this request.
     Withdrawn(String),
+}
+
+/// How a turn ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum TurnEnd {
+    /// What the model answered, it answered.
+    Well,
+    /// As if it had gone well, but nothing shows that the model had anything to do with it.
+    Unproven,
+    /// Somebody stopped it.
+    Stopped,
+    /// The model was never given its text.
+    Unshown,
+    /// It failed, and why.
+    Failed(String),
 }
 
 /// A request to use a tool.

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use peerbus_adapter::mailbox::{
-    Activity, BoxFuture, Evidence, EvidenceSource, Outcome, Path, PathSpec, Push, Readable,
-    SessionSource, Snapshot, WakePath,
+    Activity, BoxFuture, Evidence, EvidenceSource, Outcome, Path, Push, Readable, SessionSource,
+    Snapshot, WakePath,
 };
 use peerbus_node::control::Control;
 use peerbus_os::sync::lock;
@@ -19,20 +19,6 @@ use uuid::Uuid;
 use crate::process::AgentLines;
 use crate::protocol::Protocol;
 use crate::turns::Turns;
-
-/// The pause after a push, in milliseconds: what comes meanwhile is one turn.
-const GAP_MS: u64 = 2_000;
-
-/// A user's turn in the stream.
-pub static STREAM: PathSpec = PathSpec {
-    word: "stream",
-    rank: 0,
-    joins_busy_turn: true,
-    ..PathSpec::waking(GAP_MS)
-};
-
-/// Why the path cannot be used while there is no client.
-const STARTING: &str = "Claude Code is being started";
 
 /// What is known of the session. Clones share it.
 #[derive(Clone)]
@@ -59,6 +45,10 @@ pub(crate) struct State {
     pub(crate) turns: Turns,
     /// Requests to use a tool that wait for a verdict, and whether somebody may decide about them.
     pub(crate) open: BTreeMap<String, (AbortHandle, bool)>,
+    /// Turns that failed in a row.
+    pub(crate) failures: u32,
+    /// The pause after a turn that failed, and what is said of it.
+    pub(crate) rest: Option<(AbortHandle, String)>,
     /// The user's first turn.
     pub(crate) prompt: Option<Prompt>,
 }
@@ -108,6 +98,9 @@ impl Session {
         let open = {
             let mut state = self.state();
             state.turns = Turns::default();
+            if let Some((rests, _)) = state.rest.take() {
+                rests.abort();
+            }
             std::mem::take(&mut state.open)
         };
         open.into_values().for_each(|(waits, _)| waits.abort());
@@ -118,7 +111,7 @@ impl Session {
         self.state()
             .client
             .clone()
-            .ok_or_else(|| STARTING.to_owned())
+            .ok_or_else(|| format!("{} is being started", self.0.protocol.title()))
     }
 
     /// Waits until somebody wants it to end.
@@ -132,7 +125,7 @@ impl Session {
         let uuid = Uuid::new_v4().to_string();
         let client = {
             let mut state = self.state();
-            state.turns.wrote(&uuid);
+            state.turns.wrote(&uuid, text);
             state.client.clone()
         };
         let left = match client {
@@ -178,11 +171,15 @@ impl Control for Session {
 
 impl WakePath for Session {
     fn spec(&self) -> Path {
-        &STREAM
+        self.0.protocol.path()
     }
 
     fn probe(&self) -> BoxFuture<'_, Result<(), String>> {
-        Box::pin(std::future::ready(self.client().map(drop)))
+        let busy = self.spec().one_shot && self.state().turns.activity() == Activity::Busy;
+        Box::pin(std::future::ready(match busy {
+            true => Err("a turn is under way".to_owned()),
+            false => self.client().map(drop),
+        }))
     }
 
     fn wake<'a>(&'a self, push: &'a Push) -> BoxFuture<'a, Outcome> {
@@ -224,10 +221,8 @@ impl EvidenceSource for Session {
 
     fn begin(&mut self, _: &Snapshot) {}
 
-    fn watch(&mut self, _: &Snapshot, marks: &[String], found: &mut dyn FnMut(Evidence)) -> bool {
-        let evidence = self.state().turns.take(marks);
-        let any = !evidence.is_empty();
-        evidence.into_iter().for_each(found);
-        any
+    fn watch(&mut self, _: &Snapshot, _: &[String], _: &mut dyn FnMut(Evidence)) -> bool {
+        // The mailbox is told as it is found.
+        false
     }
 }

@@ -64,6 +64,26 @@ pub enum Evidence {
     Presented(String),
     /// The model answered after the mark's text.
     Answered(String),
+    /// The turn that had the mark's text failed: it is shown again, as a repeat.
+    Doubtful(String),
+    /// The mark's text was never put into the conversation: it is shown again.
+    Unshown(String),
+    /// The turn that had the mark's text ended well, and nothing shows whether the model answered.
+    Unproven(String),
+}
+
+impl Evidence {
+    /// Of which mark.
+    #[must_use]
+    pub fn mark(&self) -> &str {
+        match self {
+            Self::Presented(mark)
+            | Self::Answered(mark)
+            | Self::Doubtful(mark)
+            | Self::Unshown(mark)
+            | Self::Unproven(mark) => mark,
+        }
+    }
 }
 
 /// Whether a session's conversation can be read.

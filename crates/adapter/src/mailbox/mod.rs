@@ -181,6 +181,14 @@ impl Mailbox {
         });
     }
 
+    /// A waking path that takes one push is in use: it can be used again once it is found.
+    pub fn used(&self, path: Path) {
+        self.with(|state, now_ms| {
+            state.machine.set_path(now_ms, path, false);
+            state.found(&self.shared.bus, path, None);
+        });
+    }
+
     /// What came of an attempt, after [`WakePath::wake`] has answered.
     pub fn outcome(&self, attempt: AttemptId, outcome: Outcome) {
         self.with(|state, now_ms| state.machine.outcome(now_ms, attempt, outcome));
@@ -202,13 +210,18 @@ impl Mailbox {
 
     /// What stands in the session's conversation.
     pub fn shows(&self, evidence: &Evidence) {
-        let (Evidence::Presented(mark) | Evidence::Answered(mark)) = evidence;
-        let Some(attempt) = self.attempt(mark) else {
+        let Some(attempt) = self.attempt(evidence.mark()) else {
             return;
         };
-        self.with(|state, now_ms| match evidence {
-            Evidence::Presented(_) => state.machine.presented(now_ms, attempt),
-            Evidence::Answered(_) => state.machine.answered(now_ms, attempt),
+        self.with(|state, now_ms| {
+            let machine = &mut state.machine;
+            match evidence {
+                Evidence::Presented(_) => machine.presented(now_ms, attempt),
+                Evidence::Answered(_) => machine.answered(now_ms, attempt),
+                Evidence::Doubtful(_) => machine.outcome(now_ms, attempt, Outcome::Doubtful),
+                Evidence::Unshown(_) => machine.outcome(now_ms, attempt, Outcome::Dropped),
+                Evidence::Unproven(_) => machine.unproven(now_ms, attempt),
+            }
         });
     }
 

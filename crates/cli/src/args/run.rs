@@ -1,8 +1,27 @@
 //! The arguments of `peerbus run`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use peerbus_agents::{ALL, Agent, claude_code};
+
 use super::{Connection, path};
+
+/// The agents that can be driven.
+fn agent() -> impl TypedValueParser<Value = &'static Agent> {
+    let driven = || {
+        let own = [&claude_code::AGENT].into_iter();
+        own.chain(ALL.into_iter().filter(|agent| agent.acp.is_some()))
+    };
+    let word = |agent: &Agent| PossibleValue::new(agent.word).help(agent.title);
+    let words = PossibleValuesParser::new(driven().map(word));
+    words.try_map(move |given| {
+        driven()
+            .find(|agent| agent.word == given)
+            .ok_or("unknown agent")
+    })
+}
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Run {
@@ -12,7 +31,13 @@ pub(crate) struct Run {
     /// filled in [env: PEERBUS_NAME]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
-    /// Go on with this session of Claude Code
+    /// The agent
+    #[arg(long, value_name = "AGENT", default_value = claude_code::AGENT.word, value_parser = agent())]
+    pub(crate) agent: &'static Agent,
+    /// Drive any agent that speaks ACP: its command follows `--`
+    #[arg(long, conflicts_with = "agent")]
+    pub(crate) acp: bool,
+    /// Go on with this session of the agent
     #[arg(long, value_name = "ID")]
     pub(crate) resume: Option<String>,
     /// Begin with a copy of this session of Claude Code
@@ -21,7 +46,7 @@ pub(crate) struct Run {
     /// The model
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: Option<String>,
-    /// What it may do without being allowed, such as acceptEdits
+    /// What it may do without being allowed: a mode of the agent's, such as acceptEdits
     #[arg(long, value_name = "MODE")]
     pub(crate) permission_mode: Option<String>,
     /// Who may do what to the session, instead of sessions.toml beside the credentials
@@ -37,9 +62,9 @@ pub(crate) struct Run {
     /// versions up to 2.1.114 are known to take
     #[arg(long, value_enum, default_value = "stdio", value_name = "TRANSPORT")]
     pub(crate) transport: Transport,
-    /// Further arguments of Claude Code, such as --allowedTools
+    /// Further arguments of the agent, such as --allowedTools; with --acp, its command
     #[arg(last = true, value_name = "CLIENT ARGS")]
-    pub(crate) client: Vec<String>,
+    pub(crate) client: Vec<OsString>,
     #[command(flatten)]
     pub(crate) connection: Connection,
 }

@@ -54,7 +54,7 @@ pub(super) fn start() -> Result<(), Failure> {
         std::thread::sleep(LOOK);
     }
     Err(Failure::failed(format!(
-        "Claude Code takes no turns after {} s; it goes on, as process {}, and its output goes to {shown}",
+        "it takes no turns after {} s; it goes on, as process {}, and its output goes to {shown}",
         READY_WITHIN.as_secs(),
         child.id()
     )))

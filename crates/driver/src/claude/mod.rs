@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex};
 
-use peerbus_adapter::mailbox::BoxFuture;
+use peerbus_adapter::mailbox::{BoxFuture, Path, PathSpec};
 use peerbus_node::approvals::{By, Decision, Verdict};
 use peerbus_node::claude_code;
 use peerbus_os::sync::lock;
@@ -25,9 +25,22 @@ pub(crate) use self::arguments::{takes, version};
 pub(crate) use self::bridge::{Bridge, PIPE_BYTES};
 use self::stream::{Line, texts};
 use crate::process::{self, AgentLines, Process};
-use crate::protocol::{Heard, Permission, Protocol};
+use crate::protocol::{Heard, Permission, Protocol, TurnEnd};
+use crate::turns::marks;
 use crate::{SERVER, WHY_CHARS};
 
+/// The pause after a push, in milliseconds: what comes meanwhile is one turn.
+const GAP_MS: u64 = 2_000;
+
+/// A user's turn in the stream.
+pub static STREAM: PathSpec = PathSpec {
+    word: "stream",
+    rank: 0,
+    joins_busy_turn: true,
+    ..PathSpec::waking(GAP_MS)
+};
+
+const TITLE: &str = "Claude Code";
 const BEGIN: &str = "peerbus-begin";
 /// Variables that make a client go elsewhere: with another way to send, or as a remote session.
 const ELSEWHERE: [&str; 3] = [
@@ -80,7 +93,7 @@ impl Claude {
             ("user" | "assistant", _) if line["parent_tool_use_id"].is_string() => Vec::new(),
             ("user", _) => {
                 let id = line.uuid().filter(|_| line.is_replay()).map(owned);
-                let marks = stream::marks(text);
+                let marks = marks(text);
                 with_events(Heard::Shown { id, marks })
             }
             ("assistant", _) => {
@@ -92,8 +105,8 @@ impl Claude {
             }
             ("result", _) => {
                 let ids = texts(&line["user_message_uuids"]).map(owned).collect();
-                let failed = line.failed();
-                vec![Heard::TurnEnd { ids, failed }]
+                let end = line.failed().map_or(TurnEnd::Well, TurnEnd::Failed);
+                vec![Heard::TurnEnd { ids, end }]
             }
             ("control_request", _) => Vec::from_iter(self.requested(to, text).await),
             ("control_response", _) => self.answered(to, text, &line["response"]).await,
@@ -206,6 +219,14 @@ fn with_ours(subtype: &str, mut params: Map<String, Value>) -> Result<Map<String
 }
 
 impl Protocol for Claude {
+    fn title(&self) -> &str {
+        TITLE
+    }
+
+    fn path(&self) -> Path {
+        &STREAM
+    }
+
     fn start(&self, mut command: Command, resume: Option<&str>) -> io::Result<Process> {
         command.args(self.options.arguments(resume));
         for (name, _) in std::env::vars_os() {
@@ -298,7 +319,7 @@ mod tests {
         let (mut turns, mut failures) = (Turns::default(), Vec::new());
         for line in lines.lines().map(|line| Line::read(line).unwrap()) {
             if line.is_replay() {
-                turns.wrote(line.uuid().unwrap());
+                turns.wrote(line.uuid().unwrap(), "");
             }
         }
         assert_eq!(turns.activity(), Activity::Busy);
@@ -312,18 +333,17 @@ mod tests {
                     Heard::Words { answer, .. } => {
                         answer.into_iter().for_each(|answer| turns.answer(answer));
                     }
-                    Heard::TurnEnd { ids, failed } => {
-                        turns.ended(&ids, failed.is_some());
-                        failures.extend(failed);
+                    Heard::TurnEnd { ids, end } => {
+                        turns.ended(&ids, &end);
+                        if let TurnEnd::Failed(why) = end {
+                            failures.push(why);
+                        }
                     }
                     _ => {}
                 }
             }
         }
-        let marks = "pb-0000000a-1 pb-0000000a-2 pb-0000000a-3 pb-0000000a-4 pb-0000000b-5 \
-            pb-0000000b-6 pb-0000000c-7 pb-0000000d-8";
-        let asked: Vec<_> = marks.split_whitespace().map(str::to_owned).collect();
-        (turns.take(&asked), failures, turns.activity())
+        (turns.take(), failures, turns.activity())
     }
 
     #[tokio::test]

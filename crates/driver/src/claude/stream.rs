@@ -106,18 +106,6 @@ pub(crate) fn pending(line: &str) -> Vec<Box<RawValue>> {
     pending.unwrap_or_default()
 }
 
-/// Words that may be marks of a push. The mailbox knows which are.
-pub(crate) fn marks(line: &str) -> Vec<String> {
-    let words = line.match_indices("pb-").map(|(at, _)| {
-        let word = &line[at..];
-        let end = word.find(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
-        word[..end.unwrap_or(word.len())].to_owned()
-    });
-    let mut found: Vec<String> = words.collect();
-    found.dedup();
-    found
-}
-
 /// Names the MCP server behind this stream, and what the model is told beside its instructions.
 pub(crate) fn initialize(request_id: &str, server: &str, instructions: &str) -> String {
     let params = Map::from_iter([

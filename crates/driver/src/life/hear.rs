@@ -3,36 +3,41 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use peerbus_adapter::mailbox::Who;
+use peerbus_adapter::mailbox::{WakePath as _, Who};
 use peerbus_node::approvals::{By, Decision, Source, Verdict};
 use peerbus_node::{EventKind, Node, Pending, claude_code};
 use peerbus_wire::{escape, printable};
 use tokio::time::{sleep, timeout};
 
-use super::{Driver, KIND, Shown};
+use super::{Driver, KIND, Left, Shown};
 use crate::WHY_CHARS;
 use crate::process::AgentLines;
-use crate::protocol::{Heard, Permission};
+use crate::protocol::{Heard, Permission, TurnEnd};
 use crate::session::Prompt;
 
-/// What stands before a turn of the user's that the client died over.
-const AGAIN: &str =
-    "(You may have been told this before: Claude Code ended before it was done.)\n\n";
+/// The pause after a turn that failed, where the next would be given at once; it doubles.
+const REST: Duration = Duration::from_secs(5);
+/// The longest of them.
+const REST_MAX: Duration = Duration::from_secs(300);
 
 /// How long a request to use a tool waits where nobody may allow it: whoever watches sees it.
 const UNASKED: Duration = Duration::from_secs(1);
 
 impl Driver<'_> {
-    /// What the client says. False: nobody reads what the model says any more.
+    /// What the client says. `Some`: it is not listened to any more.
     pub(super) async fn hear(
         &self,
         to: &AgentLines,
         heard: Heard,
         say: &mut impl FnMut(&str) -> bool,
         shown: &mut Shown,
-    ) -> bool {
+    ) -> Option<Left> {
         match heard {
             Heard::Ready => self.begun(to, shown).await,
+            Heard::Broken(why) => {
+                shown.why = Some(escape(&why, WHY_CHARS));
+                return Some(Left::Client);
+            }
             Heard::Unready(why) => shown.why = Some(escape(&why, WHY_CHARS)),
             Heard::Met(who) => self.mailbox.met(&Who {
                 adapter: KIND,
@@ -57,9 +62,10 @@ impl Driver<'_> {
                     self.session.state().turns.answer(answer);
                 }
                 let mut lines = texts.iter().flat_map(|text| text.lines());
-                return lines.all(|line| say(&printable(line)));
+                let read = lines.all(|line| say(&printable(line)));
+                return (!read).then_some(Left::Output);
             }
-            Heard::TurnEnd { ids, failed } => self.ended(&ids, failed, shown),
+            Heard::TurnEnd { ids, end } => self.ended(&ids, end, shown),
             Heard::Asks(asked) => self.permit(to, asked),
             Heard::Withdrawn(id) => {
                 let open = self.session.state().open.remove(&id);
@@ -68,7 +74,7 @@ impl Driver<'_> {
                 }
             }
         }
-        true
+        None
     }
 
     async fn begun(&self, client: &AgentLines, shown: &mut Shown) {
@@ -78,7 +84,11 @@ impl Driver<'_> {
             let state = self.session.state();
             let prompt = state.prompt.as_ref();
             prompt.map(|prompt| match prompt.uuid {
-                Some(_) => format!("{AGAIN}{}", prompt.text),
+                Some(_) => format!(
+                    "(You may have been told this before: {} ended before it was done.)\n\n{}",
+                    self.protocol.title(),
+                    prompt.text
+                ),
                 None => prompt.text.clone(),
             })
         };
@@ -92,26 +102,53 @@ impl Driver<'_> {
         self.tell();
     }
 
-    fn ended(&self, ids: &[String], failed: Option<String>, shown: &mut Shown) {
+    fn ended(&self, ids: &[String], end: TurnEnd, shown: &mut Shown) {
         let mut state = self.session.state();
-        let over = state.turns.ended(ids, failed.is_some());
+        let over = state.turns.ended(ids, &end);
         let of = |prompt: &mut Prompt| prompt.uuid.clone().is_some_and(|id| over.contains(&id));
         state.prompt.take_if(of);
-        match failed {
-            None => {
-                shown.worked = true;
-                shown.why = None;
-            }
-            Some(why) => {
+        match end {
+            TurnEnd::Failed(why) => {
+                state.failures += 1;
+                drop(state);
                 let why = escape(&why, WHY_CHARS);
                 tracing::warn!("a turn failed: {why}");
-                drop(state);
                 if let Some(node) = &self.node {
                     node.record(EventKind::Message, claude_code::failed(&why));
                 }
                 shown.why = Some(why);
+                self.rest();
             }
+            TurnEnd::Well | TurnEnd::Unproven => {
+                state.failures = 0;
+                shown.worked = true;
+                shown.why = None;
+            }
+            TurnEnd::Stopped | TurnEnd::Unshown => {}
         }
+    }
+
+    /// Gives no turn for a while, where what failed would be given again at once.
+    fn rest(&self) {
+        let path = self.protocol.path();
+        if !path.one_shot {
+            return;
+        }
+        let failures = self.session.state().failures;
+        let pause = (REST * (1 << failures.clamp(1, 7) - 1)).min(REST_MAX);
+        let (session, mailbox) = (self.session.clone(), self.mailbox.clone());
+        let rests = tokio::spawn(async move {
+            sleep(pause).await;
+            session.state().rest = None;
+            mailbox.found(path, session.probe().await);
+        });
+        let why = format!(
+            "its last turn failed, and the next begins after {} s",
+            pause.as_secs()
+        );
+        let rest = (rests.abort_handle(), why);
+        // The task has not run yet: there is one thread.
+        self.session.state().rest = Some(rest);
     }
 
     fn permit(&self, client: &AgentLines, asked: Permission) {

@@ -145,9 +145,24 @@ impl MailboxMachine {
         Named::Seen
     }
 
+    /// The turn with the attempt's text ended well, and nothing shows whether the model answered: no more
+    /// is claimed than that it was taken. What another member of a group would get stays owed.
+    pub fn unproven(&mut self, now_ms: u64, attempt: AttemptId) {
+        self.advance(now_ms);
+        let path = self.attempts.get(&attempt).map(|sent| sent.path);
+        for (no, portion) in self.items(attempt) {
+            let message = self.messages.get(&no).filter(|message| !message.is_job());
+            let whole = message.is_some_and(|message| portion.completes(message.read));
+            if let Some(path) = path.filter(|_| whole) {
+                self.ack(no, pushed(path));
+            }
+        }
+        self.finish(now_ms);
+    }
+
     /// What may be acked although nothing proves it, with the path of the last showing of all of it that
     /// counts: not what another member of a group would get if this agent has not seen it.
-    fn unproven(&self, counts: impl Fn(&Message, &Showing) -> bool) -> Vec<(No, Path)> {
+    fn without_proof(&self, counts: impl Fn(&Message, &Showing) -> bool) -> Vec<(No, Path)> {
         let shown = self.messages.iter().filter_map(|(no, m)| {
             let mut shown = m.shown.iter().filter(|_| !m.is_job());
             let last = shown.rfind(|showing| showing.whole && counts(m, showing))?;
@@ -160,7 +175,7 @@ impl MailboxMachine {
     pub fn called(&mut self, now_ms: u64) {
         self.advance(now_ms);
         if self.policy == Policy::Auto && !self.transcript.shows() {
-            for (no, path) in self.unproven(|_, showing| showing.path.in_result) {
+            for (no, path) in self.without_proof(|_, showing| showing.path.in_result) {
                 self.ack(no, pushed(path));
             }
         }
@@ -173,7 +188,7 @@ impl MailboxMachine {
         if self.full_at_ms.is_none() || self.transcript.shows() || self.policy != Policy::Auto {
             return;
         }
-        let shown = self.unproven(|message, _| message.is_free());
+        let shown = self.without_proof(|message, _| message.is_free());
         for (no, path) in shown.iter().take(shown.len().div_ceil(2)) {
             self.ack(*no, pushed(path));
         }

@@ -31,10 +31,10 @@ impl MailboxMachine {
             Outcome::Reached => self.reached(attempt),
             Outcome::Failed => self.failed(now_ms, attempt),
             Outcome::Kept => self.kept(now_ms, attempt),
-            Outcome::Dropped => self.dropped(now_ms, attempt),
+            Outcome::Dropped => self.dropped(now_ms, attempt, false),
             Outcome::Doubtful => self.doubtful(now_ms, attempt),
             Outcome::Denied if self.mutations.broken(MailboxMutation::OverruleDenial) => {
-                self.dropped(now_ms, attempt);
+                self.dropped(now_ms, attempt, false);
             }
             Outcome::Denied => self.denied(now_ms, attempt),
         }
@@ -185,7 +185,7 @@ impl MailboxMachine {
         let of = |sent: &Sent| (sent.cause, sent.step);
         match self.attempts.get(&attempt).map(of) {
             Some((Cause::Push, _)) | Some((_, Step::Written | Step::Kept)) => {
-                self.dropped(now_ms, attempt);
+                self.dropped(now_ms, attempt, true);
             }
             Some(_) => {
                 self.land(attempt);
@@ -195,8 +195,9 @@ impl MailboxMachine {
         }
     }
 
-    fn dropped(&mut self, now_ms: u64, attempt: AttemptId) {
-        let absent = |sent: &&Sent| !sent.presented;
+    /// What was not shown, or (`doubtful`) may have been shown to nobody who answers, goes back.
+    fn dropped(&mut self, now_ms: u64, attempt: AttemptId, doubtful: bool) {
+        let absent = |sent: &&Sent| doubtful || !sent.presented;
         let Some(sent) = self.attempts.get(&attempt).filter(absent) else {
             return;
         };

@@ -111,6 +111,7 @@ mod tests {
         let word = |evidence| match evidence {
             Evidence::Presented(_) => "presented",
             Evidence::Answered(_) => "answered",
+            other => panic!("{other:?}"),
         };
         found.map(word).collect()
     }

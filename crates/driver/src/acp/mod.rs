@@ -1,0 +1,433 @@
+//! The Agent Client Protocol, by which editors drive agents: JSON-RPC, a line a message. Versions 1 and
+//! 2, by the shape of the agent's answer.
+//!
+//! Written from what eleven agents were seen to do in November 2026, of which `testdata/acp` has lines;
+//! docs/ANY_AGENT.md has the table. Everything in them is optional here.
+
+mod permission;
+mod session;
+mod turn;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::sync::{Mutex, MutexGuard};
+
+use peerbus_adapter::mailbox::{BoxFuture, Path, PathSpec};
+use peerbus_node::approvals::Verdict;
+use peerbus_os::sync::lock;
+use peerbus_wire::jsonrpc::{RpcError, RpcKind, RpcMessage, UNKNOWN_METHOD, raw};
+use peerbus_wire::{escape, readable};
+use serde_json::{Map, Value, json};
+use tokio::process::Command;
+use tokio::sync::oneshot;
+
+use self::session::{Asking, State};
+use crate::process::{self, AgentLines, Process};
+use crate::protocol::{Heard, Permission, Protocol};
+use crate::{SERVER, WHY_CHARS};
+
+/// The pause after a push, in milliseconds: what comes meanwhile is one turn.
+const GAP_MS: u64 = 2_000;
+
+/// A prompt over ACP. What comes in a turn waits for its end.
+pub static ACP: PathSpec = PathSpec {
+    word: "acp",
+    rank: 0,
+    one_shot: true,
+    ..PathSpec::waking(GAP_MS)
+};
+
+/// An agent, and what its user chose for it.
+#[derive(Debug, Clone)]
+pub struct AcpAgent {
+    /// The word for it, as install has it; the program's name where it is not known.
+    pub word: String,
+    /// Its name for people.
+    pub title: String,
+    /// What is known of it.
+    pub facts: &'static peerbus_agents::Acp,
+    /// Its program and arguments.
+    pub command: Vec<OsString>,
+    /// The session to go on with.
+    pub resume: Option<String>,
+    /// The model.
+    pub model: Option<String>,
+    /// The mode at the start, instead of the one in which it asks.
+    pub mode: Option<String>,
+}
+
+pub(crate) struct Acp {
+    agent: AcpAgent,
+    /// What the model is told of the bus.
+    instructions: String,
+    /// The bus tools, as a program that the agent starts.
+    server: Value,
+    state: Mutex<State>,
+}
+
+/// The answer to what an agent was asked.
+type Answer = Result<Value, RpcError>;
+
+impl Acp {
+    /// `server`: the program with the bus tools, its arguments, and variables for it.
+    pub(crate) fn new(
+        agent: AcpAgent,
+        instructions: String,
+        server: (&str, &[&str], &[(&str, &str)]),
+    ) -> Self {
+        let (command, args, env) = server;
+        let env = env
+            .iter()
+            .map(|(name, value)| json!({ "name": name, "value": value }));
+        let server = json!({ "name": SERVER, "command": command, "args": args,
+            "env": env.collect::<Value>() });
+        let instructions = match agent.facts.finds_tools {
+            "" => instructions,
+            how => format!("{instructions}\nA bus tool that you do not see: {how}."),
+        };
+        Self {
+            agent,
+            instructions,
+            server,
+            state: Mutex::default(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// Asks the agent for something. Whether it left.
+    async fn ask(&self, to: &AgentLines, asking: Asking, method: &str, params: &Value) -> bool {
+        let number = self.state().ask(asking);
+        let left = to
+            .say(RpcMessage::request(number, method, params).text())
+            .await;
+        if !left {
+            self.state().asked.remove(&number);
+        }
+        left
+    }
+
+    /// Asks the agent for something that a person wants, and waits for the answer.
+    async fn request(&self, to: &AgentLines, method: &str, params: Value) -> Result<Value, String> {
+        let (answered, answer) = oneshot::channel();
+        let gone = || format!("{} ended before it answered", self.agent.title);
+        if !self
+            .ask(to, Asking::Control(answered), method, &params)
+            .await
+        {
+            return Err(gone());
+        }
+        let answer = answer.await.map_err(|_| gone())?;
+        answer.map_err(|error| escape(&error.message, WHY_CHARS))
+    }
+
+    /// What it takes for a session in this directory.
+    fn place(&self, two: bool) -> Map<String, Value> {
+        let cwd = std::env::current_dir().unwrap_or_default();
+        let mut server = self.server.clone();
+        if two {
+            server["type"] = "stdio".into();
+        }
+        Map::from_iter([
+            ("cwd".to_owned(), cwd.to_string_lossy().into()),
+            ("mcpServers".to_owned(), json!([server])),
+        ])
+    }
+
+    /// Begins a session, or goes on with one where the agent can.
+    async fn open(&self, to: &AgentLines, anew: bool) {
+        let (can, resume) = {
+            let state = self.state();
+            (state.can, state.resume.clone().filter(|_| !anew))
+        };
+        let mut params = self.place(can.two);
+        if can.takes_instructions {
+            params.insert("systemPrompt".into(), self.instructions.clone().into());
+        }
+        let (asking, method) = match &resume {
+            Some(_) if can.loads => (Asking::Load, "session/load"),
+            Some(_) if can.resumes => (Asking::Load, "session/resume"),
+            _ => (Asking::New, "session/new"),
+        };
+        if let Some(id) = resume.filter(|_| method != "session/new") {
+            params.insert("sessionId".into(), id.into());
+            if can.two {
+                params.insert("replayFrom".into(), json!({ "type": "start" }));
+            }
+        }
+        if matches!(asking, Asking::New) && !can.takes_instructions {
+            self.state().instruct = true;
+        }
+        self.ask(to, asking, method, &params.into()).await;
+    }
+
+    /// A session is there: sets its mode and its model, one after the other, then it takes turns.
+    async fn set_up(&self, to: &AgentLines, offered: &Value) -> Vec<Heard> {
+        let facts = self.agent.facts;
+        let mode = self.agent.mode.as_deref().or(facts.mode);
+        let wanted = [("mode", mode), ("model", self.agent.model.as_deref())];
+        let asked = {
+            let mut state = self.state();
+            for (what, value) in wanted {
+                let Some(value) = value else { continue };
+                match state.setting(offered, what, value) {
+                    Ok(asked) => state.settings.extend(asked),
+                    Err(why) => tracing::warn!("{}: {why}", self.agent.title),
+                }
+            }
+            mode.map(str::to_owned)
+        };
+        let mode = asked.map_or_else(String::new, |mode| {
+            format!(", in the mode {}", escape(&mode, WHY_CHARS))
+        });
+        match facts.unasked {
+            "" => tracing::info!("{} takes turns{mode}", self.agent.title),
+            unasked => tracing::warn!("{} takes turns{mode}; {unasked}", self.agent.title),
+        }
+        self.next_setting(to).await
+    }
+
+    async fn next_setting(&self, to: &AgentLines) -> Vec<Heard> {
+        let next = self.state().settings.pop_front();
+        match next {
+            Some((method, params)) => {
+                self.ask(to, Asking::Setting, method, &params).await;
+                Vec::new()
+            }
+            None => vec![Heard::Ready],
+        }
+    }
+
+    async fn answered(&self, to: &AgentLines, asking: Asking, answer: Answer) -> Vec<Heard> {
+        let title = &self.agent.title;
+        match (asking, answer) {
+            (Asking::Initialize, Ok(answer)) => {
+                let who = self.state().greeted(&answer);
+                self.open(to, false).await;
+                who.map(Heard::Met).into_iter().collect()
+            }
+            (Asking::Load, answer) => {
+                let went_on = {
+                    let mut state = self.state();
+                    let replayed = state.loaded();
+                    (replayed, answer.as_ref().ok().map(|_| state.resume.clone()))
+                };
+                match (went_on, answer) {
+                    ((Some(mut heard), Some(id)), Ok(answer)) => {
+                        heard.extend(id.map(Heard::Session));
+                        heard.extend(self.set_up(to, &answer).await);
+                        heard
+                    }
+                    (_, answer) => {
+                        let why = answer.err().map(|error| escape(&error.message, WHY_CHARS));
+                        let why = why.unwrap_or_else(|| "it has nothing of it".to_owned());
+                        tracing::warn!(
+                            "{title} cannot go on with the session ({why}): a new one begins"
+                        );
+                        self.open(to, true).await;
+                        Vec::new()
+                    }
+                }
+            }
+            (Asking::New, Ok(answer)) => {
+                let Some(id) = answer["sessionId"].as_str().map(str::to_owned) else {
+                    return vec![Heard::Unready("a session without an id".to_owned())];
+                };
+                self.state().began(&id);
+                let mut heard = vec![Heard::Session(id)];
+                heard.extend(self.set_up(to, &answer).await);
+                heard
+            }
+            (Asking::Initialize | Asking::New, Err(error)) => {
+                let why = session::refused(&error);
+                vec![Heard::Unready(why.clone()), Heard::Broken(why)]
+            }
+            (Asking::Setting, answer) => {
+                if let Err(error) = answer {
+                    let why = escape(&error.message, WHY_CHARS);
+                    tracing::warn!("{title} does not take a setting: {why}");
+                }
+                self.next_setting(to).await
+            }
+            (Asking::Prompt, answer) => self.state().prompted(self.agent.facts.proof, &answer),
+            (Asking::Control(waits), answer) => {
+                // Who asked may not wait any more.
+                let _ = waits.send(answer);
+                Vec::new()
+            }
+        }
+    }
+
+    async fn asked(&self, to: &AgentLines, message: RpcMessage) -> Option<Heard> {
+        let (id, method) = (message.id?, message.method?);
+        let params = message.params.as_ref().map(|params| params.get());
+        let params: Value = serde_json::from_str(params.unwrap_or_default()).unwrap_or_default();
+        if method != "session/request_permission" {
+            let method = escape(&method, WHY_CHARS);
+            tracing::debug!(method, "an agent asks for something that is not served");
+            let why = RpcError::new(UNKNOWN_METHOD, "peerbus does not serve this");
+            to.say(RpcMessage::response(id, &Err::<(), _>(why)).text())
+                .await;
+            return None;
+        }
+        let options = &params["options"];
+        let call = self.state().calls.of(&params["toolCall"]);
+        if permission::is_ours(&call) {
+            let allowed = permission::allowed(options);
+            to.say(RpcMessage::response(id, &Ok::<_, ()>(allowed)).text())
+                .await;
+            return None;
+        }
+        let asked = permission::shown(&call);
+        let input = raw(&call["rawInput"])?;
+        let id = id.get().to_owned();
+        self.state().questions.insert(id.clone(), options.clone());
+        Some(Heard::Asks(Permission { id, asked, input }))
+    }
+
+    async fn heard(&self, to: &AgentLines, line: &str) -> Result<Vec<Heard>, RpcError> {
+        let message = RpcMessage::read(readable(line).as_bytes())?;
+        Ok(match message.kind() {
+            RpcKind::Request => self.asked(to, message).await.into_iter().collect(),
+            RpcKind::Response => {
+                let number = message.number();
+                let asking = number.and_then(|number| self.state().asked.remove(&number));
+                match asking.zip(message.done()) {
+                    Some((asking, answer)) => self.answered(to, asking, answer).await,
+                    None => Vec::new(),
+                }
+            }
+            RpcKind::Notification if message.method.as_deref() == Some("session/update") => {
+                let params = message.params.as_ref().map(|params| params.get());
+                let params: Value =
+                    serde_json::from_str(params.unwrap_or_default()).unwrap_or_default();
+                self.state().update(self.agent.facts.proof, &params)
+            }
+            RpcKind::Notification => Vec::new(),
+        })
+    }
+}
+
+impl Protocol for Acp {
+    fn title(&self) -> &str {
+        &self.agent.title
+    }
+
+    fn path(&self) -> Path {
+        &ACP
+    }
+
+    fn start(&self, mut command: Command, resume: Option<&str>) -> io::Result<Process> {
+        command.args(self.agent.command.iter().skip(1));
+        self.state().started(resume);
+        process::start(command)
+    }
+
+    fn greet<'a>(&'a self, to: &'a AgentLines) -> BoxFuture<'a, bool> {
+        let us =
+            json!({ "name": "peerbus", "title": "peerbus", "version": env!("CARGO_PKG_VERSION") });
+        // The members of both versions: an agent takes those of its own.
+        let hello = json!({
+            "protocolVersion": 2,
+            "clientCapabilities": {
+                "fs": { "readTextFile": false, "writeTextFile": false },
+                "terminal": false,
+                "session": { "notices": {} },
+            },
+            "clientInfo": us,
+            "capabilities": {},
+            "info": us,
+        });
+        Box::pin(async move { self.ask(to, Asking::Initialize, "initialize", &hello).await })
+    }
+
+    fn hear<'a>(&'a self, to: &'a AgentLines, line: &'a str) -> BoxFuture<'a, Vec<Heard>> {
+        Box::pin(async move {
+            match self.heard(to, line).await {
+                Ok(heard) => heard,
+                Err(error) => session::unread(line, &error),
+            }
+        })
+    }
+
+    fn prompt<'a>(&'a self, to: &'a AgentLines, id: &str, text: &str) -> BoxFuture<'a, bool> {
+        let params = self.state().prompt(id, text, &self.instructions);
+        Box::pin(async move {
+            let Some(params) = params else {
+                return false;
+            };
+            let left = self
+                .ask(to, Asking::Prompt, "session/prompt", &params)
+                .await;
+            if !left {
+                self.state().turn = None;
+            }
+            left
+        })
+    }
+
+    fn interrupt<'a>(&'a self, to: &'a AgentLines) -> BoxFuture<'a, Result<(), String>> {
+        let (id, open) = {
+            let state = self.state();
+            let open: Vec<_> = state.questions.keys().cloned().collect();
+            (state.session.clone(), open)
+        };
+        Box::pin(async move {
+            let params = json!({ "sessionId": id });
+            let mut left = to
+                .say(RpcMessage::notification("session/cancel", &params).text())
+                .await;
+            for question in open {
+                left &= to
+                    .say(session::response(&question, &permission::cancelled()))
+                    .await;
+            }
+            match left {
+                true => Ok(()),
+                false => Err(format!("{} has ended", self.agent.title)),
+            }
+        })
+    }
+
+    fn control<'a>(
+        &'a self,
+        to: &'a AgentLines,
+        subtype: &'a str,
+        params: Map<String, Value>,
+    ) -> BoxFuture<'a, Result<Value, String>> {
+        Box::pin(async move {
+            let session = self.state().session.clone();
+            let (method, name, member) = match subtype {
+                "set_permission_mode" => ("session/set_mode", "mode", "modeId"),
+                "set_model" => ("session/set_model", "model", "modelId"),
+                _ => {
+                    return Err(
+                        "an agent over ACP takes set_permission_mode and set_model".to_owned()
+                    );
+                }
+            };
+            let value = params.get(name).cloned().unwrap_or_default();
+            let params = Map::from_iter([
+                ("sessionId".to_owned(), session.into()),
+                (member.to_owned(), value),
+            ]);
+            self.request(to, method, params.into()).await
+        })
+    }
+
+    fn answer(&self, asked: &Permission, verdict: &Verdict) -> String {
+        let options = self.state().questions.remove(&asked.id);
+        let outcome = permission::outcome(verdict, &options.unwrap_or_default());
+        session::response(&asked.id, &outcome)
+    }
+
+    fn ended(&self) {
+        let mut state = self.state();
+        state.asked = BTreeMap::new();
+        state.questions = BTreeMap::new();
+        state.turn = None;
+    }
+}

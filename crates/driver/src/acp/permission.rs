@@ -1,0 +1,198 @@
+//! The question whether a tool may be used, as agents ask it. Pure.
+
+use std::collections::BTreeMap;
+
+use peerbus_node::approvals::{Asked, Decision, Verdict};
+use serde_json::{Value, json};
+
+use crate::SERVER;
+
+/// Calls of tools whose names are remembered: some agents ask by the id alone.
+const CALLS_MAX: usize = 256;
+
+/// The calls of a session's tools that were told of, by their ids.
+#[derive(Debug, Default)]
+pub(super) struct Calls(BTreeMap<String, Value>);
+
+impl Calls {
+    /// Notes what an update says of a call.
+    pub(super) fn note(&mut self, update: &Value) {
+        let Some(id) = update["toolCallId"].as_str() else {
+            return;
+        };
+        if self.0.len() >= CALLS_MAX && !self.0.contains_key(id) {
+            self.0.pop_first();
+        }
+        let call = self.0.entry(id.to_owned()).or_default();
+        for member in ["title", "name", "kind", "rawInput", "_meta"] {
+            if !update[member].is_null() {
+                call[member] = update[member].clone();
+            }
+        }
+    }
+
+    /// What is known of the call that is asked about: what the question says goes before.
+    pub(super) fn of(&self, asked: &Value) -> Value {
+        let id = asked["toolCallId"].as_str().unwrap_or_default();
+        let mut call = self.0.get(id).cloned().unwrap_or_default();
+        for member in ["title", "name", "kind", "rawInput", "_meta"] {
+            if !asked[member].is_null() {
+                call[member] = asked[member].clone();
+            }
+        }
+        call
+    }
+}
+
+/// The tool's name. Where a member is made for it, the title does not count: in some agents the model's
+/// own words stand there.
+fn tool(call: &Value) -> &str {
+    let meta = &call["_meta"];
+    let names = [
+        &meta["toolName"],
+        &meta["claudeCode"]["toolName"],
+        &call["name"],
+        &call["title"],
+    ];
+    let mut names = names.into_iter().filter_map(Value::as_str);
+    names.next().unwrap_or_default()
+}
+
+/// Whether it is one of the bus tools: its name is theirs, alone or behind the name of our server, and
+/// nothing says that it does something else. What a model could bring about by such a name is a call of
+/// another server's tool that is called as one of ours.
+pub(super) fn is_ours(call: &Value) -> bool {
+    let other = matches!(call["kind"].as_str(), None | Some("other"));
+    let runs = !call["rawInput"]["command"].is_null();
+    let name = tool(call);
+    // As Gemini CLI writes it: `bus_send (peerbus MCP Server)`.
+    let name = name.strip_suffix(" (peerbus MCP Server)").unwrap_or(name);
+    let rest = name.strip_prefix("mcp_").unwrap_or(name);
+    let rest = rest.trim_start_matches('_');
+    let rest = rest.strip_prefix(SERVER).map_or(name, |rest| {
+        rest.trim_start_matches(['_', '-', '.', '/', ':'])
+    });
+    other && !runs && peerbus_mcp::is_tool(rest)
+}
+
+/// What is asked, as whoever may answer is shown it.
+pub(super) fn shown(call: &Value) -> Asked {
+    let title = call["title"].as_str().map(str::to_owned);
+    let kind = call["kind"].as_str().unwrap_or("tool");
+    let name = match tool(call) {
+        "" => kind,
+        name => name,
+    };
+    Asked {
+        description: title.filter(|title| title != name),
+        ..Asked::new(name, &call["rawInput"].to_string())
+    }
+}
+
+/// The answer to a question with these options: what is allowed once, or denied once. Never what holds
+/// for longer, which is the user's to say at the agent; and of several the first, since later ones of
+/// that kind may change the agent's mode.
+pub(super) fn outcome(verdict: &Verdict, options: &Value) -> Value {
+    match verdict.decision {
+        Some(Decision::Allow | Decision::AllowAlways) => allowed(options),
+        Some(Decision::Deny) | None => first(options, "reject_once"),
+    }
+}
+
+/// The answer that allows it once.
+pub(super) fn allowed(options: &Value) -> Value {
+    first(options, "allow_once")
+}
+
+fn first(options: &Value, kind: &str) -> Value {
+    let options = options.as_array().into_iter().flatten();
+    let mut of_kind = options.filter(|option| option["kind"] == kind);
+    match of_kind.next().map(|option| &option["optionId"]) {
+        Some(id) => json!({ "outcome": { "outcome": "selected", "optionId": id } }),
+        None => cancelled(),
+    }
+}
+
+/// The answer to a question that nobody decides about any more.
+pub(super) fn cancelled() -> Value {
+    json!({ "outcome": { "outcome": "cancelled" } })
+}
+
+#[cfg(test)]
+mod tests {
+    use peerbus_node::approvals::By;
+
+    use super::*;
+
+    #[test]
+    fn only_a_bus_tool_is_ours_whatever_the_model_writes_where_names_may_stand() {
+        for (call, ours) in [
+            (json!({ "title": "bus_send" }), true),
+            (
+                json!({ "title": "mcp__peerbus__bus_send", "kind": "other" }),
+                true,
+            ),
+            (json!({ "title": "mcp_peerbus_bus_send" }), true),
+            (json!({ "title": "peerbus_bus_send" }), true),
+            (json!({ "title": "peerbus-bus_reply" }), true),
+            (json!({ "title": "bus_send (peerbus MCP Server)" }), true),
+            (
+                json!({ "title": "{}", "_meta": { "toolName": "mcp__peerbus__bus_send" } }),
+                true,
+            ),
+            (
+                json!({ "title": "bus_send", "_meta": { "toolName": "mcp__x__drop" } }),
+                false,
+            ),
+            (json!({ "title": "bus_send", "name": "Bash" }), false),
+            (json!({ "title": "bus_send", "kind": "execute" }), false),
+            (
+                json!({ "title": "bus_send", "rawInput": { "command": "rm" } }),
+                false,
+            ),
+            (json!({ "title": "mcp__evil__bus_send" }), false),
+            (json!({ "title": "rm -rf / bus_send" }), false),
+            (json!({ "title": "peerbus__x__bus_send" }), false),
+            (json!({ "title": "peerbus" }), false),
+            (json!({}), false),
+        ] {
+            assert_eq!(is_ours(&call), ours, "{call}");
+        }
+    }
+
+    #[test]
+    fn what_an_earlier_line_said_of_a_call_counts_where_the_question_says_nothing() {
+        let mut calls = Calls::default();
+        calls.note(&json!({ "toolCallId": "t", "title": "bus_send", "kind": "other" }));
+        assert!(is_ours(&calls.of(&json!({ "toolCallId": "t" }))));
+        calls.note(&json!({ "toolCallId": "t", "kind": "execute" }));
+        assert!(!is_ours(&calls.of(&json!({ "toolCallId": "t" }))));
+        assert!(!is_ours(&calls.of(&json!({ "toolCallId": "u" }))));
+        for n in 0..2 * CALLS_MAX {
+            calls.note(&json!({ "toolCallId": n.to_string(), "title": "x" }));
+        }
+        assert_eq!(calls.0.len(), CALLS_MAX);
+    }
+
+    #[test]
+    fn what_is_chosen_holds_once_and_changes_no_mode() {
+        let options = json!([
+            { "optionId": "always", "kind": "allow_always" },
+            { "optionId": "once", "kind": "allow_once" },
+            { "optionId": "once_and_switch", "kind": "allow_once" },
+            { "optionId": "never", "kind": "reject_always" },
+            { "optionId": "no", "kind": "reject_once" },
+        ]);
+        let chosen = |decision| {
+            let verdict = Verdict::closed(decision, By::Node);
+            outcome(&verdict, &options)["outcome"]["optionId"].clone()
+        };
+        assert_eq!(chosen(Some(Decision::Allow)), "once");
+        assert_eq!(chosen(Some(Decision::AllowAlways)), "once");
+        assert_eq!(chosen(Some(Decision::Deny)), "no");
+        assert_eq!(chosen(None), "no");
+        let always = json!([{ "optionId": "always", "kind": "allow_always" }]);
+        let verdict = Verdict::closed(Some(Decision::Allow), By::Node);
+        assert_eq!(outcome(&verdict, &always), cancelled());
+    }
+}

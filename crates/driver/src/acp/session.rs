@@ -1,0 +1,455 @@
+//! What is known of an agent's session. Pure.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use peerbus_agents::Proof;
+use peerbus_mcp::ClientInfo;
+use peerbus_node::claude_code;
+use peerbus_wire::escape;
+use peerbus_wire::jsonrpc::{RpcError, RpcMessage};
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+use super::Answer;
+use super::permission::Calls;
+use super::turn::{Signs, Turn, Usage};
+use crate::WHY_CHARS;
+use crate::protocol::{Heard, TurnEnd};
+use crate::turns::marks;
+
+/// An agent wants its user to log in first.
+const LOG_IN: i64 = -32_000;
+/// Marks of turns that failed.
+const FAILED_MAX: usize = 256;
+/// Longest text of the model's that is put together before it is told, in bytes.
+const WORDS_MAX: usize = 65_536;
+/// A line without a method within so many bytes may be an answer.
+const HEAD: usize = 1_024;
+
+/// What the agent was asked.
+#[derive(Debug)]
+pub(super) enum Asking {
+    Initialize,
+    New,
+    Load,
+    Setting,
+    Prompt,
+    Control(oneshot::Sender<Answer>),
+}
+
+/// What the agent says it can.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Can {
+    /// Its answer has the shape of version 2.
+    pub(super) two: bool,
+    /// It goes on with a session and repeats it.
+    pub(super) loads: bool,
+    /// It goes on with a session.
+    pub(super) resumes: bool,
+    /// It puts instructions before its model.
+    pub(super) takes_instructions: bool,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    last: u64,
+    pub(super) asked: BTreeMap<u64, Asking>,
+    pub(super) can: Can,
+    pub(super) session: Option<String>,
+    /// The session to go on with.
+    pub(super) resume: Option<String>,
+    /// The instructions go before the next text.
+    pub(super) instruct: bool,
+    /// What is still to be set, as methods with their parameters.
+    pub(super) settings: VecDeque<(&'static str, Value)>,
+    pub(super) turn: Option<Turn>,
+    pub(super) calls: Calls,
+    /// Open questions with their options.
+    pub(super) questions: BTreeMap<String, Value>,
+    usage: Usage,
+    words: Words,
+    replay: Replay,
+    /// Marks in turns that failed: what stands behind them in a history is no answer.
+    failed: BTreeSet<String>,
+}
+
+/// The model's words, which come in pieces.
+#[derive(Debug, Default)]
+struct Words {
+    id: Option<String>,
+    text: String,
+}
+
+/// The history of a session, as the agent repeats it.
+#[derive(Debug, Default)]
+struct Replay {
+    /// Something was repeated.
+    any: bool,
+    /// Those of the last text to the model.
+    marks: Vec<String>,
+    signs: Signs,
+    answered: Vec<String>,
+}
+
+impl State {
+    /// A process begins.
+    pub(super) fn started(&mut self, resume: Option<&str>) {
+        *self = Self {
+            resume: resume.map(str::to_owned),
+            usage: Usage {
+                restarted: true,
+                ..self.usage
+            },
+            failed: std::mem::take(&mut self.failed),
+            ..Self::default()
+        };
+    }
+
+    /// Notes that something is asked, and gives the number for it.
+    pub(super) fn ask(&mut self, asking: Asking) -> u64 {
+        self.last += 1;
+        self.asked.insert(self.last, asking);
+        self.last
+    }
+
+    /// Takes the answer to the greeting. Gives who the agent says it is.
+    pub(super) fn greeted(&mut self, answer: &Value) -> Option<ClientInfo> {
+        let agent = &answer["agentCapabilities"];
+        // One agent says 2 and means 1.
+        let two = answer["protocolVersion"] == 2 && agent.is_null();
+        let session = match two {
+            true => &answer["capabilities"]["session"],
+            false => &agent["sessionCapabilities"],
+        };
+        self.can = Can {
+            two,
+            loads: agent["loadSession"] == true,
+            resumes: two || !session["resume"].is_null(),
+            takes_instructions: !session["systemPrompt"].is_null(),
+        };
+        let info = if two {
+            &answer["info"]
+        } else {
+            &answer["agentInfo"]
+        };
+        let text = |member: &str| info[member].as_str().map(str::to_owned);
+        Some(ClientInfo {
+            name: text("name")?,
+            version: text("version").unwrap_or_default(),
+        })
+    }
+
+    /// A new session is there.
+    pub(super) fn began(&mut self, id: &str) {
+        self.session = Some(id.to_owned());
+        self.usage = Usage {
+            total: Some(0),
+            restarted: false,
+        };
+    }
+
+    /// The history of a session was repeated. Gives what it shows; `None`: there was none, though there
+    /// were turns, and so it is not that session.
+    pub(super) fn loaded(&mut self) -> Option<Vec<Heard>> {
+        let replay = std::mem::take(&mut self.replay);
+        if !replay.any && self.can.loads {
+            return None;
+        }
+        self.session = self.resume.clone();
+        let mut heard = Vec::new();
+        if !replay.answered.is_empty() {
+            heard = vec![
+                Heard::Shown {
+                    id: None,
+                    marks: replay.answered,
+                },
+                Heard::Words {
+                    answer: Some("history".to_owned()),
+                    texts: Vec::new(),
+                },
+                Heard::TurnEnd {
+                    ids: Vec::new(),
+                    end: TurnEnd::Well,
+                },
+            ];
+        }
+        Some(heard)
+    }
+
+    /// How a setting is asked for; `None`: it is so already.
+    ///
+    /// # Errors
+    ///
+    /// A sentence, where it is not offered.
+    pub(super) fn setting(
+        &self,
+        offered: &Value,
+        what: &str,
+        value: &str,
+    ) -> Result<Option<(&'static str, Value)>, String> {
+        let session = &self.session;
+        let options = offered["configOptions"].as_array().into_iter().flatten();
+        let mut options =
+            options.filter(|option| option["category"] == what || option["id"] == what);
+        let option = options.next();
+        let lists = match what {
+            "mode" => (
+                &offered["modes"]["availableModes"],
+                "id",
+                &offered["modes"]["currentModeId"],
+            ),
+            _ => (
+                &offered["models"]["availableModels"],
+                "modelId",
+                &offered["models"]["currentModelId"],
+            ),
+        };
+        let (list, member, current) = lists;
+        let has = |list: &Value, member: &str| {
+            let list = list.as_array();
+            list.is_some_and(|list| list.iter().any(|one| one[member] == value))
+        };
+        if current == value || option.is_some_and(|option| option["currentValue"] == value) {
+            return Ok(None);
+        }
+        if has(list, member) {
+            return Ok(Some(match what {
+                "mode" => (
+                    "session/set_mode",
+                    json!({ "sessionId": session, "modeId": value }),
+                ),
+                _ => (
+                    "session/set_model",
+                    json!({ "sessionId": session, "modelId": value }),
+                ),
+            }));
+        }
+        if let Some(option) = option.filter(|option| has(&option["options"], "value")) {
+            let params = json!({ "sessionId": session, "configId": option["id"], "value": value });
+            return Ok(Some(("session/set_config_option", params)));
+        }
+        let value = escape(value, WHY_CHARS);
+        Err(format!(
+            "the {what} `{value}` is not offered, and stays what it is"
+        ))
+    }
+
+    /// Begins a turn, and gives what to ask. `None`: another one is under way.
+    pub(super) fn prompt(&mut self, uuid: &str, text: &str, instructions: &str) -> Option<Value> {
+        if self.turn.is_some() {
+            return None;
+        }
+        self.turn = Some(Turn {
+            uuid: uuid.to_owned(),
+            marks: marks(text),
+            signs: Signs::default(),
+        });
+        // A command of the agent's is a command only at the beginning.
+        let instruct = !text.starts_with('/') && std::mem::take(&mut self.instruct);
+        let text = match instruct {
+            true => format!("{instructions}\n\n{text}"),
+            false => text.to_owned(),
+        };
+        let prompt = json!([{ "type": "text", "text": text }]);
+        Some(json!({ "sessionId": self.session, "prompt": prompt }))
+    }
+
+    /// Takes the answer to a prompt.
+    pub(super) fn prompted(&mut self, proof: Proof, answer: &Answer) -> Vec<Heard> {
+        let is_begun = answer.as_ref().is_ok_and(|it| it["messageId"].is_string());
+        if self.can.two && is_begun {
+            return self.presented();
+        }
+        self.end(proof, answer)
+    }
+
+    /// The text of the turn stands in the conversation.
+    fn presented(&mut self) -> Vec<Heard> {
+        let Some(turn) = &mut self.turn else {
+            return Vec::new();
+        };
+        turn.signs.presented = true;
+        vec![Heard::Shown {
+            id: Some(turn.uuid.clone()),
+            marks: turn.marks.clone(),
+        }]
+    }
+
+    fn end(&mut self, proof: Proof, answer: &Answer) -> Vec<Heard> {
+        let mut heard = self.say();
+        // What it asks in a turn it does not ask any more.
+        let open = std::mem::take(&mut self.questions).into_keys();
+        heard.extend(open.map(Heard::Withdrawn));
+        let Some(turn) = self.turn.take() else {
+            return heard;
+        };
+        let end = turn.signs.end(proof, &mut self.usage, answer);
+        if end == TurnEnd::Well {
+            heard.push(Heard::Shown {
+                id: Some(turn.uuid.clone()),
+                marks: turn.marks,
+            });
+            heard.push(Heard::Words {
+                answer: Some(turn.uuid.clone()),
+                texts: Vec::new(),
+            });
+        } else {
+            self.failed.extend(turn.marks);
+            while self.failed.len() > FAILED_MAX {
+                self.failed.pop_first();
+            }
+        }
+        let ids = vec![turn.uuid];
+        heard.push(Heard::TurnEnd { ids, end });
+        heard
+    }
+
+    /// Takes an update.
+    pub(super) fn update(&mut self, proof: Proof, params: &Value) -> Vec<Heard> {
+        let update = &params["update"];
+        let loads = self
+            .asked
+            .values()
+            .any(|asking| matches!(asking, Asking::Load));
+        if !loads && params["sessionId"].as_str() != self.session.as_deref() {
+            return Vec::new();
+        }
+        let kind = update["sessionUpdate"].as_str().unwrap_or_default();
+        if loads {
+            self.replay.take(proof, kind, update, &self.failed);
+            return Vec::new();
+        }
+        let mut heard = Vec::new();
+        let first = |turn: &mut Turn| turn.signs.update(proof, update);
+        if self.turn.as_mut().is_some_and(first) {
+            heard.extend(self.presented());
+        }
+        if kind != "agent_message_chunk" && kind != "usage_update" {
+            heard.extend(self.say());
+        }
+        match kind {
+            "agent_message_chunk" => heard.extend(self.words(update)),
+            "tool_call" | "tool_call_update" => {
+                self.calls.note(update);
+                heard.extend(events(update));
+            }
+            "state_update" if self.can.two && update["state"] == "idle" => {
+                heard.extend(self.end(proof, &Ok(update.clone())));
+            }
+            _ => {}
+        }
+        heard
+    }
+
+    /// Takes a piece of the model's words.
+    fn words(&mut self, update: &Value) -> Vec<Heard> {
+        let id = update["messageId"].as_str().map(str::to_owned);
+        let text = update["content"]["text"].as_str().unwrap_or_default();
+        let other = self.words.id != id || self.words.text.len() + text.len() > WORDS_MAX;
+        let before = if other { self.say() } else { Vec::new() };
+        self.words.id = id;
+        self.words.text.push_str(text);
+        before
+    }
+
+    /// What was put together, for whoever watches and reads.
+    fn say(&mut self) -> Vec<Heard> {
+        let Words { text, .. } = std::mem::take(&mut self.words);
+        if text.trim().is_empty() {
+            return Vec::new();
+        }
+        let content = json!([{ "type": "text", "text": text }]);
+        let mut heard = told("assistant", &content);
+        heard.push(Heard::Words {
+            answer: None,
+            texts: vec![text],
+        });
+        heard
+    }
+}
+
+impl Replay {
+    fn take(&mut self, proof: Proof, kind: &str, update: &Value, failed: &BTreeSet<String>) {
+        let text = update["content"]["text"].as_str().unwrap_or_default();
+        match kind {
+            "user_message_chunk" | "user_message" => {
+                self.any = true;
+                let marks = marks(match kind {
+                    "user_message" => update["content"][0]["text"].as_str().unwrap_or_default(),
+                    _ => text,
+                });
+                if !marks.is_empty() {
+                    self.signs = Signs::default();
+                    self.marks = marks;
+                    self.marks.retain(|mark| !failed.contains(mark));
+                }
+            }
+            "agent_message_chunk" | "agent_thought_chunk" | "tool_call" | "tool_call_update" => {
+                self.any = true;
+                self.signs.update(proof, update);
+                if self.signs.answered(proof) {
+                    self.answered.append(&mut self.marks);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A call of a tool or its result, for whoever watches.
+fn events(update: &Value) -> Vec<Heard> {
+    let id = &update["toolCallId"];
+    let mut heard = Vec::new();
+    if update["sessionUpdate"] == "tool_call" || update["status"] == "pending" {
+        let name = update["name"].as_str().or(update["title"].as_str());
+        let call = json!([{ "type": "tool_use", "id": id, "name": name,
+            "input": update["rawInput"] }]);
+        heard.extend(told("assistant", &call));
+    }
+    if let Some(status @ ("completed" | "failed")) = update["status"].as_str() {
+        let content = match &update["content"] {
+            Value::Null => &update["rawOutput"],
+            content => content,
+        };
+        let result = json!([{ "type": "tool_result", "tool_use_id": id, "content": content,
+            "is_error": status == "failed" }]);
+        heard.extend(told("user", &result));
+    }
+    heard
+}
+
+/// Events in the form that Claude Code's messages have.
+fn told(role: &str, content: &Value) -> Vec<Heard> {
+    let line = json!({ "type": role, "message": { "role": role, "content": content } });
+    let events = claude_code::read(&line.to_string()).into_iter();
+    events.map(Heard::Event).collect()
+}
+
+/// Why an agent cannot be used.
+pub(super) fn refused(error: &RpcError) -> String {
+    let why = escape(&error.message, WHY_CHARS);
+    match error.code {
+        LOG_IN => format!("{why}: log in with the agent's own command first"),
+        _ => why,
+    }
+}
+
+/// What comes of a line that is no message. One that was cut and may have been an answer is waited for
+/// by somebody.
+pub(super) fn unread(line: &str, error: &RpcError) -> Vec<Heard> {
+    let shown = escape(line, WHY_CHARS);
+    tracing::warn!(
+        "an agent wrote a line that is not understood ({}): {shown}",
+        error.message
+    );
+    let head = &line[..line.floor_char_boundary(HEAD)];
+    let cut = line.len() >= crate::process::LINE_MAX && !head.contains("\"method\"");
+    let why = || Heard::Broken("it wrote a line that is too long to be read".to_owned());
+    cut.then(why).into_iter().collect()
+}
+
+/// The answer to a question with this id, as a line.
+pub(super) fn response(id: &str, outcome: &Value) -> String {
+    let id = serde_json::from_str(id).unwrap_or_default();
+    RpcMessage::response(id, &Ok::<_, ()>(outcome)).text()
+}

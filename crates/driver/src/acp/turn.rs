@@ -1,0 +1,217 @@
+//! What the updates of a turn, and its end, show of the texts that went in with it. Pure.
+
+use peerbus_agents::Proof;
+use peerbus_wire::jsonrpc::RpcError;
+use serde_json::Value;
+
+use crate::protocol::TurnEnd;
+
+/// What a cancelled prompt is answered with that the model was never given.
+const NEVER_SHOWN: i64 = -32_800;
+
+/// A turn that is under way. Since a second prompt in a turn is lost by some agents and ends it in
+/// others, there is one at a time.
+#[derive(Debug)]
+pub(super) struct Turn {
+    pub(super) uuid: String,
+    pub(super) marks: Vec<String>,
+    pub(super) signs: Signs,
+}
+
+/// What was seen since a text went in.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Signs {
+    /// The text is known to stand in the conversation.
+    pub(super) presented: bool,
+    /// Words came under an id: the model's.
+    spoke: bool,
+    /// Words came.
+    said: bool,
+    /// A tool was called.
+    called: bool,
+}
+
+/// The tokens of a session that are known: agents report those of a turn, or the sum of all turns.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Usage {
+    /// The last figure. `None`: what the session used before is not known.
+    pub(super) total: Option<u64>,
+    /// The process is new, and may count from zero.
+    pub(super) restarted: bool,
+}
+
+impl Usage {
+    /// Takes the figure of a turn. Whether it shows that the model worked: a turn that failed repeats
+    /// the sum of those before it.
+    fn grew(&mut self, usage: &Value) -> bool {
+        let Some(total) = usage["totalTokens"].as_u64() else {
+            return false;
+        };
+        let restarted = std::mem::take(&mut self.restarted);
+        match self.total.replace(total) {
+            Some(before) => total > before || restarted && total != before && total > 0,
+            None => false,
+        }
+    }
+}
+
+impl Signs {
+    /// Takes an update of the turn. Whether it is the first that shows the text to be in the
+    /// conversation.
+    pub(super) fn update(&mut self, proof: Proof, update: &Value) -> bool {
+        let here = match update["sessionUpdate"].as_str() {
+            Some("user_message_chunk" | "user_message") => true,
+            Some("tool_call" | "tool_call_update") => {
+                self.called = true;
+                true
+            }
+            Some("agent_message_chunk" | "agent_thought_chunk") => self.words(proof, update),
+            _ => false,
+        };
+        let first = here && !self.presented;
+        self.presented |= here;
+        first
+    }
+
+    /// Whether they are the model's, as far as that shows before the turn ends.
+    fn words(&mut self, proof: Proof, update: &Value) -> bool {
+        let has_words = update["content"]["text"].as_str() != Some("");
+        let has_id = update["messageId"].is_string();
+        self.said |= has_words;
+        self.spoke |= has_id;
+        match proof {
+            Proof::MessageId | Proof::Unknown => has_id,
+            Proof::Words | Proof::Quota => has_words,
+            Proof::Usage => false,
+        }
+    }
+
+    /// Whether what followed a text in the history of a session is an answer of the model's.
+    pub(super) fn answered(self, proof: Proof) -> bool {
+        self.called
+            || match proof {
+                Proof::MessageId | Proof::Unknown => self.spoke,
+                Proof::Words | Proof::Quota => self.said,
+                Proof::Usage => false,
+            }
+    }
+
+    /// What the answer to a prompt says.
+    pub(super) fn end(
+        self,
+        proof: Proof,
+        usage: &mut Usage,
+        answer: &Result<Value, RpcError>,
+    ) -> TurnEnd {
+        let grew = answer.as_ref().is_ok_and(|it| usage.grew(&it["usage"]));
+        let ended = match answer {
+            _ if self.called => return TurnEnd::Well,
+            Err(error) if error.code == NEVER_SHOWN => return TurnEnd::Unshown,
+            Err(error) => return TurnEnd::Failed(error.message.clone()),
+            Ok(ended) => ended,
+        };
+        let quota = &ended["_meta"]["quota"]["token_count"]["output_tokens"];
+        let proven = match proof {
+            Proof::MessageId => self.spoke,
+            Proof::Usage => grew,
+            Proof::Quota => self.said && quota.as_u64() > Some(0),
+            Proof::Words => self.said,
+            Proof::Unknown => self.spoke || grew,
+        };
+        match ended["stopReason"].as_str().unwrap_or_default() {
+            "cancelled" => TurnEnd::Stopped,
+            "error" => TurnEnd::Failed("the agent says that the turn failed".to_owned()),
+            _ if proven => TurnEnd::Well,
+            _ if self.said && proof == Proof::Unknown => TurnEnd::Unproven,
+            reason => {
+                let why = "the turn ended without an answer that is known to be the model's";
+                TurnEnd::Failed(format!("{why} ({reason})"))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn chunk(text: &str, id: Option<&str>) -> Value {
+        json!({ "sessionUpdate": "agent_message_chunk", "messageId": id,
+            "content": { "type": "text", "text": text } })
+    }
+
+    fn ended(proof: Proof, updates: &[Value], answer: Value) -> TurnEnd {
+        let mut signs = Signs::default();
+        for update in updates {
+            signs.update(proof, update);
+        }
+        let mut usage = Usage {
+            total: Some(15),
+            restarted: false,
+        };
+        signs.end(proof, &mut usage, &Ok(answer))
+    }
+
+    #[test]
+    fn words_in_the_models_place_prove_nothing_where_the_agent_says_errors_so() {
+        let words = [chunk("Error: 400", None)];
+        let end = json!({ "stopReason": "end_turn" });
+        let sum = json!({ "stopReason": "end_turn", "usage": { "totalTokens": 15 } });
+        for (proof, end) in [
+            (Proof::MessageId, &end),
+            (Proof::Usage, &end),
+            (Proof::Usage, &sum),
+            (Proof::Quota, &end),
+        ] {
+            let end = ended(proof, &words, end.clone());
+            assert!(matches!(end, TurnEnd::Failed(_)), "{proof:?}: {end:?}");
+        }
+        assert_eq!(ended(Proof::Words, &words, end.clone()), TurnEnd::Well);
+        let nothing = ended(Proof::Words, &[chunk("", None)], end.clone());
+        assert!(matches!(nothing, TurnEnd::Failed(_)), "{nothing:?}");
+        assert_eq!(ended(Proof::Unknown, &words, end), TurnEnd::Unproven);
+        assert_eq!(ended(Proof::Unknown, &words, sum), TurnEnd::Unproven);
+    }
+
+    #[test]
+    fn each_proof_proves_and_a_call_of_a_tool_does_whatever_ends_the_turn() {
+        let call = json!({ "sessionUpdate": "tool_call", "toolCallId": "t" });
+        let more = json!({ "stopReason": "end_turn", "usage": { "totalTokens": 16 } });
+        let quota = json!({ "stopReason": "end_turn",
+            "_meta": { "quota": { "token_count": { "output_tokens": 1 } } } });
+        let end = json!({ "stopReason": "end_turn" });
+        let (named, words) = ([chunk("hi", Some("m"))], [chunk("hi", None)]);
+        for (proof, updates, answer) in [
+            (Proof::MessageId, &named, &end),
+            (Proof::Unknown, &named, &end),
+            (Proof::Unknown, &words, &more),
+            (Proof::Usage, &words, &more),
+            (Proof::Quota, &words, &quota),
+        ] {
+            assert_eq!(ended(proof, updates, answer.clone()), TurnEnd::Well);
+        }
+        let denied = json!({ "stopReason": "cancelled" });
+        assert_eq!(ended(Proof::Usage, &[call], denied.clone()), TurnEnd::Well);
+        assert_eq!(ended(Proof::Usage, &words, denied), TurnEnd::Stopped);
+        let mut usage = Usage::default();
+        let failed = RpcError::new(NEVER_SHOWN, "cancelled");
+        let end = Signs::default().end(Proof::Words, &mut usage, &Err(failed));
+        assert_eq!(end, TurnEnd::Unshown);
+    }
+
+    #[test]
+    fn usage_that_a_resumed_session_repeats_proves_nothing() {
+        let of = |total: u64| json!({ "totalTokens": total });
+        let mut usage = Usage::default();
+        assert!(!usage.grew(&of(15)));
+        assert!(!usage.grew(&of(15)));
+        assert!(usage.grew(&of(30)));
+        usage.restarted = true;
+        assert!(!usage.grew(&of(30)));
+        usage.restarted = true;
+        assert!(usage.grew(&of(15)));
+        assert!(!usage.grew(&Value::Null));
+    }
+}

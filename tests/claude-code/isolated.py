@@ -109,7 +109,7 @@ def python():
     return os.path.realpath(sys.executable)
 
 
-def run(wrapper, directory, binds, **environment):
+def run(wrapper, directory, binds, limit_s=SCENARIO_S, **environment):
     """Runs a wrapper with `directory` as its /tmp, in which it binds things at `binds`, and tells
     how it ended."""
     for name in ("bin", "home", "log", "scripts", *binds):
@@ -121,10 +121,10 @@ def run(wrapper, directory, binds, **environment):
             [*unshare(), "bash", *wrapper],
             env=ENVIRONMENT | environment,
             stdin=subprocess.DEVNULL,
-            timeout=SCENARIO_S,
+            timeout=limit_s,
         )
     except subprocess.TimeoutExpired:
-        print(f"FAILED the scenario did not end within {SCENARIO_S} s")
+        print(f"FAILED the scenario did not end within {limit_s} s")
         return 1
     return done.returncode
 

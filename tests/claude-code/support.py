@@ -15,9 +15,9 @@ def check(what, holds, found=""):
     print(f"ok {what}")
 
 
-def eventually(what, ask):
+def eventually(what, ask, patience_s=PATIENCE_S):
     """Asks until the answer is true, and gives it."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + patience_s
     while time.monotonic() < deadline:
         if answer := ask():
             return answer

@@ -1,0 +1,56 @@
+"""The table in docs/ANY_AGENT.md: one row and some notes for each agent, written after a run of it."""
+
+import datetime
+from pathlib import Path
+
+from agents import AGENTS
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "ANY_AGENT.md"
+BEGIN = "<!-- Written by tests/acp/run.py: begin -->"
+END = "<!-- Written by tests/acp/run.py: end -->"
+HEADER = (
+    "| agent | version | run on | is woken | `seen` is proven by | asks, and is answered from elsewhere "
+    "| a turn is interrupted | after a kill | does unasked |"
+)
+UNASKED = {"shell": "runs shell commands", "writer": "writes files in its project"}
+
+
+def row(word, agent, facts):
+    proofs = {"tool_call": "a bus tool that names it", "transcript": agent.proof}
+    seen = ", ".join(proofs[proof] for proof in dict.fromkeys(facts["seen"]))
+    notes = [f"{what}: {why}" for what, why in agent.cannot.items()]
+    mark = {what: " ¹²³⁴⁵"[number + 1] for number, what in enumerate(agent.cannot)}
+    yes = lambda step, words="yes", no="no": (words if facts[step] else no) + mark.get(step, "")
+    cells = [
+        word,
+        facts["version"],
+        datetime.date.today().isoformat(),
+        "yes",
+        seen,
+        yes("approvals"),
+        yes("interrupt"),
+        yes("resume", "goes on", "begins anew"),
+        " and ".join(UNASKED[what] for what in facts["unasked"]) or "nothing",
+    ]
+    told = [f"- {word}{mark[what]} {why}" for what, why in agent.cannot.items()]
+    return "| " + " | ".join(cells) + " |", told if notes else []
+
+
+def write(word, agent, facts):
+    """Puts the agent's row into the document, and leaves those of others."""
+    text = DOCUMENT.read_text(encoding="utf-8")
+    before, rest = text.split(BEGIN)
+    old, after = rest.split(END)
+    rows, notes = {}, {}
+    for line in old.splitlines():
+        if line.startswith("- "):
+            name = line[2:].split(" ")[0].rstrip("¹²³⁴⁵:")
+            notes.setdefault(name, []).append(line)
+        elif line.startswith("| ") and line != HEADER:
+            rows[line[2:].split(" ")[0]] = line
+    rows[word], notes[word] = row(word, agent, facts)
+    order = [name for name in AGENTS if name in rows]
+    lines = [HEADER, "|---" * HEADER.count(" | ") + "|---|", *(rows[name] for name in order)]
+    told = [line for name in order for line in notes.get(name, [])]
+    body = "\n".join([BEGIN, *lines, *([""] if told else []), *told, END])
+    DOCUMENT.write_text(before + body + after, encoding="utf-8")

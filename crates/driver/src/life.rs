@@ -30,6 +30,8 @@ use crate::{DRIVER_VARIABLE, DrivenAgent, Settings, WHY_CHARS};
 /// What this kind of adapter is called, to peers.
 const KIND: &str = "driver";
 const VERSION_WITHIN: Duration = Duration::from_secs(20);
+/// How long a process may take for the line with which it is left.
+const LEAVE_WITHIN: Duration = Duration::from_secs(1);
 /// The first pause; it doubles.
 const PAUSE: Duration = Duration::from_millis(500);
 /// So many ends in a row, without a turn that went well between them, are no accident.
@@ -354,6 +356,13 @@ impl Driver<'_> {
             state.client = None;
             state.turns.activity() == Activity::Idle
         };
+        if !idle && over.is_some() {
+            let leave = timeout(LEAVE_WITHIN, self.protocol.leave(&to));
+            tokio::select! {
+                _ = leave => {}
+                _ = &mut carries => {}
+            }
+        }
         drop(carries);
         let status = process::end(child, idle && ends_when_closed).await;
         over.ok_or_else(|| last.take().or(status.map(|status| status.to_string())))

@@ -171,5 +171,12 @@ pub(crate) mod tests {
             written.send(()).unwrap();
             text
         }
+
+        /// Takes all lines, for as long as somebody writes.
+        pub(crate) async fn take_all(mut self) {
+            while let Some(Outgoing { written, .. }) = self.0.recv().await {
+                written.send(()).unwrap();
+            }
+        }
     }
 }

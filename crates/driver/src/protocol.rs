@@ -46,6 +46,12 @@ pub(crate) trait Protocol: Send + Sync {
     /// The answer to a request to use a tool, as a line.
     fn answer(&self, asked: &Permission, verdict: &Verdict) -> String;
 
+    /// The process is about to be ended in a turn. Must not wait for an answer.
+    fn leave<'a>(&'a self, to: &'a AgentLines) -> BoxFuture<'a, ()> {
+        let _ = to;
+        Box::pin(std::future::ready(()))
+    }
+
     /// The process is gone: nobody waits for it any more.
     fn ended(&self);
 }

@@ -4,6 +4,8 @@
 //! Written from what eleven agents were seen to do in November 2026, of which `testdata/acp` has lines;
 //! docs/ANY_AGENT.md has the table. Everything in them is optional here.
 
+#[cfg(test)]
+mod captures;
 mod permission;
 mod session;
 mod turn;
@@ -274,7 +276,10 @@ impl Acp {
             return None;
         }
         let options = &params["options"];
-        let call = self.state().calls.of(&params["toolCall"]);
+        let mut call = self.state().calls.of(&params["toolCall"]);
+        if params["_meta"]["is_mcp_tool_approval"] == true {
+            permission::name_of_codex(&mut call);
+        }
         if permission::is_ours(&call) {
             let allowed = permission::allowed(options);
             to.say(RpcMessage::response(id, &Ok::<_, ()>(allowed)).text())
@@ -422,6 +427,13 @@ impl Protocol for Acp {
         let options = self.state().questions.remove(&asked.id);
         let outcome = permission::outcome(verdict, &options.unwrap_or_default());
         session::response(&asked.id, &outcome)
+    }
+
+    fn leave<'a>(&'a self, to: &'a AgentLines) -> BoxFuture<'a, ()> {
+        Box::pin(async {
+            // It is ended in any case.
+            let _ = self.interrupt(to).await;
+        })
     }
 
     fn ended(&self) {

@@ -58,6 +58,13 @@ fn tool(call: &Value) -> &str {
     names.next().unwrap_or_default()
 }
 
+/// Codex says in its question that it is about a tool of a server's, and calls that an execution.
+pub(super) fn name_of_codex(call: &mut Value) {
+    let text = |member: &str| call["rawInput"][member].as_str().unwrap_or_default();
+    call["name"] = format!("mcp__{}__{}", text("server"), text("tool")).into();
+    call["kind"] = "other".into();
+}
+
 /// Whether it is one of the bus tools: its name is theirs, alone or behind the name of our server, and
 /// nothing says that it does something else. What a model could bring about by such a name is a call of
 /// another server's tool that is called as one of ours.
@@ -67,11 +74,10 @@ pub(super) fn is_ours(call: &Value) -> bool {
     let name = tool(call);
     // As Gemini CLI writes it: `bus_send (peerbus MCP Server)`.
     let name = name.strip_suffix(" (peerbus MCP Server)").unwrap_or(name);
-    let rest = name.strip_prefix("mcp_").unwrap_or(name);
-    let rest = rest.trim_start_matches('_');
-    let rest = rest.strip_prefix(SERVER).map_or(name, |rest| {
-        rest.trim_start_matches(['_', '-', '.', '/', ':'])
-    });
+    let between = ['_', '-', '.', '/', ':'];
+    let rest = name.strip_prefix("mcp").unwrap_or(name);
+    let rest = rest.trim_start_matches(between).strip_prefix(SERVER);
+    let rest = rest.map_or(name, |rest| rest.trim_start_matches(between));
     other && !runs && peerbus_mcp::is_tool(rest)
 }
 
@@ -133,6 +139,7 @@ mod tests {
                 true,
             ),
             (json!({ "title": "mcp_peerbus_bus_send" }), true),
+            (json!({ "title": "mcp.peerbus.bus_send" }), true),
             (json!({ "title": "peerbus_bus_send" }), true),
             (json!({ "title": "peerbus-bus_reply" }), true),
             (json!({ "title": "bus_send (peerbus MCP Server)" }), true),

@@ -1,0 +1,173 @@
+//! What real agents wrote, line by line: `testdata/acp` has what a client said to each and what it said,
+//! on a closed network with a model that is a script. `[[status:N]]` in a prompt made the service fail.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+
+use peerbus_agents::{ALL, Acp as Facts};
+use serde_json::{Value, json};
+
+use super::session::Asking;
+use super::{Acp, AcpAgent};
+use crate::process::AgentLines;
+use crate::process::tests::scripted;
+use crate::protocol::{Heard, Protocol as _, TurnEnd};
+
+macro_rules! captures {
+    ($scenario:literal: $($agent:literal),*) => {
+        [$(($agent, include_str!(concat!("../../testdata/acp/", $agent, ".", $scenario, ".ndjson")))),*]
+    };
+}
+
+/// A driver of this agent, as the table knows it.
+fn driver(name: &str) -> (Acp, AgentLines) {
+    let word = if name == "claude" { "claude-acp" } else { name };
+    let agent = ALL.into_iter().find(|agent| agent.word == word).unwrap();
+    let facts: &'static Facts = agent.acp.unwrap();
+    let agent = AcpAgent {
+        word: agent.word.to_owned(),
+        title: agent.title.to_owned(),
+        facts,
+        command: vec![OsString::from(agent.word)],
+        resume: None,
+        model: None,
+        mode: None,
+    };
+    let (to, reader) = scripted();
+    tokio::spawn(reader.take_all());
+    let acp = Acp::new(agent, String::new(), ("peerbus", &["adapter"], &[]));
+    (acp, to)
+}
+
+/// What a driver makes of a capture, up to a prompt that it would not have given.
+async fn heard(name: &str, capture: &str) -> Vec<Heard> {
+    // Marks stand where the captures have ids.
+    let capture = capture.replace("[[id:", "[[pb-");
+    let (acp, to) = driver(name);
+    let mut all = Vec::new();
+    for line in capture.lines() {
+        let line: BTreeMap<String, Value> = serde_json::from_str(line).unwrap();
+        if let Some(said) = line.get("client") {
+            if !says(&acp, said) {
+                break;
+            }
+        } else if let Some(said) = line.get("agent") {
+            all.extend(acp.hear(&to, &said.to_string()).await);
+        }
+    }
+    all
+}
+
+/// What a client said, as if the driver had. False: the driver does not say it.
+fn says(acp: &Acp, said: &Value) -> bool {
+    let mut state = acp.state();
+    let params = &said["params"];
+    let asking = match said["method"].as_str() {
+        Some("initialize") => Asking::Initialize,
+        Some("session/new") => Asking::New,
+        Some("session/load" | "session/resume") => {
+            state.resume = params["sessionId"].as_str().map(str::to_owned);
+            Asking::Load
+        }
+        Some("session/prompt") => {
+            let text = params["prompt"][0]["text"].as_str().unwrap();
+            if state.prompt(text, text, "").is_none() {
+                return false;
+            }
+            Asking::Prompt
+        }
+        _ => return true,
+    };
+    state.asked.insert(said["id"].as_u64().unwrap(), asking);
+    true
+}
+
+/// How the turns ended, by the texts that they began with.
+fn ends(heard: &[Heard]) -> Vec<(&str, &TurnEnd)> {
+    let mut all = Vec::new();
+    for heard in heard {
+        if let Heard::TurnEnd { ids, end } = heard
+            && let Some(text) = ids.first()
+        {
+            all.push((text.as_str(), end));
+        }
+    }
+    all
+}
+
+#[tokio::test]
+async fn turns_of_real_agents_are_proven_and_what_failed_is_not() {
+    let agents = captures!("first": "claude", "codex", "opencode", "qwen", "gemini", "copilot", "kimi", "vibe", "hermes", "openhands");
+    let failing = captures!("errors": "claude", "codex", "opencode", "qwen", "gemini", "copilot", "kimi", "vibe", "hermes", "openhands");
+    for (name, capture) in agents.into_iter().chain(failing) {
+        let heard = heard(name, capture).await;
+        let ends = ends(&heard);
+        assert!(!ends.is_empty(), "{name}");
+        for (text, end) in ends {
+            // Vibe takes no key any more once one was rejected.
+            let rejected = name == "vibe" && text.contains("pb-E1]");
+            let failed = text.contains("[[status:") || rejected;
+            assert_eq!(*end == TurnEnd::Well, !failed, "{name}: {text}: {end:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn version_two_is_known_by_its_shape() {
+    for (name, capture) in captures!("v2": "claude", "codex") {
+        let heard = heard(name, capture).await;
+        let ends = ends(&heard);
+        assert!(ends.len() > 1, "{name}");
+        for (text, end) in ends {
+            assert_eq!(*end, TurnEnd::Well, "{name}: {text}");
+        }
+        let ids = heard
+            .iter()
+            .filter(|heard| matches!(heard, Heard::Shown { id: Some(_), .. }));
+        assert!(ids.count() > 1, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_history_shows_what_was_answered_and_nothing_else() {
+    for (name, capture) in captures!("restart.load": "claude", "codex", "opencode", "qwen", "copilot", "kimi", "vibe", "hermes")
+    {
+        let heard = heard(name, capture).await;
+        let shown = heard.iter().find_map(|heard| match heard {
+            Heard::Shown { id: None, marks } => Some(marks.join(" ")),
+            _ => None,
+        });
+        // Words prove nothing with these two; a tool was called in one's second turn.
+        let all = match name {
+            "copilot" => None,
+            "hermes" => Some("pb-R2"),
+            _ => Some("pb-R1 pb-R2"),
+        };
+        assert_eq!(shown.as_deref(), all, "{name}");
+        assert!(
+            heard.iter().any(|heard| matches!(heard, Heard::Session(_))),
+            "{name}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn real_questions_are_put_to_whoever_may_answer_but_those_about_bus_tools() {
+    for (name, capture) in captures!("strict": "claude", "codex", "opencode", "qwen", "gemini", "copilot", "kimi", "vibe", "hermes")
+    {
+        let heard = heard(name, capture).await;
+        let tools = heard.iter().filter_map(|heard| match heard {
+            Heard::Asks(permission) => Some(permission.asked.tool.as_str()),
+            _ => None,
+        });
+        let tools: Vec<_> = tools.collect();
+        assert!(
+            !tools.iter().any(|tool| tool.contains("bus_")),
+            "{name}: {tools:?}"
+        );
+        assert!(!tools.is_empty() || name == "hermes", "{name}");
+    }
+    let (acp, to) = driver("kimi");
+    let line = json!({ "jsonrpc": "2.0", "id": 1, "method": "fs/write_text_file", "params": {} });
+    assert!(acp.hear(&to, &line.to_string()).await.is_empty());
+}

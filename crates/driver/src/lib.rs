@@ -5,6 +5,7 @@
 //! server that adapters are. `docs/DRIVER.md` says what users are told.
 
 mod claude;
+mod guard;
 mod life;
 mod process;
 mod protocol;
@@ -17,6 +18,7 @@ use std::time::Duration;
 use peerbus_adapter::paths::Paths;
 
 pub use claude::{ClientOptions, Transport};
+pub use guard::guard;
 pub use life::{RunEnd, run};
 pub use session::STREAM;
 
@@ -36,8 +38,9 @@ const DRIVER_VARIABLE: &str = "PEERBUS_DRIVER";
 pub fn is_driven() -> bool {
     let driver = std::env::var(DRIVER_VARIABLE).ok();
     let driver = driver.and_then(|driver| driver.parse().ok());
-    let above = peerbus_os::process::ancestors(std::process::id(), 2);
-    driver.is_some_and(|driver: u32| above.get(1).is_some_and(|process| process.id == driver))
+    // The client, its guard, the driver.
+    let above = peerbus_os::process::ancestors(std::process::id(), 3);
+    driver.is_some_and(|driver: u32| above.get(2).is_some_and(|process| process.id == driver))
 }
 
 /// How a client is run.
@@ -51,7 +54,7 @@ pub struct Settings {
     pub prompt: Option<String>,
     /// The client's program, as its directory or the search path has it.
     pub program: OsString,
-    /// What is put before the program to start it, such as a program that ends it with its parent.
+    /// What is put before the program to start it: a program that calls [`guard`].
     pub before: Vec<OsString>,
     /// How long a request to use a tool waits where somebody may allow it.
     pub approval: Duration,

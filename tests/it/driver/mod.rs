@@ -1,5 +1,6 @@
 //! `peerbus run`, with a stand-in for Claude Code. `claude_code.rs` has the real one.
 
+mod guard;
 mod node;
 mod socket;
 

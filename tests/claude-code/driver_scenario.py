@@ -97,9 +97,9 @@ class Driver:
             for entry in Path("/proc").glob("[0-9]*"):
                 # It may have ended since.
                 with contextlib.suppress(OSError, IndexError):
-                    parent = (entry / "stat").read_text().rsplit(")", 1)[1].split()[1]
                     line = (entry / "cmdline").read_bytes().split(b"\0")
-                    if int(parent) == self.process.pid and line[0] == b"claude":
+                    # Its guard stands between them.
+                    if line[0] == b"claude" and parent(parent(entry.name)) == self.process.pid:
                         return int(entry.name), [word.decode() for word in line]
             return None
 
@@ -301,6 +301,10 @@ def it_is_cut(api, worker, anna):
     check(f"{cutting.MOST} cuts, of which the client outlived {cutting.MOST - again}", again < 4, said)
 
 
+def parent(process):
+    return int(Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[1])
+
+
 def version_of(program):
     said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
     return said.stdout.split()[0]
@@ -310,7 +314,8 @@ def clients():
     found = []
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
-            if b"--permission-prompt-tool" in entry.read_bytes():
+            line = entry.read_bytes().split(b"\0")
+            if line[0] == b"claude" and b"--permission-prompt-tool" in line:
                 found.append(entry.parent.name)
     return found
 

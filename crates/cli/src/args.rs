@@ -101,7 +101,14 @@ pub(crate) enum Verb {
     Adapter(Adapter),
     /// Run Claude Code without a screen, as a peer that messages wake.
     Run(Run),
-    /// Become a program that ends with the process that started it (run by `peerbus run`).
+    /// Run a program and end all that it started when it or `peerbus run` ends (run by that).
+    #[command(hide = true)]
+    DrivenGuard {
+        /// The program and its arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+        command: Vec<OsString>,
+    },
+    /// Become a program that ends with the process that started it (run by `driven-guard`).
     #[command(hide = true)]
     DrivenClient {
         /// The process that it ends with

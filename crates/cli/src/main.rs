@@ -56,6 +56,7 @@ fn main() -> ExitCode {
         Verb::Stop { socket } => stop::run(socket.as_ref()),
         Verb::Adapter(verb) => adapter::run(verb),
         Verb::Run(verb) => run::run(verb),
+        Verb::DrivenGuard { command } => run::guard(command),
         Verb::DrivenClient { parent, command } => run::client(parent, &command),
         Verb::Send(verb) => send::run(verb),
         Verb::Ask(verb) => ask::run(verb),

@@ -49,11 +49,7 @@ pub(crate) fn run(verb: Run) -> Result<(), Failure> {
     let settings = Settings {
         agent,
         prompt: verb.prompt,
-        before: vec![
-            us.into(),
-            "driven-client".into(),
-            std::process::id().to_string().into(),
-        ],
+        before: vec![us.into(), "driven-guard".into()],
         approval: APPROVAL,
         places: adapter::places(Paths::find()?, &adapter::gates(verb.gates)?),
     };
@@ -177,7 +173,23 @@ async fn tell(mut link: watch::Receiver<LinkState>) {
     }
 }
 
-/// Becomes a client that ends when the driver does, however that ends.
+/// Starts a client, and ends as it does once nothing is left below this process.
+pub(crate) fn guard(command: Vec<OsString>) -> Result<(), Failure> {
+    let us = std::env::current_exe().map_err(Failure::failed)?;
+    // Nobody guards the guard, but the client itself ends with it.
+    let mut words = vec![
+        "driven-client".into(),
+        std::process::id().to_string().into(),
+    ];
+    words.extend(command);
+    let guarded = peerbus_driver::guard(&us, &words);
+    let code = client::runtime()?
+        .block_on(guarded)
+        .map_err(Failure::failed)?;
+    std::process::exit(code)
+}
+
+/// Becomes a client that ends when its guard does, however that ends.
 pub(crate) fn client(parent: u32, command: &[OsString]) -> Result<(), Failure> {
     #[cfg(target_os = "linux")]
     {
@@ -187,7 +199,7 @@ pub(crate) fn client(parent: u32, command: &[OsString]) -> Result<(), Failure> {
         asked.map_err(Failure::failed)?;
     }
     if parent_id() != parent {
-        return Err(Failure::failed("the driver has ended already"));
+        return Err(Failure::failed("the guard has ended already"));
     }
     let (program, arguments) = command.split_first().unzip();
     let program = program.ok_or_else(|| Failure::config("there is no program"))?;

@@ -6,6 +6,7 @@
 
 mod acp;
 mod claude;
+mod guard;
 mod life;
 mod process;
 mod protocol;
@@ -19,6 +20,7 @@ use peerbus_adapter::paths::Paths;
 
 pub use acp::{ACP, AcpAgent};
 pub use claude::{ClientOptions, STREAM, Transport};
+pub use guard::guard;
 pub use life::{RunEnd, run};
 
 /// The name of the bus among the client's MCP servers.
@@ -37,8 +39,9 @@ const DRIVER_VARIABLE: &str = "PEERBUS_DRIVER";
 pub fn is_driven() -> bool {
     let driver = std::env::var(DRIVER_VARIABLE).ok();
     let driver = driver.and_then(|driver| driver.parse().ok());
-    let above = peerbus_os::process::ancestors(std::process::id(), 2);
-    driver.is_some_and(|driver: u32| above.get(1).is_some_and(|process| process.id == driver))
+    // The client, its guard, the driver.
+    let above = peerbus_os::process::ancestors(std::process::id(), 3);
+    driver.is_some_and(|driver: u32| above.get(2).is_some_and(|process| process.id == driver))
 }
 
 /// An agent that is driven, and what its user chose for it.
@@ -96,7 +99,7 @@ pub struct Settings {
     pub agent: DrivenAgent,
     /// The first turn.
     pub prompt: Option<String>,
-    /// What is put before the program to start it, such as a program that ends it with its parent.
+    /// What is put before the program to start it: a program that calls [`guard`].
     pub before: Vec<OsString>,
     /// How long a request to use a tool waits where somebody may allow it.
     pub approval: Duration,

@@ -299,6 +299,7 @@ impl Driver<'_> {
         };
         let Process {
             child,
+            lifeline: _lifeline,
             to,
             mut from,
             mut errors,
@@ -378,8 +379,7 @@ impl Driver<'_> {
             .env(DRIVER_VARIABLE, std::process::id().to_string())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            .process_group(0)
-            .kill_on_drop(true);
+            .process_group(0);
         command
     }
 

@@ -1,17 +1,21 @@
 //! One process of an agent, and the way to it.
 
-use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::io::{self, PipeWriter};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use peerbus_adapter::mailbox::BoxFuture;
 use peerbus_os::lines::{BoundedLines, NextLine};
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use peerbus_os::process::{signal, terminate};
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::process::Signal;
 use tokio::io::{AsyncRead, AsyncWriteExt as _};
 use tokio::process::{Child, ChildStderr, Command};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
+
+use crate::guard::{self, LIFELINE, below};
 
 /// Longest line that is read, in bytes: the result of a tool may hold pictures.
 pub(crate) const LINE_MAX: usize = 32 << 20;
@@ -19,8 +23,10 @@ const ERROR_LINE_MAX: usize = 4_096;
 const WAITING_MAX: usize = 64;
 /// How long a process that has nothing to do may take to end once its input is closed.
 const CLOSES_WITHIN: Duration = Duration::from_secs(2);
-/// How long one may take after SIGTERM.
-const ENDS_WITHIN: Duration = Duration::from_secs(3);
+/// How long its guard may take after SIGTERM: a second more than it gives itself.
+const ENDS_WITHIN: Duration = guard::ENDS_WITHIN
+    .saturating_add(guard::KILLED_WITHIN)
+    .saturating_add(Duration::from_secs(1));
 
 /// A line for the process.
 pub(crate) struct Outgoing {
@@ -53,7 +59,10 @@ impl AgentLines {
 }
 
 pub(crate) struct Process {
+    /// The guard that it stands below.
     pub(crate) child: Child,
+    /// Dropped, it has the guard end all that stands below it.
+    pub(crate) lifeline: PipeWriter,
     pub(crate) to: AgentLines,
     pub(crate) from: mpsc::Receiver<String>,
     pub(crate) errors: BoundedLines<ChildStderr>,
@@ -67,7 +76,7 @@ pub(crate) struct Process {
 
 /// Starts a process that is spoken with over its standard streams.
 pub(crate) fn start(mut command: Command) -> io::Result<Process> {
-    let mut child = command.stdin(Stdio::piped()).spawn()?;
+    let (mut child, lifeline) = spawn(command.stdin(Stdio::piped()))?;
     let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
     let (mut stdin, stdout) = stdin.zip(stdout).ok_or(io::ErrorKind::BrokenPipe)?;
     let output = stdout.as_fd().try_clone_to_owned()?;
@@ -93,16 +102,26 @@ pub(crate) fn start(mut command: Command) -> io::Result<Process> {
         tokio::join!(read, write);
         std::future::pending().await
     };
-    let process = Process::new(child, to, from, Box::pin(carries), true)?;
+    let process = Process::new((child, lifeline), to, from, Box::pin(carries), true)?;
     Ok(Process {
         output: Some(output),
         ..process
     })
 }
 
+/// Starts a guard, which has the pipe that ends with this process.
+pub(crate) fn spawn(command: &mut Command) -> io::Result<(Child, PipeWriter)> {
+    let (reader, lifeline) = io::pipe()?;
+    // Another program that is started just now does no harm with it: this end says nothing.
+    fcntl_setfd(&reader, FdFlags::empty())?;
+    let number = reader.as_raw_fd().to_string();
+    let child = command.env(LIFELINE, number).spawn()?;
+    Ok((child, lifeline))
+}
+
 impl Process {
     pub(crate) fn new(
-        mut child: Child,
+        (mut child, lifeline): (Child, PipeWriter),
         to: AgentLines,
         from: mpsc::Receiver<String>,
         carries: BoxFuture<'static, String>,
@@ -112,6 +131,7 @@ impl Process {
         let errors = BoundedLines::new(errors, ERROR_LINE_MAX);
         Ok(Self {
             child,
+            lifeline,
             to,
             from,
             errors,
@@ -129,26 +149,24 @@ pub(crate) async fn next_text(lines: &mut BoundedLines<impl AsyncRead + Unpin>) 
     (next != NextLine::End).then(text)
 }
 
-/// Ends a process: in an orderly way if it has nothing to do, and in any case. Nothing must be read
-/// from it any more.
+/// Ends a process and all that stands below it: in an orderly way if it has nothing to do, and in any
+/// case. Nothing must be read from it any more.
 pub(crate) async fn end(mut child: Child, idle: bool) -> Option<ExitStatus> {
     if idle && let Ok(status) = timeout(CLOSES_WITHIN, child.wait()).await {
         return status.ok();
     }
-    signal(&child, kill_process, Signal::TERM);
+    // Each may have ended meanwhile.
+    let _ = child.id().map(terminate);
     if let Ok(status) = timeout(ENDS_WITHIN, child.wait()).await {
         return status.ok();
     }
-    signal(&child, kill_process_group, Signal::KILL);
-    child.wait().await.ok()
-}
-
-fn signal(child: &Child, how: fn(Pid, Signal) -> rustix::io::Result<()>, signal: Signal) {
-    let pid = child.id().and_then(|id| i32::try_from(id).ok());
-    if let Some(pid) = pid.and_then(Pid::from_raw) {
-        // It may have ended meanwhile.
-        let _ = how(pid, signal);
+    // A guard that somebody has stopped, say.
+    if let Some(guard) = child.id() {
+        for id in below(guard).into_iter().chain([guard]) {
+            let _ = signal(id, Signal::KILL);
+        }
     }
+    child.wait().await.ok()
 }
 
 #[cfg(test)]

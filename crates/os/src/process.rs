@@ -100,6 +100,43 @@ pub fn descends(id: u32, ancestor: u32) -> Option<bool> {
     None
 }
 
+/// The processes somewhere below one, with those that ended and that nobody has waited for, as `/proc` has
+/// them: none where there is no `/proc`. A process that is spared is left out, with those below it.
+#[must_use]
+pub fn descendants(of: u32, is_spared: impl Fn(u32) -> bool) -> Vec<u32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let all: Vec<(u32, u32)> = ids.filter_map(|id| Some((id, stat(id)?.0))).collect();
+    let below = |above: &[u32]| -> Vec<u32> {
+        let children = all.iter().filter(|(_, parent)| above.contains(parent));
+        children
+            .map(|(id, _)| *id)
+            .filter(|id| !is_spared(*id))
+            .collect()
+    };
+    let (mut found, mut next) = (Vec::new(), below(&[of]));
+    while !next.is_empty() {
+        found.extend(&next);
+        next = below(&next);
+    }
+    found
+}
+
+/// Whether a process runs this program, or one that stood or stands in its place, with an argument, as
+/// far as `/proc` tells.
+#[must_use]
+pub fn is_this_program(id: u32, argument: &str) -> bool {
+    let program = |id: u32| {
+        let path = std::fs::read_link(format!("/proc/{id}/exe")).ok()?;
+        let path = path.into_os_string().into_encoded_bytes();
+        let path = path.strip_suffix(b" (deleted)").unwrap_or(&path).to_vec();
+        Some(path)
+    };
+    let line = std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+    let mut words = line.split(|byte| *byte == 0);
+    words.any(|word| word == argument.as_bytes()) && program(id) == program(std::process::id())
+}
+
 /// A handle on a process that becomes readable when it ends: no polling. `None` when it has ended,
 /// or cannot be watched (only Linux can), or `still` finds that the number was given away before
 /// the handle was opened.
@@ -143,9 +180,18 @@ pub fn has_open(id: u32, file: &Path) -> bool {
 ///
 /// When it cannot be asked.
 pub fn terminate(id: u32) -> std::io::Result<()> {
+    signal(id, Signal::TERM)
+}
+
+/// Sends a signal to a process.
+///
+/// # Errors
+///
+/// When there is no such process, or it is another user's.
+pub fn signal(id: u32, signal: Signal) -> std::io::Result<()> {
     let pid = i32::try_from(id).ok().and_then(Pid::from_raw);
     let pid = pid.ok_or(std::io::ErrorKind::NotFound)?;
-    Ok(rustix::process::kill_process(pid, Signal::TERM)?)
+    Ok(rustix::process::kill_process(pid, signal)?)
 }
 
 /// Whether this process ignores a signal, as far as `/proc` tells.
@@ -270,6 +316,33 @@ mod tests {
         // Not everybody who has no input either.
         let (found, wrapper) = started("sh -c 'echo $$; exec sleep 60'; :", Stdio::null());
         assert_eq!(found, [wrapper]);
+    }
+
+    #[test]
+    fn all_below_a_process_are_found_but_for_what_is_spared_and_below_that() {
+        use std::io::{BufRead as _, BufReader};
+        use std::process::{Command, Stdio};
+
+        let mut shell = Command::new("sh")
+            .args(["-c", "sh -c 'echo $$; read x; :'; :"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = String::new();
+        let mut stdout = BufReader::new(shell.stdout.take().unwrap());
+        stdout.read_line(&mut said).unwrap();
+        let (above, below) = (shell.id(), said.trim().parse().unwrap());
+        let all = descendants(id(), |_| false);
+        assert!(all.contains(&above) && all.contains(&below), "{all:?}");
+        assert_eq!(descendants(above, |_| false), [below]);
+        let spared = descendants(id(), |id| id == above);
+        assert!(!spared.contains(&above) && !spared.contains(&below));
+        let argument = std::env::args().next().unwrap();
+        assert!(is_this_program(id(), &argument) && !is_this_program(id(), "--none"));
+        assert!(!is_this_program(above, "-c"));
+        drop(shell.stdin.take());
+        shell.wait().unwrap();
     }
 
     #[test]

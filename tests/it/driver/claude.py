@@ -8,8 +8,10 @@ import base64
 import json
 import os
 import random
+import signal
 import socket
 import struct
+import subprocess
 import sys
 import uuid
 from pathlib import Path
@@ -127,6 +129,8 @@ TAKEN = set()
 # Requests for permission that wait, and turns that came while one did.
 PENDING = {}
 LATER = []
+# It does not end with its input, as some agents do not.
+STAYS = []
 
 
 def say(kind, **more):
@@ -147,6 +151,8 @@ def next_line():
             TAKEN.add(told.get("uuid"))
             note(told)
             return told
+    if STAYS:
+        last()
     sys.exit(0)
 
 
@@ -203,6 +209,34 @@ def merged():
     result()
 
 
+def last():
+    """Goes on until it is killed, but not for ever after a test that failed."""
+    signal.alarm(300)
+    while True:
+        signal.pause()
+
+
+def leave_orphans():
+    """Starts processes that no SIGTERM ends: a child, one in a session of its own, and a daemon."""
+    for kind in ["child", "session", "daemon"]:
+        if os.fork() == 0:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            if kind != "child":
+                os.setsid()
+            if kind == "daemon" and os.fork() != 0:
+                os._exit(0)
+            note({"orphan": os.getpid()})
+            last()
+
+
+def start_a_broker():
+    """Runs a command that needs a broker, as another user who has none."""
+    other = HOME / "other"
+    other.mkdir()
+    command = [os.environ["PEERBUS_PROGRAM"], "peers"]
+    subprocess.run(command, env={"HOME": str(other)}, stdout=subprocess.DEVNULL, check=True)
+
+
 def next_user():
     if LATER:
         return LATER.pop(0)
@@ -238,6 +272,12 @@ def turn(told):
         call = {"name": "bus.peers", "arguments": {}}
         message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
         note({"called": ask("mcp_message", server_name="peerbus", message=message)})
+    if "leave orphans" in words:
+        leave_orphans()
+    if "stay" in words:
+        STAYS.append(told)
+    if "start a broker" in words:
+        start_a_broker()
     if "ask for the unknown" in words:
         note({"verdict": ask("hook_callback", callback_id="x")})
     if "speak oddly" in words:
@@ -258,7 +298,7 @@ def main():
         version = HOME / "version"
         print(version.read_text() if version.exists() else "2.1.114", "(a stand-in)")
         return
-    note({"argv": sys.argv[1:], "environment": dict(os.environ)})
+    note({"argv": sys.argv[1:], "environment": dict(os.environ), "process": os.getpid()})
     if "--bad-start" in sys.argv:
         result("error_during_execution", errors=["No conversation found"])
         sys.exit(1)

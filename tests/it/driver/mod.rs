@@ -1,5 +1,7 @@
 //! `peerbus run`, with a stand-in for Claude Code. `claude_code.rs` has the real one.
 
+mod acp;
+mod guard;
 mod node;
 mod socket;
 
@@ -43,7 +45,7 @@ impl Driven {
         let mut command = home.peerbus(&["run", "--name", "driven"]);
         let path = std::env::var("PATH").unwrap_or_default();
         let bin = home.path().join("bin");
-        let mut child = command
+        let child = command
             .args(args)
             .envs(environment.iter().copied())
             .env("PATH", format!("{}:{path}", bin.display()))
@@ -51,6 +53,10 @@ impl Driven {
             .stderr(Stdio::piped())
             .spawn()
             .expect("peerbus starts");
+        Self::of(child)
+    }
+
+    fn of(mut child: Child) -> Self {
         let out = Lines::of(child.stdout.take().expect("a pipe"));
         let errors = Lines::of(child.stderr.take().expect("a pipe"));
         Self { child, out, errors }

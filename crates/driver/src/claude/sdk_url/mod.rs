@@ -25,7 +25,7 @@ use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_tungstenite::{WebSocketStream, accept_hdr_async_with_config};
 
 use self::ledger::Ledger;
-use crate::process::{AgentLines, LINE_MAX, Outgoing, Process};
+use crate::process::{self, AgentLines, LINE_MAX, Outgoing, Process};
 
 /// The variable in which the client reads the token.
 pub(super) const TOKEN: &str = "CLAUDE_CODE_SESSION_ACCESS_TOKEN";
@@ -51,9 +51,9 @@ const READ_MAX: usize = 64;
 struct Socket {
     listener: TcpListener,
     token: String,
-    /// The client's process.
+    /// The client's guard.
     client: Option<u32>,
-    /// The one that holds its end: it may be below.
+    /// The process that holds the client's end.
     holder: Option<u32>,
     /// Connections that were taken, and the last of them that was let in.
     taken: u64,
@@ -89,7 +89,7 @@ pub(super) fn start(mut command: Command) -> io::Result<Process> {
         let before = std::env::var(name).unwrap_or_default();
         command.env(name, format!("127.0.0.1,{before}").trim_end_matches(','));
     }
-    let mut child = command.stdin(Stdio::null()).spawn()?;
+    let (mut child, lifeline) = process::spawn(command.stdin(Stdio::null()))?;
     let (to, waiting) = AgentLines::new();
     let (heard, from) = mpsc::channel(1);
     let now = Instant::now();
@@ -114,7 +114,8 @@ pub(super) fn start(mut command: Command) -> io::Result<Process> {
         ended: false,
         noted: false,
     };
-    Process::new(child, to, from, Box::pin(socket.serve()), false)
+    let carries = Box::pin(socket.serve());
+    Process::new((child, lifeline), to, from, carries, false)
 }
 
 /// A connection of the client's: its number, and the process at its other end.

@@ -1,0 +1,234 @@
+//! `peerbus run --acp`, with a stand-in for an agent. `tests/acp/run.py` has the real ones.
+
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+
+use super::{Driven, send, state, told};
+use crate::support::{Broker, Home, eventually};
+
+/// A driver of the stand-in, on the bus as `driven`.
+struct Acp {
+    home: Home,
+    _broker: Broker,
+    driven: Driven,
+}
+
+impl Acp {
+    fn start(traits: &[&str]) -> Self {
+        Self::start_with(traits, &[])
+    }
+
+    fn start_with(traits: &[&str], more: &[&str]) -> Self {
+        let home = Home::new();
+        let broker = Broker::start(&home);
+        let driven = drive(&home, traits, more);
+        let acp = Self {
+            home,
+            _broker: broker,
+            driven,
+        };
+        eventually("it can be woken", || {
+            let peers = acp.home.run(&["peers", "--json"]).ok();
+            peers.contains("\"acp\"").then_some(())
+        });
+        acp
+    }
+
+    #[track_caller]
+    fn send(&self, text: &str) -> String {
+        send(&self.home, text)
+    }
+
+    #[track_caller]
+    fn is_seen(&self, id: &str) {
+        let seen = eventually("it is seen", || state(&self.home, id, "seen"));
+        assert_eq!(
+            (&seen["path"], &seen["evidence"]),
+            (&json!("acp"), &json!("transcript"))
+        );
+    }
+
+    /// The texts of the prompts that have this in them.
+    fn prompts(&self, with: &str) -> Vec<String> {
+        let told = told(&self.home).into_iter();
+        let prompts = told.filter(|told| told["method"] == "session/prompt");
+        let texts = prompts.map(|told| told["params"]["prompt"][0]["text"].clone());
+        let texts = texts.map(|text| text.as_str().expect("a text").to_owned());
+        texts.filter(|text| text.contains(with)).collect()
+    }
+
+    fn methods(&self) -> Vec<String> {
+        let told = told(&self.home).into_iter();
+        let methods = told.filter_map(|told| Some(told["method"].as_str()?.to_owned()));
+        methods.collect()
+    }
+
+    fn noted(&self, what: &str) -> Vec<Value> {
+        let told = told(&self.home).into_iter();
+        told.filter_map(|told| told.get(what).cloned()).collect()
+    }
+
+    /// Shown twice, the second time as a repeat.
+    #[track_caller]
+    fn is_shown_again(&self, id: &str) {
+        let shown = self.prompts(id);
+        let [one, again] = &shown[..] else {
+            panic!("{shown:?}")
+        };
+        assert!(!one.contains("(shown before)"), "{one}");
+        assert!(again.contains("(shown before)"), "{again}");
+    }
+}
+
+fn drive(home: &Home, traits: &[&str], more: &[&str]) -> Driven {
+    let program = home.path().join("agent.py");
+    std::fs::write(&program, include_bytes!("agent.py")).expect("written");
+    let mut command = home.peerbus(&["run", "--acp", "--name", "driven"]);
+    command.args(more).args(["--", "python3"]).arg(program);
+    let child = command
+        .args(traits)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("peerbus starts");
+    Driven::of(child)
+}
+
+#[test]
+fn what_an_agent_cannot_know_it_is_told_once_and_what_it_answers_is_seen() {
+    let acp = Acp::start_with(&[], &["hello", "--permission-mode", "default"]);
+    acp.driven.out.find("what the model says", |line| {
+        (line == "heard it").then_some(())
+    });
+    let id = acp.send("are you <there> with @all?");
+    acp.is_seen(&id);
+    let prompts = acp.prompts("");
+    let [hello, message] = &prompts[..] else {
+        panic!("{prompts:?}")
+    };
+    assert!(hello.starts_with("peerbus connects you"), "{hello}");
+    assert!(hello.ends_with("\n\nhello"), "{hello}");
+    assert!(message.starts_with("<peerbus_messages>\n"), "{message}");
+    assert!(message.contains("\\u0040all"), "{message}");
+    let mode = json!({ "sessionId": "session-1", "modeId": "default" });
+    let set = told(&acp.home);
+    let set = set.iter().find(|told| told["method"] == "session/set_mode");
+    assert_eq!(set.expect("a mode")["params"], mode);
+    let peers = acp.home.run(&["peers", "--json"]).ok();
+    assert!(peers.contains("stand-in 7"), "{peers}");
+}
+
+#[test]
+fn there_is_never_a_second_prompt_in_a_turn() {
+    let acp = Acp::start(&[]);
+    let held = acp.send("hold on");
+    eventually("it is a turn", || {
+        (acp.prompts("hold on").len() == 1).then_some(())
+    });
+    let more: Vec<_> = ["one", "two", "three"].map(|text| acp.send(text)).into();
+    acp.home.run(&["session", "interrupt", "driven"]).ok();
+    for id in &more {
+        acp.is_seen(id);
+    }
+    assert_eq!(acp.noted("second"), [] as [Value; 0]);
+    assert_eq!(state(&acp.home, &held, "seen"), None);
+    // What waited went together.
+    assert_eq!(acp.prompts("📨").len(), 2, "{:?}", acp.prompts("📨"));
+}
+
+#[test]
+fn a_turn_that_failed_proves_nothing_and_its_message_goes_again() {
+    for how in ["no service", "same sum"] {
+        let acp = Acp::start(&[]);
+        let id = acp.send(how);
+        let why = "a turn failed";
+        if how == "no service" {
+            acp.driven
+                .errors
+                .find(why, |line| line.contains(why).then_some(()));
+            assert_eq!(state(&acp.home, &id, "seen"), None, "{how}");
+            acp.is_seen(&id);
+            acp.is_shown_again(&id);
+        } else {
+            // The sum of a session that is new is its first turn's.
+            acp.is_seen(&id);
+        }
+    }
+}
+
+#[test]
+fn of_an_agent_of_which_nothing_is_known_words_alone_are_no_proof() {
+    let acp = Acp::start(&[]);
+    for text in ["words alone", "a false end"] {
+        let id = acp.send(text);
+        let acked = eventually("it is acked", || state(&acp.home, &id, "acked"));
+        assert_eq!(acked["path"], "acp", "{text}");
+        assert_eq!(state(&acp.home, &id, "seen"), None, "{text}");
+    }
+}
+
+#[test]
+fn what_a_gate_does_not_allow_is_denied_for_once_and_bus_tools_are_allowed_for_once() {
+    let acp = Acp::start(&[]);
+    let id = acp.send("use tools");
+    acp.is_seen(&id);
+    let chosen = |id: &str| json!({ "outcome": "selected", "optionId": id });
+    assert_eq!(acp.noted("outcome"), [chosen("once"), chosen("no")]);
+}
+
+#[test]
+fn a_line_of_fifty_megabytes_ends_nothing_but_where_somebody_waits_for_it() {
+    let acp = Acp::start(&[]);
+    let id = acp.send("a long line");
+    acp.is_seen(&id);
+    assert_eq!(acp.noted("argv").len(), 1);
+    let id = acp.send("a long answer");
+    acp.is_seen(&id);
+    acp.is_shown_again(&id);
+    assert_eq!(acp.noted("argv").len(), 2);
+}
+
+#[test]
+fn a_session_is_gone_on_with_and_its_history_shows_what_was_answered() {
+    let acp = Acp::start(&[]);
+    let first = acp.send("hello");
+    acp.is_seen(&first);
+    let id = acp.send("die after the answer");
+    acp.is_seen(&id);
+    assert_eq!(acp.prompts(&id).len(), 1);
+    let id = acp.send("die at once");
+    acp.is_seen(&id);
+    acp.is_shown_again(&id);
+    let methods = acp.methods();
+    let loads = methods.iter().filter(|it| *it == "session/load");
+    assert_eq!(loads.count(), 2, "{methods:?}");
+}
+
+#[test]
+fn a_history_without_anything_is_another_sessions() {
+    let acp = Acp::start(&["empty load"]);
+    let first = acp.send("hello");
+    acp.is_seen(&first);
+    let id = acp.send("die at once");
+    acp.is_seen(&id);
+    let methods = acp.methods();
+    let anew = methods.iter().filter(|it| *it == "session/new");
+    assert_eq!(anew.count(), 2, "{methods:?}");
+    // The model that knows nothing is told of the bus again.
+    let told = acp.prompts("peerbus connects you");
+    assert_eq!(told.len(), 2, "{told:?}");
+}
+
+#[test]
+fn an_agent_that_never_answers_is_busy_and_can_be_stopped() {
+    let acp = Acp::start(&[]);
+    acp.send("stay silent");
+    eventually("it is busy", || {
+        let peers = acp.home.run(&["peers", "--json"]).ok();
+        peers.contains("\"busy\"").then_some(())
+    });
+    acp.home.run(&["session", "interrupt", "driven"]).ok();
+    let id = acp.send("and now?");
+    acp.is_seen(&id);
+}

@@ -1,0 +1,174 @@
+#!/usr/bin/env python3
+"""A stand-in for an agent that speaks ACP: it answers each prompt with the words "heard it", but for
+words that ask for something else. What it is told, and what it notes, goes to the file `told` beside
+its home, one JSON text a line. Words on its command line are what it cannot, or does, from the start."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+HOME = Path(os.environ["HOME"])
+SESSION = "session-1"
+TRAITS = sys.argv[1:]
+
+
+def note(what):
+    with open(HOME / "told", "a", encoding="utf-8") as told:
+        told.write(json.dumps(what) + "\n")
+
+
+def write(message):
+    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+    sys.stdout.flush()
+
+
+def update(kind, **members):
+    write({"method": "session/update", "params": {"sessionId": SESSION, "update": {"sessionUpdate": kind, **members}}})
+
+
+def says(text, **members):
+    update("agent_message_chunk", content={"type": "text", "text": text}, **members)
+
+
+def first(what):
+    """Whether this is the first time of it, over all processes."""
+    mark = HOME / what.replace(" ", "-")
+    if mark.exists():
+        return False
+    mark.touch()
+    return True
+
+
+OPTIONS = [
+    {"optionId": "always", "name": "Always", "kind": "allow_always"},
+    {"optionId": "once", "name": "Once", "kind": "allow_once"},
+    {"optionId": "once-and-switch", "name": "Once, and never ask again", "kind": "allow_once"},
+    {"optionId": "no", "name": "No", "kind": "reject_once"},
+]
+
+
+def asks(number, call):
+    write({"id": number, "method": "session/request_permission", "params": {"sessionId": SESSION, "toolCall": call, "options": OPTIONS}})
+
+
+class Agent:
+    def __init__(self):
+        self.open = None
+        self.bus = None
+
+    def answer(self, number, result):
+        write({"id": number, "result": result})
+
+    def ends(self, **members):
+        number, self.open = self.open, None
+        self.answer(number, {"stopReason": "end_turn", **members})
+
+    def hear(self, message):
+        method, number = message.get("method"), message.get("id")
+        params = message.get("params") or {}
+        if method == "initialize":
+            can = {"loadSession": "no load" not in TRAITS}
+            self.answer(number, {"protocolVersion": 1, "agentCapabilities": can, "agentInfo": {"name": "stand-in", "version": "7"}})
+        elif method == "session/new":
+            modes = {"currentModeId": "yolo", "availableModes": [{"id": "yolo"}, {"id": "default"}]}
+            self.server = params["mcpServers"][0]
+            self.answer(number, {"sessionId": SESSION, "modes": modes})
+        elif method == "session/load":
+            self.server = params["mcpServers"][0]
+            if "empty load" not in TRAITS:
+                update("user_message_chunk", content={"type": "text", "text": (HOME / "history").read_text()})
+                if (HOME / "answered").exists():
+                    says("heard it", messageId="m")
+            self.answer(number, {})
+        elif method == "session/set_mode":
+            self.answer(number, {})
+        elif method == "session/cancel":
+            if self.open is not None:
+                number, self.open = self.open, None
+                self.answer(number, {"stopReason": "cancelled"})
+        elif method == "session/prompt":
+            self.prompted(number, params["prompt"][0]["text"])
+        elif method is None and number in (71, 72):
+            note({"outcome": message["result"]["outcome"]})
+            if number == 71:
+                asks(72, {"toolCallId": "b", "title": "run", "kind": "execute", "rawInput": {"command": "ls"}})
+            else:
+                says("heard it", messageId="m")
+                self.ends()
+
+    def prompted(self, number, text):
+        if self.open is not None:
+            note({"second": text})
+            self.answer(self.open, {"stopReason": "cancelled"})
+        self.open = number
+        (HOME / "history").write_text(text)
+        (HOME / "answered").unlink(missing_ok=True)
+        if "no service" in text and first("no service"):
+            write({"id": number, "error": {"code": -32603, "message": "the model's service failed"}})
+            self.open = None
+        elif "false end" in text and first("false end"):
+            says("Error: 500")
+            self.ends()
+        elif "hold" in text:
+            says("I begin", messageId="m")
+        elif "stay silent" in text:
+            pass
+        elif "words alone" in text:
+            says("heard it")
+            self.ends()
+        elif "same sum" in text:
+            says("heard it" if not first("same sum") else "Error: 500")
+            self.ends(usage={"totalTokens": 30 if (HOME / "more").exists() else 15})
+            (HOME / "more").touch()
+        elif "use tools" in text:
+            asks(71, {"toolCallId": "a", "title": "mcp__peerbus__bus_send", "kind": "other"})
+        elif "long line" in text:
+            update("tool_call_update", toolCallId="t", rawOutput="x" * (50 << 20))
+            says("heard it", messageId="m")
+            self.ends()
+        elif "long answer" in text and first("long answer"):
+            write({"id": number, "result": {"pad": "x" * (50 << 20), "stopReason": "end_turn"}})
+        elif "die at once" in text and first("die at once"):
+            os._exit(1)
+        elif "die after the answer" in text and first("die after the answer"):
+            says("heard it", messageId="m")
+            (HOME / "answered").touch()
+            os._exit(1)
+        elif "call a tool of the bus" in text:
+            self.call(text)
+            says("heard it", messageId="m")
+            self.ends()
+        else:
+            says("heard it", messageId="m")
+            self.ends()
+
+    def call(self, text):
+        """Starts the MCP server that it was named, and asks it who is there."""
+        env = {**os.environ, **{one["name"]: one["value"] for one in self.server["env"]}}
+        server = subprocess.Popen([self.server["command"], *self.server["args"]], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+        def ask(message):
+            server.stdin.write((json.dumps({"jsonrpc": "2.0", **message}) + "\n").encode())
+            server.stdin.flush()
+
+        ask({"id": 0, "method": "initialize", "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "stand-in", "version": "7"}}})
+        server.stdout.readline()
+        ask({"method": "notifications/initialized"})
+        ask({"id": 1, "method": "tools/call", "params": {"name": "bus_peers", "arguments": {}}})
+        note({"called": json.loads(server.stdout.readline())})
+        server.stdin.close()
+        note({"ended": server.wait(10)})
+
+
+def main():
+    agent = Agent()
+    note({"argv": sys.argv[1:], "driver": os.environ.get("PEERBUS_DRIVER")})
+    for line in sys.stdin:
+        message = json.loads(line)
+        note(message)
+        agent.hear(message)
+
+
+main()

@@ -4,11 +4,13 @@
 //! the bus become turns of it; it gets the bus tools from here, over the same stream, from the same
 //! server that adapters are. `docs/DRIVER.md` says what users are told.
 
+mod below;
 mod claude;
 mod life;
 mod process;
 mod protocol;
 mod session;
+mod tools;
 mod turns;
 
 use std::ffi::OsString;
@@ -16,6 +18,7 @@ use std::time::Duration;
 
 use peerbus_adapter::paths::Paths;
 
+pub use below::{Below, below};
 pub use claude::{ClientOptions, Transport};
 pub use life::{RunEnd, run};
 pub use session::STREAM;
@@ -25,20 +28,6 @@ const SERVER: &str = "peerbus";
 
 /// Longest sentence of the client's that is repeated, in characters.
 const WHY_CHARS: usize = 300;
-
-/// The variable in which a client's children read which process drives it.
-const DRIVER_VARIABLE: &str = "PEERBUS_DRIVER";
-
-/// Whether the client that started this process is driven: an adapter that its configuration names
-/// has nothing to do there, and would be a second peer for one session. Agents further down are
-/// peers of their own.
-#[must_use]
-pub fn is_driven() -> bool {
-    let driver = std::env::var(DRIVER_VARIABLE).ok();
-    let driver = driver.and_then(|driver| driver.parse().ok());
-    let above = peerbus_os::process::ancestors(std::process::id(), 2);
-    driver.is_some_and(|driver: u32| above.get(1).is_some_and(|process| process.id == driver))
-}
 
 /// How a client is run.
 #[derive(Debug, Clone)]

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use peerbus_adapter::Bus;
+use peerbus_adapter::agents::claude_code;
 use peerbus_adapter::hooks::SessionSocket;
 use peerbus_adapter::mailbox::{Activity, AgentLink, BoxFuture, Mailbox, WakeList};
 use peerbus_adapter::paths::Paths;
@@ -19,11 +20,13 @@ use tokio::process::Command;
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
-use crate::claude::{self, Bridge, Claude};
+use crate::below::DRIVER_VARIABLE;
+use crate::claude::{self, Claude};
 use crate::process::{self, Process};
 use crate::protocol::Protocol;
 use crate::session::{STREAM, Session};
-use crate::{DRIVER_VARIABLE, Settings, WHY_CHARS};
+use crate::tools::{PIPE_BYTES, Relays, Tools};
+use crate::{Settings, WHY_CHARS};
 
 /// What this kind of adapter is called, to peers.
 const KIND: &str = "driver";
@@ -64,9 +67,10 @@ pub async fn run(
         Ok(begun) => begun,
         Err(ended) => return (ended, None),
     };
-    let (bridge, waiting) = Bridge::new();
-    let bridge = Arc::new(bridge);
-    let (ours, theirs) = tokio::io::duplex(claude::PIPE_BYTES);
+    let (tools, waiting) = Tools::new();
+    let tools = Arc::new(tools);
+    let relays = Relays::new(Arc::clone(&tools), &claude_code::AGENT, true);
+    let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
     let (read, write) = tokio::io::split(theirs);
     let (made, mailbox) = oneshot::channel();
     let woken = peerbus_mcp::generic(|_| true);
@@ -74,7 +78,7 @@ pub async fn run(
         options: settings.choice.clone(),
         transport: settings.transport,
         instructions: woken.instruct(CLIENT),
-        bridge: Arc::clone(&bridge),
+        tools: Arc::clone(&tools),
         asked: Mutex::default(),
     });
     let resume = settings.choice.resume.clone();
@@ -109,7 +113,7 @@ pub async fn run(
             name: CLIENT.to_owned(),
             version,
         };
-        let (node, serve) = node(&settings.places, &session, mailbox.clone());
+        let (node, serve) = node(&settings.places, &session, mailbox.clone(), relays);
         let driver = Driver {
             settings: &settings,
             protocol,
@@ -120,7 +124,7 @@ pub async fn run(
         tokio::select! {
             ended = driver.live(stop, say) => ended,
             () = serve => RunEnd::Failed("the session's socket is gone".to_owned()),
-            () = bridge.carry(&who, ours, waiting) => {
+            () = tools.carry(&who, ours, waiting) => {
                 RunEnd::Failed("the bus tools ended".to_owned())
             }
         }
@@ -171,6 +175,7 @@ fn node(
     places: &Paths,
     session: &Session,
     mailbox: Mailbox,
+    relays: Arc<Relays>,
 ) -> (Option<Node>, BoxFuture<'static, ()>) {
     // All that runs below this process is the session's.
     let socket = match SessionSocket::bind(places, std::process::id()) {
@@ -188,10 +193,8 @@ fn node(
         control: Some(Arc::new(session.clone())),
     };
     let node = Node::new(&socket, places, about, mailbox);
-    // Its hooks have nothing to say: the stream tells it all.
-    let serve = node
-        .clone()
-        .serve(socket, |mut hook| async move { hook.nothing().await });
+    let below = move |hook| Arc::clone(&relays).serve(hook);
+    let serve = node.clone().serve(socket, below);
     (Some(node), Box::pin(serve))
 }
 

@@ -1,7 +1,6 @@
 //! Claude Code's own protocol: a stream of JSON lines, in which it asks for permissions, too, and speaks MCP.
 
 mod arguments;
-mod bridge;
 mod permission;
 mod sdk_url;
 mod stream;
@@ -15,6 +14,8 @@ use peerbus_node::approvals::{By, Decision, Verdict};
 use peerbus_node::claude_code;
 use peerbus_os::sync::lock;
 use peerbus_wire::escape;
+use peerbus_wire::jsonrpc::{RpcKind, RpcMessage};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use tokio::process::Command;
 use tokio::sync::oneshot;
@@ -22,10 +23,10 @@ use uuid::Uuid;
 
 pub use self::arguments::{ClientOptions, Transport};
 pub(crate) use self::arguments::{takes, version};
-pub(crate) use self::bridge::{Bridge, PIPE_BYTES};
 use self::stream::{Line, texts};
 use crate::process::{self, AgentLines, Process};
 use crate::protocol::{Heard, Permission, Protocol};
+use crate::tools::{STREAM, Tools};
 use crate::{SERVER, WHY_CHARS};
 
 const BEGIN: &str = "peerbus-begin";
@@ -45,7 +46,7 @@ pub(crate) struct Claude {
     pub(crate) transport: Transport,
     /// What the model is told of the bus with the first request.
     pub(crate) instructions: String,
-    pub(crate) bridge: Arc<Bridge>,
+    pub(crate) tools: Arc<Tools>,
     /// What the client was asked, and who waits for the answer.
     pub(crate) asked: Mutex<BTreeMap<String, oneshot::Sender<Answer>>>,
 }
@@ -126,8 +127,7 @@ impl Claude {
         let subtype = asked["subtype"].as_str().unwrap_or_default();
         let answer = match (subtype, written("message"), written("input")) {
             ("mcp_message", Some(message), _) => {
-                let met = self.bridge.take(to, id, &message).await;
-                return met.map(Heard::Met);
+                return self.mcp(to, id, &message).await;
             }
             ("can_use_tool", _, Some(input)) if permission::is_ours(asked) => {
                 let verdict = Verdict::closed(Some(Decision::Allow), By::Client);
@@ -146,6 +146,27 @@ impl Claude {
         };
         to.say(answer).await;
         None
+    }
+
+    /// A message to the server behind the stream. Each is answered, if only with nothing.
+    async fn mcp(&self, to: &AgentLines, id: String, message: &RawValue) -> Option<Heard> {
+        let Ok(message) = serde_json::from_str::<RpcMessage>(message.get()) else {
+            let why = "the message is no JSON-RPC message";
+            to.say(stream::failure(&id, why)).await;
+            return None;
+        };
+        let asks = message.kind() == RpcKind::Request;
+        let (client, request) = (to.clone(), id.clone());
+        let back = move |answer| -> BoxFuture<'static, ()> {
+            let carried = BTreeMap::from([("mcp_response", answer)]);
+            let line = stream::success(&request, &carried);
+            Box::pin(async move { _ = client.say(line).await })
+        };
+        let met = self.tools.take(STREAM, message, Box::new(back)).await;
+        if !asks {
+            to.say(stream::success(&id, &json!({}))).await;
+        }
+        met.map(Heard::Met)
     }
 
     async fn answered(&self, to: &AgentLines, text: &str, answer: &Value) -> Vec<Heard> {
@@ -221,7 +242,12 @@ impl Protocol for Claude {
     }
 
     fn greet<'a>(&'a self, to: &'a AgentLines) -> BoxFuture<'a, bool> {
-        Box::pin(to.say(stream::initialize(BEGIN, SERVER, &self.instructions)))
+        Box::pin(async {
+            // What the process before this one had asked, which counted alike.
+            self.tools.gone(STREAM).await;
+            let hello = stream::initialize(BEGIN, SERVER, &self.instructions);
+            to.say(hello).await
+        })
     }
 
     fn hear<'a>(&'a self, to: &'a AgentLines, line: &'a str) -> BoxFuture<'a, Vec<Heard>> {
@@ -287,7 +313,7 @@ mod tests {
             options: ClientOptions::default(),
             transport: Transport::Stdio,
             instructions: String::new(),
-            bridge: Arc::new(Bridge::new().0),
+            tools: Arc::new(Tools::new().0),
             asked: Mutex::default(),
         }
     }

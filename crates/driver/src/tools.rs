@@ -267,3 +267,6 @@ fn too_long() -> RpcError {
 fn refusal(id: Box<RawValue>, error: RpcError) -> RpcMessage {
     RpcMessage::response(id, &Err::<(), _>(error))
 }
+
+#[cfg(test)]
+mod tests;

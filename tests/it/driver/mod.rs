@@ -1,6 +1,7 @@
 //! `peerbus run`, with a stand-in for Claude Code. `claude_code.rs` has the real one.
 
 mod node;
+mod relay;
 mod socket;
 
 use std::io::Write as _;

@@ -298,6 +298,7 @@ impl Protocol for Claude {
 #[cfg(test)]
 mod tests {
     use peerbus_adapter::mailbox::{Activity, Evidence};
+    use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 
     use super::*;
     use crate::process::tests::scripted;
@@ -387,6 +388,55 @@ mod tests {
             asked.dedup();
             let wanted = ["mcp_message", "can_use_tool", "mcp_message", "can_use_tool"];
             assert_eq!(asked, wanted);
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_asked_of_the_server_behind_the_stream_is_answered_inside_it() {
+        let (tools, waiting) = Tools::new();
+        let claude = Claude {
+            tools: Arc::new(tools),
+            ..claude()
+        };
+        let ((to, mut reader), (ours, theirs)) = (scripted(), tokio::io::duplex(1 << 16));
+        let (read, mut write) = tokio::io::split(theirs);
+        let mut asked = BufReader::new(read).lines();
+        let line = |message| {
+            format!(
+                r#"{{"type":"control_request","request_id":"b","request":{{"subtype":"mcp_message","message":{message}}}}}"#
+            )
+        };
+        let test = async {
+            let call = line(r#"{"jsonrpc":"2.0","id":7,"method":"tools/call"}"#);
+            claude.hear(&to, &call).await;
+            while !asked.next_line().await.unwrap().unwrap().contains("call") {}
+            let answer = b"{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"n\":1e400}}\n";
+            write.write_all(answer).await.unwrap();
+            let answer = reader.next().await;
+            let wanted = r#""request_id":"b","response":{"mcp_response":{"jsonrpc":"2.0","id":7,"result":{"n":1e400}}}"#;
+            assert!(answer.contains(wanted), "{answer}");
+            for (message, wanted) in [
+                (
+                    r#"{"method":"notifications/initialized"}"#,
+                    r#""response":{}"#,
+                ),
+                ("7", r#""subtype":"error""#),
+            ] {
+                let line = line(message);
+                let (_, said) = tokio::join!(claude.hear(&to, &line), reader.next());
+                assert!(
+                    said.contains(r#""request_id":"b""#) && said.contains(wanted),
+                    "{said}"
+                );
+            }
+        };
+        let who = peerbus_mcp::ClientInfo {
+            name: String::new(),
+            version: String::new(),
+        };
+        tokio::select! {
+            () = test => {}
+            () = claude.tools.carry(&who, ours, waiting) => panic!("the server ended"),
         }
     }
 

@@ -34,7 +34,7 @@ impl Relays {
 
     /// What the server that the agent is told to start must have in its environment: agents hand on
     /// little of their own.
-    #[expect(dead_code, reason = "agents that speak ACP are told to start one")]
+    #[cfg_attr(not(test), expect(dead_code, reason = "for agents that speak ACP"))]
     pub(crate) fn environment(&self) -> [(&'static str, String); 2] {
         [
             (DRIVER_VARIABLE, std::process::id().to_string()),
@@ -72,5 +72,75 @@ impl Relays {
             (true, true) => Part::Nothing,
             (true, false) => Part::Relay,
         }
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::io::{BufRead as _, BufReader};
+    use std::process::{Command, Stdio};
+
+    use peerbus_adapter::agents::claude_code;
+    use peerbus_adapter::hooks::Introduced;
+
+    use super::*;
+
+    /// What an adapter is told that has so many processes between itself and this one, when its client
+    /// says that it is one of these.
+    fn told<const N: usize>(relays: &Relays, between: usize, clients: [&str; N]) -> [Part; N] {
+        // The `:` keeps each shell from becoming the next.
+        let deep = "[ $0 = 0 ] && { echo $$; read x; exit; }; sh -c \"$1\" $(($0 - 1)) \"$1\"; :";
+        let mut shell = Command::new("sh")
+            .args(["-c", deep, &between.to_string(), deep])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = String::new();
+        let mut stdout = BufReader::new(shell.stdout.take().unwrap());
+        stdout.read_line(&mut said).unwrap();
+        let adapter = said.trim().parse().ok();
+        let parts = clients.map(|name| {
+            let client = Introduced {
+                name: name.to_owned(),
+                ..Introduced::default()
+            };
+            let token = None;
+            relays.part(&AskTools { client, token }, adapter)
+        });
+        drop(shell.stdin.take());
+        shell.wait().unwrap();
+        parts
+    }
+
+    #[test]
+    fn an_adapter_is_the_agents_where_it_stands_near_and_its_client_is_the_agents() {
+        let tools = Arc::new(Tools::new().0);
+        let relays = |agent, in_stream| Relays::new(Arc::clone(&tools), agent, in_stream);
+        let word = |word| {
+            let mut all = peerbus_adapter::agents::ALL.into_iter();
+            all.find(|agent| agent.word == word).unwrap()
+        };
+        let names = ["codex-mcp-client", "claude-code", ""];
+        // The guard, the agent, and one that stands before it.
+        for between in [1, 2, 3] {
+            let parts = told(&relays(word("codex"), false), between, names);
+            assert_eq!(parts, [Part::Relay, Part::Peer, Part::Peer], "{between}");
+        }
+        // A shell of the agent's, and another agent.
+        for between in [4, 5] {
+            let parts = told(&relays(word("codex"), false), between, names);
+            assert_eq!(parts, [Part::Peer; 3], "{between}");
+        }
+        let parts = told(&relays(word("claude-acp"), false), 3, names);
+        assert_eq!(parts, [Part::Peer, Part::Relay, Part::Peer]);
+        let claude = relays(&claude_code::AGENT, true);
+        let parts = told(&claude, 2, names);
+        assert_eq!(parts, [Part::Peer, Part::Nothing, Part::Peer]);
+        assert_eq!(told(&claude, 3, names), [Part::Peer; 3]);
+        assert_eq!(
+            told(&relays(&Agent::UNKNOWN, false), 2, names),
+            [Part::Peer; 3]
+        );
     }
 }

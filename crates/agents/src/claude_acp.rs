@@ -5,6 +5,8 @@ use crate::{Acp, Agent, Proof};
 pub(crate) const AGENT: Agent = Agent {
     word: "claude-acp",
     title: "Claude Agent",
+    // The Claude Code in it.
+    client_info: &["claude-code"],
     acp: Some(&Acp {
         command: &["claude-agent-acp"],
         mode: Some("default"),

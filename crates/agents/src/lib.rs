@@ -86,14 +86,14 @@ impl Agent {
     /// Finds an agent by the `clientInfo.name` of its MCP client.
     #[must_use]
     pub fn of_client(name: &str) -> Option<&'static Self> {
+        ALL.into_iter().find(|agent| agent.is_client(name))
+    }
+
+    /// Whether its MCP client calls itself so.
+    #[must_use]
+    pub fn is_client(&self, name: &str) -> bool {
         let name = name.trim().to_ascii_lowercase();
-        let is = |agent: &&Self| {
-            agent
-                .client_info
-                .iter()
-                .any(|known| name.starts_with(known))
-        };
-        ALL.into_iter().find(is)
+        self.client_info.iter().any(|known| name.starts_with(known))
     }
 
     /// Whether there is a setting with which it calls the bus tools without asking its user.

@@ -7,8 +7,10 @@ use peerbus_adapter::demand::Demand;
 use peerbus_adapter::mailbox::WakeList;
 use peerbus_adapter::paths::Paths;
 use peerbus_adapter::{BusConfig, Failure, Flags, connect, groups};
-use peerbus_mcp::{AdapterOptions, Exit};
+use peerbus_driver::Below;
+use peerbus_mcp::{AdapterOptions, Exit, Input, Output};
 use peerbus_wire::escape;
+use tokio::runtime::Runtime;
 
 use crate::args::{Adapter, AdapterKind};
 use crate::client;
@@ -17,10 +19,29 @@ use crate::client;
 const VALUE_CHARS: usize = 80;
 
 pub(crate) fn run(verb: Adapter) -> Result<(), Failure> {
-    if peerbus_driver::is_driven() {
-        let why = "this session is on the bus already, by the `peerbus run` that drives it";
-        return Err(Failure::failed(why));
+    let runtime = client::runtime()?;
+    let done = begin(&runtime, verb);
+    // On a terminal a thread stays in `read`: it must not be waited for.
+    runtime.shutdown_background();
+    done
+}
+
+fn begin(runtime: &Runtime, verb: Adapter) -> Result<(), Failure> {
+    let below = runtime.block_on(async {
+        let (input, output) = peerbus_mcp::stdio();
+        peerbus_driver::below(input, output).await
+    });
+    match below {
+        Below::Peer(input, output) => serve(runtime, verb, (input, output)),
+        Below::Relayed => Ok(()),
+        Below::Nothing => {
+            let why = "this session is on the bus already, by the `peerbus run` that drives it";
+            Err(Failure::failed(why))
+        }
     }
+}
+
+fn serve(runtime: &Runtime, verb: Adapter, stdio: (Input, Output)) -> Result<(), Failure> {
     let flags = verb.connection.flags(verb.name);
     let unfilled = unfilled(std::env::vars_os());
     let env = |name: &str| std::env::var(name).ok().filter(|_| unfilled.is_none());
@@ -37,7 +58,6 @@ pub(crate) fn run(verb: Adapter) -> Result<(), Failure> {
     // Says at once what is wrong with it, whichever the kind of adapter.
     let wake = wake_list(env).map_err(Failure::config)?;
     let gates = gates(verb.gates)?;
-    let runtime = client::runtime()?;
     let exit = runtime.block_on(async {
         let (bus, link) = connect(config);
         // Registers at once; the session ends it.
@@ -50,18 +70,16 @@ pub(crate) fn run(verb: Adapter) -> Result<(), Failure> {
                 let mut around = peerbus_cc_adapter::ClaudeSurroundings::from_env(wake);
                 around.hooks = around.hooks.map(|paths| places(paths, &gates));
                 let (profile, start) = peerbus_cc_adapter::adapter(around);
-                peerbus_mcp::run(bus, profile, options, start).await
+                peerbus_mcp::run(bus, profile, options, stdio, start).await
             }
             AdapterKind::Generic => {
                 let mut around = peerbus_mcp::wake::Surroundings::from_env(wake);
                 around.paths = around.paths.map(|paths| places(paths, &gates));
                 let (profile, start) = peerbus_mcp::wake::adapter(around);
-                peerbus_mcp::run(bus, profile, options, start).await
+                peerbus_mcp::run(bus, profile, options, stdio, start).await
             }
         }
     });
-    // On a terminal a thread stays in `read`: it must not be waited for.
-    runtime.shutdown_background();
     match exit {
         Exit::Failed(why) => Err(Failure::failed(why)),
         _ => Ok(()),

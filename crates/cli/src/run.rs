@@ -57,7 +57,7 @@ pub(crate) fn run(verb: Run) -> Result<(), Failure> {
     let out = stderr::stdout(OUT_BYTES_MAX, LAST_LINES)?;
     let which = match &settings.agent {
         DrivenAgent::Claude { .. } => String::new(),
-        DrivenAgent::Acp(agent) if agent.facts.command.is_empty() => " --acp".to_owned(),
+        DrivenAgent::Acp(agent) if agent.agent.acp.is_none() => " --acp".to_owned(),
         DrivenAgent::Acp(agent) => format!(" --agent {}", agent.word),
     };
     let runtime = client::runtime()?;
@@ -89,9 +89,9 @@ pub(crate) fn run(verb: Run) -> Result<(), Failure> {
 
 /// Which agent is driven, and how.
 fn agent(verb: &Run) -> Result<DrivenAgent, Failure> {
-    let facts = match (verb.acp, verb.agent.acp) {
-        (true, _) => &peerbus_agents::Acp::UNKNOWN,
-        (false, Some(facts)) => facts,
+    let (agent, known) = match (verb.acp, verb.agent.acp) {
+        (true, _) => (&peerbus_agents::Agent::UNKNOWN, &[][..]),
+        (false, Some(facts)) => (verb.agent, facts.command),
         (false, None) => return claude(verb),
     };
     let claudes = [
@@ -106,7 +106,7 @@ fn agent(verb: &Run) -> Result<DrivenAgent, Failure> {
             format!("{flag} is for Claude Code's own stream: leave it out, or leave out --agent");
         return Err(Failure::config(why));
     }
-    let known = facts.command.iter().map(OsString::from);
+    let known = known.iter().map(OsString::from);
     let command: Vec<_> = known.chain(verb.client.iter().cloned()).collect();
     let Some(program) = command.first() else {
         let why = "--acp needs the command of an agent: `peerbus run --acp -- some-agent acp`";
@@ -119,9 +119,9 @@ fn agent(verb: &Run) -> Result<DrivenAgent, Failure> {
         false => (verb.agent.word.to_owned(), verb.agent.title.to_owned()),
     };
     Ok(DrivenAgent::Acp(AcpAgent {
+        agent,
         word,
         title,
-        facts,
         command,
         resume: verb.resume.clone(),
         model: verb.model.clone(),

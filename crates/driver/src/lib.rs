@@ -5,20 +5,27 @@
 //! `docs/DRIVER.md` says what users are told.
 
 mod acp;
+mod below;
 mod claude;
 mod guard;
 mod life;
 mod process;
 mod protocol;
 mod session;
+mod tools;
 mod turns;
 
 use std::ffi::{OsStr, OsString};
+use std::sync::Arc;
 use std::time::Duration;
 
+use peerbus_adapter::agents::claude_code;
 use peerbus_adapter::paths::Paths;
 
+use crate::tools::{Relays, Tools};
+
 pub use acp::{ACP, AcpAgent};
+pub use below::{Below, below};
 pub use claude::{ClientOptions, STREAM, Transport};
 pub use guard::guard;
 pub use life::{RunEnd, run};
@@ -28,21 +35,6 @@ const SERVER: &str = "peerbus";
 
 /// Longest sentence of the client's that is repeated, in characters.
 const WHY_CHARS: usize = 300;
-
-/// The variable in which a client's children read which process drives it.
-const DRIVER_VARIABLE: &str = "PEERBUS_DRIVER";
-
-/// Whether the client that started this process is driven: an adapter that its configuration names
-/// has nothing to do there, and would be a second peer for one session. Agents further down are
-/// peers of their own.
-#[must_use]
-pub fn is_driven() -> bool {
-    let driver = std::env::var(DRIVER_VARIABLE).ok();
-    let driver = driver.and_then(|driver| driver.parse().ok());
-    // The client, its guard, the driver.
-    let above = peerbus_os::process::ancestors(std::process::id(), 3);
-    driver.is_some_and(|driver: u32| above.get(2).is_some_and(|process| process.id == driver))
-}
 
 /// An agent that is driven, and what its user chose for it.
 #[derive(Debug, Clone)]
@@ -66,6 +58,14 @@ impl DrivenAgent {
         match self {
             Self::Claude { .. } => "claude-code",
             Self::Acp(agent) => &agent.word,
+        }
+    }
+
+    /// Which adapters get the bus tools from its driver.
+    fn relays(&self, tools: &Arc<Tools>) -> Arc<Relays> {
+        match self {
+            Self::Claude { .. } => Relays::new(Arc::clone(tools), &claude_code::AGENT, true),
+            Self::Acp(agent) => Relays::new(Arc::clone(tools), agent.agent, false),
         }
     }
 

@@ -13,7 +13,7 @@ use peerbus_adapter::hooks::SessionSocket;
 use peerbus_adapter::mailbox::{Activity, AgentLink, BoxFuture, Mailbox, WakeList, WakePath as _};
 use peerbus_adapter::paths::Paths;
 use peerbus_adapter::signals::Stop;
-use peerbus_mcp::{AdapterOptions, ClientInfo, Profile};
+use peerbus_mcp::{AdapterOptions, ClientInfo, Profile, Spelling};
 use peerbus_node::{Node, SessionStatus};
 use peerbus_wire::escape;
 use tokio::process::Command;
@@ -21,11 +21,13 @@ use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
 use crate::acp::Acp;
-use crate::claude::{self, Bridge, Claude};
+use crate::below::DRIVER_VARIABLE;
+use crate::claude::{self, Claude};
 use crate::process::{self, Process};
 use crate::protocol::{Heard, Protocol};
 use crate::session::Session;
-use crate::{DRIVER_VARIABLE, DrivenAgent, Settings, WHY_CHARS};
+use crate::tools::{PIPE_BYTES, Relays, Tools};
+use crate::{DrivenAgent, Settings, WHY_CHARS};
 
 /// What this kind of adapter is called, to peers.
 const KIND: &str = "driver";
@@ -57,7 +59,7 @@ pub enum RunEnd {
 /// Must run on a single-threaded runtime, on which the link of `bus` runs.
 pub async fn run(
     bus: Bus,
-    options: AdapterOptions,
+    mut options: AdapterOptions,
     wake: &WakeList,
     settings: Settings,
     say: impl FnMut(&str) -> bool,
@@ -66,15 +68,20 @@ pub async fn run(
         Ok(begun) => begun,
         Err(ended) => return (ended, None),
     };
-    let (bridge, waiting) = Bridge::new();
-    let bridge = Arc::new(bridge);
-    let (ours, theirs) = tokio::io::duplex(claude::PIPE_BYTES);
+    let (tools, waiting) = Tools::new();
+    let tools = Arc::new(tools);
+    let relays = settings.agent.relays(&tools);
+    let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
     let (read, write) = tokio::io::split(theirs);
     let (made, mailbox) = oneshot::channel();
     let woken = peerbus_mcp::generic(|_| true);
     let client = settings.agent.client().to_owned();
+    if let DrivenAgent::Acp(_) = settings.agent {
+        // Models' interfaces take names without dots, all of them.
+        options.tool_names.get_or_insert(Spelling::Underscore);
+    }
     let instructions = woken.instruct(&client);
-    let protocol = protocol(&settings, instructions, &bridge);
+    let protocol = protocol(&settings, instructions, (&tools, &relays));
     let session = Session::new(
         Arc::clone(&protocol),
         settings.agent.resume(),
@@ -110,7 +117,12 @@ pub async fn run(
             name: client.clone(),
             version,
         };
-        let (node, serve) = node(&settings.places, (&session, client), mailbox.clone());
+        let (node, serve) = node(
+            &settings.places,
+            (&session, client),
+            mailbox.clone(),
+            relays,
+        );
         let driver = Driver {
             settings: &settings,
             protocol,
@@ -121,7 +133,7 @@ pub async fn run(
         tokio::select! {
             ended = driver.live(stop, say) => ended,
             () = serve => RunEnd::Failed("the session's socket is gone".to_owned()),
-            () = bridge.carry(&who, ours, waiting) => {
+            () = tools.carry(&who, ours, waiting) => {
                 RunEnd::Failed("the bus tools ended".to_owned())
             }
         }
@@ -136,7 +148,11 @@ pub async fn run(
 }
 
 /// How the agent is spoken with.
-fn protocol(settings: &Settings, instructions: String, bridge: &Arc<Bridge>) -> Arc<dyn Protocol> {
+fn protocol(
+    settings: &Settings,
+    instructions: String,
+    (tools, relays): (&Arc<Tools>, &Relays),
+) -> Arc<dyn Protocol> {
     match &settings.agent {
         DrivenAgent::Claude {
             choice, transport, ..
@@ -144,12 +160,16 @@ fn protocol(settings: &Settings, instructions: String, bridge: &Arc<Bridge>) -> 
             options: choice.clone(),
             transport: *transport,
             instructions,
-            bridge: Arc::clone(bridge),
+            tools: Arc::clone(tools),
             asked: Mutex::default(),
         }),
         DrivenAgent::Acp(agent) => {
             let own = std::env::current_exe().unwrap_or_default();
-            let server = (&*own.to_string_lossy(), &["adapter"][..], &[][..]);
+            let server = (
+                &*own.to_string_lossy(),
+                &["adapter"][..],
+                relays.environment(),
+            );
             Arc::new(Acp::new(agent.clone(), instructions, server))
         }
     }
@@ -198,6 +218,7 @@ fn node(
     places: &Paths,
     (session, client): (&Session, String),
     mailbox: Mailbox,
+    relays: Arc<Relays>,
 ) -> (Option<Node>, BoxFuture<'static, ()>) {
     // All that runs below this process is the session's.
     let socket = match SessionSocket::bind(places, std::process::id()) {
@@ -215,10 +236,8 @@ fn node(
         control: Some(Arc::new(session.clone())),
     };
     let node = Node::new(&socket, places, about, mailbox);
-    // Its hooks have nothing to say: the stream tells it all.
-    let serve = node
-        .clone()
-        .serve(socket, |mut hook| async move { hook.nothing().await });
+    let below = move |hook| Arc::clone(&relays).serve(hook);
+    let serve = node.clone().serve(socket, below);
     (Some(node), Box::pin(serve))
 }
 

@@ -51,11 +51,6 @@ impl AgentLines {
         let (written, left) = oneshot::channel();
         self.0.send(Outgoing { text, written }).await.is_ok() && left.await.is_ok()
     }
-
-    /// Whether both lead to the same process.
-    pub(crate) fn is(&self, other: &Self) -> bool {
-        self.0.same_channel(&other.0)
-    }
 }
 
 pub(crate) struct Process {

@@ -8,11 +8,11 @@ use tokio::sync::watch as watch_channel;
 use crate::lifecycle::{Exit, LAST_ANSWERS, watch};
 use crate::options::AdapterOptions;
 use crate::profile::Profile;
-use crate::rpc::{self, Calls, Host};
+use crate::rpc::{self, Calls, Host, Input, Output};
 use crate::server::Handler;
 use crate::server::Session;
 
-/// Serves MCP over standard input and output until the session ends: the client closes its side,
+/// Serves MCP over [`stdio`](crate::stdio) until the session ends: the client closes its side,
 /// `SIGINT`, `SIGTERM` or `SIGHUP` comes, or the parent process is gone. Then says goodbye to the broker.
 /// Takes less than 100 ms from the end of the session.
 ///
@@ -25,13 +25,13 @@ pub async fn run<A>(
     bus: Bus,
     profile: Profile,
     options: AdapterOptions,
+    (input, output): (Input, Output),
     start: impl FnOnce(Host, Mailbox) -> A,
 ) -> Exit
 where
     A: Future<Output = AgentLink>,
 {
     let ended = watch();
-    let (input, output) = rpc::stdio();
     tokio::select! {
         exit = run_over(bus.clone(), profile, options, input, output, start) => exit,
         exit = ended => {

@@ -33,6 +33,13 @@ const NEWEST: ProtocolVersion = ProtocolVersion::V_2025_11_25;
 /// The member of a result in which mail goes along.
 const ALONG: &str = "unseen";
 
+/// Whether a version of MCP is served.
+#[must_use]
+pub fn speaks(version: &str) -> bool {
+    let known = ProtocolVersion::known_up_to(&NEWEST);
+    known.iter().any(|known| known.as_str() == version)
+}
+
 pub(crate) struct Handler {
     pub(crate) session: Arc<Session>,
     pub(crate) host: Host,
@@ -169,7 +176,7 @@ fn shown(tool: &Tool, spelling: Spelling) -> McpTool {
         .read_only(tool.read_only)
         .destructive(false)
         .idempotent(tool.idempotent)
-        .open_world(tool.open_world);
+        .open_world(false);
     let input = schema(tool.input);
     let shown = McpTool::new(spelling.spell(tool.name), tool.description, input)
         .with_title(tool.title)

@@ -88,6 +88,12 @@ impl<R: AsyncRead + Unpin> BoundedLines<R> {
         }
     }
 
+    /// What comes after the lines that were read.
+    #[must_use]
+    pub fn rest(self) -> BufReader<R> {
+        self.read
+    }
+
     /// Waits for a line, and gives it. `None`: one was too long, or there are no more.
     pub async fn whole(&mut self) -> Option<&[u8]> {
         (self.next().await == NextLine::Line).then(|| self.line())

@@ -237,3 +237,26 @@ fn an_agent_that_never_answers_is_busy_and_can_be_stopped() {
     let id = acp.send("and now?");
     acp.is_seen(&id);
 }
+
+#[test]
+fn the_server_that_the_agent_is_told_to_start_is_the_drivers_and_no_peer() {
+    let acp = Acp::start(&[]);
+    let id = acp.send("call a tool of the bus");
+    acp.is_seen(&id);
+    let called = &acp.noted("called")[0];
+    assert_eq!(
+        called["result"]["structuredContent"]["self"], "driven",
+        "{called}"
+    );
+    assert_eq!(acp.noted("ended"), [json!(0)]);
+}
+
+#[test]
+fn an_agent_below_the_agents_shell_is_a_peer_of_its_own() {
+    let acp = Acp::start(&[]);
+    let id = acp.send("start another agent in a shell");
+    acp.is_seen(&id);
+    let called = &acp.noted("called")[0];
+    let own = &called["result"]["structuredContent"]["self"];
+    assert!(own.is_string() && own != "driven", "{called}");
+}

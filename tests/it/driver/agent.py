@@ -136,7 +136,7 @@ class Agent:
             says("heard it", messageId="m")
             (HOME / "answered").touch()
             os._exit(1)
-        elif "call a tool of the bus" in text:
+        elif "call a tool of the bus" in text or "another agent in a shell" in text:
             self.call(text)
             says("heard it", messageId="m")
             self.ends()
@@ -147,7 +147,12 @@ class Agent:
     def call(self, text):
         """Starts the MCP server that it was named, and asks it who is there."""
         env = {**os.environ, **{one["name"]: one["value"] for one in self.server["env"]}}
-        server = subprocess.Popen([self.server["command"], *self.server["args"]], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        argv = [self.server["command"], *self.server["args"]]
+        if "shell" in text:
+            # What another agent's configuration names, which knows nothing of this session.
+            env = os.environ
+            argv = ["sh", "-c", 'sh -c "$0 adapter; :"; :', argv[0]]
+        server = subprocess.Popen(argv, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
         def ask(message):
             server.stdin.write((json.dumps({"jsonrpc": "2.0", **message}) + "\n").encode())

@@ -245,6 +245,20 @@ def next_user():
     return told
 
 
+def adapter(client, environment):
+    """What an adapter says that is started here: its first line, or why it ends."""
+    pipes = dict.fromkeys(["stdin", "stdout", "stderr"], subprocess.PIPE)
+    command = [os.environ["ADAPTER"], "adapter", "--adapter", "cc"]
+    with subprocess.Popen(command, env=environment, text=True, **pipes) as child:
+        about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": client, "version": "1"}}
+        hello = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": about}
+        child.stdin.write(json.dumps(hello) + "\n")
+        child.stdin.flush()
+        said = child.stdout.readline()
+        child.stdin.close()
+        return said or child.stderr.read()
+
+
 def turn(told):
     words = told["message"]["content"]
     say("system", subtype="init")
@@ -280,6 +294,9 @@ def turn(told):
         start_a_broker()
     if "ask for the unknown" in words:
         note({"verdict": ask("hook_callback", callback_id="x")})
+    if "start adapters" in words:
+        few = {name: os.environ[name] for name in ("HOME", "PATH")}
+        note({"adapters": [adapter("claude-code", os.environ), adapter("claude-code", few), adapter("codex", few)]})
     if "speak oddly" in words:
         print("this is no JSON", flush=True)
         say("a_new_type", anything={"at": ["all"]})

@@ -3,6 +3,7 @@
 mod acp;
 mod guard;
 mod node;
+mod relay;
 mod socket;
 
 use std::io::Write as _;

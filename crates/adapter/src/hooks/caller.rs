@@ -13,12 +13,14 @@ use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::json;
 
-use super::line::{Ask, HOOK, OFFER_MAX, Offer, TOOK};
+use super::line::{Ask, AskTools, HOOK, OFFER_MAX, Offer, Part, TOOK, TOOLS};
 use super::place::{self, Ancestor};
 use crate::deadline::Deadline;
 
 /// How long the adapter may take for a line that it owes.
 const ANSWER: Duration = Duration::from_millis(900);
+/// How long a driver may take.
+const DRIVER_ANSWERS: Duration = Duration::from_secs(10);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -46,10 +48,14 @@ impl Caller {
     #[must_use]
     pub fn find(dirs: &[PathBuf], above: Above) -> Option<Self> {
         let (stream, client) = place::find(dirs, &above())?;
+        Self::over(stream, watch(client, above))
+    }
+
+    fn over(stream: UnixStream, lives: Vec<OwnedFd>) -> Option<Self> {
         stream.set_write_timeout(Some(ANSWER)).ok()?;
         let stream = WatchedStream {
             stream,
-            lives: watch(client, above),
+            lives,
             deadline: Deadline::NEVER,
         };
         Some(Self {
@@ -106,6 +112,22 @@ impl Caller {
         let answers = answer.number() == Some(id);
         serde_json::from_str(answer.result.filter(|_| answers)?.get()).ok()
     }
+}
+
+/// Asks a driver what an adapter below it is to be, and gives the connection, too. `None`: it cannot
+/// be asked.
+#[must_use]
+pub fn ask_driver(driver: u32, ask: &AskTools) -> Option<(Part, UnixStream)> {
+    let dirs = place::directories_of(driver);
+    let above = Ancestor {
+        pid: driver,
+        session: true,
+    };
+    let (stream, _) = place::find(&dirs, &[above])?;
+    let mut caller = Caller::over(stream, Vec::new())?;
+    let part = caller.request(1, TOOLS, ask, Deadline::after(DRIVER_ANSWERS))?;
+    // It has said no more: it waits for the first line.
+    Some((part, caller.read.into_inner().stream))
 }
 
 impl Read for WatchedStream {

@@ -11,6 +11,8 @@ pub const HOOK: &str = "hook";
 pub(super) const TOOK: &str = "hook/took";
 /// The first request of a program of ours that runs in an agent, or beside it.
 pub const ATTACH: &str = "session/attach";
+/// The first request of an adapter below a driver, with [`AskTools`]: it is answered with [`Part`].
+pub const TOOLS: &str = "session/tools";
 
 /// Longest first line of a hook, in bytes: the input of a tool stands in it as a text.
 pub const ASK_MAX: usize = 128 * 1024;
@@ -32,4 +34,36 @@ pub struct Ask<T> {
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Offer {
     pub(super) text: Option<String>,
+}
+
+/// What an adapter asks that found a driver above it.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AskTools {
+    /// Who its client says it is (`clientInfo`).
+    pub client: Introduced,
+    /// What it was given to show that it is the agent's.
+    pub token: Option<String>,
+}
+
+/// Who a client of MCP says it is.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Introduced {
+    /// Its own word.
+    pub name: String,
+    /// Its own word.
+    pub version: String,
+}
+
+/// What an adapter below a driver is to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Part {
+    /// A relay: from here on the connection carries lines of MCP, and nothing else.
+    Relay,
+    /// Nothing: its agent has the bus tools already.
+    Nothing,
+    /// A peer of its own: its agent is another one than the driver's.
+    Peer,
 }

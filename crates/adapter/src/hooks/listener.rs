@@ -19,7 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::line::{ASK_MAX, ATTACH, HOOK, Offer, RPC_MAX, TOOK};
+use super::line::{ASK_MAX, ATTACH, HOOK, Offer, RPC_MAX, TOOK, TOOLS};
 use super::place::{INDEX, bind, directories, is_of_an_agent};
 use super::watch::DirectoryWatch;
 use crate::paths::Paths;
@@ -235,7 +235,7 @@ fn asked(line: &[u8]) -> Option<RpcMessage> {
         Ok(asked) => {
             let method = asked.method.as_deref();
             method
-                .is_some_and(|it| [HOOK, ATTACH].contains(&it))
+                .is_some_and(|it| [HOOK, ATTACH, TOOLS].contains(&it))
                 .then_some(asked)
         }
         Err(_) => {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
-use peerbus_agents::{ALL, Acp as Facts};
+use peerbus_adapter::agents::ALL;
 use serde_json::{Value, json};
 
 use super::session::Asking;
@@ -23,11 +23,10 @@ macro_rules! captures {
 fn driver(name: &str) -> (Acp, AgentLines) {
     let word = if name == "claude" { "claude-acp" } else { name };
     let agent = ALL.into_iter().find(|agent| agent.word == word).unwrap();
-    let facts: &'static Facts = agent.acp.unwrap();
     let agent = AcpAgent {
         word: agent.word.to_owned(),
         title: agent.title.to_owned(),
-        facts,
+        agent,
         command: vec![OsString::from(agent.word)],
         resume: None,
         model: None,
@@ -35,7 +34,8 @@ fn driver(name: &str) -> (Acp, AgentLines) {
     };
     let (to, reader) = scripted();
     tokio::spawn(reader.take_all());
-    let acp = Acp::new(agent, String::new(), ("peerbus", &["adapter"], &[]));
+    let env = ["a", "b"].map(|name| (name, String::new()));
+    let acp = Acp::new(agent, String::new(), ("peerbus", &["adapter"], env));
     (acp, to)
 }
 

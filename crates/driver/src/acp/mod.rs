@@ -15,6 +15,7 @@ use std::ffi::OsString;
 use std::io;
 use std::sync::{Mutex, MutexGuard};
 
+use peerbus_adapter::agents::{Acp as Facts, Agent};
 use peerbus_adapter::mailbox::{BoxFuture, Path, PathSpec};
 use peerbus_node::approvals::Verdict;
 use peerbus_os::sync::lock;
@@ -43,12 +44,12 @@ pub static ACP: PathSpec = PathSpec {
 /// An agent, and what its user chose for it.
 #[derive(Debug, Clone)]
 pub struct AcpAgent {
+    /// What is known of it.
+    pub agent: &'static Agent,
     /// The word for it, as install has it; the program's name where it is not known.
     pub word: String,
     /// Its name for people.
     pub title: String,
-    /// What is known of it.
-    pub facts: &'static peerbus_agents::Acp,
     /// Its program and arguments.
     pub command: Vec<OsString>,
     /// The session to go on with.
@@ -57,6 +58,12 @@ pub struct AcpAgent {
     pub model: Option<String>,
     /// The mode at the start, instead of the one in which it asks.
     pub mode: Option<String>,
+}
+
+impl AcpAgent {
+    fn facts(&self) -> &'static Facts {
+        self.agent.acp.unwrap_or(&Facts::UNKNOWN)
+    }
 }
 
 pub(crate) struct Acp {
@@ -76,15 +83,15 @@ impl Acp {
     pub(crate) fn new(
         agent: AcpAgent,
         instructions: String,
-        server: (&str, &[&str], &[(&str, &str)]),
+        server: (&str, &[&str], [(&str, String); 2]),
     ) -> Self {
         let (command, args, env) = server;
         let env = env
-            .iter()
+            .into_iter()
             .map(|(name, value)| json!({ "name": name, "value": value }));
         let server = json!({ "name": SERVER, "command": command, "args": args,
             "env": env.collect::<Value>() });
-        let instructions = match agent.facts.finds_tools {
+        let instructions = match agent.facts().finds_tools {
             "" => instructions,
             how => format!("{instructions}\nA bus tool that you do not see: {how}."),
         };
@@ -168,7 +175,7 @@ impl Acp {
 
     /// A session is there: sets its mode and its model, one after the other, then it takes turns.
     async fn set_up(&self, to: &AgentLines, offered: &Value) -> Vec<Heard> {
-        let facts = self.agent.facts;
+        let facts = self.agent.facts();
         let mode = self.agent.mode.as_deref().or(facts.mode);
         let wanted = [("mode", mode), ("model", self.agent.model.as_deref())];
         let asked = {
@@ -254,7 +261,7 @@ impl Acp {
                 }
                 self.next_setting(to).await
             }
-            (Asking::Prompt, answer) => self.state().prompted(self.agent.facts.proof, &answer),
+            (Asking::Prompt, answer) => self.state().prompted(self.agent.facts().proof, &answer),
             (Asking::Control(waits), answer) => {
                 // Who asked may not wait any more.
                 let _ = waits.send(answer);
@@ -309,7 +316,7 @@ impl Acp {
                 let params = message.params.as_ref().map(|params| params.get());
                 let params: Value =
                     serde_json::from_str(params.unwrap_or_default()).unwrap_or_default();
-                self.state().update(self.agent.facts.proof, &params)
+                self.state().update(self.agent.facts().proof, &params)
             }
             RpcKind::Notification => Vec::new(),
         })

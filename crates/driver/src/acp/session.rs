@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use peerbus_agents::Proof;
+use peerbus_adapter::agents::Proof;
 use peerbus_mcp::ClientInfo;
 use peerbus_node::claude_code;
 use peerbus_wire::escape;

@@ -1,6 +1,6 @@
 //! What the updates of a turn, and its end, show of the texts that went in with it. Pure.
 
-use peerbus_agents::Proof;
+use peerbus_adapter::agents::Proof;
 use peerbus_wire::jsonrpc::RpcError;
 use serde_json::Value;
 

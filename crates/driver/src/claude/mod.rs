@@ -1,7 +1,6 @@
 //! Claude Code's own protocol: a stream of JSON lines, in which it asks for permissions, too, and speaks MCP.
 
 mod arguments;
-mod bridge;
 mod permission;
 mod sdk_url;
 mod stream;
@@ -15,6 +14,8 @@ use peerbus_node::approvals::{By, Decision, Verdict};
 use peerbus_node::claude_code;
 use peerbus_os::sync::lock;
 use peerbus_wire::escape;
+use peerbus_wire::jsonrpc::{RpcKind, RpcMessage};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use tokio::process::Command;
 use tokio::sync::oneshot;
@@ -22,10 +23,10 @@ use uuid::Uuid;
 
 pub use self::arguments::{ClientOptions, Transport};
 pub(crate) use self::arguments::{takes, version};
-pub(crate) use self::bridge::{Bridge, PIPE_BYTES};
 use self::stream::{Line, texts};
 use crate::process::{self, AgentLines, Process};
 use crate::protocol::{Heard, Permission, Protocol, TurnEnd};
+use crate::tools::{self, Tools};
 use crate::turns::marks;
 use crate::{SERVER, WHY_CHARS};
 
@@ -58,7 +59,7 @@ pub(crate) struct Claude {
     pub(crate) transport: Transport,
     /// What the model is told of the bus with the first request.
     pub(crate) instructions: String,
-    pub(crate) bridge: Arc<Bridge>,
+    pub(crate) tools: Arc<Tools>,
     /// What the client was asked, and who waits for the answer.
     pub(crate) asked: Mutex<BTreeMap<String, oneshot::Sender<Answer>>>,
 }
@@ -139,8 +140,7 @@ impl Claude {
         let subtype = asked["subtype"].as_str().unwrap_or_default();
         let answer = match (subtype, written("message"), written("input")) {
             ("mcp_message", Some(message), _) => {
-                let met = self.bridge.take(to, id, &message).await;
-                return met.map(Heard::Met);
+                return self.mcp(to, id, &message).await;
             }
             ("can_use_tool", _, Some(input)) if permission::is_ours(asked) => {
                 let verdict = Verdict::closed(Some(Decision::Allow), By::Client);
@@ -159,6 +159,30 @@ impl Claude {
         };
         to.say(answer).await;
         None
+    }
+
+    /// A message to the server behind the stream. Each is answered, if only with nothing.
+    async fn mcp(&self, to: &AgentLines, id: String, message: &RawValue) -> Option<Heard> {
+        let Ok(message) = serde_json::from_str::<RpcMessage>(message.get()) else {
+            let why = "the message is no JSON-RPC message";
+            to.say(stream::failure(&id, why)).await;
+            return None;
+        };
+        let asks = message.kind() == RpcKind::Request;
+        let (client, request) = (to.clone(), id.clone());
+        let back = move |answer| -> BoxFuture<'static, ()> {
+            let carried = BTreeMap::from([("mcp_response", answer)]);
+            let line = stream::success(&request, &carried);
+            Box::pin(async move { _ = client.say(line).await })
+        };
+        let met = self
+            .tools
+            .take(tools::STREAM, message, Box::new(back))
+            .await;
+        if !asks {
+            to.say(stream::success(&id, &json!({}))).await;
+        }
+        met.map(Heard::Met)
     }
 
     async fn answered(&self, to: &AgentLines, text: &str, answer: &Value) -> Vec<Heard> {
@@ -242,7 +266,12 @@ impl Protocol for Claude {
     }
 
     fn greet<'a>(&'a self, to: &'a AgentLines) -> BoxFuture<'a, bool> {
-        Box::pin(to.say(stream::initialize(BEGIN, SERVER, &self.instructions)))
+        Box::pin(async {
+            // What the process before this one had asked, which counted alike.
+            self.tools.gone(tools::STREAM).await;
+            let hello = stream::initialize(BEGIN, SERVER, &self.instructions);
+            to.say(hello).await
+        })
     }
 
     fn hear<'a>(&'a self, to: &'a AgentLines, line: &'a str) -> BoxFuture<'a, Vec<Heard>> {
@@ -293,6 +322,7 @@ impl Protocol for Claude {
 #[cfg(test)]
 mod tests {
     use peerbus_adapter::mailbox::{Activity, Evidence};
+    use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 
     use super::*;
     use crate::process::tests::scripted;
@@ -308,7 +338,7 @@ mod tests {
             options: ClientOptions::default(),
             transport: Transport::Stdio,
             instructions: String::new(),
-            bridge: Arc::new(Bridge::new().0),
+            tools: Arc::new(Tools::new().0),
             asked: Mutex::default(),
         }
     }
@@ -381,6 +411,55 @@ mod tests {
             asked.dedup();
             let wanted = ["mcp_message", "can_use_tool", "mcp_message", "can_use_tool"];
             assert_eq!(asked, wanted);
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_asked_of_the_server_behind_the_stream_is_answered_inside_it() {
+        let (tools, waiting) = Tools::new();
+        let claude = Claude {
+            tools: Arc::new(tools),
+            ..claude()
+        };
+        let ((to, mut reader), (ours, theirs)) = (scripted(), tokio::io::duplex(1 << 16));
+        let (read, mut write) = tokio::io::split(theirs);
+        let mut asked = BufReader::new(read).lines();
+        let line = |message| {
+            format!(
+                r#"{{"type":"control_request","request_id":"b","request":{{"subtype":"mcp_message","message":{message}}}}}"#
+            )
+        };
+        let test = async {
+            let call = line(r#"{"jsonrpc":"2.0","id":7,"method":"tools/call"}"#);
+            claude.hear(&to, &call).await;
+            while !asked.next_line().await.unwrap().unwrap().contains("call") {}
+            let answer = b"{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"n\":1e400}}\n";
+            write.write_all(answer).await.unwrap();
+            let answer = reader.next().await;
+            let wanted = r#""request_id":"b","response":{"mcp_response":{"jsonrpc":"2.0","id":7,"result":{"n":1e400}}}"#;
+            assert!(answer.contains(wanted), "{answer}");
+            for (message, wanted) in [
+                (
+                    r#"{"method":"notifications/initialized"}"#,
+                    r#""response":{}"#,
+                ),
+                ("7", r#""subtype":"error""#),
+            ] {
+                let line = line(message);
+                let (_, said) = tokio::join!(claude.hear(&to, &line), reader.next());
+                assert!(
+                    said.contains(r#""request_id":"b""#) && said.contains(wanted),
+                    "{said}"
+                );
+            }
+        };
+        let who = peerbus_mcp::ClientInfo {
+            name: String::new(),
+            version: String::new(),
+        };
+        tokio::select! {
+            () = test => {}
+            () = claude.tools.carry(&who, ours, waiting) => panic!("the server ended"),
         }
     }
 

@@ -29,7 +29,8 @@ use crate::profile::ClientInfo;
 pub(crate) use caller::Caller;
 use outbox::Outbox;
 pub(crate) use outbox::{Calls, Sending};
-pub(crate) use stdio::open as stdio;
+pub use stdio::{Input, Output, open as stdio};
+pub use transport::LINE_BYTES_MAX;
 use transport::Pipe;
 
 /// When the client says nothing for so long after an answer that it should confirm, it is asked

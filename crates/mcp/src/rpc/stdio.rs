@@ -3,16 +3,17 @@
 use tokio::io::{AsyncRead, AsyncWrite};
 
 /// What a client is read from.
-pub(crate) type Input = Box<dyn AsyncRead + Unpin + Send>;
+pub type Input = Box<dyn AsyncRead + Unpin + Send>;
 /// What a client is written to.
-pub(crate) type Output = Box<dyn AsyncWrite + Unpin + Send>;
+pub type Output = Box<dyn AsyncWrite + Unpin + Send>;
 
 /// This process's standard input and output.
 ///
 /// Pipes and Unix sockets (Node starts its children on the latter) are read by the runtime
 /// itself. Anything else costs a thread that blocks in `read`: the process must then be ended by
 /// `exit`, not by returning from the runtime.
-pub(crate) fn open() -> (Input, Output) {
+#[must_use]
+pub fn open() -> (Input, Output) {
     if let Some(pair) = sockets() {
         return pair;
     }

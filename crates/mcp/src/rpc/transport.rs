@@ -27,7 +27,7 @@ use super::outbox::{Line, Outbox};
 use crate::arguments::Arguments;
 
 /// Longest line that is read, in bytes: a body of the largest size, every byte of it escaped.
-const LINE_BYTES_MAX: usize = 8 * 1024 * 1024;
+pub const LINE_BYTES_MAX: usize = 8 * 1024 * 1024;
 const BATCH_MAX: usize = 256;
 
 /// rmcp's transport, with what rmcp does otherwise than this server needs it.

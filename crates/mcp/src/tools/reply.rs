@@ -26,7 +26,6 @@ pub(crate) const TOOL: Tool = Tool {
         talk::PRIORITY,
     ],
     output: crate::rpc::output_schema::<send::Output>,
-    open_world: true,
     always: true,
     ..Tool::new("bus.reply", |context, arguments| {
         Box::pin(call(context, arguments))

@@ -237,14 +237,17 @@ names = {"model": "LLM_MODEL", "api_key": "LLM_API_KEY", "base_url": "LLM_BASE_U
 llm = LLM(usage_id="agent", **{member: os.environ[name] for member, name in names.items()})
 AgentStore().save(get_default_cli_agent(llm=llm))
 """
-    interpreter = str(PLACE / "openhands/bin/python3")
-    subprocess.run([interpreter, "-c", program], env=environment, check=True, capture_output=True)
+    succeeds([str(PLACE / "openhands/bin/python3"), "-c", program], environment)
 
 
 def copilot_install(environment):
     """It refuses servers from its client, and has those of its own configuration."""
-    command = ["peerbus", "install", "copilot"]
-    subprocess.run(command, env=environment, check=True, capture_output=True)
+    succeeds(["peerbus", "install", "copilot"], environment)
+
+
+def succeeds(command, environment):
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, f"{command[:2]} failed: {done.stderr}"
 
 
 TOUCH = {"command": f"touch {BY_SHELL}", "description": "makes a file"}

@@ -18,8 +18,8 @@ PYTHON_MIN = (3, 12)
 def place_of(agent):
     """Where an agent is, or would be: of its own, or beside others that npm has put on the PATH, in the
     same version."""
-    name = agent.package if agent.of_npm else f"{agent.package.split('[')[0]}@{agent.version}"
-    place = other_agent(name.split("==")[0])
+    name = re.split(r"[\[=]", agent.package)[0]
+    place = other_agent(agent.package if agent.of_npm else f"{name}@{agent.version}")
     shared = (prefix for prefix in prefixes() if has(prefix, agent))
     return place if place.is_dir() else next(shared, place)
 

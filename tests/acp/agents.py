@@ -25,7 +25,7 @@ BY_SHELL, BY_WRITER = "made-by-shell", "made-by-writer"
 class Agent:
     # Of npm: `@scope/name@version`; of PyPI: `name[extras]==version`.
     package: str
-    # The program in that package, and whether Node runs it.
+    # The program in that package.
     program: str
     command: str
     # From the model's URL and the project: files to write, and the environment.
@@ -33,7 +33,8 @@ class Agent:
     # What calls a shell, and a tool that writes a file: its tool's name and arguments.
     shell: tuple
     writer: tuple
-    node: bool = False
+    # The oldest major version of Node that runs it; 0: it is no program of Node's.
+    node: int = 0
     # Which of the two it asks about when it is in its asking mode.
     asks: str = "shell"
     # Which of the two it calls without asking, even then.
@@ -236,14 +237,17 @@ names = {"model": "LLM_MODEL", "api_key": "LLM_API_KEY", "base_url": "LLM_BASE_U
 llm = LLM(usage_id="agent", **{member: os.environ[name] for member, name in names.items()})
 AgentStore().save(get_default_cli_agent(llm=llm))
 """
-    interpreter = str(PLACE / "openhands/bin/python3")
-    subprocess.run([interpreter, "-c", program], env=environment, check=True, capture_output=True)
+    succeeds([str(PLACE / "openhands/bin/python3"), "-c", program], environment)
 
 
 def copilot_install(environment):
     """It refuses servers from its client, and has those of its own configuration."""
-    command = ["peerbus", "install", "copilot"]
-    subprocess.run(command, env=environment, check=True, capture_output=True)
+    succeeds(["peerbus", "install", "copilot"], environment)
+
+
+def succeeds(command, environment):
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, f"{command[:2]} failed: {done.stderr}"
 
 
 TOUCH = {"command": f"touch {BY_SHELL}", "description": "makes a file"}
@@ -269,7 +273,7 @@ AGENTS = {
         ("exec_command", {"cmd": f"touch {BY_SHELL}"} | ESCALATED),
         # Its patches are for models that it knows.
         ("exec_command", {"cmd": f"touch {BY_WRITER}"}),
-        node=True,
+        node=20,
         unasked=("writer",),
         proof="message id",
     ),
@@ -280,7 +284,7 @@ AGENTS = {
         claude,
         ("bash", TOUCH),
         ("write", {"file_path": f"{{project}}/{BY_WRITER}", "content": "x"}),
-        node=True,
+        node=22,
         proof="message id",
     ),
     "gemini": Agent(
@@ -290,9 +294,8 @@ AGENTS = {
         gemini,
         ("run_shell_command", TOUCH),
         ("write_file", {"file_path": f"{{project}}/{BY_WRITER}", "content": "x"}),
-        node=True,
+        node=20,
         proof="quota",
-        cannot={"resume": "its `session/load` fails, so it begins a new session"},
     ),
     "qwen": Agent(
         "@qwen-code/qwen-code@0.24.4",
@@ -301,7 +304,7 @@ AGENTS = {
         qwen,
         ("run_shell_command", TOUCH | {"is_background": False}),
         ("write_file", {"file_path": f"{{project}}/{BY_WRITER}", "content": "x"}),
-        node=True,
+        node=22,
         proof="words",
         # It keeps the tools of MCP servers from the model until that searches, and takes a call all
         # the same.
@@ -324,7 +327,7 @@ AGENTS = {
         kimi,
         ("bash", TOUCH),
         ("write", {"path": f"{{project}}/{BY_WRITER}", "content": "x"}),
-        node=True,
+        node=22,
         unasked=("writer",),
         proof="words",
     ),
@@ -382,7 +385,7 @@ def seed(agent, url, project):
     return environment
 
 
-def command(agent, word, node=NODE, place=PLACE):
+def command(agent, word, node, place):
     """What its name on the command line stands for."""
     program = str(place / word / agent.program)
     if agent.node:
@@ -391,9 +394,10 @@ def command(agent, word, node=NODE, place=PLACE):
     return [program] if agent.of_npm else [str(place / word / "bin/python3"), program]
 
 
-def put_on_path(agent, word, directory, **places):
+def put_on_path(agent, word, directory, node=None, place=PLACE):
     """Makes a program of the agent's name."""
-    words = " ".join(f"'{part}'" for part in command(agent, word, **places))
+    node = node or (NODE if Path(NODE).exists() else "node")
+    words = " ".join(f"'{part}'" for part in command(agent, word, node, place))
     path = Path(directory) / agent.command
     path.write_text(f'#!/bin/sh\nexec {words} "$@"\n', encoding="utf-8")
     os.chmod(path, 0o755)

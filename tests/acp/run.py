@@ -28,8 +28,8 @@ sys.path.append(str(SHARED))
 
 import install
 import table
-from agents import AGENTS, NODE_PACKAGE
-from isolated import CannotRun, arguments, need, other_agent, python, run, unshare, with_logs
+from agents import AGENTS
+from isolated import CannotRun, arguments, need, python, run, unshare, with_logs
 
 # A scenario waits for pauses of the driver and of agents.
 LIMIT_S = 1500
@@ -42,10 +42,10 @@ def runs(words, steps, args):
     told = {}
 
     def scenario(directory):
-        new = {"node": other_agent(NODE_PACKAGE), "shared": SHARED}
-        new |= {f"agents/{word}": install.place_of(agent) for word, agent in agents.items()}
-        if not new["node"].is_dir():
-            del new["node"]
+        new = {f"agents/{word}": install.place_of(agent) for word, agent in agents.items()}
+        new |= {"shared": SHARED}
+        if install.node_place().is_dir():
+            new["node"] = install.node_place()
         bound = new | {"scripts": SCRIPTS, "bin/peerbus": args.peerbus}
         bound = [f"{place}={source}" for place, source in bound.items()]
         wrapper = [NAMESPACE, directory, python(), ":".join(words), ",".join(steps), *bound]
@@ -77,7 +77,7 @@ def here(words, args):
             found.append(word)
         else:
             place = install.place_of(AGENTS[word])
-            print(f"skip {word}: it is not in {place}; --install installs it", file=sys.stderr)
+            print(f"skip {word}: {place} or its Node is not there; --install brings it", file=sys.stderr)
     return found
 
 

@@ -32,8 +32,6 @@ class World:
         self.model, self.project = model, project
         self.environment = seed(self.agent, model.url, project)
         put_on_path(self.agent, word, "/tmp/bin")
-        if self.agent.prepare:
-            self.agent.prepare(os.environ | self.environment)
         self.gates = HOME / f"{word}-gates.toml"
         self.open_gates()
         self.driver, self.step = None, ""
@@ -113,11 +111,14 @@ def one(word, wanted):
 
 def main():
     words, wanted = sys.argv[1].split(":"), [word for word in sys.argv[2].split(",") if word]
-    if len(words) == 1:
-        return one(words[0], wanted)
-    broker, model = prepared()
-    worlds = [World(word, model) for word in words]
-    return pairs.talk(worlds, broker)
+    try:
+        if len(words) == 1:
+            return one(words[0], wanted)
+        broker, model = prepared()
+        return pairs.talk([World(word, model) for word in words], broker)
+    except AssertionError as failure:
+        print(f"FAIL {sys.argv[1]} preparation: {failure}")
+        return 1
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@
     reason = "a scenario fails by panicking and tells what it did"
 )]
 
+mod any_agent;
 mod audit;
 mod backup;
 mod chaos;

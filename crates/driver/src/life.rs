@@ -68,7 +68,6 @@ pub async fn run(
         Err(ended) => return (ended, None),
     };
     let (tools, waiting) = Tools::new();
-    let tools = Arc::new(tools);
     let relays = Relays::new(Arc::clone(&tools), &claude_code::AGENT, true);
     let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
     let (read, write) = tokio::io::split(theirs);

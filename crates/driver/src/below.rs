@@ -3,7 +3,7 @@
 use std::io::{Cursor, Result};
 use std::os::unix::net::UnixStream as Connected;
 
-use peerbus_adapter::hooks::{AskTools, Introduced, Part, ask_driver};
+use peerbus_adapter::hooks::{AskTools, Introduced, Role, ask_driver};
 use peerbus_mcp::{Input, Output};
 use peerbus_os::lines::{BoundedLines, NextLine};
 use peerbus_os::process;
@@ -72,13 +72,13 @@ async fn ask(driver: u32, token: Option<String>, input: Input, mut output: Outpu
     let ask = AskTools { client, token };
     let asked = tokio::task::spawn_blocking(move || ask_driver(driver, &ask)).await;
     match asked.ok().flatten() {
-        Some((Part::Relay, driver)) => {
+        Some((Role::Relay, driver)) => {
             let ended = relay(driver, &hello, rest, output).await;
             tracing::debug!(?ended, "the relay ends");
             Below::Relayed
         }
-        Some((Part::Peer, _)) => Below::Peer(Box::new(Cursor::new(hello).chain(rest)), output),
-        Some((Part::Nothing, _)) | None => Below::Nothing,
+        Some((Role::Peer, _)) => Below::Peer(Box::new(Cursor::new(hello).chain(rest)), output),
+        Some((Role::Nothing, _)) | None => Below::Nothing,
     }
 }
 

@@ -69,7 +69,6 @@ pub async fn run(
         Err(ended) => return (ended, None),
     };
     let (tools, waiting) = Tools::new();
-    let tools = Arc::new(tools);
     let relays = settings.agent.relays(&tools);
     let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
     let (read, write) = tokio::io::split(theirs);

@@ -5,8 +5,8 @@
 mod relays;
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use peerbus_adapter::hooks::{Connection, Introduced};
 use peerbus_adapter::mailbox::BoxFuture;
@@ -64,7 +64,7 @@ struct Params {
 
 impl Tools {
     /// Makes one, and gives the lines that [`Tools::carry`] takes to the server.
-    pub(crate) fn new() -> (Self, mpsc::Receiver<String>) {
+    pub(crate) fn new() -> (Arc<Self>, mpsc::Receiver<String>) {
         let (lines, waiting) = mpsc::channel(WAITING_MAX);
         let tools = Self {
             lines,
@@ -73,7 +73,7 @@ impl Tools {
             open: Mutex::default(),
             hello: watch::Sender::new(None),
         };
-        (tools, waiting)
+        (Arc::new(tools), waiting)
     }
 
     /// Introduces the client to the server, before any client is there, since the bus needs no turn to

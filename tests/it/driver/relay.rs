@@ -91,6 +91,14 @@ impl Adapter {
     }
 }
 
+impl Drop for Adapter {
+    /// Nothing is left of a test that failed.
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 const HELLO: &str = r#"{"jsonrpc":"2.0","id":9,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"codex","version":"7"}}}"#;
 
 /// Takes an adapter's connection, and tells it what it is to be.

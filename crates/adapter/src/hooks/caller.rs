@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::json;
 
-use super::line::{Ask, AskTools, HOOK, OFFER_MAX, Offer, Part, TOOK, TOOLS};
+use super::line::{Ask, AskTools, HOOK, OFFER_MAX, Offer, Role, TOOK, TOOLS};
 use super::place::{self, Ancestor};
 use crate::deadline::Deadline;
 
@@ -117,7 +117,7 @@ impl Caller {
 /// Asks a driver what an adapter below it is to be, and gives the connection, too. `None`: it cannot
 /// be asked.
 #[must_use]
-pub fn ask_driver(driver: u32, ask: &AskTools) -> Option<(Part, UnixStream)> {
+pub fn ask_driver(driver: u32, ask: &AskTools) -> Option<(Role, UnixStream)> {
     let dirs = place::directories_of(driver);
     let above = Ancestor {
         pid: driver,
@@ -125,9 +125,9 @@ pub fn ask_driver(driver: u32, ask: &AskTools) -> Option<(Part, UnixStream)> {
     };
     let (stream, _) = place::find(&dirs, &[above])?;
     let mut caller = Caller::over(stream, Vec::new())?;
-    let part = caller.request(1, TOOLS, ask, Deadline::after(DRIVER_ANSWERS))?;
+    let role = caller.request(1, TOOLS, ask, Deadline::after(DRIVER_ANSWERS))?;
     // It has said no more: it waits for the first line.
-    Some((part, caller.read.into_inner().stream))
+    Some((role, caller.read.into_inner().stream))
 }
 
 impl Read for WatchedStream {

@@ -11,7 +11,7 @@ pub const HOOK: &str = "hook";
 pub(super) const TOOK: &str = "hook/took";
 /// The first request of a program of ours that runs in an agent, or beside it.
 pub const ATTACH: &str = "session/attach";
-/// The first request of an adapter below a driver, with [`AskTools`]: it is answered with [`Part`].
+/// The first request of an adapter below a driver, with [`AskTools`]: it is answered with [`Role`].
 pub const TOOLS: &str = "session/tools";
 
 /// Longest first line of a hook, in bytes: the input of a tool stands in it as a text.
@@ -59,7 +59,7 @@ pub struct Introduced {
 /// What an adapter below a driver is to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Part {
+pub enum Role {
     /// A relay: from here on the connection carries lines of MCP, and nothing else.
     Relay,
     /// Nothing: its agent has the bus tools already.

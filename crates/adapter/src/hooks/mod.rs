@@ -13,7 +13,7 @@ mod watch;
 
 pub use crate::deadline::{Deadline, TimedInput};
 pub use caller::{Caller, ask_driver};
-pub use line::{ASK_MAX, ATTACH, Ask, AskTools, HOOK, Introduced, Part, TOOLS};
+pub use line::{ASK_MAX, ATTACH, Ask, AskTools, HOOK, Introduced, Role, TOOLS};
 pub use listener::{Connection, HookConnection, Peer, SessionSocket};
 pub use place::{
     Ancestor, INDEX, directories, directory, is_below_an_agent, is_of_an_agent, sweep,

@@ -4,10 +4,10 @@
 //! Written from what eleven agents were seen to do in November 2026, of which `testdata/acp` has lines;
 //! docs/ANY_AGENT.md has the table. Everything in them is optional here.
 
-#[cfg(test)]
-mod captures;
 mod permission;
 mod session;
+#[cfg(test)]
+mod tests;
 mod turn;
 
 use std::collections::BTreeMap;

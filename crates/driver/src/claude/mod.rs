@@ -338,7 +338,7 @@ mod tests {
             options: ClientOptions::default(),
             transport: Transport::Stdio,
             instructions: String::new(),
-            tools: Arc::new(Tools::new().0),
+            tools: Tools::new().0,
             asked: Mutex::default(),
         }
     }
@@ -417,10 +417,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_asked_of_the_server_behind_the_stream_is_answered_inside_it() {
         let (tools, waiting) = Tools::new();
-        let claude = Claude {
-            tools: Arc::new(tools),
-            ..claude()
-        };
+        let claude = Claude { tools, ..claude() };
         let ((to, mut reader), (ours, theirs)) = (scripted(), tokio::io::duplex(1 << 16));
         let (read, mut write) = tokio::io::split(theirs);
         let mut asked = BufReader::new(read).lines();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use peerbus_adapter::agents::Agent;
 use peerbus_adapter::credentials::random_hex;
-use peerbus_adapter::hooks::{AskTools, HookConnection, Part, TOOLS};
+use peerbus_adapter::hooks::{AskTools, HookConnection, Role, TOOLS};
 use peerbus_os::process;
 use subtle::ConstantTimeEq as _;
 
@@ -47,16 +47,16 @@ impl Relays {
             // Its hooks have nothing to say: the agent tells it all.
             return hook.nothing().await;
         };
-        let part = self.part(&ask, hook.connection.caller.pid);
-        tracing::debug!(?part, "an adapter asks for the bus tools");
-        if hook.answer(Ok(part)).await && part == Part::Relay {
+        let role = self.role(&ask, hook.connection.caller.pid);
+        tracing::debug!(?role, "an adapter asks for the bus tools");
+        if hook.answer(Ok(role)).await && role == Role::Relay {
             self.tools.relay(hook.connection).await;
         }
     }
 
     /// What an adapter is to be: the agent's is known by the token, or by where it stands and how its
     /// client calls itself. Agents further down are peers of their own.
-    fn part(&self, ask: &AskTools, adapter: Option<u32>) -> Part {
+    fn role(&self, ask: &AskTools, adapter: Option<u32>) -> Role {
         let token = ask.token.as_deref().unwrap_or_default();
         let is_named: bool = token.as_bytes().ct_eq(self.token.as_bytes()).into();
         let wrappers = self.agent.acp.map_or(0, |acp| acp.wrappers);
@@ -67,14 +67,15 @@ impl Relays {
         };
         let is_agents = || self.agent.is_client(&ask.client.name) && adapter.is_some_and(is_near);
         match (is_named || is_agents(), self.in_stream) {
-            (false, _) => Part::Peer,
-            (true, true) => Part::Nothing,
-            (true, false) => Part::Relay,
+            (false, _) => Role::Peer,
+            (true, true) => Role::Nothing,
+            (true, false) => Role::Relay,
         }
     }
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests {
     use std::io::{BufRead as _, BufReader};
     use std::process::{Command, Stdio};
@@ -86,7 +87,7 @@ mod tests {
 
     /// What an adapter is told that has so many processes between itself and this one, when its client
     /// says that it is one of these.
-    fn told<const N: usize>(relays: &Relays, between: usize, clients: [&str; N]) -> [Part; N] {
+    fn told<const N: usize>(relays: &Relays, between: usize, clients: [&str; N]) -> [Role; N] {
         // The `:` keeps each shell from becoming the next.
         let deep = "[ $0 = 0 ] && { echo $$; read x; exit; }; sh -c \"$1\" $(($0 - 1)) \"$1\"; :";
         let mut shell = Command::new("sh")
@@ -99,22 +100,22 @@ mod tests {
         let mut stdout = BufReader::new(shell.stdout.take().unwrap());
         stdout.read_line(&mut said).unwrap();
         let adapter = said.trim().parse().ok();
-        let parts = clients.map(|name| {
+        let roles = clients.map(|name| {
             let client = Introduced {
                 name: name.to_owned(),
                 ..Introduced::default()
             };
             let token = None;
-            relays.part(&AskTools { client, token }, adapter)
+            relays.role(&AskTools { client, token }, adapter)
         });
         drop(shell.stdin.take());
         shell.wait().unwrap();
-        parts
+        roles
     }
 
     #[test]
     fn an_adapter_is_the_agents_where_it_stands_near_and_its_client_is_the_agents() {
-        let tools = Arc::new(Tools::new().0);
+        let tools = Tools::new().0;
         let relays = |agent, in_stream| Relays::new(Arc::clone(&tools), agent, in_stream);
         let word = |word| {
             let mut all = peerbus_adapter::agents::ALL.into_iter();
@@ -123,23 +124,23 @@ mod tests {
         let names = ["codex-mcp-client", "claude-code", ""];
         // The guard, the agent, and one that stands before it.
         for between in [1, 2, 3] {
-            let parts = told(&relays(word("codex"), false), between, names);
-            assert_eq!(parts, [Part::Relay, Part::Peer, Part::Peer], "{between}");
+            let roles = told(&relays(word("codex"), false), between, names);
+            assert_eq!(roles, [Role::Relay, Role::Peer, Role::Peer], "{between}");
         }
         // A shell of the agent's, and another agent.
         for between in [4, 5] {
-            let parts = told(&relays(word("codex"), false), between, names);
-            assert_eq!(parts, [Part::Peer; 3], "{between}");
+            let roles = told(&relays(word("codex"), false), between, names);
+            assert_eq!(roles, [Role::Peer; 3], "{between}");
         }
-        let parts = told(&relays(word("claude-acp"), false), 3, names);
-        assert_eq!(parts, [Part::Peer, Part::Relay, Part::Peer]);
+        let roles = told(&relays(word("claude-acp"), false), 3, names);
+        assert_eq!(roles, [Role::Peer, Role::Relay, Role::Peer]);
         let claude = relays(&claude_code::AGENT, true);
-        let parts = told(&claude, 2, names);
-        assert_eq!(parts, [Part::Peer, Part::Nothing, Part::Peer]);
-        assert_eq!(told(&claude, 3, names), [Part::Peer; 3]);
+        let roles = told(&claude, 2, names);
+        assert_eq!(roles, [Role::Peer, Role::Nothing, Role::Peer]);
+        assert_eq!(told(&claude, 3, names), [Role::Peer; 3]);
         assert_eq!(
             told(&relays(&Agent::UNKNOWN, false), 2, names),
-            [Part::Peer; 3]
+            [Role::Peer; 3]
         );
     }
 }

@@ -1,5 +1,4 @@
 use std::path::Path;
-use std::sync::Arc;
 
 use peerbus_adapter::agents::Agent;
 use peerbus_adapter::hooks::{AskTools, SessionSocket, TOOLS};
@@ -200,7 +199,6 @@ async fn at_socket(test: impl AsyncFnOnce(Server, &Path, AskTools)) {
     let socket = SessionSocket::bind(&places(home.path()), std::process::id()).unwrap();
     let path = socket.path().borrow().clone();
     let (tools, waiting) = Tools::new();
-    let tools = Arc::new(tools);
     let relays = Relays::new(tools.clone(), &Agent::UNKNOWN, false);
     let [_, (_, token)] = relays.environment();
     let ask = AskTools {

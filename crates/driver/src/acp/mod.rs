@@ -25,7 +25,7 @@ use serde_json::{Map, Value, json};
 use tokio::process::Command;
 use tokio::sync::oneshot;
 
-use self::session::{Asking, State};
+use self::session::{Asking, QUESTIONS_MAX, State};
 use crate::process::{self, AgentLines, Process};
 use crate::protocol::{Heard, Permission, Protocol};
 use crate::{SERVER, WHY_CHARS};
@@ -287,8 +287,15 @@ impl Acp {
         if params["_meta"]["is_mcp_tool_approval"] == true {
             permission::name_of_codex(&mut call);
         }
-        if permission::is_ours(&call) {
-            let allowed = permission::allowed(options);
+        let (ours, full) = (
+            permission::is_ours(&call),
+            self.state().questions.len() >= QUESTIONS_MAX,
+        );
+        if ours || full {
+            let allowed = match ours {
+                true => permission::allowed(options),
+                false => permission::cancelled(),
+            };
             to.say(RpcMessage::response(id, &Ok::<_, ()>(allowed)).text())
                 .await;
             return None;

@@ -19,8 +19,10 @@ use crate::turns::marks;
 
 /// An agent wants its user to log in first.
 const LOG_IN: i64 = -32_000;
-/// Marks of turns that failed.
-const FAILED_MAX: usize = 256;
+/// Marks that are remembered: those of turns that failed, and those that a history shows as answered.
+const MARKS_MAX: usize = 256;
+/// Questions that may be open.
+pub(super) const QUESTIONS_MAX: usize = 64;
 /// Longest text of the model's that is put together before it is told, in bytes.
 const WORDS_MAX: usize = 65_536;
 /// A line without a method within so many bytes may be an answer.
@@ -107,6 +109,11 @@ impl State {
 
     /// Notes that something is asked, and gives the number for it.
     pub(super) fn ask(&mut self, asking: Asking) -> u64 {
+        // Nobody waits for ever.
+        self.asked.retain(|_, asking| match asking {
+            Asking::Control(waits) => !waits.is_closed(),
+            _ => true,
+        });
         self.last += 1;
         self.asked.insert(self.last, asking);
         self.last
@@ -295,7 +302,7 @@ impl State {
             });
         } else {
             self.failed.extend(turn.marks);
-            while self.failed.len() > FAILED_MAX {
+            while self.failed.len() > MARKS_MAX {
                 self.failed.pop_first();
             }
         }
@@ -333,8 +340,12 @@ impl State {
                 self.calls.note(update);
                 heard.extend(events(update));
             }
+            // One that comes before the text is in the conversation is of the turn before.
             "state_update" if self.can.two && update["state"] == "idle" => {
-                heard.extend(self.end(proof, &Ok(update.clone())));
+                let here = |turn: &Turn| turn.signs.presented;
+                if self.turn.as_ref().is_some_and(here) {
+                    heard.extend(self.end(proof, &Ok(update.clone())));
+                }
             }
             _ => {}
         }
@@ -387,7 +398,7 @@ impl Replay {
             "agent_message_chunk" | "agent_thought_chunk" | "tool_call" | "tool_call_update" => {
                 self.any = true;
                 self.signs.update(proof, update);
-                if self.signs.answered(proof) {
+                if self.signs.answered(proof) && self.answered.len() < MARKS_MAX {
                     self.answered.append(&mut self.marks);
                 }
             }

@@ -5,6 +5,7 @@ mod hear;
 use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::process::Stdio;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -167,6 +168,7 @@ fn protocol(
             instructions,
             tools: Arc::clone(tools),
             asked: Mutex::default(),
+            stopped: AtomicBool::default(),
         }),
         DrivenAgent::Acp(agent) => {
             let own = std::env::current_exe().unwrap_or_default();

@@ -7,6 +7,7 @@ mod stream;
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use peerbus_adapter::mailbox::{BoxFuture, Path, PathSpec};
@@ -62,6 +63,8 @@ pub(crate) struct Claude {
     pub(crate) tools: Arc<Tools>,
     /// What the client was asked, and who waits for the answer.
     pub(crate) asked: Mutex<BTreeMap<String, oneshot::Sender<Answer>>>,
+    /// The turn that is under way was asked to end.
+    pub(crate) stopped: AtomicBool,
 }
 
 impl Claude {
@@ -106,7 +109,12 @@ impl Claude {
             }
             ("result", _) => {
                 let ids = texts(&line["user_message_uuids"]).map(owned).collect();
-                let end = line.failed().map_or(TurnEnd::Well, TurnEnd::Failed);
+                let stopped = self.stopped.swap(false, Ordering::Relaxed);
+                let end = match line.failed() {
+                    None => TurnEnd::Well,
+                    Some(_) if stopped => TurnEnd::Stopped,
+                    Some(why) => TurnEnd::Failed(why),
+                };
                 vec![Heard::TurnEnd { ids, end }]
             }
             ("control_request", _) => Vec::from_iter(self.requested(to, text).await),
@@ -297,6 +305,7 @@ impl Protocol for Claude {
     }
 
     fn interrupt<'a>(&'a self, to: &'a AgentLines) -> BoxFuture<'a, Result<(), String>> {
+        self.stopped.store(true, Ordering::Relaxed);
         Box::pin(async { self.ask(to, "interrupt", Map::new()).await.map(|_| ()) })
     }
 
@@ -340,6 +349,7 @@ mod tests {
             instructions: String::new(),
             tools: Tools::new().0,
             asked: Mutex::default(),
+            stopped: AtomicBool::default(),
         }
     }
 

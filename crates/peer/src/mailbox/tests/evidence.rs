@@ -440,3 +440,23 @@ fn a_turn_that_ends_well_without_proof_claims_that_its_message_was_taken() {
     let path = SOCKET.word.to_owned();
     assert_eq!(rig.acked(), [(message, How::Pushed { path })]);
 }
+
+#[test]
+fn a_turn_that_was_stopped_starts_no_other_and_its_message_goes_along() {
+    let mut rig = Rig::new(&[&SOCKET]);
+    let message = rig.next();
+    let push = rig.pushed();
+    rig.presented(&push);
+    assert_eq!(rig.along(&PIGGYBACK), None, "an answer may come");
+    rig.input(|mailbox, now| mailbox.stopped(now, push.id));
+    rig.pass(500_000);
+    assert_eq!(rig.wanted(), None);
+    let along = rig.along(&PIGGYBACK).unwrap();
+    assert_eq!(
+        (ids(&along), repeats(&along)),
+        (vec![message.0], vec![true])
+    );
+    rig.outcome(&along, Outcome::Failed);
+    rig.pass(100_000);
+    assert_eq!(repeats(&rig.push()), [true], "after ten minutes");
+}

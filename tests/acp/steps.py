@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import threading
+import time
 
 import bus
 from agents import BY_SHELL, BY_WRITER
@@ -200,17 +201,32 @@ def interrupt(world):
         step = bus.step(identity, "seen")
         world.check("its message is not seen", not step, step)
     script.goes.set()
-    is_seen(world, "its message, later,", identity, AGAIN_S)
-    is_shown_once(world, "it", identity)
-    again = bool(shown_again(world, identity))
-    world.check("the turn went on" if cannot else "it was shown again, marked", again != cannot)
+    if cannot:
+        is_seen(world, "its message, since the turn goes on,", identity)
+    else:
+        comes_along(world, identity)
     world.open_gates()
     world.facts["interrupt"] = not cannot
+
+
+def comes_along(world, identity):
+    """What an interrupted turn owes comes with the result of the next bus tool."""
+    world.model.script("next", world.agent.bus("peers", {}), text="so much for that")
+    following = world.send("next")
+    is_seen(world, "the next message", following)
+    told = [words for request in world.model.asked for words in request.results if identity in words]
+    world.check("its message comes with the result of a bus tool", told, world.model.asked[-1].results)
+    is_seen(world, "it", identity)
+    is_shown_once(world, "it", identity)
 
 
 def killed(world):
     """The agent dies in a turn."""
     is_ready(world)
+    if world.agent.by_the_minute:
+        # Its session began some seconds after the driver.
+        over = lambda: time.time() // 60 > (world.driver.began + 10) // 60
+        eventually("the minute in which the session began is over", over, 2 * PATIENCE_S)
     known = a_known_message(world)
     script = held(world, "deadly", text="it is done")
     identity = world.send("deadly")

@@ -128,6 +128,10 @@ class Driver:
     def complained(self):
         return self.err.read_text(errors="replace")
 
+    def lives(self):
+        code = self.process.poll()
+        assert code is None, f"the driver has ended, {code}: {self.complained()[-600:]}"
+
     def below(self):
         """What runs below it."""
         every, found, heads = processes(), {}, {self.process.pid}

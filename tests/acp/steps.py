@@ -17,12 +17,20 @@ AGAIN_S = 4 * PATIENCE_S
 
 def is_ready(world):
     """Waits until the session can be woken and does nothing."""
-    name = world.name
-    return eventually("it can be woken", lambda: bus.is_idle(name) and bus.peer(name).get("wake"))
+
+    def look():
+        world.driver.lives()
+        return bus.is_idle(world.name) and bus.peer(world.name).get("wake")
+
+    return eventually("it can be woken", look)
 
 
-def is_asked(script, times=1):
-    eventually(f"the model is asked {script.name}", lambda: script.asked >= times)
+def is_asked(world, script, times=1):
+    def look():
+        world.driver.lives()
+        return script.asked >= times
+
+    eventually(f"the model is asked {script.name}", look)
 
 
 def held(world, name, *calls, **members):
@@ -63,7 +71,7 @@ def start(world):
     """The driver is the peer: it is on the bus before its agent has said a word."""
     hello = held(world, "hello", text="hello there")
     world.starts("begin with job:hello")
-    is_asked(hello)
+    is_asked(world, hello)
     peer = eventually("it is on the bus", lambda: bus.peer(world.name))
     world.check("it is on the bus before its model answers", peer["online"], peer)
     hello.goes.set()
@@ -108,7 +116,7 @@ def busy(world):
     is_ready(world)
     long = held(world, "long")
     first = world.send("long")
-    is_asked(long)
+    is_asked(world, long)
     for number in range(3):
         world.model.script(f"more{number}")
     more = [world.send(f"more{number}", f"number {number}") for number in range(3)]
@@ -133,7 +141,7 @@ def failing(world):
         script = world.model.script(f"fails{status}", text="at last")
         script.status = status
         identity = world.send(script.name)
-        is_asked(script)
+        is_asked(world, script)
         # Some agents ask again by themselves.
         over = lambda: script.asked > 1 or bus.is_idle(world.name)
         eventually("it is asked again, or the turn ends", over, AGAIN_S)
@@ -191,7 +199,7 @@ def interrupt(world):
     is_ready(world)
     script = held(world, "endless")
     identity = world.send("endless")
-    is_asked(script)
+    is_asked(world, script)
     done = bus.peerbus("session", "interrupt", world.name)
     world.check("the command is taken", done.returncode == 0, done)
     cannot = "interrupt" in world.agent.cannot
@@ -230,7 +238,7 @@ def killed(world):
     known = a_known_message(world)
     script = held(world, "deadly", text="it is done")
     identity = world.send("deadly")
-    is_asked(script)
+    is_asked(world, script)
     before = world.driver.below()
     dead = world.driver.agent()
     asked = len(world.model.asked)
@@ -295,14 +303,14 @@ def end(world):
     is_ready(world)
     script = held(world, "last")
     identity = world.send("last")
-    is_asked(script)
+    is_asked(world, script)
     world.driver.process.send_signal(signal.SIGTERM)
     has_ended(world, "SIGTERM in a turn")
     nothing_is_left(world)
     world.check("its message is not seen", not bus.step(identity, "seen"))
     asked = script.asked
     world.starts()
-    is_asked(script, asked + 1)
+    is_asked(world, script, asked + 1)
     marked = shown_again(world, identity)
     world.check("the next session is shown it, marked", marked, world.model.shown(identity))
     world.driver.process.kill()

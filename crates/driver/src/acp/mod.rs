@@ -301,7 +301,7 @@ impl Acp {
             return None;
         }
         let asked = permission::shown(&call);
-        let input = raw(&call["rawInput"])?;
+        let input = raw(permission::input(&call))?;
         let id = id.get().to_owned();
         self.state().questions.insert(id.clone(), options.clone());
         Some(Heard::Asks(Permission { id, asked, input }))

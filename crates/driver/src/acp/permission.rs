@@ -12,7 +12,7 @@ const CALLS_MAX: usize = 256;
 /// The bytes of all of them.
 const CALLS_BYTES: usize = 4 << 20;
 /// The members of a call that are.
-const MEMBERS: [&str; 5] = ["title", "name", "kind", "rawInput", "_meta"];
+const MEMBERS: [&str; 6] = ["title", "name", "kind", "rawInput", "content", "_meta"];
 
 /// The calls of a session's tools that were told of, by their ids, the newest last.
 #[derive(Debug, Default)]
@@ -85,6 +85,14 @@ pub(super) fn is_ours(call: &Value) -> bool {
     other && !runs && peerbus_mcp::is_tool(rest)
 }
 
+/// What the tool would get; where the agent does not say it, what it says of the call.
+pub(super) fn input(call: &Value) -> &Value {
+    match &call["rawInput"] {
+        Value::Null => &call["content"],
+        input => input,
+    }
+}
+
 /// What is asked, as whoever may answer is shown it.
 pub(super) fn shown(call: &Value) -> Asked {
     let title = call["title"].as_str().map(str::to_owned);
@@ -95,7 +103,7 @@ pub(super) fn shown(call: &Value) -> Asked {
     };
     Asked {
         description: title.filter(|title| title != name),
-        ..Asked::new(name, &call["rawInput"].to_string())
+        ..Asked::new(name, &input(call).to_string())
     }
 }
 

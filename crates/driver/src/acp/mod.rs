@@ -154,7 +154,9 @@ impl Acp {
         };
         let mut params = self.place(can.two);
         if can.takes_instructions {
-            params.insert("systemPrompt".into(), self.instructions.clone().into());
+            let text = json!({ "type": "text", "text": self.instructions });
+            let prompt = json!({ "mode": "append", "content": [text] });
+            params.insert("systemPrompt".into(), prompt);
         }
         let (asking, method) = match &resume {
             Some(_) if can.loads => (Asking::Load, "session/load"),

@@ -196,8 +196,12 @@ impl State {
     ) -> Result<Option<(&'static str, Value)>, String> {
         let session = &self.session;
         let options = offered["configOptions"].as_array().into_iter().flatten();
-        let mut options =
-            options.filter(|option| option["category"] == what || option["id"] == what);
+        // Version 2 has another name for it, and wants to be told what kind of value it gets.
+        let id = |option: &Value| match &option["configId"] {
+            Value::Null => option["id"].clone(),
+            id => id.clone(),
+        };
+        let mut options = options.filter(|option| option["category"] == what || id(option) == what);
         let option = options.next();
         let lists = match what {
             "mode" => (
@@ -232,7 +236,11 @@ impl State {
             }));
         }
         if let Some(option) = option.filter(|option| has(&option["options"], "value")) {
-            let params = json!({ "sessionId": session, "configId": option["id"], "value": value });
+            let mut params =
+                json!({ "sessionId": session, "configId": id(option), "value": value });
+            if !option["configId"].is_null() {
+                params["type"] = "id".into();
+            }
             return Ok(Some(("session/set_config_option", params)));
         }
         let value = escape(value, WHY_CHARS);

@@ -219,7 +219,8 @@ def interrupt(world):
 
 def comes_along(world, identity):
     """What an interrupted turn owes comes with the result of the next bus tool."""
-    world.model.script("next", world.agent.bus("peers", {}), text="so much for that")
+    calls = [world.agent.bus("peers", {}), world.agent.bus("ack", {"ids": [identity]})]
+    world.model.script("next", *calls, text="so much for that")
     following = world.send("next")
     is_seen(world, "the next message", following)
     told = [words for request in world.model.asked for words in request.results if identity in words]

@@ -285,7 +285,7 @@ impl Acp {
             return None;
         }
         let options = &params["options"];
-        let mut call = self.state().calls.of(&params["toolCall"]);
+        let mut call = self.state().calls.of(permission::call(&params));
         if params["_meta"]["is_mcp_tool_approval"] == true {
             permission::name_of_codex(&mut call);
         }

@@ -62,6 +62,14 @@ fn tool(call: &Value) -> &str {
     names.next().unwrap_or_default()
 }
 
+/// The call that a question is about, where either version of ACP has it.
+pub(super) fn call(question: &Value) -> &Value {
+    match &question["toolCall"] {
+        Value::Null => &question["subject"]["toolCall"],
+        call => call,
+    }
+}
+
 /// Codex says in its question that it is about a tool of a server's, and calls that an execution.
 pub(super) fn name_of_codex(call: &mut Value) {
     let text = |member: &str| call["rawInput"][member].as_str().unwrap_or_default();
@@ -141,6 +149,14 @@ mod tests {
     use peerbus_node::approvals::By;
 
     use super::*;
+
+    #[test]
+    fn the_call_is_found_in_either_version() {
+        let about = json!({ "toolCallId": "1", "rawInput": { "command": "touch a" } });
+        let one = json!({ "sessionId": "s", "toolCall": about });
+        let two = json!({ "title": "Run?", "subject": { "type": "tool_call", "toolCall": about } });
+        assert_eq!([call(&one), call(&two)], [&about, &about]);
+    }
 
     #[test]
     fn only_a_bus_tool_is_ours_whatever_the_model_writes_where_names_may_stand() {

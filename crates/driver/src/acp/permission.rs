@@ -39,6 +39,10 @@ impl Calls {
         let mut known = self.0.iter();
         let known = known.find(|(id, ..)| asked["toolCallId"] == **id);
         let mut call = known.map(|(_, call, _)| call.clone()).unwrap_or_default();
+        // Copilot CLI tells of a call by its tool's name, and then asks by the tool's title.
+        if call["told"].is_null() && !asked["title"].is_null() {
+            call["told"] = call["title"].take();
+        }
         for member in MEMBERS {
             if !asked[member].is_null() {
                 call[member] = asked[member].clone();
@@ -51,15 +55,18 @@ impl Calls {
 /// The tool's name. Where a member is made for it, the title does not count: in some agents the model's
 /// own words stand there.
 fn tool(call: &Value) -> &str {
+    name(call).or(call["title"].as_str()).unwrap_or_default()
+}
+
+/// The tool's name in a member that is made for it.
+fn name(call: &Value) -> Option<&str> {
     let meta = &call["_meta"];
     let names = [
         &meta["toolName"],
         &meta["claudeCode"]["toolName"],
         &call["name"],
-        &call["title"],
     ];
-    let mut names = names.into_iter().filter_map(Value::as_str);
-    names.next().unwrap_or_default()
+    names.into_iter().find_map(Value::as_str)
 }
 
 /// The call that a question is about, where either version of ACP has it.
@@ -79,18 +86,30 @@ pub(super) fn name_of_codex(call: &mut Value) {
 
 /// Whether it is one of the bus tools: its name is theirs, alone or behind the name of our server, and
 /// nothing says that it does something else. What a model could bring about by such a name is a call of
-/// another server's tool that is called as one of ours.
+/// another server's tool that is called as one of ours. Where the question has no name, both the title
+/// by which the call was told before and the one by which it is asked about must be the tool's.
 pub(super) fn is_ours(call: &Value) -> bool {
-    let other = matches!(call["kind"].as_str(), None | Some("other"));
+    let other = match call["kind"].as_str() {
+        None | Some("other") => true,
+        // Qwen Code has it from the tool's annotations that it changes nothing.
+        Some("read") => name(call).is_some(),
+        Some(_) => false,
+    };
     let runs = !call["rawInput"]["command"].is_null();
-    let name = tool(call);
+    let told = call["told"].as_str().and_then(title);
+    let titled = told.is_some_and(|told| tool(call) == told);
+    other && !runs && (titled || title(tool(call)).is_some())
+}
+
+/// The title of the bus tool that is meant by a name, if one is.
+fn title(name: &str) -> Option<&'static str> {
     // As Gemini CLI writes it: `bus_send (peerbus MCP Server)`.
     let name = name.strip_suffix(" (peerbus MCP Server)").unwrap_or(name);
     let between = ['_', '-', '.', '/', ':'];
     let rest = name.strip_prefix("mcp").unwrap_or(name);
     let rest = rest.trim_start_matches(between).strip_prefix(SERVER);
     let rest = rest.map_or(name, |rest| rest.trim_start_matches(between));
-    other && !runs && peerbus_mcp::is_tool(rest)
+    peerbus_mcp::tool_title(rest)
 }
 
 /// What the tool would get; where the agent does not say it, what it says of the call.
@@ -179,6 +198,11 @@ mod tests {
                 json!({ "title": "bus_send", "_meta": { "toolName": "mcp__x__drop" } }),
                 false,
             ),
+            (
+                json!({ "_meta": { "toolName": "mcp__peerbus__bus_peers" }, "kind": "read" }),
+                true,
+            ),
+            (json!({ "title": "bus_peers", "kind": "read" }), false),
             (json!({ "title": "bus_send", "name": "Bash" }), false),
             (json!({ "title": "bus_send", "kind": "execute" }), false),
             (
@@ -193,6 +217,21 @@ mod tests {
         ] {
             assert_eq!(is_ours(&call), ours, "{call}");
         }
+    }
+
+    #[test]
+    fn a_title_for_people_is_ours_where_the_call_was_told_by_the_name_of_that_tool() {
+        let asked = |told: &str, kind: &str, title: &str| {
+            let mut calls = Calls::default();
+            calls.note(&json!({ "toolCallId": "t", "title": told, "kind": kind }));
+            is_ours(&calls.of(&json!({ "toolCallId": "t", "title": title })))
+        };
+        let title = "Reply to a message";
+        assert!(asked("peerbus-bus_reply", "other", title));
+        assert!(!asked("peerbus-bus_send", "other", title));
+        assert!(!asked("peerbus-bus_reply", "execute", title));
+        assert!(!asked("x", "other", title));
+        assert!(!asked("peerbus-bus_reply", "other", "Delete everything"));
     }
 
     #[test]

@@ -372,7 +372,6 @@ AGENTS = {
         cannot={
             "tools": "it asks before a bus tool, and does not say which tool it asks about",
             "interrupt": "its turn goes on until the model answers",
-            "resume": "its `session/load` shows nothing of the session",
         },
     ),
 }

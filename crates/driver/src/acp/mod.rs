@@ -302,6 +302,9 @@ impl Acp {
                 .await;
             return None;
         }
+        if permission::input(&call).is_null() {
+            call["content"] = self.state().calls.open();
+        }
         let asked = permission::shown(&call);
         let input = raw(permission::input(&call))?;
         let id = id.get().to_owned();

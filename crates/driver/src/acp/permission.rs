@@ -12,7 +12,9 @@ const CALLS_MAX: usize = 256;
 /// The bytes of all of them.
 const CALLS_BYTES: usize = 4 << 20;
 /// The members of a call that are.
-const MEMBERS: [&str; 6] = ["title", "name", "kind", "rawInput", "content", "_meta"];
+const MEMBERS: [&str; 7] = [
+    "title", "name", "kind", "rawInput", "content", "_meta", "status",
+];
 
 /// The calls of a session's tools that were told of, by their ids, the newest last.
 #[derive(Debug, Default)]
@@ -32,6 +34,22 @@ impl Calls {
         while bytes > CALLS_BYTES || self.0.len() > CALLS_MAX {
             bytes -= self.0.pop_front().map_or(bytes, |(.., size)| size);
         }
+    }
+
+    /// A turn has ended, and all calls with it.
+    pub(super) fn end(&mut self) {
+        for (_, call, _) in &mut self.0 {
+            call["status"] = Value::Null;
+        }
+    }
+
+    /// The calls that have not ended: what a question is about that names none, as OpenHands asks.
+    pub(super) fn open(&self) -> Value {
+        let open =
+            |call: &&Value| matches!(call["status"].as_str(), Some("pending" | "in_progress"));
+        let calls = self.0.iter().map(|(_, call, _)| call).filter(open);
+        let told = |call: &Value| json!({ "title": call["title"], "input": input(call) });
+        calls.map(told).collect()
     }
 
     /// What is known of the call that is asked about: what the question says goes before.
@@ -232,6 +250,24 @@ mod tests {
         assert!(!asked("peerbus-bus_reply", "execute", title));
         assert!(!asked("x", "other", title));
         assert!(!asked("peerbus-bus_reply", "other", "Delete everything"));
+    }
+
+    #[test]
+    fn calls_that_have_not_ended_are_what_a_question_without_one_is_about() {
+        let mut calls = Calls::default();
+        let note = |calls: &mut Calls, id: &str, status: &str| {
+            let input = json!({ "command": id });
+            let call =
+                json!({ "toolCallId": id, "title": "t", "status": status, "rawInput": input });
+            calls.note(&call);
+        };
+        note(&mut calls, "a", "in_progress");
+        note(&mut calls, "b", "pending");
+        note(&mut calls, "a", "completed");
+        let open = json!([{ "title": "t", "input": { "command": "b" } }]);
+        assert_eq!(calls.open(), open);
+        calls.end();
+        assert_eq!(calls.open(), json!([]));
     }
 
     #[test]

@@ -24,7 +24,7 @@ use peerbus_adapter::paths::Paths;
 
 use crate::tools::{Relays, Tools};
 
-pub use acp::{ACP, AcpAgent};
+pub use acp::{ACP, AcpAgent, Join, edit};
 pub use below::{Below, below};
 pub use claude::{ClientOptions, STREAM, Transport};
 pub use guard::guard;

@@ -65,6 +65,7 @@ impl Session {
         protocol: Arc<dyn Protocol>,
         id: Option<String>,
         prompt: Option<String>,
+        cwd: Option<PathBuf>,
     ) -> Self {
         let state = State {
             is_kept: id.is_some(),
@@ -73,7 +74,7 @@ impl Session {
             ..State::default()
         };
         Self(Arc::new(Shared {
-            cwd: std::env::current_dir().ok(),
+            cwd,
             protocol,
             state: Mutex::new(state),
             sending: tokio::sync::Mutex::default(),

@@ -31,8 +31,17 @@ impl Calls {
         }
     }
 
-    /// What is known of the call that is asked about: what the question says goes before.
-    pub(super) fn of(&self, asked: &Value) -> Value {
+    /// What is known of the call that a question is about.
+    pub(super) fn asked(&self, question: &Value) -> Value {
+        let mut call = self.of(&question["toolCall"]);
+        if question["_meta"]["is_mcp_tool_approval"] == true {
+            name_of_codex(&mut call);
+        }
+        call
+    }
+
+    /// What the question says goes before.
+    fn of(&self, asked: &Value) -> Value {
         let id = asked["toolCallId"].as_str().unwrap_or_default();
         let mut call = self.0.get(id).cloned().unwrap_or_default();
         for member in ["title", "name", "kind", "rawInput", "_meta"] {
@@ -46,7 +55,7 @@ impl Calls {
 
 /// The tool's name. Where a member is made for it, the title does not count: in some agents the model's
 /// own words stand there.
-fn tool(call: &Value) -> &str {
+pub(super) fn tool(call: &Value) -> &str {
     let meta = &call["_meta"];
     let names = [
         &meta["toolName"],
@@ -59,7 +68,7 @@ fn tool(call: &Value) -> &str {
 }
 
 /// Codex says in its question that it is about a tool of a server's, and calls that an execution.
-pub(super) fn name_of_codex(call: &mut Value) {
+fn name_of_codex(call: &mut Value) {
     let text = |member: &str| call["rawInput"][member].as_str().unwrap_or_default();
     call["name"] = format!("mcp__{}__{}", text("server"), text("tool")).into();
     call["kind"] = "other".into();

@@ -19,6 +19,10 @@ use crate::turns::marks;
 
 /// An agent wants its user to log in first.
 const LOG_IN: i64 = -32_000;
+/// Whoever asked something does not wait any more for the answer.
+pub(super) const WITHDRAW: &str = "$/cancel_request";
+/// In an editor: `busy`, whether a turn of its user's is under way, and the `usage` after one.
+pub(super) const ELSEWHERE: &str = "_peerbus/turn";
 /// Marks of turns that failed.
 const FAILED_MAX: usize = 256;
 /// Longest text of the model's that is put together before it is told, in bytes.
@@ -150,12 +154,14 @@ impl State {
 
     /// The history of a session was repeated. Gives what it shows; `None`: there was none, though there
     /// were turns, and so it is not that session.
-    pub(super) fn loaded(&mut self) -> Option<Vec<Heard>> {
+    pub(super) fn loaded(&mut self, answer: &Value) -> Option<Vec<Heard>> {
         let replay = std::mem::take(&mut self.replay);
         if !replay.any && self.can.loads {
             return None;
         }
-        self.session = self.resume.clone();
+        // A copy has another id.
+        let id = answer["sessionId"].as_str().map(str::to_owned);
+        self.session = id.or_else(|| self.resume.clone());
         let mut heard = Vec::new();
         if !replay.answered.is_empty() {
             heard = vec![
@@ -243,6 +249,7 @@ impl State {
             uuid: uuid.to_owned(),
             marks: marks(text),
             signs: Signs::default(),
+            instructs: self.instruct,
         });
         // A command of the agent's is a command only at the beginning.
         let instruct = !text.starts_with('/') && std::mem::take(&mut self.instruct);
@@ -284,6 +291,8 @@ impl State {
             return heard;
         };
         let end = turn.signs.end(proof, &mut self.usage, answer);
+        // The instructions were not shown either.
+        self.instruct |= turn.instructs && end == TurnEnd::Unshown;
         if end == TurnEnd::Well {
             heard.push(Heard::Shown {
                 id: Some(turn.uuid.clone()),
@@ -302,6 +311,23 @@ impl State {
         let ids = vec![turn.uuid];
         heard.push(Heard::TurnEnd { ids, end });
         heard
+    }
+
+    /// Takes what needs no answer, and is no update.
+    pub(super) fn told(&mut self, in_editor: bool, method: &str, params: &Value) -> Vec<Heard> {
+        match method {
+            WITHDRAW => {
+                let id = params["requestId"].to_string();
+                let open = self.questions.remove(&id);
+                open.map(|_| Heard::Withdrawn(id)).into_iter().collect()
+            }
+            ELSEWHERE if in_editor => {
+                // The next figure is compared with this one.
+                self.usage.grew(&params["usage"]);
+                vec![Heard::Elsewhere(params["busy"] == true)]
+            }
+            _ => Vec::new(),
+        }
     }
 
     /// Takes an update.

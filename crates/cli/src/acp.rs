@@ -78,7 +78,10 @@ async fn tell(bus: Bus, name: Option<PeerName>) {
         let state = link.borrow_and_update().clone();
         let is_in_use = matches!(
             &state,
-            LinkState::Refused { why: RegistrationRefusal::InUse { .. }, .. }
+            LinkState::Refused {
+                why: RegistrationRefusal::InUse { .. },
+                ..
+            }
         );
         if let Some(name) = name.as_ref().filter(|_| is_in_use && number < NUMBER_MAX) {
             number += 1;

@@ -11,9 +11,9 @@ use std::time::Duration;
 use peerbus_adapter::paths::Paths;
 use peerbus_adapter::stderr;
 use peerbus_adapter::{BusConfig, Failure, LinkState, connect, groups};
+use peerbus_agents::Agent;
 use peerbus_driver::{AcpAgent, ClientOptions, DrivenAgent, RunEnd, Settings};
 use peerbus_mcp::AdapterOptions;
-use peerbus_agents::Agent;
 use tokio::sync::watch;
 
 use crate::args::{Run, Transport};
@@ -121,7 +121,9 @@ fn agent(verb: &Run) -> Result<DrivenAgent, Failure> {
 
 /// An agent of the table with further arguments, or another one with its command.
 pub(crate) fn over_acp(agent: Option<&'static Agent>, more: &[OsString]) -> AcpAgent {
-    let known = agent.and_then(|agent| agent.acp).map_or(&[][..], |acp| acp.command);
+    let known = agent
+        .and_then(|agent| agent.acp)
+        .map_or(&[][..], |acp| acp.command);
     let known = known.iter().map(OsString::from);
     let command: Vec<_> = known.chain(more.iter().cloned()).collect();
     let program = command.first().map(Path::new).and_then(Path::file_name);

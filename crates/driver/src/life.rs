@@ -328,7 +328,10 @@ impl Driver<'_> {
             "{} is started",
             self.protocol.title()
         );
-        let process = match self.protocol.start(command(self.settings), resume.as_deref()) {
+        let process = match self
+            .protocol
+            .start(command(self.settings), resume.as_deref())
+        {
             Ok(process) => process,
             Err(error) => return Err(Some(format!("it cannot be started: {error}"))),
         };

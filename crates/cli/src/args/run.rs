@@ -9,9 +9,7 @@ use peerbus_agents::{ALL, Agent, claude_code};
 use super::{Connection, path};
 
 /// The agents that can be driven, those that speak ACP behind these.
-fn agent(
-    own: &'static [&'static Agent],
-) -> impl TypedValueParser<Value = &'static Agent> {
+fn agent(own: &'static [&'static Agent]) -> impl TypedValueParser<Value = &'static Agent> {
     let driven = || {
         let own = own.iter().copied();
         own.chain(ALL.into_iter().filter(|agent| agent.acp.is_some()))

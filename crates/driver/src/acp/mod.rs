@@ -245,7 +245,10 @@ impl Acp {
                 let went_on = {
                     let mut state = self.state();
                     let replayed = state.loaded(answer.as_ref().unwrap_or(&Value::Null));
-                    (replayed, answer.as_ref().ok().map(|_| state.session.clone()))
+                    (
+                        replayed,
+                        answer.as_ref().ok().map(|_| state.session.clone()),
+                    )
                 };
                 match (went_on, answer) {
                     ((Some(mut heard), Some(id)), Ok(answer)) => {

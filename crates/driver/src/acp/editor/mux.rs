@@ -212,13 +212,7 @@ impl Mux {
     }
 
     /// The editor opens a session. It waits until there is a driver that names its server.
-    fn opens(
-        &mut self,
-        line: &[u8],
-        message: RpcMessage,
-        place: Place,
-        nth: Option<u64>,
-    ) -> bool {
+    fn opens(&mut self, line: &[u8], message: RpcMessage, place: Place, nth: Option<u64>) -> bool {
         let copies = message.method.as_deref() == Some("session/fork");
         let known = nth.filter(|_| !copies).and_then(|nth| self.seats.get(&nth));
         if let Some(seat) = known {
@@ -450,7 +444,9 @@ impl Mux {
     fn joined(&mut self, nth: u64, id: Box<RawValue>, message: &RpcMessage) -> Option<()> {
         let named: Members = params(message);
         let servers = named.get("mcpServers")?.get();
-        let server = serde_json::from_str::<Vec<Box<RawValue>>>(servers).ok()?.pop()?;
+        let server = serde_json::from_str::<Vec<Box<RawValue>>>(servers)
+            .ok()?
+            .pop()?;
         let seat = self.seats.get_mut(&nth)?;
         let (line, opens) = seat.opens.take()?;
         seat.opening = Some((text_of(&opens.id)?, id));
@@ -553,7 +549,9 @@ fn marked(mut message: RpcMessage, call: &Value) -> Option<RpcMessage> {
     asked.insert("toolCall".to_owned(), raw(&tool)?);
     let options = asked.get("options").map_or("[]", |options| options.get());
     let options: Vec<Value> = serde_json::from_str(options).unwrap_or_default();
-    let once = options.into_iter().filter(|it| it["kind"] != "allow_always");
+    let once = options
+        .into_iter()
+        .filter(|it| it["kind"] != "allow_always");
     asked.insert("options".to_owned(), raw(&once.collect::<Vec<_>>())?);
     message.params = raw(&asked);
     Some(message)

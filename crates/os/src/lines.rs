@@ -177,6 +177,26 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_line_that_is_too_long_can_be_had_in_parts() {
+        for input in ["0123456789\r\nrest\n", "01234\nrest\n", "012345\nrest\n"] {
+            let mut lines = BoundedLines::new(input.as_bytes(), 5);
+            assert_eq!(lines.next().await, NextLine::TooLong);
+            let mut all = lines.raw().to_vec();
+            loop {
+                let part = lines.more().await;
+                if part.is_empty() {
+                    break;
+                }
+                all.extend_from_slice(part);
+            }
+            let (long, _) = input.split_once("rest").unwrap();
+            assert_eq!(String::from_utf8(all).unwrap(), long);
+            assert_eq!(lines.next().await, NextLine::Line);
+            assert_eq!(lines.raw(), b"rest\n");
+        }
+    }
+
+    #[tokio::test]
     async fn lines_of_any_ending_arrive_and_a_long_one_is_skipped_whole() {
         let line = |text: &str| Some(text.to_owned());
         assert_eq!(

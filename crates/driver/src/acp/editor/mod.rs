@@ -4,6 +4,9 @@
 //! runs in this process, which takes this for the agent's process.
 
 mod mux;
+mod question;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -90,8 +93,7 @@ pub async fn edit(
             // It is ended in any case.
             let _ = ends.agent.try_send(line);
         }
-        // All that is said to anybody is said.
-        let Ends { mut drivers, .. } = ends;
+        let mut drivers = ends.close();
         if timeout(LAST_WITHIN, written).await.is_err() {
             tracing::debug!("the agent takes nothing");
         }
@@ -177,17 +179,26 @@ impl Ends<'_> {
                     }
                 },
             };
-            self.act(outs).await?;
+            if !self.act(outs).await {
+                return Ok(Ended::Asked);
+            }
         }
     }
 
-    async fn act(&mut self, outs: Vec<Out>) -> Result<(), String> {
+    /// Says nothing more to anybody.
+    fn close(self) -> JoinSet<()> {
+        self.drivers
+    }
+
+    /// Does all of it. Whether the editor still reads.
+    async fn act(&mut self, outs: Vec<Out>) -> bool {
         let mut outs = VecDeque::from(outs);
         while let Some(out) = outs.pop_front() {
             match out {
                 Out::Editor(line) => {
-                    let sent = self.editor.send(line).await;
-                    sent.map_err(|_| "the editor does not read any more")?;
+                    if self.editor.send(line).await.is_err() {
+                        return false;
+                    }
                 }
                 // One that takes nothing any more has ended, which is read soon.
                 Out::Agent(line) => drop(self.agent.send(line).await),
@@ -206,7 +217,7 @@ impl Ends<'_> {
                 Out::Leaves(nth) => drop(self.seats.remove(&nth)),
             }
         }
-        Ok(())
+        true
     }
 
     /// A session becomes a peer.

@@ -10,21 +10,18 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::super::permission::{self, Calls};
-use super::super::session::{ELSEWHERE, WITHDRAW};
-use super::super::turn::NEVER_SHOWN;
+use super::question::Question;
 use crate::WHY_CHARS;
+use crate::acp::permission::Calls;
+use crate::acp::session::{ELSEWHERE, WITHDRAW};
+use crate::acp::turn::NEVER_SHOWN;
 
 /// Sessions that are peers; further ones work without the bus.
 const SEATS_MAX: usize = 64;
 /// Prompts of the editor's that wait in one session.
 const HELD_MAX: usize = 64;
-/// Questions that are remembered.
-const QUESTIONS_MAX: usize = 256;
 /// What our requests at the agent are called. It stands in JSON.
 const OWN: &str = "\"peerbus-";
-/// What goes before the title of a question in a turn that a message began.
-const LED_TO: &str = "A message of a peer led to this: ";
 
 /// What is to be done.
 pub(super) enum Out {
@@ -49,7 +46,7 @@ pub(super) struct Place {
 }
 
 /// The members of an object, as they were written.
-type Members = BTreeMap<String, Box<RawValue>>;
+pub(super) type Members = BTreeMap<String, Box<RawValue>>;
 
 #[derive(Default)]
 enum Hello {
@@ -62,7 +59,7 @@ enum Hello {
     Known(Value),
 }
 
-enum Turn {
+pub(super) enum Turn {
     /// The editor's, under its id.
     Editor(String),
     /// One that the driver began, under ours.
@@ -70,7 +67,7 @@ enum Turn {
 }
 
 #[derive(Default)]
-struct Seat {
+pub(super) struct Seat {
     id: Option<String>,
     /// The editor's request that opens it, while the driver has not named its server.
     opens: Option<(Vec<u8>, RpcMessage)>,
@@ -78,29 +75,20 @@ struct Seat {
     opening: Option<(String, Box<RawValue>)>,
     /// The bus tools.
     server: Option<Box<RawValue>>,
-    turn: Option<Turn>,
+    pub(super) turn: Option<Turn>,
     /// Prompts of the editor's that wait for the end of the turn.
     held: VecDeque<(Box<RawValue>, Vec<u8>)>,
-    calls: Calls,
-}
-
-/// A question of the agent's in a turn that the driver began.
-struct Question {
-    nth: u64,
-    /// The editor was asked, too.
-    is_shown: bool,
-    /// The driver was faster.
-    is_answered: bool,
+    pub(super) calls: Calls,
 }
 
 #[derive(Default)]
 pub(super) struct Mux {
     hello: Hello,
     last: u64,
-    seats: BTreeMap<u64, Seat>,
+    pub(super) seats: BTreeMap<u64, Seat>,
     /// Requests of drivers at the agent, and under which id they know them.
     asked: BTreeMap<String, (u64, Box<RawValue>)>,
-    questions: BTreeMap<String, Question>,
+    pub(super) questions: BTreeMap<String, Question>,
     outs: Vec<Out>,
 }
 
@@ -110,7 +98,7 @@ fn read(line: &[u8]) -> Option<RpcMessage> {
     RpcMessage::read(readable(&text).as_bytes()).ok()
 }
 
-fn params<'a, T: Deserialize<'a> + Default>(message: &'a RpcMessage) -> T {
+pub(super) fn params<'a, T: Deserialize<'a> + Default>(message: &'a RpcMessage) -> T {
     let params = message.params.as_ref().map(|params| params.get());
     serde_json::from_str(params.unwrap_or_default()).unwrap_or_default()
 }
@@ -166,21 +154,21 @@ impl Mux {
         busy.map(|seat| cancel(seat).into_bytes()).collect()
     }
 
-    fn seat_of(&self, id: Option<&str>) -> Option<u64> {
+    pub(super) fn seat_of(&self, id: Option<&str>) -> Option<u64> {
         let mut seats = self.seats.iter();
         let found = seats.find(|(_, seat)| id.is_some() && seat.id.as_deref() == id);
         found.map(|(nth, _)| *nth)
     }
 
-    fn to_agent(&mut self, message: &RpcMessage) {
+    pub(super) fn to_agent(&mut self, message: &RpcMessage) {
         self.outs.push(Out::Agent(message.line().into_bytes()));
     }
 
-    fn to_editor(&mut self, message: &RpcMessage) {
+    pub(super) fn to_editor(&mut self, message: &RpcMessage) {
         self.outs.push(Out::Editor(message.line().into_bytes()));
     }
 
-    fn tell(&mut self, nth: u64, message: &RpcMessage) {
+    pub(super) fn tell(&mut self, nth: u64, message: &RpcMessage) {
         self.outs.push(Out::Driver(nth, message.text()));
     }
 
@@ -199,9 +187,17 @@ impl Mux {
             (Some("session/prompt"), Some(_), Some(nth)) => {
                 return self.prompted(nth, line, message);
             }
-            (Some("session/cancel"), None, Some(nth)) => self.cancelled(nth),
+            (Some("session/cancel"), None, Some(nth)) => self.cancelled(nth, |_| true),
+            (Some(WITHDRAW), None, _) => {
+                let told: Value = params(&message);
+                let id = told["requestId"].to_string();
+                let all: Vec<_> = self.seats.keys().copied().collect();
+                for nth in all {
+                    self.cancelled(nth, |held| held.get() == id);
+                }
+            }
             (Some("session/close" | "session/delete"), Some(_), Some(nth)) => {
-                self.cancelled(nth);
+                self.cancelled(nth, |_| true);
                 self.seats.remove(&nth);
                 self.outs.push(Out::Leaves(nth));
             }
@@ -264,33 +260,17 @@ impl Mux {
         self.tell(nth, &RpcMessage::notification(ELSEWHERE, &busy));
     }
 
-    /// The agent is not asked any more for what waits.
-    fn cancelled(&mut self, nth: u64) {
+    /// The agent is never asked for what waits under these ids.
+    fn cancelled(&mut self, nth: u64, is_it: impl Fn(&RawValue) -> bool) {
         let held = self.seats.get_mut(&nth).map(|seat| take(&mut seat.held));
-        for (id, _) in held.into_iter().flatten() {
+        let (over, left) = held.into_iter().flatten().partition(|(id, _)| is_it(id));
+        if let Some(seat) = self.seats.get_mut(&nth) {
+            seat.held = left;
+        }
+        let over: VecDeque<(Box<RawValue>, Vec<u8>)> = over;
+        for (id, _) in over {
             let ended = json!({ "stopReason": "cancelled" });
             self.to_editor(&RpcMessage::response(id, &Ok::<_, ()>(ended)));
-        }
-    }
-
-    /// The first answer to a question counts.
-    fn editor_answers(&mut self, id: &str) -> bool {
-        let Some(question) = self.questions.remove(id) else {
-            return false;
-        };
-        if !question.is_answered {
-            self.withdraw(Some(question.nth), id);
-        }
-        question.is_answered
-    }
-
-    /// Tells a driver, or the editor, that a question is answered.
-    fn withdraw(&mut self, nth: Option<u64>, id: &str) {
-        let id: Value = serde_json::from_str(id).unwrap_or_default();
-        let told = RpcMessage::notification(WITHDRAW, &json!({ "requestId": id }));
-        match nth {
-            Some(nth) => self.tell(nth, &told),
-            None => self.to_editor(&told),
         }
     }
 
@@ -385,34 +365,6 @@ impl Mux {
         }
     }
 
-    /// The agent asks whether it may use a tool.
-    fn agent_asks(&mut self, id: String, message: RpcMessage) -> bool {
-        let asked: Value = params(&message);
-        let nth = self.seat_of(asked["sessionId"].as_str());
-        let Some((nth, seat)) = nth.and_then(|nth| Some((nth, self.seats.get(&nth)?))) else {
-            return false;
-        };
-        if !matches!(seat.turn, Some(Turn::Bus(_))) {
-            return false;
-        }
-        let call = seat.calls.asked(&asked);
-        let is_shown = !permission::is_ours(&call);
-        self.tell(nth, &message);
-        if self.questions.len() == QUESTIONS_MAX {
-            self.questions.pop_first();
-        }
-        let question = Question {
-            nth,
-            is_shown,
-            is_answered: false,
-        };
-        self.questions.insert(id, question);
-        if is_shown && let Some(marked) = marked(message, &call) {
-            self.to_editor(&marked);
-        }
-        true
-    }
-
     fn from_driver(&mut self, nth: u64, message: RpcMessage) -> Option<()> {
         let method = message.method.clone();
         match (method.as_deref(), message.id.clone()) {
@@ -491,21 +443,6 @@ impl Mux {
         self.to_agent(&message);
         own
     }
-
-    fn driver_answers(&mut self, nth: u64, id: &str, message: &RpcMessage) -> Option<()> {
-        let question = self.questions.get_mut(id)?;
-        if question.nth != nth || question.is_answered {
-            return None;
-        }
-        question.is_answered = true;
-        if question.is_shown {
-            self.withdraw(None, id);
-        } else {
-            self.questions.remove(id);
-        }
-        self.to_agent(message);
-        Some(())
-    }
 }
 
 /// What comes of the agent's answer to the greeting.
@@ -535,24 +472,5 @@ fn with_server(mut message: RpcMessage, server: &RawValue) -> Option<RpcMessage>
     servers.push(server.to_owned());
     place.insert("mcpServers".to_owned(), raw(&servers)?);
     message.params = raw(&place);
-    Some(message)
-}
-
-/// A question that says what led to it, and that can be answered for once only.
-fn marked(mut message: RpcMessage, call: &Value) -> Option<RpcMessage> {
-    let mut asked: Members = serde_json::from_str(message.params.as_ref()?.get()).ok()?;
-    let known = asked.get("toolCall").map_or("{}", |known| known.get());
-    let mut tool: Members = serde_json::from_str(known).unwrap_or_default();
-    let title = call["title"].as_str();
-    let title = title.unwrap_or_else(|| permission::tool(call));
-    tool.insert("title".to_owned(), raw(&format!("{LED_TO}{title}"))?);
-    asked.insert("toolCall".to_owned(), raw(&tool)?);
-    let options = asked.get("options").map_or("[]", |options| options.get());
-    let options: Vec<Value> = serde_json::from_str(options).unwrap_or_default();
-    let once = options
-        .into_iter()
-        .filter(|it| it["kind"] != "allow_always");
-    asked.insert("options".to_owned(), raw(&once.collect::<Vec<_>>())?);
-    message.params = raw(&asked);
     Some(message)
 }

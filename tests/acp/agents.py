@@ -47,6 +47,9 @@ class Agent:
     prepare: callable = None
     # Arguments behind `--`.
     more: tuple = ()
+    # Its session cannot be gone on with in the minute in which it began: the new process writes its
+    # own history into a file that is named by the minute, before it reads that.
+    by_the_minute: bool = False
     # Steps that it cannot do, with the reason for a reader.
     cannot: dict = field(default_factory=dict)
 
@@ -296,6 +299,7 @@ AGENTS = {
         ("write_file", {"file_path": f"{{project}}/{BY_WRITER}", "content": "x"}),
         node=20,
         proof="quota",
+        by_the_minute=True,
     ),
     "qwen": Agent(
         "@qwen-code/qwen-code@0.24.4",

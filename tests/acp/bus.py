@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 from agents import HOME, PLACE
@@ -108,7 +109,7 @@ class Driver:
 
     def __init__(self, name, word, environment, project, *arguments):
         Driver.count += 1
-        self.name, self.word = name, word
+        self.name, self.word, self.began = name, word, time.time()
         self.out, self.err = (LOG / f"{name}-{Driver.count}.{end}" for end in ("out", "err"))
         command = ["peerbus", "run", "--agent", word, "--name", name, *arguments]
         with open(self.out, "wb") as out, open(self.err, "wb") as err:
@@ -126,6 +127,10 @@ class Driver:
 
     def complained(self):
         return self.err.read_text(errors="replace")
+
+    def lives(self):
+        code = self.process.poll()
+        assert code is None, f"the driver has ended, {code}: {self.complained()[-600:]}"
 
     def below(self):
         """What runs below it."""

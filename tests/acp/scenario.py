@@ -32,6 +32,8 @@ class World:
         self.model, self.project = model, project
         self.environment = seed(self.agent, model.url, project)
         put_on_path(self.agent, word, "/tmp/bin")
+        if self.agent.prepare:
+            self.agent.prepare(os.environ | self.environment)
         self.gates = HOME / f"{word}-gates.toml"
         self.open_gates()
         self.driver, self.step = None, ""

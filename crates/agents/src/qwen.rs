@@ -14,7 +14,6 @@ pub(crate) const AGENT: Agent = Agent {
         wrappers: 1,
         unasked: "",
         finds_tools: "search for it with tool_search",
-        ..Acp::UNKNOWN
     }),
     session_variable: Some("QWEN_CODE_SESSION_ID"),
     project_variable: Some("QWEN_CODE_PROJECT_DIR"),

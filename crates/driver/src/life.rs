@@ -5,6 +5,7 @@ mod hear;
 use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::process::Stdio;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -17,13 +18,13 @@ use peerbus_mcp::{AdapterOptions, ClientInfo, Profile, Spelling};
 use peerbus_node::{Node, SessionStatus};
 use peerbus_wire::escape;
 use tokio::process::Command;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
 use crate::acp::{Acp, Seat};
 use crate::below::DRIVER_VARIABLE;
 use crate::claude::{self, Claude};
-use crate::process::{self, Process};
+use crate::process::{self, AgentLines, Process};
 use crate::protocol::{Heard, Protocol};
 use crate::session::Session;
 use crate::tools::{PIPE_BYTES, Relays, Tools};
@@ -113,14 +114,7 @@ pub(crate) async fn host(
         mailbox.report(&link);
         // It fails when the driver has ended, and everything with it.
         let _ = made.send(mailbox);
-        let mut agent = AgentLink {
-            session: Some(Arc::new(link.clone())),
-            evidence: Some(Box::new(link.clone())),
-            ..AgentLink::default()
-        };
-        if wake.allows(link.spec()) {
-            agent.paths.push(Box::new(link));
-        }
+        let agent = agent(link, wake);
         std::future::ready(agent)
     });
     let life = async {
@@ -161,6 +155,19 @@ pub(crate) async fn host(
     (ended, kept)
 }
 
+/// What the session offers its mailbox.
+fn agent(session: Session, wake: &WakeList) -> AgentLink {
+    let mut agent = AgentLink {
+        session: Some(Arc::new(session.clone())),
+        evidence: Some(Box::new(session.clone())),
+        ..AgentLink::default()
+    };
+    if wake.allows(session.spec()) {
+        agent.paths.push(Box::new(session));
+    }
+    agent
+}
+
 /// How the agent is spoken with.
 fn protocol(
     settings: &Settings,
@@ -177,6 +184,7 @@ fn protocol(
             instructions,
             tools: Arc::clone(tools),
             asked: Mutex::default(),
+            stopped: AtomicBool::default(),
         }),
         DrivenAgent::Acp(agent) => {
             let own = std::env::current_exe().unwrap_or_default();
@@ -345,32 +353,7 @@ impl Driver<'_> {
             ends_when_closed,
             output: _output,
         } = process;
-        let hear = async {
-            // A client that takes nothing has ended, which the lines below tell.
-            let _ = self.protocol.greet(&to).await;
-            while let Some(line) = from.recv().await {
-                let all = self.protocol.hear(&to, &line).await;
-                let is_news = !all.is_empty();
-                let is_over = |heard: &Heard| matches!(heard, Heard::TurnEnd { .. });
-                let is_over = all.iter().any(is_over);
-                for heard in all {
-                    match self.hear(&to, heard, say, shown).await {
-                        Some(Left::Output) => return Some(RunEnd::OutputClosed),
-                        Some(Left::Client) => return None,
-                        None => {}
-                    }
-                }
-                let found = self.session.state().turns.take();
-                found.iter().for_each(|found| self.mailbox.shows(found));
-                if is_over {
-                    self.tell();
-                } else if is_news {
-                    self.mailbox.report(&self.session);
-                    self.session.look_again();
-                }
-            }
-            None
-        };
+        let hear = self.listen(&to, &mut from, say, shown);
         let last = RefCell::new(None);
         let complain = async {
             while let Some(line) = process::next_text(&mut errors).await {
@@ -408,6 +391,40 @@ impl Driver<'_> {
             None => None,
         };
         over.ok_or_else(|| last.take().or(status.map(|status| status.to_string())))
+    }
+
+    /// Greets a client, and listens to it until it says no more.
+    async fn listen(
+        &self,
+        to: &AgentLines,
+        from: &mut mpsc::Receiver<String>,
+        say: &mut impl FnMut(&str) -> bool,
+        shown: &mut Shown,
+    ) -> Option<RunEnd> {
+        // A client that takes nothing has ended, which the lines below tell.
+        let _ = self.protocol.greet(to).await;
+        while let Some(line) = from.recv().await {
+            let all = self.protocol.hear(to, &line).await;
+            let is_news = !all.is_empty();
+            let is_over = |heard: &Heard| matches!(heard, Heard::TurnEnd { .. });
+            let is_over = all.iter().any(is_over);
+            for heard in all {
+                match self.hear(to, heard, say, shown).await {
+                    Some(Left::Output) => return Some(RunEnd::OutputClosed),
+                    Some(Left::Client) => return None,
+                    None => {}
+                }
+            }
+            let found = self.session.state().turns.take();
+            found.iter().for_each(|found| self.mailbox.shows(found));
+            if is_over {
+                self.tell();
+            } else if is_news {
+                self.mailbox.report(&self.session);
+                self.session.look_again();
+            }
+        }
+        None
     }
 
     /// The client is gone, and what it had of what is not proven goes to the next.

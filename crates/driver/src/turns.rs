@@ -118,7 +118,7 @@ impl Turns {
                 }
                 None
             }
-            TurnEnd::Stopped => None,
+            TurnEnd::Stopped => Some(Evidence::Stopped as fn(_) -> _),
             TurnEnd::Failed(_) => Some(Evidence::Doubtful as fn(_) -> _),
             TurnEnd::Unshown => Some(Evidence::Unshown as fn(_) -> _),
             TurnEnd::Unproven => Some(Evidence::Unproven as fn(_) -> _),
@@ -190,7 +190,8 @@ mod tests {
             found,
             [presented.clone(), doubtful("pb-1"), doubtful("pb-2")]
         );
-        assert_eq!(of(TurnEnd::Stopped), [presented]);
+        let stopped = ["pb-1", "pb-2"].map(|mark| Evidence::Stopped(mark.to_owned()));
+        assert_eq!(of(TurnEnd::Stopped)[1..], stopped);
         assert_eq!(of(TurnEnd::Unproven).len(), 3);
     }
 }

@@ -66,6 +66,8 @@ pub enum Evidence {
     Answered(String),
     /// The turn that had the mark's text failed: it is shown again, as a repeat.
     Doubtful(String),
+    /// Somebody stopped the turn that had the mark's text.
+    Stopped(String),
     /// The mark's text was never put into the conversation: it is shown again.
     Unshown(String),
     /// The turn that had the mark's text ended well, and nothing shows whether the model answered.
@@ -80,6 +82,7 @@ impl Evidence {
             Self::Presented(mark)
             | Self::Answered(mark)
             | Self::Doubtful(mark)
+            | Self::Stopped(mark)
             | Self::Unshown(mark)
             | Self::Unproven(mark) => mark,
         }

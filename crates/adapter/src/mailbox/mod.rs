@@ -219,6 +219,7 @@ impl Mailbox {
                 Evidence::Presented(_) => machine.presented(now_ms, attempt),
                 Evidence::Answered(_) => machine.answered(now_ms, attempt),
                 Evidence::Doubtful(_) => machine.outcome(now_ms, attempt, Outcome::Doubtful),
+                Evidence::Stopped(_) => machine.stopped(now_ms, attempt),
                 Evidence::Unshown(_) => machine.outcome(now_ms, attempt, Outcome::Dropped),
                 Evidence::Unproven(_) => machine.unproven(now_ms, attempt),
             }

@@ -28,7 +28,7 @@ use tokio::process::Command;
 use tokio::sync::oneshot;
 
 pub use self::editor::{Join, edit};
-use self::session::{Asking, State};
+use self::session::{Asking, QUESTIONS_MAX, State};
 use crate::process::{self, AgentLines, Process};
 use crate::protocol::{Heard, Permission, Protocol};
 use crate::{SERVER, WHY_CHARS};
@@ -172,7 +172,9 @@ impl Acp {
         };
         let mut params = self.place(can.two);
         if can.takes_instructions {
-            params.insert("systemPrompt".into(), self.instructions.clone().into());
+            let text = json!({ "type": "text", "text": self.instructions });
+            let prompt = json!({ "mode": "append", "content": [text] });
+            params.insert("systemPrompt".into(), prompt);
         }
         let (asking, method) = match &resume {
             Some(_) if can.loads => (Asking::Load, "session/load"),
@@ -310,14 +312,21 @@ impl Acp {
         }
         let options = &params["options"];
         let call = self.state().calls.asked(&params);
-        if permission::is_ours(&call) {
-            let allowed = permission::allowed(options);
+        let (ours, full) = (
+            permission::is_ours(&call),
+            self.state().questions.len() >= QUESTIONS_MAX,
+        );
+        if ours || full {
+            let allowed = match ours {
+                true => permission::allowed(options),
+                false => permission::cancelled(),
+            };
             to.say(RpcMessage::response(id, &Ok::<_, ()>(allowed)).text())
                 .await;
             return None;
         }
         let asked = permission::shown(&call);
-        let input = raw(&call["rawInput"])?;
+        let input = raw(permission::input(&call))?;
         let id = id.get().to_owned();
         self.state().questions.insert(id.clone(), options.clone());
         Some(Heard::Asks(Permission { id, asked, input }))

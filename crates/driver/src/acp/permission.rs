@@ -1,18 +1,22 @@
 //! The question whether a tool may be used, as agents ask it. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 
 use peerbus_node::approvals::{Asked, Decision, Verdict};
 use serde_json::{Value, json};
 
 use crate::SERVER;
 
-/// Calls of tools whose names are remembered: some agents ask by the id alone.
+/// Calls of tools that are remembered: some agents ask by the id alone.
 const CALLS_MAX: usize = 256;
+/// The bytes of all of them.
+const CALLS_BYTES: usize = 4 << 20;
+/// The members of a call that are.
+const MEMBERS: [&str; 6] = ["title", "name", "kind", "rawInput", "content", "_meta"];
 
-/// The calls of a session's tools that were told of, by their ids.
+/// The calls of a session's tools that were told of, by their ids, the newest last.
 #[derive(Debug, Default)]
-pub(super) struct Calls(BTreeMap<String, Value>);
+pub(super) struct Calls(VecDeque<(String, Value, usize)>);
 
 impl Calls {
     /// Notes what an update says of a call.
@@ -20,14 +24,13 @@ impl Calls {
         let Some(id) = update["toolCallId"].as_str() else {
             return;
         };
-        if self.0.len() >= CALLS_MAX && !self.0.contains_key(id) {
-            self.0.pop_first();
-        }
-        let call = self.0.entry(id.to_owned()).or_default();
-        for member in ["title", "name", "kind", "rawInput", "_meta"] {
-            if !update[member].is_null() {
-                call[member] = update[member].clone();
-            }
+        let call = self.of(update);
+        let size = id.len() + call.to_string().len();
+        self.0.retain(|(other, ..)| other != id);
+        self.0.push_back((id.to_owned(), call, size));
+        let mut bytes: usize = self.0.iter().map(|(.., size)| size).sum();
+        while bytes > CALLS_BYTES || self.0.len() > CALLS_MAX {
+            bytes -= self.0.pop_front().map_or(bytes, |(.., size)| size);
         }
     }
 
@@ -42,9 +45,10 @@ impl Calls {
 
     /// What the question says goes before.
     fn of(&self, asked: &Value) -> Value {
-        let id = asked["toolCallId"].as_str().unwrap_or_default();
-        let mut call = self.0.get(id).cloned().unwrap_or_default();
-        for member in ["title", "name", "kind", "rawInput", "_meta"] {
+        let mut known = self.0.iter();
+        let known = known.find(|(id, ..)| asked["toolCallId"] == **id);
+        let mut call = known.map(|(_, call, _)| call.clone()).unwrap_or_default();
+        for member in MEMBERS {
             if !asked[member].is_null() {
                 call[member] = asked[member].clone();
             }
@@ -90,6 +94,14 @@ pub(super) fn is_ours(call: &Value) -> bool {
     other && !runs && peerbus_mcp::is_tool(rest)
 }
 
+/// What the tool would get; where the agent does not say it, what it says of the call.
+pub(super) fn input(call: &Value) -> &Value {
+    match &call["rawInput"] {
+        Value::Null => &call["content"],
+        input => input,
+    }
+}
+
 /// What is asked, as whoever may answer is shown it.
 pub(super) fn shown(call: &Value) -> Asked {
     let title = call["title"].as_str().map(str::to_owned);
@@ -100,7 +112,7 @@ pub(super) fn shown(call: &Value) -> Asked {
     };
     Asked {
         description: title.filter(|title| title != name),
-        ..Asked::new(name, &call["rawInput"].to_string())
+        ..Asked::new(name, &input(call).to_string())
     }
 }
 
@@ -188,6 +200,9 @@ mod tests {
             calls.note(&json!({ "toolCallId": n.to_string(), "title": "x" }));
         }
         assert_eq!(calls.0.len(), CALLS_MAX);
+        let long = json!({ "toolCallId": "long", "rawInput": "x".repeat(2 * CALLS_BYTES) });
+        calls.note(&long);
+        assert_eq!(calls.0.len(), 0);
     }
 
     #[test]

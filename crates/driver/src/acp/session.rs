@@ -23,8 +23,10 @@ const LOG_IN: i64 = -32_000;
 pub(super) const WITHDRAW: &str = "$/cancel_request";
 /// In an editor: `busy`, whether a turn of its user's is under way, and the `usage` after one.
 pub(super) const ELSEWHERE: &str = "_peerbus/turn";
-/// Marks of turns that failed.
-const FAILED_MAX: usize = 256;
+/// Marks that are remembered: those of turns that failed, and those that a history shows as answered.
+const MARKS_MAX: usize = 256;
+/// Questions that may be open.
+pub(super) const QUESTIONS_MAX: usize = 64;
 /// Longest text of the model's that is put together before it is told, in bytes.
 const WORDS_MAX: usize = 65_536;
 /// A line without a method within so many bytes may be an answer.
@@ -111,6 +113,11 @@ impl State {
 
     /// Notes that something is asked, and gives the number for it.
     pub(super) fn ask(&mut self, asking: Asking) -> u64 {
+        // Nobody waits for ever.
+        self.asked.retain(|_, asking| match asking {
+            Asking::Control(waits) => !waits.is_closed(),
+            _ => true,
+        });
         self.last += 1;
         self.asked.insert(self.last, asking);
         self.last
@@ -195,8 +202,12 @@ impl State {
     ) -> Result<Option<(&'static str, Value)>, String> {
         let session = &self.session;
         let options = offered["configOptions"].as_array().into_iter().flatten();
-        let mut options =
-            options.filter(|option| option["category"] == what || option["id"] == what);
+        // Version 2 has another name for it, and wants to be told what kind of value it gets.
+        let id = |option: &Value| match &option["configId"] {
+            Value::Null => option["id"].clone(),
+            id => id.clone(),
+        };
+        let mut options = options.filter(|option| option["category"] == what || id(option) == what);
         let option = options.next();
         let lists = match what {
             "mode" => (
@@ -231,7 +242,11 @@ impl State {
             }));
         }
         if let Some(option) = option.filter(|option| has(&option["options"], "value")) {
-            let params = json!({ "sessionId": session, "configId": option["id"], "value": value });
+            let mut params =
+                json!({ "sessionId": session, "configId": id(option), "value": value });
+            if !option["configId"].is_null() {
+                params["type"] = "id".into();
+            }
             return Ok(Some(("session/set_config_option", params)));
         }
         let value = escape(value, WHY_CHARS);
@@ -304,7 +319,7 @@ impl State {
             });
         } else {
             self.failed.extend(turn.marks);
-            while self.failed.len() > FAILED_MAX {
+            while self.failed.len() > MARKS_MAX {
                 self.failed.pop_first();
             }
         }
@@ -359,8 +374,12 @@ impl State {
                 self.calls.note(update);
                 heard.extend(events(update));
             }
+            // One that comes before the text is in the conversation is of the turn before.
             "state_update" if self.can.two && update["state"] == "idle" => {
-                heard.extend(self.end(proof, &Ok(update.clone())));
+                let here = |turn: &Turn| turn.signs.presented;
+                if self.turn.as_ref().is_some_and(here) {
+                    heard.extend(self.end(proof, &Ok(update.clone())));
+                }
             }
             _ => {}
         }
@@ -413,7 +432,7 @@ impl Replay {
             "agent_message_chunk" | "agent_thought_chunk" | "tool_call" | "tool_call_update" => {
                 self.any = true;
                 self.signs.update(proof, update);
-                if self.signs.answered(proof) {
+                if self.signs.answered(proof) && self.answered.len() < MARKS_MAX {
                     self.answered.append(&mut self.marks);
                 }
             }

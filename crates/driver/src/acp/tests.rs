@@ -11,7 +11,7 @@ use super::session::Asking;
 use super::{Acp, AcpAgent};
 use crate::process::AgentLines;
 use crate::process::tests::scripted;
-use crate::protocol::{Heard, Protocol as _, TurnEnd};
+use crate::protocol::{Heard, Permission, Protocol as _, TurnEnd};
 
 macro_rules! captures {
     ($scenario:literal: $($agent:literal),*) => {
@@ -161,6 +161,14 @@ async fn real_questions_are_put_to_whoever_may_answer_but_those_about_bus_tools(
             _ => None,
         });
         let tools: Vec<_> = tools.collect();
+        // Whoever decides is shown what it is about, wherever the agent says it.
+        let unsaid = heard.iter().filter(|heard| match heard {
+            Heard::Asks(Permission { asked, .. }) => {
+                !format!("{} {}", asked.tool, asked.input).contains("made-by")
+            }
+            _ => false,
+        });
+        assert_eq!(unsaid.count(), 0, "{name}");
         assert!(
             !tools.iter().any(|tool| tool.contains("bus_")),
             "{name}: {tools:?}"

@@ -139,7 +139,7 @@ impl Driver<'_> {
             return;
         }
         let failures = self.session.state().failures;
-        let pause = (REST * (1 << failures.clamp(1, 7) - 1)).min(REST_MAX);
+        let pause = (REST * (1 << (failures.clamp(1, 7) - 1))).min(REST_MAX);
         let (session, mailbox) = (self.session.clone(), self.mailbox.clone());
         let rests = tokio::spawn(async move {
             sleep(pause).await;

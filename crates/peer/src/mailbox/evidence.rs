@@ -145,6 +145,21 @@ impl MailboxMachine {
         Named::Seen
     }
 
+    /// Somebody stopped the turn with the attempt's text: no answer to that showing comes any more. It goes
+    /// along with the next result of a tool; it starts no turn before its time.
+    pub fn stopped(&mut self, now_ms: u64, attempt: AttemptId) {
+        self.advance(now_ms);
+        for (no, _) in self.items(attempt) {
+            if let Some(message) = self.messages.get_mut(&no)
+                && matches!(message.place, Place::Shown { attempt: of, .. } if of == attempt)
+            {
+                let presented = false;
+                message.place = Place::Overdue { attempt, presented };
+            }
+        }
+        self.finish(now_ms);
+    }
+
     /// The turn with the attempt's text ended well, and nothing shows whether the model answered: no more
     /// is claimed than that it was taken. What another member of a group would get stays owed.
     pub fn unproven(&mut self, now_ms: u64, attempt: AttemptId) {

@@ -309,10 +309,9 @@ fn cancel(request_id: &str) -> String {
 }
 
 #[cfg(test)]
-mod simulated;
-
-#[cfg(test)]
 mod tests {
+    mod simulated;
+
     use super::*;
     use crate::claude::stream::user;
 

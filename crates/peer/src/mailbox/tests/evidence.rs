@@ -409,3 +409,54 @@ fn that_the_window_is_nearly_full_is_said_again_while_it_lasts_and_the_session_i
     rig.pass(3_600_000);
     assert_eq!(said(&mut rig), None);
 }
+
+#[test]
+fn a_turn_that_failed_gives_its_message_back_though_the_text_stands_there() {
+    let mut rig = Rig::new(&[&SOCKET]);
+    let message = rig.next();
+    let mut pause_ms = 30_000;
+    for repeat in [false, true, true, true] {
+        let push = rig.push();
+        assert_eq!(repeats(&push), [repeat]);
+        rig.outcome(&push, Outcome::Written);
+        rig.presented(&push);
+        rig.outcome(&push, Outcome::Doubtful);
+        rig.pass(pause_ms - 1);
+        assert_eq!(rig.wanted(), None, "{pause_ms}");
+        rig.pass(1);
+        pause_ms *= 2;
+    }
+    let push = rig.pushed();
+    rig.answered(&push);
+    assert_eq!(rig.acked(), [(message, seen("socket", "transcript"))]);
+}
+
+#[test]
+fn a_turn_that_ends_well_without_proof_claims_that_its_message_was_taken() {
+    let mut rig = Rig::new(&[&SOCKET]);
+    let message = rig.next();
+    let push = rig.pushed();
+    rig.input(|mailbox, now| mailbox.unproven(now, push.id));
+    let path = SOCKET.word.to_owned();
+    assert_eq!(rig.acked(), [(message, How::Pushed { path })]);
+}
+
+#[test]
+fn a_turn_that_was_stopped_starts_no_other_and_its_message_goes_along() {
+    let mut rig = Rig::new(&[&SOCKET]);
+    let message = rig.next();
+    let push = rig.pushed();
+    rig.presented(&push);
+    assert_eq!(rig.along(&PIGGYBACK), None, "an answer may come");
+    rig.input(|mailbox, now| mailbox.stopped(now, push.id));
+    rig.pass(500_000);
+    assert_eq!(rig.wanted(), None);
+    let along = rig.along(&PIGGYBACK).unwrap();
+    assert_eq!(
+        (ids(&along), repeats(&along)),
+        (vec![message.0], vec![true])
+    );
+    rig.outcome(&along, Outcome::Failed);
+    rig.pass(100_000);
+    assert_eq!(repeats(&rig.push()), [true], "after ten minutes");
+}

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
-use super::*;
+use crate::claude::sdk_url::ledger::*;
 use crate::claude::stream::{request, user};
 
 const WORLDS: u64 = 2_000;

@@ -46,7 +46,7 @@ pub(crate) fn run(verb: Acp) -> Result<(), Failure> {
         let (bus, link) = connect(config);
         tokio::spawn(link.run());
         tokio::spawn(tell(bus.clone(), name));
-        Ok((bus, options.clone()))
+        Ok((bus, options))
     };
     let runtime = client::runtime()?;
     let edited = peerbus_driver::edit(agent, settings, &wake, &join);

@@ -95,13 +95,9 @@ pub(crate) async fn host(
     let instructions = woken.instruct(&client);
     let nth = seat.as_ref().map_or(0, |seat| seat.nth);
     let cwd = seat.as_ref().map(|seat| seat.cwd.clone());
+    let cwd = cwd.or_else(|| std::env::current_dir().ok());
     let protocol = protocol(&settings, instructions, (&tools, &relays), seat);
-    let session = Session::new(
-        Arc::clone(&protocol),
-        settings.agent.resume(),
-        settings.prompt.clone(),
-        cwd.or_else(|| std::env::current_dir().ok()),
-    );
+    let session = Session::new(Arc::clone(&protocol), &settings, cwd);
     // What a server says of itself reaches the model in 2.1.330 only, and there not when the user's
     // configuration names another one alike. With the first request it does.
     let profile = Profile {

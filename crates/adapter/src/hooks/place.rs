@@ -1,6 +1,5 @@
 //! Where the sockets are: `RUNTIME/sessions/CLIENT.ADAPTER.sock` (or below the state, where that is
-//! too long), one for each adapter, by the numbers of the two processes; with a third number for each
-//! session of a process that has several.
+//! too long), one for each adapter, by the numbers of the two processes, and of the session if it has several.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -36,8 +35,7 @@ const DIRECTORY: &str = "sessions";
 pub const INDEX: &str = "index.json";
 /// So far up a process is looked for.
 const GENERATIONS_MAX: usize = 64;
-/// As long as a socket's name gets on Linux (`proc(5)`, pid_max), and with as many sessions as one
-/// process has.
+/// As long as a socket's name gets on Linux (`proc(5)`, pid_max).
 const LONGEST: &str = "4194304.4194304.9999.sock";
 
 /// The directory of the adapters' sockets: with the runtime files, or another one where that path is
@@ -101,11 +99,8 @@ fn numbers(path: &Path) -> Option<(u32, u32, u64)> {
     let name = path.file_name()?.to_str()?.strip_suffix(".sock")?;
     let (client, adapter) = name.split_once('.')?;
     let (adapter, nth) = adapter.split_once('.').unwrap_or((adapter, "0"));
-    Some((
-        client.parse().ok()?,
-        adapter.parse().ok()?,
-        nth.parse().ok()?,
-    ))
+    let numbers = (client.parse(), adapter.parse(), nth.parse());
+    Some((numbers.0.ok()?, numbers.1.ok()?, numbers.2.ok()?))
 }
 
 fn sockets(dir: &Path) -> impl Iterator<Item = (PathBuf, u32, u32)> {
@@ -259,13 +254,10 @@ pub(super) fn find(dirs: &[PathBuf], above: &[Ancestor]) -> Option<(UnixStream, 
 /// as far as numbers tell.
 pub(super) fn connected(dirs: &[PathBuf], client: u32) -> impl Iterator<Item = UnixStream> {
     let trusted = dirs.iter().filter(|dir| os::user::owns(dir));
-    let all = trusted.flat_map(|dir| sockets(dir));
-    let mut of_client: Vec<_> = all
-        .filter(|(_, of, _)| *of == client)
-        .map(|(path, ..)| path)
-        .collect();
-    of_client.sort_by_key(|path| std::cmp::Reverse(numbers(path)));
-    of_client.into_iter().filter_map(|path| {
+    let mut all: Vec<_> = trusted.flat_map(|dir| sockets(dir)).collect();
+    all.retain(|(_, of, _)| *of == client);
+    all.sort_by_key(|(path, ..)| std::cmp::Reverse(numbers(path)));
+    all.into_iter().filter_map(|(path, ..)| {
         let stream = os::socket::connect(&path).ok()?;
         os::socket::check_listener(&stream)
             .is_ok()

@@ -4,8 +4,7 @@
 //! Written from what eleven agents were seen to do in November 2026, of which `testdata/acp` has lines;
 //! docs/ANY_AGENT.md has the table. Everything in them is optional here.
 
-mod editor;
-mod permission;
+pub(crate) mod permission;
 mod session;
 #[cfg(test)]
 mod tests;
@@ -27,8 +26,9 @@ use serde_json::{Map, Value, json};
 use tokio::process::Command;
 use tokio::sync::oneshot;
 
-pub use self::editor::{Join, edit};
 use self::session::{Asking, QUESTIONS_MAX, State};
+pub(crate) use self::session::{ELSEWHERE, WITHDRAW};
+pub(crate) use self::turn::NEVER_SHOWN;
 use crate::process::{self, AgentLines, Process};
 use crate::protocol::{Heard, Permission, Protocol};
 use crate::{SERVER, WHY_CHARS};

@@ -16,11 +16,11 @@ const MEMBERS: [&str; 6] = ["title", "name", "kind", "rawInput", "content", "_me
 
 /// The calls of a session's tools that were told of, by their ids, the newest last.
 #[derive(Debug, Default)]
-pub(super) struct Calls(VecDeque<(String, Value, usize)>);
+pub(crate) struct Calls(VecDeque<(String, Value, usize)>);
 
 impl Calls {
     /// Notes what an update says of a call.
-    pub(super) fn note(&mut self, update: &Value) {
+    pub(crate) fn note(&mut self, update: &Value) {
         let Some(id) = update["toolCallId"].as_str() else {
             return;
         };
@@ -35,7 +35,7 @@ impl Calls {
     }
 
     /// What is known of the call that a question is about.
-    pub(super) fn asked(&self, question: &Value) -> Value {
+    pub(crate) fn asked(&self, question: &Value) -> Value {
         let mut call = self.of(&question["toolCall"]);
         if question["_meta"]["is_mcp_tool_approval"] == true {
             name_of_codex(&mut call);
@@ -59,7 +59,7 @@ impl Calls {
 
 /// The tool's name. Where a member is made for it, the title does not count: in some agents the model's
 /// own words stand there.
-pub(super) fn tool(call: &Value) -> &str {
+pub(crate) fn tool(call: &Value) -> &str {
     let meta = &call["_meta"];
     let names = [
         &meta["toolName"],
@@ -81,7 +81,7 @@ fn name_of_codex(call: &mut Value) {
 /// Whether it is one of the bus tools: its name is theirs, alone or behind the name of our server, and
 /// nothing says that it does something else. What a model could bring about by such a name is a call of
 /// another server's tool that is called as one of ours.
-pub(super) fn is_ours(call: &Value) -> bool {
+pub(crate) fn is_ours(call: &Value) -> bool {
     let other = matches!(call["kind"].as_str(), None | Some("other"));
     let runs = !call["rawInput"]["command"].is_null();
     let name = tool(call);

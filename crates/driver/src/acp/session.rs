@@ -20,9 +20,9 @@ use crate::turns::marks;
 /// An agent wants its user to log in first.
 const LOG_IN: i64 = -32_000;
 /// Whoever asked something does not wait any more for the answer.
-pub(super) const WITHDRAW: &str = "$/cancel_request";
+pub(crate) const WITHDRAW: &str = "$/cancel_request";
 /// In an editor: `busy`, whether a turn of its user's is under way, and the `usage` after one.
-pub(super) const ELSEWHERE: &str = "_peerbus/turn";
+pub(crate) const ELSEWHERE: &str = "_peerbus/turn";
 /// Marks that are remembered: those of turns that failed, and those that a history shows as answered.
 const MARKS_MAX: usize = 256;
 /// Questions that may be open.

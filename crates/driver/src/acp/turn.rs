@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::protocol::TurnEnd;
 
 /// What a cancelled prompt is answered with that the model was never given.
-pub(super) const NEVER_SHOWN: i64 = -32_800;
+pub(crate) const NEVER_SHOWN: i64 = -32_800;
 
 /// A turn that is under way. Since a second prompt in a turn is lost by some agents and ends it in
 /// others, there is one at a time.

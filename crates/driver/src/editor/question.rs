@@ -3,23 +3,13 @@
 use peerbus_wire::jsonrpc::{RpcMessage, raw};
 use serde_json::{Value, json};
 
-use super::mux::{Members, Mux, Turn, params};
-use crate::acp::permission;
-use crate::acp::session::WITHDRAW;
+use super::mux::{Members, Mux, Question, Turn, params};
+use crate::acp::{WITHDRAW, permission};
 
 /// Questions that are remembered.
 const QUESTIONS_MAX: usize = 256;
 /// What goes before the title.
 const LED_TO: &str = "A message of a peer led to this: ";
-
-/// One of them.
-pub(super) struct Question {
-    pub(super) nth: u64,
-    /// The editor was asked, too.
-    is_shown: bool,
-    /// The driver was faster.
-    pub(super) is_answered: bool,
-}
 
 impl Mux {
     /// The agent asks whether it may use a tool.
@@ -45,7 +35,7 @@ impl Mux {
         };
         self.questions.insert(id, question);
         if is_shown && let Some(marked) = marked(message, &call) {
-            self.to_editor(&marked);
+            self.editor_gets(&marked);
         }
         true
     }
@@ -67,7 +57,7 @@ impl Mux {
         let told = RpcMessage::notification(WITHDRAW, &json!({ "requestId": id }));
         match nth {
             Some(nth) => self.tell(nth, &told),
-            None => self.to_editor(&told),
+            None => self.editor_gets(&told),
         }
     }
 
@@ -87,7 +77,7 @@ impl Mux {
         } else {
             self.questions.remove(id);
         }
-        self.to_agent(message);
+        self.agent_gets(message);
         Some(())
     }
 }

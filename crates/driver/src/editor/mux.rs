@@ -10,11 +10,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::question::Question;
 use crate::WHY_CHARS;
 use crate::acp::permission::Calls;
-use crate::acp::session::{ELSEWHERE, WITHDRAW};
-use crate::acp::turn::NEVER_SHOWN;
+use crate::acp::{ELSEWHERE, NEVER_SHOWN, WITHDRAW};
 
 /// Sessions that are peers; further ones work without the bus.
 const SEATS_MAX: usize = 64;
@@ -81,6 +79,15 @@ pub(super) struct Seat {
     pub(super) calls: Calls,
 }
 
+/// A question of the agent's in a turn that mail began.
+pub(super) struct Question {
+    pub(super) nth: u64,
+    /// The editor was asked, too.
+    pub(super) is_shown: bool,
+    /// The driver was faster.
+    pub(super) is_answered: bool,
+}
+
 #[derive(Default)]
 pub(super) struct Mux {
     hello: Hello,
@@ -111,7 +118,7 @@ impl Mux {
     /// The editor's line.
     pub(super) fn editor(&mut self, line: &[u8]) -> Vec<Out> {
         let message = read(line);
-        if !message.is_some_and(|message| self.from_editor(line, message)) {
+        if !message.is_some_and(|message| self.editor_says(line, message)) {
             self.outs.push(Out::Agent(line.to_vec()));
         }
         take(&mut self.outs)
@@ -120,7 +127,7 @@ impl Mux {
     /// The agent's line.
     pub(super) fn agent(&mut self, line: &[u8]) -> Vec<Out> {
         let message = read(line);
-        if !message.is_some_and(|message| self.from_agent(message)) {
+        if !message.is_some_and(|message| self.agent_says(message)) {
             self.outs.push(Out::Editor(line.to_vec()));
         }
         take(&mut self.outs)
@@ -129,7 +136,7 @@ impl Mux {
     /// A driver's line.
     pub(super) fn driver(&mut self, nth: u64, line: &str) -> Vec<Out> {
         if let Some(message) = read(line.as_bytes()) {
-            self.from_driver(nth, message);
+            self.driver_says(nth, message);
         }
         take(&mut self.outs)
     }
@@ -160,11 +167,11 @@ impl Mux {
         found.map(|(nth, _)| *nth)
     }
 
-    pub(super) fn to_agent(&mut self, message: &RpcMessage) {
+    pub(super) fn agent_gets(&mut self, message: &RpcMessage) {
         self.outs.push(Out::Agent(message.line().into_bytes()));
     }
 
-    pub(super) fn to_editor(&mut self, message: &RpcMessage) {
+    pub(super) fn editor_gets(&mut self, message: &RpcMessage) {
         self.outs.push(Out::Editor(message.line().into_bytes()));
     }
 
@@ -173,7 +180,7 @@ impl Mux {
     }
 
     /// Whether it is dealt with; what is not passes on.
-    fn from_editor(&mut self, line: &[u8], message: RpcMessage) -> bool {
+    fn editor_says(&mut self, line: &[u8], message: RpcMessage) -> bool {
         let place: Place = params(&message);
         let nth = self.seat_of(place.resume.as_deref());
         let method = message.method.as_deref();
@@ -214,7 +221,7 @@ impl Mux {
         if let Some(seat) = known {
             let server = seat.server.as_deref();
             let with = server.and_then(|server| with_server(message, server));
-            return with.map(|with| self.to_agent(&with)).is_some();
+            return with.map(|with| self.agent_gets(&with)).is_some();
         }
         if !matches!(self.hello, Hello::Known(_)) {
             return false;
@@ -244,7 +251,7 @@ impl Mux {
         }
         if seat.held.len() == HELD_MAX {
             let why = RpcError::new(INVALID_REQUEST, "too many prompts wait in this session");
-            self.to_editor(&RpcMessage::response(id, &Err::<(), _>(why)));
+            self.editor_gets(&RpcMessage::response(id, &Err::<(), _>(why)));
             return true;
         }
         seat.held.push_back((id, line.to_vec()));
@@ -270,11 +277,11 @@ impl Mux {
         let over: VecDeque<(Box<RawValue>, Vec<u8>)> = over;
         for (id, _) in over {
             let ended = json!({ "stopReason": "cancelled" });
-            self.to_editor(&RpcMessage::response(id, &Ok::<_, ()>(ended)));
+            self.editor_gets(&RpcMessage::response(id, &Ok::<_, ()>(ended)));
         }
     }
 
-    fn from_agent(&mut self, message: RpcMessage) -> bool {
+    fn agent_says(&mut self, message: RpcMessage) -> bool {
         match (message.method.as_deref(), text_of(&message.id)) {
             (None, Some(id)) => return self.agent_answers(&id, message),
             (Some("session/request_permission"), Some(id)) => {
@@ -365,7 +372,7 @@ impl Mux {
         }
     }
 
-    fn from_driver(&mut self, nth: u64, message: RpcMessage) -> Option<()> {
+    fn driver_says(&mut self, nth: u64, message: RpcMessage) -> Option<()> {
         let method = message.method.clone();
         match (method.as_deref(), message.id.clone()) {
             (Some("initialize"), Some(id)) => {
@@ -381,7 +388,7 @@ impl Mux {
             (Some("session/prompt"), Some(id)) => self.bus_prompts(nth, id, message)?,
             (Some("session/cancel"), None) => {
                 self.seats.get(&nth)?.turn.as_ref()?;
-                self.to_agent(&message);
+                self.agent_gets(&message);
             }
             (Some(_), Some(id)) => {
                 self.asks(nth, id, message);
@@ -407,7 +414,7 @@ impl Mux {
         let with = with_server(opens, &server);
         seat.server = Some(server);
         match with {
-            Some(with) => self.to_agent(&with),
+            Some(with) => self.agent_gets(&with),
             None => self.outs.push(Out::Agent(line)),
         }
         Some(())
@@ -428,7 +435,7 @@ impl Mux {
         let text = format!("```\n{text}\n```\n");
         let shown = json!({ "sessionId": seat.id, "update": {
             "sessionUpdate": "user_message_chunk", "content": { "type": "text", "text": text } } });
-        self.to_editor(&RpcMessage::notification("session/update", &shown));
+        self.editor_gets(&RpcMessage::notification("session/update", &shown));
         let own = self.asks(nth, id, message);
         self.seats.get_mut(&nth)?.turn = Some(Turn::Bus(own));
         Some(())
@@ -440,7 +447,7 @@ impl Mux {
         let own = format!("{OWN}{}\"", self.last);
         message.id = RawValue::from_string(own.clone()).ok();
         self.asked.insert(own.clone(), (nth, id));
-        self.to_agent(&message);
+        self.agent_gets(&message);
         own
     }
 }

@@ -25,7 +25,7 @@ use tokio::task::{JoinHandle, JoinSet, LocalSet, spawn_local};
 use tokio::time::timeout;
 
 use self::mux::{Mux, Out, Place};
-use super::{AcpAgent, Seat};
+use crate::acp::{AcpAgent, Seat};
 use crate::life::{self, RunEnd};
 use crate::process::{self, LINE_MAX, WAITING_MAX};
 use crate::{DrivenAgent, Settings};

@@ -77,8 +77,8 @@ pub(crate) fn run(verb: Run) -> Result<(), Failure> {
     });
     out.flush();
     let (ended, session) = ended;
-    if let Some(id) = session {
-        let id = peerbus_wire::escape(&id, ID_CHARS);
+    // One that a shell would read otherwise is not told.
+    if let Some(id) = session.filter(|id| peerbus_agents::is_id(id) && !id.starts_with('-')) {
         output::complain(&format!(
             "`peerbus run{which} --resume {id}` goes on with this session"
         ));

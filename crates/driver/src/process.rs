@@ -13,7 +13,7 @@ use rustix::process::Signal;
 use tokio::io::{AsyncRead, AsyncWriteExt as _};
 use tokio::process::{Child, Command};
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::guard::{self, LIFELINE, below};
 
@@ -87,15 +87,24 @@ pub(crate) fn start(mut command: Command) -> io::Result<Process> {
     let write = async move {
         while let Some(Outgoing { text, written }) = waiting.recv().await {
             let line = format!("{text}\n");
-            if stdin.write_all(line.as_bytes()).await.is_ok() {
-                // Nobody may wait for it.
-                let _ = written.send(());
+            if stdin.write_all(line.as_bytes()).await.is_err() {
+                sleep(CLOSES_WITHIN).await;
+                return "it takes no lines any more".to_owned();
             }
+            // Nobody may wait for it.
+            let _ = written.send(());
         }
+        std::future::pending().await
+    };
+    let read = async {
+        read.await;
+        std::future::pending().await
     };
     let carries = async {
-        tokio::join!(read, write);
-        std::future::pending().await
+        tokio::select! {
+            () = read => String::new(),
+            why = write => why,
+        }
     };
     let process = Process::new((child, lifeline), to, from, Box::pin(carries), true)?;
     Ok(Process {

@@ -34,8 +34,14 @@ pub(crate) trait Protocol: Send + Sync {
     /// Reads a line of a process, and answers what nobody else has to decide about.
     fn hear<'a>(&'a self, to: &'a AgentLines, line: &'a str) -> BoxFuture<'a, Vec<Heard>>;
 
-    /// Gives the model a turn, under this id. Whether it left.
-    fn prompt<'a>(&'a self, to: &'a AgentLines, id: &str, text: &str) -> BoxFuture<'a, bool>;
+    /// Gives the model a turn, under this id, and with this mark in its text. Whether it left.
+    fn prompt<'a>(
+        &'a self,
+        to: &'a AgentLines,
+        id: &str,
+        text: &str,
+        mark: Option<&str>,
+    ) -> BoxFuture<'a, bool>;
 
     /// Ends the turn that is under way.
     fn interrupt<'a>(&'a self, to: &'a AgentLines) -> BoxFuture<'a, Result<(), String>>;
@@ -48,8 +54,8 @@ pub(crate) trait Protocol: Send + Sync {
         params: Map<String, Value>,
     ) -> BoxFuture<'a, Result<Value, String>>;
 
-    /// The answer to a request to use a tool, as a line.
-    fn answer(&self, asked: &Permission, verdict: &Verdict) -> String;
+    /// The answer to a request to use a tool, as a line. `None`: nobody waits for it any more.
+    fn answer(&self, asked: &Permission, verdict: &Verdict) -> Option<String>;
 
     /// The process is about to be ended in a turn. Must not wait for an answer.
     fn leave<'a>(&'a self, to: &'a AgentLines) -> BoxFuture<'a, ()> {
@@ -76,12 +82,10 @@ pub(crate) enum Heard {
     Session(String),
     /// Something for whoever watches.
     Event(FeedEvent),
-    /// A text for the model stands in the conversation, with these marks.
-    Shown {
-        /// Its turn's id, where it is repeated as it was sent here.
-        id: Option<String>,
-        marks: Vec<String>,
-    },
+    /// The text of the turn with this id stands in the conversation.
+    Shown(String),
+    /// The history of a session shows that the text with this mark was answered.
+    Known(String),
     /// The model's words, of the answer with this id; without one they are an error's.
     Words {
         answer: Option<String>,
@@ -119,4 +123,6 @@ pub(crate) struct Permission {
     pub(crate) asked: Asked,
     /// What the tool would get, as it was written.
     pub(crate) input: Box<RawValue>,
+    /// What can be answered, as the agent wrote it, where that differs from question to question.
+    pub(crate) options: Value,
 }

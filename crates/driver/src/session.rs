@@ -122,17 +122,17 @@ impl Session {
         self.0.stop.notified().await;
     }
 
-    /// Gives the model a user's turn. Whether it left, and under which id.
-    pub(crate) async fn turn(&self, text: &str) -> Option<String> {
+    /// Gives the model a user's turn, with the mark in its text. Whether it left, and under which id.
+    pub(crate) async fn turn(&self, text: &str, mark: Option<&str>) -> Option<String> {
         let _sending = self.0.sending.lock().await;
         let uuid = Uuid::new_v4().to_string();
         let client = {
             let mut state = self.state();
-            state.turns.wrote(&uuid, text);
+            state.turns.wrote(&uuid, mark);
             state.client.clone()
         };
         let left = match client {
-            Some(client) => self.0.protocol.prompt(&client, &uuid, text).await,
+            Some(client) => self.0.protocol.prompt(&client, &uuid, text, mark).await,
             None => false,
         };
         if !left {
@@ -187,7 +187,7 @@ impl WakePath for Session {
 
     fn wake<'a>(&'a self, push: &'a Push) -> BoxFuture<'a, Outcome> {
         Box::pin(async move {
-            match self.turn(&push.framed()).await {
+            match self.turn(&push.framed(), push.mark.as_deref()).await {
                 Some(_) => Outcome::Written,
                 // The client ended: part of the line may have left, and was no line.
                 None => Outcome::Failed,

@@ -143,9 +143,12 @@ impl Tools {
             (Some("notifications/cancelled"), None) => {
                 let id = params.request_id.as_deref().map(RawValue::get);
                 let is_it = |open: &Open| open.client == client && Some(open.id.get()) == id;
-                let number = lock(&self.open)
-                    .iter()
-                    .find_map(|(number, open)| is_it(open).then_some(*number));
+                // It is answered no more: its place is free.
+                let number = {
+                    let mut all = lock(&self.open);
+                    let mut found = all.extract_if(.., |_, open| is_it(open));
+                    found.next().map(|(number, _)| number)
+                };
                 if let Some(number) = number {
                     self.cancel(number).await;
                 }

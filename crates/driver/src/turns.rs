@@ -28,7 +28,8 @@ pub(crate) struct Turns {
 #[derive(Debug)]
 struct Open {
     uuid: String,
-    marks: Vec<String>,
+    /// The mark of the push that it is.
+    mark: Option<String>,
     /// The client repeated it.
     repeated: bool,
 }
@@ -40,24 +41,12 @@ struct Shown {
     answered: bool,
 }
 
-/// Words that may be marks of a push. The mailbox knows which are.
-pub(crate) fn marks(text: &str) -> Vec<String> {
-    let words = text.match_indices("pb-").map(|(at, _)| {
-        let word = &text[at..];
-        let end = word.find(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
-        word[..end.unwrap_or(word.len())].to_owned()
-    });
-    let mut found: Vec<String> = words.collect();
-    found.dedup();
-    found
-}
-
 impl Turns {
     /// A message goes to the client.
-    pub(crate) fn wrote(&mut self, uuid: &str, text: &str) {
+    pub(crate) fn wrote(&mut self, uuid: &str, mark: Option<&str>) {
         self.open.push(Open {
             uuid: uuid.to_owned(),
-            marks: marks(text),
+            mark: mark.map(str::to_owned),
             repeated: false,
         });
     }
@@ -74,13 +63,14 @@ impl Turns {
         }
     }
 
-    /// A text for the model stands in the conversation, with these marks; with an id where the
-    /// client repeats a message.
-    pub(crate) fn shown(&mut self, id: Option<&str>, marks: Vec<String>) {
-        if let Some(open) = self.open.iter_mut().find(|open| Some(&*open.uuid) == id) {
-            open.repeated = true;
-        }
-        for mark in marks {
+    /// The text of this message stands in the conversation, and so do those before it: they are taken in
+    /// order, and a cut can take the repeat of one.
+    pub(crate) fn shown(&mut self, uuid: &str) {
+        let Some(at) = self.open.iter().position(|open| open.uuid == uuid) else {
+            return;
+        };
+        self.open[at].repeated = true;
+        for mark in self.open[..=at].iter().filter_map(|open| open.mark.clone()) {
             if self.shown.contains_key(&mark) || self.shown.len() == MARKS_MAX {
                 continue;
             }
@@ -91,6 +81,11 @@ impl Turns {
             self.shown.insert(mark.clone(), shown);
             self.found.push(Evidence::Presented(mark));
         }
+    }
+
+    /// A session's history shows that the text with this mark was answered.
+    pub(crate) fn known(&mut self, mark: String) {
+        self.found.push(Evidence::Answered(mark));
     }
 
     /// The model says something, which is part of this answer.
@@ -124,7 +119,7 @@ impl Turns {
             TurnEnd::Unproven => Some(Evidence::Unproven as fn(_) -> _),
         };
         if let Some(told) = told {
-            let marks = over.iter().flat_map(|open| open.marks.iter().cloned());
+            let marks = over.iter().filter_map(|open| open.mark.clone());
             self.found.extend(marks.map(told));
         }
         over.into_iter().map(|open| open.uuid).collect()
@@ -148,9 +143,9 @@ mod tests {
     fn messages_before_the_last_of_a_turn_end_with_it_and_none_after_it() {
         let mut turns = Turns::default();
         for uuid in ["one", "two", "three"] {
-            turns.wrote(uuid, "");
+            turns.wrote(uuid, None);
         }
-        turns.shown(Some("two"), Vec::new());
+        turns.shown("two");
         let over = turns.ended(&[], &TurnEnd::Well);
         assert_eq!(over, ["one", "two"].map(str::to_owned).into());
         assert_eq!(turns.activity(), Activity::Busy);
@@ -160,10 +155,10 @@ mod tests {
 
     #[test]
     fn the_rest_of_an_answer_answers_nothing() {
-        let mark = owned(&["pb-1"]);
         let mut turns = Turns::default();
         turns.answer("a".to_owned());
-        turns.shown(None, mark.clone());
+        turns.wrote("one", Some("pb-1"));
+        turns.shown("one");
         turns.answer("a".to_owned());
         turns.ended(&[], &TurnEnd::Well);
         assert_eq!(turns.take(), [Evidence::Presented("pb-1".into())]);
@@ -174,24 +169,38 @@ mod tests {
     }
 
     #[test]
+    fn what_was_taken_before_one_that_is_repeated_stands_there_too() {
+        let mut turns = Turns::default();
+        turns.wrote("one", Some("pb-1"));
+        turns.wrote("two", Some("pb-2"));
+        turns.wrote("three", Some("pb-3"));
+        turns.shown("two");
+        turns.shown("of another session");
+        let presented = ["pb-1", "pb-2"].map(|mark| Evidence::Presented(mark.to_owned()));
+        assert_eq!(turns.take(), presented);
+    }
+
+    #[test]
     fn what_a_turn_that_did_not_go_well_had_is_told_of_once() {
         let mut turns = Turns::default();
         let mut of = |end: TurnEnd| {
-            turns.wrote("one", "pb-1 and pb-2");
-            turns.shown(Some("one"), owned(&["pb-1"]));
+            turns.wrote("one", Some("pb-1"));
+            turns.shown("one");
             turns.answer("a".to_owned());
             turns.ended(&owned(&["one"]), &end);
             turns.take()
         };
-        let found = of(TurnEnd::Failed("why".to_owned()));
-        let doubtful = |mark: &str| Evidence::Doubtful(mark.to_owned());
         let presented = Evidence::Presented("pb-1".to_owned());
-        assert_eq!(
-            found,
-            [presented.clone(), doubtful("pb-1"), doubtful("pb-2")]
-        );
-        let stopped = ["pb-1", "pb-2"].map(|mark| Evidence::Stopped(mark.to_owned()));
-        assert_eq!(of(TurnEnd::Stopped)[1..], stopped);
-        assert_eq!(of(TurnEnd::Unproven).len(), 3);
+        for (end, told) in [
+            (
+                TurnEnd::Failed("why".to_owned()),
+                Evidence::Doubtful as fn(_) -> _,
+            ),
+            (TurnEnd::Stopped, Evidence::Stopped as fn(_) -> _),
+            (TurnEnd::Unproven, Evidence::Unproven as fn(_) -> _),
+            (TurnEnd::Unshown, Evidence::Unshown as fn(_) -> _),
+        ] {
+            assert_eq!(of(end), [presented.clone(), told("pb-1".to_owned())]);
+        }
     }
 }

@@ -32,7 +32,7 @@ pub(crate) fn agent() -> Result<()> {
             Some("session/new") => json!({ "sessionId": "s" }),
             Some("session/prompt") => {
                 told.send_to(b"prompt", &path)?;
-                let words = json!({ "sessionUpdate": "agent_message_chunk", "messageId": "m",
+                let words = json!({ "sessionUpdate": "agent_message_chunk", "messageId": asked["id"].to_string(),
                     "content": { "type": "text", "text": "read" } });
                 let params = json!({ "sessionId": "s", "update": words });
                 let said =

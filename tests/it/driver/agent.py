@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 
 HOME = Path(os.environ["HOME"])
@@ -39,6 +40,11 @@ def update(kind, **members):
 
 def says(text, **members):
     update("agent_message_chunk", content={"type": "text", "text": text}, **members)
+
+
+def new():
+    """The id of a message of the model's."""
+    return str(uuid.uuid4())
 
 
 def first(what):
@@ -92,7 +98,7 @@ class Agent:
             if "empty load" not in TRAITS:
                 update("user_message_chunk", content={"type": "text", "text": (HOME / "history").read_text()})
                 if (HOME / "answered").exists():
-                    says("heard it", messageId="m")
+                    says("heard it", messageId=new())
             self.answer(number, {})
         elif method == "session/set_mode":
             self.answer(number, {})
@@ -109,7 +115,7 @@ class Agent:
             if number == 71:
                 asks(72, {"toolCallId": "b", "title": "run", "kind": "execute", "rawInput": {"command": "ls"}})
             else:
-                says("heard it", messageId="m")
+                says("heard it", messageId=new())
                 self.ends()
 
     def prompted(self, number, text):
@@ -126,7 +132,7 @@ class Agent:
             says("Error: 500")
             self.ends()
         elif "hold" in text:
-            says("I begin", messageId="m")
+            says("I begin", messageId=new())
         elif "exit with 7" in text:
             os._exit(7)
         elif "used 30" in text:
@@ -145,22 +151,22 @@ class Agent:
             asks(71, {"toolCallId": "a", "title": "mcp__peerbus__bus_send", "kind": "other"})
         elif "long line" in text:
             update("tool_call_update", toolCallId="t", rawOutput="x" * (50 << 20))
-            says("heard it", messageId="m")
+            says("heard it", messageId=new())
             self.ends()
         elif "long answer" in text and first("long answer"):
             write({"id": number, "result": {"pad": "x" * (50 << 20), "stopReason": "end_turn"}})
         elif "die at once" in text and first("die at once"):
             os._exit(1)
         elif "die after the answer" in text and first("die after the answer"):
-            says("heard it", messageId="m")
+            says("heard it", messageId=new())
             (HOME / "answered").touch()
             os._exit(1)
         elif "call a tool of the bus" in text or "another agent in a shell" in text:
             self.call(text)
-            says("heard it", messageId="m")
+            says("heard it", messageId=new())
             self.ends()
         else:
-            says("heard it", messageId="m")
+            says("heard it", messageId=new())
             self.ends()
 
     def call(self, text):

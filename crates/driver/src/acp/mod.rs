@@ -10,7 +10,6 @@ mod session;
 mod tests;
 mod turn;
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
@@ -203,7 +202,7 @@ impl Acp {
         let facts = self.agent.facts();
         let mode = self.agent.mode.as_deref().or(facts.mode);
         let wanted = [("mode", mode), ("model", self.agent.model.as_deref())];
-        let asked = {
+        {
             let mut state = self.state();
             for (what, value) in wanted {
                 let Some(value) = value else { continue };
@@ -212,14 +211,6 @@ impl Acp {
                     Err(why) => tracing::warn!("{}: {why}", self.agent.title),
                 }
             }
-            mode.map(str::to_owned)
-        };
-        let mode = asked.map_or_else(String::new, |mode| {
-            format!(", in the mode {}", escape(&mode, WHY_CHARS))
-        });
-        match facts.unasked {
-            "" => tracing::info!("{} takes turns{mode}", self.agent.title),
-            unasked => tracing::warn!("{} takes turns{mode}; {unasked}", self.agent.title),
         }
         self.next_setting(to).await
     }
@@ -228,10 +219,19 @@ impl Acp {
         let next = self.state().settings.pop_front();
         match next {
             Some((method, params)) => {
+                let shown = escape(&params.to_string(), WHY_CHARS);
+                tracing::info!("{}: {method} {shown}", self.agent.title);
                 self.ask(to, Asking::Setting, method, &params).await;
                 Vec::new()
             }
-            None => vec![Heard::Ready],
+            None => {
+                let title = &self.agent.title;
+                match self.agent.facts().unasked {
+                    "" => tracing::info!("{title} takes turns"),
+                    unasked => tracing::warn!("{title} takes turns; {unasked}"),
+                }
+                vec![Heard::Ready]
+            }
         }
     }
 
@@ -246,15 +246,17 @@ impl Acp {
             (Asking::Load, answer) => {
                 let went_on = {
                     let mut state = self.state();
-                    let replayed = state.loaded(answer.as_ref().unwrap_or(&Value::Null));
+                    let proof = self.agent.facts().proof;
+                    let replayed = state.loaded(proof, answer.as_ref().unwrap_or(&Value::Null));
                     (
                         replayed,
                         answer.as_ref().ok().map(|_| state.session.clone()),
                     )
                 };
                 match (went_on, answer) {
-                    ((Some(mut heard), Some(id)), Ok(answer)) => {
-                        heard.extend(id.map(Heard::Session));
+                    ((Some(known), Some(id)), Ok(answer)) => {
+                        let heard = known.into_iter();
+                        let mut heard: Vec<_> = heard.chain(id.map(Heard::Session)).collect();
                         heard.extend(self.set_up(to, &answer).await);
                         heard
                     }
@@ -270,8 +272,9 @@ impl Acp {
                 }
             }
             (Asking::New, Ok(answer)) => {
-                let Some(id) = answer["sessionId"].as_str().map(str::to_owned) else {
-                    return vec![Heard::Unready("a session without an id".to_owned())];
+                let Some(id) = session::id(&answer) else {
+                    let why = "it began a session without an id that can be used";
+                    return vec![Heard::Broken(why.to_owned())];
                 };
                 self.state().began(&id);
                 let mut heard = vec![Heard::Session(id)];
@@ -280,7 +283,7 @@ impl Acp {
             }
             (Asking::Initialize | Asking::New, Err(error)) => {
                 let why = session::refused(&error);
-                vec![Heard::Unready(why.clone()), Heard::Broken(why)]
+                vec![Heard::Broken(why)]
             }
             (Asking::Setting, answer) => {
                 if let Err(error) = answer {
@@ -289,7 +292,10 @@ impl Acp {
                 }
                 self.next_setting(to).await
             }
-            (Asking::Prompt, answer) => self.state().prompted(self.agent.facts().proof, &answer),
+            (Asking::Prompt(uuid), answer) => {
+                let proof = self.agent.facts().proof;
+                self.state().prompted(proof, &uuid, &answer)
+            }
             (Asking::Control(waits), answer) => {
                 // Who asked may not wait any more.
                 let _ = waits.send(answer);
@@ -311,11 +317,18 @@ impl Acp {
             return None;
         }
         let options = &params["options"];
-        let mut call = self.state().calls.asked(&params);
-        let (ours, full) = (
-            permission::is_ours(&call),
-            self.state().questions.len() >= QUESTIONS_MAX,
-        );
+        let mut call = self.state().calls.asked(&params, self.agent.agent);
+        let (ours, full) = {
+            let questions = &self.state().questions;
+            if questions.contains(id.get()) {
+                tracing::debug!("a question under the id of one that is open");
+                return None;
+            }
+            (
+                permission::is_ours(&call, self.agent.agent),
+                questions.len() >= QUESTIONS_MAX,
+            )
+        };
         if ours || full {
             let allowed = match ours {
                 true => permission::allowed(options),
@@ -331,8 +344,14 @@ impl Acp {
         let asked = permission::shown(&call);
         let input = raw(permission::input(&call))?;
         let id = id.get().to_owned();
-        self.state().questions.insert(id.clone(), options.clone());
-        Some(Heard::Asks(Permission { id, asked, input }))
+        self.state().questions.insert(id.clone());
+        let options = options.clone();
+        Some(Heard::Asks(Permission {
+            id,
+            asked,
+            input,
+            options,
+        }))
     }
 
     async fn heard(&self, to: &AgentLines, line: &str) -> Result<Vec<Heard>, RpcError> {
@@ -349,8 +368,7 @@ impl Acp {
             }
             RpcKind::Notification if message.method.as_deref() == Some("session/update") => {
                 let params = message.params.as_ref().map(|params| params.get());
-                let params: Value =
-                    serde_json::from_str(params.unwrap_or_default()).unwrap_or_default();
+                let params = session::params(params.unwrap_or_default());
                 self.state().update(self.agent.facts().proof, &params)
             }
             RpcKind::Notification => {
@@ -412,15 +430,20 @@ impl Protocol for Acp {
         })
     }
 
-    fn prompt<'a>(&'a self, to: &'a AgentLines, id: &str, text: &str) -> BoxFuture<'a, bool> {
-        let params = self.state().prompt(id, text, &self.instructions);
+    fn prompt<'a>(
+        &'a self,
+        to: &'a AgentLines,
+        id: &str,
+        text: &str,
+        mark: Option<&str>,
+    ) -> BoxFuture<'a, bool> {
+        let params = self.state().prompt(id, (text, mark), &self.instructions);
+        let asking = Asking::Prompt(id.to_owned());
         Box::pin(async move {
             let Some(params) = params else {
                 return false;
             };
-            let left = self
-                .ask(to, Asking::Prompt, "session/prompt", &params)
-                .await;
+            let left = self.ask(to, asking, "session/prompt", &params).await;
             if !left {
                 self.state().turn = None;
             }
@@ -430,8 +453,9 @@ impl Protocol for Acp {
 
     fn interrupt<'a>(&'a self, to: &'a AgentLines) -> BoxFuture<'a, Result<(), String>> {
         let (id, open) = {
-            let state = self.state();
-            let open: Vec<_> = state.questions.keys().cloned().collect();
+            let mut state = self.state();
+            let open = std::mem::take(&mut state.questions);
+            state.withdrawn.extend(open.iter().cloned());
             (state.session.clone(), open)
         };
         Box::pin(async move {
@@ -477,10 +501,10 @@ impl Protocol for Acp {
         })
     }
 
-    fn answer(&self, asked: &Permission, verdict: &Verdict) -> String {
-        let options = self.state().questions.remove(&asked.id);
-        let outcome = permission::outcome(verdict, &options.unwrap_or_default());
-        session::response(&asked.id, &outcome)
+    fn answer(&self, asked: &Permission, verdict: &Verdict) -> Option<String> {
+        let is_open = self.state().questions.remove(&asked.id);
+        let outcome = permission::outcome(verdict, &asked.options);
+        is_open.then(|| session::response(&asked.id, &outcome))
     }
 
     fn leave<'a>(&'a self, to: &'a AgentLines) -> BoxFuture<'a, ()> {
@@ -491,9 +515,6 @@ impl Protocol for Acp {
     }
 
     fn ended(&self) {
-        let mut state = self.state();
-        state.asked = BTreeMap::new();
-        state.questions = BTreeMap::new();
-        state.turn = None;
+        self.state().ended();
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use peerbus_adapter::agents::Agent;
 use peerbus_node::approvals::{Asked, Decision, Verdict};
 use serde_json::{Value, json};
 
@@ -16,6 +17,11 @@ const MEMBERS: [&str; 7] = [
     "title", "name", "kind", "rawInput", "content", "_meta", "status",
 ];
 
+/// Members of an input by which a tool runs a program, whatever it is called.
+const COMMANDS: [&str; 3] = ["command", "commands", "cmd"];
+/// The word for the one agent whose questions about tools of servers have a form of their own.
+const CODEX: &str = "codex";
+
 /// The calls of a session's tools that were told of, by their ids, the newest last.
 #[derive(Debug, Default)]
 pub(crate) struct Calls(VecDeque<(String, Value, usize)>);
@@ -26,7 +32,11 @@ impl Calls {
         let Some(id) = update["toolCallId"].as_str() else {
             return;
         };
-        let call = self.of(update);
+        // A call that begins has nothing of an earlier one under its id.
+        let call = match update["sessionUpdate"].as_str() {
+            Some("tool_call") => Self::default().of(update),
+            _ => self.of(update),
+        };
         let size = id.len() + call.to_string().len();
         self.0.retain(|(other, ..)| other != id);
         self.0.push_back((id.to_owned(), call, size));
@@ -34,6 +44,11 @@ impl Calls {
         while bytes > CALLS_BYTES || self.0.len() > CALLS_MAX {
             bytes -= self.0.pop_front().map_or(bytes, |(.., size)| size);
         }
+    }
+
+    /// Whether a call was told of.
+    pub(super) fn knows(&self, id: &str) -> bool {
+        self.0.iter().any(|(known, ..)| known == id)
     }
 
     /// A turn has ended, and all calls with it.
@@ -49,13 +64,18 @@ impl Calls {
             |call: &&Value| matches!(call["status"].as_str(), Some("pending" | "in_progress"));
         let calls = self.0.iter().map(|(_, call, _)| call).filter(open);
         let told = |call: &Value| json!({ "title": call["title"], "input": input(call) });
-        calls.map(told).collect()
+        let open: Vec<_> = calls.map(told).collect();
+        if open.is_empty() {
+            Value::Null
+        } else {
+            open.into()
+        }
     }
 
     /// What is known of the call that a question is about.
-    pub(crate) fn asked(&self, question: &Value) -> Value {
+    pub(crate) fn asked(&self, question: &Value, agent: &Agent) -> Value {
         let mut call = self.of(call(question));
-        if question["_meta"]["is_mcp_tool_approval"] == true {
+        if agent.word == CODEX && question["_meta"]["is_mcp_tool_approval"] == true {
             name_of_codex(&mut call);
         }
         call
@@ -115,28 +135,36 @@ fn name_of_codex(call: &mut Value) {
 /// nothing says that it does something else. What a model could bring about by such a name is a call of
 /// another server's tool that is called as one of ours. Where the question has no name, both the title
 /// by which the call was told before and the one by which it is asked about must be the tool's.
-pub(crate) fn is_ours(call: &Value) -> bool {
-    let other = match call["kind"].as_str() {
-        None | Some("other") => true,
+pub(crate) fn is_ours(call: &Value, agent: &Agent) -> bool {
+    let other = match &call["kind"] {
+        Value::Null => true,
         // Qwen Code has it from the tool's annotations that it changes nothing.
-        Some("read") => name(call).is_some(),
-        Some(_) => false,
+        Value::String(kind) if kind == "read" => name(call).is_some(),
+        kind => kind == "other",
     };
-    let runs = !call["rawInput"]["command"].is_null();
+    let runs = match &call["rawInput"] {
+        Value::Null => false,
+        Value::Object(input) => COMMANDS.iter().any(|member| input.contains_key(*member)),
+        _ => true,
+    };
+    // Of an agent that is not known the name of the server has to stand before the tool's.
+    let is_known = agent.acp.is_some();
+    let title = |name: &str| title(name, is_known);
     let told = call["told"].as_str().and_then(title);
-    let titled = told.is_some_and(|told| tool(call) == told);
+    let titled = is_known && told.is_some_and(|told| tool(call) == told);
     other && !runs && (titled || title(tool(call)).is_some())
 }
 
 /// The title of the bus tool that is meant by a name, if one is.
-fn title(name: &str) -> Option<&'static str> {
+fn title(name: &str, alone: bool) -> Option<&'static str> {
     // As Gemini CLI writes it: `bus_send (peerbus MCP Server)`.
-    let name = name.strip_suffix(" (peerbus MCP Server)").unwrap_or(name);
+    let of_ours = name.strip_suffix(" (peerbus MCP Server)");
+    let (name, alone) = (of_ours.unwrap_or(name), alone || of_ours.is_some());
     let between = ['_', '-', '.', '/', ':'];
     let rest = name.strip_prefix("mcp").unwrap_or(name);
     let rest = rest.trim_start_matches(between).strip_prefix(SERVER);
-    let rest = rest.map_or(name, |rest| rest.trim_start_matches(between));
-    peerbus_mcp::tool_title(rest)
+    let rest = rest.map(|rest| rest.trim_start_matches(between));
+    peerbus_mcp::tool_title(rest.or(alone.then_some(name))?)
 }
 
 /// What the tool would get; where the agent does not say it, what it says of the call.
@@ -155,9 +183,13 @@ pub(super) fn shown(call: &Value) -> Asked {
         "" => kind,
         name => name,
     };
+    let input = input(call);
+    let asked = Asked::new(name, &input.to_string());
     Asked {
         description: title.filter(|title| title != name),
-        ..Asked::new(name, &input(call).to_string())
+        // Nobody allows what nobody is shown.
+        cut: asked.cut.max(usize::from(input.is_null())),
+        ..asked
     }
 }
 
@@ -195,6 +227,57 @@ mod tests {
     use peerbus_node::approvals::By;
 
     use super::*;
+
+    fn known() -> &'static Agent {
+        let mut all = peerbus_adapter::agents::ALL.into_iter();
+        all.find(|agent| agent.word == "kimi").unwrap()
+    }
+
+    #[test]
+    fn of_an_agent_that_is_not_known_the_name_says_whose_the_tool_is() {
+        let ours = |call: Value| is_ours(&call, &Agent::UNKNOWN);
+        assert!(ours(json!({ "title": "mcp__peerbus__bus_send" })));
+        assert!(ours(json!({ "title": "bus_send (peerbus MCP Server)" })));
+        assert!(!ours(json!({ "title": "bus_send" })));
+        let said = json!({ "_meta": { "is_mcp_tool_approval": true }, "toolCall": { "toolCallId": "t",
+            "kind": "execute", "rawInput": { "server": "peerbus", "tool": "bus_send" } } });
+        let of = |word: &str| {
+            let mut all = peerbus_adapter::agents::ALL.into_iter();
+            let agent = all.find(|agent| agent.word == word).unwrap();
+            is_ours(&Calls::default().asked(&said, agent), agent)
+        };
+        assert_eq!((of("codex"), of("kimi")), (true, false));
+    }
+
+    #[test]
+    fn a_call_that_begins_has_nothing_of_an_earlier_one_and_what_is_odd_is_not_ours() {
+        let mut calls = Calls::default();
+        let first = json!({ "sessionUpdate": "tool_call", "toolCallId": "t",
+            "_meta": { "toolName": "mcp__peerbus__bus_send" } });
+        calls.note(&first);
+        assert!(is_ours(&calls.of(&first), known()));
+        let second = json!({ "sessionUpdate": "tool_call", "toolCallId": "t", "title": "run" });
+        calls.note(&second);
+        assert!(!is_ours(&calls.of(&json!({ "toolCallId": "t" })), known()));
+        for (kind, input) in [
+            (json!(7), json!({})),
+            (json!(["other"]), json!({})),
+            (json!("other"), json!("rm -rf /")),
+            (json!("other"), json!({ "cmd": "rm" })),
+            (json!("other"), json!({ "commands": ["rm"] })),
+        ] {
+            let call = json!({ "title": "bus_send", "kind": kind, "rawInput": input });
+            assert!(!is_ours(&call, known()), "{call}");
+        }
+    }
+
+    #[test]
+    fn nobody_allows_what_nobody_is_shown() {
+        let asked = shown(&json!({ "title": "Confirm Agent Actions", "kind": "other" }));
+        assert!(asked.cut > 0);
+        let asked = shown(&json!({ "title": "Bash", "content": [{ "text": "ls" }] }));
+        assert_eq!(asked.cut, 0);
+    }
 
     #[test]
     fn the_call_is_found_in_either_version() {
@@ -242,7 +325,7 @@ mod tests {
             (json!({ "title": "peerbus" }), false),
             (json!({}), false),
         ] {
-            assert_eq!(is_ours(&call), ours, "{call}");
+            assert_eq!(is_ours(&call, known()), ours, "{call}");
         }
     }
 
@@ -251,7 +334,10 @@ mod tests {
         let asked = |told: &str, kind: &str, title: &str| {
             let mut calls = Calls::default();
             calls.note(&json!({ "toolCallId": "t", "title": told, "kind": kind }));
-            is_ours(&calls.of(&json!({ "toolCallId": "t", "title": title })))
+            is_ours(
+                &calls.of(&json!({ "toolCallId": "t", "title": title })),
+                known(),
+            )
         };
         let title = "Reply to a message";
         assert!(asked("peerbus-bus_reply", "other", title));
@@ -276,17 +362,17 @@ mod tests {
         let open = json!([{ "title": "t", "input": { "command": "b" } }]);
         assert_eq!(calls.open(), open);
         calls.end();
-        assert_eq!(calls.open(), json!([]));
+        assert_eq!(calls.open(), Value::Null);
     }
 
     #[test]
     fn what_an_earlier_line_said_of_a_call_counts_where_the_question_says_nothing() {
         let mut calls = Calls::default();
         calls.note(&json!({ "toolCallId": "t", "title": "bus_send", "kind": "other" }));
-        assert!(is_ours(&calls.of(&json!({ "toolCallId": "t" }))));
+        assert!(is_ours(&calls.of(&json!({ "toolCallId": "t" })), known()));
         calls.note(&json!({ "toolCallId": "t", "kind": "execute" }));
-        assert!(!is_ours(&calls.of(&json!({ "toolCallId": "t" }))));
-        assert!(!is_ours(&calls.of(&json!({ "toolCallId": "u" }))));
+        assert!(!is_ours(&calls.of(&json!({ "toolCallId": "t" })), known()));
+        assert!(!is_ours(&calls.of(&json!({ "toolCallId": "u" })), known()));
         for n in 0..2 * CALLS_MAX {
             calls.note(&json!({ "toolCallId": n.to_string(), "title": "x" }));
         }

@@ -7,6 +7,7 @@ use peerbus_mcp::ClientInfo;
 use peerbus_node::claude_code;
 use peerbus_wire::escape;
 use peerbus_wire::jsonrpc::{RpcError, RpcMessage};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
@@ -15,7 +16,6 @@ use super::permission::Calls;
 use super::turn::{Signs, Turn, Usage};
 use crate::WHY_CHARS;
 use crate::protocol::{Heard, TurnEnd};
-use crate::turns::marks;
 
 /// An agent wants its user to log in first.
 const LOG_IN: i64 = -32_000;
@@ -23,8 +23,12 @@ const LOG_IN: i64 = -32_000;
 pub(crate) const WITHDRAW: &str = "$/cancel_request";
 /// In an editor: `busy`, whether a turn of its user's is under way, and the `usage` after one.
 pub(crate) const ELSEWHERE: &str = "_peerbus/turn";
-/// Marks that are remembered: those of turns that failed, and those that a history shows as answered.
-const MARKS_MAX: usize = 256;
+/// Messages of the agent's that are remembered: the rest of one may come in a later turn.
+const IDS_MAX: usize = 64;
+/// Longest parameters of which everything is read, in bytes.
+const LONG: usize = 1 << 20;
+/// Longest id of a session, in bytes.
+const ID_MAX: usize = 1_024;
 /// Questions that may be open.
 pub(super) const QUESTIONS_MAX: usize = 64;
 /// Longest text of the model's that is put together before it is told, in bytes.
@@ -39,7 +43,8 @@ pub(super) enum Asking {
     New,
     Load,
     Setting,
-    Prompt,
+    /// Of the turn with this id.
+    Prompt(String),
     Control(oneshot::Sender<Answer>),
 }
 
@@ -70,13 +75,17 @@ pub(super) struct State {
     pub(super) settings: VecDeque<(&'static str, Value)>,
     pub(super) turn: Option<Turn>,
     pub(super) calls: Calls,
-    /// Open questions with their options.
-    pub(super) questions: BTreeMap<String, Value>,
+    /// Open questions.
+    pub(super) questions: BTreeSet<String>,
+    /// Questions that were answered and that somebody may still be asked about.
+    pub(super) withdrawn: Vec<String>,
     usage: Usage,
     words: Words,
+    /// The agent's last messages, each with the turn in which it began.
+    ids: VecDeque<(String, String)>,
     replay: Replay,
-    /// Marks in turns that failed: what stands behind them in a history is no answer.
-    failed: BTreeSet<String>,
+    /// The turn that was under way when the last process ended.
+    left: Option<Turn>,
 }
 
 /// The model's words, which come in pieces.
@@ -91,10 +100,10 @@ struct Words {
 struct Replay {
     /// Something was repeated.
     any: bool,
-    /// Those of the last text to the model.
-    marks: Vec<String>,
+    /// The text of the turn that was under way is in it.
+    here: bool,
+    /// What follows it.
     signs: Signs,
-    answered: Vec<String>,
 }
 
 impl State {
@@ -102,13 +111,16 @@ impl State {
     pub(super) fn started(&mut self, resume: Option<&str>) {
         *self = Self {
             resume: resume.map(str::to_owned),
-            usage: Usage {
-                restarted: true,
-                ..self.usage
-            },
-            failed: std::mem::take(&mut self.failed),
+            left: self.turn.take().or_else(|| self.left.take()),
             ..Self::default()
         };
+    }
+
+    /// The process is gone.
+    pub(super) fn ended(&mut self) {
+        self.asked = BTreeMap::new();
+        self.questions = BTreeSet::new();
+        self.left = self.turn.take();
     }
 
     /// Notes that something is asked, and gives the number for it.
@@ -153,15 +165,12 @@ impl State {
     /// A new session is there.
     pub(super) fn began(&mut self, id: &str) {
         self.session = Some(id.to_owned());
-        self.usage = Usage {
-            total: Some(0),
-            restarted: false,
-        };
+        self.usage = Usage(Some(0));
     }
 
     /// The history of a session was repeated. Gives what it shows; `None`: there was none, though there
     /// were turns, and so it is not that session.
-    pub(super) fn loaded(&mut self, answer: &Value) -> Option<Vec<Heard>> {
+    pub(super) fn loaded(&mut self, proof: Proof, answer: &Value) -> Option<Option<Heard>> {
         let replay = std::mem::take(&mut self.replay);
         if !replay.any && self.can.loads {
             return None;
@@ -169,24 +178,9 @@ impl State {
         // A copy has another id.
         let id = answer["sessionId"].as_str().map(str::to_owned);
         self.session = id.or_else(|| self.resume.clone());
-        let mut heard = Vec::new();
-        if !replay.answered.is_empty() {
-            heard = vec![
-                Heard::Shown {
-                    id: None,
-                    marks: replay.answered,
-                },
-                Heard::Words {
-                    answer: Some("history".to_owned()),
-                    texts: Vec::new(),
-                },
-                Heard::TurnEnd {
-                    ids: Vec::new(),
-                    end: TurnEnd::Well,
-                },
-            ];
-        }
-        Some(heard)
+        let is_answered = replay.signs.answered(proof);
+        let left = self.left.take().filter(|_| is_answered);
+        Some(left.and_then(|turn| turn.mark).map(Heard::Known))
     }
 
     /// How a setting is asked for; `None`: it is so already.
@@ -256,16 +250,16 @@ impl State {
     }
 
     /// Begins a turn, and gives what to ask. `None`: another one is under way.
-    pub(super) fn prompt(&mut self, uuid: &str, text: &str, instructions: &str) -> Option<Value> {
+    pub(super) fn prompt(
+        &mut self,
+        uuid: &str,
+        (text, mark): (&str, Option<&str>),
+        instructions: &str,
+    ) -> Option<Value> {
         if self.turn.is_some() {
             return None;
         }
-        self.turn = Some(Turn {
-            uuid: uuid.to_owned(),
-            marks: marks(text),
-            signs: Signs::default(),
-            instructs: self.instruct,
-        });
+        let instructs = self.instruct;
         // A command of the agent's is a command only at the beginning.
         let instruct = !text.starts_with('/') && std::mem::take(&mut self.instruct);
         let text = match instruct {
@@ -273,11 +267,21 @@ impl State {
             false => text.to_owned(),
         };
         let prompt = json!([{ "type": "text", "text": text }]);
+        self.turn = Some(Turn {
+            uuid: uuid.to_owned(),
+            mark: mark.map(str::to_owned),
+            text,
+            signs: Signs::default(),
+            instructs,
+        });
         Some(json!({ "sessionId": self.session, "prompt": prompt }))
     }
 
-    /// Takes the answer to a prompt.
-    pub(super) fn prompted(&mut self, proof: Proof, answer: &Answer) -> Vec<Heard> {
+    /// Takes the answer to the prompt of this turn.
+    pub(super) fn prompted(&mut self, proof: Proof, uuid: &str, answer: &Answer) -> Vec<Heard> {
+        if self.turn.as_ref().is_none_or(|turn| turn.uuid != uuid) {
+            return Vec::new();
+        }
         let is_begun = answer.as_ref().is_ok_and(|it| it["messageId"].is_string());
         if self.can.two && is_begun {
             return self.presented();
@@ -287,42 +291,33 @@ impl State {
 
     /// The text of the turn stands in the conversation.
     fn presented(&mut self) -> Vec<Heard> {
-        let Some(turn) = &mut self.turn else {
-            return Vec::new();
-        };
-        turn.signs.presented = true;
-        vec![Heard::Shown {
-            id: Some(turn.uuid.clone()),
-            marks: turn.marks.clone(),
-        }]
+        let turn = self.turn.iter_mut();
+        turn.map(|turn| {
+            turn.signs.presented = true;
+            Heard::Shown(turn.uuid.clone())
+        })
+        .collect()
     }
 
     fn end(&mut self, proof: Proof, answer: &Answer) -> Vec<Heard> {
         let mut heard = self.say();
         // What it asks in a turn it does not ask any more.
-        let open = std::mem::take(&mut self.questions).into_keys();
-        heard.extend(open.map(Heard::Withdrawn));
+        let open = std::mem::take(&mut self.questions).into_iter();
+        heard.extend(open.chain(self.withdrawn.drain(..)).map(Heard::Withdrawn));
         self.calls.end();
         let Some(turn) = self.turn.take() else {
             return heard;
         };
-        let end = turn.signs.end(proof, &mut self.usage, answer);
+        let two = self.can.two;
+        let end = turn.signs.end((proof, two), &mut self.usage, answer);
         // The instructions were not shown either.
         self.instruct |= turn.instructs && end == TurnEnd::Unshown;
         if end == TurnEnd::Well {
-            heard.push(Heard::Shown {
-                id: Some(turn.uuid.clone()),
-                marks: turn.marks,
-            });
+            heard.push(Heard::Shown(turn.uuid.clone()));
             heard.push(Heard::Words {
                 answer: Some(turn.uuid.clone()),
                 texts: Vec::new(),
             });
-        } else {
-            self.failed.extend(turn.marks);
-            while self.failed.len() > MARKS_MAX {
-                self.failed.pop_first();
-            }
         }
         let ids = vec![turn.uuid];
         heard.push(Heard::TurnEnd { ids, end });
@@ -335,7 +330,7 @@ impl State {
             WITHDRAW => {
                 let id = params["requestId"].to_string();
                 let open = self.questions.remove(&id);
-                open.map(|_| Heard::Withdrawn(id)).into_iter().collect()
+                open.then_some(Heard::Withdrawn(id)).into_iter().collect()
             }
             ELSEWHERE if in_editor => {
                 // The next figure is compared with this one.
@@ -358,11 +353,13 @@ impl State {
         }
         let kind = update["sessionUpdate"].as_str().unwrap_or_default();
         if loads {
-            self.replay.take(proof, kind, update, &self.failed);
+            let left = self.left.as_ref().map(|turn| turn.text.as_str());
+            self.replay.take(proof, kind, update, left);
             return Vec::new();
         }
         let mut heard = Vec::new();
-        let first = |turn: &mut Turn| turn.signs.update(proof, update);
+        let fresh = self.is_fresh(update);
+        let first = |turn: &mut Turn| turn.signs.update(proof, update, fresh);
         if self.turn.as_mut().is_some_and(first) {
             heard.extend(self.presented());
         }
@@ -385,6 +382,27 @@ impl State {
             _ => {}
         }
         heard
+    }
+
+    /// Whether the call of a tool or the message that an update is of began in this turn.
+    fn is_fresh(&mut self, update: &Value) -> bool {
+        if let Some(call) = update["toolCallId"].as_str() {
+            let begins = update["sessionUpdate"] == "tool_call"
+                || matches!(update["status"].as_str(), Some("pending" | "in_progress"));
+            return begins && !self.calls.knows(call);
+        }
+        let Some(id) = update["messageId"].as_str() else {
+            return true;
+        };
+        let turn = self.turn.as_ref().map_or("", |turn| &turn.uuid);
+        if let Some((_, began)) = self.ids.iter().find(|(known, _)| known == id) {
+            return began == turn;
+        }
+        self.ids.push_back((id.to_owned(), turn.to_owned()));
+        if self.ids.len() > IDS_MAX {
+            self.ids.pop_front();
+        }
+        true
     }
 
     /// Takes a piece of the model's words.
@@ -415,26 +433,25 @@ impl State {
 }
 
 impl Replay {
-    fn take(&mut self, proof: Proof, kind: &str, update: &Value, failed: &BTreeSet<String>) {
-        let text = update["content"]["text"].as_str().unwrap_or_default();
+    fn take(&mut self, proof: Proof, kind: &str, update: &Value, left: Option<&str>) {
         match kind {
             "user_message_chunk" | "user_message" => {
                 self.any = true;
-                let marks = marks(match kind {
-                    "user_message" => update["content"][0]["text"].as_str().unwrap_or_default(),
-                    _ => text,
-                });
-                if !marks.is_empty() {
-                    self.signs = Signs::default();
-                    self.marks = marks;
-                    self.marks.retain(|mark| !failed.contains(mark));
+                let content = match kind {
+                    "user_message" => &update["content"][0],
+                    _ => &update["content"],
+                };
+                let text = content["text"].as_str().unwrap_or_default();
+                match left.is_some_and(|left| text.contains(left)) {
+                    true => (self.here, self.signs) = (true, Signs::default()),
+                    // Behind an answer another turn begins; before one it is a note of the agent's.
+                    false => self.here &= self.signs == Signs::default(),
                 }
             }
             "agent_message_chunk" | "agent_thought_chunk" | "tool_call" | "tool_call_update" => {
                 self.any = true;
-                self.signs.update(proof, update);
-                if self.signs.answered(proof) && self.answered.len() < MARKS_MAX {
-                    self.answered.append(&mut self.marks);
+                if self.here {
+                    self.signs.update(proof, update, true);
                 }
             }
             _ => {}
@@ -469,6 +486,41 @@ fn told(role: &str, content: &Value) -> Vec<Heard> {
     let line = json!({ "type": role, "message": { "role": role, "content": content } });
     let events = claude_code::read(&line.to_string()).into_iter();
     events.map(Heard::Event).collect()
+}
+
+/// The parameters of an update. Of one that is long only what decides is read: as values its lists
+/// would take many times their text.
+pub(super) fn params(text: &str) -> Value {
+    #[derive(Deserialize, Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Params {
+        session_id: String,
+        update: Update,
+    }
+    #[derive(Deserialize, Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Update {
+        session_update: String,
+        tool_call_id: Option<String>,
+        message_id: Option<String>,
+        status: Option<String>,
+        title: Option<String>,
+        /// No input that is kept: a question about such a call is answered by somebody.
+        #[serde(skip_deserializing)]
+        raw_input: bool,
+    }
+    if text.len() <= LONG {
+        return serde_json::from_str(text).unwrap_or_default();
+    }
+    let long = serde_json::from_str::<Params>(text).ok();
+    long.and_then(|long| serde_json::to_value(long).ok())
+        .unwrap_or_default()
+}
+
+/// The id of a session, if it is one.
+pub(super) fn id(answer: &Value) -> Option<String> {
+    let id = answer["sessionId"].as_str()?;
+    (id.len() <= ID_MAX).then(|| id.to_owned())
 }
 
 /// Why an agent cannot be used.

@@ -41,18 +41,20 @@ fn driver(name: &str) -> (Acp, AgentLines) {
 
 /// What a driver makes of a capture, up to a prompt that it would not have given.
 async fn heard(name: &str, capture: &str) -> Vec<Heard> {
-    // Marks stand where the captures have ids.
-    let capture = capture.replace("[[id:", "[[pb-");
     let (acp, to) = driver(name);
+    played(&acp, &to, capture).await
+}
+
+async fn played(acp: &Acp, to: &AgentLines, capture: &str) -> Vec<Heard> {
     let mut all = Vec::new();
     for line in capture.lines() {
         let line: BTreeMap<String, Value> = serde_json::from_str(line).unwrap();
         if let Some(said) = line.get("client") {
-            if !says(&acp, said) {
+            if !says(acp, said) {
                 break;
             }
         } else if let Some(said) = line.get("agent") {
-            all.extend(acp.hear(&to, &said.to_string()).await);
+            all.extend(acp.hear(to, &said.to_string()).await);
         }
     }
     all
@@ -71,10 +73,10 @@ fn says(acp: &Acp, said: &Value) -> bool {
         }
         Some("session/prompt") => {
             let text = params["prompt"][0]["text"].as_str().unwrap();
-            if state.prompt(text, text, "").is_none() {
+            if state.prompt(text, (text, None), "").is_none() {
                 return false;
             }
-            Asking::Prompt
+            Asking::Prompt(text.to_owned())
         }
         _ => return true,
     };
@@ -105,7 +107,7 @@ async fn turns_of_real_agents_are_proven_and_what_failed_is_not() {
         assert!(!ends.is_empty(), "{name}");
         for (text, end) in ends {
             // Vibe takes no key any more once one was rejected.
-            let rejected = name == "vibe" && text.contains("pb-E1]");
+            let rejected = name == "vibe" && text.contains("id:E1]");
             let failed = text.contains("[[status:") || rejected;
             assert_eq!(*end == TurnEnd::Well, !failed, "{name}: {text}: {end:?}");
         }
@@ -123,7 +125,7 @@ async fn version_two_is_known_by_its_shape() {
         }
         let ids = heard
             .iter()
-            .filter(|heard| matches!(heard, Heard::Shown { id: Some(_), .. }));
+            .filter(|heard| matches!(heard, Heard::Shown(_)));
         assert!(ids.count() > 1, "{name}");
     }
 }
@@ -132,23 +134,38 @@ async fn version_two_is_known_by_its_shape() {
 async fn a_history_shows_what_was_answered_and_nothing_else() {
     for (name, capture) in captures!("restart.load": "claude", "codex", "opencode", "qwen", "copilot", "kimi", "vibe", "hermes")
     {
-        let heard = heard(name, capture).await;
-        let shown = heard.iter().find_map(|heard| match heard {
-            Heard::Shown { id: None, marks } => Some(marks.join(" ")),
-            _ => None,
-        });
         // Words prove nothing with these two; a tool was called in one's second turn.
-        let all = match name {
-            "copilot" => None,
-            "hermes" => Some("pb-R2"),
-            _ => Some("pb-R1 pb-R2"),
+        let proven = match name {
+            "copilot" => "",
+            "hermes" => "R2",
+            _ => "R1 R2",
         };
-        assert_eq!(shown.as_deref(), all, "{name}");
-        assert!(
-            heard.iter().any(|heard| matches!(heard, Heard::Session(_))),
-            "{name}"
-        );
+        for id in ["R1", "R2", "R3"] {
+            let (acp, to) = driver(name);
+            let text = prompted(capture, id);
+            acp.state().prompt("left", (&text, Some(id)), "");
+            acp.ended();
+            let heard = played(&acp, &to, capture).await;
+            let known = heard
+                .iter()
+                .any(|heard| matches!(heard, Heard::Known(mark) if mark == id));
+            assert_eq!(known, proven.contains(id), "{name}: {id}");
+            assert!(
+                heard.iter().any(|heard| matches!(heard, Heard::Session(_))),
+                "{name}"
+            );
+        }
     }
+}
+
+/// The prompt with this id, as the agent repeats it.
+fn prompted(capture: &str, id: &str) -> String {
+    let line = capture
+        .lines()
+        .find(|line| line.contains("user_message_chunk") && line.contains(&format!("[[id:{id}]]")));
+    let line: Value = serde_json::from_str(line.unwrap()).unwrap();
+    let text = &line["agent"]["params"]["update"]["content"]["text"];
+    text.as_str().unwrap().to_owned()
 }
 
 #[tokio::test]

@@ -14,7 +14,10 @@ pub(crate) const NEVER_SHOWN: i64 = -32_800;
 #[derive(Debug)]
 pub(super) struct Turn {
     pub(super) uuid: String,
-    pub(super) marks: Vec<String>,
+    /// The mark of the push that it is.
+    pub(super) mark: Option<String>,
+    /// What was asked.
+    pub(super) text: String,
     pub(super) signs: Signs,
     /// The instructions went before its text.
     pub(super) instructs: bool,
@@ -33,14 +36,10 @@ pub(super) struct Signs {
     called: bool,
 }
 
-/// The tokens of a session that are known: agents report those of a turn, or the sum of all turns.
+/// The last figure of a session's tokens: agents report those of a turn, or the sum of all turns.
+/// `None`: what the session used before is not known, as after a restart.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Usage {
-    /// The last figure. `None`: what the session used before is not known.
-    pub(super) total: Option<u64>,
-    /// The process is new, and may count from zero.
-    pub(super) restarted: bool,
-}
+pub(super) struct Usage(pub(super) Option<u64>);
 
 impl Usage {
     /// Takes the figure of a turn. Whether it shows that the model worked: a turn that failed repeats
@@ -49,25 +48,24 @@ impl Usage {
         let Some(total) = usage["totalTokens"].as_u64() else {
             return false;
         };
-        let restarted = std::mem::take(&mut self.restarted);
-        match self.total.replace(total) {
-            Some(before) => total > before || restarted && total != before && total > 0,
-            None => false,
-        }
+        self.0.replace(total).is_some_and(|before| total > before)
     }
 }
 
 impl Signs {
-    /// Takes an update of the turn. Whether it is the first that shows the text to be in the
-    /// conversation.
-    pub(super) fn update(&mut self, proof: Proof, update: &Value) -> bool {
+    /// Takes an update of the turn. `fresh`: its call of a tool, or its message, began in this turn;
+    /// the rest of an earlier one may still come. Whether it is the first that shows the text to be in
+    /// the conversation.
+    pub(super) fn update(&mut self, proof: Proof, update: &Value, fresh: bool) -> bool {
         let here = match update["sessionUpdate"].as_str() {
             Some("user_message_chunk" | "user_message") => true,
             Some("tool_call" | "tool_call_update") => {
-                self.called = true;
-                true
+                self.called |= fresh;
+                fresh
             }
-            Some("agent_message_chunk" | "agent_thought_chunk") => self.words(proof, update),
+            Some("agent_message_chunk" | "agent_thought_chunk") => {
+                fresh && self.words(proof, update)
+            }
             _ => false,
         };
         let first = here && !self.presented;
@@ -77,8 +75,9 @@ impl Signs {
 
     /// Whether they are the model's, as far as that shows before the turn ends.
     fn words(&mut self, proof: Proof, update: &Value) -> bool {
-        let has_words = update["content"]["text"].as_str() != Some("");
-        let has_id = update["messageId"].is_string();
+        let text = update["content"]["text"].as_str().unwrap_or_default();
+        let has_words = !text.trim().is_empty();
+        let has_id = has_words && update["messageId"].is_string();
         self.said |= has_words;
         self.spoke |= has_id;
         match proof {
@@ -98,17 +97,19 @@ impl Signs {
             }
     }
 
-    /// What the answer to a prompt says.
+    /// What the answer to a prompt says. `two`: by version 2, which says what was never shown.
     pub(super) fn end(
         self,
-        proof: Proof,
+        (proof, two): (Proof, bool),
         usage: &mut Usage,
         answer: &Result<Value, RpcError>,
     ) -> TurnEnd {
         let grew = answer.as_ref().is_ok_and(|it| usage.grew(&it["usage"]));
         let ended = match answer {
             _ if self.called => return TurnEnd::Well,
-            Err(error) if error.code == NEVER_SHOWN => return TurnEnd::Unshown,
+            Err(error) if error.code == NEVER_SHOWN && two && !self.presented && !self.said => {
+                return TurnEnd::Unshown;
+            }
             Err(error) => return TurnEnd::Failed(error.message.clone()),
             Ok(ended) => ended,
         };
@@ -147,13 +148,9 @@ mod tests {
     fn ended(proof: Proof, updates: &[Value], answer: Value) -> TurnEnd {
         let mut signs = Signs::default();
         for update in updates {
-            signs.update(proof, update);
+            signs.update(proof, update, true);
         }
-        let mut usage = Usage {
-            total: Some(15),
-            restarted: false,
-        };
-        signs.end(proof, &mut usage, &Ok(answer))
+        signs.end((proof, false), &mut Usage(Some(15)), &Ok(answer))
     }
 
     #[test]
@@ -199,21 +196,44 @@ mod tests {
         assert_eq!(ended(Proof::Usage, &words, denied), TurnEnd::Stopped);
         let mut usage = Usage::default();
         let failed = RpcError::new(NEVER_SHOWN, "cancelled");
-        let end = Signs::default().end(Proof::Words, &mut usage, &Err(failed));
+        let failed = Err(failed);
+        let end = Signs::default().end((Proof::Words, true), &mut usage, &failed);
         assert_eq!(end, TurnEnd::Unshown);
+        let mut said = Signs::default();
+        said.update(Proof::Usage, &chunk("hi", None), true);
+        for (signs, two) in [(Signs::default(), false), (said, true)] {
+            let end = signs.end((Proof::Words, two), &mut usage, &failed);
+            assert!(matches!(end, TurnEnd::Failed(_)), "{end:?}");
+        }
     }
 
     #[test]
     fn usage_that_a_resumed_session_repeats_proves_nothing() {
         let of = |total: u64| json!({ "totalTokens": total });
         let mut usage = Usage::default();
+        // It may be any earlier sum.
         assert!(!usage.grew(&of(15)));
         assert!(!usage.grew(&of(15)));
         assert!(usage.grew(&of(30)));
-        usage.restarted = true;
-        assert!(!usage.grew(&of(30)));
-        usage.restarted = true;
-        assert!(usage.grew(&of(15)));
         assert!(!usage.grew(&Value::Null));
+    }
+
+    #[test]
+    fn what_has_no_words_or_began_in_an_earlier_turn_shows_nothing() {
+        let thought = json!({ "sessionUpdate": "agent_thought_chunk", "content": {} });
+        let call = json!({ "sessionUpdate": "tool_call_update", "status": "completed" });
+        for (update, fresh) in [
+            (chunk("", Some("m")), true),
+            (chunk(" \n", Some("m")), true),
+            (thought, true),
+            (chunk("the rest", Some("m")), false),
+            (call, false),
+        ] {
+            for proof in [Proof::MessageId, Proof::Words, Proof::Unknown] {
+                let mut signs = Signs::default();
+                assert!(!signs.update(proof, &update, fresh), "{update}");
+                assert_eq!(signs, Signs::default(), "{update}");
+            }
+        }
     }
 }

@@ -30,7 +30,6 @@ use self::stream::{Line, texts};
 use crate::process::{self, AgentLines, Process};
 use crate::protocol::{Heard, Permission, Protocol, TurnEnd};
 use crate::tools::{self, Tools};
-use crate::turns::marks;
 use crate::{SERVER, WHY_CHARS};
 
 /// The pause after a push, in milliseconds: what comes meanwhile is one turn.
@@ -98,9 +97,9 @@ impl Claude {
             // An agent's inside the session.
             ("user" | "assistant", _) if line["parent_tool_use_id"].is_string() => Vec::new(),
             ("user", _) => {
-                let id = line.uuid().filter(|_| line.is_replay()).map(owned);
-                let marks = marks(text);
-                with_events(Heard::Shown { id, marks })
+                let id = line.uuid().filter(|_| line.is_replay());
+                let events = claude_code::read(text).into_iter().map(Heard::Event);
+                events.chain(id.map(|id| Heard::Shown(owned(id)))).collect()
             }
             ("assistant", _) => {
                 let answer = line.answer().map(owned);
@@ -158,7 +157,13 @@ impl Claude {
             }
             ("can_use_tool", _, Some(input)) => {
                 let asked = permission::shown(asked, &input);
-                return Some(Heard::Asks(Permission { id, asked, input }));
+                let options = Value::Null;
+                return Some(Heard::Asks(Permission {
+                    id,
+                    asked,
+                    input,
+                    options,
+                }));
             }
             ("can_use_tool", _, None) => stream::failure(&id, "the request has no input"),
             (subtype, ..) => {
@@ -302,7 +307,13 @@ impl Protocol for Claude {
         })
     }
 
-    fn prompt<'a>(&'a self, to: &'a AgentLines, id: &str, text: &str) -> BoxFuture<'a, bool> {
+    fn prompt<'a>(
+        &'a self,
+        to: &'a AgentLines,
+        id: &str,
+        text: &str,
+        _: Option<&str>,
+    ) -> BoxFuture<'a, bool> {
         Box::pin(to.say(stream::user(id, text)))
     }
 
@@ -320,9 +331,9 @@ impl Protocol for Claude {
         Box::pin(async move { self.ask(to, subtype, with_ours(subtype, params)?).await })
     }
 
-    fn answer(&self, asked: &Permission, verdict: &Verdict) -> String {
+    fn answer(&self, asked: &Permission, verdict: &Verdict) -> Option<String> {
         let verdict = permission::answer(verdict, &asked.input);
-        stream::success(&asked.id, &verdict)
+        Some(stream::success(&asked.id, &verdict))
     }
 
     fn ended(&self) {

@@ -76,7 +76,7 @@ pub async fn edit(
             up,
             seats: BTreeMap::new(),
             drivers: JoinSet::new(),
-            mux: Mux::default(),
+            mux: Mux::of(agent.agent),
         };
         let mut lines = Lines {
             editor: BoundedLines::new(input, LINE_MAX),

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::mem::take;
 use std::path::PathBuf;
 
+use peerbus_adapter::agents::Agent;
 use peerbus_wire::jsonrpc::{INVALID_REQUEST, RpcError, RpcMessage, raw};
 use peerbus_wire::{escape, readable};
 use serde::Deserialize;
@@ -90,6 +91,8 @@ pub(super) struct Question {
 
 #[derive(Default)]
 pub(super) struct Mux {
+    /// What is known of the agent, if anything is.
+    pub(super) agent: Option<&'static Agent>,
     hello: Hello,
     last: u64,
     pub(super) seats: BTreeMap<u64, Seat>,
@@ -115,6 +118,14 @@ fn text_of(id: &Option<Box<RawValue>>) -> Option<String> {
 }
 
 impl Mux {
+    /// The way to this agent.
+    pub(super) fn of(agent: &'static Agent) -> Self {
+        Self {
+            agent: Some(agent),
+            ..Self::default()
+        }
+    }
+
     /// The editor's line.
     pub(super) fn editor(&mut self, line: &[u8]) -> Vec<Out> {
         let message = read(line);

@@ -1,5 +1,6 @@
 //! Questions in turns that mail began: the editor and the driver are asked, and the first answer counts.
 
+use peerbus_adapter::agents::Agent;
 use peerbus_wire::jsonrpc::{RpcMessage, raw};
 use serde_json::{Value, json};
 
@@ -22,8 +23,17 @@ impl Mux {
         if !matches!(seat.turn, Some(Turn::Bus(_))) {
             return false;
         }
-        let call = seat.calls.asked(&asked);
-        let is_shown = !permission::is_ours(&call);
+        if self
+            .questions
+            .get(&id)
+            .is_some_and(|open| !open.is_answered)
+        {
+            // A second one under its id would be answered with the first.
+            return true;
+        }
+        let agent = self.agent.unwrap_or(&Agent::UNKNOWN);
+        let call = seat.calls.asked(&asked, agent);
+        let is_shown = !permission::is_ours(&call, agent);
         self.tell(nth, &message);
         if self.questions.len() == QUESTIONS_MAX {
             self.questions.pop_first();

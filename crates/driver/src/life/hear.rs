@@ -51,12 +51,13 @@ impl Driver<'_> {
                 }
             }
             Heard::Session(id) => self.session.state().id = Some(id),
-            Heard::Shown { id, marks } => {
+            Heard::Shown(id) => {
                 let mut state = self.session.state();
                 // It is in the client's file by now.
-                state.is_kept |= state.id.is_some() && id.is_some();
-                state.turns.shown(id.as_deref(), marks);
+                state.is_kept |= state.id.is_some();
+                state.turns.shown(&id);
             }
+            Heard::Known(mark) => self.session.state().turns.known(mark),
             Heard::Words { answer, texts } => {
                 if let Some(answer) = answer {
                     self.session.state().turns.answer(answer);
@@ -98,7 +99,7 @@ impl Driver<'_> {
         };
         if let Some(text) = prompt {
             self.mailbox.prompted(&text);
-            let uuid = self.session.turn(&text).await;
+            let uuid = self.session.turn(&text, None).await;
             if let Some(prompt) = &mut self.session.state().prompt {
                 prompt.uuid = uuid.or(prompt.uuid.take());
             }
@@ -128,7 +129,13 @@ impl Driver<'_> {
                 shown.worked = true;
                 shown.why = None;
             }
-            TurnEnd::Stopped | TurnEnd::Unshown => {}
+            TurnEnd::Unshown => {
+                state.failures += 1;
+                drop(state);
+                tracing::debug!("a turn ended before its text was taken");
+                self.rest();
+            }
+            TurnEnd::Stopped => {}
         }
     }
 
@@ -172,7 +179,9 @@ impl Driver<'_> {
             let verdict = decided(pending, patience).await;
             session.state().open.remove(&asked.id);
             session.look_again();
-            client.say(protocol.answer(&asked, &verdict)).await;
+            if let Some(answer) = protocol.answer(&asked, &verdict) {
+                client.say(answer).await;
+            }
         });
         // The task has not run yet: there is one thread.
         let open = (waits.abort_handle(), has_approvers);

@@ -50,8 +50,9 @@ class Agent:
     # Its session cannot be gone on with in the minute in which it began: the new process writes its
     # own history into a file that is named by the minute, before it reads that.
     by_the_minute: bool = False
-    # Steps that it cannot do, with the reason for a reader.
+    # Steps that it cannot do, and what else is to be said of some, for a reader.
     cannot: dict = field(default_factory=dict)
+    notes: dict = field(default_factory=dict)
 
     @property
     def of_npm(self):
@@ -267,6 +268,7 @@ AGENTS = {
         ("write", {"filePath": f"{{project}}/{BY_WRITER}", "content": "x"}),
         unasked=("writer",),
         proof="message id",
+        notes={"approvals": "what its configuration names; here, its shell"},
     ),
     "codex": Agent(
         "@agentclientprotocol/codex-acp@2.6.0",
@@ -300,6 +302,7 @@ AGENTS = {
         node=20,
         proof="quota",
         by_the_minute=True,
+        notes={"resume": "but in the minute in which the session began"},
     ),
     "qwen": Agent(
         "@qwen-code/qwen-code@0.24.4",
@@ -372,7 +375,6 @@ AGENTS = {
         cannot={
             "tools": "it asks before a bus tool, and does not say which tool it asks about",
             "interrupt": "its turn goes on until the model answers",
-            "resume": "its `session/load` shows nothing of the session",
         },
     ),
 }

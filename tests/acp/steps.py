@@ -219,7 +219,8 @@ def interrupt(world):
 
 def comes_along(world, identity):
     """What an interrupted turn owes comes with the result of the next bus tool."""
-    world.model.script("next", world.agent.bus("peers", {}), text="so much for that")
+    calls = [world.agent.bus("peers", {}), world.agent.bus("ack", {"ids": [identity]})]
+    world.model.script("next", *calls, text="so much for that")
     following = world.send("next")
     is_seen(world, "the next message", following)
     told = [words for request in world.model.asked for words in request.results if identity in words]
@@ -243,6 +244,10 @@ def killed(world):
     dead = world.driver.agent()
     asked = len(world.model.asked)
     os.kill(dead, signal.SIGKILL)
+    gone = lambda: not any(pid in bus.processes() for pid in before if is_agents(world, before[pid]))
+    eventually("nothing of the old one is left", gone)
+    world.check("nothing of the old one is left", True)
+    # Not before: a part of it that lives on would write the answer into the session.
     script.goes.set()
     eventually("it is shown again, marked", lambda: shown_again(world, identity), AGAIN_S)
     world.check("it is shown again, marked", True)
@@ -250,9 +255,6 @@ def killed(world):
     is_shown_once(world, "it", identity)
     after = world.driver.agent()
     world.check("there is a new process", after != dead)
-    gone = lambda: not any(pid in bus.processes() for pid in before if is_agents(world, before[pid]))
-    eventually("nothing of the old one is left", gone)
-    world.check("nothing of the old one is left", True)
     later = [request for request in world.model.asked[asked:] if request.script == "deadly"]
     goes_on = any(f"[{known}]" in text for request in later for text in request.user)
     cannot = "resume" in world.agent.cannot

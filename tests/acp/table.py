@@ -15,25 +15,28 @@ HEADER = (
 UNASKED = {"shell": "runs shell commands", "writer": "writes files in its project"}
 
 
+MARKS = "¹²³⁴⁵"
+
+
 def row(word, agent, facts):
+    """The agent's row, and its notes."""
+    notes = agent.cannot | agent.notes
+    mark = dict(zip(notes, MARKS))
     proofs = {"tool_call": "a bus tool that names it", "transcript": agent.proof}
     seen = ", ".join(proofs[proof] for proof in dict.fromkeys(facts["seen"]))
-    notes = [f"{what}: {why}" for what, why in agent.cannot.items()]
-    mark = {what: " ¹²³⁴⁵"[number + 1] for number, what in enumerate(agent.cannot)}
-    yes = lambda step, words="yes", no="no": (words if facts[step] else no) + mark.get(step, "")
     cells = [
         word,
         facts["version"],
         datetime.date.today().isoformat(),
-        "yes",
+        "yes" + mark.get("tools", ""),
         seen,
-        yes("approvals"),
-        yes("interrupt"),
-        yes("resume", "goes on", "begins anew"),
+        ("yes" if facts["approvals"] else "no") + mark.get("approvals", ""),
+        ("yes" if facts["interrupt"] else "no") + mark.get("interrupt", ""),
+        ("goes on" if facts["resume"] else "begins anew") + mark.get("resume", ""),
         " and ".join(UNASKED[what] for what in facts["unasked"]) or "nothing",
     ]
-    told = [f"- {word}{mark[what]} {why}" for what, why in agent.cannot.items()]
-    return "| " + " | ".join(cells) + " |", told if notes else []
+    told = [f"- {word}{mark[what]} {why}" for what, why in notes.items()]
+    return "| " + " | ".join(cells) + " |", told
 
 
 def write(word, agent, facts):
@@ -44,13 +47,13 @@ def write(word, agent, facts):
     rows, notes = {}, {}
     for line in old.splitlines():
         if line.startswith("- "):
-            name = line[2:].split(" ")[0].rstrip("¹²³⁴⁵:")
+            name = line[2:].split(" ")[0].rstrip(MARKS)
             notes.setdefault(name, []).append(line)
         elif line.startswith("| ") and line != HEADER:
             rows[line[2:].split(" ")[0]] = line
     rows[word], notes[word] = row(word, agent, facts)
     order = [name for name in AGENTS if name in rows]
-    lines = [HEADER, "|---" * HEADER.count(" | ") + "|---|", *(rows[name] for name in order)]
+    lines = [HEADER, "|---" * (HEADER.count("|") - 1) + "|", *(rows[name] for name in order)]
     told = [line for name in order for line in notes.get(name, [])]
     body = "\n".join([BEGIN, *lines, *([""] if told else []), *told, END])
     DOCUMENT.write_text(before + body + after, encoding="utf-8")

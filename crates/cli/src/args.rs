@@ -99,7 +99,7 @@ pub(crate) enum Verb {
     },
     /// Run an MCP server on stdio that joins an agent session to the bus.
     Adapter(Adapter),
-    /// Run Claude Code without a screen, as a peer that messages wake.
+    /// Run an agent without a screen, as a peer that messages wake.
     Run(Run),
     /// Run an agent for an editor that speaks ACP; each of its sessions is a peer that messages wake.
     Acp(Acp),

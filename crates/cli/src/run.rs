@@ -28,6 +28,8 @@ pub(crate) const APPROVAL: Duration = Duration::from_secs(600);
 const OUT_BYTES_MAX: usize = 1_048_576;
 const LAST_LINES: Duration = Duration::from_secs(1);
 
+/// Longest name of a program that is repeated, in characters.
+const NAME_CHARS: usize = 300;
 /// Longest id of a session that is repeated, in characters.
 const ID_CHARS: usize = 64;
 
@@ -217,5 +219,8 @@ pub(crate) fn client(parent: u32, command: &[OsString]) -> Result<(), Failure> {
     let error = Command::new(program)
         .args(arguments.unwrap_or_default())
         .exec();
-    Err(Failure::failed(error))
+    let name = peerbus_wire::escape(&program.to_string_lossy(), NAME_CHARS);
+    Err(Failure::failed(format!(
+        "`{name}` cannot be started ({error}): install the agent, and have it on PATH"
+    )))
 }

@@ -33,6 +33,8 @@ use crate::{DrivenAgent, Settings, WHY_CHARS};
 /// What this kind of adapter is called, to peers.
 const KIND: &str = "driver";
 const VERSION_WITHIN: Duration = Duration::from_secs(20);
+/// After so long without a session the user is told.
+const READY_WITHIN: Duration = Duration::from_secs(30);
 /// How long a process may take for the line with which it is left.
 const LEAVE_WITHIN: Duration = Duration::from_secs(1);
 /// The first pause; it doubles.
@@ -366,6 +368,7 @@ impl Driver<'_> {
                 None
             }
             () = complain => None,
+            () = self.wonder() => None,
             signal = stop.asked() => Some(RunEnd::Signal(signal)),
             () = self.session.stopped() => Some(RunEnd::Stopped),
         };
@@ -387,6 +390,17 @@ impl Driver<'_> {
             None => None,
         };
         over.ok_or_else(|| last.take().or(status.map(|status| status.to_string())))
+    }
+
+    /// Says that a client takes its time, and waits for ever.
+    async fn wonder(&self) {
+        sleep(READY_WITHIN).await;
+        if self.session.state().client.is_none() {
+            let title = self.protocol.title();
+            let seconds = READY_WITHIN.as_secs();
+            tracing::warn!("{title} takes no turns after {seconds} s; it is waited for");
+        }
+        std::future::pending().await
     }
 
     /// Greets a client, and listens to it until it says no more.

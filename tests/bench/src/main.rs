@@ -11,6 +11,7 @@ mod channel;
 mod connections;
 mod disk;
 mod domains;
+mod driven;
 mod history;
 mod hostile;
 mod limits;
@@ -62,6 +63,9 @@ struct Args {
     /// Be the MCP server that is shared
     #[arg(long, hide = true)]
     echo: bool,
+    /// Be the agent that is driven
+    #[arg(long, hide = true)]
+    agent: bool,
 }
 
 /// What every scenario needs.
@@ -98,6 +102,9 @@ fn main() -> Result<()> {
     let args = Args::parse();
     if args.echo {
         return channel::echo();
+    }
+    if args.agent {
+        return driven::agent();
     }
     let binary = args.binary.canonicalize().with_context(|| {
         format!(
@@ -168,6 +175,9 @@ async fn scenarios(bench: &mut Bench, only: Option<&str>) -> Result<()> {
     }
     if wanted("adapter") {
         adapter::start_and_idle(bench).await?;
+    }
+    if wanted("driven") {
+        driven::prompts_and_rest(bench).await?;
     }
     if wanted("demand") {
         adapter::on_demand(bench)?;

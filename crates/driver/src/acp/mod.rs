@@ -311,7 +311,7 @@ impl Acp {
             return None;
         }
         let options = &params["options"];
-        let call = self.state().calls.asked(&params);
+        let mut call = self.state().calls.asked(&params);
         let (ours, full) = (
             permission::is_ours(&call),
             self.state().questions.len() >= QUESTIONS_MAX,
@@ -324,6 +324,9 @@ impl Acp {
             to.say(RpcMessage::response(id, &Ok::<_, ()>(allowed)).text())
                 .await;
             return None;
+        }
+        if permission::input(&call).is_null() {
+            call["content"] = self.state().calls.open();
         }
         let asked = permission::shown(&call);
         let input = raw(permission::input(&call))?;

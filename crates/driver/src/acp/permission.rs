@@ -12,7 +12,9 @@ const CALLS_MAX: usize = 256;
 /// The bytes of all of them.
 const CALLS_BYTES: usize = 4 << 20;
 /// The members of a call that are.
-const MEMBERS: [&str; 6] = ["title", "name", "kind", "rawInput", "content", "_meta"];
+const MEMBERS: [&str; 7] = [
+    "title", "name", "kind", "rawInput", "content", "_meta", "status",
+];
 
 /// The calls of a session's tools that were told of, by their ids, the newest last.
 #[derive(Debug, Default)]
@@ -34,9 +36,25 @@ impl Calls {
         }
     }
 
+    /// A turn has ended, and all calls with it.
+    pub(super) fn end(&mut self) {
+        for (_, call, _) in &mut self.0 {
+            call["status"] = Value::Null;
+        }
+    }
+
+    /// The calls that have not ended: what a question is about that names none, as OpenHands asks.
+    pub(super) fn open(&self) -> Value {
+        let open =
+            |call: &&Value| matches!(call["status"].as_str(), Some("pending" | "in_progress"));
+        let calls = self.0.iter().map(|(_, call, _)| call).filter(open);
+        let told = |call: &Value| json!({ "title": call["title"], "input": input(call) });
+        calls.map(told).collect()
+    }
+
     /// What is known of the call that a question is about.
     pub(crate) fn asked(&self, question: &Value) -> Value {
-        let mut call = self.of(&question["toolCall"]);
+        let mut call = self.of(call(question));
         if question["_meta"]["is_mcp_tool_approval"] == true {
             name_of_codex(&mut call);
         }
@@ -48,6 +66,10 @@ impl Calls {
         let mut known = self.0.iter();
         let known = known.find(|(id, ..)| asked["toolCallId"] == **id);
         let mut call = known.map(|(_, call, _)| call.clone()).unwrap_or_default();
+        // Copilot CLI tells of a call by its tool's name, and then asks by the tool's title.
+        if call["told"].is_null() && !asked["title"].is_null() {
+            call["told"] = call["title"].take();
+        }
         for member in MEMBERS {
             if !asked[member].is_null() {
                 call[member] = asked[member].clone();
@@ -60,15 +82,26 @@ impl Calls {
 /// The tool's name. Where a member is made for it, the title does not count: in some agents the model's
 /// own words stand there.
 pub(crate) fn tool(call: &Value) -> &str {
+    name(call).or(call["title"].as_str()).unwrap_or_default()
+}
+
+/// The tool's name in a member that is made for it.
+fn name(call: &Value) -> Option<&str> {
     let meta = &call["_meta"];
     let names = [
         &meta["toolName"],
         &meta["claudeCode"]["toolName"],
         &call["name"],
-        &call["title"],
     ];
-    let mut names = names.into_iter().filter_map(Value::as_str);
-    names.next().unwrap_or_default()
+    names.into_iter().find_map(Value::as_str)
+}
+
+/// The call that a question is about, where either version of ACP has it.
+pub(super) fn call(question: &Value) -> &Value {
+    match &question["toolCall"] {
+        Value::Null => &question["subject"]["toolCall"],
+        call => call,
+    }
 }
 
 /// Codex says in its question that it is about a tool of a server's, and calls that an execution.
@@ -80,18 +113,30 @@ fn name_of_codex(call: &mut Value) {
 
 /// Whether it is one of the bus tools: its name is theirs, alone or behind the name of our server, and
 /// nothing says that it does something else. What a model could bring about by such a name is a call of
-/// another server's tool that is called as one of ours.
+/// another server's tool that is called as one of ours. Where the question has no name, both the title
+/// by which the call was told before and the one by which it is asked about must be the tool's.
 pub(crate) fn is_ours(call: &Value) -> bool {
-    let other = matches!(call["kind"].as_str(), None | Some("other"));
+    let other = match call["kind"].as_str() {
+        None | Some("other") => true,
+        // Qwen Code has it from the tool's annotations that it changes nothing.
+        Some("read") => name(call).is_some(),
+        Some(_) => false,
+    };
     let runs = !call["rawInput"]["command"].is_null();
-    let name = tool(call);
+    let told = call["told"].as_str().and_then(title);
+    let titled = told.is_some_and(|told| tool(call) == told);
+    other && !runs && (titled || title(tool(call)).is_some())
+}
+
+/// The title of the bus tool that is meant by a name, if one is.
+fn title(name: &str) -> Option<&'static str> {
     // As Gemini CLI writes it: `bus_send (peerbus MCP Server)`.
     let name = name.strip_suffix(" (peerbus MCP Server)").unwrap_or(name);
     let between = ['_', '-', '.', '/', ':'];
     let rest = name.strip_prefix("mcp").unwrap_or(name);
     let rest = rest.trim_start_matches(between).strip_prefix(SERVER);
     let rest = rest.map_or(name, |rest| rest.trim_start_matches(between));
-    other && !runs && peerbus_mcp::is_tool(rest)
+    peerbus_mcp::tool_title(rest)
 }
 
 /// What the tool would get; where the agent does not say it, what it says of the call.
@@ -152,6 +197,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_call_is_found_in_either_version() {
+        let about = json!({ "toolCallId": "1", "rawInput": { "command": "touch a" } });
+        let one = json!({ "sessionId": "s", "toolCall": about });
+        let two = json!({ "title": "Run?", "subject": { "type": "tool_call", "toolCall": about } });
+        assert_eq!([call(&one), call(&two)], [&about, &about]);
+    }
+
+    #[test]
     fn only_a_bus_tool_is_ours_whatever_the_model_writes_where_names_may_stand() {
         for (call, ours) in [
             (json!({ "title": "bus_send" }), true),
@@ -172,6 +225,11 @@ mod tests {
                 json!({ "title": "bus_send", "_meta": { "toolName": "mcp__x__drop" } }),
                 false,
             ),
+            (
+                json!({ "_meta": { "toolName": "mcp__peerbus__bus_peers" }, "kind": "read" }),
+                true,
+            ),
+            (json!({ "title": "bus_peers", "kind": "read" }), false),
             (json!({ "title": "bus_send", "name": "Bash" }), false),
             (json!({ "title": "bus_send", "kind": "execute" }), false),
             (
@@ -186,6 +244,39 @@ mod tests {
         ] {
             assert_eq!(is_ours(&call), ours, "{call}");
         }
+    }
+
+    #[test]
+    fn a_title_for_people_is_ours_where_the_call_was_told_by_the_name_of_that_tool() {
+        let asked = |told: &str, kind: &str, title: &str| {
+            let mut calls = Calls::default();
+            calls.note(&json!({ "toolCallId": "t", "title": told, "kind": kind }));
+            is_ours(&calls.of(&json!({ "toolCallId": "t", "title": title })))
+        };
+        let title = "Reply to a message";
+        assert!(asked("peerbus-bus_reply", "other", title));
+        assert!(!asked("peerbus-bus_send", "other", title));
+        assert!(!asked("peerbus-bus_reply", "execute", title));
+        assert!(!asked("x", "other", title));
+        assert!(!asked("peerbus-bus_reply", "other", "Delete everything"));
+    }
+
+    #[test]
+    fn calls_that_have_not_ended_are_what_a_question_without_one_is_about() {
+        let mut calls = Calls::default();
+        let note = |calls: &mut Calls, id: &str, status: &str| {
+            let input = json!({ "command": id });
+            let call =
+                json!({ "toolCallId": id, "title": "t", "status": status, "rawInput": input });
+            calls.note(&call);
+        };
+        note(&mut calls, "a", "in_progress");
+        note(&mut calls, "b", "pending");
+        note(&mut calls, "a", "completed");
+        let open = json!([{ "title": "t", "input": { "command": "b" } }]);
+        assert_eq!(calls.open(), open);
+        calls.end();
+        assert_eq!(calls.open(), json!([]));
     }
 
     #[test]

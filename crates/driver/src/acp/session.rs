@@ -302,6 +302,7 @@ impl State {
         // What it asks in a turn it does not ask any more.
         let open = std::mem::take(&mut self.questions).into_keys();
         heard.extend(open.map(Heard::Withdrawn));
+        self.calls.end();
         let Some(turn) = self.turn.take() else {
             return heard;
         };

@@ -153,7 +153,7 @@ async fn a_history_shows_what_was_answered_and_nothing_else() {
 
 #[tokio::test]
 async fn real_questions_are_put_to_whoever_may_answer_but_those_about_bus_tools() {
-    for (name, capture) in captures!("strict": "claude", "codex", "opencode", "qwen", "gemini", "copilot", "kimi", "vibe", "hermes")
+    for (name, capture) in captures!("strict": "claude", "codex", "opencode", "qwen", "gemini", "copilot", "kimi", "vibe", "hermes", "openhands")
     {
         let heard = heard(name, capture).await;
         let tools = heard.iter().filter_map(|heard| match heard {

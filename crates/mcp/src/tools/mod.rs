@@ -104,7 +104,14 @@ pub(crate) struct Context<'a> {
 /// Whether a bus tool has this name, in either spelling.
 #[must_use]
 pub fn is_tool(name: &str) -> bool {
-    ALL.iter().any(|tool| means(name, tool.name))
+    tool_title(name).is_some()
+}
+
+/// What the bus tool of this name, in either spelling, is called for people.
+#[must_use]
+pub fn tool_title(name: &str) -> Option<&'static str> {
+    let tool = ALL.iter().find(|tool| means(name, tool.name))?;
+    Some(tool.title)
 }
 
 pub(crate) static ALL: [Tool; 12] = [

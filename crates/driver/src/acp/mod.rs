@@ -441,7 +441,7 @@ impl Protocol for Acp {
                 .await;
             for question in open {
                 left &= to
-                    .say(session::response(&question, &permission::cancelled()))
+                    .say(permission::response(&question, &permission::cancelled()))
                     .await;
             }
             match left {
@@ -480,7 +480,7 @@ impl Protocol for Acp {
     fn answer(&self, asked: &Permission, verdict: &Verdict) -> String {
         let options = self.state().questions.remove(&asked.id);
         let outcome = permission::outcome(verdict, &options.unwrap_or_default());
-        session::response(&asked.id, &outcome)
+        permission::response(&asked.id, &outcome)
     }
 
     fn leave<'a>(&'a self, to: &'a AgentLines) -> BoxFuture<'a, ()> {

@@ -6,7 +6,7 @@ use peerbus_adapter::agents::Proof;
 use peerbus_mcp::ClientInfo;
 use peerbus_node::claude_code;
 use peerbus_wire::escape;
-use peerbus_wire::jsonrpc::{RpcError, RpcMessage};
+use peerbus_wire::jsonrpc::RpcError;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
@@ -333,9 +333,12 @@ impl State {
     pub(super) fn told(&mut self, in_editor: bool, method: &str, params: &Value) -> Vec<Heard> {
         match method {
             WITHDRAW => {
-                let id = params["requestId"].to_string();
-                let open = self.questions.remove(&id);
-                open.map(|_| Heard::Withdrawn(id)).into_iter().collect()
+                let open = self
+                    .questions
+                    .remove_entry(&params["requestId"].to_string());
+                open.map(|(id, _)| Heard::Withdrawn(id))
+                    .into_iter()
+                    .collect()
             }
             ELSEWHERE if in_editor => {
                 // The next figure is compared with this one.
@@ -492,10 +495,4 @@ pub(super) fn unread(line: &str, error: &RpcError) -> Vec<Heard> {
     let cut = line.len() >= crate::process::LINE_MAX && !head.contains("\"method\"");
     let why = || Heard::Broken("it wrote a line that is too long to be read".to_owned());
     cut.then(why).into_iter().collect()
-}
-
-/// The answer to a question with this id, as a line.
-pub(super) fn response(id: &str, outcome: &Value) -> String {
-    let id = serde_json::from_str(id).unwrap_or_default();
-    RpcMessage::response(id, &Ok::<_, ()>(outcome)).text()
 }

@@ -129,7 +129,9 @@ impl Session {
         let client = {
             let mut state = self.state();
             state.turns.wrote(&uuid, mark);
-            state.client.clone()
+            // It would not be shown.
+            let is_free = !state.turns.elsewhere;
+            state.client.clone().filter(|_| is_free)
         };
         let left = match client {
             Some(client) => self.0.protocol.prompt(&client, &uuid, text, mark).await,

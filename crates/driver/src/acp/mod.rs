@@ -465,7 +465,7 @@ impl Protocol for Acp {
                 .await;
             for question in open {
                 left &= to
-                    .say(session::response(&question, &permission::cancelled()))
+                    .say(permission::response(&question, &permission::cancelled()))
                     .await;
             }
             match left {
@@ -504,7 +504,7 @@ impl Protocol for Acp {
     fn answer(&self, asked: &Permission, verdict: &Verdict) -> Option<String> {
         let is_open = self.state().questions.remove(&asked.id);
         let outcome = permission::outcome(verdict, &asked.options);
-        is_open.then(|| session::response(&asked.id, &outcome))
+        is_open.then(|| permission::response(&asked.id, &outcome))
     }
 
     fn leave<'a>(&'a self, to: &'a AgentLines) -> BoxFuture<'a, ()> {

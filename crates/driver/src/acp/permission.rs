@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use peerbus_adapter::agents::Agent;
 use peerbus_node::approvals::{Asked, Decision, Verdict};
+use peerbus_wire::jsonrpc::RpcMessage;
 use serde_json::{Value, json};
 
 use crate::SERVER;
@@ -220,6 +221,12 @@ fn first(options: &Value, kind: &str) -> Value {
 /// The answer to a question that nobody decides about any more.
 pub(super) fn cancelled() -> Value {
     json!({ "outcome": { "outcome": "cancelled" } })
+}
+
+/// The answer to a question with this id, as a line.
+pub(super) fn response(id: &str, outcome: &Value) -> String {
+    let id = serde_json::from_str(id).unwrap_or_default();
+    RpcMessage::response(id, &Ok::<_, ()>(outcome)).text()
 }
 
 #[cfg(test)]

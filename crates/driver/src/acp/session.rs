@@ -6,7 +6,7 @@ use peerbus_adapter::agents::Proof;
 use peerbus_mcp::ClientInfo;
 use peerbus_node::claude_code;
 use peerbus_wire::escape;
-use peerbus_wire::jsonrpc::{RpcError, RpcMessage};
+use peerbus_wire::jsonrpc::RpcError;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -544,10 +544,4 @@ pub(super) fn unread(line: &str, error: &RpcError) -> Vec<Heard> {
     let cut = line.len() >= crate::process::LINE_MAX && !head.contains("\"method\"");
     let why = || Heard::Broken("it wrote a line that is too long to be read".to_owned());
     cut.then(why).into_iter().collect()
-}
-
-/// The answer to a question with this id, as a line.
-pub(super) fn response(id: &str, outcome: &Value) -> String {
-    let id = serde_json::from_str(id).unwrap_or_default();
-    RpcMessage::response(id, &Ok::<_, ()>(outcome)).text()
 }

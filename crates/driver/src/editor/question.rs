@@ -4,7 +4,7 @@ use peerbus_adapter::agents::Agent;
 use peerbus_wire::jsonrpc::{RpcMessage, raw};
 use serde_json::{Value, json};
 
-use super::mux::{Members, Mux, Question, Turn, params};
+use super::mux::{Members, Mux, Question, Seat, Turn, params};
 use crate::acp::{WITHDRAW, permission};
 
 /// Questions that are remembered.
@@ -16,11 +16,15 @@ impl Mux {
     /// The agent asks whether it may use a tool.
     pub(super) fn agent_asks(&mut self, id: String, message: RpcMessage) -> bool {
         let asked: Value = params(&message);
+        // Who asks from a session that nobody opened works for one that somebody did.
+        let is_mails = |seat: &Seat| matches!(seat.turn, Some(Turn::Bus(_)));
+        let mut mails = self.seats.iter().filter(|(_, seat)| is_mails(seat));
         let nth = self.seat_of(asked["sessionId"].as_str());
+        let nth = nth.or_else(|| mails.next().map(|(nth, _)| *nth));
         let Some((nth, seat)) = nth.and_then(|nth| Some((nth, self.seats.get(&nth)?))) else {
             return false;
         };
-        if !matches!(seat.turn, Some(Turn::Bus(_))) {
+        if !is_mails(seat) {
             return false;
         }
         if self

@@ -139,3 +139,23 @@ fn a_session_whose_driver_ends_first_is_opened_without_the_bus() {
     assert_eq!(told(mux.editor(&line(new.clone()))), [Told::Other]);
     assert_eq!(told(mux.gone(2)), [Told::Agent(text(new))]);
 }
+
+#[test]
+fn a_question_of_a_helpers_session_in_a_turn_of_mail_is_marked() {
+    let mut mux = open();
+    let asks = json!({ "id": 70, "method": "session/request_permission", "params": {
+        "sessionId": "helper", "toolCall": { "toolCallId": "t", "title": "run" }, "options": [] } });
+    assert_eq!(
+        told(mux.agent(&line(asks.clone()))),
+        [Told::Editor(text(asks.clone()))]
+    );
+    mux.driver(1, &text(prompt(json!(3))));
+    let left = told(mux.agent(&line(asks)));
+    let [Told::Driver(_), Told::Editor(marked)] = &left[..] else {
+        panic!("{left:?}")
+    };
+    assert!(
+        marked.contains("A message of a peer led to this: run"),
+        "{marked}"
+    );
+}

@@ -136,7 +136,7 @@ def busy(world):
 
 def failing(world):
     """The model's service fails, and is back."""
-    for status in (400, 500):
+    for status in (400, 429, 500):
         is_ready(world)
         script = world.model.script(f"fails{status}", text="at last")
         script.status = status

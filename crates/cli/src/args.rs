@@ -28,7 +28,7 @@ pub(crate) use self::install::{Files, Install, Uninstall};
 pub(crate) use self::mail::{Ask, Held, HeldOne, HeldVerb, Outgoing, Recv, Saying, Send};
 pub(crate) use self::mcp::{Mcp, McpList, McpShare, McpUse};
 pub(crate) use self::names::Names;
-pub(crate) use self::run::{Run, Transport};
+pub(crate) use self::run::{Acp, Run, Transport};
 pub(crate) use self::session::{
     SessionApprove, SessionDeny, SessionInject, SessionNamed, SessionVerb, SessionWhich, Until,
     Wait,
@@ -101,6 +101,8 @@ pub(crate) enum Verb {
     Adapter(Adapter),
     /// Run an agent without a screen, as a peer that messages wake.
     Run(Run),
+    /// Run an agent for an editor that speaks ACP; each of its sessions is a peer that messages wake.
+    Acp(Acp),
     /// Run a program and end all that it started when it or `peerbus run` ends (run by that).
     #[command(hide = true)]
     DrivenGuard {

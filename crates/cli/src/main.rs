@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 done, 1 failed, 2 usage or configuration, 101 a bug.
 
+mod acp;
 mod adapter;
 mod args;
 mod ask;
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
         Verb::Stop { socket } => stop::run(socket.as_ref()),
         Verb::Adapter(verb) => adapter::run(verb),
         Verb::Run(verb) => run::run(verb),
+        Verb::Acp(verb) => acp::run(verb),
         Verb::DrivenGuard { command } => run::guard(command),
         Verb::DrivenClient { parent, command } => run::client(parent, &command),
         Verb::Send(verb) => send::run(verb),

@@ -11,6 +11,7 @@ use std::time::Duration;
 use peerbus_adapter::paths::Paths;
 use peerbus_adapter::stderr;
 use peerbus_adapter::{BusConfig, Failure, LinkState, connect, groups};
+use peerbus_agents::Agent;
 use peerbus_driver::{AcpAgent, ClientOptions, DrivenAgent, RunEnd, Settings};
 use peerbus_mcp::AdapterOptions;
 use tokio::sync::watch;
@@ -21,7 +22,7 @@ use crate::{adapter, client, output};
 /// The client, as the search path has it.
 const PROGRAM: &str = "claude";
 /// How long a request to use a tool waits where somebody may allow it.
-const APPROVAL: Duration = Duration::from_secs(600);
+pub(crate) const APPROVAL: Duration = Duration::from_secs(600);
 
 /// Bytes of lines that wait for whoever reads what the model says, and how long the last ones may take.
 const OUT_BYTES_MAX: usize = 1_048_576;
@@ -92,7 +93,7 @@ pub(crate) fn run(verb: Run) -> Result<(), Failure> {
 /// Which agent is driven, and how.
 fn agent(verb: &Run) -> Result<DrivenAgent, Failure> {
     let (agent, known) = match (verb.acp, verb.agent.acp) {
-        (true, _) => (&peerbus_agents::Agent::UNKNOWN, &[][..]),
+        (true, _) => (&Agent::UNKNOWN, &[][..]),
         (false, Some(facts)) => (verb.agent, facts.command),
         (false, None) => return claude(verb),
     };
@@ -108,27 +109,37 @@ fn agent(verb: &Run) -> Result<DrivenAgent, Failure> {
             format!("{flag} is for Claude Code's own stream: leave it out, or leave out --agent");
         return Err(Failure::config(why));
     }
-    let known = known.iter().map(OsString::from);
-    let command: Vec<_> = known.chain(verb.client.iter().cloned()).collect();
-    let Some(program) = command.first() else {
+    if known.is_empty() && verb.client.is_empty() {
         let why = "--acp needs the command of an agent: `peerbus run --acp -- some-agent acp`";
         return Err(Failure::config(why));
-    };
-    let name = Path::new(program).file_name().unwrap_or(program);
-    let name = peerbus_wire::escape(&name.to_string_lossy(), ID_CHARS);
-    let (word, title) = match verb.acp {
-        true => (name.clone(), name),
-        false => (verb.agent.word.to_owned(), verb.agent.title.to_owned()),
-    };
+    }
     Ok(DrivenAgent::Acp(AcpAgent {
-        agent,
-        word,
-        title,
-        command,
         resume: verb.resume.clone(),
         model: verb.model.clone(),
         mode: verb.permission_mode.clone(),
+        ..over_acp(Some(agent).filter(|_| !verb.acp), &verb.client)
     }))
+}
+
+/// An agent of the table with further arguments, or another one with its command.
+pub(crate) fn over_acp(agent: Option<&'static Agent>, more: &[OsString]) -> AcpAgent {
+    let known = agent
+        .and_then(|agent| agent.acp)
+        .map_or(&[][..], |acp| acp.command);
+    let known = known.iter().map(OsString::from);
+    let command: Vec<_> = known.chain(more.iter().cloned()).collect();
+    let program = command.first().map(Path::new).and_then(Path::file_name);
+    let name = program.unwrap_or_default().to_string_lossy();
+    let name = peerbus_wire::escape(&name, ID_CHARS);
+    AcpAgent {
+        agent: agent.unwrap_or(&Agent::UNKNOWN),
+        word: agent.map_or_else(|| name.clone(), |agent| agent.word.to_owned()),
+        title: agent.map_or(name, |agent| agent.title.to_owned()),
+        command,
+        resume: None,
+        model: None,
+        mode: None,
+    }
 }
 
 /// Claude Code, by its own stream.

@@ -7,6 +7,7 @@
 mod acp;
 mod below;
 mod claude;
+mod editor;
 mod guard;
 mod life;
 mod process;
@@ -27,6 +28,7 @@ use crate::tools::{Relays, Tools};
 pub use acp::{ACP, AcpAgent};
 pub use below::{Below, below};
 pub use claude::{ClientOptions, STREAM, Transport};
+pub use editor::{Join, edit};
 pub use guard::guard;
 pub use life::{RunEnd, run};
 

@@ -21,7 +21,7 @@ use tokio::process::Command;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
-use crate::acp::Acp;
+use crate::acp::{Acp, Seat};
 use crate::below::DRIVER_VARIABLE;
 use crate::claude::{self, Claude};
 use crate::process::{self, AgentLines, Process};
@@ -62,9 +62,21 @@ pub enum RunEnd {
 /// Must run on a single-threaded runtime, on which the link of `bus` runs.
 pub async fn run(
     bus: Bus,
+    options: AdapterOptions,
+    wake: &WakeList,
+    settings: Settings,
+    say: impl FnMut(&str) -> bool,
+) -> (RunEnd, Option<String>) {
+    host(bus, options, wake, settings, None, say).await
+}
+
+/// The same, for a session of an editor's, too.
+pub(crate) async fn host(
+    bus: Bus,
     mut options: AdapterOptions,
     wake: &WakeList,
     settings: Settings,
+    seat: Option<Seat>,
     say: impl FnMut(&str) -> bool,
 ) -> (RunEnd, Option<String>) {
     let (stop, version) = match begin(&settings).await {
@@ -83,12 +95,11 @@ pub async fn run(
         options.tool_names.get_or_insert(Spelling::Underscore);
     }
     let instructions = woken.instruct(&client);
-    let protocol = protocol(&settings, instructions, (&tools, &relays));
-    let session = Session::new(
-        Arc::clone(&protocol),
-        settings.agent.resume(),
-        settings.prompt.clone(),
-    );
+    let nth = seat.as_ref().map_or(0, |seat| seat.nth);
+    let cwd = seat.as_ref().map(|seat| seat.cwd.clone());
+    let cwd = cwd.or_else(|| std::env::current_dir().ok());
+    let protocol = protocol(&settings, instructions, (&tools, &relays), seat);
+    let session = Session::new(Arc::clone(&protocol), &settings, cwd);
     // What a server says of itself reaches the model in 2.1.330 only, and there not when the user's
     // configuration names another one alike. With the first request it does.
     let profile = Profile {
@@ -113,7 +124,7 @@ pub async fn run(
             version,
         };
         let (node, serve) = node(
-            &settings.places,
+            (&settings.places, nth),
             (&session, client),
             mailbox.clone(),
             relays,
@@ -160,6 +171,7 @@ fn protocol(
     settings: &Settings,
     instructions: String,
     (tools, relays): (&Arc<Tools>, &Relays),
+    seat: Option<Seat>,
 ) -> Arc<dyn Protocol> {
     match &settings.agent {
         DrivenAgent::Claude {
@@ -179,7 +191,7 @@ fn protocol(
                 &["adapter"][..],
                 relays.environment(),
             );
-            Arc::new(Acp::new(agent.clone(), instructions, server))
+            Arc::new(Acp::new(agent.clone(), instructions, server, seat))
         }
     }
 }
@@ -224,13 +236,13 @@ async fn version(program: &OsStr) -> Result<String, String> {
 
 /// The session's node, and what serves it. Where there can be no socket, nobody comes.
 fn node(
-    places: &Paths,
+    (places, nth): (&Paths, u64),
     (session, client): (&Session, String),
     mailbox: Mailbox,
     relays: Arc<Relays>,
 ) -> (Option<Node>, BoxFuture<'static, ()>) {
     // All that runs below this process is the session's.
-    let socket = match SessionSocket::bind(places, std::process::id()) {
+    let socket = match SessionSocket::bind_nth(places, std::process::id(), nth) {
         Ok(socket) => socket,
         Err(error) => {
             tracing::warn!(%error, "the session cannot be watched: no socket for it");
@@ -286,6 +298,7 @@ impl Driver<'_> {
             self.gone().await;
             let why = match part {
                 Ok(ended) => return ended,
+                Err(_) if self.protocol.is_in_editor() => return RunEnd::Stopped,
                 Err(why) => shown.why.or(why).unwrap_or_default(),
             };
             ever |= shown.ready;
@@ -321,7 +334,10 @@ impl Driver<'_> {
             "{} is started",
             self.protocol.title()
         );
-        let process = match self.protocol.start(self.command(), resume.as_deref()) {
+        let process = match self
+            .protocol
+            .start(command(self.settings), resume.as_deref())
+        {
             Ok(process) => process,
             Err(error) => return Err(Some(format!("it cannot be started: {error}"))),
         };
@@ -369,7 +385,10 @@ impl Driver<'_> {
             }
         }
         drop(carries);
-        let status = process::end(child, idle && ends_when_closed).await;
+        let status = match child {
+            Some(child) => process::end(child, idle && ends_when_closed).await,
+            None => None,
+        };
         over.ok_or_else(|| last.take().or(status.map(|status| status.to_string())))
     }
 
@@ -418,20 +437,6 @@ impl Driver<'_> {
         None
     }
 
-    /// In a process group of its own, so that a key that interrupts the driver does not reach it first.
-    fn command(&self) -> Command {
-        let program = self.settings.agent.program();
-        let mut words = self.settings.before.iter().map(|it| &**it).chain([program]);
-        let mut command = Command::new(words.next().unwrap_or(program));
-        command
-            .args(words)
-            .env(DRIVER_VARIABLE, std::process::id().to_string())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0);
-        command
-    }
-
     /// The client is gone, and what it had of what is not proven goes to the next.
     async fn gone(&self) {
         self.session.ended().await;
@@ -458,6 +463,20 @@ impl Driver<'_> {
         }
         self.session.look_again();
     }
+}
+
+/// In a process group of its own, so that a key that interrupts the driver does not reach it first.
+pub(crate) fn command(settings: &Settings) -> Command {
+    let program = settings.agent.program();
+    let mut words = settings.before.iter().map(|it| &**it).chain([program]);
+    let mut command = Command::new(words.next().unwrap_or(program));
+    command
+        .args(words)
+        .env(DRIVER_VARIABLE, std::process::id().to_string())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0);
+    command
 }
 
 /// How long to wait after so many ends in a row; `None`: give up.

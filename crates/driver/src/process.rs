@@ -11,7 +11,7 @@ use peerbus_os::process::{signal, terminate};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::Signal;
 use tokio::io::{AsyncRead, AsyncWriteExt as _};
-use tokio::process::{Child, ChildStderr, Command};
+use tokio::process::{Child, Command};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
@@ -20,7 +20,7 @@ use crate::guard::{self, LIFELINE, below};
 /// Longest line that is read, in bytes: the result of a tool may hold pictures.
 pub(crate) const LINE_MAX: usize = 32 << 20;
 const ERROR_LINE_MAX: usize = 4_096;
-const WAITING_MAX: usize = 64;
+pub(crate) const WAITING_MAX: usize = 64;
 /// How long a process that has nothing to do may take to end once its input is closed.
 const CLOSES_WITHIN: Duration = Duration::from_secs(2);
 /// How long its guard may take after SIGTERM: a second more than it gives itself.
@@ -54,13 +54,13 @@ impl AgentLines {
 }
 
 pub(crate) struct Process {
-    /// The guard that it stands below.
-    pub(crate) child: Child,
+    /// The guard that it stands below. `None`: somebody else ends it.
+    pub(crate) child: Option<Child>,
     /// Dropped, it has the guard end all that stands below it.
-    pub(crate) lifeline: PipeWriter,
+    pub(crate) lifeline: Option<PipeWriter>,
     pub(crate) to: AgentLines,
     pub(crate) from: mpsc::Receiver<String>,
-    pub(crate) errors: BoundedLines<ChildStderr>,
+    pub(crate) errors: BoundedLines<Box<dyn AsyncRead + Unpin + Send>>,
     /// Moves the lines for ever, or until the process is lost, and says why. Dropped, it closes the way.
     pub(crate) carries: BoxFuture<'static, String>,
     /// It ends by that when it is idle.
@@ -104,6 +104,33 @@ pub(crate) fn start(mut command: Command) -> io::Result<Process> {
     })
 }
 
+/// A part of one that is shared: this takes each line that is for it.
+pub(crate) fn shared<T: Future<Output = ()> + Send>(
+    take: impl Fn(String) -> T + Send + 'static,
+) -> (Process, mpsc::Sender<String>) {
+    let (to, mut waiting) = AgentLines::new();
+    let (heard, from) = mpsc::channel(WAITING_MAX);
+    let carries = async move {
+        while let Some(Outgoing { text, written }) = waiting.recv().await {
+            take(text).await;
+            // Nobody may wait for it.
+            let _ = written.send(());
+        }
+        std::future::pending().await
+    };
+    let process = Process {
+        child: None,
+        lifeline: None,
+        to,
+        from,
+        errors: BoundedLines::new(Box::new(tokio::io::empty()), ERROR_LINE_MAX),
+        carries: Box::pin(carries),
+        ends_when_closed: true,
+        output: None,
+    };
+    (process, heard)
+}
+
 /// Starts a guard, which has the pipe that ends with this process.
 pub(crate) fn spawn(command: &mut Command) -> io::Result<(Child, PipeWriter)> {
     let (reader, lifeline) = io::pipe()?;
@@ -123,10 +150,10 @@ impl Process {
         ends_when_closed: bool,
     ) -> io::Result<Self> {
         let errors = child.stderr.take().ok_or(io::ErrorKind::BrokenPipe)?;
-        let errors = BoundedLines::new(errors, ERROR_LINE_MAX);
+        let errors = BoundedLines::new(Box::new(errors) as _, ERROR_LINE_MAX);
         Ok(Self {
-            child,
-            lifeline,
+            child: Some(child),
+            lifeline: Some(lifeline),
             to,
             from,
             errors,

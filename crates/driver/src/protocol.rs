@@ -20,6 +20,11 @@ pub(crate) trait Protocol: Send + Sync {
     /// How text reaches the model.
     fn path(&self) -> Path;
 
+    /// An editor has the agent, and its user the say; when it ends, nothing is started again.
+    fn is_in_editor(&self) -> bool {
+        false
+    }
+
     /// Starts a process that goes on with this session, or begins one.
     fn start(&self, command: Command, resume: Option<&str>) -> io::Result<Process>;
 
@@ -84,6 +89,8 @@ pub(crate) enum Heard {
     },
     /// A turn ended: the ids that it names, and how.
     TurnEnd { ids: Vec<String>, end: TurnEnd },
+    /// Somebody else's turn is under way, or not any more.
+    Elsewhere(bool),
     /// It asks whether it may use a tool.
     Asks(Permission),
     /// It does not wait any more for the answer to this request.

@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use uuid::Uuid;
 
+use crate::Settings;
 use crate::process::AgentLines;
 use crate::protocol::Protocol;
 use crate::turns::Turns;
@@ -63,9 +64,11 @@ pub(crate) struct Prompt {
 impl Session {
     pub(crate) fn new(
         protocol: Arc<dyn Protocol>,
-        id: Option<String>,
-        prompt: Option<String>,
+        settings: &Settings,
+        cwd: Option<PathBuf>,
     ) -> Self {
+        let id = settings.agent.resume();
+        let prompt = settings.prompt.clone();
         let state = State {
             is_kept: id.is_some(),
             id,
@@ -73,7 +76,7 @@ impl Session {
             ..State::default()
         };
         Self(Arc::new(Shared {
-            cwd: std::env::current_dir().ok(),
+            cwd,
             protocol,
             state: Mutex::new(state),
             sending: tokio::sync::Mutex::default(),

@@ -16,6 +16,8 @@ const MARKS_MAX: usize = 256;
 pub(crate) struct Turns {
     /// Messages that were written and that no turn has ended with, in order.
     open: Vec<Open>,
+    /// A turn is under way that did not begin here.
+    pub(crate) elsewhere: bool,
     /// Texts that stand in the conversation.
     shown: BTreeMap<String, Shown>,
     /// The model's last answer.
@@ -66,7 +68,7 @@ impl Turns {
     }
 
     pub(crate) fn activity(&self) -> Activity {
-        match self.open.is_empty() {
+        match self.open.is_empty() && !self.elsewhere {
             true => Activity::Idle,
             false => Activity::Busy,
         }

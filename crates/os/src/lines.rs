@@ -51,6 +51,28 @@ impl<R: AsyncRead + Unpin> BoundedLines<R> {
         without_end(line)
     }
 
+    /// The same with its end, as it was read.
+    #[must_use]
+    pub fn raw(&self) -> &[u8] {
+        &self.line
+    }
+
+    /// The next part of a line that was too long, its end included; empty: there is no more of it.
+    pub async fn more(&mut self) -> &[u8] {
+        self.done = true;
+        self.line.clear();
+        if self.skips {
+            let read = self.read.fill_buf().await.unwrap_or_default();
+            let end = memchr::memchr(b'\n', read).map(|at| at + 1);
+            let (part, _) = read.split_at(end.unwrap_or(read.len()));
+            self.line.extend_from_slice(part);
+            let used = part.len();
+            self.read.consume(used);
+            self.skips = end.is_none() && used > 0;
+        }
+        &self.line
+    }
+
     /// Waits for a line.
     pub async fn next(&mut self) -> NextLine {
         loop {
@@ -59,7 +81,7 @@ impl<R: AsyncRead + Unpin> BoundedLines<R> {
                 self.line.shrink_to(BUFFER_KEPT);
             }
             let read = self.read.fill_buf().await.unwrap_or_default();
-            let end = memchr::memchr(b'\n', read).map(|at| at + 1);
+            let mut end = memchr::memchr(b'\n', read).map(|at| at + 1);
             let (part, _) = read.split_at(end.unwrap_or(read.len()));
             let used = part.len();
             if self.skips {
@@ -72,9 +94,11 @@ impl<R: AsyncRead + Unpin> BoundedLines<R> {
             }
             // A byte more than fits shows that a line is too long.
             let room = self.max + 1 - self.line.len();
-            self.line
-                .extend_from_slice(part.get(..room).unwrap_or(part));
-            self.read.consume(used);
+            let fits = part.get(..room).unwrap_or(part);
+            end = end.filter(|end| *end == fits.len());
+            self.line.extend_from_slice(fits);
+            let taken = fits.len();
+            self.read.consume(taken);
             let too_long = self.line.len() > self.max;
             self.done = end.is_some() || used == 0 || too_long;
             self.skips = end.is_none() && too_long;
@@ -150,6 +174,26 @@ mod tests {
             }
         }
         panic!("no end");
+    }
+
+    #[tokio::test]
+    async fn a_line_that_is_too_long_can_be_had_in_parts() {
+        for input in ["0123456789\r\nrest\n", "01234\nrest\n", "012345\nrest\n"] {
+            let mut lines = BoundedLines::new(input.as_bytes(), 5);
+            assert_eq!(lines.next().await, NextLine::TooLong);
+            let mut all = lines.raw().to_vec();
+            loop {
+                let part = lines.more().await;
+                if part.is_empty() {
+                    break;
+                }
+                all.extend_from_slice(part);
+            }
+            let (long, _) = input.split_once("rest").unwrap();
+            assert_eq!(String::from_utf8(all).unwrap(), long);
+            assert_eq!(lines.next().await, NextLine::Line);
+            assert_eq!(lines.raw(), b"rest\n");
+        }
     }
 
     #[tokio::test]

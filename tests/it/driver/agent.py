@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 HOME = Path(os.environ["HOME"])
-SESSION = "session-1"
 TRAITS = sys.argv[1:]
 
 
@@ -20,12 +19,22 @@ def note(what):
 
 
 def write(message):
-    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+    write_raw(json.dumps({"jsonrpc": "2.0", **message}))
+
+
+def write_raw(line):
+    sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
 
+class Current:
+    """The session that was spoken of last."""
+
+    id = "session-1"
+
+
 def update(kind, **members):
-    write({"method": "session/update", "params": {"sessionId": SESSION, "update": {"sessionUpdate": kind, **members}}})
+    write({"method": "session/update", "params": {"sessionId": Current.id, "update": {"sessionUpdate": kind, **members}}})
 
 
 def says(text, **members):
@@ -50,13 +59,13 @@ OPTIONS = [
 
 
 def asks(number, call):
-    write({"id": number, "method": "session/request_permission", "params": {"sessionId": SESSION, "toolCall": call, "options": OPTIONS}})
+    write({"id": number, "method": "session/request_permission", "params": {"sessionId": Current.id, "toolCall": call, "options": OPTIONS}})
 
 
 class Agent:
     def __init__(self):
         self.open = None
-        self.bus = None
+        self.servers = {}
 
     def answer(self, number, result):
         write({"id": number, "result": result})
@@ -68,15 +77,18 @@ class Agent:
     def hear(self, message):
         method, number = message.get("method"), message.get("id")
         params = message.get("params") or {}
+        Current.id = params.get("sessionId", Current.id)
         if method == "initialize":
             can = {"loadSession": "no load" not in TRAITS}
-            self.answer(number, {"protocolVersion": 1, "agentCapabilities": can, "agentInfo": {"name": "stand-in", "version": "7"}})
+            version = 3 if "version 3" in TRAITS else 1
+            self.answer(number, {"protocolVersion": version, "agentCapabilities": can, "agentInfo": {"name": "stand-in", "version": "7"}})
         elif method == "session/new":
             modes = {"currentModeId": "yolo", "availableModes": [{"id": "yolo"}, {"id": "default"}]}
-            self.server = params["mcpServers"][0]
-            self.answer(number, {"sessionId": SESSION, "modes": modes})
+            Current.id = f"session-{len(self.servers) + 1}"
+            self.servers[Current.id] = params["mcpServers"][-1:]
+            self.answer(number, {"sessionId": Current.id, "modes": modes})
         elif method == "session/load":
-            self.server = params["mcpServers"][0]
+            self.servers[Current.id] = params["mcpServers"][-1:]
             if "empty load" not in TRAITS:
                 update("user_message_chunk", content={"type": "text", "text": (HOME / "history").read_text()})
                 if (HOME / "answered").exists():
@@ -90,6 +102,8 @@ class Agent:
                 self.answer(number, {"stopReason": "cancelled"})
         elif method == "session/prompt":
             self.prompted(number, params["prompt"][0]["text"])
+        elif method == "_agent/say":
+            write_raw(params["line"])
         elif method is None and number in (71, 72):
             note({"outcome": message["result"]["outcome"]})
             if number == 71:
@@ -113,6 +127,11 @@ class Agent:
             self.ends()
         elif "hold" in text:
             says("I begin", messageId="m")
+        elif "exit with 7" in text:
+            os._exit(7)
+        elif "used 30" in text:
+            says("Error: 500" if "📨" in text else "heard it")
+            self.ends(usage={"totalTokens": 30})
         elif "stay silent" in text:
             pass
         elif "words alone" in text:
@@ -146,8 +165,9 @@ class Agent:
 
     def call(self, text):
         """Starts the MCP server that it was named, and asks it who is there."""
-        env = {**os.environ, **{one["name"]: one["value"] for one in self.server["env"]}}
-        argv = [self.server["command"], *self.server["args"]]
+        [told] = self.servers[Current.id]
+        env = {**os.environ, **{one["name"]: one["value"] for one in told["env"]}}
+        argv = [told["command"], *told["args"]]
         if "shell" in text:
             # What another agent's configuration names, which knows nothing of this session.
             env = os.environ
@@ -169,10 +189,12 @@ class Agent:
 
 def main():
     agent = Agent()
-    note({"argv": sys.argv[1:], "driver": os.environ.get("PEERBUS_DRIVER")})
+    note({"argv": sys.argv[1:], "driver": os.environ.get("PEERBUS_DRIVER"), "pid": os.getpid()})
     for line in sys.stdin:
         message = json.loads(line)
         note(message)
+        if message.get("method", "").startswith("_"):
+            note({"raw": line})
         agent.hear(message)
 
 

@@ -118,16 +118,20 @@ impl Caller {
 /// be asked.
 #[must_use]
 pub fn ask_driver(driver: u32, ask: &AskTools) -> Option<(Role, UnixStream)> {
-    let dirs = place::directories_of(driver);
-    let above = Ancestor {
-        pid: driver,
-        session: true,
-    };
-    let (stream, _) = place::find(&dirs, &[above])?;
-    let mut caller = Caller::over(stream, Vec::new())?;
-    let role = caller.request(1, TOOLS, ask, Deadline::after(DRIVER_ANSWERS))?;
-    // It has said no more: it waits for the first line.
-    Some((role, caller.read.into_inner().stream))
+    let mut peer = None;
+    // One that has several sessions drives each by itself.
+    for stream in place::connected(&place::directories_of(driver), driver) {
+        let mut caller = Caller::over(stream, Vec::new())?;
+        let role = caller.request(1, TOOLS, ask, Deadline::after(DRIVER_ANSWERS));
+        // It has said no more: it waits for the first line.
+        let asked = role.map(|role| (role, caller.read.into_inner().stream));
+        match asked {
+            Some((Role::Peer, _)) => peer = asked,
+            Some(_) => return asked,
+            None => {}
+        }
+    }
+    peer
 }
 
 impl Read for WatchedStream {

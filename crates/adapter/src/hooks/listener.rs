@@ -47,6 +47,7 @@ const FIRST: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct SessionSocket {
     client: u32,
+    nth: u64,
     listener: UnixListener,
     file: SocketFile,
     watch: DirectoryWatch,
@@ -61,9 +62,19 @@ impl SessionSocket {
     ///
     /// When there can be none, and why.
     pub fn bind(paths: &Paths, client: u32) -> io::Result<Self> {
-        let (file, listener) = bind(paths, client)?;
+        Self::bind_nth(paths, client, 0)
+    }
+
+    /// The same for one of several sessions of this process, counted from 1.
+    ///
+    /// # Errors
+    ///
+    /// As for [`SessionSocket::bind`].
+    pub fn bind_nth(paths: &Paths, client: u32, nth: u64) -> io::Result<Self> {
+        let (file, listener) = bind(paths, client, nth)?;
         Ok(Self {
             client,
+            nth,
             listener: UnixListener::from_std(listener)?,
             path: watch::Sender::new(file.path().to_owned()),
             file,
@@ -88,7 +99,7 @@ impl SessionSocket {
             self.path.send_modify(|_| {});
             return Instant::now() + pause;
         }
-        let bound = bind(&self.paths, self.client)
+        let bound = bind(&self.paths, self.client, self.nth)
             .and_then(|(file, listener)| Ok((file, UnixListener::from_std(listener)?)));
         match bound {
             Ok((file, listener)) => {

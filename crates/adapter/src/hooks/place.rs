@@ -1,5 +1,5 @@
 //! Where the sockets are: `RUNTIME/sessions/CLIENT.ADAPTER.sock` (or below the state, where that is
-//! too long), one for each adapter, by the numbers of the two processes.
+//! too long), one for each adapter, by the numbers of the two processes, and of the session if it has several.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -36,7 +36,7 @@ pub const INDEX: &str = "index.json";
 /// So far up a process is looked for.
 const GENERATIONS_MAX: usize = 64;
 /// As long as a socket's name gets on Linux (`proc(5)`, pid_max).
-const LONGEST: &str = "4194304.4194304.sock";
+const LONGEST: &str = "4194304.4194304.9999.sock";
 
 /// The directory of the adapters' sockets: with the runtime files, or another one where that path is
 /// too long for a socket. `None`: all are.
@@ -60,21 +60,25 @@ fn too_long(paths: &Paths) -> Error {
 }
 
 /// Listens for the hooks of the session whose process is `client`, in the first directory in which that
-/// can be. Only this user can connect.
-pub(super) fn bind(paths: &Paths, client: u32) -> Result<(SocketFile, UnixListener)> {
+/// can be. Only this user can connect. `nth`: 0, or which of this process's sessions it is.
+pub(super) fn bind(paths: &Paths, client: u32, nth: u64) -> Result<(SocketFile, UnixListener)> {
     let mut first = None;
     for dir in fitting(paths) {
         match os::dir::ensure_private(&dir) {
-            Ok(()) => return bind_in(&dir, client),
+            Ok(()) => return bind_in(&dir, client, nth),
             Err(error) => _ = first.get_or_insert(error),
         }
     }
     Err(first.unwrap_or_else(|| too_long(paths)))
 }
 
-fn bind_in(dir: &Path, client: u32) -> Result<(SocketFile, UnixListener)> {
+fn bind_in(dir: &Path, client: u32, nth: u64) -> Result<(SocketFile, UnixListener)> {
     sweep(dir);
-    let path = dir.join(format!("{client}.{}.sock", std::process::id()));
+    let own = std::process::id();
+    let path = dir.join(match nth {
+        0 => format!("{client}.{own}.sock"),
+        nth => format!("{client}.{own}.{nth}.sock"),
+    });
     // One of these numbers in another container, which shares the directory, is alive.
     if os::socket::is_listening(&path).is_ok_and(|listening| listening) {
         let why = format!(
@@ -91,17 +95,19 @@ fn bind_in(dir: &Path, client: u32) -> Result<(SocketFile, UnixListener)> {
 }
 
 /// The numbers in a socket's name.
-fn numbers(path: &Path) -> Option<(u32, u32)> {
+fn numbers(path: &Path) -> Option<(u32, u32, u64)> {
     let name = path.file_name()?.to_str()?.strip_suffix(".sock")?;
     let (client, adapter) = name.split_once('.')?;
-    Some((client.parse().ok()?, adapter.parse().ok()?))
+    let (adapter, nth) = adapter.split_once('.').unwrap_or((adapter, "0"));
+    let numbers = (client.parse(), adapter.parse(), nth.parse());
+    Some((numbers.0.ok()?, numbers.1.ok()?, numbers.2.ok()?))
 }
 
 fn sockets(dir: &Path) -> impl Iterator<Item = (PathBuf, u32, u32)> {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     entries.filter_map(|entry| {
         let path = entry.path();
-        let (client, adapter) = numbers(&path)?;
+        let (client, adapter, _) = numbers(&path)?;
         Some((path, client, adapter))
     })
 }
@@ -232,19 +238,8 @@ pub struct Ancestor {
 /// Connects to the adapter of the nearest session among `above`, nearest first, and gives the process
 /// whose session it is. A session without an adapter ends the search: the one around it is not meant.
 pub(super) fn find(dirs: &[PathBuf], above: &[Ancestor]) -> Option<(UnixStream, u32)> {
-    let trusted = dirs.iter().filter(|dir| os::user::owns(dir));
-    let mut all: Vec<_> = trusted.flat_map(|dir| sockets(dir)).collect();
-    // Of several adapters the one that started last, as far as numbers tell.
-    all.sort_by_key(|(_, _, adapter)| std::cmp::Reverse(*adapter));
     for above in above {
-        let of_client = all.iter().filter(|(_, of, _)| *of == above.pid);
-        let connect = |path: &PathBuf| {
-            let stream = os::socket::connect(path).ok()?;
-            os::socket::check_listener(&stream)
-                .is_ok()
-                .then_some(stream)
-        };
-        let connected = of_client.filter_map(|(path, _, _)| connect(path));
+        let connected = connected(dirs, above.pid);
         if let Some(stream) = { connected }.next() {
             return Some((stream, above.pid));
         }
@@ -253,6 +248,21 @@ pub(super) fn find(dirs: &[PathBuf], above: &[Ancestor]) -> Option<(UnixStream, 
         }
     }
     None
+}
+
+/// Connects to the adapters of a process's sessions. Of several the one that started last comes first,
+/// as far as numbers tell.
+pub(super) fn connected(dirs: &[PathBuf], client: u32) -> impl Iterator<Item = UnixStream> {
+    let trusted = dirs.iter().filter(|dir| os::user::owns(dir));
+    let mut all: Vec<_> = trusted.flat_map(|dir| sockets(dir)).collect();
+    all.retain(|(_, of, _)| *of == client);
+    all.sort_by_key(|(path, ..)| std::cmp::Reverse(numbers(path)));
+    all.into_iter().filter_map(|(path, ..)| {
+        let stream = os::socket::connect(&path).ok()?;
+        os::socket::check_listener(&stream)
+            .is_ok()
+            .then_some(stream)
+    })
 }
 
 #[cfg(test)]
@@ -299,7 +309,7 @@ mod tests {
         let dir = paths.runtime_dir.join(DIRECTORY);
         std::fs::create_dir_all(&dir).unwrap();
         std::fs::set_permissions(&dir, Permissions::from_mode(0o755)).unwrap();
-        let (place, listener) = bind(&paths, 7).unwrap();
+        let (place, listener) = bind(&paths, 7, 0).unwrap();
         let mode = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o777;
         assert_eq!((mode(&dir), mode(place.path())), (0o700, 0o600));
         let own = dir.join(format!("7.{}.sock", std::process::id()));
@@ -329,13 +339,13 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let paths = paths(home.path());
         let dir = paths.runtime_dir.join(DIRECTORY);
-        let (place, listener) = bind(&paths, 7).unwrap();
-        let why = bind(&paths, 7).unwrap_err();
+        let (place, listener) = bind(&paths, 7, 0).unwrap();
+        let why = bind(&paths, 7, 0).unwrap_err();
         assert_eq!(why.kind(), ErrorKind::AddrInUse);
         assert!(why.to_string().contains("XDG_RUNTIME_DIR"), "{why}");
         // What nobody listens at any more gives way, and takes nothing along when it goes.
         drop(listener);
-        let (next, _listener) = bind(&paths, 7).unwrap();
+        let (next, _listener) = bind(&paths, 7, 0).unwrap();
         drop(place);
         assert_eq!(left(&dir).len(), 1);
         drop(next);
@@ -348,14 +358,14 @@ mod tests {
         let mut paths = paths(home.path());
         paths.runtime_dir = home.path().join("r".repeat(90));
         let above = ancestors()[0].pid;
-        let (_own, _listener) = bind(&paths, above).unwrap();
+        let (_own, _listener) = bind(&paths, above, 0).unwrap();
         assert_eq!(left(&paths.state_dir.join(DIRECTORY)).len(), 1);
         let found = find(&directories(&paths), &ancestors());
         assert_eq!(found.map(|(_, client)| client), Some(above));
 
         paths.state_dir = home.path().join("s".repeat(90));
         assert_eq!(directory(&paths), None);
-        let why = bind(&paths, above).unwrap_err().to_string();
+        let why = bind(&paths, above, 0).unwrap_err().to_string();
         assert!(
             why.contains("rrr/sessions") && why.contains("XDG_RUNTIME_DIR"),
             "{why}"
@@ -382,7 +392,7 @@ mod tests {
                 .stdout(Stdio::piped())
                 .spawn()
                 .unwrap();
-            let (_place, _listener) = bind(&paths, shell.id()).unwrap();
+            let (_place, _listener) = bind(&paths, shell.id(), 0).unwrap();
             let mut said = String::new();
             let mut stdout = BufReader::new(shell.stdout.take().unwrap());
             stdout.read_line(&mut said).unwrap();
@@ -455,7 +465,7 @@ mod tests {
     fn a_hook_waits_for_no_adapter_that_takes_no_connections() {
         let home = tempfile::tempdir().unwrap();
         let paths = paths(home.path());
-        let (place, _listener) = bind(&paths, ancestors()[0].pid).unwrap();
+        let (place, _listener) = bind(&paths, ancestors()[0].pid, 0).unwrap();
         let mut waiting = Vec::new();
         while let Ok(stream) = os::socket::connect(place.path()) {
             waiting.push(stream);
@@ -473,7 +483,7 @@ mod tests {
         let dirs = directories(&paths);
         assert!(find(&dirs, &ancestors()).is_none());
         let above: Vec<u32> = ancestors().iter().map(|a| a.pid).collect();
-        let (_stranger, _) = bind(&paths, NOBODY).unwrap();
+        let (_stranger, _) = bind(&paths, NOBODY, 0).unwrap();
         assert!(find(&dirs, &ancestors()).is_none());
         for client in above.iter().rev() {
             // Of an adapter that was killed there is only the file.
@@ -481,7 +491,7 @@ mod tests {
             drop(UnixListener::bind(old).unwrap());
         }
         assert!(find(&dirs, &ancestors()).is_none());
-        let (_own, _listener) = bind(&paths, above[0]).unwrap();
+        let (_own, _listener) = bind(&paths, above[0], 0).unwrap();
         assert_eq!(
             find(&dirs, &ancestors()).map(|(_, client)| client),
             Some(above[0])

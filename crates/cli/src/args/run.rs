@@ -8,10 +8,10 @@ use peerbus_agents::{ALL, Agent, claude_code};
 
 use super::{Connection, path};
 
-/// The agents that can be driven.
-fn agent() -> impl TypedValueParser<Value = &'static Agent> {
+/// The agents that can be driven, those that speak ACP behind these.
+fn agent(own: &'static [&'static Agent]) -> impl TypedValueParser<Value = &'static Agent> {
     let driven = || {
-        let own = [&claude_code::AGENT].into_iter();
+        let own = own.iter().copied();
         own.chain(ALL.into_iter().filter(|agent| agent.acp.is_some()))
     };
     let word = |agent: &Agent| PossibleValue::new(agent.word).help(agent.title);
@@ -32,7 +32,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
     /// The agent
-    #[arg(long, value_name = "AGENT", default_value = claude_code::AGENT.word, value_parser = agent())]
+    #[arg(long, value_name = "AGENT", default_value = claude_code::AGENT.word, value_parser = agent(&[&claude_code::AGENT]))]
     pub(crate) agent: &'static Agent,
     /// Drive any agent that speaks ACP: its command follows `--`
     #[arg(long, conflicts_with = "agent")]
@@ -73,4 +73,23 @@ pub(crate) struct Run {
 pub(crate) enum Transport {
     Stdio,
     SdkUrl,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Acp {
+    /// Name to register, a generated one otherwise; {project}, {branch}, {host} and {user} are
+    /// filled in; further sessions get -2, -3 and so on behind it [env: PEERBUS_NAME]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// The agent; its command follows `--` where it is another one
+    #[arg(long, value_name = "AGENT", value_parser = agent(&[]), required_unless_present = "command")]
+    pub(crate) agent: Option<&'static Agent>,
+    /// Who may do what to the sessions, instead of sessions.toml beside the credentials
+    #[arg(long, value_name = "FILE", value_parser = path())]
+    pub(crate) gates: Option<PathBuf>,
+    /// The agent's command; with --agent, further arguments of it
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
 }

@@ -4,7 +4,7 @@
 //! Written from what eleven agents were seen to do in November 2026, of which `testdata/acp` has lines;
 //! docs/ANY_AGENT.md has the table. Everything in them is optional here.
 
-mod permission;
+pub(crate) mod permission;
 mod session;
 #[cfg(test)]
 mod tests;
@@ -13,6 +13,7 @@ mod turn;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard};
 
 use peerbus_adapter::agents::{Acp as Facts, Agent};
@@ -26,6 +27,8 @@ use tokio::process::Command;
 use tokio::sync::oneshot;
 
 use self::session::{Asking, QUESTIONS_MAX, State};
+pub(crate) use self::session::{ELSEWHERE, WITHDRAW};
+pub(crate) use self::turn::NEVER_SHOWN;
 use crate::process::{self, AgentLines, Process};
 use crate::protocol::{Heard, Permission, Protocol};
 use crate::{SERVER, WHY_CHARS};
@@ -66,8 +69,20 @@ impl AcpAgent {
     }
 }
 
+/// A session of an agent that an editor has.
+pub(crate) struct Seat {
+    /// The way to it.
+    pub(crate) process: Process,
+    /// Which of them it is, from 1.
+    pub(crate) nth: u64,
+    /// Its directory.
+    pub(crate) cwd: PathBuf,
+}
+
 pub(crate) struct Acp {
     agent: AcpAgent,
+    in_editor: bool,
+    seat: Mutex<Option<Seat>>,
     /// What the model is told of the bus.
     instructions: String,
     /// The bus tools, as a program that the agent starts.
@@ -84,6 +99,7 @@ impl Acp {
         agent: AcpAgent,
         instructions: String,
         server: (&str, &[&str], [(&str, String); 2]),
+        seat: Option<Seat>,
     ) -> Self {
         let (command, args, env) = server;
         let env = env
@@ -97,6 +113,8 @@ impl Acp {
         };
         Self {
             agent,
+            in_editor: seat.is_some(),
+            seat: Mutex::new(seat),
             instructions,
             server,
             state: Mutex::default(),
@@ -169,7 +187,8 @@ impl Acp {
                 params.insert("replayFrom".into(), json!({ "type": "start" }));
             }
         }
-        if matches!(asking, Asking::New) && !can.takes_instructions {
+        let is_new = matches!(asking, Asking::New) && !can.takes_instructions;
+        if is_new || self.in_editor {
             self.state().instruct = true;
         }
         self.ask(to, asking, method, &params.into()).await;
@@ -177,6 +196,10 @@ impl Acp {
 
     /// A session is there: sets its mode and its model, one after the other, then it takes turns.
     async fn set_up(&self, to: &AgentLines, offered: &Value) -> Vec<Heard> {
+        if self.in_editor {
+            // What it may do its user says there.
+            return vec![Heard::Ready];
+        }
         let facts = self.agent.facts();
         let mode = self.agent.mode.as_deref().or(facts.mode);
         let wanted = [("mode", mode), ("model", self.agent.model.as_deref())];
@@ -223,8 +246,11 @@ impl Acp {
             (Asking::Load, answer) => {
                 let went_on = {
                     let mut state = self.state();
-                    let replayed = state.loaded();
-                    (replayed, answer.as_ref().ok().map(|_| state.resume.clone()))
+                    let replayed = state.loaded(answer.as_ref().unwrap_or(&Value::Null));
+                    (
+                        replayed,
+                        answer.as_ref().ok().map(|_| state.session.clone()),
+                    )
                 };
                 match (went_on, answer) {
                     ((Some(mut heard), Some(id)), Ok(answer)) => {
@@ -285,10 +311,7 @@ impl Acp {
             return None;
         }
         let options = &params["options"];
-        let mut call = self.state().calls.of(permission::call(&params));
-        if params["_meta"]["is_mcp_tool_approval"] == true {
-            permission::name_of_codex(&mut call);
-        }
+        let mut call = self.state().calls.asked(&params);
         let (ours, full) = (
             permission::is_ours(&call),
             self.state().questions.len() >= QUESTIONS_MAX,
@@ -330,7 +353,12 @@ impl Acp {
                     serde_json::from_str(params.unwrap_or_default()).unwrap_or_default();
                 self.state().update(self.agent.facts().proof, &params)
             }
-            RpcKind::Notification => Vec::new(),
+            RpcKind::Notification => {
+                let params = message.params.as_ref().map(|params| params.get());
+                let params = serde_json::from_str(params.unwrap_or_default()).unwrap_or_default();
+                let method = message.method.as_deref().unwrap_or_default();
+                self.state().told(self.in_editor, method, &params)
+            }
         })
     }
 }
@@ -344,9 +372,16 @@ impl Protocol for Acp {
         &ACP
     }
 
+    fn is_in_editor(&self) -> bool {
+        self.in_editor
+    }
+
     fn start(&self, mut command: Command, resume: Option<&str>) -> io::Result<Process> {
         command.args(self.agent.command.iter().skip(1));
         self.state().started(resume);
+        if let Some(seat) = lock(&self.seat).take() {
+            return Ok(seat.process);
+        }
         process::start(command)
     }
 

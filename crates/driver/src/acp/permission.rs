@@ -18,11 +18,11 @@ const MEMBERS: [&str; 7] = [
 
 /// The calls of a session's tools that were told of, by their ids, the newest last.
 #[derive(Debug, Default)]
-pub(super) struct Calls(VecDeque<(String, Value, usize)>);
+pub(crate) struct Calls(VecDeque<(String, Value, usize)>);
 
 impl Calls {
     /// Notes what an update says of a call.
-    pub(super) fn note(&mut self, update: &Value) {
+    pub(crate) fn note(&mut self, update: &Value) {
         let Some(id) = update["toolCallId"].as_str() else {
             return;
         };
@@ -52,8 +52,17 @@ impl Calls {
         calls.map(told).collect()
     }
 
-    /// What is known of the call that is asked about: what the question says goes before.
-    pub(super) fn of(&self, asked: &Value) -> Value {
+    /// What is known of the call that a question is about.
+    pub(crate) fn asked(&self, question: &Value) -> Value {
+        let mut call = self.of(call(question));
+        if question["_meta"]["is_mcp_tool_approval"] == true {
+            name_of_codex(&mut call);
+        }
+        call
+    }
+
+    /// What the question says goes before.
+    fn of(&self, asked: &Value) -> Value {
         let mut known = self.0.iter();
         let known = known.find(|(id, ..)| asked["toolCallId"] == **id);
         let mut call = known.map(|(_, call, _)| call.clone()).unwrap_or_default();
@@ -72,7 +81,7 @@ impl Calls {
 
 /// The tool's name. Where a member is made for it, the title does not count: in some agents the model's
 /// own words stand there.
-fn tool(call: &Value) -> &str {
+pub(crate) fn tool(call: &Value) -> &str {
     name(call).or(call["title"].as_str()).unwrap_or_default()
 }
 
@@ -96,7 +105,7 @@ pub(super) fn call(question: &Value) -> &Value {
 }
 
 /// Codex says in its question that it is about a tool of a server's, and calls that an execution.
-pub(super) fn name_of_codex(call: &mut Value) {
+fn name_of_codex(call: &mut Value) {
     let text = |member: &str| call["rawInput"][member].as_str().unwrap_or_default();
     call["name"] = format!("mcp__{}__{}", text("server"), text("tool")).into();
     call["kind"] = "other".into();
@@ -106,7 +115,7 @@ pub(super) fn name_of_codex(call: &mut Value) {
 /// nothing says that it does something else. What a model could bring about by such a name is a call of
 /// another server's tool that is called as one of ours. Where the question has no name, both the title
 /// by which the call was told before and the one by which it is asked about must be the tool's.
-pub(super) fn is_ours(call: &Value) -> bool {
+pub(crate) fn is_ours(call: &Value) -> bool {
     let other = match call["kind"].as_str() {
         None | Some("other") => true,
         // Qwen Code has it from the tool's annotations that it changes nothing.

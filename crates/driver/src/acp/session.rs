@@ -19,6 +19,10 @@ use crate::turns::marks;
 
 /// An agent wants its user to log in first.
 const LOG_IN: i64 = -32_000;
+/// Whoever asked something does not wait any more for the answer.
+pub(crate) const WITHDRAW: &str = "$/cancel_request";
+/// In an editor: `busy`, whether a turn of its user's is under way, and the `usage` after one.
+pub(crate) const ELSEWHERE: &str = "_peerbus/turn";
 /// Marks that are remembered: those of turns that failed, and those that a history shows as answered.
 const MARKS_MAX: usize = 256;
 /// Questions that may be open.
@@ -157,12 +161,14 @@ impl State {
 
     /// The history of a session was repeated. Gives what it shows; `None`: there was none, though there
     /// were turns, and so it is not that session.
-    pub(super) fn loaded(&mut self) -> Option<Vec<Heard>> {
+    pub(super) fn loaded(&mut self, answer: &Value) -> Option<Vec<Heard>> {
         let replay = std::mem::take(&mut self.replay);
         if !replay.any && self.can.loads {
             return None;
         }
-        self.session = self.resume.clone();
+        // A copy has another id.
+        let id = answer["sessionId"].as_str().map(str::to_owned);
+        self.session = id.or_else(|| self.resume.clone());
         let mut heard = Vec::new();
         if !replay.answered.is_empty() {
             heard = vec![
@@ -258,6 +264,7 @@ impl State {
             uuid: uuid.to_owned(),
             marks: marks(text),
             signs: Signs::default(),
+            instructs: self.instruct,
         });
         // A command of the agent's is a command only at the beginning.
         let instruct = !text.starts_with('/') && std::mem::take(&mut self.instruct);
@@ -300,6 +307,8 @@ impl State {
             return heard;
         };
         let end = turn.signs.end(proof, &mut self.usage, answer);
+        // The instructions were not shown either.
+        self.instruct |= turn.instructs && end == TurnEnd::Unshown;
         if end == TurnEnd::Well {
             heard.push(Heard::Shown {
                 id: Some(turn.uuid.clone()),
@@ -318,6 +327,23 @@ impl State {
         let ids = vec![turn.uuid];
         heard.push(Heard::TurnEnd { ids, end });
         heard
+    }
+
+    /// Takes what needs no answer, and is no update.
+    pub(super) fn told(&mut self, in_editor: bool, method: &str, params: &Value) -> Vec<Heard> {
+        match method {
+            WITHDRAW => {
+                let id = params["requestId"].to_string();
+                let open = self.questions.remove(&id);
+                open.map(|_| Heard::Withdrawn(id)).into_iter().collect()
+            }
+            ELSEWHERE if in_editor => {
+                // The next figure is compared with this one.
+                self.usage.grew(&params["usage"]);
+                vec![Heard::Elsewhere(params["busy"] == true)]
+            }
+            _ => Vec::new(),
+        }
     }
 
     /// Takes an update.

@@ -35,7 +35,7 @@ fn driver(name: &str) -> (Acp, AgentLines) {
     let (to, reader) = scripted();
     tokio::spawn(reader.take_all());
     let env = ["a", "b"].map(|name| (name, String::new()));
-    let acp = Acp::new(agent, String::new(), ("peerbus", &["adapter"], env));
+    let acp = Acp::new(agent, String::new(), ("peerbus", &["adapter"], env), None);
     (acp, to)
 }
 

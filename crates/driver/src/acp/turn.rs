@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::protocol::TurnEnd;
 
 /// What a cancelled prompt is answered with that the model was never given.
-const NEVER_SHOWN: i64 = -32_800;
+pub(crate) const NEVER_SHOWN: i64 = -32_800;
 
 /// A turn that is under way. Since a second prompt in a turn is lost by some agents and ends it in
 /// others, there is one at a time.
@@ -16,6 +16,8 @@ pub(super) struct Turn {
     pub(super) uuid: String,
     pub(super) marks: Vec<String>,
     pub(super) signs: Signs,
+    /// The instructions went before its text.
+    pub(super) instructs: bool,
 }
 
 /// What was seen since a text went in.
@@ -43,7 +45,7 @@ pub(super) struct Usage {
 impl Usage {
     /// Takes the figure of a turn. Whether it shows that the model worked: a turn that failed repeats
     /// the sum of those before it.
-    fn grew(&mut self, usage: &Value) -> bool {
+    pub(super) fn grew(&mut self, usage: &Value) -> bool {
         let Some(total) = usage["totalTokens"].as_u64() else {
             return false;
         };

@@ -66,6 +66,10 @@ impl Driver<'_> {
                 return (!read).then_some(Left::Output);
             }
             Heard::TurnEnd { ids, end } => self.ended(&ids, end, shown),
+            Heard::Elsewhere(busy) => {
+                self.session.state().turns.elsewhere = busy;
+                self.tell();
+            }
             Heard::Asks(asked) => self.permit(to, asked),
             Heard::Withdrawn(id) => {
                 let open = self.session.state().open.remove(&id);
@@ -153,8 +157,11 @@ impl Driver<'_> {
 
     fn permit(&self, client: &AgentLines, asked: Permission) {
         let node = self.node.as_ref();
-        let has_approvers = node.is_some_and(Node::has_approvers);
+        let in_editor = self.protocol.is_in_editor();
+        let has_approvers = in_editor || node.is_some_and(Node::has_approvers);
         let patience = match has_approvers {
+            // The editor asks, too, and waits for its user.
+            true if in_editor => Duration::MAX,
             true => self.settings.approval,
             false => UNASKED.min(self.settings.approval),
         };

@@ -1,0 +1,107 @@
+//! `peerbus acp`.
+
+use std::path::Path;
+use std::time::Duration;
+
+use peerbus_adapter::paths::Paths;
+use peerbus_adapter::{
+    Bus, BusConfig, Failure, Flags, LinkState, Naming, RegistrationRefusal, connect, groups,
+};
+use peerbus_driver::{DrivenAgent, Settings};
+use peerbus_mcp::AdapterOptions;
+use peerbus_wire::PeerName;
+
+use crate::args::Acp;
+use crate::{adapter, client, output, run};
+
+/// How long another name may take to be registered.
+const NAMED_WITHIN: Duration = Duration::from_secs(5);
+/// So many sessions are told apart by a number.
+const NUMBER_MAX: u32 = 999;
+
+pub(crate) fn run(verb: Acp) -> Result<(), Failure> {
+    let flags = verb.connection.flags(verb.name);
+    // Says at once what is wrong with it.
+    config(&flags)?;
+    let variable = |name: &str| std::env::var(name).ok();
+    let options = AdapterOptions::read(variable).map_err(Failure::config)?;
+    let wake = adapter::wake_list(variable).map_err(Failure::config)?;
+    let us = std::env::current_exe().map_err(Failure::failed)?;
+    let agent = run::over_acp(verb.agent, &verb.command);
+    let settings = Settings {
+        agent: DrivenAgent::Acp(agent.clone()),
+        prompt: None,
+        before: vec![us.into(), "driven-guard".into()],
+        approval: run::APPROVAL,
+        places: adapter::places(Paths::find()?, &adapter::gates(verb.gates)?),
+    };
+    let join = |cwd: &Path| {
+        // Its name, its group and its branch are those of its project.
+        std::env::set_current_dir(cwd).map_err(|error| error.to_string())?;
+        let config = config(&flags).map_err(|error| error.to_string())?;
+        let name = match &config.naming {
+            Naming::Verbatim(name) => Some(name.clone()),
+            Naming::Generated => None,
+        };
+        let (bus, link) = connect(config);
+        tokio::spawn(link.run());
+        tokio::spawn(tell(bus.clone(), name));
+        Ok((bus, options))
+    };
+    let runtime = client::runtime()?;
+    let edited = peerbus_driver::edit(agent, settings, &wake, &join);
+    let ended = runtime.block_on(edited);
+    // The end of this process that the editor has is read by a thread where it is no pipe.
+    runtime.shutdown_background();
+    match ended.map_err(Failure::failed)? {
+        Some(code) => {
+            peerbus_adapter::stderr::flush();
+            std::process::exit(code)
+        }
+        None => Ok(()),
+    }
+}
+
+fn config(flags: &Flags) -> Result<BusConfig, Failure> {
+    let mut config = BusConfig::resolve(flags)?;
+    config.demand = client::demand(flags)?;
+    config.groups = groups::own(|name| std::env::var(name).ok())?;
+    Ok(config)
+}
+
+/// Says under which name a session is on the bus. One whose name another session has gets a number.
+async fn tell(bus: Bus, name: Option<PeerName>) {
+    let mut link = bus.link();
+    let mut number = 1;
+    let mut told = String::new();
+    loop {
+        let state = link.borrow_and_update().clone();
+        let is_in_use = matches!(
+            &state,
+            LinkState::Refused {
+                why: RegistrationRefusal::InUse { .. },
+                ..
+            }
+        );
+        if let Some(name) = name.as_ref().filter(|_| is_in_use && number < NUMBER_MAX) {
+            number += 1;
+            if let Ok(next) = PeerName::parse(&format!("{name}-{number}")) {
+                // The next state says what came of it.
+                let _ = bus.rename(next, NAMED_WITHIN).await;
+                continue;
+            }
+        }
+        let quiet = match &state {
+            LinkState::Connecting { last_error, .. } => last_error.is_none(),
+            state => *state == LinkState::Closed,
+        };
+        let says = state.to_string();
+        if !quiet && says != told {
+            output::complain(&says);
+            told = says;
+        }
+        if state == LinkState::Closed || link.changed().await.is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Questions in turns that mail began: the editor and the driver are asked, and the first answer counts.
+
+use peerbus_wire::jsonrpc::{RpcMessage, raw};
+use serde_json::{Value, json};
+
+use super::mux::{Members, Mux, Question, Turn, params};
+use crate::acp::{WITHDRAW, permission};
+
+/// Questions that are remembered.
+const QUESTIONS_MAX: usize = 256;
+/// What goes before the title.
+const LED_TO: &str = "A message of a peer led to this: ";
+
+impl Mux {
+    /// The agent asks whether it may use a tool.
+    pub(super) fn agent_asks(&mut self, id: String, message: RpcMessage) -> bool {
+        let asked: Value = params(&message);
+        let nth = self.seat_of(asked["sessionId"].as_str());
+        let Some((nth, seat)) = nth.and_then(|nth| Some((nth, self.seats.get(&nth)?))) else {
+            return false;
+        };
+        if !matches!(seat.turn, Some(Turn::Bus(_))) {
+            return false;
+        }
+        let call = seat.calls.asked(&asked);
+        let is_shown = !permission::is_ours(&call);
+        self.tell(nth, &message);
+        if self.questions.len() == QUESTIONS_MAX {
+            self.questions.pop_first();
+        }
+        let question = Question {
+            nth,
+            is_shown,
+            is_answered: false,
+        };
+        self.questions.insert(id, question);
+        if is_shown && let Some(marked) = marked(message, &call) {
+            self.editor_gets(&marked);
+        }
+        true
+    }
+
+    /// The first answer to a question counts.
+    pub(super) fn editor_answers(&mut self, id: &str) -> bool {
+        let Some(question) = self.questions.remove(id) else {
+            return false;
+        };
+        if !question.is_answered {
+            self.withdraw(Some(question.nth), id);
+        }
+        question.is_answered
+    }
+
+    /// Tells a driver, or the editor, that a question is answered.
+    fn withdraw(&mut self, nth: Option<u64>, id: &str) {
+        let id: Value = serde_json::from_str(id).unwrap_or_default();
+        let told = RpcMessage::notification(WITHDRAW, &json!({ "requestId": id }));
+        match nth {
+            Some(nth) => self.tell(nth, &told),
+            None => self.editor_gets(&told),
+        }
+    }
+
+    pub(super) fn driver_answers(
+        &mut self,
+        nth: u64,
+        id: &str,
+        message: &RpcMessage,
+    ) -> Option<()> {
+        let question = self.questions.get_mut(id)?;
+        if question.nth != nth || question.is_answered {
+            return None;
+        }
+        question.is_answered = true;
+        if question.is_shown {
+            self.withdraw(None, id);
+        } else {
+            self.questions.remove(id);
+        }
+        self.agent_gets(message);
+        Some(())
+    }
+}
+
+/// A question that says what led to it, and that can be answered for once only.
+fn marked(mut message: RpcMessage, call: &Value) -> Option<RpcMessage> {
+    let mut asked: Members = serde_json::from_str(message.params.as_ref()?.get()).ok()?;
+    let known = asked.get("toolCall").map_or("{}", |known| known.get());
+    let mut tool: Members = serde_json::from_str(known).unwrap_or_default();
+    let title = call["title"].as_str();
+    let title = title.unwrap_or_else(|| permission::tool(call));
+    tool.insert("title".to_owned(), raw(&format!("{LED_TO}{title}"))?);
+    asked.insert("toolCall".to_owned(), raw(&tool)?);
+    let options = asked.get("options").map_or("[]", |options| options.get());
+    let options: Vec<Value> = serde_json::from_str(options).unwrap_or_default();
+    let once = options
+        .into_iter()
+        .filter(|it| it["kind"] != "allow_always");
+    asked.insert("options".to_owned(), raw(&once.collect::<Vec<_>>())?);
+    message.params = raw(&asked);
+    Some(message)
+}

@@ -136,7 +136,7 @@ def busy(world):
 
 def failing(world):
     """The model's service fails, and is back."""
-    for status in (400, 500):
+    for status in (400, 429, 500):
         is_ready(world)
         script = world.model.script(f"fails{status}", text="at last")
         script.status = status
@@ -219,7 +219,8 @@ def interrupt(world):
 
 def comes_along(world, identity):
     """What an interrupted turn owes comes with the result of the next bus tool."""
-    calls = [world.agent.bus("peers", {}), world.agent.bus("ack", {"ids": [identity]})]
+    answer = world.agent.bus("reply", {"msg_id": identity, "body": "you were interrupted"})
+    calls = [world.agent.bus("peers", {}), answer]
     world.model.script("next", *calls, text="so much for that")
     following = world.send("next")
     is_seen(world, "the next message", following)

@@ -42,6 +42,15 @@ pub(super) const COMMANDS: &[(&str, How)] = &[
     (r#"peerbus send bob "hello from the shell""#, Runs),
     ("peerbus install claude-code", Runs),
     ("peerbus doctor", Runs),
+    // ANY_AGENT
+    (
+        r#"peerbus run --agent gemini --name reviewer "Review what peers send you""#,
+        By("tests/acp/bus.py", r#""--agent""#),
+    ),
+    (
+        "peerbus run --acp --name reviewer -- some-agent acp --flag",
+        By("tests/it/driver/acp.rs", r#""--acp""#),
+    ),
     // DOMAINS
     (
         "peerbus bridge account --domain alpha --domain beta",

@@ -4,18 +4,17 @@
 //! Written from what eleven agents were seen to do in November 2026, of which `testdata/acp` has lines;
 //! docs/ANY_AGENT.md has the table. Everything in them is optional here.
 
+mod agent;
+mod lines;
 pub(crate) mod permission;
 mod session;
 #[cfg(test)]
 mod tests;
 mod turn;
 
-use std::ffi::OsString;
 use std::io;
-use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard};
 
-use peerbus_adapter::agents::{Acp as Facts, Agent};
 use peerbus_adapter::mailbox::{BoxFuture, Path, PathSpec};
 use peerbus_node::approvals::Verdict;
 use peerbus_os::sync::lock;
@@ -25,6 +24,8 @@ use serde_json::{Map, Value, json};
 use tokio::process::Command;
 use tokio::sync::oneshot;
 
+pub use self::agent::AcpAgent;
+pub(crate) use self::agent::Seat;
 use self::session::{Asking, QUESTIONS_MAX, State};
 pub(crate) use self::session::{ELSEWHERE, WITHDRAW};
 pub(crate) use self::turn::NEVER_SHOWN;
@@ -42,41 +43,6 @@ pub static ACP: PathSpec = PathSpec {
     one_shot: true,
     ..PathSpec::waking(GAP_MS)
 };
-
-/// An agent, and what its user chose for it.
-#[derive(Debug, Clone)]
-pub struct AcpAgent {
-    /// What is known of it.
-    pub agent: &'static Agent,
-    /// The word for it, as install has it; the program's name where it is not known.
-    pub word: String,
-    /// Its name for people.
-    pub title: String,
-    /// Its program and arguments.
-    pub command: Vec<OsString>,
-    /// The session to go on with.
-    pub resume: Option<String>,
-    /// The model.
-    pub model: Option<String>,
-    /// The mode at the start, instead of the one in which it asks.
-    pub mode: Option<String>,
-}
-
-impl AcpAgent {
-    fn facts(&self) -> &'static Facts {
-        self.agent.acp.unwrap_or(&Facts::UNKNOWN)
-    }
-}
-
-/// A session of an agent that an editor has.
-pub(crate) struct Seat {
-    /// The way to it.
-    pub(crate) process: Process,
-    /// Which of them it is, from 1.
-    pub(crate) nth: u64,
-    /// Its directory.
-    pub(crate) cwd: PathBuf,
-}
 
 pub(crate) struct Acp {
     agent: AcpAgent,
@@ -272,7 +238,7 @@ impl Acp {
                 }
             }
             (Asking::New, Ok(answer)) => {
-                let Some(id) = session::id(&answer) else {
+                let Some(id) = lines::id(&answer) else {
                     let why = "it began a session without an id that can be used";
                     return vec![Heard::Broken(why.to_owned())];
                 };
@@ -282,7 +248,7 @@ impl Acp {
                 heard
             }
             (Asking::Initialize | Asking::New, Err(error)) => {
-                let why = session::refused(&error);
+                let why = lines::refused(&error);
                 vec![Heard::Broken(why)]
             }
             (Asking::Setting, answer) => {
@@ -368,7 +334,7 @@ impl Acp {
             }
             RpcKind::Notification if message.method.as_deref() == Some("session/update") => {
                 let params = message.params.as_ref().map(|params| params.get());
-                let params = session::params(params.unwrap_or_default());
+                let params = lines::params(params.unwrap_or_default());
                 self.state().update(self.agent.facts().proof, &params)
             }
             RpcKind::Notification => {
@@ -425,7 +391,7 @@ impl Protocol for Acp {
         Box::pin(async move {
             match self.heard(to, line).await {
                 Ok(heard) => heard,
-                Err(error) => session::unread(line, &error),
+                Err(error) => lines::unread(line, &error),
             }
         })
     }

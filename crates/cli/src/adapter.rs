@@ -35,7 +35,7 @@ fn begin(runtime: &Runtime, verb: Adapter) -> Result<(), Failure> {
         Below::Peer(input, output) => serve(runtime, verb, (input, output)),
         Below::Relayed => Ok(()),
         Below::Nothing => {
-            let why = "this session is on the bus already, by the `peerbus run` that drives it";
+            let why = "this session is on the bus already, by the `peerbus run` or `peerbus acp` above it, as far as that can be asked";
             Err(Failure::failed(why))
         }
     }

@@ -77,10 +77,14 @@ pub(crate) fn run(verb: Run) -> Result<(), Failure> {
     });
     out.flush();
     let (ended, session) = ended;
+    let command = match which.as_str() {
+        " --acp" => " -- COMMAND",
+        _ => "",
+    };
     // One that a shell would read otherwise is not told.
     if let Some(id) = session.filter(|id| peerbus_agents::is_id(id) && !id.starts_with('-')) {
         output::complain(&format!(
-            "`peerbus run{which} --resume {id}` goes on with this session"
+            "`peerbus run{which} --resume {id}{command}` goes on with this session"
         ));
     }
     match ended {

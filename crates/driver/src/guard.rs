@@ -49,7 +49,7 @@ pub async fn guard(program: &Path, arguments: &[OsString]) -> io::Result<i32> {
     let changes = unix::signal(SignalKind::child())?;
     let mut lifeline = lifeline()?;
     let nowhere = File::options().read(true).write(true).open("/dev/null")?;
-    // Who loses its parent becomes a child of this process, and is not lost.
+    // Orphans become children of the guard.
     #[cfg(target_os = "linux")]
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     let agent = Command::new(program)
@@ -57,7 +57,7 @@ pub async fn guard(program: &Path, arguments: &[OsString]) -> io::Result<i32> {
         .env_remove(LIFELINE)
         .process_group(0)
         .spawn()?;
-    // What the agent alone has open ends with it. Where it fails, with the guard.
+    // The guard gives up its copies of the agent's pipes. On failure they close with the guard.
     let _ = dup2_stdin(&nowhere).and_then(|()| dup2_stdout(&nowhere));
     let mut tree = Tree {
         agent: Pid::from_child(&agent),

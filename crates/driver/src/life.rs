@@ -148,7 +148,8 @@ pub(crate) async fn host(
     let (ended, _) = tokio::join!(life, server);
     let kept = {
         let state = session.state();
-        state.id.clone().filter(|_| state.is_kept)
+        let kept = state.is_kept && session.goes_on();
+        state.id.clone().filter(|_| kept)
     };
     (ended, kept)
 }
@@ -185,7 +186,8 @@ fn protocol(
             stopped: AtomicBool::default(),
         }),
         DrivenAgent::Acp(agent) => {
-            let own = std::env::current_exe().unwrap_or_default();
+            // Read at the start: an upgrade may replace the file.
+            let own = settings.before.first().cloned().unwrap_or_default();
             let server = (
                 &*own.to_string_lossy(),
                 &["adapter"][..],

@@ -57,6 +57,11 @@ pub(crate) trait Protocol: Send + Sync {
     /// The answer to a request to use a tool, as a line. `None`: nobody waits for it any more.
     fn answer(&self, asked: &Permission, verdict: &Verdict) -> Option<String>;
 
+    /// Whether a session can be gone on with, once an agent was met.
+    fn goes_on(&self) -> bool {
+        true
+    }
+
     /// The process is about to be ended in a turn. Must not wait for an answer.
     fn leave<'a>(&'a self, to: &'a AgentLines) -> BoxFuture<'a, ()> {
         let _ = to;
@@ -86,7 +91,7 @@ pub(crate) enum Heard {
     Shown(String),
     /// The history of a session shows that the text with this mark was answered.
     Known(String),
-    /// The model's words, of the answer with this id; without one they are an error's.
+    /// The model's words, of the answer with this id; without one they prove nothing by themselves.
     Words {
         answer: Option<String>,
         texts: Vec<String>,
@@ -108,8 +113,8 @@ pub(crate) enum TurnEnd {
     Well,
     /// As if it had gone well, but nothing shows that the model had anything to do with it.
     Unproven,
-    /// Somebody stopped it.
-    Stopped,
+    /// Somebody stopped it, in the agent's words.
+    Stopped(String),
     /// The model was never given its text.
     Unshown,
     /// It failed, and why.

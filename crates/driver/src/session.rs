@@ -110,6 +110,11 @@ impl Session {
         self.0.protocol.ended();
     }
 
+    /// Whether another process can go on with it.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.0.protocol.goes_on()
+    }
+
     fn client(&self) -> Result<AgentLines, String> {
         self.state()
             .client

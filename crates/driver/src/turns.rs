@@ -113,7 +113,7 @@ impl Turns {
                 }
                 None
             }
-            TurnEnd::Stopped => Some(Evidence::Stopped as fn(_) -> _),
+            TurnEnd::Stopped(_) => Some(Evidence::Stopped as fn(_) -> _),
             TurnEnd::Failed(_) => Some(Evidence::Doubtful as fn(_) -> _),
             TurnEnd::Unshown => Some(Evidence::Unshown as fn(_) -> _),
             TurnEnd::Unproven => Some(Evidence::Unproven as fn(_) -> _),
@@ -196,7 +196,10 @@ mod tests {
                 TurnEnd::Failed("why".to_owned()),
                 Evidence::Doubtful as fn(_) -> _,
             ),
-            (TurnEnd::Stopped, Evidence::Stopped as fn(_) -> _),
+            (
+                TurnEnd::Stopped(String::new()),
+                Evidence::Stopped as fn(_) -> _,
+            ),
             (TurnEnd::Unproven, Evidence::Unproven as fn(_) -> _),
             (TurnEnd::Unshown, Evidence::Unshown as fn(_) -> _),
         ] {

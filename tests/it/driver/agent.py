@@ -144,9 +144,8 @@ class Agent:
             says("heard it")
             self.ends()
         elif "same sum" in text:
-            says("heard it" if not first("same sum") else "Error: 500")
-            self.ends(usage={"totalTokens": 30 if (HOME / "more").exists() else 15})
-            (HOME / "more").touch()
+            says("Error: 500")
+            self.ends(usage={"totalTokens": 15})
         elif "use tools" in text:
             asks(71, {"toolCallId": "a", "title": "mcp__peerbus__bus_send", "kind": "other"})
         elif "long line" in text:

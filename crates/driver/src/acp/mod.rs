@@ -28,7 +28,7 @@ pub use self::agent::AcpAgent;
 pub(crate) use self::agent::Seat;
 use self::session::{Asking, QUESTIONS_MAX, State};
 pub(crate) use self::session::{ELSEWHERE, WITHDRAW};
-pub(crate) use self::turn::NEVER_SHOWN;
+pub(crate) use self::turn::NOT_ASKED;
 use crate::process::{self, AgentLines, Process};
 use crate::protocol::{Heard, Permission, Protocol};
 use crate::{SERVER, WHY_CHARS};
@@ -151,6 +151,10 @@ impl Acp {
             if can.two {
                 params.insert("replayFrom".into(), json!({ "type": "start" }));
             }
+        }
+        if !anew && matches!(asking, Asking::New) && self.state().resume.is_some() {
+            let title = &self.agent.title;
+            tracing::warn!("{title} cannot go on with a session: a new one begins");
         }
         let is_new = matches!(asking, Asking::New) && !can.takes_instructions;
         if is_new || self.in_editor {
@@ -354,6 +358,11 @@ impl Protocol for Acp {
 
     fn path(&self) -> Path {
         &ACP
+    }
+
+    fn goes_on(&self) -> bool {
+        let can = self.state().can;
+        can.loads || can.resumes
     }
 
     fn is_in_editor(&self) -> bool {

@@ -188,7 +188,7 @@ pub(super) fn shown(call: &Value) -> Asked {
     let asked = Asked::new(name, &input.to_string());
     Asked {
         description: title.filter(|title| title != name),
-        // Nobody allows what nobody is shown.
+        // A question without an input cannot be allowed from elsewhere.
         cut: asked.cut.max(usize::from(input.is_null())),
         ..asked
     }

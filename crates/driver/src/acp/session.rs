@@ -101,7 +101,7 @@ impl State {
     pub(super) fn started(&mut self, resume: Option<&str>) {
         *self = Self {
             resume: resume.map(str::to_owned),
-            left: self.turn.take().or_else(|| self.left.take()),
+            left: self.left.take(),
             ..Self::default()
         };
     }
@@ -110,7 +110,7 @@ impl State {
     pub(super) fn ended(&mut self) {
         self.asked = BTreeMap::new();
         self.questions = BTreeSet::new();
-        self.left = self.turn.take();
+        self.left = self.turn.take().or_else(|| self.left.take());
     }
 
     /// Notes that something is asked, and gives the number for it.
@@ -249,10 +249,9 @@ impl State {
         if self.turn.is_some() {
             return None;
         }
-        let instructs = self.instruct;
         // A command of the agent's is a command only at the beginning.
-        let instruct = !text.starts_with('/') && std::mem::take(&mut self.instruct);
-        let text = match instruct {
+        let instructs = !text.starts_with('/') && std::mem::take(&mut self.instruct);
+        let text = match instructs {
             true => format!("{instructions}\n\n{text}"),
             false => text.to_owned(),
         };
@@ -291,7 +290,7 @@ impl State {
 
     fn end(&mut self, proof: Proof, answer: &Answer) -> Vec<Heard> {
         let mut heard = self.say();
-        // What it asks in a turn it does not ask any more.
+        // The end of a turn withdraws its open questions.
         let open = std::mem::take(&mut self.questions).into_iter();
         heard.extend(open.chain(self.withdrawn.drain(..)).map(Heard::Withdrawn));
         self.calls.end();
@@ -301,7 +300,11 @@ impl State {
         let two = self.can.two;
         let end = turn.signs.end((proof, two), &mut self.usage, answer);
         // The instructions were not shown either.
-        self.instruct |= turn.instructs && end == TurnEnd::Unshown;
+        self.instruct |= turn.instructs && end != TurnEnd::Well && !turn.signs.presented;
+        if let (Err(error), TurnEnd::Well) = (answer, &end) {
+            let why = escape(&error.message, WHY_CHARS);
+            tracing::warn!("a turn failed after a call of a tool: {why}");
+        }
         if end == TurnEnd::Well {
             heard.push(Heard::Shown(turn.uuid.clone()));
             heard.push(Heard::Words {

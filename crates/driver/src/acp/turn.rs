@@ -7,7 +7,9 @@ use serde_json::Value;
 use crate::protocol::TurnEnd;
 
 /// What a cancelled prompt is answered with that the model was never given.
-pub(crate) const NEVER_SHOWN: i64 = -32_800;
+const NEVER_SHOWN: i64 = -32_800;
+/// In an editor: the agent was never asked.
+pub(crate) const NOT_ASKED: i64 = -32_099;
 
 /// A turn that is under way. Since a second prompt in a turn is lost by some agents and ends it in
 /// others, there is one at a time.
@@ -107,6 +109,7 @@ impl Signs {
         let grew = answer.as_ref().is_ok_and(|it| usage.grew(&it["usage"]));
         let ended = match answer {
             _ if self.called => return TurnEnd::Well,
+            Err(error) if error.code == NOT_ASKED => return TurnEnd::Unshown,
             Err(error) if error.code == NEVER_SHOWN && two && !self.presented && !self.said => {
                 return TurnEnd::Unshown;
             }
@@ -122,7 +125,7 @@ impl Signs {
             Proof::Unknown => self.spoke || grew,
         };
         match ended["stopReason"].as_str().unwrap_or_default() {
-            "cancelled" => TurnEnd::Stopped,
+            "cancelled" => TurnEnd::Stopped("cancelled".to_owned()),
             "error" => TurnEnd::Failed("the agent says that the turn failed".to_owned()),
             _ if proven => TurnEnd::Well,
             _ if self.said && proof == Proof::Unknown => TurnEnd::Unproven,
@@ -193,7 +196,8 @@ mod tests {
         }
         let denied = json!({ "stopReason": "cancelled" });
         assert_eq!(ended(Proof::Usage, &[call], denied.clone()), TurnEnd::Well);
-        assert_eq!(ended(Proof::Usage, &words, denied), TurnEnd::Stopped);
+        let end = ended(Proof::Usage, &words, denied);
+        assert!(matches!(end, TurnEnd::Stopped(_)), "{end:?}");
         let mut usage = Usage::default();
         let failed = RpcError::new(NEVER_SHOWN, "cancelled");
         let failed = Err(failed);

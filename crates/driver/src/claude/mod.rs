@@ -113,7 +113,7 @@ impl Claude {
                 let stopped = self.stopped.swap(false, Ordering::Relaxed);
                 let end = match line.failed() {
                     None => TurnEnd::Well,
-                    Some(_) if stopped => TurnEnd::Stopped,
+                    Some(why) if stopped => TurnEnd::Stopped(why),
                     Some(why) => TurnEnd::Failed(why),
                 };
                 vec![Heard::TurnEnd { ids, end }]
@@ -337,6 +337,7 @@ impl Protocol for Claude {
     }
 
     fn ended(&self) {
+        self.stopped.store(false, Ordering::Relaxed);
         lock(&self.asked).clear();
     }
 }

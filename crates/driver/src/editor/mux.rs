@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::WHY_CHARS;
 use crate::acp::permission::Calls;
-use crate::acp::{ELSEWHERE, NEVER_SHOWN, WITHDRAW};
+use crate::acp::{ELSEWHERE, NOT_ASKED, WITHDRAW};
 
 /// Sessions that are peers; further ones work without the bus.
 const SEATS_MAX: usize = 64;
@@ -350,7 +350,7 @@ impl Mux {
         };
         let opening = seat.opening.take();
         let answer = message.done().and_then(Result::ok);
-        // Who loads one has said which.
+        // A load names its session in the request.
         let said = answer.as_ref().map(|answer| answer["sessionId"].as_str());
         seat.id = said.and_then(|said| said.map(str::to_owned).or(seat.id.take()));
         match (&seat.id, opening) {
@@ -436,7 +436,7 @@ impl Mux {
         let seat = self.seats.get(&nth)?;
         if seat.turn.is_some() {
             // The driver will be told that it goes on, and when it ends.
-            let why = RpcError::new(NEVER_SHOWN, "another turn is under way");
+            let why = RpcError::new(NOT_ASKED, "another turn is under way");
             self.tell(nth, &RpcMessage::response(id, &Err::<(), _>(why)));
             return Some(());
         }

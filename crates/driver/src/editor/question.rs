@@ -16,7 +16,7 @@ impl Mux {
     /// The agent asks whether it may use a tool.
     pub(super) fn agent_asks(&mut self, id: String, message: RpcMessage) -> bool {
         let asked: Value = params(&message);
-        // Who asks from a session that nobody opened works for one that somebody did.
+        // An unknown session is a helper of an open one.
         let is_mails = |seat: &Seat| matches!(seat.turn, Some(Turn::Bus(_)));
         let mut mails = self.seats.iter().filter(|(_, seat)| is_mails(seat));
         let nth = self.seat_of(asked["sessionId"].as_str());
@@ -25,6 +25,8 @@ impl Mux {
             return false;
         };
         if !is_mails(seat) {
+            // The editor's answer to it is its own.
+            self.questions.remove(&id);
             return false;
         }
         if self
@@ -39,8 +41,8 @@ impl Mux {
         let call = seat.calls.asked(&asked, agent);
         let is_shown = !permission::is_ours(&call, agent);
         self.tell(nth, &message);
-        if self.questions.len() == QUESTIONS_MAX {
-            self.questions.pop_first();
+        if self.questions.len() >= QUESTIONS_MAX {
+            self.questions.retain(|_, question| !question.is_answered);
         }
         let question = Question {
             nth,

@@ -118,9 +118,7 @@ impl Driver<'_> {
                 drop(state);
                 let why = escape(&why, WHY_CHARS);
                 tracing::warn!("a turn failed: {why}");
-                if let Some(node) = &self.node {
-                    node.record(EventKind::Message, claude_code::failed(&why));
-                }
+                self.tell_failed(&why);
                 shown.why = Some(why);
                 self.rest();
             }
@@ -135,7 +133,17 @@ impl Driver<'_> {
                 tracing::debug!("a turn ended before its text was taken");
                 self.rest();
             }
-            TurnEnd::Stopped => {}
+            TurnEnd::Stopped(why) => {
+                drop(state);
+                self.tell_failed(&escape(&why, WHY_CHARS));
+            }
+        }
+    }
+
+    /// Whoever watches is told that a turn has no answer, and why.
+    fn tell_failed(&self, why: &str) {
+        if let Some(node) = &self.node {
+            node.record(EventKind::Message, claude_code::failed(why));
         }
     }
 
@@ -185,7 +193,9 @@ impl Driver<'_> {
         });
         // The task has not run yet: there is one thread.
         let open = (waits.abort_handle(), has_approvers);
-        self.session.state().open.insert(id, open);
+        if let Some((before, _)) = self.session.state().open.insert(id, open) {
+            before.abort();
+        }
     }
 }
 

@@ -74,6 +74,8 @@ pub(super) struct Message {
     pub(super) dropped: Vec<Path>,
     /// How often that happened.
     pub(super) drops: u32,
+    /// How many turns failed that had it.
+    pub(super) failures: u32,
     /// Paths whose presentation the sender was told, of all of it or of less.
     pub(super) presented_over: Vec<(Path, bool)>,
     /// When it may go once more over a path that it went over, on the clock of [`Place`].
@@ -114,6 +116,7 @@ impl Message {
             shown: Vec::new(),
             dropped: Vec::new(),
             drops: 0,
+            failures: 0,
             presented_over: Vec::new(),
             again_at_ms: None,
             once_more: false,
@@ -260,6 +263,11 @@ impl Message {
             self.dropped.clear();
             (self.again, self.once_more, self.again_at_ms) = (true, false, None);
         }
+    }
+
+    /// It may be why turns fail: it goes alone, and at its own pace.
+    pub(super) fn is_suspect(&self) -> bool {
+        self.failures > 1
     }
 
     pub(super) fn is_job(&self) -> bool {

@@ -177,7 +177,8 @@ impl MailboxMachine {
         self.advance(now_ms);
         if self.paths.set(path, ready) {
             // What its client would not show before, it may show now.
-            for message in self.messages.values_mut() {
+            let others = self.messages.values_mut();
+            for message in others.filter(|message| !message.is_suspect()) {
                 message.dropped.retain(|dropped| *dropped != path);
             }
         }

@@ -175,7 +175,9 @@ impl MailboxMachine {
     /// What left and was perhaps shown goes back to where it was, and counts as perhaps shown.
     fn doubtful(&mut self, now_ms: u64, attempt: AttemptId) {
         for (no, portion) in self.items(attempt) {
+            let pushed = self.attempts.get(&attempt).map(|sent| sent.cause) == Some(Cause::Push);
             if let Some(message) = self.messages.get_mut(&no) {
+                message.failures += u32::from(pushed);
                 message.again |= !self.mutations.broken(MailboxMutation::ForgetDoubt);
                 if let Portion::Part { from, .. } = portion {
                     message.read = message.read.min(from);

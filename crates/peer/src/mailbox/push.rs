@@ -215,7 +215,7 @@ impl MailboxMachine {
             return Vec::new();
         };
         let single = [MailboxMutation::SkipPause, MailboxMutation::NewestFirst];
-        if single.into_iter().any(|m| self.mutations.broken(m)) {
+        if head.is_suspect() || single.into_iter().any(|m| self.mutations.broken(m)) {
             return vec![first];
         }
         let mut along = Vec::new();
@@ -226,7 +226,8 @@ impl MailboxMachine {
             }
             let soon_ms = self.evidence_clock(message).at(now_ms) + SOON_MS;
             let escalates_soon = !head.is_fresh() && message.is_overdue_at(soon_ms);
-            if !(self.is_due(message) || escalates_soon) || *no == first {
+            let due = self.is_due(message) || escalates_soon;
+            if !due || *no == first || message.is_suspect() {
                 continue;
             }
             let here = if message.is_fresh() && head.is_fresh() {
@@ -255,6 +256,7 @@ impl MailboxMachine {
         let mut bytes: usize = chosen.iter().map(size).sum();
         for (no, quiet) in &self.messages {
             let rides = quiet.is_quiet() && quiet.is_due() && quiet.may_go_over(path);
+            let rides = rides && !quiet.is_suspect();
             let more = bytes + quiet.content.bytes();
             if rides && chosen.len() < path.limit.messages && more <= path.limit.bytes {
                 bytes = more;

@@ -460,3 +460,27 @@ fn a_turn_that_was_stopped_starts_no_other_and_its_message_goes_along() {
     rig.pass(100_000);
     assert_eq!(repeats(&rig.push()), [true], "after ten minutes");
 }
+
+#[test]
+fn a_message_over_which_every_turn_fails_holds_up_no_other() {
+    let mut rig = Rig::new(&[&SOCKET]);
+    let bad = rig.next();
+    let mut good = None;
+    for _ in 0..8 {
+        let push = rig.pushed();
+        if ids(&push).contains(&bad.0) {
+            rig.outcome(&push, Outcome::Doubtful);
+        } else {
+            rig.answered(&push);
+        }
+        good = good.or_else(|| Some(rig.next()));
+        // As over a path that is found again after each turn.
+        rig.absent(&SOCKET);
+        rig.ready(&SOCKET);
+        rig.pass(600_000);
+        if rig.acked().iter().any(|(no, _)| Some(*no) == good) {
+            return;
+        }
+    }
+    panic!("the other one was never seen");
+}

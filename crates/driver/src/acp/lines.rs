@@ -64,9 +64,12 @@ pub(super) fn params(text: &str) -> Value {
         message_id: Option<String>,
         status: Option<String>,
         title: Option<String>,
-        /// No input that is kept: a question about such a call is answered by somebody.
-        #[serde(skip_deserializing)]
-        raw_input: bool,
+        /// Not all of it is kept.
+        #[serde(skip_deserializing, default = "yes")]
+        cut: bool,
+    }
+    fn yes() -> bool {
+        true
     }
     if text.len() <= LONG {
         return serde_json::from_str(text).unwrap_or_default();

@@ -312,7 +312,7 @@ impl Acp {
             call["content"] = self.state().calls.open();
         }
         let asked = permission::shown(&call);
-        let input = raw(permission::input(&call))?;
+        let input = raw(&permission::input(&call))?;
         let id = id.get().to_owned();
         self.state().questions.insert(id.clone());
         let options = options.clone();

@@ -14,8 +14,8 @@ const CALLS_MAX: usize = 256;
 /// The bytes of all of them.
 const CALLS_BYTES: usize = 4 << 20;
 /// The members of a call that are.
-const MEMBERS: [&str; 7] = [
-    "title", "name", "kind", "rawInput", "content", "_meta", "status",
+const MEMBERS: [&str; 8] = [
+    "title", "name", "kind", "rawInput", "content", "_meta", "status", "cut",
 ];
 
 /// Members of an input by which a tool runs a program, whatever it is called.
@@ -45,11 +45,6 @@ impl Calls {
         while bytes > CALLS_BYTES || self.0.len() > CALLS_MAX {
             bytes -= self.0.pop_front().map_or(bytes, |(.., size)| size);
         }
-    }
-
-    /// Whether a call was told of.
-    pub(super) fn knows(&self, id: &str) -> bool {
-        self.0.iter().any(|(known, ..)| known == id)
     }
 
     /// A turn has ended, and all calls with it.
@@ -148,6 +143,7 @@ pub(crate) fn is_ours(call: &Value, agent: &Agent) -> bool {
         Value::Object(input) => COMMANDS.iter().any(|member| input.contains_key(*member)),
         _ => true,
     };
+    let runs = runs || !call["cut"].is_null();
     // Of an agent that is not known the name of the server has to stand before the tool's.
     let is_known = agent.acp.is_some();
     let title = |name: &str| title(name, is_known);
@@ -168,11 +164,25 @@ fn title(name: &str, alone: bool) -> Option<&'static str> {
     peerbus_mcp::tool_title(rest.or(alone.then_some(name))?)
 }
 
-/// What the tool would get; where the agent does not say it, what it says of the call.
-pub(super) fn input(call: &Value) -> &Value {
-    match &call["rawInput"] {
-        Value::Null => &call["content"],
-        input => input,
+/// What the tool would get, and what else the agent says of the call; `null`: it says nothing.
+pub(super) fn input(call: &Value) -> Value {
+    let says = |member: &str| {
+        Some(&call[member])
+            .filter(|value| !is_empty(value))
+            .cloned()
+    };
+    match (says("rawInput"), says("content")) {
+        (Some(input), Some(content)) => json!({ "input": input, "content": content }),
+        (one, other) => one.or(other).unwrap_or_default(),
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        Value::Object(members) => members.is_empty(),
     }
 }
 
@@ -189,7 +199,9 @@ pub(super) fn shown(call: &Value) -> Asked {
     Asked {
         description: title.filter(|title| title != name),
         // A question without an input cannot be allowed from elsewhere.
-        cut: asked.cut.max(usize::from(input.is_null())),
+        cut: asked
+            .cut
+            .max(usize::from(input.is_null() || !call["cut"].is_null())),
         ..asked
     }
 }

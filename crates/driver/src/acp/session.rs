@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use super::Answer;
 use super::lines::{events, told};
 use super::permission::Calls;
-use super::turn::{Signs, Turn, Usage};
+use super::turn::{Began, Signs, Turn, Usage};
 use crate::WHY_CHARS;
 use crate::protocol::{Heard, TurnEnd};
 
@@ -19,8 +19,6 @@ use crate::protocol::{Heard, TurnEnd};
 pub(crate) const WITHDRAW: &str = "$/cancel_request";
 /// In an editor: `busy`, whether a turn of its user's is under way, and the `usage` after one.
 pub(crate) const ELSEWHERE: &str = "_peerbus/turn";
-/// Messages of the agent's that are remembered: the rest of one may come in a later turn.
-const IDS_MAX: usize = 64;
 /// Questions that may be open.
 pub(super) const QUESTIONS_MAX: usize = 64;
 /// Longest text of the model's that is put together before it is told, in bytes.
@@ -71,8 +69,7 @@ pub(super) struct State {
     pub(super) withdrawn: Vec<String>,
     usage: Usage,
     words: Words,
-    /// The agent's last messages, each with the turn in which it began.
-    ids: VecDeque<(String, String)>,
+    began: Began,
     replay: Replay,
     /// The turn that was under way when the last process ended.
     left: Option<Turn>,
@@ -94,6 +91,7 @@ struct Replay {
     here: bool,
     /// What follows it.
     signs: Signs,
+    began: Began,
 }
 
 impl State {
@@ -256,6 +254,7 @@ impl State {
             false => text.to_owned(),
         };
         let prompt = json!([{ "type": "text", "text": text }]);
+        self.began.next_turn();
         self.turn = Some(Turn {
             uuid: uuid.to_owned(),
             mark: mark.map(str::to_owned),
@@ -301,10 +300,6 @@ impl State {
         let end = turn.signs.end((proof, two), &mut self.usage, answer);
         // The instructions were not shown either.
         self.instruct |= turn.instructs && end != TurnEnd::Well && !turn.signs.presented;
-        if let (Err(error), TurnEnd::Well) = (answer, &end) {
-            let why = escape(&error.message, WHY_CHARS);
-            tracing::warn!("a turn failed after a call of a tool: {why}");
-        }
         if end == TurnEnd::Well {
             heard.push(Heard::Shown(turn.uuid.clone()));
             heard.push(Heard::Words {
@@ -347,11 +342,11 @@ impl State {
         let kind = update["sessionUpdate"].as_str().unwrap_or_default();
         if loads {
             let left = self.left.as_ref().map(|turn| turn.text.as_str());
-            self.replay.take(proof, kind, update, left);
+            self.replay.take((proof, self.can.two), kind, update, left);
             return Vec::new();
         }
         let mut heard = Vec::new();
-        let fresh = self.is_fresh(update);
+        let fresh = self.began.is_fresh(update, self.can.two);
         let first = |turn: &mut Turn| turn.signs.update(proof, update, fresh);
         if self.turn.as_mut().is_some_and(first) {
             heard.extend(self.presented());
@@ -375,27 +370,6 @@ impl State {
             _ => {}
         }
         heard
-    }
-
-    /// Whether the call of a tool or the message that an update is of began in this turn.
-    fn is_fresh(&mut self, update: &Value) -> bool {
-        if let Some(call) = update["toolCallId"].as_str() {
-            let begins = update["sessionUpdate"] == "tool_call"
-                || matches!(update["status"].as_str(), Some("pending" | "in_progress"));
-            return begins && !self.calls.knows(call);
-        }
-        let Some(id) = update["messageId"].as_str() else {
-            return true;
-        };
-        let turn = self.turn.as_ref().map_or("", |turn| &turn.uuid);
-        if let Some((_, began)) = self.ids.iter().find(|(known, _)| known == id) {
-            return began == turn;
-        }
-        self.ids.push_back((id.to_owned(), turn.to_owned()));
-        if self.ids.len() > IDS_MAX {
-            self.ids.pop_front();
-        }
-        true
     }
 
     /// Takes a piece of the model's words.
@@ -426,7 +400,13 @@ impl State {
 }
 
 impl Replay {
-    fn take(&mut self, proof: Proof, kind: &str, update: &Value, left: Option<&str>) {
+    fn take(
+        &mut self,
+        (proof, two): (Proof, bool),
+        kind: &str,
+        update: &Value,
+        left: Option<&str>,
+    ) {
         match kind {
             "user_message_chunk" | "user_message" => {
                 self.any = true;
@@ -436,15 +416,19 @@ impl Replay {
                 };
                 let text = content["text"].as_str().unwrap_or_default();
                 match left.is_some_and(|left| text.contains(left)) {
-                    true => (self.here, self.signs) = (true, Signs::default()),
+                    true => {
+                        (self.here, self.signs) = (true, Signs::default());
+                        self.began.next_turn();
+                    }
                     // Behind an answer another turn begins; before one it is a note of the agent's.
                     false => self.here &= self.signs == Signs::default(),
                 }
             }
             "agent_message_chunk" | "agent_thought_chunk" | "tool_call" | "tool_call_update" => {
                 self.any = true;
+                let fresh = self.began.is_fresh(update, two);
                 if self.here {
-                    self.signs.update(proof, update, true);
+                    self.signs.update(proof, update, fresh);
                 }
             }
             _ => {}

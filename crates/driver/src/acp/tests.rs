@@ -106,9 +106,10 @@ async fn turns_of_real_agents_are_proven_and_what_failed_is_not() {
         let ends = ends(&heard);
         assert!(!ends.is_empty(), "{name}");
         for (text, end) in ends {
-            // Vibe takes no key any more once one was rejected.
-            let rejected = name == "vibe" && text.contains("id:E1]");
-            let failed = text.contains("[[status:") || rejected;
+            // Vibe takes no key any more once one was rejected. The others tell sums: behind turns without
+            // a figure one proves nothing, and the message goes again.
+            let unproven = ["vibe", "copilot", "hermes"].contains(&name) && text.contains("id:E1]");
+            let failed = text.contains("[[status:") || unproven;
             assert_eq!(*end == TurnEnd::Well, !failed, "{name}: {text}: {end:?}");
         }
     }

@@ -1,11 +1,16 @@
 //! What the updates of a turn, and its end, show of the texts that went in with it. Pure.
 
+use std::collections::{HashMap, VecDeque};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
 use peerbus_adapter::agents::Proof;
 use peerbus_wire::jsonrpc::RpcError;
 use serde_json::Value;
 
 use crate::protocol::TurnEnd;
 
+/// Calls and messages of a session that are remembered.
+const BEGAN_MAX: usize = 65_536;
 /// What a cancelled prompt is answered with that the model was never given.
 const NEVER_SHOWN: i64 = -32_800;
 /// In an editor: the agent was never asked.
@@ -38,6 +43,50 @@ pub(super) struct Signs {
     called: bool,
 }
 
+/// The calls of tools and the messages of a session, by when they began: the rest of an earlier one may
+/// come in a later turn.
+#[derive(Debug, Default)]
+pub(super) struct Began {
+    turns: HashMap<u64, u64>,
+    order: VecDeque<u64>,
+    turn: u64,
+}
+
+impl Began {
+    /// Another turn begins.
+    pub(super) fn next_turn(&mut self) {
+        self.turn += 1;
+    }
+
+    /// Whether what an update is of began in this turn. `two`: by version 2, in which an update may begin
+    /// a call.
+    pub(super) fn is_fresh(&mut self, update: &Value, two: bool) -> bool {
+        let call = update["toolCallId"].as_str();
+        let message = update["messageId"].as_str();
+        let Some(id) = call.or(message) else {
+            return true;
+        };
+        let mut hash = DefaultHasher::new();
+        (call.is_some(), id).hash(&mut hash);
+        let hash = hash.finish();
+        if let Some(turn) = self.turns.get(&hash) {
+            return *turn == self.turn;
+        }
+        let begins = call.is_none()
+            || update["sessionUpdate"] == "tool_call"
+            || two && update["status"] == "pending";
+        // Of another one the beginning was missed: it is of an earlier turn.
+        self.turns.insert(hash, if begins { self.turn } else { 0 });
+        self.order.push_back(hash);
+        if self.order.len() > BEGAN_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.turns.remove(&oldest);
+        }
+        begins
+    }
+}
+
 /// The last figure of a session's tokens: agents report those of a turn, or the sum of all turns.
 /// `None`: what the session used before is not known, as after a restart.
 #[derive(Debug, Clone, Copy, Default)]
@@ -45,12 +94,13 @@ pub(super) struct Usage(pub(super) Option<u64>);
 
 impl Usage {
     /// Takes the figure of a turn. Whether it shows that the model worked: a turn that failed repeats
-    /// the sum of those before it.
+    /// the sum of those before it, and behind one without a figure the sum may be any.
     pub(super) fn grew(&mut self, usage: &Value) -> bool {
-        let Some(total) = usage["totalTokens"].as_u64() else {
-            return false;
-        };
-        self.0.replace(total).is_some_and(|before| total > before)
+        let total = usage["totalTokens"].as_u64();
+        let before = std::mem::replace(&mut self.0, total);
+        total
+            .zip(before)
+            .is_some_and(|(total, before)| total > before)
     }
 }
 
@@ -106,9 +156,11 @@ impl Signs {
         usage: &mut Usage,
         answer: &Result<Value, RpcError>,
     ) -> TurnEnd {
-        let grew = answer.as_ref().is_ok_and(|it| usage.grew(&it["usage"]));
+        let none = Value::Null;
+        let figure = answer.as_ref().map_or(&none, |ended| &ended["usage"]);
+        let grew = usage.grew(figure);
         let ended = match answer {
-            _ if self.called => return TurnEnd::Well,
+            Ok(_) if self.called => return TurnEnd::Well,
             Err(error) if error.code == NOT_ASKED => return TurnEnd::Unshown,
             Err(error) if error.code == NEVER_SHOWN && two && !self.presented && !self.said => {
                 return TurnEnd::Unshown;
@@ -195,7 +247,16 @@ mod tests {
             assert_eq!(ended(proof, updates, answer.clone()), TurnEnd::Well);
         }
         let denied = json!({ "stopReason": "cancelled" });
-        assert_eq!(ended(Proof::Usage, &[call], denied.clone()), TurnEnd::Well);
+        assert_eq!(
+            ended(Proof::Usage, &[call.clone()], denied.clone()),
+            TurnEnd::Well
+        );
+        // With an error for an answer nothing but a tool that names the message proves anything.
+        let mut signs = Signs::default();
+        signs.update(Proof::Usage, &call, true);
+        let failed = Err(RpcError::new(-32_603, "failed"));
+        let end = signs.end((Proof::Usage, false), &mut Usage::default(), &failed);
+        assert!(matches!(end, TurnEnd::Failed(_)), "{end:?}");
         let end = ended(Proof::Usage, &words, denied);
         assert!(matches!(end, TurnEnd::Stopped(_)), "{end:?}");
         let mut usage = Usage::default();
@@ -212,6 +273,29 @@ mod tests {
     }
 
     #[test]
+    fn the_rest_of_what_began_before_is_not_of_this_turn() {
+        let call = |kind: &str, id: &str, status: &str| json!({ "sessionUpdate": kind, "toolCallId": id, "status": status });
+        let mut began = Began::default();
+        began.next_turn();
+        assert!(began.is_fresh(&call("tool_call", "a", "pending"), false));
+        assert!(began.is_fresh(&call("tool_call_update", "a", "completed"), false));
+        assert!(began.is_fresh(&chunk("one", Some("m")), false));
+        began.next_turn();
+        for update in [
+            call("tool_call", "a", "pending"),
+            call("tool_call_update", "a", "in_progress"),
+            // Its beginning was never heard.
+            call("tool_call_update", "b", "in_progress"),
+            call("tool_call_update", "b", "pending"),
+            chunk("the rest", Some("m")),
+        ] {
+            assert!(!began.is_fresh(&update, false), "{update}");
+        }
+        assert!(began.is_fresh(&call("tool_call_update", "c", "pending"), true));
+        assert!(began.is_fresh(&chunk("no id", None), false));
+    }
+
+    #[test]
     fn usage_that_a_resumed_session_repeats_proves_nothing() {
         let of = |total: u64| json!({ "totalTokens": total });
         let mut usage = Usage::default();
@@ -220,6 +304,9 @@ mod tests {
         assert!(!usage.grew(&of(15)));
         assert!(usage.grew(&of(30)));
         assert!(!usage.grew(&Value::Null));
+        // The sum of the turn without a figure is in the next one.
+        assert!(!usage.grew(&of(45)));
+        assert!(usage.grew(&of(60)));
     }
 
     #[test]

@@ -74,7 +74,7 @@ impl Began {
         }
         let begins = call.is_none()
             || update["sessionUpdate"] == "tool_call"
-            || two && update["status"] == "pending";
+            || two && matches!(update["status"].as_str(), Some("pending" | "in_progress"));
         // Of another one the beginning was missed: it is of an earlier turn.
         self.turns.insert(hash, if begins { self.turn } else { 0 });
         self.order.push_back(hash);
@@ -292,6 +292,7 @@ mod tests {
             assert!(!began.is_fresh(&update, false), "{update}");
         }
         assert!(began.is_fresh(&call("tool_call_update", "c", "pending"), true));
+        assert!(began.is_fresh(&call("tool_call_update", "d", "in_progress"), true));
         assert!(began.is_fresh(&chunk("no id", None), false));
     }
 

@@ -3,6 +3,7 @@
 //! The editor and the agent say to each other what they would say without this. For each session a driver
 //! runs in this process, which takes this for the agent's process.
 
+mod backlog;
 mod mux;
 mod question;
 #[cfg(test)]
@@ -11,19 +12,20 @@ mod tests;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::process::Stdio;
+use std::rc::Rc;
 use std::time::Duration;
 
 use peerbus_adapter::Bus;
 use peerbus_adapter::mailbox::WakeList;
 use peerbus_adapter::signals::Stop;
 use peerbus_mcp::{AdapterOptions, Input};
-use peerbus_os::lines::{BoundedLines, NextLine};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::process::ChildStdout;
+use tokio::sync::Notify;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
-use tokio::task::{JoinHandle, JoinSet, LocalSet, spawn_local};
+use tokio::task::{JoinSet, LocalSet};
 use tokio::time::timeout;
 
+use self::backlog::{Source, Step, Way, hander, writer};
 use self::mux::{Mux, Out, Place};
 use crate::acp::{AcpAgent, Seat};
 use crate::life::{self, RunEnd};
@@ -65,8 +67,9 @@ pub async fn edit(
         let (stdin, stdout) = pipes.ok_or("the agent's pipes are gone")?;
         let (input, output) = peerbus_mcp::stdio();
         let (up, said) = channel(WAITING_MAX);
-        let (editor, shown) = writer(output);
-        let (to_agent, written) = writer(stdin);
+        let room = Rc::new(Notify::new());
+        let (editor, shown) = writer(output, &room);
+        let (to_agent, written) = writer(stdin, &room);
         let mut ends = Ends {
             settings,
             wake,
@@ -74,13 +77,14 @@ pub async fn edit(
             editor,
             agent: to_agent,
             up,
+            room,
             seats: BTreeMap::new(),
             drivers: JoinSet::new(),
             mux: Mux::of(agent.agent),
         };
         let mut lines = Lines {
-            editor: BoundedLines::new(input, LINE_MAX),
-            agent: BoundedLines::new(stdout, LINE_MAX),
+            editor: Source::new(input),
+            agent: Source::new(stdout),
             said,
         };
         let ended = tokio::select! {
@@ -90,8 +94,7 @@ pub async fn edit(
         let cancels = ends.mux.cancels();
         let idle = cancels.is_empty() || matches!(ended, Ok(Ended::Agent));
         for line in cancels {
-            // It is ended in any case.
-            let _ = ends.agent.try_send(line);
+            ends.agent.send(line);
         }
         let mut drivers = ends.close();
         if timeout(LAST_WITHIN, written).await.is_err() {
@@ -116,8 +119,8 @@ enum Ended {
 
 /// What is read.
 struct Lines {
-    editor: BoundedLines<Input>,
-    agent: BoundedLines<ChildStdout>,
+    editor: Source<Input>,
+    agent: Source<ChildStdout>,
     /// The lines of drivers. `None`: one has ended.
     said: Receiver<(u64, Option<String>)>,
 }
@@ -127,48 +130,34 @@ struct Ends<'a> {
     settings: Settings,
     wake: &'a WakeList,
     join: Join<'a>,
-    editor: Sender<Vec<u8>>,
-    agent: Sender<Vec<u8>>,
+    editor: Way<Vec<u8>>,
+    agent: Way<Vec<u8>>,
     up: Sender<(u64, Option<String>)>,
-    seats: BTreeMap<u64, Sender<String>>,
+    /// Told that an end takes more, or nothing any more.
+    room: Rc<Notify>,
+    seats: BTreeMap<u64, Way<String>>,
     drivers: JoinSet<()>,
     mux: Mux,
 }
 
-/// Writes lines until there are no more, or the other end is closed.
-fn writer(mut to: impl AsyncWrite + Unpin + 'static) -> (Sender<Vec<u8>>, JoinHandle<()>) {
-    let (sender, mut waiting) = channel::<Vec<u8>>(WAITING_MAX);
-    let writes = spawn_local(async move {
-        while let Some(line) = waiting.recv().await
-            && to.write_all(&line).await.is_ok()
-            && to.flush().await.is_ok()
-        {}
-    });
-    (sender, writes)
-}
-
 impl Ends<'_> {
-    /// Passes lines on until an end is closed.
+    /// Passes lines on until an end is closed. It waits for no end: of one that is slower than what is
+    /// said to it, the others are read no more.
     async fn pass(&mut self, lines: &mut Lines) -> Result<Ended, String> {
-        loop {
+        while !self.editor.is_closed() {
+            if self.agent.is_stuck() {
+                return Err("the agent asks, and takes no answers".to_owned());
+            }
+            let asked = self.agent.has_room();
+            let told = self.editor.has_room() && self.seats.values().all(Way::has_room);
             let outs = tokio::select! {
-                next = lines.editor.next() => match next {
-                    NextLine::End => return Ok(Ended::Asked),
-                    NextLine::Line => self.mux.editor(lines.editor.raw()),
-                    NextLine::TooLong => {
-                        // What the editor asks may begin a turn; what it answers does not.
-                        long(&mut lines.editor, false, &self.agent).await?;
-                        continue;
-                    }
+                step = lines.editor.next(), if asked => match step {
+                    Step::End => return Ok(Ended::Asked),
+                    step => self.editor_step(&step, &mut lines.editor)?,
                 },
-                next = lines.agent.next() => match next {
-                    NextLine::End => return Ok(Ended::Agent),
-                    NextLine::Line => self.mux.agent(lines.agent.raw()),
-                    NextLine::TooLong => {
-                        // What the agent answers may end a turn; what it tells does not.
-                        long(&mut lines.agent, true, &self.editor).await?;
-                        continue;
-                    }
+                step = lines.agent.next(), if told => match step {
+                    Step::End => return Ok(Ended::Agent),
+                    step => self.agent_step(&step, &mut lines.agent)?,
                 },
                 // The other end of it is ours, too.
                 Some((nth, said)) = lines.said.recv() => match said {
@@ -178,11 +167,49 @@ impl Ends<'_> {
                         self.mux.gone(nth)
                     }
                 },
+                () = self.room.notified() => continue,
             };
-            if !self.act(outs).await {
-                return Ok(Ended::Asked);
-            }
+            self.act(outs);
         }
+        Ok(Ended::Asked)
+    }
+
+    fn editor_step(&mut self, step: &Step, from: &mut Source<Input>) -> Result<Vec<Out>, String> {
+        match step {
+            Step::Line => return Ok(self.mux.editor(from.raw())),
+            Step::Long => {
+                // What the editor asks may begin a turn; what it answers does not.
+                is_understood(from.raw(), false)?;
+                from.passes(true);
+                self.agent.begins();
+                self.agent.part(from.raw().to_vec());
+            }
+            Step::Part => self.agent.part(from.raw().to_vec()),
+            Step::Passed => self.agent.ends(),
+            Step::LeftOut | Step::End => {}
+        }
+        Ok(Vec::new())
+    }
+
+    fn agent_step(
+        &mut self,
+        step: &Step,
+        from: &mut Source<ChildStdout>,
+    ) -> Result<Vec<Out>, String> {
+        match step {
+            Step::Line => return Ok(self.mux.agent(from.raw())),
+            Step::Long => {
+                // What the agent answers may end a turn; what it tells does not.
+                is_understood(from.raw(), true)?;
+                from.passes(true);
+                self.editor.begins();
+                self.editor.part(from.raw().to_vec());
+            }
+            Step::Part => self.editor.part(from.raw().to_vec()),
+            Step::Passed => self.editor.ends(),
+            Step::LeftOut | Step::End => {}
+        }
+        Ok(Vec::new())
     }
 
     /// Says nothing more to anybody.
@@ -190,22 +217,16 @@ impl Ends<'_> {
         self.drivers
     }
 
-    /// Does all of it. Whether the editor still reads.
-    async fn act(&mut self, outs: Vec<Out>) -> bool {
+    /// Does all of it.
+    fn act(&mut self, outs: Vec<Out>) {
         let mut outs = VecDeque::from(outs);
         while let Some(out) = outs.pop_front() {
             match out {
-                Out::Editor(line) => {
-                    if self.editor.send(line).await.is_err() {
-                        return false;
-                    }
-                }
-                // One that takes nothing any more has ended, which is read soon.
-                Out::Agent(line) => drop(self.agent.send(line).await),
+                Out::Editor(line) => self.editor.send(line),
+                Out::Agent(line) => self.agent.send(line),
                 Out::Driver(nth, line) => {
-                    if let Some(seat) = self.seats.get(&nth) {
-                        // So has this.
-                        let _ = seat.send(line).await;
+                    if let Some(seat) = self.seats.get_mut(&nth) {
+                        seat.send(line);
                     }
                 }
                 Out::Joins(nth, place) => {
@@ -217,7 +238,6 @@ impl Ends<'_> {
                 Out::Leaves(nth) => drop(self.seats.remove(&nth)),
             }
         }
-        true
     }
 
     /// A session becomes a peer.
@@ -235,7 +255,7 @@ impl Ends<'_> {
         }
         let seat = Seat { process, nth, cwd };
         let (wake, up) = (self.wake.clone(), self.up.clone());
-        self.seats.insert(nth, to);
+        self.seats.insert(nth, hander(to, &self.room));
         self.drivers.spawn_local(async move {
             let driven = life::host(bus, options, &wake, settings, Some(seat), |_| true);
             if let (RunEnd::Failed(why), _) = driven.await {
@@ -247,23 +267,13 @@ impl Ends<'_> {
     }
 }
 
-/// Passes on a line that is too long to be read, in pieces.
-async fn long(
-    lines: &mut BoundedLines<impl AsyncRead + Unpin>,
-    has_method: bool,
-    to: &Sender<Vec<u8>>,
-) -> Result<(), String> {
-    let head = lines.raw().get(..HEAD).unwrap_or_default();
-    if has_method != String::from_utf8_lossy(head).contains("\"method\"") {
-        return Err(format!(
-            "a line of more than {LINE_MAX} bytes cannot be understood"
-        ));
+/// Whether a line that is too long to be read is what it may be.
+fn is_understood(line: &[u8], has_method: bool) -> Result<(), String> {
+    let head = line.get(..HEAD).unwrap_or_default();
+    if has_method == String::from_utf8_lossy(head).contains("\"method\"") {
+        return Ok(());
     }
-    let mut part = lines.raw().to_vec();
-    while !part.is_empty() {
-        // The other end is found closed with the next line.
-        let _ = to.send(part).await;
-        part = lines.more().await.to_vec();
-    }
-    Ok(())
+    Err(format!(
+        "a line of more than {LINE_MAX} bytes cannot be understood"
+    ))
 }

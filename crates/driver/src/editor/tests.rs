@@ -69,7 +69,7 @@ fn a_prompt_of_mail_that_meets_a_turn_of_the_editors_was_never_shown() {
     };
     assert_eq!(
         (&refused["id"], &refused["error"]["code"]),
-        (&json!(3), &json!(-32_800))
+        (&json!(3), &json!(crate::acp::NOT_ASKED))
     );
     mux.agent(&line(
         json!({ "id": 7, "result": { "stopReason": "end_turn" } }),

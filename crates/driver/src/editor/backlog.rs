@@ -42,7 +42,8 @@ impl Load {
 
 /// The way to an end. Dropped, it closes when what waits has been taken.
 pub(super) struct Way<T> {
-    to: UnboundedSender<T>,
+    /// `None`: nothing more is said.
+    to: Option<UnboundedSender<T>>,
     load: Rc<Load>,
     /// What waits for the end of a line that passes in pieces.
     behind: Option<Vec<T>>,
@@ -57,7 +58,7 @@ impl<T: AsRef<[u8]>> Way<T> {
             room: room.clone(),
         };
         let way = Self {
-            to,
+            to: Some(to),
             load: load.into(),
             behind: None,
         };
@@ -75,7 +76,7 @@ impl<T: AsRef<[u8]>> Way<T> {
     /// A piece of a line.
     pub(super) fn part(&self, part: T) {
         let bytes = part.as_ref().len();
-        if self.to.send(part).is_ok() {
+        if self.to.as_ref().is_some_and(|to| to.send(part).is_ok()) {
             self.load.more(bytes);
         }
     }
@@ -92,8 +93,13 @@ impl<T: AsRef<[u8]>> Way<T> {
         }
     }
 
+    /// Says nothing more: it closes when what waits has been taken.
+    pub(super) fn close(&mut self) {
+        self.to = None;
+    }
+
     pub(super) fn is_closed(&self) -> bool {
-        self.to.is_closed()
+        self.to.as_ref().is_none_or(UnboundedSender::is_closed)
     }
 
     /// Whether more is to be read for it.

@@ -4,7 +4,9 @@
 //! runs in this process, which takes this for the agent's process.
 
 mod backlog;
+mod long;
 mod mux;
+mod opening;
 mod question;
 #[cfg(test)]
 mod tests;
@@ -23,19 +25,21 @@ use tokio::process::ChildStdout;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::{JoinSet, LocalSet};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout};
 
 use self::backlog::{Source, Step, Way, hander, writer};
 use self::mux::{Mux, Out, Place};
 use crate::acp::{AcpAgent, Seat};
 use crate::life::{self, RunEnd};
-use crate::process::{self, LINE_MAX, WAITING_MAX};
+use crate::process::{self, WAITING_MAX};
 use crate::{DrivenAgent, Settings};
 
 /// How long the last lines may take to whoever reads them, and peers to say goodbye.
 const LAST_WITHIN: Duration = Duration::from_secs(1);
-/// A line has its method within so many bytes, or none.
-const HEAD: usize = 1_024;
+/// How long an agent may go on once the editor has closed its end.
+const ENDS_WITHIN: Duration = Duration::from_secs(2);
+/// What a driver answers by itself it answers at once.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
 /// What joins the bus for a session in a directory, or why that cannot be.
 pub type Join<'a> = &'a dyn Fn(&Path) -> Result<(Bus, AdapterOptions), String>;
@@ -144,18 +148,28 @@ impl Ends<'_> {
     /// Passes lines on until an end is closed. It waits for no end: of one that is slower than what is
     /// said to it, the others are read no more.
     async fn pass(&mut self, lines: &mut Lines) -> Result<Ended, String> {
+        let (mut ends_at, mut late_at) = (None, None);
         while !self.editor.is_closed() {
             if self.agent.is_stuck() {
                 return Err("the agent asks, and takes no answers".to_owned());
             }
-            let asked = self.agent.has_room();
+            let asked = ends_at.is_none() && self.agent.has_room();
             let told = self.editor.has_room() && self.seats.values().all(Way::has_room);
+            let in_while = || Instant::now() + ANSWERS_WITHIN;
+            late_at = self.mux.hides().then(|| late_at.unwrap_or_else(in_while));
             let outs = tokio::select! {
                 step = lines.editor.next(), if asked => match step {
-                    Step::End => return Ok(Ended::Asked),
+                    Step::End => {
+                        // The agent says the rest, as it would without this.
+                        ends_at = Some(Instant::now() + ENDS_WITHIN);
+                        self.mux.is_over = true;
+                        self.agent.close();
+                        continue;
+                    }
                     step => self.editor_step(&step, &mut lines.editor)?,
                 },
                 step = lines.agent.next(), if told => match step {
+                    Step::End if ends_at.is_some() => return Ok(Ended::Asked),
                     Step::End => return Ok(Ended::Agent),
                     step => self.agent_step(&step, &mut lines.agent)?,
                 },
@@ -167,6 +181,11 @@ impl Ends<'_> {
                         self.mux.gone(nth)
                     }
                 },
+                () = at(late_at) => {
+                    late_at = None;
+                    self.mux.passed()
+                }
+                () = at(ends_at) => break,
                 () = self.room.notified() => continue,
             };
             self.act(outs);
@@ -178,11 +197,13 @@ impl Ends<'_> {
         match step {
             Step::Line => return Ok(self.mux.editor(from.raw())),
             Step::Long => {
-                // What the editor asks may begin a turn; what it answers does not.
-                is_understood(from.raw(), false)?;
-                from.passes(true);
-                self.agent.begins();
-                self.agent.part(from.raw().to_vec());
+                let (passes, outs) = self.mux.editor_long(from.raw())?;
+                from.passes(passes);
+                if passes {
+                    self.agent.begins();
+                    self.agent.part(from.raw().to_vec());
+                }
+                return Ok(outs);
             }
             Step::Part => self.agent.part(from.raw().to_vec()),
             Step::Passed => self.agent.ends(),
@@ -199,11 +220,13 @@ impl Ends<'_> {
         match step {
             Step::Line => return Ok(self.mux.agent(from.raw())),
             Step::Long => {
-                // What the agent answers may end a turn; what it tells does not.
-                is_understood(from.raw(), true)?;
-                from.passes(true);
-                self.editor.begins();
-                self.editor.part(from.raw().to_vec());
+                let (passes, outs) = self.mux.agent_long(from.raw())?;
+                from.passes(passes);
+                if passes {
+                    self.editor.begins();
+                    self.editor.part(from.raw().to_vec());
+                }
+                return Ok(outs);
             }
             Step::Part => self.editor.part(from.raw().to_vec()),
             Step::Passed => self.editor.ends(),
@@ -267,13 +290,10 @@ impl Ends<'_> {
     }
 }
 
-/// Whether a line that is too long to be read is what it may be.
-fn is_understood(line: &[u8], has_method: bool) -> Result<(), String> {
-    let head = line.get(..HEAD).unwrap_or_default();
-    if has_method == String::from_utf8_lossy(head).contains("\"method\"") {
-        return Ok(());
+/// Waits until then, or for ever.
+async fn at(then: Option<Instant>) {
+    match then {
+        Some(then) => sleep_until(then).await,
+        None => std::future::pending().await,
     }
-    Err(format!(
-        "a line of more than {LINE_MAX} bytes cannot be understood"
-    ))
 }

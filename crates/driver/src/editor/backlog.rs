@@ -1,13 +1,14 @@
 //! What is read, and what waits for an end that is slower than what is said to it: nobody waits for it.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::mem::take;
 use std::rc::Rc;
 
 use peerbus_os::lines::{BoundedLines, NextLine};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::Notify;
-use tokio::sync::mpsc::{Sender, UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::Sender;
 use tokio::task::{JoinHandle, spawn_local};
 
 use crate::process::LINE_MAX;
@@ -19,50 +20,76 @@ const BYTES_FULL: usize = 8 << 20;
 const LINES_MAX: usize = 65_536;
 const BYTES_MAX: usize = 256 << 20;
 
-/// The lines that wait for an end, and their bytes.
-struct Load {
-    lines: Cell<usize>,
+/// What waits for an end.
+struct Queue<T> {
+    waiting: RefCell<VecDeque<T>>,
+    /// With those of the line that is being taken.
     bytes: Cell<usize>,
+    more: Notify,
+    /// Nothing more is said.
+    is_over: Cell<bool>,
+    /// Nothing more is taken.
+    is_closed: Cell<bool>,
     /// Told of room, and of an end that has closed.
     room: Rc<Notify>,
 }
 
-impl Load {
-    fn more(&self, bytes: usize) {
-        self.lines.set(self.lines.get() + 1);
-        self.bytes.set(self.bytes.get() + bytes);
+impl<T> Queue<T> {
+    async fn next(&self) -> Option<T> {
+        loop {
+            let next = self.waiting.borrow_mut().pop_front();
+            if next.is_some() || self.is_over.get() {
+                return next;
+            }
+            self.more.notified().await;
+        }
     }
 
-    fn less(&self, bytes: usize) {
-        self.lines.set(self.lines.get() - 1);
+    /// One is taken.
+    fn taken(&self, bytes: usize) {
         self.bytes.set(self.bytes.get() - bytes);
         self.room.notify_one();
+    }
+
+    fn close(&self) {
+        self.is_closed.set(true);
+        self.waiting.borrow_mut().clear();
+        self.room.notify_one();
+    }
+
+    fn end(&self) {
+        self.is_over.set(true);
+        self.more.notify_one();
     }
 }
 
 /// The way to an end. Dropped, it closes when what waits has been taken.
 pub(super) struct Way<T> {
-    /// `None`: nothing more is said.
-    to: Option<UnboundedSender<T>>,
-    load: Rc<Load>,
+    queue: Rc<Queue<T>>,
     /// What waits for the end of a line that passes in pieces.
     behind: Option<Vec<T>>,
 }
 
+impl<T> Drop for Way<T> {
+    fn drop(&mut self) {
+        self.queue.end();
+    }
+}
+
 impl<T: AsRef<[u8]>> Way<T> {
-    fn new(room: &Rc<Notify>) -> (Self, UnboundedReceiver<T>) {
-        let (to, waiting) = unbounded_channel();
-        let load = Load {
-            lines: Cell::default(),
+    fn new(room: &Rc<Notify>) -> Self {
+        let queue = Queue {
+            waiting: RefCell::default(),
             bytes: Cell::default(),
+            more: Notify::new(),
+            is_over: Cell::default(),
+            is_closed: Cell::default(),
             room: room.clone(),
         };
-        let way = Self {
-            to: Some(to),
-            load: load.into(),
+        Self {
+            queue: queue.into(),
             behind: None,
-        };
-        (way, waiting)
+        }
     }
 
     /// One that has closed takes nothing any more.
@@ -75,9 +102,11 @@ impl<T: AsRef<[u8]>> Way<T> {
 
     /// A piece of a line.
     pub(super) fn part(&self, part: T) {
-        let bytes = part.as_ref().len();
-        if self.to.as_ref().is_some_and(|to| to.send(part).is_ok()) {
-            self.load.more(bytes);
+        if !self.is_closed() {
+            let bytes = self.queue.bytes.get() + part.as_ref().len();
+            self.queue.bytes.set(bytes);
+            self.queue.waiting.borrow_mut().push_back(part);
+            self.queue.more.notify_one();
         }
     }
 
@@ -94,24 +123,26 @@ impl<T: AsRef<[u8]>> Way<T> {
     }
 
     /// Says nothing more: it closes when what waits has been taken.
-    pub(super) fn close(&mut self) {
-        self.to = None;
+    pub(super) fn close(&self) {
+        self.queue.end();
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        self.to.as_ref().is_none_or(UnboundedSender::is_closed)
+        self.queue.is_over.get() || self.queue.is_closed.get()
+    }
+
+    fn has(&self, lines: usize, bytes: usize) -> bool {
+        self.queue.waiting.borrow().len() >= lines || self.queue.bytes.get() >= bytes
     }
 
     /// Whether more is to be read for it.
     pub(super) fn has_room(&self) -> bool {
-        let is_below = self.load.lines.get() < LINES_FULL && self.load.bytes.get() < BYTES_FULL;
-        is_below || self.is_closed()
+        self.is_closed() || !self.has(LINES_FULL, BYTES_FULL)
     }
 
     /// It asks, and takes no answers.
     pub(super) fn is_stuck(&self) -> bool {
-        let is_over = self.load.lines.get() > LINES_MAX || self.load.bytes.get() > BYTES_MAX;
-        is_over && !self.is_closed()
+        !self.is_closed() && self.has(LINES_MAX, BYTES_MAX)
     }
 }
 
@@ -120,35 +151,33 @@ pub(super) fn writer(
     mut to: impl AsyncWrite + Unpin + 'static,
     room: &Rc<Notify>,
 ) -> (Way<Vec<u8>>, JoinHandle<()>) {
-    let (way, mut waiting) = Way::<Vec<u8>>::new(room);
-    let load = way.load.clone();
+    let way = Way::<Vec<u8>>::new(room);
+    let queue = way.queue.clone();
     let writes = spawn_local(async move {
-        while let Some(line) = waiting.recv().await
+        while let Some(line) = queue.next().await
             && to.write_all(&line).await.is_ok()
             && to.flush().await.is_ok()
         {
-            load.less(line.len());
+            queue.taken(line.len());
         }
-        drop(waiting);
-        load.room.notify_one();
+        queue.close();
     });
     (way, writes)
 }
 
 /// The same for one that takes them from a channel.
 pub(super) fn hander(to: Sender<String>, room: &Rc<Notify>) -> Way<String> {
-    let (way, mut waiting) = Way::<String>::new(room);
-    let load = way.load.clone();
+    let way = Way::<String>::new(room);
+    let queue = way.queue.clone();
     spawn_local(async move {
-        while let Some(line) = waiting.recv().await {
+        while let Some(line) = queue.next().await {
             let bytes = line.len();
             if to.send(line).await.is_err() {
                 break;
             }
-            load.less(bytes);
+            queue.taken(bytes);
         }
-        drop(waiting);
-        load.room.notify_one();
+        queue.close();
     });
     way
 }

@@ -75,6 +75,8 @@ pub(super) struct Seat {
     pub(super) held: VecDeque<Held>,
     /// The editor's requests that load it once more, while the agent tells again what was.
     pub(super) loads: BTreeSet<String>,
+    /// It was loaded in the turn of mail that is under way: nothing is known to be of the turn.
+    pub(super) is_mixed: bool,
     /// Its driver has ended.
     pub(super) is_left: bool,
     pub(super) calls: Calls,
@@ -269,7 +271,7 @@ impl Mux {
                 let nth = self.seat_of(told["sessionId"].as_str());
                 let seat = nth.and_then(|nth| self.seats.get_mut(&nth));
                 // What is told again shows nothing of a turn of mail's.
-                if let Some(seat) = seat.filter(|seat| seat.loads.is_empty()) {
+                if let Some(seat) = seat.filter(|seat| seat.loads.is_empty() && !seat.is_mixed) {
                     seat.calls.note(&told["update"]);
                     self.tell(nth.unwrap_or_default(), &message);
                 }
@@ -323,6 +325,7 @@ impl Mux {
         if seat.turn.take_if(|turn| is_it(turn)).is_none() {
             return;
         }
+        seat.is_mixed = false;
         // The editor's answer to one that the driver answered is still to come.
         let is_left = |question: &Question| question.nth != nth || question.is_answered;
         self.questions.retain(|_, question| is_left(question));
@@ -373,7 +376,9 @@ impl Mux {
             "sessionUpdate": "user_message_chunk", "content": { "type": "text", "text": text } } });
         self.editor_gets(&RpcMessage::notification("session/update", &shown));
         let own = self.asks(nth, id, message);
-        self.seats.get_mut(&nth)?.turn = Some(Turn::Bus(own));
+        let seat = self.seats.get_mut(&nth)?;
+        seat.turn = Some(Turn::Bus(own));
+        seat.is_mixed = !seat.loads.is_empty();
         Some(())
     }
 

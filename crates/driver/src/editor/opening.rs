@@ -7,7 +7,7 @@ use peerbus_wire::jsonrpc::{INVALID_REQUEST, RpcError, RpcMessage, raw};
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::mux::{Held, Hello, Members, Mux, Out, Place, Seat, params, read, text_of};
+use super::mux::{Held, Hello, Members, Mux, Out, Place, Seat, Turn, params, read, text_of};
 use crate::acp::WITHDRAW;
 
 /// Sessions that are peers; further ones work without the bus.
@@ -49,6 +49,7 @@ impl Mux {
         let known = nth.filter(|_| !copies);
         if let Some(seat) = known.and_then(|nth| self.seats.get_mut(&nth)) {
             seat.loads.extend(text_of(&message.id));
+            seat.is_mixed = matches!(seat.turn, Some(Turn::Bus(_)));
             let server = seat.server.as_deref();
             let with = server.and_then(|server| with_server(message, server));
             return with.map(|with| self.agent_gets(&with)).is_some();

@@ -1,5 +1,11 @@
-use serde_json::{Value, json};
+use std::rc::Rc;
 
+use serde_json::{Value, json};
+use tokio::io::AsyncReadExt as _;
+use tokio::sync::Notify;
+use tokio::task::LocalSet;
+
+use super::backlog::writer;
 use super::mux::{Mux, Out};
 
 /// What a mux has to say, and to whom.
@@ -186,7 +192,10 @@ fn what_is_told_again_while_a_session_is_loaded_shows_nothing_of_mail() {
         json!({ "method": "session/update", "params": { "sessionId": "s", "update": {} } });
     let passes = Told::Editor(text(update.clone()));
     assert_eq!(told(mux.agent(&line(update.clone()))), [passes]);
+    // Some agents answer first.
     mux.agent(&line(json!({ "id": "l", "result": {} })));
+    assert_eq!(told(mux.agent(&line(update.clone()))).len(), 1);
+    mux.agent(&line(json!({ "id": "peerbus-2", "result": {} })));
     assert_eq!(told(mux.agent(&line(update))).len(), 2);
 }
 
@@ -321,4 +330,37 @@ fn a_line_that_is_too_long_is_never_asked_in_a_turn_of_mail_and_begins_none() {
         assert!(!passes && refused["id"] == 4 && refused["error"].is_object());
     }
     assert!(mux.editor_long(br#"{"id":4,"result":"x"#).unwrap().0);
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn nobody_waits_for_an_end_that_takes_nothing_and_a_line_in_pieces_is_not_broken_up() {
+    let passes = async {
+        let (end, mut read) = tokio::io::duplex(8);
+        let room = Rc::new(Notify::new());
+        let (mut way, writes) = writer(end, &room);
+        way.begins();
+        way.part(b"one ".to_vec());
+        way.send(b"two\n".to_vec());
+        way.part(b"line\n".to_vec());
+        way.ends();
+        assert!(way.has_room());
+        for _ in 0..2_000 {
+            way.send(b"x\n".to_vec());
+        }
+        assert!(!way.has_room() && !way.is_stuck());
+        drop(way);
+        let mut all = String::new();
+        read.read_to_string(&mut all).await.unwrap();
+        assert_eq!(all, format!("one line\ntwo\n{}", "x\n".repeat(2_000)));
+        writes.await.unwrap();
+
+        let (end, read) = tokio::io::duplex(8);
+        let (mut way, _) = writer(end, &room);
+        drop(read);
+        way.send(b"x\n".to_vec());
+        while !way.is_closed() {
+            room.notified().await;
+        }
+    };
+    LocalSet::new().run_until(passes).await;
 }

@@ -72,7 +72,7 @@ impl RpcMessage {
     ///
     /// [`NO_JSON`] or [`INVALID_REQUEST`], and what is wrong: what to answer, with `null` for the id.
     pub fn read(line: &[u8]) -> Result<Self, RpcError> {
-        let read: Self = match serde_json::from_slice(line) {
+        let mut read: Self = match serde_json::from_slice(line) {
             Ok(read) => read,
             // What is no message is one without anything.
             Err(error) if error.is_data() => Self::default(),
@@ -81,6 +81,10 @@ impl RpcMessage {
                 return Err(RpcError::new(NO_JSON, why));
             }
         };
+        // Some ends write both members of a response.
+        if read.error.is_some() {
+            read.result.take_if(|result| result.get() == "null");
+        }
         let fits = match read.method {
             Some(_) => read.result.is_none() && read.error.is_none(),
             None => read.id.is_some() && read.result.is_some() != read.error.is_some(),

@@ -248,7 +248,7 @@ mod tests {
         }
         let denied = json!({ "stopReason": "cancelled" });
         assert_eq!(
-            ended(Proof::Usage, &[call.clone()], denied.clone()),
+            ended(Proof::Usage, std::slice::from_ref(&call), denied.clone()),
             TurnEnd::Well
         );
         // With an error for an answer nothing but a tool that names the message proves anything.

@@ -3,7 +3,10 @@
 //! The editor and the agent say to each other what they would say without this. For each session a driver
 //! runs in this process, which takes this for the agent's process.
 
+mod backlog;
+mod long;
 mod mux;
+mod opening;
 mod question;
 #[cfg(test)]
 mod tests;
@@ -11,29 +14,32 @@ mod tests;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::process::Stdio;
+use std::rc::Rc;
 use std::time::Duration;
 
 use peerbus_adapter::Bus;
 use peerbus_adapter::mailbox::WakeList;
 use peerbus_adapter::signals::Stop;
 use peerbus_mcp::{AdapterOptions, Input};
-use peerbus_os::lines::{BoundedLines, NextLine};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::process::ChildStdout;
+use tokio::sync::Notify;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
-use tokio::task::{JoinHandle, JoinSet, LocalSet, spawn_local};
-use tokio::time::timeout;
+use tokio::task::{JoinSet, LocalSet};
+use tokio::time::{Instant, sleep_until, timeout};
 
+use self::backlog::{Source, Step, Way, hander, writer};
 use self::mux::{Mux, Out, Place};
 use crate::acp::{AcpAgent, Seat};
 use crate::life::{self, RunEnd};
-use crate::process::{self, LINE_MAX, WAITING_MAX};
+use crate::process::{self, WAITING_MAX};
 use crate::{DrivenAgent, Settings};
 
 /// How long the last lines may take to whoever reads them, and peers to say goodbye.
 const LAST_WITHIN: Duration = Duration::from_secs(1);
-/// A line has its method within so many bytes, or none.
-const HEAD: usize = 1_024;
+/// How long an agent may go on once the editor has closed its end.
+const ENDS_WITHIN: Duration = Duration::from_secs(2);
+/// What a driver answers by itself it answers at once.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
 /// What joins the bus for a session in a directory, or why that cannot be.
 pub type Join<'a> = &'a dyn Fn(&Path) -> Result<(Bus, AdapterOptions), String>;
@@ -65,8 +71,9 @@ pub async fn edit(
         let (stdin, stdout) = pipes.ok_or("the agent's pipes are gone")?;
         let (input, output) = peerbus_mcp::stdio();
         let (up, said) = channel(WAITING_MAX);
-        let (editor, shown) = writer(output);
-        let (to_agent, written) = writer(stdin);
+        let room = Rc::new(Notify::new());
+        let (editor, shown) = writer(output, &room);
+        let (to_agent, written) = writer(stdin, &room);
         let mut ends = Ends {
             settings,
             wake,
@@ -74,13 +81,14 @@ pub async fn edit(
             editor,
             agent: to_agent,
             up,
+            room,
             seats: BTreeMap::new(),
             drivers: JoinSet::new(),
             mux: Mux::of(agent.agent),
         };
         let mut lines = Lines {
-            editor: BoundedLines::new(input, LINE_MAX),
-            agent: BoundedLines::new(stdout, LINE_MAX),
+            editor: Source::new(input),
+            agent: Source::new(stdout),
             said,
         };
         let ended = tokio::select! {
@@ -90,8 +98,7 @@ pub async fn edit(
         let cancels = ends.mux.cancels();
         let idle = cancels.is_empty() || matches!(ended, Ok(Ended::Agent));
         for line in cancels {
-            // It is ended in any case.
-            let _ = ends.agent.try_send(line);
+            ends.agent.send(line);
         }
         let mut drivers = ends.close();
         if timeout(LAST_WITHIN, written).await.is_err() {
@@ -116,8 +123,8 @@ enum Ended {
 
 /// What is read.
 struct Lines {
-    editor: BoundedLines<Input>,
-    agent: BoundedLines<ChildStdout>,
+    editor: Source<Input>,
+    agent: Source<ChildStdout>,
     /// The lines of drivers. `None`: one has ended.
     said: Receiver<(u64, Option<String>)>,
 }
@@ -127,48 +134,44 @@ struct Ends<'a> {
     settings: Settings,
     wake: &'a WakeList,
     join: Join<'a>,
-    editor: Sender<Vec<u8>>,
-    agent: Sender<Vec<u8>>,
+    editor: Way<Vec<u8>>,
+    agent: Way<Vec<u8>>,
     up: Sender<(u64, Option<String>)>,
-    seats: BTreeMap<u64, Sender<String>>,
+    /// Told that an end takes more, or nothing any more.
+    room: Rc<Notify>,
+    seats: BTreeMap<u64, Way<String>>,
     drivers: JoinSet<()>,
     mux: Mux,
 }
 
-/// Writes lines until there are no more, or the other end is closed.
-fn writer(mut to: impl AsyncWrite + Unpin + 'static) -> (Sender<Vec<u8>>, JoinHandle<()>) {
-    let (sender, mut waiting) = channel::<Vec<u8>>(WAITING_MAX);
-    let writes = spawn_local(async move {
-        while let Some(line) = waiting.recv().await
-            && to.write_all(&line).await.is_ok()
-            && to.flush().await.is_ok()
-        {}
-    });
-    (sender, writes)
-}
-
 impl Ends<'_> {
-    /// Passes lines on until an end is closed.
+    /// Passes lines on until an end is closed. It waits for no end: of one that is slower than what is
+    /// said to it, the others are read no more.
     async fn pass(&mut self, lines: &mut Lines) -> Result<Ended, String> {
-        loop {
+        let (mut ends_at, mut late_at) = (None, None);
+        while !self.editor.is_closed() {
+            if self.agent.is_stuck() {
+                return Err("the agent asks, and takes no answers".to_owned());
+            }
+            let asked = ends_at.is_none() && self.agent.has_room();
+            let told = self.editor.has_room() && self.seats.values().all(Way::has_room);
+            let in_while = || Instant::now() + ANSWERS_WITHIN;
+            late_at = self.mux.hides().then(|| late_at.unwrap_or_else(in_while));
             let outs = tokio::select! {
-                next = lines.editor.next() => match next {
-                    NextLine::End => return Ok(Ended::Asked),
-                    NextLine::Line => self.mux.editor(lines.editor.raw()),
-                    NextLine::TooLong => {
-                        // What the editor asks may begin a turn; what it answers does not.
-                        long(&mut lines.editor, false, &self.agent).await?;
+                step = lines.editor.next(), if asked => match step {
+                    Step::End => {
+                        // The agent says the rest, as it would without this.
+                        ends_at = Some(Instant::now() + ENDS_WITHIN);
+                        self.mux.is_over = true;
+                        self.agent.close();
                         continue;
                     }
+                    step => self.editor_step(&step, &mut lines.editor)?,
                 },
-                next = lines.agent.next() => match next {
-                    NextLine::End => return Ok(Ended::Agent),
-                    NextLine::Line => self.mux.agent(lines.agent.raw()),
-                    NextLine::TooLong => {
-                        // What the agent answers may end a turn; what it tells does not.
-                        long(&mut lines.agent, true, &self.editor).await?;
-                        continue;
-                    }
+                step = lines.agent.next(), if told => match step {
+                    Step::End if ends_at.is_some() => return Ok(Ended::Asked),
+                    Step::End => return Ok(Ended::Agent),
+                    step => self.agent_step(&step, &mut lines.agent)?,
                 },
                 // The other end of it is ours, too.
                 Some((nth, said)) = lines.said.recv() => match said {
@@ -178,11 +181,58 @@ impl Ends<'_> {
                         self.mux.gone(nth)
                     }
                 },
+                () = at(late_at) => {
+                    late_at = None;
+                    self.mux.passed()
+                }
+                () = at(ends_at) => break,
+                () = self.room.notified() => continue,
             };
-            if !self.act(outs).await {
-                return Ok(Ended::Asked);
-            }
+            self.act(outs);
         }
+        Ok(Ended::Asked)
+    }
+
+    fn editor_step(&mut self, step: &Step, from: &mut Source<Input>) -> Result<Vec<Out>, String> {
+        match step {
+            Step::Line => return Ok(self.mux.editor(from.raw())),
+            Step::Long => {
+                let (passes, outs) = self.mux.editor_long(from.raw())?;
+                from.passes(passes);
+                if passes {
+                    self.agent.begins();
+                    self.agent.part(from.raw().to_vec());
+                }
+                return Ok(outs);
+            }
+            Step::Part => self.agent.part(from.raw().to_vec()),
+            Step::Passed => self.agent.ends(),
+            Step::LeftOut | Step::End => {}
+        }
+        Ok(Vec::new())
+    }
+
+    fn agent_step(
+        &mut self,
+        step: &Step,
+        from: &mut Source<ChildStdout>,
+    ) -> Result<Vec<Out>, String> {
+        match step {
+            Step::Line => return Ok(self.mux.agent(from.raw())),
+            Step::Long => {
+                let (passes, outs) = self.mux.agent_long(from.raw())?;
+                from.passes(passes);
+                if passes {
+                    self.editor.begins();
+                    self.editor.part(from.raw().to_vec());
+                }
+                return Ok(outs);
+            }
+            Step::Part => self.editor.part(from.raw().to_vec()),
+            Step::Passed => self.editor.ends(),
+            Step::LeftOut | Step::End => {}
+        }
+        Ok(Vec::new())
     }
 
     /// Says nothing more to anybody.
@@ -190,22 +240,16 @@ impl Ends<'_> {
         self.drivers
     }
 
-    /// Does all of it. Whether the editor still reads.
-    async fn act(&mut self, outs: Vec<Out>) -> bool {
+    /// Does all of it.
+    fn act(&mut self, outs: Vec<Out>) {
         let mut outs = VecDeque::from(outs);
         while let Some(out) = outs.pop_front() {
             match out {
-                Out::Editor(line) => {
-                    if self.editor.send(line).await.is_err() {
-                        return false;
-                    }
-                }
-                // One that takes nothing any more has ended, which is read soon.
-                Out::Agent(line) => drop(self.agent.send(line).await),
+                Out::Editor(line) => self.editor.send(line),
+                Out::Agent(line) => self.agent.send(line),
                 Out::Driver(nth, line) => {
-                    if let Some(seat) = self.seats.get(&nth) {
-                        // So has this.
-                        let _ = seat.send(line).await;
+                    if let Some(seat) = self.seats.get_mut(&nth) {
+                        seat.send(line);
                     }
                 }
                 Out::Joins(nth, place) => {
@@ -217,7 +261,6 @@ impl Ends<'_> {
                 Out::Leaves(nth) => drop(self.seats.remove(&nth)),
             }
         }
-        true
     }
 
     /// A session becomes a peer.
@@ -235,7 +278,7 @@ impl Ends<'_> {
         }
         let seat = Seat { process, nth, cwd };
         let (wake, up) = (self.wake.clone(), self.up.clone());
-        self.seats.insert(nth, to);
+        self.seats.insert(nth, hander(to, &self.room));
         self.drivers.spawn_local(async move {
             let driven = life::host(bus, options, &wake, settings, Some(seat), |_| true);
             if let (RunEnd::Failed(why), _) = driven.await {
@@ -247,23 +290,10 @@ impl Ends<'_> {
     }
 }
 
-/// Passes on a line that is too long to be read, in pieces.
-async fn long(
-    lines: &mut BoundedLines<impl AsyncRead + Unpin>,
-    has_method: bool,
-    to: &Sender<Vec<u8>>,
-) -> Result<(), String> {
-    let head = lines.raw().get(..HEAD).unwrap_or_default();
-    if has_method != String::from_utf8_lossy(head).contains("\"method\"") {
-        return Err(format!(
-            "a line of more than {LINE_MAX} bytes cannot be understood"
-        ));
+/// Waits until then, or for ever.
+async fn at(then: Option<Instant>) {
+    match then {
+        Some(then) => sleep_until(then).await,
+        None => std::future::pending().await,
     }
-    let mut part = lines.raw().to_vec();
-    while !part.is_empty() {
-        // The other end is found closed with the next line.
-        let _ = to.send(part).await;
-        part = lines.more().await.to_vec();
-    }
-    Ok(())
 }

@@ -1,11 +1,11 @@
 //! Which line goes where. Pure.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem::take;
 use std::path::PathBuf;
 
 use peerbus_adapter::agents::Agent;
-use peerbus_wire::jsonrpc::{INVALID_REQUEST, RpcError, RpcMessage, raw};
+use peerbus_wire::jsonrpc::{RpcError, RpcMessage};
 use peerbus_wire::{escape, readable};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -15,10 +15,6 @@ use crate::WHY_CHARS;
 use crate::acp::permission::Calls;
 use crate::acp::{ELSEWHERE, NOT_ASKED, WITHDRAW};
 
-/// Sessions that are peers; further ones work without the bus.
-const SEATS_MAX: usize = 64;
-/// Prompts of the editor's that wait in one session.
-const HELD_MAX: usize = 64;
 /// What our requests at the agent are called. It stands in JSON.
 const OWN: &str = "\"peerbus-";
 
@@ -48,7 +44,7 @@ pub(super) struct Place {
 pub(super) type Members = BTreeMap<String, Box<RawValue>>;
 
 #[derive(Default)]
-enum Hello {
+pub(super) enum Hello {
     /// The agent has not said who it is, or speaks another version: its sessions are no peers.
     #[default]
     Without,
@@ -67,17 +63,30 @@ pub(super) enum Turn {
 
 #[derive(Default)]
 pub(super) struct Seat {
-    id: Option<String>,
+    pub(super) id: Option<String>,
     /// The editor's request that opens it, while the driver has not named its server.
-    opens: Option<(Vec<u8>, RpcMessage)>,
+    pub(super) opens: Option<(Vec<u8>, RpcMessage)>,
     /// The ids of the requests that open it: the editor's and the driver's.
-    opening: Option<(String, Box<RawValue>)>,
+    pub(super) opening: Option<(String, Box<RawValue>)>,
     /// The bus tools.
-    server: Option<Box<RawValue>>,
+    pub(super) server: Option<Box<RawValue>>,
     pub(super) turn: Option<Turn>,
-    /// Prompts of the editor's that wait for the end of the turn.
-    held: VecDeque<(Box<RawValue>, Vec<u8>)>,
+    /// What the editor said that waits for the session or the end of the turn, in its order.
+    pub(super) held: VecDeque<Held>,
+    /// The editor's requests that load it once more, while the agent tells again what was.
+    pub(super) loads: BTreeSet<String>,
+    /// It was loaded in the turn of mail that is under way: nothing is known to be of the turn.
+    pub(super) is_mixed: bool,
+    /// Its driver has ended.
+    pub(super) is_left: bool,
     pub(super) calls: Calls,
+}
+
+/// A line of the editor's that waits.
+pub(super) struct Held {
+    /// Of a prompt.
+    pub(super) prompt: Option<Box<RawValue>>,
+    pub(super) line: Vec<u8>,
 }
 
 /// A question of the agent's in a turn that mail began.
@@ -87,23 +96,29 @@ pub(super) struct Question {
     pub(super) is_shown: bool,
     /// The driver was faster.
     pub(super) is_answered: bool,
+    /// The driver did not answer it at once.
+    pub(super) is_late: bool,
+    /// What the editor is to be asked, while it is not.
+    pub(super) marked: Option<RpcMessage>,
 }
 
 #[derive(Default)]
 pub(super) struct Mux {
     /// What is known of the agent, if anything is.
     pub(super) agent: Option<&'static Agent>,
-    hello: Hello,
-    last: u64,
+    pub(super) hello: Hello,
+    pub(super) last: u64,
     pub(super) seats: BTreeMap<u64, Seat>,
     /// Requests of drivers at the agent, and under which id they know them.
     asked: BTreeMap<String, (u64, Box<RawValue>)>,
     pub(super) questions: BTreeMap<String, Question>,
-    outs: Vec<Out>,
+    /// The editor has closed its end: mail begins nothing any more.
+    pub(super) is_over: bool,
+    pub(super) outs: Vec<Out>,
 }
 
 /// Reads a message as far as it is one.
-fn read(line: &[u8]) -> Option<RpcMessage> {
+pub(super) fn read(line: &[u8]) -> Option<RpcMessage> {
     let text = String::from_utf8_lossy(line);
     RpcMessage::read(readable(&text).as_bytes()).ok()
 }
@@ -113,8 +128,25 @@ pub(super) fn params<'a, T: Deserialize<'a> + Default>(message: &'a RpcMessage) 
     serde_json::from_str(params.unwrap_or_default()).unwrap_or_default()
 }
 
-fn text_of(id: &Option<Box<RawValue>>) -> Option<String> {
-    id.as_ref().map(|id| id.get().to_owned())
+/// An id, however it was written.
+pub(super) fn text_of(id: &Option<Box<RawValue>>) -> Option<String> {
+    id.as_ref().map(|id| same(id.get()))
+}
+
+/// The one way in which this id is written here.
+pub(super) fn same(id: &str) -> String {
+    let whole = |id: &Value| {
+        let number = id.as_f64().filter(|it| it.fract() == 0.0);
+        number.filter(|it| it.abs() < 9e15)
+    };
+    match serde_json::from_str::<Value>(id) {
+        Ok(Value::Number(number)) => match whole(&number.clone().into()) {
+            Some(whole) => format!("{whole:.0}"),
+            None => id.to_owned(),
+        },
+        Ok(known) => known.to_string(),
+        Err(_) => id.to_owned(),
+    }
 }
 
 impl Mux {
@@ -152,16 +184,6 @@ impl Mux {
         take(&mut self.outs)
     }
 
-    /// A driver has ended.
-    pub(super) fn gone(&mut self, nth: u64) -> Vec<Out> {
-        let opens = self.seats.get_mut(&nth).and_then(|seat| seat.opens.take());
-        if let Some((line, _)) = opens {
-            self.seats.remove(&nth);
-            self.outs.push(Out::Agent(line));
-        }
-        take(&mut self.outs)
-    }
-
     /// What ends the turns that are under way.
     pub(super) fn cancels(&self) -> Vec<Vec<u8>> {
         let busy = self.seats.values().filter(|seat| seat.turn.is_some());
@@ -191,10 +213,13 @@ impl Mux {
     }
 
     /// Whether it is dealt with; what is not passes on.
-    fn editor_says(&mut self, line: &[u8], message: RpcMessage) -> bool {
+    pub(super) fn editor_says(&mut self, line: &[u8], message: RpcMessage) -> bool {
         let place: Place = params(&message);
         let nth = self.seat_of(place.resume.as_deref());
         let method = message.method.as_deref();
+        if let Some(nth) = nth.filter(|nth| self.waits(*nth, method)) {
+            return self.hold(nth, line, message);
+        }
         match (method, text_of(&message.id), nth) {
             (Some("initialize"), Some(id), _) => self.hello = Hello::Asked(id),
             (
@@ -202,16 +227,14 @@ impl Mux {
                 Some(_),
                 _,
             ) => return self.opens(line, message, place, nth),
-            (Some("session/prompt"), Some(_), Some(nth)) => {
-                return self.prompted(nth, line, message);
-            }
+            (Some("session/prompt"), Some(id), Some(nth)) => self.begins(nth, id),
             (Some("session/cancel"), None, Some(nth)) => self.cancelled(nth, |_| true),
             (Some(WITHDRAW), None, _) => {
                 let told: Value = params(&message);
-                let id = told["requestId"].to_string();
+                let id = same(&told["requestId"].to_string());
                 let all: Vec<_> = self.seats.keys().copied().collect();
                 for nth in all {
-                    self.cancelled(nth, |held| held.get() == id);
+                    self.cancelled(nth, |held| same(held.get()) == id);
                 }
             }
             (Some("session/close" | "session/delete"), Some(_), Some(nth)) => {
@@ -225,71 +248,16 @@ impl Mux {
         false
     }
 
-    /// The editor opens a session. It waits until there is a driver that names its server.
-    fn opens(&mut self, line: &[u8], message: RpcMessage, place: Place, nth: Option<u64>) -> bool {
-        let copies = message.method.as_deref() == Some("session/fork");
-        let known = nth.filter(|_| !copies).and_then(|nth| self.seats.get(&nth));
-        if let Some(seat) = known {
-            let server = seat.server.as_deref();
-            let with = server.and_then(|server| with_server(message, server));
-            return with.map(|with| self.agent_gets(&with)).is_some();
-        }
-        if !matches!(self.hello, Hello::Known(_)) {
-            return false;
-        }
-        if self.seats.len() == SEATS_MAX {
-            tracing::warn!("the editor has {SEATS_MAX} sessions: this one is not on the bus");
-            return false;
-        }
-        self.last += 1;
-        let seat = Seat {
-            opens: Some((line.to_vec(), message)),
-            ..Seat::default()
-        };
-        self.seats.insert(self.last, seat);
-        self.outs.push(Out::Joins(self.last, place));
-        true
-    }
-
-    /// A turn of the editor's begins, or waits.
-    fn prompted(&mut self, nth: u64, line: &[u8], message: RpcMessage) -> bool {
-        let Some((seat, id)) = self.seats.get_mut(&nth).zip(message.id) else {
-            return false;
-        };
-        if seat.turn.is_none() {
-            self.begins(nth, &id);
-            return false;
-        }
-        if seat.held.len() == HELD_MAX {
-            let why = RpcError::new(INVALID_REQUEST, "too many prompts wait in this session");
-            self.editor_gets(&RpcMessage::response(id, &Err::<(), _>(why)));
-            return true;
-        }
-        seat.held.push_back((id, line.to_vec()));
-        true
-    }
-
     /// A turn of the editor's begins.
-    fn begins(&mut self, nth: u64, id: &RawValue) {
+    fn begins(&mut self, nth: u64, id: String) {
         if let Some(seat) = self.seats.get_mut(&nth) {
-            seat.turn = Some(Turn::Editor(id.get().to_owned()));
+            seat.turn = Some(Turn::Editor(id));
         }
+        // What the editor did not answer by now it does not answer any more.
+        let is_left = |question: &Question| question.nth != nth || !question.is_answered;
+        self.questions.retain(|_, question| is_left(question));
         let busy = json!({ "busy": true });
         self.tell(nth, &RpcMessage::notification(ELSEWHERE, &busy));
-    }
-
-    /// The agent is never asked for what waits under these ids.
-    fn cancelled(&mut self, nth: u64, is_it: impl Fn(&RawValue) -> bool) {
-        let held = self.seats.get_mut(&nth).map(|seat| take(&mut seat.held));
-        let (over, left) = held.into_iter().flatten().partition(|(id, _)| is_it(id));
-        if let Some(seat) = self.seats.get_mut(&nth) {
-            seat.held = left;
-        }
-        let over: VecDeque<(Box<RawValue>, Vec<u8>)> = over;
-        for (id, _) in over {
-            let ended = json!({ "stopReason": "cancelled" });
-            self.editor_gets(&RpcMessage::response(id, &Ok::<_, ()>(ended)));
-        }
     }
 
     fn agent_says(&mut self, message: RpcMessage) -> bool {
@@ -300,13 +268,16 @@ impl Mux {
             }
             (Some("session/update"), None) => {
                 let told: Value = params(&message);
-                if let Some(nth) = self.seat_of(told["sessionId"].as_str()) {
-                    if let Some(seat) = self.seats.get_mut(&nth) {
-                        seat.calls.note(&told["update"]);
-                    }
-                    self.tell(nth, &message);
+                let nth = self.seat_of(told["sessionId"].as_str());
+                let seat = nth.and_then(|nth| self.seats.get_mut(&nth));
+                // What is told again shows nothing of a turn of mail's.
+                if let Some(seat) = seat.filter(|seat| seat.loads.is_empty() && !seat.is_mixed) {
+                    seat.calls.note(&told["update"]);
+                    self.tell(nth.unwrap_or_default(), &message);
                 }
             }
+            // The editor's answer is to this.
+            (Some(_), Some(id)) => drop(self.questions.remove(&id)),
             _ => {}
         }
         false
@@ -324,6 +295,9 @@ impl Mux {
         }
         if matches!(&self.hello, Hello::Asked(asked) if asked == id) {
             self.hello = greeted(&message);
+        }
+        for seat in self.seats.values_mut() {
+            seat.loads.remove(id);
         }
         let is_opening = |seat: &Seat| seat.opening.as_ref().is_some_and(|it| it.0 == id);
         let is_turn =
@@ -343,28 +317,6 @@ impl Mux {
         false
     }
 
-    /// The agent opened a session, or did not.
-    fn opened(&mut self, nth: u64, message: &RpcMessage) {
-        let Some(seat) = self.seats.get_mut(&nth) else {
-            return;
-        };
-        let opening = seat.opening.take();
-        let answer = message.done().and_then(Result::ok);
-        // A load names its session in the request.
-        let said = answer.as_ref().map(|answer| answer["sessionId"].as_str());
-        seat.id = said.and_then(|said| said.map(str::to_owned).or(seat.id.take()));
-        match (&seat.id, opening) {
-            (Some(id), Some((_, known))) => {
-                let began = json!({ "sessionId": id });
-                self.tell(nth, &RpcMessage::response(known, &Ok::<_, ()>(began)));
-            }
-            _ => {
-                self.seats.remove(&nth);
-                self.outs.push(Out::Leaves(nth));
-            }
-        }
-    }
-
     /// The turn has ended, if it is that one. The next of the editor's begins.
     fn over(&mut self, nth: u64, is_it: impl Fn(&Turn) -> bool) {
         let Some(seat) = self.seats.get_mut(&nth) else {
@@ -373,14 +325,11 @@ impl Mux {
         if seat.turn.take_if(|turn| is_it(turn)).is_none() {
             return;
         }
-        let next = seat.held.pop_front();
+        seat.is_mixed = false;
         // The editor's answer to one that the driver answered is still to come.
         let is_left = |question: &Question| question.nth != nth || question.is_answered;
         self.questions.retain(|_, question| is_left(question));
-        if let Some((id, line)) = next {
-            self.begins(nth, &id);
-            self.outs.push(Out::Agent(line));
-        }
+        self.release(nth);
     }
 
     fn driver_says(&mut self, nth: u64, message: RpcMessage) -> Option<()> {
@@ -404,29 +353,8 @@ impl Mux {
             (Some(_), Some(id)) => {
                 self.asks(nth, id, message);
             }
-            (None, Some(id)) => self.driver_answers(nth, id.get(), &message)?,
+            (None, Some(id)) => self.driver_answers(nth, &same(id.get()), &message)?,
             _ => {}
-        }
-        Some(())
-    }
-
-    /// A driver has named its server: the editor's request leaves.
-    fn joined(&mut self, nth: u64, id: Box<RawValue>, message: &RpcMessage) -> Option<()> {
-        let named: Members = params(message);
-        let servers = named.get("mcpServers")?.get();
-        let server = serde_json::from_str::<Vec<Box<RawValue>>>(servers)
-            .ok()?
-            .pop()?;
-        let seat = self.seats.get_mut(&nth)?;
-        let (line, opens) = seat.opens.take()?;
-        seat.opening = Some((text_of(&opens.id)?, id));
-        let loads = opens.method.as_deref() != Some("session/fork");
-        seat.id = params::<Place>(&opens).resume.filter(|_| loads);
-        let with = with_server(opens, &server);
-        seat.server = Some(server);
-        match with {
-            Some(with) => self.agent_gets(&with),
-            None => self.outs.push(Out::Agent(line)),
         }
         Some(())
     }
@@ -434,7 +362,7 @@ impl Mux {
     /// Mail begins a turn, where none is under way.
     fn bus_prompts(&mut self, nth: u64, id: Box<RawValue>, message: RpcMessage) -> Option<()> {
         let seat = self.seats.get(&nth)?;
-        if seat.turn.is_some() {
+        if seat.turn.is_some() || self.is_over {
             // The driver will be told that it goes on, and when it ends.
             let why = RpcError::new(NOT_ASKED, "another turn is under way");
             self.tell(nth, &RpcMessage::response(id, &Err::<(), _>(why)));
@@ -448,7 +376,9 @@ impl Mux {
             "sessionUpdate": "user_message_chunk", "content": { "type": "text", "text": text } } });
         self.editor_gets(&RpcMessage::notification("session/update", &shown));
         let own = self.asks(nth, id, message);
-        self.seats.get_mut(&nth)?.turn = Some(Turn::Bus(own));
+        let seat = self.seats.get_mut(&nth)?;
+        seat.turn = Some(Turn::Bus(own));
+        seat.is_mixed = !seat.loads.is_empty();
         Some(())
     }
 
@@ -479,16 +409,4 @@ fn greeted(message: &RpcMessage) -> Hello {
         return Hello::Without;
     }
     Hello::Known(answer)
-}
-
-/// A request that opens a session, with one more MCP server.
-fn with_server(mut message: RpcMessage, server: &RawValue) -> Option<RpcMessage> {
-    let mut place: Members = serde_json::from_str(message.params.as_ref()?.get()).ok()?;
-    let servers = place.get("mcpServers").map(|servers| servers.get());
-    let servers = serde_json::from_str::<Vec<Box<RawValue>>>(servers.unwrap_or("[]"));
-    let mut servers = servers.ok()?;
-    servers.push(server.to_owned());
-    place.insert("mcpServers".to_owned(), raw(&servers)?);
-    message.params = raw(&place);
-    Some(message)
 }

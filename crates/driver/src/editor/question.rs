@@ -1,10 +1,13 @@
 //! Questions in turns that mail began: the editor and the driver are asked, and the first answer counts.
 
+use std::mem::take;
+
 use peerbus_adapter::agents::Agent;
 use peerbus_wire::jsonrpc::{RpcMessage, raw};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::mux::{Members, Mux, Question, Seat, Turn, params};
+use super::mux::{Members, Mux, Out, Question, Seat, Turn, params};
 use crate::acp::{WITHDRAW, permission};
 
 /// Questions that are remembered.
@@ -14,21 +17,19 @@ const LED_TO: &str = "A message of a peer led to this: ";
 
 impl Mux {
     /// The agent asks whether it may use a tool.
-    pub(super) fn agent_asks(&mut self, id: String, message: RpcMessage) -> bool {
+    pub(super) fn agent_asks(&mut self, id: String, mut message: RpcMessage) -> bool {
         let asked: Value = params(&message);
         // An unknown session is a helper of an open one.
         let is_mails = |seat: &Seat| matches!(seat.turn, Some(Turn::Bus(_)));
         let mut mails = self.seats.iter().filter(|(_, seat)| is_mails(seat));
         let nth = self.seat_of(asked["sessionId"].as_str());
         let nth = nth.or_else(|| mails.next().map(|(nth, _)| *nth));
-        let Some((nth, seat)) = nth.and_then(|nth| Some((nth, self.seats.get(&nth)?))) else {
-            return false;
-        };
-        if !is_mails(seat) {
+        let seat = nth.and_then(|nth| Some((nth, self.seats.get(&nth)?)));
+        let Some((nth, seat)) = seat.filter(|(_, seat)| is_mails(seat)) else {
             // The editor's answer to it is its own.
             self.questions.remove(&id);
             return false;
-        }
+        };
         if self
             .questions
             .get(&id)
@@ -39,7 +40,10 @@ impl Mux {
         }
         let agent = self.agent.unwrap_or(&Agent::UNKNOWN);
         let call = seat.calls.asked(&asked, agent);
-        let is_shown = !permission::is_ours(&call, agent);
+        let is_shown = seat.is_left || !permission::is_ours(&call, agent);
+        let marked = marked(message.clone(), &call);
+        // Drivers compare ids as they are written.
+        message.id = RawValue::from_string(id.clone()).ok();
         self.tell(nth, &message);
         if self.questions.len() >= QUESTIONS_MAX {
             self.questions.retain(|_, question| !question.is_answered);
@@ -48,12 +52,41 @@ impl Mux {
             nth,
             is_shown,
             is_answered: false,
+            is_late: false,
+            marked,
         };
-        self.questions.insert(id, question);
-        if is_shown && let Some(marked) = marked(message, &call) {
-            self.editor_gets(&marked);
+        self.questions.insert(id.clone(), question);
+        if is_shown {
+            self.shows(|it, _| *it == id);
         }
         true
+    }
+
+    /// The editor is asked these, too, if it was not yet.
+    pub(super) fn shows(&mut self, is_it: impl Fn(&String, &Question) -> bool) {
+        for (id, question) in &mut self.questions {
+            if !question.is_answered
+                && is_it(id, question)
+                && let Some(marked) = question.marked.take()
+            {
+                question.is_shown = true;
+                self.outs.push(Out::Editor(marked.line().into_bytes()));
+            }
+        }
+    }
+
+    /// Whether the editor is not asked something, because the driver is to answer it.
+    pub(super) fn hides(&self) -> bool {
+        self.questions.values().any(|question| !question.is_shown)
+    }
+
+    /// A while has passed. What a driver does not answer by itself is for the editor.
+    pub(super) fn passed(&mut self) -> Vec<Out> {
+        self.shows(|_, question| question.is_late);
+        for question in self.questions.values_mut() {
+            question.is_late = true;
+        }
+        take(&mut self.outs)
     }
 
     /// The first answer to a question counts.

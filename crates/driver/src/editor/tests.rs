@@ -1,5 +1,11 @@
-use serde_json::{Value, json};
+use std::rc::Rc;
 
+use serde_json::{Value, json};
+use tokio::io::AsyncReadExt as _;
+use tokio::sync::Notify;
+use tokio::task::LocalSet;
+
+use super::backlog::writer;
 use super::mux::{Mux, Out};
 
 /// What a mux has to say, and to whom.
@@ -69,7 +75,7 @@ fn a_prompt_of_mail_that_meets_a_turn_of_the_editors_was_never_shown() {
     };
     assert_eq!(
         (&refused["id"], &refused["error"]["code"]),
-        (&json!(3), &json!(-32_099))
+        (&json!(3), &json!(crate::acp::NOT_ASKED))
     );
     mux.agent(&line(
         json!({ "id": 7, "result": { "stopReason": "end_turn" } }),
@@ -158,4 +164,203 @@ fn a_question_of_a_helpers_session_in_a_turn_of_mail_is_marked() {
         marked.contains("A message of a peer led to this: run"),
         "{marked}"
     );
+}
+
+fn load(id: &str) -> Value {
+    json!({ "id": id, "method": "session/load", "params": { "sessionId": "s", "cwd": "/" } })
+}
+
+fn asks(title: &str) -> Value {
+    json!({ "id": 70, "method": "session/request_permission", "params": {
+        "sessionId": "s", "toolCall": { "toolCallId": "t", "title": title }, "options": [] } })
+}
+
+/// Of an agent that is known.
+fn known() -> Mux {
+    let mut all = peerbus_adapter::agents::ALL.into_iter();
+    let mut mux = open();
+    mux.agent = all.find(|agent| agent.word == "kimi");
+    mux
+}
+
+#[test]
+fn what_is_told_again_while_a_session_is_loaded_shows_nothing_of_mail() {
+    let mut mux = open();
+    mux.driver(1, &text(prompt(json!(3))));
+    mux.editor(&line(load("l")));
+    let update =
+        json!({ "method": "session/update", "params": { "sessionId": "s", "update": {} } });
+    let passes = Told::Editor(text(update.clone()));
+    assert_eq!(told(mux.agent(&line(update.clone()))), [passes]);
+    // Some agents answer first.
+    mux.agent(&line(json!({ "id": "l", "result": {} })));
+    assert_eq!(told(mux.agent(&line(update.clone()))).len(), 1);
+    mux.agent(&line(json!({ "id": "peerbus-2", "result": {} })));
+    assert_eq!(told(mux.agent(&line(update))).len(), 2);
+}
+
+#[test]
+fn what_the_editor_says_of_a_session_stays_behind_what_opens_it_and_behind_its_prompts() {
+    let mut mux = open();
+    mux.editor(&line(
+        json!({ "method": "session/close", "id": 5, "params": { "sessionId": "s" } }),
+    ));
+    let mode = json!({ "id": 6, "method": "session/set_mode", "params": { "sessionId": "s" } });
+    for (said, left) in [
+        (load("l"), 1),
+        (mode.clone(), 0),
+        (load("m"), 0),
+        (prompt(json!(7)), 0),
+    ] {
+        assert_eq!(told(mux.editor(&line(said))).len(), left);
+    }
+    let servers = json!({ "mcpServers": [{ "name": "bus" }] });
+    let joins = json!({ "id": 2, "method": "session/resume", "params": servers });
+    let left: Vec<_> = told(mux.driver(2, &text(joins)));
+    let agents = left.iter().filter_map(|told| match told {
+        Told::Agent(line) => serde_json::from_str::<Value>(line).ok(),
+        _ => None,
+    });
+    let ids: Vec<_> = agents.map(|it| it["id"].clone()).collect();
+    assert_eq!(ids, [json!("l"), json!(6), json!("m"), json!(7)]);
+
+    // And behind a prompt that waits.
+    assert_eq!(told(mux.editor(&line(prompt(json!(8))))), []);
+    assert_eq!(told(mux.editor(&line(mode.clone()))), []);
+    let over = json!({ "id": 7, "result": { "stopReason": "end_turn" } });
+    let left = told(mux.agent(&line(over)));
+    let [.., Told::Agent(next), Told::Agent(then), Told::Editor(_)] = &left[..] else {
+        panic!("{left:?}")
+    };
+    assert_eq!([next, then], [&text(prompt(json!(8))), &text(mode)]);
+}
+
+#[test]
+fn an_id_is_the_same_however_it_is_written() {
+    let mut mux = open();
+    mux.editor(&line(prompt(json!("a/b"))));
+    mux.editor(&line(prompt(json!(8))));
+    let over = r#"{"jsonrpc":"2.0","id":"a\/b","result":null,"error":{"code":1,"message":""}}"#;
+    let left = told(mux.agent(over.as_bytes()));
+    assert!(
+        left.contains(&Told::Agent(text(prompt(json!(8))))),
+        "{left:?}"
+    );
+    let over = r#"{"jsonrpc":"2.0","id":8.0,"result":{}}"#;
+    mux.agent(over.as_bytes());
+    assert_eq!(told(mux.editor(&line(prompt(json!(9))))).len(), 2);
+}
+
+#[test]
+fn a_session_has_one_peer() {
+    let mut mux = open();
+    mux.editor(&line(
+        json!({ "id": "b", "method": "session/new", "params": { "cwd": "/" } }),
+    ));
+    let servers = json!({ "mcpServers": [{ "name": "bus" }] });
+    mux.driver(
+        2,
+        &text(json!({ "id": 2, "method": "session/new", "params": servers })),
+    );
+    let left = told(mux.agent(&line(json!({ "id": "b", "result": { "sessionId": "s" } }))));
+    assert!(
+        matches!(left[..], [Told::Other, Told::Editor(_)]),
+        "{left:?}"
+    );
+    assert_eq!(mux.seat_of(Some("s")), Some(1));
+    assert_eq!(mux.seats.len(), 1);
+}
+
+#[test]
+fn an_answer_that_is_still_to_come_is_forgotten_when_its_id_means_something_else() {
+    let mut mux = open();
+    mux.driver(1, &text(prompt(json!(3))));
+    mux.agent(&line(asks("run")));
+    let answer = json!({ "id": 70, "result": {} });
+    mux.driver(1, &text(answer.clone()));
+    mux.agent(&line(json!({ "id": 70, "method": "fs/read_text_file" })));
+    let passes = Told::Agent(text(answer.clone()));
+    assert_eq!(told(mux.editor(&line(answer))), [passes]);
+}
+
+#[test]
+fn what_a_driver_does_not_answer_by_itself_is_asked_of_the_editor() {
+    for is_left in [false, true] {
+        let mut mux = known();
+        mux.driver(1, &text(prompt(json!(3))));
+        let left = told(mux.agent(&line(asks("bus_send"))));
+        assert!(matches!(left[..], [Told::Driver(_)]), "{left:?}");
+        let left = if is_left {
+            told(mux.gone(1))
+        } else {
+            assert_eq!(told(mux.passed()), []);
+            told(mux.passed())
+        };
+        let [Told::Editor(marked)] = &left[..] else {
+            panic!("{left:?}")
+        };
+        assert!(marked.contains("A message of a peer led"), "{marked}");
+        assert!(!mux.hides());
+    }
+}
+
+#[test]
+fn a_line_that_is_too_long_is_never_asked_in_a_turn_of_mail_and_begins_none() {
+    let mut mux = open();
+    let asks =
+        br#"{"jsonrpc":"2.0","id":"q","method":"session/request_permission","params":{"x":""#;
+    assert!(mux.agent_long(asks).unwrap().0);
+    mux.driver(1, &text(prompt(json!(3))));
+    let (passes, outs) = mux.agent_long(asks).unwrap();
+    let left = told(outs);
+    assert!(!passes && matches!(left[..], [Told::Agent(_)]), "{left:?}");
+    assert!(mux.agent_long(br#"{"id":1,"result":"x"#).is_err());
+    let updates = br#"{"method":"session/update","params":{"x"#;
+    assert!(mux.agent_long(updates).unwrap().0);
+    for begins in [
+        &br#"{"id":4,"method":"session/prompt","params":{"x"#[..],
+        br#"{"id":4,"params":["x"#,
+    ] {
+        let (passes, outs) = mux.editor_long(begins).unwrap();
+        let left = told(outs);
+        let [Told::Editor(refused)] = &left[..] else {
+            panic!("{left:?}")
+        };
+        let refused: Value = serde_json::from_str(refused).unwrap();
+        assert!(!passes && refused["id"] == 4 && refused["error"].is_object());
+    }
+    assert!(mux.editor_long(br#"{"id":4,"result":"x"#).unwrap().0);
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn nobody_waits_for_an_end_that_takes_nothing_and_a_line_in_pieces_is_not_broken_up() {
+    let passes = async {
+        let (end, mut read) = tokio::io::duplex(8);
+        let room = Rc::new(Notify::new());
+        let (mut way, writes) = writer(end, &room);
+        way.begins();
+        way.part(b"one ".to_vec());
+        way.send(b"two\n".to_vec());
+        way.part(b"line\n".to_vec());
+        way.ends();
+        assert!(way.has_room());
+        for _ in 0..2_000 {
+            way.send(b"x\n".to_vec());
+        }
+        assert!(!way.has_room() && !way.is_stuck());
+        drop(way);
+        let mut all = String::new();
+        read.read_to_string(&mut all).await.unwrap();
+        assert_eq!(all, format!("one line\ntwo\n{}", "x\n".repeat(2_000)));
+        writes.await.unwrap();
+
+        let (end, read) = tokio::io::duplex(8);
+        let (mut way, _) = writer(end, &room);
+        drop(read);
+        way.send(b"x\n".to_vec());
+        while !way.is_closed() {
+            room.notified().await;
+        }
+    };
+    LocalSet::new().run_until(passes).await;
 }

@@ -268,3 +268,18 @@ fn an_agent_below_the_agents_shell_is_a_peer_of_its_own() {
     let own = &called["result"]["structuredContent"]["self"];
     assert!(own.is_string() && own != "driven", "{called}");
 }
+
+#[test]
+fn who_waits_for_the_answer_to_a_text_gets_it() {
+    let acp = Acp::start(&[]);
+    let waits = [
+        "session",
+        "inject",
+        "driven",
+        "say hi",
+        "--wait",
+        "answer=30",
+    ];
+    let answer = acp.home.run(&waits).ok();
+    assert_eq!(answer.trim(), "heard it");
+}

@@ -247,6 +247,7 @@ impl State {
         if self.turn.is_some() {
             return None;
         }
+        let said = text;
         // A command of the agent's is a command only at the beginning.
         let instructs = !text.starts_with('/') && std::mem::take(&mut self.instruct);
         let text = match instructs {
@@ -256,6 +257,7 @@ impl State {
         let prompt = json!([{ "type": "text", "text": text }]);
         self.began.next_turn();
         self.turn = Some(Turn {
+            asked: Some(said.to_owned()),
             uuid: uuid.to_owned(),
             mark: mark.map(str::to_owned),
             text,
@@ -279,12 +281,13 @@ impl State {
 
     /// The text of the turn stands in the conversation.
     fn presented(&mut self) -> Vec<Heard> {
-        let turn = self.turn.iter_mut();
-        turn.map(|turn| {
-            turn.signs.presented = true;
-            Heard::Shown(turn.uuid.clone())
-        })
-        .collect()
+        let Some(turn) = &mut self.turn else {
+            return Vec::new();
+        };
+        turn.signs.presented = true;
+        let mut heard = turn.told();
+        heard.push(Heard::Shown(turn.uuid.clone()));
+        heard
     }
 
     fn end(&mut self, proof: Proof, answer: &Answer) -> Vec<Heard> {
@@ -293,7 +296,7 @@ impl State {
         let open = std::mem::take(&mut self.questions).into_iter();
         heard.extend(open.chain(self.withdrawn.drain(..)).map(Heard::Withdrawn));
         self.calls.end();
-        let Some(turn) = self.turn.take() else {
+        let Some(mut turn) = self.turn.take() else {
             return heard;
         };
         let two = self.can.two;
@@ -301,6 +304,7 @@ impl State {
         // The instructions were not shown either.
         self.instruct |= turn.instructs && end != TurnEnd::Well && !turn.signs.presented;
         if end == TurnEnd::Well {
+            heard.extend(turn.told());
             heard.push(Heard::Shown(turn.uuid.clone()));
             heard.push(Heard::Words {
                 answer: Some(turn.uuid.clone()),

@@ -7,7 +7,8 @@ use peerbus_adapter::agents::Proof;
 use peerbus_wire::jsonrpc::RpcError;
 use serde_json::Value;
 
-use crate::protocol::TurnEnd;
+use super::lines::told;
+use crate::protocol::{Heard, TurnEnd};
 
 /// Calls and messages of a session that are remembered.
 const BEGAN_MAX: usize = 65_536;
@@ -25,9 +26,19 @@ pub(super) struct Turn {
     pub(super) mark: Option<String>,
     /// What was asked.
     pub(super) text: String,
+    /// The same without instructions, until whoever watches is told of it.
+    pub(super) asked: Option<String>,
     pub(super) signs: Signs,
     /// The instructions went before its text.
     pub(super) instructs: bool,
+}
+
+impl Turn {
+    /// What whoever watches is told of its text, once it stands in the conversation.
+    pub(super) fn told(&mut self) -> Vec<Heard> {
+        let asked = self.asked.take().map(|text| told("user", &text.into()));
+        asked.unwrap_or_default()
+    }
 }
 
 /// What was seen since a text went in.

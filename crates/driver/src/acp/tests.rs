@@ -127,7 +127,7 @@ async fn version_two_is_known_by_its_shape() {
         // The response says that the text stands there, before the model says a word.
         let place = |is: fn(&Heard) -> bool| heard.iter().position(is);
         let shown = place(|heard| matches!(heard, Heard::Shown(_)));
-        let words = place(|heard| matches!(heard, Heard::Words { .. } | Heard::Event(_)));
+        let words = place(|heard| matches!(heard, Heard::Words { .. }));
         assert!(shown < words, "{name}: {shown:?} {words:?}");
     }
 }

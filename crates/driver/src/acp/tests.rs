@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 
 use peerbus_adapter::agents::ALL;
+use peerbus_node::approvals::{By, Decision, Verdict};
+use peerbus_wire::jsonrpc::RpcError;
 use serde_json::{Value, json};
 
 use super::session::Asking;
@@ -197,4 +199,42 @@ async fn real_questions_are_put_to_whoever_may_answer_but_those_about_bus_tools(
     let (acp, to) = driver("kimi");
     let line = json!({ "jsonrpc": "2.0", "id": 1, "method": "fs/write_text_file", "params": {} });
     assert!(acp.hear(&to, &line.to_string()).await.is_empty());
+}
+
+#[tokio::test]
+async fn an_answer_is_that_of_its_own_prompt_and_a_verdict_that_of_its_own_question() {
+    let (acp, to) = driver("kimi");
+    acp.state().began("s");
+    let proof = acp.agent.facts().proof;
+    let failed = Err(RpcError::new(-32_603, "down"));
+    acp.state().prompt("one", ("a", None), "");
+    assert_eq!(ends(&acp.state().prompted(proof, "one", &failed)).len(), 1);
+    acp.state().prompt("two", ("b", None), "");
+    let late = Ok(json!({ "stopReason": "end_turn" }));
+    assert!(acp.state().prompted(proof, "one", &late).is_empty());
+
+    let asks = |title: &str| {
+        let call = json!({ "toolCallId": title, "title": title, "rawInput": { "command": title } });
+        let options = json!([{ "optionId": title, "kind": "allow_once" }]);
+        let params = json!({ "sessionId": "s", "toolCall": call, "options": options });
+        json!({ "jsonrpc": "2.0", "id": 7, "method": "session/request_permission", "params": params })
+            .to_string()
+    };
+    let mut heard = acp.hear(&to, &asks("ls")).await;
+    let Some(Heard::Asks(asked)) = heard.pop() else {
+        panic!("{heard:?}");
+    };
+    assert!(acp.hear(&to, &asks("rm")).await.is_empty());
+    assert!(acp.hear(&to, &asks("bus_send")).await.is_empty());
+    let verdict = Verdict::closed(Some(Decision::Allow), By::Node);
+    let answer = acp.answer(&asked, &verdict).unwrap();
+    assert!(answer.contains(r#""optionId":"ls""#), "{answer}");
+
+    let mut heard = acp.hear(&to, &asks("ls")).await;
+    acp.interrupt(&to).await.unwrap();
+    let Some(Heard::Asks(asked)) = heard.pop() else {
+        panic!("{heard:?}");
+    };
+    // It was answered `cancelled`.
+    assert_eq!(acp.answer(&asked, &verdict), None);
 }

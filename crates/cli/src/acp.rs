@@ -12,7 +12,7 @@ use peerbus_mcp::AdapterOptions;
 use peerbus_wire::PeerName;
 
 use crate::args::Acp;
-use crate::{adapter, client, output, run};
+use crate::{adapter, client, run};
 
 /// How long another name may take to be registered.
 const NAMED_WITHIN: Duration = Duration::from_secs(5);
@@ -62,7 +62,7 @@ pub(crate) fn run(verb: Acp) -> Result<(), Failure> {
     }
 }
 
-fn config(flags: &Flags) -> Result<BusConfig, Failure> {
+pub(crate) fn config(flags: &Flags) -> Result<BusConfig, Failure> {
     let mut config = BusConfig::resolve(flags)?;
     config.demand = client::demand(flags)?;
     config.groups = groups::own(|name| std::env::var(name).ok())?;
@@ -91,15 +91,7 @@ async fn tell(bus: Bus, name: Option<PeerName>) {
                 continue;
             }
         }
-        let quiet = match &state {
-            LinkState::Connecting { last_error, .. } => last_error.is_none(),
-            state => *state == LinkState::Closed,
-        };
-        let says = state.to_string();
-        if !quiet && says != told {
-            output::complain(&says);
-            told = says;
-        }
+        run::say(&state, &mut told);
         if state == LinkState::Closed || link.changed().await.is_err() {
             return;
         }

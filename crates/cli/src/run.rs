@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use peerbus_adapter::paths::Paths;
 use peerbus_adapter::stderr;
-use peerbus_adapter::{BusConfig, Failure, LinkState, connect, groups};
+use peerbus_adapter::{Failure, LinkState, connect};
 use peerbus_agents::Agent;
 use peerbus_driver::{AcpAgent, ClientOptions, DrivenAgent, RunEnd, Settings};
 use peerbus_mcp::AdapterOptions;
 use tokio::sync::watch;
 
 use crate::args::{Run, Transport};
-use crate::{adapter, client, output};
+use crate::{acp, adapter, client, output};
 
 /// The client, as the search path has it.
 const PROGRAM: &str = "claude";
@@ -42,10 +42,8 @@ pub(crate) fn run(verb: Run) -> Result<(), Failure> {
     }
     let agent = agent(&verb)?;
     let flags = verb.connection.flags(verb.name);
-    let mut config = BusConfig::resolve(&flags)?;
-    config.demand = client::demand(&flags)?;
+    let config = acp::config(&flags)?;
     let variable = |name: &str| std::env::var(name).ok();
-    config.groups = groups::own(variable)?;
     let options = AdapterOptions::read(variable).map_err(Failure::config)?;
     let wake = adapter::wake_list(variable).map_err(Failure::config)?;
     let us = std::env::current_exe().map_err(Failure::failed)?;
@@ -175,18 +173,23 @@ async fn tell(mut link: watch::Receiver<LinkState>) {
     let mut told = String::new();
     loop {
         let state = link.borrow_and_update().clone();
-        let quiet = match &state {
-            LinkState::Connecting { last_error, .. } => last_error.is_none(),
-            state => *state == LinkState::Closed,
-        };
-        let says = state.to_string();
-        if !quiet && says != told {
-            output::complain(&says);
-            told = says;
-        }
+        say(&state, &mut told);
         if link.changed().await.is_err() {
             return;
         }
+    }
+}
+
+/// Says how a link is, once.
+pub(crate) fn say(state: &LinkState, told: &mut String) {
+    let quiet = match state {
+        LinkState::Connecting { last_error, .. } => last_error.is_none(),
+        state => *state == LinkState::Closed,
+    };
+    let says = state.to_string();
+    if !quiet && says != *told {
+        output::complain(&says);
+        *told = says;
     }
 }
 

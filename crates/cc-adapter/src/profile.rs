@@ -13,6 +13,7 @@ pub(crate) fn profile(relays: bool) -> Profile {
             false => &["claude/channel"],
         },
         drain: false,
+        allowed: false,
     }
 }
 

@@ -4,9 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use peerbus_adapter::paths::Paths;
-use peerbus_adapter::{
-    Bus, BusConfig, Failure, Flags, LinkState, Naming, RegistrationRefusal, connect, groups,
-};
+use peerbus_adapter::{Bus, Failure, LinkState, Naming, RegistrationRefusal, connect};
 use peerbus_driver::{DrivenAgent, Settings};
 use peerbus_mcp::AdapterOptions;
 use peerbus_wire::PeerName;
@@ -22,7 +20,7 @@ const NUMBER_MAX: u32 = 999;
 pub(crate) fn run(verb: Acp) -> Result<(), Failure> {
     let flags = verb.connection.flags(verb.name);
     // Says at once what is wrong with it.
-    config(&flags)?;
+    client::driven(&flags)?;
     let variable = |name: &str| std::env::var(name).ok();
     let options = AdapterOptions::read(variable).map_err(Failure::config)?;
     let wake = adapter::wake_list(variable).map_err(Failure::config)?;
@@ -38,7 +36,7 @@ pub(crate) fn run(verb: Acp) -> Result<(), Failure> {
     let join = |cwd: &Path| {
         // Its name, its group and its branch are those of its project.
         std::env::set_current_dir(cwd).map_err(|error| error.to_string())?;
-        let config = config(&flags).map_err(|error| error.to_string())?;
+        let config = client::driven(&flags).map_err(|error| error.to_string())?;
         let name = match &config.naming {
             Naming::Verbatim(name) => Some(name.clone()),
             Naming::Generated => None,
@@ -60,13 +58,6 @@ pub(crate) fn run(verb: Acp) -> Result<(), Failure> {
         }
         None => Ok(()),
     }
-}
-
-pub(crate) fn config(flags: &Flags) -> Result<BusConfig, Failure> {
-    let mut config = BusConfig::resolve(flags)?;
-    config.demand = client::demand(flags)?;
-    config.groups = groups::own(|name| std::env::var(name).ok())?;
-    Ok(config)
 }
 
 /// Says under which name a session is on the bus. One whose name another session has gets a number.
@@ -91,7 +82,7 @@ async fn tell(bus: Bus, name: Option<PeerName>) {
                 continue;
             }
         }
-        run::say(&state, &mut told);
+        client::say(&state, &mut told);
         if state == LinkState::Closed || link.changed().await.is_err() {
             return;
         }

@@ -6,11 +6,32 @@ use std::time::Duration;
 use peerbus_adapter::demand::{Demand, Meant};
 use peerbus_adapter::{
     Bus, BusConfig, Failure, Flags, IN_USE_MS, Link, LinkState, Peers, RegistrationRefusal as Why,
-    connect, refusal,
+    connect, groups, refusal,
 };
 
 use crate::args::Connection;
 use crate::output;
+
+/// How the peer of a session that is driven joins the bus.
+pub(crate) fn driven(flags: &Flags) -> Result<BusConfig, Failure> {
+    let mut config = BusConfig::resolve(flags)?;
+    config.demand = demand(flags)?;
+    config.groups = groups::own(|name| std::env::var(name).ok())?;
+    Ok(config)
+}
+
+/// Says how a link is, once.
+pub(crate) fn say(state: &LinkState, told: &mut String) {
+    let quiet = match state {
+        LinkState::Connecting { last_error, .. } => last_error.is_none(),
+        state => *state == LinkState::Closed,
+    };
+    let says = state.to_string();
+    if !quiet && says != *told {
+        output::complain(&says);
+        *told = says;
+    }
+}
 
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_current_thread()

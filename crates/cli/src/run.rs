@@ -17,7 +17,7 @@ use peerbus_mcp::AdapterOptions;
 use tokio::sync::watch;
 
 use crate::args::{Run, Transport};
-use crate::{acp, adapter, client, output};
+use crate::{adapter, client, output};
 
 /// The client, as the search path has it.
 const PROGRAM: &str = "claude";
@@ -42,7 +42,7 @@ pub(crate) fn run(verb: Run) -> Result<(), Failure> {
     }
     let agent = agent(&verb)?;
     let flags = verb.connection.flags(verb.name);
-    let config = acp::config(&flags)?;
+    let config = client::driven(&flags)?;
     let variable = |name: &str| std::env::var(name).ok();
     let options = AdapterOptions::read(variable).map_err(Failure::config)?;
     let wake = adapter::wake_list(variable).map_err(Failure::config)?;
@@ -173,23 +173,10 @@ async fn tell(mut link: watch::Receiver<LinkState>) {
     let mut told = String::new();
     loop {
         let state = link.borrow_and_update().clone();
-        say(&state, &mut told);
+        client::say(&state, &mut told);
         if link.changed().await.is_err() {
             return;
         }
-    }
-}
-
-/// Says how a link is, once.
-pub(crate) fn say(state: &LinkState, told: &mut String) {
-    let quiet = match state {
-        LinkState::Connecting { last_error, .. } => last_error.is_none(),
-        state => *state == LinkState::Closed,
-    };
-    let says = state.to_string();
-    if !quiet && says != *told {
-        output::complain(&says);
-        *told = says;
     }
 }
 

@@ -104,6 +104,7 @@ pub(crate) async fn host(
     // configuration names another one alike. With the first request it does.
     let profile = Profile {
         kind: KIND,
+        allowed: true,
         instructions: Box::new(|_| ""),
         ..woken
     };
@@ -112,8 +113,7 @@ pub(crate) async fn host(
         mailbox.report(&link);
         // It fails when the driver has ended, and everything with it.
         let _ = made.send(mailbox);
-        let agent = agent(link, wake);
-        std::future::ready(agent)
+        std::future::ready(agent(link, wake))
     });
     let life = async {
         let Ok(mailbox) = mailbox.await else {

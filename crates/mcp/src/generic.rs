@@ -11,6 +11,7 @@ pub fn generic(woken: impl Fn(&str) -> bool + Send + Sync + 'static) -> Profile 
         instructions: Box::new(move |client| if woken(client) { WOKEN } else { DRAINS }),
         experimental: &[],
         drain: true,
+        allowed: false,
     }
 }
 

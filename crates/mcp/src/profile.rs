@@ -15,6 +15,9 @@ pub struct Profile {
     pub experimental: &'static [&'static str],
     /// There is a drain tool.
     pub drain: bool,
+    /// The tools are allowed in any case: none is said to reach beyond the session, for which some
+    /// clients ask their user.
+    pub allowed: bool,
 }
 
 impl Profile {

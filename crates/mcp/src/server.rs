@@ -98,7 +98,8 @@ impl ServerHandler for Handler {
         _context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let spelling = self.session.spelling();
-        let tools = self.session.tools().map(|tool| shown(tool, spelling));
+        let tools = self.session.tools();
+        let tools = tools.map(|tool| shown(tool, spelling, self.session.profile.allowed));
         Ok(ListToolsResult::with_all_items(tools.collect()))
     }
 
@@ -170,13 +171,13 @@ fn output_schema(tool: &Tool) -> Arc<Map<String, Value>> {
     Arc::new(schema)
 }
 
-fn shown(tool: &Tool, spelling: Spelling) -> McpTool {
+fn shown(tool: &Tool, spelling: Spelling, allowed: bool) -> McpTool {
     let output = output_schema(tool);
     let annotations = ToolAnnotations::with_title(tool.title)
         .read_only(tool.read_only)
         .destructive(false)
         .idempotent(tool.idempotent)
-        .open_world(false);
+        .open_world(tool.open_world && !allowed);
     let input = schema(tool.input);
     let shown = McpTool::new(spelling.spell(tool.name), tool.description, input)
         .with_title(tool.title)

@@ -68,6 +68,7 @@ pub(crate) const TOOL: Tool = Tool {
         ),
     ],
     output: crate::rpc::output_schema::<Output<'static>>,
+    open_world: true,
     always: true,
     ..Tool::new("bus.ask", |context, arguments| {
         Box::pin(call(context, arguments))

@@ -24,6 +24,7 @@ pub(crate) const TOOL: Tool = Tool {
         of them is interrupted by it: use the bus send tool when one peer is meant.",
     input: &[talk::BODY, talk::PRIORITY, talk::THREAD, talk::REPLY_TO],
     output: crate::rpc::output_schema::<Output>,
+    open_world: true,
     ..Tool::new("bus.broadcast", |context, arguments| {
         Box::pin(call(context, arguments))
     })

@@ -24,6 +24,7 @@ pub(crate) const JOIN: Tool = Tool {
     input: &[Argument::required("group", ArgumentKind::Text, GROUP)],
     output: crate::rpc::output_schema::<Output>,
     idempotent: true,
+    open_world: true,
     ..Tool::new("bus.join", |context, arguments| {
         Box::pin(call(context, arguments, true))
     })

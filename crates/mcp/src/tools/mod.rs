@@ -50,6 +50,8 @@ pub(crate) struct Tool {
     pub(crate) read_only: bool,
     /// Calling it again with the same arguments changes nothing more.
     pub(crate) idempotent: bool,
+    /// It reaches beyond this session.
+    pub(crate) open_world: bool,
     /// The model often needs it: it is shown at once, where others wait until they are looked for.
     pub(crate) always: bool,
     /// It reads mail: what it takes is enough, and nothing more goes along.
@@ -84,6 +86,7 @@ impl Tool {
             output: Map::new,
             read_only: false,
             idempotent: false,
+            open_world: false,
             always: false,
             reads: false,
             acks: false,

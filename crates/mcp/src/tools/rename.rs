@@ -28,6 +28,7 @@ pub(crate) const TOOL: Tool = Tool {
     )],
     output: crate::rpc::output_schema::<Output>,
     idempotent: true,
+    open_world: true,
     link: Link::EvenRefused,
     ..Tool::new("bus.rename", |context, arguments| {
         Box::pin(call(context, arguments))

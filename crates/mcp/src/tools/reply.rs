@@ -26,6 +26,7 @@ pub(crate) const TOOL: Tool = Tool {
         talk::PRIORITY,
     ],
     output: crate::rpc::output_schema::<send::Output>,
+    open_world: true,
     always: true,
     ..Tool::new("bus.reply", |context, arguments| {
         Box::pin(call(context, arguments))

@@ -52,6 +52,7 @@ pub(crate) const TOOL: Tool = Tool {
         Argument::new("reply_to", ArgumentKind::Text, "A message's id."),
     ],
     output: crate::rpc::output_schema::<Output>,
+    open_world: true,
     always: true,
     ..Tool::new("bus.send", |context, arguments| {
         Box::pin(call(context, arguments))

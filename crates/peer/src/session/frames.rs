@@ -48,7 +48,7 @@ impl PeerSession {
                     self.receipt(receipt);
                 }
             }
-            (Phase::Online { ext: true, .. }, Received::Recall(key)) => self.recalled(&key),
+            (Phase::Online { ext: true, .. }, Received::Recall(it)) => self.recalled(&it.key),
             (Phase::Online { ext: true, .. }, Received::Renamed(answer)) => self.renamed(answer),
             (Phase::Online { ext: true, .. }, Received::Retired(_)) => self.retired(now),
             // A socket that dials a free port of this machine can meet itself.

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use peerbus_core::Now;
 use peerbus_wire::{
-    Address, Carried, Decoded, Domain, Envelope, MessageId, PROTOCOL_VERSION, PeerName, Refusal,
-    RefusalCode, Secret, body_of,
+    Address, Carried, Conversation, Decoded, Domain, Envelope, MessageId, PROTOCOL_VERSION,
+    PeerName, Refusal, RefusalCode, Secret, body_of,
 };
 
 use super::PeerSession;
@@ -304,11 +304,17 @@ fn sign(draft: &Draft, from: &PeerName, secret: &Secret) -> Result<Carried, Refu
     // A body without a canonical form is refused by `carry`, in a sentence.
     let secret = secret.between(&envelope.from, &envelope.to);
     envelope.hmac = secret.sign(&envelope.canonical().unwrap_or_default());
-    Decoded {
+    let carried = Decoded {
         envelope,
         irregular: None,
     }
-    .carry()
+    .carry()?;
+    // What wants a result says so beside what is signed, for the broker.
+    let within_ms = Conversation::of(&draft.body).within_ms;
+    Ok(Carried {
+        within_ms,
+        ..carried
+    })
 }
 
 impl Draft {

@@ -88,14 +88,10 @@ impl Leases {
         Some(lease.row)
     }
 
-    /// Its holder is here, or at work: it has as long as it had, or until then if that is not known or
-    /// `anew`.
-    pub(super) fn keep(&mut self, seq: Seq, until_ms: u64, anew: bool) {
+    /// Its holder is here again: it has as long as it had, or until then if that is not known.
+    pub(super) fn keep(&mut self, seq: Seq, until_ms: u64) {
         if let Some(lease) = self.all.get_mut(&seq) {
-            let known = lease.until_ms.filter(|_| !anew);
-            lease.until_ms = Some(known.unwrap_or(until_ms));
-            let due_ms = lease.until_ms;
-            self.set_due(seq, due_ms);
+            lease.until_ms.get_or_insert(until_ms);
         }
     }
 
@@ -124,20 +120,26 @@ impl Leases {
         Some(&self.all.get(&seq)?.row)
     }
 
+    /// The requests that are open, the oldest first.
+    pub(in super::super) fn rows(&self) -> impl Iterator<Item = &LeaseRow> {
+        let all = self.all.values().map(|lease| &lease.row);
+        all.filter(|row| row.request.is_some())
+    }
+
     /// What nobody has, the oldest first.
-    pub(super) fn waiting(&self) -> impl Iterator<Item = &LeaseRow> {
+    pub(in super::super) fn waiting(&self) -> impl Iterator<Item = &LeaseRow> {
         self.held(NOBODY)
     }
 
     /// What a peer holds, the oldest first.
-    pub(super) fn held(&self, holder: PeerId) -> impl Iterator<Item = &LeaseRow> {
+    pub(in super::super) fn held(&self, holder: PeerId) -> impl Iterator<Item = &LeaseRow> {
         let range = (holder, Seq(0))..=(holder, Seq(u64::MAX));
         let held = self.held.range(range);
         held.filter_map(|(_, seq)| self.get(*seq))
     }
 
     /// The numbers of what a peer holds.
-    pub(super) fn of(&self, holder: PeerId) -> Vec<Seq> {
+    pub(in super::super) fn of(&self, holder: PeerId) -> Vec<Seq> {
         self.held(holder).map(|row| row.seq).collect()
     }
 

@@ -65,6 +65,7 @@ const HANDED_ON: [&str; 21] = [
     "PEERBUS_LOG",
     "PEERBUS_ACK",
     "PEERBUS_BUDGET",
+    "PEERBUS_REMIND",
     "PEERBUS_FROM",
     "PEERBUS_TOOL_NAMES",
     "PEERBUS_WAKE",

@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use crate::PROTOCOL_VERSION;
 use crate::audited::AuditRecord;
 use crate::carry::invalid;
+use crate::conversation::within_of;
 use crate::domain::{Domain, Mark};
 use crate::entry::{entry, groups, write_entries, write_groups};
-use crate::conversation::within_of;
 use crate::envelope::{Carried, DecodeError, Parts};
 use crate::frame::{Ack, ClientFrame, Presence, Register, Window};
 use crate::ids::{DeliveryKey, Instance, MessageId, Token};
@@ -50,8 +50,7 @@ impl ClientFrame {
             return register(&members).map_or(Self::Malformed, Self::Register);
         }
         let v1 = matches!(&*kind, "ack" | "peers" | "deliver");
-        let ext =
-            "presence reject release status progress rename retire audit take forwarded roster \
+        let ext = "presence reject release status progress rename retire audit take forwarded roster \
              withdraw";
         let ext = !v1 && ext.split(' ').any(|known| known == kind);
         let looks_like_envelope = [Member::From, Member::To, Member::Kind].map(|n| members.has(n));

@@ -341,11 +341,7 @@ impl Stage {
                 writer.string("reply", reply.as_str());
             }
             Self::Acked(how) => write_how(how.as_ref(), writer),
-            Self::Queued
-            | Self::Forwarded
-            | Self::Delivered
-            | Self::Withdrawn
-            | Self::Unknown => {}
+            Self::Queued | Self::Forwarded | Self::Delivered | Self::Withdrawn | Self::Unknown => {}
         }
     }
 

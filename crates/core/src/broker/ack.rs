@@ -63,8 +63,12 @@ impl End<'_> {
             Self::Acked(how) => Stage::Acked(how.cloned()),
             Self::Dead(why) => Stage::Dead { why: why.into() },
             Self::Expired(why) => Stage::Expired { why: why.into() },
-            Self::Done(reply) => Stage::Done { reply: reply.clone() },
-            Self::Failed(reply) => Stage::Failed { reply: reply.clone() },
+            Self::Done(reply) => Stage::Done {
+                reply: reply.clone(),
+            },
+            Self::Failed(reply) => Stage::Failed {
+                reply: reply.clone(),
+            },
             Self::Declined(why) => Stage::Declined { why: why.into() },
             Self::Withdrawn => Stage::Withdrawn,
             Self::Unanswered(why) => Stage::Unanswered { why: why.into() },
@@ -171,7 +175,11 @@ impl Broker {
         }
         // Whoever has read a request is said to have ended it.
         let holder = lease.map_or(recipient, |row| row.holder);
-        let who = if recipient == ANSWERS { holder } else { recipient };
+        let who = if recipient == ANSWERS {
+            holder
+        } else {
+            recipient
+        };
         let to = self.called(cx.txn, pair, seq)?;
         if !cx.txn.delete_delivery(pair, seq)? {
             return Ok(());
@@ -240,12 +248,7 @@ impl Broker {
 
     /// Takes a delivery back from its holder; the name's next connection gets it, or, of what is for one
     /// member of a group, another one.
-    pub(super) fn release(
-        &mut self,
-        cx: &mut Cx<'_>,
-        caller: Caller,
-        key: &DeliveryKey,
-    ) -> Result {
+    pub(super) fn release(&mut self, cx: &mut Cx<'_>, caller: Caller, key: &DeliveryKey) -> Result {
         let session = self.conns.session_mut(caller.conn);
         let held = key.seq().zip(session);
         let Some((seq, _)) = held.filter(|(seq, session)| session.flights.holds(*seq)) else {

@@ -86,8 +86,7 @@ impl Broker {
     pub(super) fn put_lease(&mut self, cx: &Cx<'_>, row: LeaseRow) {
         let seq = row.seq;
         let patience = row.group().map(|_| self.config.patience_ms);
-        self.leases
-            .put(row, patience.map(|ms| cx.now.mono_ms + ms));
+        self.leases.put(row, patience.map(|ms| cx.now.mono_ms + ms));
         self.set_lease_due(cx, seq, None);
     }
 
@@ -139,7 +138,9 @@ impl Broker {
             return self.unanswered(cx, &row, None);
         }
         // A queue may have room by then.
-        let next_ms = row.group().map(|_| cx.now.mono_ms + self.config.patience_ms);
+        let next_ms = row
+            .group()
+            .map(|_| cx.now.mono_ms + self.config.patience_ms);
         self.set_lease_due(cx, seq, next_ms);
         let session = self.session_of(row.holder);
         let here = session.is_some_and(|session| session.ext);
@@ -270,7 +271,11 @@ impl Broker {
     pub(super) fn holder_left(&mut self, now: Now, peer: PeerId, goodbye: bool) {
         let wait_ms = if goodbye { 0 } else { self.config.recall_ms };
         for seq in self.leases.of(peer) {
-            if self.leases.get(seq).is_some_and(|row| row.group().is_some()) {
+            if self
+                .leases
+                .get(seq)
+                .is_some_and(|row| row.group().is_some())
+            {
                 self.leases.set_due(seq, Some(now.mono_ms + wait_ms));
             }
         }

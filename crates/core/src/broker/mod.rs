@@ -46,8 +46,8 @@ pub use self::config::BrokerConfig;
 pub use self::event::BusEvent;
 pub use self::mutation::BrokerMutation;
 pub use self::query::DomainRoute;
-pub use self::retire::{Command, Denied};
 pub use self::requests::OpenRequest;
+pub use self::retire::{Command, Denied};
 pub use self::status::MessageHistory;
 
 use self::ack::End;

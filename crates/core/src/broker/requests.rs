@@ -9,14 +9,14 @@ use peerbus_wire::{
 };
 
 use super::ack::End;
-use super::mutation::BrokerMutation;
 use super::groups::Recipients;
+use super::mutation::BrokerMutation;
 use super::retire::Denied;
 use super::{Broker, BusEvent, Caller, CommitNeed, Cx};
 use crate::Now;
 use crate::store::{
-    ANSWERS, DeliveryHistory, FATE_BYTES, LeaseRow, Lessee, MessageHead, NOBODY, PeerId, RequestRow,
-    Result, Txn, Work,
+    ANSWERS, DeliveryHistory, FATE_BYTES, LeaseRow, Lessee, MessageHead, NOBODY, PeerId,
+    RequestRow, Result, Txn, Work,
 };
 
 /// A request that has no result yet, as the operator and its asker see it.
@@ -135,7 +135,8 @@ impl Broker {
         let owed = (ANSWERS, head.sender);
         cx.txn.insert_delivery(owed, seq, waiting.steady_ms)?;
         self.settled(recipient);
-        self.owed.pass((recipient, ANSWERS), head.sender, head.bytes);
+        self.owed
+            .pass((recipient, ANSWERS), head.sender, head.bytes);
         self.log.ack(seq, recipient, how);
         self.log.owe(seq, ANSWERS);
         self.outbox.event(BusEvent::Acked);
@@ -180,7 +181,11 @@ impl Broker {
         self.outbox.want(CommitNeed::Soon);
         let said = said.to_owned();
         self.put_lease(cx, row);
-        self.tell_sender(cx.now, (&waiting.head, holder), (to, Stage::Working { said }));
+        self.tell_sender(
+            cx.now,
+            (&waiting.head, holder),
+            (to, Stage::Working { said }),
+        );
         Ok(true)
     }
 

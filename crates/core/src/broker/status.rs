@@ -180,11 +180,11 @@ impl Broker {
                     }
                 }
                 None => match self.leases.work(head.seq) {
-                Some(work) => told.extend(work.said.clone().map(|(said, at_ms)| {
-                    let stage = Stage::Working { said };
-                    Receipt::at_one(head.id.clone(), to.clone(), stage, at_ms)
-                })),
-                None => queued.push(say(Some(to.clone()), Stage::Queued)),
+                    Some(work) => told.extend(work.said.clone().map(|(said, at_ms)| {
+                        let stage = Stage::Working { said };
+                        Receipt::at_one(head.id.clone(), to.clone(), stage, at_ms)
+                    })),
+                    None => queued.push(say(Some(to.clone()), Stage::Queued)),
                 },
             }
             tell(&head.id, &to, &history, &mut told);

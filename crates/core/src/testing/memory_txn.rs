@@ -9,8 +9,8 @@ use super::memory::{FateRow, MemoryStore, Stored, by_age};
 use crate::Stamp;
 use crate::audit::{Block, ChainHead};
 use crate::store::{
-    AliasRow, DEAD_BYTES, FATES_RUN, Fate, Forgotten, Inserted, LeaseRow, Keep, MessageHead, Notice,
-    OwedRow, PeerId, PeerKind, PeerRow, Queued, Result, StoreError, Txn,
+    AliasRow, DEAD_BYTES, FATES_RUN, Fate, Forgotten, Inserted, Keep, LeaseRow, MessageHead,
+    Notice, OwedRow, PeerId, PeerKind, PeerRow, Queued, Result, StoreError, Txn,
 };
 
 const LAST_SEQ: Seq = Seq(u64::MAX);

@@ -1,9 +1,9 @@
 //! What must hold between inputs.
 
 use super::MailboxMachine;
+use super::message::{Cause, Message, Place, Showing, Step, WAKING_SHOWINGS_MAX};
 use super::mutation::MailboxMutation;
 use super::owed::{Debt, OWED_MAX, REMIND_MS};
-use super::message::{Cause, Message, Place, Showing, Step, WAKING_SHOWINGS_MAX};
 use super::types::{ASK, AttemptId, DRAIN, INBOX};
 
 impl MailboxMachine {

@@ -166,7 +166,10 @@ impl MailboxMachine {
         self.advance(now_ms);
         let path = self.attempts.get(&attempt).map(|sent| sent.path);
         for (no, portion) in self.items(attempt) {
-            let message = self.messages.get(&no).filter(|message| !message.is_leased());
+            let message = self
+                .messages
+                .get(&no)
+                .filter(|message| !message.is_leased());
             let whole = message.is_some_and(|message| portion.completes(message.read));
             if let Some(path) = path.filter(|_| whole) {
                 self.ack(no, pushed(path));

@@ -318,7 +318,10 @@ impl MailboxMachine {
         let full = full.and_then(|at| self.clock.when(at));
         let gap = self.gap_at_ms.into_iter();
         let leases = self.lease_at().into_iter().chain(self.remind_at());
-        gap.chain(self.escalate_at()).chain(full).chain(leases).min()
+        gap.chain(self.escalate_at())
+            .chain(full)
+            .chain(leases)
+            .min()
     }
 
     /// What every input ends with.

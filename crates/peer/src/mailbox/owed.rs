@@ -222,10 +222,16 @@ impl MailboxMachine {
     /// When the agent is reminded of a request; `None`: not as things are.
     fn reminded_at(&self, debt: &Debt) -> Option<u64> {
         let nags = self.mutations.broken(MailboxMutation::RemindAgain);
-        let step = if nags { debt.reminded.min(1) } else { debt.reminded };
+        let step = if nags {
+            debt.reminded.min(1)
+        } else {
+            debt.reminded
+        };
         let idle_ms = self.owed.idle_ms.max(debt.idle_ms) + REMIND_MS.get(step)?;
         let works_ms = debt.worked.as_ref().map_or(0, |(at, _)| at + WORKS_MS);
-        let turn_ms = self.hops_max.map(|_| self.turns.free_at(false, &debt.starter()));
+        let turn_ms = self
+            .hops_max
+            .map(|_| self.turns.free_at(false, &debt.starter()));
         let turn_ms = turn_ms.map_or(0, |free| free.at_ms);
         if self.activity == Activity::Waiting {
             // Here with a rule that is broken only.
@@ -268,7 +274,9 @@ impl MailboxMachine {
         }
         let due = self.owed.all.iter();
         let due = due.filter(|debt| self.reminded_at(debt).is_some_and(|at| at <= now_ms));
-        let due: Vec<_> = due.map(|debt| (debt.key(), Arc::clone(&debt.mail))).collect();
+        let due: Vec<_> = due
+            .map(|debt| (debt.key(), Arc::clone(&debt.mail)))
+            .collect();
         let what = due.iter().map(|(_, mail)| {
             let (from, id) = (plain(&mail.inbound.from), plain(&mail.inbound.id));
             let gist = escape(&mail.wanted.gist, usize::MAX);

@@ -215,7 +215,8 @@ impl PeerSession {
         self.events.clear();
         self.say_registered(ext);
         let lapsed = self.inbox.lapse().into_iter();
-        self.events.extend(lapsed.map(|key| SessionEvent::Lapsed { key, reason: None }));
+        self.events
+            .extend(lapsed.map(|key| SessionEvent::Lapsed { key, reason: None }));
         if ext {
             let declined = self.inbox.declined().into_iter();
             self.control

@@ -49,10 +49,13 @@ impl PeerSession {
                 }
             }
             (Phase::Online { ext: true, .. }, Received::Recall(recall)) => {
-                let lapsed = self.inbox.recall(&recall.key).map(|key| SessionEvent::Lapsed {
-                    key,
-                    reason: Some(recall.reason),
-                });
+                let lapsed = self
+                    .inbox
+                    .recall(&recall.key)
+                    .map(|key| SessionEvent::Lapsed {
+                        key,
+                        reason: Some(recall.reason),
+                    });
                 self.events.extend(lapsed);
             }
             (Phase::Online { ext: true, .. }, Received::Renamed(answer)) => self.renamed(answer),
@@ -176,7 +179,8 @@ impl PeerSession {
             Arrival::New => {}
             Arrival::Held(leased) => {
                 self.counters.duplicates += 1;
-                self.events.extend(leased.map(|inbound| SessionEvent::Message(*inbound)));
+                self.events
+                    .extend(leased.map(|inbound| SessionEvent::Message(*inbound)));
             }
             Arrival::Ended(end) => {
                 self.counters.duplicates += 1;

@@ -227,7 +227,11 @@ impl Inbox {
             self.owed.pop_front();
         }
         let declined = None;
-        self.owed.push_back(Owed { key, delivery, declined });
+        self.owed.push_back(Owed {
+            key,
+            delivery,
+            declined,
+        });
     }
 
     /// The broker has this message: if it answers a request, that is owed no more.

@@ -44,8 +44,8 @@ pub use outbox::GIVE_UP_MS;
 pub use status::{NOT_STARTED, RegistrationRefusal, Status, UNUSABLE, refusal};
 pub use types::{
     Action, Answer, ConnectionCredentials, ConnectionEnd, Counters, Draft, Inbound, Key, NoticeId,
-    Overloaded, QueryFailure, QueryId, Question, Rejected, Reply, SendResult,
-    SessionConfig, SessionEvent, Unsent,
+    Overloaded, QueryFailure, QueryId, Question, Rejected, Reply, SendResult, SessionConfig,
+    SessionEvent, Unsent,
 };
 
 use backoff::Backoff;

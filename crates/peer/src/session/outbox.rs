@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use peerbus_core::Now;
 use peerbus_wire::{
-    Address, Carried, Conversation, Decoded, Domain, Envelope, MessageId, PROTOCOL_VERSION, PeerName, Refusal,
-    RefusalCode, Secret, body_of,
+    Address, Carried, Conversation, Decoded, Domain, Envelope, MessageId, PROTOCOL_VERSION,
+    PeerName, Refusal, RefusalCode, Secret, body_of,
 };
 
 use super::PeerSession;

@@ -179,7 +179,7 @@ impl Broker {
                 alias,
                 token,
                 approves: mail.approves,
-                age_ms: 0,
+                ..Remarks::default()
             },
         );
         self.command(Command::Frame(frame.text().to_string()));
@@ -369,6 +369,7 @@ fn answer(frame: ClientFrame, ext: bool, note: &impl Fn(Seen), answers: &Shared)
                 unacked: Some(0),
                 away_s: Some(if online { 0 } else { 60 }),
                 activity_s: online.then_some(180),
+                owes: None,
                 groups: Vec::new(),
                 presence: answers.lock().unwrap().presence.get(name).cloned(),
             };

@@ -74,8 +74,8 @@ fn assert_loaded(store: &mut SqliteStore, model: &Tables) {
         model.aliases.values().cloned().collect::<Vec<_>>()
     );
     assert_eq!(
-        loaded.jobs,
-        model.jobs.values().cloned().collect::<Vec<_>>()
+        loaded.leases,
+        model.leases.values().cloned().collect::<Vec<_>>()
     );
 }
 

@@ -21,13 +21,10 @@ impl MailboxMachine {
         self.advance(now_ms);
         self.withdraw(push);
         self.expire(now_ms);
-        let goes = |no: No| {
-            let message = self.messages.get(&no)?;
-            (message.out == Some(push.id)).then_some(message)
-        };
         let items = push.items.iter().filter_map(|item| {
-            Some(AttemptItem {
-                repeat: item.repeat || goes(item.no)?.again,
+            let message = self.messages.get(&item.no)?;
+            (message.out == Some(push.id)).then(|| AttemptItem {
+                repeat: item.repeat || message.again,
                 ..item.clone()
             })
         });

@@ -327,6 +327,7 @@ impl MailboxMachine {
     /// What every input ends with.
     fn finish(&mut self, now_ms: u64) {
         self.expire(now_ms);
+        self.remind(now_ms);
         self.gauge(now_ms);
         if std::mem::take(&mut self.lost_sight) {
             self.relieve();
@@ -335,7 +336,6 @@ impl MailboxMachine {
         // What was let go made room.
         self.gauge(now_ms);
         self.sweep();
-        self.remind(now_ms);
         if self.open {
             let announce = self.announce.take().map(MailboxOutput::Announce);
             self.outputs.extend(announce);

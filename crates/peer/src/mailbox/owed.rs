@@ -209,9 +209,10 @@ impl MailboxMachine {
         let Some((no, keys)) = self.owed.reminder.take_if(names) else {
             return;
         };
-        let unshown = self.messages.remove(&no).filter(|it| it.out.is_none());
+        let unshown = |it: &Message| it.out.is_none() && !it.is_begun();
+        let unshown = self.messages.remove(&no).is_some_and(|it| unshown(&it));
         self.sweep();
-        if unshown.is_some() {
+        if unshown {
             let named = self.owed.all.iter_mut();
             for debt in named.filter(|debt| keys.contains(&debt.key())) {
                 debt.reminded -= 1;
@@ -237,7 +238,8 @@ impl MailboxMachine {
             // Here with a rule that is broken only.
             return Some(works_ms);
         }
-        Some(self.clock.when(idle_ms)?.max(works_ms).max(turn_ms))
+        let at_ms = self.clock.when(idle_ms)?.max(works_ms).max(turn_ms);
+        (at_ms < debt.until_ms).then_some(at_ms)
     }
 
     /// When the next reminder is due.

@@ -194,7 +194,7 @@ impl Replies {
             }
             SessionEvent::Registered { .. }
             | SessionEvent::NotJoined { .. }
-            | SessionEvent::Job { .. } => return,
+            | SessionEvent::Lapsed { .. } => return,
         };
         let due = lock(&self.state).push(told);
         self.settle(due);
@@ -389,6 +389,7 @@ mod tests {
             token: token.map(str::to_owned),
             approves: false,
             age_ms: 0,
+            within_ms: 0,
         }
     }
 

@@ -33,7 +33,8 @@ use crate::Bus;
 
 pub use core::{
     ASK, Activity, AttemptId, AttemptItem, Content, DRAIN, HERE, HOOK, INBOX, Limit, Listed, Mail,
-    Named, No, Outcome, PART_CHARS, PIGGYBACK, Parent, Path, PathSpec, Policy, Portion,
+    Named, No, NotOwed, Outcome, Owed, PART_CHARS, PIGGYBACK, Parent, Path, PathSpec, Policy,
+    Portion,
 };
 
 pub use agent::{
@@ -243,8 +244,8 @@ impl Mailbox {
 
     /// What an attempt shows now; `None`: all of it was seen since it was made.
     fn push(&self, attempt: &Attempt) -> Option<Push> {
-        let shown = self.show(false, |it, _| {
-            let items = it.current(attempt);
+        let shown = self.show(false, |it, now_ms| {
+            let items = it.current(now_ms, attempt);
             let attempt = attempt.clone();
             (!items.is_empty()).then_some(Attempt { items, ..attempt })
         });
@@ -343,7 +344,9 @@ impl State {
                 self.look_for_paths();
             }
             SessionEvent::NotJoined { why } => tracing::warn!(?why, "no member of its groups"),
-            SessionEvent::Job { key, news } => self.machine.job(now_ms, key, news),
+            SessionEvent::Lapsed { key, reason } => {
+                self.machine.lapsed(now_ms, key, reason.as_deref());
+            }
             SessionEvent::Notice { receipt, id: token } => {
                 self.staged.push(Staged::there(&receipt));
                 let sentence = sentence.as_deref();
@@ -374,10 +377,10 @@ impl State {
                 self.staged.push(Staged::here(&mail.inbound, stage.clone()));
                 bus.reached(&mail.inbound.key, stage);
             }
-            MailboxOutput::GiveBack { mail, again } => {
+            MailboxOutput::GiveBack { mail } => {
                 let stage = Stage::Recalled { why: String::new() };
                 self.staged.push(Staged::here(&mail.inbound, stage));
-                bus.give_back(&mail.inbound.key, again);
+                bus.give_back(&mail.inbound.key);
             }
             MailboxOutput::Local { mail, stage } => {
                 self.staged.push(Staged::here(&mail.inbound, stage))
@@ -410,9 +413,9 @@ pub fn notice(event: &SessionEvent) -> Option<String> {
             "not in the groups that were asked for: {}",
             escape(why, REASON_CHARS)
         )),
-        SessionEvent::Registered { .. } | SessionEvent::Message(_) | SessionEvent::Job { .. } => {
-            None
-        }
+        SessionEvent::Registered { .. }
+        | SessionEvent::Message(_)
+        | SessionEvent::Lapsed { .. } => None,
     }
 }
 
@@ -434,14 +437,21 @@ impl Mailbox {
         Conversation { hops, ..talk }
     }
 
-    /// The agent sent the message `id` to this peer or group; `None`: to everybody.
+    /// The broker has the agent's message `id` to this peer or group; `None`: to everybody. Nothing is
+    /// owed to that peer any more for a request that it answers.
     pub fn sent(&self, to: Option<&str>, id: &str, talk: &Conversation) {
         let peer = to.filter(|to| !to.starts_with('#')).map(PeerName::parse);
         if let Some(Err(_)) = peer {
             return;
         }
         let peer = peer.and_then(Result::ok).map(|peer| peer.key());
-        self.with(|state, now_ms| state.machine.sent(now_ms, peer.as_ref(), id, talk.hops));
+        self.with(|state, now_ms| {
+            state.machine.sent(now_ms, peer.as_ref(), id, talk.hops);
+            if let (Some(to), Some(request)) = (to, &talk.reply_to) {
+                let machine = &mut state.machine;
+                machine.answered_request(now_ms, to, request.as_str());
+            }
+        });
     }
 
     /// From now on the message from `from` that replies to `question` goes to the caller.

@@ -2,13 +2,14 @@
 
 use std::fmt::Write as _;
 
-use peerbus_peer::mailbox::{Attempt, AttemptId, AttemptItem, Content, Mail, Portion};
+use peerbus_peer::mailbox::{Attempt, AttemptId, AttemptItem, Content, Mail, Portion, Wanted};
 use peerbus_peer::session::Inbound;
 use peerbus_view::Words;
-use peerbus_wire::{Conversation, MessageId, Receipt};
+use peerbus_wire::{Conversation, MessageId, Receipt, rfc3339};
 use serde_json::json;
 
 use super::quote::{self, UNTRUSTED, without_mentions};
+use crate::wall_ms;
 
 /// Something to show that nobody asked for: messages and notices, in order of arrival.
 #[derive(Debug, Clone)]
@@ -35,6 +36,13 @@ pub(super) fn mail(inbound: Inbound) -> Mail {
     let talk = Conversation::of(&inbound.body);
     let text = quote::said(&inbound.body);
     let (chars, beginning) = (text.chars().count(), quote::beginning(&text));
+    let wanted = match inbound.within_ms {
+        0 => Wanted::default(),
+        within_ms => Wanted {
+            gist: quote::gist(&text),
+            until: until(wall_ms().saturating_add(within_ms)),
+        },
+    };
     drop(text);
     let mut mail = Mail {
         inbound,
@@ -42,10 +50,19 @@ pub(super) fn mail(inbound: Inbound) -> Mail {
         bytes: 0,
         chars,
         beginning,
+        wanted,
     };
     let line = quote::line(&mail, false, Portion::All).len();
     mail.bytes = line.max(mail.inbound.body.len());
     mail
+}
+
+/// A time since the Unix epoch, to the minute.
+fn until(since_epoch_ms: u64) -> String {
+    let time = rfc3339(since_epoch_ms);
+    let (date, time) = time.split_once('T').unwrap_or_default();
+    let minute = time.get(..5).unwrap_or_default();
+    format!("{date} {minute} UTC")
 }
 
 impl Push {
@@ -282,6 +299,8 @@ fn message(mail: &Mail, portion: Portion) -> (String, Vec<Attribute>) {
     say("group", inbound.group.as_deref());
     say("one", inbound.one.then_some("true"));
     say("token", inbound.token.as_deref());
+    say("outcome", talk.failed.then_some("failed"));
+    meta.extend(quote::wanted(mail).map(|wants| ("wants", wants)));
     // One attribute for all that the sender says of itself: none has a name that it chose.
     meta.extend(quote::attribute(mail).map(|said| ("it_says", said)));
     (content, meta)

@@ -224,7 +224,6 @@ fn peek(mailbox: &Mailbox, found: &[Listed], max: usize) -> Result<Reply, String
         (quote::within_json(&beginning), size)
     };
     let messages = found.iter().take(max).map(|listed| {
-        mailbox.machine(|it, _| it.listed(listed.no));
         let (text, size) = beginning(listed);
         Message {
             text,

@@ -9,7 +9,7 @@ use super::message::{Cause, Message, Place};
 use super::mutation::MailboxMutation;
 use super::senders::SenderRule;
 use super::types::{ASK, AskId, Attempt, Content, Mail, MailboxOutput, No, Portion};
-use crate::session::{JobNews, Key, NoticeId};
+use crate::session::NoticeId;
 
 /// How far so many messages got is kept for the next thing that is shown.
 const RECEIPTS_MAX: usize = 10;
@@ -20,8 +20,12 @@ const PASSING_MAX: usize = 64;
 impl MailboxMachine {
     /// A message arrived: the user's rules keep it out, or it is an answer that somebody waits for,
     /// or is held, or waits to be shown.
+    /// One that is here already is this session's for another while.
     pub fn message(&mut self, now_ms: u64, mut mail: Mail) {
         self.advance(now_ms);
+        if self.renew(now_ms, &mail) {
+            return self.finish(now_ms);
+        }
         let from = PeerName::parse(&mail.inbound.from);
         let hops = from.map(|from| self.hops_of(now_ms, &from.key(), &mail.talk));
         if let Ok(hops) = hops {
@@ -29,6 +33,7 @@ impl MailboxMachine {
         }
         let mail = Arc::new(mail);
         let mut message = Message::of(&mail);
+        message.lease(now_ms, &mail);
         message.known_hops = hops.map_or(0, |hops| hops.known);
         let rule = self.rule(&mail);
         if rule != SenderRule::Allow {
@@ -55,39 +60,6 @@ impl MailboxMachine {
             }
         }
         self.finish(now_ms);
-    }
-
-    /// The bus says something of a message for one member of a group. One that goes to another member
-    /// leaves, whatever path may be showing it. One that may be another's by now waits for word, unless it
-    /// was shown; of what no word came the last time nothing is shown any more.
-    pub fn job(&mut self, now_ms: u64, key: Key, news: JobNews) {
-        self.advance(now_ms);
-        let found = self.messages.iter_mut().find(|(_, m)| m.is_of(key));
-        if let Some((&no, message)) = found {
-            match news {
-                JobNews::Recalled => self.give_back_job(no),
-                JobNews::Doubted if message.parked => self.give_back_job(no),
-                JobNews::Doubted => {
-                    message.parked = message.is_withheld() || !message.may_be_shown();
-                }
-                JobNews::Renewed { again } => {
-                    message.parked = false;
-                    message.elsewhere |= again;
-                }
-            }
-        }
-        self.finish(now_ms);
-    }
-
-    fn give_back_job(&mut self, no: No) {
-        let Some(message) = self.messages.remove(&no) else {
-            return;
-        };
-        if let Some(mail) = message.content.mail().cloned() {
-            let again = message.may_be_shown() || message.elsewhere;
-            self.outputs
-                .push_back(MailboxOutput::GiveBack { mail, again });
-        }
     }
 
     /// The broker says how far a message of this session's is. `sentence` says so to the agent, if

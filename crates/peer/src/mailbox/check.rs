@@ -2,6 +2,8 @@
 
 use super::MailboxMachine;
 use super::message::{Cause, Message, Place, Showing, Step, WAKING_SHOWINGS_MAX};
+use super::mutation::MailboxMutation;
+use super::owed::{Debt, OWED_MAX, REMIND_MS};
 use super::types::{ASK, AttemptId, DRAIN, INBOX};
 
 impl MailboxMachine {
@@ -24,6 +26,11 @@ impl MailboxMachine {
             self.check_place(message);
         }
         self.check_attempts();
+        let owed = &self.owed.all;
+        assert!(owed.len() <= OWED_MAX, "{} are owed", owed.len());
+        let often = |debt: &&Debt| debt.reminded > REMIND_MS.len();
+        let nags = self.mutations.broken(MailboxMutation::RemindAgain);
+        assert!(nags || !owed.iter().any(|debt| often(&debt)), "{owed:?}");
     }
 
     fn check_place(&self, message: &Message) {
@@ -53,7 +60,8 @@ impl MailboxMachine {
     fn check_attempts(&self) {
         for (id, sent) in &self.attempts {
             assert!(id.0 < self.next_attempt, "{id:?} was never made");
-            assert!(!sent.items.is_empty(), "{id:?} is empty");
+            let open = sent.step == Step::InFlight;
+            assert!(open || !sent.items.is_empty(), "{id:?} is empty");
             let known = |no: &_| self.messages.get(no);
             let mut live = sent.items.iter().filter_map(|(no, _)| known(no));
             if sent.step == Step::InFlight {

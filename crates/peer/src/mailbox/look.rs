@@ -40,13 +40,6 @@ impl MailboxMachine {
         notices.map(|(no, _)| *no).take(max).collect()
     }
 
-    /// The agent is told of this message, in a list: that is no showing.
-    pub fn listed(&mut self, no: No) {
-        if let Some(message) = self.messages.get_mut(&no) {
-            message.listed = true;
-        }
-    }
-
     /// So many messages and notices wait and are not being read, without those that are held.
     #[must_use]
     pub fn waiting(&self) -> usize {

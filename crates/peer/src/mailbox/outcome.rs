@@ -75,8 +75,12 @@ impl MailboxMachine {
             let Some(message) = self.messages.get_mut(&no) else {
                 continue;
             };
+            if message.reminds.is_some() {
+                // It is told once.
+                self.ack(no, pushed(path));
+                continue;
+            }
             if let Portion::Part { from, to, last } = portion {
-                message.listed = true;
                 if !(last && from <= message.read) {
                     if from <= message.read && to > message.read {
                         message.read = to;
@@ -181,6 +185,9 @@ impl MailboxMachine {
                 message.again |= !self.mutations.broken(MailboxMutation::ForgetDoubt);
                 if let Portion::Part { from, .. } = portion {
                     message.read = message.read.min(from);
+                }
+                if message.reminds.is_some() {
+                    self.messages.remove(&no);
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! What a host gives back.
 
-use peerbus_peer::session::{JobNews, Key};
+use peerbus_peer::session::Key;
 use peerbus_wire::ClientFrame;
 
 use super::Host;
@@ -8,15 +8,14 @@ use crate::client::Ctx;
 use crate::failure::Verdict;
 
 impl Host {
-    /// The broker wants a message for another one: it goes, or it is kept, as by a client that hangs.
-    pub(super) fn job(&mut self, ctx: &mut Ctx<'_>, key: Key, news: JobNews) -> Verdict {
-        let now = self.now(ctx);
+    /// A message is not this host's any more: it lets it go, or not, as a client that hangs.
+    pub(super) fn lapsed(&mut self, ctx: &mut Ctx<'_>, key: Key, reason: Option<&str>) -> Verdict {
+        let now_ms = self.now(ctx).mono_ms;
         if let Some(mailbox) = &mut self.mailbox {
-            return mailbox.job(now.mono_ms, key, news);
+            return mailbox.lapsed(now_ms, key, reason);
         }
-        if news == JobNews::Recalled && ctx.rng.chance(700) {
+        if ctx.rng.chance(700) {
             self.held.retain(|held| *held != key);
-            self.session.give_back(now, key, true);
         }
         Ok(())
     }

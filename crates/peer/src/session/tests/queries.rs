@@ -24,6 +24,7 @@ fn peers_queries_are_answered_in_order() {
         unacked: Some(3),
         away_s: Some(9),
         activity_s: None,
+        owes: Some(1),
         groups: Vec::new(),
         presence: None,
     };

@@ -22,6 +22,11 @@ impl Oracle {
         self.session.activity = activity;
     }
 
+    /// It is that late.
+    pub(in crate::mailbox) fn passes_to(&mut self, now_ms: u64) {
+        self.now_ms = now_ms;
+    }
+
     /// The mailbox is about to compare what is unacked with its window.
     pub(in crate::mailbox) fn gauges(&mut self, window: Window) {
         let here = self.session.entries.range(..NOTICE);
@@ -52,6 +57,7 @@ impl Oracle {
 
     /// A message reaches the adapter, as it does.
     pub(in crate::mailbox) fn arrives(&mut self, which: Which) -> Mail {
+        let renewed = self.renews(which);
         let letter = &mut self.letters[which];
         let again = std::mem::replace(&mut letter.delivered, true);
         let talk = letter.mail.talk.clone();
@@ -59,6 +65,17 @@ impl Oracle {
         inbound.again = again;
         let (bytes, chars) = (letter.mail.bytes, letter.mail.chars);
         let beginning = letter.mail.beginning;
+        let wanted = letter.mail.wanted.clone();
+        if renewed {
+            return Mail {
+                inbound,
+                talk,
+                bytes,
+                chars,
+                beginning,
+                wanted,
+            };
+        }
         let question = talk.reply_to.as_ref().map(|id| id.as_str().to_owned());
         let asks = &mut self.session.asks;
         let ask = asks.iter_mut().find(|ask| {
@@ -69,12 +86,13 @@ impl Oracle {
             ask.ask
         });
         self.session.arrivals += 1;
-        let entry = Entry {
+        let mut entry = Entry {
             came: self.session.arrivals,
             again,
             expected,
             ..Entry::default()
         };
+        entry.lease(self.now_ms, inbound.one, inbound.within_ms);
         if expected.is_some() {
             self.note("expected");
         }
@@ -91,6 +109,7 @@ impl Oracle {
             bytes,
             chars,
             beginning,
+            wanted,
         }
     }
 
@@ -100,6 +119,7 @@ impl Oracle {
         Mail {
             inbound: mail.inbound.clone(),
             talk: mail.talk.clone(),
+            wanted: mail.wanted.clone(),
             ..*mail
         }
     }
@@ -131,6 +151,7 @@ impl Oracle {
 
     /// What is here may have been read elsewhere.
     pub(in crate::mailbox) fn doubt(&mut self) {
+        self.doubts_leases();
         let entries = self.session.entries.iter_mut();
         let letters = &self.letters;
         let local = |which: Which| letters.get(which).is_none_or(|l| l.mail.is_local());
@@ -263,7 +284,8 @@ impl Oracle {
 
     /// The text of an attempt joins the conversation, as the model of the client has it.
     pub(in crate::mailbox) fn joined(&mut self, attempt: &Attempt) -> Verdict {
-        for (which, item) in self.items(attempt) {
+        for (which, item) in self.all_items(attempt) {
+            self.tells(&item)?;
             let Some(letter) = self.letters.get_mut(which) else {
                 continue;
             };
@@ -271,7 +293,10 @@ impl Oracle {
                 Portion::Part { from, to, .. } => (from, to),
                 Portion::All | Portion::Beginning => (0, 1),
             };
-            let before = letter.shown_as_new && from == 0 || from < letter.shown_to;
+            // What a client kept may stand there after parts of it that came later.
+            let part = matches!(item.portion, Portion::Part { .. });
+            let before =
+                letter.shown_as_new && from == 0 || part && from < letter.shown_to;
             ensure(item.repeat || !before, "repeat", || {
                 format!("{item:?} stands there twice as new")
             })?;
@@ -403,7 +428,12 @@ impl Oracle {
         if self.policy != Policy::Auto || self.session.evidence {
             return;
         }
-        for entry in self.session.entries.values_mut() {
+        for (which, entry) in &mut self.session.entries {
+            // Another member of the group would get it if this one has not seen it.
+            let letter = self.letters.get(*which);
+            if letter.is_some_and(|letter| letter.mail.inbound.one) {
+                continue;
+            }
             let in_result = |stand: &&Stand| stand.path.in_result && stand.whole;
             let words = entry.standing.iter().filter(in_result);
             let words: Vec<_> = words.map(|stand| stand.path.word.to_owned()).collect();

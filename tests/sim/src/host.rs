@@ -324,7 +324,7 @@ impl Host {
                 }
                 Ok(())
             }
-            SessionEvent::Job { key, news } => self.job(ctx, key, news),
+            SessionEvent::Lapsed { key, reason } => self.lapsed(ctx, key, reason.as_deref()),
             SessionEvent::NotJoined { .. } => Ok(()),
             SessionEvent::Notice {
                 receipt,

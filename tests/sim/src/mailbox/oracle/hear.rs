@@ -295,8 +295,7 @@ impl Oracle {
             };
             // What a client kept may stand there after parts of it that came later.
             let part = matches!(item.portion, Portion::Part { .. });
-            let before =
-                letter.shown_as_new && from == 0 || part && from < letter.shown_to;
+            let before = letter.shown_as_new && from == 0 || part && from < letter.shown_to;
             ensure(item.repeat || !before, "repeat", || {
                 format!("{item:?} stands there twice as new")
             })?;

@@ -151,7 +151,9 @@ impl Oracle {
         let items = self.items(&attempt);
         let shown = |which: &Which| items.iter().any(|(of, _)| of == which);
         for (which, entry) in &mut self.session.entries {
-            entry.open.take_if(|open| *open == attempt.id && !shown(which));
+            entry
+                .open
+                .take_if(|open| *open == attempt.id && !shown(which));
         }
         if let Some(showing) = self.session.attempts.get_mut(&attempt.id) {
             showing.attempt = attempt;

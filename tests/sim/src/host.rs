@@ -15,7 +15,7 @@ use peerbus_wire::{
 };
 
 use crate::client::{Act, Ctx};
-use crate::draw::{body, groups, step, target};
+use crate::draw::{answers, body, groups, step, target, wants};
 use crate::failure::{Failure, Verdict, ensure};
 use crate::host_mailbox::HostMailbox;
 use crate::oracle::Surfaced;
@@ -47,6 +47,10 @@ pub(crate) struct Host {
     delivered: Vec<DeliveryKey>,
     /// Taken and not told: with whom it is for, and the broker's key.
     untold: Vec<(NoticeId, String, String)>,
+    /// Requests that it was delivered: author, id, and the broker's key.
+    requests: Vec<(String, String, DeliveryKey)>,
+    /// Those among them that it was shown and has not ended.
+    owes: Vec<(String, String, DeliveryKey)>,
     next_number: u64,
     /// Audit records so far.
     actions: u32,
@@ -104,6 +108,8 @@ impl Host {
             held: Vec::new(),
             delivered: Vec::new(),
             untold: Vec::new(),
+            requests: Vec::new(),
+            owes: Vec::new(),
             next_number: 1,
             actions: 0,
             numbers: BTreeMap::new(),
@@ -163,6 +169,11 @@ impl Host {
 
     pub(crate) fn text(&mut self, ctx: &mut Ctx<'_>, text: &str) -> Verdict {
         if let Received::Deliver(delivery) = Received::parse(text.as_bytes()) {
+            if delivery.remarks.within_ms > 0 {
+                let envelope = delivery.envelope.envelope;
+                let request = (envelope.from, envelope.id, delivery.key.clone());
+                self.requests.push(request);
+            }
             self.delivered.push(delivery.key);
         }
         self.session.handle_text(self.now(ctx), text.as_bytes());
@@ -224,6 +235,12 @@ impl Host {
         }
         if !ctx.healing && ctx.rng.chance(ctx.plan.release) {
             self.hand_back(ctx);
+        }
+        if !self.owes.is_empty() && ctx.rng.chance(300) {
+            self.answer(ctx);
+        }
+        if !ctx.healing && ctx.plan.requests > 0 && ctx.rng.chance(40) {
+            self.withdraw(ctx);
         }
         // Many in a minute, and not in a moment.
         if !ctx.healing && ctx.rng.chance((ctx.plan.act_ms / 40).clamp(1, 60)) {
@@ -291,6 +308,11 @@ impl Host {
                     body: &inbound.body,
                 };
                 ctx.oracle.surfaced(&shown)?;
+                let is_it = |(from, id, _): &(String, String, DeliveryKey)| {
+                    *from == inbound.from && *id == inbound.id
+                };
+                self.owes
+                    .extend(self.requests.iter().rfind(|it| is_it(it)).cloned());
                 let now_ms = self.now(ctx).mono_ms;
                 if let Some(mailbox) = &mut self.mailbox {
                     return mailbox.message(ctx.rng, now_ms, inbound);
@@ -302,7 +324,7 @@ impl Host {
                 }
                 Ok(())
             }
-            SessionEvent::Job { key, news } => self.job(ctx, key, news),
+            SessionEvent::Lapsed { key, reason } => self.lapsed(ctx, key, reason.as_deref()),
             SessionEvent::NotJoined { .. } => Ok(()),
             SessionEvent::Notice {
                 receipt,
@@ -330,6 +352,45 @@ impl Host {
     }
 
     fn send(&mut self, ctx: &mut Ctx<'_>) {
+        let to = target(ctx.rng, ctx.names, ctx.plan);
+        let talk = wants(ctx.rng, ctx.plan);
+        self.send_to(ctx, to, &talk);
+    }
+
+    /// Does something about a request that it was shown, or forgets it.
+    fn answer(&mut self, ctx: &mut Ctx<'_>) {
+        let at = ctx.rng.index(self.owes.len());
+        let (from, id, key) = self.owes[at].clone();
+        match ctx.rng.index(8) {
+            0 => {
+                let said = ctx.rng.pick(&["half \"way\"", ""]).to_owned();
+                let stage = Stage::Working { said };
+                return self.say(ctx, &ClientFrame::Progress { key, stage });
+            }
+            1 => {
+                let reason = "it is not mine to do".to_owned();
+                self.say(ctx, &ClientFrame::Reject { key, reason });
+            }
+            2 => {}
+            _ => {
+                let talk = answers(ctx.rng, &id);
+                let to = PeerName::parse(&from).map_or(Address::All, Address::Peer);
+                self.send_to(ctx, to, &talk);
+            }
+        }
+        self.owes.swap_remove(at);
+    }
+
+    /// Takes a message back, which may be a request of its.
+    fn withdraw(&mut self, ctx: &mut Ctx<'_>) {
+        let at = ctx.rng.index(self.numbers.len().max(1));
+        let id = self.numbers.keys().nth(at);
+        if let Some(id) = id.and_then(|id| MessageId::parse(id).ok()) {
+            self.say(ctx, &ClientFrame::Withdraw { id });
+        }
+    }
+
+    fn send_to(&mut self, ctx: &mut Ctx<'_>, to: Address, talk: &str) {
         let number = self.next_number;
         let id = format!("{:016x}{:016x}", ctx.rng.draw(), ctx.proc);
         let Ok(message_id) = MessageId::parse(&id) else {
@@ -337,10 +398,10 @@ impl Host {
         };
         let draft = Draft {
             id: message_id,
-            to: target(ctx.rng, ctx.names, ctx.plan),
+            to,
             ts: "2026-01-01T00:00:00Z".into(),
             source: "sim".into(),
-            body: body(ctx.rng, ctx.proc, number),
+            body: body(ctx.rng, ctx.proc, number, talk),
         };
         let deadline = self.now(ctx).mono_ms + ctx.rng.pick(&[100, 5_000, 60_000]);
         let now = self.now(ctx);

@@ -139,9 +139,7 @@ impl HostMailbox {
                 MailboxOutput::Reached { mail, stage } => {
                     session.reached(now, mail.inbound.key, stage)
                 }
-                MailboxOutput::GiveBack { mail } => {
-                    session.give_back(now, mail.inbound.key)
-                }
+                MailboxOutput::GiveBack { mail } => session.give_back(now, mail.inbound.key),
                 MailboxOutput::Told(token) => {
                     let at = untold.iter().position(|(of, _, _)| *of == token);
                     if let Some((_, name, key)) = at.map(|at| untold.swap_remove(at)) {

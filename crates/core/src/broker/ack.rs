@@ -50,8 +50,12 @@ impl End<'_> {
                 log.reject(seq, recipient);
                 BusEvent::Ended
             }
-            Self::Done(_) | Self::Failed(_) | Self::Withdrawn => {
+            Self::Done(_) | Self::Failed(_) => {
                 log.ack(seq, recipient, None);
+                BusEvent::Ended
+            }
+            Self::Withdrawn => {
+                log.expire(seq, recipient);
                 BusEvent::Ended
             }
         }
@@ -192,7 +196,9 @@ impl Broker {
         self.outbox.event(counted);
         self.outbox.want(CommitNeed::Soon);
         let way = self.recent.take_with((seq, who), history);
-        let text = match !matches!(end, End::Dead(_)) && self.forget_fleeting(cx.txn, pair, seq)? {
+        let text = match !matches!(end, End::Dead(_))
+            && self.forget_fleeting(cx.txn, (who, head.sender), seq)?
+        {
             true => 0,
             // The copies of a broadcast share one text.
             false => head.bytes / u64::from(head.recipients.max(1)),

@@ -18,7 +18,7 @@ use super::groups::Recipients;
 use super::mutation::BrokerMutation;
 use super::{Broker, BrokerOutput, Caller, CommitNeed, Cx};
 use crate::Now;
-use crate::store::{FATE_BYTES, LeaseRow, NOBODY, PeerId, PeerRow, Queued, Result};
+use crate::store::{FATE_BYTES, LeaseRow, NOBODY, PeerId, PeerRow, Queued, RequestRow, Result};
 
 /// Leases of one token that may be open: all of them are in memory.
 const OPEN_MAX: usize = 10_000;
@@ -95,7 +95,8 @@ impl Broker {
         let Some(lease) = self.leases.all.get(&seq) else {
             return;
         };
-        let until = lease.row.request.as_ref();
+        let ends = |_: &&RequestRow| !self.mutations.broken(BrokerMutation::WaitForEver);
+        let until = lease.row.request.as_ref().filter(ends);
         let until = until.map(|it| it.until_ms.saturating_sub(cx.at.steady_ms));
         let until = until.map(|left_ms| cx.now.mono_ms + left_ms);
         let own = at_ms.or(lease.until_ms);

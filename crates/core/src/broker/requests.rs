@@ -137,8 +137,7 @@ impl Broker {
         self.settled(recipient);
         self.owed
             .pass((recipient, ANSWERS), head.sender, head.bytes);
-        self.log.ack(seq, recipient, how);
-        self.log.owe(seq, ANSWERS);
+        self.log.read(seq, recipient, how);
         self.outbox.event(BusEvent::Acked);
         self.outbox.want(CommitNeed::Soon);
         let stage = Stage::Acked(how.cloned());
@@ -224,16 +223,20 @@ impl Broker {
         };
         let bridge = || self.registry.find(&to.address()?.1.bridge()?.key());
         let asker = self.registry.resolve(&to.key()).or_else(bridge);
-        let asked = match asker {
+        let known = match asker {
             Some(asker) => cx.txn.find_message(asker, &id)?.map(|head| head.seq),
+            None => None,
+        };
+        let asked = match known {
             None => self.asked_by_gone(cx, caller.peer, &id)?,
+            known => known,
         };
         let row = asked.and_then(|seq| self.leases.get(seq));
         let row = row.filter(|row| row.request.is_some() && row.holder == caller.peer);
         Ok(row.map(|row| (row.clone(), talk.failed)))
     }
 
-    /// The request of this id that a peer holds and whose asker is forgotten.
+    /// The request of this id that a peer holds and whose asker has left for good.
     fn asked_by_gone(
         &self,
         cx: &mut Cx<'_>,
@@ -242,7 +245,7 @@ impl Broker {
     ) -> Result<Option<Seq>> {
         for seq in self.leases.of(holder) {
             let head = cx.txn.message(seq)?;
-            let gone = head.filter(|it| it.id == *id && self.registry.row(it.sender).is_none());
+            let gone = head.filter(|it| it.id == *id && self.registry.get(it.sender).is_none());
             if gone.is_some() {
                 return Ok(Some(seq));
             }

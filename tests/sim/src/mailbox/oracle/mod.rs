@@ -294,7 +294,9 @@ impl Oracle {
         let mut items = self.all_items(attempt);
         items.retain(|(which, item)| {
             let entry = self.session.entries.get(which);
-            entry.and_then(|entry| entry.no).is_none_or(|no| no == item.no)
+            entry
+                .and_then(|entry| entry.no)
+                .is_none_or(|no| no == item.no)
         });
         items
     }

@@ -197,6 +197,10 @@ impl Broker {
                 self.leases.keep(seq, until_ms);
             }
             self.set_lease_due(cx, seq, None);
+            if self.leases.is_due(seq, cx.now.mono_ms) {
+                self.lease_due(cx, seq)?;
+                continue;
+            }
             let another = row.work().and_then(|work| work.process.as_ref());
             if another.is_some_and(|read_by| Some(read_by) != process.as_ref()) {
                 self.move_lease(cx, row, peer)?;
@@ -263,7 +267,7 @@ impl Broker {
         for seq in self.leases.of(peer) {
             let group = self.leases.get(seq).and_then(LeaseRow::group);
             if group.is_some_and(|group| left.contains(group)) {
-                self.leases.set_due(seq, Some(now.mono_ms));
+                self.leases.late(seq, now.mono_ms);
             }
         }
     }
@@ -298,7 +302,7 @@ impl Broker {
     pub(super) fn lease_held(&mut self, now: Now, seq: Seq, holder: PeerId) {
         let row = self.leases.get(seq);
         if row.is_some_and(|row| row.holder == holder && row.group().is_some()) {
-            self.leases.set_due(seq, Some(now.mono_ms));
+            self.leases.late(seq, now.mono_ms);
         }
     }
 

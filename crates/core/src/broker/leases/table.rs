@@ -95,6 +95,14 @@ impl Leases {
         }
     }
 
+    /// Its holder does not come to it: others may have it.
+    pub(super) fn late(&mut self, seq: Seq, now_ms: u64) {
+        if let Some(lease) = self.all.get_mut(&seq) {
+            lease.until_ms = Some(now_ms);
+            self.set_due(seq, Some(now_ms));
+        }
+    }
+
     pub(super) fn set_due(&mut self, seq: Seq, due_ms: Option<u64>) {
         let Some(lease) = self.all.get_mut(&seq) else {
             return;
@@ -107,6 +115,12 @@ impl Leases {
 
     pub(in super::super) fn next_due(&self) -> Option<u64> {
         self.due.first().map(|(at, _)| *at)
+    }
+
+    /// Whether a lease is to be looked at.
+    pub(super) fn is_due(&self, seq: Seq, now_ms: u64) -> bool {
+        let due_ms = self.all.get(&seq).and_then(|lease| lease.due_ms);
+        due_ms.is_some_and(|at| at <= now_ms)
     }
 
     /// What is due, the oldest first.

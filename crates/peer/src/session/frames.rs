@@ -49,13 +49,9 @@ impl PeerSession {
                 }
             }
             (Phase::Online { ext: true, .. }, Received::Recall(recall)) => {
-                let lapsed = self
-                    .inbox
-                    .recall(&recall.key)
-                    .map(|key| SessionEvent::Lapsed {
-                        key,
-                        reason: Some(recall.reason),
-                    });
+                let reason = Some(recall.reason);
+                let key = self.inbox.recall(&recall.key);
+                let lapsed = key.map(|key| SessionEvent::Lapsed { key, reason });
                 self.events.extend(lapsed);
             }
             (Phase::Online { ext: true, .. }, Received::Renamed(answer)) => self.renamed(answer),

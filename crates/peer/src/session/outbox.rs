@@ -303,13 +303,16 @@ fn sign(draft: &Draft, from: &PeerName, secret: &Secret) -> Result<Carried, Refu
     // A body without a canonical form is refused by `carry`, in a sentence.
     let secret = secret.between(&envelope.from, &envelope.to);
     envelope.hmac = secret.sign(&envelope.canonical().unwrap_or_default());
-    let decoded = Decoded {
+    let carried = Decoded {
         envelope,
         irregular: None,
-    };
+    }
+    .carry()?;
+    // What wants a result says so beside what is signed, for the broker.
+    let within_ms = Conversation::of(&draft.body).within_ms;
     Ok(Carried {
-        within_ms: Conversation::of(&draft.body).within_ms,
-        ..decoded.carry()?
+        within_ms,
+        ..carried
     })
 }
 

@@ -195,7 +195,6 @@ pub(super) fn mail(key: Key, id: String, letter: &Letter) -> Mail {
         thread: letter.thread.then(|| "plan".to_owned()),
         priority: letter.priority,
         hops: letter.hops,
-        meta: Vec::new(),
         ..Conversation::default()
     };
     Mail {

@@ -58,25 +58,15 @@ impl Oracle {
     /// A message reaches the adapter, as it does.
     pub(in crate::mailbox) fn arrives(&mut self, which: Which) -> Mail {
         let renewed = self.renews(which);
-        let letter = &mut self.letters[which];
-        let again = std::mem::replace(&mut letter.delivered, true);
-        let talk = letter.mail.talk.clone();
-        let mut inbound = letter.mail.inbound.clone();
-        inbound.again = again;
-        let (bytes, chars) = (letter.mail.bytes, letter.mail.chars);
-        let beginning = letter.mail.beginning;
-        let wanted = letter.mail.wanted.clone();
+        let mut mail = self.as_sent(which);
+        let delivered = &mut self.letters[which].delivered;
+        mail.inbound.again = std::mem::replace(delivered, true);
         if renewed {
-            return Mail {
-                inbound,
-                talk,
-                bytes,
-                chars,
-                beginning,
-                wanted,
-            };
+            return mail;
         }
-        let question = talk.reply_to.as_ref().map(|id| id.as_str().to_owned());
+        let inbound = &mail.inbound;
+        let question = mail.talk.reply_to.as_ref();
+        let question = question.map(|id| id.as_str().to_owned());
         let asks = &mut self.session.asks;
         let ask = asks.iter_mut().find(|ask| {
             !ask.answered && question.as_ref() == Some(&ask.question) && inbound.from == ask.from
@@ -88,7 +78,7 @@ impl Oracle {
         self.session.arrivals += 1;
         let mut entry = Entry {
             came: self.session.arrivals,
-            again,
+            again: inbound.again,
             expected,
             ..Entry::default()
         };
@@ -103,14 +93,7 @@ impl Oracle {
         }
         self.session.entries.insert(which, entry);
         self.session.arriving = Some(which);
-        Mail {
-            inbound,
-            talk,
-            bytes,
-            chars,
-            beginning,
-            wanted,
-        }
+        mail
     }
 
     /// A message as it was sent.

@@ -139,13 +139,14 @@ impl Oracle {
             ..made.clone()
         };
         for item in items {
-            self.may_show(item, false)?;
             let which = self.which(item);
             let entry = which.and_then(|which| self.session.entries.get(&which));
             let what = || format!("{item:?} is shown while {entry:?}");
-            ensure(entry.is_some(), "shown", what)?;
+            let here = entry.filter(|entry| !entry.is_over(self.now_ms));
+            ensure(here.is_some(), "shown", what)?;
             let again = entry.is_some_and(|entry| entry.again);
             ensure(item.repeat || !again, "shown", what)?;
+            self.may_show(item, false)?;
         }
         // What is not among them is not in the push any more.
         let items = self.items(&attempt);

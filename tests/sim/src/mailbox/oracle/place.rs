@@ -57,8 +57,10 @@ impl Oracle {
         should.sort_unstable();
         let should: Vec<_> = should.into_iter().map(|(.., which)| which).collect();
         let more = found.iter().find(|which| !should.contains(which));
+        let withheld = more.is_some_and(|it| self.session.outside.contains_key(it));
         let more = more.and_then(|which| self.session.entries.get(which));
         let rule = match more {
+            None if withheld => "denied",
             Some(entry) if entry.kept.is_some() => "kept",
             Some(entry) if entry.expected.is_some() => "expected",
             Some(entry) if entry.is_over(self.now_ms) => "lease",

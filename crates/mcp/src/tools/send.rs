@@ -209,6 +209,12 @@ mod tests {
             let note = note(&sent(Some(online(here))), "bob@beta", beta.as_ref());
             assert!(note.contains(says) && !note.contains("connected"), "{note}");
         }
+        let kept = near(&sent(Some(Accepted {
+            recipients: 0,
+            ..online(0)
+        })));
+        assert!(kept.contains("kept under the request"), "{kept}");
+        assert!(!kept.contains("is delivered when"), "{kept}");
         let written = near(&sent(None));
         assert!(
             written.contains("not known") && !written.contains("accepted"),

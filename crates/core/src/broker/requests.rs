@@ -206,7 +206,7 @@ impl Broker {
 
     /// The request that a message ends: its sender holds that, and answers whoever asked.
     pub(super) fn ends(
-        &self,
+        &mut self,
         cx: &mut Cx<'_>,
         caller: Caller,
         carried: &Carried,
@@ -222,8 +222,10 @@ impl Broker {
         let Some(id) = talk.reply_to else {
             return Ok(None);
         };
-        let bridge = || self.registry.find(&to.address()?.1.bridge()?.key());
-        let asker = self.registry.resolve(&to.key()).or_else(bridge);
+        let asker = match self.registry.resolve(&to.key()) {
+            None => self.elsewhere(cx, to)?,
+            known => known,
+        };
         let known = match asker {
             Some(asker) => cx.txn.find_message(asker, &id)?.map(|head| head.seq),
             None => None,

@@ -35,7 +35,7 @@ struct Output<'a> {
     answered: bool,
     /// The request's id.
     id: &'a str,
-    /// The answer.
+    /// The answer, or a question back.
     #[serde(skip_serializing_if = "Option::is_none")]
     answer: Option<Message<'a>>,
     /// How far the request got, when there is no answer.
@@ -369,12 +369,14 @@ impl Question<'_> {
     fn answered(&self, taken: Checkout) -> Result<Reply, String> {
         let seconds = self.started.elapsed().as_secs() + 1;
         let answer = taken.messages().next();
+        let asks_back = answer.is_some_and(|(_, mail)| mail.is_request());
         let how = match answer {
+            _ if asks_back => "asked back, so that your request stays owed and you owe an answer,",
             Some((_, mail)) if mail.talk.failed => "failed, as the peer says",
             _ => "answered",
         };
         let output = Output {
-            answered: true,
+            answered: !asks_back,
             id: self.id.as_str(),
             answer: answer.map(|(item, mail)| drain::message(mail, item.repeat)),
             steps: Vec::new(),

@@ -1,6 +1,6 @@
 //! `bus.reply`
 
-use peerbus_adapter::mailbox::{HERE, Mailbox, NotOwed, Parent, quote};
+use peerbus_adapter::mailbox::{HERE, Mailbox, NotOwed, Owed, Parent, quote};
 use peerbus_wire::{Conversation, Priority, escape};
 use serde::Serialize;
 
@@ -102,16 +102,23 @@ fn outcome(arguments: &Arguments) -> Result<Option<&'static str>, String> {
     })
 }
 
-/// Says what becomes of a request, without a message.
+/// Says what becomes of a request, without a message. The broker hears of work at one that was read.
 fn tell(mailbox: &Mailbox, parent: &Parent, word: &str, body: &str) -> Result<Reply, String> {
     let (id, from) = (parent.id.as_str(), parent.from.as_str());
     let said = quote::said(body);
+    let is_it = |owed: Owed| owed.id == id && owed.from == from;
     let told = mailbox.machine(|it, now_ms| match word {
-        WORKING => it.working(now_ms, id, Some(from), &said),
-        _ => it.declined(now_ms, id, Some(from), &said),
+        WORKING => {
+            let told = it.working(now_ms, id, Some(from), &said);
+            told.map(|()| it.owed(now_ms).any(is_it))
+        }
+        _ => it.declined(now_ms, id, Some(from), &said).map(|()| true),
     });
     match told {
-        Ok(()) => done(&Output {
+        Ok(false) => Err(format!(
+            "nobody was told: you have not read all of {id} yet; the bus inbox tool shows it"
+        )),
+        Ok(true) => done(&Output {
             sent: true,
             to: from.to_owned(),
             known: None,

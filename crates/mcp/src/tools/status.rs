@@ -21,7 +21,8 @@ struct Output {
 pub(crate) const TOOL: Tool = Tool {
     title: "How far a message got",
     description: "Tells how far messages that you sent got, with times: accepted, forwarded (to \
-        another domain), delivered, pushed, presented, seen, or why not. Only `seen` means that the peer's model got it.",
+        another domain), delivered, pushed, presented, seen, or why not, and what became of a request. Only `seen` means that the peer's \
+        model got it.",
     input: &[
         Argument::new("id", ArgumentKind::Text, "The message's id."),
         Argument::new(

@@ -123,6 +123,38 @@ async fn an_answer_that_says_so_is_a_failure() {
 }
 
 #[tokio::test]
+async fn a_question_back_is_no_answer() {
+    let mut broker = Broker::start(true).await;
+    let mut client = greeted(&broker).await;
+    let ask = json!({ "name": "bus.ask", "arguments": { "to": "bob", "body": "deploy it" } });
+    let call = client.ask("tools/call", ask).await;
+    let question = broker.envelope().await.id;
+    broker.request(&format!(r#"{{"text":"where?","reply_to":"{question}"}}"#));
+    let answer = client.answer(call).await["result"].take();
+    assert!(note(&answer).starts_with("asked back"), "{answer}");
+    let told = &answer["structuredContent"];
+    assert_eq!(told["answered"], false, "{answer}");
+    assert_eq!(told["answer"]["body"]["text"], "where?", "{answer}");
+}
+
+#[tokio::test]
+async fn work_at_a_request_that_was_only_listed_is_told_to_nobody() {
+    let mut broker = Broker::start(true).await;
+    let mut client = greeted(&broker).await;
+    broker.request(r#""review it""#);
+    let id = loop {
+        let listed = client.call("bus.inbox", json!({ "peek": true })).await;
+        if let Some(message) = messages(&listed).first() {
+            break message["id"].clone();
+        }
+        tokio::task::yield_now().await;
+    };
+    let works = json!({ "msg_id": id, "outcome": "working", "body": "x" });
+    let result = client.call("bus.reply", works).await;
+    assert!(sentence(&result).contains("not read all of"), "{result}");
+}
+
+#[tokio::test]
 async fn of_a_group_whoever_has_it_answers() {
     let mut broker = Broker::start(true).await;
     let mut client = greeted(&broker).await;

@@ -145,6 +145,7 @@ mod tests {
             unacked: Some(3),
             away_s: Some(90),
             activity_s: Some(240),
+            owes: None,
             groups: Vec::new(),
             presence: Presence::parse(presence),
         })

@@ -48,12 +48,27 @@ pub struct MessageView {
     pub steps: Vec<Step>,
     /// The same as a sentence.
     pub note: String,
+    /// It is a request that has no result; told where those are asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<RequestView>,
     /// What was signed; `None`: it is gone. [`MessageView::write`] adds it.
     #[serde(skip_serializing)]
     pub envelope: Option<Box<RawValue>>,
     /// Its text is kept from who asks.
     #[serde(skip)]
     pub kept: bool,
+}
+
+/// What is known of a request that has no result.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestView {
+    /// For whom it is: a peer, or one of a group (`#shop`).
+    pub to: String,
+    /// Who has it; absent: nobody yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holder: Option<String>,
+    /// So many milliseconds a result is still waited for.
+    pub left_ms: u64,
 }
 
 /// A step of a message, as it happens.
@@ -119,6 +134,7 @@ impl MessageView {
         // A path that says so has shown it, or its recipient has acked it and said how.
         let is_shown = |stage: &Stage| match stage {
             Stage::Pushed { .. } | Stage::Presented { .. } => true,
+            Stage::Owed | Stage::Working { .. } | Stage::Done { .. } | Stage::Failed { .. } => true,
             stage => matches!(stage, Stage::Acked(Some(_))),
         };
         let shown = !reached.is_empty() && of_all(reached.len()) && stages().all(is_shown);

@@ -56,6 +56,8 @@ pub enum Stage {
         /// Why, as a sentence.
         why: String,
     },
+    /// Its holder has read the request, and has said nothing more of it.
+    Owed,
     /// Its holder works at the request, and says how far it is.
     Working {
         /// In the holder's words; empty when it says nothing.
@@ -216,14 +218,15 @@ impl Stage {
             Self::Recalled { .. } => (10, "recalled"),
             Self::Acked(None | Some(How::Pushed { .. })) => (11, "acked"),
             Self::Acked(Some(How::Seen { .. })) => (12, "acked"),
-            Self::Working { .. } => (13, "working"),
-            Self::Expired { .. } => (14, "expired"),
-            Self::Dead { .. } => (15, "dead"),
-            Self::Withdrawn => (16, "withdrawn"),
-            Self::Unanswered { .. } => (17, "unanswered"),
-            Self::Declined { .. } => (18, "declined"),
-            Self::Failed { .. } => (19, "failed"),
-            Self::Done { .. } => (20, "done"),
+            Self::Owed => (13, "owed"),
+            Self::Working { .. } => (14, "working"),
+            Self::Expired { .. } => (15, "expired"),
+            Self::Dead { .. } => (16, "dead"),
+            Self::Withdrawn => (17, "withdrawn"),
+            Self::Unanswered { .. } => (18, "unanswered"),
+            Self::Declined { .. } => (19, "declined"),
+            Self::Failed { .. } => (20, "failed"),
+            Self::Done { .. } => (21, "done"),
         }
     }
 
@@ -298,6 +301,7 @@ impl Stage {
             "acked" => Self::Acked(how(members)),
             "expired" => Self::Expired { why: why() },
             "dead" => Self::Dead { why: why() },
+            "owed" => Self::Owed,
             "working" => Self::Working { said: why() },
             "done" => Self::Done { reply: reply()? },
             "failed" => Self::Failed { reply: reply()? },
@@ -341,7 +345,12 @@ impl Stage {
                 writer.string("reply", reply.as_str());
             }
             Self::Acked(how) => write_how(how.as_ref(), writer),
-            Self::Queued | Self::Forwarded | Self::Delivered | Self::Withdrawn | Self::Unknown => {}
+            Self::Queued
+            | Self::Forwarded
+            | Self::Delivered
+            | Self::Owed
+            | Self::Withdrawn
+            | Self::Unknown => {}
         }
     }
 

@@ -179,11 +179,12 @@ impl Broker {
                         told.push(say(Some(to.clone()), Stage::Forwarded));
                     }
                 }
-                None => match self.leases.work(head.seq) {
-                    Some(work) => told.extend(work.said.clone().map(|(said, at_ms)| {
+                None => match self.leases.work(head.seq).map(|work| work.said.clone()) {
+                    Some(Some((said, at_ms))) => {
                         let stage = Stage::Working { said };
-                        Receipt::at_one(head.id.clone(), to.clone(), stage, at_ms)
-                    })),
+                        told.push(Receipt::at_one(head.id.clone(), to.clone(), stage, at_ms));
+                    }
+                    Some(None) => queued.push(say(Some(to.clone()), Stage::Owed)),
                     None => queued.push(say(Some(to.clone()), Stage::Queued)),
                 },
             }

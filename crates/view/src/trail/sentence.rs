@@ -177,6 +177,27 @@ fn at_one(name: &str, receipt: &Receipt, now_ms: u64, peers: &[PeerEntry]) -> St
             rejected(to, why)
         ),
         Stage::Recalled { .. } => before(to, receipt),
+        Stage::Owed => {
+            format!("{name} has read it and owes an answer; nothing more was said of it")
+        }
+        Stage::Working { said } if said.is_empty() => {
+            format!("{name} said{ago} that it works at it")
+        }
+        Stage::Working { said } => {
+            format!("{name} said{ago} how far it is: {}", says(to, said))
+        }
+        Stage::Done { reply } => format!("{name} answered it{ago}: message {reply} is the result"),
+        Stage::Failed { reply } => {
+            format!("it failed at {name}{ago}: message {reply} says why")
+        }
+        Stage::Declined { why } => format!("it was declined{ago}: {}", says(to, why)),
+        Stage::Withdrawn => {
+            format!("it was taken back{ago}: {name} does not owe an answer any more")
+        }
+        Stage::Unanswered { why } => format!(
+            "it has no result, and none is waited for: {}",
+            escape(why, REASON_CHARS)
+        ),
         Stage::Accepted(_) | Stage::Refused(_) | Stage::Settled { .. } | Stage::Unknown => {
             String::new()
         }

@@ -318,6 +318,7 @@ pub(crate) fn receipt() -> impl Strategy<Value = Receipt> {
         message_id().prop_map(|reply| Stage::Done { reply }),
         message_id().prop_map(|reply| Stage::Failed { reply }),
         why.prop_map(|why| Stage::Declined { why }),
+        Just(Stage::Owed),
         Just(Stage::Withdrawn),
         why.prop_map(|why| Stage::Unanswered { why }),
     ];

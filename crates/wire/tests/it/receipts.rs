@@ -155,6 +155,7 @@ fn receipts_of_requests_are_spelled_so() {
             at(Stage::Failed { reply: reply() }),
             r#""state":"failed","to":"bob","reply":"a1""#,
         ),
+        (at(Stage::Owed), r#""state":"owed","to":"bob""#),
         (at(Stage::Withdrawn), r#""state":"withdrawn","to":"bob""#),
     ] {
         spelled(said, None, inner);

@@ -89,20 +89,19 @@ impl MailboxMachine {
         }
     }
 
-    /// When the next lease is over.
+    /// When the next lease is over, or the time of a request.
     pub(super) fn lease_at(&self) -> Option<u64> {
         let keeps = self.mutations.broken(MailboxMutation::ShowLapsed);
         let leases = self.messages.values().filter(|_| !keeps);
-        leases.filter_map(|message| message.lease_ms).min()
+        let leases = leases.filter_map(|message| message.lease_ms);
+        leases.chain(self.owed().map(|owed| owed.until_ms)).min()
     }
 
     /// Takes out of a push that is about to be shown what is not to be shown any more.
     pub(super) fn withdraw(&mut self, push: &Attempt) {
         for item in &push.items {
-            let Some(message) = self.messages.get(&item.no) else {
-                continue;
-            };
-            if message.lapsed || !self.may_go(message) {
+            let found = self.messages.get(&item.no);
+            if found.is_some_and(|it| it.lapsed || !self.may_go(it, false)) {
                 if let Some(message) = self.messages.get_mut(&item.no) {
                     message.out.take_if(|out| *out == push.id);
                 }

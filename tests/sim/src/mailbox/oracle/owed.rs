@@ -260,10 +260,8 @@ impl Oracle {
             })?;
         }
         self.session.owed.retain(|debt| debt.until_ms > now_ms);
-        let found: Vec<_> = mailbox
-            .owed(now_ms)
-            .map(|owed| (owed.from, owed.id))
-            .collect();
+        let open = mailbox.owed().map(|owed| &owed.mail.inbound);
+        let found: Vec<_> = open.map(|it| (it.from.clone(), it.id.clone())).collect();
         let owed = self.session.owed.iter().map(|debt| {
             let inbound = &self.letters[debt.which].mail.inbound;
             (inbound.from.clone(), inbound.id.clone())

@@ -82,12 +82,16 @@ impl MailboxMachine {
     /// The broker has an answer of this session's to the message `id` of `from`: nothing is owed for that.
     pub fn answered_request(&mut self, now_ms: u64, from: &str, id: &str) {
         self.advance(now_ms);
-        let mut all = self.owed.all.iter();
-        let key = all.find(|owed| owed.mail.is_meant(id, Some(from)));
-        if let Some(key) = key.map(Owed::key)
-            && !self.mutations.broken(MailboxMutation::RemindAnswered)
+        let keeps = self.mutations.broken(MailboxMutation::RemindAnswered);
+        if let Ok(mail) = self.request(id, Some(from))
+            && !keeps
         {
+            let key = mail.inbound.key;
             self.forgive(key);
+            // It may be acked later.
+            let here = self.messages.values_mut();
+            here.filter(|it| it.is_of(key))
+                .for_each(|it| it.until_ms = 0);
         }
         self.finish(now_ms);
     }

@@ -236,13 +236,14 @@ impl Inbox {
 
     /// The broker has this message: if it answers a request, that is owed no more.
     pub(super) fn answered(&mut self, draft: &Draft) {
-        let Address::Peer(to) = &draft.to else { return };
-        if self.owed.is_empty() {
+        let request = Conversation::of(&draft.body).reply_to;
+        let (Address::Peer(to), Some(request)) = (&draft.to, request) else {
             return;
-        }
-        if let Some(request) = Conversation::of(&draft.body).reply_to {
-            let key = Key::of(&to.key(), &request);
-            self.owed.retain(|owed| owed.key != key);
+        };
+        let key = Key::of(&to.key(), &request);
+        self.owed.retain(|owed| owed.key != key);
+        if let Some(held) = self.held.get_mut(&key) {
+            held.is_request = false;
         }
     }
 

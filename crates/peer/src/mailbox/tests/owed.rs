@@ -102,6 +102,16 @@ fn what_is_acked_without_proof_is_owed_as_well_and_local_texts_are_not() {
 }
 
 #[test]
+fn what_is_answered_before_it_is_acked_is_never_owed() {
+    let mut rig = rig();
+    rig.next();
+    let push = rig.pushed();
+    answered(&mut rig, "bob", "m1");
+    rig.answered(&push);
+    assert_eq!((rig.acked().len(), owed(&rig).len()), (1, 0));
+}
+
+#[test]
 fn its_time_ends_it_and_no_more_than_the_broker_allows_are_kept() {
     let mut rig = rig();
     asked(&mut rig, "ann");

@@ -185,6 +185,21 @@ fn a_request_is_owed_no_more_once_its_answer_is_accepted() {
 }
 
 #[test]
+fn a_request_that_is_answered_before_its_ack_is_not_owed_after_it() {
+    let mut rig = Rig::online(true);
+    request(&mut rig, "17", "m1");
+    let key = rig.message().key;
+    let body = r#"{"text":"yes","reply_to":"m1"}"#.to_owned();
+    let answer = Draft { body, ..draft("a") };
+    rig.session.send(rig.now(), answer, 1_000).unwrap();
+    rig.wire();
+    rig.accept("a");
+    rig.ack(key, seen());
+    assert_eq!(rig.wire(), ["ack 17 seen"]);
+    assert!(reached(&mut rig, key, working()).is_empty());
+}
+
+#[test]
 fn a_request_that_was_read_and_is_recalled_is_forgotten_and_may_come_again() {
     let (mut rig, key) = owes();
     recall(&mut rig, "17");

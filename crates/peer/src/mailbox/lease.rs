@@ -24,16 +24,11 @@ impl MailboxMachine {
     pub fn lapsed(&mut self, now_ms: u64, key: Key, reason: Option<&str>) {
         self.advance(now_ms);
         let mut known = self.forgive(key);
-        let found = self.messages.iter_mut().find(|(_, m)| m.is_of(key));
-        if let Some((&no, message)) = found {
-            if message.is_begun() {
-                let mail = message.content.mail().filter(|mail| mail.is_request());
-                known = known.or(mail.cloned());
-            }
-            match message.is_begun() || message.out.is_some() {
-                true => message.lapse(now_ms),
-                false => _ = self.messages.remove(&no),
-            }
+        let found = self.messages.values_mut().find(|m| m.is_of(key));
+        if let Some(message) = found {
+            let mail = message.content.mail().filter(|mail| mail.is_request());
+            known = known.or(mail.filter(|_| message.is_begun()).cloned());
+            message.lapse(now_ms);
         }
         if let (Some(mail), Some(reason)) = (known, reason) {
             let sentence = format!(
@@ -78,6 +73,7 @@ impl MailboxMachine {
         }
         if !over.is_empty() {
             self.sweep();
+            self.gauge(now_ms);
         }
         self.forgive_late(now_ms);
     }

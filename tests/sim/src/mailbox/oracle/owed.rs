@@ -67,12 +67,8 @@ impl Oracle {
         if owed > self.session.owed.len() {
             self.note("taken back");
         }
-        let entries = &mut self.session.entries;
-        match entries.get_mut(&which) {
-            Some(entry) if entry.is_begun() || entry.open.is_some() => {
-                entry.lapsed_ms = Some(now_ms);
-            }
-            _ => _ = entries.remove(&which),
+        if let Some(entry) = self.session.entries.get_mut(&which) {
+            entry.lapsed_ms = Some(now_ms);
         }
         let letter = &mut self.letters[which];
         letter.away = true;

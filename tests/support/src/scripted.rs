@@ -62,7 +62,7 @@ pub struct Mail<'a> {
     pub all: bool,
     /// It was delivered before, to an earlier session of this name.
     pub again: bool,
-    /// It is a request, whose answer is wanted within so many milliseconds.
+    /// It is a request, whose result is wanted within so many milliseconds; 0: it is none.
     pub within_ms: u64,
     /// JSON, as the sender wrote it.
     pub body: &'a str,

@@ -324,6 +324,22 @@ impl Bus {
         }
     }
 
+    /// Takes back a request that this name sent, and tells what became of it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Bus::peers`]; [`BusError::NotSupported`] behind a v1 broker.
+    pub async fn withdraw(
+        &self,
+        id: MessageId,
+        deadline: Duration,
+    ) -> Result<Vec<Receipt>, BusError> {
+        match self.ask(Question::Withdraw(id), deadline).await? {
+            Answer::Statuses(receipts) => Ok(receipts),
+            _ => Err(BusError::Closed),
+        }
+    }
+
     /// Puts a question, and waits for its answer until a time.
     pub(crate) async fn ask(
         &self,

@@ -58,7 +58,8 @@ pub(super) fn mail(inbound: Inbound) -> Mail {
 }
 
 /// A time since the Unix epoch, to the minute.
-fn until(since_epoch_ms: u64) -> String {
+#[must_use]
+pub fn until(since_epoch_ms: u64) -> String {
     let time = rfc3339(since_epoch_ms);
     let (date, time) = time.split_once('T').unwrap_or_default();
     let minute = time.get(..5).unwrap_or_default();

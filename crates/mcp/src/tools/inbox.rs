@@ -3,8 +3,10 @@
 use std::fmt::Write as _;
 
 use peerbus_adapter::mailbox::{
-    AttemptItem, Checkout, INBOX, Listed, Mail, Mailbox, No, PART_CHARS, Portion, quote,
+    AttemptItem, Checkout, INBOX, Listed, Mail, Mailbox, No, Owed, PART_CHARS, Portion, quote,
+    until,
 };
+use peerbus_adapter::wall_ms;
 use serde::Serialize;
 
 use super::{Context, Link, Tool, done, drain, marked, receipts};
@@ -18,6 +20,8 @@ const MESSAGES: usize = 20;
 const BYTES_MAX: usize = 64 * 1024;
 /// What is shown of a message that is listed, in characters.
 const PEEK_CHARS: usize = 120;
+/// Most requests that are listed of those that are owed.
+const OWED_MAX: usize = 16;
 
 #[derive(Default, Serialize, JsonSchema)]
 struct Output<'a> {
@@ -33,6 +37,25 @@ struct Output<'a> {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<serde_json::Map<String, serde_json::Value>>")]
     receipts: Vec<serde_json::Value>,
+    /// Requests that this session has read and not answered: what it owes, the oldest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    owed: Vec<Debt>,
+}
+
+/// A request that waits for its answer.
+#[derive(Serialize, JsonSchema)]
+struct Debt {
+    /// Who waits.
+    from: String,
+    /// The request's id.
+    id: String,
+    /// The beginning of its text: untrusted.
+    text: String,
+    /// Until when.
+    until: String,
+    /// What this session said last of its work at it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    working: Option<String>,
 }
 
 /// A message.
@@ -77,6 +100,9 @@ struct Message<'a> {
     /// when you take it: until then it may go to another one.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     one: bool,
+    /// It is a request: until when its answer is wanted, and how to give it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wants: Option<String>,
     /// The bus token of its sender, where that is another one than this session's.
     #[serde(skip_serializing_if = "Option::is_none")]
     token: Option<&'a str>,
@@ -92,7 +118,8 @@ pub(crate) const TOOL: Tool = Tool {
     title: "Read the inbox",
     description: "Reads what peers sent and you have not seen yet, or may have missed: also \
         mail that was held back, and messages of which only the beginning was shown. A long \
-        message comes in parts, the next with the next call. With `peek` it only lists.",
+        message comes in parts, the next with the next call. With `peek` it only lists. `owed` are the \
+        requests that you have read and not answered.",
     input: &[
         Argument::new(
             "ids",
@@ -136,7 +163,7 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
         found = find(mailbox, ids.as_deref());
     }
     if arguments.flag("peek")? {
-        return peek(&found, max);
+        return peek(mailbox, &found, max);
     }
     let chosen = match (offset, found.as_slice()) {
         (None, _) => choose(&found, max),
@@ -216,7 +243,20 @@ fn message<'a>((item, mail): (&'a AttemptItem, &'a std::sync::Arc<Mail>)) -> Mes
     }
 }
 
-fn peek(found: &[Listed], max: usize) -> Result<Reply, String> {
+/// What this session owes.
+fn owed(mailbox: &Mailbox) -> Vec<Debt> {
+    let owed: Vec<_> = mailbox.machine(|it, now_ms| it.owed(now_ms).take(OWED_MAX).collect());
+    let debt = |owed: Owed| Debt {
+        text: quote::within_json(&owed.gist),
+        until: until(wall_ms().saturating_add(owed.left_ms)),
+        working: owed.said.map(|said| quote::within_json(&said)),
+        from: owed.from,
+        id: owed.id,
+    };
+    owed.into_iter().map(debt).collect()
+}
+
+fn peek(mailbox: &Mailbox, found: &[Listed], max: usize) -> Result<Reply, String> {
     let beginning = |listed: &Listed| {
         let text = quote::said(&listed.mail.inbound.body);
         let size = text.chars().count();
@@ -245,6 +285,7 @@ fn peek(found: &[Listed], max: usize) -> Result<Reply, String> {
         note,
         messages,
         remaining,
+        owed: owed(mailbox),
         ..Output::default()
     })
 }
@@ -279,6 +320,7 @@ fn answer(mailbox: &Mailbox, taken: Checkout) -> Result<Reply, String> {
         remaining,
         notices,
         receipts: receipts(mailbox),
+        owed: owed(mailbox),
     })?;
     Ok(reply.with(taken))
 }
@@ -297,6 +339,7 @@ fn head(mail: &Mail) -> Message<'_> {
         sent_to: inbound.to.as_deref(),
         group: inbound.group.as_deref(),
         one: inbound.one,
+        wants: quote::wanted(mail),
         token: inbound.token.as_deref(),
         ..Message::default()
     }

@@ -74,9 +74,12 @@ impl MailboxMachine {
         self.advance(now_ms);
         self.sent.answers_as(receipt);
         self.note(receipt);
-        let priority = match receipt.stage {
-            // What is lost or refused may need to be done otherwise.
-            Stage::Refused(_) | Stage::Expired { .. } | Stage::Dead { .. } => Priority::Next,
+        self.asks.end(receipt);
+        let priority = match &receipt.stage {
+            // What is lost, refused or without a result may need to be done otherwise; a result that
+            // found no room is read where it is kept.
+            Stage::Refused(_) => Priority::Next,
+            stage if stage.is_lost() || stage.is_end() => Priority::Next,
             _ => Priority::Quiet,
         };
         match (sentence, token) {
@@ -166,8 +169,11 @@ pub(super) struct Asks {
 struct Waiting {
     ask: AskId,
     question: MessageId,
+    /// Who answers; `None`: one of a group, as it turns out.
     from: Option<NameKey>,
     answered: bool,
+    /// The broker said that it has ended.
+    ended: bool,
 }
 
 impl Asks {
@@ -175,17 +181,27 @@ impl Asks {
     pub(super) fn expects(&mut self, mail: &Mail, from: Option<&NameKey>) -> Option<AskId> {
         let question = mail.talk.reply_to.as_ref()?;
         let waits = |waiting: &&mut Waiting| {
-            !waiting.answered && waiting.question == *question && waiting.from.as_ref() == from
+            let expected = waiting.from.as_ref();
+            let is_theirs = expected.is_none() || expected == from;
+            !waiting.answered && waiting.question == *question && is_theirs
         };
         let waiting = self.waiting.iter_mut().find(waits)?;
         waiting.answered = true;
         Some(waiting.ask)
     }
+
+    /// A question may end with this.
+    fn end(&mut self, receipt: &Receipt) {
+        let ends = receipt.stage.is_lost() || receipt.stage.is_end();
+        for waiting in &mut self.waiting {
+            waiting.ended |= ends && waiting.question == receipt.id;
+        }
+    }
 }
 
 impl MailboxMachine {
     /// From now on the message of `from` that replies to `question` is shown to nobody but the
-    /// caller, until [`MailboxMachine::unexpect`].
+    /// caller, until [`MailboxMachine::unexpect`]. Of a group (`#NAME`) whoever answers.
     pub fn expect(&mut self, question: &MessageId, from: &str) -> AskId {
         self.asks.last += 1;
         let ask = AskId(self.asks.last);
@@ -194,8 +210,16 @@ impl MailboxMachine {
             question: question.clone(),
             from: PeerName::parse(from).ok().map(|name| name.key()),
             answered: false,
+            ended: false,
         });
         ask
+    }
+
+    /// The broker said how a question ended, which somebody waits for.
+    #[must_use]
+    pub fn is_ended(&self, ask: AskId) -> bool {
+        let mut waiting = self.asks.waiting.iter();
+        waiting.any(|waiting| waiting.ask == ask && waiting.ended)
     }
 
     /// Nobody waits for that answer any more: if it is here it is ordinary mail.

@@ -63,7 +63,7 @@ impl MailboxMachine {
         self.messages.values().any(unshown)
     }
 
-    /// A message that this session was shown lately or still holds, by its sender's id, and by the
+    /// A message that this session was shown lately, still holds or owes an answer to, by its sender's id, and by the
     /// sender where that is given. `None` as well when several senders used that id: nobody can
     /// divert a reply by using another's.
     #[must_use]
@@ -80,7 +80,9 @@ impl MailboxMachine {
         let here = self.messages.values().filter(|m| !m.is_withheld());
         let here = here.filter_map(|message| message.content.mail());
         let here = here.filter(move |mail| mail.inbound.id == id);
+        let owed = self.owed.mails().filter(move |mail| mail.inbound.id == id);
         let before = self.recent.get(id).cloned();
-        here.filter_map(|mail| Parent::of(mail)).chain(before)
+        let mail = here.chain(owed);
+        mail.filter_map(|mail| Parent::of(mail)).chain(before)
     }
 }

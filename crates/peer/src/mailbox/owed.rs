@@ -40,6 +40,13 @@ impl Owed {
     }
 }
 
+impl Debts {
+    /// The requests.
+    pub(super) fn mails(&self) -> impl Iterator<Item = &Arc<Mail>> {
+        self.all.iter().map(|debt| &debt.mail)
+    }
+}
+
 impl MailboxMachine {
     /// Whether the agent is reminded of what it owes.
     pub fn set_remind(&mut self, now_ms: u64, on: bool) {

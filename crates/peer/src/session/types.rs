@@ -227,6 +227,8 @@ pub enum Question {
     /// [`peerbus_wire::limits::STATUS_IDS_MAX`]; those beyond are left out. Statements about them that
     /// come while the answer is under way go into the answer, not to the events.
     Statuses(Vec<MessageId>),
+    /// A request that was sent under this name is taken back. Answered as [`Question::Statuses`] of it is.
+    Withdraw(MessageId),
     /// Another name for this peer: its queue goes with it, and mail to the present name still comes. One
     /// at a time.
     Name(PeerName),
@@ -238,7 +240,7 @@ pub enum Answer {
     /// To [`Question::Peers`] and [`Question::Regroup`], in the broker's words. A v1 broker tells the names
     /// of connected peers and nothing else.
     Peers(Box<PeersFrame>),
-    /// To [`Question::Statuses`].
+    /// To [`Question::Statuses`] and [`Question::Withdraw`].
     Statuses(Vec<Receipt>),
     /// To [`Question::Name`]: done.
     Renamed,

@@ -111,3 +111,26 @@ fn the_name_is_announced_when_the_client_listens_and_before_any_mail() {
     assert!(announces(&rig.outputs[0]));
     assert!(matches!(rig.outputs[1..], [MailboxOutput::Push(_)]));
 }
+
+#[test]
+fn how_a_request_ended_without_a_message_wakes_the_agent_and_how_far_it_is_does_not() {
+    let (why, reply) = (|| "x".to_owned(), MessageId::parse("a1").unwrap());
+    let cases = [
+        (Stage::Working { said: why() }, false),
+        (Stage::Declined { why: why() }, true),
+        (Stage::Unanswered { why: why() }, true),
+        (
+            Stage::Done {
+                reply: reply.clone(),
+            },
+            true,
+        ),
+        (Stage::Failed { reply }, true),
+    ];
+    for (stage, wakes) in cases {
+        let mut rig = Rig::new(&[&SOCKET]);
+        let receipt = receipt("q1", "bob", stage);
+        rig.input(|mailbox, now| mailbox.receipt(now, &receipt, Some("so it is"), None));
+        assert_eq!(rig.wanted().is_some(), wakes, "{:?}", receipt.stage);
+    }
+}

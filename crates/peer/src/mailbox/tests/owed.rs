@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::mailbox::owed::OWED_MAX;
+use crate::mailbox::recent::RECENT_MAX;
 
 const HOUR_MS: u64 = 3_600_000;
 
@@ -386,4 +387,18 @@ fn who_knows_a_request_is_told_once_that_it_is_taken_back() {
     rig.arrive_from("ann", Priority::Next);
     rig.input(lapses);
     assert_eq!((rig.notices(), rig.mailbox.unseen()), (vec![], 0), "unread");
+}
+
+#[test]
+fn what_is_owed_can_be_answered_whatever_else_was_shown_since() {
+    let mut rig = rig();
+    let id = asked(&mut rig, "ann");
+    rig.within_ms = 0;
+    for _ in 0..RECENT_MAX {
+        asked(&mut rig, "bob");
+    }
+    let parent = rig.mailbox.parent(&id, None);
+    assert_eq!(parent.map(|parent| parent.from).as_deref(), Some("ann"));
+    answered(&mut rig, "ann", &id);
+    assert_eq!(rig.mailbox.parent(&id, None), None);
 }

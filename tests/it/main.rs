@@ -38,6 +38,7 @@ mod other_agents;
 mod people;
 mod pictures;
 mod recv;
+mod requests;
 mod rotate;
 mod senders;
 mod sessions;

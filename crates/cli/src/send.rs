@@ -225,7 +225,8 @@ fn tell(
     far: Option<&Stage>,
     trail: &Trail,
 ) -> Result<(), Failure> {
-    let seen = far.is_some_and(is_proven);
+    let answered = |stage: &Stage| matches!(stage, Stage::Done { .. } | Stage::Failed { .. });
+    let seen = far.is_some_and(|stage| is_proven(stage) || answered(stage));
     if verb.outgoing.json {
         let mut result = as_json(sent, Some(&verb.to));
         result["seen"] = seen.into();

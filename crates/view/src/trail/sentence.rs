@@ -177,6 +177,13 @@ fn at_one(name: &str, receipt: &Receipt, now_ms: u64, peers: &[PeerEntry]) -> St
             rejected(to, why)
         ),
         Stage::Recalled { .. } => before(to, receipt),
+        stage => of_request((name, to), stage, &ago),
+    }
+}
+
+/// The sentence about a request that was read, or has ended.
+fn of_request((name, to): (&str, &str), stage: &Stage, ago: &str) -> String {
+    match stage {
         Stage::Owed => {
             format!("{name} has read it and owes an answer; nothing more was said of it")
         }
@@ -198,9 +205,7 @@ fn at_one(name: &str, receipt: &Receipt, now_ms: u64, peers: &[PeerEntry]) -> St
             "it has no result, and none is waited for: {}",
             escape(why, REASON_CHARS)
         ),
-        Stage::Accepted(_) | Stage::Refused(_) | Stage::Settled { .. } | Stage::Unknown => {
-            String::new()
-        }
+        _ => String::new(),
     }
 }
 

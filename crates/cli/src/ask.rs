@@ -91,14 +91,16 @@ async fn result(bus: &Bus, verb: &Ask, sent: &SentMessage, end: Instant) -> Resu
                 let from = told::name(&message.from);
                 output::say(&format!("{from} writes, which is no result: \"{text}\""));
             }
-            // It found no room here, and is kept.
+            // The broker tells until somebody takes note.
             Some(SessionEvent::Notice {
                 receipt,
-                id: Some(_),
-            }) if receipt.id.as_str() == sent.id => {
-                if receipt.stage.is_end() {
-                    return Err(Failure::failed(fate(&receipt).unwrap_or_default()));
-                }
+                id: Some(notice),
+            }) if receipt.id.as_str() == sent.id && receipt.stage.is_end() => {
+                bus.ack_notice(notice);
+                let kept = !has_no_result(&receipt.stage);
+                let note = far(bus, &sent.id).await.map(|far| far.trail.note);
+                let note = note.filter(|_| !kept).or_else(|| fate(&receipt));
+                return Err(Failure::failed(note.unwrap_or_default()));
             }
             Some(_) => {}
             None => return Err(Failure::failed("the bus was closed")),

@@ -133,9 +133,9 @@ mod tests {
             (Stage::Owed, &waiting, "waits for its user"),
             (Stage::Owed, &away, "read, away"),
             (
-                working("half\n\"way\""),
+                working("half\u{1b}way"),
                 &busy,
-                r#"working: "half\n\"way\"""#,
+                r#"working: "half\u001bway""#,
             ),
             (working(""), &busy, "working"),
             (working("nearly"), &away, r#"working: "nearly", away"#),

@@ -191,7 +191,8 @@ fn of_request((name, to): (&str, &str), stage: &Stage, ago: &str) -> String {
             format!("{name} said{ago} that it works at it")
         }
         Stage::Working { said } => {
-            format!("{name} said{ago} how far it is: {}", says(to, said))
+            let said = escape(said, REASON_CHARS);
+            format!("{name} works at it, and said{ago}: \"{said}\"")
         }
         Stage::Done { reply } => format!("{name} answered it{ago}: message {reply} is the result"),
         Stage::Failed { reply } => {

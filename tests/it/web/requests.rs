@@ -125,6 +125,11 @@ impl Asker {
 /// What tells of a request: the commands, the gateway, and the history.
 #[track_caller]
 fn agree(home: &Home, asker: &Asker, id: &str, (_, state, listed, note): &Row) {
+    // A statement that comes while somebody asks is in the answer to that.
+    if listed.is_none() {
+        let end = asker.end(id);
+        assert_eq!((&end["stage"], &end["to"]), (&json!(state), &json!("bob")));
+    }
     let told = eventually(state, || {
         let told = asker.get(&format!("/v1/messages/{id}")).json();
         (told["stage"] == *state).then_some(told)
@@ -167,8 +172,6 @@ fn agree(home: &Home, asker: &Asker, id: &str, (_, state, listed, note): &Row) {
         assert!(shown.is_none_or(|it| it["holder"] == "bob"));
     }
     if listed.is_none() {
-        let end = asker.end(id);
-        assert_eq!((&end["stage"], &end["to"]), (&json!(state), &json!("bob")));
         let done = home.run(&["requests", "--done"]).ok();
         let row = done.lines().last().expect("a row");
         assert!(row.contains(&id[..8]) && row.contains(state), "{done}");

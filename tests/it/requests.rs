@@ -5,7 +5,7 @@ use std::process::{Child, Stdio};
 use peerbus_test_support::message::envelope;
 use serde_json::{Value, json};
 
-use crate::support::{Broker, Home, Lines, Raw, eventually};
+use crate::support::{Broker, Home, Lines, Mcp, Raw, eventually};
 
 /// A peer that holds a request: its connection, and the delivery of that.
 pub(crate) struct Holder {
@@ -264,6 +264,37 @@ fn who_has_left_finds_the_result_under_the_request() {
     for part in [&id[..8], "bob", "done: two bugs", "review the parser"] {
         assert!(row.contains(part), "{done}");
     }
+    broker.stop();
+}
+
+#[test]
+fn texts_that_nobody_was_shown_are_kept_from_agents() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let mut bob = Holder::new(&home, &broker, "bob");
+    let id = detached(&home, &["bob", "the word is xyzzy"]);
+    bob.gets();
+    // From here on this process is an agent's.
+    let mut ann = Mcp::start(&home, "generic", "ann", "some-bot");
+    ann.call("bus.peers", json!({}));
+    let shown = |home: &Home, args: &[&str], word: &str| {
+        let (person, agent) = (home.apart(args).ok(), home.run(args).ok());
+        assert!(person.contains(word), "{args:?}: {person}");
+        assert!(!agent.contains(word), "{args:?}: {agent}");
+        assert!(agent.contains("an agent asks"), "{args:?}: {agent}");
+    };
+    shown(&home, &["requests"], "xyzzy");
+    shown(&home, &["requests", "--json"], "xyzzy");
+    bob.answers("r1", json!({ "text": "plugh" }));
+    shown(&home, &["status", &id], "plugh");
+    shown(&home, &["status", &id, "--json"], "plugh");
+    shown(&home, &["requests", "--done"], "plugh");
+    // Others who use the id, and say that they answer, are not taken for the holder.
+    let mut eve = Holder::new(&home, &broker, "eve");
+    eve.question = json!({ "id": id, "from": "ann" });
+    eve.answers("r1", json!({ "text": "forged" }));
+    let said = home.apart(&["status", &id]).ok();
+    assert!(said.ends_with("result of bob: \"plugh\"\n"), "{said}");
     broker.stop();
 }
 

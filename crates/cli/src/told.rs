@@ -56,7 +56,8 @@ pub(crate) fn result(
     request: &MessageView,
     secret: Option<&Secret>,
 ) -> Result<Option<MessageView>, Failure> {
-    let Some(reply) = request.end().and_then(|end| end.reply.as_deref()) else {
+    let end = request.end();
+    let Some((end, reply)) = end.and_then(|end| Some((end, end.reply.as_deref()?))) else {
         return Ok(None);
     };
     let id = operator::encode_text(reply);
@@ -66,6 +67,8 @@ pub(crate) fn result(
         talk.reply_to.is_some_and(|id| id.as_str() == request.id)
     };
     let (mut own, mut all) = page.messages.into_iter().partition::<Vec<_>, _>(answers);
+    // Its holder's, where others use the id; a name that has changed since is another one.
+    own.sort_by_key(|message| Some(&message.from) == end.to.as_ref());
     // One whose text is not shown says nothing of itself.
     Ok(own.pop().or_else(|| all.pop().filter(|_| all.is_empty())))
 }

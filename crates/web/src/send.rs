@@ -64,7 +64,8 @@ struct Message<'a> {
     thread: Option<String>,
     reply_to: Option<String>,
     priority: Option<String>,
-    within_ms: Option<u64>,
+    /// In JSON `1000.0` is a whole number, too.
+    within_ms: Option<f64>,
 }
 
 /// `POST /v1/messages`.
@@ -210,13 +211,10 @@ fn place(message: &Message<'_>, said: &mut Conversation) -> Result<(), Failure> 
         said.priority = priority.ok_or_else(|| bad(format!("priority is one of {words}")))?;
     }
     if let Some(within_ms) = message.within_ms {
-        let fits = (1..=WITHIN_MS_MAX).contains(&within_ms);
-        let wrong = || {
-            bad(format!(
-                "within_ms is 1 to {WITHIN_MS_MAX}, which is 7 days"
-            ))
-        };
-        said.within_ms = Some(fits.then_some(within_ms).ok_or_else(wrong)?);
+        let whole = within_ms.to_string().parse().ok();
+        let whole = whole.filter(|ms| (1..=WITHIN_MS_MAX).contains(ms));
+        let why = format!("within_ms is 1 to {WITHIN_MS_MAX}, which is 7 days");
+        said.within_ms = Some(whole.ok_or_else(|| bad(why))?);
     }
     Ok(())
 }

@@ -142,6 +142,8 @@ pub struct Fate {
     pub at_ms: u64,
     /// What happened before, as far as it is known.
     pub way: DeliveryHistory,
+    /// It is not the last one of its message: that was recalled, or is a request that was read.
+    pub goes_on: bool,
 }
 
 impl Fate {
@@ -155,6 +157,7 @@ impl Fate {
             stage: Arc::new(Stage::Settled { recipients: 0 }),
             at_ms,
             way: DeliveryHistory::default(),
+            goes_on: false,
         }
     }
 

@@ -60,6 +60,8 @@ pub struct Mail<'a> {
     pub all: bool,
     /// It was delivered before, to an earlier session of this name.
     pub again: bool,
+    /// It is a request, whose result is wanted within so many milliseconds; 0: it is none.
+    pub within_ms: u64,
     /// JSON, as the sender wrote it.
     pub body: &'a str,
 }
@@ -75,6 +77,7 @@ impl<'a> Mail<'a> {
             approves: false,
             all: false,
             again: false,
+            within_ms: 0,
             body,
         }
     }
@@ -179,6 +182,7 @@ impl Broker {
                 alias,
                 token,
                 approves: mail.approves,
+                within_ms: mail.within_ms,
                 ..Remarks::default()
             },
         );

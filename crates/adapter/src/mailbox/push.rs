@@ -308,7 +308,97 @@ fn message(mail: &Mail, portion: Portion) -> (String, Vec<Attribute>) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use peerbus_peer::mailbox::No;
+    use peerbus_peer::session::Key;
+    use peerbus_wire::Kind;
+
     use super::*;
+
+    fn came(body: &str, within_ms: u64) -> Mail {
+        mail(Inbound {
+            key: Key::local(1),
+            id: "m1".into(),
+            from: "bob".into(),
+            source: "test".into(),
+            kind: Kind::Msg,
+            ts: String::new(),
+            body: body.into(),
+            again: false,
+            to: None,
+            group: None,
+            one: false,
+            token: None,
+            approves: false,
+            age_ms: 0,
+            within_ms,
+        })
+    }
+
+    #[test]
+    fn a_request_says_what_it_wants_until_when_and_how_it_ends() {
+        let long = format!(
+            r#"{{"text":"{}","wants":"result","within_ms":60000}}"#,
+            "é".repeat(61)
+        );
+        let request = came(&long, 60_000);
+        let until = request.wanted.until.clone();
+        let wants = format!(
+            "a request, which wants a result until {until}: answer with the bus reply tool, or say with \
+             it failed or declined"
+        );
+        let (date, time) = until.split_once(' ').unwrap();
+        assert_eq!((date.len(), &time[2..3], &time[5..]), (10, ":", " UTC"));
+        assert_eq!(request.wanted.gist, format!("{}…", "é".repeat(60)));
+        let line = quote::line(&request, false, Portion::All);
+        assert!(line.contains(&format!(" ({wants}): \"éé")), "{line}");
+        assert_eq!(request.bytes, line.len().max(long.len()));
+        let (_, meta) = message(&request, Portion::All);
+        assert!(meta.contains(&("wants", wants)), "{meta:?}");
+
+        let plain = came(&long, 0);
+        assert_eq!(
+            (plain.wanted.gist.as_str(), plain.is_request()),
+            ("", false)
+        );
+        let line = quote::line(&plain, false, Portion::All);
+        assert!(line.starts_with("📨 msg from bob [m1]: \"éé"), "{line}");
+    }
+
+    #[test]
+    fn an_answer_says_that_what_was_wanted_failed() {
+        let failed = came(r#"{"text":"no","reply_to":"q1","outcome":"failed"}"#, 0);
+        let line = quote::line(&failed, false, Portion::All);
+        assert_eq!(
+            line,
+            "📨 msg from bob [m1] (reply to q1: it failed): \"no\""
+        );
+        let (_, meta) = message(&failed, Portion::All);
+        assert!(meta.contains(&("outcome", "failed".into())), "{meta:?}");
+    }
+
+    #[test]
+    fn a_reminder_says_that_it_quotes_others() {
+        let sentence = "You still owe bob an answer to \"say hi\" (m1)".into();
+        let item = AttemptItem {
+            no: No(1),
+            repeat: false,
+            portion: Portion::All,
+            content: Content::Notice {
+                sentence,
+                token: None,
+            },
+            first: false,
+            held: None,
+        };
+        assert!(quotes(&item));
+        let mail = Content::Mail(Arc::new(came("1", 0)));
+        assert!(quotes(&AttemptItem {
+            content: mail,
+            ..item
+        }));
+    }
 
     #[test]
     fn a_text_says_whose_it_is_not() {

@@ -232,6 +232,8 @@ impl Broker {
             Some(last) => (Arc::clone(&last.to), Arc::clone(&last.stage)),
             None => (to.into(), Arc::new(stage.clone())),
         };
+        // Else its lease has gone by now.
+        let goes_on = self.leases.get(seq).is_some();
         self.fates.push(Fate {
             seq,
             recipient,
@@ -239,6 +241,7 @@ impl Broker {
             stage,
             at_ms,
             way,
+            goes_on,
         });
     }
 

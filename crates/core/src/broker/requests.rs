@@ -110,9 +110,10 @@ impl Broker {
     }
 
     /// The process that speaks for a peer, as far as it can be told apart; `None` for one that is away or
-    /// does not say.
+    /// does not say, and for a bridge: the broker of its domain knows who has read what.
     pub(super) fn process(&self, peer: PeerId) -> Option<String> {
-        let session = self.session_of(peer).filter(|session| session.ext)?;
+        let plain = |session: &&super::conn::Session| session.ext && session.bridge.is_none();
+        let session = self.session_of(peer).filter(plain)?;
         let instance = session.instance.as_ref()?;
         let digest = peerbus_wire::EnvelopeHash::of(instance.expose().as_bytes());
         digest.as_str().get(..16).map(str::to_owned)
@@ -205,7 +206,7 @@ impl Broker {
 
     /// The request that a message ends: its sender holds that, and answers whoever asked.
     pub(super) fn ends(
-        &self,
+        &mut self,
         cx: &mut Cx<'_>,
         caller: Caller,
         carried: &Carried,
@@ -221,8 +222,10 @@ impl Broker {
         let Some(id) = talk.reply_to else {
             return Ok(None);
         };
-        let bridge = || self.registry.find(&to.address()?.1.bridge()?.key());
-        let asker = self.registry.resolve(&to.key()).or_else(bridge);
+        let asker = match self.registry.resolve(&to.key()) {
+            None => self.elsewhere(cx, to)?,
+            known => known,
+        };
         let known = match asker {
             Some(asker) => cx.txn.find_message(asker, &id)?.map(|head| head.seq),
             None => None,

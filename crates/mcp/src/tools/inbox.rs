@@ -136,7 +136,7 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
         found = find(mailbox, ids.as_deref());
     }
     if arguments.flag("peek")? {
-        return peek(mailbox, &found, max);
+        return peek(&found, max);
     }
     let chosen = match (offset, found.as_slice()) {
         (None, _) => choose(&found, max),
@@ -216,7 +216,7 @@ fn message<'a>((item, mail): (&'a AttemptItem, &'a std::sync::Arc<Mail>)) -> Mes
     }
 }
 
-fn peek(mailbox: &Mailbox, found: &[Listed], max: usize) -> Result<Reply, String> {
+fn peek(found: &[Listed], max: usize) -> Result<Reply, String> {
     let beginning = |listed: &Listed| {
         let text = quote::said(&listed.mail.inbound.body);
         let size = text.chars().count();

@@ -3,7 +3,7 @@
 use super::MailboxMachine;
 use super::message::{Cause, Message, Place, Showing, Step, WAKING_SHOWINGS_MAX};
 use super::mutation::MailboxMutation;
-use super::owed::{Debt, OWED_MAX, REMIND_MS};
+use super::owed::{OWED_MAX, REMIND_MS};
 use super::types::{ASK, AttemptId, DRAIN, INBOX};
 
 impl MailboxMachine {
@@ -26,11 +26,10 @@ impl MailboxMachine {
             self.check_place(message);
         }
         self.check_attempts();
-        let owed = &self.owed.all;
-        assert!(owed.len() <= OWED_MAX, "{} are owed", owed.len());
-        let often = |debt: &&Debt| debt.reminded > REMIND_MS.len();
         let nags = self.mutations.broken(MailboxMutation::RemindAgain);
-        assert!(nags || !owed.iter().any(|debt| often(&debt)), "{owed:?}");
+        let often = self.owed().any(|owed| owed.reminded > REMIND_MS.len());
+        let many = self.owed().count() > OWED_MAX;
+        assert!(!many && (nags || !often), "{:?}", self.owed);
     }
 
     fn check_place(&self, message: &Message) {

@@ -41,7 +41,7 @@ impl MailboxMachine {
         let pushed = self.pushed_unread(path);
         let fits = |(_, m): &(&No, &Message)| {
             let overtakes = m.is_fresh() && pushed.contains(&m.from);
-            m.is_for_passive(path) && !overtakes && self.may_go_along(m)
+            m.is_for_passive(path) && !overtakes && self.may_go(m, true)
         };
         let next = self.messages.iter().find(|(_, m)| m.wants_rest());
         let next = next.filter(|_| path.in_result);

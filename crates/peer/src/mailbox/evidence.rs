@@ -219,7 +219,7 @@ impl MailboxMachine {
         let Some(mail) = self.ends(no, Stage::Acked(Some(how))) else {
             return;
         };
-        if let Some(until_ms) = until_ms.filter(|_| mail.is_request()) {
+        if let Some(until_ms) = until_ms.filter(|at| mail.is_request() && *at > self.now_ms) {
             self.owe(&mail, until_ms);
         }
         if let Some(parent) = Parent::of(&mail) {

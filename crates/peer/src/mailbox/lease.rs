@@ -24,16 +24,11 @@ impl MailboxMachine {
     pub fn lapsed(&mut self, now_ms: u64, key: Key, reason: Option<&str>) {
         self.advance(now_ms);
         let mut known = self.forgive(key);
-        let found = self.messages.iter_mut().find(|(_, m)| m.is_of(key));
-        if let Some((&no, message)) = found {
-            if message.is_begun() {
-                let mail = message.content.mail().filter(|mail| mail.is_request());
-                known = known.or(mail.cloned());
-            }
-            match message.is_begun() || message.out.is_some() {
-                true => message.lapse(now_ms),
-                false => _ = self.messages.remove(&no),
-            }
+        let found = self.messages.values_mut().find(|m| m.is_of(key));
+        if let Some(message) = found {
+            let mail = message.content.mail().filter(|mail| mail.is_request());
+            known = known.or(mail.filter(|_| message.is_begun()).cloned());
+            message.lapse(now_ms);
         }
         if let (Some(mail), Some(reason)) = (known, reason) {
             let sentence = format!(
@@ -78,6 +73,7 @@ impl MailboxMachine {
         }
         if !over.is_empty() {
             self.sweep();
+            self.gauge(now_ms);
         }
         self.forgive_late(now_ms);
     }
@@ -89,20 +85,19 @@ impl MailboxMachine {
         }
     }
 
-    /// When the next lease is over.
+    /// When the next lease is over, or the time of a request.
     pub(super) fn lease_at(&self) -> Option<u64> {
         let keeps = self.mutations.broken(MailboxMutation::ShowLapsed);
         let leases = self.messages.values().filter(|_| !keeps);
-        leases.filter_map(|message| message.lease_ms).min()
+        let leases = leases.filter_map(|message| message.lease_ms);
+        leases.chain(self.owed().map(|owed| owed.until_ms)).min()
     }
 
     /// Takes out of a push that is about to be shown what is not to be shown any more.
     pub(super) fn withdraw(&mut self, push: &Attempt) {
         for item in &push.items {
-            let Some(message) = self.messages.get(&item.no) else {
-                continue;
-            };
-            if message.lapsed || !self.may_go(message) {
+            let found = self.messages.get(&item.no);
+            if found.is_some_and(|it| it.lapsed || !self.may_go(it, false)) {
                 if let Some(message) = self.messages.get_mut(&item.no) {
                     message.out.take_if(|out| *out == push.id);
                 }

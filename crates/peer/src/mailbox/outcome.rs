@@ -80,15 +80,15 @@ impl MailboxMachine {
                 self.ack(no, pushed(path));
                 continue;
             }
-            if let Portion::Part { from, to, last } = portion {
-                if !(last && from <= message.read) {
-                    if from <= message.read && to > message.read {
-                        message.read = to;
-                        let path = message.over(path, portion);
-                        self.progress(no, Stage::Presented { path });
-                    }
-                    continue;
+            if let Portion::Part { from, to, .. } = portion
+                && !portion.completes(message.read)
+            {
+                if from <= message.read && to > message.read {
+                    message.read = to;
+                    let path = message.over(path, portion);
+                    self.progress(no, Stage::Presented { path });
                 }
+                continue;
             }
             if path.in_result {
                 if self.mutations.broken(MailboxMutation::TrustPipe) {

@@ -137,7 +137,7 @@ impl MailboxMachine {
 
     fn is_due(&self, message: &Message) -> bool {
         let careless = self.mutations.broken(MailboxMutation::ShowInFlight);
-        message.is_due() && self.may_go(message) || careless && message.out.is_some()
+        message.is_due() && self.may_go(message, false) || careless && message.out.is_some()
     }
 
     /// An urgent message is due, and not too many of its kind went before it.

@@ -134,7 +134,7 @@ pub static ASK: PathSpec = PathSpec {
 pub const HERE: &str = "peerbus";
 
 /// A message from the bus and what it says of its conversation, or a text that was put in here.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mail {
     /// The message.
     pub inbound: Inbound,
@@ -324,21 +324,22 @@ pub struct Parent {
     pub talk: Conversation,
 }
 
-/// A request that was read and has no result yet.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A request that was read and has no result yet. Times are of the mailbox's clock.
+#[derive(Debug)]
 pub struct Owed {
-    /// Who wants the result.
-    pub from: String,
-    /// Its sender's id for it.
-    pub id: String,
-    /// The beginning of its text. Untrusted.
-    pub gist: String,
-    /// So many milliseconds ago it was read.
-    pub age_ms: u64,
-    /// So many are left for its result.
-    pub left_ms: u64,
+    /// The request, without its body.
+    pub mail: Arc<Mail>,
+    /// When it was read.
+    pub since_ms: u64,
+    /// Until when its result is wanted.
+    pub until_ms: u64,
     /// What the agent said last of its work at it.
     pub said: Option<String>,
+    pub(super) said_ms: Option<u64>,
+    /// When it was read, on the clock that stands still while the session works.
+    pub(super) idle_ms: u64,
+    /// How often the agent was reminded of it.
+    pub(super) reminded: usize,
 }
 
 /// Why it is not known which request is meant.

@@ -218,7 +218,7 @@ impl PeerSession {
         self.events
             .extend(lapsed.map(|key| SessionEvent::Lapsed { key, reason: None }));
         if ext {
-            let declined = self.inbox.declined().into_iter();
+            let declined = self.inbox.declined();
             self.control
                 .extend(declined.map(|(key, reason)| ClientFrame::Reject { key, reason }));
         }

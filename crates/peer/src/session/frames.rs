@@ -308,17 +308,14 @@ impl PeerSession {
             }
         };
         self.queries.collect(&receipt);
-        match self.outbox.settle(&receipt.id) {
-            Some((told, draft)) => {
-                if outcome.is_ok() {
-                    self.inbox.answered(&draft);
-                }
-                match told {
-                    false => self.settle(receipt.id, outcome),
-                    true => self.notices.push(passing(receipt)),
-                }
+        if let Some((told, draft)) = self.outbox.settle(&receipt.id) {
+            if outcome.is_ok() {
+                self.inbox.answered(&draft);
             }
-            None => {}
+            match told {
+                false => self.settle(receipt.id, outcome),
+                true => self.notices.push(passing(receipt)),
+            }
         }
     }
 }

@@ -236,13 +236,14 @@ impl Inbox {
 
     /// The broker has this message: if it answers a request, that is owed no more.
     pub(super) fn answered(&mut self, draft: &Draft) {
-        let Address::Peer(to) = &draft.to else { return };
-        if self.owed.is_empty() {
+        let request = Conversation::of(&draft.body).reply_to;
+        let (Address::Peer(to), Some(request)) = (&draft.to, request) else {
             return;
-        }
-        if let Some(request) = Conversation::of(&draft.body).reply_to {
-            let key = Key::of(&to.key(), &request);
-            self.owed.retain(|owed| owed.key != key);
+        };
+        let key = Key::of(&to.key(), &request);
+        self.owed.retain(|owed| owed.key != key);
+        if let Some(held) = self.held.get_mut(&key) {
+            held.is_request = false;
         }
     }
 
@@ -254,16 +255,12 @@ impl Inbox {
     }
 
     /// There is another connection: requests that were declined, which the broker may not have heard.
-    pub(super) fn declined(&mut self) -> Vec<(DeliveryKey, String)> {
-        let mut declined = Vec::new();
-        self.owed.retain_mut(|owed| match owed.declined.take() {
-            Some(why) => {
-                declined.push((owed.delivery.clone(), why));
-                false
-            }
-            None => true,
-        });
-        declined
+    pub(super) fn declined(&mut self) -> impl Iterator<Item = (DeliveryKey, String)> + use<> {
+        let owed = std::mem::take(&mut self.owed).into_iter();
+        let (declined, owed): (Vec<_>, Vec<_>) = owed.partition(|it| it.declined.is_some());
+        self.owed = VecDeque::from(owed);
+        let declined = declined.into_iter();
+        declined.filter_map(|it| Some((it.delivery, it.declined?)))
     }
 
     fn remove_taken(&mut self, key: Key) -> Option<Entry> {

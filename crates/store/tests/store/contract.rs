@@ -119,6 +119,7 @@ fn the_oldest_ends_go_when_they_take_too_much_and_their_messages_with_them() {
             to: "bob".into(),
             stage: Stage::Acked(None).into(),
             at_ms: 1,
+            goes_on: false,
             way: DeliveryHistory::default(),
         };
         store.insert_fates(&[fate], 100, 1).unwrap();
@@ -212,6 +213,7 @@ fn who_asks_for_one_end_has_few_bytes_of_others_read() {
             to: "bob".into(),
             stage: Stage::Acked(None).into(),
             at_ms: 3,
+            goes_on: false,
             way,
         }
     };

@@ -145,12 +145,14 @@ fn unpacked(row: &Row<'_>) -> Vec<Fate> {
     let fate = |end: &[u8]| {
         let group = numbers(&end[1..])[0] as usize;
         let receipt = told[group].clone();
+        let goes_on = receipt.id.as_str() == "o" || matches!(receipt.stage, Stage::Recalled { .. });
         Fate {
             seq: Seq(number(row, "chunk") * 256 + u64::from(end[0])),
             recipient: PeerId(recipients[group]),
             to: receipt.to.unwrap_or_default().into(),
             stage: receipt.stage.into(),
             at_ms: receipt.at_ms.unwrap(),
+            goes_on,
             way: way(group),
         }
     };

@@ -372,8 +372,9 @@ impl<T: Target> Work<'_, T> {
             seq,
             recipient,
             to: format!("Peer-{}", recipient.0).into(),
-            stage: stage.into(),
             at_ms: self.at.wall_ms,
+            goes_on: self.rng.random() || matches!(stage, Stage::Recalled { .. }),
+            stage: stage.into(),
             way,
         });
     }

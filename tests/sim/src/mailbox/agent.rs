@@ -148,11 +148,13 @@ impl World {
         };
         let from_whom = self.rng.chance(500).then_some(from);
         match self.rng.range(0, 3) {
-            0 => {
-                self.input(|it, now| _ = it.declined(now, &id, from_whom, "no"))?;
-            }
-            1 => {
-                self.input(|it, now| _ = it.working(now, &id, from_whom, "half way"))?;
+            word @ 0..=1 => {
+                let (why, said) = ("no".to_owned(), "half way".to_owned());
+                let stage = match word {
+                    0 => Stage::Declined { why },
+                    _ => Stage::Working { said },
+                };
+                self.input(|it, now| _ = it.says_of(now, (&id, from_whom), stage))?;
             }
             _ => {
                 self.says(from)?;

@@ -31,9 +31,8 @@ fn asked(rig: &mut Rig, from: &str) -> String {
 }
 
 fn owed(rig: &Rig) -> Vec<String> {
-    let owed = rig.mailbox.owed(rig.now_ms);
-    owed.map(|owed| format!("{} {}", owed.from, owed.id))
-        .collect()
+    let owed = rig.mailbox.owed().map(|owed| &owed.mail.inbound);
+    owed.map(|of| format!("{} {}", of.from, of.id)).collect()
 }
 
 /// The agent's turn with a reminder: what it was told.
@@ -54,6 +53,21 @@ fn reminded(rig: &mut Rig) -> Option<String> {
 
 fn answered(rig: &mut Rig, from: &str, id: &str) {
     rig.input(|mailbox, now| mailbox.answered_request(now, from, id));
+}
+
+fn works() -> Stage {
+    let said = "half way".into();
+    Stage::Working { said }
+}
+
+fn declines() -> Stage {
+    let why = "no".into();
+    Stage::Declined { why }
+}
+
+/// What the agent says of a request.
+fn says(rig: &mut Rig, id: &str, from: Option<&str>, stage: Stage) -> Result<(), NotOwed> {
+    rig.input(|mailbox, now| mailbox.says_of(now, (id, from), stage))
 }
 
 #[test]
@@ -88,11 +102,22 @@ fn what_is_acked_without_proof_is_owed_as_well_and_local_texts_are_not() {
 }
 
 #[test]
+fn what_is_answered_before_it_is_acked_is_never_owed() {
+    let mut rig = rig();
+    rig.next();
+    let push = rig.pushed();
+    answered(&mut rig, "bob", "m1");
+    rig.answered(&push);
+    assert_eq!((rig.acked().len(), owed(&rig).len()), (1, 0));
+}
+
+#[test]
 fn its_time_ends_it_and_no_more_than_the_broker_allows_are_kept() {
     let mut rig = rig();
     asked(&mut rig, "ann");
-    let first = rig.mailbox.owed(rig.now_ms).next().unwrap();
-    assert_eq!((first.left_ms, first.said), (HOUR_MS - 2_000, None));
+    let first = rig.mailbox.owed().next().unwrap();
+    assert_eq!(first.until_ms - rig.now_ms, HOUR_MS - 2_000);
+    assert_eq!((first.since_ms, &first.said), (rig.now_ms, &None));
     rig.activity(Activity::Busy);
     rig.pass(HOUR_MS - 2_001);
     assert_eq!(owed(&rig).len(), 1);
@@ -241,11 +266,9 @@ fn what_was_answered_meanwhile_is_not_reminded_of() {
 fn who_works_at_it_says_so_and_is_left_alone_for_a_while() {
     let mut rig = rig();
     asked(&mut rig, "ann");
-    let works = |it: &mut MailboxMachine, now| it.working(now, "m1", None, "half way");
-    assert_eq!(rig.input(works), Ok(()));
-    let said = "half way".to_owned();
-    assert_eq!(rig.progress().pop(), Some((No(1), Stage::Working { said })));
-    let first = rig.mailbox.owed(rig.now_ms).next().unwrap();
+    assert_eq!(says(&mut rig, "m1", None, works()), Ok(()));
+    assert_eq!(rig.progress().pop(), Some((No(1), works())));
+    let first = rig.mailbox.owed().next().unwrap();
     assert_eq!(first.said.as_deref(), Some("half way"));
     rig.pass(599_999);
     assert_eq!(reminded(&mut rig), None);
@@ -300,22 +323,19 @@ fn a_request_is_declined_before_or_after_it_was_read() {
     rig.next();
     rig.within_ms = HOUR_MS;
     let unread = rig.next();
-    let declines = |id| move |it: &mut MailboxMachine, now| it.declined(now, id, None, "no");
-    assert_eq!(
-        rig.input(declines("m1")),
-        Err(NotOwed::Unknown),
-        "a message"
-    );
-    assert_eq!(rig.input(declines("m2")), Ok(()));
-    let declined = |stage: &Stage| *stage == Stage::Declined { why: "no".into() };
+    let says_no = |rig: &mut Rig, id| says(rig, id, None, declines());
+    let unknown = Err(NotOwed::Unknown);
+    assert_eq!(says_no(&mut rig, "m1"), unknown, "a message");
+    assert_eq!(says_no(&mut rig, "m2"), Ok(()));
+    let declined = |stage: &Stage| *stage == declines();
     assert_eq!(rig.ended(declined), [unread]);
     assert_eq!(rig.mailbox.unseen(), 1);
     rig.ready(&SOCKET);
     answers(&mut rig);
     asked(&mut rig, "ann");
-    assert_eq!(rig.input(declines("m3")), Ok(()));
+    assert_eq!(says_no(&mut rig, "m3"), Ok(()));
     assert_eq!((rig.ended(declined).len(), owed(&rig).len()), (1, 0));
-    assert_eq!(rig.input(declines("m3")), Err(NotOwed::Unknown), "once");
+    assert_eq!(says_no(&mut rig, "m3"), unknown, "once");
 }
 
 #[test]
@@ -326,13 +346,13 @@ fn which_request_is_meant_is_said_where_several_senders_used_an_id() {
         rig.pass(2_000);
         answers(&mut rig);
     }
-    let works = |from| move |it: &mut MailboxMachine, now| it.working(now, "x", from, "");
-    assert_eq!(rig.input(works(None)), Err(NotOwed::Several));
-    assert_eq!(rig.input(works(Some("Ann"))), Ok(()));
-    assert_eq!(rig.input(works(Some("bob"))), Err(NotOwed::Unknown));
+    let works = |rig: &mut Rig, from| says(rig, "x", from, works());
+    assert_eq!(works(&mut rig, None), Err(NotOwed::Several));
+    assert_eq!(works(&mut rig, Some("Ann")), Ok(()));
+    assert_eq!(works(&mut rig, Some("bob")), Err(NotOwed::Unknown));
     answered(&mut rig, "ann", "x");
     assert_eq!(owed(&rig), ["cyd x"]);
-    assert_eq!(rig.input(works(None)), Ok(()));
+    assert_eq!(works(&mut rig, None), Ok(()));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod connection;
 mod domains;
+mod lapsing;
 mod queries;
 mod receiving;
 mod sending;

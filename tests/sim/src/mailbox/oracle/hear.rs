@@ -98,13 +98,7 @@ impl Oracle {
 
     /// A message as it was sent.
     pub(in crate::mailbox) fn as_sent(&self, which: Which) -> Mail {
-        let mail = &self.letters[which].mail;
-        Mail {
-            inbound: mail.inbound.clone(),
-            talk: mail.talk.clone(),
-            wanted: mail.wanted.clone(),
-            ..*mail
-        }
+        self.letters[which].mail.clone()
     }
 
     /// It is there, or paused: by what its sender was sent, or by what it says at most.

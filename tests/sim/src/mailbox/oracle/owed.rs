@@ -67,12 +67,8 @@ impl Oracle {
         if owed > self.session.owed.len() {
             self.note("taken back");
         }
-        let entries = &mut self.session.entries;
-        match entries.get_mut(&which) {
-            Some(entry) if entry.is_begun() || entry.open.is_some() => {
-                entry.lapsed_ms = Some(now_ms);
-            }
-            _ => _ = entries.remove(&which),
+        if let Some(entry) = self.session.entries.get_mut(&which) {
+            entry.lapsed_ms = Some(now_ms);
         }
         let letter = &mut self.letters[which];
         letter.away = true;
@@ -260,10 +256,8 @@ impl Oracle {
             })?;
         }
         self.session.owed.retain(|debt| debt.until_ms > now_ms);
-        let found: Vec<_> = mailbox
-            .owed(now_ms)
-            .map(|owed| (owed.from, owed.id))
-            .collect();
+        let open = mailbox.owed().map(|owed| &owed.mail.inbound);
+        let found: Vec<_> = open.map(|it| (it.from.clone(), it.id.clone())).collect();
         let owed = self.session.owed.iter().map(|debt| {
             let inbound = &self.letters[debt.which].mail.inbound;
             (inbound.from.clone(), inbound.id.clone())

@@ -39,6 +39,7 @@ mod owed;
 mod people;
 mod pictures;
 mod recv;
+mod requests;
 mod rotate;
 mod senders;
 mod sessions;

@@ -6,13 +6,15 @@
 mod about;
 mod domains;
 mod message;
+mod request;
 mod text;
 mod trail;
 
 pub use about::{PeerView, presence};
 pub use domains::{DomainKey, DomainReach, DomainView};
 pub use message::{
-    MessageContent, MessagePage, MessageText, MessageView, RequestView, StepView, body_json, spoken,
+    MessageContent, MessagePage, MessageText, MessageView, StepView, body_json, spoken,
 };
+pub use request::RequestView;
 pub use text::{is_proven, proof, rejected, says, shown, span, word};
-pub use trail::{Step, Trail, Words, depends_on_peers, fate, reached, stage_of};
+pub use trail::{Step, Trail, Words, depends_on_peers, fate, is_seen, reached, stage_of};

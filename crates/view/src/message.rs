@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
+use crate::request::RequestView;
 use crate::trail::{Step, Trail, reached, sentence};
 
 /// A page of messages.
@@ -57,18 +58,6 @@ pub struct MessageView {
     /// Its text is kept from who asks.
     #[serde(skip)]
     pub kept: bool,
-}
-
-/// What is known of a request that has no result.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RequestView {
-    /// For whom it is: a peer, or one of a group (`#shop`).
-    pub to: String,
-    /// Who has it; absent: nobody yet.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub holder: Option<String>,
-    /// So many milliseconds a result is still waited for.
-    pub left_ms: u64,
 }
 
 /// A step of a message, as it happens.
@@ -132,12 +121,17 @@ impl MessageView {
         // Of many recipients not all are named.
         let of_all = |count: usize| recipients.is_none_or(|all| count >= all as usize);
         // A path that says so has shown it, or its recipient has acked it and said how.
-        let is_shown = |stage: &Stage| match stage {
+        let is_shown = |last: &&Receipt| match &last.stage {
             Stage::Pushed { .. } | Stage::Presented { .. } => true,
-            Stage::Owed | Stage::Working { .. } | Stage::Done { .. } | Stage::Failed { .. } => true,
+            Stage::Working { .. } | Stage::Done { .. } | Stage::Failed { .. } => true,
+            Stage::Owed | Stage::Declined { .. } | Stage::Withdrawn | Stage::Unanswered { .. } => {
+                receipts
+                    .iter()
+                    .any(|it| it.to == last.to && matches!(it.stage, Stage::Acked(Some(_))))
+            }
             stage => matches!(stage, Stage::Acked(Some(_))),
         };
-        let shown = !reached.is_empty() && of_all(reached.len()) && stages().all(is_shown);
+        let shown = !reached.is_empty() && of_all(reached.len()) && reached.values().all(is_shown);
         let ends = stages().filter(|stage| stage.is_final()).count();
         let ended = recipients.is_some() && of_all(ends + settled.unwrap_or_default());
         let told = at.map_or_else(|| receipts.iter().collect(), |name| at_one(receipts, name));

@@ -14,7 +14,7 @@ use peerbus_adapter::mailbox::{quote, receipt};
 use peerbus_adapter::{Bus, How, Inbound, LinkState, Receipt, SessionEvent, rfc3339, wall_ms};
 use peerbus_core::TokenHash;
 use peerbus_os::sync::lock;
-use peerbus_view::Trail;
+use peerbus_view::{Trail, Words};
 use peerbus_wire::Conversation;
 use serde::Serialize;
 use serde_json::json;
@@ -360,8 +360,15 @@ fn fate(told: &Receipt) -> String {
             ..told.clone()
         };
         let reason = Trail::new(told.id.as_str(), &[undated], wall_ms()).note;
-        let stage = told.stage.word();
-        json!({ "id": told.id.as_str(), "to": told.to, "at": at, "stage": stage, "reason": reason })
+        let Words { state, reply, .. } = Words::of(&told.stage);
+        let mut said = json!({
+            "id": told.id.as_str(), "to": told.to, "at": at, "stage": state, "reason": reason,
+        });
+        // The message that is the result of a request.
+        if let Some(reply) = reply {
+            said["reply"] = reply.into();
+        }
+        said
     });
     told.to_string()
 }

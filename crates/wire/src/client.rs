@@ -125,7 +125,7 @@ impl ClientFrame {
                 envelope: Ok(carried),
             } => write("take", &|writer| {
                 writer.string("mark", mark.as_str()).flag("again", *again);
-                writer.raw("envelope", &with_time(carried));
+                writer.raw("envelope", with_time(carried));
             }),
             Self::Forwarded { after } => write("forwarded", &|writer| {
                 writer.some_string("after", after.as_ref().map(DeliveryKey::as_str));

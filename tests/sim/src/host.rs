@@ -10,12 +10,12 @@ use peerbus_peer::session::{
     RegistrationRefusal, Reply, SessionConfig, SessionEvent, Status,
 };
 use peerbus_wire::{
-    Address, AuditAction, AuditRecord, ClientFrame, DeliveryKey, How, Instance, MessageId,
-    PeerName, Presence, Received, Stage, Window,
+    Address, ClientFrame, DeliveryKey, How, Instance, MessageId, PeerName, Presence, Received,
+    Stage, Window,
 };
 
 use crate::client::{Act, Ctx};
-use crate::draw::{answers, body, groups, step, target, wants};
+use crate::draw::{body, groups, step, target, wants};
 use crate::failure::{Failure, Verdict, ensure};
 use crate::host_mailbox::HostMailbox;
 use crate::oracle::Surfaced;
@@ -132,11 +132,10 @@ impl Host {
     }
 
     pub(crate) fn wake_ms(&self) -> Option<u64> {
-        let session = self.session.poll_timeout();
         let mailbox = self.mailbox.as_ref().and_then(HostMailbox::wake_ms);
-        let due = session.into_iter().chain(mailbox).min();
+        let due = self.session.poll_timeout().into_iter().chain(mailbox);
         let due = due.map(|due| due.saturating_sub(self.mono_zero));
-        [due, self.more_ms].into_iter().flatten().min()
+        due.chain(self.more_ms).min()
     }
 
     pub(crate) fn started(&mut self, ctx: &mut Ctx<'_>) -> Verdict {
@@ -357,39 +356,6 @@ impl Host {
         self.send_to(ctx, to, &talk);
     }
 
-    /// Does something about a request that it was shown, or forgets it.
-    fn answer(&mut self, ctx: &mut Ctx<'_>) {
-        let at = ctx.rng.index(self.owes.len());
-        let (from, id, key) = self.owes[at].clone();
-        match ctx.rng.index(8) {
-            0 => {
-                let said = ctx.rng.pick(&["half \"way\"", ""]).to_owned();
-                let stage = Stage::Working { said };
-                return self.say(ctx, &ClientFrame::Progress { key, stage });
-            }
-            1 => {
-                let reason = "it is not mine to do".to_owned();
-                self.say(ctx, &ClientFrame::Reject { key, reason });
-            }
-            2 => {}
-            _ => {
-                let talk = answers(ctx.rng, &id);
-                let to = PeerName::parse(&from).map_or(Address::All, Address::Peer);
-                self.send_to(ctx, to, &talk);
-            }
-        }
-        self.owes.swap_remove(at);
-    }
-
-    /// Takes a message back, which may be a request of its.
-    fn withdraw(&mut self, ctx: &mut Ctx<'_>) {
-        let at = ctx.rng.index(self.numbers.len().max(1));
-        let id = self.numbers.keys().nth(at);
-        if let Some(id) = id.and_then(|id| MessageId::parse(id).ok()) {
-            self.say(ctx, &ClientFrame::Withdraw { id });
-        }
-    }
-
     fn send_to(&mut self, ctx: &mut Ctx<'_>, to: Address, talk: &str) {
         let number = self.next_number;
         let id = format!("{:016x}{:016x}", ctx.rng.draw(), ctx.proc);
@@ -437,20 +403,6 @@ impl Host {
         if self.session.ask(Question::Name(parsed), deadline).is_ok() {
             self.wished = Some(name);
             self.queries += 1;
-        }
-    }
-
-    /// Somebody does something to the session, or does it again and again.
-    fn tells_of_actions(&mut self, ctx: &mut Ctx<'_>) {
-        let times = ctx.rng.pick(&[1, 1, 40, 200]);
-        for _ in 0..times {
-            let action = ctx.rng.pick(&AuditAction::ALL);
-            self.actions += 1;
-            let uid = u32::try_from(ctx.proc).unwrap_or(0) << 20 | self.actions;
-            self.session.audit(AuditRecord {
-                uid: Some(uid),
-                ..AuditRecord::new(action, "done")
-            });
         }
     }
 

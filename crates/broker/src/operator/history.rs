@@ -133,10 +133,9 @@ async fn answer(
                 seq: found.head.seq.0,
                 from: signed.map_or(known.from, |decoded| decoded.envelope.from),
                 at: found.head.accepted_ms,
-                request: open.get(&found.head.seq).map(|open| RequestView {
-                    to: open.to.clone(),
-                    holder: open.holder.clone(),
-                    left_ms: open.left_ms,
+                request: open.get(&found.head.seq).map(|open| {
+                    let whom = (&*open.to, open.holder.as_deref());
+                    RequestView::new(whom, open.left_ms, &known.receipts, among.1)
                 }),
                 ..MessageView::new(id, &known.receipts, owed, among)
             };

@@ -145,7 +145,7 @@ impl Broker {
         self.set_lease_due(cx, seq, next_ms);
         let session = self.session_of(row.holder);
         let here = session.is_some_and(|session| session.ext);
-        if here && row.group().is_none() || here && self.is_at_work(&row) {
+        if here && (row.group().is_none() || self.is_at_work(&row)) {
             return Ok(());
         }
         let Some(waiting) = self.waiting_lease(cx, &row)? else {

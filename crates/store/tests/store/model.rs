@@ -185,7 +185,7 @@ fn owed(db: &Connection) -> BTreeMap<PeerId, OwedRow> {
     })
 }
 
-fn ended(code: i64, reason: String) -> Stage {
+pub(crate) fn ended(code: i64, reason: String) -> Stage {
     let reply = || MessageId::parse(&reason).unwrap();
     match code {
         0 => Stage::Expired { why: reason },

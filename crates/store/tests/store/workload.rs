@@ -11,7 +11,7 @@ use peerbus_wire::{EnvelopeHash, How, MessageId, Seq, Stage};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
-use crate::model::Target;
+use crate::model::{Target, ended};
 
 /// Keeps the model, which looks at everything, fast.
 const PEERS_MAX: usize = 12;
@@ -455,21 +455,6 @@ impl<T: Target> Work<'_, T> {
         self.target.forget_ended(keep, usize::MAX).unwrap();
     }
 
-    fn ended(&mut self) -> Stage {
-        let (why, reply) = (
-            "nobody took it".to_owned(),
-            MessageId::parse("an-id").unwrap(),
-        );
-        match self.rng.random_range(0..6) {
-            0 => Stage::Expired { why },
-            1 => Stage::Dead { why },
-            2 => Stage::Declined { why },
-            3 => Stage::Unanswered { why },
-            4 => Stage::Done { reply },
-            _ => Stage::Failed { reply },
-        }
-    }
-
     fn notice(&mut self) {
         let kept = pick(&mut self.rng, self.target.model().notices.keys().copied());
         if let Some((sender, number)) = kept.filter(|_| self.rng.random()) {
@@ -482,7 +467,7 @@ impl<T: Target> Work<'_, T> {
             sender: PeerId(self.rng.random_range(1..=self.head.next_peer)),
             id: MessageId::parse("an-id").unwrap(),
             to: "somebody".into(),
-            stage: self.ended(),
+            stage: ended(self.rng.random_range(0..6), "an-id".into()),
             at: self.at,
         };
         self.head.next_notice += 1;

@@ -72,7 +72,7 @@ impl Trail {
     }
 
     /// As [`Trail::new`], with what the list of peers tells: who of those that have not acked the
-    /// message, or owe an answer to it, waits for its user or has no adapter, and whether the domain to which it goes can be
+    /// message waits for its user or has no adapter, and whether the domain to which it goes can be
     /// reached.
     #[must_use]
     pub fn among(id: &str, receipts: &[Receipt], now_ms: u64, peers: &[PeerEntry]) -> Self {
@@ -124,8 +124,21 @@ pub fn reached<'a>(receipts: impl Iterator<Item = &'a Receipt>) -> BTreeMap<&'a 
     all
 }
 
-/// Whether the list of peers may say more of a message: somebody has it and has not acked it, or owes an
-/// answer, or it is not at its recipient yet, who may be in another domain.
+/// Whether it is proven that each of its recipients has seen a message; of a request, whatever became
+/// of it then.
+#[must_use]
+pub fn is_seen(receipts: &[Receipt]) -> bool {
+    let proven = |to: &str| {
+        let mut here = receipts.iter().filter(|it| it.to.as_deref() == Some(to));
+        here.any(|receipt| text::is_proven(&receipt.stage))
+    };
+    let mut each = reached(receipts.iter());
+    each.retain(|_, receipt| !matches!(receipt.stage, Stage::Recalled { .. }));
+    !each.is_empty() && each.into_keys().all(proven)
+}
+
+/// Whether the list of peers may say more of a message: somebody has it and has not acked it, or owes
+/// its result, or it is not at its recipient yet, who may be in another domain.
 #[must_use]
 pub fn depends_on_peers(id: &str, receipts: &[Receipt]) -> bool {
     let own = || receipts.iter().filter(|receipt| receipt.id.as_str() == id);
@@ -134,17 +147,11 @@ pub fn depends_on_peers(id: &str, receipts: &[Receipt]) -> bool {
     !open(own()).is_empty() || each.any(|(name, receipt)| far(name) && !receipt.stage.is_final())
 }
 
-/// Those that have it and have not acked it, or owe an answer to it.
+/// Those that have it and have not acked it, or owe its result.
 pub(crate) fn open<'a>(receipts: impl Iterator<Item = &'a Receipt>) -> Vec<String> {
-    let has = |stage: &Stage| {
-        matches!(
-            stage,
-            Stage::Delivered
-                | Stage::Pushed { .. }
-                | Stage::Presented { .. }
-                | Stage::Owed
-                | Stage::Working { .. }
-        )
+    let has = |stage: &Stage| match stage {
+        Stage::Delivered | Stage::Pushed { .. } | Stage::Presented { .. } => true,
+        stage => matches!(stage, Stage::Owed | Stage::Working { .. }),
     };
     let each = reached(receipts).into_iter();
     each.filter(|(_, receipt)| has(&receipt.stage))

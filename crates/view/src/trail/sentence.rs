@@ -177,6 +177,13 @@ fn at_one(name: &str, receipt: &Receipt, now_ms: u64, peers: &[PeerEntry]) -> St
             rejected(to, why)
         ),
         Stage::Recalled { .. } => before(to, receipt),
+        stage => of_request((name, to), stage, &ago),
+    }
+}
+
+/// The sentence about a request that was read, or has ended.
+fn of_request((name, to): (&str, &str), stage: &Stage, ago: &str) -> String {
+    match stage {
         Stage::Owed => {
             format!("{name} has read it and owes an answer; nothing more was said of it")
         }
@@ -184,7 +191,8 @@ fn at_one(name: &str, receipt: &Receipt, now_ms: u64, peers: &[PeerEntry]) -> St
             format!("{name} said{ago} that it works at it")
         }
         Stage::Working { said } => {
-            format!("{name} said{ago} how far it is: {}", says(to, said))
+            let said = escape(said, REASON_CHARS);
+            format!("{name} works at it, and said{ago}: \"{said}\"")
         }
         Stage::Done { reply } => format!("{name} answered it{ago}: message {reply} is the result"),
         Stage::Failed { reply } => {
@@ -198,9 +206,7 @@ fn at_one(name: &str, receipt: &Receipt, now_ms: u64, peers: &[PeerEntry]) -> St
             "it has no result, and none is waited for: {}",
             escape(why, REASON_CHARS)
         ),
-        Stage::Accepted(_) | Stage::Refused(_) | Stage::Settled { .. } | Stage::Unknown => {
-            String::new()
-        }
+        _ => String::new(),
     }
 }
 

@@ -141,10 +141,9 @@ impl Plan {
             tools: rng.pick(&[0, 100, 400]),
             names: rng.pick(&[0, 100, 500]),
             answers: rng.pick(&[0, 300, 800]),
-            turn_ms: if flood {
-                1_000
-            } else {
-                rng.pick(&[2_000, 20_000, 120_000])
+            turn_ms: match flood {
+                true => 1_000,
+                false => rng.pick(&[2_000, 20_000, 120_000]),
             },
             kills: times(rng, 3),
             outages: times(rng, 2),

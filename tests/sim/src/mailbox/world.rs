@@ -281,10 +281,7 @@ impl World {
                 self.user_turn()
             }
             Event::Read => self.look(),
-            Event::Open => {
-                self.oracle.opened();
-                self.input(MailboxMachine::open)
-            }
+            Event::Open => self.open(),
             Event::Shows(attempt) => self.shows(attempt),
             Event::Told(id, outcome) => self.told(id, outcome),
             Event::Arrives(attempt) => self.client_gets(attempt),
@@ -316,6 +313,11 @@ impl World {
             Event::Boundary(turn) => self.boundary(turn),
             Event::TurnEnd(turn) => self.turn_ends(turn),
         }
+    }
+
+    fn open(&mut self) -> Verdict {
+        self.oracle.opened();
+        self.input(MailboxMachine::open)
     }
 
     /// Gives something to the mailbox, takes what it wants done, and checks everything.

@@ -93,35 +93,7 @@ impl Oracle {
                     self.released.insert((peer, seq));
                 }
             }
-            ClientFrame::Envelope(carried) => {
-                let mut expect = self.expect(now_ms, conn, peer, carried);
-                if let Expect::Refused(
-                    RefusalCode::UnknownRecipient | RefusalCode::QueueFull | RefusalCode::Quota,
-                ) = expect
-                    && self.answers(peer, carried).is_some()
-                {
-                    // It is kept under the request.
-                    expect = Expect::Accepted;
-                }
-                if expect == Expect::Accepted {
-                    match self.answers(peer, carried).is_none() && self.answers_another(carried) {
-                        true => expect = Expect::Late,
-                        false => self.answers_request(peer, carried),
-                    }
-                }
-                if matches!(expect, Expect::Refused(_)) {
-                    let from = carried.from.key().as_str().to_owned();
-                    let key = (from, carried.id.as_str().to_owned());
-                    self.hosts.late.insert(key);
-                }
-                let model = self.conn(conn);
-                if matches!(expect, Expect::Accepted | Expect::Duplicate) {
-                    model.unconfirmed.push(carried.id.clone());
-                }
-                if model.ext {
-                    model.awaiting.push((carried.id.clone(), expect));
-                }
-            }
+            ClientFrame::Envelope(carried) => self.envelope(now_ms, conn, peer, carried),
             ClientFrame::Regroup { join, leave } if model.ext => {
                 let before = std::mem::take(&mut model.unconfirmed);
                 model.barriers.push_back(before);
@@ -141,6 +113,36 @@ impl Oracle {
                     .push((id.clone(), Expect::Refused(refusal.code)));
             }
             _ => {}
+        }
+    }
+
+    fn envelope(&mut self, now_ms: u64, conn: ConnId, peer: PeerId, carried: &Carried) {
+        let mut expect = self.expect(now_ms, conn, peer, carried);
+        if let Expect::Refused(
+            RefusalCode::UnknownRecipient | RefusalCode::QueueFull | RefusalCode::Quota,
+        ) = expect
+            && self.answers(peer, carried).is_some()
+        {
+            // It is kept under the request.
+            expect = Expect::Accepted;
+        }
+        if expect == Expect::Accepted {
+            match self.answers(peer, carried).is_none() && self.answers_another(carried) {
+                true => expect = Expect::Late,
+                false => self.answers_request(peer, carried),
+            }
+        }
+        if matches!(expect, Expect::Refused(_)) {
+            let from = carried.from.key().as_str().to_owned();
+            let key = (from, carried.id.as_str().to_owned());
+            self.hosts.late.insert(key);
+        }
+        let model = self.conn(conn);
+        if matches!(expect, Expect::Accepted | Expect::Duplicate) {
+            model.unconfirmed.push(carried.id.clone());
+        }
+        if model.ext {
+            model.awaiting.push((carried.id.clone(), expect));
         }
     }
 
@@ -334,19 +336,9 @@ impl Oracle {
                         self.settling(now_ms, (*peer, *seq), &writes)?;
                     }
                 },
-                Write::NoticeGone(sender, number) => {
-                    let told = self.any_name(*sender, |name| {
-                        self.hosts.told.contains(&(name.clone(), *number))
-                    });
-                    let name = self.name_of(*sender);
-                    ensure(told, "notice", || {
-                        format!("statement {number} was dropped before {name} was told")
-                    })?;
-                }
+                Write::NoticeGone(sender, number) => self.notice_gone(*sender, *number)?,
+                Write::LeaseGone(seq) => self.lease_gone(*seq),
                 _ => {}
-            }
-            if let Write::LeaseGone(seq) = write {
-                self.lease_gone(*seq);
             }
             self.view.apply(write);
         }
@@ -360,6 +352,14 @@ impl Oracle {
         }
         self.open.extend(writes);
         Ok(())
+    }
+
+    fn notice_gone(&self, sender: PeerId, number: u64) -> Verdict {
+        let told = |name: &String| self.hosts.told.contains(&(name.clone(), number));
+        let name = self.name_of(sender);
+        ensure(self.any_name(sender, told), "notice", || {
+            format!("statement {number} was dropped before {name} was told")
+        })
     }
 
     /// Who is owed `seq` from now on instead of `peer`, whose name has ended.

@@ -245,15 +245,17 @@ fn message<'a>((item, mail): (&'a AttemptItem, &'a std::sync::Arc<Mail>)) -> Mes
 
 /// What this session owes.
 fn owed(mailbox: &Mailbox) -> Vec<Debt> {
-    let owed: Vec<_> = mailbox.machine(|it, now_ms| it.owed(now_ms).take(OWED_MAX).collect());
-    let debt = |owed: Owed| Debt {
-        text: quote::within_json(&owed.gist),
-        until: until(wall_ms().saturating_add(owed.left_ms)),
-        working: owed.said.map(|said| quote::within_json(&said)),
-        from: owed.from,
-        id: owed.id,
+    let debt = |owed: &Owed, now_ms| Debt {
+        from: owed.mail.inbound.from.clone(),
+        id: owed.mail.inbound.id.clone(),
+        text: quote::within_json(&owed.mail.wanted.gist),
+        until: until(wall_ms().saturating_add(owed.until_ms.saturating_sub(now_ms))),
+        working: owed.said.as_deref().map(quote::within_json),
     };
-    owed.into_iter().map(debt).collect()
+    mailbox.machine(|it, now_ms| {
+        let open = it.owed().filter(|owed| owed.until_ms > now_ms);
+        open.take(OWED_MAX).map(|owed| debt(owed, now_ms)).collect()
+    })
 }
 
 fn peek(mailbox: &Mailbox, found: &[Listed], max: usize) -> Result<Reply, String> {

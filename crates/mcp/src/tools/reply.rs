@@ -1,7 +1,7 @@
 //! `bus.reply`
 
 use peerbus_adapter::mailbox::{HERE, Mailbox, NotOwed, Owed, Parent, quote};
-use peerbus_wire::{Conversation, Priority, escape};
+use peerbus_wire::{Conversation, Priority, Stage, escape};
 use serde::Serialize;
 
 use super::{Context, Known, Tool, body, done, send, talk};
@@ -105,14 +105,15 @@ fn outcome(arguments: &Arguments) -> Result<Option<&'static str>, String> {
 /// Says what becomes of a request, without a message. The broker hears of work at one that was read.
 fn tell(mailbox: &Mailbox, parent: &Parent, word: &str, body: &str) -> Result<Reply, String> {
     let (id, from) = (parent.id.as_str(), parent.from.as_str());
-    let said = quote::said(body);
-    let is_it = |owed: Owed| owed.id == id && owed.from == from;
-    let told = mailbox.machine(|it, now_ms| match word {
-        WORKING => {
-            let told = it.working(now_ms, id, Some(from), &said);
-            told.map(|()| it.owed(now_ms).any(is_it))
-        }
-        _ => it.declined(now_ms, id, Some(from), &said).map(|()| true),
+    let said = quote::said(body).into_owned();
+    let (works, stage) = match word {
+        WORKING => (true, Stage::Working { said }),
+        _ => (false, Stage::Declined { why: said }),
+    };
+    let is_it = |owed: &Owed| owed.mail.inbound.id == id && owed.mail.inbound.from == from;
+    let told = mailbox.machine(|it, now_ms| {
+        let told = it.says_of(now_ms, (id, Some(from)), stage);
+        told.map(|()| !works || it.owed().any(is_it))
     });
     match told {
         Ok(false) => Err(format!(

@@ -3,6 +3,7 @@
 use std::process::{Child, Stdio};
 
 use peerbus_test_support::message::envelope;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::support::{Broker, Home, Lines, Mcp, Raw, eventually};
@@ -264,6 +265,44 @@ fn who_has_left_finds_the_result_under_the_request() {
     for part in [&id[..8], "bob", "done: two bugs", "review the parser"] {
         assert!(row.contains(part), "{done}");
     }
+    broker.stop();
+}
+
+#[test]
+fn tail_shows_the_end_of_a_request_that_it_missed() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let mut bob = Holder::new(&home, &broker, "bob");
+    let mut command = home.peerbus(&["tail", "--follow"]);
+    let mut tail = command.stdout(Stdio::piped()).spawn().expect("it starts");
+    let lines = Lines::of(tail.stdout.take().expect("a pipe"));
+    let shows = |what: &str| {
+        lines.find(what, |line| line.contains(what).then_some(()));
+    };
+    home.run(&["send", "bob", "hello", "--name", "ann"]).ok();
+    shows("hello");
+    bob.gets();
+    bob.reads();
+    let id = detached(&home, &["bob", "ready?", "--name", "ann"]);
+    bob.gets();
+    bob.reads();
+    shows("\"ready?\"");
+    shows("→ bob  seen by socket");
+    home.run(&["send", "bob", "later", "--name", "ann"]).ok();
+    shows("later");
+    let pid = Pid::from_child(&tail);
+    kill_process(pid, Signal::STOP).expect("our child");
+    broker.stop();
+    let broker = Broker::start(&home);
+    let question = bob.question.take();
+    let mut bob = Holder::new(&home, &broker, "bob");
+    bob.question = question;
+    bob.answers("r1", json!({ "text": "yes" }));
+    kill_process(pid, Signal::CONT).expect("our child");
+    shows("→ bob  done message r1");
+    assert!(home.run(&["status", &id]).ok().contains("done"));
+    tail.kill().expect("our child");
+    tail.wait().expect("our child");
     broker.stop();
 }
 

@@ -172,7 +172,7 @@ async fn is_result(bus: &Bus, message: &Inbound, id: &str) -> bool {
     let is = |reply: &MessageId| reply.as_str() == message.id;
     let holder = far.holder.unwrap_or_default();
     match far.stage {
-        Some(Stage::Done { reply } | Stage::Failed { reply }) => is(&reply),
+        Some(Stage::Done { reply } | Stage::Failed { reply }) if is(&reply) => true,
         Some(_) => message.from.eq_ignore_ascii_case(&holder),
         None => false,
     }

@@ -100,7 +100,7 @@ fn ended(verb: &Requests) -> Result<(), Failure> {
             text(message, secret.as_ref()),
         ]);
     }
-    output::table(["ID", "FROM", "AT", "END", "SINCE", "QUESTION"], rows)?;
+    output::table(["ID", "FROM", "PEER", "END", "AGO", "QUESTION"], rows)?;
     if more {
         output::say(&format!(
             "these are the newest {}; --limit N shows more",

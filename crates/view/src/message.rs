@@ -174,6 +174,14 @@ impl MessageView {
         each
     }
 
+    /// The step with which a request ended; `None`: it is open, or the message is no request.
+    #[must_use]
+    pub fn end(&self) -> Option<&Step> {
+        const ENDS: [&str; 5] = ["done", "failed", "declined", "withdrawn", "unanswered"];
+        let mut steps = self.steps.iter().rev();
+        steps.find(|step| ENDS.contains(&&*step.state))
+    }
+
     /// Keeps the text from who asks, unless each of its recipients has shown it: a session may keep it from
     /// its agent.
     pub fn keep_unshown(&mut self) {

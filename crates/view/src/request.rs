@@ -1,11 +1,10 @@
-//! An open request as its broker shows it, and how one ended.
+//! An open request as its broker shows it.
 
 use peerbus_wire::{PeerEntry, Receipt, Stage, escape};
 use serde::{Deserialize, Serialize};
 
 use crate::about::PeerView;
-use crate::message::MessageView;
-use crate::trail::{Step, Words, reached};
+use crate::trail::{Words, reached};
 
 /// Longest text of what a holder says, in characters.
 const SAID_CHARS: usize = 60;
@@ -77,16 +76,6 @@ fn state(stage: Option<&Stage>, holder: Option<PeerView>) -> String {
         }
         Some(holder) if is_read && !holder.online => word + ", away",
         _ => word,
-    }
-}
-
-impl MessageView {
-    /// The step with which a request ended; `None`: it is open, or the message is no request.
-    #[must_use]
-    pub fn end(&self) -> Option<&Step> {
-        const ENDS: [&str; 5] = ["done", "failed", "declined", "withdrawn", "unanswered"];
-        let mut steps = self.steps.iter().rev();
-        steps.find(|step| ENDS.contains(&&*step.state))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Requests from a shell: asked, shown, answered, taken back.
 
+use std::collections::BTreeSet;
 use std::process::{Child, Stdio};
 
 use peerbus_test_support::message::envelope;
@@ -356,5 +357,97 @@ fn of_a_group_one_member_answers_and_the_next_where_one_is_gone() {
     cyd.answers("c1", json!({ "text": "no bugs" }));
     assert_eq!(asking.ends(), (Some(0), "no bugs\n".to_owned()));
     drop(cyd);
+    broker.stop();
+}
+
+/// One of the crew: what its agent drained and has not answered, and the adapter.
+struct Member {
+    name: String,
+    adapter: Mcp,
+    owes: Vec<String>,
+}
+
+impl Member {
+    fn start(home: &Home, name: String) -> Self {
+        let mut command = home.peerbus(&["adapter", "--adapter", "generic", "--name", &name]);
+        let mut adapter = Mcp::spawn(command.env("PEERBUS_GROUPS", "crew"));
+        adapter.initialize("some-bot");
+        Self {
+            name,
+            adapter,
+            owes: Vec::new(),
+        }
+    }
+
+    /// Reads what has come, and answers all but the last `left`.
+    fn works(&mut self, left: usize) {
+        let drained = self.adapter.call("bus.drain", json!({ "max": 20 }));
+        let messages = drained["messages"].as_array().expect("a list");
+        let ids = messages.iter().map(|it| it["id"].as_str().expect("an id"));
+        self.owes.extend(ids.map(str::to_owned));
+        let answered = self.owes.len().saturating_sub(left);
+        for id in self.owes.drain(..answered).collect::<Vec<_>>() {
+            let reply = json!({ "name": "bus.reply", "arguments": { "msg_id": id, "body": id } });
+            // The broker may be away: the agent tries it again.
+            if self.adapter.request("tools/call", reply)["isError"] == true {
+                self.owes.push(id);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_hundred_requests_end_once_each_over_kills_of_members_and_of_the_broker() {
+    let home = Home::new();
+    let mut broker = Broker::start(&home);
+    let mut crew: Vec<_> = (0..5)
+        .map(|n| Member::start(&home, format!("m{n}")))
+        .collect();
+    let mut boss = Mcp::start(&home, "generic", "boss", "some-bot");
+    let asked = |n: usize| {
+        let question = json!({ "to": "#crew", "body": format!("part {n}"), "timeout_s": 0 });
+        boss.call("bus.ask", question)["id"]
+            .as_str()
+            .expect("an id")
+            .to_owned()
+    };
+    let asked: BTreeSet<_> = (0..100).map(asked).collect();
+    assert_eq!(open(&home).len(), 100);
+    for round in 0..200 {
+        if open(&home).is_empty() {
+            break;
+        }
+        let member = &mut crew[round % 5];
+        member.works(2);
+        match round {
+            3 | 11 | 17 | 29 => {
+                // It has read some that it has not answered.
+                let name = member.name.clone();
+                *member = Member::start(&home, name);
+            }
+            7 | 23 => {
+                broker.kill();
+                broker = Broker::start(&home);
+            }
+            _ if round >= 30 => member.works(0),
+            _ => {}
+        }
+    }
+    assert!(open(&home).is_empty());
+    let done = |id: &String| {
+        let status = home.run(&["status", id]).ok();
+        status.matches("  done").count()
+    };
+    assert!(asked.iter().all(|id| done(id) == 1));
+    let mut results = BTreeSet::new();
+    eventually("every result", || {
+        let drained = boss.call("bus.drain", json!({ "max": 50 }));
+        let all = drained["messages"].as_array().expect("a list");
+        results.extend(
+            all.iter()
+                .map(|it| it["reply_to"].as_str().expect("an id").to_owned()),
+        );
+        (results == asked).then_some(())
+    });
     broker.stop();
 }

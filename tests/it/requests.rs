@@ -78,7 +78,7 @@ impl Holder {
         let to = self.question["from"].as_str().expect("a name").to_owned();
         let text = envelope(&self.secret, id, self.name, &to, &body.to_string());
         self.peer.say(&text);
-        assert_eq!(self.peer.answer()["state"], "accepted");
+        self.peer.receipt("accepted");
     }
 
     /// Says goodbye.

@@ -79,7 +79,7 @@ impl Holder {
         let to = self.question["from"].as_str().expect("a name").to_owned();
         let text = envelope(&self.secret, id, self.name, &to, &body.to_string());
         self.peer.say(&text);
-        assert_eq!(self.peer.answer()["state"], "accepted");
+        self.peer.receipt("accepted");
     }
 
     /// Says goodbye.
@@ -269,14 +269,26 @@ fn who_has_left_finds_the_result_under_the_request() {
     broker.stop();
 }
 
+/// Ends with the test, also while it is stopped.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 #[test]
 fn tail_shows_the_end_of_a_request_that_it_missed() {
     let home = Home::new();
     let broker = Broker::start(&home);
     let mut bob = Holder::new(&home, &broker, "bob");
     let mut command = home.peerbus(&["tail", "--follow"]);
-    let mut tail = command.stdout(Stdio::piped()).spawn().expect("it starts");
-    let lines = Lines::of(tail.stdout.take().expect("a pipe"));
+    let tail = command.stdout(Stdio::piped()).spawn();
+    let mut tail = Killed(tail.expect("it starts"));
+    let lines = Lines::of(tail.0.stdout.take().expect("a pipe"));
     let shows = |what: &str| {
         lines.find(what, |line| line.contains(what).then_some(()));
     };
@@ -291,7 +303,7 @@ fn tail_shows_the_end_of_a_request_that_it_missed() {
     shows("→ bob  seen by socket");
     home.run(&["send", "bob", "later", "--name", "ann"]).ok();
     shows("later");
-    let pid = Pid::from_child(&tail);
+    let pid = Pid::from_child(&tail.0);
     kill_process(pid, Signal::STOP).expect("our child");
     broker.stop();
     let broker = Broker::start(&home);
@@ -302,8 +314,6 @@ fn tail_shows_the_end_of_a_request_that_it_missed() {
     kill_process(pid, Signal::CONT).expect("our child");
     shows("→ bob  done message r1");
     assert!(home.run(&["status", &id]).ok().contains("done"));
-    tail.kill().expect("our child");
-    tail.wait().expect("our child");
     broker.stop();
 }
 

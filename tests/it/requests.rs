@@ -150,7 +150,7 @@ fn a_result_is_printed_and_one_that_failed_is_no_success() {
         let body = &bob.question["body"];
         assert_eq!(body["within_ms"], 1_200_000, "{body}");
         bob.reads();
-        asking.says("bob has read it and owes an answer");
+        asking.says("bob's model has seen it and owes an answer");
         bob.does("waiting");
         asking.says("bob says that it waits for its user");
         bob.does("busy");
@@ -358,7 +358,7 @@ fn of_a_group_one_member_answers_and_the_next_where_one_is_gone() {
     bob.gets();
     assert_eq!(open(&home)[0]["request"]["to"], "#shop");
     bob.reads();
-    asking.says("bob has read it and owes an answer");
+    asking.says("bob's model has seen it and owes an answer");
     let mut cyd = Holder::new(&home, &broker, "cyd");
     cyd.join("#shop");
     bob.leaves();
@@ -455,7 +455,7 @@ fn a_hundred_requests_end_once_each_over_kills_of_members_and_of_the_broker() {
         let all = drained["messages"].as_array().expect("a list");
         results.extend(
             all.iter()
-                .map(|it| it["reply_to"].as_str().expect("an id").to_owned()),
+                .map(|it| it["body"]["reply_to"].as_str().expect("an id").to_owned()),
         );
         (results == asked).then_some(())
     });

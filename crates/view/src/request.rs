@@ -4,6 +4,7 @@ use peerbus_wire::{PeerEntry, Receipt, Stage, escape};
 use serde::{Deserialize, Serialize};
 
 use crate::about::PeerView;
+use crate::text::is_proven;
 use crate::trail::{Words, reached};
 
 /// Longest text of what a holder says, in characters.
@@ -17,7 +18,7 @@ pub struct RequestView {
     /// Who has it; absent: nobody yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder: Option<String>,
-    /// How far it is there, in a few words: `queued`, `read`, `working: "half way"`.
+    /// How far it is there, in a few words: `queued`, `seen`, `working: "half way"`.
     pub state: String,
     /// So many milliseconds a result is still waited for.
     pub left_ms: u64,
@@ -38,7 +39,7 @@ impl RequestView {
         Self {
             to: to.to_owned(),
             holder: holder.map(str::to_owned),
-            state: state(last.map(|last| &last.stage), peer.map(PeerView::new)),
+            state: state(last, is_seen(receipts, holder), peer.map(PeerView::new)),
             left_ms,
         }
     }
@@ -55,12 +56,13 @@ impl RequestView {
     }
 }
 
-fn state(stage: Option<&Stage>, holder: Option<PeerView>) -> String {
-    let Some(stage) = stage else {
+fn state(last: Option<&Receipt>, seen: bool, holder: Option<PeerView>) -> String {
+    let Some(Receipt { stage, .. }) = last else {
         return Words::of(&Stage::Queued).state.to_owned();
     };
     let (is_read, word) = match stage {
-        Stage::Owed | Stage::Acked(_) => (true, "read".to_owned()),
+        Stage::Owed | Stage::Acked(_) if seen => (true, "seen".to_owned()),
+        Stage::Owed => (true, Words::of(&Stage::Acked(None)).state.to_owned()),
         Stage::Working { said } if !said.is_empty() => {
             let said = escape(said, SAID_CHARS);
             (true, format!("working: \"{said}\""))
@@ -77,6 +79,12 @@ fn state(stage: Option<&Stage>, holder: Option<PeerView>) -> String {
         Some(holder) if is_read && !holder.online => word + ", away",
         _ => word,
     }
+}
+
+/// Whether it is proven that this one has seen it.
+fn is_seen(receipts: &[Receipt], holder: Option<&str>) -> bool {
+    let mut here = receipts.iter().filter(|it| it.to.as_deref() == holder);
+    here.any(|receipt| is_proven(&receipt.stage))
 }
 
 #[cfg(test)]
@@ -118,9 +126,9 @@ mod tests {
             (Stage::Queued, &waiting, "queued"),
             (Stage::Delivered, &busy, "delivered"),
             (Stage::Delivered, &waiting, "waits for its user"),
-            (Stage::Owed, &busy, "read"),
+            (Stage::Owed, &busy, "acked"),
             (Stage::Owed, &waiting, "waits for its user"),
-            (Stage::Owed, &away, "read, away"),
+            (Stage::Owed, &away, "acked, away"),
             (
                 working("half\u{1b}way"),
                 &busy,
@@ -135,7 +143,7 @@ mod tests {
         let why = String::new();
         let passed = [("ann", Stage::Recalled { why }), ("bob", Stage::Owed)];
         let view = view(&passed, &waiting);
-        assert_eq!((&*view.state, &*view.owes()), ("read", "bob"));
+        assert_eq!((&*view.state, &*view.owes()), ("acked", "bob"));
         let nobody = RequestView::new(("#shop", None), 1, &[], &[]);
         assert_eq!(
             (&*nobody.state, &*nobody.owes()),

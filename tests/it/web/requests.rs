@@ -25,8 +25,8 @@ const TABLE: &[Row] = &[
     (
         |bob, _| bob.reads(),
         "owed",
-        Some("read"),
-        "bob has read it and owes an answer",
+        Some("seen"),
+        "bob's model has seen it and owes an answer",
     ),
     (
         |bob, _| {

@@ -308,10 +308,10 @@ impl Broker {
         let last = match (row.work(), &*holder) {
             (Some(work), _) => match &work.said {
                 Some((said, _)) if !said.is_empty() => format!("{holder} said last: \"{said}\""),
-                _ => format!("{holder} has read it and said nothing more"),
+                _ => format!("{holder} acked it and said nothing more"),
             },
             (None, "") => "nobody had it".to_owned(),
-            (None, _) => format!("{holder} has not read it"),
+            (None, _) => format!("{holder} has not acked it"),
         };
         self.recall(row.holder, row, why);
         self.end_request(cx, row, End::Unanswered(&format!("{why}; {last}")))

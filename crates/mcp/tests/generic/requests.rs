@@ -179,7 +179,7 @@ async fn what_waits_for_its_user_is_not_said_to_answer_soon() {
     let ask = json!({ "to": "bob", "body": "ready?", "timeout_s": 0 });
     let result = client.call("bus.ask", ask).await;
     assert!(
-        note(&result).contains("bob has read it and owes an answer"),
+        note(&result).contains("bob acked it and owes an answer"),
         "{result}"
     );
     assert!(note(&result).contains("waits for its user"), "{result}");

@@ -7,7 +7,7 @@ use peerbus_wire::{How, PeerEntry, PeerName, Receipt, Stage, escape};
 use super::{open, reached};
 use crate::about::PeerView;
 use crate::domains::DomainView;
-use crate::text::{NAME_CHARS, REASON_CHARS, proof, rejected, says, shown, span, word};
+use crate::text::{NAME_CHARS, REASON_CHARS, is_proven, proof, rejected, says, shown, span, word};
 
 /// Most peers that a sentence names.
 const NAMES_MAX: usize = 5;
@@ -58,6 +58,10 @@ fn how_far<'a>(
                 "it waits at the broker for {name}; {name} is connected, its window is full or \
                  older mail goes first: it goes on when {name} acks what it has"
             );
+        }
+        let seen = |it: &Receipt| it.to == receipt.to && is_proven(&it.stage);
+        if receipt.stage == Stage::Owed && receipts.clone().any(seen) {
+            return format!("{name}'s model has seen it and owes an answer");
         }
         return at_one(&name, receipt, now_ms, peers);
     }
@@ -185,7 +189,7 @@ fn at_one(name: &str, receipt: &Receipt, now_ms: u64, peers: &[PeerEntry]) -> St
 fn of_request((name, to): (&str, &str), stage: &Stage, ago: &str) -> String {
     match stage {
         Stage::Owed => {
-            format!("{name} has read it and owes an answer; nothing more was said of it")
+            format!("{name} acked it and owes an answer; the ack does not show that it was read")
         }
         Stage::Working { said } if said.is_empty() => {
             format!("{name} said{ago} that it works at it")

@@ -144,10 +144,7 @@ fn what_version_1_has_read_comes_to_it_no_more() {
     let Some(Stage::Unanswered { why }) = rig.states(ada).pop() else {
         panic!("it waits for ever");
     };
-    assert_eq!(
-        why,
-        "its time is over; bob has read it and said nothing more"
-    );
+    assert_eq!(why, "its time is over; bob acked it and said nothing more");
 }
 
 #[test]
@@ -200,7 +197,7 @@ fn a_request_has_its_time_whether_it_was_read_or_not() {
         rig.pass(2 * SECOND);
         let last = match read {
             true => "bob said last: \"half way\"",
-            false => "bob has not read it",
+            false => "bob has not acked it",
         };
         let why = format!("its time is over; {last}");
         assert_eq!(rig.states(ada), [Stage::Unanswered { why }]);
@@ -414,7 +411,7 @@ fn a_name_that_ends_leaves_what_it_owes_to_its_successor_or_ends_it() {
                 assert!(rig.states(ada).contains(&Stage::Done { reply: id("a1") }));
             }
             None => {
-                let why = "its name ended; bob has read it and said nothing more".to_owned();
+                let why = "its name ended; bob acked it and said nothing more".to_owned();
                 assert_eq!(rig.states(ada), [Stage::Unanswered { why }]);
             }
         }

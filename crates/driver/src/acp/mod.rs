@@ -226,7 +226,8 @@ impl Acp {
                 match (went_on, answer) {
                     ((Some(known), Some(id)), Ok(answer)) => {
                         let heard = known.into_iter();
-                        let mut heard: Vec<_> = heard.chain(id.map(Heard::Session)).collect();
+                        let id = id.map(|id| Heard::Session(id, false));
+                        let mut heard: Vec<_> = heard.chain(id).collect();
                         heard.extend(self.set_up(to, &answer).await);
                         heard
                     }
@@ -247,7 +248,7 @@ impl Acp {
                     return vec![Heard::Broken(why.to_owned())];
                 };
                 self.state().began(&id);
-                let mut heard = vec![Heard::Session(id)];
+                let mut heard = vec![Heard::Session(id, true)];
                 heard.extend(self.set_up(to, &answer).await);
                 heard
             }

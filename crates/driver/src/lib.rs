@@ -64,10 +64,10 @@ impl DrivenAgent {
     }
 
     /// Which adapters get the bus tools from its driver.
-    fn relays(&self, tools: &Arc<Tools>) -> Arc<Relays> {
+    fn relays(&self, tools: &Arc<Tools>, seats: Option<Arc<()>>) -> Arc<Relays> {
         match self {
-            Self::Claude { .. } => Relays::new(Arc::clone(tools), &claude_code::AGENT, true),
-            Self::Acp(agent) => Relays::new(Arc::clone(tools), agent.agent, false),
+            Self::Claude { .. } => Relays::new(Arc::clone(tools), &claude_code::AGENT, true, None),
+            Self::Acp(agent) => Relays::new(Arc::clone(tools), agent.agent, false, seats),
         }
     }
 

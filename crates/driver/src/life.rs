@@ -84,7 +84,8 @@ pub(crate) async fn host(
         Err(ended) => return (ended, None),
     };
     let (tools, waiting) = Tools::new();
-    let relays = settings.agent.relays(&tools);
+    let seats = seat.as_ref().map(|seat| Arc::clone(&seat.all));
+    let relays = settings.agent.relays(&tools, seats);
     let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
     let (read, write) = tokio::io::split(theirs);
     let (made, mailbox) = oneshot::channel();

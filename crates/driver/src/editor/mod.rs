@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::process::Stdio;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use peerbus_adapter::Bus;
@@ -84,6 +85,7 @@ pub async fn edit(
             room,
             seats: BTreeMap::new(),
             drivers: JoinSet::new(),
+            all: Arc::default(),
             mux: Mux::of(agent.agent),
         };
         let mut lines = Lines {
@@ -141,6 +143,8 @@ struct Ends<'a> {
     room: Rc<Notify>,
     seats: BTreeMap<u64, Way<String>>,
     drivers: JoinSet<()>,
+    /// Each driver has one.
+    all: Arc<()>,
     mux: Mux,
 }
 
@@ -189,6 +193,8 @@ impl Ends<'_> {
                 () = self.room.notified() => continue,
             };
             self.act(outs);
+            // Where lines never end, there is still a signal to be heard.
+            tokio::task::yield_now().await;
         }
         Ok(Ended::Asked)
     }
@@ -276,7 +282,12 @@ impl Ends<'_> {
         if let DrivenAgent::Acp(agent) = &mut settings.agent {
             agent.resume = resume;
         }
-        let seat = Seat { process, nth, cwd };
+        let seat = Seat {
+            process,
+            nth,
+            cwd,
+            all: Arc::clone(&self.all),
+        };
         let (wake, up) = (self.wake.clone(), self.up.clone());
         self.seats.insert(nth, hander(to, &self.room));
         self.drivers.spawn_local(async move {

@@ -5,7 +5,7 @@
 //! docs/ANY_AGENT.md has the table. Everything in them is optional here.
 
 mod agent;
-mod lines;
+pub(crate) mod lines;
 pub(crate) mod permission;
 mod session;
 #[cfg(test)]
@@ -20,15 +20,16 @@ use peerbus_node::approvals::Verdict;
 use peerbus_os::sync::lock;
 use peerbus_wire::jsonrpc::{RpcError, RpcKind, RpcMessage, UNKNOWN_METHOD, raw};
 use peerbus_wire::{escape, readable};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use tokio::process::Command;
 use tokio::sync::oneshot;
 
 pub use self::agent::AcpAgent;
 pub(crate) use self::agent::Seat;
-use self::session::{Asking, QUESTIONS_MAX, State};
-pub(crate) use self::session::{ELSEWHERE, WITHDRAW};
-pub(crate) use self::turn::NOT_ASKED;
+use self::lines::LONG;
+use self::session::{Asking, QUESTIONS_MAX, State, TOLD};
+pub(crate) use self::session::{ELSEWHERE, UNASKED, WITHDRAW};
 use crate::process::{self, AgentLines, Process};
 use crate::protocol::{Heard, Permission, Protocol};
 use crate::{SERVER, WHY_CHARS};
@@ -277,8 +278,6 @@ impl Acp {
 
     async fn asked(&self, to: &AgentLines, message: RpcMessage) -> Option<Heard> {
         let (id, method) = (message.id?, message.method?);
-        let params = message.params.as_ref().map(|params| params.get());
-        let params: Value = serde_json::from_str(params.unwrap_or_default()).unwrap_or_default();
         if method != "session/request_permission" {
             let method = escape(&method, WHY_CHARS);
             tracing::debug!(method, "an agent asks for something that is not served");
@@ -287,6 +286,7 @@ impl Acp {
                 .await;
             return None;
         }
+        let params = lines::question(message.params.as_deref());
         let options = &params["options"];
         let mut call = self.state().calls.asked(&params, self.agent.agent);
         let (ours, full) = {
@@ -332,19 +332,18 @@ impl Acp {
             RpcKind::Response => {
                 let number = message.number();
                 let asking = number.and_then(|number| self.state().asked.remove(&number));
-                match asking.zip(message.done()) {
+                match asking.zip(lines::answer(&message)) {
                     Some((asking, answer)) => self.answered(to, asking, answer).await,
                     None => Vec::new(),
                 }
             }
             RpcKind::Notification if message.method.as_deref() == Some("session/update") => {
-                let params = message.params.as_ref().map(|params| params.get());
-                let params = lines::params(params.unwrap_or_default());
+                let params = lines::update(message.params.as_deref());
                 self.state().update(self.agent.facts().proof, &params)
             }
             RpcKind::Notification => {
-                let params = message.params.as_ref().map(|params| params.get());
-                let params = serde_json::from_str(params.unwrap_or_default()).unwrap_or_default();
+                let params = message.params.as_deref().map(RawValue::get);
+                let params = lines::object(params, LONG, TOLD);
                 let method = message.method.as_deref().unwrap_or_default();
                 self.state().told(self.in_editor, method, &params)
             }

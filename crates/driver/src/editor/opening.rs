@@ -13,8 +13,9 @@ use crate::acp::{ELSEWHERE, WITHDRAW};
 
 /// Sessions that are peers; further ones work without the bus.
 const SEATS_MAX: usize = 64;
-/// Lines of the editor's that wait in one session.
+/// Lines of the editor's that wait in one session, and the bytes of those in all.
 pub(super) const HELD_MAX: usize = 64;
+const HELD_BYTES_MAX: usize = 64 << 20;
 
 impl Mux {
     /// A driver has ended.
@@ -154,16 +155,20 @@ impl Mux {
 
     /// A line of the editor's waits.
     pub(super) fn hold(&mut self, nth: u64, line: &[u8], message: RpcMessage) -> bool {
+        let all = self.seats.values().flat_map(|seat| &seat.held);
+        let bytes: usize = all.map(|held| held.line.len()).sum();
         let Some(seat) = self.seats.get_mut(&nth) else {
             return false;
         };
-        if seat.held.len() < HELD_MAX {
+        // However long it is, one may wait.
+        let has_room = bytes == 0 || bytes + line.len() <= HELD_BYTES_MAX;
+        if seat.held.len() < HELD_MAX && has_room {
             let is_prompt = message.method.as_deref() == Some("session/prompt");
             let prompt = message.id.filter(|_| is_prompt);
             let line = line.to_vec();
             seat.held.push_back(Held { prompt, line });
         } else if let Some(id) = message.id {
-            let why = RpcError::new(INVALID_REQUEST, "too many requests wait in this session");
+            let why = RpcError::new(INVALID_REQUEST, "too much waits in this session");
             self.editor_gets(&RpcMessage::response(id, &Err::<(), _>(why)));
         } else {
             tracing::warn!("too much waits in a session: a notification of the editor's is lost");

@@ -358,6 +358,9 @@ impl Driver<'_> {
         let last = RefCell::new(None);
         let complain = async {
             while let Some(line) = process::next_text(&mut errors).await {
+                if line.is_empty() {
+                    continue;
+                }
                 let line = escape(&line, WHY_CHARS);
                 tracing::warn!("{}: {line}", self.protocol.title());
                 last.replace(Some(line));

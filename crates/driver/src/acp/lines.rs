@@ -202,6 +202,9 @@ pub(super) fn refused(error: &RpcError) -> String {
 /// What comes of a line that is no message. One that was cut and may have been an answer is waited for
 /// by somebody.
 pub(super) fn unread(line: &str, error: &RpcError) -> Vec<Heard> {
+    if line.trim_ascii().is_empty() {
+        return Vec::new();
+    }
     let shown = escape(line, WHY_CHARS);
     tracing::warn!(
         "an agent wrote a line that is not understood ({}): {shown}",

@@ -1,6 +1,7 @@
 //! Agents that do what hardly any does.
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use serde_json::json;
 
 use super::{Editor, is_woken_as, noted};
 use crate::support::{Broker, Home, eventually};
@@ -12,7 +13,7 @@ fn an_agent_that_takes_nothing_any_more_ends_it_with_a_sentence() {
     let mut editor = Editor::with_session(&home);
     editor.prompt("go deaf");
     editor.shows("agent_message_chunk", "I hear nothing");
-    editor.prompt("still there?");
+    editor.say(json!({ "method": "_agent/say", "params": { "line": "still there?" } }));
     let is_said = |line: &str| line.contains("takes nothing any more").then_some(());
     editor.driven.errors.find("why", is_said);
     let ended = editor.driven.child.wait().expect("it ends");

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use peerbus_node::claude_code;
-use peerbus_wire::escape;
 use peerbus_wire::jsonrpc::{RpcError, RpcMessage};
+use peerbus_wire::{escape, readable};
 use serde::de::{Deserializer as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -137,6 +137,31 @@ pub(crate) fn object<const N: usize>(
         };
     }
     read.into()
+}
+
+/// A message, and an answer as some write it: without the version, or with both of its members.
+///
+/// # Errors
+///
+/// When it is neither.
+pub(crate) fn message(line: &str) -> Result<RpcMessage, RpcError> {
+    let line = readable(line);
+    RpcMessage::read(line.as_bytes()).or_else(|why| loose(&line).ok_or(why))
+}
+
+fn loose(line: &str) -> Option<RpcMessage> {
+    serde_json::from_str::<&RawValue>(line).ok()?;
+    let read = members(line, ["id", "method", "result", "error"]);
+    let [id, method, result, error] = read.map(|text| text.filter(|text| *text != "null"));
+    let is_answer = id.is_some() && method.is_none() && result.or(error).is_some();
+    let raw = |text: Option<&str>| RawValue::from_string(text?.to_owned()).ok();
+    is_answer.then(|| RpcMessage {
+        jsonrpc: "2.0".into(),
+        id: raw(id),
+        result: raw(result.filter(|_| error.is_none())),
+        error: raw(error),
+        ..RpcMessage::default()
+    })
 }
 
 /// What is read of the parameters of an update.

@@ -18,8 +18,8 @@ use std::sync::{Mutex, MutexGuard};
 use peerbus_adapter::mailbox::{BoxFuture, Path, PathSpec};
 use peerbus_node::approvals::Verdict;
 use peerbus_os::sync::lock;
+use peerbus_wire::escape;
 use peerbus_wire::jsonrpc::{RpcError, RpcKind, RpcMessage, UNKNOWN_METHOD, raw};
-use peerbus_wire::{escape, readable};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use tokio::process::Command;
@@ -326,7 +326,7 @@ impl Acp {
     }
 
     async fn heard(&self, to: &AgentLines, line: &str) -> Result<Vec<Heard>, RpcError> {
-        let message = RpcMessage::read(readable(line).as_bytes())?;
+        let message = lines::message(line)?;
         Ok(match message.kind() {
             RpcKind::Request => self.asked(to, message).await.into_iter().collect(),
             RpcKind::Response => {

@@ -5,8 +5,8 @@ use std::mem::take;
 use std::path::PathBuf;
 
 use peerbus_adapter::agents::Agent;
+use peerbus_wire::escape;
 use peerbus_wire::jsonrpc::RpcMessage;
-use peerbus_wire::{escape, readable};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -125,8 +125,7 @@ pub(super) struct Mux {
 
 /// Reads a message as far as it is one.
 pub(super) fn read(line: &[u8]) -> Option<RpcMessage> {
-    let text = String::from_utf8_lossy(line);
-    RpcMessage::read(readable(&text).as_bytes()).ok()
+    lines::message(&String::from_utf8_lossy(line)).ok()
 }
 
 pub(super) fn params(message: &RpcMessage) -> &str {
@@ -278,9 +277,6 @@ impl Mux {
         if let Some(seat) = self.seats.get_mut(&nth) {
             seat.turn = Some(Turn::Editor(id));
         }
-        // What the editor did not answer by now it does not answer any more.
-        let is_left = |question: &Question| question.nth != nth || !question.is_answered;
-        self.questions.retain(|_, question| is_left(question));
         let busy = json!({ "busy": true });
         self.tell(nth, &RpcMessage::notification(ELSEWHERE, &busy));
     }

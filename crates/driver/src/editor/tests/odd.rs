@@ -163,3 +163,34 @@ fn a_prompt_that_says_odd_things_beside_its_session_waits_for_a_turn_of_mail() {
     odd["params"]["cwd"] = Value::Null;
     assert_eq!(told(mux.editor(&line(odd))), []);
 }
+
+#[test]
+fn an_answer_without_a_version_ends_its_turn_too() {
+    for over in [
+        r#"{"id":7,"result":{"stopReason":"end_turn"}}"#,
+        r#"{"jsonrpc":"2.0","id":7,"result":{},"error":{"code":1,"message":""}}"#,
+    ] {
+        let mut mux = open();
+        mux.editor(&line(prompt(json!(7))));
+        assert_eq!(told(mux.editor(&line(prompt(json!(8))))), []);
+        let left = told(mux.agent(over.as_bytes()));
+        assert!(
+            left.contains(&Told::Agent(text(prompt(json!(8))))),
+            "{left:?}"
+        );
+        // It passes as it was written.
+        assert_eq!(left.last(), Some(&Told::Editor(over.to_owned())));
+    }
+}
+
+#[test]
+fn a_question_that_was_answered_is_answered_once_however_late_the_editor_is() {
+    let mut mux = open();
+    mux.driver(1, &text(prompt(json!(3))));
+    mux.agent(&line(asks("run")));
+    let answer = json!({ "id": 70, "result": {} });
+    mux.driver(1, &text(answer.clone()));
+    mux.agent(&line(json!({ "id": "peerbus-2", "result": {} })));
+    mux.editor(&line(prompt(json!(7))));
+    assert_eq!(told(mux.editor(&line(answer))), []);
+}

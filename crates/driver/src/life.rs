@@ -84,8 +84,7 @@ pub(crate) async fn host(
         Err(ended) => return (ended, None),
     };
     let (tools, waiting) = Tools::new();
-    let seats = seat.as_ref().map(|seat| Arc::clone(&seat.all));
-    let relays = settings.agent.relays(&tools, seats);
+    let relays = settings.agent.relays(&tools, seat.as_ref());
     let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
     let (read, write) = tokio::io::split(theirs);
     let (made, mailbox) = oneshot::channel();
@@ -358,9 +357,6 @@ impl Driver<'_> {
         let last = RefCell::new(None);
         let complain = async {
             while let Some(line) = process::next_text(&mut errors).await {
-                if line.is_empty() {
-                    continue;
-                }
                 let line = escape(&line, WHY_CHARS);
                 tracing::warn!("{}: {line}", self.protocol.title());
                 last.replace(Some(line));

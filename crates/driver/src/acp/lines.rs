@@ -153,15 +153,13 @@ fn loose(line: &str) -> Option<RpcMessage> {
     serde_json::from_str::<&RawValue>(line).ok()?;
     let read = members(line, ["id", "method", "result", "error"]);
     let [id, method, result, error] = read.map(|text| text.filter(|text| *text != "null"));
-    let is_answer = id.is_some() && method.is_none() && result.or(error).is_some();
     let raw = |text: Option<&str>| RawValue::from_string(text?.to_owned()).ok();
-    is_answer.then(|| RpcMessage {
-        jsonrpc: "2.0".into(),
-        id: raw(id),
-        result: raw(result.filter(|_| error.is_none())),
-        error: raw(error),
-        ..RpcMessage::default()
-    })
+    let done = match raw(error) {
+        Some(error) => Err(error),
+        None => Ok(raw(result)?),
+    };
+    let id = raw(id.filter(|_| method.is_none()))?;
+    Some(RpcMessage::response(id, &done))
 }
 
 /// What is read of the parameters of an update.
@@ -227,9 +225,6 @@ pub(super) fn refused(error: &RpcError) -> String {
 /// What comes of a line that is no message. One that was cut and may have been an answer is waited for
 /// by somebody.
 pub(super) fn unread(line: &str, error: &RpcError) -> Vec<Heard> {
-    if line.trim_ascii().is_empty() {
-        return Vec::new();
-    }
     let shown = escape(line, WHY_CHARS);
     tracing::warn!(
         "an agent wrote a line that is not understood ({}): {shown}",

@@ -5,6 +5,7 @@
 //! docs/ANY_AGENT.md has the table. Everything in them is optional here.
 
 mod agent;
+pub(crate) mod calls;
 pub(crate) mod lines;
 pub(crate) mod permission;
 mod session;

@@ -1,146 +1,16 @@
 //! The question whether a tool may be used, as agents ask it. Pure.
 
-use std::collections::{BTreeMap, VecDeque};
-
 use peerbus_adapter::agents::Agent;
 use peerbus_node::approvals::{Asked, Decision, Verdict};
 use peerbus_wire::jsonrpc::RpcMessage;
 use serde_json::{Value, json};
 
-use super::lines::LONG;
 use crate::SERVER;
-
-/// Calls of tools that are remembered: some agents ask by the id alone.
-const CALLS_MAX: usize = 256;
-/// The bytes of all of them.
-const CALLS_BYTES: usize = 1 << 20;
-/// The members of a call that are.
-const MEMBERS: [&str; 8] = [
-    "title", "name", "kind", "rawInput", "content", "_meta", "status", "cut",
-];
 
 /// Members of an input by which a tool runs a program, whatever it is called.
 const COMMANDS: [&str; 3] = ["command", "commands", "cmd"];
 /// The word for the one agent whose questions about tools of servers have a form of their own.
-const CODEX: &str = "codex";
-
-/// The calls of a session's tools that were told of, the newest last.
-#[derive(Debug, Default)]
-pub(crate) struct Calls(VecDeque<Call>);
-
-/// What was told of a call, as texts: values take many times as much.
-#[derive(Debug, Default)]
-struct Call {
-    id: String,
-    members: BTreeMap<&'static str, String>,
-    bytes: usize,
-}
-
-impl Call {
-    fn note(&mut self, said: &Value) {
-        // Copilot CLI tells of a call by its tool's name, and then asks by the tool's title.
-        if !self.members.contains_key("told") && !said["title"].is_null() {
-            let title = self.members.remove("title");
-            self.members.extend(title.map(|title| ("told", title)));
-        }
-        for member in MEMBERS.into_iter().filter(|it| !said[*it].is_null()) {
-            let text = said[member].to_string();
-            let old = self.members.remove(member).map_or(0, |old| old.len());
-            let bytes = self.bytes - old + text.len();
-            let (name, text) = match bytes > LONG {
-                true => ("cut", "true".to_owned()),
-                false => (member, text),
-            };
-            self.bytes = if name == member {
-                bytes
-            } else {
-                self.bytes - old
-            };
-            self.members.insert(name, text);
-        }
-    }
-
-    fn value(&self) -> Value {
-        let read = |text: &String| serde_json::from_str(text).unwrap_or_default();
-        let members = self.members.iter();
-        let members = members.map(|(name, text)| ((*name).to_owned(), read(text)));
-        Value::Object(members.collect())
-    }
-
-    fn is_open(&self) -> bool {
-        let status = self.members.get("status").map(String::as_str);
-        matches!(status, Some("\"pending\"" | "\"in_progress\""))
-    }
-}
-
-impl Calls {
-    /// Notes what an update says of a call.
-    pub(crate) fn note(&mut self, update: &Value) {
-        let Some(id) = update["toolCallId"].as_str() else {
-            return;
-        };
-        let known = self.0.iter().position(|call| call.id == id);
-        let known = known.and_then(|at| self.0.remove(at));
-        // A call that begins has nothing of an earlier one under its id.
-        let begins = update["sessionUpdate"] == "tool_call";
-        let mut call = known.filter(|_| !begins).unwrap_or_else(|| Call {
-            id: id.to_owned(),
-            bytes: id.len(),
-            ..Call::default()
-        });
-        call.note(update);
-        self.0.push_back(call);
-        let mut bytes: usize = self.0.iter().map(|call| call.bytes).sum();
-        while bytes > CALLS_BYTES || self.0.len() > CALLS_MAX {
-            bytes -= self.0.pop_front().map_or(bytes, |call| call.bytes);
-        }
-    }
-
-    /// A turn has ended, and all calls with it.
-    pub(super) fn end(&mut self) {
-        for call in &mut self.0 {
-            let status = call.members.remove("status");
-            call.bytes -= status.map_or(0, |status| status.len());
-        }
-    }
-
-    /// The calls that have not ended: what a question is about that names none, as OpenHands asks.
-    pub(super) fn open(&self) -> Value {
-        let open = self.0.iter().filter(|call| call.is_open()).map(Call::value);
-        let told = |call: Value| json!({ "title": call["title"], "input": input(&call) });
-        let open: Vec<_> = open.map(told).collect();
-        if open.is_empty() {
-            Value::Null
-        } else {
-            open.into()
-        }
-    }
-
-    /// What is known of the call that a question is about.
-    pub(crate) fn asked(&self, question: &Value, agent: &Agent) -> Value {
-        let mut call = self.of(&question["toolCall"]);
-        if agent.word == CODEX && question["_meta"]["is_mcp_tool_approval"] == true {
-            name_of_codex(&mut call);
-        }
-        call
-    }
-
-    /// What the question says goes before.
-    fn of(&self, asked: &Value) -> Value {
-        let mut known = self.0.iter();
-        let known = known.find(|call| asked["toolCallId"] == *call.id);
-        let mut call = known.map(Call::value).unwrap_or_else(|| json!({}));
-        if call["told"].is_null() && !asked["title"].is_null() {
-            call["told"] = call["title"].take();
-        }
-        for member in MEMBERS {
-            if !asked[member].is_null() {
-                call[member] = asked[member].clone();
-            }
-        }
-        call
-    }
-}
+pub(super) const CODEX: &str = "codex";
 
 /// The tool's name. Where a member is made for it, the title does not count: in some agents the model's
 /// own words stand there.
@@ -160,7 +30,7 @@ fn name(call: &Value) -> Option<&str> {
 }
 
 /// Codex says in its question that it is about a tool of a server's, and calls that an execution.
-fn name_of_codex(call: &mut Value) {
+pub(super) fn name_of_codex(call: &mut Value) {
     let text = |member: &str| call["rawInput"][member].as_str().unwrap_or_default();
     call["name"] = format!("mcp__{}__{}", text("server"), text("tool")).into();
     call["kind"] = "other".into();
@@ -287,7 +157,8 @@ mod tests {
     use serde_json::value::RawValue;
 
     use super::*;
-    use crate::acp::lines::{question, update};
+    use crate::acp::calls::{CALLS_BYTES, CALLS_MAX, Calls};
+    use crate::acp::lines::{LONG, question, update};
 
     fn known() -> &'static Agent {
         let mut all = peerbus_adapter::agents::ALL.into_iter();

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use super::Answer;
+use super::calls::Calls;
 use super::lines::{events, told};
-use super::permission::Calls;
 use super::turn::{Began, Signs, Turn, Usage, is_users, words};
 use crate::WHY_CHARS;
 use crate::protocol::{Heard, TurnEnd};

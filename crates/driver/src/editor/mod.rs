@@ -7,6 +7,7 @@ mod backlog;
 mod long;
 mod mux;
 mod opening;
+mod own;
 mod question;
 #[cfg(test)]
 mod tests;

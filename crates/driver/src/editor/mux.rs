@@ -11,12 +11,14 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::opening::HELD_MAX;
-use super::question::Editors;
+use super::own::Editors;
 use crate::WHY_CHARS;
+use crate::acp::calls::Calls;
 use crate::acp::lines::{self, LONG, members, object};
-use crate::acp::permission::Calls;
 use crate::acp::{ELSEWHERE, UNASKED, WITHDRAW};
+
+/// Lines of the editor's that wait in one session.
+pub(super) const HELD_MAX: usize = 64;
 
 /// What is to be done.
 pub(super) enum Out {

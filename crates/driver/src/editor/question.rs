@@ -2,16 +2,13 @@
 
 use std::mem::take;
 
-use std::collections::{BTreeSet, HashSet};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-
 use peerbus_adapter::agents::Agent;
 use peerbus_wire::jsonrpc::{RpcMessage, raw};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::mux::{Members, Mux, Out, Question, Seat, Turn};
-use crate::acp::lines::{self, members};
+use crate::acp::lines;
 use crate::acp::{WITHDRAW, permission};
 
 /// Questions that are remembered.
@@ -22,52 +19,6 @@ const ASKED_MAX: usize = 4 << 20;
 const LED_TO: &str = "A message of a peer led to this: ";
 /// The same where it is not known in whose turn it is asked.
 const MAY_HAVE_LED_TO: &str = "A message of a peer may have led to this: ";
-/// Sessions of the editor's, and turns in those that are no peers, that are remembered.
-const EDITORS_MAX: usize = 65_536;
-
-/// What the editor has of its own at the agent.
-#[derive(Default)]
-pub(super) struct Editors {
-    /// The ids of its sessions, as hashes.
-    sessions: HashSet<u64>,
-    /// Its prompts in sessions that are no peers.
-    prompts: BTreeSet<String>,
-}
-
-impl Editors {
-    fn hash(session: &str) -> u64 {
-        let mut hash = DefaultHasher::new();
-        session.hash(&mut hash);
-        hash.finish()
-    }
-
-    /// A session is the editor's.
-    pub(super) fn names(&mut self, session: Option<&str>) {
-        if let Some(session) = session.filter(|_| self.sessions.len() < EDITORS_MAX) {
-            self.sessions.insert(Self::hash(session));
-        }
-    }
-
-    /// It prompts in one that is no peer.
-    pub(super) fn begins(&mut self, prompt: String) {
-        if self.prompts.len() < EDITORS_MAX {
-            self.prompts.insert(prompt);
-        }
-    }
-
-    /// The agent answers it.
-    pub(super) fn answered(&mut self, id: &str, message: &RpcMessage) {
-        self.prompts.remove(id);
-        let result = message.result.as_deref().map_or("", RawValue::get);
-        let [session] = members(result, ["sessionId"]);
-        let session = session.and_then(|session| serde_json::from_str::<String>(session).ok());
-        self.names(session.as_deref());
-    }
-
-    fn has(&self, session: &str) -> bool {
-        self.sessions.contains(&Self::hash(session))
-    }
-}
 
 /// What led to a question.
 enum Led {
@@ -158,11 +109,8 @@ impl Mux {
             return Led::Editor;
         };
         let is_own = |seat: &Seat| matches!(seat.turn, Some(Turn::Editor(_)));
-        let Editors { sessions, prompts } = &self.editors;
-        let is_unclear = mails.next().is_some()
-            || !prompts.is_empty()
-            || self.seats.values().any(is_own)
-            || sessions.len() == EDITORS_MAX;
+        let is_unclear =
+            mails.next().is_some() || self.editors.may_ask() || self.seats.values().any(is_own);
         match session.is_some_and(|session| self.editors.has(session)) {
             true => Led::Editor,
             false if is_unclear => Led::Unclear,

@@ -17,7 +17,7 @@ use crate::protocol::Heard;
 const LOG_IN: i64 = -32_000;
 /// Longest member of an update that is read, in bytes.
 pub(crate) const LONG: usize = 64 << 10;
-/// The same of an answer: some offer many models.
+/// Longest answer that is read as a whole: some offer many models.
 const ANSWER_MAX: usize = 1 << 20;
 /// The members of an update, and of the call that a question is about, that are read.
 const UPDATE: [&str; 14] = [
@@ -36,22 +36,8 @@ const UPDATE: [&str; 14] = [
     "stopReason",
     "usage",
 ];
-/// Those of an answer.
-const ANSWER: [&str; 13] = [
-    "protocolVersion",
-    "agentCapabilities",
-    "capabilities",
-    "agentInfo",
-    "info",
-    "sessionId",
-    "modes",
-    "models",
-    "configOptions",
-    "messageId",
-    "stopReason",
-    "usage",
-    "_meta",
-];
+/// Those of an answer that is long.
+const ANSWER: [&str; 4] = ["sessionId", "messageId", "stopReason", "usage"];
 /// Longest id of a session, in bytes.
 const ID_MAX: usize = 1_024;
 /// A line without a method within so many bytes may be an answer.
@@ -86,8 +72,12 @@ pub(super) fn told(role: &str, content: &Value) -> Vec<Heard> {
     events.map(Heard::Event).collect()
 }
 
-/// Reads members of an object.
-struct Named<'a, const N: usize>([&'static str; N], [Option<&'a str>; N]);
+/// Reads members of an object, and keeps the name of the last one that it came to.
+struct Named<'a, const N: usize> {
+    names: [&'static str; N],
+    values: [Option<&'a str>; N],
+    last: String,
+}
 
 impl<'a, const N: usize> Visitor<'a> for &mut Named<'a, N> {
     type Value = ();
@@ -97,26 +87,41 @@ impl<'a, const N: usize> Visitor<'a> for &mut Named<'a, N> {
     }
 
     fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(name) = map.next_key::<String>()? {
+        while let Some(name) = map.next_key()? {
+            self.last = name;
             // As it was written: what nests deeply is read by no other type.
             let value: &RawValue = map.next_value()?;
-            if let Some(at) = self.0.iter().position(|wanted| *wanted == name) {
-                self.1[at] = Some(value.get());
+            if let Some(at) = self.names.iter().position(|name| **name == self.last) {
+                self.values[at] = Some(value.get());
             }
         }
         Ok(())
     }
 }
 
-/// The members of an object with these names, as they were written; of several the last.
+/// The members of an object with these names, as they were written; of several the last. Of a text that
+/// is cut, those before the one in which it is, and the name of that.
+pub(crate) fn cut<'a, const N: usize>(
+    object: &'a str,
+    names: [&'static str; N],
+) -> ([Option<&'a str>; N], String) {
+    let (values, last) = ([None; N], String::new());
+    let mut read = Named {
+        names,
+        values,
+        last,
+    };
+    // What is no object has none.
+    let _ = serde_json::Deserializer::from_str(object).deserialize_map(&mut read);
+    (read.values, read.last)
+}
+
+/// The members of an object that is whole.
 pub(crate) fn members<'a, const N: usize>(
     object: &'a str,
     names: [&'static str; N],
 ) -> [Option<&'a str>; N] {
-    let mut read = Named(names, [None; N]);
-    // What is no object has none.
-    let _ = serde_json::Deserializer::from_str(object).deserialize_map(&mut read);
-    read.1
+    cut(object, names).0
 }
 
 /// An object with these members of another one. As values, lists take up to a hundred times their text:
@@ -168,9 +173,9 @@ pub(crate) fn update(params: Option<&RawValue>) -> Value {
     let [update] = members(params.unwrap_or_default(), ["update"]);
     let mut read = object(params, LONG, ["sessionId"]);
     read["update"] = object(update, LONG, UPDATE);
-    let [content] = members(update.unwrap_or_default(), ["content"]);
     if read["update"]["content"].is_null() {
         // Words are kept whole.
+        let [content] = members(update.unwrap_or_default(), ["content"]);
         let [text] = members(content.unwrap_or_default(), ["text"]);
         let text = text.and_then(|text| serde_json::from_str::<String>(text).ok());
         read["update"]["content"] = text.map(|text| json!({ "text": text })).unwrap_or_default();
@@ -200,10 +205,10 @@ pub(crate) fn answer(message: &RpcMessage) -> Option<Answer> {
         )));
     }
     let result = message.result.as_deref()?.get();
-    let small = Some(result).filter(|result| result.len() <= LONG);
-    let whole = small.and_then(|result| serde_json::from_str(result).ok());
+    let short = Some(result).filter(|result| result.len() <= ANSWER_MAX);
+    let whole = short.and_then(|result| serde_json::from_str(result).ok());
     Some(Ok(
-        whole.unwrap_or_else(|| object(Some(result), ANSWER_MAX, ANSWER))
+        whole.unwrap_or_else(|| object(Some(result), LONG, ANSWER))
     ))
 }
 

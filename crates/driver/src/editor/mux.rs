@@ -432,7 +432,9 @@ impl Mux {
             let version = escape(&version.to_string(), WHY_CHARS);
             tracing::warn!("version {version} of ACP is not known here: its sessions are no peers");
         }
-        self.hello.known = is_one.then(|| answer["agentInfo"].clone());
+        let info = &answer["agentInfo"];
+        let who = || json!({ "name": info["name"], "version": info["version"] });
+        self.hello.known = is_one.then(who);
     }
 
     /// Asks the agent what a driver asks, under an id of ours.

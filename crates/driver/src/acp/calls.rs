@@ -38,18 +38,14 @@ impl Call {
         }
         for member in MEMBERS.into_iter().filter(|it| !said[*it].is_null()) {
             let text = said[member].to_string();
-            let old = self.members.remove(member).map_or(0, |old| old.len());
-            let bytes = self.bytes - old + text.len();
-            let (name, text) = match bytes > LONG {
-                true => ("cut", "true".to_owned()),
+            self.bytes -= self.members.remove(member).map_or(0, |old| old.len());
+            let (member, text) = match self.bytes + text.len() > LONG {
+                true => ("cut", String::from("true")),
                 false => (member, text),
             };
-            self.bytes = if name == member {
-                bytes
-            } else {
-                self.bytes - old
-            };
-            self.members.insert(name, text);
+            self.bytes += text.len();
+            let old = self.members.insert(member, text);
+            self.bytes -= old.map_or(0, |old| old.len());
         }
     }
 

@@ -34,6 +34,14 @@ impl Mux {
     pub(super) fn agent_asks(&mut self, id: String, mut message: RpcMessage) -> bool {
         let asked = lines::question(message.params.as_deref());
         let led = self.led(asked["sessionId"].as_str());
+        let params = message.params.as_ref();
+        if !matches!(led, Led::Editor) && params.is_some_and(|it| it.get().len() > ASKED_MAX) {
+            // Rewritten, its members would take many times as much.
+            let id = message.id.unwrap_or_default();
+            let cancelled = permission::cancelled();
+            self.agent_gets(&RpcMessage::response(id, &Ok::<_, ()>(cancelled)));
+            return true;
+        }
         let seat = match led {
             Led::Mail(nth) => self.seats.get(&nth).map(|seat| (nth, seat)),
             Led::Editor | Led::Unclear => None,
@@ -44,10 +52,7 @@ impl Mux {
             let is_unclear = matches!(led, Led::Unclear);
             let marked = is_unclear.then(|| marked(message, &asked["toolCall"], MAY_HAVE_LED_TO));
             let marked = marked.flatten();
-            let lines = marked.map(|marked| Out::Editor(marked.line().into_bytes()));
-            let before = self.outs.len();
-            self.outs.extend(lines);
-            return self.outs.len() > before;
+            return marked.map(|marked| self.editor_gets(&marked)).is_some();
         };
         if self
             .questions
@@ -55,17 +60,6 @@ impl Mux {
             .is_some_and(|open| !open.is_answered)
         {
             // A second one under its id would be answered with the first.
-            return true;
-        }
-        if message
-            .params
-            .as_ref()
-            .is_some_and(|it| it.get().len() > ASKED_MAX)
-        {
-            // Rewritten, its members would take many times as much.
-            let cancelled = permission::cancelled();
-            let id = message.id.unwrap_or_default();
-            self.agent_gets(&RpcMessage::response(id, &Ok::<_, ()>(cancelled)));
             return true;
         }
         let agent = self.agent.unwrap_or(&Agent::UNKNOWN);

@@ -17,8 +17,9 @@ use crate::acp::calls::Calls;
 use crate::acp::lines::{self, LONG, members, object};
 use crate::acp::{ELSEWHERE, UNASKED, WITHDRAW};
 
-/// Lines of the editor's that wait in one session.
+/// Lines of the editor's that wait in one session, and the bytes of all.
 pub(super) const HELD_MAX: usize = 64;
+pub(super) const HELD_BYTES_MAX: usize = 64 << 20;
 
 /// What is to be done.
 pub(super) enum Out {
@@ -237,7 +238,9 @@ impl Mux {
         // Before it is known whether its sessions are peers, none opens.
         let is_early = self.hello.asked.is_some() && self.hello.known.is_none();
         let is_behind = message.method.is_some() && !self.early.is_empty();
-        if is_early && (opens || is_behind) && self.early.len() < HELD_MAX {
+        let bytes: usize = self.early.iter().map(|held| held.line.len()).sum();
+        let has_room = self.early.len() < HELD_MAX && bytes < HELD_BYTES_MAX;
+        if is_early && (opens || is_behind) && has_room {
             let (prompt, line) = (None, line.to_vec());
             self.early.push_back(Held { prompt, line });
             return true;

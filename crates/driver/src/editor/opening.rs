@@ -7,14 +7,14 @@ use peerbus_wire::jsonrpc::{INVALID_REQUEST, RpcError, RpcMessage, raw};
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::mux::{HELD_MAX, Held, Members, Mux, Out, Place, Seat, Turn, params, read, text_of};
+use super::mux::{
+    HELD_BYTES_MAX, HELD_MAX, Held, Members, Mux, Out, Place, Seat, Turn, params, read, text_of,
+};
 use crate::acp::lines::{self, members};
 use crate::acp::{ELSEWHERE, WITHDRAW};
 
 /// Sessions that are peers; further ones work without the bus.
 const SEATS_MAX: usize = 64;
-/// Bytes of the editor's that wait in all sessions.
-const HELD_BYTES_MAX: usize = 64 << 20;
 
 impl Mux {
     /// A driver has ended.

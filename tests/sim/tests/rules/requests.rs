@@ -86,7 +86,7 @@ fn a_request_that_was_read_is_owed_until_its_holder_answers() {
     let said = Stage::Working {
         said: "half \"way\"".into(),
     };
-    assert_eq!(rig.states(ada), [said.clone()]);
+    assert_eq!(rig.states(ada), std::slice::from_ref(&said));
     rig.restart();
     let ada = rig.ext("ada");
     assert_eq!(status(&mut rig, ada).last(), Some(&said));

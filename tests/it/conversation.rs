@@ -9,7 +9,7 @@ use crate::support::{Broker, Home, Mcp, PATIENCE, Raw, eventually};
 
 /// The result of a tool call that was asked before.
 #[track_caller]
-fn answer(mcp: &mut Mcp, id: u64) -> Value {
+pub(crate) fn answer(mcp: &mut Mcp, id: u64) -> Value {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -29,7 +29,7 @@ fn seen(mcp: &mut Mcp) {
     assert_eq!(acked["acked"], json!([id]));
 }
 
-fn peer(home: &Home, name: &str) -> Mcp {
+pub(crate) fn peer(home: &Home, name: &str) -> Mcp {
     let mut mcp = Mcp::start(home, "generic", name, "some-bot");
     mcp.call("bus.peers", json!({}));
     mcp
@@ -71,7 +71,7 @@ fn a_question_is_answered_and_its_steps_say_by_what_it_was_seen() {
     let ask = alice.ask_tool("bus.ask", json!({ "to": "bob", "body": "ready?" }));
     let question = bob.drained();
     assert_eq!(
-        (&question["from"], &question["body"]),
+        (&question["from"], &question["body"]["text"]),
         (&json!("alice"), &json!("ready?"))
     );
     let reply = json!({ "msg_id": question["id"], "body": "yes" });
@@ -92,8 +92,9 @@ fn a_question_is_answered_and_its_steps_say_by_what_it_was_seen() {
     // An agent that takes its time is asked whether it lives.
     let states: Vec<_> = steps.filter(|step| step["state"] != "pushed").collect();
     let words: Vec<_> = states.iter().map(|step| &step["state"]).collect();
-    let way = ["accepted", "delivered", "presented", "seen"];
+    let way = ["accepted", "delivered", "presented", "seen", "done"];
     assert_eq!(words, way, "{trail}");
+    assert_eq!(states[4]["reply"], replied["id"]);
     assert_eq!(
         (&states[3]["path"], &states[3]["evidence"]),
         (&json!("drain"), &json!("tool_call"))
@@ -104,7 +105,7 @@ fn a_question_is_answered_and_its_steps_say_by_what_it_was_seen() {
             .all(|step| step["at"].as_str().is_some_and(|at| at.ends_with('Z')))
     );
     let note = trail["note"].as_str().expect("a sentence");
-    assert!(note.starts_with("bob's model has seen it"), "{note}");
+    assert!(note.starts_with("bob answered it"), "{note}");
     // The answer was the result of the question; that its model saw it is not known.
     let answer = eventually("the answer is acked", || {
         let status = bob.call("bus.status", json!({ "id": replied["id"] }));

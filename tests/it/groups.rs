@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::support::{Broker, Home, Mcp, Raw, eventually};
 
 /// An agent's session that works on the project `shop`.
-fn agent(home: &Home, name: &str) -> Mcp {
+pub(crate) fn agent(home: &Home, name: &str) -> Mcp {
     let project = home.path().join("shop");
     std::fs::create_dir_all(&project).expect("the project");
     let mut command = home.peerbus(&["adapter", "--adapter", "generic", "--name", name]);

@@ -43,7 +43,7 @@ fn an_agent_answers_who_asks_from_a_shell() {
         let mut asking = ask.spawn().expect("peerbus starts");
         let said = Lines::of(asking.stderr.take().expect("a pipe"));
         let question = shown(&mut bob);
-        assert_eq!(question["body"], "2+3?");
+        assert_eq!(question["body"]["text"], "2+3?");
         said.find("how far it is", |line| line.contains("bob").then_some(()));
         let id = &question["id"];
         bob.call("bus.reply", json!({ "msg_id": id, "body": answer }));
@@ -59,21 +59,13 @@ fn an_agent_answers_who_asks_from_a_shell() {
 fn who_asks_and_gets_no_answer_is_told_how_far_the_question_is() {
     let home = Home::new();
     let broker = Broker::start(&home);
-    let mut bob = agent(&home, "bob");
+    let _bob = agent(&home, "bob");
     let said = home.run(&["ask", "bobb", "?"]).fails(1);
     assert!(said.ends_with("Did you mean bob?\n"), "{said}");
     let said = home.run(&["ask", "bob", "2+3?", "--timeout", "1"]).fails(1);
     assert!(
-        said.contains("no answer from bob within 1 s: bob's adapter got it"),
+        said.contains("no result from bob within 1 s: bob's adapter got it"),
         "{said}"
-    );
-    // The question is here still; who asked it is not.
-    let question = shown(&mut bob);
-    let reply = json!({ "msg_id": question["id"], "body": "five" });
-    let refused = bob.call_fails("bus.reply", reply);
-    assert!(
-        refused.contains("has left for good since it wrote"),
-        "{refused}"
     );
     broker.stop();
 }

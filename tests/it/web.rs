@@ -4,6 +4,7 @@ mod dashboard;
 mod hostile;
 mod refused;
 mod replies;
+mod requests;
 mod webhooks;
 
 use std::io::{Read as _, Write as _};

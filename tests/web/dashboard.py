@@ -49,7 +49,8 @@ class Scenario:
             self.a_link_opens_once, self.a_message_arrives_and_is_seen, self.held_mail_is_released,
             self.what_is_released_is_what_is_shown, self.nothing_to_decide_by_is_hidden,
             self.a_line_separator_hides_nothing, self.an_approval_is_answered_by_keyboard, self.a_closed_gate_is_named,
-            self.what_others_wrote_is_text, self.anybody_can_use_it, self.a_broker_comes_back,
+            self.what_others_wrote_is_text, self.an_open_request_is_shown, self.anybody_can_use_it,
+            self.an_ended_request_is_not, self.a_broker_comes_back,
             self.a_gateway_that_ends_is_missed,
         ]  # fmt: skip
         for step in steps:
@@ -292,8 +293,27 @@ class Scenario:
         older = "document.getElementById('older').click()"
         self.page.until(f"document.body.innerText.includes('bob and ada · 2 messages') || void {older}")
         heads = self.page.do("document.querySelectorAll('h2').length")
-        check(heads == 8 and self.page.do("window.hit === undefined"), "what eve wrote became part of the page", heads)
+        check(heads == 9 and self.page.do("window.hit === undefined"), "what eve wrote became part of the page", heads)
         check(not self.page.complaints(), "the browser complains", self.page.complaints())
+
+    def an_open_request_is_shown(self):
+        check(self.page.do("document.getElementById('requests').hidden"), "open requests where there are none")
+        said = self.bus.run("ask", "coder", f"may I merge? {HOSTILE}", "--detach")
+        self.request = said.removeprefix("asked ").split(":")[0]
+        row = "document.querySelector('#requests-list .request')"
+        self.page.until(f"{row}?.querySelector('.who').textContent.endsWith('→ coder')")
+        text = self.page.do(f"{row}.querySelector('.text').textContent")
+        check(text.startswith("may I merge? <script>") and "\\u202egpj.exe" in text, "the question", text)
+        age = self.page.do(f"{row}.querySelector('.when').textContent")
+        check(re.fullmatch(r"\d+ s", age), "its age", age)
+        listed = json.loads(self.bus.run("requests", "--json"))["request"]["state"]
+        self.page.until(f"{row}.querySelector('.pill').textContent === {json.dumps(listed)}")
+        check(not self.page.complaints(), "the browser complains", self.page.complaints())
+
+    def an_ended_request_is_not(self):
+        self.bus.run("requests", "cancel", self.request)
+        self.page.until("document.getElementById('requests').hidden")
+        self.pill("may I merge?", "withdrawn")
 
     def token(self):
         lines = (self.bus.config / "credentials.toml").read_text().splitlines()

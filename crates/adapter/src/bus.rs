@@ -324,6 +324,22 @@ impl Bus {
         }
     }
 
+    /// Takes back a request that this name sent, and tells what became of it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Bus::peers`]; [`BusError::NotSupported`] behind a v1 broker.
+    pub async fn withdraw(
+        &self,
+        id: MessageId,
+        deadline: Duration,
+    ) -> Result<Vec<Receipt>, BusError> {
+        match self.ask(Question::Withdraw(id), deadline).await? {
+            Answer::Statuses(receipts) => Ok(receipts),
+            _ => Err(BusError::Closed),
+        }
+    }
+
     /// Puts a question, and waits for its answer until a time.
     pub(crate) async fn ask(
         &self,
@@ -426,16 +442,17 @@ impl Bus {
     }
 
     /// Tells the broker, and the sender, how far a message is that was taken from [`Bus::next`]. It
-    /// stays owed unless it is acked or dead, which is that its recipient does not want it. Never
-    /// blocks; a v1 broker is told of an end alone; repeating that does no harm.
+    /// stays owed unless it is acked, dead, which is that its recipient does not want it, or declined, as
+    /// a request may be after its ack as well. Never blocks; a v1 broker is told of an end alone;
+    /// repeating that does no harm.
     pub fn reached(&self, key: &Key, stage: Stage) {
         self.tell(|session, now| session.reached(now, *key, stage));
     }
 
-    /// Gives back a message for one member of a group: another one gets it. `again`: it may have been
-    /// shown here. Never blocks; repeating it does no harm.
-    pub fn give_back(&self, key: &Key, again: bool) {
-        self.tell(|session, now| session.give_back(now, *key, again));
+    /// Gives back a message for one member of a group: another one gets it. Never blocks; repeating it
+    /// does no harm.
+    pub fn give_back(&self, key: &Key) {
+        self.tell(|session, now| session.give_back(now, *key));
     }
 }
 

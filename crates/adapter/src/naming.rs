@@ -40,12 +40,13 @@ impl Bus {
 
     /// Says which session of the client this process serves (from now on), so that the session finds
     /// its name and its queue again when it is resumed. A session that has a name already gets it
-    /// back, if this process has a made-up one that nobody has used. Does nothing where the name was
-    /// chosen. Reads and writes one small file.
-    pub fn bind_session(&self, id: &str) {
+    /// back, if this process has a made-up one that nobody has used; one that is new takes none, and
+    /// what its id was bound to is of another. Does nothing where the name was chosen. Reads and writes
+    /// one small file.
+    pub fn bind_session(&self, id: &str, is_new: bool) {
         let known = self.shared().with_binder(|binder| {
             let new = !binder.serves(id);
-            new.then(|| binder.name_of(id))
+            new.then(|| binder.name_of(id).filter(|_| !is_new))
         });
         let Some(Some(known)) = known else {
             return;

@@ -23,6 +23,14 @@ const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 type Binding = (String, String);
 
+/// The id by which the name of a session is kept whose own id says which it is to one agent in one
+/// directory only: agents may count their sessions.
+#[must_use]
+pub fn id_in(agent: &str, cwd: Option<&Path>, id: &str) -> String {
+    let all = serde_json::json!([agent, cwd.map(Path::to_string_lossy), id]).to_string();
+    blake3::hash(all.as_bytes()).to_hex().to_string()
+}
+
 /// The bindings of one user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sessions {
@@ -221,6 +229,23 @@ mod tests {
         assert_eq!(files.len(), 1, "nothing else is left");
         let metadata = fs::metadata(&sessions.file).unwrap();
         assert_eq!(peerbus_os::file::exposed_mode(&metadata), None);
+    }
+
+    #[test]
+    fn an_id_that_agents_count_is_of_one_agent_in_one_directory() {
+        let [here, there] = ["/here", "/there"].map(|dir| Some(Path::new(dir)));
+        let own = id_in("gemini", here, "s1");
+        assert!(is_id(&own));
+        assert_eq!(own, id_in("gemini", here, "s1"));
+        for other in [
+            id_in("kimi", here, "s1"),
+            id_in("gemini", there, "s1"),
+            id_in("gemini", None, "s1"),
+            id_in("gemini", here, "s2"),
+        ] {
+            assert_ne!(own, other);
+        }
+        assert!(is_id(&id_in("gemini", here, &"é".repeat(500))));
     }
 
     #[test]

@@ -48,7 +48,7 @@ pub(crate) const AGENT: Agent = Agent {
 };
 
 /// What it must hand on of its environment, which it otherwise cleans.
-const HANDED_ON: [&str; 21] = [
+const HANDED_ON: [&str; 22] = [
     "CODEX_HOME",
     "XDG_CONFIG_HOME",
     "XDG_STATE_HOME",
@@ -65,6 +65,7 @@ const HANDED_ON: [&str; 21] = [
     "PEERBUS_LOG",
     "PEERBUS_ACK",
     "PEERBUS_BUDGET",
+    "PEERBUS_REMIND",
     "PEERBUS_FROM",
     "PEERBUS_TOOL_NAMES",
     "PEERBUS_WAKE",

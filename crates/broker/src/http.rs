@@ -49,6 +49,8 @@ pub(crate) fn router(shared: Arc<Shared>, site: Site) -> Router {
             .route("/v1/events", get(operator::history::events))
             .route("/v1/messages", get(operator::history::messages))
             .route("/v1/messages/{id}", get(operator::history::message))
+            .route("/requests/withdraw", post(operator::withdraw))
+            .route("/v1/requests", get(operator::history::requests))
             .route("/v1/peers", get(operator::history::peers))
             .route("/v1/history/purge", post(operator::history::purge)),
     };

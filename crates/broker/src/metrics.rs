@@ -32,6 +32,7 @@ pub(crate) struct Metrics {
     acked: Counter,
     dead: Counter,
     expired: Counter,
+    requests_ended: Counter,
     registered: Counter,
     takeovers: Counter,
     left: Counter,
@@ -107,6 +108,11 @@ impl Metrics {
             acked: new(r, "deliveries_acked", "Deliveries acked"),
             dead: new(r, "deliveries_dead", "Deliveries that were rejected"),
             expired: new(r, "deliveries_expired", "Deliveries that expired"),
+            requests_ended: new(
+                r,
+                "requests_ended",
+                "Requests that were answered, declined or withdrawn",
+            ),
             registered: new(r, "registrations", "Registrations"),
             takeovers: new(r, "takeovers", "Registrations that took a live name over"),
             left: new(r, "departures", "Registered connections that ended"),
@@ -139,6 +145,7 @@ impl Metrics {
             BusEvent::Acked => _ = self.acked.inc(),
             BusEvent::Dead => _ = self.dead.inc(),
             BusEvent::Expired => _ = self.expired.inc(),
+            BusEvent::Ended => _ = self.requests_ended.inc(),
             BusEvent::Registered { takeover, .. } => {
                 self.registered.inc();
                 self.takeovers.inc_by(u64::from(*takeover));

@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use peerbus_core::Now;
 use peerbus_core::broker::{Broker, BrokerInput, Command, Denied};
 use peerbus_core::store::{StoreError, Txn};
-use peerbus_wire::PeerName;
+use peerbus_wire::{PeerName, Seq};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::oneshot;
@@ -27,6 +27,8 @@ pub(crate) struct Asked {
     name: Option<String>,
     /// The successor of that name.
     to: Option<String>,
+    /// A message's number.
+    seq: Option<u64>,
     /// A tokens file.
     file: Option<PathBuf>,
     /// A database.
@@ -112,9 +114,23 @@ pub(crate) async fn reload(
     Ok(Json(json!({})).into_response())
 }
 
+/// `POST /requests/withdraw?seq=NUMBER`: takes a request back in its asker's name.
+pub(crate) async fn withdraw(
+    State(shared): State<Arc<Shared>>,
+    Query(asked): Query<Asked>,
+) -> HttpResult {
+    let usage = "say which request: POST /requests/withdraw?seq=NUMBER";
+    let seq = asked
+        .seq
+        .ok_or_else(|| refused(StatusCode::BAD_REQUEST, usage))?;
+    command(&shared, Command::Withdraw(Seq(seq))).await
+}
+
 async fn command(shared: &Shared, command: Command) -> HttpResult {
-    let (Command::Release(name) | Command::Retire { name, .. }) = &command;
-    let name = name.as_str().to_owned();
+    let of = match &command {
+        Command::Release(name) | Command::Retire { name, .. } => json!({"name": name.as_str()}),
+        Command::Withdraw(seq) => json!({"seq": seq.0}),
+    };
     let act = move |broker: &mut Broker, now, txn: &mut dyn Txn| broker.operate(now, &command, txn);
     ask(shared, act).await?.map_err(|denied| {
         let code = match denied {
@@ -123,7 +139,7 @@ async fn command(shared: &Shared, command: Command) -> HttpResult {
         };
         refused(code, denied)
     })?;
-    Ok(Json(json!({"name": name})).into_response())
+    Ok(Json(of).into_response())
 }
 
 /// Has the engine do something, and gives what came of it once that is on disk; or says that the broker

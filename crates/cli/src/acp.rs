@@ -1,6 +1,7 @@
 //! `peerbus acp`.
 
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use peerbus_adapter::paths::Paths;
@@ -18,9 +19,14 @@ const NAMED_WITHIN: Duration = Duration::from_secs(5);
 const NUMBER_MAX: u32 = 999;
 
 pub(crate) fn run(verb: Acp) -> Result<(), Failure> {
-    let flags = verb.connection.flags(verb.name);
+    let mut flags = verb.connection.flags(verb.name);
+    // A path is meant where this begins, and not in the directory of a session.
+    absolute(&mut flags.credentials).map_err(Failure::failed)?;
     // Says at once what is wrong with it.
-    client::driven(&flags)?;
+    let mut tls = client::driven(&flags)?.tls;
+    for path in [&mut tls.ca, &mut tls.cert, &mut tls.key] {
+        absolute(path).map_err(Failure::failed)?;
+    }
     let variable = |name: &str| std::env::var(name).ok();
     let options = AdapterOptions::read(variable).map_err(Failure::config)?;
     let wake = adapter::wake_list(variable).map_err(Failure::config)?;
@@ -36,7 +42,8 @@ pub(crate) fn run(verb: Acp) -> Result<(), Failure> {
     let join = |cwd: &Path| {
         // Its name, its group and its branch are those of its project.
         std::env::set_current_dir(cwd).map_err(|error| error.to_string())?;
-        let config = client::driven(&flags).map_err(|error| error.to_string())?;
+        let mut config = client::driven(&flags).map_err(|error| error.to_string())?;
+        config.tls = tls.clone();
         let name = match &config.naming {
             Naming::Verbatim(name) => Some(name.clone()),
             Naming::Generated => None,
@@ -58,6 +65,13 @@ pub(crate) fn run(verb: Acp) -> Result<(), Failure> {
         }
         None => Ok(()),
     }
+}
+
+fn absolute(path: &mut Option<PathBuf>) -> io::Result<()> {
+    if let Some(path) = path {
+        *path = std::path::absolute(&*path)?;
+    }
+    Ok(())
 }
 
 /// Says under which name a session is on the bus. One whose name another session has gets a number.

@@ -25,7 +25,9 @@ use crate::output;
 pub(crate) use self::adapter::{Adapter, AdapterKind};
 pub(crate) use self::history::{History, HistoryVerb, Inbox, Shown, Tail, kept};
 pub(crate) use self::install::{Files, Install, Uninstall};
-pub(crate) use self::mail::{Ask, Held, HeldOne, HeldVerb, Outgoing, Recv, Saying, Send};
+pub(crate) use self::mail::{
+    Ask, Cancel, Held, HeldOne, HeldVerb, Outgoing, Recv, Requests, RequestsVerb, Saying, Send,
+};
 pub(crate) use self::mcp::{Mcp, McpList, McpShare, McpUse};
 pub(crate) use self::names::Names;
 pub(crate) use self::run::{Acp, Run, Transport};
@@ -121,8 +123,10 @@ pub(crate) enum Verb {
     },
     /// Send a message to one peer.
     Send(Send),
-    /// Ask a peer, wait for its answer and print it.
+    /// Send a request to a peer, wait for its result and print it.
     Ask(Ask),
+    /// Show requests that have no result yet, and who owes it.
+    Requests(Requests),
     /// Send a message to every other peer that is connected, or lost its connection in the last
     /// minute.
     Broadcast(Outgoing),

@@ -2,42 +2,60 @@
 
 use peerbus_adapter::mailbox::quote::said;
 use peerbus_adapter::signals::Stop;
-use peerbus_adapter::{Bus, Failure, How, Inbound, SessionEvent, Stage};
-use peerbus_view::{Trail, is_proven, reached};
-use peerbus_wire::{Conversation, printable};
+use peerbus_adapter::{Bus, Failure, How, Inbound, SentMessage, SessionEvent, Stage, wall_ms};
+use peerbus_view::{PeerView, Trail, fate, reached};
+use peerbus_wire::limits::WITHIN_MS_DEFAULT;
+use peerbus_wire::{Conversation, MessageId, escape, printable};
 use tokio::time::{Duration, Instant};
 
 use crate::args::Ask;
 use crate::{body, client, output, recv, send, told};
 
-/// How often the broker is asked how far the question is, and how long that may take.
+/// How often the broker is asked how far the request is, and how long that may take.
 const LOOK: Duration = Duration::from_millis(500);
+/// Longest text of a message that is no result, in characters.
+const ASIDE_CHARS: usize = 300;
 
 pub(crate) fn run(verb: Ask) -> Result<(), Failure> {
     let body = body::json(&verb.body, &verb.more, verb.saying.text)?;
-    let body = send::conversation(&body, &verb.saying).write(&body);
-    if verb.to.starts_with('#') {
-        let why =
-            "a question goes to one peer, and that is a group: `peerbus send` reaches all of it";
-        return Err(Failure::config(why));
-    }
-    let config = client::config(&verb.connection, None)?;
+    let mut talk = send::conversation(&body, &verb.saying);
+    let within_ms = verb.within.or(talk.within_ms);
+    talk.within_ms = Some(within_ms.unwrap_or(WITHIN_MS_DEFAULT));
+    let body = talk.write(&body);
+    send::mind(&verb.to);
+    let config = client::config(&verb.connection, verb.name.clone())?;
     client::with_bus(config, client::Refused::Fail, async |bus| {
         let mut stop = Stop::catch()?;
+        let limit = client::duration(verb.timeout);
+        let end = Instant::now() + limit;
+        let sent = match bus.send(&verb.to, &body, limit).await {
+            Ok(sent) => sent,
+            Err(error) => return Err(send::unsent(&bus, &verb.to, error).await),
+        };
+        if verb.detach {
+            return send::asked(&bus, &sent, &verb).await;
+        }
         tokio::select! {
-            done = ask(&bus, &verb, &body) => done,
-            _ = stop.asked() => Err(Failure::failed("stopped; the question stays where it is")),
+            done = result(&bus, &verb, &sent, end) => done,
+            _ = stop.asked() => Err(Failure::failed(format!("stopped; {}", stays(&sent)))),
         }
     })
 }
 
-async fn ask(bus: &Bus, verb: &Ask, body: &str) -> Result<(), Failure> {
-    let limit = client::duration(verb.timeout);
-    let end = Instant::now() + limit;
-    let sent = match bus.send(&verb.to, body, limit).await {
-        Ok(sent) => sent,
-        Err(error) => return Err(send::unsent(bus, &verb.to, error).await),
-    };
+/// What becomes of a request whose result is not waited for any more.
+fn stays(sent: &SentMessage) -> String {
+    let id = &sent.id;
+    match sent.accepted {
+        None => "an answer that comes later finds nobody here".into(),
+        Some(_) => format!(
+            "the request stays owed until its time is over: `peerbus status {id}` shows it, and \
+             `peerbus requests cancel {id}` takes it back"
+        ),
+    }
+}
+
+/// Waits for the result and prints it.
+async fn result(bus: &Bus, verb: &Ask, sent: &SentMessage, end: Instant) -> Result<(), Failure> {
     let mut told = None;
     let mut look = tokio::time::interval(LOOK);
     loop {
@@ -45,36 +63,44 @@ async fn ask(bus: &Bus, verb: &Ask, body: &str) -> Result<(), Failure> {
             biased;
             event = bus.next() => event,
             () = tokio::time::sleep_until(end) => {
-                let trail = far(bus, &sent.id).await.map(|(_, trail)| trail.note);
-                let far = trail.unwrap_or_else(|| "how far the question got is not known".into());
+                let note = far(bus, &sent.id).await.map(|far| far.trail.note);
+                let note = note.unwrap_or_else(|| "how far it got is not known".into());
                 return Err(Failure::failed(format!(
-                    "no answer from {} within {} s: {far}. An answer that comes later finds nobody here",
-                    verb.to, verb.timeout
+                    "no result from {} within {} s: {note}; {}", verb.to, verb.timeout, stays(sent)
                 )));
             }
             _ = look.tick() => {
-                let Some((stage, trail)) = far(bus, &sent.id).await else { continue };
-                if stage.is_final() && !matches!(stage, Stage::Acked(_)) {
-                    return Err(Failure::failed(trail.note));
+                let Some(far) = far(bus, &sent.id).await else { continue };
+                if far.stage.as_ref().is_some_and(has_no_result) {
+                    return Err(Failure::failed(far.trail.note));
                 }
-                if told != Some(stage.rank()) {
-                    told = Some(stage.rank());
-                    let seen = if is_proven(&stage) { "; it may answer now" } else { "" };
-                    output::say(&format!("{}{seen}", trail.note));
+                let now = Some((far.stage, far.waits));
+                if told != now {
+                    told = now;
+                    output::say(&far.trail.note);
                 }
                 continue;
             }
         };
         match event {
             Some(SessionEvent::Message(message)) if answers(&message, &sent.id) => {
-                let shown = match verb.json {
-                    true => recv::line(&message)?,
-                    false => printable(&said(&message.body)),
-                };
-                output::line_aside(shown).await?;
-                let path = "ask".into();
-                bus.ack(&message.key, How::Pushed { path });
-                return Ok(());
+                if is_result(bus, &message, &sent.id).await {
+                    return show(bus, verb, &message).await;
+                }
+                let text = escape(&said(&message.body), ASIDE_CHARS);
+                let from = told::name(&message.from);
+                output::say(&format!("{from} writes, which is no result: \"{text}\""));
+            }
+            // The broker tells until somebody takes note.
+            Some(SessionEvent::Notice {
+                receipt,
+                id: Some(notice),
+            }) if receipt.id.as_str() == sent.id && receipt.stage.is_end() => {
+                bus.ack_notice(notice);
+                let kept = !has_no_result(&receipt.stage);
+                let note = far(bus, &sent.id).await.map(|far| far.trail.note);
+                let note = note.filter(|_| !kept).or_else(|| fate(&receipt));
+                return Err(Failure::failed(note.unwrap_or_default()));
             }
             Some(_) => {}
             None => return Err(Failure::failed("the bus was closed")),
@@ -82,15 +108,72 @@ async fn ask(bus: &Bus, verb: &Ask, body: &str) -> Result<(), Failure> {
     }
 }
 
-/// How far the question got; nothing if the broker does not say, as one of peerbus v1.
-async fn far(bus: &Bus, id: &str) -> Option<(Stage, Trail)> {
-    let receipts = bus.statuses(&[id.to_owned()], LOOK).await.ok()?;
-    let each = reached(receipts.iter()).into_values();
-    let stage = each.map(|receipt| &receipt.stage).next()?.clone();
-    Some((stage, told::trail(bus, id, &receipts).await))
+/// Prints a result. One that says so is no success.
+async fn show(bus: &Bus, verb: &Ask, message: &Inbound) -> Result<(), Failure> {
+    let shown = match verb.json {
+        true => recv::line(message)?,
+        false => printable(&said(&message.body)),
+    };
+    output::line_aside(shown).await?;
+    let path = "ask".into();
+    bus.ack(&message.key, How::Pushed { path });
+    match Conversation::of(&message.body).failed {
+        true => Err(Failure::failed("it failed")),
+        false => Ok(()),
+    }
 }
 
+/// How far the request is.
+struct Far {
+    /// At whom it is now; `None`: nobody has it.
+    stage: Option<Stage>,
+    /// Who has it waits for its user.
+    waits: bool,
+    holder: Option<String>,
+    trail: Trail,
+}
+
+/// Nothing if the broker does not say, as one of peerbus v1.
+async fn far(bus: &Bus, id: &str) -> Option<Far> {
+    let receipts = bus.statuses(&[id.to_owned()], LOOK).await.ok()?;
+    let peers = told::peers_of(bus, id, &receipts).await;
+    let mut each = reached(receipts.iter()).into_values();
+    let last = each.find(|receipt| !matches!(receipt.stage, Stage::Recalled { .. }));
+    let holder = last.and_then(|receipt| receipt.to.clone());
+    let peer = peers
+        .iter()
+        .find(|peer| Some(&peer.name) == holder.as_ref());
+    Some(Far {
+        stage: last.map(|receipt| receipt.stage.clone()),
+        waits: peer.is_some_and(|peer| PeerView::new(peer).activity == Some("waiting")),
+        holder,
+        trail: Trail::among(id, &receipts, wall_ms(), &peers),
+    })
+}
+
+/// A result comes as a message.
+fn has_no_result(stage: &Stage) -> bool {
+    let has = matches!(stage, Stage::Done { .. } | Stage::Failed { .. });
+    stage.is_lost() || stage.is_end() && !has
+}
+
+/// It is about the request, and asks nothing back.
 fn answers(message: &Inbound, id: &str) -> bool {
     let talk = Conversation::of(&message.body);
-    talk.reply_to.is_some_and(|asked| asked.as_str() == id)
+    talk.within_ms.is_none() && talk.reply_to.is_some_and(|asked| asked.as_str() == id)
+}
+
+/// Whether an answer is the result: its sender is who holds the request, or the broker says so. A
+/// broker that says nothing of requests leaves it to the answer.
+async fn is_result(bus: &Bus, message: &Inbound, id: &str) -> bool {
+    let Some(far) = far(bus, id).await else {
+        return true;
+    };
+    let is = |reply: &MessageId| reply.as_str() == message.id;
+    let holder = far.holder.unwrap_or_default();
+    match far.stage {
+        Some(Stage::Done { reply } | Stage::Failed { reply }) if is(&reply) => true,
+        Some(_) => message.from.eq_ignore_ascii_case(&holder),
+        None => false,
+    }
 }

@@ -40,7 +40,12 @@ pub(crate) fn run(connection: &Connection, json: bool) -> Result<(), Failure> {
 }
 
 /// Variables that are read together. Each is looked at for itself, so that all faults are told.
-const OPTIONS: [&str; 3] = ["PEERBUS_TOOL_NAMES", "PEERBUS_ACK", "PEERBUS_BUDGET"];
+const OPTIONS: [&str; 4] = [
+    "PEERBUS_TOOL_NAMES",
+    "PEERBUS_ACK",
+    "PEERBUS_BUDGET",
+    "PEERBUS_REMIND",
+];
 
 /// What is wrong with the variables that only adapters read, and brokers on demand.
 fn check_options(variable: &dyn Fn(&str) -> Option<String>) -> Vec<String> {

@@ -26,6 +26,7 @@ mod operator;
 mod output;
 mod peers;
 mod recv;
+mod requests;
 mod run;
 mod secret;
 mod send;
@@ -62,6 +63,7 @@ fn main() -> ExitCode {
         Verb::DrivenClient { parent, command } => run::client(parent, &command),
         Verb::Send(verb) => send::run(verb),
         Verb::Ask(verb) => ask::run(verb),
+        Verb::Requests(verb) => requests::run(&verb),
         Verb::Broadcast(verb) => send::broadcast(&verb),
         Verb::Recv(verb) => recv::run(verb),
         Verb::Peers(verb) => peers::run(verb),

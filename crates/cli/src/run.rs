@@ -201,8 +201,9 @@ pub(crate) fn client(parent: u32, command: &[OsString]) -> Result<(), Failure> {
     #[cfg(target_os = "linux")]
     {
         use rustix::process::{Signal, set_parent_process_death_signal};
-        // What it asked for stays asked for in the program that this process becomes.
-        let asked = set_parent_process_death_signal(Some(Signal::TERM));
+        // What it asked for stays asked for in the program that this process becomes. Nobody is left
+        // then to wait for one that does not heed SIGTERM.
+        let asked = set_parent_process_death_signal(Some(Signal::KILL));
         asked.map_err(Failure::failed)?;
     }
     if parent_id() != parent {

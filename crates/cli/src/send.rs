@@ -9,7 +9,7 @@ use peerbus_wire::{Conversation, escape};
 use serde_json::{Value, json};
 use tokio::time::{Duration, Instant};
 
-use crate::args::{Outgoing, Saying, Send};
+use crate::args::{Ask, Outgoing, Saying, Send};
 use crate::{body, client, output, told};
 
 /// How often the broker is asked whether a message was seen.
@@ -30,24 +30,13 @@ pub(crate) fn run(mut verb: Send) -> Result<(), Failure> {
         (talk.reply_to, talk.hops) = (Some(id.clone()), talk.hops.max(1));
     }
     let deadline = client::duration(verb.outgoing.timeout);
-    if let Some(told) = groups::mistaken(&verb.to, |name| std::env::var(name).ok()) {
-        output::say(&format!("mind that {told}"));
-    }
+    mind(&verb.to);
     client::with_bus(config, client::Refused::Fail, async |bus| {
         let sent = match bus.send(&verb.to, &talk.write(&body), deadline).await {
             Ok(sent) => sent,
             Err(error) => return Err(unsent(&bus, &verb.to, error).await),
         };
-        let holder = match verb.outgoing.json || verb.to.starts_with('#') {
-            true => None,
-            false => holder(&bus, &sent).await,
-        };
-        let to = To {
-            given: verb.to.clone(),
-            name: bus.at_home(&verb.to),
-            abroad: bus.abroad(&verb.to),
-            holder,
-        };
+        let to = To::of(&bus, &verb.to, &sent, verb.outgoing.json).await;
         match verb.wait {
             None => report(&sent, Some(&to), &verb.outgoing),
             Some(limit) => {
@@ -99,6 +88,45 @@ pub(crate) struct To {
     abroad: Option<Domain>,
     /// Who has the name now, if that is known.
     holder: Option<String>,
+}
+
+impl To {
+    async fn of(bus: &Bus, given: &str, sent: &SentMessage, json: bool) -> Self {
+        let holder = match json || given.starts_with('#') {
+            true => None,
+            false => holder(bus, sent).await,
+        };
+        Self {
+            given: given.to_owned(),
+            name: bus.at_home(given),
+            abroad: bus.abroad(given),
+            holder,
+        }
+    }
+}
+
+/// Says what may be wrong with whom a message is for.
+pub(crate) fn mind(to: &str) {
+    if let Some(told) = groups::mistaken(to, |name| std::env::var(name).ok()) {
+        output::say(&format!("mind that {told}"));
+    }
+}
+
+/// Says that a request is on its way.
+pub(crate) async fn asked(bus: &Bus, sent: &SentMessage, verb: &Ask) -> Result<(), Failure> {
+    let mut to = To::of(bus, &verb.to, sent, verb.json).await;
+    if verb.json {
+        return output::json(&as_json(sent, Some(&to.given)));
+    }
+    if to.name.starts_with('#') && !to.name.ends_with('!') {
+        // One of them answers.
+        to.name.push('!');
+    }
+    let own = verb.name.as_deref().unwrap_or_default();
+    output::line(&match how(sent, Some(&to), own) {
+        Some(how) => format!("asked {}: {how}; `peerbus requests` shows it", sent.id),
+        None => sentence(sent, Some(&to), own),
+    })
 }
 
 /// The name of who has `to`, for a name or an old one, as it was registered: the broker says to whom
@@ -166,7 +194,10 @@ async fn watch(bus: &Bus, id: &str, limit: Duration) -> Result<(Option<Stage>, T
     let end = begin + limit;
     let mut told = None;
     loop {
-        let receipts = bus.statuses(&[id.to_owned()], limit).await?;
+        let mut receipts = bus.statuses(&[id.to_owned()], limit).await?;
+        // A request that was read goes on, and is seen.
+        let is_seen = |stage: &Stage| !matches!(stage, Stage::Owed | Stage::Working { .. });
+        receipts.retain(|receipt| is_seen(&receipt.stage));
         let each = reached(receipts.iter()).into_values();
         let far = each
             .map(|receipt| &receipt.stage)
@@ -194,7 +225,8 @@ fn tell(
     far: Option<&Stage>,
     trail: &Trail,
 ) -> Result<(), Failure> {
-    let seen = far.is_some_and(is_proven);
+    let answered = |stage: &Stage| matches!(stage, Stage::Done { .. } | Stage::Failed { .. });
+    let seen = far.is_some_and(|stage| is_proven(stage) || answered(stage));
     if verb.outgoing.json {
         let mut result = as_json(sent, Some(&verb.to));
         result["seen"] = seen.into();
@@ -246,6 +278,23 @@ fn as_json(sent: &SentMessage, to: Option<&str>) -> Value {
 /// How far it got; `own` is the sender's name.
 fn sentence(sent: &SentMessage, to: Option<&To>, own: &str) -> String {
     let id = &sent.id;
+    let duplicate = sent.accepted.is_some_and(|accepted| accepted.duplicate);
+    let mark = if duplicate { ',' } else { ';' };
+    if let Some(how) = how(sent, to, own) {
+        return format!("accepted {id}: on disk{mark} {how}");
+    }
+    let to = to.map(|to| to.holder.as_deref().unwrap_or(&to.name));
+    let known = "a v1 broker: whether it was accepted cannot be known";
+    let domains = match to.and_then(|to| domains::unknown(to, None)) {
+        Some(_) => ", and it knows no other domains",
+        None => "",
+    };
+    format!("written {id} ({known}{domains})")
+}
+
+/// What a broker says of a message that it took; nothing if it does not say that.
+fn how(sent: &SentMessage, to: Option<&To>, own: &str) -> Option<String> {
+    let accepted = sent.accepted?;
     let abroad = to.and_then(|to| to.abroad.as_ref());
     let holder = to.and_then(|to| to.holder.as_deref());
     let to = to.map(|to| to.name.as_str());
@@ -256,14 +305,6 @@ fn sentence(sent: &SentMessage, to: Option<&To>, own: &str) -> String {
         _ => String::new(),
     };
     let to = holder.or(to);
-    let Some(accepted) = sent.accepted else {
-        let known = "a v1 broker: whether it was accepted cannot be known";
-        let domains = match to.and_then(|to| domains::unknown(to, None)) {
-            Some(_) => ", and it knows no other domains",
-            None => "",
-        };
-        return format!("written {id} ({known}{domains})");
-    };
     let how = match to {
         _ if accepted.duplicate => "when it was sent before; it is not queued twice".to_owned(),
         Some(to) if to.ends_with('!') => match accepted.online {
@@ -290,13 +331,11 @@ fn sentence(sent: &SentMessage, to: Option<&To>, own: &str) -> String {
             accepted.online
         ),
     };
-    let how = match abroad {
+    Some(match abroad {
         Some(domain) if !accepted.duplicate && accepted.online == 0 => {
             format!("{domain} cannot be reached now, it is queued")
         }
         Some(domain) if !accepted.duplicate => format!("it goes to {domain}"),
         _ => how,
-    };
-    let mark = if accepted.duplicate { ',' } else { ';' };
-    format!("accepted {id}: on disk{mark} {how}")
+    })
 }

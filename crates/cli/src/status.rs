@@ -36,8 +36,14 @@ pub(crate) fn run(verb: Status) -> Result<(), Failure> {
         Way::Operator(_) => Some(message.content(secret.as_ref())),
         Way::Sender(_) => None,
     };
+    // Nor a result.
+    let result = |message: &MessageView| match &way {
+        Way::Operator(socket) => told::result(socket.as_ref(), message, secret.as_ref()),
+        Way::Sender(_) => Ok(None),
+    };
     if verb.json {
-        let told = messages.iter().map(|message| {
+        let mut all = Vec::new();
+        for message in &messages {
             let mut told = json!({ "trail": message.trail() });
             if !message.from.is_empty() {
                 told["from"] = message.from.as_str().into();
@@ -45,16 +51,22 @@ pub(crate) fn run(verb: Status) -> Result<(), Failure> {
             if let Some(content) = content(message) {
                 content.add_to(&mut told);
             }
-            told
-        });
-        let told: Vec<_> = told.collect();
-        return output::json(&json!({ "messages": told }));
+            if let Some(result) = result(message)? {
+                told["result"] = result.json(secret.as_ref());
+            }
+            all.push(told);
+        }
+        return output::json(&json!({ "messages": all }));
     }
     for message in &messages {
         output::line(&heading(message))?;
         show(&message.trail())?;
         if let Some(content) = content(message) {
             show_text(&content)?;
+        }
+        if let Some(result) = result(message)? {
+            let shown = text(&result.content(secret.as_ref()));
+            output::line(&format!("result of {}: {shown}", sender(&result.from)))?;
         }
     }
     Ok(())
@@ -64,10 +76,14 @@ fn show_text(said: &MessageContent) -> Result<(), Failure> {
     if let Some(thread) = &said.talk.thread {
         output::line(&format!("thread {}", escape(thread, 128)))?;
     }
-    output::line(&match &said.text {
+    output::line(&text(said))
+}
+
+fn text(said: &MessageContent) -> String {
+    match &said.text {
         MessageText::Signed(body) => format!("\"{}\"", escape(&spoken(body), TEXT_CHARS)),
         MessageText::Hidden(why) => format!("its text is not shown: {why}"),
-    })
+    }
 }
 
 /// From whom to whom.

@@ -83,8 +83,8 @@ struct Showing<'v> {
     agent: bool,
     /// Steps: number of the message, at whom, what, when.
     shown: BTreeSet<(u64, String, String, u64)>,
-    /// Messages that have not ended, and when they were accepted.
-    open: BTreeMap<u64, u64>,
+    /// Messages that have not ended: when they were accepted, and whether they want a result.
+    open: BTreeMap<u64, (u64, bool)>,
     /// The time of the last thing that was shown.
     last_ms: u64,
 }
@@ -129,7 +129,8 @@ impl<'v> Showing<'v> {
                 "ready" if self.last_ms == 0 => self.before()?,
                 "ready" => {
                     // Shows what happened while nobody told.
-                    let oldest = self.open.values().copied().min().unwrap_or(self.last_ms);
+                    let oldest = self.open.values().map(|(at, _)| *at).min();
+                    let oldest = oldest.unwrap_or(self.last_ms);
                     let back_ms = self.last_ms.saturating_sub(BACK_MS);
                     let since = oldest.min(self.last_ms).max(back_ms);
                     self.messages(&format!("&since={since}"), STEPS_MAX)?;
@@ -156,7 +157,10 @@ impl<'v> Showing<'v> {
                     step,
                     ..
                 } = read(data)?;
-                if kind == "settled" {
+                // A request that was read goes on.
+                let is_read = matches!(&*step.state, "seen" | "pushed" | "acked");
+                let wants = self.open.get(&seq).is_some_and(|(_, wants)| *wants);
+                if kind == "settled" && !(is_read && wants) {
                     self.open.remove(&seq);
                 }
                 self.step(seq, (&id, &from), &step)
@@ -191,7 +195,8 @@ impl<'v> Showing<'v> {
             return Ok(());
         }
         if self.is_new(message.seq, "", "accepted", message.at) {
-            self.open.insert(message.seq, message.at);
+            let wants = said.talk.within_ms.is_some();
+            self.open.insert(message.seq, (message.at, wants));
             while self.open.len() >= STEPS_MAX {
                 self.open.pop_first();
             }

@@ -49,6 +49,30 @@ pub(crate) fn ask(socket: Option<&PathBuf>, target: &str) -> Result<MessagePage,
     Ok(page)
 }
 
+/// The message that is the result of a request: the one of its id that answers this request, and whose
+/// signature says so.
+pub(crate) fn result(
+    socket: Option<&PathBuf>,
+    request: &MessageView,
+    secret: Option<&Secret>,
+) -> Result<Option<MessageView>, Failure> {
+    let end = request.end();
+    let Some((end, reply)) = end.and_then(|end| Some((end, end.reply.as_deref()?))) else {
+        return Ok(None);
+    };
+    let id = operator::encode_text(reply);
+    let page = ask(socket, &format!("/v1/messages/{id}"))?;
+    let answers = |message: &MessageView| {
+        let talk = message.content(secret).talk;
+        talk.reply_to.is_some_and(|id| id.as_str() == request.id)
+    };
+    let (mut own, mut all) = page.messages.into_iter().partition::<Vec<_>, _>(answers);
+    // Its holder's, where others use the id; a name that has changed since is another one.
+    own.sort_by_key(|message| Some(&message.from) == end.to.as_ref());
+    // One whose text is not shown says nothing of itself.
+    Ok(own.pop().or_else(|| all.pop().filter(|_| all.is_empty())))
+}
+
 /// Refuses an agent, or what it runs, what is its user's to do: `what` says it after "an agent … may
 /// not".
 pub(crate) fn for_people(what: &str) -> Result<(), Failure> {

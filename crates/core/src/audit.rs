@@ -147,15 +147,30 @@ impl AuditLog {
 
     /// `K seq recipient [how path evidence]`: a recipient acked a message, and what the ack claims.
     pub fn ack(&mut self, seq: Seq, recipient: PeerId, how: Option<&How>) {
+        self.claim('K', (seq, recipient), how);
+    }
+
+    /// `W seq recipient [how path evidence]`: a recipient acked a request, which is owed to
+    /// [`ANSWERS`](crate::store::ANSWERS) from then on.
+    pub fn read(&mut self, seq: Seq, recipient: PeerId, how: Option<&How>) {
+        self.claim('W', (seq, recipient), how);
+    }
+
+    fn claim(&mut self, kind: char, (seq, recipient): (Seq, PeerId), how: Option<&How>) {
         let (seq, recipient) = (seq.0, recipient.0);
         match how {
-            None => self.line(format_args!("K {seq} {recipient}")),
+            None => self.line(format_args!("{kind} {seq} {recipient}")),
             Some(How::Pushed { path }) => {
-                self.line(format_args!("K {seq} {recipient} pushed {}", Word(path)));
+                self.line(format_args!(
+                    "{kind} {seq} {recipient} pushed {}",
+                    Word(path)
+                ));
             }
             Some(How::Seen { path, evidence }) => {
                 let (path, evidence) = (Word(path), Word(evidence));
-                self.line(format_args!("K {seq} {recipient} seen {path} {evidence}"));
+                self.line(format_args!(
+                    "{kind} {seq} {recipient} seen {path} {evidence}"
+                ));
             }
         }
     }

@@ -11,7 +11,9 @@ use peerbus_wire::{GroupName, Mark, MessageId, Seq, Stage};
 use crate::audit::{Block, ChainHead};
 pub use crate::delivered::PeerId;
 pub use crate::delivery_history::{DeliveryHistory, STEP_BYTES};
-pub use crate::waiting::{JobRow, MessageHead, NOBODY, OwedRow};
+pub use crate::waiting::{
+    ANSWERS, LeaseRow, Lessee, MessageHead, NOBODY, OwedRow, RequestRow, Work,
+};
 use crate::{Delivered, Stamp, TokenHash};
 
 /// Storage failed. Memory may be ahead of the disk: roll back and stop the broker.
@@ -140,6 +142,8 @@ pub struct Fate {
     pub at_ms: u64,
     /// What happened before, as far as it is known.
     pub way: DeliveryHistory,
+    /// It is not the last one of its message: that was recalled, or is a request that was read.
+    pub goes_on: bool,
 }
 
 impl Fate {
@@ -153,6 +157,7 @@ impl Fate {
             stage: Arc::new(Stage::Settled { recipients: 0 }),
             at_ms,
             way: DeliveryHistory::default(),
+            goes_on: false,
         }
     }
 
@@ -210,10 +215,8 @@ pub struct Notice {
     pub id: MessageId,
     /// The recipient's name.
     pub to: String,
-    /// `true`: rejected by the recipient. `false`: expired.
-    pub dead: bool,
-    /// Why, as a sentence.
-    pub reason: String,
+    /// How it ended: [`Stage::Expired`], [`Stage::Dead`], or as a request does.
+    pub stage: Stage,
     /// When it was written.
     pub at: Stamp,
 }
@@ -229,8 +232,8 @@ pub struct Loaded {
     pub head: Option<ChainHead>,
     /// How much mail waits.
     pub owed: Vec<OwedRow>,
-    /// The messages for one member of a group that are owed.
-    pub jobs: Vec<JobRow>,
+    /// The leases that are open.
+    pub leases: Vec<LeaseRow>,
     /// When the last audit block was sealed: from there the steady clock goes on.
     pub sealed: Option<Stamp>,
 }
@@ -257,11 +260,11 @@ pub trait Txn {
     /// Keeps how much mail of a peer waits; forgets the row when that is none.
     fn put_owed(&mut self, row: &OwedRow) -> Result;
 
-    /// Keeps who has a message for one member of a group, new or changed.
-    fn put_job(&mut self, row: &JobRow) -> Result;
+    /// Keeps a lease, new or changed.
+    fn put_lease(&mut self, row: &LeaseRow) -> Result;
 
-    /// It is not owed any more.
-    fn delete_job(&mut self, seq: Seq) -> Result;
+    /// A lease has ended.
+    fn delete_lease(&mut self, seq: Seq) -> Result;
 
     /// Stores a message, with the carried envelope text, unless its sender used the id before.
     fn insert_message(&mut self, head: &MessageHead, envelope: &str) -> Result<Inserted>;

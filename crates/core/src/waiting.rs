@@ -51,55 +51,125 @@ impl OwedRow {
     }
 }
 
-/// Whom a message for one member of a group is owed to while no member has it: no peer's number.
+/// Whom a lease is owed to while nobody has it: no peer's number.
 pub const NOBODY: PeerId = PeerId(u32::MAX);
+
+/// Whom a request is owed to that its holder has read: no peer's number.
+pub const ANSWERS: PeerId = PeerId(u32::MAX - 1);
 
 /// Members that had a message for one of them and are remembered; after so many they are asked anew.
 const HAD_MAX: usize = 256;
 
-/// A message for one member of a group, as long as it is owed.
+/// Who may have a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct JobRow {
+pub enum Lessee {
+    /// A member of this group of the owner's: one at a time.
+    One(GroupName),
+    /// This peer.
+    Peer(PeerId),
+}
+
+/// What a message wants besides being read, and how far that is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestRow {
+    /// Until when a result is waited for, steady clock.
+    pub until_ms: u64,
+    /// Its holder has read it and works at it; `None`: it is yet to be read.
+    pub work: Option<Work>,
+}
+
+/// How far the holder of a request is with it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Work {
+    /// The process that read it, as [`Broker`](crate::Broker) tells them apart: another one of the same
+    /// name does not know of it. `None`: version 1, which is never delivered again what it read.
+    pub process: Option<String>,
+    /// What the holder said of it last, and when, wall clock.
+    pub said: Option<(String, u64)>,
+}
+
+/// A message that one peer at a time has: for one member of a group, until it is read, or a request, until
+/// it has its result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaseRow {
     /// The message.
     pub seq: Seq,
-    /// The token whose group it is.
+    /// The token that it was sent with.
     pub owner: TokenHash,
-    /// The group.
-    pub group: GroupName,
-    /// To whom it is owed: a member, or [`NOBODY`].
+    /// Who may have it.
+    pub to: Lessee,
+    /// Who has it: such a peer, or [`NOBODY`].
     pub holder: PeerId,
-    /// Somebody who had it may have shown it.
+    /// Somebody who had it may have been shown it.
     pub again: bool,
     /// Who has it, or had it.
     pub had: BTreeSet<PeerId>,
     /// Who did not want it.
     pub rejected: BTreeSet<PeerId>,
+    /// The result that it wants, if it wants one.
+    pub request: Option<RequestRow>,
 }
 
-impl JobRow {
+impl LeaseRow {
     /// One that nobody had.
     #[must_use]
-    pub fn new(seq: Seq, owner: TokenHash, group: GroupName) -> Self {
+    pub fn new(seq: Seq, owner: TokenHash, to: Lessee) -> Self {
         Self {
             seq,
             owner,
-            group,
+            to,
             holder: NOBODY,
             again: false,
             had: BTreeSet::new(),
             rejected: BTreeSet::new(),
+            request: None,
         }
     }
 
-    /// Whether a peer of this token and in these groups is in its group.
+    /// The group that it is for one member of.
     #[must_use]
-    pub fn is_for(&self, owner: Option<TokenHash>, groups: &BTreeSet<GroupName>) -> bool {
-        owner == Some(self.owner) && groups.contains(&self.group)
+    pub fn group(&self) -> Option<&GroupName> {
+        match &self.to {
+            Lessee::One(group) => Some(group),
+            Lessee::Peer(_) => None,
+        }
     }
 
-    /// Another one has it from now on.
+    /// Whether this peer, of this token and in these groups, may have it.
+    #[must_use]
+    pub fn is_for(
+        &self,
+        peer: PeerId,
+        owner: Option<TokenHash>,
+        groups: &BTreeSet<GroupName>,
+    ) -> bool {
+        match &self.to {
+            Lessee::One(group) => owner == Some(self.owner) && groups.contains(group),
+            Lessee::Peer(to) => *to == peer,
+        }
+    }
+
+    /// How far its holder is, of a request that was read.
+    #[must_use]
+    pub fn work(&self) -> Option<&Work> {
+        self.request.as_ref()?.work.as_ref()
+    }
+
+    /// In whose queue the message is.
+    #[must_use]
+    pub fn queue(&self) -> PeerId {
+        match self.work() {
+            Some(_) => ANSWERS,
+            None => self.holder,
+        }
+    }
+
+    /// Another one has it from now on, and is yet to read it.
     pub fn give(&mut self, holder: PeerId) {
         self.holder = holder;
+        if let Some(request) = &mut self.request {
+            request.work = None;
+        }
         if holder != NOBODY {
             if self.had.len() >= HAD_MAX {
                 self.had.clear();

@@ -23,6 +23,7 @@ use std::time::Duration;
 use peerbus_adapter::agents::claude_code;
 use peerbus_adapter::paths::Paths;
 
+use crate::acp::Seat;
 use crate::tools::{Relays, Tools};
 
 pub use acp::{ACP, AcpAgent};
@@ -64,10 +65,13 @@ impl DrivenAgent {
     }
 
     /// Which adapters get the bus tools from its driver.
-    fn relays(&self, tools: &Arc<Tools>) -> Arc<Relays> {
+    fn relays(&self, tools: &Arc<Tools>, seat: Option<&Seat>) -> Arc<Relays> {
         match self {
-            Self::Claude { .. } => Relays::new(Arc::clone(tools), &claude_code::AGENT, true),
-            Self::Acp(agent) => Relays::new(Arc::clone(tools), agent.agent, false),
+            Self::Claude { .. } => Relays::new(Arc::clone(tools), &claude_code::AGENT, true, None),
+            Self::Acp(agent) => {
+                let seats = seat.map(|seat| Arc::clone(&seat.all));
+                Relays::new(Arc::clone(tools), agent.agent, false, seats)
+            }
         }
     }
 

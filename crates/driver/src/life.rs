@@ -84,7 +84,7 @@ pub(crate) async fn host(
         Err(ended) => return (ended, None),
     };
     let (tools, waiting) = Tools::new();
-    let relays = settings.agent.relays(&tools);
+    let relays = settings.agent.relays(&tools, seat.as_ref());
     let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
     let (read, write) = tokio::io::split(theirs);
     let (made, mailbox) = oneshot::channel();

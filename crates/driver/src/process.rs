@@ -173,11 +173,15 @@ impl Process {
     }
 }
 
-/// The next line, or its beginning where it is too long. `None`: there are no more.
+/// The next line that is not blank, or its beginning where it is too long. `None`: there are no more.
 pub(crate) async fn next_text(lines: &mut BoundedLines<impl AsyncRead + Unpin>) -> Option<String> {
-    let next = lines.next().await;
-    let text = || String::from_utf8_lossy(lines.line()).trim_end().to_owned();
-    (next != NextLine::End).then(text)
+    while lines.next().await != NextLine::End {
+        let text = String::from_utf8_lossy(lines.line());
+        if !text.trim_end().is_empty() {
+            return Some(text.trim_end().to_owned());
+        }
+    }
+    None
 }
 
 /// Ends a process and all that stands below it: in an orderly way if it has nothing to do, and in any

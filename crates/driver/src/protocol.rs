@@ -83,8 +83,8 @@ pub(crate) enum Heard {
     Broken(String),
     /// Who it says it is.
     Met(ClientInfo),
-    /// The session's id.
-    Session(String),
+    /// The session's id, and whether it has only just begun.
+    Session(String, bool),
     /// Something for whoever watches.
     Event(FeedEvent),
     /// The text of the turn with this id stands in the conversation.

@@ -9,6 +9,7 @@ use peerbus_adapter::mailbox::{
     Activity, BoxFuture, Evidence, EvidenceSource, Outcome, Path, Push, Readable, SessionSource,
     Snapshot, WakePath,
 };
+use peerbus_adapter::sessions::id_in;
 use peerbus_node::control::Control;
 use peerbus_os::sync::lock;
 use serde_json::{Map, Value};
@@ -16,10 +17,10 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use uuid::Uuid;
 
-use crate::Settings;
 use crate::process::AgentLines;
 use crate::protocol::Protocol;
 use crate::turns::Turns;
+use crate::{DrivenAgent, Settings};
 
 /// What is known of the session. Clones share it.
 #[derive(Clone)]
@@ -27,6 +28,8 @@ pub(crate) struct Session(Arc<Shared>);
 
 struct Shared {
     cwd: Option<PathBuf>,
+    /// The agent that knows the session by its id, where other agents may have one of the same.
+    knows: Option<String>,
     protocol: Arc<dyn Protocol>,
     state: Mutex<State>,
     /// Held while a turn goes to the client.
@@ -41,6 +44,8 @@ pub(crate) struct State {
     /// The client, once it takes turns.
     pub(crate) client: Option<AgentLines>,
     pub(crate) id: Option<String>,
+    /// It has only just begun.
+    pub(crate) is_new: bool,
     /// There is a conversation that can be gone on with.
     pub(crate) is_kept: bool,
     pub(crate) turns: Turns,
@@ -76,7 +81,11 @@ impl Session {
             ..State::default()
         };
         Self(Arc::new(Shared {
-            cwd,
+            cwd: cwd.map(|cwd| cwd.canonicalize().unwrap_or(cwd)),
+            knows: match &settings.agent {
+                DrivenAgent::Claude { .. } => None,
+                DrivenAgent::Acp(agent) => Some(agent.word.clone()),
+            },
             protocol,
             state: Mutex::new(state),
             sending: tokio::sync::Mutex::default(),
@@ -216,6 +225,15 @@ impl SessionSource for Session {
             cwd: self.0.cwd.clone(),
             activity: Some(activity),
             transcript: None,
+        }
+    }
+
+    fn binding(&self, looked: &Snapshot) -> Option<(String, bool)> {
+        let id = looked.id.clone()?;
+        let is_new = self.state().is_new;
+        match &self.0.knows {
+            Some(agent) => Some((id_in(agent, self.0.cwd.as_deref(), &id), is_new)),
+            None => Some((id, false)),
         }
     }
 

@@ -13,6 +13,8 @@ pub struct AdapterOptions {
     pub ack: Policy,
     /// So many replies may lead to a message that the agent is shown; `None`: any number.
     pub hops_max: Option<u32>,
+    /// The agent is reminded of requests that it has read and not answered.
+    pub remind: bool,
 }
 
 const HOPS_MAX: u32 = 16;
@@ -23,13 +25,15 @@ impl Default for AdapterOptions {
             tool_names: None,
             ack: Policy::default(),
             hops_max: Some(HOPS_MAX),
+            remind: true,
         }
     }
 }
 
 impl AdapterOptions {
     /// Reads `PEERBUS_TOOL_NAMES` (`dotted` or `underscore`), `PEERBUS_ACK` (`auto`, `seen` or
-    /// `pushed`) and `PEERBUS_BUDGET` (a number or `off`). What is absent or empty has its default.
+    /// `pushed`), `PEERBUS_BUDGET` (a number or `off`) and `PEERBUS_REMIND` (`on` or `off`). What is absent
+    /// or empty has its default.
     ///
     /// # Errors
     ///
@@ -64,6 +68,13 @@ impl AdapterOptions {
                 _ => return Err(wrong(BUDGET, &text)),
             };
         }
+        if let Some(text) = variable("PEERBUS_REMIND") {
+            options.remind = match text.as_str() {
+                "on" => true,
+                "off" => false,
+                _ => return Err(wrong("PEERBUS_REMIND must be on or off,", &text)),
+            };
+        }
         Ok(options)
     }
 }
@@ -94,6 +105,7 @@ mod tests {
         assert_eq!(read("PEERBUS_BUDGET", "off").unwrap().hops_max, None);
         let five = read("PEERBUS_BUDGET", "5").unwrap();
         assert_eq!(five.hops_max, Some(5));
+        assert!(!read("PEERBUS_REMIND", "off").unwrap().remind);
         let dotted = read("PEERBUS_TOOL_NAMES", "dotted").unwrap().tool_names;
         assert_eq!(dotted, Some(Spelling::Dotted));
         for (name, value, says) in [
@@ -101,6 +113,7 @@ mod tests {
             ("PEERBUS_BUDGET", "0", "got \"0\""),
             ("PEERBUS_BUDGET", "1001", "from 1 to 1000"),
             ("PEERBUS_BUDGET", "many", "must be off"),
+            ("PEERBUS_REMIND", "no", "must be on or off, got \"no\""),
             ("PEERBUS_TOOL_NAMES", "dots", "got \"dots\""),
         ] {
             let error = read(name, value).unwrap_err();

@@ -211,8 +211,10 @@ pub(crate) struct Session {
 
 impl Session {
     pub(crate) fn new(bus: Bus, profile: Profile, options: AdapterOptions) -> Arc<Self> {
+        let mailbox = Mailbox::new(bus.clone(), options.ack, options.hops_max);
+        mailbox.machine(|it, now_ms| it.set_remind(now_ms, options.remind));
         Arc::new(Self {
-            mailbox: Mailbox::new(bus.clone(), options.ack, options.hops_max),
+            mailbox,
             bus,
             profile,
             options,

@@ -15,6 +15,8 @@ pub(crate) use asked::digest;
 pub use asked::{Asked, SuggestedRule};
 
 const OPEN_MAX: usize = 8;
+/// The same of a client without a terminal: nobody else is asked.
+const OPEN_MAX_DRIVEN: usize = 64;
 /// Most of an input that is sent to a peer, in bytes of JSON. One that is longer cannot be allowed
 /// from afar.
 const AFAR_MAX: usize = 4_000;
@@ -241,7 +243,11 @@ impl Approvals {
             self.close(&id, Verdict::closed(None, By::Client));
             replaces = Some(id);
         }
-        if self.open.len() >= OPEN_MAX {
+        let most = match source {
+            Source::Stream => OPEN_MAX_DRIVEN,
+            Source::Hook | Source::Channel => OPEN_MAX,
+        };
+        if self.open.len() >= most {
             return None;
         }
         let ids = 25_u32.pow(ID_CHARS);

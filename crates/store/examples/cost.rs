@@ -166,6 +166,7 @@ impl Load {
                 to: format!("peer-{}", recipient.0).into(),
                 stage: Stage::Acked(Some(seen)).into(),
                 at_ms: 1_700_000_000_000,
+                goes_on: false,
                 way: DeliveryHistory::delivered(1_700_000_000_000),
             });
         }

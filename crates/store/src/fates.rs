@@ -20,12 +20,15 @@ const END_BYTES: usize = 5;
 /// of that read.
 const ROW_BYTES: u64 = 8 * 1_024;
 
+/// The id in a group of fates whose messages go on.
+pub(crate) const GOES_ON: &str = "o";
+
 /// The fates of a run of message numbers, the newest first.
 const BY_CHUNK: &str = "SELECT ends, recipients, told, delivered, steps FROM fates
      WHERE chunk = ?1 ORDER BY number DESC";
 
 /// Fates of one commit in one chunk, or the first of them. What is said of several, alike but for the
-/// message, is said once for the group: as a frame of receipts whose ids mean nothing. What was said
+/// message, is said once for the group: as a frame of receipts whose ids say whether the message goes on. What was said
 /// before stands in another, in which the ids are the numbers of the groups.
 #[derive(Default)]
 struct Packed {
@@ -39,12 +42,15 @@ struct Packed {
 
 impl Packed {
     fn of<'a>(fates: &mut impl Iterator<Item = &'a Fate>) -> Result<Self> {
-        let id =
-            MessageId::parse("m").map_err(|error| Error::ToSqlConversionFailure(error.into()))?;
+        let id = |text: &str| {
+            MessageId::parse(text).map_err(|error| Error::ToSqlConversionFailure(error.into()))
+        };
+        let (last, goes_on) = (id("m")?, id(GOES_ON)?);
         let mut packed = Self::default();
         let mut newest = BTreeMap::<PeerId, (&Fate, u32)>::new();
         let alike = |a: &Fate, b: &Fate| {
-            (a.at_ms, &a.stage, &a.to, &a.way) == (b.at_ms, &b.stage, &b.to, &b.way)
+            (a.at_ms, &a.stage, &a.to, &a.way, a.goes_on)
+                == (b.at_ms, &b.stage, &b.to, &b.way, b.goes_on)
         };
         let mut bytes = 0;
         while bytes < ROW_BYTES
@@ -61,6 +67,7 @@ impl Packed {
                     packed.delivered.extend(delivered.to_le_bytes());
                     packed.note_steps(group, fate)?;
                     let stage = Stage::clone(&fate.stage);
+                    let id = if fate.goes_on { &goes_on } else { &last };
                     let said = Receipt::at_one(id.clone(), &*fate.to, stage, fate.at_ms);
                     packed.groups.push(said);
                     group
@@ -231,6 +238,8 @@ fn take(
             stage: Arc::new(said.stage.clone()),
             at_ms: said.at_ms.unwrap_or_default(),
             way,
+            // Older brokers did not say so.
+            goes_on: said.id.as_str() == GOES_ON || matches!(said.stage, Stage::Recalled { .. }),
         });
     }
     Ok(())

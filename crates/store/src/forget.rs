@@ -7,7 +7,7 @@ use peerbus_wire::{EnvelopeHash, Receipt, Received, Seq, Stage};
 use rusqlite::{Connection, OptionalExtension as _, Result, Row};
 
 use crate::contents;
-use crate::fates::ends;
+use crate::fates::{GOES_ON, ends};
 use crate::read::{self, PENDING_FOR, bound};
 
 /// Bytes, texts included, that one call goes through, about.
@@ -25,16 +25,16 @@ struct Ends {
 
 /// What [`ends_of`] reads.
 const ENDS: &str = "SELECT number, chunk, ends, total,
-     CASE WHEN instr(told, '\"recalled\"') > 0 THEN told END FROM";
+     CASE WHEN instr(told, '\"recalled\"') OR instr(told, '\"id\":\"o\"') THEN told END FROM";
 
 fn ends_of(row: &Row<'_>) -> Result<Ends> {
     let chunk = row.get(1)?;
     let told = row.get_ref(4)?.as_bytes_or_null()?.map(Received::parse);
     let recalled = |group| match &told {
         None => false,
-        Some(Received::Receipts(told)) => told
-            .get(group)
-            .is_none_or(|said: &Receipt| matches!(said.stage, Stage::Recalled { .. })),
+        Some(Received::Receipts(told)) => told.get(group).is_none_or(|said: &Receipt| {
+            said.id.as_str() == GOES_ON || matches!(said.stage, Stage::Recalled { .. })
+        }),
         Some(_) => true,
     };
     let ends = ends(chunk, row.get_ref(2)?.as_blob()?);

@@ -115,6 +115,22 @@ impl History {
         })
     }
 
+    /// These messages, as far as they are kept.
+    ///
+    /// # Errors
+    ///
+    /// When the database cannot be read.
+    pub fn of(&self, seqs: &[Seq]) -> store::Result<Page> {
+        let query = Query::default();
+        self.run(|db| {
+            let mut search = Search::new(db, &query, seqs.len());
+            for seq in seqs {
+                search.page.extend(message(db, seq.0)?);
+            }
+            search.finish(false)
+        })
+    }
+
     fn run<T>(&self, read: impl FnOnce(&Connection) -> Result<T>) -> store::Result<T> {
         // One state of the database, however many statements it takes.
         let all = || {

@@ -9,7 +9,7 @@ use peerbus_core::store::{
     AliasRow, MessageHead, Notice, OwedRow, PeerId, PeerKind, PeerRow, Queued,
 };
 use peerbus_core::{Delivered, Stamp, TokenHash};
-use peerbus_wire::{EnvelopeHash, GroupName, Mark, MessageId, Seq};
+use peerbus_wire::{EnvelopeHash, GroupName, Mark, MessageId, Seq, Stage};
 use rusqlite::types::{FromSql, Type};
 use rusqlite::{Connection, Error, OptionalExtension as _, Params, Result, Row, Rows};
 
@@ -69,15 +69,40 @@ pub(crate) fn is_text(stored: &str, envelope: &str) -> bool {
             && stored == EnvelopeHash::of(envelope.as_bytes()).as_str()
 }
 
+/// How a message ended of which a notice says so, as the columns `dead` and `reason` have it.
+pub(crate) fn ended(stage: &Stage) -> (u8, &str) {
+    match stage {
+        Stage::Dead { why } => (1, why),
+        Stage::Declined { why } => (2, why),
+        Stage::Unanswered { why } => (3, why),
+        Stage::Done { reply } => (4, reply.as_str()),
+        Stage::Failed { reply } => (5, reply.as_str()),
+        Stage::Expired { why } => (0, why),
+        _ => (0, ""),
+    }
+}
+
 /// The columns `number, sender, id, recipient, dead, reason, at_ms, steady_ms`.
 pub(crate) fn notice(row: &Row<'_>) -> Result<Notice> {
+    let why = row.get(5)?;
+    let stage = match row.get(4)? {
+        1 => Stage::Dead { why },
+        2 => Stage::Declined { why },
+        3 => Stage::Unanswered { why },
+        4 => Stage::Done {
+            reply: message_id(row, 5)?,
+        },
+        5 => Stage::Failed {
+            reply: message_id(row, 5)?,
+        },
+        _ => Stage::Expired { why },
+    };
     Ok(Notice {
         number: row.get(0)?,
         sender: peer(row, 1)?,
         id: message_id(row, 2)?,
         to: row.get(3)?,
-        dead: row.get(4)?,
-        reason: row.get(5)?,
+        stage,
         at: stamp(row, 6, 7)?,
     })
 }
@@ -315,12 +340,13 @@ fn pairs(db: &Connection) -> Result<Vec<(Seq, PeerId, PeerId, u64)>> {
     Ok(pairs)
 }
 
-/// For whom a message is pending: peers, or last [`NOBODY`](peerbus_core::store::NOBODY), who is none.
+/// For whom a message is pending: peers, or last [`ANSWERS`](peerbus_core::store::ANSWERS) and
+/// [`NOBODY`](peerbus_core::store::NOBODY), which are none.
 pub(crate) const PENDING_FOR: &str = "SELECT p.id FROM messages m CROSS JOIN peers p
     CROSS JOIN deliveries d ON d.recipient = p.id AND d.sender = m.sender AND d.seq = m.seq
     WHERE m.seq = ?1
     UNION ALL SELECT d.recipient FROM messages m
-    CROSS JOIN deliveries d ON d.recipient = 4294967295 AND d.sender = m.sender AND d.seq = m.seq
+    CROSS JOIN deliveries d ON d.recipient IN (4294967294, 4294967295) AND d.sender = m.sender AND d.seq = m.seq
     WHERE m.seq = ?1 ORDER BY 1";
 
 /// Merges the queues by message number, so that what is settled is never looked at.

@@ -258,6 +258,28 @@ pub(crate) const STEPS: &[Step] = &[
          ALTER TABLE new_peers RENAME TO peers;
          CREATE UNIQUE INDEX peers_by_name ON peers(name) WHERE kind = 0;",
     ),
+    // Leases are for one member of a group (`name`) or for one peer (`peer`); those with a time
+    // (`until_ms`, steady clock) are requests. `had`: who has it or had it, separated by spaces, with a `!`
+    // those that did not want it. `process`: which one read it, `said`: what its holder said of it last.
+    Step::Sql(
+        "CREATE TABLE leases(
+             seq INTEGER PRIMARY KEY,
+             owner BLOB NOT NULL,
+             name TEXT,
+             peer INTEGER,
+             holder INTEGER NOT NULL,
+             again INTEGER NOT NULL,
+             had TEXT NOT NULL,
+             until_ms INTEGER,
+             read INTEGER NOT NULL,
+             process TEXT,
+             said TEXT,
+             said_ms INTEGER
+         ) STRICT;
+         INSERT INTO leases SELECT seq, owner, name, NULL, holder, again, had, NULL, 0, NULL, NULL, NULL
+             FROM jobs;
+         DROP TABLE jobs;",
+    ),
 ];
 
 /// Why a file's schema is not ours to use. Nothing was changed.

@@ -159,7 +159,7 @@ impl Store for SqliteStore {
                 aliases: read::aliases(db)?,
                 head: read::head(db)?,
                 owed: read::owed(db)?,
-                jobs: crate::jobs::all(db)?,
+                leases: crate::leases::all(db)?,
                 sealed: read::sealed(db)?,
             })
         })

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use peerbus_core::Stamp;
 use peerbus_core::audit::{Block, ChainHead};
 use peerbus_core::store::{
-    AliasRow, DEAD_BYTES, Fate, Forgotten, Inserted, JobRow, Keep, MessageHead, Notice, OwedRow,
+    AliasRow, DEAD_BYTES, Fate, Forgotten, Inserted, Keep, LeaseRow, MessageHead, Notice, OwedRow,
     PeerId, PeerRow, Queued, Result, Txn,
 };
 use peerbus_wire::{GroupName, Mark, MessageId, Seq};
@@ -14,7 +14,7 @@ use rusqlite::{Connection, OptionalExtension as _, Result as SqlResult, params};
 use crate::SqliteStore;
 use crate::fates;
 use crate::forget;
-use crate::jobs;
+use crate::leases;
 use crate::read::{self, bound};
 
 impl Txn for SqliteStore {
@@ -76,12 +76,12 @@ impl Txn for SqliteStore {
         self.change(doing, sql, values).map(drop)
     }
 
-    fn put_job(&mut self, row: &JobRow) -> Result {
-        self.run("writing who has a message", |db| jobs::put(db, row))
+    fn put_lease(&mut self, row: &LeaseRow) -> Result {
+        self.run("writing who has a message", |db| leases::put(db, row))
     }
 
-    fn delete_job(&mut self, seq: Seq) -> Result {
-        let sql = "DELETE FROM jobs WHERE seq = ?1";
+    fn delete_lease(&mut self, seq: Seq) -> Result {
+        let sql = "DELETE FROM leases WHERE seq = ?1";
         self.change("forgetting who had a message", sql, [bound(seq.0)])
             .map(drop)
     }
@@ -303,13 +303,14 @@ impl Txn for SqliteStore {
         let sql = "INSERT INTO notices(number, sender, id, recipient, dead, reason, at_ms,
                  steady_ms)
              VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+        let (ended, reason) = read::ended(&notice.stage);
         let values = params![
             notice.number,
             notice.sender.0,
             notice.id.as_str(),
             notice.to,
-            notice.dead,
-            notice.reason,
+            ended,
+            reason,
             notice.at.wall_ms,
             notice.at.steady_ms,
         ];

@@ -60,6 +60,9 @@ pub struct PeerView {
     /// Messages for it that are not acked: unseen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unacked: Option<u64>,
+    /// Requests that it has read and not answered. Absent: none, or not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owes: Option<u64>,
     /// Seconds since it was last connected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub away_s: Option<u64>,
@@ -97,6 +100,7 @@ impl PeerView {
             unwoken: text("unwoken").map(|text| escape(text, WHY_CHARS)),
             acks: acks(text("ack"), said.get("evidence").and_then(Value::as_bool)),
             unacked: entry.unacked,
+            owes: entry.owes,
             away_s: entry.away_s.filter(|_| !entry.online),
         }
     }
@@ -145,6 +149,7 @@ mod tests {
             unacked: Some(3),
             away_s: Some(90),
             activity_s: Some(240),
+            owes: Some(2),
             groups: Vec::new(),
             presence: Presence::parse(presence),
         })
@@ -164,7 +169,7 @@ mod tests {
                 "name": "bob", "online": true, "activity": "busy", "activity_s": 240,
                 "client": "claude-code 2.1.330", "project": "shop", "branch": "fix/x",
                 "pid": 4711, "tty": "pts/3", "started": "2026",
-                "wake": ["socket", "channel"], "acks": "seen", "unacked": 3,
+                "wake": ["socket", "channel"], "acks": "seen", "unacked": 3, "owes": 2,
             })
         );
         let away = about(false, r#"{"activity":"busy","pid":4711,"tty":"pts/3"}"#);

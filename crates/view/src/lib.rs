@@ -6,6 +6,7 @@
 mod about;
 mod domains;
 mod message;
+mod request;
 mod text;
 mod trail;
 
@@ -14,5 +15,6 @@ pub use domains::{DomainKey, DomainReach, DomainView};
 pub use message::{
     MessageContent, MessagePage, MessageText, MessageView, StepView, body_json, spoken,
 };
+pub use request::RequestView;
 pub use text::{is_proven, proof, rejected, says, shown, span, word};
-pub use trail::{Step, Trail, Words, depends_on_peers, fate, reached, stage_of};
+pub use trail::{Step, Trail, Words, depends_on_peers, fate, is_seen, reached, stage_of};

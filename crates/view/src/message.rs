@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
+use crate::request::RequestView;
 use crate::trail::{Step, Trail, reached, sentence};
 
 /// A page of messages.
@@ -48,6 +49,9 @@ pub struct MessageView {
     pub steps: Vec<Step>,
     /// The same as a sentence.
     pub note: String,
+    /// It is a request that has no result; told where those are asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<RequestView>,
     /// What was signed; `None`: it is gone. [`MessageView::write`] adds it.
     #[serde(skip_serializing)]
     pub envelope: Option<Box<RawValue>>,
@@ -117,11 +121,17 @@ impl MessageView {
         // Of many recipients not all are named.
         let of_all = |count: usize| recipients.is_none_or(|all| count >= all as usize);
         // A path that says so has shown it, or its recipient has acked it and said how.
-        let is_shown = |stage: &Stage| match stage {
+        let is_shown = |last: &&Receipt| match &last.stage {
             Stage::Pushed { .. } | Stage::Presented { .. } => true,
+            Stage::Working { .. } | Stage::Done { .. } | Stage::Failed { .. } => true,
+            Stage::Owed | Stage::Declined { .. } | Stage::Withdrawn | Stage::Unanswered { .. } => {
+                receipts
+                    .iter()
+                    .any(|it| it.to == last.to && matches!(it.stage, Stage::Acked(Some(_))))
+            }
             stage => matches!(stage, Stage::Acked(Some(_))),
         };
-        let shown = !reached.is_empty() && of_all(reached.len()) && stages().all(is_shown);
+        let shown = !reached.is_empty() && of_all(reached.len()) && reached.values().all(is_shown);
         let ends = stages().filter(|stage| stage.is_final()).count();
         let ended = recipients.is_some() && of_all(ends + settled.unwrap_or_default());
         let told = at.map_or_else(|| receipts.iter().collect(), |name| at_one(receipts, name));
@@ -162,6 +172,14 @@ impl MessageView {
         }
         each.retain(|_, last| last.state != "recalled");
         each
+    }
+
+    /// The step with which a request ended; `None`: it is open, or the message is no request.
+    #[must_use]
+    pub fn end(&self) -> Option<&Step> {
+        const ENDS: [&str; 5] = ["done", "failed", "declined", "withdrawn", "unanswered"];
+        let mut steps = self.steps.iter().rev();
+        steps.find(|step| ENDS.contains(&&*step.state))
     }
 
     /// Keeps the text from who asks, unless each of its recipients has shown it: a session may keep it from

@@ -10,6 +10,7 @@ mod kept;
 mod listener;
 mod peers;
 mod replies;
+mod requests;
 mod send;
 mod strangers;
 mod streams;
@@ -144,6 +145,7 @@ fn router(app: Arc<App>) -> Router {
         .route("/hook/{peer}/{*rest}", post(send::hook))
         .route("/v1/messages", post(send::message))
         .route("/v1/messages/{id}", get(send::status))
+        .route("/v1/requests", get(requests::requests))
         .route("/v1/replies", get(replies::replies).post(replies::confirm))
         .merge(dashboard::router(&app))
         .fallback(not_here(StatusCode::NOT_FOUND))

@@ -14,7 +14,7 @@ use peerbus_adapter::mailbox::{quote, receipt};
 use peerbus_adapter::{Bus, How, Inbound, LinkState, Receipt, SessionEvent, rfc3339, wall_ms};
 use peerbus_core::TokenHash;
 use peerbus_os::sync::lock;
-use peerbus_view::Trail;
+use peerbus_view::{Trail, Words};
 use peerbus_wire::Conversation;
 use serde::Serialize;
 use serde_json::json;
@@ -194,7 +194,7 @@ impl Replies {
             }
             SessionEvent::Registered { .. }
             | SessionEvent::NotJoined { .. }
-            | SessionEvent::Job { .. } => return,
+            | SessionEvent::Lapsed { .. } => return,
         };
         let due = lock(&self.state).push(told);
         self.settle(due);
@@ -360,8 +360,15 @@ fn fate(told: &Receipt) -> String {
             ..told.clone()
         };
         let reason = Trail::new(told.id.as_str(), &[undated], wall_ms()).note;
-        let stage = told.stage.word();
-        json!({ "id": told.id.as_str(), "to": told.to, "at": at, "stage": stage, "reason": reason })
+        let Words { state, reply, .. } = Words::of(&told.stage);
+        let mut said = json!({
+            "id": told.id.as_str(), "to": told.to, "at": at, "stage": state, "reason": reason,
+        });
+        // The message that is the result of a request.
+        if let Some(reply) = reply {
+            said["reply"] = reply.into();
+        }
+        said
     });
     told.to_string()
 }
@@ -389,6 +396,7 @@ mod tests {
             token: token.map(str::to_owned),
             approves: false,
             age_ms: 0,
+            within_ms: 0,
         }
     }
 

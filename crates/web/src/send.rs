@@ -9,11 +9,11 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, StatusCode, Uri};
 use peerbus_adapter::{
-    Bus, PeerName, Refusal, RefusalCode, SendError, SentMessage, similar, wall_ms,
+    Bus, PeerName, Refusal, RefusalCode, SendError, SentMessage, Stage, similar, wall_ms,
 };
 use peerbus_node::approvals::in_words;
-use peerbus_view::{Trail, reached};
-use peerbus_wire::limits::{META_BYTES_MAX, META_MAX};
+use peerbus_view::{Trail, Words, is_seen, reached};
+use peerbus_wire::limits::{META_BYTES_MAX, META_MAX, WITHIN_MS_MAX};
 use peerbus_wire::{Conversation, MessageId, Priority, escape, readable};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -64,6 +64,8 @@ struct Message<'a> {
     thread: Option<String>,
     reply_to: Option<String>,
     priority: Option<String>,
+    /// In JSON `1000.0` is a whole number, too.
+    within_ms: Option<f64>,
 }
 
 /// `POST /v1/messages`.
@@ -169,16 +171,17 @@ pub(crate) async fn status(
         .statuses(std::slice::from_ref(&id), LOOK_UP)
         .await;
     let receipts = asked.map_err(|error| away(&error.to_string()))?;
-    let stages = reached(receipts.iter()).into_values();
-    let states: Vec<_> = stages.map(|receipt| receipt.stage.clone()).collect();
-    if states.iter().all(|stage| stage.word() == "unknown") {
+    let reached = reached(receipts.iter());
+    if reached.values().all(|last| last.stage == Stage::Unknown) {
         let why = format!("no message {id} of this token is known any more");
         return Err(Failure::new(StatusCode::NOT_FOUND, why));
     }
-    let seen = states.iter().all(peerbus_view::is_proven);
+    let mut stages = reached.values().map(|last| Words::of(&last.stage).state);
+    let stage = stages.find(|word| *word != "recalled").unwrap_or("queued");
+    let seen = is_seen(&receipts);
     let Trail { steps, note, .. } = Trail::new(&id, &receipts, wall_ms());
     Ok(Json(
-        json!({ "id": id, "seen": seen, "note": note, "steps": steps }),
+        json!({ "id": id, "stage": stage, "seen": seen, "note": note, "steps": steps }),
     ))
 }
 
@@ -206,6 +209,12 @@ fn place(message: &Message<'_>, said: &mut Conversation) -> Result<(), Failure> 
         let words = Priority::WORDS.join(", ");
         let priority = Priority::parse(word);
         said.priority = priority.ok_or_else(|| bad(format!("priority is one of {words}")))?;
+    }
+    if let Some(within_ms) = message.within_ms {
+        let whole = within_ms.to_string().parse().ok();
+        let whole = whole.filter(|ms| (1..=WITHIN_MS_MAX).contains(ms));
+        let why = format!("within_ms is 1 to {WITHIN_MS_MAX}, which is 7 days");
+        said.within_ms = Some(whole.ok_or_else(|| bad(why))?);
     }
     Ok(())
 }

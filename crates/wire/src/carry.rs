@@ -108,6 +108,7 @@ impl Parts<'_> {
             to,
             hash: EnvelopeHash::of(text.as_bytes()),
             text: text.into(),
+            within_ms: None,
         })
     }
 

@@ -5,9 +5,10 @@ use std::borrow::Cow;
 use crate::PROTOCOL_VERSION;
 use crate::audited::AuditRecord;
 use crate::carry::invalid;
+use crate::conversation::within_of;
 use crate::domain::{Domain, Mark};
 use crate::entry::{entry, groups, write_entries, write_groups};
-use crate::envelope::{DecodeError, Parts};
+use crate::envelope::{Carried, DecodeError, Parts};
 use crate::frame::{Ack, ClientFrame, Presence, Register, Window};
 use crate::ids::{DeliveryKey, Instance, MessageId, Token};
 use crate::json::Type;
@@ -49,8 +50,8 @@ impl ClientFrame {
             return register(&members).map_or(Self::Malformed, Self::Register);
         }
         let v1 = matches!(&*kind, "ack" | "peers" | "deliver");
-        let ext =
-            "presence reject release status progress rename retire audit take forwarded roster";
+        let ext = "presence reject release status progress rename retire audit take forwarded roster \
+             withdraw";
         let ext = !v1 && ext.split(' ').any(|known| known == kind);
         let looks_like_envelope = [Member::From, Member::To, Member::Kind].map(|n| members.has(n));
         if !(v1 || ext && looks_like_envelope != [true; 3]) {
@@ -86,7 +87,7 @@ impl ClientFrame {
                 write_groups("leave", leave, writer);
             }),
             Self::Roster(peers) => write("roster", &|writer| write_entries(peers, writer)),
-            Self::Envelope(carried) => carried.text.to_string(),
+            Self::Envelope(carried) => with_time(carried),
             Self::Presence(presence) => write("presence", &|writer| {
                 writer.raw("presence", presence.as_str());
             }),
@@ -96,6 +97,9 @@ impl ClientFrame {
             }),
             Self::Release { key, again } => write("release", &|writer| {
                 writer.string("id", key.as_str()).flag("again", *again);
+            }),
+            Self::Withdraw { id } => write("withdraw", &|writer| {
+                writer.string("id", id.as_str());
             }),
             Self::Status { ids } => write("status", &|writer| {
                 writer.name("ids").begin(b'[');
@@ -121,7 +125,7 @@ impl ClientFrame {
                 envelope: Ok(carried),
             } => write("take", &|writer| {
                 writer.string("mark", mark.as_str()).flag("again", *again);
-                writer.raw("envelope", &*carried.text);
+                writer.raw("envelope", with_time(carried));
             }),
             Self::Forwarded { after } => write("forwarded", &|writer| {
                 writer.some_string("after", after.as_ref().map(DeliveryKey::as_str));
@@ -132,6 +136,15 @@ impl ClientFrame {
             | Self::Malformed
             | Self::Binary => String::new(),
         }
+    }
+}
+
+/// An envelope as it is sent: beside what is signed, until when its result is wanted, if it is a
+/// request.
+fn with_time(carried: &Carried) -> String {
+    match (carried.within_ms, carried.text.strip_suffix('}')) {
+        (Some(within_ms), Some(open)) => format!("{open},\"within_ms\":{within_ms}}}"),
+        _ => carried.text.to_string(),
     }
 }
 
@@ -151,7 +164,10 @@ fn of_envelope(bytes: &[u8], members: &Members<'_>) -> ClientFrame {
         None => parts.carry(),
     };
     match carried {
-        Ok(carried) => ClientFrame::Envelope(carried),
+        Ok(mut carried) => {
+            carried.within_ms = within_of(members.time(Member::WithinMs));
+            ClientFrame::Envelope(carried)
+        }
         Err(refusal) => {
             let [_, id, ..] = &parts.strings;
             ClientFrame::Refused {
@@ -194,6 +210,9 @@ fn control(kind: &str, members: &Members<'_>) -> Option<ClientFrame> {
         "release" => ClientFrame::Release {
             key: key()?,
             again: members.flag(Member::Again)?,
+        },
+        "withdraw" => ClientFrame::Withdraw {
+            id: MessageId::parse(&members.string(Member::Id)?).ok()?,
         },
         "status" => {
             let ids = members.get(Member::Ids)?.elements()?;

@@ -5,7 +5,9 @@
 
 use crate::ids::MessageId;
 use crate::json::{self, Raw, Type};
-use crate::limits::{META_BYTES_MAX, META_KEY_BYTES_MAX, META_MAX};
+use crate::limits::{
+    META_BYTES_MAX, META_KEY_BYTES_MAX, META_MAX, WITHIN_MS_DEFAULT, WITHIN_MS_MAX,
+};
 use crate::writer::Writer;
 
 const REPLY_TO: &str = "reply_to";
@@ -14,6 +16,14 @@ const PRIORITY: &str = "priority";
 const HOPS: &str = "hops";
 /// Where it comes from, in its sender's words.
 const META: &str = "meta";
+/// What it wants of its recipient besides being seen: [`RESULT`].
+const WANTS: &str = "wants";
+const RESULT: &str = "result";
+/// Until when, in milliseconds from when it was accepted.
+const WITHIN: &str = "within_ms";
+/// What became of the request that it answers: [`FAILED`], or else it is done.
+const OUTCOME: &str = "outcome";
+const FAILED: &str = "failed";
 
 /// How soon a message wants to be seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord, Hash)]
@@ -75,6 +85,10 @@ pub struct Conversation {
     /// [`META_MAX`] texts, each under a key of `[A-Za-z0-9_]+`, all of them [`META_BYTES_MAX`] bytes
     /// at most.
     pub meta: Vec<(String, String)>,
+    /// It is a request: it wants a result within so many milliseconds, at most [`WITHIN_MS_MAX`].
+    pub within_ms: Option<u64>,
+    /// What was wanted of its sender by the request that it answers did not succeed.
+    pub failed: bool,
 }
 
 impl Conversation {
@@ -83,6 +97,7 @@ impl Conversation {
     #[must_use]
     pub fn of(body: &str) -> Self {
         let mut found = Self::default();
+        let (mut wants, mut within_ms) = (false, WITHIN_MS_DEFAULT);
         let read = json::members(body.as_bytes(), |name, value| {
             let Some(name) = name.string() else { return };
             let said = || value.string().map(|said| said.text);
@@ -98,9 +113,13 @@ impl Conversation {
                     found.hops = u32::try_from(hops).unwrap_or(u32::MAX);
                 }
                 META => found.meta = meta_of(value).unwrap_or_default(),
+                WANTS => wants = said().is_some_and(|word| word == RESULT),
+                WITHIN => within_ms = within_of(value.unsigned()).unwrap_or(WITHIN_MS_DEFAULT),
+                OUTCOME => found.failed = said().is_some_and(|word| word == FAILED),
                 _ => {}
             }
         });
+        found.within_ms = wants.then_some(within_ms);
         read.map(|_| found).unwrap_or_default()
     }
 
@@ -113,7 +132,7 @@ impl Conversation {
             thread: Some(thread),
             priority: Priority::default(),
             hops: of.hops.saturating_add(1),
-            meta: Vec::new(),
+            ..Self::default()
         }
     }
 
@@ -133,6 +152,8 @@ impl Conversation {
             PRIORITY => there.priority != self.priority,
             HOPS => there.hops != self.hops,
             META => there.meta != self.meta,
+            WANTS | WITHIN => there.within_ms != self.within_ms,
+            OUTCOME => there.failed != self.failed,
             _ => false,
         };
         let mut out = Writer::open();
@@ -173,8 +194,19 @@ impl Conversation {
             }
             out.end(b'}');
         }
+        if let Some(within_ms) = self.within_ms.filter(|_| changed(WANTS)) {
+            out.string(WANTS, RESULT).number(WITHIN, within_ms);
+        }
+        if changed(OUTCOME) && self.failed {
+            out.string(OUTCOME, FAILED);
+        }
         out.finish()
     }
+}
+
+/// A time for a result that may be said.
+pub(crate) fn within_of(ms: Option<u64>) -> Option<u64> {
+    ms.filter(|ms| (1..=WITHIN_MS_MAX).contains(ms))
 }
 
 /// A thread has the form of an id, so that it can be one and can stand anywhere.
@@ -234,6 +266,8 @@ mod tests {
                 ("method".into(), "POST".into()),
                 ("path".into(), "/h \"é\"".into()),
             ],
+            within_ms: Some(90_000),
+            failed: true,
         }
     }
 
@@ -241,7 +275,8 @@ mod tests {
     fn each_kind_of_body_can_carry_it_and_keeps_its_spelling() {
         const SAID: &str = concat!(
             r#""reply_to":"q1","thread":"t-1","priority":"quiet","hops":3,"#,
-            r#""meta":{"method":"POST","path":"/h \"é\""}"#
+            r#""meta":{"method":"POST","path":"/h \"é\""},"#,
+            r#""wants":"result","within_ms":90000,"outcome":"failed""#
         );
         let cases = [
             (r#""hi \u00e9 \"x\"""#, r#"{"text":"hi \u00e9 \"x\"","#),

@@ -14,7 +14,8 @@ pub(crate) fn write_entries(peers: &[PeerEntry], writer: &mut Writer) {
         writer
             .some_number("unacked", peer.unacked)
             .some_number("away_s", peer.away_s)
-            .some_number("activity_s", peer.activity_s);
+            .some_number("activity_s", peer.activity_s)
+            .some_number("owes", peer.owes);
         if !peer.groups.is_empty() {
             write_groups("groups", &peer.groups, writer);
         }
@@ -50,6 +51,7 @@ pub(crate) fn entry(raw: &Raw<'_>) -> Option<PeerEntry> {
         unacked: number(Member::Unacked),
         away_s: number(Member::AwayS),
         activity_s: number(Member::ActivityS),
+        owes: number(Member::Owes),
         groups: groups(&members, Member::Groups).unwrap_or_default(),
         presence: members
             .get(Member::Presence)

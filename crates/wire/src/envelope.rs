@@ -124,6 +124,9 @@ pub struct Carried {
     pub text: Arc<str>,
     /// The hash of `text`.
     pub hash: EnvelopeHash,
+    /// It is a request: a result is wanted within so many milliseconds. Beside what is signed, whose
+    /// body says the same.
+    pub within_ms: Option<u64>,
 }
 
 impl Envelope {

@@ -60,6 +60,11 @@ pub enum ClientFrame {
         /// It may have been shown.
         again: bool,
     },
+    /// `ext`: takes a request back. Answered as [`ClientFrame::Status`] is.
+    Withdraw {
+        /// The request: one of the sender's own messages.
+        id: MessageId,
+    },
     /// `ext`: asks what became of the sender's own messages.
     Status {
         /// At most [`crate::limits::STATUS_IDS_MAX`] ids.
@@ -170,15 +175,24 @@ pub enum BrokerFrame {
     Deliver(DeliverFrame),
     /// `ext`: statements about messages that this client sent.
     Receipts(Vec<Receipt>),
-    /// `ext`: a delivery that was sent to one member of a group is wanted back, by
-    /// [`ClientFrame::Release`].
-    Recall(DeliveryKey),
+    /// `ext`: a message for one member of a group is another's now, or a request has ended without
+    /// its holder: it is not to be shown any more.
+    Recall(Recall),
     /// `ext`: the answer to a rename.
     Renamed(NameAnswer),
     /// `ext`: the answer to a retirement.
     Retired(NameAnswer),
     /// To a bridge: what it has forwarded that has not ended, a part of that.
     Forwarded(Vec<Forwarded>),
+}
+
+/// What is not its holder's any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recall {
+    /// The delivery.
+    pub key: DeliveryKey,
+    /// Why, as a sentence.
+    pub reason: String,
 }
 
 /// A message that another broker owes to its recipient.
@@ -242,6 +256,9 @@ pub struct PeerEntry {
     /// Seconds since `activity` in its presence last changed on this connection; `None` where it is
     /// away or says nothing of that.
     pub activity_s: Option<u64>,
+    /// Requests that it has read and not answered; `None` where there are none, or the client may not
+    /// know.
+    pub owes: Option<u64>,
     /// The groups of which it is a member, as far as [`crate::limits::ENTRY_GROUPS_BYTES_MAX`] has room
     /// for them; none where the client may not know.
     pub groups: Vec<GroupName>,
@@ -291,12 +308,14 @@ impl DeliverFrame {
         let name = |text: &str| format!("\"{text}\"");
         let set = |set: bool| set.then(|| "true".to_owned());
         let age = Some(remarks.age_ms).filter(|age_ms| *age_ms >= AGE_MS_MIN);
+        let within = Some(remarks.within_ms).filter(|within_ms| *within_ms > 0);
         let members = [
             ("again", set(remarks.again)),
             ("for", remarks.alias.as_ref().map(|it| name(it.as_str()))),
             ("token", remarks.token.as_ref().map(|it| name(it.as_str()))),
             ("approves", set(remarks.approves)),
             ("age_ms", age.map(|age_ms| age_ms.to_string())),
+            ("within_ms", within.map(|within_ms| within_ms.to_string())),
         ];
         let said = members.into_iter();
         let said = said.filter_map(|(name, json)| Some(format!(r#","{name}":{}"#, json?)));
@@ -324,6 +343,8 @@ pub struct Remarks {
     /// How long ago the message was accepted, in milliseconds of the broker's clock; said from
     /// [`crate::limits::AGE_MS_MIN`] on, and 0 when the broker does not say.
     pub age_ms: u64,
+    /// It is a request: its result is wanted within so many milliseconds from now; 0: it is none.
+    pub within_ms: u64,
 }
 
 /// A received deliver frame, decoded.
@@ -346,8 +367,8 @@ pub enum Received {
     Deliver(Box<Delivery>),
     /// `ext`: statements about messages that this client sent.
     Receipts(Vec<Receipt>),
-    /// `ext`: a delivery that was sent to one member of a group is wanted back.
-    Recall(DeliveryKey),
+    /// `ext`: a delivery is not this client's any more.
+    Recall(Recall),
     /// `ext`: the answer to a rename.
     Renamed(NameAnswer),
     /// `ext`: the answer to a retirement.

@@ -46,7 +46,7 @@ pub use envelope::{Address, Carried, DecodeError, Decoded, Envelope, Irregular, 
 pub use envelope_hash::EnvelopeHash;
 pub use frame::{
     Ack, BrokerFrame, ClientFrame, DeliverFrame, Delivery, Forwarded, NameAnswer, PeerEntry,
-    PeersFrame, Presence, Received, Register, Remarks, Window,
+    PeersFrame, Presence, Recall, Received, Register, Remarks, Window,
 };
 pub use group::{GroupName, NoGroup};
 pub use ids::{DeliveryKey, IdError, Instance, MessageId, Seq, Token, TokenName};

@@ -74,11 +74,16 @@ pub const META_KEY_BYTES_MAX: usize = 64;
 /// All of them with their keys, in bytes.
 pub const META_BYTES_MAX: usize = 2_048;
 
+/// Time for the result of a request, in milliseconds, where it says none.
+pub const WITHIN_MS_DEFAULT: u64 = 3_600_000;
+/// Longest time for it.
+pub const WITHIN_MS_MAX: u64 = 604_800_000;
+
 /// A message's age is said on delivery from so many milliseconds on.
 pub const AGE_MS_MIN: u64 = 1_000;
 
 /// Digits of the largest number.
-const AGE_DIGITS_MAX: usize = 20;
+const DIGITS_MAX: usize = 20;
 
 /// Longest key that a deliver frame has room for whatever the envelope, in bytes: 20 digits.
 pub const SHORT_KEY_BYTES: usize = 20;
@@ -87,11 +92,11 @@ pub const DELIVER_OVERHEAD_BYTES: usize =
     r#"{"protocol_version":"v1","type":"deliver","delivery_key":"","envelope":}"#.len()
         + SHORT_KEY_BYTES;
 /// What a deliver frame for one `ext` recipient may be longer than that, and than a frame: it says
-/// that the message comes again, under which name it was sent, with which token, and whether that may
-/// approve.
+/// that the message comes again, under which name it was sent, with which token, whether that may
+/// approve, and until when a result is wanted.
 pub const DELIVER_ONE_BYTES: usize =
-    r#","again":true,"for":"","token":"","approves":true,"age_ms":"#.len()
-        + AGE_DIGITS_MAX
+    r#","again":true,"for":"","token":"","approves":true,"age_ms":,"within_ms":"#.len()
+        + 2 * DIGITS_MAX
         + NAME_BYTES_MAX
         + TOKEN_NAME_BYTES_MAX;
 /// Largest carried envelope (canonical form with its `hmac`), in bytes: its deliver frame fits a

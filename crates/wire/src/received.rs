@@ -9,7 +9,7 @@ use crate::domain::{Domain, Mark};
 use crate::entry::{entry, groups, write_entries, write_groups};
 use crate::envelope::Envelope;
 use crate::frame::{
-    BrokerFrame, Delivery, Forwarded, NameAnswer, PeersFrame, Presence, Received, Remarks,
+    BrokerFrame, Delivery, Forwarded, NameAnswer, PeersFrame, Presence, Recall, Received, Remarks,
 };
 use crate::ids::{DeliveryKey, MessageId, TokenName};
 use crate::json::{self, Raw, Type};
@@ -52,7 +52,8 @@ impl BrokerFrame {
                 Self::Deliver(deliver) => return deliver.text().len(),
                 Self::Receipts(receipts) => receipts.iter().map(|it| RECEIPT + it.bytes()).sum(),
                 Self::Forwarded(messages) => messages.len() * RECEIPT,
-                Self::Recall(_) | Self::Renamed(_) | Self::Retired(_) => 0,
+                Self::Recall(recall) => recall.reason.len(),
+                Self::Renamed(_) | Self::Retired(_) => 0,
                 Self::Peers(peers) => {
                     let names: usize = peers.names.iter().map(|name| name.len() + 3).sum();
                     names + peers.peers.as_ref().map_or(0, Vec::len) * ENTRY
@@ -77,9 +78,10 @@ impl BrokerFrame {
                 writer.end(b']');
                 writer.finish().into()
             }
-            Self::Recall(key) => {
+            Self::Recall(Recall { key, reason }) => {
                 let mut writer = Writer::frame("recall");
-                writer.string("id", key.as_str());
+                let reason = cut(reason, REASON_BYTES_MAX);
+                writer.string("id", key.as_str()).string("reason", &reason);
                 writer.finish().into()
             }
             Self::Renamed(answer) => write_name_answer("renamed", answer).into(),
@@ -233,12 +235,17 @@ fn delivery(members: &Members<'_>) -> Option<Delivery> {
                 .and_then(|name| TokenName::parse(&name)),
             approves: members.flag(Member::Approves).unwrap_or(false),
             age_ms: members.time(Member::AgeMs).unwrap_or(0),
+            within_ms: members.time(Member::WithinMs).unwrap_or(0),
         },
     })
 }
 
-fn recalled(members: &Members<'_>) -> Option<DeliveryKey> {
-    DeliveryKey::parse(&members.string(Member::Id)?)
+fn recalled(members: &Members<'_>) -> Option<Recall> {
+    let reason = members.string(Member::Reason).unwrap_or_default();
+    Some(Recall {
+        key: DeliveryKey::parse(&members.string(Member::Id)?)?,
+        reason: cut(&reason, REASON_BYTES_MAX).into_owned(),
+    })
 }
 
 fn name_answer(members: &Members<'_>) -> Option<NameAnswer> {

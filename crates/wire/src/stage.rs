@@ -56,6 +56,35 @@ pub enum Stage {
         /// Why, as a sentence.
         why: String,
     },
+    /// Its holder has read the request, and has said nothing more of it.
+    Owed,
+    /// Its holder works at the request, and says how far it is.
+    Working {
+        /// In the holder's words; empty when it says nothing.
+        said: String,
+    },
+    /// A request has its result.
+    Done {
+        /// The message that is the result.
+        reply: MessageId,
+    },
+    /// What the request wants did not succeed.
+    Failed {
+        /// The message that says why.
+        reply: MessageId,
+    },
+    /// Its holder does not do what the request wants.
+    Declined {
+        /// Why, as a sentence.
+        why: String,
+    },
+    /// Its sender took the request back.
+    Withdrawn,
+    /// The request has no result, and none is waited for any more.
+    Unanswered {
+        /// Why, as a sentence.
+        why: String,
+    },
     /// So many deliveries are settled, and how is not known any more.
     Settled {
         /// How many.
@@ -189,8 +218,15 @@ impl Stage {
             Self::Recalled { .. } => (10, "recalled"),
             Self::Acked(None | Some(How::Pushed { .. })) => (11, "acked"),
             Self::Acked(Some(How::Seen { .. })) => (12, "acked"),
-            Self::Expired { .. } => (13, "expired"),
-            Self::Dead { .. } => (14, "dead"),
+            Self::Owed => (13, "owed"),
+            Self::Working { .. } => (14, "working"),
+            Self::Expired { .. } => (15, "expired"),
+            Self::Dead { .. } => (16, "dead"),
+            Self::Withdrawn => (17, "withdrawn"),
+            Self::Unanswered { .. } => (18, "unanswered"),
+            Self::Declined { .. } => (19, "declined"),
+            Self::Failed { .. } => (20, "failed"),
+            Self::Done { .. } => (21, "done"),
         }
     }
 
@@ -200,18 +236,24 @@ impl Stage {
         matches!(self, Self::Expired { .. } | Self::Dead { .. })
     }
 
-    /// It will not get further at its recipient.
+    /// It will not get further at its recipient, but for a request that was read.
     #[must_use]
     pub fn is_final(&self) -> bool {
-        self.is_lost() || matches!(self, Self::Acked(_))
+        self.is_lost() || self.is_end() || matches!(self, Self::Acked(_))
     }
 
-    /// What a recipient may say of a message that it has not acked.
+    /// A request ended so.
+    #[must_use]
+    pub fn is_end(&self) -> bool {
+        self.rank() >= Self::Withdrawn.rank()
+    }
+
+    /// What a recipient may say of a message that it has not acked, or of a request that it has.
     #[must_use]
     pub fn is_progress(&self) -> bool {
         matches!(
             self,
-            Self::Pushed { .. } | Self::Held { .. } | Self::Presented { .. }
+            Self::Pushed { .. } | Self::Held { .. } | Self::Presented { .. } | Self::Working { .. }
         )
     }
 
@@ -230,6 +272,7 @@ impl Stage {
         };
         let path = || part(members, Member::Path);
         let recipients = || members.number(Member::Recipients, 0);
+        let reply = || MessageId::parse(&members.string(Member::Reply)?).ok();
         Some(match &*members.string(Member::State)? {
             "unknown" => Self::Unknown,
             "accepted" => Self::Accepted(Accepted {
@@ -258,6 +301,13 @@ impl Stage {
             "acked" => Self::Acked(how(members)),
             "expired" => Self::Expired { why: why() },
             "dead" => Self::Dead { why: why() },
+            "owed" => Self::Owed,
+            "working" => Self::Working { said: why() },
+            "done" => Self::Done { reply: reply()? },
+            "failed" => Self::Failed { reply: reply()? },
+            "declined" => Self::Declined { why: why() },
+            "withdrawn" => Self::Withdrawn,
+            "unanswered" => Self::Unanswered { why: why() },
             _ => return None,
         })
     }
@@ -284,12 +334,23 @@ impl Stage {
             }
             Self::Held { why }
             | Self::Recalled { why }
+            | Self::Working { said: why }
             | Self::Expired { why }
-            | Self::Dead { why } => {
+            | Self::Dead { why }
+            | Self::Declined { why }
+            | Self::Unanswered { why } => {
                 writer.string("reason", &cut(why, REASON_BYTES_MAX));
             }
+            Self::Done { reply } | Self::Failed { reply } => {
+                writer.string("reply", reply.as_str());
+            }
             Self::Acked(how) => write_how(how.as_ref(), writer),
-            Self::Queued | Self::Forwarded | Self::Delivered | Self::Unknown => {}
+            Self::Queued
+            | Self::Forwarded
+            | Self::Delivered
+            | Self::Owed
+            | Self::Withdrawn
+            | Self::Unknown => {}
         }
     }
 
@@ -301,8 +362,12 @@ impl Stage {
             Self::Refused(refusal) => refusal.reason.len().min(REASON_BYTES_MAX),
             Self::Held { why }
             | Self::Recalled { why }
+            | Self::Working { said: why }
             | Self::Expired { why }
-            | Self::Dead { why } => why.len().min(REASON_BYTES_MAX),
+            | Self::Dead { why }
+            | Self::Declined { why }
+            | Self::Unanswered { why } => why.len().min(REASON_BYTES_MAX),
+            Self::Done { reply } | Self::Failed { reply } => reply.as_str().len(),
             Self::Pushed { path }
             | Self::Presented { path }
             | Self::Acked(Some(How::Pushed { path })) => claimed(path),
@@ -360,7 +425,7 @@ pub struct Receipt {
     /// When it came to be, in milliseconds since the epoch on the broker's wall clock.
     pub at_ms: Option<u64>,
     /// Present on statements that the broker keeps until they are acked like a delivery
-    /// (`expired` and `dead`); ack this key once the statement has been passed on.
+    /// (`expired`, `dead` and ends of requests); ack this key once the statement has been passed on.
     pub key: Option<DeliveryKey>,
     /// The recipient that it is about, if it is about one.
     pub to: Option<String>,

@@ -16,6 +16,7 @@ use How::{By, Not, Runs, Stays};
 
 const CI: &str = ".ci/run";
 const CHANNELS: &str = "tests/it/side_channels.rs";
+const ASKS: &str = "tests/it/requests.rs";
 const WEB: &str = "tests/it/web.rs";
 const HOOKS: &str = "tests/it/web/webhooks.rs";
 const BUS: &str = "tests/web/bus.py";
@@ -129,6 +130,20 @@ pub(super) const COMMANDS: &[(&str, How)] = &[
     (
         "peerbus recv --name bob --count 1 | jq -r '.body.text? // .body'",
         Runs,
+    ),
+    (
+        r#"peerbus ask bob "are the tests green?""#,
+        By(ASKS, r#""bob", "are the tests green?""#),
+    ),
+    (
+        r#"peerbus ask '#shop' "review the parser" --within 2h --detach"#,
+        By(ASKS, r##""#shop", "review the parser""##),
+    ),
+    ("peerbus requests", Runs),
+    ("peerbus requests --done", Runs),
+    (
+        "peerbus requests cancel ID",
+        By(ASKS, r#""requests", "cancel""#),
     ),
     ("peerbus keygen", Runs),
     (

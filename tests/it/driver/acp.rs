@@ -2,10 +2,11 @@
 
 use std::process::Stdio;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::{Driven, send, state, told};
-use crate::support::{Broker, Home, eventually};
+use crate::support::{Broker, Home, PATIENCE, eventually};
 
 /// A driver of the stand-in, on the bus as `driven`.
 struct Acp {
@@ -282,4 +283,42 @@ fn who_waits_for_the_answer_to_a_text_gets_it() {
     ];
     let answer = acp.home.run(&waits).ok();
     assert_eq!(answer.trim(), "heard it");
+}
+
+#[test]
+fn a_session_finds_its_name_again_and_another_one_of_its_id_does_not() {
+    let home = Home::new();
+    let _broker = Broker::start(&home);
+    let program = home.path().join("agent.py");
+    std::fs::write(&program, include_bytes!("agent.py")).expect("written");
+    let name = |directory: &str, args: &[&str]| {
+        let directory = home.path().join(directory);
+        std::fs::create_dir_all(&directory).expect("a directory");
+        let mut command = home.peerbus(&["run", "--acp"]);
+        command.args(args).args(["--", "python3"]).arg(&program);
+        let child = command
+            .current_dir(directory)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("peerbus starts");
+        let mut driven = Driven::of(child);
+        driven
+            .out
+            .find("the answer", |line| (line == "heard it").then_some(()));
+        let pid = Pid::from_child(&driven.child);
+        kill_process(pid, Signal::TERM).expect("it runs");
+        driven.child.wait().expect("it ends");
+        let mut names = std::iter::from_fn(|| driven.errors.next(PATIENCE));
+        let last = names.by_ref().filter_map(|line| {
+            let (_, name) = line.split_once("peerbus: connected as ")?;
+            Some(name.to_owned())
+        });
+        last.last().expect("a name")
+    };
+    let first = name("one", &["hello"]);
+    assert_ne!(name("two", &["hello"]), first);
+    assert_eq!(name("one", &["--resume", "session-1", "hello"]), first);
+    assert_ne!(name("two", &["--resume", "session-1", "hello"]), first);
+    assert_ne!(name("one", &["hello"]), first);
 }

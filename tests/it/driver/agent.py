@@ -5,6 +5,7 @@ its home, one JSON text a line. Words on its command line are what it cannot, or
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import uuid
@@ -100,7 +101,7 @@ class Agent:
                 if (HOME / "answered").exists():
                     says("heard it", messageId=new())
             self.answer(number, {})
-        elif method == "session/set_mode":
+        elif method in ("session/set_mode", "session/close"):
             self.answer(number, {})
         elif method == "session/cancel":
             if self.open is not None:
@@ -133,6 +134,10 @@ class Agent:
             self.ends()
         elif "hold" in text:
             says("I begin", messageId=new())
+        elif "go deaf" in text:
+            os.close(0)
+            says("I hear nothing", messageId=new())
+            signal.pause()
         elif "exit with 7" in text:
             os._exit(7)
         elif "used 30" in text:
@@ -193,6 +198,8 @@ class Agent:
 
 
 def main():
+    if "stubborn" in TRAITS:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     agent = Agent()
     note({"argv": sys.argv[1:], "driver": os.environ.get("PEERBUS_DRIVER"), "pid": os.getpid()})
     for line in sys.stdin:

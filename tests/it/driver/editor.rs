@@ -1,7 +1,10 @@
 //! `peerbus acp`, between a stand-in for an agent and this test, which is the editor.
 
+mod odd;
+
 use std::cell::{Cell, RefCell};
 use std::io::Write as _;
+use std::path::Path;
 use std::process::{ChildStdin, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
@@ -21,10 +24,15 @@ struct Editor {
 
 impl Editor {
     fn start(home: &Home, traits: &[&str]) -> Self {
+        Self::start_in(home, home.path(), &[], traits)
+    }
+
+    fn start_in(home: &Home, directory: &Path, more: &[&str], traits: &[&str]) -> Self {
         let program = home.path().join("agent.py");
         std::fs::write(&program, include_bytes!("agent.py")).expect("written");
         let mut command = home.peerbus(&["acp", "--name", "driven"]);
-        command.args(["--", "python3"]).arg(program);
+        command.args(more).args(["--", "python3"]).arg(program);
+        command.current_dir(directory);
         let mut child = command
             .args(traits)
             .stdin(Stdio::piped())

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use peerbus_core::Stamp;
 use peerbus_core::audit::{AuditKey, Block, ChainHead};
 use peerbus_core::store::{
-    AliasRow, Fate, Forgotten, Inserted, JobRow, Keep, Loaded, MessageHead, Notice, OwedRow,
+    AliasRow, Fate, Forgotten, Inserted, Keep, LeaseRow, Loaded, MessageHead, Notice, OwedRow,
     PeerId, PeerRow, Queued, Result, Store, StoreError, Txn,
 };
 use peerbus_core::testing::MemoryStore;
@@ -79,9 +79,9 @@ pub enum Write {
     /// An old name was forgotten.
     AliasGone(String),
     /// Who has a message for one member of a group.
-    Job(JobRow),
+    Lease(LeaseRow),
     /// That one is not owed any more.
-    JobGone(Seq),
+    LeaseGone(Seq),
     /// A new message.
     Message {
         /// What is kept of it.
@@ -267,17 +267,17 @@ impl Txn for Disk {
         self.inner.put_owed(row)
     }
 
-    fn put_job(&mut self, row: &JobRow) -> Result {
+    fn put_lease(&mut self, row: &LeaseRow) -> Result {
         self.statement()?;
-        self.inner.put_job(row)?;
-        self.write(Write::Job(row.clone()));
+        self.inner.put_lease(row)?;
+        self.write(Write::Lease(row.clone()));
         Ok(())
     }
 
-    fn delete_job(&mut self, seq: Seq) -> Result {
+    fn delete_lease(&mut self, seq: Seq) -> Result {
         self.statement()?;
-        self.inner.delete_job(seq)?;
-        self.write(Write::JobGone(seq));
+        self.inner.delete_lease(seq)?;
+        self.write(Write::LeaseGone(seq));
         Ok(())
     }
 

@@ -64,8 +64,27 @@ pub(crate) fn spelled(rng: &mut Rng, name: &str) -> String {
     }
 }
 
-/// A body that says who wrote it, with characters that need care.
-pub(crate) fn body(rng: &mut Rng, proc: usize, number: u64) -> String {
+/// That a result is wanted, as a body says it; mostly nothing.
+pub(crate) fn wants(rng: &mut Rng, plan: &Plan) -> String {
+    let within_ms = rng.pick(&[400, 5_000, 60_000, 3_600_000]);
+    match rng.chance(plan.requests) {
+        true => format!(r#","wants":"result","within_ms":{within_ms}"#),
+        false => String::new(),
+    }
+}
+
+/// That a message answers another one, as a body says it.
+pub(crate) fn answers(rng: &mut Rng, id: &str) -> String {
+    let failed = match rng.chance(200) {
+        true => r#","outcome":"failed""#,
+        false => "",
+    };
+    format!(r#","reply_to":"{id}"{failed}"#)
+}
+
+/// A body that says who wrote it, with characters that need care; `talk` are more members of it, each
+/// behind a comma.
+pub(crate) fn body(rng: &mut Rng, proc: usize, number: u64, talk: &str) -> String {
     let odd = [
         "",
         "<&>",
@@ -80,7 +99,7 @@ pub(crate) fn body(rng: &mut Rng, proc: usize, number: u64) -> String {
         _ => "",
     };
     format!(
-        r#"{{"proc":{proc},"n":{number},"odd":"{odd}","pad":"{}"{urgent}}}"#,
+        r#"{{"proc":{proc},"n":{number},"odd":"{odd}","pad":"{}"{urgent}{talk}}}"#,
         "x".repeat(pad)
     )
 }

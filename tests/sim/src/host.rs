@@ -10,12 +10,12 @@ use peerbus_peer::session::{
     RegistrationRefusal, Reply, SessionConfig, SessionEvent, Status,
 };
 use peerbus_wire::{
-    Address, AuditAction, AuditRecord, ClientFrame, DeliveryKey, How, Instance, MessageId,
-    PeerName, Presence, Received, Stage, Window,
+    Address, ClientFrame, DeliveryKey, How, Instance, MessageId, PeerName, Presence, Received,
+    Stage, Window,
 };
 
 use crate::client::{Act, Ctx};
-use crate::draw::{body, groups, step, target};
+use crate::draw::{body, groups, step, target, wants};
 use crate::failure::{Failure, Verdict, ensure};
 use crate::host_mailbox::HostMailbox;
 use crate::oracle::Surfaced;
@@ -47,6 +47,10 @@ pub(crate) struct Host {
     delivered: Vec<DeliveryKey>,
     /// Taken and not told: with whom it is for, and the broker's key.
     untold: Vec<(NoticeId, String, String)>,
+    /// Requests that it was delivered: author, id, and the broker's key.
+    requests: Vec<(String, String, DeliveryKey)>,
+    /// Those among them that it was shown and has not ended.
+    owes: Vec<(String, String, DeliveryKey)>,
     next_number: u64,
     /// Audit records so far.
     actions: u32,
@@ -104,6 +108,8 @@ impl Host {
             held: Vec::new(),
             delivered: Vec::new(),
             untold: Vec::new(),
+            requests: Vec::new(),
+            owes: Vec::new(),
             next_number: 1,
             actions: 0,
             numbers: BTreeMap::new(),
@@ -126,11 +132,10 @@ impl Host {
     }
 
     pub(crate) fn wake_ms(&self) -> Option<u64> {
-        let session = self.session.poll_timeout();
         let mailbox = self.mailbox.as_ref().and_then(HostMailbox::wake_ms);
-        let due = session.into_iter().chain(mailbox).min();
+        let due = self.session.poll_timeout().into_iter().chain(mailbox);
         let due = due.map(|due| due.saturating_sub(self.mono_zero));
-        [due, self.more_ms].into_iter().flatten().min()
+        due.chain(self.more_ms).min()
     }
 
     pub(crate) fn started(&mut self, ctx: &mut Ctx<'_>) -> Verdict {
@@ -163,6 +168,11 @@ impl Host {
 
     pub(crate) fn text(&mut self, ctx: &mut Ctx<'_>, text: &str) -> Verdict {
         if let Received::Deliver(delivery) = Received::parse(text.as_bytes()) {
+            if delivery.remarks.within_ms > 0 {
+                let envelope = delivery.envelope.envelope;
+                let request = (envelope.from, envelope.id, delivery.key.clone());
+                self.requests.push(request);
+            }
             self.delivered.push(delivery.key);
         }
         self.session.handle_text(self.now(ctx), text.as_bytes());
@@ -224,6 +234,12 @@ impl Host {
         }
         if !ctx.healing && ctx.rng.chance(ctx.plan.release) {
             self.hand_back(ctx);
+        }
+        if !self.owes.is_empty() && ctx.rng.chance(300) {
+            self.answer(ctx);
+        }
+        if !ctx.healing && ctx.plan.requests > 0 && ctx.rng.chance(40) {
+            self.withdraw(ctx);
         }
         // Many in a minute, and not in a moment.
         if !ctx.healing && ctx.rng.chance((ctx.plan.act_ms / 40).clamp(1, 60)) {
@@ -291,6 +307,11 @@ impl Host {
                     body: &inbound.body,
                 };
                 ctx.oracle.surfaced(&shown)?;
+                let is_it = |(from, id, _): &(String, String, DeliveryKey)| {
+                    *from == inbound.from && *id == inbound.id
+                };
+                self.owes
+                    .extend(self.requests.iter().rfind(|it| is_it(it)).cloned());
                 let now_ms = self.now(ctx).mono_ms;
                 if let Some(mailbox) = &mut self.mailbox {
                     return mailbox.message(ctx.rng, now_ms, inbound);
@@ -302,7 +323,7 @@ impl Host {
                 }
                 Ok(())
             }
-            SessionEvent::Job { key, news } => self.job(ctx, key, news),
+            SessionEvent::Lapsed { key, reason } => self.lapsed(ctx, key, reason.as_deref()),
             SessionEvent::NotJoined { .. } => Ok(()),
             SessionEvent::Notice {
                 receipt,
@@ -330,6 +351,12 @@ impl Host {
     }
 
     fn send(&mut self, ctx: &mut Ctx<'_>) {
+        let to = target(ctx.rng, ctx.names, ctx.plan);
+        let talk = wants(ctx.rng, ctx.plan);
+        self.send_to(ctx, to, &talk);
+    }
+
+    fn send_to(&mut self, ctx: &mut Ctx<'_>, to: Address, talk: &str) {
         let number = self.next_number;
         let id = format!("{:016x}{:016x}", ctx.rng.draw(), ctx.proc);
         let Ok(message_id) = MessageId::parse(&id) else {
@@ -337,10 +364,10 @@ impl Host {
         };
         let draft = Draft {
             id: message_id,
-            to: target(ctx.rng, ctx.names, ctx.plan),
+            to,
             ts: "2026-01-01T00:00:00Z".into(),
             source: "sim".into(),
-            body: body(ctx.rng, ctx.proc, number),
+            body: body(ctx.rng, ctx.proc, number, talk),
         };
         let deadline = self.now(ctx).mono_ms + ctx.rng.pick(&[100, 5_000, 60_000]);
         let now = self.now(ctx);
@@ -376,20 +403,6 @@ impl Host {
         if self.session.ask(Question::Name(parsed), deadline).is_ok() {
             self.wished = Some(name);
             self.queries += 1;
-        }
-    }
-
-    /// Somebody does something to the session, or does it again and again.
-    fn tells_of_actions(&mut self, ctx: &mut Ctx<'_>) {
-        let times = ctx.rng.pick(&[1, 1, 40, 200]);
-        for _ in 0..times {
-            let action = ctx.rng.pick(&AuditAction::ALL);
-            self.actions += 1;
-            let uid = u32::try_from(ctx.proc).unwrap_or(0) << 20 | self.actions;
-            self.session.audit(AuditRecord {
-                uid: Some(uid),
-                ..AuditRecord::new(action, "done")
-            });
         }
     }
 

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use peerbus_core::Now;
 use peerbus_peer::mailbox::{
     Activity, Attempt, INBOX, Limit, Mail, MailboxMachine, MailboxMutation, MailboxOutput, Outcome,
-    PIGGYBACK, PathSpec, Policy, Portion,
+    PIGGYBACK, PathSpec, Policy, Portion, Wanted,
 };
-use peerbus_peer::session::{Inbound, JobNews, Key, NoticeId, PeerSession};
+use peerbus_peer::session::{Inbound, Key, NoticeId, PeerSession};
 use peerbus_wire::{Conversation, How, NameKey, Priority, Receipt, Stage, Window};
 
 use crate::client::Ctx;
@@ -99,13 +99,14 @@ impl HostMailbox {
             bytes,
             chars: bytes,
             beginning: bytes.min(4_096),
+            wanted: Wanted::default(),
         };
         self.mailbox.message(now_ms, mail);
         self.drain()
     }
 
-    pub(crate) fn job(&mut self, now_ms: u64, key: Key, news: JobNews) -> Verdict {
-        self.mailbox.job(now_ms, key, news);
+    pub(crate) fn lapsed(&mut self, now_ms: u64, key: Key, reason: Option<&str>) -> Verdict {
+        self.mailbox.lapsed(now_ms, key, reason);
         self.drain()
     }
 
@@ -138,9 +139,7 @@ impl HostMailbox {
                 MailboxOutput::Reached { mail, stage } => {
                     session.reached(now, mail.inbound.key, stage)
                 }
-                MailboxOutput::GiveBack { mail, again } => {
-                    session.give_back(now, mail.inbound.key, again)
-                }
+                MailboxOutput::GiveBack { mail } => session.give_back(now, mail.inbound.key),
                 MailboxOutput::Told(token) => {
                     let at = untold.iter().position(|(of, _, _)| *of == token);
                     if let Some((_, name, key)) = at.map(|at| untold.swap_remove(at)) {

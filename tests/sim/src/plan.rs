@@ -38,6 +38,8 @@ pub(crate) struct Plan {
     pub(crate) send: u64,
     /// There are groups.
     pub(crate) groups: bool,
+    /// Chance that a message wants a result.
+    pub(crate) requests: u64,
     /// Chance that a message is a broadcast.
     pub(crate) broadcast: u64,
     /// Chance that a host is lazy: it takes nothing until all is healed.
@@ -123,6 +125,7 @@ impl Plan {
             act_ms: 2 + busy_ms / rng.range(20, 120),
             send: rng.range(200, 900),
             groups: rng.chance(400),
+            requests: rng.pick(&[0, 0, 200, 600]),
             broadcast: rng.pick(&[0, 50, 300]),
             lazy: rng.pick(&[0, 0, 200, 500]),
             ack_now: rng.pick(&[0, 500, 900, 1_000]),

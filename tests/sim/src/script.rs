@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use peerbus_wire::{
-    Ack, ClientFrame, Delivery, DeliveryKey, Envelope, Instance, MessageId, PROTOCOL_VERSION,
-    Received, Register, Secret, Window,
+    Ack, ClientFrame, Conversation, Delivery, DeliveryKey, Envelope, Instance, MessageId,
+    PROTOCOL_VERSION, Received, Register, Secret, Window,
 };
 
 use crate::client::{Act, Ctx};
-use crate::draw::{body, target};
+use crate::draw::{answers, body, target, wants};
 use crate::failure::Verdict;
 use crate::oracle::Surfaced;
 use crate::plan::{SECRET, TOKEN, secret, token};
@@ -28,6 +28,8 @@ pub(crate) struct Script {
     /// When it acks what.
     acks: BTreeMap<(u64, u64), DeliveryKey>,
     redial_ms: Option<u64>,
+    /// Authors and ids of what wants an answer.
+    asked: Vec<(String, String)>,
     next_number: u64,
     next_ack: u64,
     last: Option<(String, String)>,
@@ -50,6 +52,7 @@ impl Script {
             seen: BTreeSet::new(),
             acks: BTreeMap::new(),
             redial_ms: None,
+            asked: Vec::new(),
             next_number: 1,
             next_ack: 0,
             last: None,
@@ -180,6 +183,10 @@ impl Script {
                 body: &body,
             };
             ctx.oracle.surfaced(&shown)?;
+            if Conversation::of(&body).within_ms.is_some() {
+                self.asked
+                    .push((envelope.from.clone(), envelope.id.clone()));
+            }
         }
         let late = if ctx.healing {
             0
@@ -210,6 +217,13 @@ impl Script {
         if ctx.rng.chance(100) {
             self.say(ctx, &ClientFrame::Peers);
         }
+        if !self.asked.is_empty() && ctx.rng.chance(300) {
+            let at = ctx.rng.index(self.asked.len());
+            let (from, id) = self.asked.swap_remove(at);
+            let talk = answers(ctx.rng, &id);
+            let envelope = self.saying(ctx, (&from, "msg"), &talk);
+            self.send(ctx, envelope, Wrote::Genuine);
+        }
         if self.evil {
             return self.mischief(ctx);
         }
@@ -217,6 +231,11 @@ impl Script {
     }
 
     fn envelope(&mut self, ctx: &mut Ctx<'_>, to: &str, kind: &str) -> Envelope {
+        let talk = wants(ctx.rng, ctx.plan);
+        self.saying(ctx, (to, kind), &talk)
+    }
+
+    fn saying(&mut self, ctx: &mut Ctx<'_>, (to, kind): (&str, &str), talk: &str) -> Envelope {
         let number = self.next_number;
         Envelope {
             protocol_version: PROTOCOL_VERSION.into(),
@@ -226,7 +245,7 @@ impl Script {
             ts: "2026-01-01T00:00:00.000000001Z".into(),
             source: "peer-bus".into(),
             kind: kind.into(),
-            body: body(ctx.rng, ctx.proc, number).into_bytes(),
+            body: body(ctx.rng, ctx.proc, number, talk).into_bytes(),
             hmac: String::new(),
         }
     }

@@ -48,6 +48,14 @@ fn mailbox_worlds_see_every_end() {
         "rejected",
         "dropped",
         "let in",
+        "given back",
+        "renewed",
+        "recalled",
+        "taken back",
+        "working",
+        "declined",
+        "answered",
+        "reminded",
         "local seen socket transcript",
         "local seen drain tool_call",
         "local pushed piggyback",
@@ -268,4 +276,24 @@ fn an_answer_that_is_shown_to_others_than_the_one_who_asked() {
 #[test]
 fn what_waits_for_the_user_that_is_shown_all_the_same() {
     caught(MailboxMutation::ShowWithheld, false, "denied");
+}
+
+#[test]
+fn a_message_that_is_shown_after_its_lease() {
+    caught(MailboxMutation::ShowLapsed, false, "lease");
+}
+
+#[test]
+fn a_session_that_is_reminded_again_and_again() {
+    caught(MailboxMutation::RemindAgain, false, "nagged");
+}
+
+#[test]
+fn a_session_that_is_reminded_while_it_waits_for_its_user() {
+    caught(MailboxMutation::RemindWaiting, false, "waiting");
+}
+
+#[test]
+fn an_answered_request_that_is_still_reminded_of() {
+    caught(MailboxMutation::RemindAnswered, false, "owed");
 }

@@ -72,32 +72,42 @@ fn a_membership_that_is_not_written_down() {
 
 #[test]
 fn a_job_that_comes_to_the_next_member_as_new() {
-    caught_in_time(broker(BrokerMutation::PassAsNew), "job", "again");
+    caught_in_time(broker(BrokerMutation::PassAsNew), "lease", "again");
 }
 
 #[test]
 fn a_job_that_two_members_have() {
-    caught(broker(BrokerMutation::TwoHolders), "job");
+    caught(broker(BrokerMutation::TwoHolders), "lease");
 }
 
 #[test]
 fn a_job_that_stays_with_a_member_who_has_left() {
-    caught(broker(BrokerMutation::KeepJob), "job");
+    caught(broker(BrokerMutation::KeepLease), "lease");
+}
+
+#[test]
+fn a_request_that_ends_when_it_is_read() {
+    caught(broker(BrokerMutation::EndRead), "request");
+}
+
+#[test]
+fn a_request_that_waits_for_ever() {
+    caught(broker(BrokerMutation::WaitForEver), "request");
+}
+
+#[test]
+fn a_request_that_goes_on_when_it_was_answered() {
+    caught(broker(BrokerMutation::IgnoreAnswer), "request");
 }
 
 #[test]
 fn a_job_that_stays_with_a_member_who_does_not_come_to_it() {
-    caught(broker(BrokerMutation::NeverRecall), "job");
+    caught(broker(BrokerMutation::KeepLate), "lease");
 }
 
 #[test]
 fn a_member_without_room_of_which_the_sender_does_not_hear() {
-    caught_in(
-        400..500,
-        outside(OutsideMutation::HideFull),
-        "broadcast",
-        "",
-    );
+    caught_in(0..400, outside(OutsideMutation::HideFull), "broadcast", "");
 }
 
 #[test]

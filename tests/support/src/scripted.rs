@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 
 use futures_util::{SinkExt, StreamExt};
 use peerbus_wire::{
-    Address, BrokerFrame, Carried, ClientFrame, CloseReason, DeliverFrame, DeliveryKey, How,
-    MessageId, PeerEntry, PeerName, PeersFrame, Presence, Receipt, Refusal, RefusalCode, Register,
-    Remarks, Seq, Stage, TokenName,
+    Address, BrokerFrame, Carried, ClientFrame, CloseReason, Conversation, DeliverFrame,
+    DeliveryKey, How, MessageId, PeerEntry, PeerName, PeersFrame, Presence, Receipt, Refusal,
+    RefusalCode, Register, Remarks, Seq, Stage, TokenName,
 };
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -37,6 +37,8 @@ pub enum Seen {
     Progress { key: String, stage: Stage },
     /// It refused a delivery, which has this key.
     Reject(String),
+    /// It took this request back.
+    Withdraw(MessageId),
     /// It described itself.
     Presence(Value),
     /// The connection ended.
@@ -60,6 +62,8 @@ pub struct Mail<'a> {
     pub all: bool,
     /// It was delivered before, to an earlier session of this name.
     pub again: bool,
+    /// It is a request, whose result is wanted within so many milliseconds; 0: it is none.
+    pub within_ms: u64,
     /// JSON, as the sender wrote it.
     pub body: &'a str,
 }
@@ -75,6 +79,7 @@ impl<'a> Mail<'a> {
             approves: false,
             all: false,
             again: false,
+            within_ms: 0,
             body,
         }
     }
@@ -158,6 +163,14 @@ impl Broker {
         });
     }
 
+    /// Delivers a request of bob's, whose answer is wanted within an hour.
+    pub fn request(&mut self, body: &str) {
+        self.deliver_with(&Mail {
+            within_ms: 3_600_000,
+            ..Mail::new(body)
+        });
+    }
+
     /// Delivers any message.
     pub fn deliver_with(&mut self, mail: &Mail<'_>) {
         self.seq += 1;
@@ -168,7 +181,13 @@ impl Broker {
         } else {
             mail.alias.unwrap_or("me")
         };
-        let text = envelope(SECRET, id, mail.from, to, mail.body);
+        let said = Conversation::of(mail.body);
+        let within_ms = Some(mail.within_ms).filter(|within_ms| *within_ms > 0);
+        let talk = Conversation {
+            within_ms: within_ms.or(said.within_ms),
+            ..said
+        };
+        let text = envelope(SECRET, id, mail.from, to, &talk.write(mail.body));
         let alias = mail.alias.map(|name| PeerName::parse(name).unwrap());
         let token = mail.token.map(|name| TokenName::parse(name).unwrap());
         let frame = DeliverFrame::for_one(
@@ -179,7 +198,8 @@ impl Broker {
                 alias,
                 token,
                 approves: mail.approves,
-                age_ms: 0,
+                within_ms: mail.within_ms,
+                ..Remarks::default()
             },
         );
         self.command(Command::Frame(frame.text().to_string()));
@@ -369,6 +389,7 @@ fn answer(frame: ClientFrame, ext: bool, note: &impl Fn(Seen), answers: &Shared)
                 unacked: Some(0),
                 away_s: Some(if online { 0 } else { 60 }),
                 activity_s: online.then_some(180),
+                owes: None,
                 groups: Vec::new(),
                 presence: answers.lock().unwrap().presence.get(name).cloned(),
             };
@@ -398,6 +419,10 @@ fn answer(frame: ClientFrame, ext: bool, note: &impl Fn(Seen), answers: &Shared)
             ext.then(|| receipt(id, "bob", stage, None))
         }
         ClientFrame::Status { ids } => Some(status(ids, &answers.lock().unwrap().stages)),
+        ClientFrame::Withdraw { id } => {
+            note(Seen::Withdraw(id.clone()));
+            Some(status(vec![id], &answers.lock().unwrap().stages))
+        }
         other => {
             if let Some(seen) = noted(other) {
                 note(seen);

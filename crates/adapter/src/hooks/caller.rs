@@ -115,10 +115,11 @@ impl Caller {
 }
 
 /// Asks a driver what an adapter below it is to be, and gives the connection, too. `None`: it cannot
-/// be asked.
+/// be asked. A session that has the adapter goes before one that knows it is none's, and that before
+/// one that takes it for a peer.
 #[must_use]
 pub fn ask_driver(driver: u32, ask: &AskTools) -> Option<(Role, UnixStream)> {
-    let mut peer = None;
+    let mut found = None;
     // One that has several sessions drives each by itself.
     for stream in place::connected(&place::directories_of(driver), driver) {
         let mut caller = Caller::over(stream, Vec::new())?;
@@ -126,12 +127,13 @@ pub fn ask_driver(driver: u32, ask: &AskTools) -> Option<(Role, UnixStream)> {
         // It has said no more: it waits for the first line.
         let asked = role.map(|role| (role, caller.read.into_inner().stream));
         match asked {
-            Some((Role::Peer, _)) => peer = asked,
-            Some(_) => return asked,
-            None => {}
+            Some((Role::Relay, _)) => return asked,
+            Some((Role::Nothing, _)) => found = asked,
+            Some((Role::Peer, _)) if found.is_none() => found = asked,
+            Some((Role::Peer, _)) | None => {}
         }
     }
-    peer
+    found
 }
 
 impl Read for WatchedStream {

@@ -52,6 +52,12 @@ pub trait SessionSource: Send + Sync {
     /// What is known now.
     fn snapshot(&self) -> Snapshot;
 
+    /// The id by which the session that was looked at finds its name again, and whether it has only
+    /// just begun: such a one has no name of before.
+    fn binding(&self, looked: &Snapshot) -> Option<(String, bool)> {
+        looked.id.clone().map(|id| (id, false))
+    }
+
     /// Waits until something may have changed. Need not notice everything: the mailbox looks from
     /// time to time besides.
     fn changed(&self) -> BoxFuture<'_, ()>;

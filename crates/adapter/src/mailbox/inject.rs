@@ -52,6 +52,7 @@ impl Injection {
             token: None,
             approves: false,
             age_ms: 0,
+            within_ms: 0,
         });
         if mail.bytes > WHOLE_BYTES_MAX {
             return Err(InjectError::Text(format!(

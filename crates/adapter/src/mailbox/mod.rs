@@ -6,6 +6,7 @@
 
 mod agent;
 mod checkout;
+mod expected;
 mod inject;
 mod observe;
 mod presence;
@@ -20,10 +21,10 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use peerbus_os::sync::lock;
-use peerbus_peer::mailbox::{self as core, AskId, Attempt, MailboxOutput};
+use peerbus_peer::mailbox::{self as core, Attempt, MailboxOutput};
 use peerbus_peer::session::SessionEvent;
 use peerbus_view::fate;
-use peerbus_wire::{Conversation, MessageId, PeerName, Priority, Stage, escape};
+use peerbus_wire::{Conversation, PeerName, Priority, Stage, escape};
 use presence::About;
 use serve::Probe;
 use tokio::sync::{Notify, watch};
@@ -33,17 +34,19 @@ use crate::Bus;
 
 pub use core::{
     ASK, Activity, AttemptId, AttemptItem, Content, DRAIN, HERE, HOOK, INBOX, Limit, Listed, Mail,
-    Named, No, Outcome, PART_CHARS, PIGGYBACK, Parent, Path, PathSpec, Policy, Portion,
+    Named, No, NotOwed, Outcome, Owed, PART_CHARS, PIGGYBACK, Parent, Path, PathSpec, Policy,
+    Portion,
 };
 
 pub use agent::{
     AgentLink, BoxFuture, Evidence, EvidenceSource, Readable, SessionSource, Snapshot, WakePath,
 };
 pub use checkout::Checkout;
+pub use expected::Expected;
 pub use inject::{InjectError, Injection, SOURCE_CHARS};
 pub use observe::{Observer, Staged};
 pub use presence::Who;
-pub use push::{Attribute, Push, receipt};
+pub use push::{Attribute, Push, receipt, until};
 pub use senders::Undecided;
 pub use wake_list::WakeList;
 
@@ -70,7 +73,7 @@ struct Shared {
     /// The next deadline may be another one.
     deadline: Notify,
     watched: watch::Sender<bool>,
-    /// Counts answers that somebody waits for.
+    /// Counts answers that somebody waits for, and ends of questions.
     answers: watch::Sender<u64>,
     /// Is told what happens here.
     observer: OnceLock<Weak<dyn Observer>>,
@@ -243,8 +246,8 @@ impl Mailbox {
 
     /// What an attempt shows now; `None`: all of it was seen since it was made.
     fn push(&self, attempt: &Attempt) -> Option<Push> {
-        let shown = self.show(false, |it, _| {
-            let items = it.current(attempt);
+        let shown = self.show(false, |it, now_ms| {
+            let items = it.current(now_ms, attempt);
             let attempt = attempt.clone();
             (!items.is_empty()).then_some(Attempt { items, ..attempt })
         });
@@ -343,11 +346,14 @@ impl State {
                 self.look_for_paths();
             }
             SessionEvent::NotJoined { why } => tracing::warn!(?why, "no member of its groups"),
-            SessionEvent::Job { key, news } => self.machine.job(now_ms, key, news),
+            SessionEvent::Lapsed { key, reason } => {
+                self.machine.lapsed(now_ms, key, reason.as_deref());
+            }
             SessionEvent::Notice { receipt, id: token } => {
                 self.staged.push(Staged::there(&receipt));
                 let sentence = sentence.as_deref();
                 self.machine.receipt(now_ms, &receipt, sentence, token);
+                self.answers += 1;
                 self.look_for_paths();
             }
             SessionEvent::GaveUp { .. } => {
@@ -374,10 +380,10 @@ impl State {
                 self.staged.push(Staged::here(&mail.inbound, stage.clone()));
                 bus.reached(&mail.inbound.key, stage);
             }
-            MailboxOutput::GiveBack { mail, again } => {
+            MailboxOutput::GiveBack { mail } => {
                 let stage = Stage::Recalled { why: String::new() };
                 self.staged.push(Staged::here(&mail.inbound, stage));
-                bus.give_back(&mail.inbound.key, again);
+                bus.give_back(&mail.inbound.key);
             }
             MailboxOutput::Local { mail, stage } => {
                 self.staged.push(Staged::here(&mail.inbound, stage))
@@ -410,17 +416,10 @@ pub fn notice(event: &SessionEvent) -> Option<String> {
             "not in the groups that were asked for: {}",
             escape(why, REASON_CHARS)
         )),
-        SessionEvent::Registered { .. } | SessionEvent::Message(_) | SessionEvent::Job { .. } => {
-            None
-        }
+        SessionEvent::Registered { .. }
+        | SessionEvent::Message(_)
+        | SessionEvent::Lapsed { .. } => None,
     }
-}
-
-/// A question that waits for its answer. Dropped, the answer is ordinary mail again.
-#[derive(Debug)]
-pub struct Expected {
-    mailbox: Mailbox,
-    ask: AskId,
 }
 
 impl Mailbox {
@@ -434,46 +433,23 @@ impl Mailbox {
         Conversation { hops, ..talk }
     }
 
-    /// The agent sent the message `id` to this peer or group; `None`: to everybody.
+    /// The broker has the agent's message `id` to this peer or group; `None`: to everybody. Nothing is
+    /// owed to that peer any more for a request that it answers; a question back is no answer.
     pub fn sent(&self, to: Option<&str>, id: &str, talk: &Conversation) {
-        let peer = to.filter(|to| !to.starts_with('#')).map(PeerName::parse);
+        let to = to.map(|to| self.shared.bus.at_home(to));
+        let peer = to.as_deref().filter(|to| !to.starts_with('#'));
+        let peer = peer.map(PeerName::parse);
         if let Some(Err(_)) = peer {
             return;
         }
         let peer = peer.and_then(Result::ok).map(|peer| peer.key());
-        self.with(|state, now_ms| state.machine.sent(now_ms, peer.as_ref(), id, talk.hops));
-    }
-
-    /// From now on the message from `from` that replies to `question` goes to the caller.
-    #[must_use]
-    pub fn expect(&self, question: &MessageId, from: &str) -> Expected {
-        Expected {
-            mailbox: self.clone(),
-            ask: self.machine(|it, _| it.expect(question, from)),
-        }
-    }
-}
-
-impl Expected {
-    /// Waits for the answer, and checks it out. Dropping the future loses nothing.
-    pub async fn arrived(&mut self) -> Checkout {
-        let mailbox = self.mailbox.clone();
-        let mut answers = mailbox.shared.answers.subscribe();
-        loop {
-            let attempt = mailbox.with(|state, now_ms| state.machine.take_answer(now_ms, self.ask));
-            if attempt.is_some() {
-                return Checkout::new(mailbox.clone(), attempt);
+        self.with(|state, now_ms| {
+            state.machine.sent(now_ms, peer.as_ref(), id, talk.hops);
+            let answers = talk.reply_to.as_ref().filter(|_| talk.within_ms.is_none());
+            if let (Some(to), Some(request)) = (&to, answers) {
+                let machine = &mut state.machine;
+                machine.answered_request(now_ms, to, request.as_str());
             }
-            // The sender lives as long as the mailbox: waiting cannot fail.
-            let _ = answers.changed().await;
-        }
-    }
-}
-
-impl Drop for Expected {
-    fn drop(&mut self) {
-        let ask = self.ask;
-        self.mailbox
-            .with(|state, now_ms| state.machine.unexpect(now_ms, ask));
+        });
     }
 }

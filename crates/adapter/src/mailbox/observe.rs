@@ -88,8 +88,8 @@ impl Mailbox {
     /// Looks at the session; peers are told what it does.
     pub fn report(&self, session: &dyn SessionSource) -> Snapshot {
         let snapshot = session.snapshot();
-        if let Some(id) = &snapshot.id {
-            self.shared.bus.bind_session(id);
+        if let Some((id, is_new)) = session.binding(&snapshot) {
+            self.shared.bus.bind_session(&id, is_new);
         }
         // Somebody else may know where the client says nothing.
         if let Some(activity) = snapshot.activity {

@@ -2,13 +2,14 @@
 
 use std::fmt::Write as _;
 
-use peerbus_peer::mailbox::{Attempt, AttemptId, AttemptItem, Content, Mail, Portion};
+use peerbus_peer::mailbox::{Attempt, AttemptId, AttemptItem, Content, Mail, Portion, Wanted};
 use peerbus_peer::session::Inbound;
 use peerbus_view::Words;
-use peerbus_wire::{Conversation, MessageId, Receipt};
+use peerbus_wire::{Conversation, MessageId, Receipt, rfc3339};
 use serde_json::json;
 
 use super::quote::{self, UNTRUSTED, without_mentions};
+use crate::wall_ms;
 
 /// Something to show that nobody asked for: messages and notices, in order of arrival.
 #[derive(Debug, Clone)]
@@ -35,6 +36,13 @@ pub(super) fn mail(inbound: Inbound) -> Mail {
     let talk = Conversation::of(&inbound.body);
     let text = quote::said(&inbound.body);
     let (chars, beginning) = (text.chars().count(), quote::beginning(&text));
+    let wanted = match inbound.within_ms {
+        0 => Wanted::default(),
+        within_ms => Wanted {
+            gist: quote::gist(&text),
+            until: until(wall_ms().saturating_add(within_ms)),
+        },
+    };
     drop(text);
     let mut mail = Mail {
         inbound,
@@ -42,10 +50,20 @@ pub(super) fn mail(inbound: Inbound) -> Mail {
         bytes: 0,
         chars,
         beginning,
+        wanted,
     };
     let line = quote::line(&mail, false, Portion::All).len();
     mail.bytes = line.max(mail.inbound.body.len());
     mail
+}
+
+/// A time since the Unix epoch, to the minute.
+#[must_use]
+pub fn until(since_epoch_ms: u64) -> String {
+    let time = rfc3339(since_epoch_ms);
+    let (date, time) = time.split_once('T').unwrap_or_default();
+    let minute = time.get(..5).unwrap_or_default();
+    format!("{date} {minute} UTC")
 }
 
 impl Push {
@@ -282,6 +300,8 @@ fn message(mail: &Mail, portion: Portion) -> (String, Vec<Attribute>) {
     say("group", inbound.group.as_deref());
     say("one", inbound.one.then_some("true"));
     say("token", inbound.token.as_deref());
+    say("outcome", talk.failed.then_some("failed"));
+    meta.extend(quote::wanted(mail).map(|wants| ("wants", wants)));
     // One attribute for all that the sender says of itself: none has a name that it chose.
     meta.extend(quote::attribute(mail).map(|said| ("it_says", said)));
     (content, meta)
@@ -289,7 +309,97 @@ fn message(mail: &Mail, portion: Portion) -> (String, Vec<Attribute>) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use peerbus_peer::mailbox::No;
+    use peerbus_peer::session::Key;
+    use peerbus_wire::Kind;
+
     use super::*;
+
+    fn came(body: &str, within_ms: u64) -> Mail {
+        mail(Inbound {
+            key: Key::local(1),
+            id: "m1".into(),
+            from: "bob".into(),
+            source: "test".into(),
+            kind: Kind::Msg,
+            ts: String::new(),
+            body: body.into(),
+            again: false,
+            to: None,
+            group: None,
+            one: false,
+            token: None,
+            approves: false,
+            age_ms: 0,
+            within_ms,
+        })
+    }
+
+    #[test]
+    fn a_request_says_what_it_wants_until_when_and_how_it_ends() {
+        let long = format!(
+            r#"{{"text":"{}","wants":"result","within_ms":60000}}"#,
+            "é".repeat(61)
+        );
+        let request = came(&long, 60_000);
+        let until = request.wanted.until.clone();
+        let wants = format!(
+            "a request, which wants a result until {until}: answer with the bus reply tool, or say with \
+             it failed or declined"
+        );
+        let (date, time) = until.split_once(' ').unwrap();
+        assert_eq!((date.len(), &time[2..3], &time[5..]), (10, ":", " UTC"));
+        assert_eq!(request.wanted.gist, format!("{}…", "é".repeat(60)));
+        let line = quote::line(&request, false, Portion::All);
+        assert!(line.contains(&format!(" ({wants}): \"éé")), "{line}");
+        assert_eq!(request.bytes, line.len().max(long.len()));
+        let (_, meta) = message(&request, Portion::All);
+        assert!(meta.contains(&("wants", wants)), "{meta:?}");
+
+        let plain = came(&long, 0);
+        assert_eq!(
+            (plain.wanted.gist.as_str(), plain.is_request()),
+            ("", false)
+        );
+        let line = quote::line(&plain, false, Portion::All);
+        assert!(line.starts_with("📨 msg from bob [m1]: \"éé"), "{line}");
+    }
+
+    #[test]
+    fn an_answer_says_that_what_was_wanted_failed() {
+        let failed = came(r#"{"text":"no","reply_to":"q1","outcome":"failed"}"#, 0);
+        let line = quote::line(&failed, false, Portion::All);
+        assert_eq!(
+            line,
+            "📨 msg from bob [m1] (reply to q1: it failed): \"no\""
+        );
+        let (_, meta) = message(&failed, Portion::All);
+        assert!(meta.contains(&("outcome", "failed".into())), "{meta:?}");
+    }
+
+    #[test]
+    fn a_reminder_says_that_it_quotes_others() {
+        let sentence = "You still owe bob an answer to \"say hi\" (m1)".into();
+        let item = AttemptItem {
+            no: No(1),
+            repeat: false,
+            portion: Portion::All,
+            content: Content::Notice {
+                sentence,
+                token: None,
+            },
+            first: false,
+            held: None,
+        };
+        assert!(quotes(&item));
+        let mail = Content::Mail(Arc::new(came("1", 0)));
+        assert!(quotes(&AttemptItem {
+            content: mail,
+            ..item
+        }));
+    }
 
     #[test]
     fn a_text_says_whose_it_is_not() {

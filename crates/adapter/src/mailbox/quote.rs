@@ -24,7 +24,15 @@ const BEGINNING_BYTES: usize = 6_000;
 const META_CHARS: usize = 512;
 
 /// Members of a body that tell its place in a conversation, and are shown apart from its text.
-const CONVERSATION: [&str; 5] = ["reply_to", "thread", "priority", "hops", "meta"];
+const CONVERSATION: [&str; 8] = [
+    "reply_to", "thread", "priority", "hops", "meta", "wants", WITHIN, "outcome",
+];
+
+/// Of the conversation where the body is a request only.
+const WITHIN: &str = "within_ms";
+
+/// A few words of a request, in characters.
+const GIST_CHARS: usize = 60;
 
 /// Members of which each can be all that a body says.
 const TEXT: [&str; 3] = ["text", "message", "content"];
@@ -50,7 +58,8 @@ pub(crate) fn line(mail: &Mail, repeat: bool, portion: Portion) -> String {
         });
     }
     if let Some(id) = &mail.talk.reply_to {
-        let _ = write!(line, " (reply to {})", plain(id.as_str()));
+        let failed = if mail.talk.failed { ": it failed" } else { "" };
+        let _ = write!(line, " (reply to {}{failed})", plain(id.as_str()));
     }
     if let Some(thread) = &mail.talk.thread {
         let _ = write!(line, " (thread {})", plain(thread));
@@ -68,6 +77,9 @@ pub(crate) fn line(mail: &Mail, repeat: bool, portion: Portion) -> String {
     if let Some(meta) = meta(mail) {
         let _ = write!(line, " (it says: {meta})");
     }
+    if let Some(wanted) = wanted(mail) {
+        let _ = write!(line, " ({wanted})");
+    }
     let _ = write!(line, ": {}", quoted(&said(&inbound.body), portion));
     line
 }
@@ -78,6 +90,27 @@ pub fn meta(mail: &Mail) -> Option<String> {
     let said = |(key, value): &(String, String)| format!("{key}=\"{}\"", escape(value, META_CHARS));
     let said: Vec<_> = mail.talk.meta.iter().map(said).collect();
     (!said.is_empty()).then(|| said.join(" "))
+}
+
+/// What a request wants, until when, and how it ends.
+#[must_use]
+pub fn wanted(mail: &Mail) -> Option<String> {
+    mail.is_request().then(|| {
+        format!(
+            "a request, which wants a result until {}: answer with the bus reply tool, or say with it \
+             failed or declined",
+            mail.wanted.until
+        )
+    })
+}
+
+/// The beginning of a request's text, to be escaped where it is shown.
+pub(super) fn gist(text: &str) -> String {
+    let gist = first(text, GIST_CHARS);
+    match gist.len() < text.len() {
+        true => format!("{gist}…"),
+        false => gist.to_owned(),
+    }
 }
 
 /// Where a local text comes from.
@@ -139,7 +172,9 @@ pub fn said(body: &str) -> Cow<'_, str> {
     let Ok(Members(mut members)) = serde_json::from_str::<Members>(body) else {
         return body.into();
     };
-    members.retain(|(name, value)| !is_conversation(name, value.get()));
+    let asks = Conversation::of(body).within_ms.is_some();
+    let within = |name: &str| name == WITHIN && asks;
+    members.retain(|(name, value)| !within(name) && !is_conversation(name, value.get()));
     let text = match members.as_slice() {
         [(name, value)] if TEXT.contains(&name.as_str()) => {
             let json = value.get();
@@ -245,6 +280,8 @@ mod tests {
                 r#"{"n":1.50}"#,
             ),
             (r#"{"content":[1,{}]}"#, "[1,{}]"),
+            (r#"{"text":"t","wants":"result","within_ms":5}"#, "t"),
+            (r#"{"text":"t","outcome":"failed"}"#, "t"),
         ] {
             assert_eq!(said(body), shown, "{body}");
         }
@@ -254,6 +291,9 @@ mod tests {
             r#"{"text":"t","text":"u"}"#,
             r#"{"text":"t","thread":"not an id: a text"}"#,
             r#"{"text":"t","hops":"many"}"#,
+            r#"{"text":"t","within_ms":5}"#,
+            r#"{"text":"t","wants":"more"}"#,
+            r#"{"text":"t","outcome":"rain"}"#,
             r#"{"text":7,"message":"m"}"#,
             r#"{"text":{"a":1}}"#,
             r#"{"text":"t","meta":{"path":1}}"#,

@@ -134,7 +134,7 @@ async fn a_session_that_is_told_later_which_one_it_is_gets_its_name_back() {
     let first = registered(&bus).await;
     assert_eq!(sessions(&place).name_of("new"), Some(name(&first)));
 
-    bus.bind_session("old");
+    bus.bind_session("old", false);
     assert!(matches!(
         frame(&mut peer).await,
         ClientFrame::Retire { successor } if successor.as_deref() == Some("wild-wasp-3kx")
@@ -163,10 +163,24 @@ async fn a_session_that_was_used_keeps_its_name_whatever_it_becomes() {
     peer.accepted(&id).await;
     soon(sent).await.unwrap().unwrap();
 
-    bus.bind_session("old");
-    bus.bind_session("cleared");
+    bus.bind_session("old", false);
+    bus.bind_session("cleared", false);
     assert_eq!(bus.name(), first);
     for id in ["new", "old", "cleared"] {
         assert_eq!(sessions(&place).name_of(id), Some(name(&first)), "{id}");
     }
+}
+
+#[tokio::test]
+async fn a_new_session_takes_no_name_from_one_whose_id_it_has() {
+    let place = Place::new();
+    sessions(&place)
+        .bind("old", &name("wild-wasp-3kx"), |_| true)
+        .unwrap();
+    let bus = made_up(&place, None);
+    let _peer = place.admit(true).await;
+    let own = registered(&bus).await;
+    bus.bind_session("old", true);
+    assert_eq!(bus.name(), own);
+    assert_eq!(sessions(&place).name_of("old"), Some(name(&own)));
 }

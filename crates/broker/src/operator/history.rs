@@ -1,5 +1,6 @@
 //! What was said, who is there and what happens, for the operator's own programs.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,10 +11,12 @@ use axum::extract::{ConnectInfo, Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
-use peerbus_core::broker::MessageHistory;
+use peerbus_core::broker::{MessageHistory, OpenRequest};
 use peerbus_store::{History, HistoryRow, Page, Query as Meant};
-use peerbus_view::{MessageView, depends_on_peers};
-use peerbus_wire::{BrokerFrame, Envelope, GroupName, MessageId, PeerName, Seq, Stage};
+use peerbus_view::{MessageView, RequestView, depends_on_peers};
+use peerbus_wire::{
+    BrokerFrame, Conversation, Envelope, GroupName, MessageId, PeerName, Seq, Stage, body_of,
+};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::watch;
@@ -73,7 +76,7 @@ pub(crate) async fn messages(
     };
     let owed = meant.owed.clone();
     let page = read(&shared, move |history| history.find(&meant, limit)).await?;
-    answer(&shared, page, owed.as_deref()).await
+    answer(&shared, (page, BTreeMap::new()), owed.as_deref()).await
 }
 
 /// `GET /v1/messages/{id}`: those that go by an id.
@@ -85,12 +88,25 @@ pub(crate) async fn message(
     let id = MessageId::parse(&id).map_err(|error| refused(StatusCode::BAD_REQUEST, error))?;
     let before = before.map(Seq);
     let page = read(&shared, move |history| history.by_id(&id, before, LIMIT)).await?;
-    answer(&shared, page, None).await
+    answer(&shared, (page, BTreeMap::new()), None).await
+}
+
+/// `GET /v1/requests`: those that have no result, the oldest first.
+pub(crate) async fn requests(State(shared): State<Arc<Shared>>) -> HttpResult {
+    let open = ask(&shared, |broker, now, txn| broker.open_requests(now, txn)).await?;
+    let seqs: Vec<_> = open.iter().map(|request| request.seq).collect();
+    let page = read(&shared, move |history| history.of(&seqs)).await?;
+    let open = open.into_iter().map(|it| (it.seq, it)).collect();
+    answer(&shared, (page, open), None).await
 }
 
 /// Answers with messages and what became of them, as many as an answer has room for, and at least one. Of
 /// those that are owed to one peer the steps at that one are told.
-async fn answer(shared: &Shared, page: Page, owed: Option<&str>) -> HttpResult {
+async fn answer(
+    shared: &Shared,
+    (page, open): (Page, BTreeMap<Seq, OpenRequest>),
+    owed: Option<&str>,
+) -> HttpResult {
     let (mut all, mut bytes, mut before) = (Vec::new(), 0, page.before);
     let (mut last, mut peers) = (None, None);
     let mut messages = page.messages.into_iter();
@@ -117,6 +133,10 @@ async fn answer(shared: &Shared, page: Page, owed: Option<&str>) -> HttpResult {
                 seq: found.head.seq.0,
                 from: signed.map_or(known.from, |decoded| decoded.envelope.from),
                 at: found.head.accepted_ms,
+                request: open.get(&found.head.seq).map(|open| {
+                    let whom = (&*open.to, open.holder.as_deref());
+                    RequestView::new(whom, open.left_ms, &known.receipts, among.1)
+                }),
                 ..MessageView::new(id, &known.receipts, owed, among)
             };
             let view = view.write(text);
@@ -141,11 +161,15 @@ async fn histories(
     messages: Vec<HistoryRow>,
 ) -> Result<Vec<(HistoryRow, MessageHistory)>, Response> {
     let open = |found: &&HistoryRow| {
+        // A request that was read goes on.
+        let text = found.envelope.as_deref().map(body_of);
+        let wants = text.is_some_and(|body| Conversation::of(body).within_ms.is_some());
+        let last = |stage: &Stage| !wants || stage.is_end() || stage.is_lost();
         // Where it was and is not any more is no end.
         let ends = found
             .fates
             .iter()
-            .filter(|fate| !matches!(*fate.stage, Stage::Recalled { .. }));
+            .filter(|fate| !matches!(*fate.stage, Stage::Recalled { .. }) && last(&fate.stage));
         let ended = ends.count() >= found.head.recipients as usize;
         !ended || found.envelope.is_none()
     };

@@ -287,6 +287,7 @@ async fn what_was_said_of_messages_comes_in_answers_of_a_bounded_length() {
                 to: format!("m{recipient}").into(),
                 stage: Stage::Acked(None).into(),
                 at_ms: 1,
+                goes_on: false,
                 way,
             }
         };

@@ -16,6 +16,7 @@ mod node;
 mod reading;
 mod receipts;
 mod relay;
+mod requests;
 mod session;
 mod showing;
 mod socket;

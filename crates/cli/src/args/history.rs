@@ -10,6 +10,7 @@ use peerbus_wire::MessageId;
 
 use super::mail::message_id;
 use super::path;
+use super::values::{DAY, age};
 
 /// How messages are shown, and where they are.
 #[derive(Debug, Default, clap::Args)]
@@ -85,9 +86,6 @@ pub(crate) enum HistoryVerb {
     },
 }
 
-const DAY: u64 = 86_400;
-/// Longest age, in days: a mistyped unit is noticed.
-const DAYS_MAX: u64 = 3_650;
 /// Least bytes of a history that is one.
 const BYTES_MIN: u64 = 65_536;
 
@@ -148,20 +146,6 @@ fn size(text: &str) -> Result<u64, ()> {
 
 fn since(text: &str) -> Result<Duration, String> {
     age(text).ok_or_else(|| "expected an age such as 30m, 2h or 7d".into())
-}
-
-/// A time such as `90s`, `30m`, `2h` or `7d`.
-fn age(text: &str) -> Option<Duration> {
-    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    let unit = match unit {
-        "s" => 1,
-        "m" => 60,
-        "h" => 3_600,
-        "d" => DAY,
-        _ => return None,
-    };
-    let seconds = number.parse::<u64>().ok()?.checked_mul(unit)?;
-    (seconds <= DAYS_MAX * DAY).then(|| Duration::from_secs(seconds))
 }
 
 #[cfg(test)]

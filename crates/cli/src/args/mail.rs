@@ -1,9 +1,11 @@
 //! What sends and receives messages.
 
+use std::path::PathBuf;
+
 use peerbus_wire::{GroupName, MessageId, Priority};
 
-use super::values::SEEN_WITHIN_S;
-use super::{Connection, seconds};
+use super::values::{SEEN_WITHIN_S, within_ms};
+use super::{Connection, Shown, path, seconds};
 
 /// How a BODY is taken, and what it says of its conversation.
 #[derive(Debug, clap::Args)]
@@ -61,24 +63,66 @@ pub(crate) struct Send {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Ask {
-    /// The peer to ask
+    /// The peer to ask, or `#GROUP`, in quotes, of which one member answers
     pub(crate) to: String,
-    /// The question: text, or a JSON object or array; `-` reads it from stdin. One that begins with
+    /// The request: text, or a JSON object or array; `-` reads it from stdin. One that begins with
     /// a dash stands behind `--`
     pub(crate) body: String,
     /// What stands behind a message without quotes: nothing may
     #[arg(hide = true)]
     pub(crate) more: Vec<String>,
+    /// Name to ask as; a temporary one otherwise
+    #[arg(long, value_name = "FROM")]
+    pub(crate) name: Option<String>,
     #[command(flatten)]
     pub(crate) saying: Saying,
-    /// Seconds to wait for the answer; exit code 1 if there is none
+    /// The request is owed for so long: 90s, 20m, 2h, at most 7d (as if absent: 1h)
+    #[arg(long, value_name = "TIME", value_parser = within_ms)]
+    pub(crate) within: Option<u64>,
+    /// Do not wait for the result: `peerbus status ID` shows it
+    #[arg(long)]
+    pub(crate) detach: bool,
+    /// Seconds to wait for the result; exit code 1 if there is none
     #[arg(long, value_name = "SECONDS", default_value_t = 300.0, value_parser = seconds)]
     pub(crate) timeout: f64,
-    /// Print the answer as JSON, as `peerbus recv` does
+    /// Print the result as JSON, as `peerbus recv` does
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) connection: Connection,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Requests {
+    #[command(subcommand)]
+    pub(crate) verb: Option<RequestsVerb>,
+    /// Those that ended, and what came of them
+    #[arg(long)]
+    pub(crate) done: bool,
+    /// With --done: at most so many, the newest
+    #[arg(long, value_name = "N", default_value_t = 20, requires = "done")]
+    pub(crate) limit: usize,
+    #[command(flatten)]
+    pub(crate) shown: Shown,
+}
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum RequestsVerb {
+    /// Take a request back: nobody owes it any more
+    Cancel(Cancel),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Cancel {
+    /// The request's id, or its beginning
+    pub(crate) id: String,
+    /// Only that of this sender, where several used that id
+    #[arg(long, value_name = "FROM")]
+    pub(crate) name: Option<String>,
+    /// The broker's Unix socket
+    #[arg(long, value_name = "PATH", value_parser = path())]
+    pub(crate) socket: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]

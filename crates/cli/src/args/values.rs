@@ -2,8 +2,10 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
+use peerbus_wire::limits::WITHIN_MS_MAX;
 
 /// An address to listen on. `localhost` and no host at all stand for 127.0.0.1, and an empty text
 /// for the default.
@@ -54,8 +56,46 @@ pub(super) fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
+pub(super) const DAY: u64 = 86_400;
+/// Longest age, in days: a mistyped unit is noticed.
+const DAYS_MAX: u64 = 3_650;
+
+/// A time such as `90s`, `30m`, `2h` or `7d`.
+pub(super) fn age(text: &str) -> Option<Duration> {
+    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let unit = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3_600,
+        "d" => DAY,
+        _ => return None,
+    };
+    let seconds = number.parse::<u64>().ok()?.checked_mul(unit)?;
+    (seconds <= DAYS_MAX * DAY).then(|| Duration::from_secs(seconds))
+}
+
+/// For so long a result may be waited for, in milliseconds.
+pub(super) fn within_ms(text: &str) -> Result<u64, String> {
+    let within = age(text).and_then(|age| u64::try_from(age.as_millis()).ok());
+    let within = within.filter(|ms| (1..=WITHIN_MS_MAX).contains(ms));
+    within.ok_or_else(|| "expected a time such as 90s, 20m, 2h or 7d, which is the longest".into())
+}
+
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn a_result_may_be_waited_for_for_seven_days_at_most() {
+        for (text, ms) in [("90s", 90_000), ("20m", 1_200_000), ("7d", 604_800_000)] {
+            assert_eq!(super::within_ms(text), Ok(ms));
+        }
+        for wrong in ["0s", "8d", "604801s", "5", "1w", ""] {
+            assert!(
+                super::within_ms(wrong).unwrap_err().contains("7d"),
+                "{wrong}"
+            );
+        }
+    }
+
     #[test]
     fn an_address_may_be_short() {
         for (text, expected) in [

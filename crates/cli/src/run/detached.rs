@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -19,6 +20,9 @@ use crate::output;
 const READY_WITHIN: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(50);
 const LOGS_KEPT: usize = 32;
+/// A log that has grown beyond so many bytes begins anew: an agent may write for ever.
+const LOG_BYTES_MAX: u64 = 16 << 20;
+const LOG_LOOK: Duration = Duration::from_secs(5);
 /// Longest line and name that are repeated, in characters.
 const LINE_CHARS: usize = 500;
 const NAME_CHARS: usize = 64;
@@ -62,7 +66,9 @@ pub(super) fn start() -> Result<(), Failure> {
 
 /// Begins a log that its user alone can read, and removes the oldest.
 fn open(dir: &Path, log: &Path) -> io::Result<File> {
-    let file = begin_log(log)?;
+    begin_log(log)?;
+    // What begins anew is written on from its beginning.
+    let file = File::options().append(true).open(log)?;
     let entries = std::fs::read_dir(dir)?.flatten();
     let mut old: Vec<_> = entries.map(|entry| entry.path()).collect();
     // Their names begin with the time.
@@ -95,7 +101,22 @@ fn spawn(log: File) -> io::Result<Child> {
 pub(super) fn leave() -> Result<(), Failure> {
     // It fails for the first process of a group, which this one is not.
     rustix::process::setsid().map_err(Failure::failed)?;
+    let log = io::stdout().as_fd().try_clone_to_owned();
+    let log = File::from(log.map_err(Failure::failed)?);
+    std::thread::spawn(move || {
+        while bounded(&log, LOG_BYTES_MAX).is_ok() {
+            std::thread::sleep(LOG_LOOK);
+        }
+    });
     Ok(())
+}
+
+/// Begins a log anew that is too long.
+fn bounded(log: &File, most: u64) -> io::Result<()> {
+    match log.metadata()?.len() > most {
+        true => log.set_len(0),
+        false => Ok(()),
+    }
 }
 
 /// The session of a driver with this number, once its client takes turns.
@@ -105,4 +126,24 @@ fn listed(paths: &Paths, driver: u32) -> Option<LiveSession> {
         .into_iter()
         .flat_map(|dir| index::live(&dir));
     found.find(|session| session.socket.ends_with(&own) && session.status.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn a_log_that_is_too_long_is_written_on_from_its_beginning() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("runs").join("1-1.log");
+        let mut file = open(&dir.path().join("runs"), &log).unwrap();
+        let read = || std::fs::read_to_string(&log).unwrap();
+        for (text, all) in [("one", "one"), ("two", "onetwo"), ("six", "six")] {
+            bounded(&file, 5).unwrap();
+            file.write_all(text.as_bytes()).unwrap();
+            assert_eq!(read(), all);
+        }
+    }
 }

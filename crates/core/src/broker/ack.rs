@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use peerbus_wire::{Ack, DeliveryKey, How, Seq, Stage};
+use peerbus_wire::{Ack, DeliveryKey, How, MessageId, Seq, Stage};
 
 use super::mutation::BrokerMutation;
 use super::{Broker, BusEvent, Caller, CommitNeed, Cx};
 use crate::audit::AuditLog;
-use crate::store::{DeliveryHistory, FATE_BYTES, Fate, MessageHead, PeerId, Result, Txn};
+use crate::store::{ANSWERS, DeliveryHistory, FATE_BYTES, Fate, MessageHead, PeerId, Result, Txn};
 
 /// How a delivery ends.
 #[derive(Clone, Copy)]
@@ -18,6 +18,16 @@ pub(super) enum End<'a> {
     Dead(&'a str),
     /// Nobody acked it, and why nobody will.
     Expired(&'a str),
+    /// A request has this message as its result.
+    Done(&'a MessageId),
+    /// What a request wants failed: this message says why.
+    Failed(&'a MessageId),
+    /// Its holder does not do what a request wants, and says why.
+    Declined(&'a str),
+    /// Its asker took a request back.
+    Withdrawn,
+    /// A request has no result, and why it will have none.
+    Unanswered(&'a str),
 }
 
 impl End<'_> {
@@ -32,20 +42,49 @@ impl End<'_> {
                 log.reject(seq, recipient);
                 BusEvent::Dead
             }
-            Self::Expired(_) => {
+            Self::Expired(_) | Self::Unanswered(_) => {
                 log.expire(seq, recipient);
                 BusEvent::Expired
+            }
+            Self::Declined(_) => {
+                log.reject(seq, recipient);
+                BusEvent::Ended
+            }
+            Self::Done(_) | Self::Failed(_) => {
+                log.ack(seq, recipient, None);
+                BusEvent::Ended
+            }
+            Self::Withdrawn => {
+                log.expire(seq, recipient);
+                BusEvent::Ended
             }
         }
     }
 
     /// As the sender is told it.
-    fn stage(self) -> Stage {
+    pub(super) fn stage(self) -> Stage {
         match self {
             Self::Acked(how) => Stage::Acked(how.cloned()),
             Self::Dead(why) => Stage::Dead { why: why.into() },
             Self::Expired(why) => Stage::Expired { why: why.into() },
+            Self::Done(reply) => Stage::Done {
+                reply: reply.clone(),
+            },
+            Self::Failed(reply) => Stage::Failed {
+                reply: reply.clone(),
+            },
+            Self::Declined(why) => Stage::Declined { why: why.into() },
+            Self::Withdrawn => Stage::Withdrawn,
+            Self::Unanswered(why) => Stage::Unanswered { why: why.into() },
         }
+    }
+
+    /// Its sender is told until it takes note, besides being told if it is here.
+    const fn is_kept(self) -> bool {
+        matches!(
+            self,
+            Self::Dead(_) | Self::Expired(_) | Self::Declined(_) | Self::Unanswered(_)
+        )
     }
 }
 
@@ -79,7 +118,7 @@ impl Broker {
             return Ok(());
         };
         if let End::Dead(why) = end
-            && self.job_rejected(cx, seq, (caller.peer, why))?
+            && self.lease_rejected(cx, seq, (caller.peer, why))?
         {
             return Ok(());
         }
@@ -130,28 +169,45 @@ impl Broker {
         end: End<'_>,
     ) -> Result {
         let (seq, pair) = (head.seq, (recipient, head.sender));
+        let lease = self.leases.get(seq);
+        if let End::Acked(how) = end
+            && let Some(row) = lease.filter(|row| row.request.is_some() && row.work().is_none())
+            && !self.mutations.broken(BrokerMutation::EndRead)
+        {
+            let row = row.clone();
+            return self.read(cx, (recipient, &head), history, (how, row));
+        }
+        // Whoever has read a request is said to have ended it.
+        let holder = lease.map_or(recipient, |row| row.holder);
+        let who = if recipient == ANSWERS {
+            holder
+        } else {
+            recipient
+        };
         let to = self.called(cx.txn, pair, seq)?;
         if !cx.txn.delete_delivery(pair, seq)? {
             return Ok(());
         }
         self.settled(recipient);
         self.not_owed(pair, head.bytes);
-        self.end_job(cx, seq)?;
+        self.end_lease(cx, seq)?;
         let stage = end.stage();
         let counted = end.note(&mut self.log, seq, recipient);
         self.outbox.event(counted);
         self.outbox.want(CommitNeed::Soon);
-        let way = self.recent.take_with((seq, recipient), history);
-        let text = match !matches!(end, End::Dead(_)) && self.forget_fleeting(cx.txn, pair, seq)? {
+        let way = self.recent.take_with((seq, who), history);
+        let text = match !matches!(end, End::Dead(_))
+            && self.forget_fleeting(cx.txn, (who, head.sender), seq)?
+        {
             true => 0,
             // The copies of a broadcast share one text.
             false => head.bytes / u64::from(head.recipients.max(1)),
         };
         let words = stage.bytes() as u64;
         self.ended(cx.now, text + FATE_BYTES + words + way.bytes());
-        self.keep_fate((seq, recipient), &to, &stage, (way, cx.now.wall_ms));
-        if let End::Acked(_) = end {
-            self.tell_sender(cx.now, (&head, recipient), (to, stage));
+        self.keep_fate((seq, who), &to, &stage, (way, cx.now.wall_ms));
+        if !end.is_kept() {
+            self.tell_sender(cx.now, (&head, who), (to, stage));
             return Ok(());
         }
         self.tell_watcher(cx.now, &head, (&to, &stage));
@@ -159,7 +215,7 @@ impl Broker {
             End::Dead(reason) => cx.txn.insert_dead(recipient, seq, reason, cx.at)?,
             _ => self.expiring = true,
         }
-        self.notify(cx, (&head, recipient), to, end)
+        self.notify(cx, (&head, who), to, end)
     }
 
     /// Has the commit keep how a delivery ended. Neighbours that ended alike share what is said.
@@ -176,6 +232,8 @@ impl Broker {
             Some(last) => (Arc::clone(&last.to), Arc::clone(&last.stage)),
             None => (to.into(), Arc::new(stage.clone())),
         };
+        // Else its lease has gone by now.
+        let goes_on = self.leases.get(seq).is_some();
         self.fates.push(Fate {
             seq,
             recipient,
@@ -183,6 +241,7 @@ impl Broker {
             stage,
             at_ms,
             way,
+            goes_on,
         });
     }
 
@@ -197,21 +256,14 @@ impl Broker {
     }
 
     /// Takes a delivery back from its holder; the name's next connection gets it, or, of what is for one
-    /// member of a group, another one: `again` when it may have been shown.
-    pub(super) fn release(
-        &mut self,
-        cx: &mut Cx<'_>,
-        caller: Caller,
-        (key, again): (&DeliveryKey, bool),
-    ) -> Result {
+    /// member of a group, another one.
+    pub(super) fn release(&mut self, cx: &mut Cx<'_>, caller: Caller, key: &DeliveryKey) -> Result {
         let session = self.conns.session_mut(caller.conn);
         let held = key.seq().zip(session);
         let Some((seq, _)) = held.filter(|(seq, session)| session.flights.holds(*seq)) else {
             return Ok(());
         };
-        // What an earlier connection had, that may have shown.
-        let again = again || self.jobs.earlier(seq);
-        if !self.job_released(cx, seq, (caller.peer, again))?
+        if !self.lease_released(cx, seq, caller.peer)?
             && let Some(session) = self.conns.session_mut(caller.conn)
         {
             session.land(seq);

@@ -11,7 +11,7 @@ use peerbus_wire::{
 use super::audited::Budget;
 use super::conn::{Bridge, Conn, Contender, Session};
 use super::flights::Flights;
-use super::jobs::NAME_ENDED;
+use super::leases::NAME_ENDED;
 use super::line::Line;
 use super::mutation::BrokerMutation;
 use super::shares::Shares;
@@ -80,7 +80,7 @@ impl Broker {
             self.bridge_came(cx, peer, bridge)?;
         }
         if let Some(presence) = newcomer.register.presence.filter(|_| ext) {
-            self.set_presence(cx.now, conn, presence);
+            self.set_presence(cx, conn, presence)?;
         }
         if let Some(session) = self.conns.session(conn) {
             let frame = self.handshake_ack(session);
@@ -259,21 +259,32 @@ impl Broker {
     }
 
     /// Replaces a connection's description of itself, and notes since when it does what it says.
-    pub(super) fn set_presence(&mut self, now: Now, conn: ConnId, presence: Presence) {
+    pub(super) fn set_presence(
+        &mut self,
+        cx: &mut Cx<'_>,
+        conn: ConnId,
+        presence: Presence,
+    ) -> Result {
         let Some(session) = self.conns.session_mut(conn) else {
-            return;
+            return Ok(());
         };
         let does = activity(&presence);
         if does != session.presence.as_ref().and_then(activity) {
-            session.activity_since = does.map(|_| now.mono_ms);
+            session.activity_since = does.map(|_| cx.now.mono_ms);
         }
-        session.idle = is_idle(&presence);
+        let was_idle = std::mem::replace(&mut session.idle, is_idle(&presence));
+        let peer = session.peer;
+        let free = session.idle && !was_idle && session.greeted;
         session.presence = Some(presence);
+        match free {
+            true => self.offer_leases(cx, peer),
+            false => Ok(()),
+        }
     }
 
     /// The operator frees a name.
     pub(super) fn release_name(&mut self, cx: &mut Cx<'_>, id: PeerId) -> Result {
-        self.leave_jobs(cx, id, NAME_ENDED)?;
+        self.leave_leases(cx, id, NAME_ENDED)?;
         let Some(known) = self.registry.get(id) else {
             return Ok(());
         };
@@ -307,7 +318,7 @@ fn window(ext: bool, register: &Register) -> Window {
 }
 
 /// What a peer says that it does. Any word counts: what it means is for those who read it.
-fn activity(presence: &Presence) -> Option<String> {
+pub(super) fn activity(presence: &Presence) -> Option<String> {
     let said: serde_json::Value = serde_json::from_str(presence.as_str()).ok()?;
     Some(said.get("activity")?.as_str()?.to_owned())
 }

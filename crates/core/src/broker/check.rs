@@ -34,7 +34,7 @@ impl Broker {
             }
         }
         assert!(self.owed.adds_up(), "bytes by peer and by token disagree");
-        assert!(self.jobs.adds_up(), "jobs are counted wrong");
+        assert!(self.leases.adds_up(), "leases are counted wrong");
         self.check_owners();
         let durable = self.outbox.need() == CommitNeed::Now || self.durable.0 < self.head.next_seq;
         assert!(durable, "durable is ahead of what was accepted");

@@ -162,8 +162,7 @@ impl Broker {
             if session.flights.holds(head.seq) {
                 continue;
             }
-            let age_ms = at.steady_ms.saturating_sub(message.steady_ms);
-            let framed = self.frame_for(session, (head, age_ms), &message.envelope);
+            let framed = self.frame_for(session, (head, message.steady_ms), at, &message.envelope);
             let bytes = framed.0.text().len();
             let urgent = || is_urgent(&message.envelope);
             let fits = match kept {
@@ -184,11 +183,13 @@ impl Broker {
         None
     }
 
-    /// The frame in which a message of this age is delivered to this connection.
+    /// The frame in which a message that was accepted at this time, steady clock, is delivered to this
+    /// connection.
     pub(super) fn frame_for(
         &self,
         session: &Session,
-        (head, age_ms): (&MessageHead, u64),
+        (head, steady_ms): (&MessageHead, u64),
+        at: Stamp,
         envelope: &str,
     ) -> Framed {
         let seq = head.seq;
@@ -199,12 +200,15 @@ impl Broker {
             return (DeliverFrame::keyed(&key, envelope), Some(key));
         }
         let earlier = || session.again.covers(head.sender, seq);
-        let again = self.jobs.again(seq).unwrap_or_else(earlier);
-        let alias = alias(&session.name, to);
+        let again = self.leases.again(seq).unwrap_or_else(earlier);
+        let age_ms = at.steady_ms.saturating_sub(steady_ms);
+        let request = self.leases.get(seq).and_then(|row| row.request.as_ref());
+        let left_ms = request.map(|it| it.until_ms.saturating_sub(at.steady_ms).max(1));
         let remarks = Remarks {
             again,
-            alias,
+            alias: alias(&session.name, to),
             age_ms: if age_ms < AGE_MS_MIN { 0 } else { age_ms },
+            within_ms: left_ms.unwrap_or_default(),
             ..self.foreign(session, head.sender, envelope)
         };
         (DeliverFrame::for_one(seq, envelope, &remarks), None)
@@ -265,10 +269,7 @@ impl Broker {
         } else {
             self.outbox.waiting(output, CommitNeed::Now);
         }
-        if self.jobs.deliver(seq) {
-            let recall = BrokerOutput::Send(conn, BrokerFrame::Recall(seq.key()));
-            self.outbox.waiting(recall, CommitNeed::Soon);
-        }
+        self.leases.deliver(seq);
         self.log.deliver(seq, recipient);
         self.outbox.event(BusEvent::Delivered);
         if abroad {

@@ -16,7 +16,9 @@ use super::registry::Peer;
 use super::{Broker, Caller, CommitNeed, Cx};
 use crate::Now;
 use crate::grant::{Grant, Right};
-use crate::store::{DeliveryHistory, NOBODY, PeerId, PeerRow, Queued, Result, Txn};
+use crate::store::{
+    ANSWERS, DeliveryHistory, Lessee, NOBODY, PeerId, PeerRow, Queued, Result, Txn,
+};
 
 impl Broker {
     /// Whether a connection may be what it says of itself: a bridge, or a peer with this name.
@@ -239,11 +241,15 @@ impl Broker {
         pair: (PeerId, PeerId),
         seq: Seq,
     ) -> Result<String> {
-        if let Some(group) = self.jobs.group(seq).filter(|_| pair.0 == NOBODY) {
-            return Ok(group.to_string());
-        }
-        if !self.is_abroad(pair.0) {
-            return Ok(self.registry.name(pair.0));
+        let lease = self.leases.get(seq);
+        let to = match (pair.0, lease.map(|row| (&row.to, row.holder))) {
+            (NOBODY, Some((Lessee::One(group), _))) => return Ok(group.to_string()),
+            (NOBODY, Some((Lessee::Peer(to), _))) => *to,
+            (ANSWERS, Some((_, holder))) => holder,
+            (to, _) => to,
+        };
+        if !self.is_abroad(to) {
+            return Ok(self.registry.name(to));
         }
         let queued = txn.delivery(pair, seq)?;
         Ok(queued.map_or_else(String::new, |it| recipient_of(&it.envelope).to_owned()))
@@ -278,6 +284,16 @@ impl Broker {
             }
             Stage::Dead { why } => return self.finish_named(cx, caller, key, End::Dead(why)),
             Stage::Expired { why } => return self.finish_named(cx, caller, key, End::Expired(why)),
+            Stage::Working { said } => {
+                self.said_working(cx, (caller.peer, seq), said)?;
+                return Ok(());
+            }
+            Stage::Declined { why } => {
+                return self.ended_abroad(cx, caller, seq, End::Declined(why));
+            }
+            Stage::Unanswered { why } => {
+                return self.ended_abroad(cx, caller, seq, End::Unanswered(why));
+            }
             _ => {}
         }
         let beside = self.registry.forwarded_by(caller.peer).map(|row| row.id);

@@ -42,6 +42,8 @@ pub enum BusEvent {
     },
     /// A delivery expired.
     Expired,
+    /// A request ended with a result, or because somebody said so.
+    Ended,
     /// A peer registered.
     Registered {
         /// Its name.

@@ -227,7 +227,7 @@ impl Broker {
         for (_, peer) in away {
             // What a bridge has brought and forwarded its row tells.
             let keeps = self.is_bridge(peer)
-                || self.pending(cx, peer)? > 0
+                || self.has_mail(cx, peer)?
                 || !cx.txn.notices(peer, 0, 1)?.is_empty();
             if keeps && !others && !self.mutations.broken(BrokerMutation::ForgetMail) {
                 continue;

@@ -12,7 +12,7 @@ use super::mutation::BrokerMutation;
 use super::registry::{Peer, Registry};
 use super::{Broker, Caller, CommitNeed, Cx};
 use crate::TokenHash;
-use crate::store::{MessageHead, PeerId, PeerRow, Result};
+use crate::store::{LeaseRow, MessageHead, PeerId, PeerRow, Result};
 
 /// Groups of one token.
 const OF_TOKEN_MAX: usize = 10_000;
@@ -25,13 +25,17 @@ const NAMED_MAX: usize = 20;
 pub(super) struct Recipients {
     pub(super) owed: Vec<PeerId>,
     pub(super) full: Vec<PeerId>,
+    /// What it is besides mail.
+    pub(super) lease: Option<LeaseRow>,
 }
 
 impl From<Vec<PeerId>> for Recipients {
     /// All of them have room.
     fn from(owed: Vec<PeerId>) -> Self {
-        let full = Vec::new();
-        Self { owed, full }
+        Self {
+            owed,
+            ..Self::default()
+        }
     }
 }
 
@@ -128,7 +132,7 @@ impl Broker {
         self.outbox.want(CommitNeed::Soon);
         self.registry.put(row);
         self.left_groups(cx.now, peer, leave);
-        self.offer_jobs(cx, peer)
+        self.offer_leases(cx, peer)
     }
 
     /// Whom a message of a sender's for a group is owed to: each member but the sender. One whose name

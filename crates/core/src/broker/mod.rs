@@ -23,7 +23,7 @@ mod grants;
 mod groups;
 mod handshake;
 mod history;
-mod jobs;
+mod leases;
 mod left;
 mod line;
 mod mutation;
@@ -33,6 +33,7 @@ mod outbox;
 mod owed;
 mod query;
 mod registry;
+mod requests;
 mod retain;
 mod retire;
 mod route;
@@ -45,6 +46,7 @@ pub use self::config::BrokerConfig;
 pub use self::event::BusEvent;
 pub use self::mutation::BrokerMutation;
 pub use self::query::DomainRoute;
+pub use self::requests::OpenRequest;
 pub use self::retire::{Command, Denied};
 pub use self::status::MessageHistory;
 
@@ -52,7 +54,7 @@ use self::ack::End;
 use self::conn::{Conn, Conns, Session};
 use self::grants::Grants;
 use self::history::Recent;
-use self::jobs::Jobs;
+use self::leases::Leases;
 use self::left::Left;
 use self::outbox::Outbox;
 use self::owed::Owed;
@@ -146,8 +148,8 @@ pub enum Reason {
     Line,
     /// A token's time is over.
     Expiry,
-    /// A message for one member of a group wants another one.
-    Job,
+    /// The time of a lease is over.
+    Lease,
     /// Expiry and retention have work.
     Sweep,
 }
@@ -188,7 +190,7 @@ pub struct Broker {
     conns: Conns,
     outbox: Outbox,
     owed: Owed,
-    jobs: Jobs,
+    leases: Leases,
     left: Left,
     steady: Steady,
     log: AuditLog,
@@ -236,7 +238,7 @@ impl Broker {
             conns: Conns::default(),
             outbox: Outbox::default(),
             owed: Owed::new(loaded.owed),
-            jobs: Jobs::new(loaded.jobs, grace_until),
+            leases: Leases::new(loaded.leases, grace_until),
             left: Left::default(),
             steady,
             log: AuditLog::default(),
@@ -341,10 +343,10 @@ impl Broker {
     pub fn poll_timeout(&self) -> Option<(u64, Reason)> {
         let sweep = Some((self.sweep.due_ms(), Reason::Sweep));
         let expiry = self.grants.due_ms().map(|due_ms| (due_ms, Reason::Expiry));
-        let job = self.jobs.next_due().filter(|_| !self.stopping);
-        let job = job.map(|due_ms| (due_ms, Reason::Job));
+        let lease = self.leases.next_due().filter(|_| !self.stopping);
+        let lease = lease.map(|due_ms| (due_ms, Reason::Lease));
         let conn = self.conns.timers.first().map(|(at, why, _)| (*at, *why));
-        let timers = [sweep, expiry, job, conn];
+        let timers = [sweep, expiry, lease, conn];
         timers.into_iter().flatten().min()
     }
 
@@ -432,13 +434,11 @@ impl Broker {
             ClientFrame::Roster(peers) if caller.bridges => {
                 self.keep_roster(cx.now, caller, peers);
             }
-            ClientFrame::Presence(it) if caller.ext => self.set_presence(cx.now, caller.conn, it),
+            ClientFrame::Presence(it) if caller.ext => self.set_presence(cx, caller.conn, it)?,
             ClientFrame::Reject { key, reason } if caller.ext => {
                 self.finish_named(cx, caller, &key, End::Dead(&reason))?;
             }
-            ClientFrame::Release { key, again } if caller.ext => {
-                self.release(cx, caller, (&key, again))?;
-            }
+            ClientFrame::Release { key, .. } if caller.ext => self.release(cx, caller, &key)?,
             ClientFrame::Progress { key, stage } if caller.ext => {
                 self.progress(cx, caller, &key, stage)?;
             }
@@ -457,6 +457,7 @@ impl Broker {
             ClientFrame::Forwarded { after } if caller.bridges => {
                 self.answer_forwarded(cx, caller, after.as_ref())?;
             }
+            ClientFrame::Withdraw { id } if caller.ext => self.withdraw(cx, caller, &id)?,
             ClientFrame::Status { ids } if caller.ext => self.answer_status(cx, caller, &ids)?,
             _ => self.outbox.event(BusEvent::Ignored),
         }
@@ -479,10 +480,10 @@ impl Broker {
                         .dirty
                         .extend(session.map(|session| session.peer));
                 }
-                Reason::Sweep | Reason::Expiry | Reason::Job => {}
+                Reason::Sweep | Reason::Expiry | Reason::Lease => {}
             }
         }
-        self.tick_jobs(cx)?;
+        self.tick_leases(cx)?;
         if self
             .grants
             .due_ms()

@@ -48,13 +48,19 @@ pub enum BrokerMutation {
     /// Who gave such a message up is still owed it.
     TwoHolders,
     /// Such a message stays with a member that has left,
-    KeepJob,
+    KeepLease,
     /// or that does not come to it,
-    NeverRecall,
+    KeepLate,
     /// or comes again to one that rejected it,
     GiveToRejected,
     /// or goes to one that works while another one is idle.
     BusyFirst,
+    /// A request ends when it is read,
+    EndRead,
+    /// or waits for a result for ever,
+    WaitForEver,
+    /// or goes on when it was answered.
+    IgnoreAnswer,
     /// What a bridge brings behind a message that was refused is taken.
     TakeBehind,
     /// A bridge is given its mail in any order.

@@ -2,6 +2,7 @@
 
 use peerbus_wire::{BrokerFrame, CloseReason, Instance, NameAnswer, NameKey, PeerName};
 
+use super::leases::NAME_ENDED;
 use super::{Broker, BusEvent, Caller, CommitNeed, ConnId, Cx};
 use crate::TokenHash;
 use crate::grant::Grant;
@@ -126,6 +127,12 @@ impl Broker {
         if pending > 0 {
             return Ok(Some(format!(
                 "{pending} messages wait for {name}; register as {name} to take them, or retire it"
+            )));
+        }
+        if self.has_mail(cx, holder)? {
+            let owes = self.leases.owed_by(holder);
+            return Ok(Some(format!(
+                "{name} owes {owes} answers; register as {name} to give them, or retire it"
             )));
         }
         if !cx.txn.notices(holder, 0, 1)?.is_empty() {
@@ -335,6 +342,7 @@ impl Broker {
 
     /// Forgets a peer that is owed nothing.
     pub(super) fn forget(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result {
+        self.leave_requests(cx, peer, NAME_ENDED)?;
         self.keep_left(cx.now, peer);
         self.pass_aliases(cx, peer, None)?;
         cx.txn.delete_peer(peer)?;

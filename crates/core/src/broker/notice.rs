@@ -1,6 +1,6 @@
 //! Notices: statements that are kept until their sender has acked them.
 
-use peerbus_wire::{BrokerFrame, DeliveryKey, Receipt, Stage};
+use peerbus_wire::{BrokerFrame, DeliveryKey, Receipt};
 
 use super::ack::End;
 use super::{Broker, BrokerOutput, Caller, CommitNeed, ConnId, Cx};
@@ -11,16 +11,12 @@ const NOTICES_BATCH: usize = 512;
 
 /// A notice as its sender gets it.
 fn receipt(notice: Notice) -> Receipt {
-    let why = notice.reason;
     Receipt {
         id: notice.id,
         at_ms: Some(notice.at.wall_ms),
         key: DeliveryKey::parse(&format!("n{}", notice.number)),
         to: Some(notice.to),
-        stage: match notice.dead {
-            true => Stage::Dead { why },
-            false => Stage::Expired { why },
-        },
+        stage: notice.stage,
     }
 }
 
@@ -34,11 +30,6 @@ impl Broker {
         to: String,
         end: End<'_>,
     ) -> Result {
-        let (dead, reason) = match end {
-            End::Acked(_) => return Ok(()),
-            End::Dead(reason) => (true, reason),
-            End::Expired(reason) => (false, reason),
-        };
         let Some(sender) = self.registry.get(head.sender) else {
             return Ok(());
         };
@@ -48,8 +39,7 @@ impl Broker {
             sender: head.sender,
             id: head.id.clone(),
             to,
-            dead,
-            reason: reason.to_owned(),
+            stage: end.stage(),
             at: cx.at,
         };
         self.head.next_notice += 1;

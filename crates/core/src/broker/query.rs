@@ -248,6 +248,7 @@ impl Broker {
                 activity_s: session
                     .and_then(|session| session.activity_since)
                     .map(|since| cx.now.mono_ms.saturating_sub(since) / 1_000),
+                owes: Some(self.leases.owed_by(id)).filter(|owes| *owes > 0),
                 groups: peer.groups_shown(),
                 presence: match session {
                     Some(session) => session.presence.clone(),

@@ -4,7 +4,7 @@ use peerbus_wire::{BrokerFrame, CloseReason, NameAnswer, PeerName, Seq};
 
 use super::conn::Conn;
 use super::expire::LEFT;
-use super::jobs::NAME_ENDED;
+use super::leases::NAME_ENDED;
 use super::owed::HANDED_MAX;
 use super::{Broker, BrokerOutput, BusEvent, Caller, CommitNeed, ConnId, Cx};
 use crate::store::{PeerId, Result, Txn};
@@ -22,6 +22,8 @@ pub enum Command {
         /// Who gets its mail; its senders are told that it expired when there is nobody.
         successor: Option<PeerName>,
     },
+    /// Take a request back in its asker's name.
+    Withdraw(Seq),
 }
 
 /// Why something was not done about a name. Nothing changed.
@@ -48,7 +50,10 @@ impl Broker {
         txn: &mut dyn Txn,
     ) -> Result<Result<(), Denied>> {
         let cx = &mut self.cx(now, txn);
-        let (Command::Release(name) | Command::Retire { name, .. }) = command;
+        let name = match command {
+            Command::Release(name) | Command::Retire { name, .. } => name,
+            Command::Withdraw(seq) => return self.withdraw_for(cx, *seq),
+        };
         let Some(peer) = self.registry.find(&name.key()) else {
             return Ok(Err(self.unknown(name)));
         };
@@ -64,6 +69,7 @@ impl Broker {
                 }
                 self.end_name(cx, peer, successor).map(Ok)
             }
+            Command::Withdraw(_) => Ok(Ok(())),
         }
     }
 
@@ -175,7 +181,11 @@ impl Broker {
         if let Some(newcomer) = newcomer {
             self.deny(newcomer, CloseReason::NameEnded);
         }
-        self.leave_jobs(cx, peer, NAME_ENDED)?;
+        self.leave_leases(cx, peer, NAME_ENDED)?;
+        match successor {
+            Some(successor) => self.succeed_in_requests(cx, peer, successor)?,
+            None => self.leave_requests(cx, peer, NAME_ENDED)?,
+        }
         if let Some((queue, forwarded)) = self.take_back(cx, peer)? {
             for seq in forwarded {
                 self.recent.pass((seq, queue), peer);
@@ -200,7 +210,7 @@ impl Broker {
             self.add_alias(cx, &name, successor, false)?;
             self.succeed(cx, (peer, row.delivered.unwrap_or_default()), successor)?;
             // It may be in more groups now.
-            self.offer_jobs(cx, successor)?;
+            self.offer_leases(cx, successor)?;
         }
         self.sweep.pass_now(cx.now);
         Ok(())
@@ -272,6 +282,7 @@ impl Broker {
         }
         let moved = cx.txn.move_queue(from, to)?;
         for &(sender, seq) in &moved {
+            self.lease_passed(cx, (from, to), seq)?;
             self.passed((from, to), sender, seq);
         }
         self.outbox.want(CommitNeed::Soon);

@@ -14,7 +14,7 @@ use super::mutation::BrokerMutation;
 use super::{Broker, BrokerOutput, BusEvent, Caller, CommitNeed, Cx};
 use crate::Now;
 use crate::grant::Right;
-use crate::store::{AliasRow, FATE_BYTES, Fate, Inserted, MessageHead, PeerId, Result};
+use crate::store::{AliasRow, FATE_BYTES, Fate, Inserted, LeaseRow, MessageHead, PeerId, Result};
 use peerbus_wire::body_of;
 
 /// Messages that may be owed to an ephemeral peer: they go when it goes.
@@ -31,7 +31,7 @@ impl Broker {
     ) -> Result {
         let sender = caller.peer;
         let may = self.check_from(caller, carried);
-        let may = may.and_then(|()| self.check_right(caller, &carried.to));
+        let may = may.and_then(|()| Self::check_request(caller, carried));
         if let Err(refusal) = may.and_then(|()| self.check_space(caller)) {
             // A resend must get its receipt again even if somebody else has the old name now, or the
             // disk is full.
@@ -41,23 +41,28 @@ impl Broker {
             }
         }
         let bytes = carried.text.len() as u64;
-        let recipients = self.recipients(cx, caller, carried)?;
+        let ends = self.ends(cx, caller, carried)?;
+        let recipients = match self.check_right(caller, &carried.to) {
+            Ok(()) => self.recipients(cx, caller, carried)?,
+            Err(refusal) => Err(refusal),
+        };
         let recipients = recipients.and_then(|all| {
             self.check_quota(caller, bytes, &all.owed)?;
             Ok(all)
         });
-        let (Recipients { owed, full }, lost) = match recipients {
+        let kept = ends.is_some() && recipients.is_err();
+        let (Recipients { owed, full, lease }, lost) = match recipients {
             Ok(all) => (all, None),
             Err(refusal) => {
                 let known = cx.txn.find_message(sender, &carried.id)?.is_some();
                 // A resend must get its receipt again even if the recipient has gone since, or a
                 // quota is used up. What was taken must not come again for ever, before all that follows.
-                if !known && mark.is_none() {
+                if !known && mark.is_none() && !kept {
                     self.refuse(cx.now, caller, Some(carried.id.clone()), refusal);
                     return Ok(());
                 }
                 let nobody = Recipients::default();
-                (nobody, Some(refusal.reason).filter(|_| !known))
+                (nobody, Some(refusal.reason).filter(|_| !known && !kept))
             }
         };
         let here = |peer: &&PeerId| self.registry.conn(**peer).is_some();
@@ -92,7 +97,11 @@ impl Broker {
             self.notify(cx, (&head, PeerId(0)), to, End::Dead(&reason))?;
         }
         self.tell_full(cx, &head, &full)?;
-        self.owe(cx, caller, (&head, carried), &owed)
+        self.owe(cx, caller, (&head, carried), (&owed, lease))?;
+        match ends.filter(|_| !self.mutations.broken(BrokerMutation::IgnoreAnswer)) {
+            Some(ends) => self.end_by_answer(cx, ends, (&carried.id, kept)),
+            None => Ok(()),
+        }
     }
 
     /// A message is owed to each of these from now on.
@@ -101,7 +110,7 @@ impl Broker {
         cx: &mut Cx<'_>,
         caller: Caller,
         (head, carried): (&MessageHead, &Carried),
-        recipients: &[PeerId],
+        (recipients, mut lease): (&[PeerId], Option<LeaseRow>),
     ) -> Result {
         let (seq, sender, bytes) = (head.seq, head.sender, head.bytes);
         self.tell_taken(head, carried);
@@ -110,8 +119,8 @@ impl Broker {
             if let Address::Group(_) | Address::One(_) = carried.to {
                 self.log.owe(seq, recipient);
             }
-            if let Address::One(group) = &carried.to {
-                self.begin_job(cx, caller, (seq, group), recipient)?;
+            if let Some(row) = lease.take() {
+                self.begin_lease(cx, LeaseRow { seq, ..row }, recipient)?;
             }
         }
         self.enqueue(cx, (head, carried), recipients)
@@ -223,10 +232,15 @@ impl Broker {
         carried: &Carried,
     ) -> Result<Result<Recipients, Refusal>> {
         let bytes = carried.text.len() as u64;
+        let lease = Self::lease_of(cx, caller, carried, None);
         let name = match &carried.to {
             Address::All => return Ok(Ok(self.everyone(cx, caller, bytes)?.into())),
-            Address::Group(group) => return self.members(cx, caller, group, bytes),
-            Address::One(group) => return self.one_of(cx, caller, group, bytes),
+            Address::Group(group) | Address::One(group) => {
+                return match lease {
+                    Some(row) => self.one_of(cx, (caller, group), bytes, row),
+                    None => self.members(cx, caller, group, bytes),
+                };
+            }
             Address::Peer(name) => name,
         };
         let key = name.key();
@@ -255,7 +269,7 @@ impl Broker {
             full = self.full_for(cx, peer, of, true)?;
         }
         let Some(full) = full else {
-            return Ok(Ok(vec![peer].into()));
+            return Ok(self.one_peer(cx, caller, carried, peer));
         };
         Ok(Err(RefusalCode::QueueFull.because(format!(
             "the queue of {name} is full ({full}); send again when it has read some"
@@ -295,6 +309,11 @@ impl Broker {
         Ok(pending)
     }
 
+    /// Something is owed to a peer, or it owes an answer.
+    pub(super) fn has_mail(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result<bool> {
+        Ok(self.leases.held(peer).next().is_some() || self.pending(cx, peer)? > 0)
+    }
+
     fn enqueue(
         &mut self,
         cx: &mut Cx<'_>,
@@ -321,8 +340,9 @@ impl Broker {
             };
             let session = self.conns.session(conn);
             let own = match session {
-                Some(session) if to_old_name || !session.ext => {
-                    Some(self.frame_for(session, (head, 0), &carried.text))
+                Some(session) if to_old_name || !session.ext || carried.within_ms.is_some() => {
+                    let accepted = (head, cx.at.steady_ms);
+                    Some(self.frame_for(session, accepted, cx.at, &carried.text))
                 }
                 _ => None,
             };

@@ -179,7 +179,14 @@ impl Broker {
                         told.push(say(Some(to.clone()), Stage::Forwarded));
                     }
                 }
-                None => queued.push(say(Some(to.clone()), Stage::Queued)),
+                None => match self.leases.work(head.seq).map(|work| work.said.clone()) {
+                    Some(Some((said, at_ms))) => {
+                        let stage = Stage::Working { said };
+                        told.push(Receipt::at_one(head.id.clone(), to.clone(), stage, at_ms));
+                    }
+                    Some(None) => queued.push(say(Some(to.clone()), Stage::Owed)),
+                    None => queued.push(say(Some(to.clone()), Stage::Queued)),
+                },
             }
             tell(&head.id, &to, &history, &mut told);
         }
@@ -208,6 +215,10 @@ impl Broker {
     ) -> Result {
         if caller.bridges {
             return self.said_abroad(cx, caller, key, step);
+        }
+        if let (Stage::Working { said }, Some(seq)) = (&step, key.seq()) {
+            self.said_working(cx, (caller.peer, seq), said)?;
+            return Ok(());
         }
         match step.is_progress() {
             true => self.said_here(cx.now, caller, key, step),
@@ -239,7 +250,7 @@ impl Broker {
             });
         }
         if matches!(step, Stage::Held { .. }) {
-            self.job_held(now, seq, peer);
+            self.lease_held(now, seq, peer);
         }
         self.tell_sender(now, (&head, peer), (to, step));
     }

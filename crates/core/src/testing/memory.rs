@@ -9,7 +9,7 @@ use peerbus_wire::{MessageId, Seq};
 use crate::Stamp;
 use crate::audit::{Block, ChainHead};
 use crate::store::{
-    AliasRow, Fate, JobRow, Loaded, MessageHead, Notice, OwedRow, PeerId, PeerRow, Store,
+    AliasRow, Fate, LeaseRow, Loaded, MessageHead, Notice, OwedRow, PeerId, PeerRow, Store,
     StoreError,
 };
 
@@ -41,7 +41,7 @@ pub struct Tables {
     /// The old names, by lower-case name.
     pub aliases: BTreeMap<String, AliasRow>,
     /// The messages for one member of a group.
-    pub jobs: BTreeMap<Seq, JobRow>,
+    pub leases: BTreeMap<Seq, LeaseRow>,
     /// How much mail waits.
     pub owed: BTreeMap<PeerId, OwedRow>,
     /// The messages.
@@ -78,7 +78,7 @@ enum Undo {
     Peer(PeerId, Option<PeerRow>),
     Alias(String, Option<AliasRow>),
     Owed(PeerId, Option<OwedRow>),
-    Job(Seq, Option<JobRow>),
+    Lease(Seq, Option<LeaseRow>),
     Message(Seq, Option<Stored>),
     Delivery((PeerId, PeerId), Seq, Option<u64>),
     Dead(Seq, PeerId, Option<(Stamp, String)>),
@@ -147,10 +147,10 @@ impl MemoryStore {
         restore(&mut self.tables.owed, row.peer, new);
     }
 
-    pub(super) fn set_job(&mut self, seq: Seq, row: Option<JobRow>) {
-        let old = self.tables.jobs.get(&seq).cloned();
-        self.undo.push(Undo::Job(seq, old));
-        restore(&mut self.tables.jobs, seq, row);
+    pub(super) fn set_lease(&mut self, seq: Seq, row: Option<LeaseRow>) {
+        let old = self.tables.leases.get(&seq).cloned();
+        self.undo.push(Undo::Lease(seq, old));
+        restore(&mut self.tables.leases, seq, row);
     }
 
     pub(super) fn set_message(&mut self, seq: Seq, message: Option<Stored>) {
@@ -273,7 +273,7 @@ impl Store for MemoryStore {
             aliases: self.tables.aliases.values().cloned().collect(),
             head: self.tables.head.clone(),
             owed: self.tables.owed.values().copied().collect(),
-            jobs: self.tables.jobs.values().cloned().collect(),
+            leases: self.tables.leases.values().cloned().collect(),
             sealed: self.tables.audit.values().last().map(|block| block.at),
         })
     }
@@ -300,7 +300,7 @@ impl Store for MemoryStore {
                 Undo::Peer(id, old) => restore(&mut self.tables.peers, id, old),
                 Undo::Alias(key, old) => restore(&mut self.tables.aliases, key, old),
                 Undo::Owed(peer, old) => restore(&mut self.tables.owed, peer, old),
-                Undo::Job(seq, old) => restore(&mut self.tables.jobs, seq, old),
+                Undo::Lease(seq, old) => restore(&mut self.tables.leases, seq, old),
                 Undo::Message(seq, old) => {
                     self.swap_message(seq, old);
                 }

@@ -9,8 +9,8 @@ use super::memory::{FateRow, MemoryStore, Stored, by_age};
 use crate::Stamp;
 use crate::audit::{Block, ChainHead};
 use crate::store::{
-    AliasRow, DEAD_BYTES, FATES_RUN, Fate, Forgotten, Inserted, JobRow, Keep, MessageHead, Notice,
-    OwedRow, PeerId, PeerKind, PeerRow, Queued, Result, StoreError, Txn,
+    AliasRow, DEAD_BYTES, FATES_RUN, Fate, Forgotten, Inserted, Keep, LeaseRow, MessageHead,
+    Notice, OwedRow, PeerId, PeerKind, PeerRow, Queued, Result, StoreError, Txn,
 };
 
 const LAST_SEQ: Seq = Seq(u64::MAX);
@@ -146,15 +146,15 @@ impl Txn for MemoryStore {
         Ok(())
     }
 
-    fn put_job(&mut self, row: &JobRow) -> Result {
+    fn put_lease(&mut self, row: &LeaseRow) -> Result {
         self.is_open()?;
-        self.set_job(row.seq, Some(row.clone()));
+        self.set_lease(row.seq, Some(row.clone()));
         Ok(())
     }
 
-    fn delete_job(&mut self, seq: Seq) -> Result {
+    fn delete_lease(&mut self, seq: Seq) -> Result {
         self.is_open()?;
-        self.set_job(seq, None);
+        self.set_lease(seq, None);
         Ok(())
     }
 

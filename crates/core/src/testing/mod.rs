@@ -16,8 +16,8 @@ macro_rules! txn_methods {
             put_alias(row: &$crate::store::AliasRow) -> ();
             delete_alias(name: &str) -> ();
             put_owed(row: &$crate::store::OwedRow) -> ();
-            put_job(row: &$crate::store::JobRow) -> ();
-            delete_job(seq: ::peerbus_wire::Seq) -> ();
+            put_lease(row: &$crate::store::LeaseRow) -> ();
+            delete_lease(seq: ::peerbus_wire::Seq) -> ();
             insert_message(head: &$crate::store::MessageHead, envelope: &str) -> $crate::store::Inserted;
             insert_delivery(
                 pair: ($crate::store::PeerId, $crate::store::PeerId),

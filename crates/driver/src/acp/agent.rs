@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use peerbus_adapter::agents::{Acp as Facts, Agent};
 
@@ -40,4 +41,6 @@ pub(crate) struct Seat {
     pub(crate) nth: u64,
     /// Its directory.
     pub(crate) cwd: PathBuf,
+    /// All of them, and the editor's end, hold one of these.
+    pub(crate) all: Arc<()>,
 }

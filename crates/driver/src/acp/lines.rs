@@ -1,18 +1,43 @@
 //! What an agent's lines say, one by one. Pure.
 
-use peerbus_node::claude_code;
-use peerbus_wire::escape;
-use peerbus_wire::jsonrpc::RpcError;
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use std::fmt;
 
+use peerbus_node::claude_code;
+use peerbus_wire::jsonrpc::{RpcError, RpcMessage};
+use peerbus_wire::{escape, readable};
+use serde::de::{Deserializer as _, MapAccess, Visitor};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use super::Answer;
 use crate::WHY_CHARS;
 use crate::protocol::Heard;
 
 /// An agent wants its user to log in first.
 const LOG_IN: i64 = -32_000;
-/// Longest parameters of which everything is read, in bytes.
-const LONG: usize = 1 << 20;
+/// Longest member of an update that is read, in bytes.
+pub(crate) const LONG: usize = 64 << 10;
+/// Longest answer that is read as a whole: some offer many models.
+const ANSWER_MAX: usize = 1 << 20;
+/// The members of an update, and of the call that a question is about, that are read.
+const UPDATE: [&str; 14] = [
+    "sessionUpdate",
+    "toolCallId",
+    "messageId",
+    "status",
+    "title",
+    "name",
+    "kind",
+    "rawInput",
+    "rawOutput",
+    "content",
+    "_meta",
+    "state",
+    "stopReason",
+    "usage",
+];
+/// Those of an answer that is long.
+const ANSWER: [&str; 4] = ["sessionId", "messageId", "stopReason", "usage"];
 /// Longest id of a session, in bytes.
 const ID_MAX: usize = 1_024;
 /// A line without a method within so many bytes may be an answer.
@@ -47,36 +72,144 @@ pub(super) fn told(role: &str, content: &Value) -> Vec<Heard> {
     events.map(Heard::Event).collect()
 }
 
-/// The parameters of an update. Of one that is long only what decides is read: as values its lists
-/// would take many times their text.
-pub(super) fn params(text: &str) -> Value {
-    #[derive(Deserialize, Serialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Params {
-        session_id: String,
-        update: Update,
+/// Reads members of an object, and keeps the name of the last one that it came to.
+struct Named<'a, const N: usize> {
+    names: [&'static str; N],
+    values: [Option<&'a str>; N],
+    last: String,
+}
+
+impl<'a, const N: usize> Visitor<'a> for &mut Named<'a, N> {
+    type Value = ();
+
+    fn expecting(&self, to: &mut fmt::Formatter) -> fmt::Result {
+        to.write_str("an object")
     }
-    #[derive(Deserialize, Serialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Update {
-        session_update: String,
-        tool_call_id: Option<String>,
-        message_id: Option<String>,
-        status: Option<String>,
-        title: Option<String>,
-        /// Not all of it is kept.
-        #[serde(skip_deserializing, default = "yes")]
-        cut: bool,
+
+    fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(name) = map.next_key()? {
+            self.last = name;
+            // As it was written: what nests deeply is read by no other type.
+            let value: &RawValue = map.next_value()?;
+            if let Some(at) = self.names.iter().position(|name| **name == self.last) {
+                self.values[at] = Some(value.get());
+            }
+        }
+        Ok(())
     }
-    fn yes() -> bool {
-        true
+}
+
+/// The members of an object with these names, as they were written; of several the last. Of a text that
+/// is cut, those before the one in which it is, and the name of that.
+pub(crate) fn cut<'a, const N: usize>(
+    object: &'a str,
+    names: [&'static str; N],
+) -> ([Option<&'a str>; N], String) {
+    let (values, last) = ([None; N], String::new());
+    let mut read = Named {
+        names,
+        values,
+        last,
+    };
+    // What is no object has none.
+    let _ = serde_json::Deserializer::from_str(object).deserialize_map(&mut read);
+    (read.values, read.last)
+}
+
+/// The members of an object that is whole.
+pub(crate) fn members<'a, const N: usize>(
+    object: &'a str,
+    names: [&'static str; N],
+) -> [Option<&'a str>; N] {
+    cut(object, names).0
+}
+
+/// An object with these members of another one. As values, lists take up to a hundred times their text:
+/// a member of more than so many bytes is left out, and one that is no value here; `cut` says so.
+pub(crate) fn object<const N: usize>(
+    object: Option<&str>,
+    most: usize,
+    names: [&'static str; N],
+) -> Value {
+    let mut read = Map::new();
+    let texts = members(object.unwrap_or_default(), names);
+    for (name, text) in names.into_iter().zip(texts) {
+        let Some(text) = text else { continue };
+        let short = Some(text).filter(|text| text.len() <= most);
+        match short.and_then(|text| serde_json::from_str(text).ok()) {
+            Some(value) => read.insert(name.to_owned(), value),
+            None => read.insert("cut".to_owned(), true.into()),
+        };
     }
-    if text.len() <= LONG {
-        return serde_json::from_str(text).unwrap_or_default();
+    read.into()
+}
+
+/// A message, and an answer as some write it: without the version, or with both of its members.
+///
+/// # Errors
+///
+/// When it is neither.
+pub(crate) fn message(line: &str) -> Result<RpcMessage, RpcError> {
+    let line = readable(line);
+    RpcMessage::read(line.as_bytes()).or_else(|why| loose(&line).ok_or(why))
+}
+
+fn loose(line: &str) -> Option<RpcMessage> {
+    serde_json::from_str::<&RawValue>(line).ok()?;
+    let read = members(line, ["id", "method", "result", "error"]);
+    let [id, method, result, error] = read.map(|text| text.filter(|text| *text != "null"));
+    let raw = |text: Option<&str>| RawValue::from_string(text?.to_owned()).ok();
+    let done = match raw(error) {
+        Some(error) => Err(error),
+        None => Ok(raw(result)?),
+    };
+    let id = raw(id.filter(|_| method.is_none()))?;
+    Some(RpcMessage::response(id, &done))
+}
+
+/// What is read of the parameters of an update.
+pub(crate) fn update(params: Option<&RawValue>) -> Value {
+    let params = params.map(RawValue::get);
+    let [update] = members(params.unwrap_or_default(), ["update"]);
+    let mut read = object(params, LONG, ["sessionId"]);
+    read["update"] = object(update, LONG, UPDATE);
+    if read["update"]["content"].is_null() {
+        // Words are kept whole.
+        let [content] = members(update.unwrap_or_default(), ["content"]);
+        let [text] = members(content.unwrap_or_default(), ["text"]);
+        let text = text.and_then(|text| serde_json::from_str::<String>(text).ok());
+        read["update"]["content"] = text.map(|text| json!({ "text": text })).unwrap_or_default();
     }
-    let long = serde_json::from_str::<Params>(text).ok();
-    long.and_then(|long| serde_json::to_value(long).ok())
-        .unwrap_or_default()
+    read
+}
+
+/// What is read of a question whether a tool may be used: of its call in either version.
+pub(crate) fn question(params: Option<&RawValue>) -> Value {
+    let params = params.map(RawValue::get);
+    let [call, subject] = members(params.unwrap_or_default(), ["toolCall", "subject"]);
+    let [other] = members(subject.unwrap_or_default(), ["toolCall"]);
+    let call = call.filter(|call| *call != "null").or(other);
+    let mut read = object(params, LONG, ["sessionId", "options", "_meta"]);
+    read["toolCall"] = object(call, LONG, UPDATE);
+    read
+}
+
+/// What is read of an answer.
+pub(crate) fn answer(message: &RpcMessage) -> Option<Answer> {
+    if let Some(error) = &message.error {
+        let error = object(Some(error.get()), ANSWER_MAX, ["code", "message"]);
+        let said = error["message"].as_str().unwrap_or_default();
+        return Some(Err(RpcError::new(
+            error["code"].as_i64().unwrap_or_default(),
+            said,
+        )));
+    }
+    let result = message.result.as_deref()?.get();
+    let short = Some(result).filter(|result| result.len() <= ANSWER_MAX);
+    let whole = short.and_then(|result| serde_json::from_str(result).ok());
+    Some(Ok(
+        whole.unwrap_or_else(|| object(Some(result), LONG, ANSWER))
+    ))
 }
 
 /// The id of a session, if it is one.

@@ -5,7 +5,8 @@
 //! docs/ANY_AGENT.md has the table. Everything in them is optional here.
 
 mod agent;
-mod lines;
+pub(crate) mod calls;
+pub(crate) mod lines;
 pub(crate) mod permission;
 mod session;
 #[cfg(test)]
@@ -18,17 +19,18 @@ use std::sync::{Mutex, MutexGuard};
 use peerbus_adapter::mailbox::{BoxFuture, Path, PathSpec};
 use peerbus_node::approvals::Verdict;
 use peerbus_os::sync::lock;
+use peerbus_wire::escape;
 use peerbus_wire::jsonrpc::{RpcError, RpcKind, RpcMessage, UNKNOWN_METHOD, raw};
-use peerbus_wire::{escape, readable};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use tokio::process::Command;
 use tokio::sync::oneshot;
 
 pub use self::agent::AcpAgent;
 pub(crate) use self::agent::Seat;
-use self::session::{Asking, QUESTIONS_MAX, State};
-pub(crate) use self::session::{ELSEWHERE, WITHDRAW};
-pub(crate) use self::turn::NOT_ASKED;
+use self::lines::LONG;
+use self::session::{Asking, QUESTIONS_MAX, State, TOLD};
+pub(crate) use self::session::{ELSEWHERE, UNASKED, WITHDRAW};
 use crate::process::{self, AgentLines, Process};
 use crate::protocol::{Heard, Permission, Protocol};
 use crate::{SERVER, WHY_CHARS};
@@ -226,7 +228,8 @@ impl Acp {
                 match (went_on, answer) {
                     ((Some(known), Some(id)), Ok(answer)) => {
                         let heard = known.into_iter();
-                        let mut heard: Vec<_> = heard.chain(id.map(Heard::Session)).collect();
+                        let id = id.map(|id| Heard::Session(id, false));
+                        let mut heard: Vec<_> = heard.chain(id).collect();
                         heard.extend(self.set_up(to, &answer).await);
                         heard
                     }
@@ -247,7 +250,7 @@ impl Acp {
                     return vec![Heard::Broken(why.to_owned())];
                 };
                 self.state().began(&id);
-                let mut heard = vec![Heard::Session(id)];
+                let mut heard = vec![Heard::Session(id, true)];
                 heard.extend(self.set_up(to, &answer).await);
                 heard
             }
@@ -276,8 +279,6 @@ impl Acp {
 
     async fn asked(&self, to: &AgentLines, message: RpcMessage) -> Option<Heard> {
         let (id, method) = (message.id?, message.method?);
-        let params = message.params.as_ref().map(|params| params.get());
-        let params: Value = serde_json::from_str(params.unwrap_or_default()).unwrap_or_default();
         if method != "session/request_permission" {
             let method = escape(&method, WHY_CHARS);
             tracing::debug!(method, "an agent asks for something that is not served");
@@ -286,6 +287,7 @@ impl Acp {
                 .await;
             return None;
         }
+        let params = lines::question(message.params.as_deref());
         let options = &params["options"];
         let mut call = self.state().calls.asked(&params, self.agent.agent);
         let (ours, full) = {
@@ -325,25 +327,24 @@ impl Acp {
     }
 
     async fn heard(&self, to: &AgentLines, line: &str) -> Result<Vec<Heard>, RpcError> {
-        let message = RpcMessage::read(readable(line).as_bytes())?;
+        let message = lines::message(line)?;
         Ok(match message.kind() {
             RpcKind::Request => self.asked(to, message).await.into_iter().collect(),
             RpcKind::Response => {
                 let number = message.number();
                 let asking = number.and_then(|number| self.state().asked.remove(&number));
-                match asking.zip(message.done()) {
+                match asking.zip(lines::answer(&message)) {
                     Some((asking, answer)) => self.answered(to, asking, answer).await,
                     None => Vec::new(),
                 }
             }
             RpcKind::Notification if message.method.as_deref() == Some("session/update") => {
-                let params = message.params.as_ref().map(|params| params.get());
-                let params = lines::params(params.unwrap_or_default());
+                let params = lines::update(message.params.as_deref());
                 self.state().update(self.agent.facts().proof, &params)
             }
             RpcKind::Notification => {
-                let params = message.params.as_ref().map(|params| params.get());
-                let params = serde_json::from_str(params.unwrap_or_default()).unwrap_or_default();
+                let params = message.params.as_deref().map(RawValue::get);
+                let params = lines::object(params, LONG, TOLD);
                 let method = message.method.as_deref().unwrap_or_default();
                 self.state().told(self.in_editor, method, &params)
             }

@@ -1,7 +1,5 @@
 //! The question whether a tool may be used, as agents ask it. Pure.
 
-use std::collections::VecDeque;
-
 use peerbus_adapter::agents::Agent;
 use peerbus_node::approvals::{Asked, Decision, Verdict};
 use peerbus_wire::jsonrpc::RpcMessage;
@@ -9,91 +7,10 @@ use serde_json::{Value, json};
 
 use crate::SERVER;
 
-/// Calls of tools that are remembered: some agents ask by the id alone.
-const CALLS_MAX: usize = 256;
-/// The bytes of all of them.
-const CALLS_BYTES: usize = 4 << 20;
-/// The members of a call that are.
-const MEMBERS: [&str; 8] = [
-    "title", "name", "kind", "rawInput", "content", "_meta", "status", "cut",
-];
-
 /// Members of an input by which a tool runs a program, whatever it is called.
 const COMMANDS: [&str; 3] = ["command", "commands", "cmd"];
 /// The word for the one agent whose questions about tools of servers have a form of their own.
-const CODEX: &str = "codex";
-
-/// The calls of a session's tools that were told of, by their ids, the newest last.
-#[derive(Debug, Default)]
-pub(crate) struct Calls(VecDeque<(String, Value, usize)>);
-
-impl Calls {
-    /// Notes what an update says of a call.
-    pub(crate) fn note(&mut self, update: &Value) {
-        let Some(id) = update["toolCallId"].as_str() else {
-            return;
-        };
-        // A call that begins has nothing of an earlier one under its id.
-        let call = match update["sessionUpdate"].as_str() {
-            Some("tool_call") => Self::default().of(update),
-            _ => self.of(update),
-        };
-        let size = id.len() + call.to_string().len();
-        self.0.retain(|(other, ..)| other != id);
-        self.0.push_back((id.to_owned(), call, size));
-        let mut bytes: usize = self.0.iter().map(|(.., size)| size).sum();
-        while bytes > CALLS_BYTES || self.0.len() > CALLS_MAX {
-            bytes -= self.0.pop_front().map_or(bytes, |(.., size)| size);
-        }
-    }
-
-    /// A turn has ended, and all calls with it.
-    pub(super) fn end(&mut self) {
-        for (_, call, _) in &mut self.0 {
-            call["status"] = Value::Null;
-        }
-    }
-
-    /// The calls that have not ended: what a question is about that names none, as OpenHands asks.
-    pub(super) fn open(&self) -> Value {
-        let open =
-            |call: &&Value| matches!(call["status"].as_str(), Some("pending" | "in_progress"));
-        let calls = self.0.iter().map(|(_, call, _)| call).filter(open);
-        let told = |call: &Value| json!({ "title": call["title"], "input": input(call) });
-        let open: Vec<_> = calls.map(told).collect();
-        if open.is_empty() {
-            Value::Null
-        } else {
-            open.into()
-        }
-    }
-
-    /// What is known of the call that a question is about.
-    pub(crate) fn asked(&self, question: &Value, agent: &Agent) -> Value {
-        let mut call = self.of(call(question));
-        if agent.word == CODEX && question["_meta"]["is_mcp_tool_approval"] == true {
-            name_of_codex(&mut call);
-        }
-        call
-    }
-
-    /// What the question says goes before.
-    fn of(&self, asked: &Value) -> Value {
-        let mut known = self.0.iter();
-        let known = known.find(|(id, ..)| asked["toolCallId"] == **id);
-        let mut call = known.map(|(_, call, _)| call.clone()).unwrap_or_default();
-        // Copilot CLI tells of a call by its tool's name, and then asks by the tool's title.
-        if call["told"].is_null() && !asked["title"].is_null() {
-            call["told"] = call["title"].take();
-        }
-        for member in MEMBERS {
-            if !asked[member].is_null() {
-                call[member] = asked[member].clone();
-            }
-        }
-        call
-    }
-}
+pub(super) const CODEX: &str = "codex";
 
 /// The tool's name. Where a member is made for it, the title does not count: in some agents the model's
 /// own words stand there.
@@ -112,16 +29,8 @@ fn name(call: &Value) -> Option<&str> {
     names.into_iter().find_map(Value::as_str)
 }
 
-/// The call that a question is about, where either version of ACP has it.
-pub(super) fn call(question: &Value) -> &Value {
-    match &question["toolCall"] {
-        Value::Null => &question["subject"]["toolCall"],
-        call => call,
-    }
-}
-
 /// Codex says in its question that it is about a tool of a server's, and calls that an execution.
-fn name_of_codex(call: &mut Value) {
+pub(super) fn name_of_codex(call: &mut Value) {
     let text = |member: &str| call["rawInput"][member].as_str().unwrap_or_default();
     call["name"] = format!("mcp__{}__{}", text("server"), text("tool")).into();
     call["kind"] = "other".into();
@@ -231,7 +140,7 @@ fn first(options: &Value, kind: &str) -> Value {
 }
 
 /// The answer to a question that nobody decides about any more.
-pub(super) fn cancelled() -> Value {
+pub(crate) fn cancelled() -> Value {
     json!({ "outcome": { "outcome": "cancelled" } })
 }
 
@@ -244,8 +153,12 @@ pub(super) fn response(id: &str, outcome: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use peerbus_node::approvals::By;
+    use peerbus_wire::jsonrpc::raw;
+    use serde_json::value::RawValue;
 
     use super::*;
+    use crate::acp::calls::{CALLS_BYTES, CALLS_MAX, Calls};
+    use crate::acp::lines::{LONG, question, update};
 
     fn known() -> &'static Agent {
         let mut all = peerbus_adapter::agents::ALL.into_iter();
@@ -303,7 +216,44 @@ mod tests {
         let about = json!({ "toolCallId": "1", "rawInput": { "command": "touch a" } });
         let one = json!({ "sessionId": "s", "toolCall": about });
         let two = json!({ "title": "Run?", "subject": { "type": "tool_call", "toolCall": about } });
-        assert_eq!([call(&one), call(&two)], [&about, &about]);
+        for asked in [one, two] {
+            assert_eq!(question(raw(&asked).as_deref())["toolCall"], about);
+        }
+    }
+
+    #[test]
+    fn of_what_is_long_little_is_kept_and_it_is_never_ours() {
+        let long = format!("[{}0]", r#"{"":0},"#.repeat(LONG));
+        let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+        for odd in [&long, &deep] {
+            let said = format!(
+                r#"{{"update":{{"sessionUpdate":"tool_call","toolCallId":"t",
+                "rawInput":{odd},"title":"bus_send"}},"sessionId":"s"}}"#
+            );
+            let said = RawValue::from_string(said).unwrap();
+            let read = update(Some(&said));
+            assert_eq!(
+                (&read["sessionId"], &read["update"]["cut"]),
+                (&json!("s"), &json!(true))
+            );
+            let mut calls = Calls::default();
+            for _ in 0..3 {
+                calls.note(&read["update"]);
+                calls.note(&json!({ "toolCallId": "t", "status": "pending" }));
+            }
+            assert!(calls.0[0].bytes < 100, "{calls:?}");
+            assert!(!is_ours(&calls.of(&json!({ "toolCallId": "t" })), known()));
+            let asks = format!(r#"{{"toolCall":{{"rawInput":{odd},"title":"bus_send"}}}}"#);
+            let asks = question(RawValue::from_string(asks).ok().as_deref());
+            let call = Calls::default().asked(&asks, known());
+            assert!(!is_ours(&call, known()) && shown(&call).cut > 0, "{call}");
+        }
+        // Many members that are not long by themselves.
+        let mut calls = Calls::default();
+        for member in ["rawInput", "content", "_meta"] {
+            calls.note(&json!({ "toolCallId": "t", member: "x".repeat(LONG - 100) }));
+        }
+        assert!(calls.0[0].bytes <= LONG && calls.0[0].members.contains_key("cut"));
     }
 
     #[test]
@@ -396,9 +346,12 @@ mod tests {
             calls.note(&json!({ "toolCallId": n.to_string(), "title": "x" }));
         }
         assert_eq!(calls.0.len(), CALLS_MAX);
-        let long = json!({ "toolCallId": "long", "rawInput": "x".repeat(2 * CALLS_BYTES) });
-        calls.note(&long);
-        assert_eq!(calls.0.len(), 0);
+        for n in 0..CALLS_MAX {
+            let input = "x".repeat(LONG / 2);
+            calls.note(&json!({ "toolCallId": n.to_string(), "rawInput": input }));
+        }
+        let bytes: usize = calls.0.iter().map(|call| call.bytes).sum();
+        assert!(bytes <= CALLS_BYTES && calls.0.len() > 1, "{bytes}");
     }
 
     #[test]

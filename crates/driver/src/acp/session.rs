@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use super::Answer;
+use super::calls::Calls;
 use super::lines::{events, told};
-use super::permission::Calls;
-use super::turn::{Began, Signs, Turn, Usage};
+use super::turn::{Began, Signs, Turn, Usage, is_users, words};
 use crate::WHY_CHARS;
 use crate::protocol::{Heard, TurnEnd};
 
@@ -19,6 +19,10 @@ use crate::protocol::{Heard, TurnEnd};
 pub(crate) const WITHDRAW: &str = "$/cancel_request";
 /// In an editor: `busy`, whether a turn of its user's is under way, and the `usage` after one.
 pub(crate) const ELSEWHERE: &str = "_peerbus/turn";
+/// In an editor: the prompt with this `id` was never given to the agent.
+pub(crate) const UNASKED: &str = "_peerbus/unasked";
+/// The members that are read of what an agent tells.
+pub(super) const TOLD: [&str; 5] = ["requestId", "busy", "usage", "loaded", "id"];
 /// Questions that may be open.
 pub(super) const QUESTIONS_MAX: usize = 64;
 /// Longest text of the model's that is put together before it is told, in bytes.
@@ -71,6 +75,8 @@ pub(super) struct State {
     words: Words,
     began: Began,
     replay: Replay,
+    /// The rest of a history may still come.
+    is_late: bool,
     /// The turn that was under way when the last process ended.
     left: Option<Turn>,
 }
@@ -166,6 +172,7 @@ impl State {
         // A copy has another id.
         let id = answer["sessionId"].as_str().map(str::to_owned);
         self.session = id.or_else(|| self.resume.clone());
+        self.is_late = true;
         let is_answered = replay.signs.answered(proof);
         let left = self.left.take().filter(|_| is_answered);
         Some(left.and_then(|turn| turn.mark).map(Heard::Known))
@@ -263,20 +270,26 @@ impl State {
             text,
             signs: Signs::default(),
             instructs,
+            is_mixed: false,
         });
         Some(json!({ "sessionId": self.session, "prompt": prompt }))
     }
 
     /// Takes the answer to the prompt of this turn.
     pub(super) fn prompted(&mut self, proof: Proof, uuid: &str, answer: &Answer) -> Vec<Heard> {
-        if self.turn.as_ref().is_none_or(|turn| turn.uuid != uuid) {
+        if !self.is_in(uuid) {
             return Vec::new();
         }
         let is_begun = answer.as_ref().is_ok_and(|it| it["messageId"].is_string());
         if self.can.two && is_begun {
             return self.presented();
         }
-        self.end(proof, answer)
+        self.end(Some((proof, answer)))
+    }
+
+    /// Whether this turn is under way.
+    fn is_in(&self, uuid: &str) -> bool {
+        self.turn.as_ref().is_some_and(|turn| turn.uuid == uuid)
     }
 
     /// The text of the turn stands in the conversation.
@@ -290,7 +303,8 @@ impl State {
         heard
     }
 
-    fn end(&mut self, proof: Proof, answer: &Answer) -> Vec<Heard> {
+    /// The turn is over, with this answer. `None`: the agent was never asked.
+    fn end(&mut self, ended: Option<(Proof, &Answer)>) -> Vec<Heard> {
         let mut heard = self.say();
         // The end of a turn withdraws its open questions.
         let open = std::mem::take(&mut self.questions).into_iter();
@@ -300,9 +314,21 @@ impl State {
             return heard;
         };
         let two = self.can.two;
-        let end = turn.signs.end((proof, two), &mut self.usage, answer);
+        let end = match ended {
+            Some((proof, answer)) => turn.signs.end((proof, two), &mut self.usage, answer),
+            None => TurnEnd::Unshown,
+        };
+        if ended.is_some_and(|(_, answer)| {
+            answer
+                .as_ref()
+                .is_ok_and(|it| it["stopReason"] == "end_turn")
+        }) {
+            self.began.ended();
+        }
+        self.is_late &= ended.is_none();
         // The instructions were not shown either.
-        self.instruct |= turn.instructs && end != TurnEnd::Well && !turn.signs.presented;
+        let is_shown = end == TurnEnd::Well || turn.signs.presented && ended.is_some();
+        self.instruct |= turn.instructs && !is_shown;
         if end == TurnEnd::Well {
             heard.extend(turn.told());
             heard.push(Heard::Shown(turn.uuid.clone()));
@@ -323,6 +349,17 @@ impl State {
                 let id = params["requestId"].to_string();
                 let open = self.questions.remove(&id);
                 open.then_some(Heard::Withdrawn(id)).into_iter().collect()
+            }
+            ELSEWHERE if in_editor && params["loaded"] == true => {
+                self.is_late = true;
+                Vec::new()
+            }
+            UNASKED if in_editor => {
+                let number = params["id"].as_u64();
+                match number.and_then(|number| self.asked.remove(&number)) {
+                    Some(Asking::Prompt(uuid)) if self.is_in(&uuid) => self.end(None),
+                    _ => Vec::new(),
+                }
             }
             ELSEWHERE if in_editor => {
                 // The next figure is compared with this one.
@@ -351,7 +388,11 @@ impl State {
         }
         let mut heard = Vec::new();
         let fresh = self.began.is_fresh(update, self.can.two);
-        let first = |turn: &mut Turn| turn.signs.update(proof, update, fresh);
+        let is_echo = self.is_late && is_users(update);
+        if let Some(turn) = self.turn.as_mut().filter(|_| is_echo) {
+            self.is_late = !turn.echoes(update);
+        }
+        let first = |turn: &mut Turn| !turn.is_mixed && turn.signs.update(proof, update, fresh);
         if self.turn.as_mut().is_some_and(first) {
             heard.extend(self.presented());
         }
@@ -368,7 +409,7 @@ impl State {
             "state_update" if self.can.two && update["state"] == "idle" => {
                 let here = |turn: &Turn| turn.signs.presented;
                 if self.turn.as_ref().is_some_and(here) {
-                    heard.extend(self.end(proof, &Ok(update.clone())));
+                    heard.extend(self.end(Some((proof, &Ok(update.clone())))));
                 }
             }
             _ => {}
@@ -414,11 +455,7 @@ impl Replay {
         match kind {
             "user_message_chunk" | "user_message" => {
                 self.any = true;
-                let content = match kind {
-                    "user_message" => &update["content"][0],
-                    _ => &update["content"],
-                };
-                let text = content["text"].as_str().unwrap_or_default();
+                let text = words(update);
                 match left.is_some_and(|left| text.contains(left)) {
                     true => {
                         (self.here, self.signs) = (true, Signs::default());

@@ -155,7 +155,9 @@ async fn a_history_shows_what_was_answered_and_nothing_else() {
                 .any(|heard| matches!(heard, Heard::Known(mark) if mark == id));
             assert_eq!(known, proven.contains(id), "{name}: {id}");
             assert!(
-                heard.iter().any(|heard| matches!(heard, Heard::Session(_))),
+                heard
+                    .iter()
+                    .any(|heard| matches!(heard, Heard::Session(..))),
                 "{name}"
             );
         }
@@ -237,4 +239,93 @@ async fn an_answer_is_that_of_its_own_prompt_and_a_verdict_that_of_its_own_quest
     };
     // It was answered `cancelled`.
     assert_eq!(acp.answer(&asked, &verdict), None);
+}
+
+fn says_of(kind: &str, text: &str, id: &str) -> String {
+    let update = json!({ "sessionUpdate": kind, "messageId": id, "content": { "text": text } });
+    let params = json!({ "sessionId": "s", "update": update });
+    json!({ "jsonrpc": "2.0", "method": "session/update", "params": params }).to_string()
+}
+
+#[tokio::test]
+async fn the_rest_of_a_history_answers_nothing_and_the_turns_own_text_ends_it() {
+    for echoes in [false, true] {
+        let (acp, to) = driver("kimi");
+        let proof = acp.agent.facts().proof;
+        acp.state().resume = Some("s".to_owned());
+        acp.state().can.loads = true;
+        acp.state().asked.insert(1, Asking::Load);
+        acp.hear(&to, &says_of("user_message_chunk", "old", "u"))
+            .await;
+        acp.state().asked.clear();
+        acp.state().loaded(proof, &Value::Null);
+        acp.state().prompt("one", ("new", Some("mark")), "");
+        let mut lines = vec![
+            says_of("agent_message_chunk", "an old answer", "a"),
+            says_of("user_message_chunk", "older", "v"),
+            says_of("agent_message_chunk", "another", "b"),
+        ];
+        if echoes {
+            lines.push(says_of("user_message_chunk", "new", "w"));
+            lines.push(says_of("agent_message_chunk", "heard it", "c"));
+        }
+        for line in &lines {
+            acp.hear(&to, line).await;
+        }
+        let ended = Ok(json!({ "stopReason": "end_turn" }));
+        let heard = acp.state().prompted(proof, "one", &ended);
+        let ends = ends(&heard);
+        assert_eq!(*ends[0].1 == TurnEnd::Well, echoes, "{ends:?}");
+        // The next turn is no part of it.
+        acp.state().prompt("two", ("new", None), "");
+        acp.hear(&to, &says_of("agent_message_chunk", "heard it", "d"))
+            .await;
+        let heard = acp.state().prompted(proof, "two", &ended);
+        assert_eq!(self::ends(&heard)[0].1, &TurnEnd::Well);
+    }
+}
+
+#[tokio::test]
+async fn what_was_never_asked_no_agent_can_say() {
+    let (acp, to) = driver("kimi");
+    acp.state().began("s");
+    let proof = acp.agent.facts().proof;
+    acp.state().prompt("one", ("a", None), "");
+    acp.hear(&to, &says_of("agent_message_chunk", "heard it", "m"))
+        .await;
+    let unasked = json!({ "jsonrpc": "2.0", "method": super::UNASKED, "params": { "id": 1 } });
+    acp.state()
+        .asked
+        .insert(1, Asking::Prompt("one".to_owned()));
+    assert!(acp.hear(&to, &unasked.to_string()).await.is_empty());
+    let failed = Err(RpcError::new(-32_099, "another turn"));
+    let heard = acp.state().prompted(proof, "one", &failed);
+    assert!(matches!(ends(&heard)[0].1, TurnEnd::Failed(_)), "{heard:?}");
+}
+
+#[tokio::test]
+async fn of_a_long_line_only_what_is_needed_is_read() {
+    let long = format!("[{}0]", r#"{"":0},"#.repeat(300_000));
+    let (acp, to) = driver("kimi");
+    acp.state().began("s");
+    acp.state().prompt("one", ("a", None), "");
+    let head = r#"{"jsonrpc":"2.0","method":"#;
+    for line in [
+        format!(r#"{head}"fs/read_text_file","id":1,"params":{long}}}"#),
+        format!(r#"{head}"x","params":{{"a":{long}}}}}"#),
+        format!(
+            r#"{head}"session/update","params":{{"update":{{"a":{long},"messageId":"m",
+            "sessionUpdate":"agent_message_chunk","content":{{"text":"heard it","a":{long}}}}},
+            "sessionId":"s"}}}}"#
+        ),
+    ] {
+        acp.hear(&to, &line).await;
+    }
+    acp.state()
+        .asked
+        .insert(1, Asking::Prompt("one".to_owned()));
+    let ended = r#""result":{"stopReason":"end_turn","_meta":"#;
+    let ended = format!(r#"{{"jsonrpc":"2.0","id":1,{ended}{long}}}}}"#);
+    let heard = acp.hear(&to, &ended).await;
+    assert_eq!(ends(&heard), [("one", &TurnEnd::Well)]);
 }

@@ -14,8 +14,6 @@ use crate::protocol::{Heard, TurnEnd};
 const BEGAN_MAX: usize = 65_536;
 /// What a cancelled prompt is answered with that the model was never given.
 const NEVER_SHOWN: i64 = -32_800;
-/// In an editor: the agent was never asked.
-pub(crate) const NOT_ASKED: i64 = -32_099;
 
 /// A turn that is under way. Since a second prompt in a turn is lost by some agents and ends it in
 /// others, there is one at a time.
@@ -31,14 +29,42 @@ pub(super) struct Turn {
     pub(super) signs: Signs,
     /// The instructions went before its text.
     pub(super) instructs: bool,
+    /// The rest of a history comes in it: nothing is known to be of the turn.
+    pub(super) is_mixed: bool,
 }
 
 impl Turn {
+    /// Behind a history that was asked for: a user's text that is not this one's is of the history, and so
+    /// is what came before and after it. Whether it is this one's.
+    pub(super) fn echoes(&mut self, update: &Value) -> bool {
+        let text = words(update);
+        let is_piece = !text.is_empty() && self.text.starts_with(text);
+        let is_own = is_piece || text.contains(&self.text);
+        self.is_mixed = !is_own;
+        if self.is_mixed {
+            self.signs = Signs::default();
+        }
+        is_own
+    }
+
     /// What whoever watches is told of its text, once it stands in the conversation.
     pub(super) fn told(&mut self) -> Vec<Heard> {
         let asked = self.asked.take().map(|text| told("user", &text.into()));
         asked.unwrap_or_default()
     }
+}
+
+/// Whether an update is a user's text.
+pub(super) fn is_users(update: &Value) -> bool {
+    let kind = update["sessionUpdate"].as_str();
+    matches!(kind, Some("user_message_chunk" | "user_message"))
+}
+
+/// The words of an update, where either version has them.
+pub(super) fn words(update: &Value) -> &str {
+    let content = &update["content"];
+    let text = content["text"].as_str().or(content[0]["text"].as_str());
+    text.unwrap_or_default()
 }
 
 /// What was seen since a text went in.
@@ -61,12 +87,23 @@ pub(super) struct Began {
     turns: HashMap<u64, u64>,
     order: VecDeque<u64>,
     turn: u64,
+    /// What came in this turn began in it, or in an earlier one.
+    came: [bool; 2],
+    /// Ids mean something in one turn only.
+    is_anew: bool,
 }
 
 impl Began {
     /// Another turn begins.
     pub(super) fn next_turn(&mut self) {
         self.turn += 1;
+        self.came = [false; 2];
+    }
+
+    /// The turn ended in an orderly way. Where all that came in it was under ids of earlier turns, those
+    /// begin anew in each.
+    pub(super) fn ended(&mut self) {
+        self.is_anew |= self.came == [false, true];
     }
 
     /// Whether what an update is of began in this turn. `two`: by version 2, in which an update may begin
@@ -80,12 +117,19 @@ impl Began {
         let mut hash = DefaultHasher::new();
         (call.is_some(), id).hash(&mut hash);
         let hash = hash.finish();
-        if let Some(turn) = self.turns.get(&hash) {
-            return *turn == self.turn;
-        }
         let begins = call.is_none()
             || update["sessionUpdate"] == "tool_call"
             || two && matches!(update["status"].as_str(), Some("pending" | "in_progress"));
+        let is_agents = begins && !is_users(update);
+        if let Some(turn) = self.turns.get_mut(&hash) {
+            if self.is_anew && begins {
+                *turn = self.turn;
+            }
+            let is_fresh = *turn == self.turn;
+            self.came[usize::from(!is_fresh)] |= is_agents;
+            return is_fresh;
+        }
+        self.came[0] |= is_agents;
         // Of another one the beginning was missed: it is of an earlier turn.
         self.turns.insert(hash, if begins { self.turn } else { 0 });
         self.order.push_back(hash);
@@ -172,7 +216,6 @@ impl Signs {
         let grew = usage.grew(figure);
         let ended = match answer {
             Ok(_) if self.called => return TurnEnd::Well,
-            Err(error) if error.code == NOT_ASKED => return TurnEnd::Unshown,
             Err(error) if error.code == NEVER_SHOWN && two && !self.presented && !self.said => {
                 return TurnEnd::Unshown;
             }
@@ -305,6 +348,31 @@ mod tests {
         assert!(began.is_fresh(&call("tool_call_update", "c", "pending"), true));
         assert!(began.is_fresh(&call("tool_call_update", "d", "in_progress"), true));
         assert!(began.is_fresh(&chunk("no id", None), false));
+    }
+
+    #[test]
+    fn ids_that_begin_anew_in_each_turn_are_known_by_a_turn_that_had_no_others() {
+        let call = |kind: &str| json!({ "sessionUpdate": kind, "toolCallId": "call_0" });
+        let mut began = Began::default();
+        began.next_turn();
+        assert!(began.is_fresh(&chunk("one", Some("m1")), false));
+        assert!(began.is_fresh(&call("tool_call"), false));
+        began.ended();
+        began.next_turn();
+        assert!(!began.is_fresh(&chunk("two", Some("m1")), false));
+        began.ended();
+        for _ in 0..2 {
+            began.next_turn();
+            assert!(!began.is_fresh(&call("tool_call_update"), false));
+            for update in [
+                chunk("n", Some("m1")),
+                call("tool_call"),
+                call("tool_call_update"),
+            ] {
+                assert!(began.is_fresh(&update, false), "{update}");
+            }
+            began.ended();
+        }
     }
 
     #[test]

@@ -92,7 +92,9 @@ impl Claude {
         Ok(match (line.kind(), line["subtype"].as_str()) {
             ("system", Some("init")) => {
                 let id = line["session_id"].as_str();
-                id.map(|id| Heard::Session(owned(id))).into_iter().collect()
+                id.map(|id| Heard::Session(owned(id), false))
+                    .into_iter()
+                    .collect()
             }
             // An agent's inside the session.
             ("user" | "assistant", _) if line["parent_tool_use_id"].is_string() => Vec::new(),

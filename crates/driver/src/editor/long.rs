@@ -1,55 +1,23 @@
 //! Lines that are too long to be read: what their beginnings say. Pure.
 
-use std::fmt;
 use std::mem::take;
 
 use peerbus_wire::jsonrpc::{INVALID_REQUEST, RpcError, RpcMessage};
-use serde::de::{Deserializer as _, MapAccess, Visitor};
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::mux::{Members, Mux, Out, Turn, same};
+use super::mux::{Mux, Out, Turn, same};
+use crate::acp::lines::cut;
 use crate::process::LINE_MAX;
 
-/// The members of a message before the one in which it is cut.
-#[derive(Default)]
-struct Head {
-    members: Members,
-    /// The member that is cut.
-    cut: String,
-}
-
-impl Head {
-    fn of(line: &[u8]) -> Self {
-        let mut head = Self::default();
-        // It fails where the line is cut.
-        let _ = serde_json::Deserializer::from_slice(line).deserialize_map(&mut head);
-        head
-    }
-
-    fn id(&self) -> Option<Box<RawValue>> {
-        self.members.get("id").cloned()
-    }
-
-    fn method(&self) -> Option<String> {
-        serde_json::from_str(self.members.get("method")?.get()).ok()
-    }
-}
-
-impl<'de> Visitor<'de> for &mut Head {
-    type Value = ();
-
-    fn expecting(&self, to: &mut fmt::Formatter) -> fmt::Result {
-        to.write_str("a message")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(name) = map.next_key::<String>()? {
-            self.cut.clone_from(&name);
-            self.members.insert(name, map.next_value()?);
-        }
-        Ok(())
-    }
+/// The id and the method of a message, where they stand before the member in which it is cut, and the
+/// name of that.
+fn head(line: &[u8]) -> (Option<Box<RawValue>>, Option<String>, String) {
+    let line = String::from_utf8_lossy(line);
+    let ([id, method], cut) = cut(&line, ["id", "method"]);
+    let id = id.and_then(|id| RawValue::from_string(id.to_owned()).ok());
+    let method = method.and_then(|method| serde_json::from_str(method).ok());
+    (id, method, cut)
 }
 
 fn not_understood() -> String {
@@ -59,34 +27,32 @@ fn not_understood() -> String {
 impl Mux {
     /// Whether a line of the editor's passes on that begins like this. What it asks may begin a turn.
     pub(super) fn editor_long(&mut self, line: &[u8]) -> Result<(bool, Vec<Out>), String> {
-        let head = Head::of(line);
-        if head.method().is_some() || head.cut == "params" {
-            let id = head.id().unwrap_or_default();
+        let (id, method, cut) = head(line);
+        if method.is_some() || cut == "params" {
+            let id = id.unwrap_or_default();
             let why = format!("a line of more than {LINE_MAX} bytes is not passed on");
             let why = RpcError::new(INVALID_REQUEST, why);
             self.editor_gets(&RpcMessage::response(id, &Err::<(), _>(why)));
             return Ok((false, take(&mut self.outs)));
         }
-        if !matches!(&*head.cut, "result" | "error") {
+        if !matches!(&*cut, "result" | "error") {
             return Err(not_understood());
         }
-        let is_dealt = head
-            .id()
-            .is_some_and(|id| self.editor_answers(&same(id.get())));
+        let is_dealt = id.is_some_and(|id| self.editor_answers(&same(id.get())));
         Ok((!is_dealt, take(&mut self.outs)))
     }
 
     /// The same of the agent's. What it answers may end a turn; what it tells does not.
     pub(super) fn agent_long(&mut self, line: &[u8]) -> Result<(bool, Vec<Out>), String> {
-        let head = Head::of(line);
-        let method = head.method().ok_or_else(not_understood)?;
+        let (id, method, _) = head(line);
+        let method = method.ok_or_else(not_understood)?;
         let mut seats = self.seats.values();
         let is_mails = seats.any(|seat| matches!(seat.turn, Some(Turn::Bus(_))));
         if method != "session/request_permission" || !is_mails {
             return Ok((true, Vec::new()));
         }
         // Nobody could say what led to it.
-        let id = head.id().ok_or_else(not_understood)?;
+        let id = id.ok_or_else(not_understood)?;
         let outcome = json!({ "outcome": { "outcome": "cancelled" } });
         self.agent_gets(&RpcMessage::response(id, &Ok::<_, ()>(outcome)));
         Ok((false, take(&mut self.outs)))

@@ -7,6 +7,7 @@ mod backlog;
 mod long;
 mod mux;
 mod opening;
+mod own;
 mod question;
 #[cfg(test)]
 mod tests;
@@ -15,6 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::process::Stdio;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use peerbus_adapter::Bus;
@@ -25,7 +27,7 @@ use tokio::process::ChildStdout;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::{JoinSet, LocalSet};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use self::backlog::{Source, Step, Way, hander, writer};
 use self::mux::{Mux, Out, Place};
@@ -84,6 +86,7 @@ pub async fn edit(
             room,
             seats: BTreeMap::new(),
             drivers: JoinSet::new(),
+            all: Arc::default(),
             mux: Mux::of(agent.agent),
         };
         let mut lines = Lines {
@@ -105,9 +108,23 @@ pub async fn edit(
             tracing::debug!("the agent takes nothing");
         }
         let status = process::end(child, idle).await;
-        // The peers say goodbye, and the editor reads what the agent said last.
+        // The peers say goodbye, and the editor reads what the agent said last: of one that has ended
+        // by itself all is waited for, as it would have waited.
         let goodbyes = async { while drivers.join_next().await.is_some() {} };
-        let _ = timeout(LAST_WITHIN, async { tokio::join!(goodbyes, shown) }).await;
+        let is_its = matches!(ended, Ok(Ended::Agent));
+        let patience = async {
+            match is_its {
+                true => drop(stop.asked().await),
+                false => sleep(LAST_WITHIN).await,
+            }
+        };
+        let shown = async {
+            tokio::select! {
+                _ = shown => {}
+                () = patience => {}
+            }
+        };
+        let _ = tokio::join!(timeout(LAST_WITHIN, goodbyes), shown);
         let code = status.and_then(|status| status.code());
         ended.map(|ended| code.filter(|_| ended == Ended::Agent))
     };
@@ -141,6 +158,8 @@ struct Ends<'a> {
     room: Rc<Notify>,
     seats: BTreeMap<u64, Way<String>>,
     drivers: JoinSet<()>,
+    /// Each driver has one.
+    all: Arc<()>,
     mux: Mux,
 }
 
@@ -148,12 +167,17 @@ impl Ends<'_> {
     /// Passes lines on until an end is closed. It waits for no end: of one that is slower than what is
     /// said to it, the others are read no more.
     async fn pass(&mut self, lines: &mut Lines) -> Result<Ended, String> {
-        let (mut ends_at, mut late_at) = (None, None);
+        let (mut ends_at, mut late_at, mut is_deaf) = (None, None, false);
         while !self.editor.is_closed() {
+            if ends_at.is_none() && self.agent.is_closed() {
+                // It is ending, or it never hears of anything again.
+                (ends_at, is_deaf) = (Some(Instant::now() + ENDS_WITHIN), true);
+            }
             if self.agent.is_stuck() {
                 return Err("the agent asks, and takes no answers".to_owned());
             }
-            let asked = ends_at.is_none() && self.agent.has_room();
+            // What is refused is for an editor that may take nothing.
+            let asked = ends_at.is_none() && self.agent.has_room() && !self.editor.is_stuck();
             let told = self.editor.has_room() && self.seats.values().all(Way::has_room);
             let in_while = || Instant::now() + ANSWERS_WITHIN;
             late_at = self.mux.hides().then(|| late_at.unwrap_or_else(in_while));
@@ -169,7 +193,7 @@ impl Ends<'_> {
                     step => self.editor_step(&step, &mut lines.editor)?,
                 },
                 step = lines.agent.next(), if told => match step {
-                    Step::End if ends_at.is_some() => return Ok(Ended::Asked),
+                    Step::End if ends_at.is_some() && !is_deaf => return Ok(Ended::Asked),
                     Step::End => return Ok(Ended::Agent),
                     step => self.agent_step(&step, &mut lines.agent)?,
                 },
@@ -185,10 +209,15 @@ impl Ends<'_> {
                     late_at = None;
                     self.mux.passed()
                 }
-                () = at(ends_at) => break,
+                () = at(ends_at) => match is_deaf {
+                    true => return Err("the agent takes nothing any more".to_owned()),
+                    false => break,
+                },
                 () = self.room.notified() => continue,
             };
             self.act(outs);
+            // Where lines never end, there is still a signal to be heard.
+            tokio::task::yield_now().await;
         }
         Ok(Ended::Asked)
     }
@@ -276,7 +305,12 @@ impl Ends<'_> {
         if let DrivenAgent::Acp(agent) = &mut settings.agent {
             agent.resume = resume;
         }
-        let seat = Seat { process, nth, cwd };
+        let seat = Seat {
+            process,
+            nth,
+            cwd,
+            all: Arc::clone(&self.all),
+        };
         let (wake, up) = (self.wake.clone(), self.up.clone());
         self.seats.insert(nth, hander(to, &self.room));
         self.drivers.spawn_local(async move {

@@ -5,18 +5,21 @@ use std::mem::take;
 use std::path::PathBuf;
 
 use peerbus_adapter::agents::Agent;
-use peerbus_wire::jsonrpc::{RpcError, RpcMessage};
-use peerbus_wire::{escape, readable};
-use serde::Deserialize;
+use peerbus_wire::escape;
+use peerbus_wire::jsonrpc::RpcMessage;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use uuid::Uuid;
 
+use super::own::Editors;
 use crate::WHY_CHARS;
-use crate::acp::permission::Calls;
-use crate::acp::{ELSEWHERE, NOT_ASKED, WITHDRAW};
+use crate::acp::calls::Calls;
+use crate::acp::lines::{self, LONG, members, object};
+use crate::acp::{ELSEWHERE, UNASKED, WITHDRAW};
 
-/// What our requests at the agent are called. It stands in JSON.
-const OWN: &str = "\"peerbus-";
+/// Lines of the editor's that wait in one session, and the bytes of all.
+pub(super) const HELD_MAX: usize = 64;
+pub(super) const HELD_BYTES_MAX: usize = 64 << 20;
 
 /// What is to be done.
 pub(super) enum Out {
@@ -31,12 +34,10 @@ pub(super) enum Out {
 }
 
 /// What an editor says of a session that it opens.
-#[derive(Default, Deserialize)]
-#[serde(default)]
+#[derive(Default)]
 pub(super) struct Place {
     pub(super) cwd: PathBuf,
     /// The session that it goes on with.
-    #[serde(rename = "sessionId")]
     pub(super) resume: Option<String>,
 }
 
@@ -44,14 +45,12 @@ pub(super) struct Place {
 pub(super) type Members = BTreeMap<String, Box<RawValue>>;
 
 #[derive(Default)]
-pub(super) enum Hello {
-    /// The agent has not said who it is, or speaks another version: its sessions are no peers.
-    #[default]
-    Without,
+pub(super) struct Hello {
     /// The editor asked under this id.
-    Asked(String),
-    /// What the agent answered.
-    Known(Value),
+    asked: Option<String>,
+    /// Who the agent says it is. `None`: it has not said so, or speaks another version. Its sessions are
+    /// no peers.
+    pub(super) known: Option<Value>,
 }
 
 pub(super) enum Turn {
@@ -68,6 +67,10 @@ pub(super) struct Seat {
     pub(super) opens: Option<(Vec<u8>, RpcMessage)>,
     /// The ids of the requests that open it: the editor's and the driver's.
     pub(super) opening: Option<(String, Box<RawValue>)>,
+    /// It is a copy of another one.
+    pub(super) is_copy: bool,
+    /// The id of the editor's request that closes it.
+    pub(super) closing: Option<String>,
     /// The bus tools.
     pub(super) server: Option<Box<RawValue>>,
     pub(super) turn: Option<Turn>,
@@ -107,11 +110,17 @@ pub(super) struct Mux {
     /// What is known of the agent, if anything is.
     pub(super) agent: Option<&'static Agent>,
     pub(super) hello: Hello,
+    /// What our requests at the agent begin with. It stands in JSON, and differs from that of another
+    /// one of us.
+    pub(super) own: String,
     pub(super) last: u64,
+    /// What the editor said that waits for the answer to its greeting, in its order.
+    early: VecDeque<Held>,
     pub(super) seats: BTreeMap<u64, Seat>,
     /// Requests of drivers at the agent, and under which id they know them.
     asked: BTreeMap<String, (u64, Box<RawValue>)>,
     pub(super) questions: BTreeMap<String, Question>,
+    pub(super) editors: Editors,
     /// The editor has closed its end: mail begins nothing any more.
     pub(super) is_over: bool,
     pub(super) outs: Vec<Out>,
@@ -119,13 +128,19 @@ pub(super) struct Mux {
 
 /// Reads a message as far as it is one.
 pub(super) fn read(line: &[u8]) -> Option<RpcMessage> {
-    let text = String::from_utf8_lossy(line);
-    RpcMessage::read(readable(&text).as_bytes()).ok()
+    lines::message(&String::from_utf8_lossy(line)).ok()
 }
 
-pub(super) fn params<'a, T: Deserialize<'a> + Default>(message: &'a RpcMessage) -> T {
-    let params = message.params.as_ref().map(|params| params.get());
-    serde_json::from_str(params.unwrap_or_default()).unwrap_or_default()
+pub(super) fn params(message: &RpcMessage) -> &str {
+    message.params.as_deref().map_or("", RawValue::get)
+}
+
+/// What the editor says where, as far as it can be read.
+fn place(message: &RpcMessage) -> Place {
+    let read = members(params(message), ["cwd", "sessionId"]);
+    let [cwd, resume] = read.map(|text| serde_json::from_str::<String>(text?).ok());
+    let cwd = cwd.unwrap_or_default().into();
+    Place { cwd, resume }
 }
 
 /// An id, however it was written.
@@ -154,6 +169,7 @@ impl Mux {
     pub(super) fn of(agent: &'static Agent) -> Self {
         Self {
             agent: Some(agent),
+            own: format!("\"peerbus-{}-", Uuid::new_v4().simple()),
             ..Self::default()
         }
     }
@@ -195,8 +211,9 @@ impl Mux {
     }
 
     pub(super) fn seat_of(&self, id: Option<&str>) -> Option<u64> {
+        let is_it = |seat: &Seat| seat.id.as_deref() == id && seat.closing.is_none();
         let mut seats = self.seats.iter();
-        let found = seats.find(|(_, seat)| id.is_some() && seat.id.as_deref() == id);
+        let found = seats.find(|(_, seat)| id.is_some() && is_it(seat));
         found.map(|(nth, _)| *nth)
     }
 
@@ -214,24 +231,35 @@ impl Mux {
 
     /// Whether it is dealt with; what is not passes on.
     pub(super) fn editor_says(&mut self, line: &[u8], message: RpcMessage) -> bool {
-        let place: Place = params(&message);
+        let opens = matches!(
+            message.method.as_deref(),
+            Some("session/new" | "session/load" | "session/resume" | "session/fork")
+        );
+        // Before it is known whether its sessions are peers, none opens.
+        let is_early = self.hello.asked.is_some() && self.hello.known.is_none();
+        let is_behind = message.method.is_some() && !self.early.is_empty();
+        let bytes: usize = self.early.iter().map(|held| held.line.len()).sum();
+        let has_room = self.early.len() < HELD_MAX && bytes < HELD_BYTES_MAX;
+        if is_early && (opens || is_behind) && has_room {
+            let (prompt, line) = (None, line.to_vec());
+            self.early.push_back(Held { prompt, line });
+            return true;
+        }
+        let place = place(&message);
+        self.editors.names(place.resume.as_deref());
         let nth = self.seat_of(place.resume.as_deref());
         let method = message.method.as_deref();
         if let Some(nth) = nth.filter(|nth| self.waits(*nth, method)) {
             return self.hold(nth, line, message);
         }
         match (method, text_of(&message.id), nth) {
-            (Some("initialize"), Some(id), _) => self.hello = Hello::Asked(id),
-            (
-                Some("session/new" | "session/load" | "session/resume" | "session/fork"),
-                Some(_),
-                _,
-            ) => return self.opens(line, message, place, nth),
+            (Some("initialize"), Some(id), _) => self.hello.asked = Some(id),
+            (Some(_), Some(_), _) if opens => return self.opens(line, message, place, nth),
             (Some("session/prompt"), Some(id), Some(nth)) => self.begins(nth, id),
+            (Some("session/prompt"), Some(id), None) => self.editors.begins(id),
             (Some("session/cancel"), None, Some(nth)) => self.cancelled(nth, |_| true),
             (Some(WITHDRAW), None, _) => {
-                let told: Value = params(&message);
-                let id = same(&told["requestId"].to_string());
+                let id = taken_back(&message);
                 let all: Vec<_> = self.seats.keys().copied().collect();
                 for nth in all {
                     self.cancelled(nth, |held| same(held.get()) == id);
@@ -239,8 +267,9 @@ impl Mux {
             }
             (Some("session/close" | "session/delete"), Some(_), Some(nth)) => {
                 self.cancelled(nth, |_| true);
-                self.seats.remove(&nth);
-                self.outs.push(Out::Leaves(nth));
+                if let Some(seat) = self.seats.get_mut(&nth) {
+                    seat.closing = text_of(&message.id);
+                }
             }
             (None, Some(id), _) => return self.editor_answers(&id),
             _ => {}
@@ -253,9 +282,6 @@ impl Mux {
         if let Some(seat) = self.seats.get_mut(&nth) {
             seat.turn = Some(Turn::Editor(id));
         }
-        // What the editor did not answer by now it does not answer any more.
-        let is_left = |question: &Question| question.nth != nth || !question.is_answered;
-        self.questions.retain(|_, question| is_left(question));
         let busy = json!({ "busy": true });
         self.tell(nth, &RpcMessage::notification(ELSEWHERE, &busy));
     }
@@ -266,8 +292,9 @@ impl Mux {
             (Some("session/request_permission"), Some(id)) => {
                 return self.agent_asks(id, message);
             }
+            (Some(WITHDRAW), None) => return self.agent_withdraws(&taken_back(&message)),
             (Some("session/update"), None) => {
-                let told: Value = params(&message);
+                let told = lines::update(message.params.as_deref());
                 let nth = self.seat_of(told["sessionId"].as_str());
                 let seat = nth.and_then(|nth| self.seats.get_mut(&nth));
                 // What is told again shows nothing of a turn of mail's.
@@ -290,14 +317,28 @@ impl Mux {
             self.over(nth, |turn| matches!(turn, Turn::Bus(own) if own == id));
             return true;
         }
-        if id.starts_with(OWN) {
+        if id.starts_with(&self.own) {
             return true;
         }
-        if matches!(&self.hello, Hello::Asked(asked) if asked == id) {
-            self.hello = greeted(&message);
+        if self.hello.asked.take_if(|asked| asked == id).is_some() {
+            self.greeted(&message);
+            let early = take(&mut self.early);
+            self.again(early);
         }
-        for seat in self.seats.values_mut() {
-            seat.loads.remove(id);
+        self.editors.answered(id, &message);
+        let loads = |seat: &mut Seat| seat.loads.remove(id);
+        let mut seats = self.seats.iter_mut();
+        if let Some((&nth, _)) = seats.find_map(|it| loads(it.1).then_some(it)) {
+            // The rest of what it repeats may still come.
+            let loaded = json!({ "loaded": true });
+            self.tell(nth, &RpcMessage::notification(ELSEWHERE, &loaded));
+        }
+        let closes = |seat: &mut Seat| seat.closing.take_if(|it| it == id).is_some();
+        let mut seats = self.seats.iter_mut();
+        let closed = seats.find_map(|(nth, seat)| closes(seat).then_some(*nth));
+        if let Some(nth) = closed.filter(|_| message.error.is_none()) {
+            self.seats.remove(&nth);
+            self.outs.push(Out::Leaves(nth));
         }
         let is_opening = |seat: &Seat| seat.opening.as_ref().is_some_and(|it| it.0 == id);
         let is_turn =
@@ -309,7 +350,8 @@ impl Mux {
         if is_opening(seat) {
             self.opened(nth, &message);
         } else {
-            let usage = message.done().and_then(Result::ok).unwrap_or_default();
+            let usage = lines::answer(&message).and_then(Result::ok);
+            let usage = usage.unwrap_or_default();
             let idle = json!({ "busy": false, "usage": usage["usage"] });
             self.tell(nth, &RpcMessage::notification(ELSEWHERE, &idle));
             self.over(nth, |_| true);
@@ -336,12 +378,10 @@ impl Mux {
         let method = message.method.clone();
         match (method.as_deref(), message.id.clone()) {
             (Some("initialize"), Some(id)) => {
-                let Hello::Known(hello) = &self.hello else {
-                    return None;
-                };
+                let who = self.hello.known.as_ref()?;
                 let can = json!({ "sessionCapabilities": { "resume": {} } });
                 let hello = json!({ "protocolVersion": 1, "agentCapabilities": can,
-                    "agentInfo": hello["agentInfo"] });
+                    "agentInfo": who });
                 self.tell(nth, &RpcMessage::response(id, &Ok::<_, ()>(hello)));
             }
             (Some("session/new" | "session/resume"), Some(id)) => self.joined(nth, id, &message)?,
@@ -362,13 +402,13 @@ impl Mux {
     /// Mail begins a turn, where none is under way.
     fn bus_prompts(&mut self, nth: u64, id: Box<RawValue>, message: RpcMessage) -> Option<()> {
         let seat = self.seats.get(&nth)?;
-        if seat.turn.is_some() || self.is_over {
+        if seat.turn.is_some() || seat.closing.is_some() || self.is_over {
             // The driver will be told that it goes on, and when it ends.
-            let why = RpcError::new(NOT_ASKED, "another turn is under way");
-            self.tell(nth, &RpcMessage::response(id, &Err::<(), _>(why)));
+            let unasked = json!({ "id": id });
+            self.tell(nth, &RpcMessage::notification(UNASKED, &unasked));
             return Some(());
         }
-        let told: Value = params(&message);
+        let told: Value = serde_json::from_str(params(&message)).unwrap_or_default();
         // Words between backticks are shown as they are; no line of a peer's begins with them.
         let text = told["prompt"][0]["text"].as_str().unwrap_or_default();
         let text = format!("```\n{text}\n```\n");
@@ -382,10 +422,28 @@ impl Mux {
         Some(())
     }
 
+    /// Takes the agent's answer to the greeting.
+    fn greeted(&mut self, message: &RpcMessage) {
+        // Where it refuses, the editor may try another version, and what is known stays so.
+        let Some(Ok(answer)) = lines::answer(message) else {
+            return;
+        };
+        let version = &answer["protocolVersion"];
+        // One agent says 2 and means 1.
+        let is_one = *version == 1 || *version == 2 && answer["agentCapabilities"].is_object();
+        if !is_one {
+            let version = escape(&version.to_string(), WHY_CHARS);
+            tracing::warn!("version {version} of ACP is not known here: its sessions are no peers");
+        }
+        let info = &answer["agentInfo"];
+        let who = || json!({ "name": info["name"], "version": info["version"] });
+        self.hello.known = is_one.then(who);
+    }
+
     /// Asks the agent what a driver asks, under an id of ours.
     fn asks(&mut self, nth: u64, id: Box<RawValue>, mut message: RpcMessage) -> String {
         self.last += 1;
-        let own = format!("{OWN}{}\"", self.last);
+        let own = format!("{}{}\"", self.own, self.last);
         message.id = RawValue::from_string(own.clone()).ok();
         self.asked.insert(own.clone(), (nth, id));
         self.agent_gets(&message);
@@ -393,20 +451,8 @@ impl Mux {
     }
 }
 
-/// What comes of the agent's answer to the greeting.
-fn greeted(message: &RpcMessage) -> Hello {
-    let answer = match message.done() {
-        Some(Ok(answer)) => answer,
-        // The editor may try another version.
-        _ => return Hello::Without,
-    };
-    let version = &answer["protocolVersion"];
-    // One agent says 2 and means 1.
-    let is_one = *version == 1 || *version == 2 && answer["agentCapabilities"].is_object();
-    if !is_one {
-        let version = escape(&version.to_string(), WHY_CHARS);
-        tracing::warn!("version {version} of ACP is not known here: its sessions are no peers");
-        return Hello::Without;
-    }
-    Hello::Known(answer)
+/// The id of what is taken back.
+fn taken_back(message: &RpcMessage) -> String {
+    let told = object(Some(params(message)), LONG, ["requestId"]);
+    same(&told["requestId"].to_string())
 }

@@ -7,13 +7,14 @@ use peerbus_wire::jsonrpc::{INVALID_REQUEST, RpcError, RpcMessage, raw};
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::mux::{Held, Hello, Members, Mux, Out, Place, Seat, Turn, params, read, text_of};
-use crate::acp::WITHDRAW;
+use super::mux::{
+    HELD_BYTES_MAX, HELD_MAX, Held, Members, Mux, Out, Place, Seat, Turn, params, read, text_of,
+};
+use crate::acp::lines::{self, members};
+use crate::acp::{ELSEWHERE, WITHDRAW};
 
 /// Sessions that are peers; further ones work without the bus.
 const SEATS_MAX: usize = 64;
-/// Lines of the editor's that wait in one session.
-const HELD_MAX: usize = 64;
 
 impl Mux {
     /// A driver has ended.
@@ -45,8 +46,14 @@ impl Mux {
         place: Place,
         nth: Option<u64>,
     ) -> bool {
-        let copies = message.method.as_deref() == Some("session/fork");
-        let known = nth.filter(|_| !copies);
+        // A new one and a copy have nothing of what a session was that they name.
+        let goes_on = matches!(
+            message.method.as_deref(),
+            Some("session/load" | "session/resume")
+        );
+        let resume = place.resume.filter(|_| goes_on);
+        let place = Place { resume, ..place };
+        let known = nth.filter(|_| goes_on);
         if let Some(seat) = known.and_then(|nth| self.seats.get_mut(&nth)) {
             seat.loads.extend(text_of(&message.id));
             seat.is_mixed = matches!(seat.turn, Some(Turn::Bus(_)));
@@ -54,7 +61,7 @@ impl Mux {
             let with = server.and_then(|server| with_server(message, server));
             return with.map(|with| self.agent_gets(&with)).is_some();
         }
-        if !matches!(self.hello, Hello::Known(_)) {
+        if self.hello.known.is_none() {
             return false;
         }
         if self.seats.len() == SEATS_MAX {
@@ -62,8 +69,10 @@ impl Mux {
             return false;
         }
         self.last += 1;
+        let is_copy = message.method.as_deref() == Some("session/fork");
         let seat = Seat {
-            id: place.resume.clone().filter(|_| !copies),
+            is_copy,
+            id: place.resume.clone(),
             opens: Some((line.to_vec(), message)),
             ..Seat::default()
         };
@@ -79,8 +88,8 @@ impl Mux {
         id: Box<RawValue>,
         message: &RpcMessage,
     ) -> Option<()> {
-        let named: Members = params(message);
-        let servers = named.get("mcpServers")?.get();
+        let [servers] = members(params(message), ["mcpServers"]);
+        let servers = servers?;
         let server = serde_json::from_str::<Vec<Box<RawValue>>>(servers)
             .ok()?
             .pop()?;
@@ -103,7 +112,7 @@ impl Mux {
             return;
         };
         let opening = seat.opening.take();
-        let answer = message.done().and_then(Result::ok);
+        let answer = lines::answer(message).and_then(Result::ok);
         // A load names its session in the request.
         let said = answer.as_ref().map(|answer| answer["sessionId"].as_str());
         let id = said.and_then(|said| said.map(str::to_owned).or(seat.id.take()));
@@ -114,7 +123,13 @@ impl Mux {
             (Some(id), Some((_, known)), Some(seat)) => {
                 let began = json!({ "sessionId": id });
                 seat.id = Some(id);
+                let is_copy = seat.is_copy;
                 self.tell(nth, &RpcMessage::response(known, &Ok::<_, ()>(began)));
+                if is_copy {
+                    // What it used before is not known.
+                    let idle = json!({ "busy": false });
+                    self.tell(nth, &RpcMessage::notification(ELSEWHERE, &idle));
+                }
             }
             _ => {
                 self.leaves(nth);
@@ -139,16 +154,20 @@ impl Mux {
 
     /// A line of the editor's waits.
     pub(super) fn hold(&mut self, nth: u64, line: &[u8], message: RpcMessage) -> bool {
+        let all = self.seats.values().flat_map(|seat| &seat.held);
+        let bytes: usize = all.map(|held| held.line.len()).sum();
         let Some(seat) = self.seats.get_mut(&nth) else {
             return false;
         };
-        if seat.held.len() < HELD_MAX {
+        // However long it is, one may wait.
+        let has_room = bytes == 0 || bytes + line.len() <= HELD_BYTES_MAX;
+        if seat.held.len() < HELD_MAX && has_room {
             let is_prompt = message.method.as_deref() == Some("session/prompt");
             let prompt = message.id.filter(|_| is_prompt);
             let line = line.to_vec();
             seat.held.push_back(Held { prompt, line });
         } else if let Some(id) = message.id {
-            let why = RpcError::new(INVALID_REQUEST, "too many requests wait in this session");
+            let why = RpcError::new(INVALID_REQUEST, "too much waits in this session");
             self.editor_gets(&RpcMessage::response(id, &Err::<(), _>(why)));
         } else {
             tracing::warn!("too much waits in a session: a notification of the editor's is lost");
@@ -164,7 +183,7 @@ impl Mux {
         self.again(held.unwrap_or_default());
     }
 
-    fn again(&mut self, held: VecDeque<Held>) {
+    pub(super) fn again(&mut self, held: VecDeque<Held>) {
         for Held { line, .. } in held {
             let message = read(&line);
             if !message.is_some_and(|message| self.editor_says(&line, message)) {

@@ -7,28 +7,52 @@ use peerbus_wire::jsonrpc::{RpcMessage, raw};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::mux::{Members, Mux, Out, Question, Seat, Turn, params};
+use super::mux::{Members, Mux, Out, Question, Seat, Turn};
+use crate::acp::lines;
 use crate::acp::{WITHDRAW, permission};
 
 /// Questions that are remembered.
 const QUESTIONS_MAX: usize = 256;
+/// Longest parameters of one in a turn of mail, in bytes: a longer one is answered as cancelled.
+const ASKED_MAX: usize = 4 << 20;
 /// What goes before the title.
 const LED_TO: &str = "A message of a peer led to this: ";
+/// The same where it is not known in whose turn it is asked.
+const MAY_HAVE_LED_TO: &str = "A message of a peer may have led to this: ";
+
+/// What led to a question.
+enum Led {
+    Editor,
+    /// The turn of mail in this session.
+    Mail(u64),
+    /// One or the other.
+    Unclear,
+}
 
 impl Mux {
     /// The agent asks whether it may use a tool.
     pub(super) fn agent_asks(&mut self, id: String, mut message: RpcMessage) -> bool {
-        let asked: Value = params(&message);
-        // An unknown session is a helper of an open one.
-        let is_mails = |seat: &Seat| matches!(seat.turn, Some(Turn::Bus(_)));
-        let mut mails = self.seats.iter().filter(|(_, seat)| is_mails(seat));
-        let nth = self.seat_of(asked["sessionId"].as_str());
-        let nth = nth.or_else(|| mails.next().map(|(nth, _)| *nth));
-        let seat = nth.and_then(|nth| Some((nth, self.seats.get(&nth)?)));
-        let Some((nth, seat)) = seat.filter(|(_, seat)| is_mails(seat)) else {
+        let asked = lines::question(message.params.as_deref());
+        let led = self.led(asked["sessionId"].as_str());
+        let params = message.params.as_ref();
+        if !matches!(led, Led::Editor) && params.is_some_and(|it| it.get().len() > ASKED_MAX) {
+            // Rewritten, its members would take many times as much.
+            let id = message.id.unwrap_or_default();
+            let cancelled = permission::cancelled();
+            self.agent_gets(&RpcMessage::response(id, &Ok::<_, ()>(cancelled)));
+            return true;
+        }
+        let seat = match led {
+            Led::Mail(nth) => self.seats.get(&nth).map(|seat| (nth, seat)),
+            Led::Editor | Led::Unclear => None,
+        };
+        let Some((nth, seat)) = seat else {
             // The editor's answer to it is its own.
             self.questions.remove(&id);
-            return false;
+            let is_unclear = matches!(led, Led::Unclear);
+            let marked = is_unclear.then(|| marked(message, &asked["toolCall"], MAY_HAVE_LED_TO));
+            let marked = marked.flatten();
+            return marked.map(|marked| self.editor_gets(&marked)).is_some();
         };
         if self
             .questions
@@ -41,7 +65,7 @@ impl Mux {
         let agent = self.agent.unwrap_or(&Agent::UNKNOWN);
         let call = seat.calls.asked(&asked, agent);
         let is_shown = seat.is_left || !permission::is_ours(&call, agent);
-        let marked = marked(message.clone(), &call);
+        let marked = marked(message.clone(), &call, LED_TO);
         // Drivers compare ids as they are written.
         message.id = RawValue::from_string(id.clone()).ok();
         self.tell(nth, &message);
@@ -60,6 +84,47 @@ impl Mux {
             self.shows(|it, _| *it == id);
         }
         true
+    }
+
+    /// In whose turn this session asks. One that the editor does not know is a helper's.
+    fn led(&self, session: Option<&str>) -> Led {
+        let is_mails = |seat: &Seat| matches!(seat.turn, Some(Turn::Bus(_)));
+        if let Some(nth) = self.seat_of(session) {
+            return match self.seats.get(&nth).is_some_and(is_mails) {
+                true => Led::Mail(nth),
+                false => Led::Editor,
+            };
+        }
+        let seats = self.seats.iter();
+        let mut mails = seats
+            .filter(|(_, seat)| is_mails(seat))
+            .map(|(nth, _)| *nth);
+        let Some(nth) = mails.next() else {
+            return Led::Editor;
+        };
+        let is_own = |seat: &Seat| matches!(seat.turn, Some(Turn::Editor(_)));
+        let is_unclear =
+            mails.next().is_some() || self.editors.may_ask() || self.seats.values().any(is_own);
+        match session.is_some_and(|session| self.editors.has(session)) {
+            true => Led::Editor,
+            false if is_unclear => Led::Unclear,
+            false => Led::Mail(nth),
+        }
+    }
+
+    /// The agent takes a question back. Whether the editor need not know.
+    pub(super) fn agent_withdraws(&mut self, id: &str) -> bool {
+        let Some(question) = self.questions.get(id) else {
+            return false;
+        };
+        // The editor knows, and its answer is still to come.
+        if question.is_answered {
+            return true;
+        }
+        let (nth, is_shown) = (question.nth, question.is_shown);
+        self.questions.remove(id);
+        self.withdraw(Some(nth), id);
+        !is_shown
     }
 
     /// The editor is asked these, too, if it was not yet.
@@ -132,13 +197,13 @@ impl Mux {
 }
 
 /// A question that says what led to it, and that can be answered for once only.
-fn marked(mut message: RpcMessage, call: &Value) -> Option<RpcMessage> {
+fn marked(mut message: RpcMessage, call: &Value, why: &str) -> Option<RpcMessage> {
     let mut asked: Members = serde_json::from_str(message.params.as_ref()?.get()).ok()?;
     let known = asked.get("toolCall").map_or("{}", |known| known.get());
     let mut tool: Members = serde_json::from_str(known).unwrap_or_default();
     let title = call["title"].as_str();
     let title = title.unwrap_or_else(|| permission::tool(call));
-    tool.insert("title".to_owned(), raw(&format!("{LED_TO}{title}"))?);
+    tool.insert("title".to_owned(), raw(&format!("{why}{title}"))?);
     asked.insert("toolCall".to_owned(), raw(&tool)?);
     let options = asked.get("options").map_or("[]", |options| options.get());
     let options: Vec<Value> = serde_json::from_str(options).unwrap_or_default();

@@ -1,5 +1,8 @@
+mod odd;
+
 use std::rc::Rc;
 
+use peerbus_adapter::agents::Agent;
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::Notify;
@@ -41,9 +44,16 @@ fn prompt(id: Value) -> Value {
     json!({ "id": id, "method": "session/prompt", "params": { "sessionId": "s", "prompt": [] } })
 }
 
+/// One that has heard nothing, whose ids are known.
+fn unheard() -> Mux {
+    let mut mux = Mux::of(&Agent::UNKNOWN);
+    mux.own = "\"peerbus-".to_owned();
+    mux
+}
+
 /// One with a session that is open, whose driver asked under 1 and 2.
 fn open() -> Mux {
-    let mut mux = Mux::default();
+    let mut mux = unheard();
     let hello = json!({ "protocolVersion": 1, "agentCapabilities": {} });
     mux.editor(&line(
         json!({ "id": 0, "method": "initialize", "params": {} }),
@@ -74,8 +84,8 @@ fn a_prompt_of_mail_that_meets_a_turn_of_the_editors_was_never_shown() {
         panic!("{left:?}")
     };
     assert_eq!(
-        (&refused["id"], &refused["error"]["code"]),
-        (&json!(3), &json!(crate::acp::NOT_ASKED))
+        (&refused["method"], &refused["params"]),
+        (&json!(crate::acp::UNASKED), &json!({ "id": 3 }))
     );
     mux.agent(&line(
         json!({ "id": 7, "result": { "stopReason": "end_turn" } }),

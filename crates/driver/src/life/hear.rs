@@ -50,7 +50,10 @@ impl Driver<'_> {
                     node.record(event.kind, event.members);
                 }
             }
-            Heard::Session(id) => self.session.state().id = Some(id),
+            Heard::Session(id, is_new) => {
+                let mut state = self.session.state();
+                (state.id, state.is_new) = (Some(id), is_new);
+            }
             Heard::Shown(id) => {
                 let mut state = self.session.state();
                 // It is in the client's file by now.

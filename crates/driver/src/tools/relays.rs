@@ -20,15 +20,23 @@ pub(crate) struct Relays {
     /// The agent has the tools inside its own stream, and needs no relay.
     in_stream: bool,
     token: String,
+    /// In an editor: each of its sessions holds one of these.
+    seats: Option<Arc<()>>,
 }
 
 impl Relays {
-    pub(crate) fn new(tools: Arc<Tools>, agent: &'static Agent, in_stream: bool) -> Arc<Self> {
+    pub(crate) fn new(
+        tools: Arc<Tools>,
+        agent: &'static Agent,
+        in_stream: bool,
+        seats: Option<Arc<()>>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             tools,
             agent,
             in_stream,
             token: random_hex().to_string(),
+            seats,
         })
     }
 
@@ -66,10 +74,17 @@ impl Relays {
             above.iter().any(|it| it.id == std::process::id())
         };
         let is_agents = || self.agent.is_client(&ask.client.name) && adapter.is_some_and(is_near);
-        match (is_named || is_agents(), self.in_stream) {
-            (false, _) => Role::Peer,
-            (true, true) => Role::Nothing,
-            (true, false) => Role::Relay,
+        // Without a token nothing says of which of several sessions it is.
+        let is_of_others = match (&self.seats, &ask.token) {
+            (None, _) => false,
+            (Some(_), Some(_)) => !is_named,
+            (Some(seats), None) => Arc::strong_count(seats) > 1 + 1,
+        };
+        match is_named || is_agents() {
+            false if is_of_others && ask.token.is_some() => Role::Nothing,
+            false => Role::Peer,
+            true if self.in_stream || is_of_others => Role::Nothing,
+            true => Role::Relay,
         }
     }
 }
@@ -114,9 +129,34 @@ mod tests {
     }
 
     #[test]
+    fn an_adapter_without_a_token_is_of_no_session_where_an_editor_has_several() {
+        let tools = Tools::new().0;
+        let word = |agent: &&Agent| agent.word == "codex";
+        let codex = peerbus_adapter::agents::ALL.into_iter().find(word).unwrap();
+        let seats = Arc::new(());
+        let seat = || Relays::new(Arc::clone(&tools), codex, false, Some(Arc::clone(&seats)));
+        let first = seat();
+        let names = ["codex-mcp-client", "claude-code"];
+        assert_eq!(told(&first, 2, names), [Role::Relay, Role::Peer]);
+        let second = seat();
+        assert_eq!(told(&first, 2, names), [Role::Nothing, Role::Peer]);
+        let ask = |token: &str| AskTools {
+            token: Some(token.to_owned()),
+            ..AskTools::default()
+        };
+        let role = |token: &str| first.role(&ask(token), None);
+        assert_eq!(
+            [role(&first.token), role(&second.token)],
+            [Role::Relay, Role::Nothing]
+        );
+        drop(second);
+        assert_eq!(told(&first, 2, names), [Role::Relay, Role::Peer]);
+    }
+
+    #[test]
     fn an_adapter_is_the_agents_where_it_stands_near_and_its_client_is_the_agents() {
         let tools = Tools::new().0;
-        let relays = |agent, in_stream| Relays::new(Arc::clone(&tools), agent, in_stream);
+        let relays = |agent, in_stream| Relays::new(Arc::clone(&tools), agent, in_stream, None);
         let word = |word| {
             let mut all = peerbus_adapter::agents::ALL.into_iter();
             all.find(|agent| agent.word == word).unwrap()

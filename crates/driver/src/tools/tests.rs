@@ -198,7 +198,7 @@ async fn at_socket(test: impl AsyncFnOnce(Server, &Path, AskTools)) {
     let socket = SessionSocket::bind(&places(home.path()), std::process::id()).unwrap();
     let path = socket.path().borrow().clone();
     let (tools, waiting) = Tools::new();
-    let relays = Relays::new(tools.clone(), &Agent::UNKNOWN, false);
+    let relays = Relays::new(tools.clone(), &Agent::UNKNOWN, false, None);
     let [_, (_, token)] = relays.environment();
     let ask = AskTools {
         token: Some(token),

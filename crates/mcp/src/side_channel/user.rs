@@ -331,7 +331,7 @@ impl User<'_> {
             SessionEvent::Notice { receipt, id } => self.noticed(&receipt, id).await,
             // It joins no group.
             SessionEvent::GaveUp { .. }
-            | SessionEvent::Job { .. }
+            | SessionEvent::Lapsed { .. }
             | SessionEvent::NotJoined { .. }
             | SessionEvent::Registered { .. } => {}
         }

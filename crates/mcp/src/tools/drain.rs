@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use peerbus_adapter::mailbox::{Checkout, DRAIN, Mailbox, Portion, quote};
-use peerbus_adapter::{Bus, Inbound, LinkState};
+use peerbus_adapter::mailbox::{Checkout, DRAIN, Mail, Mailbox, Portion, quote};
+use peerbus_adapter::{Bus, LinkState};
 use peerbus_view::body_json;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -58,6 +58,9 @@ pub(super) struct Message<'a> {
     /// when you take it: until then it may go to another one.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     one: bool,
+    /// It is a request: until when its answer is wanted, and how to give it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wants: Option<String>,
     /// What kind of program sent it.
     source: &'a str,
     /// The sender's clock.
@@ -105,7 +108,7 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
     let remaining = mailbox.machine(|it, _| it.waiting());
     let messages: Vec<_> = taken
         .messages()
-        .map(|(item, mail)| message(&mail.inbound, item.repeat))
+        .map(|(item, mail)| message(mail, item.repeat))
         .collect();
     let output = Output {
         note: note(messages.len(), remaining, held.0, held.1.as_deref())
@@ -167,8 +170,10 @@ pub(super) async fn online(bus: &Bus) -> Result<(), String> {
     }
 }
 
-pub(super) fn message(inbound: &Inbound, shown_before: bool) -> Message<'_> {
+pub(super) fn message(mail: &Mail, shown_before: bool) -> Message<'_> {
+    let inbound = &mail.inbound;
     Message {
+        wants: quote::wanted(mail),
         id: &inbound.id,
         from: &inbound.from,
         kind: quote::kind(inbound.kind),

@@ -3,8 +3,10 @@
 use std::fmt::Write as _;
 
 use peerbus_adapter::mailbox::{
-    AttemptItem, Checkout, INBOX, Listed, Mail, Mailbox, No, PART_CHARS, Portion, quote,
+    AttemptItem, Checkout, INBOX, Listed, Mail, Mailbox, No, Owed, PART_CHARS, Portion, quote,
+    until,
 };
+use peerbus_adapter::wall_ms;
 use serde::Serialize;
 
 use super::{Context, Link, Tool, done, drain, marked, receipts};
@@ -18,6 +20,8 @@ const MESSAGES: usize = 20;
 const BYTES_MAX: usize = 64 * 1024;
 /// What is shown of a message that is listed, in characters.
 const PEEK_CHARS: usize = 120;
+/// Most requests that are listed of those that are owed.
+const OWED_MAX: usize = 16;
 
 #[derive(Default, Serialize, JsonSchema)]
 struct Output<'a> {
@@ -33,6 +37,25 @@ struct Output<'a> {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<serde_json::Map<String, serde_json::Value>>")]
     receipts: Vec<serde_json::Value>,
+    /// Requests that this session has read and not answered: what it owes, the oldest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    owed: Vec<Debt>,
+}
+
+/// A request that waits for its answer.
+#[derive(Serialize, JsonSchema)]
+struct Debt {
+    /// Who waits.
+    from: String,
+    /// The request's id.
+    id: String,
+    /// The beginning of its text: untrusted.
+    text: String,
+    /// Until when.
+    until: String,
+    /// What this session said last of its work at it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    working: Option<String>,
 }
 
 /// A message.
@@ -77,6 +100,9 @@ struct Message<'a> {
     /// when you take it: until then it may go to another one.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     one: bool,
+    /// It is a request: until when its answer is wanted, and how to give it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wants: Option<String>,
     /// The bus token of its sender, where that is another one than this session's.
     #[serde(skip_serializing_if = "Option::is_none")]
     token: Option<&'a str>,
@@ -92,7 +118,8 @@ pub(crate) const TOOL: Tool = Tool {
     title: "Read the inbox",
     description: "Reads what peers sent and you have not seen yet, or may have missed: also \
         mail that was held back, and messages of which only the beginning was shown. A long \
-        message comes in parts, the next with the next call. With `peek` it only lists.",
+        message comes in parts, the next with the next call. With `peek` it only lists. `owed` are the \
+        requests that you have read and not answered.",
     input: &[
         Argument::new(
             "ids",
@@ -216,6 +243,21 @@ fn message<'a>((item, mail): (&'a AttemptItem, &'a std::sync::Arc<Mail>)) -> Mes
     }
 }
 
+/// What this session owes.
+fn owed(mailbox: &Mailbox) -> Vec<Debt> {
+    let debt = |owed: &Owed, now_ms| Debt {
+        from: owed.mail.inbound.from.clone(),
+        id: owed.mail.inbound.id.clone(),
+        text: quote::within_json(&owed.mail.wanted.gist),
+        until: until(wall_ms().saturating_add(owed.until_ms.saturating_sub(now_ms))),
+        working: owed.said.as_deref().map(quote::within_json),
+    };
+    mailbox.machine(|it, now_ms| {
+        let open = it.owed().filter(|owed| owed.until_ms > now_ms);
+        open.take(OWED_MAX).map(|owed| debt(owed, now_ms)).collect()
+    })
+}
+
 fn peek(mailbox: &Mailbox, found: &[Listed], max: usize) -> Result<Reply, String> {
     let beginning = |listed: &Listed| {
         let text = quote::said(&listed.mail.inbound.body);
@@ -224,7 +266,6 @@ fn peek(mailbox: &Mailbox, found: &[Listed], max: usize) -> Result<Reply, String
         (quote::within_json(&beginning), size)
     };
     let messages = found.iter().take(max).map(|listed| {
-        mailbox.machine(|it, _| it.listed(listed.no));
         let (text, size) = beginning(listed);
         Message {
             text,
@@ -246,6 +287,7 @@ fn peek(mailbox: &Mailbox, found: &[Listed], max: usize) -> Result<Reply, String
         note,
         messages,
         remaining,
+        owed: owed(mailbox),
         ..Output::default()
     })
 }
@@ -280,6 +322,7 @@ fn answer(mailbox: &Mailbox, taken: Checkout) -> Result<Reply, String> {
         remaining,
         notices,
         receipts: receipts(mailbox),
+        owed: owed(mailbox),
     })?;
     Ok(reply.with(taken))
 }
@@ -298,6 +341,7 @@ fn head(mail: &Mail) -> Message<'_> {
         sent_to: inbound.to.as_deref(),
         group: inbound.group.as_deref(),
         one: inbound.one,
+        wants: quote::wanted(mail),
         token: inbound.token.as_deref(),
         ..Message::default()
     }

@@ -144,6 +144,7 @@ mod tests {
             unacked: Some(0),
             away_s: Some(0),
             activity_s: None,
+            owes: None,
             groups: Vec::new(),
             presence: Presence::parse(&presence),
         };

@@ -1,16 +1,40 @@
 //! `bus.reply`
 
-use peerbus_adapter::mailbox::HERE;
-use peerbus_wire::Conversation;
+use peerbus_adapter::mailbox::{HERE, Mailbox, NotOwed, Owed, Parent, quote};
+use peerbus_wire::{Conversation, Priority, Stage, escape};
+use serde::Serialize;
 
-use super::{Context, Tool, body, done, send, talk};
+use super::{Context, Known, Tool, body, done, send, talk};
 use crate::arguments::{Argument, ArgumentKind, Arguments};
 use crate::reply::Reply;
+use crate::rpc::schemars::{self, JsonSchema};
+
+const DONE: &str = "done";
+const FAILED: &str = "failed";
+const WORKING: &str = "working";
+const DECLINED: &str = "declined";
+/// What can become of a request.
+const OUTCOMES: [&str; 4] = [DONE, FAILED, WORKING, DECLINED];
+
+#[derive(Serialize, JsonSchema)]
+struct Output {
+    /// A message left, or the peer is told what became of its request.
+    sent: bool,
+    /// Whom it is for.
+    to: String,
+    /// Absent where no message left.
+    #[serde(flatten)]
+    known: Option<Known>,
+    /// The same as a sentence.
+    note: String,
+}
 
 pub(crate) const TOOL: Tool = Tool {
     title: "Reply to a message",
     description: "Answers a message that you got over the peerbus: finds its sender, keeps \
-        its thread. If no answer is needed, send none.",
+        its thread. You owe an answer to every request that you have read: a reply ends it, `outcome` \
+        says that it failed, that you decline it, or that you still work at it. If no answer is needed, \
+        send none.",
     input: &[
         Argument::required("msg_id", ArgumentKind::Text, "The message's id."),
         Argument::new(
@@ -21,11 +45,16 @@ pub(crate) const TOOL: Tool = Tool {
         Argument::required(
             "body",
             ArgumentKind::Text,
-            "The answer: plain text, or JSON.",
+            "The answer: plain text, or JSON. With working or declined one line: how far, or why not.",
+        ),
+        Argument::new(
+            "outcome",
+            ArgumentKind::Word(&OUTCOMES),
+            "Of a request; done when absent. working keeps it yours and sends no message.",
         ),
         talk::PRIORITY,
     ],
-    output: crate::rpc::output_schema::<send::Output>,
+    output: crate::rpc::output_schema::<Output>,
     open_world: true,
     always: true,
     ..Tool::new("bus.reply", |context, arguments| {
@@ -38,6 +67,7 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
         return Err("the argument msg_id is missing; it is the id of the message to answer".into());
     };
     let (body, priority) = (body(arguments)?, talk::priority(arguments)?);
+    let outcome = outcome(arguments)?;
     let from = talk::optional(arguments, "from")?;
     let mailbox = context.mailbox;
     let parent = mailbox.machine(|it, _| it.parent(id.as_str(), from.as_deref()));
@@ -55,12 +85,76 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
              conversation"
         ));
     }
-    let reply = Conversation::reply(&parent.id, &parent.talk);
-    let priority = priority.unwrap_or(Conversation::of(body).priority);
-    let talk = Conversation { priority, ..reply };
-    let to = parent.from;
+    match outcome {
+        Some(word @ (WORKING | DECLINED)) => tell(mailbox, &parent, word, body),
+        outcome => answer(context, parent, body, (priority, outcome)).await,
+    }
+}
+
+fn outcome(arguments: &Arguments) -> Result<Option<&'static str>, String> {
+    let Some(word) = talk::optional(arguments, "outcome")? else {
+        return Ok(None);
+    };
+    let known = OUTCOMES.into_iter().find(|known| *known == word);
+    known.map(Some).ok_or_else(|| {
+        let word = escape(&word, talk::SHOWN_CHARS);
+        format!("the argument outcome must be done, failed, working or declined, got \"{word}\"")
+    })
+}
+
+/// Says what becomes of a request, without a message. The broker hears of work at one that was read.
+fn tell(mailbox: &Mailbox, parent: &Parent, word: &str, body: &str) -> Result<Reply, String> {
+    let (id, from) = (parent.id.as_str(), parent.from.as_str());
+    let said = quote::said(body).into_owned();
+    let (works, stage) = match word {
+        WORKING => (true, Stage::Working { said }),
+        _ => (false, Stage::Declined { why: said }),
+    };
+    let is_it = |owed: &Owed| owed.mail.inbound.id == id && owed.mail.inbound.from == from;
+    let told = mailbox.machine(|it, now_ms| {
+        let told = it.says_of(now_ms, (id, Some(from)), stage);
+        told.map(|()| !works || it.owed().any(is_it))
+    });
+    match told {
+        Ok(false) => Err(format!(
+            "nobody was told: you have not read all of {id} yet; the bus inbox tool shows it"
+        )),
+        Ok(true) => done(&Output {
+            sent: true,
+            to: from.to_owned(),
+            known: None,
+            note: match word {
+                WORKING => format!("{from} is told that you work at it; you still owe the answer"),
+                _ => format!("{from} is told that you decline it; you owe nothing for it any more"),
+            },
+        }),
+        Err(NotOwed::Unknown | NotOwed::Several) => Err(format!(
+            "nobody was told: {id} is no request that you owe an answer to. It is a plain message, or has \
+             ended; leave `outcome` away to reply to it"
+        )),
+    }
+}
+
+async fn answer(
+    context: &Context<'_>,
+    parent: Parent,
+    body: &str,
+    (priority, outcome): (Option<Priority>, Option<&str>),
+) -> Result<Reply, String> {
+    let (id, to) = (parent.id, parent.from);
+    let said = Conversation::of(body);
+    let talk = Conversation {
+        priority: priority.unwrap_or(said.priority),
+        failed: outcome.map_or(said.failed, |word| word == FAILED),
+        ..Conversation::reply(&id, &parent.talk)
+    };
     match send::deliver(context, &to, body, &talk).await {
-        Ok(sent) => done(&sent),
+        Ok(sent) => done(&Output {
+            sent: sent.sent,
+            to: sent.to,
+            known: Some(sent.known),
+            note: sent.note,
+        }),
         Err(error) if send::is_nobody(&error) => Err(format!(
             "not sent: {to} has left for good since it wrote {id}, as a command in a shell does \
              once it has sent. Nobody gets an answer; say it in the conversation if your user \

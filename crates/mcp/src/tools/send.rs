@@ -19,13 +19,13 @@ const LOOK_UP: Duration = Duration::from_millis(500);
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Output {
     /// The message left. See `status` for what that means.
-    sent: bool,
+    pub(super) sent: bool,
     /// Whom it is for.
-    to: String,
+    pub(super) to: String,
     #[serde(flatten)]
-    known: Known,
+    pub(super) known: Known,
     /// The same as a sentence.
-    note: String,
+    pub(super) note: String,
 }
 
 pub(crate) const TOOL: Tool = Tool {
@@ -49,7 +49,11 @@ pub(crate) const TOOL: Tool = Tool {
         talk::BODY,
         talk::PRIORITY,
         talk::THREAD,
-        Argument::new("reply_to", ArgumentKind::Text, "A message's id."),
+        Argument::new(
+            "reply_to",
+            ArgumentKind::Text,
+            "A message's id. A request of that peer's ends with it.",
+        ),
     ],
     output: crate::rpc::output_schema::<Output>,
     open_world: true,
@@ -113,6 +117,11 @@ fn note(sent: &SentMessage, to: &str, abroad: Option<&Domain>) -> String {
         (Some(accepted), _) if accepted.duplicate => {
             format!("accepted before under this id; not queued for {to} again")
         }
+        // An answer that ended a request, and went to nobody.
+        (Some(Accepted { recipients: 0, .. }), _) if !to.starts_with('#') => format!(
+            "accepted by the broker, on disk, as the answer to a request of {to}, who has left or has no \
+             room for it: it is kept under the request, which has ended with it"
+        ),
         (Some(Accepted { online: 0, .. }), Some(domain)) => format!(
             "accepted by the broker, on disk; {domain} cannot be reached now: the message waits and \
              goes on by itself when it can"
@@ -200,6 +209,12 @@ mod tests {
             let note = note(&sent(Some(online(here))), "bob@beta", beta.as_ref());
             assert!(note.contains(says) && !note.contains("connected"), "{note}");
         }
+        let kept = near(&sent(Some(Accepted {
+            recipients: 0,
+            ..online(0)
+        })));
+        assert!(kept.contains("kept under the request"), "{kept}");
+        assert!(!kept.contains("is delivered when"), "{kept}");
         let written = near(&sent(None));
         assert!(
             written.contains("not known") && !written.contains("accepted"),

@@ -1,5 +1,6 @@
 //! `bus.status`
 
+use peerbus_adapter::Receipt;
 pub(super) use peerbus_adapter::wall_ms;
 use peerbus_view::{Trail, depends_on_peers};
 use serde::Serialize;
@@ -20,7 +21,8 @@ struct Output {
 pub(crate) const TOOL: Tool = Tool {
     title: "How far a message got",
     description: "Tells how far messages that you sent got, with times: accepted, forwarded (to \
-        another domain), delivered, pushed, presented, seen, or why not. Only `seen` means that the peer's model got it.",
+        another domain), delivered, pushed, presented, seen, or why not, and what became of a request. Only `seen` means that the peer's \
+        model got it.",
     input: &[
         Argument::new("id", ArgumentKind::Text, "The message's id."),
         Argument::new(
@@ -41,20 +43,26 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
     let ids = ids(arguments)?;
     let receipts = context.bus.statuses(&ids, DEADLINE).await;
     let receipts = receipts.map_err(|error| error.to_string())?;
+    let messages = trails(context, &ids, &receipts).await;
+    done(&Output { messages })
+}
+
+/// How far these messages got, with what the list of peers tells where that says more.
+pub(super) async fn trails(
+    context: &Context<'_>,
+    ids: &[String],
+    receipts: &[Receipt],
+) -> Vec<Trail> {
     let now_ms = wall_ms();
-    let depends = ids.iter().any(|id| depends_on_peers(id, &receipts));
+    let depends = ids.iter().any(|id| depends_on_peers(id, receipts));
     // How far the messages got is known without them.
     let peers = match depends {
         true => context.bus.peers(DEADLINE).await.ok(),
         false => None,
     };
     let peers = peers.map_or_else(Vec::new, |peers| peers.entries);
-    let trails = ids
-        .iter()
-        .map(|id| Trail::among(id, &receipts, now_ms, &peers));
-    done(&Output {
-        messages: trails.collect(),
-    })
+    let trail = |id: &String| Trail::among(id, receipts, now_ms, &peers);
+    ids.iter().map(trail).collect()
 }
 
 fn ids(arguments: &Arguments) -> Result<Vec<String>, String> {

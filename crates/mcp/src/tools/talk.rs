@@ -6,7 +6,7 @@ use super::Context;
 use crate::arguments::{Argument, ArgumentKind, Arguments};
 
 /// Longest argument that an error repeats, in characters.
-const SHOWN_CHARS: usize = 60;
+pub(super) const SHOWN_CHARS: usize = 60;
 
 pub(super) const BODY: Argument = Argument::required(
     "body",

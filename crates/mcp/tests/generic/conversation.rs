@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 use crate::{drain, greeted};
 
 /// The body that the signature covers.
-async fn body(broker: &mut Broker) -> Value {
+pub(crate) async fn body(broker: &mut Broker) -> Value {
     let carried: Value = serde_json::from_str(&broker.envelope().await.text).unwrap();
     carried["body"].clone()
 }
 
 /// What a failed call says.
-fn sentence(result: &Value) -> &str {
+pub(crate) fn sentence(result: &Value) -> &str {
     assert_eq!(result["isError"], true, "{result}");
     result["content"][0]["text"].as_str().unwrap()
 }

@@ -5,6 +5,7 @@
 mod adapter;
 mod conversation;
 mod receipts;
+mod requests;
 
 use peerbus_adapter::mailbox::AgentLink;
 use peerbus_adapter::{Bus, BusConfig, Flags, connect};

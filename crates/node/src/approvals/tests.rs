@@ -201,6 +201,13 @@ fn an_id_is_never_used_again_and_few_are_open() {
         approvals.open(Source::Hook, Asked::new("Bash", "no"), || 7),
         None
     );
+    // Of a client without a terminal nobody else is asked.
+    for n in OPEN_MAX..OPEN_MAX_DRIVEN {
+        let asked = Asked::new("Bash", &n.to_string());
+        assert!(approvals.open(Source::Stream, asked, || 7).is_some(), "{n}");
+    }
+    let asked = Asked::new("Bash", "no");
+    assert_eq!(approvals.open(Source::Stream, asked, || 7), None);
 }
 
 #[test]

@@ -122,7 +122,11 @@ impl Bridge {
             },
             stage => stage,
         };
-        let tellable = stage.is_final()
+        let answered = matches!(
+            stage,
+            Stage::Done { .. } | Stage::Failed { .. } | Stage::Withdrawn
+        );
+        let tellable = stage.is_final() && !answered
             || stage.is_progress()
             || matches!(
                 stage,
@@ -130,7 +134,9 @@ impl Bridge {
             );
         if let Some((_, newest)) = self.answering.get_mut(id)
             && tellable
-            && newest.as_ref().is_none_or(|(_, stage)| !stage.is_final())
+            && newest
+                .as_ref()
+                .is_none_or(|(_, known)| !known.is_final() || stage.is_end())
         {
             *newest = Some((at_ms.unwrap_or_default(), stage));
         }

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 
 use peerbus_wire::bridge::{ENVELOPE_BYTES_MAX, Position, StreamHead};
 use peerbus_wire::{
-    Accepted, Address, Carried, ClientFrame, Domain, Envelope, Mark, MessageId, PeerName, Refusal,
-    RefusalCode, escape,
+    Accepted, Address, Carried, ClientFrame, Conversation, Domain, Envelope, Mark, MessageId,
+    PeerName, Refusal, RefusalCode, body_of, escape,
 };
 
 use super::mutation::BridgeMutation;
@@ -178,7 +178,9 @@ impl Bridge {
     fn believed(&self, payload: &[u8]) -> Result<Carried, (Option<MessageId>, String)> {
         let decoded = Envelope::decode(payload).map_err(|error| (None, error.to_string()))?;
         let id = MessageId::parse(&decoded.envelope.id).ok();
-        let carried = decoded.carry().map_err(|no| (id.clone(), no.reason))?;
+        let mut carried = decoded.carry().map_err(|no| (id.clone(), no.reason))?;
+        // What its home waits for is owed here, too.
+        carried.within_ms = Conversation::of(body_of(&carried.text)).within_ms;
         if carried.text.len() > ENVELOPE_BYTES_MAX {
             return Err((id, too_large(carried.text.len())));
         }

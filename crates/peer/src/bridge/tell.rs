@@ -75,7 +75,14 @@ impl Bridge {
                 | Stage::Forwarded
                 | Stage::Settled { .. }
                 | Stage::Unknown => {}
+                // The answer itself goes home, and ends the request there.
+                Stage::Done { .. } | Stage::Failed { .. } if key.is_none() => {}
+                Stage::Owed | Stage::Withdrawn => {}
                 mut stage => {
+                    if let Stage::Done { reply } | Stage::Failed { reply } = &stage {
+                        let why = format!("its answer {reply} found no room on its way");
+                        stage = Stage::Unanswered { why };
+                    }
                     let number = self.telling.known.get(&id).copied().unwrap_or_default();
                     if stage == Stage::Delivered
                         && self.mutations.broken(BridgeMutation::Exaggerate)

@@ -9,7 +9,7 @@ use super::message::{Cause, Message, Place};
 use super::mutation::MailboxMutation;
 use super::senders::SenderRule;
 use super::types::{ASK, AskId, Attempt, Content, Mail, MailboxOutput, No, Portion};
-use crate::session::{JobNews, Key, NoticeId};
+use crate::session::NoticeId;
 
 /// How far so many messages got is kept for the next thing that is shown.
 const RECEIPTS_MAX: usize = 10;
@@ -20,8 +20,12 @@ const PASSING_MAX: usize = 64;
 impl MailboxMachine {
     /// A message arrived: the user's rules keep it out, or it is an answer that somebody waits for,
     /// or is held, or waits to be shown.
+    /// One that is here already is this session's for another while.
     pub fn message(&mut self, now_ms: u64, mut mail: Mail) {
         self.advance(now_ms);
+        if self.renew(now_ms, &mail) {
+            return self.finish(now_ms);
+        }
         let from = PeerName::parse(&mail.inbound.from);
         let hops = from.map(|from| self.hops_of(now_ms, &from.key(), &mail.talk));
         if let Ok(hops) = hops {
@@ -29,6 +33,7 @@ impl MailboxMachine {
         }
         let mail = Arc::new(mail);
         let mut message = Message::of(&mail);
+        message.lease(now_ms, &mail);
         message.known_hops = hops.map_or(0, |hops| hops.known);
         let rule = self.rule(&mail);
         if rule != SenderRule::Allow {
@@ -57,39 +62,6 @@ impl MailboxMachine {
         self.finish(now_ms);
     }
 
-    /// The bus says something of a message for one member of a group. One that goes to another member
-    /// leaves, whatever path may be showing it. One that may be another's by now waits for word, unless it
-    /// was shown; of what no word came the last time nothing is shown any more.
-    pub fn job(&mut self, now_ms: u64, key: Key, news: JobNews) {
-        self.advance(now_ms);
-        let found = self.messages.iter_mut().find(|(_, m)| m.is_of(key));
-        if let Some((&no, message)) = found {
-            match news {
-                JobNews::Recalled => self.give_back_job(no),
-                JobNews::Doubted if message.parked => self.give_back_job(no),
-                JobNews::Doubted => {
-                    message.parked = message.is_withheld() || !message.may_be_shown();
-                }
-                JobNews::Renewed { again } => {
-                    message.parked = false;
-                    message.elsewhere |= again;
-                }
-            }
-        }
-        self.finish(now_ms);
-    }
-
-    fn give_back_job(&mut self, no: No) {
-        let Some(message) = self.messages.remove(&no) else {
-            return;
-        };
-        if let Some(mail) = message.content.mail().cloned() {
-            let again = message.may_be_shown() || message.elsewhere;
-            self.outputs
-                .push_back(MailboxOutput::GiveBack { mail, again });
-        }
-    }
-
     /// The broker says how far a message of this session's is. `sentence` says so to the agent, if
     /// it is worth that; `token`: the broker keeps the statement until it was told.
     pub fn receipt(
@@ -102,9 +74,12 @@ impl MailboxMachine {
         self.advance(now_ms);
         self.sent.answers_as(receipt);
         self.note(receipt);
-        let priority = match receipt.stage {
-            // What is lost or refused may need to be done otherwise.
-            Stage::Refused(_) | Stage::Expired { .. } | Stage::Dead { .. } => Priority::Next,
+        self.asks.end(receipt);
+        let priority = match &receipt.stage {
+            // What is lost, refused or without a result may need to be done otherwise; a result that
+            // found no room is read where it is kept.
+            Stage::Refused(_) => Priority::Next,
+            stage if stage.is_lost() || stage.is_end() => Priority::Next,
             _ => Priority::Quiet,
         };
         match (sentence, token) {
@@ -194,8 +169,11 @@ pub(super) struct Asks {
 struct Waiting {
     ask: AskId,
     question: MessageId,
+    /// Who answers; `None`: one of a group, as it turns out.
     from: Option<NameKey>,
     answered: bool,
+    /// The broker said that it has ended.
+    ended: bool,
 }
 
 impl Asks {
@@ -203,17 +181,27 @@ impl Asks {
     pub(super) fn expects(&mut self, mail: &Mail, from: Option<&NameKey>) -> Option<AskId> {
         let question = mail.talk.reply_to.as_ref()?;
         let waits = |waiting: &&mut Waiting| {
-            !waiting.answered && waiting.question == *question && waiting.from.as_ref() == from
+            let expected = waiting.from.as_ref();
+            let is_theirs = expected.is_none() || expected == from;
+            !waiting.answered && waiting.question == *question && is_theirs
         };
         let waiting = self.waiting.iter_mut().find(waits)?;
         waiting.answered = true;
         Some(waiting.ask)
     }
+
+    /// A question may end with this.
+    fn end(&mut self, receipt: &Receipt) {
+        let ends = receipt.stage.is_lost() || receipt.stage.is_end();
+        for waiting in &mut self.waiting {
+            waiting.ended |= ends && waiting.question == receipt.id;
+        }
+    }
 }
 
 impl MailboxMachine {
     /// From now on the message of `from` that replies to `question` is shown to nobody but the
-    /// caller, until [`MailboxMachine::unexpect`].
+    /// caller, until [`MailboxMachine::unexpect`]. Of a group (`#NAME`) whoever answers.
     pub fn expect(&mut self, question: &MessageId, from: &str) -> AskId {
         self.asks.last += 1;
         let ask = AskId(self.asks.last);
@@ -222,8 +210,16 @@ impl MailboxMachine {
             question: question.clone(),
             from: PeerName::parse(from).ok().map(|name| name.key()),
             answered: false,
+            ended: false,
         });
         ask
+    }
+
+    /// The broker said how a question ended, which somebody waits for.
+    #[must_use]
+    pub fn is_ended(&self, ask: AskId) -> bool {
+        let mut waiting = self.asks.waiting.iter();
+        waiting.any(|waiting| waiting.ask == ask && waiting.ended)
     }
 
     /// Nobody waits for that answer any more: if it is here it is ordinary mail.

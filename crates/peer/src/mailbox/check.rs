@@ -2,6 +2,8 @@
 
 use super::MailboxMachine;
 use super::message::{Cause, Message, Place, Showing, Step, WAKING_SHOWINGS_MAX};
+use super::mutation::MailboxMutation;
+use super::owed::{OWED_MAX, REMIND_MS};
 use super::types::{ASK, AttemptId, DRAIN, INBOX};
 
 impl MailboxMachine {
@@ -24,6 +26,10 @@ impl MailboxMachine {
             self.check_place(message);
         }
         self.check_attempts();
+        let nags = self.mutations.broken(MailboxMutation::RemindAgain);
+        let often = self.owed().any(|owed| owed.reminded > REMIND_MS.len());
+        let many = self.owed().count() > OWED_MAX;
+        assert!(!many && (nags || !often), "{:?}", self.owed);
     }
 
     fn check_place(&self, message: &Message) {
@@ -53,7 +59,8 @@ impl MailboxMachine {
     fn check_attempts(&self) {
         for (id, sent) in &self.attempts {
             assert!(id.0 < self.next_attempt, "{id:?} was never made");
-            assert!(!sent.items.is_empty(), "{id:?} is empty");
+            let open = sent.step == Step::InFlight;
+            assert!(open || !sent.items.is_empty(), "{id:?} is empty");
             let known = |no: &_| self.messages.get(no);
             let mut live = sent.items.iter().filter_map(|(no, _)| known(no));
             if sent.step == Step::InFlight {

@@ -11,17 +11,20 @@ use super::types::{Activity, Attempt, AttemptId, AttemptItem, Limit, No, Path, P
 use super::{MailboxMachine, WHOLE_BYTES_MAX};
 
 impl MailboxMachine {
-    /// What of a push is to be shown now: what was seen since it was made is left out, and what was
-    /// put in doubt since is a repeat.
+    /// What of a push is to be shown now: what was seen since it was made is left out, and what is not
+    /// this session's any more; what was put in doubt since is a repeat.
     #[must_use]
-    pub fn current(&self, push: &Attempt) -> Vec<AttemptItem> {
+    pub fn current(&mut self, now_ms: u64, push: &Attempt) -> Vec<AttemptItem> {
         if self.mutations.broken(MailboxMutation::ShowAsMade) {
             return push.items.clone();
         }
+        self.advance(now_ms);
+        self.withdraw(push);
+        self.expire(now_ms);
         let items = push.items.iter().filter_map(|item| {
             let message = self.messages.get(&item.no)?;
-            Some(AttemptItem {
-                repeat: item.repeat || message.again || message.elsewhere,
+            (message.out == Some(push.id)).then(|| AttemptItem {
+                repeat: item.repeat || message.again,
                 ..item.clone()
             })
         });
@@ -38,7 +41,7 @@ impl MailboxMachine {
         let pushed = self.pushed_unread(path);
         let fits = |(_, m): &(&No, &Message)| {
             let overtakes = m.is_fresh() && pushed.contains(&m.from);
-            m.is_for_passive(path) && !overtakes
+            m.is_for_passive(path) && !overtakes && self.may_go(m, true)
         };
         let next = self.messages.iter().find(|(_, m)| m.wants_rest());
         let next = next.filter(|_| path.in_result);
@@ -137,7 +140,7 @@ impl MailboxMachine {
         }
         let idle = matches!(self.activity, Activity::Idle | Activity::Unknown);
         // The first of those that may start one: what goes along starts nothing.
-        let counts = |message: &&Message| !message.is_notice() && self.counts(message.is_local());
+        let counts = |message: &&Message| self.may_count(message);
         let heads = head.into_iter().chain(chosen.iter().map(|(no, _)| *no));
         let mut mails = heads.filter_map(|no| self.messages.get(&no));
         let starter = mails.find(counts).map(Message::starter);

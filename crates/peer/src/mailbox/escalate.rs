@@ -20,6 +20,8 @@ pub(super) const DROPPED_MS: u64 = 30_000;
 impl MailboxMachine {
     /// Notes which deadlines have passed.
     pub(super) fn advance(&mut self, now_ms: u64) {
+        self.now_ms = now_ms;
+        self.expire(now_ms);
         if self.mutations.broken(MailboxMutation::NeverEscalate) {
             return;
         }

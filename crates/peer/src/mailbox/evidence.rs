@@ -166,7 +166,10 @@ impl MailboxMachine {
         self.advance(now_ms);
         let path = self.attempts.get(&attempt).map(|sent| sent.path);
         for (no, portion) in self.items(attempt) {
-            let message = self.messages.get(&no).filter(|message| !message.is_job());
+            let message = self
+                .messages
+                .get(&no)
+                .filter(|message| !message.is_leased());
             let whole = message.is_some_and(|message| portion.completes(message.read));
             if let Some(path) = path.filter(|_| whole) {
                 self.ack(no, pushed(path));
@@ -179,7 +182,7 @@ impl MailboxMachine {
     /// counts: not what another member of a group would get if this agent has not seen it.
     fn without_proof(&self, counts: impl Fn(&Message, &Showing) -> bool) -> Vec<(No, Path)> {
         let shown = self.messages.iter().filter_map(|(no, m)| {
-            let mut shown = m.shown.iter().filter(|_| !m.is_job());
+            let mut shown = m.shown.iter().filter(|_| !m.is_leased());
             let last = shown.rfind(|showing| showing.whole && counts(m, showing))?;
             Some((*no, last.path))
         });
@@ -211,8 +214,15 @@ impl MailboxMachine {
 
     /// The end of a message, with what its ack may claim.
     pub(super) fn ack(&mut self, no: No, how: How) {
-        let mail = self.ends(no, Stage::Acked(Some(how)));
-        if let Some(parent) = mail.and_then(|mail| Parent::of(&mail)) {
+        let held = self.messages.get(&no).filter(|message| !message.lapsed);
+        let until_ms = held.map(|message| message.until_ms);
+        let Some(mail) = self.ends(no, Stage::Acked(Some(how))) else {
+            return;
+        };
+        if let Some(until_ms) = until_ms.filter(|at| mail.is_request() && *at > self.now_ms) {
+            self.owe(&mail, until_ms);
+        }
+        if let Some(parent) = Parent::of(&mail) {
             self.recent.add(parent);
         }
     }

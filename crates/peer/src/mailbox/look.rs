@@ -40,13 +40,6 @@ impl MailboxMachine {
         notices.map(|(no, _)| *no).take(max).collect()
     }
 
-    /// The agent is told of this message, in a list: that is no showing.
-    pub fn listed(&mut self, no: No) {
-        if let Some(message) = self.messages.get_mut(&no) {
-            message.listed = true;
-        }
-    }
-
     /// So many messages and notices wait and are not being read, without those that are held.
     #[must_use]
     pub fn waiting(&self) -> usize {
@@ -70,7 +63,7 @@ impl MailboxMachine {
         self.messages.values().any(unshown)
     }
 
-    /// A message that this session was shown lately or still holds, by its sender's id, and by the
+    /// A message that this session was shown lately, still holds or owes an answer to, by its sender's id, and by the
     /// sender where that is given. `None` as well when several senders used that id: nobody can
     /// divert a reply by using another's.
     #[must_use]
@@ -87,7 +80,9 @@ impl MailboxMachine {
         let here = self.messages.values().filter(|m| !m.is_withheld());
         let here = here.filter_map(|message| message.content.mail());
         let here = here.filter(move |mail| mail.inbound.id == id);
+        let owed = self.owed.mails().filter(move |mail| mail.inbound.id == id);
         let before = self.recent.get(id).cloned();
-        here.filter_map(|mail| Parent::of(mail)).chain(before)
+        let mail = here.chain(owed);
+        mail.filter_map(|mail| Parent::of(mail)).chain(before)
     }
 }

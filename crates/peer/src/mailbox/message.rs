@@ -52,13 +52,9 @@ pub(super) struct Message {
     pub(super) content: Content,
     pub(super) from: Option<NameKey>,
     pub(super) priority: Priority,
-    /// It may have been shown before, by an earlier session of this name or in a result of which
-    /// nobody knows.
+    /// It may have been shown before, by an earlier session of this name, by another member of its
+    /// group, or in a result of which nobody knows.
     pub(super) again: bool,
-    /// Another session may have been shown it while this one had no connection.
-    pub(super) elsewhere: bool,
-    /// The agent was told of it when it looked, which shows nothing of it.
-    pub(super) listed: bool,
     /// The agent named it when not all of it was shown: the rest goes along with results of tools.
     pub(super) wanted: bool,
     /// So many replies led to it, as far as this session knows by itself.
@@ -84,8 +80,15 @@ pub(super) struct Message {
     pub(super) once_more: bool,
     /// That was done.
     pub(super) done_once_more: bool,
-    /// Whether it is still this session's is not known.
-    pub(super) parked: bool,
+    /// It is this session's until then, by its own clock; what is not this session's any more waits so
+    /// long for proof.
+    pub(super) lease_ms: Option<u64>,
+    /// It is not this session's any more.
+    pub(super) lapsed: bool,
+    /// A request: until when its result is wanted.
+    pub(super) until_ms: u64,
+    /// A reminder of what the session owes: whose mail it counts as.
+    pub(super) reminds: Option<Starter>,
 }
 
 impl Message {
@@ -106,8 +109,6 @@ impl Message {
             from: None,
             priority,
             again: false,
-            elsewhere: false,
-            listed: false,
             wanted: false,
             known_hops: 0,
             read: 0,
@@ -121,12 +122,18 @@ impl Message {
             again_at_ms: None,
             once_more: false,
             done_once_more: false,
-            parked: false,
+            lease_ms: None,
+            lapsed: false,
+            until_ms: 0,
+            reminds: None,
         }
     }
 
     /// Whose it is.
     pub(super) fn starter(&self) -> Starter {
+        if let Some(starter) = &self.reminds {
+            return starter.clone();
+        }
         let mail = self.content.mail();
         let party = mail.and_then(|mail| mail.inbound.party());
         Starter {
@@ -150,7 +157,7 @@ impl Message {
             Portion::Part { from, .. } if from > 0 => from < self.read || self.is_whole(),
             _ => self.read > 0 || !self.is_fresh(),
         };
-        self.again || self.elsewhere || before
+        self.again || before
     }
 
     /// All of it was shown.
@@ -202,7 +209,7 @@ impl Message {
     /// Paths may take it: nobody keeps it from the agent.
     pub(super) fn is_open(&self) -> bool {
         let shown = matches!(self.place, Place::Shown { .. } | Place::Overdue { .. });
-        (shown || self.place == Place::New) && !self.parked
+        (shown || self.place == Place::New) && !self.lapsed
     }
 
     /// A path may take it now.
@@ -238,7 +245,7 @@ impl Message {
 
     /// The agent may ask for it.
     pub(super) fn is_readable(&self) -> bool {
-        self.is_free() || self.held().is_some() && self.out.is_none() && !self.parked
+        self.is_free() || self.held().is_some() && self.out.is_none() && !self.lapsed
     }
 
     pub(super) fn was_over(&self, path: Path) -> bool {
@@ -270,14 +277,9 @@ impl Message {
         self.failures > 1
     }
 
-    pub(super) fn is_job(&self) -> bool {
+    /// It is for one member of a group.
+    pub(super) fn is_leased(&self) -> bool {
         self.content.mail().is_some_and(|mail| mail.inbound.one)
-    }
-
-    /// Somebody may have been shown it, or may be by what is under way.
-    pub(super) fn may_be_shown(&self) -> bool {
-        let told = self.again || self.listed || self.is_begun();
-        told || !self.is_new() || self.out.is_some()
     }
 
     pub(super) fn is_of(&self, key: Key) -> bool {

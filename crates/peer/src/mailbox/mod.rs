@@ -40,10 +40,12 @@ mod escalate;
 mod evidence;
 mod governor;
 mod held;
+mod lease;
 mod look;
 mod message;
 mod mutation;
 mod outcome;
+mod owed;
 mod push;
 mod recent;
 mod senders;
@@ -65,14 +67,15 @@ use governor::Turns;
 pub use held::plain;
 use message::{Message, Sent};
 pub use mutation::MailboxMutation;
+use owed::Debts;
 use push::Paths;
 use recent::Recent;
 pub use senders::{SenderRule, Senders};
 use transcript::Transcript;
 pub use types::{
     ASK, Activity, AskId, Attempt, AttemptId, AttemptItem, Content, DRAIN, HERE, HOOK, INBOX,
-    Limit, Listed, Mail, MailboxOutput, Named, No, Outcome, PIGGYBACK, Parent, Path, PathSpec,
-    Policy, Portion,
+    Limit, Listed, Mail, MailboxOutput, Named, No, NotOwed, Outcome, Owed, PIGGYBACK, Parent, Path,
+    PathSpec, Policy, Portion, Wanted,
 };
 
 /// Text of a message, in bytes, up to which all of it is shown where the agent did not ask for it.
@@ -94,6 +97,8 @@ pub struct MailboxMachine {
     /// What is not seen, in order of arrival.
     messages: BTreeMap<No, Message>,
     last: u64,
+    /// When something happened last.
+    now_ms: u64,
     /// Attempts with something unseen in them.
     attempts: BTreeMap<AttemptId, Sent>,
     next_attempt: u64,
@@ -126,6 +131,8 @@ pub struct MailboxMachine {
     /// How far messages of this session's got, for the next thing that is shown.
     receipts: VecDeque<Receipt>,
     recent: Recent,
+    /// Requests that the agent has read.
+    owed: Debts,
     asks: Asks,
     /// So much the broker sends ahead of acks, as far as is known.
     window: Option<Window>,
@@ -214,6 +221,9 @@ impl MailboxMachine {
             self.prompted();
         }
         self.run_clocks(now_ms);
+        if activity == Activity::Idle && before != activity {
+            self.owed.idle_ms = self.clock.at(now_ms);
+        }
         self.finish(now_ms);
     }
 
@@ -272,6 +282,10 @@ impl MailboxMachine {
         for message in self.messages.values_mut() {
             // What did not come over the bus no other session has.
             message.again |= message.is_owed() && !message.is_withheld();
+            // A member of its group may have it now.
+            if message.is_leased() && !message.is_begun() {
+                message.lapse(now_ms);
+            }
         }
         self.finish(now_ms);
     }
@@ -303,11 +317,17 @@ impl MailboxMachine {
         let full = self.full_at_ms.filter(|_| self.unseen() > 0);
         let full = full.and_then(|at| self.clock.when(at));
         let gap = self.gap_at_ms.into_iter();
-        gap.chain(self.escalate_at()).chain(full).min()
+        let leases = self.lease_at().into_iter().chain(self.remind_at());
+        gap.chain(self.escalate_at())
+            .chain(full)
+            .chain(leases)
+            .min()
     }
 
     /// What every input ends with.
     fn finish(&mut self, now_ms: u64) {
+        self.expire(now_ms);
+        self.remind(now_ms);
         self.gauge(now_ms);
         if std::mem::take(&mut self.lost_sight) {
             self.relieve();

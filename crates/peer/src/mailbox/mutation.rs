@@ -47,6 +47,14 @@ pub enum MailboxMutation {
     CountLocal,
     /// A text that was put in is held back like a peer's mail.
     HoldLocal,
+    /// A message is shown after its lease was over.
+    ShowLapsed,
+    /// The agent is reminded of a request whenever it is idle.
+    RemindAgain,
+    /// It is reminded while its user has a dialog open.
+    RemindWaiting,
+    /// It is reminded of what it answered.
+    RemindAnswered,
 }
 
 #[cfg(feature = "mutations")]

@@ -75,16 +75,20 @@ impl MailboxMachine {
             let Some(message) = self.messages.get_mut(&no) else {
                 continue;
             };
-            if let Portion::Part { from, to, last } = portion {
-                message.listed = true;
-                if !(last && from <= message.read) {
-                    if from <= message.read && to > message.read {
-                        message.read = to;
-                        let path = message.over(path, portion);
-                        self.progress(no, Stage::Presented { path });
-                    }
-                    continue;
+            if message.reminds.is_some() {
+                // It is told once.
+                self.ack(no, pushed(path));
+                continue;
+            }
+            if let Portion::Part { from, to, .. } = portion
+                && !portion.completes(message.read)
+            {
+                if from <= message.read && to > message.read {
+                    message.read = to;
+                    let path = message.over(path, portion);
+                    self.progress(no, Stage::Presented { path });
                 }
+                continue;
             }
             if path.in_result {
                 if self.mutations.broken(MailboxMutation::TrustPipe) {
@@ -181,6 +185,9 @@ impl MailboxMachine {
                 message.again |= !self.mutations.broken(MailboxMutation::ForgetDoubt);
                 if let Portion::Part { from, .. } = portion {
                     message.read = message.read.min(from);
+                }
+                if message.reminds.is_some() {
+                    self.messages.remove(&no);
                 }
             }
         }

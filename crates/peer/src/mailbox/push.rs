@@ -48,7 +48,7 @@ impl Wait {
 /// The sender of a message that was never shown: that does not overtake another first showing of its
 /// sender's.
 fn fresh(message: &Message) -> Option<Option<&NameKey>> {
-    message.is_fresh().then_some(message.from.as_ref())
+    (message.is_fresh() && message.reminds.is_none()).then_some(message.from.as_ref())
 }
 
 impl MailboxMachine {
@@ -108,7 +108,7 @@ impl MailboxMachine {
                     return Ok((path, *no));
                 }
                 wait.until(at_ms);
-                if turn.at_ms > now_ms && wait.turns.is_none() {
+                if turn.at_ms > now_ms && wait.turns.is_none() && !message.is_notice() {
                     let of = || Turns::Of(message.from.clone());
                     wait.turns = Some(if turn.of_one { of() } else { Turns::All });
                 }
@@ -137,7 +137,7 @@ impl MailboxMachine {
 
     fn is_due(&self, message: &Message) -> bool {
         let careless = self.mutations.broken(MailboxMutation::ShowInFlight);
-        message.is_due() || careless && message.out.is_some()
+        message.is_due() && self.may_go(message, false) || careless && message.out.is_some()
     }
 
     /// An urgent message is due, and not too many of its kind went before it.
@@ -161,11 +161,16 @@ impl MailboxMachine {
     /// When peers' mail may start the turn that a push would start.
     fn turn_at(&self, head: &Message, urgent: bool) -> Free {
         let works = matches!(self.activity, Activity::Busy | Activity::Waiting);
-        let free = head.is_notice() || !self.counts(head.is_local());
-        if works || free || self.hops_max.is_none() {
+        if works || !self.may_count(head) || self.hops_max.is_none() {
             return Free::default();
         }
         self.turns.free_at(urgent, &head.starter())
+    }
+
+    /// A turn that it starts counts as one that peers started.
+    pub(super) fn may_count(&self, message: &Message) -> bool {
+        let mail = !message.is_notice() && self.counts(message.is_local());
+        mail || message.reminds.is_some()
     }
 
     /// Whether it counts as mail that makes the session do something: a peer's does, a text that was

@@ -7,7 +7,7 @@ use peerbus_wire::MessageId;
 use super::types::{Mail, Parent};
 
 /// So many are remembered.
-const RECENT_MAX: usize = 1_024;
+pub(super) const RECENT_MAX: usize = 1_024;
 
 impl Parent {
     pub(super) fn of(mail: &Mail) -> Option<Self> {

@@ -209,10 +209,10 @@ impl MailboxMachine {
     /// The user decides: the agent gets it, or its sender is told that it does not. False: it does
     /// not wait any more.
     pub fn decide(&mut self, now_ms: u64, no: No, show: bool) -> bool {
+        self.advance(now_ms);
         if !self.messages.get(&no).is_some_and(Message::is_withheld) {
             return false;
         }
-        self.advance(now_ms);
         match show {
             true => self.let_in(no),
             false => _ = self.reject(no, DECLINED),

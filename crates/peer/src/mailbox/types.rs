@@ -134,7 +134,7 @@ pub static ASK: PathSpec = PathSpec {
 pub const HERE: &str = "peerbus";
 
 /// A message from the bus and what it says of its conversation, or a text that was put in here.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mail {
     /// The message.
     pub inbound: Inbound,
@@ -146,9 +146,32 @@ pub struct Mail {
     pub chars: usize,
     /// So many of them are shown where only its beginning is.
     pub beginning: usize,
+    /// Of a request: what the agent is told besides.
+    pub wanted: Wanted,
+}
+
+/// What the agent is told of a request, besides its text.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// The beginning of its text, as it came: a few words.
+    pub gist: String,
+    /// Until when its result is wanted, in words.
+    pub until: String,
 }
 
 impl Mail {
+    /// It wants a result, which its recipient owes once it is read.
+    #[must_use]
+    pub fn is_request(&self) -> bool {
+        self.inbound.within_ms > 0 && !self.is_local()
+    }
+
+    /// It has this id, and this sender if one is named.
+    pub(super) fn is_meant(&self, id: &str, from: Option<&str>) -> bool {
+        let sender = &self.inbound.from;
+        self.inbound.id == id && from.is_none_or(|from| sender.eq_ignore_ascii_case(from))
+    }
+
     /// It was put in here.
     #[must_use]
     pub fn is_local(&self) -> bool {
@@ -301,6 +324,33 @@ pub struct Parent {
     pub talk: Conversation,
 }
 
+/// A request that was read and has no result yet. Times are of the mailbox's clock.
+#[derive(Debug)]
+pub struct Owed {
+    /// The request, without its body.
+    pub mail: Arc<Mail>,
+    /// When it was read.
+    pub since_ms: u64,
+    /// Until when its result is wanted.
+    pub until_ms: u64,
+    /// What the agent said last of its work at it.
+    pub said: Option<String>,
+    pub(super) said_ms: Option<u64>,
+    /// When it was read, on the clock that stands still while the session works.
+    pub(super) idle_ms: u64,
+    /// How often the agent was reminded of it.
+    pub(super) reminded: usize,
+}
+
+/// Why it is not known which request is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotOwed {
+    /// None with this id is owed, or waits here.
+    Unknown,
+    /// Several senders used this id.
+    Several,
+}
+
 /// What it says that a tool call names a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Named {
@@ -341,19 +391,18 @@ pub enum MailboxOutput {
     /// [`MailboxMachine::outcome`](super::MailboxMachine::outcome).
     Push(Attempt),
     /// A message of a peer's is so far: the bus is told. It ends once: it is acked, with nothing claimed
-    /// if the recipient's user does not want its sender to know more, or dead, as it is not wanted.
+    /// if the recipient's user does not want its sender to know more, or dead, as it is not wanted. A
+    /// request that was acked may be worked at, and declined once.
     Reached {
         /// The message.
         mail: Arc<Mail>,
         /// How far.
         stage: Stage,
     },
-    /// The message goes to another member of its group: give it back.
+    /// The message was not shown while it was this session's: give it back.
     GiveBack {
         /// The message.
         mail: Arc<Mail>,
-        /// It may have been shown here.
-        again: bool,
     },
     /// A text that was put in here is so far. The bus knows nothing of it.
     Local {

@@ -6,10 +6,10 @@ use peerbus_wire::{
 };
 
 use super::frames::NO_GROUPS;
-use super::inbox::{HELD_BYTES_MAX, HELD_MAX};
+use super::inbox::{HELD_BYTES_MAX, HELD_MAX, release};
 use super::outbox::Expired;
 use super::{
-    Action, ConnectionCredentials, ConnectionEnd, JobNews, PeerSession, Phase, QueryFailure,
+    Action, ConnectionCredentials, ConnectionEnd, PeerSession, Phase, QueryFailure,
     RegistrationRefusal, Reply, SendResult, SessionEvent, Status,
 };
 use peerbus_core::Now;
@@ -214,10 +214,14 @@ impl PeerSession {
         };
         self.events.clear();
         self.say_registered(ext);
-        let news = JobNews::Doubted;
-        let doubted = self.inbox.doubt_jobs();
+        let lapsed = self.inbox.lapse().into_iter();
         self.events
-            .extend(doubted.map(|key| SessionEvent::Job { key, news }));
+            .extend(lapsed.map(|key| SessionEvent::Lapsed { key, reason: None }));
+        if ext {
+            let declined = self.inbox.declined();
+            self.control
+                .extend(declined.map(|(key, reason)| ClientFrame::Reject { key, reason }));
+        }
         let groups = self.config.groups.clone();
         if ext && !groups.is_empty() {
             self.queries.joins(groups.clone());
@@ -364,8 +368,7 @@ impl PeerSession {
         let audits = self.audits.drain(..).map(ClientFrame::Audit);
         self.control.extend(audits);
         // Others get at once what is not read here.
-        let unread = self.inbox.unread_jobs();
-        let unread = unread.map(|(key, again)| ClientFrame::Release { key, again });
+        let unread = self.inbox.unread_leases().map(release);
         self.control.extend(unread);
         if self.phase == Phase::Closed {
             self.control.clear();

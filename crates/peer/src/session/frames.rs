@@ -8,7 +8,7 @@ use peerbus_wire::{
 use super::inbox::{Arrival, End, print_of};
 use super::mutation::SessionMutation;
 use super::{
-    Action, CONTROL_MAX, Inbound, JobNews, Key, PeerSession, Phase, Rejected, SessionEvent, Unsent,
+    Action, CONTROL_MAX, Inbound, Key, PeerSession, Phase, Rejected, SessionEvent, Unsent,
 };
 use peerbus_core::Now;
 use peerbus_wire::body_of;
@@ -48,7 +48,12 @@ impl PeerSession {
                     self.receipt(receipt);
                 }
             }
-            (Phase::Online { ext: true, .. }, Received::Recall(key)) => self.recalled(&key),
+            (Phase::Online { ext: true, .. }, Received::Recall(recall)) => {
+                let reason = Some(recall.reason);
+                let key = self.inbox.recall(&recall.key);
+                let lapsed = key.map(|key| SessionEvent::Lapsed { key, reason });
+                self.events.extend(lapsed);
+            }
             (Phase::Online { ext: true, .. }, Received::Renamed(answer)) => self.renamed(answer),
             (Phase::Online { ext: true, .. }, Received::Retired(_)) => self.retired(now),
             // A socket that dials a free port of this machine can meet itself.
@@ -168,34 +173,16 @@ impl PeerSession {
                 self.ack_delivery(key, None);
             }
             Arrival::New => {}
-            Arrival::Held(job) => {
+            Arrival::Held(leased) => {
                 self.counters.duplicates += 1;
-                self.events.extend(job.map(|(key, again)| {
-                    let news = JobNews::Renewed { again };
-                    SessionEvent::Job { key, news }
-                }));
+                self.events
+                    .extend(leased.map(|inbound| SessionEvent::Message(*inbound)));
             }
             Arrival::Ended(end) => {
                 self.counters.duplicates += 1;
                 self.say_end(key, end);
             }
             Arrival::Reused => self.reject(key, "id reused for another message".into(), ext),
-        }
-    }
-
-    /// The broker wants a message back, for another member of the group: what the host did not take goes
-    /// at once, of what it took it is told.
-    fn recalled(&mut self, key: &DeliveryKey) {
-        match self.inbox.recall(key) {
-            Some((_, Some(again))) => {
-                let key = key.clone();
-                self.control.push_back(ClientFrame::Release { key, again });
-            }
-            Some((key, None)) => {
-                let news = JobNews::Recalled;
-                self.events.push_back(SessionEvent::Job { key, news });
-            }
-            None => {}
         }
     }
 
@@ -256,7 +243,8 @@ impl PeerSession {
             Address::Group(group) | Address::One(group) => Some(group.as_str().into()),
             _ => None,
         };
-        let one = matches!(carried.to, Address::One(_));
+        let within_ms = delivery.remarks.within_ms;
+        let one = matches!(carried.to, Address::One(_)) || group.is_some() && within_ms > 0;
         let token = delivery.remarks.token.as_ref();
         Ok(Inbound {
             key: Key::of(&carried.from.key(), &carried.id),
@@ -273,6 +261,7 @@ impl PeerSession {
             token: token.map(|token| token.as_str().into()),
             approves: delivery.remarks.approves && token.is_some(),
             age_ms: delivery.remarks.age_ms,
+            within_ms,
         })
     }
 
@@ -319,10 +308,14 @@ impl PeerSession {
             }
         };
         self.queries.collect(&receipt);
-        match self.outbox.settle(&receipt.id) {
-            Some(false) => self.settle(receipt.id, outcome),
-            Some(true) => self.notices.push(passing(receipt)),
-            None => {}
+        if let Some((told, draft)) = self.outbox.settle(&receipt.id) {
+            if outcome.is_ok() {
+                self.inbox.answered(&draft);
+            }
+            match told {
+                false => self.settle(receipt.id, outcome),
+                true => self.notices.push(passing(receipt)),
+            }
         }
     }
 }

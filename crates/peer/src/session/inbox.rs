@@ -4,10 +4,12 @@ use std::collections::{BTreeMap, VecDeque};
 
 use peerbus_core::Now;
 use peerbus_wire::limits::{EXEMPT_V1_MESSAGES, WINDOW_V1_BYTES, WINDOW_V1_MESSAGES};
-use peerbus_wire::{ClientFrame, DeliveryKey, How, MessageId, NameKey, Stage};
+use peerbus_wire::{
+    Address, ClientFrame, Conversation, DeliveryKey, How, MessageId, NameKey, Stage,
+};
 
 use super::mutation::SessionMutation;
-use super::types::{Inbound, Key};
+use super::types::{Draft, Inbound, Key};
 use super::{PeerSession, SessionEvent};
 
 /// Most messages that the host was done with that are remembered, to recognise one that comes again.
@@ -21,6 +23,8 @@ pub(super) const HELD_MAX: usize = (WINDOW_V1_MESSAGES + EXEMPT_V1_MESSAGES) as 
 pub(super) const HELD_BYTES_MAX: usize = 2 * WINDOW_V1_BYTES as usize;
 /// Most deliveries of one held message that are remembered.
 const DELIVERIES_MAX: usize = 8;
+/// Most requests that are remembered after their ack: the broker lets nobody owe more.
+pub(super) const OWED_MAX: usize = 64;
 
 #[derive(Debug)]
 struct Entry {
@@ -31,6 +35,7 @@ struct Entry {
     bytes: usize,
     /// It is for one member of a group.
     one: bool,
+    is_request: bool,
     /// Until the host takes it.
     unread: Option<Inbound>,
 }
@@ -40,9 +45,9 @@ struct Entry {
 pub(super) enum Arrival {
     /// New: the host will see it.
     New,
-    /// Held already: not acked now, but with the one that is held. `Some`: it is for one member of a
-    /// group, still this one's, and may (`true`) have been shown meanwhile.
-    Held(Option<(Key, bool)>),
+    /// Held already: not acked now, but with the one that is held. `Some`: the host took it, and its
+    /// lease begins anew.
+    Held(Option<Box<Inbound>>),
     /// The host was done with it already: the broker is told so again.
     Ended(End),
     /// Not the message that is held, or was, under this sender and id.
@@ -58,6 +63,15 @@ pub(super) enum End {
     Refused(String),
 }
 
+/// A request that was acked and has not ended, as far as is known.
+#[derive(Debug)]
+struct Owed {
+    key: Key,
+    delivery: DeliveryKey,
+    /// The host declines it, for this reason. The broker is told so once more on the next connection.
+    declined: Option<String>,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     held: BTreeMap<Key, Entry>,
@@ -68,6 +82,8 @@ pub(super) struct Inbox {
     ended: BTreeMap<Key, (u64, Option<Box<End>>)>,
     /// The oldest first.
     order: VecDeque<Key>,
+    /// The oldest first.
+    owed: VecDeque<Owed>,
     /// Broken on purpose: what was consumed is not remembered.
     #[cfg(feature = "mutations")]
     pub(super) forgetful: bool,
@@ -82,11 +98,14 @@ impl Inbox {
     ) -> Arrival {
         let key = inbound.key;
         if let Some((known, end)) = self.ended.get(&key) {
-            let end = || end.as_deref().cloned().unwrap_or(End::Acked(None));
-            return match *known == print {
-                true => Arrival::Ended(end()),
-                false => Arrival::Reused,
-            };
+            if *known != print {
+                return Arrival::Reused;
+            }
+            let end = end.as_deref().cloned().unwrap_or(End::Acked(None));
+            if inbound.within_ms > 0 && matches!(end, End::Acked(_)) {
+                self.owe(key, delivery);
+            }
+            return Arrival::Ended(end);
         }
         if let Some(entry) = self.held.get_mut(&key) {
             if entry.print != print {
@@ -96,7 +115,8 @@ impl Inbox {
                 entry.deliveries.truncate(DELIVERIES_MAX - 1);
                 entry.deliveries.push(delivery);
             }
-            return Arrival::Held(entry.one.then_some((key, inbound.again)));
+            let leased = entry.one && entry.unread.is_none();
+            return Arrival::Held(leased.then(|| Box::new(inbound)));
         }
         let bytes = inbound.body.len();
         self.bytes += bytes;
@@ -105,6 +125,7 @@ impl Inbox {
             print,
             bytes,
             one: inbound.one,
+            is_request: inbound.within_ms > 0,
             unread: Some(inbound),
         };
         self.held.insert(key, entry);
@@ -134,6 +155,11 @@ impl Inbox {
         if self.forgetful {
             return entry.deliveries;
         }
+        if let (End::Acked(_), true, Some(delivery)) =
+            (&end, entry.is_request, entry.deliveries.last())
+        {
+            self.owe(key, delivery.clone());
+        }
         self.ended.insert(key, (entry.print, Some(Box::new(end))));
         self.order.push_back(key);
         if self.order.len() > ENDED_MAX
@@ -148,10 +174,14 @@ impl Inbox {
         entry.deliveries
     }
 
-    /// Where the broker is told about a message that the host holds.
-    pub(super) fn deliveries(&self, key: Key) -> &[DeliveryKey] {
-        let held = self.held.get(&key).filter(|entry| entry.unread.is_none());
-        held.map_or(&[], |entry| entry.deliveries.as_slice())
+    /// Where the broker is told about a message that the host holds, or about a request that it owes.
+    fn delivery(&self, key: Key) -> Option<&DeliveryKey> {
+        let owed = || self.owed.iter().find(|owed| owed.key == key);
+        match self.held.get(&key) {
+            Some(held) if held.unread.is_none() => held.deliveries.first(),
+            Some(_) => None,
+            None => owed().map(|owed| &owed.delivery),
+        }
     }
 
     /// The host gives a message back that it took: it is new when it comes again. Gives its deliveries.
@@ -160,41 +190,77 @@ impl Inbox {
         entry.map_or_else(Vec::new, |entry| entry.deliveries)
     }
 
-    /// There is another connection: what is for one member of a group comes again, if it is still this
-    /// one's. What was not taken is forgotten; gives what was.
-    pub(super) fn doubt_jobs(&mut self) -> impl Iterator<Item = Key> {
-        let unread = self.unread.iter().copied();
-        let unread: Vec<_> = unread
-            .filter(|key| self.held.get(key).is_some_and(|it| it.one))
-            .collect();
-        for key in unread {
-            self.forget(key);
-        }
-        let jobs = self.held.iter().filter(|(_, entry)| entry.one);
-        jobs.map(|(key, _)| *key)
+    /// There is another connection: what is for one member of a group is forgotten, and comes again if
+    /// it is still this one's. Gives what the host took of it.
+    pub(super) fn lapse(&mut self) -> Vec<Key> {
+        let leased = self.held.iter().filter(|(_, entry)| entry.one);
+        let leased: Vec<_> = leased.map(|(key, _)| *key).collect();
+        let taken = |key: &Key| self.forget(*key).is_some_and(|it| it.unread.is_none());
+        leased.into_iter().filter(taken).collect()
     }
 
-    /// The broker wants a message back. Gives which; if the host did not take it, it is forgotten, and
-    /// may (`true`) have been shown before it came here.
-    pub(super) fn recall(&mut self, delivery: &DeliveryKey) -> Option<(Key, Option<bool>)> {
-        let mut held = self.held.iter();
-        let (&key, entry) = held.find(|(_, entry)| entry.deliveries.contains(delivery))?;
-        let again = entry.unread.as_ref().map(|inbound| inbound.again);
-        if again.is_some() {
-            self.forget(key);
+    /// A delivery is not this peer's any more, acked or not: it is forgotten, as new if it comes again.
+    /// Gives which, if the host took it.
+    pub(super) fn recall(&mut self, delivery: &DeliveryKey) -> Option<Key> {
+        let is_it = |(_, entry): &(&Key, &Entry)| entry.deliveries.contains(delivery);
+        if let Some(key) = self.held.iter().find(is_it).map(|(key, _)| *key) {
+            let taken = self.forget(key)?.unread.is_none();
+            return taken.then_some(key);
         }
-        Some((key, again))
+        let at = self.owed.iter().position(|it| it.delivery == *delivery)?;
+        let key = self.owed.remove(at)?.key;
+        self.ended.remove(&key);
+        self.order.retain(|ended| *ended != key);
+        Some(key)
     }
 
-    /// Messages for one member of a group that the host did not take, and whether each may have been shown
-    /// before.
-    pub(super) fn unread_jobs(&self) -> impl Iterator<Item = (DeliveryKey, bool)> {
+    /// Messages for one member of a group that the host did not take.
+    pub(super) fn unread_leases(&self) -> impl Iterator<Item = DeliveryKey> {
         let unread = self.unread.iter().filter_map(|key| self.held.get(key));
-        unread.filter_map(|entry| {
-            let again = entry.unread.as_ref()?.again;
-            let delivery = entry.deliveries.last().filter(|_| entry.one)?;
-            Some((delivery.clone(), again))
-        })
+        let leased = unread.filter(|entry| entry.one);
+        leased.filter_map(|entry| entry.deliveries.last().cloned())
+    }
+
+    fn owe(&mut self, key: Key, delivery: DeliveryKey) {
+        self.owed.retain(|owed| owed.key != key);
+        if self.owed.len() >= OWED_MAX {
+            self.owed.pop_front();
+        }
+        let declined = None;
+        self.owed.push_back(Owed {
+            key,
+            delivery,
+            declined,
+        });
+    }
+
+    /// The broker has this message: if it answers a request, that is owed no more.
+    pub(super) fn answered(&mut self, draft: &Draft) {
+        let request = Conversation::of(&draft.body).reply_to;
+        let (Address::Peer(to), Some(request)) = (&draft.to, request) else {
+            return;
+        };
+        let key = Key::of(&to.key(), &request);
+        self.owed.retain(|owed| owed.key != key);
+        if let Some(held) = self.held.get_mut(&key) {
+            held.is_request = false;
+        }
+    }
+
+    /// The host declines a request that it acked: its delivery.
+    fn decline(&mut self, key: Key, why: &str) -> Option<DeliveryKey> {
+        let owed = self.owed.iter_mut().find(|owed| owed.key == key)?;
+        owed.declined = Some(why.to_owned());
+        Some(owed.delivery.clone())
+    }
+
+    /// There is another connection: requests that were declined, which the broker may not have heard.
+    pub(super) fn declined(&mut self) -> impl Iterator<Item = (DeliveryKey, String)> + use<> {
+        let owed = std::mem::take(&mut self.owed).into_iter();
+        let (declined, owed): (Vec<_>, Vec<_>) = owed.partition(|it| it.declined.is_some());
+        self.owed = VecDeque::from(owed);
+        let declined = declined.into_iter();
+        declined.filter_map(|it| Some((it.delivery, it.declined?)))
     }
 
     fn remove_taken(&mut self, key: Key) -> Option<Entry> {
@@ -216,6 +282,7 @@ impl Inbox {
         for entry in self.held.values_mut() {
             entry.deliveries.clear();
         }
+        self.owed.clear();
     }
 
     /// Drops what the host has not taken; gives `None` to every later [`Inbox::take`].
@@ -248,7 +315,13 @@ impl Inbox {
         assert!(self.unread.iter().all(is_unread));
         let ended = |key| self.ended.contains_key(key);
         assert!(!self.held.keys().any(ended), "held and ended");
+        assert!(self.owed.len() <= OWED_MAX, "owed {}", self.owed.len());
     }
+}
+
+/// Another member of the group gets it.
+pub(super) fn release(key: DeliveryKey) -> ClientFrame {
+    ClientFrame::Release { key, again: true }
 }
 
 impl Key {
@@ -303,18 +376,27 @@ impl PeerSession {
     ///
     /// - [`Stage::Acked`]: the host is done with it. The broker is told, now or when it delivers the
     ///   message again; a later `seen` upgrades a `pushed` ack if that has to be resent.
-    /// - [`Stage::Dead`]: the recipient does not want it. It is not owed any more, and its sender is told
-    ///   why. A broker without the extension is told that it was consumed.
-    /// - Any other: the sender is told, and the message stays owed. A broker without the extension is not
-    ///   told.
+    /// - [`Stage::Dead`], [`Stage::Declined`]: the recipient does not want it, or does not do it. It is not
+    ///   owed any more, and its sender is told why. A broker without the extension is told that it was
+    ///   consumed. A request may be declined after its ack as well.
+    /// - Any other: the sender is told, and the message stays owed, as does a request that was acked. A
+    ///   broker without the extension is not told.
     ///
     /// A message ends once: repeating it does no harm.
     pub fn reached(&mut self, now: Now, key: Key, stage: Stage) {
         let end = match stage {
             Stage::Acked(how) => End::Acked(how),
-            Stage::Dead { why } => End::Refused(why),
+            Stage::Declined { why } if !self.inbox.held.contains_key(&key) => {
+                let delivery = self.inbox.decline(key, &why);
+                if let Some(key) = delivery.filter(|_| self.speaks_ext()) {
+                    let reason = why;
+                    self.control.push_back(ClientFrame::Reject { key, reason });
+                }
+                return;
+            }
+            Stage::Dead { why } | Stage::Declined { why } => End::Refused(why),
             stage => {
-                let delivery = self.inbox.deliveries(key).first().cloned();
+                let delivery = self.inbox.delivery(key).cloned();
                 if let Some(key) = delivery.filter(|_| self.speaks_ext()) {
                     self.control.push_back(ClientFrame::Progress { key, stage });
                 }
@@ -328,13 +410,13 @@ impl PeerSession {
         self.may_read_again(now, read);
     }
 
-    /// The host gives back a message for one member of a group: another one gets it. `again`: it may
-    /// have been shown here. To a broker without the extension nothing was given that can go back.
-    pub fn give_back(&mut self, now: Now, key: Key, again: bool) {
+    /// The host gives back a message for one member of a group: another one gets it, as one that may have
+    /// been shown. To a broker without the extension nothing was given that can go back.
+    pub fn give_back(&mut self, now: Now, key: Key) {
         let read = self.wants_read();
         for key in self.inbox.give_back(key) {
             if self.speaks_ext() {
-                self.control.push_back(ClientFrame::Release { key, again });
+                self.control.push_back(release(key));
             }
         }
         self.may_read_again(now, read);

@@ -43,9 +43,9 @@ pub use mutation::SessionMutation;
 pub use outbox::GIVE_UP_MS;
 pub use status::{NOT_STARTED, RegistrationRefusal, Status, UNUSABLE, refusal};
 pub use types::{
-    Action, Answer, ConnectionCredentials, ConnectionEnd, Counters, Draft, Inbound, JobNews, Key,
-    NoticeId, Overloaded, QueryFailure, QueryId, Question, Rejected, Reply, SendResult,
-    SessionConfig, SessionEvent, Unsent,
+    Action, Answer, ConnectionCredentials, ConnectionEnd, Counters, Draft, Inbound, Key, NoticeId,
+    Overloaded, QueryFailure, QueryId, Question, Rejected, Reply, SendResult, SessionConfig,
+    SessionEvent, Unsent,
 };
 
 use backoff::Backoff;
@@ -84,7 +84,7 @@ pub struct PeerSession {
     /// The broker's domain, as it said last.
     domain: Option<Domain>,
     audits: VecDeque<AuditRecord>,
-    /// What the host is to know of the connection, its groups, and messages for one member of one.
+    /// What the host is to know of the connection, its groups, and messages that lapsed or came again.
     events: VecDeque<SessionEvent>,
     inbox: Inbox,
     outbox: Outbox,

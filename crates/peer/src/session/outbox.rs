@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use peerbus_core::Now;
 use peerbus_wire::{
-    Address, Carried, Decoded, Domain, Envelope, MessageId, PROTOCOL_VERSION, PeerName, Refusal,
-    RefusalCode, Secret, body_of,
+    Address, Carried, Conversation, Decoded, Domain, Envelope, MessageId, PROTOCOL_VERSION,
+    PeerName, Refusal, RefusalCode, Secret, body_of,
 };
 
 use super::PeerSession;
@@ -130,13 +130,12 @@ impl Outbox {
         })
     }
 
-    /// The broker said what became of a message: takes it out. `Some(told)` when it was there.
-    pub(super) fn settle(&mut self, id: &MessageId) -> Option<bool> {
+    /// The broker said what became of a message: takes it out, with whether its caller was told.
+    pub(super) fn settle(&mut self, id: &MessageId) -> Option<(bool, Draft)> {
         let is_it = |entry: &Entry| entry.draft.id == *id;
         let at = self.entries.iter().position(is_it)?;
-        let told = self.entries[at].told;
-        self.remove(at);
-        Some(told)
+        let entry = self.remove(at)?;
+        Some((entry.told, entry.draft))
     }
 
     /// Everything on the wire was flushed to a broker that gives no receipts: takes it out.
@@ -209,13 +208,13 @@ impl Outbox {
         waiting.map(|entry| entry.end(0)).collect()
     }
 
-    fn remove(&mut self, at: usize) {
-        if let Some(entry) = self.entries.remove(at) {
-            self.bytes -= entry.draft.body.len();
-            if at < self.on_wire {
-                self.on_wire -= 1;
-            }
+    fn remove(&mut self, at: usize) -> Option<Entry> {
+        let entry = self.entries.remove(at)?;
+        self.bytes -= entry.draft.body.len();
+        if at < self.on_wire {
+            self.on_wire -= 1;
         }
+        Some(entry)
     }
 
     pub(super) fn is_unused(&self) -> bool {
@@ -304,11 +303,17 @@ fn sign(draft: &Draft, from: &PeerName, secret: &Secret) -> Result<Carried, Refu
     // A body without a canonical form is refused by `carry`, in a sentence.
     let secret = secret.between(&envelope.from, &envelope.to);
     envelope.hmac = secret.sign(&envelope.canonical().unwrap_or_default());
-    Decoded {
+    let carried = Decoded {
         envelope,
         irregular: None,
     }
-    .carry()
+    .carry()?;
+    // What wants a result says so beside what is signed, for the broker.
+    let within_ms = Conversation::of(&draft.body).within_ms;
+    Ok(Carried {
+        within_ms,
+        ..carried
+    })
 }
 
 impl Draft {

@@ -1,8 +1,9 @@
 //! Questions to the broker, answered in the order in which they were asked; and what became of our own
 //! messages, kept until the host takes it or, where the broker keeps it, until it is told.
 //!
-//! A `peers` frame is answered after everything before it. So a question about statuses is a
-//! `status` frame and a `peers` frame behind it, whose answer says that nothing more will come.
+//! A `peers` frame is answered after everything before it. So a question about messages is a
+//! `status` or `withdraw` frame and a `peers` frame behind it, whose answer says that nothing more will
+//! come.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -95,6 +96,9 @@ impl Queries {
             Question::Statuses(ids) => {
                 vec![ClientFrame::Status { ids: ids.clone() }, ClientFrame::Peers]
             }
+            Question::Withdraw(id) => {
+                vec![ClientFrame::Withdraw { id: id.clone() }, ClientFrame::Peers]
+            }
             Question::Name(name) => vec![ClientFrame::Rename {
                 name: name.as_str().into(),
             }],
@@ -104,7 +108,7 @@ impl Queries {
     /// Keeps a statement for the query that asked for it. Says whether one did.
     pub(super) fn collect(&mut self, receipt: &Receipt) -> bool {
         for query in self.waiting.iter_mut().take(self.sent) {
-            if matches!(&query.question, Question::Statuses(ids) if ids.contains(&receipt.id)) {
+            if query.messages().contains(&receipt.id) {
                 // What was told meanwhile stands in the answer where it belongs.
                 query.statements.retain(|known| known != receipt);
                 if query.statements.len() < STATEMENTS_MAX {
@@ -134,7 +138,9 @@ impl Queries {
         self.sent -= 1;
         let mut query = self.waiting.pop_front()?;
         let answer = match query.question {
-            Question::Statuses(_) => Answer::Statuses(std::mem::take(&mut query.statements)),
+            Question::Statuses(_) | Question::Withdraw(_) => {
+                Answer::Statuses(std::mem::take(&mut query.statements))
+            }
             _ => Answer::Peers(Box::new(frame)),
         };
         Some(query.reply(Ok(answer)))
@@ -157,7 +163,7 @@ impl Queries {
         }
         let mut replies = Vec::new();
         self.waiting.retain(|query| {
-            let kept = !all && !matches!(query.question, Question::Statuses(_));
+            let kept = !all && query.messages().is_empty();
             replies.extend(query.reply(Err(failure.clone())).filter(|_| !kept));
             kept
         });
@@ -191,6 +197,15 @@ impl Queries {
 }
 
 impl Query {
+    /// The messages that it is about.
+    fn messages(&self) -> &[MessageId] {
+        match &self.question {
+            Question::Statuses(ids) => ids,
+            Question::Withdraw(id) => std::slice::from_ref(id),
+            _ => &[],
+        }
+    }
+
     /// Its answer, if its caller still waits for one.
     pub(super) fn reply(&self, outcome: Result<Answer, QueryFailure>) -> Option<Reply> {
         let query = self.id;
@@ -218,7 +233,7 @@ impl PeerSession {
     /// When too many queries wait already, or a change of name.
     pub fn ask(&mut self, mut question: Question, deadline_ms: u64) -> Result<QueryId, Overloaded> {
         match &mut question {
-            Question::Peers(_) | Question::Name(_) => {}
+            Question::Peers(_) | Question::Withdraw(_) | Question::Name(_) => {}
             Question::Regroup(join, leave) => {
                 join.truncate(GROUPS_MAX);
                 leave.truncate(GROUPS_MAX);

@@ -114,13 +114,14 @@ pub struct Inbound {
     /// JSON text in canonical form, as every reader takes it (see [`peerbus_wire::readable`]).
     /// Untrusted.
     pub body: String,
-    /// It may have been shown before: the broker delivered it on another connection of this name.
+    /// It may have been shown before: the broker delivered it on another connection of this name, or to
+    /// another member of its group.
     pub again: bool,
     /// The name that it was sent to, where that is not this peer's present one.
     pub to: Option<String>,
     /// The group that it was sent to, without the `#`,
     pub group: Option<String>,
-    /// and to one member of it alone.
+    /// and that this member alone has it, as long as its lease lasts.
     pub one: bool,
     /// The token of the sender, as the broker calls it, where that is another one than this peer's.
     pub token: Option<String>,
@@ -129,6 +130,8 @@ pub struct Inbound {
     /// How long ago it was accepted, in milliseconds of the broker's clock, where that is a second
     /// or more; 0 otherwise, and at a broker that does not say.
     pub age_ms: u64,
+    /// It is a request, whose result was wanted within so many milliseconds when it came; 0: it is none.
+    pub within_ms: u64,
 }
 
 impl Inbound {
@@ -145,21 +148,6 @@ impl Inbound {
     }
 }
 
-/// What the host is told of a message for one member of a group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum JobNews {
-    /// The broker wants it for another member. Whoever did not show it says so by
-    /// [`give_back`](super::PeerSession::give_back); without an answer it counts as perhaps shown.
-    Recalled,
-    /// There is another connection, and it may be another member's by now.
-    Doubted,
-    /// It was delivered again: it is still this one's.
-    Renewed {
-        /// It may have been shown, here or to another member.
-        again: bool,
-    },
-}
-
 /// What the host is told, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SessionEvent {
@@ -172,14 +160,17 @@ pub enum SessionEvent {
         /// So much the broker sends ahead of acks, of what the host has not taken as well.
         window: Window,
     },
-    /// A message arrived. Ack it once it is consumed.
+    /// A message arrived. Ack it once it is consumed. One for one member of a group comes again under the
+    /// same key whenever the broker delivers it again.
     Message(Inbound),
-    /// Something about a message for one member of a group, which the host took.
-    Job {
+    /// A message that the host took, and may have acked, is not this peer's any more. It comes again if
+    /// it is once more.
+    Lapsed {
         /// The message.
         key: Key,
-        /// What.
-        news: JobNews,
+        /// Why, in the broker's words. `None`: there is another connection, and one of a group has it
+        /// once it is delivered again.
+        reason: Option<String>,
     },
     /// What became of a message that this process sent: delivered, acked, expired or dead; accepted
     /// or refused only when the caller of the send was told before that it is not known.
@@ -236,6 +227,8 @@ pub enum Question {
     /// [`peerbus_wire::limits::STATUS_IDS_MAX`]; those beyond are left out. Statements about them that
     /// come while the answer is under way go into the answer, not to the events.
     Statuses(Vec<MessageId>),
+    /// A request that was sent under this name is taken back. Answered as [`Question::Statuses`] of it is.
+    Withdraw(MessageId),
     /// Another name for this peer: its queue goes with it, and mail to the present name still comes. One
     /// at a time.
     Name(PeerName),
@@ -247,7 +240,7 @@ pub enum Answer {
     /// To [`Question::Peers`] and [`Question::Regroup`], in the broker's words. A v1 broker tells the names
     /// of connected peers and nothing else.
     Peers(Box<PeersFrame>),
-    /// To [`Question::Statuses`].
+    /// To [`Question::Statuses`] and [`Question::Withdraw`].
     Statuses(Vec<Receipt>),
     /// To [`Question::Name`]: done.
     Renamed,

@@ -61,6 +61,7 @@ mod tests {
             unacked: None,
             away_s: Some(0),
             activity_s: None,
+            owes: None,
             groups: Vec::new(),
             presence: Presence::parse(&presence.to_string()),
         }

@@ -294,6 +294,7 @@ fn how_mail_of_an_older_database_ends_is_kept_from_now_on() {
         to: "anna".into(),
         stage: Stage::Acked(None).into(),
         at_ms: 41,
+        goes_on: false,
         way: DeliveryHistory::delivered(7),
     };
     store.begin().unwrap();

@@ -74,8 +74,8 @@ fn assert_loaded(store: &mut SqliteStore, model: &Tables) {
         model.aliases.values().cloned().collect::<Vec<_>>()
     );
     assert_eq!(
-        loaded.jobs,
-        model.jobs.values().cloned().collect::<Vec<_>>()
+        loaded.leases,
+        model.leases.values().cloned().collect::<Vec<_>>()
     );
 }
 
@@ -119,6 +119,7 @@ fn the_oldest_ends_go_when_they_take_too_much_and_their_messages_with_them() {
             to: "bob".into(),
             stage: Stage::Acked(None).into(),
             at_ms: 1,
+            goes_on: false,
             way: DeliveryHistory::default(),
         };
         store.insert_fates(&[fate], 100, 1).unwrap();
@@ -212,6 +213,7 @@ fn who_asks_for_one_end_has_few_bytes_of_others_read() {
             to: "bob".into(),
             stage: Stage::Acked(None).into(),
             at_ms: 3,
+            goes_on: false,
             way,
         }
     };

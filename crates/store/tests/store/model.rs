@@ -5,13 +5,13 @@ use std::path::Path;
 
 use peerbus_core::audit::{Block, ChainHead};
 use peerbus_core::store::{
-    AliasRow, DeliveryHistory, Fate, JobRow, MessageHead, Notice, OwedRow, PeerId, PeerKind,
-    PeerRow, StoreError, Txn,
+    AliasRow, DeliveryHistory, Fate, LeaseRow, Lessee, MessageHead, Notice, OwedRow, PeerId,
+    PeerKind, PeerRow, RequestRow, StoreError, Txn, Work,
 };
 use peerbus_core::testing::{FateRow, MemoryStore, Stored, Tables};
 use peerbus_core::{Delivered, Stamp, TokenHash};
 use peerbus_store::SqliteStore;
-use peerbus_wire::{GroupName, Mark, MessageId, Received, Seq};
+use peerbus_wire::{GroupName, Mark, MessageId, Received, Seq, Stage};
 use rusqlite::{Connection, OpenFlags, Row};
 
 type Result<T> = std::result::Result<T, StoreError>;
@@ -45,8 +45,7 @@ pub(crate) fn dump(path: &Path) -> Tables {
             sender: PeerId(get(row, "sender")),
             id: MessageId::parse(&get::<String>(row, "id")).unwrap(),
             to: get(row, "recipient"),
-            dead: get(row, "dead"),
-            reason: get(row, "reason"),
+            stage: ended(get(row, "dead"), get(row, "reason")),
             at: stamp(row, "at_ms", "steady_ms"),
         };
         ((notice.sender, notice.number), notice)
@@ -75,7 +74,7 @@ pub(crate) fn dump(path: &Path) -> Tables {
         peers: peers(&db),
         aliases: aliases(&db),
         owed: owed(&db),
-        jobs: jobs(&db),
+        leases: leases(&db),
         messages,
         deliveries,
         dead,
@@ -146,12 +145,14 @@ fn unpacked(row: &Row<'_>) -> Vec<Fate> {
     let fate = |end: &[u8]| {
         let group = numbers(&end[1..])[0] as usize;
         let receipt = told[group].clone();
+        let goes_on = receipt.id.as_str() == "o" || matches!(receipt.stage, Stage::Recalled { .. });
         Fate {
             seq: Seq(number(row, "chunk") * 256 + u64::from(end[0])),
             recipient: PeerId(recipients[group]),
             to: receipt.to.unwrap_or_default().into(),
             stage: receipt.stage.into(),
             at_ms: receipt.at_ms.unwrap(),
+            goes_on,
             way: way(group),
         }
     };
@@ -184,25 +185,50 @@ fn owed(db: &Connection) -> BTreeMap<PeerId, OwedRow> {
     })
 }
 
-fn jobs(db: &Connection) -> BTreeMap<Seq, JobRow> {
-    rows(db, "SELECT * FROM jobs", |row| {
-        let group = GroupName::parse(&get::<String>(row, "name")).unwrap();
+pub(crate) fn ended(code: i64, reason: String) -> Stage {
+    let reply = || MessageId::parse(&reason).unwrap();
+    match code {
+        0 => Stage::Expired { why: reason },
+        1 => Stage::Dead { why: reason },
+        2 => Stage::Declined { why: reason },
+        3 => Stage::Unanswered { why: reason },
+        4 => Stage::Done { reply: reply() },
+        _ => Stage::Failed { reply: reply() },
+    }
+}
+
+fn leases(db: &Connection) -> BTreeMap<Seq, LeaseRow> {
+    rows(db, "SELECT * FROM leases", |row| {
+        let to = match get::<Option<u32>>(row, "peer") {
+            Some(peer) => Lessee::Peer(PeerId(peer)),
+            None => Lessee::One(GroupName::parse(&get::<String>(row, "name")).unwrap()),
+        };
         let owner = TokenHash(get(row, "owner"));
-        let mut job = JobRow::new(Seq(number(row, "seq")), owner, group);
+        let mut lease = LeaseRow::new(Seq(number(row, "seq")), owner, to);
         for word in get::<String>(row, "had").split_ascii_whitespace() {
             let (peer, rejected) = match word.strip_suffix('!') {
                 Some(peer) => (peer, true),
                 None => (word, false),
             };
             let peer = PeerId(peer.parse().unwrap());
-            job.had.insert(peer);
+            lease.had.insert(peer);
             if rejected {
-                job.rejected.insert(peer);
+                lease.rejected.insert(peer);
             }
         }
-        job.holder = PeerId(get(row, "holder"));
-        job.again = get(row, "again");
-        (job.seq, job)
+        lease.holder = PeerId(get(row, "holder"));
+        lease.again = get(row, "again");
+        let said: Option<String> = get(row, "said");
+        let work = Work {
+            process: get(row, "process"),
+            said: said.map(|said| (said, number(row, "said_ms"))),
+        };
+        let until: Option<i64> = get(row, "until_ms");
+        lease.request = until.map(|until| RequestRow {
+            until_ms: u64::try_from(until).unwrap(),
+            work: get::<bool>(row, "read").then_some(work),
+        });
+        (lease.seq, lease)
     })
 }
 

@@ -3,15 +3,15 @@
 
 use peerbus_core::audit::{AuditKey, AuditLog, ChainHead};
 use peerbus_core::store::{
-    AliasRow, DeliveryHistory, Fate, Inserted, JobRow, Keep, MessageHead, NOBODY, Notice, OwedRow,
-    PeerId, PeerKind, PeerRow,
+    AliasRow, DeliveryHistory, Fate, Inserted, Keep, LeaseRow, Lessee, MessageHead, NOBODY, Notice,
+    OwedRow, PeerId, PeerKind, PeerRow, RequestRow,
 };
 use peerbus_core::{Delivered, Stamp, TokenHash};
 use peerbus_wire::{EnvelopeHash, How, MessageId, Seq, Stage};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
-use crate::model::Target;
+use crate::model::{Target, ended};
 
 /// Keeps the model, which looks at everything, fast.
 const PEERS_MAX: usize = 12;
@@ -124,7 +124,7 @@ impl<T: Target> Work<'_, T> {
             8 => self.delete_peer(),
             9 => self.alias(),
             10..13 => self.owe(),
-            13..16 => self.job(),
+            13..16 => self.lease(),
             16..50 => self.send(),
             50..80 => self.settle(),
             80..84 => self.reject(),
@@ -215,14 +215,18 @@ impl<T: Target> Work<'_, T> {
             .unwrap();
     }
 
-    fn job(&mut self) {
+    fn lease(&mut self) {
         let seq = Seq(self.rng.random_range(1..6));
         if self.rng.random_ratio(1, 3) {
-            return self.target.delete_job(seq).unwrap();
+            return self.target.delete_lease(seq).unwrap();
         }
         let group = peerbus_wire::GroupName::parse("g1").unwrap();
+        let to = match self.rng.random() {
+            true => Lessee::One(group),
+            false => Lessee::Peer(PeerId(self.rng.random_range(1..9))),
+        };
         let owner = TokenHash(self.rng.random());
-        let mut row = JobRow::new(seq, owner, group);
+        let mut row = LeaseRow::new(seq, owner, to);
         for _ in 0..self.rng.random_range(0..4) {
             let holder = PeerId(self.rng.random_range(1..9));
             row.give(holder);
@@ -234,7 +238,17 @@ impl<T: Target> Work<'_, T> {
         if self.rng.random() {
             row.give(NOBODY);
         }
-        self.target.put_job(&row).unwrap();
+        let process = self.rng.random::<bool>().then(|| "0a1b".to_owned());
+        let said = self
+            .rng
+            .random::<bool>()
+            .then(|| ("half \"way\"".to_owned(), self.now));
+        let work = peerbus_core::store::Work { process, said };
+        row.request = self.rng.random::<bool>().then(|| RequestRow {
+            until_ms: self.now + 7,
+            work: Some(work).filter(|_| self.rng.random()),
+        });
+        self.target.put_lease(&row).unwrap();
     }
 
     fn owe(&mut self) {
@@ -358,8 +372,9 @@ impl<T: Target> Work<'_, T> {
             seq,
             recipient,
             to: format!("Peer-{}", recipient.0).into(),
-            stage: stage.into(),
             at_ms: self.at.wall_ms,
+            goes_on: self.rng.random() || matches!(stage, Stage::Recalled { .. }),
+            stage: stage.into(),
             way,
         });
     }
@@ -452,8 +467,7 @@ impl<T: Target> Work<'_, T> {
             sender: PeerId(self.rng.random_range(1..=self.head.next_peer)),
             id: MessageId::parse("an-id").unwrap(),
             to: "somebody".into(),
-            dead: self.rng.random(),
-            reason: "nobody took it for 30 days".into(),
+            stage: ended(self.rng.random_range(0..6), "an-id".into()),
             at: self.at,
         };
         self.head.next_notice += 1;

@@ -8,7 +8,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use peerbus_wire::{
-    Accepted, How, PeerEntry, PeerName, Receipt, Refusal, Stage, escape, from_rfc3339, rfc3339,
+    Accepted, How, MessageId, PeerEntry, PeerName, Receipt, Refusal, Stage, escape, from_rfc3339,
+    rfc3339,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -38,7 +39,9 @@ pub struct Step {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
     /// What: `accepted`, `queued`, `forwarded` (to another domain), `delivered`, `pushed`, `presented`, `held`, `seen`, `acked`
-    /// (nothing that is known here shows that it was seen), `expired`, `dead`, `refused`, `settled`, `unknown`.
+    /// (nothing that is known here shows that it was seen), `expired`, `dead`, `refused`, `settled`, `unknown`;
+    /// of a request that was read `owed`, `working`, and as it ends `done`, `failed`, `declined`, `withdrawn`,
+    /// `unanswered`.
     pub state: Cow<'static, str>,
     /// At whom.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -55,6 +58,9 @@ pub struct Step {
     /// How many peers it is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recipients: Option<u32>,
+    /// The id of the message that is the result of a request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reply: Option<String>,
 }
 
 impl Trail {
@@ -118,8 +124,21 @@ pub fn reached<'a>(receipts: impl Iterator<Item = &'a Receipt>) -> BTreeMap<&'a 
     all
 }
 
-/// Whether the list of peers may say more of a message: somebody has it and has not acked it, or it
-/// is not at its recipient yet, who may be in another domain.
+/// Whether it is proven that each of its recipients has seen a message; of a request, whatever became
+/// of it then.
+#[must_use]
+pub fn is_seen(receipts: &[Receipt]) -> bool {
+    let proven = |to: &str| {
+        let mut here = receipts.iter().filter(|it| it.to.as_deref() == Some(to));
+        here.any(|receipt| text::is_proven(&receipt.stage))
+    };
+    let mut each = reached(receipts.iter());
+    each.retain(|_, receipt| !matches!(receipt.stage, Stage::Recalled { .. }));
+    !each.is_empty() && each.into_keys().all(proven)
+}
+
+/// Whether the list of peers may say more of a message: somebody has it and has not acked it, or owes
+/// its result, or it is not at its recipient yet, who may be in another domain.
 #[must_use]
 pub fn depends_on_peers(id: &str, receipts: &[Receipt]) -> bool {
     let own = || receipts.iter().filter(|receipt| receipt.id.as_str() == id);
@@ -128,13 +147,11 @@ pub fn depends_on_peers(id: &str, receipts: &[Receipt]) -> bool {
     !open(own()).is_empty() || each.any(|(name, receipt)| far(name) && !receipt.stage.is_final())
 }
 
-/// Those that have it and have not acked it.
+/// Those that have it and have not acked it, or owe its result.
 pub(crate) fn open<'a>(receipts: impl Iterator<Item = &'a Receipt>) -> Vec<String> {
-    let has = |stage: &Stage| {
-        matches!(
-            stage,
-            Stage::Delivered | Stage::Pushed { .. } | Stage::Presented { .. }
-        )
+    let has = |stage: &Stage| match stage {
+        Stage::Delivered | Stage::Pushed { .. } | Stage::Presented { .. } => true,
+        stage => matches!(stage, Stage::Owed | Stage::Working { .. }),
     };
     let each = reached(receipts).into_iter();
     each.filter(|(_, receipt)| has(&receipt.stage))
@@ -155,6 +172,8 @@ pub struct Words<'a> {
     pub reason: Option<&'a str>,
     /// How many peers it is about.
     pub recipients: Option<u32>,
+    /// The message that is the result.
+    pub reply: Option<&'a str>,
 }
 
 impl<'a> Words<'a> {
@@ -173,8 +192,11 @@ impl<'a> Words<'a> {
             Stage::Refused(Refusal { reason, .. })
             | Stage::Held { why: reason }
             | Stage::Recalled { why: reason }
+            | Stage::Working { said: reason }
             | Stage::Expired { why: reason }
-            | Stage::Dead { why: reason } => Self {
+            | Stage::Dead { why: reason }
+            | Stage::Declined { why: reason }
+            | Stage::Unanswered { why: reason } => Self {
                 reason: Some(reason.as_str()).filter(|reason| !reason.is_empty()),
                 ..words
             },
@@ -193,10 +215,16 @@ impl<'a> Words<'a> {
                 evidence: Some(evidence),
                 ..words
             },
+            Stage::Done { reply } | Stage::Failed { reply } => Self {
+                reply: Some(reply.as_str()),
+                ..words
+            },
             Stage::Acked(None)
             | Stage::Queued
             | Stage::Forwarded
             | Stage::Delivered
+            | Stage::Owed
+            | Stage::Withdrawn
             | Stage::Unknown => words,
         }
     }
@@ -221,9 +249,21 @@ pub fn fate(receipt: &Receipt) -> Option<String> {
         Stage::Recalled { .. } => {
             format!(", which one of its group gets, is not with {to} any more")
         }
+        Stage::Working { .. } => format!(" to {to} is being worked at"),
+        Stage::Declined { .. } => format!(" to {to} was declined and will have no result"),
+        Stage::Unanswered { .. } => format!(" to {to} has no result, and none is waited for"),
+        // Else its result comes as a message.
+        Stage::Done { reply } | Stage::Failed { reply } if receipt.key.is_some() => {
+            format!(
+                " to {to} was answered, and the answer found no room here: it is kept as {reply}"
+            )
+        }
         _ => return None,
     };
-    let is_a_peers = matches!(receipt.stage, Stage::Dead { .. } | Stage::Held { .. });
+    let is_a_peers = matches!(
+        receipt.stage,
+        Stage::Dead { .. } | Stage::Held { .. } | Stage::Declined { .. }
+    );
     let why = reason.or_else(|| is_a_peers.then(|| text::says(&to, "")));
     let why = why.map(|why| format!(": {why}")).unwrap_or_default();
     Some(format!("your message {id}{what}{why}"))
@@ -234,6 +274,7 @@ pub fn fate(receipt: &Receipt) -> Option<String> {
 #[must_use]
 pub fn stage_of(member: impl Fn(&str) -> String) -> Option<Stage> {
     let (path, why) = (member("path"), member("reason"));
+    let reply = || MessageId::parse(&member("reply")).ok();
     Some(match member("stage").as_str() {
         "pushed" => Stage::Pushed { path },
         "presented" => Stage::Presented { path },
@@ -246,6 +287,12 @@ pub fn stage_of(member: impl Fn(&str) -> String) -> Option<Stage> {
         "acked" => Stage::Acked(Some(How::Pushed { path })),
         "expired" => Stage::Expired { why },
         "dead" => Stage::Dead { why },
+        "working" => Stage::Working { said: why },
+        "declined" => Stage::Declined { why },
+        "withdrawn" => Stage::Withdrawn,
+        "unanswered" => Stage::Unanswered { why },
+        "done" => Stage::Done { reply: reply()? },
+        "failed" => Stage::Failed { reply: reply()? },
         _ => return None,
     })
 }
@@ -265,11 +312,14 @@ impl From<&Receipt> for Step {
                 None => text::says(peer, evidence),
             }),
             reason: words.reason.map(|why| match &receipt.stage {
-                Stage::Held { .. } => text::says(peer, why),
+                Stage::Held { .. } | Stage::Working { .. } | Stage::Declined { .. } => {
+                    text::says(peer, why)
+                }
                 Stage::Dead { .. } => text::rejected(peer, why),
                 _ => escape(why, REASON_CHARS),
             }),
             recipients: words.recipients,
+            reply: words.reply.map(str::to_owned),
         }
     }
 }
@@ -289,7 +339,8 @@ impl Step {
             1 => "1 recipient".to_owned(),
             count => format!("{count} recipients"),
         });
-        [path, evidence, self.reason.clone(), recipients]
+        let reply = self.reply.as_deref().map(|id| format!("message {id}"));
+        [path, evidence, self.reason.clone(), recipients, reply]
             .into_iter()
             .flatten()
     }

@@ -7,7 +7,7 @@ use peerbus_wire::{How, PeerEntry, PeerName, Receipt, Stage, escape};
 use super::{open, reached};
 use crate::about::PeerView;
 use crate::domains::DomainView;
-use crate::text::{NAME_CHARS, REASON_CHARS, proof, rejected, says, shown, span, word};
+use crate::text::{NAME_CHARS, REASON_CHARS, is_proven, proof, rejected, says, shown, span, word};
 
 /// Most peers that a sentence names.
 const NAMES_MAX: usize = 5;
@@ -58,6 +58,10 @@ fn how_far<'a>(
                 "it waits at the broker for {name}; {name} is connected, its window is full or \
                  older mail goes first: it goes on when {name} acks what it has"
             );
+        }
+        let seen = |it: &Receipt| it.to == receipt.to && is_proven(&it.stage);
+        if receipt.stage == Stage::Owed && receipts.clone().any(seen) {
+            return format!("{name}'s model has seen it and owes an answer");
         }
         return at_one(&name, receipt, now_ms, peers);
     }
@@ -177,9 +181,36 @@ fn at_one(name: &str, receipt: &Receipt, now_ms: u64, peers: &[PeerEntry]) -> St
             rejected(to, why)
         ),
         Stage::Recalled { .. } => before(to, receipt),
-        Stage::Accepted(_) | Stage::Refused(_) | Stage::Settled { .. } | Stage::Unknown => {
-            String::new()
+        stage => of_request((name, to), stage, &ago),
+    }
+}
+
+/// The sentence about a request that was read, or has ended.
+fn of_request((name, to): (&str, &str), stage: &Stage, ago: &str) -> String {
+    match stage {
+        Stage::Owed => {
+            format!("{name} acked it and owes an answer; the ack does not show that it was read")
         }
+        Stage::Working { said } if said.is_empty() => {
+            format!("{name} said{ago} that it works at it")
+        }
+        Stage::Working { said } => {
+            let said = escape(said, REASON_CHARS);
+            format!("{name} works at it, and said{ago}: \"{said}\"")
+        }
+        Stage::Done { reply } => format!("{name} answered it{ago}: message {reply} is the result"),
+        Stage::Failed { reply } => {
+            format!("it failed at {name}{ago}: message {reply} says why")
+        }
+        Stage::Declined { why } => format!("it was declined{ago}: {}", says(to, why)),
+        Stage::Withdrawn => {
+            format!("it was taken back{ago}: {name} does not owe an answer any more")
+        }
+        Stage::Unanswered { why } => format!(
+            "it has no result, and none is waited for: {}",
+            escape(why, REASON_CHARS)
+        ),
+        _ => String::new(),
     }
 }
 

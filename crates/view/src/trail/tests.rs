@@ -112,6 +112,7 @@ fn of_one_that_got_it_no_more_is_said_than_is_known_of_it() {
         unacked: Some(1),
         away_s: Some(0),
         activity_s: None,
+        owes: None,
         groups: Vec::new(),
         presence: Presence::parse(presence),
     };
@@ -151,6 +152,7 @@ fn who_has_not_acked_because_a_dialog_is_open_is_named() {
         unacked: Some(1),
         away_s: Some(0),
         activity_s: (name == "alice").then_some(240),
+        owes: None,
         groups: Vec::new(),
         presence: Presence::parse(&format!(r#"{{"activity":"{activity}"}}"#)),
     };

@@ -13,13 +13,15 @@ use peerbus_os::sync::lock;
 use peerbus_view::{MessagePage, MessageText, MessageView, PeerView, Step, StepView, spoken};
 use peerbus_wire::{Secret, escape, printable};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{NAME_CHARS, WHY_CHARS, beside};
 use crate::App;
 
 /// Longest text in a list, in characters.
 const TEXT_CHARS: usize = 2_000;
+/// Longest beginning of an open request's text, in characters.
+const QUESTION_CHARS: usize = 240;
 /// A check of the audit chain holds for so long, unless somebody asks for another one.
 const CHECKED_MS: u64 = 60_000;
 const PAGE: usize = 200;
@@ -78,6 +80,25 @@ impl App {
         let (entries, omitted) = operator::peers(self.get("/v1/peers")?)?;
         let all: Vec<PeerView> = entries.iter().map(PeerView::new).collect();
         Ok(json!({ "peers": all, "omitted": omitted }))
+    }
+
+    /// Requests that have no result yet, the oldest first.
+    pub(super) fn requests(&self) -> Result<Value, String> {
+        let (all, secret) = (self.open_requests()?, self.secret());
+        let shown = |message: &MessageView| {
+            let request = message.request.as_ref()?;
+            let shown = as_shown(message, secret.as_ref(), QUESTION_CHARS);
+            let of = [
+                "seq", "id", "from", "at", "thread", "reply_to", "text", "hidden",
+            ];
+            let of = of.map(|member| (member.to_owned(), shown[member].clone()));
+            let mut told = Map::from_iter(of);
+            told.insert("owes".into(), request.owes().into());
+            told.insert("state".into(), request.state.as_str().into());
+            Some(Value::from(told))
+        };
+        let all: Vec<_> = all.iter().filter_map(shown).collect();
+        Ok(json!({ "requests": all }))
     }
 
     /// Checks the audit chain, or says what the last check came to.

@@ -29,6 +29,8 @@ pub(super) async fn live(State(app): State<Arc<App>>) -> Response {
         thread::spawn(move || follow(&it, &to));
         let (it, to) = (Arc::clone(app), said.clone());
         thread::spawn(move || look(&to, "peers", || it.peers()));
+        let (it, to) = (Arc::clone(app), said.clone());
+        thread::spawn(move || look(&to, "requests", || it.requests()));
         let mut sessions = Sessions::default();
         thread::spawn(move || look(&said, "sessions", move || sessions.now()));
     })

@@ -8,13 +8,14 @@ const CSS: &str = "text/css; charset=utf-8";
 const JS: &str = "text/javascript; charset=utf-8";
 const SVG: &str = "image/svg+xml";
 
-const FILES: [(&str, &str, &str); 8] = [
+const FILES: [(&str, &str, &str); 9] = [
     ("style.css", CSS, include_str!("page/style.css")),
     ("icon.svg", SVG, include_str!("page/icon.svg")),
     ("app.js", JS, include_str!("page/app.js")),
     ("dom.js", JS, include_str!("page/dom.js")),
     ("messages.js", JS, include_str!("page/messages.js")),
     ("people.js", JS, include_str!("page/people.js")),
+    ("requests.js", JS, include_str!("page/requests.js")),
     ("waiting.js", JS, include_str!("page/waiting.js")),
     ("rates.js", JS, include_str!("page/rates.js")),
 ];

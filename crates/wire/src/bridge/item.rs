@@ -84,18 +84,33 @@ struct Flat {
     evidence: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     reason: String,
+    /// What it is of a request: an older bridge reads `state` alone.
+    #[serde(rename = "as", skip_serializing_if = "String::is_empty")]
+    of_request: String,
 }
 
 impl From<StreamItem> for Flat {
     fn from(StreamItem { told, stage }: StreamItem) -> Self {
+        let (state, of_request) = match &stage {
+            Stage::Working { .. } => ("held", stage.word()),
+            Stage::Declined { .. } => ("dead", stage.word()),
+            Stage::Unanswered { .. } => ("expired", stage.word()),
+            _ => (stage.word(), ""),
+        };
         let mut flat = Self {
             told: Told { end: false, ..told },
-            state: stage.word().to_owned(),
+            state: state.to_owned(),
+            of_request: of_request.to_owned(),
             ..Self::default()
         };
         match stage {
             Stage::Pushed { path } | Stage::Presented { path } => flat.path = claim(&path),
-            Stage::Held { why } | Stage::Expired { why } | Stage::Dead { why } => {
+            Stage::Held { why }
+            | Stage::Working { said: why }
+            | Stage::Expired { why }
+            | Stage::Dead { why }
+            | Stage::Declined { why }
+            | Stage::Unanswered { why } => {
                 flat.reason = cut(&why, REASON_BYTES_MAX).into_owned();
             }
             Stage::Acked(Some(How::Pushed { path })) => {
@@ -121,12 +136,15 @@ impl TryFrom<Flat> for StreamItem {
         let part = |text: &str| (!text.is_empty()).then(|| claim(text)).ok_or(ODD);
         let why = || cut(&flat.reason, REASON_BYTES_MAX).into_owned();
         let path = || part(&flat.path);
-        let stage = match &*flat.state {
-            "delivered" => Stage::Delivered,
-            "pushed" => Stage::Pushed { path: path()? },
-            "presented" => Stage::Presented { path: path()? },
-            "held" => Stage::Held { why: why() },
-            "acked" => Stage::Acked(match &*flat.how {
+        let stage = match (&*flat.of_request, &*flat.state) {
+            ("working", _) => Stage::Working { said: why() },
+            ("declined", _) => Stage::Declined { why: why() },
+            ("unanswered", _) => Stage::Unanswered { why: why() },
+            (_, "delivered") => Stage::Delivered,
+            (_, "pushed") => Stage::Pushed { path: path()? },
+            (_, "presented") => Stage::Presented { path: path()? },
+            (_, "held") => Stage::Held { why: why() },
+            (_, "acked") => Stage::Acked(match &*flat.how {
                 "pushed" => Some(How::Pushed { path: path()? }),
                 "seen" => Some(How::Seen {
                     path: path()?,
@@ -134,10 +152,10 @@ impl TryFrom<Flat> for StreamItem {
                 }),
                 _ => None,
             }),
-            "expired" => Stage::Expired { why: why() },
-            "dead" => Stage::Dead { why: why() },
-            "settled" => Stage::Settled { recipients: 1 },
-            "unknown" => Stage::Unknown,
+            (_, "expired") => Stage::Expired { why: why() },
+            (_, "dead") => Stage::Dead { why: why() },
+            (_, "settled") => Stage::Settled { recipients: 1 },
+            (_, "unknown") => Stage::Unknown,
             _ => return Err(ODD),
         };
         let told = flat.told;

@@ -29,6 +29,9 @@ fn stage() -> impl Strategy<Value = Stage> {
         why().prop_map(|why| Stage::Held { why }),
         why().prop_map(|why| Stage::Expired { why }),
         why().prop_map(|why| Stage::Dead { why }),
+        why().prop_map(|said| Stage::Working { said }),
+        why().prop_map(|why| Stage::Declined { why }),
+        why().prop_map(|why| Stage::Unanswered { why }),
     ]
 }
 

@@ -1,5 +1,6 @@
 //! Anything that the wire may carry, drawn at random.
 
+use peerbus_wire::limits::WITHIN_MS_MAX;
 use peerbus_wire::{
     Accepted, Ack, BrokerFrame, Carried, ClientFrame, Decoded, DeliverFrame, DeliveryKey, Domain,
     Envelope, GroupName, How, Instance, Mark, MessageId, PeerEntry, PeersFrame, Presence, Receipt,
@@ -104,6 +105,15 @@ pub(crate) fn carried() -> impl Strategy<Value = Carried> {
     })
 }
 
+/// One that may be a request.
+pub(crate) fn sent() -> impl Strategy<Value = Carried> {
+    let within_ms = option::of(1..=WITHIN_MS_MAX);
+    (carried(), within_ms).prop_map(|(carried, within_ms)| Carried {
+        within_ms,
+        ..carried
+    })
+}
+
 pub(crate) fn message_id() -> impl Strategy<Value = MessageId> {
     "[A-Za-z0-9._:-]{1,128}".prop_map(|text| MessageId::parse(&text).unwrap())
 }
@@ -132,6 +142,7 @@ pub(crate) fn progress() -> impl Strategy<Value = Stage> {
         word().prop_map(|path| Stage::Pushed { path }),
         word().prop_map(|path| Stage::Presented { path }),
         "\\PC{0,80}".prop_map(|why| Stage::Held { why }),
+        "\\PC{0,80}".prop_map(|said| Stage::Working { said }),
     ]
 }
 
@@ -191,9 +202,10 @@ pub(crate) fn client_frame() -> impl Strategy<Value = ClientFrame> {
         Just(ClientFrame::PeersOf(Domain::parse("beta").unwrap())),
         (groups(), groups()).prop_map(|(join, leave)| ClientFrame::Regroup { join, leave }),
         vec(entry(), 0..4).prop_map(ClientFrame::Roster),
-        carried().prop_map(ClientFrame::Envelope),
+        sent().prop_map(ClientFrame::Envelope),
+        message_id().prop_map(|id| ClientFrame::Withdraw { id }),
         presence().prop_map(ClientFrame::Presence),
-        (mark(), any::<bool>(), carried()).prop_map(|(mark, again, carried)| ClientFrame::Take {
+        (mark(), any::<bool>(), sent()).prop_map(|(mark, again, carried)| ClientFrame::Take {
             mark,
             again,
             envelope: Ok(carried),
@@ -222,16 +234,18 @@ fn entry() -> impl Strategy<Value = PeerEntry> {
         option::of(any::<u64>()),
         option::of(any::<u64>()),
         option::of(any::<u64>()),
+        option::of(any::<u64>()),
         groups(),
         option::of(presence()),
     )
         .prop_map(
-            |(name, online, unacked, away_s, activity_s, groups, presence)| PeerEntry {
+            |(name, online, unacked, away_s, activity_s, owes, groups, presence)| PeerEntry {
                 name,
                 online,
                 unacked,
                 away_s,
                 activity_s,
+                owes,
                 groups,
                 presence,
             },
@@ -301,6 +315,12 @@ pub(crate) fn receipt() -> impl Strategy<Value = Receipt> {
         why.prop_map(|why| Stage::Recalled { why }),
         why.prop_map(|why| Stage::Expired { why }),
         why.prop_map(|why| Stage::Dead { why }),
+        message_id().prop_map(|reply| Stage::Done { reply }),
+        message_id().prop_map(|reply| Stage::Failed { reply }),
+        why.prop_map(|why| Stage::Declined { why }),
+        Just(Stage::Owed),
+        Just(Stage::Withdrawn),
+        why.prop_map(|why| Stage::Unanswered { why }),
     ];
     let of_all = prop_oneof![
         any::<(u32, u32, bool)>().prop_map(|(recipients, online, duplicate)| Stage::Accepted(

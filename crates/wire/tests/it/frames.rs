@@ -142,6 +142,7 @@ fn broker_frames_are_spelled_so() {
         unacked: Some(3),
         away_s: Some(0),
         activity_s: Some(90),
+        owes: Some(2),
         groups: vec![GroupName::parse("#shop").unwrap()],
         presence: Presence::parse("{}"),
     };
@@ -151,6 +152,7 @@ fn broker_frames_are_spelled_so() {
         unacked: None,
         away_s: Some(60),
         activity_s: None,
+        owes: None,
         groups: Vec::new(),
         presence: None,
     };
@@ -175,7 +177,7 @@ fn broker_frames_are_spelled_so() {
             answer,
             concat!(
                 r#"{"protocol_version":"v1","type":"peers","names":["alice","bob"],"#,
-                r#""peers":[{"name":"bob","online":true,"unacked":3,"away_s":0,"activity_s":90,"groups":["shop"],"presence":{}},"#,
+                r#""peers":[{"name":"bob","online":true,"unacked":3,"away_s":0,"activity_s":90,"owes":2,"groups":["shop"],"presence":{}},"#,
                 r#"{"name":"carol","online":false,"away_s":60}],"omitted":2}"#
             ),
         ),
@@ -232,6 +234,7 @@ fn a_list_of_very_many_peers_fits_a_frame() {
         unacked: Some(u64::MAX),
         away_s: Some(u64::MAX),
         activity_s: Some(u64::MAX),
+        owes: Some(u64::MAX),
         groups: Vec::new(),
         presence: presence.clone(),
     };
@@ -381,5 +384,32 @@ fn v1_register() -> Register {
         window: None,
         presence: None,
         bridge: None,
+    }
+}
+
+#[test]
+fn a_request_says_beside_what_is_signed_what_its_body_says() {
+    let body = r#"{"text":"are the tests green?","wants":"result","within_ms":60000}"#;
+    let plain = signed("msg", "bob", body.as_bytes()).carry().unwrap().text;
+    let text = plain.replacen('{', r#"{"within_ms":60000,"#, 1);
+    let ClientFrame::Envelope(carried) = ClientFrame::parse(text.as_bytes()) else {
+        panic!("{text}");
+    };
+    assert_eq!((carried.within_ms, &carried.text), (Some(60_000), &plain));
+    let sent = ClientFrame::Envelope(carried).encode();
+    assert_eq!(
+        sent,
+        format!(
+            r#"{},"within_ms":60000}}"#,
+            plain.strip_suffix('}').unwrap()
+        )
+    );
+    for odd in ["0", "-1", "604800001", "\"60000\"", "null", "1.5"] {
+        let text = plain.replacen('{', &format!(r#"{{"within_ms":{odd},"#), 1);
+        let parsed = ClientFrame::parse(text.as_bytes());
+        assert!(
+            matches!(&parsed, ClientFrame::Envelope(carried) if carried.within_ms.is_none()),
+            "{odd}"
+        );
     }
 }

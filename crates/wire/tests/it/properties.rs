@@ -2,7 +2,7 @@
 
 use peerbus_wire::{
     BrokerFrame, ClientFrame, Decoded, DeliverFrame, DeliveryKey, Envelope, Fields, Forwarded,
-    MessageId, Presence, Received, Secret, Seq, canonical, control_type, escape,
+    MessageId, Presence, Recall, Received, Secret, Seq, canonical, control_type, escape,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -154,8 +154,9 @@ proptest! {
             id: MessageId::parse(&id).unwrap(),
         };
         let forwarded: Vec<_> = messages.into_iter().map(message).collect();
-        let text = BrokerFrame::Recall(Seq(7).key()).encode();
-        prop_assert!(matches!(Received::parse(text.as_bytes()), Received::Recall(key) if key == Seq(7).key()));
+        let recall = Recall { key: Seq(7).key(), reason: "its \"time\" is over".into() };
+        let text = BrokerFrame::Recall(recall.clone()).encode();
+        prop_assert!(matches!(Received::parse(text.as_bytes()), Received::Recall(it) if it == recall));
         let text = BrokerFrame::Forwarded(forwarded.clone()).encode();
         let Received::Forwarded(again) = Received::parse(text.as_bytes()) else {
             return Err(TestCaseError::fail(text.to_string()));

@@ -160,7 +160,7 @@ fn every_limit_is_listed() {
         ("`path`, `evidence`", vec![l::HOW_BYTES_MAX]),
         ("ids in one `status`", vec![l::STATUS_IDS_MAX]),
         (
-            "what `again`, `for`, `token`, `approves` and `age_ms` add",
+            "what `again`, `for`, `token`, `approves`, `age_ms` and `within_ms` add",
             vec![l::DELIVER_ONE_BYTES],
         ),
         ("domain", vec![l::DOMAIN_BYTES_MAX]),

@@ -103,6 +103,14 @@ fn receipts_of_what_came_to_nothing_are_spelled_so() {
             at(Stage::Dead { why: reason() }),
             r#""state":"dead","to":"bob","reason":"not acked for 30 days","key":"9""#,
         ),
+        (
+            at(Stage::Declined { why: reason() }),
+            r#""state":"declined","to":"bob","reason":"not acked for 30 days","key":"9""#,
+        ),
+        (
+            at(Stage::Unanswered { why: reason() }),
+            r#""state":"unanswered","to":"bob","reason":"not acked for 30 days","key":"9""#,
+        ),
     ] {
         spelled(said, Some(Seq(9).key()), inner);
     }
@@ -128,4 +136,28 @@ fn spelled((to, stage): (Option<String>, Stage), key: Option<DeliveryKey>, inner
         panic!("{text}")
     };
     assert_eq!(again, receipts);
+}
+
+#[test]
+fn receipts_of_requests_are_spelled_so() {
+    let reply = || MessageId::parse("a1").unwrap();
+    let said = || "half \"way\"".to_owned();
+    for (said, inner) in [
+        (
+            at(Stage::Working { said: said() }),
+            r#""state":"working","to":"bob","reason":"half \"way\"""#,
+        ),
+        (
+            at(Stage::Done { reply: reply() }),
+            r#""state":"done","to":"bob","reply":"a1""#,
+        ),
+        (
+            at(Stage::Failed { reply: reply() }),
+            r#""state":"failed","to":"bob","reply":"a1""#,
+        ),
+        (at(Stage::Owed), r#""state":"owed","to":"bob""#),
+        (at(Stage::Withdrawn), r#""state":"withdrawn","to":"bob""#),
+    ] {
+        spelled(said, None, inner);
+    }
 }

@@ -70,9 +70,10 @@ impl Disk {
 
     /// Whether a statement is not kept.
     pub(super) fn drops(&self, notice: &Notice) -> bool {
+        let says = |words: &str| format!("{:?}", notice.stage).contains(words);
         match self.broken {
-            Some(OutsideMutation::RetireSilent) => notice.reason.contains("ended for good"),
-            Some(OutsideMutation::HideFull) => notice.reason.contains("it did not get this one"),
+            Some(OutsideMutation::RetireSilent) => says("ended for good"),
+            Some(OutsideMutation::HideFull) => says("it did not get this one"),
             _ => false,
         }
     }

@@ -23,6 +23,7 @@ impl World {
             0 | 1 if !self.healing => attempts.extend(self.reads()?),
             2 if !self.healing => return self.asks(),
             3 | 4 if !self.healing => self.writes(None)?,
+            5 | 6 => self.works()?,
             _ => {}
         }
         attempts.extend(self.along()?);
@@ -135,6 +136,31 @@ impl World {
                 ..Letter::draw(&mut self.rng, 1)
             };
             self.after(late, Event::Sent(letter));
+        }
+        Ok(())
+    }
+
+    /// The agent answers a request that it owes, declines it, or says how far it is.
+    fn works(&mut self) -> Verdict {
+        let at = self.rng.index(64);
+        let Some((which, id, from)) = self.oracle.debt(at) else {
+            return Ok(());
+        };
+        let from_whom = self.rng.chance(500).then_some(from);
+        match self.rng.range(0, 3) {
+            word @ 0..=1 => {
+                let (why, said) = ("no".to_owned(), "half way".to_owned());
+                let stage = match word {
+                    0 => Stage::Declined { why },
+                    _ => Stage::Working { said },
+                };
+                self.input(|it, now| _ = it.says_of(now, (&id, from_whom), stage))?;
+            }
+            _ => {
+                self.says(from)?;
+                self.oracle.answers(which);
+                self.input(|it, now| it.answered_request(now, from, &id))?;
+            }
         }
         Ok(())
     }

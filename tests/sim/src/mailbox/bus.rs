@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use peerbus_peer::mailbox::{Mail, MailboxMachine, SenderRule};
+use peerbus_peer::mailbox::{Mail, MailboxMachine, SenderRule, Wanted};
 use peerbus_peer::session::{Inbound, Key};
 use peerbus_wire::{Conversation, Kind, MessageId, PeerName};
 
@@ -29,6 +29,9 @@ impl Bus {
 impl World {
     /// A peer sends something.
     pub(super) fn sent(&mut self, letter: Letter) -> Verdict {
+        // Nobody answers a group.
+        let one = letter.one && letter.answers.is_none();
+        let letter = Letter { one, ..letter };
         let number = self.oracle.count();
         // An id is unique for its sender only.
         let number = if self.rng.chance(30) {
@@ -77,9 +80,55 @@ impl World {
         if self.is_alive() {
             self.oracle.acks_again();
             self.registered()?;
+            for which in self.oracle.leased() {
+                let keeps = self.rng.chance(700);
+                self.lapses(which, !keeps, None)?;
+                if keeps {
+                    self.oracle.comes_again(which);
+                    self.bus.delivered.remove(&which);
+                }
+            }
             self.deliver()?;
         }
         Ok(())
+    }
+
+    /// The broker takes something back that the session has for a while. Another one has it, for good or
+    /// for a time.
+    pub(super) fn recall(&mut self) -> Verdict {
+        let taken = self.oracle.taken();
+        if taken.is_empty() || !self.is_alive() || !self.bus.is_up() {
+            return Ok(());
+        }
+        let which = taken[self.rng.index(taken.len())];
+        let over = self.rng.chance(500);
+        let later = self.rng.range(10, 100_000);
+        if !over {
+            self.after(later, Event::Again(which));
+        }
+        self.lapses(which, over, Some("another one has it"))
+    }
+
+    fn lapses(&mut self, which: usize, over: bool, why: Option<&str>) -> Verdict {
+        let key = self.oracle.lapses(which, over);
+        self.input(|mailbox, now| mailbox.lapsed(now, key, why))
+    }
+
+    /// A message that another one had is this session's again.
+    pub(super) fn comes_again(&mut self, which: usize) -> Verdict {
+        if self.oracle.comes_again(which) {
+            self.bus.delivered.remove(&which);
+        }
+        self.deliver()
+    }
+
+    /// The session gave a message back. Another one gets it, or this one again.
+    pub(super) fn given_back(&mut self, key: Key) {
+        let over = self.rng.chance(500);
+        let later = self.rng.range(10, 30_000);
+        if let Some(which) = self.oracle.passes(key, over).filter(|_| !over) {
+            self.after(later, Event::Again(which));
+        }
     }
 
     fn registered(&mut self) -> Verdict {
@@ -146,7 +195,7 @@ pub(super) fn mail(key: Key, id: String, letter: &Letter) -> Mail {
         thread: letter.thread.then(|| "plan".to_owned()),
         priority: letter.priority,
         hops: letter.hops,
-        meta: Vec::new(),
+        ..Conversation::default()
     };
     Mail {
         inbound: Inbound {
@@ -159,15 +208,17 @@ pub(super) fn mail(key: Key, id: String, letter: &Letter) -> Mail {
             body: String::new(),
             again: false,
             to: None,
-            group: None,
-            one: false,
+            group: letter.one.then(|| "shop".into()),
+            one: letter.one,
             token: None,
             approves: false,
             age_ms: 0,
+            within_ms: letter.within_ms,
         },
         talk,
         bytes: letter.bytes,
         chars: letter.bytes,
         beginning: letter.bytes.min(4_096),
+        wanted: Wanted::default(),
     }
 }

@@ -48,12 +48,16 @@ pub(super) static CLIENTS: [Waking; 2] = [
 impl World {
     /// What is left of a push goes over its path.
     pub(super) fn shows(&mut self, attempt: Attempt) -> Verdict {
-        let Some(mailbox) = &self.mailbox else {
+        if !self.is_alive() {
             return Ok(());
-        };
-        let items = mailbox.current(&attempt);
-        self.oracle.shows(&items)?;
-        if items.is_empty() {
+        }
+        let made = attempt.clone();
+        let items = self.judged(
+            |mailbox, now| mailbox.current(now, &made),
+            |oracle, items| oracle.shows(&made, items),
+        )?;
+        let attempt = Attempt { items, ..attempt };
+        if attempt.items.is_empty() {
             self.told(attempt.id, Outcome::Failed)?;
             // The host looks whether the path is still there.
             if !attempt.path.one_shot || self.client.waits() {
@@ -61,7 +65,7 @@ impl World {
             }
             return Ok(());
         }
-        self.wake(Attempt { items, ..attempt });
+        self.wake(attempt);
         Ok(())
     }
 

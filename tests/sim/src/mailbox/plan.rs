@@ -43,6 +43,10 @@ pub(super) struct Letter {
     pub(super) answers: Option<String>,
     /// It came after the healing.
     pub(super) burst: bool,
+    /// It is for one member of a group.
+    pub(super) one: bool,
+    /// It is a request, whose result is wanted within so long.
+    pub(super) within_ms: u64,
 }
 
 /// What a world is like until it is healed.
@@ -78,6 +82,8 @@ pub(super) struct Plan {
     pub(super) outages: Vec<u64>,
     /// When the machine was suspended.
     pub(super) doubts: Vec<u64>,
+    /// When the broker takes something back.
+    pub(super) recalls: Vec<u64>,
     pub(super) letters: Vec<Letter>,
     /// Texts that programs put in here.
     pub(super) put_in: Vec<Letter>,
@@ -135,14 +141,14 @@ impl Plan {
             tools: rng.pick(&[0, 100, 400]),
             names: rng.pick(&[0, 100, 500]),
             answers: rng.pick(&[0, 300, 800]),
-            turn_ms: if flood {
-                1_000
-            } else {
-                rng.pick(&[2_000, 20_000, 120_000])
+            turn_ms: match flood {
+                true => 1_000,
+                false => rng.pick(&[2_000, 20_000, 120_000]),
             },
             kills: times(rng, 3),
             outages: times(rng, 2),
             doubts: times(rng, 1),
+            recalls: times(rng, 8),
             letters,
             put_in: if calm || flood {
                 Vec::new()
@@ -169,6 +175,7 @@ impl Plan {
         let letter = |_| Letter {
             from: rng.pick(&RULES).0,
             hops: 0,
+            one: false,
             ..Letter::draw(rng, until_ms)
         };
         (0..count).map(letter).collect()
@@ -191,6 +198,8 @@ impl Plan {
                 bytes: drawn.bytes.min(WHOLE_BYTES_MAX),
                 hops: 0,
                 thread: false,
+                one: false,
+                within_ms: 0,
                 ..drawn
             }
         };
@@ -241,7 +250,17 @@ impl Letter {
             thread: rng.chance(200),
             answers: None,
             burst: false,
+            one: rng.chance(150),
+            within_ms: within(rng),
         }
+    }
+}
+
+/// A fifth are requests, of which some are for a moment.
+fn within(rng: &mut Rng) -> u64 {
+    match rng.chance(200) {
+        true => rng.pick(&[5_000, 300_000, 7_200_000, 7_200_000]),
+        false => 0,
     }
 }
 

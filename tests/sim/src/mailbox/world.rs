@@ -37,6 +37,10 @@ pub(super) enum Event {
     Start,
     Outage(bool),
     Doubt,
+    /// The broker takes something back.
+    Recall,
+    /// This comes again.
+    Again(usize),
     Heal,
     User,
     Read,
@@ -129,15 +133,12 @@ impl World {
         for letter in self.plan.put_in.clone() {
             self.after(letter.at_ms, Event::PutIn(letter));
         }
-        let (kills, outages, doubts) = (
-            self.plan.kills.clone(),
-            self.plan.outages.clone(),
-            self.plan.doubts.clone(),
-        );
+        let plan = self.plan.clone();
         for (times, event) in [
-            (kills, Event::Kill),
-            (outages, Event::Outage(true)),
-            (doubts, Event::Doubt),
+            (plan.kills, Event::Kill),
+            (plan.outages, Event::Outage(true)),
+            (plan.doubts, Event::Doubt),
+            (plan.recalls, Event::Recall),
         ] {
             for at in times {
                 self.after(at, event.clone());
@@ -198,10 +199,12 @@ impl World {
             let next = event.into_iter().chain(due).min();
             if next.is_none_or(|at| at > end_ms) {
                 self.now_ms = end_ms;
+                self.oracle.passes_to(end_ms);
                 return Ok(());
             }
-            if due.is_some_and(|due| event.is_none_or(|at| due < at)) {
+            if due.is_some_and(|due| event.is_none_or(|at| due <= at)) {
                 self.now_ms = due.unwrap_or(self.now_ms);
+                self.oracle.passes_to(self.now_ms);
                 self.trace.note(self.now_ms, "timeout", 0, "");
                 self.input(MailboxMachine::handle_timeout)?;
                 let next = self.mailbox.as_ref().and_then(MailboxMachine::poll_timeout);
@@ -211,6 +214,7 @@ impl World {
                 })?;
             } else if let Some(((at, _), (session, event))) = self.agenda.pop_first() {
                 self.now_ms = self.now_ms.max(at);
+                self.oracle.passes_to(self.now_ms);
                 self.happens(session, event)?;
             }
         }
@@ -249,6 +253,7 @@ impl World {
                 | Event::Start
                 | Event::Outage(_)
                 | Event::Doubt
+                | Event::Recall
                 | Event::Heal
                 | Event::User
                 | Event::Read
@@ -268,16 +273,15 @@ impl World {
                 self.oracle.doubt();
                 self.input(MailboxMachine::doubt)
             }
+            Event::Recall => self.recall(),
+            Event::Again(which) => self.comes_again(which),
             Event::Heal => self.heal(),
             Event::User => {
                 self.user_decides()?;
                 self.user_turn()
             }
             Event::Read => self.look(),
-            Event::Open => {
-                self.oracle.opened();
-                self.input(MailboxMachine::open)
-            }
+            Event::Open => self.open(),
             Event::Shows(attempt) => self.shows(attempt),
             Event::Told(id, outcome) => self.told(id, outcome),
             Event::Arrives(attempt) => self.client_gets(attempt),
@@ -309,6 +313,11 @@ impl World {
             Event::Boundary(turn) => self.boundary(turn),
             Event::TurnEnd(turn) => self.turn_ends(turn),
         }
+    }
+
+    fn open(&mut self) -> Verdict {
+        self.oracle.opened();
+        self.input(MailboxMachine::open)
     }
 
     /// Gives something to the mailbox, takes what it wants done, and checks everything.
@@ -373,13 +382,13 @@ impl World {
                 let up = self.bus.is_up();
                 self.oracle.hears(mail.inbound.key, up);
             }
+            MailboxOutput::GiveBack { mail } => self.given_back(mail.inbound.key),
             MailboxOutput::Answered(ask) => {
                 let at = self.rng.range(1, 20);
                 self.after(at, Event::TakesAnswer(ask));
             }
             MailboxOutput::Announce(_)
             | MailboxOutput::Reached { .. }
-            | MailboxOutput::GiveBack { .. }
             | MailboxOutput::Local { .. }
             | MailboxOutput::Told(_)
             | MailboxOutput::Warn(_) => {}

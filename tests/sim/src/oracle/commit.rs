@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use peerbus_core::audit::{Block, chain};
 use peerbus_core::broker::ConnId;
-use peerbus_core::store::{MessageHead, PeerId, PeerKind};
+use peerbus_core::store::{ANSWERS, MessageHead, PeerId, PeerKind};
 use peerbus_wire::{Envelope, Seq, Stage, recipient_of};
 
 use super::{Accepted, End, Oracle};
@@ -43,6 +43,10 @@ impl Said {
                 "M" => {
                     let to = PeerId(u32::try_from(number(2)).unwrap_or(0));
                     self.moved.push((peer(), to, seq));
+                    false
+                }
+                "W" => {
+                    self.moved.push((peer(), ANSWERS, seq));
                     false
                 }
                 "O" => !self.members.insert((peer(), seq)),
@@ -105,11 +109,13 @@ impl Oracle {
             format!("{id} from {from:?} was accepted on a connection of {name:?}")
         })?;
         let known = to == "*" || to.starts_with('#') || self.view.resolve(to).is_some();
+        let known = known || self.is_answer(id);
         ensure(known, "I12", || {
             format!("{id} to {to:?} was accepted: nobody ever had the name")
         })?;
         let many = to == "*" || to.starts_with('#');
-        ensure(many || head.recipients == 1, "I12", || {
+        let one = head.recipients == 1 || self.is_answer(id) && head.recipients == 0;
+        ensure(many || one, "I12", || {
             format!(
                 "{id} to {to:?} was accepted for {} recipients",
                 head.recipients
@@ -118,7 +124,12 @@ impl Oracle {
     }
 
     /// A debt is being settled: by its recipient, or because its time has come.
-    pub(super) fn settling(&mut self, now_ms: u64, peer: PeerId, seq: Seq) -> Verdict {
+    pub(super) fn settling(
+        &mut self,
+        now_ms: u64,
+        (peer, seq): (PeerId, Seq),
+        writes: &[Write],
+    ) -> Verdict {
         for model in self
             .conns
             .values_mut()
@@ -140,7 +151,8 @@ impl Oracle {
         };
         let ephemeral = row.is_some_and(|row| row.ephemeral);
         let ended = row.is_some_and(|row| row.kind == PeerKind::Ended);
-        let expired = old || left || ephemeral || ended;
+        let unanswered = self.may_be_unanswered(steady_ms, seq, writes);
+        let expired = old || left || ephemeral || ended || unanswered;
         ensure(expired || self.is_unwanted(now_ms, seq), "I4", || {
             let name = self.name_of(peer);
             format!(
@@ -225,13 +237,18 @@ impl Oracle {
         })?;
         self.reported(&writes, &done)?;
         self.kept(&writes, &done)?;
+        self.requests_ended(&writes)?;
         self.remember(&writes, &owed, &done)
     }
 
     /// What expires or goes dead is reported to its sender, if there is one.
     fn reported(&self, writes: &[Write], done: &Said) -> Verdict {
         let lost = done.ended.iter().filter(|(_, end)| **end != End::Acked);
-        for ((peer, seq), end) in lost {
+        let withdrawn = |seq: Seq| {
+            let mut fates = writes.iter();
+            fates.any(|write| matches!(write, Write::Fate(fate) if fate.seq == seq && *fate.stage == Stage::Withdrawn))
+        };
+        for ((peer, seq), end) in lost.filter(|((_, seq), _)| !withdrawn(*seq)) {
             let Some(message) = self.view.messages.get(seq) else {
                 continue;
             };
@@ -256,17 +273,50 @@ impl Oracle {
             _ => None,
         });
         let fates: BTreeMap<_, _> = fates.collect();
+        let read = done.moved.iter().filter(|(_, to, _)| *to == ANSWERS);
+        for (peer, _, seq) in read {
+            let claim = self.claims.remove(&(*peer, *seq));
+            let all = writes.iter().filter_map(|write| match write {
+                Write::Fate(fate) if (fate.recipient, fate.seq) == (*peer, *seq) => {
+                    Some(&*fate.stage)
+                }
+                _ => None,
+            });
+            let mut said = all
+                .filter(|stage| matches!(stage, Stage::Acked(how) if claim.as_ref() == Some(how)));
+            ensure(said.next().is_some(), "fate", || {
+                let name = self.name_of(*peer);
+                format!(
+                    "request {} was read by {name} as {claim:?}, which is not kept",
+                    seq.0
+                )
+            })?;
+        }
+        let last = |seq: Seq| {
+            let mut all = writes.iter().rev();
+            all.find_map(|write| match write {
+                Write::Fate(fate) if fate.seq == seq => Some(&*fate.stage),
+                _ => None,
+            })
+        };
         for (delivery, end) in &done.ended {
             let claim = self.claims.remove(delivery);
-            let same = match fates.get(delivery) {
+            let (peer, seq) = delivery;
+            let kept = match *peer == ANSWERS {
+                true => last(*seq),
+                false => fates.get(delivery).copied(),
+            };
+            let same = match kept {
                 Some(Stage::Acked(how)) => *end == End::Acked && claim.as_ref() == Some(how),
-                Some(Stage::Expired { .. }) => *end == End::Expired,
-                Some(Stage::Dead { .. }) => *end == End::Dead,
+                Some(Stage::Done { .. } | Stage::Failed { .. }) => *end == End::Acked,
+                Some(Stage::Expired { .. } | Stage::Unanswered { .. } | Stage::Withdrawn) => {
+                    *end == End::Expired
+                }
+                Some(Stage::Dead { .. } | Stage::Declined { .. }) => *end == End::Dead,
                 _ => false,
             };
-            let (peer, seq) = delivery;
             ensure(same, "fate", || {
-                let (name, kept) = (self.name_of(*peer), fates.get(delivery));
+                let name = self.name_of(*peer);
                 format!(
                     "message {} to {name} is {end:?} as {claim:?}, kept is {kept:?}",
                     seq.0

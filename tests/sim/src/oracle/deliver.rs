@@ -51,7 +51,7 @@ impl Oracle {
             )
         })?;
         self.said_again(conn, peer, seq, delivery.remarks.again)?;
-        self.job_delivered(peer, seq, delivery.remarks.again)?;
+        self.lease_delivered(peer, seq, delivery.remarks.again)?;
         self.not_again(conn, peer, seq)?;
         self.in_order(conn, peer, seq)?;
         let body = delivery.envelope.envelope.body.as_slice();
@@ -125,8 +125,7 @@ impl Oracle {
         let message = self.durable.messages.get(&seq);
         let copy = message.is_some_and(|message| message.head.recipients > 1)
             && self.inherited.contains(&(peer, seq));
-        let unshown = self.is_unshown(peer, seq);
-        let owed = !copy && !unshown && before.is_some_and(|before| before != Some(conn));
+        let owed = !copy && before.is_some_and(|before| before != Some(conn));
         let ext = self.conns.get(&conn).is_some_and(|model| model.ext);
         ensure(if ext { again || !owed } else { !again }, "again", || {
             let name = self.name_of(peer);

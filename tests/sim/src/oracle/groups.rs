@@ -83,7 +83,8 @@ impl Oracle {
             _ => None,
         });
         let group = |envelope| GroupName::parse(recipient_of(envelope).strip_prefix('#')?).ok();
-        let Some((sender, envelope)) = stored else {
+        let leased = writes.iter().any(|write| matches!(write, Write::Lease(_)));
+        let Some((sender, envelope)) = stored.filter(|_| !leased) else {
             return Vec::new();
         };
         let members = group(envelope).map(|group| self.members(now_ms, sender, &group));

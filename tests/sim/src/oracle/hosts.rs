@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use peerbus_core::store::PeerId;
+use peerbus_core::store::{ANSWERS, PeerId};
 use peerbus_peer::session::{SendResult, Unsent};
 use peerbus_wire::{Envelope, Received};
 
@@ -116,7 +116,7 @@ impl Oracle {
             return Err(Failure::new("I1", text));
         };
         let sender = accepted.sender;
-        let job = seq.is_some_and(|seq| self.is_job(*seq));
+        let job = seq.is_some_and(|seq| self.is_lease(*seq));
         self.hosts
             .surfaced
             .insert((name.to_ascii_lowercase(), key.0.clone(), key.1.clone()));
@@ -275,8 +275,9 @@ impl Oracle {
                         self.any_name(*peer, bore)
                     })
                 };
-                let surfaced = surfaced || self.is_job(*seq) && under_another();
-                if matches!(end, Some((End::Acked, _))) {
+                let surfaced = surfaced || self.is_lease(*seq) && under_another();
+                // Whoever has read it is asked about below.
+                if matches!(end, Some((End::Acked, _))) && *peer != ANSWERS {
                     ensure(surfaced, "I8", || {
                         let age = accepted.accepted_ms;
                         format!(

@@ -2,7 +2,7 @@
 
 use peerbus_core::TokenHash;
 use peerbus_core::broker::{BrokerInput, ConnId};
-use peerbus_core::store::{PeerId, PeerKind, PeerRow};
+use peerbus_core::store::{ANSWERS, PeerId, PeerKind, PeerRow};
 use peerbus_wire::{
     Ack, Address, AuditRecord, Carried, ClientFrame, DeliveryKey, EXT_AUDIT, GroupName,
     RefusalCode, Seq, recipient_of,
@@ -18,6 +18,8 @@ pub(crate) enum Expect {
     Accepted,
     Duplicate,
     Refused(RefusalCode),
+    /// It answers one who may have left a moment ago: it is accepted, or its sender hears so.
+    Late,
 }
 
 impl Oracle {
@@ -82,29 +84,16 @@ impl Oracle {
             }
             ClientFrame::Reject { key, .. } if model.ext => {
                 self.done(conn, peer, key, End::Dead);
+                self.about_request(peer, frame);
             }
-            ClientFrame::Release { key, again } if model.ext => {
+            ClientFrame::Withdraw { .. } if model.ext => self.about_request(peer, frame),
+            ClientFrame::Release { key, .. } if model.ext => {
                 if let Some(seq) = model.named(key) {
                     model.flights.remove(&seq);
                     self.released.insert((peer, seq));
-                    self.job_released(peer, seq, *again);
                 }
             }
-            ClientFrame::Envelope(carried) => {
-                let expect = self.expect(now_ms, conn, peer, carried);
-                if matches!(expect, Expect::Refused(_)) {
-                    let from = carried.from.key().as_str().to_owned();
-                    let key = (from, carried.id.as_str().to_owned());
-                    self.hosts.late.insert(key);
-                }
-                let model = self.conn(conn);
-                if matches!(expect, Expect::Accepted | Expect::Duplicate) {
-                    model.unconfirmed.push(carried.id.clone());
-                }
-                if model.ext {
-                    model.awaiting.push((carried.id.clone(), expect));
-                }
-            }
+            ClientFrame::Envelope(carried) => self.envelope(now_ms, conn, peer, carried),
             ClientFrame::Regroup { join, leave } if model.ext => {
                 let before = std::mem::take(&mut model.unconfirmed);
                 model.barriers.push_back(before);
@@ -127,6 +116,36 @@ impl Oracle {
         }
     }
 
+    fn envelope(&mut self, now_ms: u64, conn: ConnId, peer: PeerId, carried: &Carried) {
+        let mut expect = self.expect(now_ms, conn, peer, carried);
+        if let Expect::Refused(
+            RefusalCode::UnknownRecipient | RefusalCode::QueueFull | RefusalCode::Quota,
+        ) = expect
+            && self.answers(peer, carried).is_some()
+        {
+            // It is kept under the request.
+            expect = Expect::Accepted;
+        }
+        if expect == Expect::Accepted {
+            match self.answers(peer, carried).is_none() && self.answers_another(carried) {
+                true => expect = Expect::Late,
+                false => self.answers_request(peer, carried),
+            }
+        }
+        if matches!(expect, Expect::Refused(_)) {
+            let from = carried.from.key().as_str().to_owned();
+            let key = (from, carried.id.as_str().to_owned());
+            self.hosts.late.insert(key);
+        }
+        let model = self.conn(conn);
+        if matches!(expect, Expect::Accepted | Expect::Duplicate) {
+            model.unconfirmed.push(carried.id.clone());
+        }
+        if model.ext {
+            model.awaiting.push((carried.id.clone(), expect));
+        }
+    }
+
     fn audit(&mut self, now_ms: u64, conn: ConnId, peer: PeerId, record: &AuditRecord) {
         let claim = self.conn(conn).claim.as_ref();
         let level = claim.map_or(0, |claim| claim.ext);
@@ -140,6 +159,7 @@ impl Oracle {
     /// Not read any more, or, while the broker stops, still heeded.
     fn after_close(&mut self, conn: ConnId, frame: &ClientFrame) {
         let model = self.conn(conn);
+        let peer = model.peer;
         let done = match frame {
             ClientFrame::Ack(Ack { key, how }) => Some((key, End::Acked, how.clone())),
             ClientFrame::Reject { key, .. } => Some((key, End::Dead, None)),
@@ -150,6 +170,11 @@ impl Oracle {
         {
             self.causes.insert((peer, seq), end);
             self.claims.insert((peer, seq), how);
+        }
+        let Some(peer) = peer else { return };
+        match frame {
+            ClientFrame::Envelope(carried) => self.answers_request(peer, carried),
+            frame => self.about_request(peer, frame),
         }
     }
 
@@ -185,6 +210,9 @@ impl Oracle {
         {
             return Expect::Refused(RefusalCode::From);
         }
+        if carried.to == Address::All && self.wants(conn, carried) {
+            return Expect::Refused(RefusalCode::Invalid);
+        }
         if self.full && self.conns.get(&conn).is_some_and(|model| model.ext) {
             return Expect::Refused(RefusalCode::DiskFull);
         }
@@ -196,9 +224,10 @@ impl Oracle {
                 if members.is_empty() {
                     return Expect::Refused(RefusalCode::UnknownRecipient);
                 }
-                match (&carried.to, self.with_room(members, sender, bytes).len()) {
+                let one = matches!(carried.to, Address::One(_)) || self.wants(conn, carried);
+                match (one, self.with_room(members, sender, bytes).len()) {
                     (_, 0) => return Expect::Refused(RefusalCode::QueueFull),
-                    (Address::One(_), _) => 1,
+                    (true, _) => 1,
                     (_, copies) => copies as u64,
                 }
             }
@@ -216,8 +245,16 @@ impl Oracle {
         Expect::Accepted
     }
 
+    /// It is a request.
+    fn wants(&self, conn: ConnId, carried: &Carried) -> bool {
+        let ext = self.conns.get(&conn).is_some_and(|model| model.ext);
+        ext && carried.within_ms.is_some()
+    }
+
     /// The text of what temporary peers said to each other goes when that ends, and no other one does.
     fn fleeting(&self, peer: PeerId, seq: Seq, writes: &[Write]) -> Verdict {
+        let lease = self.view.leases.get(&seq).filter(|_| peer == ANSWERS);
+        let peer = lease.map_or(peer, |row| row.holder);
         let temporary = |id: PeerId| self.view.peers.get(&id).is_none_or(|row| row.ephemeral);
         let sender = self
             .view
@@ -291,36 +328,38 @@ impl Oracle {
                 }
                 Write::Settled(peer, seq) => match self.heir(*peer, *seq, &writes) {
                     Some(heir) => {
-                        self.passes(*peer, *seq);
+                        self.passes(*peer, heir, *seq);
                         self.moving.push((*peer, heir, *seq));
                     }
                     None => {
                         self.fleeting(*peer, *seq, &writes)?;
-                        self.settling(now_ms, *peer, *seq)?;
+                        self.settling(now_ms, (*peer, *seq), &writes)?;
                     }
                 },
-                Write::NoticeGone(sender, number) => {
-                    let told = self.any_name(*sender, |name| {
-                        self.hosts.told.contains(&(name.clone(), *number))
-                    });
-                    let name = self.name_of(*sender);
-                    ensure(told, "notice", || {
-                        format!("statement {number} was dropped before {name} was told")
-                    })?;
-                }
+                Write::NoticeGone(sender, number) => self.notice_gone(*sender, *number)?,
+                Write::LeaseGone(seq) => self.lease_gone(*seq),
                 _ => {}
             }
             self.view.apply(write);
         }
+        self.answer_taken(&writes)?;
         self.check_reach(before, full, &writes)?;
-        self.job_given(now_ms, &writes)?;
-        self.check_jobs(now_ms, matches!(input, Some(BrokerInput::Tick)))?;
+        self.lease_given(now_ms, &writes)?;
+        self.check_leases(now_ms, matches!(input, Some(BrokerInput::Tick)))?;
         self.regrouped()?;
         if matches!(input, Some(BrokerInput::Tick)) {
             self.nothing_late(now_ms)?;
         }
         self.open.extend(writes);
         Ok(())
+    }
+
+    fn notice_gone(&self, sender: PeerId, number: u64) -> Verdict {
+        let told = |name: &String| self.hosts.told.contains(&(name.clone(), number));
+        let name = self.name_of(sender);
+        ensure(self.any_name(sender, told), "notice", || {
+            format!("statement {number} was dropped before {name} was told")
+        })
     }
 
     /// Who is owed `seq` from now on instead of `peer`, whose name has ended.
@@ -400,6 +439,9 @@ impl Oracle {
             Write::Message { head, envelope } => Some((head.sender, envelope)),
             _ => None,
         })?;
+        if writes.iter().any(|write| matches!(write, Write::Lease(_))) {
+            return None;
+        }
         let bytes = envelope.len() as u64;
         if envelope.contains(r#","kind":"broadcast","#) {
             return Some(self.reach(now_ms, sender, bytes));

@@ -10,7 +10,7 @@ mod deliver;
 mod groups;
 mod hosts;
 mod inputs;
-mod jobs;
+mod leases;
 mod outputs;
 mod room;
 mod tables;
@@ -179,7 +179,7 @@ pub struct Oracle {
     pub(crate) last_online: BTreeMap<PeerId, u64>,
     pub(crate) hosts: hosts::Hosts,
     audits: audits::Audits,
-    jobs: jobs::Jobs,
+    leases: leases::Leases,
 }
 
 impl Oracle {
@@ -216,7 +216,7 @@ impl Oracle {
             last_online: BTreeMap::new(),
             hosts: hosts::Hosts::default(),
             audits: audits::Audits::default(),
-            jobs: jobs::Jobs::default(),
+            leases: leases::Leases::default(),
         }
     }
 
@@ -248,7 +248,7 @@ impl Oracle {
     /// The broker starts: whoever was connected at the last commit counts for broadcasts a while.
     pub(crate) fn started(&mut self, at: Moment) {
         self.clock.started(at);
-        self.jobs_started(at.now_ms);
+        self.leases_started(at.now_ms);
         let until = at.now_ms + self.rules.grace_ms;
         let connected = self.durable.peers.values().filter(|row| row.online);
         self.grace = connected.map(|row| (row.id, until)).collect();

@@ -254,7 +254,13 @@ impl Oracle {
         };
         let (_, expect) = model.awaiting.remove(at);
         let accepted = matches!(expect, Expect::Accepted | Expect::Duplicate);
-        let holds = expect == *said || accepted && *said == Expect::Accepted;
+        let late = [
+            Expect::Accepted,
+            Expect::Refused(RefusalCode::UnknownRecipient),
+        ];
+        let holds = expect == *said
+            || accepted && *said == Expect::Accepted
+            || expect == Expect::Late && late.contains(said);
         let rule = match expect {
             Expect::Refused(RefusalCode::UnknownRecipient) => "I12",
             Expect::Refused(RefusalCode::From) => "I10",

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use peerbus_core::TokenHash;
 use peerbus_core::store::{
-    AliasRow, Fate, JobRow, MessageHead, Notice, OwedRow, PeerId, PeerKind, PeerRow,
+    AliasRow, Fate, LeaseRow, MessageHead, Notice, OwedRow, PeerId, PeerKind, PeerRow,
 };
 use peerbus_wire::{EnvelopeHash, MessageId, Seq};
 
@@ -30,7 +30,9 @@ pub(crate) struct Tables {
     pub(crate) ids: BTreeMap<(PeerId, MessageId), Seq>,
     pub(crate) debts: BTreeSet<(PeerId, Seq)>,
     /// Who has what is for one member of a group.
-    pub(crate) jobs: BTreeMap<Seq, JobRow>,
+    pub(crate) leases: BTreeMap<Seq, LeaseRow>,
+    /// What was a lease, ever.
+    pub(crate) leased: BTreeSet<Seq>,
     pub(crate) notices: BTreeMap<(PeerId, u64), Notice>,
     /// The token of each peer's last owner.
     pub(crate) tokens: BTreeMap<PeerId, TokenHash>,
@@ -101,11 +103,12 @@ impl Tables {
             Write::AliasGone(name) => {
                 self.aliases.remove(&name.to_ascii_lowercase());
             }
-            Write::Job(row) => {
-                self.jobs.insert(row.seq, row.clone());
+            Write::Lease(row) => {
+                self.leased.insert(row.seq);
+                self.leases.insert(row.seq, row.clone());
             }
-            Write::JobGone(seq) => {
-                self.jobs.remove(seq);
+            Write::LeaseGone(seq) => {
+                self.leases.remove(seq);
             }
             Write::Dead(..) | Write::Audit(_) | Write::AuditGone(_) => {}
         }

@@ -2,9 +2,9 @@
 
 use peerbus_core::TokenHash;
 use peerbus_core::grant::Grant;
-use peerbus_wire::{Register, Stage, Token, TokenName};
+use peerbus_wire::{Instance, MessageId, Register, Stage, Token, TokenName};
 
-use crate::domains::{alpha_with, bridge, refused, says, take};
+use crate::domains::{alpha, alpha_with, bridge, refused, says, take, to, told};
 use crate::rig::{accepted, envelope, ext};
 
 #[test]
@@ -87,4 +87,87 @@ fn of_two_peers_of_a_domain_with_one_id_the_second_is_told_that_it_was_another()
         why.contains("another message of its domain had the id m1"),
         "{why}"
     );
+}
+
+/// A request of `from` to `to`, as an envelope frame.
+fn request(from: &str, to: &str) -> String {
+    let text = envelope(from, to, "q1", r#"{"wants":"result","within_ms":60000}"#);
+    format!(r#"{},"within_ms":60000}}"#, text.strip_suffix('}').unwrap())
+}
+
+#[test]
+fn a_request_to_another_domain_is_owed_here_until_its_answer_is_brought() {
+    let mut rig = alpha();
+    let alice = rig.ext("alice");
+    let beta = rig.join(bridge("beta", "B1"));
+    rig.text(alice, &request("alice@alpha", "bob@beta"));
+    let text = rig.take(beta).texts.pop().unwrap();
+    assert!(text.contains(r#""within_ms":60000,"envelope""#), "{text}");
+    says(&mut rig, beta, 1, Stage::Forwarded);
+    says(&mut rig, beta, 1, Stage::Acked(None));
+    let said = || Stage::Working {
+        said: "half way".into(),
+    };
+    says(&mut rig, beta, 1, said());
+    let read = [
+        to("forwarded", "bob@beta"),
+        to("acked", "bob@beta"),
+        to("working", "bob@beta"),
+    ];
+    assert!(told(&mut rig, alice).ends_with(&read));
+    // Another process of the bridge does not get it again: the other broker owes it.
+    rig.close(beta, false);
+    let beta = rig.join(Register {
+        instance: Instance::parse("another"),
+        ..bridge("beta", "B1")
+    });
+    assert!(rig.delivered(beta).is_empty());
+    let answer = envelope("bob@beta", "alice@alpha", "a1", r#"{"reply_to":"q1"}"#);
+    rig.text(
+        beta,
+        &format!(r#"{{"protocol_version":"v1","type":"take","mark":"B1:1","envelope":{answer}}}"#),
+    );
+    let ended = rig.take(alice);
+    assert_eq!(ended.delivered.len(), 1);
+    let reply = MessageId::parse("a1").unwrap();
+    assert_eq!(ended.receipts.last().unwrap().stage, Stage::Done { reply });
+    assert!(rig.store.tables().leases.is_empty());
+}
+
+#[test]
+fn a_request_that_is_declined_in_another_domain_ends_here_and_no_other_domain_ends_it() {
+    let mut rig = alpha();
+    let alice = rig.ext("alice");
+    let beta = rig.join(bridge("beta", "B1"));
+    let gamma = rig.join(bridge("gamma", "G1"));
+    rig.text(alice, &request("alice@alpha", "bob@beta"));
+    says(&mut rig, beta, 1, Stage::Forwarded);
+    says(&mut rig, beta, 1, Stage::Acked(None));
+    let why = || "not mine".to_owned();
+    says(&mut rig, gamma, 1, Stage::Declined { why: why() });
+    assert!(!rig.store.tables().leases.is_empty());
+    says(&mut rig, beta, 1, Stage::Declined { why: why() });
+    assert!(rig.states(alice).contains(&Stage::Declined { why: why() }));
+    assert!(rig.store.tables().leases.is_empty());
+}
+
+#[test]
+fn a_request_that_a_bridge_brings_is_owed_here_and_its_answer_goes_home() {
+    let mut rig = alpha();
+    let bob = rig.ext("bob");
+    let beta = rig.join(bridge("beta", "B1"));
+    let brought = request("alice@beta", "bob@alpha");
+    rig.text(
+        beta,
+        &format!(r#"{{"protocol_version":"v1","type":"take","mark":"B1:1","envelope":{brought}}}"#),
+    );
+    assert_eq!(rig.delivered(bob), [1]);
+    rig.ack(bob, 1);
+    let body = r#"{"reply_to":"q1"}"#;
+    rig.text(bob, &envelope("bob@alpha", "alice@beta", "a1", body));
+    let told = rig.take(beta);
+    assert_eq!(told.delivered, [2]);
+    let reply = MessageId::parse("a1").unwrap();
+    assert_eq!(told.receipts.last().unwrap().stage, Stage::Done { reply });
+    assert!(rig.store.tables().leases.is_empty());
 }

@@ -202,7 +202,7 @@ impl Rig {
                 told.receipt_frames += 1;
                 told.receipts.extend(receipts);
             }
-            BrokerFrame::Recall(key) => told.recalled.extend(key.seq().map(|seq| seq.0)),
+            BrokerFrame::Recall(it) => told.recalled.extend(it.key.seq().map(|seq| seq.0)),
             BrokerFrame::Renamed(answer) | BrokerFrame::Retired(answer) => told.names.push(answer),
             BrokerFrame::Forwarded(messages) => told.forwarded = messages,
         }

@@ -35,12 +35,9 @@ fn an_id_that_several_used_names_nothing_without_its_sender() {
 #[test]
 fn an_id_that_the_agent_cannot_know_is_not_seen() {
     let mut rig = Rig::new(&[]);
-    let no = arrives_as(&mut rig, "x", "bob");
+    arrives_as(&mut rig, "x", "bob");
     assert_eq!(named(&mut rig, "y", None), Named::Unknown);
     assert_eq!(named(&mut rig, "x", None), Named::NotShown);
-    assert_eq!(rig.acked(), []);
-    rig.mailbox.listed(no);
-    assert_eq!(named(&mut rig, "x", None), Named::NotShown, "a list");
     assert_eq!(rig.acked(), []);
     let along = rig.along(&PIGGYBACK).unwrap();
     assert_eq!(portions(&along), [Portion::All], "it comes as ever");
@@ -113,4 +110,27 @@ fn the_name_is_announced_when_the_client_listens_and_before_any_mail() {
     let announces = |output: &MailboxOutput| *output == MailboxOutput::Announce("ann".into());
     assert!(announces(&rig.outputs[0]));
     assert!(matches!(rig.outputs[1..], [MailboxOutput::Push(_)]));
+}
+
+#[test]
+fn how_a_request_ended_without_a_message_wakes_the_agent_and_how_far_it_is_does_not() {
+    let (why, reply) = (|| "x".to_owned(), MessageId::parse("a1").unwrap());
+    let cases = [
+        (Stage::Working { said: why() }, false),
+        (Stage::Declined { why: why() }, true),
+        (Stage::Unanswered { why: why() }, true),
+        (
+            Stage::Done {
+                reply: reply.clone(),
+            },
+            true,
+        ),
+        (Stage::Failed { reply }, true),
+    ];
+    for (stage, wakes) in cases {
+        let mut rig = Rig::new(&[&SOCKET]);
+        let receipt = receipt("q1", "bob", stage);
+        rig.input(|mailbox, now| mailbox.receipt(now, &receipt, Some("so it is"), None));
+        assert_eq!(rig.wanted().is_some(), wakes, "{:?}", receipt.stage);
+    }
 }

@@ -108,3 +108,51 @@ fn an_answer_does_not_wait_for_the_governor() {
     answer(&mut rig, "bob", "q1");
     assert_eq!((answers(&mut rig), rig.mailbox.held().0), (vec![ask], 0));
 }
+
+#[test]
+fn whoever_of_a_group_answers_its_question_is_expected() {
+    let mut rig = Rig::new(&[]);
+    let ask = expect(&mut rig, "q1", "#shop");
+    answer(&mut rig, "bob", "q2");
+    assert_eq!((answers(&mut rig), rig.mailbox.waiting()), (vec![], 1));
+    answer(&mut rig, "cyd", "q1");
+    assert_eq!((answers(&mut rig), rig.mailbox.waiting()), (vec![ask], 1));
+}
+
+#[test]
+fn a_question_ends_as_the_broker_says_it_and_no_other_does() {
+    let reply = || MessageId::parse("a1").unwrap();
+    let why = || "x".to_owned();
+    let ends = [
+        Stage::Done { reply: reply() },
+        Stage::Failed { reply: reply() },
+        Stage::Declined { why: why() },
+        Stage::Unanswered { why: why() },
+        Stage::Withdrawn,
+        Stage::Expired { why: why() },
+        Stage::Dead { why: why() },
+    ];
+    for end in ends {
+        let mut rig = Rig::new(&[]);
+        let (ask, other) = (
+            expect(&mut rig, "q1", "bob"),
+            expect(&mut rig, "q2", "#shop"),
+        );
+        let told = |rig: &mut Rig, id: &str, stage: Stage| {
+            let receipt = receipt(id, "bob", stage);
+            rig.input(|mailbox, now| mailbox.receipt(now, &receipt, None, None));
+        };
+        for stage in [
+            Stage::Acked(None),
+            Stage::Owed,
+            Stage::Working { said: why() },
+        ] {
+            told(&mut rig, "q1", stage);
+        }
+        assert!(!rig.mailbox.is_ended(ask), "{end:?}");
+        told(&mut rig, "q1", end.clone());
+        assert!(rig.mailbox.is_ended(ask), "{end:?}");
+        assert!(!rig.mailbox.is_ended(other), "{end:?}");
+        assert_eq!(answers(&mut rig), [], "its answer is not here");
+    }
+}

@@ -6,7 +6,8 @@ mod evidence;
 mod expected;
 mod held;
 mod hops;
-mod jobs;
+mod leases;
+mod owed;
 mod passive;
 mod pushing;
 mod reading;
@@ -32,7 +33,9 @@ struct Rig {
     outputs: Vec<MailboxOutput>,
     next: u64,
     /// What arrives is for one member of a group.
-    job: bool,
+    one: bool,
+    /// What arrives is a request, whose result is wanted within so many milliseconds.
+    within_ms: u64,
     /// Its sender's token.
     token: Option<&'static str>,
     /// The least size of its body.
@@ -57,7 +60,8 @@ impl Rig {
             now_ms: 1_000_000,
             outputs: Vec::new(),
             next: 1,
-            job: false,
+            one: false,
+            within_ms: 0,
             token: None,
             body: 0,
             numbers: BTreeMap::new(),
@@ -138,11 +142,12 @@ impl Rig {
             body: format!("\"hello{}\"", " ".repeat(self.body)),
             again,
             to: None,
-            group: self.job.then(|| "shop".into()),
-            one: self.job,
+            group: self.one.then(|| "shop".into()),
+            one: self.one,
             token: self.token.map(str::to_owned),
             approves: false,
             age_ms: 0,
+            within_ms: self.within_ms,
         };
         let mail = Mail {
             inbound,
@@ -150,6 +155,10 @@ impl Rig {
             bytes,
             chars: bytes,
             beginning: bytes.min(4_096),
+            wanted: Wanted {
+                gist: "say \"hi\"".into(),
+                until: "noon".into(),
+            },
         };
         self.input(|mailbox, now| mailbox.message(now, mail));
         let mut here = self.mailbox.messages.iter();

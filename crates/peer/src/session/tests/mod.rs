@@ -2,6 +2,7 @@
 
 mod connection;
 mod domains;
+mod lapsing;
 mod queries;
 mod receiving;
 mod sending;
@@ -256,6 +257,7 @@ impl Rig {
             },
             ClientFrame::Reject { key, reason } => format!("reject {}: {reason}", key.as_str()),
             ClientFrame::Status { ids } => format!("status {ids:?}"),
+            ClientFrame::Withdraw { id } => format!("withdraw {id:?}"),
             ClientFrame::Peers => "peers".into(),
             other => format!("{other:?}"),
         };

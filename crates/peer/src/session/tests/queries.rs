@@ -24,6 +24,7 @@ fn peers_queries_are_answered_in_order() {
         unacked: Some(3),
         away_s: Some(9),
         activity_s: None,
+        owes: Some(1),
         groups: Vec::new(),
         presence: None,
     };
@@ -177,6 +178,38 @@ fn statuses_are_collected_until_the_barrier_is_answered() {
         "statements about other messages are events"
     );
     assert_eq!(rig.session.poll_event(), None);
+}
+
+#[test]
+fn a_request_is_taken_back_and_what_is_said_of_it_is_the_answer() {
+    let mut rig = Rig::online(true);
+    let ask = |rig: &mut Rig| rig.session.ask(Question::Withdraw(id("q1")), 60_000);
+    ask(&mut rig).unwrap();
+    assert_eq!(rig.wire(), [r#"withdraw "q1""#, "peers"]);
+    rig.receipt("q1", Stage::Withdrawn, None);
+    rig.receipt("q2", Stage::Delivered, None);
+    rig.receive(&peers(&[]));
+    let replies = rig.replies();
+    let [
+        Reply::Answered {
+            outcome: Ok(Answer::Statuses(said)),
+            ..
+        },
+    ] = &*replies
+    else {
+        panic!("{replies:?}")
+    };
+    let said: Vec<_> = said.iter().map(|it| (it.id.as_str(), &it.stage)).collect();
+    assert_eq!(said, [("q1", &Stage::Withdrawn)]);
+
+    let mut rig = Rig::online(false);
+    ask(&mut rig).unwrap();
+    assert!(rig.wire().is_empty());
+    let replies = rig.replies();
+    let [Reply::Answered { outcome, .. }] = &*replies else {
+        panic!("{replies:?}")
+    };
+    assert_eq!(*outcome, Err(QueryFailure::NotSupported));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-use peerbus_wire::{DeliveryKey, Kind};
+use peerbus_wire::Kind;
 
 use super::*;
 use crate::session::CONTROL_MAX;
@@ -44,68 +44,6 @@ fn an_ack_to_a_v1_broker_claims_nothing() {
     let inbound = rig.message();
     rig.ack(inbound.key, seen());
     assert_eq!(rig.wire(), ["ack m1|bob"]);
-}
-
-/// One for any member of a group, and this peer has it.
-fn job(rig: &mut Rig, key: &str, message: &str) {
-    rig.text(&deliver_text(key, &signed("alice", "#shop!", message)));
-}
-
-fn recall(rig: &mut Rig, key: &str) {
-    rig.receive(&BrokerFrame::Recall(DeliveryKey::parse(key).unwrap()));
-}
-
-#[test]
-fn a_job_that_is_recalled_goes_back_at_once_or_when_its_host_says_so() {
-    let mut rig = Rig::online(true);
-    job(&mut rig, "17", "m1");
-    recall(&mut rig, "17");
-    let back = r#"Release { key: DeliveryKey("17"), again: false }"#;
-    assert_eq!(rig.wire(), [back], "nobody took it");
-    assert_eq!(rig.session.poll_event(), None);
-    job(&mut rig, "17", "m1");
-    let inbound = rig.message();
-    assert!(inbound.one && inbound.group.as_deref() == Some("shop"));
-    recall(&mut rig, "17");
-    assert!(rig.wire().is_empty());
-    let (key, news) = (inbound.key, JobNews::Recalled);
-    assert_eq!(
-        rig.session.poll_event(),
-        Some(SessionEvent::Job { key, news })
-    );
-    rig.session.give_back(rig.now(), key, true);
-    assert_eq!(rig.wire(), [back.replace("false", "true")]);
-    job(&mut rig, "17", "m1");
-    assert_eq!(rig.message().key, key, "it is new when it comes again");
-}
-
-#[test]
-fn after_another_connection_a_job_is_doubted_until_it_comes_again() {
-    let mut rig = Rig::online(true);
-    job(&mut rig, "17", "m1");
-    let key = rig.message().key;
-    job(&mut rig, "18", "m2");
-    rig.cut();
-    rig.redial();
-    rig.register(true);
-    assert!(matches!(
-        rig.session.poll_event(),
-        Some(SessionEvent::Registered { .. })
-    ));
-    let news = JobNews::Doubted;
-    assert_eq!(
-        rig.session.poll_event(),
-        Some(SessionEvent::Job { key, news })
-    );
-    assert_eq!(rig.session.poll_event(), None, "m2 was not taken");
-    job(&mut rig, "17", "m1");
-    let news = JobNews::Renewed { again: false };
-    assert_eq!(
-        rig.session.poll_event(),
-        Some(SessionEvent::Job { key, news })
-    );
-    job(&mut rig, "18", "m2");
-    assert_eq!(rig.message().id, "m2");
 }
 
 /// A message of alice's to bob with something altered after it was signed.

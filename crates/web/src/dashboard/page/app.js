@@ -4,6 +4,7 @@ import { byId, clock, follow, post, put } from "./dom.js";
 import * as messages from "./messages.js";
 import * as people from "./people.js";
 import * as rates from "./rates.js";
+import * as requests from "./requests.js";
 import * as waiting from "./waiting.js";
 
 // The address of a link that was opened opens nothing any more.
@@ -71,6 +72,10 @@ const tells = {
   peers(told) {
     read("peers");
     people.peers(told);
+  },
+  requests(told) {
+    read("requests");
+    requests.show(told.requests);
   },
   sessions({ sessions }) {
     read("sessions");

@@ -13,9 +13,9 @@ let opened = null;
 let peer = null;
 const stories = new Set();
 
-const RANK = ["unknown", "accepted", "refused", "settled", "queued", "forwarded", "delivered", "pushed", "held", "presented", "recalled", "acked", "seen", "expired", "dead"];
+const RANK = ["unknown", "accepted", "refused", "settled", "queued", "forwarded", "delivered", "pushed", "held", "presented", "recalled", "acked", "seen", "owed", "working", "expired", "dead", "withdrawn", "unanswered", "declined", "failed", "done"];
 const rank = (step) => RANK.indexOf(step.state);
-const TONE = { seen: "good", held: "wait", refused: "bad", expired: "bad", dead: "bad" };
+const TONE = { seen: "good", done: "good", held: "wait", refused: "bad", expired: "bad", dead: "bad", unanswered: "bad", declined: "bad", failed: "bad" };
 
 // How far a message is at each of its recipients.
 function reached(message) {
@@ -58,7 +58,7 @@ export function add(message) {
   draw();
 }
 
-const same = (a, b) => ["state", "to", "at", "path", "reason"].every((name) => a[name] === b[name]);
+const same = (a, b) => ["state", "to", "at", "path", "reason", "reply"].every((name) => a[name] === b[name]);
 
 export function step({ seq, step }) {
   const message = all.get(seq);
@@ -173,6 +173,13 @@ const SAYS = {
   expired: (step) => `will not arrive: ${step.reason || "it waited too long"}`,
   dead: (step) => `rejected: ${step.reason || "no reason is given"}`,
   refused: (step) => `the broker queued nothing: ${step.reason || ""}`,
+  owed: () => "read, and its result is owed",
+  working: (step) => `works at it: ${step.reason || "how far it is was not said"}`,
+  done: (step) => `its result is message ${step.reply}`,
+  failed: (step) => `message ${step.reply} says why`,
+  declined: (step) => `does not do it: ${step.reason || "no reason is given"}`,
+  withdrawn: () => "whoever asked took it back",
+  unanswered: (step) => `it has no result: ${step.reason || "its time is over"}`,
   settled: () => "acked or expired; how is not remembered",
 };
 

@@ -22,6 +22,11 @@ impl Oracle {
         self.session.activity = activity;
     }
 
+    /// It is that late.
+    pub(in crate::mailbox) fn passes_to(&mut self, now_ms: u64) {
+        self.now_ms = now_ms;
+    }
+
     /// The mailbox is about to compare what is unacked with its window.
     pub(in crate::mailbox) fn gauges(&mut self, window: Window) {
         let here = self.session.entries.range(..NOTICE);
@@ -52,14 +57,16 @@ impl Oracle {
 
     /// A message reaches the adapter, as it does.
     pub(in crate::mailbox) fn arrives(&mut self, which: Which) -> Mail {
-        let letter = &mut self.letters[which];
-        let again = std::mem::replace(&mut letter.delivered, true);
-        let talk = letter.mail.talk.clone();
-        let mut inbound = letter.mail.inbound.clone();
-        inbound.again = again;
-        let (bytes, chars) = (letter.mail.bytes, letter.mail.chars);
-        let beginning = letter.mail.beginning;
-        let question = talk.reply_to.as_ref().map(|id| id.as_str().to_owned());
+        let renewed = self.renews(which);
+        let mut mail = self.as_sent(which);
+        let delivered = &mut self.letters[which].delivered;
+        mail.inbound.again = std::mem::replace(delivered, true);
+        if renewed {
+            return mail;
+        }
+        let inbound = &mail.inbound;
+        let question = mail.talk.reply_to.as_ref();
+        let question = question.map(|id| id.as_str().to_owned());
         let asks = &mut self.session.asks;
         let ask = asks.iter_mut().find(|ask| {
             !ask.answered && question.as_ref() == Some(&ask.question) && inbound.from == ask.from
@@ -69,12 +76,13 @@ impl Oracle {
             ask.ask
         });
         self.session.arrivals += 1;
-        let entry = Entry {
+        let mut entry = Entry {
             came: self.session.arrivals,
-            again,
+            again: inbound.again,
             expected,
             ..Entry::default()
         };
+        entry.lease(self.now_ms, inbound.one, inbound.within_ms);
         if expected.is_some() {
             self.note("expected");
         }
@@ -85,23 +93,12 @@ impl Oracle {
         }
         self.session.entries.insert(which, entry);
         self.session.arriving = Some(which);
-        Mail {
-            inbound,
-            talk,
-            bytes,
-            chars,
-            beginning,
-        }
+        mail
     }
 
     /// A message as it was sent.
     pub(in crate::mailbox) fn as_sent(&self, which: Which) -> Mail {
-        let mail = &self.letters[which].mail;
-        Mail {
-            inbound: mail.inbound.clone(),
-            talk: mail.talk.clone(),
-            ..*mail
-        }
+        self.letters[which].mail.clone()
     }
 
     /// It is there, or paused: by what its sender was sent, or by what it says at most.
@@ -131,6 +128,7 @@ impl Oracle {
 
     /// What is here may have been read elsewhere.
     pub(in crate::mailbox) fn doubt(&mut self) {
+        self.doubts_leases();
         let entries = self.session.entries.iter_mut();
         let letters = &self.letters;
         let local = |which: Which| letters.get(which).is_none_or(|l| l.mail.is_local());
@@ -263,7 +261,8 @@ impl Oracle {
 
     /// The text of an attempt joins the conversation, as the model of the client has it.
     pub(in crate::mailbox) fn joined(&mut self, attempt: &Attempt) -> Verdict {
-        for (which, item) in self.items(attempt) {
+        for (which, item) in self.all_items(attempt) {
+            self.tells(&item)?;
             let Some(letter) = self.letters.get_mut(which) else {
                 continue;
             };
@@ -271,7 +270,9 @@ impl Oracle {
                 Portion::Part { from, to, .. } => (from, to),
                 Portion::All | Portion::Beginning => (0, 1),
             };
-            let before = letter.shown_as_new && from == 0 || from < letter.shown_to;
+            // What a client kept may stand there after parts of it that came later.
+            let part = matches!(item.portion, Portion::Part { .. });
+            let before = letter.shown_as_new && from == 0 || part && from < letter.shown_to;
             ensure(item.repeat || !before, "repeat", || {
                 format!("{item:?} stands there twice as new")
             })?;
@@ -403,7 +404,12 @@ impl Oracle {
         if self.policy != Policy::Auto || self.session.evidence {
             return;
         }
-        for entry in self.session.entries.values_mut() {
+        for (which, entry) in &mut self.session.entries {
+            // Another member of the group would get it if this one has not seen it.
+            let letter = self.letters.get(*which);
+            if letter.is_some_and(|letter| letter.mail.inbound.one) {
+                continue;
+            }
             let in_result = |stand: &&Stand| stand.path.in_result && stand.whole;
             let words = entry.standing.iter().filter(in_result);
             let words: Vec<_> = words.map(|stand| stand.path.word.to_owned()).collect();

@@ -27,7 +27,7 @@ impl Oracle {
                 let text = format!("the broker hears of what was put in here: {output:?}");
                 Err(Failure::new("local", text))
             }
-            MailboxOutput::GiveBack { .. } => ensure(false, "senders", || format!("{output:?}")),
+            MailboxOutput::GiveBack { mail } => self.gives_back(mail.inbound.key),
             MailboxOutput::Reached { mail, stage } => self.reached(mail.inbound.key, stage),
             MailboxOutput::Local { mail, stage } => self.local(mail.inbound.key, stage),
             MailboxOutput::Answered(ask) => ensure(self.awaits(*ask), "expected", || {
@@ -47,6 +47,7 @@ impl Oracle {
             Stage::Acked(Some(how)) => self.acked(key, how),
             Stage::Acked(None) => ensure(false, "senders", || format!("{key:?} is dropped")),
             Stage::Dead { .. } => self.rejected(key),
+            Stage::Working { .. } | Stage::Declined { .. } => self.says_of(key, stage),
             stage => self.progress(key, stage),
         }
     }
@@ -80,6 +81,7 @@ impl Oracle {
             if which >= NOTICE {
                 self.session.entries.entry(which).or_default();
             }
+            self.may_show(&item, reading)?;
             let Some(entry) = self.session.entries.get_mut(&which) else {
                 let text = format!("{item:?} is over: {attempt:?}");
                 return Err(Failure::new("denied", text));
@@ -131,14 +133,31 @@ impl Oracle {
     }
 
     /// These are shown now.
-    pub(in crate::mailbox) fn shows(&self, items: &[AttemptItem]) -> Verdict {
+    pub(in crate::mailbox) fn shows(&mut self, made: &Attempt, items: &[AttemptItem]) -> Verdict {
+        let attempt = Attempt {
+            items: items.to_vec(),
+            ..made.clone()
+        };
         for item in items {
             let which = self.which(item);
             let entry = which.and_then(|which| self.session.entries.get(&which));
             let what = || format!("{item:?} is shown while {entry:?}");
-            ensure(entry.is_some(), "shown", what)?;
+            let here = entry.filter(|entry| !entry.is_over(self.now_ms));
+            ensure(here.is_some(), "shown", what)?;
             let again = entry.is_some_and(|entry| entry.again);
             ensure(item.repeat || !again, "shown", what)?;
+            self.may_show(item, false)?;
+        }
+        // What is not among them is not in the push any more.
+        let items = self.items(&attempt);
+        let shown = |which: &Which| items.iter().any(|(of, _)| of == which);
+        for (which, entry) in &mut self.session.entries {
+            entry
+                .open
+                .take_if(|open| *open == attempt.id && !shown(which));
+        }
+        if let Some(showing) = self.session.attempts.get_mut(&attempt.id) {
+            showing.attempt = attempt;
         }
         Ok(())
     }
@@ -153,6 +172,7 @@ impl Oracle {
         for (which, _) in self.items(attempt) {
             self.lets_go(which);
         }
+        self.may_remind(attempt)?;
         self.check_order(attempt)?;
         self.check_pause(now_ms, attempt)?;
         for (which, item) in self.items(attempt) {
@@ -235,9 +255,9 @@ impl Oracle {
             }
             let from = self.from(*which);
             let overtakes = inside.iter().find(|other| {
-                let first = |other: &Entry| !other.had_first;
-                let first = self.session.entries.get(other).is_some_and(first);
-                *other > which && loud(**other) && first && self.from(**other) == from
+                let later = |other: &Entry| !other.had_first && other.came > entry.came;
+                let later = self.session.entries.get(other).is_some_and(later);
+                **other < NOTICE && later && loud(**other) && self.from(**other) == from
             });
             ensure(overtakes.is_none(), "order", || {
                 format!("{overtakes:?} overtakes {which:?} in {attempt:?}: {entry:?}")
@@ -280,6 +300,7 @@ impl Oracle {
         ensure(holds && !entry.denied, "evidence", || {
             format!("{which:?} is {word}: {entry:?}")
         })?;
+        self.owes(which.unwrap_or(NOTICE));
         self.end(key, word);
         Ok(())
     }

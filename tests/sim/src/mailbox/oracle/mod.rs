@@ -4,6 +4,7 @@
 mod hear;
 mod judge;
 mod local;
+mod owed;
 mod place;
 mod senders;
 
@@ -34,6 +35,8 @@ struct Letter {
     shown_to: usize,
     /// How it was acked; the broker may not know that yet.
     acked: Option<String>,
+    /// Another one has it, as far as the broker told.
+    away: bool,
     end: Option<String>,
 }
 
@@ -71,6 +74,12 @@ struct Entry {
     evidence: BTreeSet<(String, String)>,
     /// What may be claimed without evidence.
     pushed: BTreeSet<String>,
+    /// It is for one member of a group: until when it is this one's.
+    lease_ms: Option<u64>,
+    /// It is not any more, since then.
+    lapsed_ms: Option<u64>,
+    /// Until when its result is wanted.
+    until_ms: u64,
 }
 
 /// What is known of an attempt.
@@ -98,6 +107,7 @@ struct Ask {
 /// Knows what was promised.
 #[derive(Debug, Default)]
 pub(in crate::mailbox) struct Oracle {
+    now_ms: u64,
     policy: Policy,
     /// So many replies may lead to a message; with a limit there is a budget of turns, too.
     hops_max: Option<u32>,
@@ -137,6 +147,8 @@ struct Session {
     asks: Vec<Ask>,
     /// What the user keeps out, and which of it was declined.
     outside: BTreeMap<Which, Entry>,
+    /// What it has read and owes, in that order.
+    owed: Vec<owed::Debt>,
     declined: Option<Which>,
     /// Ids that were acked, and whose.
     recent: BTreeSet<(String, String)>,
@@ -176,6 +188,7 @@ impl Oracle {
             shown_as_new: false,
             shown_to: 0,
             acked: None,
+            away: false,
             end: None,
         });
     }
@@ -204,6 +217,7 @@ impl Oracle {
 
     /// The adapter dies: what it knew is gone, what it acked and nobody heard, too.
     pub(in crate::mailbox) fn killed(&mut self) {
+        self.leaves_debts();
         self.session = Session::default();
         self.unheard.clear();
         self.lose_local();
@@ -232,6 +246,9 @@ impl Oracle {
         let Some(&which) = self.numbers.get(&key) else {
             return;
         };
+        if self.letters[which].away {
+            return;
+        }
         if up {
             self.letters[which].end = self.letters[which].acked.clone();
         } else {
@@ -242,7 +259,8 @@ impl Oracle {
     /// The broker is back.
     pub(in crate::mailbox) fn acks_again(&mut self) {
         for which in std::mem::take(&mut self.unheard) {
-            self.letters[which].end = self.letters[which].acked.clone();
+            let letter = &mut self.letters[which];
+            letter.end = letter.end.take().or(letter.acked.clone());
         }
     }
 
@@ -271,7 +289,19 @@ impl Oracle {
         }
     }
 
+    /// What is in an attempt, as far as it is here still, and did not go and come again since.
     fn items(&self, attempt: &Attempt) -> Vec<(Which, AttemptItem)> {
+        let mut items = self.all_items(attempt);
+        items.retain(|(which, item)| {
+            let entry = self.session.entries.get(which);
+            entry
+                .and_then(|entry| entry.no)
+                .is_none_or(|no| no == item.no)
+        });
+        items
+    }
+
+    fn all_items(&self, attempt: &Attempt) -> Vec<(Which, AttemptItem)> {
         let items = attempt.items.iter();
         let found = items.filter_map(|item| Some((self.which(item)?, item.clone())));
         found.collect()

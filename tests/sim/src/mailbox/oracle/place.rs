@@ -10,6 +10,7 @@ impl Oracle {
     /// Between inputs: each message stands where it was put and comes back to its place, what was
     /// denied is rejected, what was proven is acked, and nothing ticks when nothing waits.
     pub(in crate::mailbox) fn between(&mut self, mailbox: &MailboxMachine) -> Verdict {
+        self.owed_between(mailbox)?;
         self.places(mailbox)?;
         for (which, entry) in self.session.entries.range(..NOTICE) {
             ensure(!entry.denied, "denied", || {
@@ -32,7 +33,7 @@ impl Oracle {
             format!("{unseen} of {count} are here")
         })?;
         // Notices beyond that may want to be told.
-        let rests = unseen == count && !waits && !self.session.full;
+        let rests = unseen == count && !waits && !self.session.full && !self.ticks();
         let ticks = mailbox.poll_timeout();
         ensure(!rests || ticks.is_none(), "rest", || {
             format!("it ticks at {ticks:?}, and nothing waits")
@@ -56,10 +57,13 @@ impl Oracle {
         should.sort_unstable();
         let should: Vec<_> = should.into_iter().map(|(.., which)| which).collect();
         let more = found.iter().find(|which| !should.contains(which));
+        let withheld = more.is_some_and(|it| self.session.outside.contains_key(it));
         let more = more.and_then(|which| self.session.entries.get(which));
         let rule = match more {
+            None if withheld => "denied",
             Some(entry) if entry.kept.is_some() => "kept",
             Some(entry) if entry.expected.is_some() => "expected",
+            Some(entry) if entry.is_over(self.now_ms) => "lease",
             _ => "back",
         };
         ensure(found == should, rule, || {
@@ -105,7 +109,8 @@ impl Oracle {
     fn is_listed(&self, entry: &Entry) -> bool {
         let open = entry.open.and_then(|open| self.session.attempts.get(&open));
         let taken = open.is_some_and(|showing| !showing.attempt.path.wakes);
-        entry.kept.is_none() && entry.expected.is_none() && !taken
+        let over = entry.is_over(self.now_ms);
+        entry.kept.is_none() && entry.expected.is_none() && !taken && !over
     }
 
     /// What of the burst that came after the healing is not acked, and whether it took more than

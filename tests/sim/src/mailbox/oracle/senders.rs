@@ -17,14 +17,20 @@ impl Oracle {
 
     /// What is arriving is kept out.
     pub(in crate::mailbox) fn keeps_out(&mut self, which: Which) {
-        if let Some(entry) = self.session.entries.remove(&which) {
+        // What is here already was let in.
+        if self.session.arriving == Some(which)
+            && let Some(entry) = self.session.entries.remove(&which)
+        {
             self.session.outside.insert(which, entry);
         }
     }
 
     /// The user decides about the oldest that waits.
     pub(in crate::mailbox) fn decides(&mut self, show: bool) {
-        let Some((which, entry)) = self.session.outside.pop_first() else {
+        let outside = &mut self.session.outside;
+        let oldest = outside.iter().min_by_key(|(_, entry)| entry.came);
+        let oldest = oldest.map(|(which, _)| *which);
+        let Some((which, entry)) = oldest.and_then(|which| outside.remove_entry(&which)) else {
             return;
         };
         if show {

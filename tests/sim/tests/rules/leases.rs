@@ -68,7 +68,7 @@ fn one_member_gets_it_and_its_ack_ends_it() {
     rig.ack(members[0], 1);
     assert!(rig.states(ada).contains(&Stage::Acked(None)));
     rig.pass(2 * PATIENCE);
-    assert!(rig.store.tables().jobs.is_empty() && rig.store.tables().deliveries.is_empty());
+    assert!(rig.store.tables().leases.is_empty() && rig.store.tables().deliveries.is_empty());
     assert_eq!(came(&mut rig, members[1]), None);
 }
 
@@ -165,7 +165,7 @@ fn a_member_who_rejects_it_gets_it_no_more_and_the_last_one_ends_it() {
         why: "not mine".into(),
     };
     assert!(rig.states(ada).contains(&dead));
-    assert!(rig.store.tables().jobs.is_empty());
+    assert!(rig.store.tables().leases.is_empty());
 }
 
 #[test]
@@ -211,7 +211,7 @@ fn it_counts_as_one_message_and_expires_as_one() {
         to == Some("#shop") && matches!(stage, Stage::Expired { .. }),
         "{told:?}"
     );
-    assert!(rig.store.tables().owed.is_empty() && rig.store.tables().jobs.is_empty());
+    assert!(rig.store.tables().owed.is_empty() && rig.store.tables().leases.is_empty());
 }
 
 #[test]
@@ -259,7 +259,7 @@ fn a_token_has_so_many_open_and_no_more() {
     assert!(
         refusal
             .reason
-            .starts_with("10000 messages for one of a group")
+            .starts_with("10000 requests and messages for one of a group")
     );
     // The first that comes has some at a time, the oldest first.
     let bob = rig.ext("bob");
@@ -371,7 +371,7 @@ fn it_is_dead_when_only_those_are_left_who_rejected_it() {
     rig.pass(PATIENCE + SECOND);
     let why = "every member that is left rejected it".into();
     assert!(rig.states(ada).contains(&Stage::Dead { why }));
-    assert!(rig.store.tables().jobs.is_empty());
+    assert!(rig.store.tables().leases.is_empty());
 }
 
 /// Ada's jobs wait, and cyd and she are the only members who are here; how often the disk was asked while

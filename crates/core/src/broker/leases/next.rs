@@ -1,0 +1,135 @@
+//! Whose turn it is.
+
+use std::collections::BTreeSet;
+
+use peerbus_wire::Seq;
+
+use super::super::mutation::BrokerMutation;
+use super::super::registry::Peer;
+use super::super::{Broker, Cx};
+use crate::store::{LeaseRow, Lessee, PeerId, Result};
+use crate::{Now, TokenHash};
+
+/// Leases of groups that one member has at a time; fewer if its window is smaller. The others wait for
+/// whoever is done with one.
+const HELD_MAX: usize = 16;
+
+/// Requests to one peer that have no result,
+const OPEN_MAX: usize = 64;
+/// and those of one token among them. The others wait for one of these.
+const OF_TOKEN_MAX: usize = 16;
+
+/// Which of those who had a lease may get it again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Had {
+    All,
+    /// Those who are idle and can be woken.
+    Idle,
+    Nobody,
+}
+
+impl Broker {
+    /// Who gets a lease next. Of a group the member who is idle and can be woken, or else has least to
+    /// read; of several the one that was given none for longest. Whoever had it comes last, and has it next
+    /// only if `may` says so.
+    pub(super) fn next_holder(
+        &mut self,
+        cx: &mut Cx<'_>,
+        row: &LeaseRow,
+        (sender, bytes): (PeerId, u64),
+        may: Had,
+    ) -> Result<Option<PeerId>> {
+        if let Lessee::Peer(peer) = row.to {
+            let place = self.has_place(peer, &row.owner) && self.registry.get(peer).is_some();
+            return Ok(Some(peer).filter(|_| place || row.holder == peer));
+        }
+        let members = self.registry.of_token(Some(row.owner));
+        let here = members.filter_map(|member| self.turn(row, sender, may, member));
+        let here: Vec<_> = here.collect();
+        let mut ranked = Vec::with_capacity(here.len());
+        for (had, busy, served, id) in here {
+            ranked.push((had, busy, self.pending(cx, id)?, served, id));
+        }
+        ranked.sort_unstable();
+        let of = (self.owed.token(sender).unwrap_or(row.owner), bytes);
+        for (.., id) in ranked {
+            if self.full_for(cx, id, of, false)?.is_none() {
+                return Ok(Some(id));
+            }
+        }
+        Ok(None)
+    }
+
+    /// When it is the turn of a member, the least first; `None`: it cannot have the lease.
+    fn turn(
+        &self,
+        row: &LeaseRow,
+        sender: PeerId,
+        may: Had,
+        (id, peer): (PeerId, &Peer),
+    ) -> Option<(bool, bool, u64, PeerId)> {
+        let rejected =
+            row.rejected.contains(&id) && !self.mutations.broken(BrokerMutation::GiveToRejected);
+        let member = row.is_for(id, peer.row.owner, &peer.row.groups);
+        if !member || [sender, row.holder].contains(&id) || rejected {
+            return None;
+        }
+        let session = peer.conn.and_then(|conn| self.conns.session(conn));
+        let session = session.filter(|session| session.ext)?;
+        let wakes = session.idle != self.mutations.broken(BrokerMutation::BusyFirst);
+        let had = row.had.contains(&id);
+        let out = match may {
+            Had::All => false,
+            Had::Idle => had && !wakes,
+            Had::Nobody => had,
+        };
+        (!out && self.has_room(id)).then_some((had, !wakes, peer.served, id))
+    }
+
+    /// Whether this peer could have a lease that nobody has, or that its holder does not come to.
+    pub(super) fn could_have(&mut self, cx: &mut Cx<'_>, peer: PeerId, seq: Seq) -> Result<bool> {
+        let (Some(lease), Some(head)) = (self.leases.all.get(&seq), cx.txn.message(seq)?) else {
+            return Ok(false);
+        };
+        if let Lessee::Peer(to) = lease.row.to {
+            return Ok(to == peer && self.has_place(peer, &lease.row.owner));
+        }
+        let (may, sender) = (lease.had(cx.now.mono_ms), head.sender);
+        let member = self.registry.get(peer).map(|known| (peer, known));
+        let turn = member.and_then(|member| self.turn(&lease.row, sender, may, member));
+        let of = self.owed.token(sender).unwrap_or(lease.row.owner);
+        Ok(turn.is_some() && self.full_for(cx, peer, (of, head.bytes), false)?.is_none())
+    }
+
+    /// Whether a member who is here may have one more lease of a group.
+    pub(super) fn has_room(&self, peer: PeerId) -> bool {
+        let session = self.session_of(peer);
+        let most = session.map_or(0, |session| session.flights.most().min(HELD_MAX));
+        self.leases.held(peer).take(most).count() < most
+    }
+
+    /// Whether a peer may have one more request of this token's that is for it alone. What is under way to
+    /// another domain counts there.
+    pub(in super::super) fn has_place(&self, peer: PeerId, token: &TokenHash) -> bool {
+        let own = self
+            .leases
+            .held(peer)
+            .filter(|row| row.group().is_none())
+            .take(OPEN_MAX);
+        let own: Vec<_> = own.map(|row| row.owner == *token).collect();
+        let of_token = own.iter().filter(|it| **it).count();
+        own.len() < OPEN_MAX && of_token < OF_TOKEN_MAX || self.is_bridge(peer)
+    }
+
+    /// Whether somebody is left, here or not, who may have it and did not reject it.
+    pub(super) fn is_wanted(&self, now: Now, row: &LeaseRow, sender: PeerId) -> bool {
+        let Lessee::One(group) = &row.to else {
+            return false;
+        };
+        let wants = |(id, peer): (PeerId, &Peer)| {
+            let rejected: &BTreeSet<PeerId> = &row.rejected;
+            peer.is_in(group, now.mono_ms) && id != sender && !rejected.contains(&id)
+        };
+        self.registry.of_token(Some(row.owner)).any(wants)
+    }
+}

@@ -1,0 +1,153 @@
+//! An open request as its broker shows it.
+
+use peerbus_wire::{PeerEntry, Receipt, Stage, escape};
+use serde::{Deserialize, Serialize};
+
+use crate::about::PeerView;
+use crate::text::is_proven;
+use crate::trail::{Words, reached};
+
+/// Longest text of what a holder says, in characters.
+const SAID_CHARS: usize = 60;
+
+/// What is known of a request that has no result.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestView {
+    /// For whom it is: a peer, or one of a group (`#shop`).
+    pub to: String,
+    /// Who has it; absent: nobody yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holder: Option<String>,
+    /// How far it is there, in a few words: `queued`, `seen`, `working: "half way"`.
+    pub state: String,
+    /// So many milliseconds a result is still waited for.
+    pub left_ms: u64,
+}
+
+impl RequestView {
+    /// A request for `to`, given what is known of it, in order of time, and of the peers.
+    #[must_use]
+    pub fn new(
+        (to, holder): (&str, Option<&str>),
+        left_ms: u64,
+        receipts: &[Receipt],
+        peers: &[PeerEntry],
+    ) -> Self {
+        let mut each = reached(receipts.iter()).into_values();
+        let last = each.find(|receipt| !matches!(receipt.stage, Stage::Recalled { .. }));
+        let peer = peers.iter().find(|peer| Some(&*peer.name) == holder);
+        Self {
+            to: to.to_owned(),
+            holder: holder.map(str::to_owned),
+            state: state(last, is_seen(receipts, holder), peer.map(PeerView::new)),
+            left_ms,
+        }
+    }
+
+    /// Who owes it, as people say it.
+    #[must_use]
+    pub fn owes(&self) -> String {
+        let name = |name: &str| escape(name, crate::text::NAME_CHARS);
+        match (&self.holder, self.to.starts_with('#')) {
+            (Some(holder), _) => name(holder),
+            (None, true) => format!("one of {}", name(&self.to)),
+            (None, false) => name(&self.to),
+        }
+    }
+}
+
+fn state(last: Option<&Receipt>, seen: bool, holder: Option<PeerView>) -> String {
+    let Some(Receipt { stage, .. }) = last else {
+        return Words::of(&Stage::Queued).state.to_owned();
+    };
+    let (is_read, word) = match stage {
+        Stage::Owed | Stage::Acked(_) if seen => (true, "seen".to_owned()),
+        Stage::Owed => (true, Words::of(&Stage::Acked(None)).state.to_owned()),
+        Stage::Working { said } if !said.is_empty() => {
+            let said = escape(said, SAID_CHARS);
+            (true, format!("working: \"{said}\""))
+        }
+        stage => {
+            let is_read = matches!(stage, Stage::Working { .. });
+            (is_read, Words::of(stage).state.to_owned())
+        }
+    };
+    match holder {
+        Some(holder) if holder.activity == Some("waiting") && *stage != Stage::Queued => {
+            "waits for its user".to_owned()
+        }
+        Some(holder) if is_read && !holder.online => word + ", away",
+        _ => word,
+    }
+}
+
+/// Whether it is proven that this one has seen it.
+fn is_seen(receipts: &[Receipt], holder: Option<&str>) -> bool {
+    let mut here = receipts.iter().filter(|it| it.to.as_deref() == holder);
+    here.any(|receipt| is_proven(&receipt.stage))
+}
+
+#[cfg(test)]
+mod tests {
+    use peerbus_wire::{MessageId, Presence};
+
+    use super::*;
+
+    fn view(stages: &[(&str, Stage)], peers: &[PeerEntry]) -> RequestView {
+        let receipt = |(to, stage): &(&str, Stage)| Receipt {
+            to: Some((*to).to_owned()),
+            ..Receipt::new(MessageId::parse("q1").unwrap(), stage.clone())
+        };
+        let receipts: Vec<_> = stages.iter().map(receipt).collect();
+        let holder = stages.last().map(|(to, _)| *to);
+        RequestView::new(("#shop", holder), 1, &receipts, peers)
+    }
+
+    fn peer(name: &str, online: bool, activity: &str) -> PeerEntry {
+        PeerEntry {
+            name: name.into(),
+            online,
+            unacked: None,
+            away_s: None,
+            activity_s: None,
+            owes: None,
+            groups: Vec::new(),
+            presence: Presence::parse(&format!(r#"{{"activity":"{activity}"}}"#)),
+        }
+    }
+
+    #[test]
+    fn a_state_is_true_of_who_holds_it_now() {
+        let working = |said: &str| Stage::Working { said: said.into() };
+        let busy = [peer("ann", true, "busy")];
+        let waiting = [peer("ann", true, "waiting")];
+        let away = [peer("ann", false, "waiting")];
+        for (stage, peers, says) in [
+            (Stage::Queued, &waiting, "queued"),
+            (Stage::Delivered, &busy, "delivered"),
+            (Stage::Delivered, &waiting, "waits for its user"),
+            (Stage::Owed, &busy, "acked"),
+            (Stage::Owed, &waiting, "waits for its user"),
+            (Stage::Owed, &away, "acked, away"),
+            (
+                working("half\u{1b}way"),
+                &busy,
+                r#"working: "half\u001bway""#,
+            ),
+            (working(""), &busy, "working"),
+            (working("nearly"), &away, r#"working: "nearly", away"#),
+        ] {
+            let view = view(&[("ann", stage)], peers);
+            assert_eq!((&*view.state, &*view.owes()), (says, "ann"));
+        }
+        let why = String::new();
+        let passed = [("ann", Stage::Recalled { why }), ("bob", Stage::Owed)];
+        let view = view(&passed, &waiting);
+        assert_eq!((&*view.state, &*view.owes()), ("acked", "bob"));
+        let nobody = RequestView::new(("#shop", None), 1, &[], &[]);
+        assert_eq!(
+            (&*nobody.state, &*nobody.owes()),
+            ("queued", "one of #shop")
+        );
+    }
+}

@@ -1,0 +1,34 @@
+// Requests that have no result yet: since when, who asked, who owes it, how far it is.
+
+import { byId, el, keyed, put, span } from "./dom.js";
+
+let open = [];
+
+export function show(requests) {
+  open = requests;
+  draw();
+}
+
+function row({ thread, reply_to, id }) {
+  return el("li", {}, el("a.conversation.request", { href: `#/c/${encodeURIComponent(thread || reply_to || id)}` },
+    el("span.who"), el("span.when"), el("span.text"), el("span.pill")));
+}
+
+function fill(item, request) {
+  const [who, when, text, state] = item.firstElementChild.children;
+  put(who, `${request.from || "?"} → ${request.owes}`);
+  put(when, span(Math.max(0, Date.now() - request.at) / 1000));
+  put(text, request.hidden ? `Not shown: ${request.hidden}` : request.text);
+  text.classList.toggle("hidden-text", Boolean(request.hidden));
+  put(state, request.state);
+  state.classList.toggle("wait", request.state === "waits for its user");
+}
+
+function draw() {
+  byId("requests").hidden = !open.length;
+  put(byId("requests-title"), open.length > 1 ? `Open requests · ${open.length}` : "Open requests");
+  keyed(byId("requests-list"), open, (request) => request.seq, row, fill);
+}
+
+// Ages grow.
+setInterval(draw, 10000);

@@ -120,6 +120,30 @@ pub struct AuditLog {
     lines: String,
 }
 
+/// A line of this kind about what an ack claims. A macro, for the kind to be a part of the format: the line
+/// is the most frequent one.
+macro_rules! claim {
+    ($log:ident, $kind:literal, ($seq:expr, $recipient:expr), $how:ident) => {{
+        let (seq, recipient) = ($seq, $recipient);
+        match $how {
+            None => $log.line(format_args!(concat!($kind, " {} {}"), seq, recipient)),
+            Some(How::Pushed { path }) => $log.line(format_args!(
+                concat!($kind, " {} {} pushed {}"),
+                seq,
+                recipient,
+                Word(path)
+            )),
+            Some(How::Seen { path, evidence }) => $log.line(format_args!(
+                concat!($kind, " {} {} seen {} {}"),
+                seq,
+                recipient,
+                Word(path),
+                Word(evidence)
+            )),
+        }
+    }};
+}
+
 impl AuditLog {
     fn line(&mut self, line: fmt::Arguments<'_>) {
         // Writing to a String cannot fail.
@@ -147,32 +171,13 @@ impl AuditLog {
 
     /// `K seq recipient [how path evidence]`: a recipient acked a message, and what the ack claims.
     pub fn ack(&mut self, seq: Seq, recipient: PeerId, how: Option<&How>) {
-        self.claim('K', (seq, recipient), how);
+        claim!(self, "K", (seq.0, recipient.0), how);
     }
 
     /// `W seq recipient [how path evidence]`: a recipient acked a request, which is owed to
     /// [`ANSWERS`](crate::store::ANSWERS) from then on.
     pub fn read(&mut self, seq: Seq, recipient: PeerId, how: Option<&How>) {
-        self.claim('W', (seq, recipient), how);
-    }
-
-    fn claim(&mut self, kind: char, (seq, recipient): (Seq, PeerId), how: Option<&How>) {
-        let (seq, recipient) = (seq.0, recipient.0);
-        match how {
-            None => self.line(format_args!("{kind} {seq} {recipient}")),
-            Some(How::Pushed { path }) => {
-                self.line(format_args!(
-                    "{kind} {seq} {recipient} pushed {}",
-                    Word(path)
-                ));
-            }
-            Some(How::Seen { path, evidence }) => {
-                let (path, evidence) = (Word(path), Word(evidence));
-                self.line(format_args!(
-                    "{kind} {seq} {recipient} seen {path} {evidence}"
-                ));
-            }
-        }
+        claim!(self, "W", (seq.0, recipient.0), how);
     }
 
     /// `E seq recipient`: a message is not owed to a recipient any more, unread.

@@ -62,6 +62,7 @@ impl End<'_> {
     }
 
     /// As the sender is told it.
+    #[inline]
     pub(super) fn stage(self) -> Stage {
         match self {
             Self::Acked(how) => Stage::Acked(how.cloned()),
@@ -177,6 +178,13 @@ impl Broker {
             let row = row.clone();
             return self.read(cx, (recipient, &head), history, (how, row));
         }
+        let end = match end {
+            End::Expired(why) if lease.is_some_and(|row| row.request.is_some()) => {
+                End::Unanswered(why)
+            }
+            end => end,
+        };
+        let leased = lease.is_some();
         // Whoever has read a request is said to have ended it.
         let holder = lease.map_or(recipient, |row| row.holder);
         let who = if recipient == ANSWERS {
@@ -190,7 +198,9 @@ impl Broker {
         }
         self.settled(recipient);
         self.not_owed(pair, head.bytes);
-        self.end_lease(cx, seq)?;
+        if leased {
+            self.end_lease(cx, seq)?;
+        }
         let stage = end.stage();
         let counted = end.note(&mut self.log, seq, recipient);
         self.outbox.event(counted);

@@ -25,8 +25,8 @@ const NAMED_MAX: usize = 20;
 pub(super) struct Recipients {
     pub(super) owed: Vec<PeerId>,
     pub(super) full: Vec<PeerId>,
-    /// What it is besides mail.
-    pub(super) lease: Option<LeaseRow>,
+    /// What it is besides mail. Boxed: most is nothing else.
+    pub(super) lease: Option<Box<LeaseRow>>,
 }
 
 impl From<Vec<PeerId>> for Recipients {

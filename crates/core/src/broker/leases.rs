@@ -8,7 +8,9 @@
 mod next;
 mod table;
 
-use peerbus_wire::{BrokerFrame, GroupName, Recall, Refusal, RefusalCode, Seq, Stage};
+use std::collections::BTreeSet;
+
+use peerbus_wire::{BrokerFrame, GroupName, Recall, Refusal, RefusalCode, Seq, Stage, escape};
 
 use self::next::Had;
 pub(super) use self::table::Leases;
@@ -18,10 +20,15 @@ use super::groups::Recipients;
 use super::mutation::BrokerMutation;
 use super::{Broker, BrokerOutput, Caller, CommitNeed, Cx};
 use crate::Now;
-use crate::store::{FATE_BYTES, LeaseRow, NOBODY, PeerId, PeerRow, Queued, RequestRow, Result};
+use crate::store::{
+    FATE_BYTES, LeaseRow, Lessee, NOBODY, PeerId, PeerRow, Queued, RequestRow, Result,
+};
 
 /// Leases of one token that may be open: all of them are in memory.
 const OPEN_MAX: usize = 10_000;
+
+/// Characters that are repeated of what a peer says.
+pub(super) const WHY_CHARS: usize = 300;
 
 /// Why a lease goes on: what its sender is told.
 const ENDED: &str = "its session ended";
@@ -38,7 +45,7 @@ impl Broker {
         cx: &mut Cx<'_>,
         (caller, group): (Caller, &GroupName),
         bytes: u64,
-        row: LeaseRow,
+        row: Box<LeaseRow>,
     ) -> Result<Result<Recipients, Refusal>> {
         if let Err(refusal) = self.members(cx, caller, group, bytes)? {
             return Ok(Err(refusal));
@@ -48,7 +55,7 @@ impl Broker {
     }
 
     /// A lease may be open besides those that are.
-    pub(super) fn leased(&self, row: LeaseRow, first: PeerId) -> Result<Recipients, Refusal> {
+    pub(super) fn leased(&self, row: Box<LeaseRow>, first: PeerId) -> Result<Recipients, Refusal> {
         if self.leases.open(&row.owner) >= OPEN_MAX {
             return Err(RefusalCode::Quota.because(format!(
                 "{OPEN_MAX} requests and messages for one of a group were sent with this token and have \
@@ -236,26 +243,44 @@ impl Broker {
 
     /// A peer has room: it may be given what nobody has.
     pub(super) fn offer_waiting(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result {
+        self.offer_own(cx, peer)?;
         let Some(known) = self.registry.get(peer) else {
             return Ok(());
         };
         let waiting = self.leases.waiting().filter(|row| {
-            row.is_for(peer, known.row.owner, &known.row.groups) && !row.rejected.contains(&peer)
+            let to_one = row.group().is_some() && !row.rejected.contains(&peer);
+            to_one && row.is_for(peer, known.row.owner, &known.row.groups)
         });
-        let waiting: Vec<_> = waiting.map(|row| row.seq).take(SLICE).collect();
-        for seq in waiting {
-            let Some(row) = self.leases.get(seq).cloned() else {
-                continue;
-            };
-            if !self.could_have(cx, peer, seq)? {
-                // What is for this peer alone stays in its order.
-                if row.group().is_none() || !self.has_room(peer) {
-                    break;
-                }
+        let waiting: Vec<_> = waiting.take(SLICE).cloned().collect();
+        for row in waiting {
+            if !self.has_room(peer) {
+                break;
+            }
+            // Others had their chance.
+            if self.could_have(cx, peer, row.seq)? && !self.is_over(cx, &row) {
+                self.pass_lease(cx, &row, LATE)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A peer may have a place for requests that are for it alone: those of one token keep their order, and
+    /// hold up no other token's.
+    fn offer_own(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result {
+        let own = self.leases.waiting();
+        let own = own.filter(|row| row.to == Lessee::Peer(peer));
+        let own: Vec<_> = own.map(|row| (row.owner, row.seq)).collect();
+        let mut full = BTreeSet::new();
+        for (owner, seq) in own {
+            if !self.has_any_place(peer) {
+                break;
+            }
+            if full.contains(&owner) || !self.has_place(peer, &owner) {
+                full.insert(owner);
                 continue;
             }
-            if !self.is_over(cx, &row) {
-                // Others had their chance.
+            let row = self.leases.get(seq).cloned();
+            if let Some(row) = row.filter(|row| !self.is_over(cx, row)) {
                 self.pass_lease(cx, &row, LATE)?;
             }
         }
@@ -335,7 +360,7 @@ impl Broker {
         lease.row.rejected.insert(holder);
         let (row, head) = (lease.row.clone(), cx.txn.message(seq)?);
         if head.is_some_and(|head| self.is_wanted(cx.now, &row, head.sender)) {
-            let why = format!("it was rejected there: \"{why}\"");
+            let why = format!("it was rejected there: \"{}\"", escape(why, WHY_CHARS));
             self.pass_lease(cx, &row, &why)?;
             return Ok(true);
         }

@@ -6,10 +6,12 @@
 use peerbus_wire::limits::WITHIN_MS_MAX;
 use peerbus_wire::{
     Address, Carried, Conversation, How, MessageId, Refusal, RefusalCode, Seq, Stage, body_of,
+    escape,
 };
 
 use super::ack::End;
 use super::groups::Recipients;
+use super::leases::WHY_CHARS;
 use super::mutation::BrokerMutation;
 use super::retire::Denied;
 use super::{Broker, BusEvent, Caller, CommitNeed, Cx};
@@ -45,11 +47,21 @@ pub struct OpenRequest {
 /// Requests that are listed.
 const REQUESTS_MAX: usize = 1_000;
 
-/// The message ends a request: which, and whether what that wants has failed.
-pub(super) type Ends = (LeaseRow, bool);
+/// A message ends a request.
+pub(super) struct EndsRequest {
+    row: LeaseRow,
+    /// What it wants did not succeed.
+    failed: bool,
+    /// Whoever asked has left for good: the answer is for nobody who has that name now.
+    pub(super) gone: bool,
+}
+
+/// Boxed: most messages end none.
+pub(super) type Ends = Box<EndsRequest>;
 
 impl Broker {
     /// Whether what a sender says of a request can be so.
+    #[inline]
     pub(super) fn check_request(caller: Caller, carried: &Carried) -> Result<(), Refusal> {
         let Some(within_ms) = carried.within_ms.filter(|_| caller.ext) else {
             return Ok(());
@@ -75,7 +87,7 @@ impl Broker {
         caller: Caller,
         carried: &Carried,
         peer: Option<PeerId>,
-    ) -> Option<LeaseRow> {
+    ) -> Option<Box<LeaseRow>> {
         let within_ms = carried.within_ms.filter(|_| caller.ext);
         let to = match &carried.to {
             Address::One(group) => Lessee::One(group.clone()),
@@ -88,10 +100,10 @@ impl Broker {
             until_ms: cx.at.steady_ms + within_ms.min(WITHIN_MS_MAX),
             work: None,
         });
-        Some(row)
+        Some(Box::new(row))
     }
 
-    /// To whom a message for one peer is owed: a request only if that has a place for it, or to nobody yet.
+    /// To whom a request to one peer is owed: to that if it has a place for it, or to nobody yet.
     pub(super) fn one_peer(
         &self,
         cx: &Cx<'_>,
@@ -102,10 +114,9 @@ impl Broker {
         let Some(row) = Self::lease_of(cx, caller, carried, Some(peer)) else {
             return Ok(vec![peer].into());
         };
-        let first = match self.has_place(peer, &caller.token) {
-            true => peer,
-            false => NOBODY,
-        };
+        let before = |row: &LeaseRow| row.to == Lessee::Peer(peer) && row.owner == caller.token;
+        let place = self.has_place(peer, &caller.token) && !self.leases.waiting().any(before);
+        let first = if place { peer } else { NOBODY };
         self.leased(row, first)
     }
 
@@ -214,8 +225,9 @@ impl Broker {
         let Address::Peer(to) = &carried.to else {
             return Ok(None);
         };
-        let holds = self.leases.held(caller.peer).next().is_some();
-        if !holds || carried.within_ms.is_some() {
+        let holds = || self.leases.held(caller.peer).next().is_some();
+        let asks = carried.within_ms.is_some() && caller.ext;
+        if !holds() || asks {
             return Ok(None);
         }
         let talk = Conversation::of(body_of(&carried.text));
@@ -234,9 +246,13 @@ impl Broker {
             None => self.asked_by_gone(cx, caller.peer, &id)?,
             known => known,
         };
+        let gone = known.is_none();
         let row = asked.and_then(|seq| self.leases.get(seq));
         let row = row.filter(|row| row.request.is_some() && row.holder == caller.peer);
-        Ok(row.map(|row| (row.clone(), talk.failed)))
+        Ok(row.map(|row| {
+            let (row, failed) = (row.clone(), talk.failed);
+            Box::new(EndsRequest { row, failed, gone })
+        }))
     }
 
     /// The request of this id that a peer holds and whose asker has left for good.
@@ -261,9 +277,10 @@ impl Broker {
     pub(super) fn end_by_answer(
         &mut self,
         cx: &mut Cx<'_>,
-        (row, failed): Ends,
+        ends: Ends,
         (reply, kept): (&MessageId, bool),
     ) -> Result {
+        let EndsRequest { row, failed, .. } = *ends;
         let end = match failed {
             true => End::Failed(reply),
             false => End::Done(reply),
@@ -292,7 +309,10 @@ impl Broker {
             Some(_) => ANSWERS,
             None => self.queue_of(cx.txn, (row.holder, waiting.head.sender), row.seq)?,
         };
-        let history = self.land(row.holder, row.seq);
+        let mut history = self.land(row.holder, row.seq);
+        if let Some((said, at_ms)) = row.work().and_then(|work| work.said.clone()) {
+            history.step(&Stage::Working { said }, at_ms);
+        }
         self.finish(cx, (queue, waiting.head), history, end)
     }
 
@@ -307,10 +327,14 @@ impl Broker {
         let holder = self.registry.name(row.holder);
         let last = match (row.work(), &*holder) {
             (Some(work), _) => match &work.said {
-                Some((said, _)) if !said.is_empty() => format!("{holder} said last: \"{said}\""),
+                Some((said, _)) if !said.is_empty() => {
+                    format!("{holder} said last: \"{}\"", escape(said, WHY_CHARS))
+                }
                 _ => format!("{holder} acked it and said nothing more"),
             },
-            (None, "") => "nobody had it".to_owned(),
+            (None, "") if row.had.is_empty() => "nobody had it".to_owned(),
+            (None, "") => "who had it has left".to_owned(),
+            (None, _) if row.again => format!("{holder} got it again and has not acked it since"),
             (None, _) => format!("{holder} has not acked it"),
         };
         self.recall(row.holder, row, why);
@@ -425,13 +449,17 @@ impl Broker {
         successor: PeerId,
     ) -> Result {
         let own = |row: &&LeaseRow| row.to == Lessee::Peer(peer);
-        let waiting = self.leases.waiting().filter(own);
+        let waiting: Vec<_> = self.leases.waiting().filter(own).cloned().collect();
         let read = self.leases.held(peer).filter(|row| row.work().is_some());
-        let all: Vec<_> = waiting.chain(read.filter(own)).cloned().collect();
-        for mut row in all {
+        for mut row in read.filter(own).cloned().collect::<Vec<_>>() {
             row.to = Lessee::Peer(successor);
             self.move_lease(cx, row, successor)?;
         }
-        Ok(())
+        for mut row in waiting {
+            row.to = Lessee::Peer(successor);
+            cx.txn.put_lease(&row)?;
+            self.put_lease(cx, row);
+        }
+        self.offer_waiting(cx, successor)
     }
 }

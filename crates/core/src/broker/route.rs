@@ -41,8 +41,14 @@ impl Broker {
             }
         }
         let bytes = carried.text.len() as u64;
-        let ends = self.ends(cx, caller, carried)?;
+        let ends = match self.leases.is_empty() {
+            true => None,
+            false => self.ends(cx, caller, carried)?,
+        };
         let recipients = match self.check_right(caller, &carried.to) {
+            Ok(()) if ends.as_ref().is_some_and(|ends| ends.gone) => {
+                Err(RefusalCode::UnknownRecipient.because("whoever asked has left"))
+            }
             Ok(()) => self.recipients(cx, caller, carried)?,
             Err(refusal) => Err(refusal),
         };
@@ -110,7 +116,7 @@ impl Broker {
         cx: &mut Cx<'_>,
         caller: Caller,
         (head, carried): (&MessageHead, &Carried),
-        (recipients, mut lease): (&[PeerId], Option<LeaseRow>),
+        (recipients, mut lease): (&[PeerId], Option<Box<LeaseRow>>),
     ) -> Result {
         let (seq, sender, bytes) = (head.seq, head.sender, head.bytes);
         self.tell_taken(head, carried);
@@ -120,7 +126,7 @@ impl Broker {
                 self.log.owe(seq, recipient);
             }
             if let Some(row) = lease.take() {
-                self.begin_lease(cx, LeaseRow { seq, ..row }, recipient)?;
+                self.begin_lease(cx, LeaseRow { seq, ..*row }, recipient)?;
             }
         }
         self.enqueue(cx, (head, carried), recipients)
@@ -232,11 +238,10 @@ impl Broker {
         carried: &Carried,
     ) -> Result<Result<Recipients, Refusal>> {
         let bytes = carried.text.len() as u64;
-        let lease = Self::lease_of(cx, caller, carried, None);
         let name = match &carried.to {
             Address::All => return Ok(Ok(self.everyone(cx, caller, bytes)?.into())),
             Address::Group(group) | Address::One(group) => {
-                return match lease {
+                return match Self::lease_of(cx, caller, carried, None) {
                     Some(row) => self.one_of(cx, (caller, group), bytes, row),
                     None => self.members(cx, caller, group, bytes),
                 };
@@ -269,7 +274,10 @@ impl Broker {
             full = self.full_for(cx, peer, of, true)?;
         }
         let Some(full) = full else {
-            return Ok(self.one_peer(cx, caller, carried, peer));
+            return match carried.within_ms {
+                None => Ok(Ok(vec![peer].into())),
+                Some(_) => Ok(self.one_peer(cx, caller, carried, peer)),
+            };
         };
         Ok(Err(RefusalCode::QueueFull.because(format!(
             "the queue of {name} is full ({full}); send again when it has read some"

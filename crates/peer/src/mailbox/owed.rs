@@ -13,8 +13,8 @@ use super::mutation::MailboxMutation;
 use super::types::{Activity, Mail, No, NotOwed, Owed};
 use crate::session::Key;
 
-/// The broker lets nobody owe more.
-pub(super) const OWED_MAX: usize = 64;
+/// The broker lets nobody owe more: 64 that are for a peer alone, and 16 of groups.
+pub(super) const OWED_MAX: usize = 80;
 
 /// After so long without a turn the agent is reminded of a request, and once more.
 pub(super) const REMIND_MS: [u64; 2] = [60_000, 600_000];

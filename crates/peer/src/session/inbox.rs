@@ -24,7 +24,7 @@ pub(super) const HELD_BYTES_MAX: usize = 2 * WINDOW_V1_BYTES as usize;
 /// Most deliveries of one held message that are remembered.
 const DELIVERIES_MAX: usize = 8;
 /// Most requests that are remembered after their ack: the broker lets nobody owe more.
-pub(super) const OWED_MAX: usize = 64;
+pub(super) const OWED_MAX: usize = 80;
 
 #[derive(Debug)]
 struct Entry {

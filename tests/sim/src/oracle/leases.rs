@@ -304,7 +304,8 @@ impl Oracle {
         // Nobody else may send.
         let token = TokenHash::of(&token(TOKEN));
         let free = |(peer, most): (PeerId, u32)| {
-            let held = leases.values().filter(|row| row.holder == peer).count();
+            let own = leases.values().filter(|row| row.group().is_some());
+            let held = own.filter(|row| row.holder == peer).count();
             let room =
                 held < HELD_MAX.min(most as usize) && !self.is_full(peer, Some(&token), MOST);
             room.then_some(peer)

@@ -100,7 +100,7 @@ fn a_request_that_was_read_is_owed_until_its_holder_answers() {
     assert!(is_over(&rig));
     rig.restart();
     let ada = rig.ext("ada");
-    assert_eq!(status(&mut rig, ada).last(), Some(&done));
+    assert!(status(&mut rig, ada).ends_with(&[said, done]));
 }
 
 #[test]

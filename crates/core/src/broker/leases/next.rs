@@ -105,20 +105,22 @@ impl Broker {
     pub(super) fn has_room(&self, peer: PeerId) -> bool {
         let session = self.session_of(peer);
         let most = session.map_or(0, |session| session.flights.most().min(HELD_MAX));
-        self.leases.held(peer).take(most).count() < most
+        let of_groups = self.leases.held(peer).filter(|row| row.group().is_some());
+        of_groups.take(most).count() < most
     }
 
     /// Whether a peer may have one more request of this token's that is for it alone. What is under way to
     /// another domain counts there.
     pub(in super::super) fn has_place(&self, peer: PeerId, token: &TokenHash) -> bool {
-        let own = self
-            .leases
-            .held(peer)
-            .filter(|row| row.group().is_none())
-            .take(OPEN_MAX);
-        let own: Vec<_> = own.map(|row| row.owner == *token).collect();
-        let of_token = own.iter().filter(|it| **it).count();
-        own.len() < OPEN_MAX && of_token < OF_TOKEN_MAX || self.is_bridge(peer)
+        let own = self.leases.held(peer).filter(|row| row.group().is_none());
+        let mut of_token = own.filter(|row| row.owner == *token);
+        self.is_bridge(peer) || self.has_any_place(peer) && of_token.nth(OF_TOKEN_MAX - 1).is_none()
+    }
+
+    /// Whether a peer may have one more request that is for it alone, of whatever token.
+    pub(super) fn has_any_place(&self, peer: PeerId) -> bool {
+        let mut own = self.leases.held(peer).filter(|row| row.group().is_none());
+        own.nth(OPEN_MAX - 1).is_none()
     }
 
     /// Whether somebody is left, here or not, who may have it and did not reject it.

@@ -129,6 +129,10 @@ impl Leases {
         due.map(|(_, seq)| *seq)
     }
 
+    pub(in super::super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
     /// A lease that is open.
     pub(in super::super) fn get(&self, seq: Seq) -> Option<&LeaseRow> {
         Some(&self.all.get(&seq)?.row)

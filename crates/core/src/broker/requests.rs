@@ -227,7 +227,7 @@ impl Broker {
         };
         let holds = || self.leases.held(caller.peer).next().is_some();
         let asks = carried.within_ms.is_some() && caller.ext;
-        if !holds() || asks {
+        if self.leases.is_empty() || !holds() || asks {
             return Ok(None);
         }
         let talk = Conversation::of(body_of(&carried.text));
@@ -277,10 +277,10 @@ impl Broker {
     pub(super) fn end_by_answer(
         &mut self,
         cx: &mut Cx<'_>,
-        ends: Ends,
+        ends: EndsRequest,
         (reply, kept): (&MessageId, bool),
     ) -> Result {
-        let EndsRequest { row, failed, .. } = *ends;
+        let EndsRequest { row, failed, .. } = ends;
         let end = match failed {
             true => End::Failed(reply),
             false => End::Done(reply),

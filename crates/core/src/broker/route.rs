@@ -41,14 +41,10 @@ impl Broker {
             }
         }
         let bytes = carried.text.len() as u64;
-        let ends = match self.leases.is_empty() {
-            true => None,
-            false => self.ends(cx, caller, carried)?,
-        };
+        let ends = self.ends(cx, caller, carried)?;
+        let gone = ends.as_ref().is_some_and(|ends| ends.gone);
         let recipients = match self.check_right(caller, &carried.to) {
-            Ok(()) if ends.as_ref().is_some_and(|ends| ends.gone) => {
-                Err(RefusalCode::UnknownRecipient.because("whoever asked has left"))
-            }
+            Ok(()) if gone => Err(RefusalCode::UnknownRecipient.because("whoever asked has left")),
             Ok(()) => self.recipients(cx, caller, carried)?,
             Err(refusal) => Err(refusal),
         };
@@ -105,7 +101,7 @@ impl Broker {
         self.tell_full(cx, &head, &full)?;
         self.owe(cx, caller, (&head, carried), (&owed, lease))?;
         match ends.filter(|_| !self.mutations.broken(BrokerMutation::IgnoreAnswer)) {
-            Some(ends) => self.end_by_answer(cx, ends, (&carried.id, kept)),
+            Some(ends) => self.end_by_answer(cx, *ends, (&carried.id, kept)),
             None => Ok(()),
         }
     }

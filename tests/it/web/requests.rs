@@ -122,6 +122,18 @@ impl Asker {
     }
 }
 
+/// A request as `status` shows it once it says this of it.
+#[track_caller]
+fn noted(home: &Home, id: &str, note: &str) -> Value {
+    eventually(note, || {
+        let status = home.run(&["status", id, "--json"]).ok();
+        let mut status: Value = serde_json::from_str(&status).expect("JSON");
+        let said = status["messages"][0]["trail"]["note"].as_str();
+        let says = said.expect("a note").contains(note);
+        says.then(|| status["messages"][0].take())
+    })
+}
+
 /// What tells of a request: the commands, the gateway, and the history.
 #[track_caller]
 fn agree(home: &Home, asker: &Asker, id: &str, (_, state, listed, note): &Row) {
@@ -130,17 +142,10 @@ fn agree(home: &Home, asker: &Asker, id: &str, (_, state, listed, note): &Row) {
         let end = asker.end(id);
         assert_eq!((&end["stage"], &end["to"]), (&json!(state), &json!("bob")));
     }
-    let told = eventually(state, || {
-        let told = asker.get(&format!("/v1/messages/{id}")).json();
-        (told["stage"] == *state).then_some(told)
-    });
-    let message = eventually(note, || {
-        let status = home.run(&["status", id, "--json"]).ok();
-        let mut status: Value = serde_json::from_str(&status).expect("JSON");
-        let said = status["messages"][0]["trail"]["note"].as_str();
-        let says = said.expect("a note").contains(note);
-        says.then(|| status["messages"][0].take())
-    });
+    let message = noted(home, id, note);
+    // Once: a token has so many requests in a second.
+    let told = asker.get(&format!("/v1/messages/{id}")).json();
+    assert_eq!(told["stage"], *state, "{told}");
     for trail in [&message["trail"], &told] {
         let steps = trail["steps"].as_array().expect("steps");
         let mut here = steps.iter().filter(|step| step["to"] == "bob");
@@ -217,14 +222,11 @@ fn a_request_whose_time_is_over_is_unanswered_everywhere() {
         "it waits at the broker for bob",
     );
     let id = asker.ask("bob", 3_600_000);
-    let told = eventually("it waits", || {
-        let told = asker.get(&format!("/v1/messages/{id}")).json();
-        (told["stage"] == row.1).then_some(told)
-    });
-    assert!(
-        told["note"].as_str().expect("a note").contains(row.3),
-        "{told}"
-    );
+    noted(&home, &id, row.3);
+    let told = asker.get(&format!("/v1/messages/{id}")).json();
+    assert_eq!(told["stage"], row.1, "{told}");
+    let note = told["note"].as_str().expect("a note");
+    assert!(note.contains(row.3), "{told}");
     let all = open(&home);
     assert_eq!(all[0]["request"]["state"], row.2.expect("a state"));
     broker.stop();

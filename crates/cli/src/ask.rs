@@ -1,8 +1,11 @@
 //! `peerbus ask`.
 
+use peerbus_adapter::hooks::is_below_an_agent;
 use peerbus_adapter::mailbox::quote::said;
 use peerbus_adapter::signals::Stop;
-use peerbus_adapter::{Bus, Failure, How, Inbound, SentMessage, SessionEvent, Stage, wall_ms};
+use peerbus_adapter::{
+    Bus, BusError, Failure, How, Inbound, SentMessage, SessionEvent, Stage, wall_ms,
+};
 use peerbus_view::{PeerView, Trail, fate, reached};
 use peerbus_wire::limits::WITHIN_MS_DEFAULT;
 use peerbus_wire::{Conversation, MessageId, escape, printable};
@@ -47,10 +50,15 @@ fn stays(sent: &SentMessage) -> String {
     let id = &sent.id;
     match sent.accepted {
         None => "an answer that comes later finds nobody here".into(),
-        Some(_) => format!(
-            "the request stays owed until its time is over: `peerbus status {id}` shows it, and \
-             `peerbus requests cancel {id}` takes it back"
-        ),
+        Some(_) => {
+            let back = match is_below_an_agent() {
+                true => String::new(),
+                false => format!(", and `peerbus requests cancel {id}` takes it back"),
+            };
+            format!(
+                "the request stays owed until its time is over: `peerbus status {id}` shows it{back}"
+            )
+        }
     }
 }
 
@@ -64,13 +72,13 @@ async fn result(bus: &Bus, verb: &Ask, sent: &SentMessage, end: Instant) -> Resu
             event = bus.next() => event,
             () = tokio::time::sleep_until(end) => {
                 let note = far(bus, &sent.id).await.map(|far| far.trail.note);
-                let note = note.unwrap_or_else(|| "how far it got is not known".into());
+                let note = note.unwrap_or_else(|_| "how far it got is not known".into());
                 return Err(Failure::failed(format!(
                     "no result from {} within {} s: {note}; {}", verb.to, verb.timeout, stays(sent)
                 )));
             }
             _ = look.tick() => {
-                let Some(far) = far(bus, &sent.id).await else { continue };
+                let Ok(far) = far(bus, &sent.id).await else { continue };
                 if far.stage.as_ref().is_some_and(has_no_result) {
                     return Err(Failure::failed(far.trail.note));
                 }
@@ -84,7 +92,7 @@ async fn result(bus: &Bus, verb: &Ask, sent: &SentMessage, end: Instant) -> Resu
         };
         match event {
             Some(SessionEvent::Message(message)) if answers(&message, &sent.id) => {
-                if is_result(bus, &message, &sent.id).await {
+                if is_result(bus, &message, &sent.id, end).await {
                     return show(bus, verb, &message).await;
                 }
                 let text = escape(&said(&message.body), ASIDE_CHARS);
@@ -98,7 +106,7 @@ async fn result(bus: &Bus, verb: &Ask, sent: &SentMessage, end: Instant) -> Resu
             }) if receipt.id.as_str() == sent.id && receipt.stage.is_end() => {
                 bus.ack_notice(notice);
                 let kept = !has_no_result(&receipt.stage);
-                let note = far(bus, &sent.id).await.map(|far| far.trail.note);
+                let note = far(bus, &sent.id).await.ok().map(|far| far.trail.note);
                 let note = note.filter(|_| !kept).or_else(|| fate(&receipt));
                 return Err(Failure::failed(note.unwrap_or_default()));
             }
@@ -133,9 +141,9 @@ struct Far {
     trail: Trail,
 }
 
-/// Nothing if the broker does not say, as one of peerbus v1.
-async fn far(bus: &Bus, id: &str) -> Option<Far> {
-    let receipts = bus.statuses(&[id.to_owned()], LOOK).await.ok()?;
+/// How far the request `id` is, as the broker says within [`LOOK`].
+async fn far(bus: &Bus, id: &str) -> Result<Far, BusError> {
+    let receipts = bus.statuses(&[id.to_owned()], LOOK).await?;
     let peers = told::peers_of(bus, id, &receipts).await;
     let mut each = reached(receipts.iter()).into_values();
     let last = each.find(|receipt| !matches!(receipt.stage, Stage::Recalled { .. }));
@@ -143,7 +151,7 @@ async fn far(bus: &Bus, id: &str) -> Option<Far> {
     let peer = peers
         .iter()
         .find(|peer| Some(&peer.name) == holder.as_ref());
-    Some(Far {
+    Ok(Far {
         stage: last.map(|receipt| receipt.stage.clone()),
         waits: peer.is_some_and(|peer| PeerView::new(peer).activity == Some("waiting")),
         holder,
@@ -163,11 +171,16 @@ fn answers(message: &Inbound, id: &str) -> bool {
     talk.within_ms.is_none() && talk.reply_to.is_some_and(|asked| asked.as_str() == id)
 }
 
-/// Whether an answer is the result: its sender is who holds the request, or the broker says so. A
-/// broker that says nothing of requests leaves it to the answer.
-async fn is_result(bus: &Bus, message: &Inbound, id: &str) -> bool {
-    let Some(far) = far(bus, id).await else {
-        return true;
+/// Whether an answer is the result: its sender is who holds the request, or the broker says so. One of
+/// peerbus v1, which knows no requests, leaves it to the answer; one that does not say is asked until `end`.
+async fn is_result(bus: &Bus, message: &Inbound, id: &str, end: Instant) -> bool {
+    let far = loop {
+        match far(bus, id).await {
+            Ok(far) => break far,
+            Err(BusError::NotSupported) => return true,
+            Err(BusError::TimedOut(_)) if Instant::now() < end => {}
+            Err(_) => return false,
+        }
     };
     let is = |reply: &MessageId| reply.as_str() == message.id;
     let holder = far.holder.unwrap_or_default();

@@ -111,6 +111,7 @@ fn ended(verb: &Requests) -> Result<(), Failure> {
 }
 
 fn take_back(verb: &Cancel) -> Result<(), Failure> {
+    told::for_people("take back what others asked")?;
     let socket: Option<&PathBuf> = verb.socket.as_ref();
     let from = verb.name.as_deref().map(PeerName::parse).transpose();
     let from = from.map_err(Failure::config)?;

@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::{Answer, Gateway, agent, bearer, token};
 use crate::orphans::Session;
+use crate::requests::open;
 use crate::sessions::names;
 use crate::support::{Broker, Home, eventually};
 
@@ -68,6 +69,24 @@ fn an_agent_makes_no_token_with_which_it_could_approve() {
     let gateways = ["token", "add", "thief", "--names", "WEB:*"];
     let said = home.run(&gateways).fails(2);
     assert!(said.contains("are the gateway's"), "{said}");
+    broker.stop();
+}
+
+#[test]
+fn an_agent_takes_back_nobodys_request() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let mut bob = session(&home);
+    let args = ["ask", "bob", "2+3?", "--detach"];
+    let asked = home.run(&args).ok();
+    let id = open(&home)[0]["id"].as_str().expect("an id").to_owned();
+    let said = below(&home, &mut bob, "", &format!("requests cancel {id}"));
+    assert!(
+        said.contains("may not take back what others asked"),
+        "{said}"
+    );
+    assert_eq!(open(&home).len(), 1, "{asked}");
+    home.run(&["requests", "cancel", &id]).ok();
     broker.stop();
 }
 

@@ -116,6 +116,11 @@ async fn answer(
             break;
         }
         for (found, known) in histories(shared, some).await? {
+            let over = known.receipts.iter().any(|receipt| receipt.stage.is_end());
+            if over && open.contains_key(&found.head.seq) {
+                // It ended since the engine was asked which are open.
+                continue;
+            }
             let id = &found.head.id;
             if peers.is_none()
                 && depends_on_peers(id.as_str(), &known.receipts)

@@ -115,6 +115,12 @@ pub fn reached<'a>(receipts: impl Iterator<Item = &'a Receipt>) -> BTreeMap<&'a 
             _ if matches!(now, Stage::Recalled { .. }) => true,
             // The client's user may be asked after the push, and decide before another one.
             Some(Stage::Pushed { .. } | Stage::Held { .. }) => now.is_progress() || now.is_final(),
+            // A request comes again when who had read it is gone.
+            Some(Stage::Acked(_) | Stage::Owed | Stage::Working { .. })
+                if matches!(now, Stage::Queued | Stage::Delivered) =>
+            {
+                true
+            }
             Some(before) => now.rank() >= before.rank(),
         };
         if later {

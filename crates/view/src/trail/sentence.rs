@@ -61,7 +61,8 @@ fn how_far<'a>(
         }
         let seen = |it: &Receipt| it.to == receipt.to && is_proven(&it.stage);
         if receipt.stage == Stage::Owed && receipts.clone().any(seen) {
-            return format!("{name}'s model has seen it and owes an answer");
+            let away = away(&name, receipt, peers);
+            return format!("{name}'s model has seen it and owes an answer{away}");
         }
         return at_one(&name, receipt, now_ms, peers);
     }
@@ -181,7 +182,17 @@ fn at_one(name: &str, receipt: &Receipt, now_ms: u64, peers: &[PeerEntry]) -> St
             rejected(to, why)
         ),
         Stage::Recalled { .. } => before(to, receipt),
-        stage => of_request((name, to), stage, &ago),
+        stage => of_request((name, to), stage, &ago) + &away(name, receipt, peers),
+    }
+}
+
+/// What follows when who owes an answer is not here.
+fn away(name: &str, receipt: &Receipt, peers: &[PeerEntry]) -> String {
+    let owes = matches!(receipt.stage, Stage::Owed | Stage::Working { .. });
+    let is_away = |peer: &PeerEntry| Some(&peer.name) == receipt.to.as_ref() && !peer.online;
+    match owes && peers.iter().any(is_away) {
+        true => format!("; {name} is away"),
+        false => String::new(),
     }
 }
 

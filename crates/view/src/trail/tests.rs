@@ -164,6 +164,7 @@ fn who_has_not_acked_because_a_dialog_is_open_is_named() {
         (Stage::Pushed { path: path() }, true),
         (Stage::Presented { path: path() }, true),
         (Stage::Acked(None), false),
+        (Stage::Owed, true),
     ] {
         let receipts = receipts(vec![at(stage.clone())]);
         assert_eq!(depends_on_peers("m1", &receipts), open, "{stage:?}");
@@ -482,5 +483,39 @@ fn what_became_of_a_message_is_a_sentence_to_its_sender() {
         ),
     ] {
         assert_eq!(said(stage).as_deref(), Some(says));
+    }
+}
+
+#[test]
+fn a_request_that_comes_again_is_where_it_is_now() {
+    let said = || "half way".to_owned();
+    for read in [Stage::Owed, Stage::Working { said: said() }] {
+        let before = [at(Stage::Acked(None)), at(read)];
+        for (now, says) in [
+            (Stage::Delivered, "bob got it 40 s ago"),
+            (Stage::Queued, "it waits at the broker for bob"),
+        ] {
+            let note = trail([&before[..], &[at(now)]].concat()).note;
+            assert!(note.starts_with(says), "{note}");
+        }
+    }
+}
+
+#[test]
+fn who_owes_an_answer_and_is_away_is_said_to_be() {
+    let peer = |online| PeerEntry {
+        name: "bob".into(),
+        online,
+        ..PeerEntry::default()
+    };
+    let said = || "half way".to_owned();
+    for read in [Stage::Owed, Stage::Working { said: said() }] {
+        let receipts = receipts(vec![at(read)]);
+        let away = |peers: &[PeerEntry]| {
+            let note = Trail::among("m1", &receipts, NOW, peers).note;
+            note.ends_with("; bob is away")
+        };
+        assert!(away(&[peer(false)]));
+        assert!(!away(&[peer(true)]) && !away(&[]));
     }
 }

@@ -17,6 +17,7 @@ mod keys;
 mod leases;
 mod messages;
 mod names;
+mod places;
 mod quotas;
 mod receipts;
 mod rename;

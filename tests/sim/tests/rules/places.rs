@@ -87,7 +87,9 @@ fn the_next_peer_of_an_askers_name_gets_none_of_its_answers() {
     ask(&mut rig, shell, ("shell", "bob"), "q1");
     rig.ack(bob, 1);
     rig.close(shell, true);
-    let other = rig.join(temporary("other"));
+    // Who had which name is not known any more.
+    rig.restart();
+    let (other, bob) = (rig.join(temporary("other")), rig.ext("bob"));
     answer(&mut rig, bob, ("bob", "shell"), ("a1", "q1"));
     assert_eq!(rig.states(bob), [accepted(0, 0)]);
     assert!(rig.delivered(other).is_empty());

@@ -41,8 +41,12 @@ fn requests_that_wait_hold_up_no_other_tokens() {
         ask(&mut rig, ada, ("ada", "bob"), &format!("q{n}"));
     }
     assert_eq!(rig.delivered(bob).len(), 16);
-    ask(&mut rig, eve, ("eve", "bob"), "e1");
-    assert_eq!(rig.delivered(bob), [19]);
+    for n in 1..=17 {
+        ask(&mut rig, eve, ("eve", "bob"), &format!("e{n}"));
+    }
+    assert_eq!(rig.delivered(bob), (19..=34).collect::<Vec<_>>());
+    answer(&mut rig, bob, ("bob", "eve"), ("b1", "e1"));
+    assert_eq!(rig.delivered(bob), [35]);
     answer(&mut rig, bob, ("bob", "ada"), ("a1", "q1"));
     assert_eq!(rig.delivered(bob), [17], "in the order that they were sent");
 }

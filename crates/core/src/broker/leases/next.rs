@@ -15,9 +15,9 @@ use crate::{Now, TokenHash};
 const HELD_MAX: usize = 16;
 
 /// Requests to one peer that have no result,
-const OPEN_MAX: usize = 64;
+const OWN_MAX: usize = 64;
 /// and those of one token among them. The others wait for one of these.
-const OF_TOKEN_MAX: usize = 16;
+const OWN_OF_TOKEN_MAX: usize = 16;
 
 /// Which of those who had a lease may get it again.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -114,13 +114,14 @@ impl Broker {
     pub(in super::super) fn has_place(&self, peer: PeerId, token: &TokenHash) -> bool {
         let own = self.leases.held(peer).filter(|row| row.group().is_none());
         let mut of_token = own.filter(|row| row.owner == *token);
-        self.is_bridge(peer) || self.has_any_place(peer) && of_token.nth(OF_TOKEN_MAX - 1).is_none()
+        self.is_bridge(peer)
+            || self.has_any_place(peer) && of_token.nth(OWN_OF_TOKEN_MAX - 1).is_none()
     }
 
     /// Whether a peer may have one more request that is for it alone, of whatever token.
     pub(super) fn has_any_place(&self, peer: PeerId) -> bool {
         let mut own = self.leases.held(peer).filter(|row| row.group().is_none());
-        own.nth(OPEN_MAX - 1).is_none()
+        own.nth(OWN_MAX - 1).is_none()
     }
 
     /// Whether somebody is left, here or not, who may have it and did not reject it.

@@ -1,0 +1,70 @@
+//! What is said of messages that a member of a group has taken, and of those that owe an answer.
+
+use super::*;
+
+#[test]
+fn of_a_message_for_one_of_a_group_it_says_who_has_it_and_who_had_it() {
+    let at = |to: &str, stage| (Some(to.to_owned()), stage);
+    let pushed = || Stage::Pushed {
+        path: "socket".into(),
+    };
+    let recalled = |why: &str| Stage::Recalled { why: why.into() };
+    let note = |mut steps: Vec<(Option<String>, Stage)>| {
+        steps.insert(0, accepted(1));
+        Trail::new("m1", &receipts(steps), NOW).note
+    };
+    let ended = || {
+        vec![
+            at("bob", pushed()),
+            at("bob", recalled("its session ended")),
+        ]
+    };
+    let waits = note([ended(), vec![at("#shop", Stage::Queued)]].concat());
+    assert_eq!(
+        waits,
+        "it waits at the broker for one of #shop: no member is here that can take it, and the first \
+         that comes gets it; before that bob had it (its session ended)"
+    );
+    let has = note([ended(), vec![at("cyd", Stage::Acked(None))]].concat());
+    assert!(has.starts_with("cyd acked it"), "{has}");
+    assert!(
+        has.ends_with("; before that bob had it (its session ended)"),
+        "{has}"
+    );
+    let back = note([ended(), vec![at("bob", pushed())]].concat());
+    assert!(back.starts_with("pushed to bob over socket"), "{back}");
+}
+
+#[test]
+fn a_request_that_comes_again_is_where_it_is_now() {
+    let said = || "half way".to_owned();
+    for read in [Stage::Owed, Stage::Working { said: said() }] {
+        let before = [at(Stage::Acked(None)), at(read)];
+        for (now, says) in [
+            (Stage::Delivered, "bob got it 40 s ago"),
+            (Stage::Queued, "it waits at the broker for bob"),
+        ] {
+            let note = trail([&before[..], &[at(now)]].concat()).note;
+            assert!(note.starts_with(says), "{note}");
+        }
+    }
+}
+
+#[test]
+fn who_owes_an_answer_and_is_away_is_said_to_be() {
+    let peer = |online| PeerEntry {
+        name: "bob".into(),
+        online,
+        ..PeerEntry::default()
+    };
+    let said = || "half way".to_owned();
+    for read in [Stage::Owed, Stage::Working { said: said() }] {
+        let receipts = receipts(vec![at(read)]);
+        let away = |peers: &[PeerEntry]| {
+            let note = Trail::among("m1", &receipts, NOW, peers).note;
+            note.ends_with("; bob is away")
+        };
+        assert!(away(&[peer(false)]));
+        assert!(!away(&[peer(true)]) && !away(&[]));
+    }
+}

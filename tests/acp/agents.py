@@ -291,6 +291,8 @@ AGENTS = {
         ("write", {"file_path": f"{{project}}/{BY_WRITER}", "content": "x"}),
         node=22,
         proof="message id",
+        # It shows the model some tools of MCP servers once that searches, and takes a call all the same.
+        bus=lambda verb, given: (f"mcp__peerbus__bus_{verb}", given),
     ),
     "gemini": Agent(
         "@google/gemini-cli@0.61.0",

@@ -10,7 +10,7 @@ names, into ${XDG_CACHE_HOME:-~/.cache}/peerbus-other-agents. steps.py then runs
 namespaces of its own: no network but loopback, no processes but its own, its own /tmp, a home of this
 run, a made-up key. A run of all steps in which each check holds writes the agent's row in
 docs/ANY_AGENT.md. With --pairs, agents talk with each other, see pairs.py. --bin makes programs of
-the agents' names in a directory, for use by hand.
+the agents' names in a directory, for use by hand. The step `remind` is run when it is named.
 
 Exit codes: 0 every check held, 1 one did not, 2 usage, 3 it cannot run here, for the reason that is
 on stderr.

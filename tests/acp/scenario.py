@@ -105,6 +105,7 @@ def one(word, wanted):
     world = World(word, model)
     world.broker = broker
     chosen = {name: step for name, step in steps.STEPS.items() if not wanted or name in wanted}
+    chosen |= {name: step for name, step in steps.SLOW.items() if name in wanted}
     failures = world.run(chosen)
     told = {"facts": world.facts, "failures": failures, "whole": len(chosen) == len(steps.STEPS)}
     (bus.LOG / "result.json").write_text(json.dumps(told), encoding="utf-8")

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 
+import asking
 import bus
 from agents import BY_SHELL, BY_WRITER
 from support import PATIENCE_S, eventually
@@ -323,7 +324,51 @@ def end(world):
     world.facts["ends"] = True
 
 
+class Holder:
+    """The session, for asking.py."""
+
+    def __init__(self, world):
+        self.world, self.name, self.check = world, world.name, world.check
+
+    def plays(self, job, *calls, held=False):
+        calls = [self.world.agent.bus(verb, given) for verb, given in calls]
+        script = self.world.model.script(job, *calls, text="so it is")
+        script.goes = asking.Gate(held)
+        return script
+
+    def asked(self, script):
+        return script.asked
+
+    def texts(self):
+        return dict.fromkeys(text for request in self.world.model.asked for text in request.user)
+
+    def ready(self):
+        is_ready(self.world)
+
+    def dies(self):
+        self.world.driver.kill()
+
+    def starts(self):
+        self.world.starts()
+
+
+def request(world):
+    """It owes a shell an answer: says that it works at it, and gives it; also in the session after a kill."""
+    if "tools" in world.agent.cannot:
+        # Its user would be asked before each answer, as in `woken`.
+        return
+    for part in asking.parts(remind=False):
+        part(Holder(world))
+
+
+def remind(world):
+    """It reads a request, and idles without an answer."""
+    asking.is_reminded(Holder(world))
+
+
 STEPS = {
     step.__name__: step
-    for step in (start, woken, busy, failing, unasked, approvals, interrupt, killed, end)
+    for step in (start, woken, busy, failing, unasked, approvals, interrupt, request, killed, end)
 }
+# Those that wait for minutes are run when they are named.
+SLOW = {"remind": remind}

@@ -21,4 +21,6 @@ mount --rbind "$run" /tmp
 cd /tmp
 trap - ERR
 
-exec "$python" "/tmp/scripts/$scenario"
+# A scenario may have arguments.
+read -ra scenario <<<"$scenario"
+exec "$python" "/tmp/scripts/${scenario[0]}" "${scenario[@]:1}"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the real Claude Code CLI with the channel adapter, on a closed network.
 
-    run.py PEERBUS [--version V] [--scenario NAME] [--keep]
+    run.py PEERBUS [--version V] [--scenario NAME] [--remind] [--keep]
 
 PEERBUS is the binary, V an exact version of the public CLI. It is installed once from npm, into
 ${XDG_CACHE_HOME:-~/.cache}/peerbus-claude-code/V. NAME.py then runs in namespaces of its own:
@@ -21,7 +21,7 @@ from isolated import CannotRun, arguments, claude_code, installed, need, other_a
 
 VERSION = "2.1.330"
 SCRIPTS = Path(__file__).resolve().parent
-SCENARIOS = ["scenario", "hooks_scenario", "approvals_scenario", "interrupt_scenario", "driver_scenario", "plugin_scenario", "first_scenario", "shared_scenario", "domains_scenario", "groups_scenario", "managed_scenario"]
+SCENARIOS = ["scenario", "hooks_scenario", "approvals_scenario", "interrupt_scenario", "driver_scenario", "plugin_scenario", "first_scenario", "shared_scenario", "domains_scenario", "groups_scenario", "managed_scenario", "request_scenario"]
 
 # Of the machine whose server is shared.
 SERVER = "mcp-server-filesystem"
@@ -58,6 +58,7 @@ def main():
     parser.add_argument("peerbus")
     parser.add_argument("--version", default=VERSION)
     parser.add_argument("--scenario", default=SCENARIOS[0], choices=SCENARIOS)
+    parser.add_argument("--remind", action="store_true", help="request_scenario: wait for a reminder, too")
     args = arguments(parser)
 
     def scenario(directory):
@@ -69,6 +70,7 @@ def main():
         beside = {"shared_scenario": shared, "domains_scenario": lambda: joined(args.peerbus)}
         more = beside.get(args.scenario, dict)()
         bound = [f"{place}={source}" for place, source in more.items()]
+        script = f"{script} remind" if args.remind else script
         wrapper = [namespace, directory, SCRIPTS, cli, newest, args.peerbus, python(), script, *bound]
         return run(wrapper, directory, ["cli", "newest", "repository", *more])
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the real CLIs of other agents with the generic adapter, on a closed network.
 
-    run.py PEERBUS AGENT... [--wake | --kill | --relay] [--cached] [--keep]
+    run.py PEERBUS AGENT... [--wake | --kill | --relay | --request | --remind] [--cached] [--keep]
 
 PEERBUS is the binary, AGENT one of codex, opencode, qwen, gemini, copilot, or `all`. Each CLI is
 installed once from npm, in the version that agents.py names, into
@@ -10,7 +10,8 @@ and each scope of `peerbus install` in namespaces of its own: no network but loo
 but its own, its own /tmp, an empty home and a made-up key. With --cached nothing is installed: an
 agent that is not there yet cannot run. With --wake, what is tested is how sessions of codex,
 opencode, qwen and copilot in a terminal are woken, see wake.py; with --kill, what becomes of it when
-the adapter, the agent or the broker is killed meanwhile, see kill.py. With --relay the agents and a
+the adapter, the agent or the broker is killed meanwhile, see kill.py; with --request, what becomes of
+what a shell asks them, see request.py, and with --remind of what they forget. With --relay the agents and a
 Claude Code run on one bus and write to each other, see relay.py.
 
 Exit codes: 0 every check held, 1 one did not, 2 usage, 3 it cannot run here, for the reason that is
@@ -51,7 +52,7 @@ def package(name, cached):
 
 def run_agents(word, scope, agents, args):
     """What scenario.py does with some agents in one scope, with its logs."""
-    words = {"wake": "a session is woken", "kill": "kills while it is woken", "relay": "a relay"}
+    words = {"wake": "a session is woken", "kill": "kills while it is woken", "relay": "a relay", "request": "a shell asks", "remind": "a shell asks, and waits for a reminder"}
     what = words.get(scope, f"peerbus install --{scope}")
     print(f"== {', '.join(f'{name} {agent.version}' for name, agent in agents.items())}: {what}")
 
@@ -79,9 +80,11 @@ def main():
     mode.add_argument("--wake", action="store_true", help="test how sessions are woken")
     mode.add_argument("--kill", action="store_true", help="kill while sessions are woken")
     mode.add_argument("--relay", action="store_true", help="let them and Claude Code write in turn")
+    mode.add_argument("--request", action="store_true", help="ask them for something")
+    mode.add_argument("--remind", action="store_true", help="the same, and wait for a reminder")
     args = arguments(parser)
     words = list(AGENTS) if "all" in args.agents else args.agents
-    scopes = [scope for scope in ("wake", "kill", "relay") if getattr(args, scope)]
+    scopes = [scope for scope in ("wake", "kill", "relay", "request", "remind") if getattr(args, scope)]
     if scopes:
         words = [word for word in words if AGENTS[word].path]
     try:

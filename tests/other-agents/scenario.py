@@ -16,6 +16,7 @@ import client
 import envelope
 import kill
 import relay
+import request
 import wake
 from agents import AGENTS, CLAUDE_CODE, HOME
 from model import Model, plain
@@ -118,6 +119,16 @@ def killed(agent):
     kill.scenario(agent, model, PROJECT, environment, LOG, start_broker)
 
 
+def requested(agent, remind):
+    """An install, and then requests of a session in a terminal."""
+    prepare()
+    model = request.Playing(LOG / "api.jsonl")
+    environment, _ = seed(AGENTS[agent], model)
+    start_broker()
+    peerbus("install", agent, "--user", "--name", NAME, *AGENTS[agent].unasked)
+    request.scenario(agent, model, PROJECT, environment, remind)
+
+
 def relayed(words):
     """Several agents on one bus."""
     prepare()
@@ -206,6 +217,8 @@ def main():
             woken(agent)
         elif scope == "kill":
             killed(agent)
+        elif scope in ("request", "remind"):
+            requested(agent, scope == "remind")
         elif scope == "relay":
             relayed(agent.split(","))
         else:

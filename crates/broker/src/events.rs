@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use peerbus_core::broker::BusEvent;
 use peerbus_os::sync::lock;
-use peerbus_view::{MessageView, StepView};
+use peerbus_view::{Around, MessageView, StepView};
 use peerbus_wire::{Accepted, Receipt, Stage};
 use serde_json::json;
 use tokio::sync::watch;
@@ -208,7 +208,7 @@ fn written(event: &BusEvent, now_ms: impl FnOnce() -> u64) -> Option<(&'static s
                 seq: seq.0,
                 from: from.clone(),
                 at: *at_ms,
-                ..MessageView::new(id, &[receipt], None, (*at_ms, &[]))
+                ..MessageView::new(id, &[receipt], None, Around::alone(*at_ms))
             };
             Some(("accepted", view.write(Some(envelope))))
         }

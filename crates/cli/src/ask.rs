@@ -3,10 +3,8 @@
 use peerbus_adapter::hooks::is_below_an_agent;
 use peerbus_adapter::mailbox::quote::said;
 use peerbus_adapter::signals::Stop;
-use peerbus_adapter::{
-    Bus, BusError, Failure, How, Inbound, SentMessage, SessionEvent, Stage, wall_ms,
-};
-use peerbus_view::{PeerView, Trail, fate, reached};
+use peerbus_adapter::{Bus, BusError, Failure, How, Inbound, SentMessage, SessionEvent, Stage};
+use peerbus_view::{PeerState, Trail, fate, reached};
 use peerbus_wire::limits::WITHIN_MS_DEFAULT;
 use peerbus_wire::{Conversation, MessageId, escape, printable};
 use tokio::time::{Duration, Instant};
@@ -153,9 +151,9 @@ async fn far(bus: &Bus, id: &str) -> Result<Far, BusError> {
         .find(|peer| Some(&peer.name) == holder.as_ref());
     Ok(Far {
         stage: last.map(|receipt| receipt.stage.clone()),
-        waits: peer.is_some_and(|peer| PeerView::new(peer).activity == Some("waiting")),
+        waits: peer.is_some_and(|peer| told::about(peer).is == PeerState::Waits),
         holder,
-        trail: Trail::among(id, &receipts, wall_ms(), &peers),
+        trail: Trail::among(id, &receipts, told::around(&peers)),
     })
 }
 

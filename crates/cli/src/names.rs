@@ -20,7 +20,7 @@ pub(crate) fn run(verb: &Names) -> Result<(), Failure> {
 
 fn list(json: bool, socket: Option<&PathBuf>) -> Result<(), Failure> {
     let peers = told::peers(socket)?;
-    let all: Vec<PeerView> = peers.iter().map(PeerView::new).collect();
+    let all: Vec<PeerView> = peers.iter().map(told::about).collect();
     if json {
         return output::json(&json!({ "names": all }));
     }

@@ -7,7 +7,7 @@ use peerbus_view::{DomainReach, DomainView, PeerView, span};
 use serde_json::{Value, json};
 
 use crate::args::Peers;
-use crate::{client, operator, output};
+use crate::{client, operator, output, told};
 
 pub(crate) const HEADER: [&str; 9] = [
     "NAME", "STATE", "UNSEEN", "CLIENT", "PROJECT", "BRANCH", "PROCESS", "WAKE", "ACKS",
@@ -21,7 +21,7 @@ pub(crate) fn run(verb: Peers) -> Result<(), Failure> {
     let bridge = |peer: &PeerEntry| answer.domain.is_some() && DomainView::is_bridge(peer);
     let own = |peer: &&PeerEntry| peer.name == answer.me || bridge(peer);
     let others = answer.entries.iter().filter(|peer| !own(peer));
-    let others: Vec<PeerView> = others.map(PeerView::new).collect();
+    let others: Vec<PeerView> = others.map(told::about).collect();
     let joined = match answer.domain {
         Some(_) => DomainView::all(&answer.entries),
         None => Vec::new(),
@@ -93,7 +93,7 @@ fn there(verb: &Peers, domain: &Domain) -> Result<(), Failure> {
             .await
             .map_err(Failure::failed)
     })?;
-    let all: Vec<_> = there.peers.iter().map(PeerView::new).collect();
+    let all: Vec<_> = there.peers.iter().map(told::about).collect();
     if verb.json {
         let told = json!({ "peers": all, "omitted": there.omitted, "note": there.note });
         return output::json(&told);
@@ -164,19 +164,10 @@ fn process(peer: &PeerView) -> String {
     parts.collect::<Vec<_>>().join(" ")
 }
 
-/// `idle`, `busy`, `waiting` or `away`, and for how long; `online` where nothing more is known.
+/// What it does, and for how long.
 fn state(peer: &PeerView) -> String {
-    let word = match peer.away_s {
-        Some(_) => "away",
-        None if !peer.online => "away",
-        None => peer.activity.unwrap_or("online"),
-    };
-    let since_s = match word {
-        "away" => peer.away_s,
-        _ => peer.activity_s,
-    };
-    match since_s {
-        Some(seconds) => format!("{word} {}", span(seconds)),
-        None => word.to_owned(),
+    match peer.away_s.or(peer.activity_s) {
+        Some(seconds) => format!("{} {}", peer.state, span(seconds)),
+        None => peer.state.to_owned(),
     }
 }

@@ -7,7 +7,7 @@ use peerbus_adapter::mailbox::notice;
 use peerbus_adapter::paths::Paths;
 use peerbus_adapter::signals::Stop;
 use peerbus_adapter::{Bus, Failure, How, Inbound, Kind, LinkState, SessionEvent};
-use peerbus_view::{PeerView, body_json, spoken};
+use peerbus_view::{body_json, spoken};
 use peerbus_wire::limits::GROUPS_MAX;
 use peerbus_wire::{Conversation, MessageId, escape, escape_json};
 use serde_json::value::RawValue;
@@ -90,7 +90,7 @@ async fn is_nobodys(bus: &Bus, verb: &Recv) -> Result<(), Failure> {
     let mut entries = peers.entries.iter();
     let found = entries.find(|peer| peer.name.eq_ignore_ascii_case(&verb.name));
     let Some((name, client)) = found
-        .map(PeerView::new)
+        .map(told::about)
         .and_then(|it| Some((it.name, it.client?)))
     else {
         return Ok(());

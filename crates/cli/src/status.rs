@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use peerbus_adapter::{Failure, Stage, Url, credentials, wall_ms};
+use peerbus_adapter::{Failure, Stage, Url, credentials};
 use peerbus_view::{MessageContent, MessageText, MessageView, Step, Trail, spoken};
 use peerbus_wire::{MessageId, PeerName, escape};
 use serde_json::json;
@@ -191,7 +191,7 @@ fn of_sender(
         let peers = told::peers_of(&bus, &verb.id, &receipts).await;
         Ok(vec![MessageView {
             from: name.as_str().to_owned(),
-            ..MessageView::new(id, &receipts, None, (wall_ms(), &peers))
+            ..MessageView::new(id, &receipts, None, told::around(&peers))
         }])
     })
 }

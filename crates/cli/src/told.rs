@@ -8,7 +8,8 @@ use peerbus_adapter::hooks::is_below_an_agent;
 use peerbus_adapter::operator as answer;
 use peerbus_adapter::{Bus, Failure, PeerEntry, Receipt, credentials, paths::Paths, wall_ms};
 use peerbus_view::{
-    MessagePage, MessageText, MessageView, PeerView, Trail, depends_on_peers, spoken,
+    Around, Audience, MessagePage, MessageText, MessageView, PeerView, Trail, depends_on_peers,
+    spoken,
 };
 use peerbus_wire::{Secret, escape, utc};
 
@@ -40,7 +41,7 @@ pub(crate) fn secret(file: Option<&Path>) -> Option<Secret> {
 }
 
 pub(crate) fn ask(socket: Option<&PathBuf>, target: &str) -> Result<MessagePage, Failure> {
-    let page = answer::messages(operator::request(socket, "GET", target)?);
+    let page = answer::messages(operator::request(socket, "GET", &audience().reads(target))?);
     let mut page = page.map_err(Failure::failed)?;
     // Its session may keep texts from it.
     if is_below_an_agent() {
@@ -99,10 +100,32 @@ pub(crate) async fn peers_of(bus: &Bus, id: &str, receipts: &[Receipt]) -> Vec<P
     entries.unwrap_or_default()
 }
 
+/// Who reads what this process says: an agent that runs it is not the person whose agents these are.
+pub(crate) fn audience() -> Audience {
+    match is_below_an_agent() {
+        true => Audience::Peer,
+        false => Audience::Owner,
+    }
+}
+
+/// A peer, for whoever reads it.
+pub(crate) fn about(peer: &PeerEntry) -> PeerView {
+    PeerView::new(peer, audience())
+}
+
+/// What sentences are told by, now.
+pub(crate) fn around(peers: &[PeerEntry]) -> Around<'_> {
+    Around {
+        now_ms: wall_ms(),
+        peers,
+        audience: audience(),
+    }
+}
+
 /// How far a message got, as its sender asks: with what the peers say where that matters.
 pub(crate) async fn trail(bus: &Bus, id: &str, receipts: &[Receipt]) -> Trail {
     let peers = peers_of(bus, id, receipts).await;
-    Trail::among(id, receipts, wall_ms(), &peers)
+    Trail::among(id, receipts, around(&peers))
 }
 
 /// Says on stderr where those work that a list named, as far as the broker knows that.
@@ -110,7 +133,7 @@ pub(crate) fn say_where<'a>(names: impl Iterator<Item = &'a str>, peers: &[PeerE
     let names: BTreeSet<String> = names.map(str::to_ascii_lowercase).collect();
     let named = |peer: &&PeerEntry| names.contains(&peer.name.to_ascii_lowercase());
     for peer in peers.iter().filter(named) {
-        let about = PeerView::new(peer);
+        let about = about(peer);
         let branch = about.branch.map(|branch| format!("branch {branch}"));
         let pid = about.pid.map(|pid| format!("process {pid}"));
         let place: Vec<_> = [about.project, branch, pid].into_iter().flatten().collect();

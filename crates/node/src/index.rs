@@ -30,6 +30,9 @@ pub struct LiveSession {
     pub cwd: Option<PathBuf>,
     /// `idle`, `thinking` or `waiting_approval`, where the client tells.
     pub status: Option<String>,
+    /// What was tried to wake it, while mail that should stays unseen or its client is stopped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stuck: Option<String>,
     /// When its node began, as RFC 3339 in UTC.
     pub started_at: String,
     /// Its socket.
@@ -154,6 +157,7 @@ mod tests {
             client: "c".into(),
             cwd: None,
             status: Some("idle".into()),
+            stuck: None,
             started_at: format!("2026-01-01T00:00:00.{id}Z"),
             socket: dir.join(format!("{id}.sock")),
             gates: Gates::default(),

@@ -215,6 +215,7 @@ impl Shared {
             name,
             client: self.client.clone(),
             status: status(&session).map(str::to_owned),
+            stuck: self.mailbox.stuck(),
             cwd: session.cwd,
             started_at: self.started_at.clone(),
             socket: self.socket.borrow().clone(),
@@ -263,7 +264,10 @@ impl Shared {
 
     /// The session as `session/status` tells it.
     pub(crate) fn told(&self) -> Value {
+        self.mailbox.is_client_stopped();
         let mut told = json!(self.session());
+        told["held"] = self.mailbox.withheld().len().into();
+        told["paused"] = json!(self.mailbox.paused());
         let state = self.state();
         told["seq"] = state.log.last().into();
         told["approvals"] = state.approvals.told().collect();
@@ -369,6 +373,10 @@ impl Observer for Shared {
             self.record(EventKind::Status, json!({ "status": now }));
             self.dialogs(session.activity);
         }
+        self.changed.notify_one();
+    }
+
+    fn changed(&self) {
         self.changed.notify_one();
     }
 

@@ -2,7 +2,7 @@
 
 use peerbus_wire::{PeerEntry, escape};
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// Longest text of a member, in characters.
@@ -13,6 +13,97 @@ const WHY_CHARS: usize = 160;
 const PATHS_MAX: usize = 8;
 const PATH_CHARS: usize = 16;
 
+/// Who reads what is told of a peer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Audience {
+    /// The person whose agents these are.
+    #[default]
+    Owner,
+    /// Anybody else.
+    Peer,
+}
+
+impl Audience {
+    /// A request to the operator's API whose answer this reads.
+    #[must_use]
+    pub fn reads(self, target: &str) -> String {
+        let joint = if target.contains('?') { '&' } else { '?' };
+        match self {
+            Self::Owner => target.to_owned(),
+            Self::Peer => format!("{target}{joint}audience=peer"),
+        }
+    }
+}
+
+/// What a session does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PeerState {
+    /// It is not connected.
+    Away,
+    /// A dialog is open: its user has to answer.
+    Waits,
+    /// Mail that should wake it stays unseen while it does nothing, or its client is stopped.
+    Stuck,
+    /// It is in a turn.
+    Busy,
+    /// Its turn is over.
+    Idle,
+    /// It is connected, and its client does not say what it does.
+    Online,
+}
+
+impl PeerState {
+    /// The state for the word that a presence or a list of sessions has.
+    #[must_use]
+    pub fn of(activity: Option<&str>) -> Self {
+        match activity {
+            Some("waiting" | "waiting_approval") => Self::Waits,
+            Some("stuck") => Self::Stuck,
+            Some("busy" | "thinking") => Self::Busy,
+            Some("idle") => Self::Idle,
+            _ => Self::Online,
+        }
+    }
+
+    /// Its word.
+    #[must_use]
+    pub const fn word(self, audience: Audience) -> &'static str {
+        match (self, audience) {
+            (Self::Away, _) => "away",
+            (Self::Waits, Audience::Owner) => "waits for you",
+            (Self::Waits, Audience::Peer) => "waits for its user",
+            (Self::Stuck, _) => "stuck",
+            (Self::Busy, _) => "busy",
+            (Self::Idle, _) => "idle",
+            (Self::Online, _) => "online",
+        }
+    }
+}
+
+/// What a sentence is told by, beside what became of a message.
+#[derive(Debug, Clone, Copy)]
+pub struct Around<'a> {
+    /// The wall clock.
+    pub now_ms: u64,
+    /// The list of peers, where [that matters](crate::depends_on_peers).
+    pub peers: &'a [PeerEntry],
+    /// Who reads it.
+    pub audience: Audience,
+}
+
+impl Around<'_> {
+    /// Where nothing is known of peers.
+    #[must_use]
+    pub const fn alone(now_ms: u64) -> Self {
+        Self {
+            now_ms,
+            peers: &[],
+            audience: Audience::Peer,
+        }
+    }
+}
+
 /// A peer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct PeerView {
@@ -20,7 +111,16 @@ pub struct PeerView {
     pub name: String,
     /// It is connected now.
     pub online: bool,
-    /// What its session does: `idle`, `busy` or `waiting` (for its user). Absent: not known, as of
+    /// The same as `state`, for programs.
+    #[serde(skip)]
+    pub is: PeerState,
+    /// What its session does: `away`, `waits for its user` (`waits for you`, where that reads it), `stuck`
+    /// (unseen mail does not wake it), `busy`, `idle`; `online` where its client does not say.
+    pub state: &'static str,
+    /// What was tried to wake it, while it is stuck, in its own words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tried: Option<String>,
+    /// The word of `state` in its presence: `idle`, `busy`, `waiting` or `stuck`. Absent: not known, as of
     /// every peer that is away.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub activity: Option<&'static str>,
@@ -72,7 +172,7 @@ impl PeerView {
     /// Reads what the broker says of a peer, and what the peer says of itself. Members of its
     /// presence that have another type than expected say nothing.
     #[must_use]
-    pub fn new(entry: &PeerEntry) -> Self {
+    pub fn new(entry: &PeerEntry, audience: Audience) -> Self {
         let said = presence(entry);
         let text = |key: &str| said.get(key).and_then(Value::as_str);
         let short = |key: &str| text(key).map(|text| escape(text, TEXT_CHARS));
@@ -81,9 +181,17 @@ impl PeerView {
             None => name,
         });
         let activity = text("activity").and_then(activity).filter(|_| entry.online);
+        let is = match entry.online {
+            true => PeerState::of(activity),
+            false => PeerState::Away,
+        };
+        let tried = text("tried").filter(|_| is == PeerState::Stuck);
         Self {
             name: escape(&entry.name, TEXT_CHARS),
             online: entry.online,
+            is,
+            state: is.word(audience),
+            tried: tried.map(|text| escape(text, WHY_CHARS)),
             activity,
             activity_s: entry.activity_s.filter(|_| activity.is_some()),
             client: client.or_else(|| short("adapter")),
@@ -115,7 +223,7 @@ pub fn presence(peer: &PeerEntry) -> Value {
 }
 
 fn activity(word: &str) -> Option<&'static str> {
-    ["idle", "busy", "waiting"]
+    ["idle", "busy", "waiting", "stuck"]
         .into_iter()
         .find(|known| *known == word)
 }
@@ -143,7 +251,7 @@ mod tests {
     use super::*;
 
     fn about(online: bool, presence: &str) -> PeerView {
-        PeerView::new(&PeerEntry {
+        let entry = PeerEntry {
             name: "bob".into(),
             online,
             unacked: Some(3),
@@ -152,7 +260,8 @@ mod tests {
             owes: Some(2),
             groups: Vec::new(),
             presence: Presence::parse(presence),
-        })
+        };
+        PeerView::new(&entry, Audience::Peer)
     }
 
     #[test]
@@ -166,7 +275,7 @@ mod tests {
         assert_eq!(
             serde_json::to_value(&known).unwrap(),
             serde_json::json!({
-                "name": "bob", "online": true, "activity": "busy", "activity_s": 240,
+                "name": "bob", "online": true, "state": "busy", "activity": "busy", "activity_s": 240,
                 "client": "claude-code 2.1.330", "project": "shop", "branch": "fix/x",
                 "pid": 4711, "tty": "pts/3", "started": "2026",
                 "wake": ["socket", "channel"], "acks": "seen", "unacked": 3, "owes": 2,
@@ -189,6 +298,30 @@ mod tests {
         );
         assert_eq!(drains.acks, Some("seen or pushed"));
         assert_eq!(drains.client.as_deref(), Some("generic"));
+    }
+
+    #[test]
+    fn a_state_is_one_word_for_each_reader() {
+        let stuck = r#"{"activity":"stuck","tried":"socket\u202e","wake":["socket"]}"#;
+        for (online, presence, owner, peer) in [
+            (false, r#"{"activity":"waiting"}"#, "away", "away"),
+            (
+                true,
+                r#"{"activity":"waiting"}"#,
+                "waits for you",
+                "waits for its user",
+            ),
+            (true, stuck, "stuck", "stuck"),
+            (true, r#"{"activity":"busy","tried":"old"}"#, "busy", "busy"),
+            (true, r#"{"activity":"idle"}"#, "idle", "idle"),
+            (true, r#"{"activity":7}"#, "online", "online"),
+        ] {
+            let told = about(online, presence);
+            let words = [Audience::Owner, Audience::Peer].map(|audience| told.is.word(audience));
+            assert_eq!((words, told.state), ([owner, peer], peer), "{presence}");
+            let tried = (presence == stuck).then_some(r"socket\u202e");
+            assert_eq!(told.tried.as_deref(), tried, "{presence}");
+        }
     }
 
     #[test]

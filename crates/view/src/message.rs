@@ -6,13 +6,12 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use peerbus_wire::{
-    Conversation, Envelope, MessageId, PeerEntry, Receipt, Secret, Stage, readable,
-};
+use peerbus_wire::{Conversation, Envelope, MessageId, Receipt, Secret, Stage, readable};
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
+use crate::about::Around;
 use crate::request::RequestView;
 use crate::trail::{Step, Trail, reached, sentence};
 
@@ -99,15 +98,9 @@ pub struct MessageContent {
 
 impl MessageView {
     /// What became of the message `id`, in order of time, or only `at` one of its recipients (whether it
-    /// was shown and has ended is of all). `now_ms`: the wall clock; `peers`: the list of peers, where
-    /// [that matters](crate::depends_on_peers). Everything else is left to be filled in.
+    /// was shown and has ended is of all). Everything else is left to be filled in.
     #[must_use]
-    pub fn new(
-        id: &MessageId,
-        receipts: &[Receipt],
-        at: Option<&str>,
-        (now_ms, peers): (u64, &[PeerEntry]),
-    ) -> Self {
+    pub fn new(id: &MessageId, receipts: &[Receipt], at: Option<&str>, around: Around<'_>) -> Self {
         let recipients = receipts.iter().find_map(|receipt| match &receipt.stage {
             Stage::Accepted(accepted) => Some(accepted.recipients),
             _ => None,
@@ -142,7 +135,7 @@ impl MessageView {
             shown,
             ended,
             steps: told.iter().copied().map(Step::from).collect(),
-            note: sentence::of(told.into_iter(), now_ms, peers),
+            note: sentence::of(told.into_iter(), around),
             ..Self::default()
         }
     }
@@ -342,7 +335,7 @@ mod tests {
 
     fn view(receipts: &[Receipt], at: Option<&str>) -> MessageView {
         let id = MessageId::parse("j1").unwrap();
-        MessageView::new(&id, receipts, at, (0, &[]))
+        MessageView::new(&id, receipts, at, Around::alone(0))
     }
 
     fn accepted(recipients: u32) -> Receipt {

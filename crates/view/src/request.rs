@@ -1,9 +1,9 @@
 //! An open request as its broker shows it.
 
-use peerbus_wire::{PeerEntry, Receipt, Stage, escape};
+use peerbus_wire::{Receipt, Stage, escape};
 use serde::{Deserialize, Serialize};
 
-use crate::about::PeerView;
+use crate::about::{Around, PeerState, PeerView};
 use crate::text::is_proven;
 use crate::trail::{Words, reached};
 
@@ -25,21 +25,25 @@ pub struct RequestView {
 }
 
 impl RequestView {
-    /// A request for `to`, given what is known of it, in order of time, and of the peers.
+    /// A request for `to`, given what is known of it, in order of time.
     #[must_use]
     pub fn new(
         (to, holder): (&str, Option<&str>),
         left_ms: u64,
         receipts: &[Receipt],
-        peers: &[PeerEntry],
+        around: Around<'_>,
     ) -> Self {
         let mut each = reached(receipts.iter()).into_values();
         let last = each.find(|receipt| !matches!(receipt.stage, Stage::Recalled { .. }));
-        let peer = peers.iter().find(|peer| Some(&*peer.name) == holder);
+        let peer = around.peers.iter().find(|peer| Some(&*peer.name) == holder);
         Self {
             to: to.to_owned(),
             holder: holder.map(str::to_owned),
-            state: state(last, is_seen(receipts, holder), peer.map(PeerView::new)),
+            state: state(
+                last,
+                is_seen(receipts, holder),
+                peer.map(|peer| PeerView::new(peer, around.audience)),
+            ),
             left_ms,
         }
     }
@@ -73,8 +77,8 @@ fn state(last: Option<&Receipt>, seen: bool, holder: Option<PeerView>) -> String
         }
     };
     match holder {
-        Some(holder) if holder.activity == Some("waiting") && *stage != Stage::Queued => {
-            "waits for its user".to_owned()
+        Some(holder) if holder.is == PeerState::Waits && *stage != Stage::Queued => {
+            holder.state.to_owned()
         }
         Some(holder) if is_read && !holder.online => word + ", away",
         _ => word,
@@ -89,9 +93,18 @@ fn is_seen(receipts: &[Receipt], holder: Option<&str>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use peerbus_wire::{MessageId, Presence};
+    use peerbus_wire::{MessageId, PeerEntry, Presence};
 
     use super::*;
+    use crate::about::Audience;
+
+    fn around(peers: &[PeerEntry]) -> Around<'_> {
+        Around {
+            now_ms: 0,
+            peers,
+            audience: Audience::Peer,
+        }
+    }
 
     fn view(stages: &[(&str, Stage)], peers: &[PeerEntry]) -> RequestView {
         let receipt = |(to, stage): &(&str, Stage)| Receipt {
@@ -100,7 +113,7 @@ mod tests {
         };
         let receipts: Vec<_> = stages.iter().map(receipt).collect();
         let holder = stages.last().map(|(to, _)| *to);
-        RequestView::new(("#shop", holder), 1, &receipts, peers)
+        RequestView::new(("#shop", holder), 1, &receipts, around(peers))
     }
 
     fn peer(name: &str, online: bool, activity: &str) -> PeerEntry {
@@ -144,7 +157,7 @@ mod tests {
         let passed = [("ann", Stage::Recalled { why }), ("bob", Stage::Owed)];
         let view = view(&passed, &waiting);
         assert_eq!((&*view.state, &*view.owes()), ("acked", "bob"));
-        let nobody = RequestView::new(("#shop", None), 1, &[], &[]);
+        let nobody = RequestView::new(("#shop", None), 1, &[], around(&[]));
         assert_eq!(
             (&*nobody.state, &*nobody.owes()),
             ("queued", "one of #shop")

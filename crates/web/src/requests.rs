@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use peerbus_adapter::operator;
-use peerbus_view::MessageView;
+use peerbus_view::{Audience, MessagePage, MessageView};
 use peerbus_wire::PeerName;
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ pub(crate) async fn requests(
 ) -> Result<Json<Value>, Failure> {
     let caller = app.admit(&request)?;
     let away = |why: String| Failure::new(StatusCode::SERVICE_UNAVAILABLE, why).retry_after(2);
-    let asked = tokio::task::spawn_blocking(move || app.open_requests()).await;
+    let asked = tokio::task::spawn_blocking(move || app.open_requests(Audience::Peer)).await;
     let all = asked.map_err(|error| away(error.to_string()))?;
     let all = all.map_err(away)?;
     let own = PeerName::parse(&caller.peer.bus.name()).ok();
@@ -49,12 +49,18 @@ fn shown(message: &MessageView) -> Option<Value> {
 
 impl App {
     /// Requests that have no result yet, as the broker tells its operator of them.
-    pub(crate) fn open_requests(&self) -> Result<Vec<MessageView>, String> {
-        let answer = operator::over(&self.options.operator, "GET", "/v1/requests")?;
+    pub(crate) fn open_requests(&self, audience: Audience) -> Result<Vec<MessageView>, String> {
+        Ok(self.messages("/v1/requests", audience)?.messages)
+    }
+
+    /// What the broker answers its operator, who reads texts and is `audience`.
+    pub(crate) fn messages(&self, target: &str, audience: Audience) -> Result<MessagePage, String> {
+        let target = audience.reads(target);
+        let answer = operator::over(&self.options.operator, "GET", &target)?;
         let mut page = operator::messages(answer)?;
         if self.options.agent {
             page.messages.iter_mut().for_each(MessageView::keep_unshown);
         }
-        Ok(page.messages)
+        Ok(page)
     }
 }

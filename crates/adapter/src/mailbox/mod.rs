@@ -98,6 +98,8 @@ struct State {
     probe: Probe,
     /// What the observer is to be told.
     staged: Vec<Staged>,
+    /// The observer is to be told that something else of the session changed.
+    changed: bool,
     /// The client's process.
     client: Option<u32>,
 }
@@ -162,6 +164,20 @@ impl Mailbox {
             state.machine.set_activity(now_ms, activity);
             state.about.set_activity(&self.shared.bus, activity);
         });
+    }
+
+    /// Why nothing comes of what waits here, as peers are told; `None`: something does, or nothing waits.
+    #[must_use]
+    pub fn stuck(&self) -> Option<String> {
+        self.with(|state, _| state.about.tried())
+    }
+
+    /// Why the governor keeps mail from the agent, for each message that it keeps.
+    #[must_use]
+    pub fn paused(&self) -> Vec<String> {
+        let listed = self.machine(|it, _| it.look());
+        let held = listed.into_iter().filter_map(|listed| listed.held);
+        held.map(|why| why.to_string()).collect()
     }
 
     /// The user has the word: what the agent does now is not what peers made it do. `prompt`: what
@@ -306,9 +322,13 @@ impl Mailbox {
         let (work, answered) = (state.has_work(), state.answers);
         let warnings = std::mem::take(&mut state.warnings);
         let staged = std::mem::take(&mut state.staged);
+        let changed = std::mem::take(&mut state.changed);
         drop(state);
-        if let Some(observer) = self.observer().filter(|_| !staged.is_empty()) {
+        if let Some(observer) = self.observer().filter(|_| changed || !staged.is_empty()) {
             staged.iter().for_each(|staged| observer.staged(staged));
+            if changed {
+                observer.changed();
+            }
         }
         for line in warnings {
             tracing::warn!("{line}");
@@ -370,6 +390,7 @@ impl State {
             self.perform(bus, output);
         }
         self.about.set_evidence(bus, self.machine.evidence());
+        self.changed |= self.about.set_stuck(bus, self.machine.stuck());
     }
 
     fn perform(&mut self, bus: &Bus, output: MailboxOutput) {

@@ -1,6 +1,6 @@
 //! How an adapter describes its session to peers.
 
-use peerbus_peer::mailbox::{Activity, Policy};
+use peerbus_peer::mailbox::{Activity, Policy, Stuck};
 use serde_json::{Map, Value};
 
 use crate::project::{self, Project};
@@ -37,6 +37,8 @@ pub(super) struct About {
     /// Who is here; empty until that is known.
     client: Map<String, Value>,
     state: Map<String, Value>,
+    activity: Activity,
+    stuck: Option<Stuck>,
 }
 
 impl About {
@@ -51,8 +53,10 @@ impl About {
         state.insert("evidence".into(), false.into());
         // Peers can tell a session that nothing wakes from one of which that is not known.
         state.insert("wake".into(), Value::Array(Vec::new()));
-        let client = Map::new();
-        Self { client, state }
+        Self {
+            state,
+            ..Self::default()
+        }
     }
 
     /// The client introduced itself.
@@ -74,13 +78,48 @@ impl About {
     }
 
     pub(super) fn set_activity(&mut self, bus: &Bus, activity: Activity) {
-        let word = match activity {
-            Activity::Idle => "idle".into(),
-            Activity::Busy => "busy".into(),
-            Activity::Waiting => "waiting".into(),
-            Activity::Unknown => Value::Null,
+        self.activity = activity;
+        self.set_does(bus);
+    }
+
+    /// Why nothing comes of what waits here. Whether that is news.
+    pub(super) fn set_stuck(&mut self, bus: &Bus, stuck: Option<Stuck>) -> bool {
+        let changed = self.stuck != stuck;
+        self.stuck = stuck;
+        if changed {
+            self.set_does(bus);
+        }
+        changed
+    }
+
+    fn set_does(&mut self, bus: &Bus) {
+        let word = match (self.activity, &self.stuck) {
+            // A dialog is answered by the user, whatever else is wrong.
+            (Activity::Waiting, _) => "waiting".into(),
+            (_, Some(_)) => "stuck".into(),
+            (Activity::Idle, None) => "idle".into(),
+            (Activity::Busy, None) => "busy".into(),
+            (Activity::Unknown, None) => Value::Null,
         };
-        self.set(bus, "activity", word);
+        let tried = self.tried().map_or(Value::Null, Value::from);
+        let changed = put(&mut self.state, "tried", tried);
+        if put(&mut self.state, "activity", word) || changed {
+            self.tell(bus);
+        }
+    }
+
+    /// What was tried while nothing comes of what waits here.
+    pub(super) fn tried(&self) -> Option<String> {
+        Some(match self.stuck.as_ref()? {
+            Stuck::Stopped => "its process is stopped, as by Ctrl-Z".into(),
+            Stuck::Unseen(words) if words.is_empty() => {
+                "its mail has waited for five idle minutes, and no path took it".into()
+            }
+            Stuck::Unseen(words) => {
+                let paths = words.join(", ");
+                format!("its mail has been unseen for five idle minutes, sent by {paths}")
+            }
+        })
     }
 
     /// Whether an answer of the model would be noticed.

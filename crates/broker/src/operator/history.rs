@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use peerbus_core::broker::{MessageHistory, OpenRequest};
 use peerbus_store::{History, HistoryRow, Page, Query as Meant};
-use peerbus_view::{MessageView, RequestView, depends_on_peers};
+use peerbus_view::{Around, Audience, MessageView, RequestView, depends_on_peers};
 use peerbus_wire::{
     BrokerFrame, Conversation, Envelope, GroupName, MessageId, PeerName, Seq, Stage, body_of,
 };
@@ -45,6 +45,9 @@ pub(crate) struct Wanted {
     since: Option<u64>,
     before: Option<u64>,
     limit: Option<usize>,
+    /// For whom the sentences are: `owner` (unless said) or `peer`.
+    #[serde(default)]
+    audience: Audience,
 }
 
 /// `GET /v1/messages`: the newest that are meant.
@@ -76,28 +79,34 @@ pub(crate) async fn messages(
     };
     let owed = meant.owed.clone();
     let page = read(&shared, move |history| history.find(&meant, limit)).await?;
-    answer(&shared, (page, BTreeMap::new()), owed.as_deref()).await
+    let whose = (owed.as_deref(), wanted.audience);
+    answer(&shared, (page, BTreeMap::new()), whose).await
 }
 
 /// `GET /v1/messages/{id}`: those that go by an id.
 pub(crate) async fn message(
     State(shared): State<Arc<Shared>>,
     Path(id): Path<String>,
-    Query(Wanted { before, .. }): Query<Wanted>,
+    Query(Wanted {
+        before, audience, ..
+    }): Query<Wanted>,
 ) -> HttpResult {
     let id = MessageId::parse(&id).map_err(|error| refused(StatusCode::BAD_REQUEST, error))?;
     let before = before.map(Seq);
     let page = read(&shared, move |history| history.by_id(&id, before, LIMIT)).await?;
-    answer(&shared, (page, BTreeMap::new()), None).await
+    answer(&shared, (page, BTreeMap::new()), (None, audience)).await
 }
 
 /// `GET /v1/requests`: those that have no result, the oldest first.
-pub(crate) async fn requests(State(shared): State<Arc<Shared>>) -> HttpResult {
+pub(crate) async fn requests(
+    State(shared): State<Arc<Shared>>,
+    Query(Wanted { audience, .. }): Query<Wanted>,
+) -> HttpResult {
     let open = ask(&shared, |broker, now, txn| broker.open_requests(now, txn)).await?;
     let seqs: Vec<_> = open.iter().map(|request| request.seq).collect();
     let page = read(&shared, move |history| history.of(&seqs)).await?;
     let open = open.into_iter().map(|it| (it.seq, it)).collect();
-    answer(&shared, (page, open), None).await
+    answer(&shared, (page, open), (None, audience)).await
 }
 
 /// Answers with messages and what became of them, as many as an answer has room for, and at least one. Of
@@ -105,7 +114,7 @@ pub(crate) async fn requests(State(shared): State<Arc<Shared>>) -> HttpResult {
 async fn answer(
     shared: &Shared,
     (page, open): (Page, BTreeMap<Seq, OpenRequest>),
-    owed: Option<&str>,
+    (owed, audience): (Option<&str>, Audience),
 ) -> HttpResult {
     let (mut all, mut bytes, mut before) = (Vec::new(), 0, page.before);
     let (mut last, mut peers) = (None, None);
@@ -128,10 +137,11 @@ async fn answer(
             {
                 peers = Some(frame.peers.unwrap_or_default());
             }
-            let among = (
-                shared.clock.now().wall_ms,
-                peers.as_deref().unwrap_or_default(),
-            );
+            let around = Around {
+                now_ms: shared.clock.now().wall_ms,
+                peers: peers.as_deref().unwrap_or_default(),
+                audience,
+            };
             let text = found.envelope.as_deref();
             let signed = Envelope::decode(text.unwrap_or_default().as_bytes()).ok();
             let view = MessageView {
@@ -140,9 +150,9 @@ async fn answer(
                 at: found.head.accepted_ms,
                 request: open.get(&found.head.seq).map(|open| {
                     let whom = (&*open.to, open.holder.as_deref());
-                    RequestView::new(whom, open.left_ms, &known.receipts, among.1)
+                    RequestView::new(whom, open.left_ms, &known.receipts, around)
                 }),
-                ..MessageView::new(id, &known.receipts, owed, among)
+                ..MessageView::new(id, &known.receipts, owed, around)
             };
             let view = view.write(text);
             bytes += view.len();

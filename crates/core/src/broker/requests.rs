@@ -205,7 +205,7 @@ impl Broker {
         let presence = self.session_of(row.holder);
         let presence = presence.and_then(|session| session.presence.as_ref());
         let does = presence.and_then(super::admit::activity);
-        row.work().is_some() && does.is_some_and(|does| does != "idle")
+        row.work().is_some() && does.is_some_and(|does| does == "busy" || does == "waiting")
     }
 
     /// The time for its result is over.

@@ -2,7 +2,7 @@
 
 use peerbus_adapter::domains::There;
 use peerbus_adapter::{Domain, PeerEntry, groups};
-use peerbus_view::{DomainReach, DomainView, PeerView};
+use peerbus_view::{Audience, DomainReach, DomainView, PeerView};
 use serde::Serialize;
 
 use super::{Context, DEADLINE, Tool, done};
@@ -115,7 +115,9 @@ fn details(entries: &[PeerEntry]) -> Vec<PeerView> {
         size += serde_json::to_string(about).map_or(DETAILS_BYTES, |json| json.len());
         size <= DETAILS_BYTES
     };
-    entries.iter().map(PeerView::new).take_while(fits).collect()
+    let all = entries.iter();
+    let all = all.map(|entry| PeerView::new(entry, Audience::Peer));
+    all.take_while(fits).collect()
 }
 
 fn note(details: Option<&[PeerView]>, total: usize) -> &'static str {

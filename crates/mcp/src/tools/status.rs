@@ -2,7 +2,7 @@
 
 use peerbus_adapter::Receipt;
 pub(super) use peerbus_adapter::wall_ms;
-use peerbus_view::{Trail, depends_on_peers};
+use peerbus_view::{Around, Audience, Trail, depends_on_peers};
 use serde::Serialize;
 
 use super::{Context, DEADLINE, Tool, done, talk};
@@ -61,7 +61,12 @@ pub(super) async fn trails(
         false => None,
     };
     let peers = peers.map_or_else(Vec::new, |peers| peers.entries);
-    let trail = |id: &String| Trail::among(id, receipts, now_ms, &peers);
+    let around = Around {
+        now_ms,
+        peers: &peers,
+        audience: Audience::Peer,
+    };
+    let trail = |id: &String| Trail::among(id, receipts, around);
     ids.iter().map(trail).collect()
 }
 

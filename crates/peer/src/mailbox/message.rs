@@ -80,6 +80,8 @@ pub(super) struct Message {
     pub(super) once_more: bool,
     /// That was done.
     pub(super) done_once_more: bool,
+    /// Since when it waits and should wake the session, on the clock of [`Place`].
+    pub(super) waits_ms: Option<u64>,
     /// It is this session's until then, by its own clock; what is not this session's any more waits so
     /// long for proof.
     pub(super) lease_ms: Option<u64>,
@@ -122,6 +124,7 @@ impl Message {
             again_at_ms: None,
             once_more: false,
             done_once_more: false,
+            waits_ms: None,
             lease_ms: None,
             lapsed: false,
             until_ms: 0,

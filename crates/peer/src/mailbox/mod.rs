@@ -49,6 +49,7 @@ mod owed;
 mod push;
 mod recent;
 mod senders;
+mod stuck;
 #[cfg(test)]
 mod tests;
 mod transcript;
@@ -75,7 +76,7 @@ use transcript::Transcript;
 pub use types::{
     ASK, Activity, AskId, Attempt, AttemptId, AttemptItem, Content, DRAIN, HERE, HOOK, INBOX,
     Limit, Listed, Mail, MailboxOutput, Named, No, NotOwed, Outcome, Owed, PIGGYBACK, Parent, Path,
-    PathSpec, Policy, Portion, Wanted,
+    PathSpec, Policy, Portion, Stuck, Wanted,
 };
 
 /// Text of a message, in bytes, up to which all of it is shown where the agent did not ask for it.
@@ -318,6 +319,7 @@ impl MailboxMachine {
         let full = full.and_then(|at| self.clock.when(at));
         let gap = self.gap_at_ms.into_iter();
         let leases = self.lease_at().into_iter().chain(self.remind_at());
+        let leases = leases.chain(self.stuck_at());
         gap.chain(self.escalate_at())
             .chain(full)
             .chain(leases)
@@ -328,6 +330,7 @@ impl MailboxMachine {
     fn finish(&mut self, now_ms: u64) {
         self.expire(now_ms);
         self.remind(now_ms);
+        self.note_waits(now_ms);
         self.gauge(now_ms);
         if std::mem::take(&mut self.lost_sight) {
             self.relieve();

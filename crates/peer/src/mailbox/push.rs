@@ -335,6 +335,11 @@ impl Paths {
         ready && !was
     }
 
+    /// Some path can be used now.
+    pub(super) fn has_ready(&self) -> bool {
+        self.0.values().any(|waking| waking.ready)
+    }
+
     /// The best ready path that `may` be used; if only such as failed a moment ago, the one whose
     /// turn is soonest.
     pub(super) fn best(&self, now_ms: u64, may: impl Fn(Path) -> bool) -> Option<Path> {

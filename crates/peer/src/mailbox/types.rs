@@ -227,6 +227,15 @@ pub enum Activity {
     Unknown,
 }
 
+/// Why nothing comes of what waits in a session that does nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stuck {
+    /// Its client's process is stopped.
+    Stopped,
+    /// Mail went over these paths, none if there was no way, and stayed unseen.
+    Unseen(Vec<&'static str>),
+}
+
 /// What happened to an attempt. A push says [`Outcome::Written`] or [`Outcome::Failed`] once; what
 /// its client says later may follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use peerbus_adapter::PeerEntry;
 use peerbus_adapter::paths::Paths;
 use peerbus_agents::{Agent, claude_code};
 use peerbus_os::{file, process};
-use peerbus_view::PeerView;
+use peerbus_view::{Audience, PeerView};
 use serde_json::Value;
 
 use super::report::Report;
@@ -52,7 +52,9 @@ fn hook_sockets(paths: &Paths, report: &mut Report) {
 
 /// Whether a peer that is here says that it is a session of Claude Code.
 fn is_session(peer: &PeerEntry) -> bool {
-    let client = PeerView::new(peer).client.filter(|_| peer.online);
+    let client = PeerView::new(peer, Audience::Owner)
+        .client
+        .filter(|_| peer.online);
     let name = client
         .as_deref()
         .and_then(|client| client.split(' ').next());

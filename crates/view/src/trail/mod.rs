@@ -8,12 +8,12 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use peerbus_wire::{
-    Accepted, How, MessageId, PeerEntry, PeerName, Receipt, Refusal, Stage, escape, from_rfc3339,
-    rfc3339,
+    Accepted, How, MessageId, PeerName, Receipt, Refusal, Stage, escape, from_rfc3339, rfc3339,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::about::Around;
 use crate::text::{self, NAME_CHARS, REASON_CHARS};
 
 /// Most steps that are told of one message.
@@ -68,16 +68,16 @@ impl Trail {
     /// wall clock.
     #[must_use]
     pub fn new(id: &str, receipts: &[Receipt], now_ms: u64) -> Self {
-        Self::among(id, receipts, now_ms, &[])
+        Self::among(id, receipts, Around::alone(now_ms))
     }
 
     /// As [`Trail::new`], with what the list of peers tells: who of those that have not acked the
     /// message waits for its user or has no adapter, and whether the domain to which it goes can be
     /// reached.
     #[must_use]
-    pub fn among(id: &str, receipts: &[Receipt], now_ms: u64, peers: &[PeerEntry]) -> Self {
+    pub fn among(id: &str, receipts: &[Receipt], around: Around<'_>) -> Self {
         let own = || receipts.iter().filter(|receipt| receipt.id.as_str() == id);
-        let note = sentence::of(own(), now_ms, peers);
+        let note = sentence::of(own(), around);
         Self::of(id.to_owned(), own().map(Step::from).collect(), note)
     }
 
@@ -143,8 +143,7 @@ pub fn is_seen(receipts: &[Receipt]) -> bool {
     !each.is_empty() && each.into_keys().all(proven)
 }
 
-/// Whether the list of peers may say more of a message: somebody has it and has not acked it, or owes
-/// its result, or it is not at its recipient yet, who may be in another domain.
+/// Whether the list of peers may say more of a message: somebody has it, or it is not at its recipient yet, who may be in another domain.
 #[must_use]
 pub fn depends_on_peers(id: &str, receipts: &[Receipt]) -> bool {
     let own = || receipts.iter().filter(|receipt| receipt.id.as_str() == id);
@@ -153,16 +152,16 @@ pub fn depends_on_peers(id: &str, receipts: &[Receipt]) -> bool {
     !open(own()).is_empty() || each.any(|(name, receipt)| far(name) && !receipt.stage.is_final())
 }
 
-/// Those that have it and have not acked it, or owe its result.
-pub(crate) fn open<'a>(receipts: impl Iterator<Item = &'a Receipt>) -> Vec<String> {
-    let has = |stage: &Stage| match stage {
+/// Those that have it, and may have more to say of it.
+pub(crate) fn open<'a>(
+    receipts: impl Iterator<Item = &'a Receipt>,
+) -> BTreeMap<&'a str, &'a Receipt> {
+    let mut each = reached(receipts);
+    each.retain(|_, receipt| match &receipt.stage {
         Stage::Delivered | Stage::Pushed { .. } | Stage::Presented { .. } => true,
-        stage => matches!(stage, Stage::Owed | Stage::Working { .. }),
-    };
-    let each = reached(receipts).into_iter();
-    each.filter(|(_, receipt)| has(&receipt.stage))
-        .map(|(name, _)| name.to_owned())
-        .collect()
+        stage => matches!(stage, Stage::Acked(_) | Stage::Owed | Stage::Working { .. }),
+    });
+    each
 }
 
 /// A stage taken apart: its word, and what is said beside it, as its peer or the broker wrote it.

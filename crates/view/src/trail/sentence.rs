@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use peerbus_wire::{How, PeerEntry, PeerName, Receipt, Stage, escape};
 
 use super::{open, reached};
-use crate::about::PeerView;
+use crate::about::{Around, Audience, PeerState, PeerView};
 use crate::domains::DomainView;
 use crate::text::{NAME_CHARS, REASON_CHARS, is_proven, proof, rejected, says, shown, span, word};
 
+/// So long after an ack a turn may still be about the message.
+const TURN_MS: u64 = 3_600_000;
 /// Most peers that a sentence names.
 const NAMES_MAX: usize = 5;
 
@@ -16,23 +18,36 @@ const NAMES_MAX: usize = 5;
 /// tells.
 pub(crate) fn of<'a>(
     receipts: impl Iterator<Item = &'a Receipt> + Clone,
-    now_ms: u64,
-    peers: &[PeerEntry],
+    around: Around<'_>,
 ) -> String {
+    let Around {
+        peers, audience, ..
+    } = around;
     let open = open(receipts.clone());
-    let open = peers.iter().filter(|peer| open.contains(&peer.name));
-    let waits = open
-        .map(PeerView::new)
-        .filter(|peer| peer.activity == Some("waiting"));
-    let waits: Vec<PeerView> = waits.collect();
-    how_far(receipts, now_ms, peers) + &waiting(&waits)
+    let has_it = |peer: &PeerEntry| Some((*open.get(&*peer.name)?, PeerView::new(peer, audience)));
+    let silent = peers.iter().filter_map(has_it);
+    let silent = silent.filter(|(receipt, peer)| match peer.is {
+        PeerState::Waits => is_before(receipt, peer, around.now_ms),
+        PeerState::Stuck => !matches!(receipt.stage, Stage::Acked(_)),
+        _ => false,
+    });
+    let silent: Vec<PeerView> = silent.map(|(_, peer)| peer).collect();
+    how_far(receipts, around) + &why_silent(&silent, audience)
 }
 
-fn how_far<'a>(
-    receipts: impl Iterator<Item = &'a Receipt> + Clone,
-    now_ms: u64,
-    peers: &[PeerEntry],
-) -> String {
+/// Whether a dialog may be why no answer to a message has come: one that was acked not long before it opened
+/// may have led to it.
+fn is_before(receipt: &Receipt, peer: &PeerView, now_ms: u64) -> bool {
+    let (Stage::Acked(_), Some(at_ms)) = (&receipt.stage, receipt.at_ms) else {
+        return true;
+    };
+    let open_ms = peer.activity_s.map_or(0, |seconds| seconds * 1_000);
+    let age_ms = now_ms.saturating_sub(at_ms);
+    (open_ms..=open_ms + TURN_MS).contains(&age_ms)
+}
+
+fn how_far<'a>(receipts: impl Iterator<Item = &'a Receipt> + Clone, around: Around<'_>) -> String {
+    let Around { now_ms, peers, .. } = around;
     let mut each = reached(receipts.clone());
     let had: Vec<_> = each
         .extract_if(.., |_, receipt| {
@@ -272,7 +287,7 @@ fn delivered(name: &str, ago: &str, peer: Option<&PeerEntry>) -> String {
 
 /// Whether a peer says nothing of itself that an adapter says.
 fn is_plain(peer: &PeerEntry) -> bool {
-    let about = PeerView::new(peer);
+    let about = PeerView::new(peer, Audience::Peer);
     about.client.is_none() && about.activity.is_none() && about.wake.is_none()
 }
 
@@ -324,28 +339,35 @@ fn at_many(each: &BTreeMap<&str, &Receipt>) -> String {
     told.collect::<Vec<_>>().join("; ")
 }
 
-/// What follows the sentence when these peers say that they wait for their users.
-fn waiting(peers: &[PeerView]) -> String {
-    let named = |peer: &PeerView| match peer.activity_s {
-        Some(seconds) => format!("{} for {}", peer.name, span(seconds)),
-        None => peer.name.clone(),
-    };
-    match peers {
-        [] => String::new(),
-        [peer] => {
-            let since = peer
-                .activity_s
-                .map(|seconds| format!(", for {}", span(seconds)));
-            format!(
-                "; {} says that it waits for its user{}: a dialog is open there",
-                peer.name,
-                since.unwrap_or_default()
-            )
+/// What follows the sentence when these peers answer nobody as things are.
+fn why_silent(peers: &[PeerView], audience: Audience) -> String {
+    let told = peers.iter().take(NAMES_MAX).map(|peer| {
+        let name = &peer.name;
+        let since = peer.activity_s.map(span);
+        let since = since.map_or_else(String::new, |since| format!(", for {since}"));
+        match (peer.is, audience) {
+            (PeerState::Waits, Audience::Owner) => {
+                let tty = peer.tty.as_ref();
+                let place = tty.map_or_else(String::new, |tty| format!(" at {tty}"));
+                format!(
+                    "; {name} {}{place}{since}: a dialog is open there",
+                    peer.state
+                )
+            }
+            (PeerState::Waits, Audience::Peer) => format!(
+                "; {name} says that it {}{since}: a dialog is open there",
+                peer.state
+            ),
+            _ => {
+                let tried = peer.tried.as_deref().unwrap_or("it does not say why");
+                format!("; {name} says that it is {}{since}: {tried}", peer.state)
+            }
         }
-        peers => format!(
-            "; these say that they wait for their users, a dialog is open there: {}",
-            listed(peers.iter().map(named))
-        ),
+    });
+    let told: String = told.collect();
+    match peers.len().saturating_sub(NAMES_MAX) {
+        0 => told,
+        rest => format!("{told}; and {rest} more answer nobody just now"),
     }
 }
 

@@ -10,7 +10,9 @@ use peerbus_adapter::demand::Tried;
 use peerbus_adapter::operator::{self, Events, OperatorAnswer, Streamless, encode_text};
 use peerbus_adapter::{credentials, wall_ms};
 use peerbus_os::sync::lock;
-use peerbus_view::{MessagePage, MessageText, MessageView, PeerView, Step, StepView, spoken};
+use peerbus_view::{
+    Audience, MessagePage, MessageText, MessageView, PeerView, Step, StepView, spoken,
+};
 use peerbus_wire::{Secret, escape, printable};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -64,27 +66,33 @@ impl App {
 
     /// A page of messages: fewer, where their texts are long.
     fn page(&self, query: &str) -> Result<MessagePage, String> {
-        self.messages(&format!("/v1/messages?limit={PAGE}{query}"))
+        self.messages(
+            &format!("/v1/messages?limit={PAGE}{query}"),
+            self.audience(),
+        )
     }
 
-    fn messages(&self, target: &str) -> Result<MessagePage, String> {
-        let mut page = operator::messages(self.get(target)?)?;
-        if self.options.agent {
-            page.messages.iter_mut().for_each(MessageView::keep_unshown);
+    /// Who reads the page: an agent that opened it is not the person whose agents these are.
+    fn audience(&self) -> Audience {
+        match self.options.agent {
+            true => Audience::Peer,
+            false => Audience::Owner,
         }
-        Ok(page)
     }
 
     /// Everybody that the broker knows.
     pub(super) fn peers(&self) -> Result<Value, String> {
         let (entries, omitted) = operator::peers(self.get("/v1/peers")?)?;
-        let all: Vec<PeerView> = entries.iter().map(PeerView::new).collect();
+        let all: Vec<PeerView> = entries
+            .iter()
+            .map(|entry| PeerView::new(entry, self.audience()))
+            .collect();
         Ok(json!({ "peers": all, "omitted": omitted }))
     }
 
     /// Requests that have no result yet, the oldest first.
     pub(super) fn requests(&self) -> Result<Value, String> {
-        let (all, secret) = (self.open_requests()?, self.secret());
+        let (all, secret) = (self.open_requests(self.audience())?, self.secret());
         let shown = |message: &MessageView| {
             let request = message.request.as_ref()?;
             let shown = as_shown(message, secret.as_ref(), QUESTION_CHARS);
@@ -246,7 +254,7 @@ pub(super) async fn message(State(app): State<Arc<App>>, Query(one): Query<One>)
     ask(app, move |app| {
         let (id, next) = (encode_text(&one.id), one.seq.saturating_add(1));
         let target = format!("/v1/messages/{id}?before={next}");
-        let page = app.messages(&target)?;
+        let page = app.messages(&target, app.audience())?;
         let found = page.messages.iter().find(|message| message.seq == one.seq);
         let found = found.ok_or("the broker knows this message no more")?;
         let chars = if one.whole { usize::MAX } else { TEXT_CHARS };

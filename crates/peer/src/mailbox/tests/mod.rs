@@ -12,6 +12,7 @@ mod passive;
 mod pushing;
 mod reading;
 mod senders;
+mod stuck;
 mod turns;
 
 use peerbus_wire::{Conversation, How, Kind, MessageId, PeerName, Priority, Receipt, Stage};

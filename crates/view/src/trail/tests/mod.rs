@@ -1,6 +1,8 @@
 //! What is said of messages.
 
-use peerbus_wire::{Accepted, MessageId, Presence, Refusal, RefusalCode};
+use peerbus_wire::{Accepted, MessageId, PeerEntry, Presence, Refusal, RefusalCode};
+
+use crate::about::Audience;
 
 use super::*;
 
@@ -23,6 +25,14 @@ fn receipts(states: Vec<Said>) -> Vec<Receipt> {
         ..Receipt::new(MessageId::parse("m1").unwrap(), stage)
     };
     (0..).zip(states).map(receipt).collect()
+}
+
+/// As another peer reads it.
+fn among(peers: &[PeerEntry]) -> Around<'_> {
+    Around {
+        peers,
+        ..Around::alone(NOW)
+    }
 }
 
 /// Said of bob.
@@ -141,7 +151,7 @@ fn of_one_that_got_it_no_more_is_said_than_is_known_of_it() {
             "a connection of bob's got it 40 s ago, and is gone",
         ),
     ] {
-        let note = Trail::among("m1", &receipts, NOW, &[peer]).note;
+        let note = Trail::among("m1", &receipts, among(&[peer])).note;
         assert!(note.starts_with(says), "{note}");
     }
 }
@@ -156,7 +166,7 @@ fn who_has_not_acked_because_a_dialog_is_open_is_named() {
         activity_s: (name == "alice").then_some(240),
         owes: None,
         groups: Vec::new(),
-        presence: Presence::parse(&format!(r#"{{"activity":"{activity}"}}"#)),
+        presence: Presence::parse(&format!(r#"{{"activity":"{activity}","tty":"pts/1"}}"#)),
     };
     let dialog = "; bob says that it waits for its user: a dialog is open there";
     let path = || "socket".to_owned();
@@ -165,33 +175,37 @@ fn who_has_not_acked_because_a_dialog_is_open_is_named() {
         (Stage::Delivered, true),
         (Stage::Pushed { path: path() }, true),
         (Stage::Presented { path: path() }, true),
-        (Stage::Acked(None), false),
+        (Stage::Acked(None), true),
         (Stage::Owed, true),
     ] {
         let receipts = receipts(vec![at(stage.clone())]);
         assert_eq!(depends_on_peers("m1", &receipts), open, "{stage:?}");
         let note = |online, activity| {
             let peers = [entry("bob", online, activity)];
-            Trail::among("m1", &receipts, NOW, &peers).note
+            Trail::among("m1", &receipts, among(&peers)).note
         };
         assert_eq!(note(true, "waiting").ends_with(dialog), open, "{stage:?}");
         for note in [note(true, "busy"), note(false, "waiting")] {
             assert!(!note.contains("dialog"), "{note}");
         }
     }
-    let alice = (Some("alice".into()), Stage::Delivered);
+    let alice = || (Some("alice".into()), Stage::Delivered);
     let both = [
         entry("alice", true, "waiting"),
         entry("bob", true, "waiting"),
     ];
-    let among = |states| Trail::among("m1", &receipts(states), NOW, &both).note;
-    let note = among(vec![alice, at(Stage::Delivered)]);
-    assert!(
-        note.ends_with("a dialog is open there: alice for 4 min, bob"),
-        "{note}"
-    );
-    let note = among(vec![(Some("alice".into()), Stage::Delivered)]);
+    let told = |states, audience| {
+        let around = Around {
+            audience,
+            ..among(&both)
+        };
+        Trail::among("m1", &receipts(states), around).note
+    };
     let since = "; alice says that it waits for its user, for 4 min: a dialog is open there";
+    let note = told(vec![alice(), at(Stage::Delivered)], Audience::Peer);
+    assert!(note.ends_with(&format!("{since}{dialog}")), "{note}");
+    let note = told(vec![alice()], Audience::Owner);
+    let since = "; alice waits for you at pts/1, for 4 min: a dialog is open there";
     assert!(note.ends_with(since), "{note}");
 }
 
@@ -210,8 +224,9 @@ fn what_goes_to_another_domain_says_who_has_it_and_whether_that_can_be_reached()
     let bob = |stage| (Some("bob@beta".to_owned()), stage);
     let note = |stage: &Stage, peers: &[PeerEntry]| {
         let receipts = receipts(vec![accepted(1), bob(stage.clone())]);
-        assert_eq!(depends_on_peers("m1", &receipts), !stage.is_final());
-        Trail::among("m1", &receipts, NOW, peers).note
+        let more = !stage.is_final() || *stage == Stage::Acked(None);
+        assert_eq!(depends_on_peers("m1", &receipts), more);
+        Trail::among("m1", &receipts, among(peers)).note
     };
     let not_here = "beta cannot be reached: its bridge is not connected to this broker, for 5 min";
     let not_there = "beta cannot be reached: its bridge does not hear the broker there, for 4 min";

@@ -61,7 +61,7 @@ fn who_owes_an_answer_and_is_away_is_said_to_be() {
     for read in [Stage::Owed, Stage::Working { said: said() }] {
         let receipts = receipts(vec![at(read)]);
         let away = |peers: &[PeerEntry]| {
-            let note = Trail::among("m1", &receipts, NOW, peers).note;
+            let note = Trail::among("m1", &receipts, among(peers)).note;
             note.ends_with("; bob is away")
         };
         assert!(away(&[peer(false)]));

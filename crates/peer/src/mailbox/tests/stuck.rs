@@ -1,0 +1,88 @@
+//! A session that does nothing while its mail stays unseen.
+
+use super::*;
+use crate::mailbox::Stuck;
+
+/// Five minutes.
+const LATE_MS: u64 = 300_000;
+
+fn unseen(rig: &Rig) -> Option<Vec<&'static str>> {
+    match rig.mailbox.stuck() {
+        Some(Stuck::Unseen(words)) => Some(words),
+        _ => None,
+    }
+}
+
+#[test]
+fn unseen_mail_of_five_idle_minutes_makes_it_stuck_until_it_is_seen() {
+    let mut rig = Rig::new(&[&SOCKET]);
+    rig.activity(Activity::Idle);
+    rig.next();
+    let push = rig.pushed();
+    rig.pass(LATE_MS - 1);
+    assert_eq!(rig.mailbox.stuck(), None);
+    assert_eq!(rig.mailbox.poll_timeout(), Some(rig.now_ms + 1));
+    rig.pass(1);
+    assert_eq!(unseen(&rig), Some(vec!["socket"]));
+    rig.presented(&push);
+    rig.answered(&push);
+    assert_eq!(rig.mailbox.stuck(), None);
+}
+
+#[test]
+fn a_turn_a_dialog_and_quiet_mail_make_nothing_stuck() {
+    for activity in [Activity::Busy, Activity::Waiting, Activity::Unknown] {
+        let mut rig = Rig::new(&[&SOCKET]);
+        rig.activity(activity);
+        rig.next();
+        rig.pass(2 * LATE_MS);
+        assert_eq!(rig.mailbox.stuck(), None, "{activity:?}");
+    }
+    let mut rig = Rig::new(&[&SOCKET]);
+    rig.activity(Activity::Idle);
+    rig.arrive(Priority::Quiet);
+    rig.pass(2 * LATE_MS);
+    assert_eq!(rig.mailbox.stuck(), None);
+}
+
+#[test]
+fn what_nothing_wakes_is_not_stuck_and_what_cannot_be_proven_may_be_read() {
+    let mut rig = Rig::new(&[&SOCKET]);
+    rig.absent(&SOCKET);
+    rig.activity(Activity::Idle);
+    rig.next();
+    rig.pass(2 * LATE_MS);
+    assert_eq!(rig.mailbox.stuck(), None);
+    let mut rig = Rig::with_policy(Policy::Seen, &[&SOCKET]);
+    rig.readable(false);
+    rig.activity(Activity::Idle);
+    rig.next();
+    rig.pushed();
+    rig.pass(2 * LATE_MS);
+    assert_eq!(rig.mailbox.stuck(), None);
+}
+
+#[test]
+fn mail_whose_push_hangs_came_by_no_path() {
+    let mut rig = Rig::new(&[&SOCKET]);
+    rig.activity(Activity::Idle);
+    rig.next();
+    rig.push();
+    rig.pass(2 * LATE_MS);
+    assert_eq!(unseen(&rig), Some(vec![]));
+}
+
+#[test]
+fn a_stopped_client_is_stuck_and_looked_for_after_a_minute() {
+    let mut rig = Rig::new(&[&SOCKET]);
+    rig.activity(Activity::Idle);
+    rig.next();
+    rig.pushed();
+    rig.pass(20_000);
+    let looks = rig.mailbox.poll_timeout();
+    assert_eq!(looks, Some(rig.now_ms + 40_000));
+    rig.input(|mailbox, now_ms| mailbox.set_stopped(now_ms, true));
+    assert_eq!(rig.mailbox.stuck(), Some(Stuck::Stopped));
+    rig.input(|mailbox, now_ms| mailbox.set_stopped(now_ms, false));
+    assert_eq!(rig.mailbox.stuck(), None);
+}

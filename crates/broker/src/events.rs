@@ -230,6 +230,7 @@ fn written(event: &BusEvent, now_ms: impl FnOnce() -> u64) -> Option<(&'static s
         BusEvent::Registered { name, takeover } => {
             peer("registered", json!({ "name": name, "takeover": takeover }))
         }
+        BusEvent::Presence { name } => peer("presence", json!({ "name": name })),
         BusEvent::Left { name } => peer("left", json!({ "name": name })),
         BusEvent::Renamed { from, to } => peer("renamed", json!({ "from": from, "to": to })),
         BusEvent::Retired { name, successor } => {

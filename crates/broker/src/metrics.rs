@@ -158,6 +158,7 @@ impl Metrics {
                 self.denied.get_or_create(&Code { code }).inc();
             }
             BusEvent::DiskFull { .. }
+            | BusEvent::Presence { .. }
             | BusEvent::Forgotten { .. }
             | BusEvent::Taken { .. }
             | BusEvent::Step { .. } => {}

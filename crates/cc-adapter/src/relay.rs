@@ -40,13 +40,12 @@ impl Request {
     }
 }
 
-/// Answers what the client asks over the channel, while anybody may.
+/// Shows what the client asks over the channel, and answers it while anybody may.
 pub(crate) fn relay(host: &Host, node: Node) {
     let client = host.clone();
     host.listen(REQUEST, move |params| {
         let request: Result<Request, _> = serde_json::from_value(params);
-        let request = request.ok().filter(|_| node.has_approvers());
-        let pending = request.and_then(|request| {
+        let pending = request.ok().and_then(|request| {
             let pending = node.ask(Source::Channel, request.asked())?;
             Some((request, pending))
         });

@@ -13,6 +13,7 @@ mod values;
 mod web;
 
 use std::ffi::OsString;
+use std::io::IsTerminal as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -52,6 +53,9 @@ pub(crate) struct Args {
 impl Args {
     /// Reads this process's command line, or ends it with what is wrong with that.
     pub(crate) fn read() -> Self {
+        if std::env::args_os().len() == 1 && std::io::stdout().is_terminal() {
+            return Self::parse_from(["peerbus", "status"]);
+        }
         adapter::alone().unwrap_or_else(|| Self::try_parse().unwrap_or_else(|error| refuse(&error)))
     }
 }
@@ -136,7 +140,7 @@ pub(crate) enum Verb {
     Peers(Peers),
     /// Show what waits for a name, and take nothing of it.
     Inbox(Inbox),
-    /// Show how far a message got, step by step.
+    /// Show who waits for you and what is open; with an id how far a message got.
     Status(Status),
     /// Show messages and how far they get, as it happens.
     Tail(Tail),
@@ -369,11 +373,14 @@ pub(crate) struct Peers {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Status {
-    /// The message's id
-    pub(crate) id: String,
+    /// The message's id; without one: who waits for you, who is stuck, what is open, and who is here
+    pub(crate) id: Option<String>,
     /// Only that of this sender. Needed for a broker elsewhere, which tells a sender alone
-    #[arg(long, value_name = "FROM")]
+    #[arg(long, value_name = "FROM", requires = "id")]
     pub(crate) name: Option<String>,
+    /// Go on, and show it anew when something changes
+    #[arg(long, short, conflicts_with = "id")]
+    pub(crate) watch: bool,
     /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,

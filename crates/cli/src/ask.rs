@@ -4,12 +4,13 @@ use peerbus_adapter::hooks::is_below_an_agent;
 use peerbus_adapter::mailbox::quote::said;
 use peerbus_adapter::signals::Stop;
 use peerbus_adapter::{Bus, BusError, Failure, How, Inbound, SentMessage, SessionEvent, Stage};
-use peerbus_view::{PeerState, Trail, fate, reached};
+use peerbus_view::fate;
 use peerbus_wire::limits::WITHIN_MS_DEFAULT;
 use peerbus_wire::{Conversation, MessageId, escape, printable};
 use tokio::time::{Duration, Instant};
 
 use crate::args::Ask;
+use crate::told::Far;
 use crate::{body, client, output, recv, send, told};
 
 /// How often the broker is asked how far the request is, and how long that may take.
@@ -69,21 +70,21 @@ async fn result(bus: &Bus, verb: &Ask, sent: &SentMessage, end: Instant) -> Resu
             biased;
             event = bus.next() => event,
             () = tokio::time::sleep_until(end) => {
-                let note = far(bus, &sent.id).await.map(|far| far.trail.note);
+                let note = Far::ask(bus, &sent.id, LOOK).await.map(|far| far.note());
                 let note = note.unwrap_or_else(|_| "how far it got is not known".into());
                 return Err(Failure::failed(format!(
                     "no result from {} within {} s: {note}; {}", verb.to, verb.timeout, stays(sent)
                 )));
             }
             _ = look.tick() => {
-                let Ok(far) = far(bus, &sent.id).await else { continue };
-                if far.stage.as_ref().is_some_and(has_no_result) {
+                let Ok(far) = Far::ask(bus, &sent.id, LOOK).await else { continue };
+                if far.stage().is_some_and(has_no_result) {
                     return Err(Failure::failed(far.trail.note));
                 }
-                let now = Some((far.stage, far.waits));
+                let now = Some((far.stage().cloned(), far.does));
                 if told != now {
                     told = now;
-                    output::say(&far.trail.note);
+                    output::say(&far.note());
                 }
                 continue;
             }
@@ -104,7 +105,8 @@ async fn result(bus: &Bus, verb: &Ask, sent: &SentMessage, end: Instant) -> Resu
             }) if receipt.id.as_str() == sent.id && receipt.stage.is_end() => {
                 bus.ack_notice(notice);
                 let kept = !has_no_result(&receipt.stage);
-                let note = far(bus, &sent.id).await.ok().map(|far| far.trail.note);
+                let far = Far::ask(bus, &sent.id, LOOK).await.ok();
+                let note = far.map(|far| far.trail.note);
                 let note = note.filter(|_| !kept).or_else(|| fate(&receipt));
                 return Err(Failure::failed(note.unwrap_or_default()));
             }
@@ -129,34 +131,6 @@ async fn show(bus: &Bus, verb: &Ask, message: &Inbound) -> Result<(), Failure> {
     }
 }
 
-/// How far the request is.
-struct Far {
-    /// At whom it is now; `None`: nobody has it.
-    stage: Option<Stage>,
-    /// Who has it waits for its user.
-    waits: bool,
-    holder: Option<String>,
-    trail: Trail,
-}
-
-/// How far the request `id` is, as the broker says within [`LOOK`].
-async fn far(bus: &Bus, id: &str) -> Result<Far, BusError> {
-    let receipts = bus.statuses(&[id.to_owned()], LOOK).await?;
-    let peers = told::peers_of(bus, id, &receipts).await;
-    let mut each = reached(receipts.iter()).into_values();
-    let last = each.find(|receipt| !matches!(receipt.stage, Stage::Recalled { .. }));
-    let holder = last.and_then(|receipt| receipt.to.clone());
-    let peer = peers
-        .iter()
-        .find(|peer| Some(&peer.name) == holder.as_ref());
-    Ok(Far {
-        stage: last.map(|receipt| receipt.stage.clone()),
-        waits: peer.is_some_and(|peer| told::about(peer).is == PeerState::Waits),
-        holder,
-        trail: Trail::among(id, &receipts, told::around(&peers)),
-    })
-}
-
 /// A result comes as a message.
 fn has_no_result(stage: &Stage) -> bool {
     let has = matches!(stage, Stage::Done { .. } | Stage::Failed { .. });
@@ -173,7 +147,7 @@ fn answers(message: &Inbound, id: &str) -> bool {
 /// peerbus v1, which knows no requests, leaves it to the answer; one that does not say is asked until `end`.
 async fn is_result(bus: &Bus, message: &Inbound, id: &str, end: Instant) -> bool {
     let far = loop {
-        match far(bus, id).await {
+        match Far::ask(bus, id, LOOK).await {
             Ok(far) => break far,
             Err(BusError::NotSupported) => return true,
             Err(BusError::TimedOut(_)) if Instant::now() < end => {}
@@ -181,10 +155,10 @@ async fn is_result(bus: &Bus, message: &Inbound, id: &str, end: Instant) -> bool
         }
     };
     let is = |reply: &MessageId| reply.as_str() == message.id;
-    let holder = far.holder.unwrap_or_default();
-    match far.stage {
-        Some(Stage::Done { reply } | Stage::Failed { reply }) if is(&reply) => true,
-        Some(_) => message.from.eq_ignore_ascii_case(&holder),
+    let holder = far.holder().unwrap_or_default();
+    match far.stage() {
+        Some(Stage::Done { reply } | Stage::Failed { reply }) if is(reply) => true,
+        Some(_) => message.from.eq_ignore_ascii_case(holder),
         None => false,
     }
 }

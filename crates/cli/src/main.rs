@@ -24,6 +24,7 @@ mod mcp;
 mod names;
 mod operator;
 mod output;
+mod overview;
 mod peers;
 mod recv;
 mod requests;

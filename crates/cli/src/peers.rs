@@ -3,7 +3,7 @@
 use peerbus_adapter::demand::came_to_be;
 use peerbus_adapter::domains::There;
 use peerbus_adapter::{Domain, Failure, PeerEntry, Url, credentials, project};
-use peerbus_view::{DomainReach, DomainView, PeerView, span};
+use peerbus_view::{DomainReach, DomainView, PeerView};
 use serde_json::{Value, json};
 
 use crate::args::Peers;
@@ -21,7 +21,7 @@ pub(crate) fn run(verb: Peers) -> Result<(), Failure> {
     let bridge = |peer: &PeerEntry| answer.domain.is_some() && DomainView::is_bridge(peer);
     let own = |peer: &&PeerEntry| peer.name == answer.me || bridge(peer);
     let others = answer.entries.iter().filter(|peer| !own(peer));
-    let others: Vec<PeerView> = others.map(told::about).collect();
+    let others = told::here(others);
     let joined = match answer.domain {
         Some(_) => DomainView::all(&answer.entries),
         None => Vec::new(),
@@ -135,7 +135,7 @@ pub(crate) fn row(peer: &PeerView) -> [String; 9] {
     });
     [
         peer.name.clone(),
-        state(peer),
+        peer.does(),
         peer.unacked.map(|n| n.to_string()).unwrap_or_default(),
         text(&peer.client),
         works_on(peer),
@@ -162,12 +162,4 @@ fn process(peer: &PeerView) -> String {
     let pid = peer.pid.map(|pid| pid.to_string());
     let parts = [pid, peer.tty.clone()].into_iter().flatten();
     parts.collect::<Vec<_>>().join(" ")
-}
-
-/// What it does, and for how long.
-fn state(peer: &PeerView) -> String {
-    match peer.away_s.or(peer.activity_s) {
-        Some(seconds) => format!("{} {}", peer.state, span(seconds)),
-        None => peer.state.to_owned(),
-    }
 }

@@ -184,7 +184,7 @@ fn age(at_ms: u64) -> String {
 }
 
 /// The beginning of what a message says, if that is its sender's.
-fn text(message: &MessageView, secret: Option<&Secret>) -> String {
+pub(crate) fn text(message: &MessageView, secret: Option<&Secret>) -> String {
     match message.content(secret).text {
         MessageText::Signed(body) => escape(&spoken(&body), TEXT_CHARS),
         MessageText::Hidden(why) => format!("(not shown: {why})"),

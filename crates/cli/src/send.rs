@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use tokio::time::{Duration, Instant};
 
 use crate::args::{Ask, Outgoing, Saying, Send};
-use crate::{body, client, output, told};
+use crate::told::Far;
+use crate::{body, client, output};
 
 /// How often the broker is asked whether a message was seen.
 const LOOK: Duration = Duration::from_millis(500);
@@ -194,25 +195,23 @@ async fn watch(bus: &Bus, id: &str, limit: Duration) -> Result<(Option<Stage>, T
     let end = begin + limit;
     let mut told = None;
     loop {
-        let mut receipts = bus.statuses(&[id.to_owned()], limit).await?;
+        let far = Far::ask(bus, id, limit).await?;
         // A request that was read goes on, and is seen.
-        let is_seen = |stage: &Stage| !matches!(stage, Stage::Owed | Stage::Working { .. });
-        receipts.retain(|receipt| is_seen(&receipt.stage));
-        let each = reached(receipts.iter()).into_values();
-        let far = each
+        let is_later = |stage: &Stage| matches!(stage, Stage::Owed | Stage::Working { .. });
+        let receipts = far.receipts.iter().filter(|it| !is_later(&it.stage));
+        let each = reached(receipts).into_values();
+        let stage = each
             .map(|receipt| &receipt.stage)
             .max_by_key(|stage| stage.rank());
-        let settled = far.is_some_and(Stage::is_final);
         let now = Instant::now();
-        if settled || now >= end {
-            let trail = told::trail(bus, id, &receipts).await;
-            return Ok((far.cloned(), trail));
+        if stage.is_some_and(Stage::is_final) || now >= end {
+            let note = far.note();
+            return Ok((stage.cloned(), Trail { note, ..far.trail }));
         }
-        let rank = far.map(Stage::rank);
-        if now - begin >= output::SILENCE && told != Some(rank) && output::is_read() {
-            told = Some(rank);
-            let note = told::trail(bus, id, &receipts).await.note;
-            output::say(&format!("waiting until it is seen: {note}"));
+        let news = Some((stage.map(Stage::rank), far.does));
+        if now - begin >= output::SILENCE && told != news && output::is_read() {
+            told = news;
+            output::say(&format!("waiting until it is seen: {}", far.note()));
         }
         tokio::time::sleep_until(end.min(now + LOOK)).await;
     }

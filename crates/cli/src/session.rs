@@ -95,7 +95,7 @@ fn row(session: &LiveSession) -> [String; 8] {
         cell(project.as_deref()),
         cell(branch.as_deref()),
         cell(cwd.as_deref()),
-        cell(session.status.as_deref()),
+        cell(Some(session.word())),
         cell(Some(started.as_ref().unwrap_or(&session.started_at))),
     ]
 }

@@ -8,13 +8,16 @@ use peerbus_wire::{MessageId, PeerName, escape};
 use serde_json::json;
 
 use crate::args::Status;
-use crate::{client, operator, output, told};
+use crate::{client, operator, output, overview, told};
 
 /// Longest text that is shown, in characters.
 const TEXT_CHARS: usize = 2_000;
 
 pub(crate) fn run(verb: Status) -> Result<(), Failure> {
-    let id = MessageId::parse(&verb.id).map_err(Failure::config)?;
+    let Some(id) = &verb.id else {
+        return overview::run(&verb);
+    };
+    let id = MessageId::parse(id).map_err(Failure::config)?;
     let name = verb.name.as_deref().map(PeerName::parse).transpose();
     let name = name.map_err(Failure::config)?;
     let way = way(&verb)?;
@@ -60,7 +63,12 @@ pub(crate) fn run(verb: Status) -> Result<(), Failure> {
     }
     for message in &messages {
         output::line(&heading(message))?;
-        show(&message.trail())?;
+        let trail = message.trail();
+        show(&trail)?;
+        let names = trail.steps.iter().filter_map(|step| step.to.as_deref());
+        for way in told::ways_out(names) {
+            output::line(&way)?;
+        }
         if let Some(content) = content(message) {
             show_text(&content)?;
         }
@@ -182,13 +190,13 @@ fn of_sender(
     ));
     let config = client::config(&verb.connection, Some(name.as_str().to_owned()))?;
     client::with_bus(config, client::Refused::Fail, async |bus| {
-        let ids = [verb.id.clone()];
+        let ids = [id.as_str().to_owned()];
         let mut receipts = bus.statuses(&ids, deadline).await?;
         receipts.retain(|receipt| receipt.stage != Stage::Unknown);
         if receipts.is_empty() {
             return Ok(Vec::new());
         }
-        let peers = told::peers_of(&bus, &verb.id, &receipts).await;
+        let peers = told::peers_of(&bus, id.as_str(), &receipts).await;
         Ok(vec![MessageView {
             from: name.as_str().to_owned(),
             ..MessageView::new(id, &receipts, None, told::around(&peers))

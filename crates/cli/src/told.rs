@@ -6,10 +6,14 @@ use std::time::Duration;
 
 use peerbus_adapter::hooks::is_below_an_agent;
 use peerbus_adapter::operator as answer;
-use peerbus_adapter::{Bus, Failure, PeerEntry, Receipt, credentials, paths::Paths, wall_ms};
+use peerbus_adapter::{
+    Bus, BusError, Failure, PeerEntry, Receipt, Stage, credentials, paths::Paths, wall_ms,
+};
+use peerbus_node::SessionNow;
+use peerbus_node::index::LiveSession;
 use peerbus_view::{
-    Around, Audience, MessagePage, MessageText, MessageView, PeerView, Trail, depends_on_peers,
-    spoken,
+    Around, Audience, MessagePage, MessageText, MessageView, PeerState, PeerView, Trail,
+    depends_on_peers, reached, spoken,
 };
 use peerbus_wire::{Secret, escape, utc};
 
@@ -113,6 +117,21 @@ pub(crate) fn about(peer: &PeerEntry) -> PeerView {
     PeerView::new(peer, audience())
 }
 
+/// Peers, with what is known of those on this machine to their user.
+pub(crate) fn here<'a>(peers: impl Iterator<Item = &'a PeerEntry>) -> Vec<PeerView> {
+    let mut all: Vec<_> = peers.map(about).collect();
+    if audience() == Audience::Owner {
+        let sessions = crate::session::sessions().unwrap_or_default();
+        for session in sessions {
+            let is = |peer: &&mut PeerView| Some(&peer.name) == session.name.as_ref();
+            if let Some(peer) = all.iter_mut().find(is) {
+                session.add_to(peer);
+            }
+        }
+    }
+    all
+}
+
 /// What sentences are told by, now.
 pub(crate) fn around(peers: &[PeerEntry]) -> Around<'_> {
     Around {
@@ -122,10 +141,70 @@ pub(crate) fn around(peers: &[PeerEntry]) -> Around<'_> {
     }
 }
 
-/// How far a message got, as its sender asks: with what the peers say where that matters.
-pub(crate) async fn trail(bus: &Bus, id: &str, receipts: &[Receipt]) -> Trail {
-    let peers = peers_of(bus, id, receipts).await;
-    Trail::among(id, receipts, around(&peers))
+/// How far a message is.
+pub(crate) struct Far {
+    pub(crate) receipts: Vec<Receipt>,
+    /// What that one does.
+    pub(crate) does: Option<PeerState>,
+    pub(crate) trail: Trail,
+}
+
+impl Far {
+    /// Asks the broker about the message `id`.
+    pub(crate) async fn ask(bus: &Bus, id: &str, within: Duration) -> Result<Self, BusError> {
+        let receipts = bus.statuses(&[id.to_owned()], within).await?;
+        let peers = peers_of(bus, id, &receipts).await;
+        let trail = Trail::among(id, &receipts, around(&peers));
+        let mut far = Self {
+            receipts,
+            does: None,
+            trail,
+        };
+        let mut peers = peers.iter();
+        let peer = peers.find(|peer| Some(&*peer.name) == far.holder());
+        far.does = peer.map(|peer| about(peer).is);
+        Ok(far)
+    }
+
+    /// At whom it is now, where one has it.
+    pub(crate) fn holder(&self) -> Option<&str> {
+        self.last()?.to.as_deref()
+    }
+
+    /// The stage there.
+    pub(crate) fn stage(&self) -> Option<&Stage> {
+        self.last().map(|receipt| &receipt.stage)
+    }
+
+    fn last(&self) -> Option<&Receipt> {
+        let mut each = reached(self.receipts.iter()).into_values();
+        each.find(|receipt| !matches!(receipt.stage, Stage::Recalled { .. }))
+    }
+
+    /// The sentence, with the way out where who has it waits for the user.
+    pub(crate) fn note(&self) -> String {
+        let ways = ways_out(self.holder().into_iter());
+        match ways.is_empty() || self.does != Some(PeerState::Waits) {
+            true => self.trail.note.clone(),
+            false => format!("{}: {}", self.trail.note, ways.join("; ")),
+        }
+    }
+}
+
+/// How the user lets those sessions go on, of these names, that wait for him; none where an agent asks.
+pub(crate) fn ways_out<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let names: BTreeSet<String> = names.map(str::to_ascii_lowercase).collect();
+    if names.is_empty() || audience() == Audience::Peer {
+        return Vec::new();
+    }
+    let is_meant = |session: &LiveSession| {
+        let name = session.name.as_ref().map(|name| name.to_ascii_lowercase());
+        session.state() == PeerState::Waits && name.is_some_and(|name| names.contains(&name))
+    };
+    let mut waiting = crate::session::sessions().unwrap_or_default();
+    waiting.retain(is_meant);
+    let asked = SessionNow::all(waiting).into_iter();
+    asked.filter_map(|(now, _)| now.way_out()).collect()
 }
 
 /// Says on stderr where those work that a list named, as far as the broker knows that.

@@ -33,6 +33,18 @@ pub struct LiveSession {
     /// What was tried to wake it, while mail that should stays unseen or its client is stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stuck: Option<String>,
+    /// The terminal in which its client runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tty: Option<String>,
+    /// So many requests of its client wait for an answer of its user.
+    #[serde(default)]
+    pub asked: usize,
+    /// So much of its mail waits for its user.
+    #[serde(default)]
+    pub held: usize,
+    /// So much of its mail the loop governor keeps from the agent.
+    #[serde(default)]
+    pub paused: usize,
     /// When its node began, as RFC 3339 in UTC.
     pub started_at: String,
     /// Its socket.
@@ -158,6 +170,10 @@ mod tests {
             cwd: None,
             status: Some("idle".into()),
             stuck: None,
+            tty: None,
+            asked: 0,
+            held: 0,
+            paused: 0,
             started_at: format!("2026-01-01T00:00:00.{id}Z"),
             socket: dir.join(format!("{id}.sock")),
             gates: Gates::default(),

@@ -17,6 +17,7 @@ pub mod gates;
 mod held;
 pub mod index;
 mod log;
+mod now;
 mod protocol;
 
 use std::path::PathBuf;
@@ -42,6 +43,7 @@ use feed::Feed;
 pub use feed::{FeedEvent, Transcript};
 use index::LiveSession;
 use log::{SessionLog, Text};
+pub use now::SessionNow;
 pub use protocol::EventKind;
 
 /// Between two looks at the transcript while somebody watches.
@@ -183,8 +185,15 @@ impl Shared {
         let id = self.id(&state.session);
         let text = named(&kind, &id, &rfc3339(wall_ms()), members).to_string();
         let bytes = text.len();
+        let asks = matches!(
+            kind,
+            EventKind::ApprovalRequest | EventKind::ApprovalResolved
+        );
         state.log.push((kind, Text::Kept(text.into())), bytes);
         self.tell(&state.log);
+        if asks {
+            self.changed.notify_one();
+        }
     }
 
     fn tell(&self, log: &SessionLog) {
@@ -216,6 +225,10 @@ impl Shared {
             client: self.client.clone(),
             status: status(&session).map(str::to_owned),
             stuck: self.mailbox.stuck(),
+            tty: self.mailbox.terminal(),
+            asked: self.state().approvals.told().count(),
+            held: self.mailbox.withheld().len(),
+            paused: self.mailbox.paused().len(),
             cwd: session.cwd,
             started_at: self.started_at.clone(),
             socket: self.socket.borrow().clone(),
@@ -266,8 +279,7 @@ impl Shared {
     pub(crate) fn told(&self) -> Value {
         self.mailbox.is_client_stopped();
         let mut told = json!(self.session());
-        told["held"] = self.mailbox.withheld().len().into();
-        told["paused"] = json!(self.mailbox.paused());
+        told["why_paused"] = json!(self.mailbox.paused());
         let state = self.state();
         told["seq"] = state.log.last().into();
         told["approvals"] = state.approvals.told().collect();

@@ -5,6 +5,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::text::span;
+
 /// Longest text of a member, in characters.
 const TEXT_CHARS: usize = 80;
 /// Longest reason why none can be used, in characters.
@@ -166,6 +168,12 @@ pub struct PeerView {
     /// Seconds since it was last connected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub away_s: Option<u64>,
+    /// So much of its mail waits for its user. Absent, like the next: none, or not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held: Option<usize>,
+    /// So much of its mail the loop governor keeps from its agent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub paused: Option<usize>,
 }
 
 impl PeerView {
@@ -210,7 +218,21 @@ impl PeerView {
             unacked: entry.unacked,
             owes: entry.owes,
             away_s: entry.away_s.filter(|_| !entry.online),
+            held: None,
+            paused: None,
         }
+    }
+
+    /// Its state, since when, and what is kept from its agent: `waits for you 3 min, held 2`.
+    #[must_use]
+    pub fn does(&self) -> String {
+        let since = self.away_s.or(self.activity_s);
+        let since = since.map_or_else(String::new, |seconds| format!(" {}", span(seconds)));
+        let kept = [("held", self.held), ("paused", self.paused)];
+        let kept = kept.map(|(word, count)| {
+            count.map_or_else(String::new, |count| format!(", {word} {count}"))
+        });
+        format!("{}{since}{}", self.state, kept.concat())
     }
 }
 

@@ -98,7 +98,9 @@ struct State {
     probe: Probe,
     /// What the observer is to be told.
     staged: Vec<Staged>,
-    /// The observer is to be told that something else of the session changed.
+    /// So much mail waits for the user, and so much is paused.
+    kept: (usize, usize),
+    /// The observer is to be told of a change in that, or in being stuck.
     changed: bool,
     /// The client's process.
     client: Option<u32>,
@@ -172,12 +174,16 @@ impl Mailbox {
         self.with(|state, _| state.about.tried())
     }
 
+    /// The terminal in which the client runs, where it has introduced itself.
+    #[must_use]
+    pub fn terminal(&self) -> Option<String> {
+        self.with(|state, _| state.about.terminal())
+    }
+
     /// Why the governor keeps mail from the agent, for each message that it keeps.
     #[must_use]
     pub fn paused(&self) -> Vec<String> {
-        let listed = self.machine(|it, _| it.look());
-        let held = listed.into_iter().filter_map(|listed| listed.held);
-        held.map(|why| why.to_string()).collect()
+        self.machine(|it, _| it.paused().map(ToString::to_string).collect())
     }
 
     /// The user has the word: what the agent does now is not what peers made it do. `prompt`: what
@@ -390,6 +396,11 @@ impl State {
             self.perform(bus, output);
         }
         self.about.set_evidence(bus, self.machine.evidence());
+        let kept = (
+            self.machine.withheld().count(),
+            self.machine.paused().count(),
+        );
+        self.changed |= std::mem::replace(&mut self.kept, kept) != kept;
         self.changed |= self.about.set_stuck(bus, self.machine.stuck());
     }
 

@@ -49,7 +49,7 @@ pub trait Observer: Send + Sync {
     /// Somebody looked at the session. It need not have changed.
     fn looked(&self, session: &Snapshot);
 
-    /// The session is [stuck](Mailbox::stuck), or is not any more.
+    /// The session is [stuck](Mailbox::stuck), or is not any more; or other mail is held back.
     fn changed(&self);
 
     /// A message came. True: it is taken here, and nothing that the agent is to see.

@@ -108,6 +108,11 @@ impl About {
         }
     }
 
+    /// The terminal in which the client runs.
+    pub(super) fn terminal(&self) -> Option<String> {
+        Some(self.client.get("tty")?.as_str()?.to_owned())
+    }
+
     /// What was tried while nothing comes of what waits here.
     pub(super) fn tried(&self) -> Option<String> {
         Some(match self.stuck.as_ref()? {

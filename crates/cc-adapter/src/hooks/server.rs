@@ -122,11 +122,10 @@ impl HookServer {
         }
     }
 
-    /// Keeps the hook until somebody has decided on what the client asks its user, or the user has.
-    /// Where nobody else may, the hook ends at once.
+    /// Keeps the hook until somebody has decided on what the client asks its user, or the user has. Where
+    /// nobody else may, those who watch are shown it all the same, and the gate may open meanwhile.
     async fn permit(&self, mut hook: HookConnection, asked: Option<Asked>) {
-        let pending = asked.filter(|_| self.node.has_approvers());
-        let pending = pending.and_then(|asked| self.node.ask(Source::Hook, asked));
+        let pending = asked.and_then(|asked| self.node.ask(Source::Hook, asked));
         let Some(mut pending) = pending else {
             return hook.nothing().await;
         };

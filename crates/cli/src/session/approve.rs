@@ -1,14 +1,17 @@
 //! `peerbus session approve` and `deny`.
 
+use std::collections::BTreeSet;
 use std::io::IsTerminal as _;
 
 use peerbus_adapter::Failure;
 use peerbus_node::approvals::in_words;
+use peerbus_node::index::LiveSession;
+use peerbus_view::PeerState;
 use peerbus_wire::{escape, printable};
 use serde_json::{Value, json};
 
 use super::all::{Waiting, agreed, show, waiting};
-use super::{CELL_CHARS, LINE_CHARS, is_meant, open, refused};
+use super::{CELL_CHARS, LINE_CHARS, called, is_meant, open, refused, sessions};
 use crate::args::{SessionApprove, SessionDeny};
 use crate::output;
 
@@ -87,14 +90,22 @@ fn find(meant: Option<&str>, json: bool) -> Result<Option<Waiting>, Failure> {
     let (mut requests, silent) = waiting("approvals", |client| {
         client.call("session/status", &json!({})).map_err(refused)
     })?;
+    // Of what a client asks that tells nobody, only that it asks is known.
+    let mut dumb = sessions()?;
+    dumb.retain(|session| {
+        let told = |it: &Waiting| it.session.socket == session.socket;
+        session.state() == PeerState::Waits && !requests.iter().any(told)
+    });
     let Some(meant) = meant else {
-        show(
-            (&requests, silent),
-            "approvals",
-            json,
-            "nothing is asked",
-            shown,
-        )?;
+        let nothing = match dumb.is_empty() {
+            true => "nothing is asked",
+            false => "nothing is asked that can be answered here",
+        };
+        show((&requests, silent), "approvals", json, nothing, shown)?;
+        if !json {
+            dumb.iter().for_each(|it| output::say(&asks_there(it)));
+            say_closed(&requests);
+        }
         return Ok(None);
     };
     let id = meant.to_ascii_lowercase();
@@ -121,12 +132,39 @@ fn find(meant: Option<&str>, json: bool) -> Result<Option<Waiting>, Failure> {
             )))
         }
         None => {
+            if let Some(session) = dumb.iter().find(|session| is_meant(session, meant)) {
+                return Err(Failure::failed(asks_there(session)));
+            }
             let meant = escape(meant, CELL_CHARS);
             Err(Failure::failed(format!(
                 "no request {meant} is open, and none in a session of that id or name: \
                  `peerbus session approve` shows what is"
             )))
         }
+    }
+}
+
+/// That a session waits for its user, and cannot be answered from here.
+fn asks_there(session: &LiveSession) -> String {
+    let place = session.tty.as_deref().unwrap_or("its own window");
+    format!(
+        "{} waits for you, and its client does not say what it asks: answer at {}",
+        called(session),
+        escape(place, CELL_CHARS)
+    )
+}
+
+/// Names the files whose gate is closed to answers.
+fn say_closed(requests: &[Waiting]) {
+    let closed = requests.iter().map(|it| &it.session);
+    let closed = closed.filter(|session| !session.gates.approve);
+    let files: BTreeSet<_> = closed.map(|session| &session.gates_file).collect();
+    for file in files {
+        let file = escape(&file.display().to_string(), LINE_CHARS);
+        output::say(&format!(
+            "the gate `approve` is closed, so these are answered where they are asked alone: a person opens \
+             it with `approve = true` in {file}, at once also for what is asked now"
+        ));
     }
 }
 

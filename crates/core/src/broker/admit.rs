@@ -275,7 +275,12 @@ impl Broker {
         let was_idle = std::mem::replace(&mut session.idle, is_idle(&presence));
         let peer = session.peer;
         let free = session.idle && !was_idle && session.greeted;
+        let changed = session.presence.as_ref() != Some(&presence);
         session.presence = Some(presence);
+        if let Some(known) = self.registry.get(peer).filter(|_| changed) {
+            let name = known.row.name.to_string();
+            self.outbox.event(BusEvent::Presence { name });
+        }
         match free {
             true => self.offer_leases(cx, peer),
             false => Ok(()),

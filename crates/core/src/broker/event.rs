@@ -44,6 +44,11 @@ pub enum BusEvent {
     Expired,
     /// A request ended with a result, or because somebody said so.
     Ended,
+    /// A peer says something else of itself.
+    Presence {
+        /// Its name.
+        name: String,
+    },
     /// A peer registered.
     Registered {
         /// Its name.

@@ -24,6 +24,14 @@ impl MailboxMachine {
         first.into_iter().chain(rest).filter_map(listed).collect()
     }
 
+    /// Why the governor keeps mail from the agent, for each message that it keeps.
+    pub fn paused(&self) -> impl Iterator<Item = &str> {
+        self.messages
+            .values()
+            .filter_map(|m| m.held())
+            .map(|why| &**why)
+    }
+
     /// It is in a push that is under way: it waits, though it cannot be taken just now.
     fn pushes(&self, message: &Message) -> bool {
         let sent = message.out.and_then(|out| self.attempts.get(&out));

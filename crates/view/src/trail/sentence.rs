@@ -349,10 +349,7 @@ fn why_silent(peers: &[PeerView], audience: Audience) -> String {
             (PeerState::Waits, Audience::Owner) => {
                 let tty = peer.tty.as_ref();
                 let place = tty.map_or_else(String::new, |tty| format!(" at {tty}"));
-                format!(
-                    "; {name} {}{place}{since}: a dialog is open there",
-                    peer.state
-                )
+                format!("; {name} {}{place}{since}", peer.state)
             }
             (PeerState::Waits, Audience::Peer) => format!(
                 "; {name} says that it {}{since}: a dialog is open there",

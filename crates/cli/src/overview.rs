@@ -1,0 +1,213 @@
+//! `peerbus status` without a message: who waits for you, who is stuck, what is open.
+
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use peerbus_adapter::demand::came_to_be;
+use peerbus_adapter::operator::Streamless;
+use peerbus_adapter::{Failure, wall_ms};
+use peerbus_node::SessionNow;
+use peerbus_view::{Audience, MessageView, PeerState, PeerView, RequestView, span};
+use peerbus_wire::{Secret, escape};
+use serde_json::{Value, json};
+
+use crate::args::Status;
+use crate::{operator, output, requests, session, told};
+
+/// Longest name that is shown, in characters.
+const NAME_CHARS: usize = 64;
+/// Moves to the beginning of a terminal, and empties it.
+const CLEARS: &str = "\u{1b}[H\u{1b}[2J\u{1b}[3J";
+/// Between two times that it is shown.
+const PAUSE: Duration = Duration::from_millis(250);
+/// Open requests that are shown.
+const REQUESTS_MAX: usize = 10;
+
+/// What is known at one moment.
+struct Overview {
+    broker: String,
+    peers: Vec<PeerView>,
+    /// Sessions of this user, none where an agent asks; and whether each gave no answer.
+    sessions: Vec<(SessionNow, bool)>,
+    requests: Vec<MessageView>,
+    secret: Option<Secret>,
+}
+
+pub(crate) fn run(verb: &Status) -> Result<(), Failure> {
+    let secret = || told::secret(verb.connection.credentials.as_deref());
+    let socket = verb.socket.as_ref();
+    let show = || {
+        let now = Overview::ask(socket, secret())?;
+        match verb.json {
+            true => output::json(&now.json()),
+            false => now.print(),
+        }
+    };
+    if !verb.watch {
+        return show();
+    }
+    let mut events = operator::stream(socket, None).map_err(|streamless| match streamless {
+        Streamless::Gone => Failure::failed("the broker keeps no events"),
+        Streamless::Refused(why) | Streamless::Away(why) => Failure::failed(why),
+    })?;
+    loop {
+        if std::io::stdout().is_terminal() && !verb.json {
+            output::text(CLEARS)?;
+        }
+        show()?;
+        // What happens meanwhile is shown together.
+        std::thread::sleep(PAUSE);
+        loop {
+            match events.read() {
+                Ok(Some(_)) => break,
+                Ok(None) => {}
+                // The broker ends, and whoever needs one starts the next.
+                Err(error) => {
+                    return Err(Failure::failed(format!("the broker has ended: {error}")));
+                }
+            }
+        }
+    }
+}
+
+impl Overview {
+    fn ask(socket: Option<&PathBuf>, secret: Option<Secret>) -> Result<Self, Failure> {
+        let broker = operator::ask(socket, "GET", "/broker")?;
+        let sessions = match told::audience() {
+            Audience::Owner => SessionNow::all(session::sessions()?),
+            Audience::Peer => Vec::new(),
+        };
+        let entries = told::peers(socket)?;
+        let mut peers: Vec<PeerView> = entries.iter().map(told::about).collect();
+        peers.retain(|peer| peer.online || peer.unacked.is_some_and(|waits| waits > 0));
+        for peer in &mut peers {
+            if let Some((now, _)) = sessions.iter().find(|(now, _)| is_of(now, peer)) {
+                now.session.add_to(peer);
+            }
+        }
+        Ok(Self {
+            broker,
+            peers,
+            sessions,
+            requests: told::ask(socket, "/v1/requests")?.messages,
+            secret,
+        })
+    }
+
+    fn of(&self, state: PeerState) -> impl Iterator<Item = &PeerView> {
+        self.peers.iter().filter(move |peer| peer.is == state)
+    }
+
+    fn session(&self, peer: &PeerView) -> Option<&SessionNow> {
+        let mut all = self.sessions.iter().map(|(now, _)| now);
+        all.find(|now| is_of(now, peer))
+    }
+
+    fn print(&self) -> Result<(), Failure> {
+        if let Some(says) = came_to_be(&self.broker) {
+            output::line(&format!("broker: {says}"))?;
+        }
+        for peer in self.of(PeerState::Waits) {
+            let way = self.session(peer).and_then(SessionNow::way_out);
+            let way = way.map_or_else(String::new, |way| format!(": {way}"));
+            let place = peer.tty.as_ref().filter(|_| way.is_empty());
+            let place = place.map_or_else(String::new, |tty| format!(" at {tty}"));
+            output::line(&format!("{} {}{place}{way}", peer.name, peer.does()))?;
+        }
+        for peer in self.of(PeerState::Stuck) {
+            let tried = peer.tried.as_deref().unwrap_or("it does not say why");
+            output::line(&format!("{} is {}: {tried}", peer.name, peer.does()))?;
+        }
+        for request in self.requests.iter().take(REQUESTS_MAX) {
+            output::line(&self.request(request))?;
+        }
+        if let Some(more) = self.requests.len().checked_sub(REQUESTS_MAX + 1) {
+            let more = output::plural(more as u64 + 1, "more request");
+            output::line(&format!("… and {more}: `peerbus requests`"))?;
+        }
+        let held: usize = self.peers.iter().filter_map(|peer| peer.held).sum();
+        if held > 0 {
+            let held = output::plural(held as u64, "message");
+            output::line(&format!("held for you: {held}: `peerbus held`"))?;
+        }
+        for (now, _) in self
+            .sessions
+            .iter()
+            .filter(|(now, _)| !now.paused.is_empty())
+        {
+            let why = escape(now.paused.last().map_or("", |why| why), 300);
+            let count = output::plural(now.paused.len() as u64, "message");
+            output::line(&format!("paused at {}: {count}: {why}", name(now)))?;
+        }
+        let silent: Vec<_> = self.sessions.iter().filter(|(_, silent)| *silent).collect();
+        for (now, _) in silent {
+            output::line(&format!(
+                "{} gives no answer: its adapter is stopped or hangs",
+                name(now)
+            ))?;
+        }
+        match self.peers.is_empty() {
+            true => output::line("nobody is here"),
+            false => output::table(HEADER, self.peers.iter().map(row)),
+        }
+    }
+
+    /// An open request as a line.
+    fn request(&self, message: &MessageView) -> String {
+        let request = message.request.as_ref();
+        let owes = request.map_or_else(String::new, RequestView::owes);
+        let state = request.map_or("", |request| &*request.state);
+        let age = span(wall_ms().saturating_sub(message.at) / 1_000);
+        let from = told::name(&message.from);
+        let text = requests::text(message, self.secret.as_ref());
+        format!("{owes} owes {from} an answer, {state}, {age}: {text}")
+    }
+
+    fn json(&self) -> Value {
+        let sessions = self.sessions.iter().map(|(now, silent)| {
+            json!({
+                "session": now.session,
+                "state": now.session.word(),
+                "approvals": now.approvals,
+                "way_out": now.way_out(),
+                "paused": now.paused,
+                "silent": silent,
+            })
+        });
+        let requests = self.requests.iter().map(|message| {
+            let mut told = message.json(self.secret.as_ref());
+            told["request"] = json!(message.request);
+            told
+        });
+        let broker: Value = serde_json::from_str(&self.broker).unwrap_or_default();
+        json!({
+            "broker": broker,
+            "peers": self.peers,
+            "sessions": sessions.collect::<Vec<_>>(),
+            "requests": requests.collect::<Vec<_>>(),
+        })
+    }
+}
+
+const HEADER: [&str; 5] = ["NAME", "STATE", "UNSEEN", "OWES", "PROJECT"];
+
+fn row(peer: &PeerView) -> [String; 5] {
+    let count = |count: Option<u64>| count.filter(|n| *n > 0).map(|n| n.to_string());
+    [
+        peer.name.clone(),
+        peer.does(),
+        count(peer.unacked).unwrap_or_default(),
+        count(peer.owes).unwrap_or_default(),
+        peer.project.clone().unwrap_or_default(),
+    ]
+}
+
+fn is_of(now: &SessionNow, peer: &PeerView) -> bool {
+    now.session.name.as_ref() == Some(&peer.name)
+}
+
+fn name(now: &SessionNow) -> String {
+    let session = &now.session;
+    escape(session.name.as_ref().unwrap_or(&session.id), NAME_CHARS)
+}

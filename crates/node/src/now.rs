@@ -1,0 +1,222 @@
+//! What the sessions of this user do now, for the person whose agents they are.
+
+use std::time::Duration;
+
+use peerbus_view::{Audience, PeerState, PeerView};
+use peerbus_wire::escape;
+use serde_json::{Value, json};
+
+use crate::client::{NodeClient, NodeRefusal, each};
+use crate::index::LiveSession;
+
+/// How long a session may take to tell.
+const WITHIN: Duration = Duration::from_secs(2);
+/// Longest text of what is asked, in characters.
+const ASKED_CHARS: usize = 80;
+const NAME_CHARS: usize = 64;
+const WHY_CHARS: usize = 160;
+
+/// A session as its node tells of it.
+#[derive(Debug)]
+pub struct SessionNow {
+    /// As the list has it.
+    pub session: LiveSession,
+    /// What it asks its user, each as in its event.
+    pub approvals: Vec<Value>,
+    /// Why the governor keeps mail from the agent, for each message that it keeps.
+    pub paused: Vec<String>,
+}
+
+impl SessionNow {
+    /// Asks the node of a session.
+    ///
+    /// # Errors
+    ///
+    /// When that does not answer.
+    pub fn ask(session: &LiveSession) -> Result<Self, NodeRefusal> {
+        let mut client = NodeClient::connect(&session.socket)?.within(WITHIN);
+        let told = client.call("session/status", &json!({}))?;
+        let text = |member: &str| told[member].as_str().map(str::to_owned);
+        let list = |member: &str| told[member].as_array().cloned().unwrap_or_default();
+        let paused = list("why_paused").into_iter();
+        let paused = paused.filter_map(|why| Some(why.as_str()?.to_owned()));
+        Ok(Self {
+            session: LiveSession {
+                name: text("name"),
+                status: text("status"),
+                stuck: text("stuck"),
+                ..session.clone()
+            },
+            approvals: list("approvals"),
+            paused: paused.collect(),
+        })
+    }
+
+    /// Asks all of these at the same time. One that does not answer is as the list has it, and said to be
+    /// silent.
+    #[must_use]
+    pub fn all(sessions: Vec<LiveSession>) -> Vec<(Self, bool)> {
+        let asked = each(&sessions, Self::ask);
+        let told = asked.into_iter().zip(sessions);
+        let told = told.map(|(asked, session)| match asked {
+            Some(Ok(now)) => (now, false),
+            _ => (Self::listed(session), true),
+        });
+        told.collect()
+    }
+
+    fn listed(session: LiveSession) -> Self {
+        Self {
+            session,
+            approvals: Vec::new(),
+            paused: Vec::new(),
+        }
+    }
+
+    /// What the session does.
+    #[must_use]
+    pub fn state(&self) -> PeerState {
+        self.session.state()
+    }
+
+    /// What it asks its user, and the ways to answer; `None`: it asks nothing.
+    #[must_use]
+    pub fn way_out(&self) -> Option<String> {
+        if self.state() != PeerState::Waits && self.approvals.is_empty() {
+            return None;
+        }
+        let session = &self.session;
+        let there = match &session.tty {
+            Some(tty) => format!("answer at {}", escape(tty, NAME_CHARS)),
+            None => "answer in its own window".to_owned(),
+        };
+        let Some(first) = self.approvals.first() else {
+            return Some(format!("what it asks is known there alone: {there}"));
+        };
+        let more = match self.approvals.len() {
+            1 => String::new(),
+            all => format!(" (and {} more)", all - 1),
+        };
+        let (asked, id) = (gist(first), shown(&first["request_id"], NAME_CHARS));
+        let file = escape(&session.gates_file.display().to_string(), 4 * NAME_CHARS);
+        Some(match session.gates.approve {
+            true => format!("{asked}{more}: {there}, or `peerbus session approve {id}`"),
+            false => format!(
+                "{asked}{more}: {there}; the gate `approve` is closed: with `approve = true` in {file} \
+                 `peerbus session approve {id}` answers, too"
+            ),
+        })
+    }
+}
+
+impl LiveSession {
+    /// What the session does, as the list has it.
+    #[must_use]
+    pub fn state(&self) -> PeerState {
+        match (PeerState::of(self.status.as_deref()), &self.stuck) {
+            (PeerState::Waits, _) => PeerState::Waits,
+            (_, Some(_)) => PeerState::Stuck,
+            (state, None) => state,
+        }
+    }
+
+    /// Its word, for its user.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        self.state().word(Audience::Owner)
+    }
+
+    /// Adds what is known here alone to what the bus knows of the session, for its user.
+    pub fn add_to(&self, peer: &mut PeerView) {
+        let state = self.state();
+        if peer.online && state != PeerState::Online && peer.is != state {
+            (peer.is, peer.state, peer.activity_s) = (state, state.word(Audience::Owner), None);
+        }
+        if peer.is == PeerState::Stuck {
+            peer.tried = self.stuck.as_deref().map(|why| escape(why, WHY_CHARS));
+        }
+        peer.held = Some(self.held).filter(|count| *count > 0);
+        peer.paused = Some(self.paused).filter(|count| *count > 0);
+    }
+}
+
+/// A request in a few words: `Bash: npm test`.
+fn gist(request: &Value) -> String {
+    let input = &request["input"];
+    let members = ["command", "file_path", "path", "url", "question"];
+    let main = members.iter().find_map(|member| input[member].as_str());
+    let input = match (main, input) {
+        (Some(main), _) => main.to_owned(),
+        (None, Value::String(text)) => text.clone(),
+        (None, input) => input.to_string(),
+    };
+    let tool = shown(&request["tool"], NAME_CHARS);
+    format!("{tool}: {}", escape(&input, ASKED_CHARS))
+}
+
+fn shown(value: &Value, chars: usize) -> String {
+    escape(value.as_str().unwrap_or_default(), chars)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::gates::Gates;
+
+    fn now(status: &str, approvals: Vec<Value>, approve: bool) -> SessionNow {
+        SessionNow {
+            approvals,
+            ..SessionNow::listed(LiveSession {
+                id: "1".into(),
+                name: Some("bob".into()),
+                client: "c".into(),
+                cwd: None,
+                status: Some(status.into()),
+                stuck: None,
+                tty: Some("pts/1".into()),
+                asked: 0,
+                held: 0,
+                paused: 0,
+                started_at: String::new(),
+                socket: PathBuf::new(),
+                gates: Gates {
+                    approve,
+                    ..Gates::default()
+                },
+                gates_file: "/c/sessions.toml".into(),
+            })
+        }
+    }
+
+    #[test]
+    fn the_ways_to_answer_are_those_that_are_open() {
+        let asks = |input: Value| {
+            let request = json!({ "request_id": "qkzmw", "tool": "Bash", "input": input });
+            vec![request]
+        };
+        let npm = || asks(json!({ "command": "npm test\u{1b}" }));
+        let waits = "waiting_approval";
+        for (now, says) in [
+            (now("thinking", Vec::new(), true), None),
+            (
+                now(waits, Vec::new(), true),
+                Some("what it asks is known there alone: answer at pts/1"),
+            ),
+            (
+                now(waits, npm(), true),
+                Some("Bash: npm test\\u001b: answer at pts/1, or `peerbus session approve qkzmw`"),
+            ),
+            (
+                now(waits, npm(), false),
+                Some(
+                    "Bash: npm test\\u001b: answer at pts/1; the gate `approve` is closed: with `approve = \
+                     true` in /c/sessions.toml `peerbus session approve qkzmw` answers, too",
+                ),
+            ),
+        ] {
+            assert_eq!(now.way_out().as_deref(), says);
+        }
+    }
+}

@@ -35,6 +35,7 @@ mod mcp;
 mod nodes;
 mod orphans;
 mod other_agents;
+mod overview;
 mod owed;
 mod people;
 mod pictures;

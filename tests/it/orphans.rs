@@ -27,8 +27,13 @@ pub(crate) struct Session {
 
 impl Session {
     pub(crate) fn start(home: &Home, name: &str) -> Self {
+        Self::start_with(home, name, &[])
+    }
+
+    pub(crate) fn start_with(home: &Home, name: &str, variables: &[(&str, &str)]) -> Self {
         let mut client = home
             .command("python3")
+            .envs(variables.iter().copied())
             .arg(python::script("it/session.py"))
             .arg(env!("CARGO_BIN_EXE_peerbus"))
             .env("PEERBUS_NAME", name)

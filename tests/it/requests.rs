@@ -70,14 +70,24 @@ impl Holder {
 
     /// What its session does.
     pub(crate) fn does(&mut self, activity: &str) {
-        self.tell(json!({ "type": "presence", "presence": { "activity": activity } }));
+        self.shows(json!({ "activity": activity }));
+    }
+
+    /// What it says of itself.
+    pub(crate) fn shows(&mut self, presence: Value) {
+        self.tell(json!({ "type": "presence", "presence": presence }));
     }
 
     /// Answers whoever asked.
     pub(crate) fn answers(&mut self, id: &str, mut body: Value) {
         body["reply_to"] = self.question["id"].clone();
         let to = self.question["from"].as_str().expect("a name").to_owned();
-        let text = envelope(&self.secret, id, self.name, &to, &body.to_string());
+        self.sends(id, &to, &body);
+    }
+
+    /// Sends a message.
+    pub(crate) fn sends(&mut self, id: &str, to: &str, body: &Value) {
+        let text = envelope(&self.secret, id, self.name, to, &body.to_string());
         self.peer.say(&text);
         self.peer.receipt("accepted");
     }
@@ -152,7 +162,7 @@ fn a_result_is_printed_and_one_that_failed_is_no_success() {
         bob.reads();
         asking.says("bob's model has seen it and owes an answer");
         bob.does("waiting");
-        asking.says("bob says that it waits for its user");
+        asking.says("bob waits for you");
         bob.does("busy");
         bob.works("two suites to go");
         asking.says("bob works at it, and said just now: \"two suites to go\"");

@@ -5,6 +5,8 @@ children, runs the hook in a shell and the adapter on pipes. When both run it pr
 process number. Then its standard input says what to do, a line each:
 
     hook NUMBER EVENT     runs a hook on the event, and prints "hook NUMBER" and what that said at its end
+    status WORD           says in its file that it does this
+    send TO TEXT          has the adapter send a message
     ask [SCRIPT, SOCKET, LINE]
                           has a child ask at a socket (caller.py), and prints "asked" and the answer
     eof, int, term        ends the adapter in this way, prints "ended" when both are gone, and waits to be killed
@@ -78,6 +80,14 @@ for command in sys.stdin:
     what, _, rest = command.strip().partition(" ")
     if what == "hook":
         threading.Thread(target=run_hook, args=rest.split(" ", 1)).start()
+    elif what == "status":
+        (sessions / f"{me}.json").write_text(json.dumps(about | {"status": rest}))
+    elif what == "send":
+        to, text = rest.split(" ", 1)
+        arguments = {"to": to, "body": text}
+        params = {"name": "bus_send", "arguments": arguments}
+        say({"id": 1, "method": "tools/call", "params": params})
+        adapter.stdout.readline()
     elif what == "ask":
         script, place, line = json.loads(rest)
         child = [sys.executable, "-c", script, place]

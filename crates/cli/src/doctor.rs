@@ -4,9 +4,11 @@ use peerbus_adapter::{Failure, groups};
 use peerbus_mcp::AdapterOptions;
 use peerbus_node::gates::Gates;
 use peerbus_setup::doctor::{CheckOutcome, Context, examine};
+use peerbus_view::PeerView;
 
 use crate::adapter::wake_list;
 use crate::args::{Connection, kept};
+use crate::told::Here;
 use crate::{client, output};
 
 pub(crate) fn run(connection: &Connection, json: bool) -> Result<(), Failure> {
@@ -16,6 +18,14 @@ pub(crate) fn run(connection: &Connection, json: bool) -> Result<(), Failure> {
         flags,
         check_options,
         check_gates: |file| Gates::read(file).map(drop),
+        look: |peers| {
+            let here = Here::of(peers.iter());
+            let way_out = |peer: &PeerView| here.way_out(peer);
+            here.peers
+                .iter()
+                .map(|it| (it.clone(), way_out(it)))
+                .collect()
+        },
     };
     let report = output::patiently("checking", || examine(&context))?;
     if json {

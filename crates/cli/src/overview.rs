@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use peerbus_adapter::demand::came_to_be;
 use peerbus_adapter::operator::Streamless;
-use peerbus_adapter::{Failure, wall_ms};
+use peerbus_adapter::{Failure, PeerEntry, wall_ms};
 use peerbus_node::SessionNow;
-use peerbus_view::{Audience, MessageView, PeerState, PeerView, RequestView, span};
+use peerbus_view::{MessageView, PeerState, PeerView, RequestView, span};
 use peerbus_wire::{Secret, escape};
 use serde_json::{Value, json};
 
 use crate::args::Status;
-use crate::{operator, output, requests, session, told};
+use crate::told::{self, Here};
+use crate::{operator, output, requests};
 
 /// Longest name that is shown, in characters.
 const NAME_CHARS: usize = 64;
@@ -27,9 +28,7 @@ const REQUESTS_MAX: usize = 10;
 /// What is known at one moment.
 struct Overview {
     broker: String,
-    peers: Vec<PeerView>,
-    /// Sessions of this user, none where an agent asks; and whether each gave no answer.
-    sessions: Vec<(SessionNow, bool)>,
+    here: Here,
     requests: Vec<MessageView>,
     secret: Option<Secret>,
 }
@@ -74,34 +73,18 @@ pub(crate) fn run(verb: &Status) -> Result<(), Failure> {
 impl Overview {
     fn ask(socket: Option<&PathBuf>, secret: Option<Secret>) -> Result<Self, Failure> {
         let broker = operator::ask(socket, "GET", "/broker")?;
-        let sessions = match told::audience() {
-            Audience::Owner => SessionNow::all(session::sessions()?),
-            Audience::Peer => Vec::new(),
-        };
         let entries = told::peers(socket)?;
-        let mut peers: Vec<PeerView> = entries.iter().map(told::about).collect();
-        peers.retain(|peer| peer.online || peer.unacked.is_some_and(|waits| waits > 0));
-        for peer in &mut peers {
-            if let Some((now, _)) = sessions.iter().find(|(now, _)| is_of(now, peer)) {
-                now.session.add_to(peer);
-            }
-        }
+        let is_here = |peer: &&PeerEntry| peer.online || peer.unacked.is_some_and(|it| it > 0);
         Ok(Self {
             broker,
-            peers,
-            sessions,
+            here: Here::of(entries.iter().filter(is_here)),
             requests: told::ask(socket, "/v1/requests")?.messages,
             secret,
         })
     }
 
     fn of(&self, state: PeerState) -> impl Iterator<Item = &PeerView> {
-        self.peers.iter().filter(move |peer| peer.is == state)
-    }
-
-    fn session(&self, peer: &PeerView) -> Option<&SessionNow> {
-        let mut all = self.sessions.iter().map(|(now, _)| now);
-        all.find(|now| is_of(now, peer))
+        self.here.peers.iter().filter(move |peer| peer.is == state)
     }
 
     fn print(&self) -> Result<(), Failure> {
@@ -109,7 +92,7 @@ impl Overview {
             output::line(&format!("broker: {says}"))?;
         }
         for peer in self.of(PeerState::Waits) {
-            let way = self.session(peer).and_then(SessionNow::way_out);
+            let way = self.here.way_out(peer);
             let way = way.map_or_else(String::new, |way| format!(": {way}"));
             let place = peer.tty.as_ref().filter(|_| way.is_empty());
             let place = place.map_or_else(String::new, |tty| format!(" at {tty}"));
@@ -126,12 +109,13 @@ impl Overview {
             let more = output::plural(more as u64 + 1, "more request");
             output::line(&format!("… and {more}: `peerbus requests`"))?;
         }
-        let held: usize = self.peers.iter().filter_map(|peer| peer.held).sum();
+        let held: usize = self.here.peers.iter().filter_map(|peer| peer.held).sum();
         if held > 0 {
             let held = output::plural(held as u64, "message");
             output::line(&format!("held for you: {held}: `peerbus held`"))?;
         }
         for (now, _) in self
+            .here
             .sessions
             .iter()
             .filter(|(now, _)| !now.paused.is_empty())
@@ -140,16 +124,21 @@ impl Overview {
             let count = output::plural(now.paused.len() as u64, "message");
             output::line(&format!("paused at {}: {count}: {why}", name(now)))?;
         }
-        let silent: Vec<_> = self.sessions.iter().filter(|(_, silent)| *silent).collect();
+        let silent: Vec<_> = self
+            .here
+            .sessions
+            .iter()
+            .filter(|(_, silent)| *silent)
+            .collect();
         for (now, _) in silent {
             output::line(&format!(
                 "{} gives no answer: its adapter is stopped or hangs",
                 name(now)
             ))?;
         }
-        match self.peers.is_empty() {
+        match self.here.peers.is_empty() {
             true => output::line("nobody is here"),
-            false => output::table(HEADER, self.peers.iter().map(row)),
+            false => output::table(HEADER, self.here.peers.iter().map(row)),
         }
     }
 
@@ -165,7 +154,7 @@ impl Overview {
     }
 
     fn json(&self) -> Value {
-        let sessions = self.sessions.iter().map(|(now, silent)| {
+        let sessions = self.here.sessions.iter().map(|(now, silent)| {
             json!({
                 "session": now.session,
                 "state": now.session.word(),
@@ -183,7 +172,7 @@ impl Overview {
         let broker: Value = serde_json::from_str(&self.broker).unwrap_or_default();
         json!({
             "broker": broker,
-            "peers": self.peers,
+            "peers": self.here.peers,
             "sessions": sessions.collect::<Vec<_>>(),
             "requests": requests.collect::<Vec<_>>(),
         })
@@ -201,10 +190,6 @@ fn row(peer: &PeerView) -> [String; 5] {
         count(peer.owes).unwrap_or_default(),
         peer.project.clone().unwrap_or_default(),
     ]
-}
-
-fn is_of(now: &SessionNow, peer: &PeerView) -> bool {
-    now.session.name.as_ref() == Some(&peer.name)
 }
 
 fn name(now: &SessionNow) -> String {

@@ -7,7 +7,8 @@ use peerbus_view::{DomainReach, DomainView, PeerView};
 use serde_json::{Value, json};
 
 use crate::args::Peers;
-use crate::{client, operator, output, told};
+use crate::told::{self, Here};
+use crate::{client, operator, output};
 
 pub(crate) const HEADER: [&str; 9] = [
     "NAME", "STATE", "UNSEEN", "CLIENT", "PROJECT", "BRANCH", "PROCESS", "WAKE", "ACKS",
@@ -21,7 +22,7 @@ pub(crate) fn run(verb: Peers) -> Result<(), Failure> {
     let bridge = |peer: &PeerEntry| answer.domain.is_some() && DomainView::is_bridge(peer);
     let own = |peer: &&PeerEntry| peer.name == answer.me || bridge(peer);
     let others = answer.entries.iter().filter(|peer| !own(peer));
-    let others = told::here(others);
+    let others = Here::of(others).peers;
     let joined = match answer.domain {
         Some(_) => DomainView::all(&answer.entries),
         None => Vec::new(),

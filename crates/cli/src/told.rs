@@ -117,19 +117,38 @@ pub(crate) fn about(peer: &PeerEntry) -> PeerView {
     PeerView::new(peer, audience())
 }
 
-/// Peers, with what is known of those on this machine to their user.
-pub(crate) fn here<'a>(peers: impl Iterator<Item = &'a PeerEntry>) -> Vec<PeerView> {
-    let mut all: Vec<_> = peers.map(about).collect();
-    if audience() == Audience::Owner {
-        let sessions = crate::session::sessions().unwrap_or_default();
-        for session in sessions {
-            let is = |peer: &&mut PeerView| Some(&peer.name) == session.name.as_ref();
-            if let Some(peer) = all.iter_mut().find(is) {
-                session.add_to(peer);
+/// Peers, and what the sessions on this machine tell their user, who is told nothing of it where an agent asks.
+pub(crate) struct Here {
+    pub(crate) peers: Vec<PeerView>,
+    /// Each, and whether it gave no answer.
+    pub(crate) sessions: Vec<(SessionNow, bool)>,
+}
+
+impl Here {
+    pub(crate) fn of<'a>(peers: impl Iterator<Item = &'a PeerEntry>) -> Self {
+        let sessions = match audience() {
+            Audience::Owner => crate::session::sessions().unwrap_or_default(),
+            Audience::Peer => Vec::new(),
+        };
+        let mut here = Self {
+            peers: peers.map(about).collect(),
+            sessions: SessionNow::all(sessions),
+        };
+        for (now, _) in &here.sessions {
+            let is_it = |peer: &&mut PeerView| Some(&peer.name) == now.session.name.as_ref();
+            if let Some(peer) = here.peers.iter_mut().find(is_it) {
+                now.session.add_to(peer);
             }
         }
+        here
     }
-    all
+
+    /// How its user lets a peer go on.
+    pub(crate) fn way_out(&self, peer: &PeerView) -> Option<String> {
+        let mut all = self.sessions.iter().map(|(now, _)| now);
+        all.find(|now| now.session.name.as_ref() == Some(&peer.name))?
+            .way_out()
+    }
 }
 
 /// What sentences are told by, now.

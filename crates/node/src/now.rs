@@ -145,6 +145,7 @@ fn gist(request: &Value) -> String {
     let input = &request["input"];
     let members = ["command", "file_path", "path", "url", "question"];
     let main = members.iter().find_map(|member| input[member].as_str());
+    let main = main.or_else(|| input["questions"][0]["question"].as_str());
     let input = match (main, input) {
         (Some(main), _) => main.to_owned(),
         (None, Value::String(text)) => text.clone(),

@@ -1,7 +1,7 @@
 //! Sessions on the bus that nothing can wake, by what they say of themselves.
 
 use peerbus_adapter::PeerEntry;
-use peerbus_view::{presence, says};
+use peerbus_view::{PeerState, PeerView, presence, says};
 
 use super::report::Report;
 
@@ -44,6 +44,29 @@ pub(super) fn check(peers: &[PeerEntry], report: &mut Report) {
     if more > 0 {
         let says = format!("nothing wakes {more} more sessions");
         report.warning("wake", says, "`peerbus peers --json` says why (`unwoken`)");
+    }
+}
+
+/// Sessions of which no answer comes as things are.
+pub(super) fn silent(peers: &[(PeerView, Option<String>)], report: &mut Report) {
+    for (peer, way_out) in peers {
+        let says = format!("{} {}", peer.name, peer.does());
+        match peer.is {
+            PeerState::Waits => {
+                let way_out = way_out.as_deref().unwrap_or("answer where it runs");
+                report.warning("waits", says, way_out);
+            }
+            PeerState::Stuck => {
+                let tried = peer.tried.as_deref().unwrap_or("it does not say why");
+                let says = format!("{} is {}: {tried}", peer.name, peer.does());
+                report.warning(
+                    "stuck",
+                    says,
+                    "look at its window, or end it and start it anew",
+                );
+            }
+            _ => {}
+        }
     }
 }
 

@@ -17,7 +17,8 @@ mod version;
 use std::path::Path;
 
 use peerbus_adapter::demand::Demand;
-use peerbus_adapter::{Failure, Flags};
+use peerbus_adapter::{Failure, Flags, PeerEntry};
+use peerbus_view::PeerView;
 
 pub use report::{CheckOutcome, Report};
 
@@ -32,6 +33,8 @@ pub struct Context {
     pub check_options: CheckOptions,
     /// Reads the file that says what others may do to sessions, or says what is wrong with it.
     pub check_gates: fn(&Path) -> Result<(), String>,
+    /// Tells what peers do, and how their user lets one go on that waits for him.
+    pub look: fn(&[PeerEntry]) -> Vec<(PeerView, Option<String>)>,
 }
 
 /// Says in sentences what is wrong with variables, given how to look one up.
@@ -50,6 +53,8 @@ pub fn examine(context: &Context) -> Result<Report, Failure> {
         Some(config) => broker::check(config, &mut report)?,
         None => None,
     };
+    let told = peers.as_deref().map(context.look).unwrap_or_default();
+    asleep::silent(&told, &mut report);
     agents::check(context, peers.as_deref(), &mut report)?;
     sessions::check(peers.as_deref(), &mut report);
     Ok(report)

@@ -343,7 +343,8 @@ fn at_many(each: &BTreeMap<&str, &Receipt>) -> String {
 fn why_silent(peers: &[PeerView], audience: Audience) -> String {
     let told = peers.iter().take(NAMES_MAX).map(|peer| {
         let name = &peer.name;
-        let since = peer.activity_s.map(span);
+        // Of a moment nothing is said.
+        let since = peer.activity_s.filter(|seconds| *seconds > 0).map(span);
         let since = since.map_or_else(String::new, |since| format!(", for {since}"));
         match (peer.is, audience) {
             (PeerState::Waits, Audience::Owner) => {

@@ -101,7 +101,7 @@ impl Broker {
         self.tell_full(cx, &head, &full)?;
         self.owe(cx, caller, (&head, carried), (&owed, lease))?;
         match ends.filter(|_| !self.mutations.broken(BrokerMutation::IgnoreAnswer)) {
-            Some(ends) => self.end_by_answer(cx, *ends, (&carried.id, kept)),
+            Some(ends) => self.end_by_answer(cx, ends, (&carried.id, kept)),
             None => Ok(()),
         }
     }
@@ -112,7 +112,7 @@ impl Broker {
         cx: &mut Cx<'_>,
         caller: Caller,
         (head, carried): (&MessageHead, &Carried),
-        (recipients, mut lease): (&[PeerId], Option<Box<LeaseRow>>),
+        (recipients, lease): (&[PeerId], Option<Box<LeaseRow>>),
     ) -> Result {
         let (seq, sender, bytes) = (head.seq, head.sender, head.bytes);
         self.tell_taken(head, carried);
@@ -121,9 +121,9 @@ impl Broker {
             if let Address::Group(_) | Address::One(_) = carried.to {
                 self.log.owe(seq, recipient);
             }
-            if let Some(row) = lease.take() {
-                self.begin_lease(cx, LeaseRow { seq, ..*row }, recipient)?;
-            }
+        }
+        if let (Some(row), [holder]) = (lease, recipients) {
+            self.give(cx, *row, *holder)?;
         }
         self.enqueue(cx, (head, carried), recipients)
     }
@@ -152,14 +152,7 @@ impl Broker {
         carried: &Carried,
         recipients: &[PeerId],
     ) -> Result<(MessageHead, Inserted)> {
-        let head = MessageHead {
-            seq: Seq(self.head.next_seq),
-            sender,
-            id: carried.id.clone(),
-            recipients: count(recipients.len()),
-            accepted_ms: cx.now.wall_ms,
-            bytes: carried.text.len() as u64,
-        };
+        let head = self.head_of(cx, sender, carried, count(recipients.len()));
         let inserted = cx.txn.insert_message(&head, &carried.text)?;
         if inserted == Inserted::New {
             self.head.next_seq += 1;
@@ -172,6 +165,24 @@ impl Broker {
             }
         }
         Ok((head, inserted))
+    }
+
+    /// The head of a message that is the next.
+    pub(super) fn head_of(
+        &self,
+        cx: &Cx<'_>,
+        sender: PeerId,
+        carried: &Carried,
+        recipients: u32,
+    ) -> MessageHead {
+        MessageHead {
+            seq: Seq(self.head.next_seq),
+            sender,
+            id: carried.id.clone(),
+            recipients,
+            accepted_ms: cx.now.wall_ms,
+            bytes: carried.text.len() as u64,
+        }
     }
 
     fn check_from(&self, caller: Caller, carried: &Carried) -> Result<(), Refusal> {
@@ -237,9 +248,9 @@ impl Broker {
         let name = match &carried.to {
             Address::All => return Ok(Ok(self.everyone(cx, caller, bytes)?.into())),
             Address::Group(group) | Address::One(group) => {
-                return match Self::lease_of(cx, caller, carried, None) {
-                    Some(row) => self.one_of(cx, (caller, group), bytes, row),
-                    None => self.members(cx, caller, group, bytes),
+                return match self.members(cx, caller, group, bytes)? {
+                    Ok(members) => self.leased(cx, caller, carried, members),
+                    Err(refusal) => Ok(Err(refusal)),
                 };
             }
             Address::Peer(name) => name,
@@ -272,7 +283,7 @@ impl Broker {
         let Some(full) = full else {
             return match carried.within_ms {
                 None => Ok(Ok(vec![peer].into())),
-                Some(_) => Ok(self.one_peer(cx, caller, carried, peer)),
+                Some(_) => self.leased(cx, caller, carried, vec![peer].into()),
             };
         };
         Ok(Err(RefusalCode::QueueFull.because(format!(

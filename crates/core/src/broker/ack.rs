@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use peerbus_wire::{Ack, DeliveryKey, How, MessageId, Seq, Stage};
 
-use super::leases::GIVEN_BACK;
 use super::mutation::BrokerMutation;
 use super::{Broker, BusEvent, Caller, CommitNeed, Cx};
 use crate::Now;
@@ -227,11 +226,11 @@ impl Broker {
             false => head.bytes / u64::from(head.recipients.max(1)),
         };
         self.ended(cx.now, text);
+        self.keep_fate(cx.now, (seq, who), (&to, &stage), history);
         if !end.is_kept() {
-            self.tell_fate(cx.now, (&head, who), (to, stage), history);
+            self.tell_sender(cx.now, (&head, who), (to, stage));
             return Ok(());
         }
-        self.keep_fate(cx.now, (seq, who), (&to, &stage), history);
         self.tell_watcher(cx.now, &head, (&to, &stage));
         match end {
             End::Dead(reason) => cx.txn.insert_dead(recipient, seq, reason, cx.at)?,
@@ -240,7 +239,7 @@ impl Broker {
         self.notify(cx, (&head, who), to, end)
     }
 
-    /// Keeps how a delivery ended, or what became of it, and tells its sender.
+    /// Keeps what became of a delivery whose message goes on, and tells its sender.
     pub(super) fn tell_fate(
         &mut self,
         now: Now,
@@ -299,11 +298,9 @@ impl Broker {
         let Some((seq, _)) = held.filter(|(seq, session)| session.flights.holds(*seq)) else {
             return Ok(());
         };
-        let to_one = self.leases.get(seq).filter(|row| row.group().is_some());
-        if let Some(row) = to_one.cloned() {
-            return self.pass_lease(cx, &row, GIVEN_BACK);
+        if !self.lease_released(cx, seq)? {
+            self.land(caller.peer, seq);
         }
-        self.land(caller.peer, seq);
         Ok(())
     }
 

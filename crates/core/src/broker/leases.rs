@@ -36,11 +36,12 @@ const ENDED: &str = "its session ended";
 pub(super) const NAME_ENDED: &str = "its name ended";
 const LATE: &str = "it was not read there in time";
 const IDLE: &str = "it was read there, and nothing more was said of it";
-pub(super) const GIVEN_BACK: &str = "it was given back";
+const GIVEN_BACK: &str = "it was given back";
 const UNWANTED: &str = "every member that is left rejected it";
 
 impl Broker {
     /// A message that one peer at a time has is owed to the first of these who can take it, or to nobody yet.
+    #[cold]
     pub(super) fn leased(
         &mut self,
         cx: &mut Cx<'_>,
@@ -81,6 +82,7 @@ impl Broker {
     }
 
     /// A lease is this one's from now on.
+    #[cold]
     pub(super) fn give(&mut self, cx: &mut Cx<'_>, mut row: LeaseRow, holder: PeerId) -> Result {
         row.give(holder);
         if let Some(known) = self.registry.get_mut(holder) {
@@ -247,6 +249,16 @@ impl Broker {
         Ok(())
     }
 
+    /// Its holder gives it back. Says whether another one may have it.
+    pub(super) fn lease_released(&mut self, cx: &mut Cx<'_>, seq: Seq) -> Result<bool> {
+        let row = self.leases.get(seq).filter(|row| row.group().is_some());
+        let Some(row) = row.cloned() else {
+            return Ok(false);
+        };
+        self.pass_lease(cx, &row, GIVEN_BACK)?;
+        Ok(true)
+    }
+
     /// Its holder does not want it. Says whether another one may.
     pub(super) fn lease_rejected(
         &mut self,
@@ -269,7 +281,7 @@ impl Broker {
     }
 
     /// Owes a lease to the next one who may have it, or to nobody, instead of to its holder.
-    pub(super) fn pass_lease(&mut self, cx: &mut Cx<'_>, row: &LeaseRow, why: &str) -> Result {
+    fn pass_lease(&mut self, cx: &mut Cx<'_>, row: &LeaseRow, why: &str) -> Result {
         // Those who give it back whenever they get it are not given it in turn.
         let had = if why == GIVEN_BACK {
             Had::Nobody

@@ -15,8 +15,7 @@ use super::retire::Denied;
 use super::{Broker, BusEvent, Caller, Cx};
 use crate::Now;
 use crate::store::{
-    ANSWERS, DeliveryHistory, LeaseRow, Lessee, MessageHead, NOBODY, PeerId, Result,
-    Txn, Work,
+    ANSWERS, DeliveryHistory, LeaseRow, Lessee, MessageHead, NOBODY, PeerId, Result, Txn, Work,
 };
 
 /// A request that has no result yet, as the operator and its asker see it.
@@ -57,11 +56,8 @@ pub(super) struct EndsRequest {
 
 impl Broker {
     /// Whether what a sender says of a request can be so.
-    #[inline]
-    pub(super) fn check_request(caller: Caller, carried: &Carried) -> Result<(), Refusal> {
-        let Some(within_ms) = carried.within_ms.filter(|_| caller.ext) else {
-            return Ok(());
-        };
+    #[cold]
+    pub(super) fn check_request(carried: &Carried, within_ms: u64) -> Result<(), Refusal> {
         if let Address::All = carried.to {
             return Err(RefusalCode::Invalid.because(
                 "a request is for one peer, or for one of a group, and this is for all; ask one",
@@ -152,6 +148,7 @@ impl Broker {
     }
 
     /// The request that a message ends: its sender holds that, and answers whoever asked.
+    #[inline(never)]
     pub(super) fn ends(
         &mut self,
         cx: &mut Cx<'_>,
@@ -162,7 +159,7 @@ impl Broker {
         let Address::Peer(to) = &carried.to else {
             return Ok(None);
         };
-        if self.leases.all.is_empty() || asks || self.leases.held(caller.peer).next().is_none() {
+        if asks || self.leases.held(caller.peer).next().is_none() {
             return Ok(None);
         }
         let talk = Conversation::of(body_of(&carried.text));
@@ -184,6 +181,7 @@ impl Broker {
     }
 
     /// A request ends by an answer, which was accepted this moment.
+    #[cold]
     pub(super) fn end_by_answer(
         &mut self,
         cx: &mut Cx<'_>,

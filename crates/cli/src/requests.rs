@@ -15,99 +15,89 @@ const ID_CHARS: usize = 8;
 const TEXT_CHARS: usize = 60;
 
 pub(crate) fn run(verb: &Requests) -> Result<(), Failure> {
-    match &verb.verb {
-        Some(RequestsVerb::Cancel(cancel)) => take_back(cancel),
-        None if verb.done => ended(verb),
-        None => open(verb),
+    if let Some(RequestsVerb::Cancel(cancel)) = &verb.verb {
+        return take_back(cancel);
     }
-}
-
-/// Those that have no result, the oldest first.
-fn open(verb: &Requests) -> Result<(), Failure> {
-    let secret = told::secret(verb.shown.credentials.as_deref());
-    let page = told::ask(verb.shown.socket.as_ref(), "/v1/requests")?;
-    let all = page.messages;
-    if verb.shown.json {
-        return all.iter().try_for_each(|message| {
-            let mut told = message.json(secret.as_ref());
-            told["request"] = serde_json::json!(message.request);
-            output::json(&told)
-        });
-    }
-    if all.is_empty() {
-        return output::line("no open requests; `peerbus requests --done` shows those that ended");
-    }
-    let chars = shortest(&all);
-    let rows = all.iter().map(|message| {
-        let request = message.request.as_ref();
-        [
-            beginning(&message.id, chars),
-            told::name(&message.from),
-            request.map_or_else(String::new, RequestView::owes),
-            request.map_or_else(String::new, |request| request.state.clone()),
-            age(message.at),
-            text(message, secret.as_ref()),
-        ]
-    });
-    output::table(["ID", "FROM", "OWES", "STATE", "SINCE", "QUESTION"], rows)?;
-    if page.before.is_some() {
-        output::say("these are the oldest; there are more");
-    }
-    Ok(())
-}
-
-/// Those that ended, the newest last, with what came of them.
-fn ended(verb: &Requests) -> Result<(), Failure> {
     let socket = verb.shown.socket.as_ref();
     let secret = told::secret(verb.shown.credentials.as_deref());
-    let is_meant = |message: &MessageView| message.end().is_some();
-    let (mut all, more) = told::newest(socket, "", verb.limit, Some(&is_meant))?;
-    all.reverse();
-    if verb.shown.json {
-        return all.iter().try_for_each(|message| {
-            let mut told = message.json(secret.as_ref());
-            if let Some(result) = told::result(socket, message, secret.as_ref())? {
-                told["result"] = result.json(secret.as_ref());
-            }
-            output::json(&told)
-        });
-    }
-    if all.is_empty() {
-        return output::line("no request has ended that is known any more");
-    }
-    let chars = shortest(&all);
-    let mut rows = Vec::new();
+    let secret = secret.as_ref();
+    let (all, more, none) = match verb.done {
+        true => {
+            let is_meant = |message: &MessageView| message.end().is_some();
+            let (mut all, more) = told::newest(socket, "", verb.limit, Some(&is_meant))?;
+            all.reverse();
+            (all, more, "no request has ended that is known any more")
+        }
+        false => {
+            let page = told::ask(socket, "/v1/requests")?;
+            let none = "no open requests; `peerbus requests --done` shows those that ended";
+            (page.messages, page.before.is_some(), none)
+        }
+    };
+    let (chars, mut rows) = (shortest(&all), Vec::new());
     for message in &all {
-        let end = message.end();
-        let result = told::result(socket, message, secret.as_ref())?;
-        let what = match (&result, end) {
-            (Some(result), Some(end)) => {
-                let said = text(result, secret.as_ref());
-                format!("{}: {said}", end.state)
+        let result = told::result(socket, message, secret)?;
+        if verb.shown.json {
+            let mut told = message.json(secret);
+            match (verb.done, result) {
+                (true, Some(result)) => told["result"] = result.json(secret),
+                (true, None) => {}
+                (false, _) => told["request"] = serde_json::json!(message.request),
             }
-            (None, Some(end)) => match &end.reason {
-                Some(why) => format!("{}: {why}", end.state),
-                None => end.state.to_string(),
-            },
-            (_, None) => String::new(),
+            output::json(&told)?;
+            continue;
+        }
+        let (peer, state, at_ms) = match verb.done {
+            true => ended(message, result.map(|result| text(&result, secret))),
+            false => open(message),
         };
         rows.push([
             beginning(&message.id, chars),
             told::name(&message.from),
-            end.and_then(|end| end.to.clone()).unwrap_or_default(),
-            what,
-            age(end.and_then(|end| end.at_ms()).unwrap_or(message.at)),
-            text(message, secret.as_ref()),
+            peer,
+            state,
+            span(wall_ms().saturating_sub(at_ms) / 1_000),
+            text(message, secret),
         ]);
     }
-    output::table(["ID", "FROM", "PEER", "END", "AGO", "QUESTION"], rows)?;
+    let (columns, rest) = match verb.done {
+        true => (["PEER", "END", "AGO"], "newest; --limit N shows more"),
+        false => (["OWES", "STATE", "SINCE"], "oldest; there are more"),
+    };
+    match (verb.shown.json, all.len()) {
+        (true, _) => return Ok(()),
+        (false, 0) => return output::line(none),
+        (false, _) => {}
+    }
+    let [peer, state, at] = columns;
+    output::table(["ID", "FROM", peer, state, at, "QUESTION"], rows)?;
     if more {
-        output::say(&format!(
-            "these are the newest {}; --limit N shows more",
-            all.len()
-        ));
+        output::say(&format!("these are the {} {rest}", all.len()));
     }
     Ok(())
+}
+
+/// Who owes a request, how far it is, and since when.
+fn open(message: &MessageView) -> (String, String, u64) {
+    let request = message.request.as_ref();
+    (
+        request.map_or_else(String::new, RequestView::owes),
+        request.map_or_else(String::new, |request| request.state.clone()),
+        message.at,
+    )
+}
+
+/// Who had a request that ended, what came of it, and when.
+fn ended(message: &MessageView, result: Option<String>) -> (String, String, u64) {
+    let Some(end) = message.end() else {
+        return (String::new(), String::new(), message.at);
+    };
+    let state = match result.or_else(|| end.reason.clone()) {
+        Some(said) => format!("{}: {said}", end.state),
+        None => end.state.to_string(),
+    };
+    let at_ms = end.at_ms().unwrap_or(message.at);
+    (end.to.clone().unwrap_or_default(), state, at_ms)
 }
 
 fn take_back(verb: &Cancel) -> Result<(), Failure> {
@@ -121,19 +111,12 @@ fn take_back(verb: &Cancel) -> Result<(), Failure> {
         from.as_ref()
             .is_none_or(|from| sent.is_ok_and(|sent| sent.key() == from.key()))
     };
-    let meant = |exact: bool| -> Vec<&MessageView> {
-        let is = |message: &&MessageView| match exact {
-            true => message.id == verb.id,
-            false => !verb.id.is_empty() && message.id.starts_with(&verb.id),
-        };
-        page.messages.iter().filter(is).filter(is_from).collect()
-    };
-    let exact = meant(true);
-    let found = if exact.is_empty() {
-        meant(false)
-    } else {
-        exact
-    };
+    let begins = |it: &&MessageView| !verb.id.is_empty() && it.id.starts_with(&verb.id);
+    let found = page.messages.iter().filter(begins).filter(is_from);
+    let mut found: Vec<_> = found.collect();
+    if found.iter().any(|it| it.id == verb.id) {
+        found.retain(|it| it.id == verb.id);
+    }
     let given = escape(&verb.id, 128);
     match found[..] {
         [] => Err(Failure::failed(format!(
@@ -177,10 +160,6 @@ fn shortest(all: &[MessageView]) -> usize {
 /// The beginning of an id, which is ASCII.
 fn beginning(id: &str, chars: usize) -> String {
     id.chars().take(chars).collect()
-}
-
-fn age(at_ms: u64) -> String {
-    span(wall_ms().saturating_sub(at_ms) / 1_000)
 }
 
 /// The beginning of what a message says, if that is its sender's.

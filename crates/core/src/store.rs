@@ -260,7 +260,7 @@ pub trait Txn {
     /// Keeps how much mail of a peer waits; forgets the row when that is none.
     fn put_owed(&mut self, row: &OwedRow) -> Result;
 
-    /// Keeps a lease, new or changed.
+    /// Keeps a lease, new or changed; but not its head, which is that of the message.
     fn put_lease(&mut self, row: &LeaseRow) -> Result;
 
     /// A lease has ended.

@@ -93,7 +93,7 @@ pub struct Work {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseRow {
     /// The message.
-    pub seq: Seq,
+    pub head: MessageHead,
     /// The token that it was sent with.
     pub owner: TokenHash,
     /// Who may have it.
@@ -113,9 +113,9 @@ pub struct LeaseRow {
 impl LeaseRow {
     /// One that nobody had.
     #[must_use]
-    pub fn new(seq: Seq, owner: TokenHash, to: Lessee) -> Self {
+    pub fn new(head: MessageHead, owner: TokenHash, to: Lessee) -> Self {
         Self {
-            seq,
+            head,
             owner,
             to,
             holder: NOBODY,

@@ -1,7 +1,5 @@
 //! Leases: messages that one peer at a time has, as long as they are owed.
 
-use std::collections::BTreeSet;
-
 use peerbus_core::TokenHash;
 use peerbus_core::store::{LeaseRow, Lessee, PeerId, RequestRow, Work};
 use peerbus_wire::GroupName;
@@ -28,7 +26,7 @@ pub(crate) fn put(db: &Connection, row: &LeaseRow) -> Result<()> {
          VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
     )?
     .execute((
-        bound(row.seq.0),
+        bound(row.head.seq.0),
         row.owner.0,
         row.group().map(GroupName::as_str),
         peer,
@@ -45,47 +43,35 @@ pub(crate) fn put(db: &Connection, row: &LeaseRow) -> Result<()> {
 }
 
 pub(crate) fn all(db: &Connection) -> Result<Vec<LeaseRow>> {
-    let sql =
-        "SELECT seq, owner, name, peer, holder, again, had, until_ms, read, process, said, said_ms
-               FROM leases ORDER BY seq";
+    let sql = "SELECT seq, sender, id, recipients, accepted_ms, octet_length(envelope),
+                   owner, name, peer, holder, again, had, until_ms, read, process, said, said_ms
+               FROM leases JOIN messages USING (seq) ORDER BY seq";
     read::all(db, sql, |row| {
-        let to = match row.get(3)? {
+        let to = match row.get(8)? {
             Some(peer) => Lessee::Peer(PeerId(peer)),
             None => {
-                let group = GroupName::parse(row.get_ref(2)?.as_str()?);
-                Lessee::One(group.map_err(|error| read::no_text(2, error))?)
+                let group = GroupName::parse(row.get_ref(7)?.as_str()?);
+                Lessee::One(group.map_err(|error| read::no_text(7, error))?)
             }
         };
         let mut lease = LeaseRow {
-            holder: PeerId(row.get(4)?),
-            again: row.get(5)?,
-            ..LeaseRow::new(read::seq(row, 0)?, TokenHash(row.get(1)?), to)
+            holder: read::peer(row, 9)?,
+            again: row.get(10)?,
+            ..LeaseRow::new(read::message_head(row)?, TokenHash(row.get(6)?), to)
         };
-        let (mut had, mut rejected) = (BTreeSet::new(), BTreeSet::new());
-        for word in row.get_ref(6)?.as_str()?.split_ascii_whitespace() {
-            let number = word.trim_end_matches('!');
-            if let Ok(number) = number.parse() {
-                had.insert(PeerId(number));
-                if number.to_string() != word {
-                    rejected.insert(PeerId(number));
-                }
-            }
+        for word in row.get_ref(11)?.as_str()?.split_ascii_whitespace() {
+            let peer = word.trim_end_matches('!').parse().ok().map(PeerId);
+            lease.had.extend(peer);
+            lease.rejected.extend(peer.filter(|_| word.ends_with('!')));
         }
-        (lease.had, lease.rejected) = (had, rejected);
-        let said = match row.get::<_, Option<String>>(10)? {
-            Some(said) => Some((said, row.get(11)?)),
-            None => None,
-        };
+        let (said, said_ms): (Option<_>, Option<_>) = (row.get(15)?, row.get(16)?);
         let work = Work {
-            process: row.get(9)?,
-            said,
+            process: row.get(14)?,
+            said: said.zip(said_ms),
         };
-        let read = row.get(8)?;
-        let until_ms: Option<u64> = row.get(7)?;
-        lease.request = until_ms.map(|until_ms| RequestRow {
-            until_ms,
-            work: Some(work).filter(|_| read),
-        });
+        let work = row.get::<_, bool>(13)?.then_some(work);
+        let until_ms: Option<_> = row.get(12)?;
+        lease.request = until_ms.map(|until_ms| RequestRow { until_ms, work });
         Ok(lease)
     })
 }

@@ -6,8 +6,22 @@ use peerbus_wire::{Ack, DeliveryKey, How, MessageId, Seq, Stage};
 
 use super::mutation::BrokerMutation;
 use super::{Broker, BusEvent, Caller, CommitNeed, Cx};
+use crate::Now;
 use crate::audit::AuditLog;
-use crate::store::{ANSWERS, DeliveryHistory, FATE_BYTES, Fate, MessageHead, PeerId, Result, Txn};
+use crate::store::{
+    ANSWERS, DeliveryHistory, FATE_BYTES, Fate, LeaseRow, MessageHead, PeerId, Result, Txn,
+};
+
+/// What ends a request.
+#[derive(Clone, Copy)]
+pub(super) struct Answer<'a> {
+    /// The message that has the result, or why there is none.
+    pub(super) reply: &'a MessageId,
+    /// What the request wants failed.
+    pub(super) failed: bool,
+    /// It could not be queued, and its asker finds it with the history.
+    pub(super) kept: bool,
+}
 
 /// How a delivery ends.
 #[derive(Clone, Copy)]
@@ -18,10 +32,8 @@ pub(super) enum End<'a> {
     Dead(&'a str),
     /// Nobody acked it, and why nobody will.
     Expired(&'a str),
-    /// A request has this message as its result.
-    Done(&'a MessageId),
-    /// What a request wants failed: this message says why.
-    Failed(&'a MessageId),
+    /// A request has its answer.
+    Answered(Answer<'a>),
     /// Its holder does not do what a request wants, and says why.
     Declined(&'a str),
     /// Its asker took a request back.
@@ -50,7 +62,7 @@ impl End<'_> {
                 log.reject(seq, recipient);
                 BusEvent::Ended
             }
-            Self::Done(_) | Self::Failed(_) => {
+            Self::Answered(_) => {
                 log.ack(seq, recipient, None);
                 BusEvent::Ended
             }
@@ -68,11 +80,9 @@ impl End<'_> {
             Self::Acked(how) => Stage::Acked(how.cloned()),
             Self::Dead(why) => Stage::Dead { why: why.into() },
             Self::Expired(why) => Stage::Expired { why: why.into() },
-            Self::Done(reply) => Stage::Done {
-                reply: reply.clone(),
-            },
-            Self::Failed(reply) => Stage::Failed {
-                reply: reply.clone(),
+            Self::Answered(Answer { reply, failed, .. }) => match (reply.clone(), failed) {
+                (reply, true) => Stage::Failed { reply },
+                (reply, false) => Stage::Done { reply },
             },
             Self::Declined(why) => Stage::Declined { why: why.into() },
             Self::Withdrawn => Stage::Withdrawn,
@@ -82,10 +92,11 @@ impl End<'_> {
 
     /// Its sender is told until it takes note, besides being told if it is here.
     const fn is_kept(self) -> bool {
-        matches!(
-            self,
-            Self::Dead(_) | Self::Expired(_) | Self::Declined(_) | Self::Unanswered(_)
-        )
+        match self {
+            Self::Dead(_) | Self::Expired(_) | Self::Declined(_) | Self::Unanswered(_) => true,
+            Self::Answered(answer) => answer.kept,
+            Self::Acked(_) | Self::Withdrawn => false,
+        }
     }
 }
 
@@ -137,7 +148,7 @@ impl Broker {
             // Delivered on an earlier connection of the name, or forwarded.
             None => match cx.txn.message(seq)? {
                 Some(head) => {
-                    let queue = self.queue_of(cx.txn, (caller.peer, head.sender), seq)?;
+                    let queue = self.queue_of(cx.txn, caller.peer, seq)?;
                     (queue, head, DeliveryHistory::default())
                 }
                 None => return Ok(()),
@@ -166,32 +177,34 @@ impl Broker {
         &mut self,
         cx: &mut Cx<'_>,
         (recipient, head): (PeerId, MessageHead),
-        history: DeliveryHistory,
+        mut history: DeliveryHistory,
         end: End<'_>,
     ) -> Result {
         let (seq, pair) = (head.seq, (recipient, head.sender));
         let lease = self.leases.get(seq);
-        if let End::Acked(how) = end
-            && let Some(row) = lease.filter(|row| row.request.is_some() && row.work().is_none())
-            && !self.mutations.broken(BrokerMutation::EndRead)
-        {
-            let row = row.clone();
-            return self.read(cx, (recipient, &head), history, (how, row));
-        }
-        let end = match end {
-            End::Expired(why) if lease.is_some_and(|row| row.request.is_some()) => {
-                End::Unanswered(why)
+        let end = match (end, lease.filter(|row| row.request.is_some())) {
+            (End::Acked(how), Some(row)) if !self.mutations.broken(BrokerMutation::EndRead) => {
+                return match row.work() {
+                    None => self.read(cx, (recipient, &head), history, (how, row.clone())),
+                    Some(_) => Ok(()),
+                };
             }
-            end => end,
+            (End::Expired(why), Some(_)) => End::Unanswered(why),
+            (End::Dead(why), Some(_)) => End::Declined(why),
+            (end, _) => end,
         };
         let leased = lease.is_some();
         // Whoever has read a request is said to have ended it.
-        let holder = lease.map_or(recipient, |row| row.holder);
-        let who = if recipient == ANSWERS {
-            holder
-        } else {
-            recipient
+        let who = match lease {
+            Some(row) if recipient == ANSWERS => row.holder,
+            _ => recipient,
         };
+        if let Some((said, at_ms)) = lease
+            .and_then(LeaseRow::work)
+            .and_then(|it| it.said.clone())
+        {
+            history.step(&Stage::Working { said }, at_ms);
+        }
         let to = self.called(cx.txn, pair, seq)?;
         if !cx.txn.delete_delivery(pair, seq)? {
             return Ok(());
@@ -205,7 +218,6 @@ impl Broker {
         let counted = end.note(&mut self.log, seq, recipient);
         self.outbox.event(counted);
         self.outbox.want(CommitNeed::Soon);
-        let way = self.recent.take_with((seq, who), history);
         let text = match !matches!(end, End::Dead(_))
             && self.forget_fleeting(cx.txn, (who, head.sender), seq)?
         {
@@ -213,9 +225,8 @@ impl Broker {
             // The copies of a broadcast share one text.
             false => head.bytes / u64::from(head.recipients.max(1)),
         };
-        let words = stage.bytes() as u64;
-        self.ended(cx.now, text + FATE_BYTES + words + way.bytes());
-        self.keep_fate((seq, who), &to, &stage, (way, cx.now.wall_ms));
+        self.ended(cx.now, text);
+        self.keep_fate(cx.now, (seq, who), (&to, &stage), history);
         if !end.is_kept() {
             self.tell_sender(cx.now, (&head, who), (to, stage));
             return Ok(());
@@ -228,14 +239,28 @@ impl Broker {
         self.notify(cx, (&head, who), to, end)
     }
 
-    /// Has the commit keep how a delivery ended. Neighbours that ended alike share what is said.
-    pub(super) fn keep_fate(
+    /// Keeps what became of a delivery whose message goes on, and tells its sender.
+    pub(super) fn tell_fate(
         &mut self,
-        (seq, recipient): (Seq, PeerId),
-        to: &str,
-        stage: &Stage,
-        (way, at_ms): (DeliveryHistory, u64),
+        now: Now,
+        (head, recipient): (&MessageHead, PeerId),
+        (to, stage): (String, Stage),
+        history: DeliveryHistory,
     ) {
+        self.keep_fate(now, (head.seq, recipient), (&to, &stage), history);
+        self.tell_sender(now, (head, recipient), (to, stage));
+    }
+
+    /// Has the commit keep how a delivery ended. Neighbours that ended alike share what is said.
+    fn keep_fate(
+        &mut self,
+        now: Now,
+        (seq, recipient): (Seq, PeerId),
+        (to, stage): (&str, &Stage),
+        history: DeliveryHistory,
+    ) {
+        let way = self.recent.take_with((seq, recipient), history);
+        self.ended(now, FATE_BYTES + stage.bytes() as u64 + way.bytes());
         // A peer may have been renamed in between.
         let alike = |last: &&Fate| *last.to == *to && *last.stage == *stage;
         let (to, stage) = match self.fates.last().filter(alike) {
@@ -249,7 +274,7 @@ impl Broker {
             recipient,
             to,
             stage,
-            at_ms,
+            at_ms: now.wall_ms,
             way,
             goes_on,
         });
@@ -273,11 +298,8 @@ impl Broker {
         let Some((seq, _)) = held.filter(|(seq, session)| session.flights.holds(*seq)) else {
             return Ok(());
         };
-        if !self.lease_released(cx, seq, caller.peer)?
-            && let Some(session) = self.conns.session_mut(caller.conn)
-        {
-            session.land(seq);
-            self.registry.dirty.insert(caller.peer);
+        if !self.lease_released(cx, seq)? {
+            self.land(caller.peer, seq);
         }
         Ok(())
     }

@@ -8,6 +8,7 @@ use peerbus_wire::{
 
 use super::conn::Session;
 use super::flights::{Flight, Payer};
+use super::leases::Lease;
 use super::line::{Turn, Unfit};
 use super::mutation::BrokerMutation;
 use super::{Broker, BrokerOutput, BusEvent, CommitNeed, ConnId, Cx, Reason};
@@ -200,9 +201,10 @@ impl Broker {
             return (DeliverFrame::keyed(&key, envelope), Some(key));
         }
         let earlier = || session.again.covers(head.sender, seq);
-        let again = self.leases.again(seq).unwrap_or_else(earlier);
+        let lease = self.leases.all.get(&seq);
+        let again = lease.and_then(Lease::again).unwrap_or_else(earlier);
         let age_ms = at.steady_ms.saturating_sub(steady_ms);
-        let request = self.leases.get(seq).and_then(|row| row.request.as_ref());
+        let request = lease.and_then(|lease| lease.row.request.as_ref());
         let left_ms = request.map(|it| it.until_ms.saturating_sub(at.steady_ms).max(1));
         let remarks = Remarks {
             again,

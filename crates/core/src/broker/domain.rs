@@ -255,16 +255,16 @@ impl Broker {
         Ok(queued.map_or_else(String::new, |it| recipient_of(&it.envelope).to_owned()))
     }
 
-    /// The queue in which a delivery to a bridge is: its own, or that of what it has forwarded.
-    pub(super) fn queue_of(
-        &self,
-        txn: &mut dyn Txn,
-        pair: (PeerId, PeerId),
-        seq: Seq,
-    ) -> Result<PeerId> {
-        match self.registry.forwarded_by(pair.0).map(|row| row.id) {
+    /// The queue in which a delivery is: its holder's own, that of requests that were read, or that of what
+    /// a bridge has forwarded.
+    pub(super) fn queue_of(&self, txn: &mut dyn Txn, holder: PeerId, seq: Seq) -> Result<PeerId> {
+        let row = self.leases.get(seq).filter(|row| row.holder == holder);
+        if row.is_some_and(|row| row.work().is_some()) {
+            return Ok(ANSWERS);
+        }
+        match self.registry.forwarded_by(holder).map(|row| row.id) {
             Some(queue) if txn.pending_for(seq)?.contains(&queue) => Ok(queue),
-            _ => Ok(pair.0),
+            _ => Ok(holder),
         }
     }
 
@@ -282,18 +282,13 @@ impl Broker {
             Stage::Acked(how) => {
                 return self.finish_named(cx, caller, key, End::Acked(how.as_ref()));
             }
-            Stage::Dead { why } => return self.finish_named(cx, caller, key, End::Dead(why)),
-            Stage::Expired { why } => return self.finish_named(cx, caller, key, End::Expired(why)),
-            Stage::Working { said } => {
-                self.said_working(cx, (caller.peer, seq), said)?;
-                return Ok(());
+            Stage::Dead { why } | Stage::Declined { why } => {
+                return self.finish_named(cx, caller, key, End::Dead(why));
             }
-            Stage::Declined { why } => {
-                return self.ended_abroad(cx, caller, seq, End::Declined(why));
+            Stage::Expired { why } | Stage::Unanswered { why } => {
+                return self.finish_named(cx, caller, key, End::Expired(why));
             }
-            Stage::Unanswered { why } => {
-                return self.ended_abroad(cx, caller, seq, End::Unanswered(why));
-            }
+            Stage::Working { said } => return self.said_working(cx, (caller.peer, seq), said),
             _ => {}
         }
         let beside = self.registry.forwarded_by(caller.peer).map(|row| row.id);

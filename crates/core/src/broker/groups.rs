@@ -47,45 +47,47 @@ impl Broker {
         caller: Caller,
         (join, leave): (Vec<GroupName>, &[GroupName]),
     ) -> Result {
-        let reason = match self.check_groups(caller, &join, leave) {
-            Ok(()) => {
-                self.put_groups(cx, caller.peer, join, leave)?;
-                None
-            }
-            Err(why) => Some(why),
-        };
         let Some(known) = self.registry.get(caller.peer) else {
             return Ok(());
         };
+        let mut row = known.row.clone();
+        row.groups.extend(join);
+        row.groups.retain(|name| !leave.contains(name));
+        let reason = self.check_groups(caller, known, &row.groups).err();
+        let now = if reason.is_none() { &row } else { &known.row };
+        let (groups, changed) = (&now.groups, now.groups != known.row.groups);
         let frame = PeersFrame {
-            names: vec![known.row.name.clone()],
-            groups: Some(known.row.groups.iter().cloned().collect()),
+            names: vec![row.name.clone()],
+            groups: Some(groups.iter().cloned().collect()),
             reason,
             ..PeersFrame::default()
         };
+        if changed {
+            cx.txn.put_peer(&row)?;
+            self.outbox.want(CommitNeed::Soon);
+            self.registry.put(row);
+            // Others may have what it holds for these.
+            let left = |row: &LeaseRow| row.group().is_some_and(|group| leave.contains(group));
+            self.leases.late(caller.peer, cx.now.mono_ms, left);
+            self.offer_leases(cx, caller.peer)?;
+        }
         self.outbox.barrier(caller.conn, BrokerFrame::Peers(frame));
         Ok(())
     }
 
-    /// Why a peer cannot join these while it leaves those.
+    /// Why a peer cannot be in these from now on.
     fn check_groups(
         &self,
         caller: Caller,
-        join: &[GroupName],
-        leave: &[GroupName],
+        known: &Peer,
+        groups: &BTreeSet<GroupName>,
     ) -> Result<(), String> {
-        let Some(known) = self.registry.get(caller.peer) else {
-            return Err("this peer is not known any more".into());
-        };
         if known.row.owner != Some(caller.token) {
             return Err(
                 "the name of this peer was freed: connect again to have it, and to join".into(),
             );
         }
-        let stays = |name: &&GroupName| !leave.contains(name);
-        let groups: BTreeSet<_> = known.row.groups.iter().filter(stays).collect();
-        let new = join.iter().filter(stays);
-        let new: BTreeSet<_> = new.filter(|name| !groups.contains(name)).collect();
+        let new: Vec<_> = groups.difference(&known.row.groups).collect();
         if new.is_empty() {
             return Ok(());
         }
@@ -94,45 +96,23 @@ impl Broker {
                 "a temporary peer is in no group: register under a name to join one".into(),
             );
         }
-        if groups.len() + new.len() > GROUPS_MAX {
+        if groups.len() > GROUPS_MAX {
             return Err(format!(
                 "a peer is in at most {GROUPS_MAX} groups, and this would be in {}: leave some",
-                groups.len() + new.len()
+                groups.len()
             ));
         }
-        let all = self.registry.groups.get(&known.row.owner);
-        let fresh = |name: &&&GroupName| all.is_none_or(|all| !all.contains_key(**name));
-        let count = all.map_or(0, BTreeMap::len);
-        if count + new.iter().filter(fresh).count() > OF_TOKEN_MAX {
+        let none = BTreeMap::new();
+        let all = self.registry.groups.get(&known.row.owner).unwrap_or(&none);
+        let fresh = new.iter().filter(|name| !all.contains_key(**name));
+        if all.len() + fresh.count() > OF_TOKEN_MAX {
             return Err(format!(
-                "peers of this token are in {count} groups, and {OF_TOKEN_MAX} is the most: join one \
-                 of those, or leave some"
+                "peers of this token are in {} groups, and {OF_TOKEN_MAX} is the most: join one \
+                 of those, or leave some",
+                all.len()
             ));
         }
         Ok(())
-    }
-
-    fn put_groups(
-        &mut self,
-        cx: &mut Cx<'_>,
-        peer: PeerId,
-        join: Vec<GroupName>,
-        leave: &[GroupName],
-    ) -> Result {
-        let Some(known) = self.registry.get(peer) else {
-            return Ok(());
-        };
-        let mut row = known.row.clone();
-        row.groups.extend(join);
-        row.groups.retain(|name| !leave.contains(name));
-        if row.groups == known.row.groups {
-            return Ok(());
-        }
-        cx.txn.put_peer(&row)?;
-        self.outbox.want(CommitNeed::Soon);
-        self.registry.put(row);
-        self.left_groups(cx.now, peer, leave);
-        self.offer_leases(cx, peer)
     }
 
     /// Whom a message of a sender's for a group is owed to: each member but the sender. One whose name
@@ -248,29 +228,18 @@ impl Peer {
 }
 
 impl Registry {
-    /// A row is taken in: its groups count.
-    pub(super) fn count_groups(&mut self, row: &PeerRow) {
+    /// A row is taken in, or given up: so many more peers are in its groups.
+    pub(super) fn count_groups(&mut self, row: &PeerRow, more: isize) {
         for group in &row.groups {
             let of_token = self.groups.entry(row.owner).or_default();
-            *of_token.entry(group.clone()).or_default() += 1;
-        }
-    }
-
-    /// A row is given up.
-    pub(super) fn uncount_groups(&mut self, row: &PeerRow) {
-        let Some(of_token) = self.groups.get_mut(&row.owner) else {
-            return;
-        };
-        for group in &row.groups {
-            if let Some(size) = of_token.get_mut(group) {
-                *size -= 1;
-                if *size == 0 {
-                    of_token.remove(group);
-                }
+            let size = of_token.entry(group.clone()).or_default();
+            *size = size.saturating_add_signed(more);
+            if *size == 0 {
+                of_token.remove(group);
             }
-        }
-        if of_token.is_empty() {
-            self.groups.remove(&row.owner);
+            if of_token.is_empty() {
+                self.groups.remove(&row.owner);
+            }
         }
     }
 

@@ -10,19 +10,20 @@ mod table;
 
 use std::collections::BTreeSet;
 
-use peerbus_wire::{BrokerFrame, GroupName, Recall, Refusal, RefusalCode, Seq, Stage, escape};
+use peerbus_wire::limits::WITHIN_MS_MAX;
+use peerbus_wire::{
+    Address, BrokerFrame, Carried, Recall, Refusal, RefusalCode, Seq, Stage, escape,
+};
 
 use self::next::Had;
-pub(super) use self::table::Leases;
+pub(super) use self::table::{Lease, Leases};
 use super::ack::End;
 use super::expire::SLICE;
 use super::groups::Recipients;
 use super::mutation::BrokerMutation;
 use super::{Broker, BrokerOutput, Caller, CommitNeed, Cx};
 use crate::Now;
-use crate::store::{
-    FATE_BYTES, LeaseRow, Lessee, NOBODY, PeerId, PeerRow, Queued, RequestRow, Result,
-};
+use crate::store::{LeaseRow, Lessee, MessageHead, NOBODY, PeerId, RequestRow, Result};
 
 /// Leases of one token that may be open: all of them are in memory.
 const OPEN_MAX: usize = 10_000;
@@ -39,76 +40,79 @@ const GIVEN_BACK: &str = "it was given back";
 const UNWANTED: &str = "every member that is left rejected it";
 
 impl Broker {
-    /// To whom a message for one member of a group is owed first: a member who is here, or nobody yet.
-    pub(super) fn one_of(
+    /// A message that one peer at a time has is owed to the first of these who can take it, or to nobody yet.
+    #[cold]
+    pub(super) fn leased(
         &mut self,
         cx: &mut Cx<'_>,
-        (caller, group): (Caller, &GroupName),
-        bytes: u64,
-        row: Box<LeaseRow>,
+        caller: Caller,
+        carried: &Carried,
+        all: Recipients,
     ) -> Result<Result<Recipients, Refusal>> {
-        if let Err(refusal) = self.members(cx, caller, group, bytes)? {
-            return Ok(Err(refusal));
-        }
-        let first = self.next_holder(cx, &row, (caller.peer, bytes), Had::All)?;
-        Ok(self.leased(row, first.unwrap_or(NOBODY)))
-    }
-
-    /// A lease may be open besides those that are.
-    pub(super) fn leased(&self, row: Box<LeaseRow>, first: PeerId) -> Result<Recipients, Refusal> {
-        if self.leases.open(&row.owner) >= OPEN_MAX {
-            return Err(RefusalCode::Quota.because(format!(
+        let within_ms = carried.within_ms.filter(|_| caller.ext);
+        let to = match (&carried.to, all.owed.first()) {
+            (Address::One(group), _) => Lessee::One(group.clone()),
+            (Address::Group(group), _) if within_ms.is_some() => Lessee::One(group.clone()),
+            (Address::Peer(_), Some(peer)) if within_ms.is_some() => Lessee::Peer(*peer),
+            _ => return Ok(Ok(all)),
+        };
+        if self.leases.open(&caller.token) >= OPEN_MAX {
+            return Ok(Err(RefusalCode::Quota.because(format!(
                 "{OPEN_MAX} requests and messages for one of a group were sent with this token and have \
                      not ended, and no more may; send again when some have"
-            )));
+            ))));
         }
-        Ok(Recipients {
-            owed: vec![first],
-            lease: Some(row),
+        let mut row = LeaseRow::new(self.head_of(cx, caller.peer, carried, 1), caller.token, to);
+        row.request = within_ms.map(|within_ms| RequestRow {
+            until_ms: cx.at.steady_ms + within_ms.min(WITHIN_MS_MAX),
+            work: None,
+        });
+        // Those for one peer alone keep their order.
+        let before = |it: &LeaseRow| it.to == row.to && it.owner == row.owner;
+        let waits = row.group().is_none() && self.leases.held(NOBODY).any(before);
+        let first = match waits {
+            true => None,
+            false => self.next_holder(cx, &row, Had::All)?,
+        };
+        Ok(Ok(Recipients {
+            owed: vec![first.unwrap_or(NOBODY)],
+            lease: Some(Box::new(row)),
             ..Recipients::default()
-        })
+        }))
     }
 
-    /// A lease was accepted for this holder.
-    pub(super) fn begin_lease(
-        &mut self,
-        cx: &mut Cx<'_>,
-        mut row: LeaseRow,
-        holder: PeerId,
-    ) -> Result {
-        self.give(&mut row, holder);
-        cx.txn.put_lease(&row)?;
-        self.put_lease(cx, row);
-        Ok(())
-    }
-
-    fn give(&mut self, row: &mut LeaseRow, holder: PeerId) {
+    /// A lease is this one's from now on.
+    #[cold]
+    pub(super) fn give(&mut self, cx: &mut Cx<'_>, mut row: LeaseRow, holder: PeerId) -> Result {
         row.give(holder);
         if let Some(known) = self.registry.get_mut(holder) {
-            known.served = self.leases.given();
+            self.leases.given += 1;
+            known.served = self.leases.given;
         }
+        self.put_lease(cx, row)
     }
 
-    /// Keeps a lease in memory from now on: its holder has its time.
-    pub(super) fn put_lease(&mut self, cx: &Cx<'_>, row: LeaseRow) {
-        let seq = row.seq;
+    /// Keeps a lease, new or changed, from now on: its holder has its time.
+    pub(super) fn put_lease(&mut self, cx: &mut Cx<'_>, row: LeaseRow) -> Result {
+        cx.txn.put_lease(&row)?;
+        self.outbox.want(CommitNeed::Soon);
+        let seq = row.head.seq;
         let patience = row.group().map(|_| self.config.patience_ms);
         self.leases.put(row, patience.map(|ms| cx.now.mono_ms + ms));
         self.set_lease_due(cx, seq, None);
+        Ok(())
     }
 
-    /// When a lease is looked at: when its holder's time is over, or that for its result.
-    pub(super) fn set_lease_due(&mut self, cx: &Cx<'_>, seq: Seq, at_ms: Option<u64>) {
+    /// When a lease is looked at: when its holder's time is over, or that for its result. Says whether that is now.
+    fn set_lease_due(&mut self, cx: &Cx<'_>, seq: Seq, at_ms: Option<u64>) -> bool {
         let Some(lease) = self.leases.all.get(&seq) else {
-            return;
+            return false;
         };
-        let ends = |_: &&RequestRow| !self.mutations.broken(BrokerMutation::WaitForEver);
-        let until = lease.row.request.as_ref().filter(ends);
-        let until = until.map(|it| it.until_ms.saturating_sub(cx.at.steady_ms));
-        let until = until.map(|left_ms| cx.now.mono_ms + left_ms);
-        let own = at_ms.or(lease.until_ms);
-        let due = [own, until].into_iter().flatten().min();
+        let left_ms = self.left_ms(cx, &lease.row);
+        let over = left_ms.map(|left_ms| cx.now.mono_ms + left_ms);
+        let due = [at_ms.or(lease.until_ms), over].into_iter().flatten().min();
         self.leases.set_due(seq, due);
+        due.is_some_and(|at| at <= cx.now.mono_ms)
     }
 
     /// It is owed to nobody any more: who had it may have another one.
@@ -124,14 +128,12 @@ impl Broker {
 
     /// Does what is due, a slice of it.
     pub(super) fn tick_leases(&mut self, cx: &mut Cx<'_>) -> Result {
-        if self.stopping {
-            return Ok(());
-        }
         for _ in 0..SLICE {
-            let Some(seq) = self.leases.due(cx.now.mono_ms) else {
-                break;
-            };
-            self.lease_due(cx, seq)?;
+            let due = self.leases.next_due().filter(|_| !self.stopping);
+            match due {
+                Some((at, seq)) if at <= cx.now.mono_ms => self.lease_due(cx, seq)?,
+                _ => break,
+            }
         }
         Ok(())
     }
@@ -142,49 +144,27 @@ impl Broker {
             return Ok(());
         };
         let (row, had) = (lease.row.clone(), lease.had(cx.now.mono_ms));
-        if self.is_over(cx, &row) {
-            return self.unanswered(cx, &row, None);
+        if self.left_ms(cx, &row) == Some(0) {
+            return self.unanswered(cx, &row, "its time is over");
         }
+        let to_one = row.group().is_some();
         // A queue may have room by then.
-        let next_ms = row
-            .group()
-            .map(|_| cx.now.mono_ms + self.config.patience_ms);
-        self.set_lease_due(cx, seq, next_ms);
-        let session = self.session_of(row.holder);
-        let here = session.is_some_and(|session| session.ext);
-        if here && (row.group().is_none() || self.is_at_work(&row)) {
+        let next_ms = cx.now.mono_ms + self.config.patience_ms;
+        self.set_lease_due(cx, seq, Some(next_ms).filter(|_| to_one));
+        let here = self.session_of(row.holder).is_some_and(|it| it.ext);
+        if !to_one || here && self.is_at_work(&row) {
             return Ok(());
         }
-        let Some(waiting) = self.waiting_lease(cx, &row)? else {
-            return Ok(());
+        let (why, keeps) = match (here, row.work()) {
+            (false, _) => (ENDED, BrokerMutation::KeepLease),
+            (true, Some(_)) => (IDLE, BrokerMutation::KeepLate),
+            (true, None) => (LATE, BrokerMutation::KeepLate),
         };
-        if !here {
-            return match self.mutations.broken(BrokerMutation::KeepLease) {
-                true => Ok(()),
-                false => self.pass_lease(cx, &row, ENDED),
-            };
-        }
-        let next = self.next_holder(cx, &row, (waiting.head.sender, waiting.head.bytes), had)?;
-        match next.is_none() || self.mutations.broken(BrokerMutation::KeepLate) {
+        let stays = here && self.next_holder(cx, &row, had)?.is_none();
+        match stays || self.mutations.broken(keeps) {
             true => Ok(()),
-            false => {
-                let why = if row.work().is_some() { IDLE } else { LATE };
-                self.pass_lease(cx, &row, why)
-            }
+            false => self.pass_lease(cx, &row, why),
         }
-    }
-
-    /// The message of a lease, as it waits.
-    pub(super) fn waiting_lease(&self, cx: &mut Cx<'_>, row: &LeaseRow) -> Result<Option<Queued>> {
-        let Some(head) = cx.txn.message(row.seq)? else {
-            return Ok(None);
-        };
-        let queue = match row.work() {
-            Some(_) => row.queue(),
-            // A bridge may have forwarded it.
-            None => self.queue_of(cx.txn, (row.holder, head.sender), row.seq)?,
-        };
-        cx.txn.delivery((queue, head.sender), row.seq)
     }
 
     /// A peer has come: what it holds it may keep for the rest of its time, what another process of its name
@@ -194,22 +174,13 @@ impl Broker {
         if !ext {
             return self.leave_leases(cx, peer, ENDED);
         }
-        let until_ms = cx.now.mono_ms + self.config.patience_ms;
         let process = self.process(peer);
-        for seq in self.leases.of(peer) {
-            let Some(row) = self.leases.get(seq).cloned() else {
-                continue;
-            };
-            if row.group().is_some() {
-                self.leases.keep(seq, until_ms);
-            }
-            self.set_lease_due(cx, seq, None);
-            if self.leases.is_due(seq, cx.now.mono_ms) {
-                self.lease_due(cx, seq)?;
-                continue;
-            }
+        let held: Vec<_> = self.leases.held(peer).cloned().collect();
+        for row in held {
             let another = row.work().and_then(|work| work.process.as_ref());
-            if another.is_some_and(|read_by| Some(read_by) != process.as_ref()) {
+            if self.set_lease_due(cx, row.head.seq, None) {
+                self.lease_due(cx, row.head.seq)?;
+            } else if another.is_some_and(|read_by| Some(read_by) != process.as_ref()) {
                 self.move_lease(cx, row, peer)?;
             }
         }
@@ -218,135 +189,77 @@ impl Broker {
 
     /// A peer has come, has joined a group or is idle: it may be given what waits.
     pub(super) fn offer_leases(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result {
-        let Some(known) = self
-            .registry
-            .get(peer)
-            .filter(|_| !self.leases.all.is_empty())
-        else {
-            return Ok(());
-        };
-        let PeerRow { owner, groups, .. } = &known.row;
         let now_ms = cx.now.mono_ms;
         let stuck = self.leases.all.values().filter(|lease| {
             let late = lease.until_ms.is_some_and(|until| until <= now_ms);
             let here = self.registry.conn(lease.row.holder).is_some();
-            late && here && lease.row.is_for(peer, *owner, groups)
+            late && here && self.could_have(peer, &lease.row, lease.had(now_ms))
         });
-        let late: Vec<_> = stuck.map(|lease| lease.row.seq).take(SLICE).collect();
+        let late: Vec<_> = stuck.map(|lease| lease.row.head.seq).take(SLICE).collect();
         for seq in late {
-            if self.could_have(cx, peer, seq)? {
-                self.lease_due(cx, seq)?;
-            }
+            self.lease_due(cx, seq)?;
         }
         self.offer_waiting(cx, peer)
     }
 
-    /// A peer has room: it may be given what nobody has.
+    /// A peer has room: it may be given what nobody has. Requests of one token for it alone keep their
+    /// order, and hold up no other token's.
     pub(super) fn offer_waiting(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result {
-        self.offer_own(cx, peer)?;
         let Some(known) = self.registry.get(peer) else {
             return Ok(());
         };
-        let waiting = self.leases.waiting().filter(|row| {
-            let to_one = row.group().is_some() && !row.rejected.contains(&peer);
-            to_one && row.is_for(peer, known.row.owner, &known.row.groups)
-        });
-        let waiting: Vec<_> = waiting.take(SLICE).cloned().collect();
-        for row in waiting {
-            if !self.has_room(peer) {
-                break;
-            }
-            // Others had their chance.
-            if self.could_have(cx, peer, row.seq)? && !self.is_over(cx, &row) {
-                self.pass_lease(cx, &row, LATE)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// A peer may have a place for requests that are for it alone: those of one token keep their order, and
-    /// hold up no other token's.
-    fn offer_own(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result {
-        let own = self.leases.waiting();
-        let own = own.filter(|row| row.to == Lessee::Peer(peer));
-        let own: Vec<_> = own.map(|row| (row.owner, row.seq)).collect();
+        let (owner, groups) = (known.row.owner, &known.row.groups);
+        let waiting = self.leases.held(NOBODY);
+        let waiting = waiting.filter(|row| row.is_for(peer, owner, groups));
+        let waiting: Vec<_> = waiting.map(|row| (row.head.seq, row.owner)).collect();
         let mut full = BTreeSet::new();
-        for (owner, seq) in own {
-            if !self.has_any_place(peer) {
-                break;
-            }
-            if full.contains(&owner) || !self.has_place(peer, &owner) {
-                full.insert(owner);
+        for (seq, owner) in waiting {
+            let Some(row) = self.leases.get(seq) else {
+                continue;
+            };
+            let own = row.group().is_none();
+            if own && full.contains(&owner) {
                 continue;
             }
-            let row = self.leases.get(seq).cloned();
-            if let Some(row) = row.filter(|row| !self.is_over(cx, row)) {
-                self.pass_lease(cx, &row, LATE)?;
+            if !self.could_have(peer, row, Had::All) {
+                full.extend(Some(owner).filter(|_| own));
+            } else if self.left_ms(cx, row) != Some(0) {
+                // Others had their chance.
+                self.pass_lease(cx, &row.clone(), LATE)?;
             }
         }
         Ok(())
-    }
-
-    /// A member has left these groups: others may have what it holds for them.
-    pub(super) fn left_groups(&mut self, now: Now, peer: PeerId, left: &[GroupName]) {
-        for seq in self.leases.of(peer) {
-            let group = self.leases.get(seq).and_then(LeaseRow::group);
-            if group.is_some_and(|group| left.contains(group)) {
-                self.leases.late(seq, now.mono_ms);
-            }
-        }
     }
 
     /// A holder has left: when it does not come back soon, others get what it has.
     pub(super) fn holder_left(&mut self, now: Now, peer: PeerId, goodbye: bool) {
         let wait_ms = if goodbye { 0 } else { self.config.recall_ms };
-        for seq in self.leases.of(peer) {
-            if self
-                .leases
-                .get(seq)
-                .is_some_and(|row| row.group().is_some())
-            {
-                self.leases.set_due(seq, Some(now.mono_ms + wait_ms));
-            }
+        for seq in self.leases.of_groups(peer) {
+            self.leases.set_due(seq, Some(now.mono_ms + wait_ms));
         }
     }
 
     /// Others get what a peer has for one of a group.
     pub(super) fn leave_leases(&mut self, cx: &mut Cx<'_>, peer: PeerId, why: &str) -> Result {
-        for seq in self.leases.of(peer) {
-            if let Some(row) = self.leases.get(seq).cloned()
-                && row.group().is_some()
-            {
+        for seq in self.leases.of_groups(peer) {
+            if let Some(row) = self.leases.get(seq).cloned() {
                 self.pass_lease(cx, &row, why)?;
             }
         }
         Ok(())
     }
 
-    /// Its holder keeps it from its agent: another one may be free.
-    pub(super) fn lease_held(&mut self, now: Now, seq: Seq, holder: PeerId) {
-        let row = self.leases.get(seq);
-        if row.is_some_and(|row| row.holder == holder && row.group().is_some()) {
-            self.leases.late(seq, now.mono_ms);
-        }
-    }
-
-    /// Its holder gives it back. Says whether it was such a one.
-    pub(super) fn lease_released(
-        &mut self,
-        cx: &mut Cx<'_>,
-        seq: Seq,
-        holder: PeerId,
-    ) -> Result<bool> {
-        let row = self.leases.get(seq).cloned();
-        let Some(row) = row.filter(|row| row.holder == holder && row.group().is_some()) else {
+    /// Its holder gives it back. Says whether another one may have it.
+    pub(super) fn lease_released(&mut self, cx: &mut Cx<'_>, seq: Seq) -> Result<bool> {
+        let row = self.leases.get(seq).filter(|row| row.group().is_some());
+        let Some(row) = row.cloned() else {
             return Ok(false);
         };
         self.pass_lease(cx, &row, GIVEN_BACK)?;
         Ok(true)
     }
 
-    /// Its holder does not want it. Says whether that was all that there is to do.
+    /// Its holder does not want it. Says whether another one may.
     pub(super) fn lease_rejected(
         &mut self,
         cx: &mut Cx<'_>,
@@ -358,60 +271,51 @@ impl Broker {
             return Ok(false);
         };
         lease.row.rejected.insert(holder);
-        let (row, head) = (lease.row.clone(), cx.txn.message(seq)?);
-        if head.is_some_and(|head| self.is_wanted(cx.now, &row, head.sender)) {
+        let row = lease.row.clone();
+        let wanted = self.is_wanted(cx.now, &row);
+        if wanted {
             let why = format!("it was rejected there: \"{}\"", escape(why, WHY_CHARS));
             self.pass_lease(cx, &row, &why)?;
-            return Ok(true);
         }
-        match row.request {
-            Some(_) => {
-                self.end_request(cx, &row, End::Declined(why))?;
-                Ok(true)
-            }
-            None => Ok(false),
-        }
+        Ok(wanted)
     }
 
     /// Owes a lease to the next one who may have it, or to nobody, instead of to its holder.
     fn pass_lease(&mut self, cx: &mut Cx<'_>, row: &LeaseRow, why: &str) -> Result {
-        let Some(waiting) = self.waiting_lease(cx, row)? else {
-            return Ok(());
-        };
         // Those who give it back whenever they get it are not given it in turn.
         let had = if why == GIVEN_BACK {
             Had::Nobody
         } else {
             Had::All
         };
-        let (sender, bytes) = (waiting.head.sender, waiting.head.bytes);
-        let next = self.next_holder(cx, row, (sender, bytes), had)?;
-        let (seq, from, to) = (row.seq, row.holder, next.unwrap_or(NOBODY));
-        if next.is_none() && !row.rejected.is_empty() && !self.is_wanted(cx.now, row, sender) {
-            if row.request.is_some() {
-                return self.end_request(cx, row, End::Declined(UNWANTED));
-            }
-            let history = self.land(from, seq);
-            return self.finish(cx, (from, waiting.head), history, End::Dead(UNWANTED));
+        let next = self.next_holder(cx, row, had)?;
+        if next.is_none() && !row.rejected.is_empty() && !self.is_wanted(cx.now, row) {
+            return self.end_owed(cx, row, End::Dead(UNWANTED));
         }
+        let (from, to) = (row.holder, next.unwrap_or(NOBODY));
         if from == to {
             return Ok(());
         }
-        self.recall(from, row, why);
-        self.tell_recalled(cx, from, &waiting, why);
+        if from != NOBODY {
+            self.recall(row, why);
+            let (history, why) = (self.land(from, row.head.seq), why.to_owned());
+            let told = (self.registry.name(from), Stage::Recalled { why });
+            self.tell_fate(cx.now, (&row.head, from), told, history);
+        }
         self.move_lease(cx, row.clone(), to)
     }
 
     /// Tells a holder that is here that something is not its any more.
-    pub(super) fn recall(&mut self, holder: PeerId, row: &LeaseRow, why: &str) {
-        let Some(conn) = self.registry.conn(holder) else {
+    pub(super) fn recall(&mut self, row: &LeaseRow, why: &str) {
+        let Some(conn) = self.registry.conn(row.holder) else {
             return;
         };
         let session = self.conns.session(conn).filter(|session| session.ext);
-        let has = |it: &super::conn::Session| row.work().is_some() || it.flights.holds(row.seq);
+        let has =
+            |it: &super::conn::Session| row.work().is_some() || it.flights.holds(row.head.seq);
         if session.is_some_and(|session| session.bridge.is_none() && has(session)) {
             let recall = BrokerFrame::Recall(Recall {
-                key: row.seq.key(),
+                key: row.head.seq.key(),
                 reason: why.to_owned(),
             });
             // Not before the message itself, which waits for the same commit.
@@ -422,40 +326,36 @@ impl Broker {
 
     /// Owes a lease to another holder, or to the same one once more.
     pub(super) fn move_lease(&mut self, cx: &mut Cx<'_>, mut row: LeaseRow, to: PeerId) -> Result {
-        let Some(waiting) = self.waiting_lease(cx, &row)? else {
+        let (queue, seq) = (row.queue(), row.head.seq);
+        if !self.requeue(cx, &row.head, (queue, to))? {
             return Ok(());
+        }
+        self.passed((queue, to), row.head.sender, seq);
+        let delivered = self.leases.all.get(&seq).is_some_and(|it| it.delivered);
+        let shown = delivered || row.work().is_some();
+        row.again |= shown && !self.mutations.broken(BrokerMutation::PassAsNew);
+        self.outbox.want(CommitNeed::Now);
+        self.give(cx, row, to)
+    }
+
+    /// What is owed in one queue is owed in another one from now on. Says whether it was.
+    pub(super) fn requeue(
+        &mut self,
+        cx: &mut Cx<'_>,
+        head: &MessageHead,
+        (from, to): (PeerId, PeerId),
+    ) -> Result<bool> {
+        let (seq, sender) = (head.seq, head.sender);
+        let Some(waiting) = cx.txn.delivery((from, sender), seq)? else {
+            return Ok(false);
         };
-        let (seq, sender, from) = (row.seq, waiting.head.sender, row.queue());
         if !self.mutations.broken(BrokerMutation::TwoHolders) {
             cx.txn.delete_delivery((from, sender), seq)?;
         }
         cx.txn
             .insert_delivery((to, sender), seq, waiting.steady_ms)?;
         self.settled(from);
-        self.owed.pass((from, to), sender, waiting.head.bytes);
-        self.passed((from, to), sender, seq);
-        let delivered = self.leases.all.get(&seq).is_some_and(|it| it.delivered);
-        let shown = delivered || row.work().is_some();
-        row.again |= shown && !self.mutations.broken(BrokerMutation::PassAsNew);
-        self.give(&mut row, to);
-        cx.txn.put_lease(&row)?;
-        self.put_lease(cx, row);
-        self.outbox.want(CommitNeed::Now);
-        Ok(())
-    }
-
-    /// The sender hears, and status says, that a member does not have a lease any more.
-    fn tell_recalled(&mut self, cx: &mut Cx<'_>, from: PeerId, waiting: &Queued, why: &str) {
-        if from == NOBODY {
-            return;
-        }
-        let seq = waiting.head.seq;
-        let history = self.land(from, seq);
-        let way = self.recent.take_with((seq, from), history);
-        let (to, why) = (self.registry.name(from), why.to_owned());
-        let stage = Stage::Recalled { why };
-        self.ended(cx.now, FATE_BYTES + stage.bytes() as u64 + way.bytes());
-        self.keep_fate((seq, from), &to, &stage, (way, cx.now.wall_ms));
-        self.tell_sender(cx.now, (&waiting.head, from), (to, stage));
+        self.owed.pass((from, to), sender, head.bytes);
+        Ok(true)
     }
 }

@@ -238,7 +238,7 @@ impl Broker {
             conns: Conns::default(),
             outbox: Outbox::default(),
             owed: Owed::new(loaded.owed),
-            leases: Leases::new(loaded.leases, grace_until),
+            leases: Leases::new(loaded.leases, grace_until, now.mono_ms + config.patience_ms),
             left: Left::default(),
             steady,
             log: AuditLog::default(),
@@ -344,7 +344,7 @@ impl Broker {
         let sweep = Some((self.sweep.due_ms(), Reason::Sweep));
         let expiry = self.grants.due_ms().map(|due_ms| (due_ms, Reason::Expiry));
         let lease = self.leases.next_due().filter(|_| !self.stopping);
-        let lease = lease.map(|due_ms| (due_ms, Reason::Lease));
+        let lease = lease.map(|(due_ms, _)| (due_ms, Reason::Lease));
         let conn = self.conns.timers.first().map(|(at, why, _)| (*at, *why));
         let timers = [sweep, expiry, lease, conn];
         timers.into_iter().flatten().min()

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use peerbus_wire::{Refusal, RefusalCode};
+use peerbus_wire::{Carried, Refusal, RefusalCode};
 
 use super::mutation::BrokerMutation;
 use super::{Broker, BusEvent, Caller, Cx};
@@ -297,14 +297,14 @@ impl Broker {
     pub(super) fn check_quota(
         &self,
         caller: Caller,
-        bytes: u64,
+        carried: &Carried,
         recipients: &[PeerId],
     ) -> Result<(), Refusal> {
         let Some(session) = self.conns.session(caller.conn) else {
             return Ok(());
         };
         let (own, all) = (self.owed.by_peer(caller.peer), self.owed.by(&caller.token));
-        let more = bytes * recipients.len() as u64;
+        let more = (carried.text.len() * recipients.len()) as u64;
         let max = session.grant.quotas.bytes;
         let max = max.unwrap_or(self.config.owed_by_max);
         let half = max.div_ceil(2);

@@ -168,7 +168,7 @@ impl Registry {
     }
 
     fn count(&mut self, row: &PeerRow) {
-        self.count_groups(row);
+        self.count_groups(row, 1);
         self.lasting += usize::from(!row.ephemeral);
         if let Some(owner) = row.owner {
             let owned = self.owned.entry(owner).or_default();
@@ -177,7 +177,7 @@ impl Registry {
     }
 
     fn uncount(&mut self, row: &PeerRow) {
-        self.uncount_groups(row);
+        self.count_groups(row, -1);
         self.lasting -= usize::from(!row.ephemeral);
         let Some(owner) = row.owner else { return };
         if let Some(owned) = self.owned.get_mut(&owner) {

@@ -182,14 +182,14 @@ impl Broker {
             self.deny(newcomer, CloseReason::NameEnded);
         }
         self.leave_leases(cx, peer, NAME_ENDED)?;
-        match successor {
-            Some(successor) => self.succeed_in_requests(cx, peer, successor)?,
-            None => self.leave_requests(cx, peer, NAME_ENDED)?,
-        }
         if let Some((queue, forwarded)) = self.take_back(cx, peer)? {
             for seq in forwarded {
                 self.recent.pass((seq, queue), peer);
             }
+        }
+        match successor {
+            Some(successor) => self.succeed_in_requests(cx, peer, successor)?,
+            None => self.leave_requests(cx, peer, NAME_ENDED)?,
         }
         self.pass_aliases(cx, peer, successor)?;
         if let Some(row) = successor.and_then(|to| self.registry.pass_groups(peer, to)) {
@@ -282,7 +282,6 @@ impl Broker {
         }
         let moved = cx.txn.move_queue(from, to)?;
         for &(sender, seq) in &moved {
-            self.lease_passed(cx, (from, to), seq)?;
             self.passed((from, to), sender, seq);
         }
         self.outbox.want(CommitNeed::Soon);

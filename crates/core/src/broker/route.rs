@@ -30,9 +30,7 @@ impl Broker {
         mark: Option<&Mark>,
     ) -> Result {
         let sender = caller.peer;
-        let may = self.check_from(caller, carried);
-        let may = may.and_then(|()| Self::check_request(caller, carried));
-        if let Err(refusal) = may.and_then(|()| self.check_space(caller)) {
+        if let Err(refusal) = self.check_said(caller, carried) {
             // A resend must get its receipt again even if somebody else has the old name now, or the
             // disk is full.
             if cx.txn.find_message(sender, &carried.id)?.is_none() {
@@ -40,33 +38,35 @@ impl Broker {
                 return Ok(());
             }
         }
-        let bytes = carried.text.len() as u64;
-        let ends = self.ends(cx, caller, carried)?;
-        let gone = ends.as_ref().is_some_and(|ends| ends.gone);
-        let recipients = match self.check_right(caller, &carried.to) {
-            Ok(()) if gone => Err(RefusalCode::UnknownRecipient.because("whoever asked has left")),
+        let ends = match self.leases.all.is_empty() {
+            true => None,
+            false => self.ends(cx, caller, carried)?,
+        };
+        let mut recipients = match self.check_right(caller, &carried.to) {
+            Ok(()) if ends.is_some_and(|ends| ends.gone) => {
+                Err(RefusalCode::UnknownRecipient.because("whoever asked has left"))
+            }
             Ok(()) => self.recipients(cx, caller, carried)?,
             Err(refusal) => Err(refusal),
         };
-        let recipients = recipients.and_then(|all| {
-            self.check_quota(caller, bytes, &all.owed)?;
-            Ok(all)
-        });
-        let kept = ends.is_some() && recipients.is_err();
-        let (Recipients { owed, full, lease }, lost) = match recipients {
-            Ok(all) => (all, None),
-            Err(refusal) => {
-                let known = cx.txn.find_message(sender, &carried.id)?.is_some();
-                // A resend must get its receipt again even if the recipient has gone since, or a
-                // quota is used up. What was taken must not come again for ever, before all that follows.
-                if !known && mark.is_none() && !kept {
-                    self.refuse(cx.now, caller, Some(carried.id.clone()), refusal);
-                    return Ok(());
-                }
-                let nobody = Recipients::default();
-                (nobody, Some(refusal.reason).filter(|_| !known && !kept))
-            }
+        let refusal = match &recipients {
+            Ok(all) => self.check_quota(caller, carried, &all.owed).err(),
+            Err(refusal) => Some(refusal.clone()),
         };
+        let kept = ends.is_some() && refusal.is_some();
+        let mut lost = None;
+        if let Some(refusal) = refusal {
+            let known = cx.txn.find_message(sender, &carried.id)?.is_some();
+            // A resend must get its receipt again even if the recipient has gone since, or a
+            // quota is used up. What was taken must not come again for ever, before all that follows.
+            if !known && mark.is_none() && !kept {
+                self.refuse(cx.now, caller, Some(carried.id.clone()), refusal);
+                return Ok(());
+            }
+            lost = Some(refusal.reason).filter(|_| !known && !kept);
+            recipients = Ok(Recipients::default());
+        }
+        let Recipients { owed, full, lease } = recipients.unwrap_or_default();
         let here = |peer: &&PeerId| self.registry.conn(**peer).is_some();
         let online = count(owed.iter().filter(here).count());
         let (head, inserted) = self.store_message(cx, sender, carried, &owed)?;
@@ -101,7 +101,7 @@ impl Broker {
         self.tell_full(cx, &head, &full)?;
         self.owe(cx, caller, (&head, carried), (&owed, lease))?;
         match ends.filter(|_| !self.mutations.broken(BrokerMutation::IgnoreAnswer)) {
-            Some(ends) => self.end_by_answer(cx, *ends, (&carried.id, kept)),
+            Some(ends) => self.end_by_answer(cx, ends, (&carried.id, kept)),
             None => Ok(()),
         }
     }
@@ -112,7 +112,7 @@ impl Broker {
         cx: &mut Cx<'_>,
         caller: Caller,
         (head, carried): (&MessageHead, &Carried),
-        (recipients, mut lease): (&[PeerId], Option<Box<LeaseRow>>),
+        (recipients, lease): (&[PeerId], Option<Box<LeaseRow>>),
     ) -> Result {
         let (seq, sender, bytes) = (head.seq, head.sender, head.bytes);
         self.tell_taken(head, carried);
@@ -121,9 +121,9 @@ impl Broker {
             if let Address::Group(_) | Address::One(_) = carried.to {
                 self.log.owe(seq, recipient);
             }
-            if let Some(row) = lease.take() {
-                self.begin_lease(cx, LeaseRow { seq, ..*row }, recipient)?;
-            }
+        }
+        if let (Some(row), [holder]) = (lease, recipients) {
+            self.give(cx, *row, *holder)?;
         }
         self.enqueue(cx, (head, carried), recipients)
     }
@@ -152,14 +152,7 @@ impl Broker {
         carried: &Carried,
         recipients: &[PeerId],
     ) -> Result<(MessageHead, Inserted)> {
-        let head = MessageHead {
-            seq: Seq(self.head.next_seq),
-            sender,
-            id: carried.id.clone(),
-            recipients: count(recipients.len()),
-            accepted_ms: cx.now.wall_ms,
-            bytes: carried.text.len() as u64,
-        };
+        let head = self.head_of(cx, sender, carried, count(recipients.len()));
         let inserted = cx.txn.insert_message(&head, &carried.text)?;
         if inserted == Inserted::New {
             self.head.next_seq += 1;
@@ -172,6 +165,33 @@ impl Broker {
             }
         }
         Ok((head, inserted))
+    }
+
+    /// The head of a message that is the next.
+    pub(super) fn head_of(
+        &self,
+        cx: &Cx<'_>,
+        sender: PeerId,
+        carried: &Carried,
+        recipients: u32,
+    ) -> MessageHead {
+        MessageHead {
+            seq: Seq(self.head.next_seq),
+            sender,
+            id: carried.id.clone(),
+            recipients,
+            accepted_ms: cx.now.wall_ms,
+            bytes: carried.text.len() as u64,
+        }
+    }
+
+    /// Whether a sender may say what it says, of itself and of a result that it wants, and there is space.
+    fn check_said(&self, caller: Caller, carried: &Carried) -> Result<(), Refusal> {
+        self.check_from(caller, carried)?;
+        if let Some(within_ms) = carried.within_ms.filter(|_| caller.ext) {
+            Self::check_request(carried, within_ms)?;
+        }
+        self.check_space(caller)
     }
 
     fn check_from(&self, caller: Caller, carried: &Carried) -> Result<(), Refusal> {
@@ -237,9 +257,9 @@ impl Broker {
         let name = match &carried.to {
             Address::All => return Ok(Ok(self.everyone(cx, caller, bytes)?.into())),
             Address::Group(group) | Address::One(group) => {
-                return match Self::lease_of(cx, caller, carried, None) {
-                    Some(row) => self.one_of(cx, (caller, group), bytes, row),
-                    None => self.members(cx, caller, group, bytes),
+                return match self.members(cx, caller, group, bytes)? {
+                    Ok(members) => self.leased(cx, caller, carried, members),
+                    Err(refusal) => Ok(Err(refusal)),
                 };
             }
             Address::Peer(name) => name,
@@ -272,7 +292,7 @@ impl Broker {
         let Some(full) = full else {
             return match carried.within_ms {
                 None => Ok(Ok(vec![peer].into())),
-                Some(_) => Ok(self.one_peer(cx, caller, carried, peer)),
+                Some(_) => self.leased(cx, caller, carried, vec![peer].into()),
             };
         };
         Ok(Err(RefusalCode::QueueFull.because(format!(
@@ -356,12 +376,13 @@ impl Broker {
                     let remarks =
                         session.map(|session| self.foreign(session, sender, &carried.text));
                     let remarks = remarks.unwrap_or_default();
-                    let frame = || (DeliverFrame::for_one(seq, &carried.text, &remarks), None);
-                    let shared = match remarks.token {
-                        Some(_) => &mut foreign,
-                        None => &mut shared,
-                    };
-                    shared.get_or_insert_with(frame)
+                    let text = &carried.text;
+                    match remarks.token {
+                        Some(_) => foreign.get_or_insert_with(|| {
+                            (DeliverFrame::for_one(seq, text, &remarks), None)
+                        }),
+                        None => shared.get_or_insert_with(|| (DeliverFrame::new(seq, text), None)),
+                    }
                 }
             };
             let urgent = || *urgent.get_or_init(|| is_urgent(&carried.text));

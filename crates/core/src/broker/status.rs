@@ -12,7 +12,7 @@ use super::flights::Flight;
 use super::history::RECIPIENTS_MAX;
 use super::{Broker, BusEvent, Caller, Cx};
 use crate::Now;
-use crate::store::{DeliveryHistory, Fate, MessageHead, PeerId, Result, Txn};
+use crate::store::{DeliveryHistory, Fate, LeaseRow, MessageHead, PeerId, Result, Txn};
 
 /// What became of a message, for the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -158,6 +158,7 @@ impl Broker {
         let online = pending.iter().filter(|peer| here(peer)).count();
         fates.drain(..fates.len().saturating_sub(RECIPIENTS_MAX));
         let mut told = ends(&head.id, &fates);
+        let work = self.leases.get(head.seq).and_then(LeaseRow::work);
         let mut queued = Vec::new();
         let say = |to, stage| Receipt {
             to,
@@ -179,7 +180,7 @@ impl Broker {
                         told.push(say(Some(to.clone()), Stage::Forwarded));
                     }
                 }
-                None => match self.leases.work(head.seq).map(|work| work.said.clone()) {
+                None => match work.map(|work| work.said.clone()) {
                     Some(Some((said, at_ms))) => {
                         let stage = Stage::Working { said };
                         told.push(Receipt::at_one(head.id.clone(), to.clone(), stage, at_ms));
@@ -217,8 +218,7 @@ impl Broker {
             return self.said_abroad(cx, caller, key, step);
         }
         if let (Stage::Working { said }, Some(seq)) = (&step, key.seq()) {
-            self.said_working(cx, (caller.peer, seq), said)?;
-            return Ok(());
+            return self.said_working(cx, (caller.peer, seq), said);
         }
         match step.is_progress() {
             true => self.said_here(cx.now, caller, key, step),
@@ -250,7 +250,9 @@ impl Broker {
             });
         }
         if matches!(step, Stage::Held { .. }) {
-            self.lease_held(now, seq, peer);
+            // Another one may be free.
+            let held = |row: &LeaseRow| row.head.seq == seq;
+            self.leases.late(peer, now.mono_ms, held);
         }
         self.tell_sender(now, (&head, peer), (to, step));
     }

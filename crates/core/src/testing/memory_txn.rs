@@ -148,7 +148,7 @@ impl Txn for MemoryStore {
 
     fn put_lease(&mut self, row: &LeaseRow) -> Result {
         self.is_open()?;
-        self.set_lease(row.seq, Some(row.clone()));
+        self.set_lease(row.head.seq, Some(row.clone()));
         Ok(())
     }
 

@@ -1,7 +1,9 @@
 //! Every call answers as the model does, in and across transactions and reopenings.
 
 use peerbus_core::audit::ChainHead;
-use peerbus_core::store::{DeliveryHistory, Fate, Keep, MessageHead, PeerId, Store as _, Txn as _};
+use peerbus_core::store::{
+    DeliveryHistory, Fate, Keep, LeaseRow, MessageHead, PeerId, Store as _, Txn as _,
+};
 use peerbus_core::testing::{MemoryStore, Tables};
 use peerbus_store::{SqliteStore, verify_audit};
 use peerbus_wire::{MessageId, Seq, Stage};
@@ -73,10 +75,14 @@ fn assert_loaded(store: &mut SqliteStore, model: &Tables) {
         loaded.aliases,
         model.aliases.values().cloned().collect::<Vec<_>>()
     );
-    assert_eq!(
-        loaded.leases,
-        model.leases.values().cloned().collect::<Vec<_>>()
-    );
+    let leases = model.leases.iter().filter_map(|(seq, row)| {
+        let head = model.messages.get(seq)?.head.clone();
+        Some(LeaseRow {
+            head,
+            ..row.clone()
+        })
+    });
+    assert_eq!(loaded.leases, leases.collect::<Vec<_>>());
 }
 
 #[test]

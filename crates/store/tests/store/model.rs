@@ -197,6 +197,18 @@ pub(crate) fn ended(code: i64, reason: String) -> Stage {
     }
 }
 
+/// What a lease says of its message is not kept with it, but read from that message.
+pub(crate) fn lease_head(seq: Seq) -> MessageHead {
+    MessageHead {
+        seq,
+        sender: PeerId(0),
+        id: MessageId::parse("m").unwrap(),
+        recipients: 1,
+        accepted_ms: 0,
+        bytes: 0,
+    }
+}
+
 fn leases(db: &Connection) -> BTreeMap<Seq, LeaseRow> {
     rows(db, "SELECT * FROM leases", |row| {
         let to = match get::<Option<u32>>(row, "peer") {
@@ -204,7 +216,7 @@ fn leases(db: &Connection) -> BTreeMap<Seq, LeaseRow> {
             None => Lessee::One(GroupName::parse(&get::<String>(row, "name")).unwrap()),
         };
         let owner = TokenHash(get(row, "owner"));
-        let mut lease = LeaseRow::new(Seq(number(row, "seq")), owner, to);
+        let mut lease = LeaseRow::new(lease_head(Seq(number(row, "seq"))), owner, to);
         for word in get::<String>(row, "had").split_ascii_whitespace() {
             let (peer, rejected) = match word.strip_suffix('!') {
                 Some(peer) => (peer, true),
@@ -228,7 +240,7 @@ fn leases(db: &Connection) -> BTreeMap<Seq, LeaseRow> {
             until_ms: u64::try_from(until).unwrap(),
             work: get::<bool>(row, "read").then_some(work),
         });
-        (lease.seq, lease)
+        (lease.head.seq, lease)
     })
 }
 

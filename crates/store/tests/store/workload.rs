@@ -11,7 +11,7 @@ use peerbus_wire::{EnvelopeHash, How, MessageId, Seq, Stage};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
-use crate::model::{Target, ended};
+use crate::model::{Target, ended, lease_head};
 
 /// Keeps the model, which looks at everything, fast.
 const PEERS_MAX: usize = 12;
@@ -226,7 +226,7 @@ impl<T: Target> Work<'_, T> {
             false => Lessee::Peer(PeerId(self.rng.random_range(1..9))),
         };
         let owner = TokenHash(self.rng.random());
-        let mut row = LeaseRow::new(seq, owner, to);
+        let mut row = LeaseRow::new(lease_head(seq), owner, to);
         for _ in 0..self.rng.random_range(0..4) {
             let holder = PeerId(self.rng.random_range(1..9));
             row.give(holder);

@@ -106,7 +106,8 @@ impl Oracle {
                 let seq = self.view.ids.get(&(peer, id.clone()));
                 let row = seq.and_then(|seq| self.view.leases.get(seq));
                 if let Some(row) = row.filter(|row| row.request.is_some()) {
-                    self.causes.insert((row.queue(), row.seq), End::Expired);
+                    self.causes
+                        .insert((row.queue(), row.head.seq), End::Expired);
                 }
             }
             _ => {}
@@ -122,7 +123,7 @@ impl Oracle {
         let id = talk.reply_to.filter(|_| carried.within_ms.is_none())?;
         let asker = self.view.resolve(to.as_str());
         let asked = |row: &&LeaseRow, by: &dyn Fn(PeerId) -> bool| {
-            let message = self.view.messages.get(&row.seq);
+            let message = self.view.messages.get(&row.head.seq);
             message.is_some_and(|it| it.head.id == id && by(it.head.sender))
         };
         let gone = |sender: PeerId| {
@@ -151,7 +152,7 @@ impl Oracle {
     /// It is taken: the request ends.
     pub(super) fn answers_request(&mut self, peer: PeerId, carried: &Carried) {
         if let Some(row) = self.answers(peer, carried) {
-            let (queue, seq) = (row.queue(), row.seq);
+            let (queue, seq) = (row.queue(), row.head.seq);
             self.causes.insert((queue, seq), End::Acked);
             self.leases.answer = Some((carried.id.clone(), seq));
         }
@@ -374,7 +375,7 @@ impl Oracle {
             return Ok(());
         };
         let row = writes.iter().find_map(|write| match write {
-            Write::Lease(row) if row.seq == head.seq => Some(row),
+            Write::Lease(row) if row.head.seq == head.seq => Some(row),
             _ => None,
         });
         let Some(row) = row else {

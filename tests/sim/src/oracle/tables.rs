@@ -104,8 +104,8 @@ impl Tables {
                 self.aliases.remove(&name.to_ascii_lowercase());
             }
             Write::Lease(row) => {
-                self.leased.insert(row.seq);
-                self.leases.insert(row.seq, row.clone());
+                self.leased.insert(row.head.seq);
+                self.leases.insert(row.head.seq, row.clone());
             }
             Write::LeaseGone(seq) => {
                 self.leases.remove(seq);

@@ -1,9 +1,5 @@
 //! Whose turn it is.
 
-use std::collections::BTreeSet;
-
-use peerbus_wire::Seq;
-
 use super::super::mutation::BrokerMutation;
 use super::super::registry::Peer;
 use super::super::{Broker, Cx};
@@ -36,23 +32,22 @@ impl Broker {
         &mut self,
         cx: &mut Cx<'_>,
         row: &LeaseRow,
-        (sender, bytes): (PeerId, u64),
         may: Had,
     ) -> Result<Option<PeerId>> {
         if let Lessee::Peer(peer) = row.to {
             let place = self.has_place(peer, &row.owner) && self.registry.get(peer).is_some();
-            return Ok(Some(peer).filter(|_| place || row.holder == peer));
+            return Ok(Some(peer).filter(|_| place));
         }
         let members = self.registry.of_token(Some(row.owner));
-        let here = members.filter_map(|member| self.turn(row, sender, may, member));
+        let here = members.filter_map(|member| self.turn(row, may, member));
         let here: Vec<_> = here.collect();
         let mut ranked = Vec::with_capacity(here.len());
         for (had, busy, served, id) in here {
             ranked.push((had, busy, self.pending(cx, id)?, served, id));
         }
         ranked.sort_unstable();
-        let of = (self.owed.token(sender).unwrap_or(row.owner), bytes);
         for (.., id) in ranked {
+            let of = (row.owner, row.head.bytes);
             if self.full_for(cx, id, of, false)?.is_none() {
                 return Ok(Some(id));
             }
@@ -64,18 +59,16 @@ impl Broker {
     fn turn(
         &self,
         row: &LeaseRow,
-        sender: PeerId,
         may: Had,
         (id, peer): (PeerId, &Peer),
     ) -> Option<(bool, bool, u64, PeerId)> {
         let rejected =
             row.rejected.contains(&id) && !self.mutations.broken(BrokerMutation::GiveToRejected);
         let member = row.is_for(id, peer.row.owner, &peer.row.groups);
-        if !member || [sender, row.holder].contains(&id) || rejected {
+        if !member || [row.head.sender, row.holder].contains(&id) || rejected {
             return None;
         }
-        let session = peer.conn.and_then(|conn| self.conns.session(conn));
-        let session = session.filter(|session| session.ext)?;
+        let session = self.session_of(id).filter(|session| session.ext)?;
         let wakes = session.idle != self.mutations.broken(BrokerMutation::BusyFirst);
         let had = row.had.contains(&id);
         let out = match may {
@@ -86,23 +79,17 @@ impl Broker {
         (!out && self.has_room(id)).then_some((had, !wakes, peer.served, id))
     }
 
-    /// Whether this peer could have a lease that nobody has, or that its holder does not come to.
-    pub(super) fn could_have(&mut self, cx: &mut Cx<'_>, peer: PeerId, seq: Seq) -> Result<bool> {
-        let (Some(lease), Some(head)) = (self.leases.all.get(&seq), cx.txn.message(seq)?) else {
-            return Ok(false);
-        };
-        if let Lessee::Peer(to) = lease.row.to {
-            return Ok(to == peer && self.has_place(peer, &lease.row.owner));
+    /// Whether it can be a peer's turn with a lease that nobody has, or that its holder does not come to.
+    pub(super) fn could_have(&self, peer: PeerId, row: &LeaseRow, may: Had) -> bool {
+        match (&row.to, self.registry.get(peer)) {
+            (Lessee::Peer(to), _) => *to == peer && self.has_place(peer, &row.owner),
+            (_, Some(known)) => self.turn(row, may, (peer, known)).is_some(),
+            (_, None) => false,
         }
-        let (may, sender) = (lease.had(cx.now.mono_ms), head.sender);
-        let member = self.registry.get(peer).map(|known| (peer, known));
-        let turn = member.and_then(|member| self.turn(&lease.row, sender, may, member));
-        let of = self.owed.token(sender).unwrap_or(lease.row.owner);
-        Ok(turn.is_some() && self.full_for(cx, peer, (of, head.bytes), false)?.is_none())
     }
 
     /// Whether a member who is here may have one more lease of a group.
-    pub(super) fn has_room(&self, peer: PeerId) -> bool {
+    fn has_room(&self, peer: PeerId) -> bool {
         let session = self.session_of(peer);
         let most = session.map_or(0, |session| session.flights.most().min(HELD_MAX));
         let of_groups = self.leases.held(peer).filter(|row| row.group().is_some());
@@ -111,27 +98,18 @@ impl Broker {
 
     /// Whether a peer may have one more request of this token's that is for it alone. What is under way to
     /// another domain counts there.
-    pub(in super::super) fn has_place(&self, peer: PeerId, token: &TokenHash) -> bool {
-        let own = self.leases.held(peer).filter(|row| row.group().is_none());
-        let mut of_token = own.filter(|row| row.owner == *token);
+    fn has_place(&self, peer: PeerId, token: &TokenHash) -> bool {
+        let own = || self.leases.held(peer).filter(|row| row.group().is_none());
+        let mut of_token = own().filter(|row| row.owner == *token);
         self.is_bridge(peer)
-            || self.has_any_place(peer) && of_token.nth(OWN_OF_TOKEN_MAX - 1).is_none()
-    }
-
-    /// Whether a peer may have one more request that is for it alone, of whatever token.
-    pub(super) fn has_any_place(&self, peer: PeerId) -> bool {
-        let mut own = self.leases.held(peer).filter(|row| row.group().is_none());
-        own.nth(OWN_MAX - 1).is_none()
+            || own().nth(OWN_MAX - 1).is_none() && of_token.nth(OWN_OF_TOKEN_MAX - 1).is_none()
     }
 
     /// Whether somebody is left, here or not, who may have it and did not reject it.
-    pub(super) fn is_wanted(&self, now: Now, row: &LeaseRow, sender: PeerId) -> bool {
-        let Lessee::One(group) = &row.to else {
-            return false;
-        };
+    pub(super) fn is_wanted(&self, now: Now, row: &LeaseRow) -> bool {
         let wants = |(id, peer): (PeerId, &Peer)| {
-            let rejected: &BTreeSet<PeerId> = &row.rejected;
-            peer.is_in(group, now.mono_ms) && id != sender && !rejected.contains(&id)
+            let member = row.group().is_some_and(|it| peer.is_in(it, now.mono_ms));
+            member && id != row.head.sender && !row.rejected.contains(&id)
         };
         self.registry.of_token(Some(row.owner)).any(wants)
     }

@@ -6,15 +6,15 @@ use peerbus_wire::Seq;
 
 use super::next::Had;
 use crate::TokenHash;
-use crate::store::{LeaseRow, Lessee, NOBODY, PeerId, Work};
+use crate::store::{LeaseRow, Lessee, NOBODY, PeerId};
 
 /// A lease, and when something is to be done about it. Times are of the monotonic clock.
 #[derive(Debug)]
-pub(super) struct Lease {
-    pub(super) row: LeaseRow,
+pub(in super::super) struct Lease {
+    pub(in super::super) row: LeaseRow,
     /// When it is looked at; `None`: when somebody comes.
     due_ms: Option<u64>,
-    /// Until when its holder may keep it from others who could have it; `None`: that is not known.
+    /// Until when its holder may keep it from others who could have it; `None`: nobody else could.
     pub(super) until_ms: Option<u64>,
     /// It was delivered to its holder, who may have shown it.
     pub(super) delivered: bool,
@@ -29,30 +29,36 @@ impl Lease {
             false => Had::Nobody,
         }
     }
+
+    /// Whether another one than its holder may have been shown it, or its holder in another process. `None`:
+    /// that is not all that is to be known of it.
+    pub(in super::super) fn again(&self) -> Option<bool> {
+        let to_one = self.row.group().is_some();
+        let again = self.row.again || self.delivered && to_one;
+        (again || to_one).then_some(again)
+    }
 }
 
 /// Every lease that is open.
 #[derive(Debug, Default)]
 pub(in super::super) struct Leases {
-    pub(super) all: BTreeMap<Seq, Lease>,
+    pub(in super::super) all: BTreeMap<Seq, Lease>,
     held: BTreeSet<(PeerId, Seq)>,
     due: BTreeSet<(u64, Seq)>,
     /// How many there are of each token.
     open: BTreeMap<TokenHash, usize>,
     /// How many were given to somebody.
-    given: u64,
+    pub(super) given: u64,
 }
 
 impl Leases {
-    /// Those of a store: their holders have until `due_ms` to come back.
-    pub(in super::super) fn new(rows: Vec<LeaseRow>, due_ms: u64) -> Self {
+    /// Those of a store: their holders have until `due_ms` to come back, and then until `until_ms`.
+    pub(in super::super) fn new(rows: Vec<LeaseRow>, due_ms: u64, until_ms: u64) -> Self {
         let mut leases = Self::default();
         for row in rows {
-            let (seq, held) = (row.seq, row.holder != NOBODY);
-            leases.put(row, None);
-            if let Some(lease) = leases.all.get_mut(&seq) {
-                lease.delivered = held;
-            }
+            let (seq, until_ms) = (row.head.seq, row.group().map(|_| until_ms));
+            leases.put(row, until_ms);
+            leases.deliver(seq);
             leases.set_due(seq, Some(due_ms));
         }
         leases
@@ -60,7 +66,7 @@ impl Leases {
 
     /// A lease, new or changed, whose holder may keep it until then.
     pub(super) fn put(&mut self, row: LeaseRow, until_ms: Option<u64>) {
-        let seq = row.seq;
+        let seq = row.head.seq;
         self.remove(seq);
         self.held.insert((row.holder, seq));
         *self.open.entry(row.owner).or_default() += 1;
@@ -71,35 +77,31 @@ impl Leases {
             delivered: false,
         };
         self.all.insert(seq, lease);
-        self.set_due(seq, until_ms);
     }
 
     pub(super) fn remove(&mut self, seq: Seq) -> Option<LeaseRow> {
-        let lease = self.all.remove(&seq)?;
-        self.held.remove(&(lease.row.holder, seq));
-        if let Some(at) = lease.due_ms {
-            self.due.remove(&(at, seq));
-        }
-        let left = self.open(&lease.row.owner).saturating_sub(1);
-        match left {
-            0 => self.open.remove(&lease.row.owner),
-            left => self.open.insert(lease.row.owner, left),
+        self.set_due(seq, None);
+        let Lease { row, .. } = self.all.remove(&seq)?;
+        self.held.remove(&(row.holder, seq));
+        match self.open(&row.owner) {
+            ..=1 => self.open.remove(&row.owner),
+            open => self.open.insert(row.owner, open - 1),
         };
-        Some(lease.row)
+        Some(row)
     }
 
-    /// Its holder is here again: it has as long as it had, or until then if that is not known.
-    pub(super) fn keep(&mut self, seq: Seq, until_ms: u64) {
-        if let Some(lease) = self.all.get_mut(&seq) {
-            lease.until_ms.get_or_insert(until_ms);
-        }
-    }
-
-    /// Its holder does not come to it: others may have it.
-    pub(super) fn late(&mut self, seq: Seq, now_ms: u64) {
-        if let Some(lease) = self.all.get_mut(&seq) {
-            lease.until_ms = Some(now_ms);
-            self.set_due(seq, Some(now_ms));
+    /// What a holder does not come to: others may have it.
+    pub(in super::super) fn late(
+        &mut self,
+        holder: PeerId,
+        now_ms: u64,
+        which: impl Fn(&LeaseRow) -> bool,
+    ) {
+        for seq in self.of_groups(holder) {
+            if let Some(lease) = self.all.get_mut(&seq).filter(|lease| which(&lease.row)) {
+                lease.until_ms = Some(now_ms);
+                self.set_due(seq, Some(now_ms));
+            }
         }
     }
 
@@ -113,24 +115,9 @@ impl Leases {
         self.due.extend(due_ms.map(|at| (at, seq)));
     }
 
-    pub(in super::super) fn next_due(&self) -> Option<u64> {
-        self.due.first().map(|(at, _)| *at)
-    }
-
-    /// Whether a lease is to be looked at.
-    pub(super) fn is_due(&self, seq: Seq, now_ms: u64) -> bool {
-        let due_ms = self.all.get(&seq).and_then(|lease| lease.due_ms);
-        due_ms.is_some_and(|at| at <= now_ms)
-    }
-
-    /// What is due, the oldest first.
-    pub(super) fn due(&self, now_ms: u64) -> Option<Seq> {
-        let due = self.due.first().filter(|(at, _)| *at <= now_ms);
-        due.map(|(_, seq)| *seq)
-    }
-
-    pub(in super::super) fn is_empty(&self) -> bool {
-        self.all.is_empty()
+    /// What is to be looked at first, and when.
+    pub(in super::super) fn next_due(&self) -> Option<(u64, Seq)> {
+        self.due.first().copied()
     }
 
     /// A lease that is open.
@@ -138,15 +125,9 @@ impl Leases {
         Some(&self.all.get(&seq)?.row)
     }
 
-    /// The requests that are open, the oldest first.
-    pub(in super::super) fn rows(&self) -> impl Iterator<Item = &LeaseRow> {
-        let all = self.all.values().map(|lease| &lease.row);
-        all.filter(|row| row.request.is_some())
-    }
-
-    /// What nobody has, the oldest first.
-    pub(in super::super) fn waiting(&self) -> impl Iterator<Item = &LeaseRow> {
-        self.held(NOBODY)
+    /// A request that is open.
+    pub(in super::super) fn request(&self, seq: Seq) -> Option<&LeaseRow> {
+        self.get(seq).filter(|row| row.request.is_some())
     }
 
     /// What a peer holds, the oldest first.
@@ -156,9 +137,16 @@ impl Leases {
         held.filter_map(|(_, seq)| self.get(*seq))
     }
 
-    /// The numbers of what a peer holds.
-    pub(in super::super) fn of(&self, holder: PeerId) -> Vec<Seq> {
-        self.held(holder).map(|row| row.seq).collect()
+    /// The numbers of what a peer holds for one of a group.
+    pub(super) fn of_groups(&self, holder: PeerId) -> Vec<Seq> {
+        let held = self.held(holder).filter(|row| row.group().is_some());
+        held.map(|row| row.head.seq).collect()
+    }
+
+    /// The requests for one peer alone that it has, those that wait for a place last.
+    pub(in super::super) fn own(&self, peer: PeerId) -> impl Iterator<Item = &LeaseRow> {
+        let all = self.held(peer).chain(self.held(NOBODY));
+        all.filter(move |row| row.to == Lessee::Peer(peer))
     }
 
     /// Requests that a peer has read and not answered.
@@ -169,32 +157,13 @@ impl Leases {
     /// It is delivered to its holder.
     pub(in super::super) fn deliver(&mut self, seq: Seq) {
         if let Some(lease) = self.all.get_mut(&seq) {
-            lease.delivered = true;
+            lease.delivered = lease.row.holder != NOBODY;
         }
     }
 
     /// How many of a token are open.
     pub(super) fn open(&self, owner: &TokenHash) -> usize {
         self.open.get(owner).copied().unwrap_or_default()
-    }
-
-    /// A number for a lease that is given to somebody: higher than all before.
-    pub(super) fn given(&mut self) -> u64 {
-        self.given += 1;
-        self.given
-    }
-
-    /// Whether another one than its holder may have been shown it, or its holder in another process. `None`:
-    /// that is not all that is to be known of it.
-    pub(in super::super) fn again(&self, seq: Seq) -> Option<bool> {
-        let lease = self.all.get(&seq)?;
-        let again = lease.row.again || lease.delivered && lease.row.group().is_some();
-        (again || lease.row.group().is_some()).then_some(again)
-    }
-
-    /// How its holder is with a request that was read.
-    pub(in super::super) fn work(&self, seq: Seq) -> Option<&Work> {
-        self.get(seq)?.work()
     }
 
     /// Whether what is kept of who holds what, and of deadlines, is that of the leases.

@@ -214,7 +214,10 @@ impl Shared {
 
     /// As the list has it.
     pub(crate) fn session(&self) -> LiveSession {
-        let session = self.state().session.clone();
+        let (session, asked) = {
+            let state = self.state();
+            (state.session.clone(), state.approvals.told().count())
+        };
         let name = match &*self.mailbox.bus().link().borrow() {
             LinkState::Online { name, .. } => Some(name.to_string()),
             _ => None,
@@ -226,7 +229,7 @@ impl Shared {
             status: status(&session).map(str::to_owned),
             stuck: self.mailbox.stuck(),
             tty: self.mailbox.terminal(),
-            asked: self.state().approvals.told().count(),
+            asked,
             held: self.mailbox.withheld().len(),
             paused: self.mailbox.paused().len(),
             cwd: session.cwd,

@@ -313,15 +313,15 @@ pub(crate) struct Serve {
     /// File with more tokens, of `peerbus token`; it need not be there
     #[arg(long, env = "PEERBUS_TOKENS_FILE", value_name = "FILE", value_parser = path())]
     pub(crate) tokens: Option<PathBuf>,
-    /// How much is kept of mail that was read: for how long, how many bytes; 0 keeps nothing
+    /// How much is kept of mail that was read: for how long, how many bytes (7d,256M); 0 keeps
+    /// nothing
     #[arg(
         long,
         env = "PEERBUS_HISTORY",
         value_name = "AGE,SIZE",
-        default_value = "7d,256M",
         value_parser = history::kept
     )]
-    pub(crate) history: peerbus_broker::HistoryLimits,
+    pub(crate) history: Option<peerbus_broker::HistoryLimits>,
     /// What this broker is called among those of other machines, such as `office`
     #[arg(long, env = "PEERBUS_DOMAIN", value_name = "NAME")]
     pub(crate) domain: Option<peerbus_wire::Domain>,

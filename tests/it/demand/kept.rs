@@ -1,0 +1,62 @@
+//! What a broker on demand keeps of what was read.
+
+use std::fs;
+
+use super::World;
+use crate::support::{Finished, eventually};
+
+#[test]
+fn what_is_kept_is_also_set_for_a_broker_on_demand() {
+    let world = World::new();
+    let kept = |text: &str| {
+        let history = world.run(&["history"]).ok();
+        history.contains(text)
+    };
+    let run = |args: &[&str]| {
+        let mut command = world.peerbus(args);
+        Finished::of(command.env("PEERBUS_HISTORY", "0"))
+    };
+    run(&["recv", "--name", "bob", "--timeout", "0.1"]).ok();
+    run(&["send", "bob", "a secret text"]).ok();
+    run(&["recv", "--name", "bob", "--count", "1"]).ok();
+    eventually("nothing is kept", || (!kept("a secret text")).then_some(()));
+    world.stop();
+    let mut wrong = world.peerbus(&["peers"]);
+    let said = Finished::of(wrong.env("PEERBUS_HISTORY", "perhaps")).fails(1);
+    assert!(
+        said.contains("invalid value 'perhaps' for '--history AGE,SIZE'")
+            && said.contains("PEERBUS_HISTORY"),
+        "{said}"
+    );
+    world.run(&["peers"]).ok();
+    world.stop();
+}
+
+#[test]
+fn what_is_kept_stands_in_the_credentials_too() {
+    let world = World::new();
+    world
+        .run(&["recv", "--name", "bob", "--timeout", "0.1"])
+        .ok();
+    world.stop();
+    let file = world.home.credentials();
+    let text = fs::read_to_string(&file).expect("credentials");
+    fs::write(&file, format!("history = \"0\"\n{text}")).expect("our file");
+    world.run(&["send", "bob", "a secret text"]).ok();
+    world.run(&["recv", "--name", "bob", "--count", "1"]).ok();
+    let kept = || world.run(&["history"]).ok().contains("a secret text");
+    eventually("nothing is kept", || (!kept()).then_some(()));
+    world.stop();
+    // A variable wins over the file.
+    let mut send = world.peerbus(&["send", "bob", "a text to keep"]);
+    Finished::of(send.env("PEERBUS_HISTORY", "1d")).ok();
+    world.run(&["recv", "--name", "bob", "--count", "1"]).ok();
+    assert!(world.run(&["history"]).ok().contains("a text to keep"));
+    world.stop();
+    fs::write(&file, format!("history = \"perhaps\"\n{text}")).expect("our file");
+    let said = world.run(&["peers"]).fails(1);
+    assert!(
+        said.contains("an age and a size such as 7d,256M") && said.contains("in the credentials"),
+        "{said}"
+    );
+}

@@ -59,7 +59,7 @@ impl Args {
 /// Ends this process with what is wrong with its command line. What was given is repeated there, and
 /// may be somebody else's words.
 fn refuse(error: &clap::Error) -> ! {
-    let mut text = error.render().to_string();
+    let text = error.render().to_string();
     let mut args = std::env::args().skip(1);
     if args.next().as_deref() == Some("serve") && args.any(|arg| arg.starts_with("--on-demand")) {
         // Whoever started this one hears it there. The environment counts as arguments.
@@ -71,15 +71,6 @@ fn refuse(error: &clap::Error) -> ! {
         );
         // Nobody is left to be told that it cannot be written.
         let _ = output::line(&line);
-    }
-    if error.kind() == clap::error::ErrorKind::MissingRequiredArgument && text.contains("<CLIENT>")
-    {
-        let words: Vec<_> = peerbus_agents::Agent::installable()
-            .map(|agent| agent.word)
-            .collect();
-        text += &format!("\nCLIENT is one of: {}\n", words.join(", "));
-        output::say(text.trim_end());
-        std::process::exit(error.exit_code());
     }
     let safe = peerbus_wire::printable(&text);
     if safe == text {
@@ -199,7 +190,7 @@ pub(crate) enum Verb {
     Held(Held),
     /// Put peerbus into an agent's configuration, and show what changes.
     Install(Install),
-    /// Take peerbus out of an agent's configuration again.
+    /// Take peerbus out of agents' configurations, or all of it away.
     Uninstall(Uninstall),
     /// Answer an event of a Claude Code session (run by its hooks, with the event on stdin).
     // Takes any words: a configuration may be newer than this program, and a usage error would count

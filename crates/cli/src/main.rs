@@ -25,6 +25,7 @@ mod names;
 mod operator;
 mod output;
 mod peers;
+mod purge;
 mod recv;
 mod requests;
 mod run;
@@ -85,6 +86,7 @@ fn main() -> ExitCode {
         Verb::Session(verb) => session::run(&verb),
         Verb::Held(verb) => held::run(&verb),
         Verb::Install(verb) => install::run(verb),
+        Verb::Uninstall(verb) if verb.purge => purge::run(verb.files.dry_run, verb.yes),
         Verb::Uninstall(verb) => install::undo(verb),
         Verb::Hook { words } => return hook::run(&words),
         Verb::Doctor { json, connection } => doctor::run(&connection, json),

@@ -24,7 +24,7 @@ fn next(lines: &Lines, messages: usize) -> Vec<String> {
     let text = |_| {
         let line = lines.next(PATIENCE).expect("a line");
         let line: serde_json::Value = serde_json::from_str(&line).expect("JSON");
-        line["body"].as_str().expect("a text").to_owned()
+        line["body"]["text"].as_str().expect("a text").to_owned()
     };
     (0..messages).map(text).collect()
 }

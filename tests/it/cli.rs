@@ -80,6 +80,24 @@ fn usage_and_configuration_errors_are_exit_code_2_and_say_what_to_do() {
 }
 
 #[test]
+fn a_word_that_is_no_command_leads_to_the_one_that_is_meant() {
+    let home = Home::new();
+    for (word, command) in [
+        ("version", "`peerbus --version`"),
+        ("start", "`peerbus serve`"),
+        ("logs", ".local/state/peerbus/broker.log"),
+        ("list", "`peerbus peers`"),
+        ("watch", "`peerbus session watch NAME`"),
+    ] {
+        let said = home.run(&[word]).fails(2);
+        assert!(said.contains(command), "{word}: {said}");
+        assert!(!said.contains("similar"), "{word}: {said}");
+    }
+    let keys = home.run(&["token", "keygen", "--json"]).ok();
+    assert!(keys.contains("hmac_secret"), "{keys}");
+}
+
+#[test]
 fn without_a_broker_a_verb_fails_with_what_is_known() {
     let home = Home::new();
     let said = home.run(&["send", "bob", "hello"]).fails(2);

@@ -174,7 +174,8 @@ fn a_renamed_peer_is_reached_by_either_name() {
         alice.call("bus.send", json!({ "to": to, "body": to }));
         assert_eq!(bob.drained()["body"], to);
     }
-    let sent = home.run(&["send", "Bob", "from the shell"]).ok();
+    let sent = home.run(&["send", "Bob", "from the shell", "--name", "ann"]);
+    let sent = sent.ok();
     assert!(
         sent.ends_with("Bob is an old name of robert; robert is connected\n"),
         "{sent}"
@@ -374,7 +375,7 @@ fn what_is_said_of_a_conversation_is_printed_by_recv() {
     ];
     home.run(&[&["send", "bob", r#"{"n":1.50}"#], &more[..]].concat())
         .ok();
-    home.run(&["send", "bob", "plain"]).ok();
+    home.run(&["send", "bob", "plain", "--name", "ann"]).ok();
     let lines = home
         .run(&["recv", "--name", "bob", "--count", "2", "--timeout", "50"])
         .ok();

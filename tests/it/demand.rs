@@ -2,6 +2,7 @@
 
 mod end;
 mod given;
+mod kept;
 mod never;
 mod older;
 mod reach;

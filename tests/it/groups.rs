@@ -116,7 +116,7 @@ fn two_projects_of_one_name_have_two_groups_that_say_so() {
     odd.call("bus.send", json!({ "to": "#日本語", "body": "ja" }));
     assert_eq!(even.drained()["group"], "e697a5e69cace8aa9e");
     home.run(&["send", "#日本語", "from afar"]).ok();
-    assert_eq!(even.drained()["body"], "from afar");
+    assert_eq!(even.drained()["body"]["text"], "from afar");
     broker.stop();
 }
 
@@ -246,7 +246,7 @@ fn a_session_joins_and_leaves_and_a_shell_does_likewise() {
     let line = listener.join().expect("recv ends").ok();
     let line: Value = serde_json::from_str(line.trim()).expect("a line of JSON");
     assert_eq!(
-        (&line["group"], &line["body"]),
+        (&line["group"], &line["body"]["text"]),
         (&json!("reviewers"), &json!("again"))
     );
     broker.stop();
@@ -368,7 +368,7 @@ fn a_job_waits_for_the_first_that_comes_whatever_is_deleted_of_its_past() {
     let line: Value = serde_json::from_str(line.trim()).expect("a line of JSON");
     let mark = json!(true);
     assert_eq!(
-        (&line["one"], &line["shown_before"], &line["body"]),
+        (&line["one"], &line["shown_before"], &line["body"]["text"]),
         (&mark, &mark, &json!("review this"))
     );
     let mut bob = here(&home, "bob");

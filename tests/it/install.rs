@@ -1,5 +1,6 @@
 //! `peerbus install` and `uninstall` on configuration files as people have them.
 
+mod all;
 mod configs;
 mod names;
 mod strangers;

@@ -77,7 +77,7 @@ fn a_drain_that_was_not_answered_loses_nothing() {
         texts.extend(
             messages
                 .iter()
-                .map(|m| m["body"].as_str().expect("text").to_owned()),
+                .map(|m| m["body"]["text"].as_str().expect("text").to_owned()),
         );
         (texts.len() >= 5).then_some(())
     });

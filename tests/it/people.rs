@@ -70,6 +70,54 @@ fn who_asks_and_gets_no_answer_is_told_how_far_the_question_is() {
     broker.stop();
 }
 
+#[test]
+fn a_command_says_that_nobody_waits_for_an_answer_and_one_with_a_name_finds_it_later() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let mut bob = agent(&home, "bob");
+    for args in [&["send", "bob", "hi"][..], &["broadcast", "hi"]] {
+        let sent = home.run(args);
+        let said = &sent.stderr;
+        assert!(said.contains("no answer is wanted"), "{said}");
+        assert_eq!(
+            said.contains("`peerbus ask bob"),
+            args[0] == "send",
+            "{said}"
+        );
+        sent.ok();
+        let message = shown(&mut bob);
+        assert_eq!(message["body"]["text"], "hi", "{message}");
+        let wants = message["wants"].as_str().expect("what it wants");
+        assert!(wants.starts_with("no answer is wanted"), "{message}");
+    }
+    let named = ["send", "bob", "hi", "--name", "ann"];
+    let ask = ["ask", "bob", "2+3?", "--name", "ann", "--timeout", "0.5"];
+    let reply = |bob: &mut Mcp, id: &Value, body: &str| {
+        bob.call("bus.reply", json!({ "msg_id": id, "body": body }));
+    };
+    for round in ["first", "second"] {
+        assert_eq!(home.run(&named).stderr, "");
+        let message = shown(&mut bob);
+        assert_eq!(message["body"], "hi", "{message}");
+        assert!(message["wants"].is_null(), "{message}");
+        reply(&mut bob, &message["id"], &format!("{round} answer"));
+        let said = home.run(&ask).fails(1);
+        assert!(said.contains("waits in `peerbus inbox ann`"), "{said}");
+        let question = shown(&mut bob);
+        reply(&mut bob, &question["id"], &format!("{round} result"));
+    }
+    let waits = home.apart(&["inbox", "ann"]).ok();
+    for text in [
+        "first answer",
+        "first result",
+        "second answer",
+        "second result",
+    ] {
+        assert!(waits.contains(text), "{text}: {waits}");
+    }
+    broker.stop();
+}
+
 /// A command on a terminal so many columns wide.
 fn terminal(home: &Home, columns: &str, args: &[&str]) -> std::process::Command {
     let mut command = home.command("python3");

@@ -124,7 +124,7 @@ fn a_shell_and_a_webhook_are_told_what_was_replaced_in_what_they_send() {
         json!({ "t": "\u{fffd}" }),
     ];
     for body in wanted {
-        assert_eq!(bob.drained()["body"], body);
+        assert_eq!(bob.drained()["body"]["t"], body["t"]);
     }
     assert_eq!(bob.drained()["body"]["content"], json!({ "n": "1e999" }));
     drop(gateway);

@@ -44,7 +44,7 @@ fn serve_makes_what_it_needs_and_every_verb_finds_it() {
     assert!(line.contains("hello \\u202ethere"), "escaped: {line}");
     let first: Value = serde_json::from_str(&line).expect("NDJSON");
     assert_eq!(
-        (&first["body"], &first["kind"]),
+        (&first["body"]["text"], &first["kind"]),
         (&"hello \u{202e}there".into(), &"msg".into())
     );
     let second: Value = serde_json::from_str(&lines.next(PATIENCE).expect("a line")).expect("JSON");

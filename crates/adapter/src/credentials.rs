@@ -8,6 +8,7 @@
 //! url = "…"           # optional: where the broker is
 //! senders = ["…=…"]   # optional: whose mail reaches the agent
 //! domain = "…"        # optional: what the broker of this user is called among those of other machines
+//! history = "…"       # optional: how much that broker keeps of what was read, as `serve --history` takes it
 //!
 //! [domains.beta]      # optional: for what goes to that domain and what comes from there
 //! hmac_secret = "…"   # in place of the one above; `hmac_secret_also` likewise
@@ -55,6 +56,8 @@ pub struct Credentials {
     pub senders: Option<Senders>,
     /// `domain`, optional: that of the broker of this user.
     pub domain: Option<Domain>,
+    /// `history`, optional: how much the broker of this user keeps of what was read.
+    pub history: Option<String>,
     /// `allow` in the tables of other domains: who there may write to whom here.
     pub allow: BTreeMap<Domain, Allow>,
 }
@@ -176,12 +179,14 @@ pub fn parse(text: &str) -> Result<Credentials, String> {
     let domain = member("domain")?.map(|name| Domain::parse(name).ok_or_else(|| no_domain(name)));
     let domain = domain.transpose()?;
     let senders = table.get("senders").map(senders).transpose()?;
+    let history = member("history")?.map(str::to_owned);
     Ok(Credentials {
         token,
         secret,
         url,
         senders,
         domain,
+        history,
         allow,
     })
 }

@@ -126,12 +126,15 @@ fn silent(error: &io::Error, listener: Option<(u32, u32)>) -> String {
     }
 }
 
-/// Connects to the first of these sockets that answers.
+/// Connects to the first of these sockets that answers; none means a broker elsewhere.
 ///
 /// # Errors
 ///
 /// When none does: a sentence that names them.
 pub fn connect(sockets: &[PathBuf]) -> Result<UnixStream, String> {
+    if sockets.is_empty() {
+        return Err("the broker is elsewhere, and shows this on its own machine only".into());
+    }
     let mut failures = Vec::new();
     for socket in &with_named(sockets) {
         let connected = UnixStream::connect(socket);

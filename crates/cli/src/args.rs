@@ -1,6 +1,7 @@
 //! The command line.
 
 mod adapter;
+mod help;
 mod history;
 mod install;
 mod mail;
@@ -17,6 +18,7 @@ use std::io::IsTerminal as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use peerbus_adapter::Flags;
 use peerbus_adapter::demand::BEGINS;
@@ -24,6 +26,7 @@ use peerbus_adapter::demand::BEGINS;
 use crate::output;
 
 pub(crate) use self::adapter::{Adapter, AdapterKind};
+pub(crate) use self::help::{BRIDGE, bridge_program, command};
 pub(crate) use self::history::{History, HistoryVerb, Inbox, Shown, Tail, kept};
 pub(crate) use self::install::{Files, Install, Uninstall};
 pub(crate) use self::mail::{
@@ -56,14 +59,14 @@ impl Args {
         if std::env::args_os().len() == 1 && std::io::stdout().is_terminal() {
             return Self::parse_from(["peerbus", "status"]);
         }
-        adapter::alone().unwrap_or_else(|| Self::try_parse().unwrap_or_else(|error| refuse(&error)))
+        adapter::alone().unwrap_or_else(|| help::parse().unwrap_or_else(|error| refuse(&error)))
     }
 }
 
 /// Ends this process with what is wrong with its command line. What was given is repeated there, and
 /// may be somebody else's words.
 fn refuse(error: &clap::Error) -> ! {
-    let mut text = error.render().to_string();
+    let text = error.render().to_string();
     let mut args = std::env::args().skip(1);
     if args.next().as_deref() == Some("serve") && args.any(|arg| arg.starts_with("--on-demand")) {
         // Whoever started this one hears it there. The environment counts as arguments.
@@ -76,13 +79,14 @@ fn refuse(error: &clap::Error) -> ! {
         // Nobody is left to be told that it cannot be written.
         let _ = output::line(&line);
     }
-    if error.kind() == clap::error::ErrorKind::MissingRequiredArgument && text.contains("<CLIENT>")
-    {
-        let words: Vec<_> = peerbus_agents::Agent::installable()
-            .map(|agent| agent.word)
-            .collect();
-        text += &format!("\nCLIENT is one of: {}\n", words.join(", "));
-        output::say(text.trim_end());
+    let verb = std::env::args()
+        .nth(1)
+        .filter(|_| error.kind() == ErrorKind::InvalidSubcommand);
+    if let Some(hint) = verb.as_deref().and_then(help::hint) {
+        let verb = verb.unwrap_or_default();
+        output::say(&format!(
+            "error: \"{verb}\" is no command of peerbus: {hint}"
+        ));
         std::process::exit(error.exit_code());
     }
     let safe = peerbus_wire::printable(&text);
@@ -97,17 +101,18 @@ fn refuse(error: &clap::Error) -> ! {
 pub(crate) enum Verb {
     /// Run the broker; without any configuration it makes what it needs.
     Serve(Serve),
-    /// End the broker, whoever started it; the next new session or command starts one again.
+    /// End the broker; the next new session or command starts one again.
     Stop {
         /// The broker's Unix socket
         #[arg(long, value_name = "PATH", value_parser = path())]
         socket: Option<PathBuf>,
     },
     /// Run an MCP server on stdio that joins an agent session to the bus.
+    #[command(hide = true)]
     Adapter(Adapter),
     /// Run an agent without a screen, as a peer that messages wake.
     Run(Run),
-    /// Run an agent for an editor that speaks ACP; each of its sessions is a peer that messages wake.
+    /// Run an agent for an editor over ACP; its sessions are peers.
     Acp(Acp),
     /// Run a program and end all that it started when it or `peerbus run` ends (run by that).
     #[command(hide = true)]
@@ -131,10 +136,9 @@ pub(crate) enum Verb {
     Ask(Ask),
     /// Show requests that have no result yet, and who owes it.
     Requests(Requests),
-    /// Send a message to every other peer that is connected, or lost its connection in the last
-    /// minute.
+    /// Send a message to all who are connected, or were a minute ago.
     Broadcast(Outgoing),
-    /// Receive messages, as a line of JSON each where no person looks on.
+    /// Receive messages; into a pipe, as a line of JSON each.
     Recv(Recv),
     /// Show the peers that the broker knows.
     Peers(Peers),
@@ -146,11 +150,11 @@ pub(crate) enum Verb {
     Tail(Tail),
     /// Show messages of the last days, those that were read too.
     History(History),
-    /// Show a conversation of three scripted peers at a broker of its own, and leave nothing behind.
+    /// Show a conversation of scripted peers, and leave nothing behind.
     Demo,
-    /// Take webhooks and messages over HTTP, and show a page with all that happens.
+    /// Show a page with all that happens, and take webhooks.
     Web(Web),
-    /// Join this machine's broker to those of other domains, over NATS JetStream.
+    /// Join this machine's broker to those of other domains, over NATS.
     #[command(disable_help_flag = true)]
     Bridge {
         /// Options of peerbus-bridge; --help shows them
@@ -163,7 +167,7 @@ pub(crate) enum Verb {
     /// Check the audit chain.
     #[command(subcommand)]
     Audit(Audit),
-    /// Copy the broker's database and its audit key into one private file, also while it runs.
+    /// Copy the broker's database and audit key into one private file.
     Backup {
         /// The file to make
         #[arg(value_parser = path())]
@@ -172,7 +176,7 @@ pub(crate) enum Verb {
         #[arg(long, env = "PEERBUS_DB", value_name = "FILE", value_parser = path())]
         db: Option<PathBuf>,
     },
-    /// Put a backup in the place of the database of a broker that is stopped.
+    /// Put a backup in the place of a stopped broker's database.
     Restore {
         /// A file that `peerbus backup` made
         #[arg(value_parser = path())]
@@ -184,30 +188,32 @@ pub(crate) enum Verb {
     /// Manage tokens: who may register which names, and do what
     #[command(subcommand)]
     Token(TokenVerb),
-    /// Manage names (the operator of the broker, on its machine).
+    /// Free a name, or end one (the broker's operator, on its machine).
     #[command(subcommand)]
     Names(Names),
-    /// Print a new token and a new HMAC secret.
+    /// Print a new token and a new HMAC secret (`peerbus token keygen`).
+    #[command(hide = true)]
     Keygen {
         /// Print them as JSON
         #[arg(long)]
         json: bool,
     },
-    /// Change the secret that peers sign with, without losing mail that waits.
+    /// Change the secret that peers sign with, and lose no mail.
     #[command(subcommand)]
     Secret(Secret),
-    /// Watch live agent sessions of yours, and put texts into them.
+    /// Watch your agents' live sessions, answer what they ask you.
     #[command(subcommand)]
     Session(SessionVerb),
     /// List mail that waits for you, and let it in or decline it.
     Held(Held),
     /// Put peerbus into an agent's configuration, and show what changes.
     Install(Install),
-    /// Take peerbus out of an agent's configuration again.
+    /// Take peerbus out of agents' configurations, or all of it away.
     Uninstall(Uninstall),
     /// Answer an event of a Claude Code session (run by its hooks, with the event on stdin).
     // Takes any words: a configuration may be newer than this program, and a usage error would count
     // as the hook's decision.
+    #[command(hide = true)]
     Hook {
         /// Nothing: print what is unseen; `wait`: wait for mail and wake the session
         #[arg(
@@ -217,7 +223,7 @@ pub(crate) enum Verb {
         )]
         words: Vec<String>,
     },
-    /// Check everything from end to end, with a remedy for what does not work.
+    /// Check all from end to end, with a remedy for what does not work.
     Doctor {
         /// Print the checks as JSON
         #[arg(long)]
@@ -226,11 +232,13 @@ pub(crate) enum Verb {
         connection: Connection,
     },
     /// Print the completions for a shell.
+    #[command(hide = true)]
     Completions {
         /// Which shell
         shell: clap_complete::Shell,
     },
     /// Write a manual page for each command into a directory.
+    #[command(hide = true)]
     Man {
         /// The directory, made if it is not there
         #[arg(value_parser = path())]
@@ -317,15 +325,15 @@ pub(crate) struct Serve {
     /// File with more tokens, of `peerbus token`; it need not be there
     #[arg(long, env = "PEERBUS_TOKENS_FILE", value_name = "FILE", value_parser = path())]
     pub(crate) tokens: Option<PathBuf>,
-    /// How much is kept of mail that was read: for how long, how many bytes; 0 keeps nothing
+    /// How much is kept of mail that was read: for how long, how many bytes (7d,256M); 0 keeps
+    /// nothing
     #[arg(
         long,
         env = "PEERBUS_HISTORY",
         value_name = "AGE,SIZE",
-        default_value = "7d,256M",
         value_parser = history::kept
     )]
-    pub(crate) history: peerbus_broker::HistoryLimits,
+    pub(crate) history: Option<peerbus_broker::HistoryLimits>,
     /// What this broker is called among those of other machines, such as `office`
     #[arg(long, env = "PEERBUS_DOMAIN", value_name = "NAME")]
     pub(crate) domain: Option<peerbus_wire::Domain>,
@@ -439,16 +447,14 @@ pub(crate) struct SecretFile {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     #[test]
     fn the_command_line_is_sound() {
-        super::Args::command().debug_assert();
+        super::command(true).debug_assert();
     }
 
     #[test]
     fn each_help_fits_a_terminal_and_says_what_the_command_does() {
-        let mut all = vec![super::Args::command()];
+        let mut all = vec![super::command(true)];
         all[0].build();
         while let Some(mut command) = all.pop() {
             let name = command.get_bin_name().unwrap_or("peerbus").to_owned();

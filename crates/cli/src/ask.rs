@@ -17,6 +17,8 @@ use crate::{body, client, output, recv, send, told};
 const LOOK: Duration = Duration::from_millis(500);
 /// Longest text of a message that is no result, in characters.
 const ASIDE_CHARS: usize = 300;
+/// Longest name that is repeated, in characters.
+const NAME_CHARS: usize = 64;
 
 pub(crate) fn run(verb: Ask) -> Result<(), Failure> {
     let body = body::json(&verb.body, &verb.more, verb.saying.text)?;
@@ -39,26 +41,29 @@ pub(crate) fn run(verb: Ask) -> Result<(), Failure> {
         }
         tokio::select! {
             done = result(&bus, &verb, &sent, end) => done,
-            _ = stop.asked() => Err(Failure::failed(format!("stopped; {}", stays(&sent)))),
+            _ = stop.asked() => Err(Failure::failed(format!("stopped; {}", stays(&sent, &verb)))),
         }
     })
 }
 
-/// What becomes of a request whose result is not waited for any more.
-fn stays(sent: &SentMessage) -> String {
+/// What becomes of a request whose result is not waited for any more, and of the result.
+fn stays(sent: &SentMessage, verb: &Ask) -> String {
     let id = &sent.id;
-    match sent.accepted {
-        None => "an answer that comes later finds nobody here".into(),
-        Some(_) => {
-            let back = match is_below_an_agent() {
-                true => String::new(),
-                false => format!(", and `peerbus requests cancel {id}` takes it back"),
-            };
-            format!(
-                "the request stays owed until its time is over: `peerbus status {id}` shows it{back}"
-            )
-        }
+    let waits = verb.name.as_ref().map(|name| {
+        let name = escape(name, NAME_CHARS);
+        format!("an answer that comes later waits in `peerbus inbox {name}`")
+    });
+    if sent.accepted.is_none() {
+        return waits.unwrap_or_else(|| "an answer that comes later finds nobody here".into());
     }
+    let waits = waits.map_or_else(String::new, |waits| format!("; {waits}"));
+    let back = match is_below_an_agent() {
+        true => String::new(),
+        false => format!(", and `peerbus requests cancel {id}` takes it back"),
+    };
+    format!(
+        "the request stays owed until its time is over: `peerbus status {id}` shows it{back}{waits}"
+    )
 }
 
 /// Waits for the result and prints it.
@@ -73,7 +78,7 @@ async fn result(bus: &Bus, verb: &Ask, sent: &SentMessage, end: Instant) -> Resu
                 let note = Far::ask(bus, &sent.id, LOOK).await.map(|far| far.note());
                 let note = note.unwrap_or_else(|_| "how far it got is not known".into());
                 return Err(Failure::failed(format!(
-                    "no result from {} within {} s: {note}; {}", verb.to, verb.timeout, stays(sent)
+                    "no result from {} within {} s: {note}; {}", verb.to, verb.timeout, stays(sent, verb)
                 )));
             }
             _ = look.tick() => {

@@ -3,7 +3,6 @@
 use std::env;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
 use std::process::Command;
 
 use peerbus_adapter::kept_token;
@@ -12,18 +11,18 @@ use peerbus_adapter::{Failure, credentials};
 use peerbus_core::TokenHash;
 use peerbus_core::grant::{BRIDGE_TOKEN, Right, Rights};
 
+use crate::args::{BRIDGE, bridge_program};
 use crate::operator;
 use crate::token::admit;
 
-const PROGRAM: &str = "peerbus-bridge";
 /// The names that the bridges' token may have.
 const NAMES: &str = "bridge*";
 
 /// Becomes `peerbus-bridge`, with a token of its own for the broker of this user.
 pub(crate) fn run(args: &[OsString]) -> Result<(), Failure> {
-    let program = program().ok_or_else(|| {
+    let program = bridge_program().ok_or_else(|| {
         Failure::config(format!(
-            "{PROGRAM} is not installed: `cargo install --path crates/bridge` builds it from the \
+            "{BRIDGE} is not installed: `cargo install --path crates/bridge` builds it from the \
              sources"
         ))
     })?;
@@ -61,13 +60,4 @@ fn joins(args: &[OsString]) -> bool {
         "-V",
     ];
     !args.iter().any(|arg| other.iter().any(|word| arg == word))
-}
-
-/// The program beside this one, or on the path.
-fn program() -> Option<PathBuf> {
-    let beside = env::current_exe().ok();
-    let beside = beside.and_then(|own| Some(own.parent()?.to_owned()));
-    let path = env::var_os("PATH").unwrap_or_default();
-    let all = beside.into_iter().chain(env::split_paths(&path));
-    all.map(|dir| dir.join(PROGRAM)).find(|it| it.is_file())
 }

@@ -26,6 +26,7 @@ mod operator;
 mod output;
 mod overview;
 mod peers;
+mod purge;
 mod recv;
 mod requests;
 mod run;
@@ -86,6 +87,7 @@ fn main() -> ExitCode {
         Verb::Session(verb) => session::run(&verb),
         Verb::Held(verb) => held::run(&verb),
         Verb::Install(verb) => install::run(verb),
+        Verb::Uninstall(verb) if verb.purge => purge::run(verb.files.dry_run, verb.yes),
         Verb::Uninstall(verb) => install::undo(verb),
         Verb::Hook { words } => return hook::run(&words),
         Verb::Doctor { json, connection } => doctor::run(&connection, json),

@@ -60,12 +60,9 @@ fn reach<T>(
         Err(failed) => failed,
         done => return done,
     };
-    // None is started here for a user whose broker is elsewhere.
-    if usual && let Some(url) = listed()?.filter(|url| !url.is_local()) {
-        return Err(elsewhere(
-            &format!("{} names", Paths::find()?.credentials.display()),
-            &url,
-        ));
+    // A `url` of this machine may lead on, as that of a tunnel does: none is started beside it.
+    if usual && let Some((who, url)) = meant()? {
+        return Err(elsewhere(&who, &url));
     }
     // It runs, and no other one can.
     if failed.to_string().starts_with(UNUSABLE) {
@@ -106,38 +103,37 @@ pub(crate) fn stream(socket: Option<&PathBuf>, cursor: Option<&str>) -> Result<E
     Events::on(stream, cursor)
 }
 
-/// The socket that is given, or else that of `PEERBUS_URL`, or else the usual ones.
+/// The socket that is given, or else that of `PEERBUS_URL` or of the credentials, or else the usual
+/// ones.
 pub(crate) fn sockets(given: Option<&PathBuf>) -> Result<Vec<PathBuf>, Failure> {
     if let Some(path) = given {
         return Ok(vec![path.clone()]);
     }
-    match named()? {
-        Some(Url::Unix(path)) => Ok(vec![path]),
-        Some(url) if !url.is_local() => Err(elsewhere("PEERBUS_URL names", &url)),
+    match meant()? {
+        Some((_, Url::Unix(path))) => Ok(vec![path]),
+        Some((who, url)) if !url.is_local() => Err(elsewhere(&who, &url)),
         _ => Ok(Paths::find()?.sockets),
     }
 }
 
-/// The broker that the credentials file names.
-fn listed() -> Result<Option<Url>, Failure> {
-    let credentials = credentials::load(&Paths::find()?.credentials);
-    Ok(credentials.ok().and_then(|credentials| credentials.url))
+/// The broker that `PEERBUS_URL` names, or else the credentials, and which of them does.
+fn meant() -> Result<Option<(String, Url)>, Failure> {
+    let url = std::env::var("PEERBUS_URL").unwrap_or_default();
+    if !url.is_empty() {
+        return Ok(Some(("PEERBUS_URL".into(), Url::parse(&url)?)));
+    }
+    let file = Paths::find()?.credentials;
+    let url = credentials::load(&file).ok().and_then(|found| found.url);
+    Ok(url.map(|url| (file.display().to_string(), url)))
 }
 
 /// That an operator's request is meant for a broker which only its own machine can ask.
 fn elsewhere(who: &str, url: &Url) -> Failure {
     Failure::config(format!(
-        "{who} a broker elsewhere ({url}), and this is asked over the Unix socket of a broker here: \
-         run it on that broker's machine, or name the socket of the one that is meant: --socket \
-         PATH. `peerbus status ID --name FROM` asks from here about a message of FROM"
+        "{who} names a broker elsewhere ({url}): its history, and what waits there, it shows on its \
+         own machine only, over its Unix socket. From here `peerbus status ID --name FROM` asks it \
+         about a message of FROM, and `peerbus peers` who is there; --socket PATH asks a broker here"
     ))
-}
-
-/// The broker that `PEERBUS_URL` names.
-fn named() -> Result<Option<Url>, Failure> {
-    let url = std::env::var("PEERBUS_URL").unwrap_or_default();
-    let set = !url.is_empty();
-    Ok(set.then(|| Url::parse(&url)).transpose()?)
 }
 
 /// Everybody whom the broker that runs here knows. `None`: it does not tell, or not of all; none is

@@ -1,4 +1,4 @@
-//! `peerbus secret` and `peerbus keygen`.
+//! `peerbus secret` and `peerbus token keygen`.
 
 use peerbus_adapter::Failure;
 use peerbus_adapter::credentials::{self, random_hex};

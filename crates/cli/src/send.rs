@@ -39,7 +39,11 @@ pub(crate) fn run(mut verb: Send) -> Result<(), Failure> {
         };
         let to = To::of(&bus, &verb.to, &sent, verb.outgoing.json).await;
         match verb.wait {
-            None => report(&sent, Some(&to), &verb.outgoing),
+            None => {
+                report(&sent, Some(&to), &verb.outgoing)?;
+                say_unanswered(Some(&to.given), &verb.outgoing);
+                Ok(())
+            }
             Some(limit) => {
                 if !verb.outgoing.json {
                     report(&sent, Some(&to), &verb.outgoing)?;
@@ -58,15 +62,38 @@ pub(crate) fn broadcast(outgoing: &Outgoing) -> Result<(), Failure> {
     let sent = client::with_bus(config, client::Refused::Fail, async |bus| {
         Ok(bus.broadcast(&body, deadline).await?)
     })?;
-    report(&sent, None, outgoing)
+    report(&sent, None, outgoing)?;
+    say_unanswered(None, outgoing);
+    Ok(())
 }
 
 /// What is to be sent, what it says of its conversation, and how the broker is reached.
 fn said(outgoing: &Outgoing) -> Result<(String, Conversation, BusConfig), Failure> {
     let body = body::json(&outgoing.body, &outgoing.more, outgoing.saying.text)?;
-    let talk = conversation(&body, &outgoing.saying);
+    let mut talk = conversation(&body, &outgoing.saying);
+    // Its temporary name ends with this command. A body may be a request by what it says itself.
+    talk.unanswered |= outgoing.name.is_none() && talk.within_ms.is_none();
     let config = client::config(&outgoing.connection, outgoing.name.clone())?;
     Ok((body, talk, config))
+}
+
+/// Says where an answer would go, to who sends without a name and may wait for one.
+fn say_unanswered(to: Option<&str>, outgoing: &Outgoing) {
+    if outgoing.name.is_some() || outgoing.json {
+        return;
+    }
+    let ask = to.map_or_else(String::new, |to| {
+        // A shell takes what stands behind a `#` for a comment.
+        let quotes = if to.starts_with('#') { "'" } else { "" };
+        format!(
+            "`peerbus ask {quotes}{}{quotes} …` waits for one, and ",
+            escape(to, 80)
+        )
+    });
+    output::say(&format!(
+        "it says that no answer is wanted, as this command is gone: {ask}`--name ME` has one wait in \
+         `peerbus inbox ME`"
+    ));
 }
 
 /// The address of one member of a group.

@@ -15,7 +15,7 @@ use peerbus_core::TokenHash;
 use peerbus_core::grant::Grant;
 use peerbus_wire::{Domain, TokenName, escape};
 
-use crate::args::Serve;
+use crate::args::{Serve, kept};
 use crate::{client, output};
 
 /// Longest text that says who needed a broker, in characters.
@@ -158,6 +158,11 @@ impl Setup {
         let usual = file == paths.credentials;
         let (grants, mut credentials) = tokens(file, usual)?;
         let domain = credentials.as_mut().and_then(|kept| kept.domain.take());
+        let history = credentials.as_mut().and_then(|kept| kept.history.take());
+        let history = verb.history.map_or_else(
+            || kept(&history.unwrap_or_default()).map_err(Failure::config),
+            Ok,
+        )?;
         if std::env::var_os("PEERBUS_HMAC_SECRET").is_some_and(|secret| !secret.is_empty()) {
             output::say(
                 "PEERBUS_HMAC_SECRET is set and ignored: the broker has no use for the secret",
@@ -168,7 +173,7 @@ impl Setup {
         options.grants = grants;
         options.tokens_file = Some(verb.tokens.unwrap_or(paths.tokens));
         options.listen = vec![verb.listen];
-        options.history = Some(verb.history);
+        options.history = Some(history);
         options.domain = verb.domain.or(domain);
         options.insecure = verb.insecure;
         options.tls = verb
@@ -216,6 +221,8 @@ struct Kept {
     file: PathBuf,
     /// The domain that it gives the broker.
     domain: Option<Domain>,
+    /// How much that broker keeps of what was read.
+    history: Option<String>,
     /// It was made for this broker.
     made: bool,
     /// It is where adapters and commands look.
@@ -247,6 +254,7 @@ fn tokens(file: PathBuf, usual: bool) -> Result<(Vec<Grant>, Option<Kept>), Fail
         let kept = Kept {
             file,
             domain: credentials.domain,
+            history: credentials.history,
             made,
             usual,
         };

@@ -7,16 +7,16 @@ mod follow;
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use peerbus_adapter::paths::Paths;
 use peerbus_adapter::project::{self, Project};
 use peerbus_adapter::{Failure, similar};
-use peerbus_node::index::{self, LiveSession};
+use peerbus_node::index::LiveSession;
 use peerbus_node::{NodeClient, NodeRefusal};
 use peerbus_wire::{escape, printable};
 use serde_json::{Value, json};
 
 use crate::args::{SessionInject, SessionNamed, SessionVerb, SessionWhich};
 use crate::output;
+use crate::told::sessions;
 
 /// Longest text of a cell, and of a line of an event, in characters.
 const CELL_CHARS: usize = 40;
@@ -36,11 +36,6 @@ pub(crate) fn run(verb: &SessionVerb) -> Result<(), Failure> {
         SessionVerb::Approve(verb) => approve::allow(verb),
         SessionVerb::Deny(verb) => approve::deny(verb),
     }
-}
-
-/// The live sessions, with the gates as they are now.
-pub(crate) fn sessions() -> Result<Vec<LiveSession>, Failure> {
-    Ok(index::all(&Paths::find()?))
 }
 
 fn list(json: bool) -> Result<(), Failure> {

@@ -19,7 +19,14 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// Ends the broker, and keeps sessions that run from starting another one.
 pub(crate) fn run(socket: Option<&PathBuf>) -> Result<(), Failure> {
-    let sockets = operator::sockets(socket)?;
+    if end(&operator::sockets(socket)?)? {
+        output::say(RESTARTS);
+    }
+    Ok(())
+}
+
+/// Ends the broker that listens at one of these sockets. Says whether another one may be started.
+pub(crate) fn end(sockets: &[PathBuf]) -> Result<bool, Failure> {
     let paths = Paths::find()?;
     let usual = sockets == paths.sockets;
     if usual {
@@ -33,13 +40,13 @@ pub(crate) fn run(socket: Option<&PathBuf>) -> Result<(), Failure> {
             ))
         })?;
     }
-    let about = match operator::over(&sockets, "GET", "/broker") {
+    let about = match operator::over(sockets, "GET", "/broker") {
         Ok(about) => about,
         Err(_) if usual && holder(&paths.database).is_none() => {
             output::line("no broker is running; sessions that run start none")?;
-            return Ok(());
+            return Ok(false);
         }
-        Err(failure) => return without_socket(&sockets, &paths.database, usual, failure),
+        Err(failure) => return without_socket(sockets, &paths.database, usual, failure),
     };
     if about.status == 404 {
         return Err(Failure::failed(
@@ -51,7 +58,7 @@ pub(crate) fn run(socket: Option<&PathBuf>) -> Result<(), Failure> {
     let database = about["database"].as_str().map(PathBuf::from);
     let database = database.unwrap_or(paths.database);
     let pid = about["pid"].as_u64();
-    let told = operator::over(&sockets, "POST", "/stop")?;
+    let told = operator::over(sockets, "POST", "/stop")?;
     told.ok().map_err(Failure::failed)?;
     let ending = "waiting for the broker to end: connections read what is queued for them";
     output::patiently(ending, || wait(&database, pid))?;
@@ -61,10 +68,7 @@ pub(crate) fn run(socket: Option<&PathBuf>) -> Result<(), Failure> {
     output::line(&format!(
         "the broker{pid} has ended; everything accepted is on disk"
     ))?;
-    if usual {
-        output::say(RESTARTS);
-    }
-    Ok(())
+    Ok(usual)
 }
 
 /// Ends a broker of this user's that has the database and is reached at no socket.
@@ -73,7 +77,7 @@ fn without_socket(
     database: &Path,
     usual: bool,
     unreached: Failure,
-) -> Result<(), Failure> {
+) -> Result<bool, Failure> {
     if !usual || connect(sockets).is_ok() {
         return Err(unreached);
     }
@@ -87,8 +91,7 @@ fn without_socket(
         "the broker, process {pid}, was reached at no socket; it was sent SIGTERM and has ended: \
          everything accepted is on disk"
     ))?;
-    output::say(RESTARTS);
-    Ok(())
+    Ok(true)
 }
 
 /// Waits until the process has given the database up.

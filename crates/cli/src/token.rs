@@ -13,12 +13,13 @@ use serde_json::json;
 
 use crate::args::{TokenAdd, TokenVerb, TokensFile};
 use crate::told::for_people;
-use crate::{operator, output};
+use crate::{operator, output, secret};
 
 pub(crate) fn run(verb: &TokenVerb) -> Result<(), Failure> {
     match verb {
         TokenVerb::Add(verb) => add(verb),
         TokenVerb::List { json, file } => list(*json, file.as_ref()),
+        TokenVerb::Keygen { json } => secret::generate(*json),
         TokenVerb::Revoke { name, place } => revoke(name, place),
     }
 }

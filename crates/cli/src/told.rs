@@ -10,7 +10,7 @@ use peerbus_adapter::{
     Bus, BusError, Failure, PeerEntry, Receipt, Stage, credentials, paths::Paths, wall_ms,
 };
 use peerbus_node::SessionNow;
-use peerbus_node::index::LiveSession;
+use peerbus_node::index::{self, LiveSession};
 use peerbus_view::{
     Around, Audience, MessagePage, MessageText, MessageView, PeerState, PeerView, Trail,
     depends_on_peers, reached, spoken,
@@ -117,6 +117,11 @@ pub(crate) fn about(peer: &PeerEntry) -> PeerView {
     PeerView::new(peer, audience())
 }
 
+/// The live sessions, with the gates as they are now.
+pub(crate) fn sessions() -> Result<Vec<LiveSession>, Failure> {
+    Ok(index::all(&Paths::find()?))
+}
+
 /// Peers, and what the sessions on this machine tell their user, who is told nothing of it where an agent asks.
 pub(crate) struct Here {
     pub(crate) peers: Vec<PeerView>,
@@ -127,7 +132,7 @@ pub(crate) struct Here {
 impl Here {
     pub(crate) fn of<'a>(peers: impl Iterator<Item = &'a PeerEntry>) -> Self {
         let sessions = match audience() {
-            Audience::Owner => crate::session::sessions().unwrap_or_default(),
+            Audience::Owner => sessions().unwrap_or_default(),
             Audience::Peer => Vec::new(),
         };
         let mut here = Self {
@@ -220,7 +225,7 @@ pub(crate) fn ways_out<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> 
         let name = session.name.as_ref().map(|name| name.to_ascii_lowercase());
         session.state() == PeerState::Waits && name.is_some_and(|name| names.contains(&name))
     };
-    let mut waiting = crate::session::sessions().unwrap_or_default();
+    let mut waiting = sessions().unwrap_or_default();
     waiting.retain(is_meant);
     let asked = SessionNow::all(waiting).into_iter();
     asked.filter_map(|(now, _)| now.way_out()).collect()

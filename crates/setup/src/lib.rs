@@ -6,8 +6,12 @@
 pub mod doctor;
 mod error;
 mod install;
+mod purge;
 mod text;
 
 #[cfg(feature = "fuzzing")]
 pub use install::fuzz;
-pub use install::{InstallLine, InstallRequest, install, uninstall};
+pub use install::{
+    FoundAgent, InstallLine, InstallRequest, found, install, uninstall, uninstall_all,
+};
+pub use purge::purge;

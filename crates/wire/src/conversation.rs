@@ -16,9 +16,10 @@ const PRIORITY: &str = "priority";
 const HOPS: &str = "hops";
 /// Where it comes from, in its sender's words.
 const META: &str = "meta";
-/// What it wants of its recipient besides being seen: [`RESULT`].
+/// What it wants of its recipient besides being seen: [`RESULT`], or [`NOTHING`].
 const WANTS: &str = "wants";
 const RESULT: &str = "result";
+const NOTHING: &str = "nothing";
 /// Until when, in milliseconds from when it was accepted.
 const WITHIN: &str = "within_ms";
 /// What became of the request that it answers: [`FAILED`], or else it is done.
@@ -87,6 +88,9 @@ pub struct Conversation {
     pub meta: Vec<(String, String)>,
     /// It is a request: it wants a result within so many milliseconds, at most [`WITHIN_MS_MAX`].
     pub within_ms: Option<u64>,
+    /// It wants no answer: its sender was a command, and nobody is there for one. A request is not
+    /// so.
+    pub unanswered: bool,
     /// What was wanted of its sender by the request that it answers did not succeed.
     pub failed: bool,
 }
@@ -97,7 +101,7 @@ impl Conversation {
     #[must_use]
     pub fn of(body: &str) -> Self {
         let mut found = Self::default();
-        let (mut wants, mut within_ms) = (false, WITHIN_MS_DEFAULT);
+        let (mut wants, mut within_ms) = (None, WITHIN_MS_DEFAULT);
         let read = json::members(body.as_bytes(), |name, value| {
             let Some(name) = name.string() else { return };
             let said = || value.string().map(|said| said.text);
@@ -113,13 +117,14 @@ impl Conversation {
                     found.hops = u32::try_from(hops).unwrap_or(u32::MAX);
                 }
                 META => found.meta = meta_of(value).unwrap_or_default(),
-                WANTS => wants = said().is_some_and(|word| word == RESULT),
+                WANTS => wants = said(),
                 WITHIN => within_ms = within_of(value.unsigned()).unwrap_or(WITHIN_MS_DEFAULT),
                 OUTCOME => found.failed = said().is_some_and(|word| word == FAILED),
                 _ => {}
             }
         });
-        found.within_ms = wants.then_some(within_ms);
+        found.within_ms = (wants.as_deref() == Some(RESULT)).then_some(within_ms);
+        found.unanswered = wants.as_deref() == Some(NOTHING);
         read.map(|_| found).unwrap_or_default()
     }
 
@@ -152,7 +157,8 @@ impl Conversation {
             PRIORITY => there.priority != self.priority,
             HOPS => there.hops != self.hops,
             META => there.meta != self.meta,
-            WANTS | WITHIN => there.within_ms != self.within_ms,
+            WITHIN => there.within_ms != self.within_ms,
+            WANTS => there.wants() != self.wants(),
             OUTCOME => there.failed != self.failed,
             _ => false,
         };
@@ -194,13 +200,25 @@ impl Conversation {
             }
             out.end(b'}');
         }
-        if let Some(within_ms) = self.within_ms.filter(|_| changed(WANTS)) {
-            out.string(WANTS, RESULT).number(WITHIN, within_ms);
+        if let Some(word) = self.wants().filter(|_| changed(WANTS)) {
+            out.string(WANTS, word);
+        }
+        if let Some(within_ms) = self.within_ms.filter(|_| changed(WITHIN)) {
+            out.number(WITHIN, within_ms);
         }
         if changed(OUTCOME) && self.failed {
             out.string(OUTCOME, FAILED);
         }
         out.finish()
+    }
+
+    /// The word for what it wants besides being seen.
+    const fn wants(&self) -> Option<&'static str> {
+        match self.within_ms {
+            Some(_) => Some(RESULT),
+            None if self.unanswered => Some(NOTHING),
+            None => None,
+        }
     }
 }
 
@@ -267,6 +285,7 @@ mod tests {
                 ("path".into(), "/h \"é\"".into()),
             ],
             within_ms: Some(90_000),
+            unanswered: false,
             failed: true,
         }
     }
@@ -344,6 +363,26 @@ mod tests {
         said.hops = 1;
         let with_hops = r#"{"reply_to":"q1","thread":5,"x":0,"hops":1}"#;
         assert_eq!(said.write(body), with_hops);
+    }
+
+    #[test]
+    fn a_message_of_nobody_who_waits_says_so_and_a_request_never_does() {
+        let plain = Conversation {
+            unanswered: true,
+            ..Conversation::default()
+        };
+        let written = plain.write(r#""hi""#);
+        assert_eq!(written, r#"{"text":"hi","wants":"nothing"}"#);
+        assert_eq!(Conversation::of(&written), plain);
+        let asks = Conversation {
+            within_ms: Some(5),
+            ..plain
+        };
+        let asked = asks.write(&written);
+        assert_eq!(asked, r#"{"text":"hi","wants":"result","within_ms":5}"#);
+        assert!(!Conversation::of(&asked).unanswered);
+        let other = Conversation::of(r#"{"wants":"more"}"#);
+        assert_eq!(other, Conversation::default());
     }
 
     #[test]

@@ -48,6 +48,37 @@ fn none_is_started_where_another_one_is_meant() {
     assert!(said.contains("127.0.0.1:1"), "{said}");
     world.has_none();
     assert!(!world.state("broker.log").exists());
+    says_that_it_is_elsewhere(&world, &[]);
+    fs::remove_file(&file).expect("our file");
+    says_that_it_is_elsewhere(&world, &[("PEERBUS_URL", "ws://127.0.0.1:1")]);
+}
+
+/// What a broker shows on its own machine only, a tunnel's end does not show.
+#[track_caller]
+fn says_that_it_is_elsewhere(world: &World, env: &[(&str, &str)]) {
+    for args in [
+        &["history"][..],
+        &["tail"],
+        &["tail", "--follow"],
+        &["inbox", "bob"],
+        &["status", "m1"],
+        &["requests"],
+        &["names", "list"],
+    ] {
+        let mut command = world.peerbus(args);
+        let done = Finished::of(command.envs(env.iter().copied()));
+        assert_ne!(done.code, Some(0), "{args:?}");
+        assert!(
+            done.stderr
+                .contains("names a broker elsewhere (ws://127.0.0.1:1)")
+                && done.stderr.contains("on its own machine only")
+                && done.stderr.contains("`peerbus status ID --name FROM`"),
+            "{args:?}: {}",
+            done.stderr
+        );
+    }
+    world.has_none();
+    assert!(!world.state("broker.log").exists(), "{env:?}");
 }
 
 #[test]

@@ -383,33 +383,6 @@ fn who_waits_for_another_start_is_told_so_without_credentials() {
 }
 
 #[test]
-fn what_is_kept_is_also_set_for_a_broker_on_demand() {
-    let world = World::new();
-    let kept = |text: &str| {
-        let history = world.run(&["history"]).ok();
-        history.contains(text)
-    };
-    let run = |args: &[&str]| {
-        let mut command = world.peerbus(args);
-        Finished::of(command.env("PEERBUS_HISTORY", "0"))
-    };
-    run(&["recv", "--name", "bob", "--timeout", "0.1"]).ok();
-    run(&["send", "bob", "a secret text"]).ok();
-    run(&["recv", "--name", "bob", "--count", "1"]).ok();
-    eventually("nothing is kept", || (!kept("a secret text")).then_some(()));
-    world.stop();
-    let mut wrong = world.peerbus(&["peers"]);
-    let said = Finished::of(wrong.env("PEERBUS_HISTORY", "perhaps")).fails(1);
-    assert!(
-        said.contains("invalid value 'perhaps' for '--history AGE,SIZE'")
-            && said.contains("PEERBUS_HISTORY"),
-        "{said}"
-    );
-    world.run(&["peers"]).ok();
-    world.stop();
-}
-
-#[test]
 fn a_broker_takes_its_full_share_of_the_machine() {
     let world = World::new();
     let mut shell = world.home.command("sh");

@@ -145,7 +145,7 @@ pub(super) const COMMANDS: &[(&str, How)] = &[
         "peerbus requests cancel ID",
         By(ASKS, r#""requests", "cancel""#),
     ),
-    ("peerbus keygen", Runs),
+    ("peerbus token keygen", Runs),
     (
         "peerbus serve --listen 0.0.0.0:47821 --tls-cert server.crt --tls-key server.key",
         Stays("listening on wss://"),
@@ -205,7 +205,7 @@ pub(super) const COMMANDS: &[(&str, How)] = &[
     ("systemctl --user enable --now peerbus.socket", Not(SYSTEMD)),
     ("journalctl --user -u peerbus -f", Not(SYSTEMD)),
     ("peerbus stop", By("tests/it/demand/end.rs", r#""stop""#)),
-    ("export $(peerbus keygen)", Runs),
+    ("export $(peerbus token keygen)", Runs),
     (
         r#"(umask 077; printf 'PEERBUS_TOKENS=%s\n' "$PEERBUS_TOKEN" > deploy/peerbus.env)"#,
         Runs,

@@ -162,7 +162,8 @@ fn messages_become_turns_and_are_seen_when_one_that_answers_them_ends_well() {
     let turns = turns(&home);
     assert_eq!(turns[0], "hello");
     let frame = "<peerbus_messages>\n📨 msg from ";
-    let line = format!(" [{id}]: \"are you \\u003cthere\\u003e?\"\n");
+    let wants = "no answer is wanted: it says that it is from a command, which waits for none";
+    let line = format!(" [{id}] ({wants}): \"are you \\u003cthere\\u003e?\"\n");
     assert!(
         turns[1].starts_with(frame) && turns[1].contains(&line),
         "{}",

@@ -368,6 +368,16 @@ mod tests {
     }
 
     #[test]
+    fn a_message_of_a_command_says_that_it_wants_no_answer() {
+        let from_command = came(r#"{"text":"hi","wants":"nothing"}"#, 0);
+        let wants = "no answer is wanted: it says that it is from a command, which waits for none";
+        let line = quote::line(&from_command, false, Portion::All);
+        assert_eq!(line, format!("📨 msg from bob [m1] ({wants}): \"hi\""));
+        let (_, meta) = message(&from_command, Portion::All);
+        assert!(meta.contains(&("wants", wants.into())), "{meta:?}");
+    }
+
+    #[test]
     fn an_answer_says_that_what_was_wanted_failed() {
         let failed = came(r#"{"text":"no","reply_to":"q1","outcome":"failed"}"#, 0);
         let line = quote::line(&failed, false, Portion::All);

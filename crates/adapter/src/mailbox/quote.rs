@@ -92,9 +92,16 @@ pub fn meta(mail: &Mail) -> Option<String> {
     (!said.is_empty()).then(|| said.join(" "))
 }
 
-/// What a request wants, until when, and how it ends.
+/// What a message says of itself that wants no answer.
+const UNANSWERED: &str =
+    "no answer is wanted: it says that it is from a command, which waits for none";
+
+/// What a request wants, until when, and how it ends; or that a message wants no answer.
 #[must_use]
 pub fn wanted(mail: &Mail) -> Option<String> {
+    if mail.talk.unanswered {
+        return Some(UNANSWERED.into());
+    }
     mail.is_request().then(|| {
         format!(
             "a request, which wants a result until {}: answer with the bus reply tool, or say with it \
@@ -281,6 +288,7 @@ mod tests {
             ),
             (r#"{"content":[1,{}]}"#, "[1,{}]"),
             (r#"{"text":"t","wants":"result","within_ms":5}"#, "t"),
+            (r#"{"text":"t","wants":"nothing"}"#, "t"),
             (r#"{"text":"t","outcome":"failed"}"#, "t"),
         ] {
             assert_eq!(said(body), shown, "{body}");

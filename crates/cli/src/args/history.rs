@@ -91,7 +91,9 @@ const BYTES_MIN: u64 = 65_536;
 
 /// `7d,256M`, or either alone, or `0`.
 pub(crate) fn kept(text: &str) -> Result<Kept, String> {
-    read(text).map_err(|why| format!("{why} (--history, or PEERBUS_HISTORY)"))
+    read(text).map_err(|why| {
+        format!("{why} (--history, PEERBUS_HISTORY, or `history` in the credentials)")
+    })
 }
 
 fn read(text: &str) -> Result<Kept, String> {

@@ -27,9 +27,9 @@ pub(crate) struct Scope {
 /// Which files are meant, and whether they are changed.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Files {
-    /// The agent
+    /// The agent; without one those that are found here are listed
     #[arg(value_name = "CLIENT", value_parser = agent())]
-    pub(crate) agent: &'static Agent,
+    pub(crate) agent: Option<&'static Agent>,
     #[command(flatten)]
     pub(crate) scope: Scope,
     /// Show what would change, and change nothing
@@ -42,13 +42,13 @@ pub(crate) struct Install {
     #[command(flatten)]
     pub(crate) files: Files,
     /// Name for the sessions, in place of a generated one for each
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", requires = "agent")]
     pub(crate) name: Option<String>,
     /// Let the agent call the bus tools without asking its user
-    #[arg(long)]
+    #[arg(long, requires = "agent")]
     pub(crate) allow: bool,
     /// Add a server that a peer shares: mcp://PEER/NAME (repeatable)
-    #[arg(long = "use", value_name = "URI")]
+    #[arg(long = "use", value_name = "URI", requires = "agent")]
     pub(crate) used: Vec<String>,
     /// Use it under names that begin so, which the other side's --to means
     #[arg(long = "as", value_name = "NAME", requires = "used")]
@@ -60,6 +60,15 @@ pub(crate) struct Uninstall {
     #[command(flatten)]
     pub(crate) files: Files,
     /// Take out this shared server alone (repeatable)
-    #[arg(long = "use", value_name = "URI")]
+    #[arg(long = "use", value_name = "URI", requires = "agent")]
     pub(crate) used: Vec<String>,
+    /// Take it out of every agent's configuration, and of the projects' that it was put into
+    #[arg(long, conflicts_with_all = ["agent", "project", "user"])]
+    pub(crate) all: bool,
+    /// Then end the broker, and delete its mail, its tokens and all else that peerbus keeps
+    #[arg(long, requires = "all")]
+    pub(crate) purge: bool,
+    /// Do not ask before that
+    #[arg(long, requires = "purge")]
+    pub(crate) yes: bool,
 }

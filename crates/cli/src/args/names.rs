@@ -8,7 +8,8 @@ use clap::Subcommand;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Names {
-    /// Show all names that the broker knows, with who has them
+    /// Show all names that the broker knows, with who has them (`peerbus peers --all`)
+    #[command(hide = true)]
     List {
         /// Print the list as JSON
         #[arg(long)]

@@ -20,6 +20,12 @@ pub(crate) enum TokenVerb {
         #[arg(long = "tokens", env = "PEERBUS_TOKENS_FILE", value_name = "FILE", value_parser = path())]
         file: Option<PathBuf>,
     },
+    /// Print a new token and a new HMAC secret, and keep neither
+    Keygen {
+        /// Print them as JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// End a token: who is connected by it is closed
     Revoke {
         /// The token's name

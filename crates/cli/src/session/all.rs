@@ -5,8 +5,9 @@ use peerbus_node::index::LiveSession;
 use peerbus_node::{NodeClient, each};
 use serde_json::{Value, json};
 
-use super::{called, open, sessions};
+use super::{called, open};
 use crate::output;
+use crate::told::sessions;
 
 /// Something that waits for the user, and the session in which it does.
 pub(crate) struct Waiting {

@@ -11,9 +11,10 @@ use peerbus_wire::{escape, printable};
 use serde_json::{Value, json};
 
 use super::all::{Waiting, agreed, show, waiting};
-use super::{CELL_CHARS, LINE_CHARS, called, is_meant, open, refused, sessions};
+use super::{CELL_CHARS, LINE_CHARS, called, is_meant, open, refused};
 use crate::args::{SessionApprove, SessionDeny};
 use crate::output;
+use crate::told::sessions;
 
 pub(super) fn allow(verb: &SessionApprove) -> Result<(), Failure> {
     let Some(found) = find(verb.which.as_deref(), verb.json)? else {

@@ -1,5 +1,6 @@
 //! `peerbus install` and `peerbus uninstall`.
 
+mod all;
 pub(crate) mod config_file;
 mod diff;
 pub(crate) mod edit;
@@ -24,6 +25,7 @@ mod words;
 
 use std::path::{Path, PathBuf};
 
+pub use all::{FoundAgent, found, uninstall_all};
 #[cfg(feature = "fuzzing")]
 pub use fuzzing::fuzz;
 use peerbus_adapter::Failure;
@@ -175,7 +177,12 @@ fn below_the_root(scope: Scope, project: &Path, show: Show<'_>) {
 /// # Errors
 ///
 /// When a file cannot be understood or written, with its place and what was changed before.
-pub fn uninstall(request: InstallRequest, show: Show<'_>) -> Result<(), Failure> {
+pub fn uninstall(request: &InstallRequest, show: Show<'_>) -> Result<(), Failure> {
+    uninstall_in(&targets::project(request.scope)?, request, show)
+}
+
+/// The same in another directory than this one, where a project's files are meant.
+fn uninstall_in(project: &Path, request: &InstallRequest, show: Show<'_>) -> Result<(), Failure> {
     let (agent, scope) = (request.agent, request.scope);
     let program = Program {
         command: program::command(scope).unwrap_or_else(|_| program::NAME.to_owned()),
@@ -185,16 +192,15 @@ pub fn uninstall(request: InstallRequest, show: Show<'_>) -> Result<(), Failure>
         },
         ..Program::default()
     };
-    let project = targets::project(scope)?;
     targets::check_places(agent, scope)?;
-    let mut targets = targets::targets(agent, scope, &project, &program);
+    let mut targets = targets::targets(agent, scope, project, &program);
     let elsewhere = targets::elsewhere(agent, scope, &program, &Record::load(), &targets);
     if targets.iter().all(|target| !edit::is_there(target)) && !elsewhere.is_empty() {
         targets = elsewhere;
     }
     let (planner, what): (Planner, _) = match request.used.as_slice() {
         [] => {
-            leave_needed(&request, &project, &program, &mut targets, show);
+            leave_needed(request, project, &program, &mut targets, show);
             (edit::uninstall, "nothing of ours".to_owned())
         }
         _ => {
@@ -207,9 +213,9 @@ pub fn uninstall(request: InstallRequest, show: Show<'_>) -> Result<(), Failure>
             )
         }
     };
-    below_the_root(scope, &project, show);
+    below_the_root(scope, project, show);
     let there = whereabouts(&targets);
-    match carry_out(&targets, &request, planner, show)? {
+    match carry_out(&targets, request, planner, show)? {
         false => show(InstallLine::Note(&format!(
             "nothing to do: {what} is {there}"
         ))),

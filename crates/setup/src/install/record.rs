@@ -127,6 +127,12 @@ impl Record {
         files.map(|(path, _)| path.as_path())
     }
 
+    /// All files but those that are an agent's own.
+    pub(crate) fn projects(&self) -> impl Iterator<Item = &Path> {
+        let files = self.files.iter().filter(|(_, done)| done.owner.is_none());
+        files.map(|(path, _)| path.as_path())
+    }
+
     /// Remembers it; `None` forgets it.
     pub(crate) fn set(&mut self, path: &Path, done: Option<Done>) {
         match done {

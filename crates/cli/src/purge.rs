@@ -1,0 +1,107 @@
+//! `peerbus uninstall --all --purge`.
+
+use std::collections::BTreeSet;
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
+
+use peerbus_adapter::paths::Paths;
+use peerbus_adapter::{Failure, operator as broker};
+use peerbus_wire::printable;
+use serde_json::Value;
+
+use crate::session::all::agreed;
+use crate::told::for_people;
+use crate::{install, output, session, stop};
+
+/// Takes all away but this program. What peerbus did not make stays, and is named.
+pub(crate) fn run(dry_run: bool, yes: bool) -> Result<(), Failure> {
+    for_people("take peerbus away")?;
+    let paths = Paths::find()?;
+    if dry_run {
+        install::undo_all(true)?;
+        return output::line(&format!(
+            "and this would go: {}; nothing was deleted (--dry-run)",
+            places(&paths)
+        ));
+    }
+    let databases = [nobody_is_here(&paths)?, paths.other_database()];
+    if !yes {
+        ask(&paths)?;
+    }
+    // Its record is in the state directory.
+    install::undo_all(false)?;
+    stop::end(&paths.sockets)?;
+    let mut left = peerbus_setup::purge(&paths)?;
+    left.extend(databases.into_iter().flatten());
+    left.extend(std::env::current_exe().ok());
+    output::line("peerbus is gone from this machine, but for what is named here")?;
+    for path in &left {
+        output::line(&printable(&format!("left: {}", path.display())))?;
+    }
+    output::say(&format!("the program: {}", remover(left.last())));
+    Ok(())
+}
+
+fn places(paths: &Paths) -> String {
+    let (state, config) = (paths.state_dir.display(), paths.config_dir.display());
+    format!(
+        "the broker, the mail and logs in {state}, the tokens and settings in {config}, and the sockets"
+    )
+}
+
+/// Asks a person, who types it.
+fn ask(paths: &Paths) -> Result<(), Failure> {
+    if !std::io::stdin().is_terminal() {
+        return Err(Failure::config(
+            "this deletes for good, and asks on a terminal before it does: say --yes where there is none",
+        ));
+    }
+    let shown = format!(
+        "This takes peerbus out of all agents' configurations, and deletes for good: {}.",
+        places(paths)
+    );
+    agreed(&shown, "Type yes to go on:")
+        .map_err(|why| Failure::failed(format!("nothing was deleted: {why}")))
+}
+
+/// Refuses while somebody would start a broker again. Gives the broker's database where that is not
+/// the usual one.
+fn nobody_is_here(paths: &Paths) -> Result<Option<PathBuf>, Failure> {
+    let about = broker::over(&paths.sockets, "GET", "/broker").ok();
+    let about: Option<Value> = about.and_then(|about| serde_json::from_str(&about.body).ok());
+    let origin = about.as_ref().and_then(|about| about["started"].as_str());
+    if origin.is_some_and(|origin| origin.starts_with("by systemd")) {
+        return Err(Failure::failed(
+            "systemd runs the broker, and would start it again: `systemctl --user disable --now \
+             peerbus.socket peerbus.service` first",
+        ));
+    }
+    let sessions = session::sessions()?;
+    let mut here: BTreeSet<String> = sessions.iter().map(session::called).collect();
+    let peers = broker::over(&paths.sockets, "GET", "/v1/peers").map(broker::peers);
+    if let Ok(Ok((peers, _))) = peers {
+        let online = peers.into_iter().filter(|peer| peer.online);
+        here.extend(online.map(|peer| crate::told::name(&peer.name)));
+    }
+    let database = about.as_ref().and_then(|about| about["database"].as_str());
+    let database = database.map(PathBuf::from);
+    match here.is_empty() {
+        true => Ok(database.filter(|database| *database != paths.database)),
+        false => Err(Failure::failed(format!(
+            "these are on the bus, and would start a broker again: {}; end them first",
+            here.into_iter().collect::<Vec<_>>().join(", ")
+        ))),
+    }
+}
+
+/// What takes this program away.
+fn remover(program: Option<&PathBuf>) -> String {
+    match program {
+        Some(own) if own.ends_with(".cargo/bin/peerbus") => "`cargo uninstall peerbus`".into(),
+        Some(own) if own.starts_with("/usr/bin") => {
+            "`sudo apt remove peerbus`, or what installed it".into()
+        }
+        Some(own) => format!("`rm {}`", own.display()),
+        None => "delete it where it lies".into(),
+    }
+}

@@ -20,6 +20,7 @@ import scenario
 from mcp_client import Server
 from support import LOOK_S, check, eventually
 
+QUESTION_FIRST = "please ask me first"
 RUN = "please run: "
 OVER = "it is over"
 SETTINGS = scenario.PROJECT / ".claude" / "settings.local.json"
@@ -31,12 +32,25 @@ ran = set()
 
 
 def answer(request):
-    """What the model says: it runs what it is asked to run, once."""
+    """What the model says: it runs what it is asked to run, once, and asks what it is to ask."""
+    if QUESTION_FIRST in request.prompt and not request.tool_results:
+        return mock_api.tool_use("AskUserQuestion", {"questions": [QUESTION]})
     asked = re.search(f"{RUN}(.*)", request.prompt)
     if asked and asked[1] not in ran:
         ran.add(asked[1])
         return mock_api.tool_use("Bash", {"command": asked[1], "description": "Runs it"})
     return mock_api.text(OVER)
+
+
+QUESTION = {
+    "question": "Which colour?",
+    "header": "Colour",
+    "multiSelect": False,
+    "options": [
+        {"label": "Red", "description": "warm"},
+        {"label": "Blue", "description": "cold"},
+    ],
+}
 
 
 def gates(text):
@@ -123,6 +137,24 @@ def closed_gates_show_what_is_asked_and_let_nobody_answer(session):
     session.user_says("Enter")
     session.result(since)
     check("and the user allows it as ever", path.exists())
+
+
+def a_question_is_answered(session):
+    gates("approve = true\n")
+    since = len(session.api.asked)
+    eventually("the session is idle", lambda: "esc to interrupt" not in session.cli.screen())
+    session.cli.type(QUESTION_FIRST)
+    eventually("the question is asked", lambda: QUESTION["question"] in session.cli.screen())
+    request = session.watch.wait_for(
+        "watch shows the question",
+        lambda e: e["type"] == "approval_request" and e["tool"] == "AskUserQuestion",
+    )
+    done = node.peerbus("approve", request["request_id"])
+    check("a question is not allowed", "is a question" in done.stderr, done)
+    done = node.peerbus("answer", request["request_id"], "2")
+    check("it is answered", done.returncode == 0 and "answered" in done.stdout, done)
+    told = session.api.wait_for("the tool's result", lambda r: r.tool_results, since)
+    check("the model reads the answer", "Blue" in json.dumps(told.tool_results), told)
 
 
 def a_request_is_allowed(session):
@@ -279,6 +311,7 @@ def main():
         with scenario.cli(api) as cli, node.watched(scenario.LOG) as watch:
             session = Session(cli, watch, api)
             closed_gates_show_what_is_asked_and_let_nobody_answer(session)
+            a_question_is_answered(session)
             a_request_is_allowed(session)
             a_request_is_denied(session)
             the_terminal_is_first(session)

@@ -36,8 +36,8 @@ pub(crate) use self::mcp::{Mcp, McpList, McpShare, McpUse};
 pub(crate) use self::names::Names;
 pub(crate) use self::run::{Acp, Run, Transport};
 pub(crate) use self::session::{
-    SessionApprove, SessionDeny, SessionInject, SessionNamed, SessionVerb, SessionWhich, Until,
-    Wait,
+    SessionAnswer, SessionApprove, SessionDeny, SessionInject, SessionNamed, SessionVerb,
+    SessionWhich, Until, Wait,
 };
 pub(crate) use self::token::{TokenAdd, TokenVerb, TokensFile};
 use self::values::{listen_address, on_or_off, path, seconds};

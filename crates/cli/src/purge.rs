@@ -76,7 +76,7 @@ fn nobody_is_here(paths: &Paths) -> Result<Option<PathBuf>, Failure> {
              peerbus.socket peerbus.service` first",
         ));
     }
-    let sessions = session::sessions()?;
+    let sessions = crate::told::sessions()?;
     let mut here: BTreeSet<String> = sessions.iter().map(session::called).collect();
     let peers = broker::over(&paths.sockets, "GET", "/v1/peers").map(broker::peers);
     if let Ok(Ok((peers, _))) = peers {

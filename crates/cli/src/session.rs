@@ -34,6 +34,7 @@ pub(crate) fn run(verb: &SessionVerb) -> Result<(), Failure> {
         SessionVerb::Interrupt(verb) => interrupt(verb),
         SessionVerb::Stop(verb) => stop(verb),
         SessionVerb::Approve(verb) => approve::allow(verb),
+        SessionVerb::Answer(verb) => approve::reply(verb),
         SessionVerb::Deny(verb) => approve::deny(verb),
     }
 }

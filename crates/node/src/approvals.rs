@@ -98,6 +98,8 @@ pub struct Verdict {
     pub message: Option<String>,
     /// The rule that is added, for [`Decision::AllowAlways`].
     pub rule: Option<SuggestedRule>,
+    /// The input with the answers to a question in it.
+    pub input: Option<Value>,
 }
 
 impl Verdict {
@@ -109,6 +111,7 @@ impl Verdict {
             by,
             message: None,
             rule: None,
+            input: None,
         }
     }
 }
@@ -126,6 +129,9 @@ pub(crate) struct Wish {
     pub(crate) destination: Option<String>,
     /// What the model is to be told.
     pub(crate) message: Option<String>,
+    /// The answers to a question, one for each that it asks.
+    #[serde(default)]
+    pub(crate) answers: Vec<String>,
 }
 
 /// What somebody wants a message that waits to become.
@@ -356,14 +362,33 @@ impl Approvals {
             ));
         }
         let rule = match wish.decision {
-            Decision::AllowAlways => Some(open.rule(&wish).map_err(VerdictRefusal::Wrong)?),
+            Decision::AllowAlways if !open.asked.is_question() => {
+                Some(open.rule(&wish).map_err(VerdictRefusal::Wrong)?)
+            }
             _ => None,
+        };
+        let input = match (open.asked.is_question(), wish.decision) {
+            (_, Decision::Deny) => None,
+            (true, Decision::Allow) if !wish.answers.is_empty() => {
+                let answered = open.asked.answered(&wish.answers);
+                Some(answered.map_err(VerdictRefusal::Wrong)?)
+            }
+            (true, _) => {
+                return wrong(format!(
+                    "request {id} is a question, which wants an answer: `peerbus session answer {id} …`"
+                ));
+            }
+            (false, _) if !wish.answers.is_empty() => {
+                return wrong(format!("request {id} is no question: allow it, or deny it"));
+            }
+            (false, _) => None,
         };
         let verdict = Verdict {
             decision: Some(wish.decision),
             by,
             message: wish.message,
             rule,
+            input,
         };
         self.close(&wish.id, verdict.clone());
         Ok(verdict)
@@ -420,21 +445,32 @@ fn spell(mut number: u32) -> String {
     (0..ID_CHARS).map(letter).collect()
 }
 
-/// A verdict in words: `yes abcde` or `n ABCDE`. Gives the id and whether it allows.
+/// What somebody says of a request in words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Said {
+    /// `yes abcde`, `n ABCDE`: whether it allows.
+    Verdict(bool),
+    /// `2 abcde`: the number of an option, or several.
+    Answer(String),
+}
+
+/// A verdict in words, or an answer: `yes abcde`, `n ABCDE`, `2 abcde`. Gives the id and which.
 #[must_use]
-pub fn in_words(text: &str) -> Option<(String, bool)> {
+pub fn in_words(text: &str) -> Option<(String, Said)> {
     let mut words = text.split_whitespace();
     let (word, id, None) = (words.next()?, words.next()?, words.next()) else {
         return None;
     };
-    let allows = match word.to_ascii_lowercase().as_str() {
-        "y" | "yes" => true,
-        "n" | "no" => false,
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+    let said = match word.to_ascii_lowercase().as_str() {
+        "y" | "yes" => Said::Verdict(true),
+        "n" | "no" => Said::Verdict(false),
+        numbers if numbers.split(',').all(is_number) => Said::Answer(numbers.to_owned()),
         _ => return None,
     };
     let id = id.to_ascii_lowercase();
     let is_id = id.len() == ID_CHARS as usize && id.bytes().all(|byte| LETTERS.contains(&byte));
-    is_id.then_some((id, allows))
+    is_id.then_some((id, said))
 }
 
 #[cfg(test)]

@@ -11,7 +11,9 @@ use peerbus_core::grant::is_of_gateway;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::approvals::{self, Asked, By, Decision, Opened, Source, Verdict, VerdictRefusal, Wish};
+use crate::approvals::{
+    self, Asked, By, Decision, Opened, Said, Source, Verdict, VerdictRefusal, Wish,
+};
 use crate::gates::Gates;
 use crate::protocol::EventKind;
 use crate::{Node, Shared};
@@ -163,13 +165,13 @@ impl Shared {
         // be no verdict stands in an object.
         let led = || (!is_of_gateway(&inbound.from)).then(|| said(&inbound.body).into_owned());
         let words = text.or_else(led).filter(|_| inbound.kind == Kind::Msg);
-        let Some((id, allows)) = words.and_then(|text| approvals::in_words(&text)) else {
+        let Some((id, said)) = words.and_then(|text| approvals::in_words(&text)) else {
             return false;
         };
         if !self.state().approvals.knows(&id) {
             return false;
         }
-        let answer = match self.heard(inbound, id.clone(), allows) {
+        let answer = match self.heard(inbound, id.clone(), said) {
             Ok(verdict) => json!({ "approval_resolved": resolved(&id, &verdict) }),
             Err(why) => json!({ "approval_refused": { "request_id": id, "why": why } }),
         };
@@ -177,19 +179,23 @@ impl Shared {
         true
     }
 
-    fn heard(&self, inbound: &Inbound, id: String, allows: bool) -> Result<Verdict, String> {
+    fn heard(&self, inbound: &Inbound, id: String, said: Said) -> Result<Verdict, String> {
         let by = By::Peer(inbound.from.clone());
         let decided = self.may_answer(inbound).and_then(|()| {
             let wish = Wish {
                 id: id.clone(),
-                decision: match allows {
-                    true => Decision::Allow,
-                    false => Decision::Deny,
+                decision: match said {
+                    Said::Verdict(false) => Decision::Deny,
+                    Said::Verdict(true) | Said::Answer(_) => Decision::Allow,
                 },
                 digest: None,
                 rule: None,
                 destination: None,
                 message: None,
+                answers: match said {
+                    Said::Answer(numbers) => vec![numbers],
+                    Said::Verdict(_) => Vec::new(),
+                },
             };
             match self.decide(wish, by.clone()) {
                 // It came twice.
@@ -245,6 +251,9 @@ pub(crate) fn resolved(id: &str, verdict: &Verdict) -> Value {
     if let Some(rule) = &verdict.rule {
         members["rule"] = rule.rule.as_str().into();
         members["destination"] = rule.destination.as_str().into();
+    }
+    if let Some(input) = &verdict.input {
+        members["answers"] = input["answers"].clone();
     }
     members
 }

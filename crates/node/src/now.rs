@@ -98,12 +98,16 @@ impl SessionNow {
             all => format!(" (and {} more)", all - 1),
         };
         let (asked, id) = (gist(first), shown(&first["request_id"], NAME_CHARS));
+        let answers = match first["questions"].is_array() {
+            true => format!("`peerbus session answer {id} NUMBER`"),
+            false => format!("`peerbus session approve {id}`"),
+        };
         let file = escape(&session.gates_file.display().to_string(), 4 * NAME_CHARS);
         Some(match session.gates.approve {
-            true => format!("{asked}{more}: {there}, or `peerbus session approve {id}`"),
+            true => format!("{asked}{more}: {there}, or {answers}"),
             false => format!(
                 "{asked}{more}: {there}; the gate `approve` is closed: with `approve = true` in {file} \
-                 `peerbus session approve {id}` answers, too"
+                 {answers} does, too"
             ),
         })
     }
@@ -213,7 +217,7 @@ mod tests {
                 now(waits, npm(), false),
                 Some(
                     "Bash: npm test\\u001b: answer at pts/1; the gate `approve` is closed: with `approve = \
-                     true` in /c/sessions.toml `peerbus session approve qkzmw` answers, too",
+                     true` in /c/sessions.toml `peerbus session approve qkzmw` does, too",
                 ),
             ),
         ] {

@@ -66,6 +66,9 @@ fn verdict_for_client(verdict: &Verdict) -> Option<String> {
             "message": verdict.message.as_deref().unwrap_or(DENIED),
         }),
     };
+    if let Some(input) = &verdict.input {
+        decision["updatedInput"] = input.clone();
+    }
     if let Some(rule) = &verdict.rule {
         decision["updatedPermissions"] = json!([rule.suggestion]);
     }

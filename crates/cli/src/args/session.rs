@@ -28,6 +28,8 @@ pub(crate) enum SessionVerb {
     Stop(SessionNamed),
     /// Allow what a session asks its user; without a name show what is asked
     Approve(SessionApprove),
+    /// Answer a question that a session asks its user; without a name show what is asked
+    Answer(SessionAnswer),
     /// Deny what a session asks its user; without a name show what is asked
     Deny(SessionDeny),
 }
@@ -41,6 +43,19 @@ pub(crate) struct SessionApprove {
     /// several, with where it is kept if need be: 'RULE in DESTINATION'
     #[arg(long, value_name = "RULE", num_args = 0..=1, default_missing_value = "", requires = "which")]
     pub(crate) always: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SessionAnswer {
+    /// The question by its five letters, or a session in which one is open
+    #[arg(value_name = "REQUEST|SESSION")]
+    pub(crate) which: Option<String>,
+    /// For each question in turn the number of an option (several with commas), or a text
+    #[arg(value_name = "ANSWER", requires = "which")]
+    pub(crate) answers: Vec<String>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::all::{Waiting, agreed, show, waiting};
 use super::{CELL_CHARS, LINE_CHARS, called, is_meant, open, refused};
-use crate::args::{SessionApprove, SessionDeny};
+use crate::args::{SessionAnswer, SessionApprove, SessionDeny};
 use crate::output;
 use crate::told::sessions;
 
@@ -65,6 +65,18 @@ fn suggested(request: &Value, named: Option<&String>) -> (Value, Value) {
         Some(rule) => (rule["rule"].clone(), rule["destination"].clone()),
         None => (json!(named), Value::Null),
     }
+}
+
+pub(super) fn reply(verb: &SessionAnswer) -> Result<(), Failure> {
+    let Some(found) = find(verb.which.as_deref(), verb.json)? else {
+        return Ok(());
+    };
+    if verb.answers.is_empty() && found.told["questions"].is_array() {
+        return output::line(&shown(&found));
+    }
+    let digest = found.told["digest"].clone();
+    let params = json!({ "decision": "allow", "digest": digest, "answers": verb.answers });
+    answer(&found, params, verb.json)
 }
 
 pub(super) fn deny(verb: &SessionDeny) -> Result<(), Failure> {
@@ -190,7 +202,14 @@ pub(super) fn asked(request: &Value) -> String {
     // Deeper than what is said of it, so that none of its lines reads like one of those.
     let block = |text: &str| printable(text).replace('\n', "\n        ");
     let tool = escape(&text(&request["tool"]), LINE_CHARS);
-    let mut said = format!("may it use {tool}? [{}]", word(&request["request_id"]));
+    let id = word(&request["request_id"]);
+    if let Some(questions) = request["questions"].as_array() {
+        return format!(
+            "[{id}]{}",
+            questions.iter().map(question).collect::<String>()
+        );
+    }
+    let mut said = format!("may it use {tool}? [{id}]");
     for (member, before) in [
         ("description", ""),
         ("input", ""),
@@ -218,8 +237,31 @@ pub(super) fn asked(request: &Value) -> String {
     said
 }
 
+/// A question with its options, for people.
+fn question(question: &Value) -> String {
+    let text = |value: &Value| on_a_line(value.as_str().unwrap_or_default());
+    let mut said = format!("\n    {}", text(&question["question"]));
+    if question["multiSelect"] == true {
+        said.push_str(" (several may be chosen: 1,2)");
+    }
+    for (at, option) in question["options"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .enumerate()
+    {
+        said.push_str(&format!("\n      {} {}", at + 1, text(&option["label"])));
+        let description = text(&option["description"]);
+        if !description.is_empty() {
+            said.push_str(&format!(": {description}"));
+        }
+    }
+    said
+}
+
 pub(super) fn resolved(event: &Value) -> String {
     let decision = match event["decision"].as_str() {
+        Some("allow") if event["answers"].is_object() => "answered",
         Some("allow") => "allowed",
         Some("deny") => "denied",
         Some("allow_always") => "allowed, by a rule from now on",

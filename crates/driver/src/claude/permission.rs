@@ -46,7 +46,10 @@ pub(crate) fn shown(asked: &Value, input: &RawValue) -> Asked {
 pub(crate) fn answer<'a>(verdict: &'a approvals::Verdict, input: &'a RawValue) -> Verdict<'a> {
     match verdict.decision {
         Some(Decision::Allow | Decision::AllowAlways) => Verdict::Allow {
-            input,
+            input: match &verdict.input {
+                Some(answered) => Input::Answered(answered),
+                None => Input::AsItCame(input),
+            },
             rules: verdict.rule.as_ref().map(|rule| [&rule.suggestion]),
         },
         Some(Decision::Deny) => Verdict::Deny {
@@ -57,12 +60,19 @@ pub(crate) fn answer<'a>(verdict: &'a approvals::Verdict, input: &'a RawValue) -
 }
 
 #[derive(Serialize)]
+#[serde(untagged)]
+pub(crate) enum Input<'a> {
+    AsItCame(&'a RawValue),
+    Answered(&'a Value),
+}
+
+#[derive(Serialize)]
 #[serde(tag = "behavior", rename_all = "lowercase")]
 pub(crate) enum Verdict<'a> {
-    /// With the input as it came.
+    /// With the input as it came, or with answers in it.
     Allow {
         #[serde(rename = "updatedInput")]
-        input: &'a RawValue,
+        input: Input<'a>,
         /// One of the client's own suggestions.
         #[serde(rename = "updatedPermissions", skip_serializing_if = "Option::is_none")]
         rules: Option<[&'a Value; 1]>,

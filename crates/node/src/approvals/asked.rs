@@ -1,7 +1,7 @@
 //! What is asked. Its texts are the model's and its client's words; each is bounded.
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
 /// Most that is kept of an input, in bytes of JSON. One that is longer cannot be allowed here.
@@ -51,6 +51,60 @@ pub struct SuggestedRule {
     pub suggestion: Value,
 }
 
+/// The tool by which a client asks its user something.
+const QUESTION: &str = "AskUserQuestion";
+
+#[derive(Deserialize)]
+struct Questions {
+    questions: Vec<Question>,
+}
+
+/// One question, and the answers that it offers.
+#[derive(Serialize, Deserialize)]
+struct Question {
+    question: String,
+    #[serde(default)]
+    options: Vec<QuestionOption>,
+    #[serde(default, rename = "multiSelect")]
+    multiple: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+struct QuestionOption {
+    label: String,
+    #[serde(default)]
+    description: String,
+}
+
+impl Question {
+    /// The answer that is meant: the label of an option for its number, or a text of its own.
+    fn chosen(&self, answer: &str) -> Result<String, String> {
+        let answer = answer.trim();
+        let numbers: Option<Vec<usize>> = answer
+            .split(',')
+            .map(|number| number.trim().parse().ok())
+            .collect();
+        let Some(numbers) = numbers else {
+            return match answer {
+                "" => Err("an answer is empty".into()),
+                text => Ok(text.to_owned()),
+            };
+        };
+        if numbers.len() > 1 && !self.multiple {
+            return Err(format!("{answer:?}: one option is to be chosen"));
+        }
+        let label = |number: &usize| {
+            let option = number.checked_sub(1).and_then(|at| self.options.get(at));
+            let option = option.ok_or_else(|| {
+                format!("there is no option {number}, but {}", self.options.len())
+            })?;
+            Ok(option.label.clone())
+        };
+        let labels = numbers.iter().map(label);
+        Ok(labels.collect::<Result<Vec<_>, String>>()?.join(", "))
+    }
+}
+
 impl Asked {
     /// A request for this tool with this input, of which the beginning is kept.
     #[must_use]
@@ -96,6 +150,43 @@ impl Asked {
         self
     }
 
+    /// The questions that it asks its user, where it is no request to use a tool.
+    fn questions(&self) -> Vec<Question> {
+        let is_question = self.tool == QUESTION && self.cut == 0;
+        let input = is_question.then(|| serde_json::from_str::<Questions>(&self.input).ok());
+        input.flatten().map_or_else(Vec::new, |it| it.questions)
+    }
+
+    /// Whether its user is to say more than yes or no.
+    pub(super) fn is_question(&self) -> bool {
+        self.tool == QUESTION
+    }
+
+    /// The input with answers in it, one for each question in turn: the number of an option, numbers with
+    /// commas between them where several may be chosen, or a text.
+    pub(super) fn answered(&self, answers: &[String]) -> Result<Value, String> {
+        let questions = self.questions();
+        if questions.is_empty() {
+            return Err("its questions are not known here: answer where they are asked".into());
+        }
+        if questions.len() != answers.len() {
+            return Err(format!(
+                "it asks {} questions, and {} were answered: give one answer for each, in order",
+                questions.len(),
+                answers.len()
+            ));
+        }
+        let answered = questions.iter().zip(answers);
+        let answered = answered.map(|(question, answer)| {
+            let chosen = question.chosen(answer)?;
+            Ok((question.question.clone(), Value::from(chosen)))
+        });
+        let answered = answered.collect::<Result<Map<_, _>, String>>()?;
+        let mut input: Value = serde_json::from_str(&self.input).map_err(|e| e.to_string())?;
+        input["answers"] = answered.into();
+        Ok(input)
+    }
+
     /// All but what belongs to a request alone.
     pub(super) fn members(&self) -> Value {
         let whole = (self.cut == 0).then(|| serde_json::from_str(&self.input).ok());
@@ -109,6 +200,10 @@ impl Asked {
         });
         if self.cut > 0 {
             members["cut"] = self.cut.into();
+        }
+        let questions = self.questions();
+        if !questions.is_empty() {
+            members["questions"] = json!(questions);
         }
         for (name, text) in [
             ("blocked_path", &self.blocked_path),

@@ -16,6 +16,7 @@ fn wish(id: &str, decision: Decision, digest: Option<&str>) -> Wish {
         rule: None,
         destination: None,
         message: None,
+        answers: Vec::new(),
     }
 }
 
@@ -191,7 +192,10 @@ fn an_id_is_never_used_again_and_few_are_open() {
     for n in 0..200 {
         let (id, _) = open(&mut approvals, Asked::new("Bash", &n.to_string()));
         assert!(ids.insert(id.clone()));
-        assert_eq!(in_words(&format!("yes {id}")), Some((id.clone(), true)));
+        assert_eq!(
+            in_words(&format!("yes {id}")),
+            Some((id.clone(), Said::Verdict(true)))
+        );
         approvals.close(&id, Verdict::closed(None, By::Client));
     }
     for n in 0..OPEN_MAX {
@@ -225,8 +229,58 @@ fn a_verdict_in_words_is_two_words_and_nothing_else() {
         ("yesabcde", None),
         ("ja abcde", None),
         ("yes äbcd", None),
+        ("two abcde", None),
+        (",2 abcde", None),
+        ("-2 abcde", None),
     ] {
-        let verdict = verdict.map(|(id, allows)| (id.to_owned(), allows));
+        let verdict = verdict.map(|(id, allows)| (id.to_owned(), Said::Verdict(allows)));
         assert_eq!(in_words(text), verdict, "{text:?}");
     }
+    for numbers in ["2", "1,3"] {
+        let said = in_words(&format!("{numbers} ABCDE"));
+        let answer = Said::Answer(numbers.to_owned());
+        assert_eq!(said, Some(("abcde".to_owned(), answer)));
+    }
+}
+
+#[test]
+fn a_question_wants_answers_and_nothing_else_does() {
+    let input = json!({ "questions": [
+        { "question": "Which colour?", "options": [{ "label": "Red" }, { "label": "Blue" }] },
+        { "question": "What with?", "multiSelect": true, "options": [{ "label": "A" }, { "label": "B" }] },
+    ] });
+    let mut approvals = Approvals::default();
+    let asked = Asked::new("AskUserQuestion", &input.to_string());
+    let (id, digest) = open(&mut approvals, asked);
+    let told = approvals.get(&id).unwrap();
+    assert_eq!(told["questions"][0]["options"][1]["label"], "Blue");
+    let answers = |answers: &[&str]| Wish {
+        answers: answers.iter().map(ToString::to_string).collect(),
+        ..wish(&id, Decision::Allow, Some(&digest))
+    };
+    for (given, why) in [
+        (&[][..], "is a question"),
+        (&["2"], "2 questions, and 1"),
+        (&["3", "1"], "no option 3, but 2"),
+        (&["0", "1"], "no option 0"),
+        (&["1,2", "1"], "one option"),
+        (&[" ", "1"], "empty"),
+    ] {
+        let why_not = refusal(approvals.decide(answers(given), By::Node));
+        assert!(why_not.contains(why), "{given:?}: {why_not}");
+    }
+    let always = wish(&id, Decision::AllowAlways, Some(&digest));
+    assert!(refusal(approvals.decide(always, By::Node)).contains("is a question"));
+    let verdict = approvals.decide(answers(&["2", "1, 2"]), By::Node).unwrap();
+    let answered = verdict.input.unwrap();
+    let chosen = json!({ "Which colour?": "Blue", "What with?": "A, B" });
+    assert_eq!(answered["answers"], chosen);
+    assert_eq!(answered["questions"], input["questions"]);
+
+    let (id, digest) = open(&mut approvals, Asked::new("Bash", "{}"));
+    let wrong = Wish {
+        answers: vec!["1".into()],
+        ..wish(&id, Decision::Allow, Some(&digest))
+    };
+    assert!(refusal(approvals.decide(wrong, By::Node)).contains("is no question"));
 }

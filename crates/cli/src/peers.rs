@@ -2,7 +2,7 @@
 
 use peerbus_adapter::demand::came_to_be;
 use peerbus_adapter::domains::There;
-use peerbus_adapter::{Domain, Failure, PeerEntry, Url, credentials, project};
+use peerbus_adapter::{Domain, Failure, PeerEntry, project};
 use peerbus_view::{DomainReach, DomainView, PeerView, span};
 use serde_json::{Value, json};
 
@@ -117,12 +117,7 @@ fn domain_line(joined: &DomainView) -> String {
 /// What the broker says of itself, where it is asked over a Unix socket.
 fn broker(verb: &Peers) -> Option<Value> {
     let config = client::config(&verb.connection, None).ok()?;
-    let listed = || credentials::load(&config.credentials).ok()?.url;
-    let sockets = match config.url.clone().or_else(listed) {
-        None => config.sockets,
-        Some(Url::Unix(path)) => vec![path],
-        Some(_) => return None,
-    };
+    let sockets = operator::sockets_of(&config)?;
     let about = operator::over(&sockets, "GET", "/broker").ok()?.ok().ok()?;
     serde_json::from_str(&about).ok()
 }

@@ -4,13 +4,11 @@ use std::path::PathBuf;
 
 use peerbus_adapter::{Failure, wall_ms};
 use peerbus_view::{MessageText, MessageView, RequestView, span, spoken};
-use peerbus_wire::{PeerName, Secret, escape};
+use peerbus_wire::{PeerName, Secret, escape, names_id, short_id};
 
 use crate::args::{Cancel, Requests, RequestsVerb};
 use crate::{operator, output, told};
 
-/// Characters of an id that are shown where those tell it from all others.
-const ID_CHARS: usize = 8;
 /// Longest beginning of a text, in characters.
 const TEXT_CHARS: usize = 60;
 
@@ -37,11 +35,10 @@ fn open(verb: &Requests) -> Result<(), Failure> {
     if all.is_empty() {
         return output::line("no open requests; `peerbus requests --done` shows those that ended");
     }
-    let chars = shortest(&all);
     let rows = all.iter().map(|message| {
         let request = message.request.as_ref();
         [
-            beginning(&message.id, chars),
+            told::name(short_id(&message.id)),
             told::name(&message.from),
             request.map_or_else(String::new, RequestView::owes),
             request.map_or_else(String::new, |request| request.state.clone()),
@@ -75,7 +72,6 @@ fn ended(verb: &Requests) -> Result<(), Failure> {
     if all.is_empty() {
         return output::line("no request has ended that is known any more");
     }
-    let chars = shortest(&all);
     let mut rows = Vec::new();
     for message in &all {
         let end = message.end();
@@ -92,7 +88,7 @@ fn ended(verb: &Requests) -> Result<(), Failure> {
             (_, None) => String::new(),
         };
         rows.push([
-            beginning(&message.id, chars),
+            told::name(short_id(&message.id)),
             told::name(&message.from),
             end.and_then(|end| end.to.clone()).unwrap_or_default(),
             what,
@@ -124,7 +120,7 @@ fn take_back(verb: &Cancel) -> Result<(), Failure> {
     let meant = |exact: bool| -> Vec<&MessageView> {
         let is = |message: &&MessageView| match exact {
             true => message.id == verb.id,
-            false => !verb.id.is_empty() && message.id.starts_with(&verb.id),
+            false => names_id(&verb.id, &message.id),
         };
         page.messages.iter().filter(is).filter(is_from).collect()
     };
@@ -137,8 +133,8 @@ fn take_back(verb: &Cancel) -> Result<(), Failure> {
     let given = escape(&verb.id, 128);
     match found[..] {
         [] => Err(Failure::failed(format!(
-            "no open request has the id {given}, or one that begins so: `peerbus requests` shows \
-             those that are open"
+            "no open request has the id {given}, or one that begins or ends so: `peerbus requests` \
+             shows those that are open"
         ))),
         [one] => {
             let target = format!("/requests/withdraw?seq={}", one.seq);
@@ -162,23 +158,6 @@ fn take_back(verb: &Cancel) -> Result<(), Failure> {
     }
 }
 
-/// So many characters tell all ids apart, and at least those that are usual.
-fn shortest(all: &[MessageView]) -> usize {
-    let mut ids: Vec<&str> = all.iter().map(|message| message.id.as_str()).collect();
-    ids.sort_unstable();
-    ids.dedup();
-    let differ = ids.windows(2).map(|pair| {
-        let same = pair[0].bytes().zip(pair[1].bytes());
-        same.take_while(|(one, other)| one == other).count() + 1
-    });
-    differ.max().unwrap_or_default().max(ID_CHARS)
-}
-
-/// The beginning of an id, which is ASCII.
-fn beginning(id: &str, chars: usize) -> String {
-    id.chars().take(chars).collect()
-}
-
 fn age(at_ms: u64) -> String {
     span(wall_ms().saturating_sub(at_ms) / 1_000)
 }
@@ -188,31 +167,5 @@ fn text(message: &MessageView, secret: Option<&Secret>) -> String {
     match message.content(secret).text {
         MessageText::Signed(body) => escape(&spoken(&body), TEXT_CHARS),
         MessageText::Hidden(why) => format!("(not shown: {why})"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ids_are_shown_as_long_as_they_have_to_be() {
-        let all = |ids: &[&str]| -> Vec<MessageView> {
-            let view = |id: &&str| MessageView {
-                id: (*id).to_owned(),
-                ..MessageView::default()
-            };
-            ids.iter().map(view).collect()
-        };
-        for (ids, chars) in [
-            (&["0123456789"][..], 8),
-            (&["0123456789", "0123456789"], 8),
-            (&["a123456789", "b123456789"], 8),
-            (&["0123456789a", "c", "0123456789b"], 11),
-            (&["0123456789", "0123456789b"], 11),
-        ] {
-            assert_eq!(shortest(&all(ids)), chars, "{ids:?}");
-        }
-        assert_eq!(beginning("0123456789", 8), "01234567");
     }
 }

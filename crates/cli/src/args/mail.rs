@@ -115,7 +115,7 @@ pub(crate) enum RequestsVerb {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Cancel {
-    /// The request's id, or its beginning
+    /// The request's id, or a beginning or end of it
     pub(crate) id: String,
     /// Only that of this sender, where several used that id
     #[arg(long, value_name = "FROM")]

@@ -220,7 +220,7 @@ def asked_of(holder, script, times):
 
 def lines_of(holder, identity):
     """The lines that show a message, each once."""
-    lines = [line for text in holder.texts() for line in text.splitlines() if f"[{identity}]" in line]
+    lines = [line for text in holder.texts() for line in text.splitlines() if f"[{identity[-8:]}]" in line]
     return list(dict.fromkeys(lines))
 
 

@@ -47,6 +47,7 @@ mod side_channels;
 mod status;
 mod strict;
 mod support;
+mod text;
 mod tls;
 mod tokens;
 mod trust;

@@ -34,6 +34,7 @@ mod serve;
 mod session;
 mod status;
 mod stop;
+mod table;
 mod tail;
 mod token;
 mod told;

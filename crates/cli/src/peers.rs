@@ -7,10 +7,19 @@ use peerbus_view::{DomainReach, DomainView, PeerView, span};
 use serde_json::{Value, json};
 
 use crate::args::Peers;
+use crate::table::{self, Column};
 use crate::{client, operator, output};
 
-pub(crate) const HEADER: [&str; 9] = [
-    "NAME", "STATE", "UNSEEN", "CLIENT", "PROJECT", "BRANCH", "PROCESS", "WAKE", "ACKS",
+pub(crate) const COLUMNS: [Column; 9] = [
+    Column::whole("NAME"),
+    Column::whole("STATE"),
+    Column::whole("UNSEEN"),
+    Column::ranked(2, "CLIENT"),
+    Column::ranked(1, "PROJECT"),
+    Column::ranked(3, "BRANCH"),
+    Column::ranked(4, "PROCESS"),
+    Column::ranked(5, "WAKE"),
+    Column::ranked(6, "ACKS"),
 ];
 
 pub(crate) fn run(verb: Peers) -> Result<(), Failure> {
@@ -66,7 +75,7 @@ fn show(verb: &Peers, all: Vec<PeerView>, omitted: u32) -> Result<(), Failure> {
     if shown.is_empty() {
         output::line("no peers")?;
     } else {
-        output::table(HEADER, shown.iter().map(row))?;
+        table::write(&COLUMNS, shown.iter().map(row), verb.wide)?;
     }
     if more > 0 {
         output::say(&format!(

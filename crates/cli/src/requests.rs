@@ -7,6 +7,7 @@ use peerbus_view::{MessageText, MessageView, RequestView, span, spoken};
 use peerbus_wire::{PeerName, Secret, escape, names_id, short_id};
 
 use crate::args::{Cancel, Requests, RequestsVerb};
+use crate::table::{self, Column};
 use crate::{operator, output, told};
 
 /// Longest beginning of a text, in characters.
@@ -46,7 +47,15 @@ fn open(verb: &Requests) -> Result<(), Failure> {
             text(message, secret.as_ref()),
         ]
     });
-    output::table(["ID", "FROM", "OWES", "STATE", "SINCE", "QUESTION"], rows)?;
+    let columns = [
+        Column::whole("ID"),
+        Column::ranked(3, "FROM"),
+        Column::whole("OWES"),
+        Column::whole("STATE"),
+        Column::ranked(1, "SINCE"),
+        Column::ranked(2, "QUESTION"),
+    ];
+    table::write(&columns, rows, verb.wide)?;
     if page.before.is_some() {
         output::say("these are the oldest; there are more");
     }
@@ -96,7 +105,15 @@ fn ended(verb: &Requests) -> Result<(), Failure> {
             text(message, secret.as_ref()),
         ]);
     }
-    output::table(["ID", "FROM", "PEER", "END", "AGO", "QUESTION"], rows)?;
+    let columns = [
+        Column::whole("ID"),
+        Column::ranked(4, "FROM"),
+        Column::whole("PEER"),
+        Column::ranked(1, "END"),
+        Column::ranked(2, "AGO"),
+        Column::ranked(3, "QUESTION"),
+    ];
+    table::write(&columns, rows, verb.wide)?;
     if more {
         output::say(&format!(
             "these are the newest {}; --limit N shows more",

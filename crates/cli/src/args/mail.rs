@@ -103,6 +103,9 @@ pub(crate) struct Requests {
     /// With --done: at most so many, the newest
     #[arg(long, value_name = "N", default_value_t = 20, requires = "done")]
     pub(crate) limit: usize,
+    /// Show all columns, however narrow the terminal is
+    #[arg(long)]
+    pub(crate) wide: bool,
     #[command(flatten)]
     pub(crate) shown: Shown,
 }

@@ -10,6 +10,9 @@ use clap::Subcommand;
 pub(crate) enum Names {
     /// Show all names that the broker knows, with who has them
     List {
+        /// Show all columns, however narrow the terminal is
+        #[arg(long)]
+        wide: bool,
         /// Print the list as JSON
         #[arg(long)]
         json: bool,

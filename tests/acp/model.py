@@ -18,7 +18,7 @@ from digest import digest
 from support import LOOK_S, PATIENCE_S
 
 JOB = re.compile(r"\bjob:(\w+)")
-MESSAGE = re.compile(r"\[([0-9a-f]{32})\]")
+MESSAGE = re.compile(r"\[([0-9a-f]{8}|[0-9a-f]{32})\]")
 
 
 @dataclass

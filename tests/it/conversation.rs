@@ -487,29 +487,3 @@ fn how_long_a_peer_is_busy_is_shown_and_forgotten_when_it_leaves() {
     assert!(row().contains("away "));
     broker.stop();
 }
-
-#[test]
-fn tools_take_the_end_of_an_id_for_all_of_it() {
-    let home = Home::new();
-    let _broker = Broker::start(&home);
-    let (mut alice, mut bob) = (peer(&home, "alice"), peer(&home, "bob"));
-    let asked = alice.call("bus.send", json!({ "to": "bob", "body": "tests?" }));
-    let id = asked["id"].as_str().expect("an id").to_owned();
-    assert_eq!(bob.drained()["id"], json!(id));
-    let replied = bob.call("bus.reply", json!({ "msg_id": id[24..], "body": "green" }));
-    assert_eq!(
-        (&replied["sent"], &replied["to"]),
-        (&json!(true), &json!("alice"))
-    );
-    let answer = alice.drained();
-    assert_eq!(
-        (&answer["body"]["reply_to"], &answer["body"]["thread"]),
-        (&json!(id), &json!(id))
-    );
-    let far = alice.call("bus.status", json!({ "id": id[24..] }));
-    assert_eq!(far["messages"][0]["id"], json!(id));
-    let more = json!({ "to": "alice", "body": "still", "thread": id[24..] });
-    alice.call("bus.ack", json!({ "ids": [answer["id"]] }));
-    bob.call("bus.send", more);
-    assert_eq!(alice.drained()["body"]["thread"], json!(id), "{answer}");
-}

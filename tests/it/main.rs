@@ -27,6 +27,7 @@ mod history;
 mod hooks;
 mod hostile;
 mod identity;
+mod ids;
 mod install;
 mod joined;
 mod lifecycle;

@@ -9,7 +9,7 @@ use crate::sessions::names;
 use crate::support::{Broker, Home, Mcp, Raw, eventually};
 
 /// Sends as ada; gives the message's id.
-fn send(home: &Home, to: &str, body: &str) -> String {
+pub(crate) fn send(home: &Home, to: &str, body: &str) -> String {
     let sent = home
         .run(&["send", to, body, "--name", "ada", "--json"])
         .ok();
@@ -227,53 +227,4 @@ fn who_is_not_known_is_said_at_once_with_who_may_be_meant() {
     let said = home.run(&["status", "m1"]).fails(1);
     assert!(said.contains("`peerbus history --ids` lists"), "{said}");
     broker.stop();
-}
-
-#[test]
-fn an_id_is_named_by_its_end_or_its_beginning_and_several_are_listed() {
-    let home = Home::new();
-    let broker = Broker::start(&home);
-    let _bob = Raw::register(&home, &broker, "bob");
-    let ids = ["hi", "ho"].map(|text| send(&home, "bob", text));
-    let trail = |part: &str| {
-        let told = home.run(&["status", part, "--json"]).ok();
-        let told: Value = serde_json::from_str(&told).expect("JSON");
-        told["messages"][0]["trail"]["id"].clone()
-    };
-    for id in &ids {
-        assert_eq!(trail(&id[24..]), json!(id));
-        assert_eq!(trail(&id[..31]), json!(id));
-    }
-    let common = ids[0].bytes().zip(ids[1].bytes());
-    let common = common.take_while(|(one, other)| one == other).count();
-    let several = &ids[0][..common];
-    assert!(common >= 8, "made in one minute: {ids:?}");
-    let why = home.run(&["status", several]).fails(1);
-    assert!(
-        why.contains(&format!("{several} may be each of these: ")),
-        "{why}"
-    );
-    assert!(ids.iter().all(|id| why.contains(id.as_str())), "{why}");
-    let why = home.run(&["status", &ids[0][28..31]]).fails(1);
-    assert!(why.contains("knows no message"), "three are no part: {why}");
-
-    // What an id is taken for anywhere else.
-    let reply = [
-        "send",
-        "bob",
-        "well",
-        "--reply-to",
-        &ids[0][24..],
-        "--thread",
-        &ids[1][24..],
-    ];
-    home.run(&reply).ok();
-    let said = home
-        .run(&["history", "--thread", &ids[1][24..], "--json"])
-        .ok();
-    let last: Value = serde_json::from_str(said.lines().last().expect("a line")).expect("JSON");
-    assert_eq!(
-        (&last["reply_to"], &last["thread"]),
-        (&json!(ids[0]), &json!(ids[1]))
-    );
 }

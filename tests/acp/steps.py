@@ -258,7 +258,7 @@ def killed(world):
     after = world.driver.agent()
     world.check("there is a new process", after != dead)
     later = [request for request in world.model.asked[asked:] if request.script == "deadly"]
-    goes_on = any(f"[{known}]" in text for request in later for text in request.user)
+    goes_on = any(f"[{known[-8:]}]" in text for request in later for text in request.user)
     cannot = "resume" in world.agent.cannot
     what = "begins a new session" if cannot else "goes on with its session"
     world.check(f"it {what}", goes_on != cannot, later and later[-1].user)

@@ -18,7 +18,7 @@ from digest import digest
 from support import LOOK_S, PATIENCE_S
 
 JOB = re.compile(r"\bjob:(\w+)")
-MESSAGE = re.compile(r"\[([0-9a-f]{32})\]")
+MESSAGE = re.compile(r"\[([0-9a-f]{8}|[0-9a-f]{32})\]")
 
 
 @dataclass
@@ -80,7 +80,7 @@ class Model:
     def shown(self, identity):
         """The user's words that have this message, each text once."""
         texts = [text for request in self.asked for text in request.user]
-        return list(dict.fromkeys(text for text in texts if f"[{identity}]" in text))
+        return list(dict.fromkeys(text for text in texts if f"[{identity[-8:]}]" in text))
 
     def note(self, **line):
         with self.lock, open(self.log, "a", encoding="utf-8") as log:

@@ -51,7 +51,7 @@ def is_seen(world, what, identity, patience_s=PATIENCE_S):
 
 def is_marked(text, identity):
     """Whether a message is shown as one that may have been shown before."""
-    return re.search(rf"\[{identity}\][^:\n]*\(shown before\)", text) is not None
+    return re.search(rf"\(shown before\)[^\[\n]*\[{identity[-8:]}\]", text) is not None
 
 
 def shown_again(world, identity):
@@ -60,7 +60,7 @@ def shown_again(world, identity):
 
 def is_shown_once(world, what, identity):
     """It was shown as new once, and where it was shown again it was marked."""
-    asked = [[text for text in it.user if f"[{identity}]" in text] for it in world.model.asked]
+    asked = [[text for text in it.user if f"[{identity[-8:]}]" in text] for it in world.model.asked]
     new = [[text for text in texts if not is_marked(text, identity)] for texts in asked]
     once = max(map(len, new)) == 1
     world.check(f"{what} is shown as new once", once, max(new, key=len))
@@ -131,7 +131,7 @@ def busy(world):
         is_seen(world, f"number {number}", identity)
         is_shown_once(world, f"number {number}", identity)
     world.check("the turn was left alone", (long.asked, long.cut) == (1, 0), long)
-    together = [text for text in world.model.shown(more[0]) if all(i in text for i in more)]
+    together = [text for text in world.model.shown(more[0]) if all(i[-8:] in text for i in more)]
     world.check("the three are one turn", together, world.model.shown(more[0]))
 
 
@@ -225,7 +225,7 @@ def comes_along(world, identity):
     world.model.script("next", *calls, text="so much for that")
     following = world.send("next")
     is_seen(world, "the next message", following)
-    told = [words for request in world.model.asked for words in request.results if identity in words]
+    told = [words for request in world.model.asked for words in request.results if identity[-8:] in words]
     world.check("its message comes with the result of a bus tool", told, world.model.asked[-1].results)
     is_seen(world, "it", identity)
     is_shown_once(world, "it", identity)
@@ -258,7 +258,7 @@ def killed(world):
     after = world.driver.agent()
     world.check("there is a new process", after != dead)
     later = [request for request in world.model.asked[asked:] if request.script == "deadly"]
-    goes_on = any(f"[{known}]" in text for request in later for text in request.user)
+    goes_on = any(f"[{known[-8:]}]" in text for request in later for text in request.user)
     cannot = "resume" in world.agent.cannot
     what = "begins a new session" if cannot else "goes on with its session"
     world.check(f"it {what}", goes_on != cannot, later and later[-1].user)

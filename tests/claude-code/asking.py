@@ -27,7 +27,7 @@ DONE, HALF = "all of them are green", "two suites to go"
 # A reminder comes so long after the turn, and a little later.
 REMIND_S, LATER_S = 60, 20
 JOB = re.compile(r"\bjob:(\w+)")
-MESSAGE = re.compile(r"\[([0-9a-f]{32})\]")
+MESSAGE = re.compile(r"\[([0-9a-f]{8}|[0-9a-f]{32})\]")
 OWED = "You still owe"
 
 
@@ -220,7 +220,7 @@ def asked_of(holder, script, times):
 
 def lines_of(holder, identity):
     """The lines that show a message, each once."""
-    lines = [line for text in holder.texts() for line in text.splitlines() if f"[{identity}]" in line]
+    lines = [line for text in holder.texts() for line in text.splitlines() if f"[{identity[-8:]}]" in line]
     return list(dict.fromkeys(lines))
 
 

@@ -155,8 +155,8 @@ def a_message_wakes_the_other_machine(alpha, beta, session, other):
     check("the model at alpha reads that it goes to beta", "to go to beta" in result, result)
     woken = beta.api.wait_for("what wakes bob", lambda request: QUESTION in request.context)
     [line] = [line for line in woken.context.splitlines() if QUESTION in line]
-    check("the idle session at beta is woken, by alice of alpha", "msg from alice@alpha [" in line, line)
-    identity = line.split("[", 1)[1].split("]", 1)[0]
+    check("the idle session at beta is woken, by alice of alpha", "alice@alpha: " in line, line)
+    identity = line.rsplit("[", 1)[1].split("]", 1)[0]
     told = eventually("seen comes back", lambda: has(steps(alpha, identity), "seen"))
     check("the sender's broker was told that it was forwarded", "forwarded" in told, told)
     check("and how it was seen", "seen       bob@beta  by socket" in told, told)

@@ -32,8 +32,8 @@ TOUCH = "please touch a file"
 LAST = 6
 SEND = f"mcp__{scenario.SERVER}__bus_send"
 REPLY = f"mcp__{scenario.SERVER}__bus_reply"
-# A message as the model is shown it: sender, id, what is marked, words.
-LINE = re.compile(r'📨 msg from (\w+) \[([^\]]+)\]((?: \([^)]*\))*): "turn (\d)"')
+# A message as the model is shown it: sender, words, what is marked, id.
+LINE = re.compile(r'📨 (\w+): "turn (\d)"((?: \([^)]*\))*) \[([^\]]+)\]')
 # Which of the turns Ben's client dies over, while its model thinks.
 DEADLY = 3
 DIED = threading.Event()
@@ -62,7 +62,7 @@ def answer(request):
     if TOUCH in request.prompt:
         return mock_api.tool_use("Bash", {"command": "touch /tmp/touched", "description": "Touches"})
     if heard:
-        _, identity, marked, number = heard[-1]
+        _, number, marked, identity = heard[-1]
         if int(number) == DEADLY and not marked:
             DIED.wait(PATIENCE_S)
         if int(number) < LAST:
@@ -294,7 +294,7 @@ def it_is_cut(api, worker, anna):
         wake.step(worker, sent[-1], "seen")
     prompts = [told(request) for request in api.asked if NOTE in told(request)]
     for identity in sent:
-        new = [p for p in prompts if identity in p and f"[{identity}] (shown before)" not in p]
+        new = [p for p in prompts if identity[-8:] in p and f"(shown before) [{identity[-8:]}]" not in p]
         check(f"{identity} is shown as new once", len(new) == 1, new)
     said = anna.err.read_text(encoding="utf-8")
     again = said.count("it is started again")

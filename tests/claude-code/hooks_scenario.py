@@ -76,8 +76,8 @@ def is_seen(worker, identity):
 def an_idle_session_wakes(api, worker):
     a_hook_waits(worker)
     identity = wake.send(worker, "are you idle?")
-    asked = api.wait_for("what wakes an idle session", lambda r: identity in r.context)
-    line = f'from worker [{identity}]: "are you idle?"'
+    asked = api.wait_for("what wakes an idle session", lambda r: identity[-8:] in r.context)
+    line = f'worker: "are you idle?" [{identity[-8:]}]'
     check("an idle session wakes, and its model is shown the message", line in asked.context, asked.context)
     is_seen(worker, identity)
 
@@ -91,7 +91,7 @@ def a_busy_session_hears(session, api, worker, model):
         identity = wake.send(worker, "are you busy?")
         wake.step(worker, identity, "delivered")
     result = api.wait_for("the work's result", lambda r: r.tool_results, since)
-    asked = api.wait_for("what a busy session is told", lambda r: identity in r.context, since)
+    asked = api.wait_for("what a busy session is told", lambda r: identity[-8:] in r.context, since)
     later = api.asked.index(asked) - api.asked.index(result)
     which = "same" if later == 0 else "next"
     check(f"a busy session hears in the same turn or the next (the {which})", later in (0, 1), later)

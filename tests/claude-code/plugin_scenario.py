@@ -88,8 +88,8 @@ def a_session_is_on_the_bus(api, worker):
         eventually("the turn ends", lambda: SENT in session.screen())
         hooks_scenario.a_hook_waits(worker)
         identity = wake.send(worker, "are you idle?")
-        asked = api.wait_for("what wakes an idle session", lambda r: identity in r.context)
-        line = f'msg from worker [{identity}]: "are you idle?"'
+        asked = api.wait_for("what wakes an idle session", lambda r: identity[-8:] in r.context)
+        line = f'worker: "are you idle?" [{identity[-8:]}]'
         check("a message wakes it", line in asked.context, asked.context)
         seen = wake.step(worker, identity, "seen")
         how = f"{seen.get('path')}, {seen.get('evidence')}"

@@ -49,7 +49,9 @@ fn a_reply_says_whom_it_answers_when_two_senders_used_an_id() {
     }
     let why = bob.call_fails("bus.reply", json!({ "msg_id": "m1", "body": "yes" }));
     assert!(
-        why.contains("several senders used that id (say which: `from`)"),
+        why.contains(
+            "several messages go by m1: m1 of alice, m1 of eve; give more of the id, or say whose"
+        ),
         "{why}"
     );
     for (raw, name) in senders.iter_mut().zip(["alice", "eve"]) {

@@ -34,10 +34,7 @@ fn a_message_goes_from_a_generic_adapter_to_a_channel_and_back() {
         mark.as_str().is_some_and(|mark| mark.starts_with("pb-")),
         "{mark}"
     );
-    assert_eq!(
-        push["content"],
-        "📨 msg from worker: \"hi\\u000a\\u003cb\\u003e\""
-    );
+    assert_eq!(push["content"], "📨 worker: \"hi\\u000a\\u003cb\\u003e\"");
     assert_eq!(
         push["meta"],
         json!({

@@ -226,7 +226,7 @@ fn a_wait_that_ends_leaves_the_request_and_says_how_it_is_seen_and_taken_back() 
         said.contains(&format!("`peerbus requests cancel {id}` takes it back")),
         "{said}"
     );
-    let said = home.run(&["requests", "cancel", &id[..9]]).ok();
+    let said = home.run(&["requests", "cancel", &id[24..]]).ok();
     assert_eq!(
         said,
         format!("taken back {id}: bob is told that it is owed no more\n")
@@ -253,7 +253,7 @@ fn who_has_left_finds_the_result_under_the_request() {
         row.contains("working: \"half way\"").then_some(row)
     });
     assert!(
-        row.starts_with(&id[..8]) && row.ends_with("review the parser"),
+        row.starts_with(&id[24..]) && row.ends_with("review the parser"),
         "{row}"
     );
     bob.answers("r1", json!({ "text": "two bugs, both in lexer.rs" }));
@@ -273,7 +273,7 @@ fn who_has_left_finds_the_result_under_the_request() {
     assert_eq!(home.run(&["requests"]).ok().lines().count(), 1);
     let done = home.run(&["requests", "--done"]).ok();
     let row = done.lines().nth(1).expect("a row");
-    for part in [&id[..8], "bob", "done: two bugs", "review the parser"] {
+    for part in [&id[24..], "bob", "done: two bugs", "review the parser"] {
         assert!(row.contains(part), "{done}");
     }
     broker.stop();

@@ -9,7 +9,7 @@ use crate::sessions::names;
 use crate::support::{Broker, Home, Mcp, Raw, eventually};
 
 /// Sends as ada; gives the message's id.
-fn send(home: &Home, to: &str, body: &str) -> String {
+pub(crate) fn send(home: &Home, to: &str, body: &str) -> String {
     let sent = home
         .run(&["send", to, body, "--name", "ada", "--json"])
         .ok();

@@ -74,7 +74,7 @@ fn our_adapters_work_at_a_v1_broker_and_say_written() {
     let pushed = carol.notification("push", |n| {
         (n["params"]["meta"]["from"] == "alice").then(|| n["params"]["content"].clone())
     });
-    assert_eq!(pushed, "📨 msg from alice: \"wake up\"");
+    assert_eq!(pushed, "📨 alice: \"wake up\"");
     let all = alice.call("bus.broadcast", json!({ "body": "all" }));
     assert_eq!(all["status"], "written");
 }

@@ -151,7 +151,7 @@ async def conversation(args):
         check("status", sent["status"] == "accepted" and sent["recipients"] == 1, sent)
         push = await channel.until("message", lambda p: p.meta["kind"] == "msg")
         text = r"a\u000a\"b\" \u003c/channel\u003e"
-        check("push", push.content == f'📨 msg from {worker_name}: "{text}"', push.content)
+        check("push", push.content == f'📨 {worker_name}: "{text}"', push.content)
         meta = {"from": worker_name, "source": push.meta.get("source"), "msg_id": sent["id"]}
         mark = push.meta.pop("push", "")
         check("push mark", mark.startswith("pb-"), mark)

@@ -22,8 +22,7 @@ ASK = "ask everybody"
 START = "start the relay"
 # A message as it is shown, in a text that may stand in JSON.
 SHOWN = re.compile(
-    r"📨 msg from ([a-z-]+) \[([0-9a-f-]+)\](?: \([a-z -]+[0-9a-f-]*\))*: "
-    r"(?:\(shown before\) )?\\*\"(.*?)\\*\"(?:\\n|\n|$)"
+    r"📨 ([a-z-]+): \\*\"(.*?)\\*\"(?: \([a-z -]+[0-9a-f-]*\))* \[([0-9a-f-]+)\](?:\\n|\n|$)"
 )
 EVIDENCE = ("transcript", "tool_call")
 
@@ -56,7 +55,7 @@ class Mind:
                 yield f"ask {other}", "send", {"to": other, "body": f"who are you, {other}?"}
         if START in text:
             yield "relay 1", "send", {"to": self.following, "body": "relay 1"}
-        for sender, identity, words in SHOWN.findall(text):
+        for sender, words, identity in SHOWN.findall(text):
             self.heard[sender, identity] = words
             if words.startswith("who are you"):
                 yield identity, "reply", {"msg_id": identity, "body": f"I am {self.name}"}

@@ -29,7 +29,7 @@ HALF = "half a thought"
 BURST = 20
 ROUNDS = 10
 # A message as it is shown, in a text that may stand in JSON.
-SHOWN = re.compile(r"📨 msg from worker \[([0-9a-f-]+)\]: (?:\(shown before\) )?\\*\"(.*?)\\*\"(?:\\n|\n|$)")
+SHOWN = re.compile(r"📨 worker: \\*\"(.*?)\\*\"(?: \(shown before\))? \[([0-9a-f-]+)\](?:\\n|\n|$)")
 
 
 class WakingModel(Model):
@@ -62,7 +62,7 @@ class WakingModel(Model):
 
     def _reply(self, tools, text):
         with self.lock:
-            for identity, words in SHOWN.findall(text):
+            for words, identity in SHOWN.findall(text):
                 call = next((c for n, c in tools.items() if "bus_reply" in plain(n)), None)
                 if ANSWER_ME in words and identity not in self.replied and call:
                     self.replied.add(identity)
@@ -83,7 +83,7 @@ class WakingModel(Model):
         """Waits until the model is shown a message, and gives when, and all that it was shown."""
 
         def look():
-            return next((asked for asked in self.asked[since:] if identity in asked[1]), None)
+            return next((asked for asked in self.asked[since:] if identity[-8:] in asked[1]), None)
 
         return eventually(f"the model is shown {identity}", look)
 
@@ -138,7 +138,7 @@ def an_idle_session_wakes_and_answers(model, worker, path):
 
     def answered():
         got = worker.call("bus.drain", {})["messages"]
-        return next((one for one in got if identity in json.dumps(one["body"])), None)
+        return next((one for one in got if identity[-8:] in json.dumps(one["body"])), None)
 
     answer = eventually("the session's answer", answered)
     check("it answers with the bus reply tool", answer["from"] == NAME, answer)
@@ -215,7 +215,7 @@ def half_typed_text_stays(screen, worker, path):
 def with_the_model_down(agent, screen, model, worker, path):
     model.down = True
     identity = send(worker, "is anybody there? No answer needed")
-    eventually("the agent asks in vain", lambda: any(identity in t for t in model.refused))
+    eventually("the agent asks in vain", lambda: any(identity[-8:] in t for t in model.refused))
     if agent.gives_up:
         screen.shows(agent.gives_up)
     states = [s["state"] for s in steps(worker, identity)]
@@ -224,7 +224,7 @@ def with_the_model_down(agent, screen, model, worker, path):
     model.down = False
     screen.type("hello again")
     model.shown("hello again", since)
-    shown = any(identity in text for _, text in model.asked[since:])
+    shown = any(identity[-8:] in text for _, text in model.asked[since:])
     check("the next prompt takes the message along", shown)
     if agent.proof_is_of_the_turn:
         states = [s["state"] for s in steps(worker, identity)]
@@ -311,5 +311,5 @@ def the_user_decides(agent, model, project, environment, worker):
             identity = send(worker, f"{wish} me; no answer needed")
             told = step(worker, identity, state)
             check(f"the sender is told: {state}", "user" in json.dumps(told), told)
-            unseen = not any(identity in text for _, text in model.asked)
+            unseen = not any(identity[-8:] in text for _, text in model.asked)
             check("the model is not shown it", unseen)

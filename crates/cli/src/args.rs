@@ -366,6 +366,9 @@ pub(crate) struct Peers {
     /// Show those, too, that are away and are owed nothing
     #[arg(long)]
     pub(crate) all: bool,
+    /// Show all columns, however narrow the terminal is
+    #[arg(long)]
+    pub(crate) wide: bool,
     /// Show who is in another domain, as it last told
     #[arg(long, value_name = "NAME")]
     pub(crate) domain: Option<peerbus_wire::Domain>,

@@ -22,12 +22,12 @@ const NAME_CHARS: usize = 64;
 
 pub(crate) fn run(verb: Ask) -> Result<(), Failure> {
     let body = body::json(&verb.body, &verb.more, verb.saying.text)?;
-    let mut talk = send::conversation(&body, &verb.saying);
+    let config = client::config(&verb.connection, verb.name.clone())?;
+    let mut talk = send::conversation(&body, &verb.saying, &config)?;
     let within_ms = verb.within.or(talk.within_ms);
     talk.within_ms = Some(within_ms.unwrap_or(WITHIN_MS_DEFAULT));
     let body = talk.write(&body);
     send::mind(&verb.to);
-    let config = client::config(&verb.connection, verb.name.clone())?;
     client::with_bus(config, client::Refused::Fail, async |bus| {
         let mut stop = Stop::catch()?;
         let limit = client::duration(verb.timeout);

@@ -4,7 +4,7 @@ use std::io::IsTerminal as _;
 
 use peerbus_adapter::Failure;
 use peerbus_node::NodeRefusal;
-use peerbus_wire::escape;
+use peerbus_wire::{escape, names_id};
 use serde_json::{Value, json};
 
 use crate::args::{Held, HeldOne, HeldVerb};
@@ -59,7 +59,10 @@ fn decide(method: &str, meant: &HeldOne, json: bool) -> Result<(), Failure> {
     found.retain(|it| {
         let from = it.told["from"].as_str().unwrap_or_default();
         let of = |name: &String| name.eq_ignore_ascii_case(from);
-        it.told[member] == meant.which && meant.from.as_ref().is_none_or(of)
+        let named = it.told[member].as_str().unwrap_or_default();
+        // Of a digest all is named: by it a text is known.
+        let is = by_digest && named == meant.which || !by_digest && names_id(&meant.which, named);
+        is && meant.from.as_ref().is_none_or(of)
     });
     let which = escape(&meant.which, CELL_CHARS);
     let Some(first) = found.first() else {
@@ -71,9 +74,21 @@ fn decide(method: &str, meant: &HeldOne, json: bool) -> Result<(), Failure> {
         it.told["from"] == first.told["from"] && it.told["digest"] == first.told["digest"]
     };
     if !found.iter().all(same) {
+        let word = |it: &Waiting, member: &str| {
+            escape(it.told[member].as_str().unwrap_or_default(), CELL_CHARS)
+        };
+        let one = |it| {
+            format!(
+                "{} ({} of {})",
+                word(it, "digest"),
+                word(it, "id"),
+                word(it, "from")
+            )
+        };
+        let all: Vec<_> = found.iter().map(one).collect();
         return Err(Failure::config(format!(
-            "several messages have the id {which}: say which by its digest, with which \
-             `peerbus held` shows it"
+            "several messages go by the id {which}: say which by its digest: {}",
+            all.join(", ")
         )));
     }
     if method == "session/release" && !by_digest {

@@ -53,7 +53,7 @@ fn list(verb: &History) -> Result<(), Failure> {
         if verb.shown.json {
             output::json(&message.json(secret.as_ref()))?;
         } else {
-            output::line(&told::line(message, secret.as_ref()))?;
+            output::line(&told::line(message, secret.as_ref(), verb.short))?;
             if verb.ids {
                 output::line(&format!("    {}", told::name(&message.id)))?;
             }

@@ -36,6 +36,7 @@ mod serve;
 mod session;
 mod status;
 mod stop;
+mod table;
 mod tail;
 mod token;
 mod told;

@@ -8,17 +8,17 @@ use peerbus_wire::PeerName;
 use serde_json::json;
 
 use crate::args::Names;
-use crate::{operator, output, peers, told};
+use crate::{operator, output, peers, table, told};
 
 pub(crate) fn run(verb: &Names) -> Result<(), Failure> {
     match verb {
-        Names::List { json, socket } => list(*json, socket.as_ref()),
+        Names::List { wide, json, socket } => list(*wide, *json, socket.as_ref()),
         Names::Release { name, socket } => release(name, socket.as_ref()),
         Names::Retire { name, to, socket } => retire(name, to.as_deref(), socket.as_ref()),
     }
 }
 
-fn list(json: bool, socket: Option<&PathBuf>) -> Result<(), Failure> {
+fn list(wide: bool, json: bool, socket: Option<&PathBuf>) -> Result<(), Failure> {
     let peers = told::peers(socket)?;
     let all: Vec<PeerView> = peers.iter().map(told::about).collect();
     if json {
@@ -27,7 +27,7 @@ fn list(json: bool, socket: Option<&PathBuf>) -> Result<(), Failure> {
     if all.is_empty() {
         return output::line("no names");
     }
-    output::table(peers::HEADER, all.iter().map(peers::row))
+    table::write(&peers::COLUMNS, all.iter().map(peers::row), wide)
 }
 
 fn release(name: &str, socket: Option<&PathBuf>) -> Result<(), Failure> {

@@ -8,7 +8,8 @@ use peerbus_adapter::demand::{Demand, Tried};
 use peerbus_adapter::operator::{self, Events, OperatorAnswer, Streamless};
 pub(crate) use peerbus_adapter::operator::{encode, encode_text, other_version};
 use peerbus_adapter::paths::Paths;
-use peerbus_adapter::{Failure, Flags, PeerEntry, UNUSABLE, Url, credentials};
+use peerbus_adapter::{BusConfig, Failure, Flags, PeerEntry, UNUSABLE, Url, credentials};
+use peerbus_wire::{MessageId, is_id_part};
 
 use crate::{client, output};
 
@@ -92,6 +93,29 @@ fn reach<T>(
             (done, _) => return done,
         }
     }
+}
+
+/// The sockets of the broker that a connection is meant for, as far as it is of this machine.
+pub(crate) fn sockets_of(config: &BusConfig) -> Option<Vec<PathBuf>> {
+    let listed = || credentials::load(&config.credentials).ok()?.url;
+    match config.url.clone().or_else(listed) {
+        None => Some(config.sockets.clone()),
+        Some(Url::Unix(path)) => Some(vec![path]),
+        Some(_) => None,
+    }
+}
+
+/// The id of the message that is meant by it, or by a part of it, where the broker can be asked that.
+/// What is a part of none stands for itself.
+pub(crate) fn whole(config: &BusConfig, id: &MessageId) -> Result<MessageId, Failure> {
+    let sockets = sockets_of(config).filter(|_| is_id_part(id.as_str()));
+    let target = format!("/v1/messages/{}", encode_text(id.as_str()));
+    let Some(Ok(answer)) = sockets.map(|sockets| over(&sockets, "GET", &target)) else {
+        return Ok(id.clone());
+    };
+    let page = operator::messages(answer).map_err(Failure::failed)?;
+    let found = page.messages.first().map_or(id.as_str(), |it| &it.id);
+    MessageId::parse(found).map_err(Failure::failed)
 }
 
 /// A stream of events, behind a cursor if there is one.

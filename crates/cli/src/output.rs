@@ -4,12 +4,10 @@ use std::io::{self, IsTerminal as _, Write};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
-use comfy_table::{Table, presets};
 use peerbus_adapter::Failure;
 use peerbus_wire::{escape_json, printable};
 use serde_json::Value;
 use terminal_size::{Width, terminal_size_of};
-use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 /// Writes one line to stdout and flushes it. A terminal gets it at once: what goes to stderr meanwhile
 /// stands before it or after it.
@@ -93,57 +91,28 @@ pub(crate) fn plural(count: u64, noun: &str) -> String {
     format!("{count} {noun}{ending}")
 }
 
-/// Widest cell, and the narrowest that one is cut to, in columns of a terminal.
-const CELL_MAX: usize = 40;
-const CELL_MIN: usize = 3;
-
-/// Writes a table to stdout, each row on a line. On a terminal that is too narrow for it the widest
-/// cells are cut, those of the first column aside. The cells have been made safe.
-pub(crate) fn table<const N: usize>(
-    header: [&str; N],
-    rows: impl IntoIterator<Item = [String; N]>,
-) -> Result<(), Failure> {
-    let rows: Vec<[String; N]> = rows.into_iter().collect();
-    let mut widths = header.map(str::width);
-    for row in &rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.width().min(CELL_MAX));
-        }
-    }
-    if let Some((Width(columns), _)) = terminal_size_of(io::stdout()) {
-        // Each cell has a space on either side.
-        let room = usize::from(columns).saturating_sub(2 * N);
-        while widths.iter().sum::<usize>() > room
-            && let Some(widest) = widths.iter_mut().skip(1).max()
-            && *widest > CELL_MIN
-        {
-            *widest -= 1;
-        }
-    }
-    let fit = |row: [&str; N]| {
-        let mut widths = widths.iter();
-        row.map(|cell| cut(cell, *widths.next().unwrap_or(&CELL_MAX)))
-    };
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(fit(header));
-    for row in &rows {
-        table.add_row(fit(row.each_ref().map(String::as_str)));
-    }
-    line(&table.trim_fmt())
+/// So many columns has the terminal that stdout is; `None`: it is none.
+pub(crate) fn columns() -> Option<usize> {
+    terminal_size_of(io::stdout()).map(|(Width(columns), _)| usize::from(columns))
 }
 
-/// A text, cut to so many columns.
-fn cut(text: &str, columns: usize) -> String {
-    if text.width() <= columns {
-        return text.to_owned();
+/// A word or a line, in colour where it is its reader's to act on, and colours are wanted: on a terminal,
+/// as `NO_COLOR` and `CLICOLOR_FORCE` say.
+pub(crate) fn marked(text: &str) -> String {
+    const YOURS: [&str; 6] = [
+        "waits",
+        "waiting",
+        "waiting_approval",
+        "stuck",
+        "held",
+        "failed",
+    ];
+    let says = |name: &str| std::env::var(name).is_ok_and(|it| !it.is_empty() && it != "0");
+    let wanted = !std::env::var("NO_COLOR").is_ok_and(|it| !it.is_empty())
+        && (says("CLICOLOR_FORCE") || io::stdout().is_terminal());
+    let first = text.split([' ', ',', ':']).next().unwrap_or_default();
+    match wanted && YOURS.contains(&first) {
+        true => format!("\u{1b}[1;31m{text}\u{1b}[0m"),
+        false => text.to_owned(),
     }
-    let mut room = columns.saturating_sub(1);
-    let fits = |c: &char| match room.checked_sub(c.width().unwrap_or(0)) {
-        Some(less) => {
-            room = less;
-            true
-        }
-        None => false,
-    };
-    text.chars().take_while(fits).chain(['…']).collect()
 }

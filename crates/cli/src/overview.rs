@@ -13,6 +13,7 @@ use peerbus_wire::{Secret, escape};
 use serde_json::{Value, json};
 
 use crate::args::Status;
+use crate::table::{self, Column};
 use crate::told::{self, Here};
 use crate::{operator, output, requests};
 
@@ -138,7 +139,7 @@ impl Overview {
         }
         match self.here.peers.is_empty() {
             true => output::line("nobody is here"),
-            false => output::table(HEADER, self.here.peers.iter().map(row)),
+            false => table::write(&COLUMNS, self.here.peers.iter().map(row), false),
         }
     }
 
@@ -179,7 +180,13 @@ impl Overview {
     }
 }
 
-const HEADER: [&str; 5] = ["NAME", "STATE", "UNSEEN", "OWES", "PROJECT"];
+const COLUMNS: [Column; 5] = [
+    Column::whole("NAME"),
+    Column::whole("STATE"),
+    Column::whole("UNSEEN"),
+    Column::whole("OWES"),
+    Column::ranked(1, "PROJECT"),
+];
 
 fn row(peer: &PeerView) -> [String; 5] {
     let count = |count: Option<u64>| count.filter(|n| *n > 0).map(|n| n.to_string());

@@ -2,16 +2,25 @@
 
 use peerbus_adapter::demand::came_to_be;
 use peerbus_adapter::domains::There;
-use peerbus_adapter::{Domain, Failure, PeerEntry, Url, credentials, project};
+use peerbus_adapter::{Domain, Failure, PeerEntry, project};
 use peerbus_view::{DomainReach, DomainView, PeerView};
 use serde_json::{Value, json};
 
 use crate::args::Peers;
+use crate::table::{self, Column};
 use crate::told::{self, Here};
 use crate::{client, operator, output};
 
-pub(crate) const HEADER: [&str; 9] = [
-    "NAME", "STATE", "UNSEEN", "CLIENT", "PROJECT", "BRANCH", "PROCESS", "WAKE", "ACKS",
+pub(crate) const COLUMNS: [Column; 9] = [
+    Column::whole("NAME"),
+    Column::whole("STATE"),
+    Column::whole("UNSEEN"),
+    Column::ranked(2, "CLIENT"),
+    Column::ranked(1, "PROJECT"),
+    Column::ranked(3, "BRANCH"),
+    Column::ranked(4, "PROCESS"),
+    Column::ranked(5, "WAKE"),
+    Column::ranked(6, "ACKS"),
 ];
 
 pub(crate) fn run(verb: Peers) -> Result<(), Failure> {
@@ -67,7 +76,7 @@ fn show(verb: &Peers, all: Vec<PeerView>, omitted: u32) -> Result<(), Failure> {
     if shown.is_empty() {
         output::line("no peers")?;
     } else {
-        output::table(HEADER, shown.iter().map(row))?;
+        table::write(&COLUMNS, shown.iter().map(row), verb.wide)?;
     }
     if more > 0 {
         output::say(&format!(
@@ -118,12 +127,7 @@ fn domain_line(joined: &DomainView) -> String {
 /// What the broker says of itself, where it is asked over a Unix socket.
 fn broker(verb: &Peers) -> Option<Value> {
     let config = client::config(&verb.connection, None).ok()?;
-    let listed = || credentials::load(&config.credentials).ok()?.url;
-    let sockets = match config.url.clone().or_else(listed) {
-        None => config.sockets,
-        Some(Url::Unix(path)) => vec![path],
-        Some(_) => return None,
-    };
+    let sockets = operator::sockets_of(&config)?;
     let about = operator::over(&sockets, "GET", "/broker").ok()?.ok().ok()?;
     serde_json::from_str(&about).ok()
 }

@@ -4,13 +4,12 @@ use std::path::PathBuf;
 
 use peerbus_adapter::{Failure, wall_ms};
 use peerbus_view::{MessageText, MessageView, RequestView, span, spoken};
-use peerbus_wire::{PeerName, Secret, escape};
+use peerbus_wire::{PeerName, Secret, escape, names_id, short_id};
 
 use crate::args::{Cancel, Requests, RequestsVerb};
+use crate::table::{self, Column};
 use crate::{operator, output, told};
 
-/// Characters of an id that are shown where those tell it from all others.
-const ID_CHARS: usize = 8;
 /// Longest beginning of a text, in characters.
 const TEXT_CHARS: usize = 60;
 
@@ -34,7 +33,7 @@ pub(crate) fn run(verb: &Requests) -> Result<(), Failure> {
             (page.messages, page.before.is_some(), none)
         }
     };
-    let (chars, mut rows) = (shortest(&all), Vec::new());
+    let mut rows = Vec::new();
     for message in &all {
         let result = told::result(socket, message, secret)?;
         if verb.shown.json {
@@ -52,7 +51,7 @@ pub(crate) fn run(verb: &Requests) -> Result<(), Failure> {
             false => open(message),
         };
         rows.push([
-            beginning(&message.id, chars),
+            told::name(short_id(&message.id)),
             told::name(&message.from),
             peer,
             state,
@@ -70,7 +69,15 @@ pub(crate) fn run(verb: &Requests) -> Result<(), Failure> {
         (false, _) => {}
     }
     let [peer, state, at] = columns;
-    output::table(["ID", "FROM", peer, state, at, "QUESTION"], rows)?;
+    let columns = [
+        Column::whole("ID"),
+        Column::ranked(3, "FROM"),
+        Column::whole(peer),
+        Column::whole(state),
+        Column::ranked(1, at),
+        Column::ranked(2, "QUESTION"),
+    ];
+    table::write(&columns, rows, verb.wide)?;
     if more {
         output::say(&format!("these are the {} {rest}", all.len()));
     }
@@ -111,17 +118,24 @@ fn take_back(verb: &Cancel) -> Result<(), Failure> {
         from.as_ref()
             .is_none_or(|from| sent.is_ok_and(|sent| sent.key() == from.key()))
     };
-    let begins = |it: &&MessageView| !verb.id.is_empty() && it.id.starts_with(&verb.id);
-    let found = page.messages.iter().filter(begins).filter(is_from);
-    let mut found: Vec<_> = found.collect();
-    if found.iter().any(|it| it.id == verb.id) {
-        found.retain(|it| it.id == verb.id);
-    }
+    let meant = |exact: bool| -> Vec<&MessageView> {
+        let is = |message: &&MessageView| match exact {
+            true => message.id == verb.id,
+            false => names_id(&verb.id, &message.id),
+        };
+        page.messages.iter().filter(is).filter(is_from).collect()
+    };
+    let exact = meant(true);
+    let found = if exact.is_empty() {
+        meant(false)
+    } else {
+        exact
+    };
     let given = escape(&verb.id, 128);
     match found[..] {
         [] => Err(Failure::failed(format!(
-            "no open request has the id {given}, or one that begins so: `peerbus requests` shows \
-             those that are open"
+            "no open request has the id {given}, or one that begins or ends so: `peerbus requests` \
+             shows those that are open"
         ))),
         [one] => {
             let target = format!("/requests/withdraw?seq={}", one.seq);
@@ -145,53 +159,10 @@ fn take_back(verb: &Cancel) -> Result<(), Failure> {
     }
 }
 
-/// So many characters tell all ids apart, and at least those that are usual.
-fn shortest(all: &[MessageView]) -> usize {
-    let mut ids: Vec<&str> = all.iter().map(|message| message.id.as_str()).collect();
-    ids.sort_unstable();
-    ids.dedup();
-    let differ = ids.windows(2).map(|pair| {
-        let same = pair[0].bytes().zip(pair[1].bytes());
-        same.take_while(|(one, other)| one == other).count() + 1
-    });
-    differ.max().unwrap_or_default().max(ID_CHARS)
-}
-
-/// The beginning of an id, which is ASCII.
-fn beginning(id: &str, chars: usize) -> String {
-    id.chars().take(chars).collect()
-}
-
 /// The beginning of what a message says, if that is its sender's.
 pub(crate) fn text(message: &MessageView, secret: Option<&Secret>) -> String {
     match message.content(secret).text {
         MessageText::Signed(body) => escape(&spoken(&body), TEXT_CHARS),
         MessageText::Hidden(why) => format!("(not shown: {why})"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ids_are_shown_as_long_as_they_have_to_be() {
-        let all = |ids: &[&str]| -> Vec<MessageView> {
-            let view = |id: &&str| MessageView {
-                id: (*id).to_owned(),
-                ..MessageView::default()
-            };
-            ids.iter().map(view).collect()
-        };
-        for (ids, chars) in [
-            (&["0123456789"][..], 8),
-            (&["0123456789", "0123456789"], 8),
-            (&["a123456789", "b123456789"], 8),
-            (&["0123456789a", "c", "0123456789b"], 11),
-            (&["0123456789", "0123456789b"], 11),
-        ] {
-            assert_eq!(shortest(&all(ids)), chars, "{ids:?}");
-        }
-        assert_eq!(beginning("0123456789", 8), "01234567");
     }
 }

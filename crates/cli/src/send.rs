@@ -11,7 +11,7 @@ use tokio::time::{Duration, Instant};
 
 use crate::args::{Ask, Outgoing, Saying, Send};
 use crate::told::Far;
-use crate::{body, client, output};
+use crate::{body, client, operator, output};
 
 /// How often the broker is asked whether a message was seen.
 const LOOK: Duration = Duration::from_millis(500);
@@ -28,7 +28,8 @@ pub(crate) fn run(mut verb: Send) -> Result<(), Failure> {
     }
     let (body, mut talk, config) = said(&verb.outgoing)?;
     if let Some(id) = &verb.reply_to {
-        (talk.reply_to, talk.hops) = (Some(id.clone()), talk.hops.max(1));
+        let id = operator::whole(&config, id)?;
+        (talk.reply_to, talk.hops) = (Some(id), talk.hops.max(1));
     }
     let deadline = client::duration(verb.outgoing.timeout);
     mind(&verb.to);
@@ -70,10 +71,10 @@ pub(crate) fn broadcast(outgoing: &Outgoing) -> Result<(), Failure> {
 /// What is to be sent, what it says of its conversation, and how the broker is reached.
 fn said(outgoing: &Outgoing) -> Result<(String, Conversation, BusConfig), Failure> {
     let body = body::json(&outgoing.body, &outgoing.more, outgoing.saying.text)?;
-    let mut talk = conversation(&body, &outgoing.saying);
+    let config = client::config(&outgoing.connection, outgoing.name.clone())?;
+    let mut talk = conversation(&body, &outgoing.saying, &config)?;
     // Its temporary name ends with this command. A body may be a request by what it says itself.
     talk.unanswered |= outgoing.name.is_none() && talk.within_ms.is_none();
-    let config = client::config(&outgoing.connection, outgoing.name.clone())?;
     Ok((body, talk, config))
 }
 
@@ -207,13 +208,17 @@ pub(crate) fn nobody(name: &str, others: &[String]) -> String {
 }
 
 /// What a body says of its conversation, and what the command line says instead.
-pub(crate) fn conversation(body: &str, saying: &Saying) -> Conversation {
+pub(crate) fn conversation(
+    body: &str,
+    saying: &Saying,
+    config: &BusConfig,
+) -> Result<Conversation, Failure> {
     let mut talk = Conversation::of(body);
     if let Some(thread) = &saying.thread {
-        talk.thread = Some(thread.as_str().to_owned());
+        talk.thread = Some(operator::whole(config, thread)?.to_string());
     }
     talk.priority = saying.priority.unwrap_or(talk.priority);
-    talk
+    Ok(talk)
 }
 
 /// Waits until the message is seen, or will not be, or the time is over. Says how far it got.

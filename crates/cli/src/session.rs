@@ -11,13 +11,16 @@ use peerbus_adapter::project::{self, Project};
 use peerbus_adapter::{Failure, similar};
 use peerbus_node::index::LiveSession;
 use peerbus_node::{NodeClient, NodeRefusal};
-use peerbus_wire::{escape, printable};
+use peerbus_wire::{escape, from_rfc3339, names_id, printable, short_id};
 use serde_json::{Value, json};
 
 use crate::args::{SessionInject, SessionNamed, SessionVerb, SessionWhich};
-use crate::output;
+use crate::table::{self, Column};
 use crate::told::sessions;
+use crate::{output, told};
 
+/// Longest name, in characters.
+const NAME_CHARS: usize = 64;
 /// Longest text of a cell, and of a line of an event, in characters.
 const CELL_CHARS: usize = 40;
 const LINE_CHARS: usize = 2_000;
@@ -28,7 +31,7 @@ const ENDS_WITHIN: Duration = Duration::from_secs(30);
 
 pub(crate) fn run(verb: &SessionVerb) -> Result<(), Failure> {
     match verb {
-        SessionVerb::List { json } => list(*json),
+        SessionVerb::List { wide, json } => list(*wide, *json),
         SessionVerb::Watch { session, json } => watch(session, *json),
         SessionVerb::Inject(verb) => inject(verb),
         SessionVerb::Interrupt(verb) => interrupt(verb),
@@ -39,7 +42,7 @@ pub(crate) fn run(verb: &SessionVerb) -> Result<(), Failure> {
     }
 }
 
-fn list(json: bool) -> Result<(), Failure> {
+fn list(wide: bool, json: bool) -> Result<(), Failure> {
     let sessions = sessions()?;
     if json {
         let told = |session: &LiveSession| {
@@ -54,10 +57,17 @@ fn list(json: bool) -> Result<(), Failure> {
     if sessions.is_empty() {
         return output::line("no sessions");
     }
-    let header = [
-        "ID", "NAME", "CLIENT", "PROJECT", "BRANCH", "CWD", "STATUS", "STARTED",
+    let columns = [
+        Column::whole("NAME"),
+        Column::whole("STATUS"),
+        Column::ranked(1, "PROJECT"),
+        Column::ranked(2, "CLIENT"),
+        Column::ranked(3, "BRANCH"),
+        Column::ranked(4, "STARTED"),
+        Column::ranked(5, "CWD"),
+        Column::ranked(6, "ID"),
     ];
-    output::table(header, sessions.iter().map(row))
+    table::write(&columns, sessions.iter().map(row), wide)
 }
 
 /// The project in which a session runs, and the branch that is checked out there now.
@@ -82,17 +92,17 @@ fn row(session: &LiveSession) -> [String; 8] {
     let (project, branch) = place(session);
     let cwd = session.cwd.as_ref().map(|cwd| cwd.display().to_string());
     let cell = |text: Option<&str>| escape(text.unwrap_or("-"), CELL_CHARS);
-    let started = session.started_at.split_once('.');
-    let started = started.map(|(at, _)| format!("{at}Z"));
+    let name = session.name.as_deref().unwrap_or(short_id(&session.id));
     [
-        cell(Some(&session.id)),
-        cell(session.name.as_deref()),
-        cell(Some(&session.client)),
-        cell(project.as_deref()),
-        cell(branch.as_deref()),
-        cell(cwd.as_deref()),
+        // By this it is named.
+        escape(name, NAME_CHARS),
         cell(Some(session.word())),
-        cell(Some(started.as_ref().unwrap_or(&session.started_at))),
+        cell(project.as_deref()),
+        cell(Some(&session.client)),
+        cell(branch.as_deref()),
+        told::moment(&session.started_at),
+        cell(cwd.as_deref()),
+        cell(Some(&session.id)),
     ]
 }
 
@@ -100,12 +110,14 @@ fn connect(which: &SessionWhich) -> Result<NodeClient, Failure> {
     open(&find(which.id.as_deref(), which.latest)?)
 }
 
-/// A session by its id, and its name where it has one.
+/// A session by its name, where it has one, and its id.
 fn named(session: &LiveSession) -> String {
-    let id = escape(&session.id, CELL_CHARS);
     match &session.name {
-        Some(name) => format!("{id} ({})", escape(name, CELL_CHARS)),
-        None => id,
+        Some(name) => {
+            let id = escape(short_id(&session.id), CELL_CHARS);
+            format!("{} ({id})", escape(name, NAME_CHARS))
+        }
+        None => escape(&session.id, CELL_CHARS),
     }
 }
 
@@ -158,11 +170,12 @@ fn find(id: Option<&str>, latest: bool) -> Result<LiveSession, Failure> {
     })
 }
 
-/// Whether this is a session's name, or the beginning of its id.
+/// Whether this is a session's name, or the beginning of its id, or the end.
 fn is_meant(session: &LiveSession, meant: &str) -> bool {
     let name = session.name.as_deref();
     name.is_some_and(|name| name.eq_ignore_ascii_case(meant))
         || (session.id.starts_with(meant) && !meant.is_empty())
+        || names_id(meant, &session.id)
 }
 
 pub(crate) fn open(session: &LiveSession) -> Result<NodeClient, Failure> {
@@ -292,7 +305,11 @@ fn text(event: &Value) -> String {
         lines(&text)
     };
     let said = match event["type"].as_str().unwrap_or_default() {
-        "message" => format!("{}: {}", word("role"), value("content")),
+        "message" => {
+            let content = event["content"].as_str().map(for_people);
+            let content = content.map_or_else(|| value("content"), |content| lines(&content));
+            format!("{}: {content}", word("role"))
+        }
         "tool_call" => format!("calls {}: {}", word("tool"), value("input")),
         "tool_result" => {
             let failed = if event["is_error"] == true {
@@ -318,9 +335,20 @@ fn text(event: &Value) -> String {
         _ => escape(&event.to_string(), LINE_CHARS),
     };
     let time = event["timestamp"].as_str().unwrap_or_default();
-    let time = time.get(11..19).map(|time| format!("{time}Z"));
-    let time = time.unwrap_or_default();
-    format!("{} {said}", escape(&time, CELL_CHARS))
+    let time = from_rfc3339(time).map(|at_ms| told::local(at_ms, "%H:%M:%S"));
+    format!("{} {said}", time.unwrap_or_default())
+}
+
+/// A message without what is in it for a model: the frame around peers' words, and escapes of what
+/// opens nothing on a terminal. Line breaks of a peer's stay escapes, in quotes.
+fn for_people(content: &str) -> String {
+    let frame = |line: &&str| !matches!(*line, "<peerbus_messages>" | "</peerbus_messages>");
+    let plain = |line: &str| match line.starts_with('📨') {
+        true => line.replace("\\u003c", "<").replace("\\u003e", ">"),
+        false => line.to_owned(),
+    };
+    let lines: Vec<_> = content.lines().filter(frame).map(plain).collect();
+    lines.join("\n")
 }
 
 /// The beginning of a text with its line breaks, and nothing else that a terminal would take for
@@ -352,6 +380,11 @@ mod tests {
             (
                 json!({ "type": "message", "role": "user", "content": "<a>\t\"b\" \\u003c" }),
                 "user: <a>\t\"b\" \\u003c",
+            ),
+            (
+                json!({ "type": "message", "role": "user",
+                    "content": "<peerbus_messages>\n📨 bob: \"1 \\u003c 2\\u000a\\u202e\" [m1]\n</peerbus_messages>" }),
+                "user: 📨 bob: \"1 < 2\\u000a\\u202e\" [m1]",
             ),
             (
                 json!({ "type": "tool_call", "tool": "Bash", "input": { "command": "ls" } }),

@@ -128,7 +128,8 @@ pub(crate) fn show(trail: &Trail) -> Result<(), Failure> {
 
 /// A step as a line: when, what, at whom, by what.
 fn line(step: &Step) -> String {
-    let at = step.at.as_deref().unwrap_or("-");
+    let at = |at_ms| told::local(at_ms, "%Y-%m-%dT%H:%M:%S%.3f");
+    let at = step.at_ms().map_or_else(|| "-".to_owned(), at);
     let mut line = format!("{at:<24}  {:<9}", step.state);
     for part in step.to.clone().into_iter().chain(step.how()) {
         line.push_str("  ");

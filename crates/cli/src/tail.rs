@@ -57,6 +57,7 @@ pub(crate) fn live(socket: &Path, secret: Secret) -> Result<(), Failure> {
     let verb = Tail {
         peer: None,
         follow: true,
+        short: false,
         shown: Shown {
             socket: Some(socket.to_owned()),
             ..Shown::default()
@@ -210,7 +211,7 @@ impl<'v> Showing<'v> {
             } else {
                 let (from, to) = (told::name(&message.from), told::name(&said.to));
                 let head = format!("{} {from} → {to}", told::time(message.at));
-                output::line(&told::with_text(&head, &said.text))?;
+                output::line(&told::with_text(&head, &said.text, self.verb.short))?;
             }
         }
         for step in &message.steps {
@@ -236,18 +237,14 @@ impl<'v> Showing<'v> {
                 "step": step,
             }));
         }
-        let mut line = format!(
-            "{} {} → {}  {}",
-            told::time(at_ms),
-            told::name(from),
-            told::name(to),
-            step.state
-        );
+        let (from, to) = (told::name(from), told::name(to));
+        let head = format!("{} {from} → {to} ", told::time(at_ms));
+        let mut what = step.state.to_string();
         for how in step.how() {
-            line.push(' ');
-            line.push_str(&how);
+            what.push(' ');
+            what.push_str(&how);
         }
-        output::line(&line)
+        output::line(&format!("{head} {}", output::marked(&what)))
     }
 
     /// What happened to a name, or to the broker.

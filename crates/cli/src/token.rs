@@ -12,7 +12,7 @@ use peerbus_wire::{TokenName, utc};
 use serde_json::json;
 
 use crate::args::{TokenAdd, TokenVerb, TokensFile};
-use crate::told::for_people;
+use crate::told::{self, for_people};
 use crate::{operator, output, secret};
 
 pub(crate) fn run(verb: &TokenVerb) -> Result<(), Failure> {
@@ -125,7 +125,10 @@ fn list(json: bool, file: Option<&PathBuf>) -> Result<(), Failure> {
             output::line(&told.to_string())?;
             continue;
         }
-        let ends = match ends {
+        let ends = match grant
+            .expires_ms
+            .map(|end_ms| told::local(end_ms, "%Y-%m-%d %H:%M:%S"))
+        {
             None => String::new(),
             Some(end) if over => format!("; expired {end}"),
             Some(end) => format!("; until {end}"),

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use chrono::{DateTime, Local};
 use peerbus_adapter::hooks::is_below_an_agent;
 use peerbus_adapter::operator as answer;
 use peerbus_adapter::{
@@ -15,9 +16,10 @@ use peerbus_view::{
     Around, Audience, MessagePage, MessageText, MessageView, PeerState, PeerView, Trail,
     depends_on_peers, reached, spoken,
 };
-use peerbus_wire::{Secret, escape, utc};
+use peerbus_wire::{Secret, escape, from_rfc3339, printable};
+use unicode_width::UnicodeWidthStr as _;
 
-use crate::{operator, output};
+use crate::{operator, output, table};
 
 /// Longest name, or word of a stage, in a line.
 const NAME_CHARS: usize = 64;
@@ -25,8 +27,9 @@ const NAME_CHARS: usize = 64;
 const PEERS_WAIT: Duration = Duration::from_secs(2);
 /// Messages that are asked for at a time.
 const PAGE: usize = 200;
-/// Columns of a line, where a body can be cut.
+/// Columns of a short line where no terminal has any, and characters of a text that are looked at for one.
 const COLUMNS: usize = 80;
+const SHORT_CHARS: usize = 2_000;
 
 /// The user's secret, to check signatures with; `None` when there is none.
 pub(crate) fn secret(file: Option<&Path>) -> Option<Secret> {
@@ -273,24 +276,41 @@ pub(crate) fn newest(
     Ok((found, more))
 }
 
-pub(crate) fn line(message: &MessageView, secret: Option<&Secret>) -> String {
+/// A message: from whom, to whom, how far, and its text. `short`: as much of that as stands on a line.
+pub(crate) fn line(message: &MessageView, secret: Option<&Secret>, short: bool) -> String {
     let said = message.content(secret);
-    let head = format!(
-        "{} {} → {}  {}",
-        time(message.at),
-        name(&message.from),
-        name(&said.to),
-        message.state
-    );
-    with_text(&head, &said.text)
+    let (state, at) = (&message.state, time(message.at));
+    let head = format!("{at} {} → {}  {state}", name(&message.from), name(&said.to));
+    let line = with_text(&head, &said.text, short);
+    match line.strip_prefix(&head) {
+        Some(text) => format!(
+            "{}{}{text}",
+            &head[..head.len() - state.len()],
+            output::marked(state)
+        ),
+        None => line,
+    }
 }
 
-/// A line with as much of a text as fits.
-pub(crate) fn with_text(head: &str, text: &MessageText) -> String {
-    let room = COLUMNS.saturating_sub(head.chars().count() + 4).max(16);
-    match text {
-        MessageText::Signed(body) => format!("{head}  \"{}\"", escape(&spoken(body), room)),
-        MessageText::Hidden(why) => format!("{head}  (not shown: {why})"),
+/// A line with a text: on a terminal on as many lines as it takes, in a pipe on one.
+pub(crate) fn with_text(head: &str, text: &MessageText, short: bool) -> String {
+    let (before, said, after) = match text {
+        MessageText::Signed(body) => ("\"", spoken(body), "\""),
+        MessageText::Hidden(why) => ("(", format!("not shown: {why}"), ")"),
+    };
+    let columns = output::columns();
+    if short {
+        let columns = columns.unwrap_or(COLUMNS);
+        let room = columns.saturating_sub(head.width() + 4).max(16);
+        let said = table::cut(&escape(&said, SHORT_CHARS), room);
+        return format!("{head}  {before}{said}{after}");
+    }
+    match columns {
+        Some(columns) => {
+            let said = format!("{before}{}{after}", printable(&said));
+            table::wrap(&format!("{head} "), &said, columns).join("\n")
+        }
+        None => format!("{head}  {before}{}{after}", escape(&said, usize::MAX)),
     }
 }
 
@@ -303,10 +323,31 @@ pub(crate) fn name(name: &str) -> String {
     }
 }
 
-/// A moment, in UTC, which is said, and without the year.
+/// A moment without the year, by the clock of who reads it.
 pub(crate) fn time(at_ms: u64) -> String {
-    let at = utc(at_ms / 1_000);
-    format!("{}Z", at.get(5..).unwrap_or_default().replace('T', " "))
+    local(at_ms, "%m-%d %H:%M:%S")
+}
+
+/// A moment that stands as RFC 3339 in UTC, likewise, with the year.
+pub(crate) fn moment(at: &str) -> String {
+    match from_rfc3339(at) {
+        Some(at_ms) => local(at_ms, "%Y-%m-%d %H:%M:%S"),
+        None => escape(at, NAME_CHARS),
+    }
+}
+
+/// A moment by the clock of who reads it; where that is UTC, or not known, with a `Z`.
+pub(crate) fn local(at_ms: u64, format: &str) -> String {
+    let at = i64::try_from(at_ms).ok();
+    let at = at
+        .and_then(DateTime::from_timestamp_millis)
+        .unwrap_or_default();
+    let at = at.with_timezone(&Local);
+    let zone = match at.offset().local_minus_utc() {
+        0 => "Z",
+        _ => "",
+    };
+    format!("{}{zone}", at.format(format))
 }
 
 #[cfg(test)]
@@ -338,7 +379,7 @@ mod tests {
             RawValue::from_string(text).unwrap()
         };
         let good = MessageContent::read(&raw(&envelope.hmac), "m1", Some(&secret));
-        let line = with_text("head", &good.text);
+        let line = with_text("head", &good.text, false);
         assert!(
             line.contains("payload") && !line.contains(char::is_control),
             "{line}"
@@ -348,7 +389,11 @@ mod tests {
             (envelope.hmac.as_str(), "m2", Some(&secret)),
             (envelope.hmac.as_str(), "m1", None),
         ] {
-            let line = with_text("head", &MessageContent::read(&raw(hmac), id, secret).text);
+            let line = with_text(
+                "head",
+                &MessageContent::read(&raw(hmac), id, secret).text,
+                false,
+            );
             assert!(
                 line.contains("not shown") && !line.contains("payload"),
                 "{line}"

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use peerbus_core::store::{self, FATE_BYTES, FATES_RUN, Fate, MessageHead};
-use peerbus_wire::{EnvelopeHash, MessageId, Seq};
+use peerbus_wire::{EnvelopeHash, MessageId, Seq, names_id};
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Result, Row};
 
 use crate::contents::{self, Labels, RUNS};
@@ -112,6 +112,31 @@ impl History {
                 }
             }
             search.finish(!seqs.is_empty())
+        })
+    }
+
+    /// The ids that are meant by one, or [a part of one](names_id): the text alone if it is one. At most `limit`.
+    ///
+    /// # Errors
+    ///
+    /// When the database cannot be read.
+    pub fn ids(&self, text: &MessageId, limit: usize) -> store::Result<Vec<String>> {
+        self.run(|db| {
+            // Ids stand in an index by sender: it is read through.
+            let found = "SELECT DISTINCT id FROM messages WHERE instr(id, ?1)";
+            let mut found = db.prepare_cached(found)?;
+            let mut rows = found.query([text.as_str()])?;
+            let mut ids: Vec<String> = Vec::new();
+            while let Some(row) = rows.next()? {
+                let id = row.get_ref(0)?.as_str()?;
+                if id == text.as_str() {
+                    return Ok(vec![id.to_owned()]);
+                }
+                if ids.len() < limit && names_id(text.as_str(), id) {
+                    ids.push(id.to_owned());
+                }
+            }
+            Ok(ids)
         })
     }
 

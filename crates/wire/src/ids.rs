@@ -65,6 +65,51 @@ impl TryFrom<String> for MessageId {
     }
 }
 
+/// Least characters of a part of an id by which it is understood.
+const PART_CHARS_MIN: usize = 4;
+/// Characters of an id's end that are shown. The beginning is its time: ids of one minute share it.
+const SHORT_CHARS: usize = 8;
+/// Ids of at least so many hex digits and hyphens are made by chance: a part tells one of them from
+/// others. Other ids are chosen, and `job-1` is no part of `job-10`.
+const CHANCE_CHARS_MIN: usize = 32;
+
+/// A message's id as it is shown: its last eight characters, or all of one that was not made by chance.
+///
+/// ```
+/// use peerbus_wire::short_id;
+/// assert_eq!(short_id("01a2106bb3a37537b43068a3f6af7622"), "f6af7622");
+/// assert_eq!(short_id("job-10"), "job-10");
+/// ```
+#[must_use]
+pub fn short_id(id: &str) -> &str {
+    match is_by_chance(id) {
+        true => &id[id.len() - SHORT_CHARS..],
+        false => id,
+    }
+}
+
+/// Whether a text can be a part of an id: at least four hex digits, and fewer than an id has.
+#[must_use]
+pub fn is_id_part(text: &str) -> bool {
+    (PART_CHARS_MIN..CHANCE_CHARS_MIN).contains(&text.len()) && is_hex(text)
+}
+
+/// Whether a text names the message of this id: by the id, its beginning or its end. Several messages
+/// may be named so; the one whose id the text is comes first, unless others than its sender's are.
+#[must_use]
+pub fn names_id(text: &str, id: &str) -> bool {
+    let is_part = || id.starts_with(text) || id.ends_with(text);
+    text == id || is_id_part(text) && is_by_chance(id) && is_part()
+}
+
+fn is_by_chance(id: &str) -> bool {
+    id.len() >= CHANCE_CHARS_MIN && is_hex(id)
+}
+
+fn is_hex(text: &str) -> bool {
+    text.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-')
+}
+
 /// Why a text is no message id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum IdError {
@@ -237,6 +282,26 @@ impl fmt::Debug for Token {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_id_is_named_by_either_end_and_one_that_was_chosen_only_whole() {
+        let id = "01a2106bb3a37537b43068a3f6af7622";
+        for part in ["01a2", "01a2106b", "f6af7622", "7622", id] {
+            assert!(names_id(part, id), "{part}");
+        }
+        for other in ["", "01a", "622", "b3a3", "01A2", "f6af7623", "xa2106bb"] {
+            assert!(!names_id(other, id), "{other}");
+        }
+        let longer = format!("{id}0");
+        assert!(!names_id(id, &longer), "a whole id is no part");
+        for chosen in ["cafe1", "job-10", "0123456789abcdef0123456789abcde"] {
+            assert_eq!(short_id(chosen), chosen);
+            assert!(names_id(chosen, chosen) && !names_id(&chosen[..4], chosen));
+        }
+        let uuid = "01a2106b-b3a3-7537-b430-68a3f6af7622";
+        assert_eq!((short_id(id), short_id(uuid)), ("f6af7622", "f6af7622"));
+        assert!(names_id("01a2106b-b3a3", uuid));
+    }
 
     #[test]
     fn ids_follow_the_rule() {

@@ -49,7 +49,10 @@ pub use frame::{
     PeersFrame, Presence, Recall, Received, Register, Remarks, Window,
 };
 pub use group::{GroupName, NoGroup};
-pub use ids::{DeliveryKey, IdError, Instance, MessageId, Seq, Token, TokenName};
+pub use ids::{
+    DeliveryKey, IdError, Instance, MessageId, Seq, Token, TokenName, is_id_part, names_id,
+    short_id,
+};
 pub use lenient::lenient;
 pub use name::{NameError, NameKey, PeerName};
 pub use sign::{Secret, SecretError, VerifyError};

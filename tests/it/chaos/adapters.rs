@@ -250,10 +250,11 @@ fn quoted(line: &str) -> Option<u64> {
 fn lines(text: &str) -> Vec<Shown> {
     let lines = text.lines().filter(|line| line.starts_with("📨 "));
     let shown = |line: &str| {
-        let words: Vec<&str> = line.split_whitespace().collect();
+        let from = line.split([' ', ':']).nth(1).unwrap_or_default();
+        let (_, id) = line.rsplit_once('[').unwrap_or_default();
         Shown {
-            from: words[3].to_owned(),
-            id: words[4].trim_matches(['[', ']', ':']).to_owned(),
+            from: from.to_owned(),
+            id: id.trim_end_matches(']').to_owned(),
             number: quoted(line),
             repeat: line.contains(" (shown before)"),
         }

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
+use peerbus_wire::short_id;
+
 /// Most violations that are told: one is too much.
 const TOLD_MAX: usize = 20;
 
@@ -149,7 +151,7 @@ impl History {
     pub(crate) fn accepted(&self, from: &str, id: &str, to: &str) {
         let mut state = self.state();
         state.counts.accepted += 1;
-        let id = (from.to_owned(), id.to_owned());
+        let id = (from.to_owned(), short_id(id).to_owned());
         state.accepted.insert(id, to.to_owned());
     }
 
@@ -157,7 +159,7 @@ impl History {
     pub(crate) fn refused(&self, from: &str, id: &str) {
         let mut state = self.state();
         state.counts.refused += 1;
-        let id = (from.to_owned(), id.to_owned());
+        let id = (from.to_owned(), short_id(id).to_owned());
         if let Some(to) = state.accepted.get(&id) {
             let what = format!("{id:?} to {to} was accepted, and refused later");
             return state.violate(what);
@@ -168,7 +170,7 @@ impl History {
     /// The sender was told how a delivery ended without being shown.
     pub(crate) fn ended(&self, from: &str, id: &str, to: &str, how: &str) {
         let mut state = self.state();
-        let id = (from.to_owned(), id.to_owned());
+        let id = (from.to_owned(), short_id(id).to_owned());
         if how == "expired" {
             state.violate(format!("{id:?} to {to} expired within minutes"));
         }
@@ -177,14 +179,17 @@ impl History {
 
     /// An agent is about to call a tool that names this message.
     pub(crate) fn naming(&self, to: &str, id: &str) {
-        self.state().named.insert((to.to_owned(), id.to_owned()));
+        let named = (to.to_owned(), short_id(id).to_owned());
+        self.state().named.insert(named);
     }
 
     /// The sender was told that the model behind `to` got it, because of `evidence`.
     pub(crate) fn seen(&self, id: &str, to: &str, evidence: &str) {
         let mut state = self.state();
         state.counts.seen += 1;
-        let named = state.named.contains(&(to.to_owned(), id.to_owned()));
+        let named = state
+            .named
+            .contains(&(to.to_owned(), short_id(id).to_owned()));
         if !named || evidence != "tool_call" {
             let what =
                 format!("{id} is said to be seen by {to} ({evidence}), which never named it");
@@ -216,7 +221,9 @@ impl History {
             number,
             repeat,
         } = shown;
-        let key = (from.clone(), id.clone());
+        // A line has the end of an id only.
+        let id = short_id(id);
+        let key = (from.clone(), id.to_owned());
         if let Err(what) = state.is_honest(to, shown) {
             return state.violate(what);
         }
@@ -290,6 +297,7 @@ impl State {
         let Shown {
             from, id, number, ..
         } = shown;
+        let id = short_id(id);
         let Some(number) = number else {
             return Err(format!("{to} was shown {from} {id}, which nobody wrote so"));
         };
@@ -309,11 +317,11 @@ impl State {
                     "{to} was shown {from} {id}, and its token was revoked before that was sent"
                 ))
             }
-            Some(_) if self.refused.contains(&(from.clone(), id.clone())) => {
+            Some(_) if self.refused.contains(&(from.clone(), id.to_owned())) => {
                 Err(format!("{to} was shown {from} {id}, which was refused"))
             }
             Some(_) => {
-                let known = self.ids.entry(key).or_insert_with(|| id.clone());
+                let known = self.ids.entry(key).or_insert_with(|| id.to_owned());
                 if known == id {
                     return Ok(());
                 }

@@ -209,7 +209,7 @@ fn the_editors_turns_pass_and_mail_becomes_turns_that_its_user_sees() {
     editor.ends(prompt, "end_turn");
     let id = send(&home, "are you <there>?");
     is_seen(&home, &id);
-    let shown = editor.shows("user_message_chunk", &id);
+    let shown = editor.shows("user_message_chunk", &id[24..]);
     assert!(
         shown.contains("\"are you \\u003cthere\\u003e?\""),
         "{shown}"
@@ -385,7 +385,7 @@ fn each_session_is_a_peer_with_its_own_tools() {
         is_seen(&home, id);
         let called = noted(&home, "called").pop().expect("a call");
         assert_eq!(called["result"]["structuredContent"]["self"], name);
-        let shown = editor.hears("whose it is", |it| it.to_string().contains(id));
+        let shown = editor.hears("whose it is", |it| it.to_string().contains(&id[24..]));
         let session = if name == "driven" {
             "session-1"
         } else {

@@ -161,9 +161,12 @@ fn messages_become_turns_and_are_seen_when_one_that_answers_them_ends_well() {
     is_seen(&home, &id);
     let turns = turns(&home);
     assert_eq!(turns[0], "hello");
-    let frame = "<peerbus_messages>\n📨 msg from ";
+    let frame = "<peerbus_messages>\n📨 ";
     let wants = "no answer is wanted: it says that it is from a command, which waits for none";
-    let line = format!(" [{id}] ({wants}): \"are you \\u003cthere\\u003e?\"\n");
+    let line = format!(
+        " ({wants}): \"are you \\u003cthere\\u003e?\" [{}]\n",
+        &id[24..]
+    );
     assert!(
         turns[1].starts_with(frame) && turns[1].contains(&line),
         "{}",
@@ -228,7 +231,10 @@ fn a_client_that_dies_is_gone_on_with_and_what_was_not_seen_is_given_again_as_a_
         let id = send(&home, how);
         is_seen(&home, &id);
         let turns = turns(&home);
-        let shown: Vec<_> = turns.iter().filter(|turn| turn.contains(&id)).collect();
+        let shown: Vec<_> = turns
+            .iter()
+            .filter(|turn| turn.contains(&id[24..]))
+            .collect();
         let [first, again] = shown[..] else {
             panic!("{turns:?}")
         };

@@ -184,7 +184,7 @@ fn agree(home: &Home, asker: &Asker, id: &str, (_, state, listed, note): &Row) {
     if listed.is_none() {
         let done = home.run(&["requests", "--done"]).ok();
         let row = done.lines().last().expect("a row");
-        assert!(row.contains(&id[..8]) && row.contains(state), "{done}");
+        assert!(row.contains(&id[24..]) && row.contains(state), "{done}");
     }
 }
 

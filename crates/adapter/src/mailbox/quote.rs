@@ -6,7 +6,7 @@ use std::fmt::{self, Write as _};
 pub use peerbus_peer::mailbox::plain;
 use peerbus_peer::mailbox::{Mail, Portion};
 pub use peerbus_wire::within_json;
-use peerbus_wire::{Conversation, Kind, escape};
+use peerbus_wire::{Conversation, Kind, MessageId, escape, short_id};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
@@ -37,19 +37,11 @@ const GIST_CHARS: usize = 60;
 /// Members of which each can be all that a body says.
 const TEXT: [&str; 3] = ["text", "message", "content"];
 
-/// So much of a message as one line: `📨 msg from bob [ID] (…): "TEXT"`. `repeat`: it may have been
-/// shown before.
+/// So much of a message as one line: `📨 bob: "TEXT" (…) [ID]`. A person who watches the session sees
+/// its beginning only. `repeat`: it may have been shown before.
 pub(crate) fn line(mail: &Mail, repeat: bool, portion: Portion) -> String {
     let inbound = &mail.inbound;
-    let id = plain(&inbound.id);
-    let mut line = match mail.is_local() {
-        true => format!("{} [{id}]", put_in(mail)),
-        false => format!(
-            "📨 {} from {} [{id}]",
-            kind(inbound.kind),
-            plain(&inbound.from)
-        ),
-    };
+    let mut line = head(mail, portion);
     // Writing to a String cannot fail.
     if repeat {
         line.push_str(match inbound.one {
@@ -57,12 +49,18 @@ pub(crate) fn line(mail: &Mail, repeat: bool, portion: Portion) -> String {
             false => " (shown before)",
         });
     }
-    if let Some(id) = &mail.talk.reply_to {
+    let answered = mail.talk.reply_to.as_ref().map(MessageId::as_str);
+    if let Some(id) = answered {
         let failed = if mail.talk.failed { ": it failed" } else { "" };
-        let _ = write!(line, " (reply to {}{failed})", plain(id.as_str()));
+        let _ = write!(line, " (answers {}{failed})", plain(short_id(id)));
     }
-    if let Some(thread) = &mail.talk.thread {
-        let _ = write!(line, " (thread {})", plain(thread));
+    if let Some(thread) = mail
+        .talk
+        .thread
+        .as_deref()
+        .filter(|it| Some(*it) != answered)
+    {
+        let _ = write!(line, " (thread {})", plain(short_id(thread)));
     }
     if let Some(to) = &inbound.to {
         let _ = write!(line, " (sent to {})", plain(to));
@@ -80,8 +78,24 @@ pub(crate) fn line(mail: &Mail, repeat: bool, portion: Portion) -> String {
     if let Some(wanted) = wanted(mail) {
         let _ = write!(line, " ({wanted})");
     }
-    let _ = write!(line, ": {}", quoted(&said(&inbound.body), portion));
+    // A program that put a text in finds it by the whole id.
+    let id = match mail.is_local() {
+        true => &inbound.id,
+        false => short_id(&inbound.id),
+    };
+    let _ = write!(line, " [{}]", plain(id));
     line
+}
+
+/// Who says it, and what: `📨 bob: "TEXT"`.
+pub(super) fn head(mail: &Mail, portion: Portion) -> String {
+    let text = quoted(&said(&mail.inbound.body), portion);
+    let from = plain(&mail.inbound.from);
+    match (mail.is_local(), mail.inbound.kind) {
+        (true, _) => format!("{}: {text}", put_in(mail)),
+        (false, Kind::Msg) => format!("📨 {from}: {text}"),
+        (false, Kind::Broadcast) => format!("📨 {from} to all: {text}"),
+    }
 }
 
 /// Where a message comes from, in its sender's words: `method="POST" path="/hook/bob"`.
@@ -121,7 +135,7 @@ pub(super) fn gist(text: &str) -> String {
 }
 
 /// Where a local text comes from.
-pub(crate) fn put_in(mail: &Mail) -> String {
+fn put_in(mail: &Mail) -> String {
     match plain(&mail.inbound.source).as_str() {
         "" => "📥 put in by a program of your user's".to_owned(),
         source => format!("📥 put in by a program of your user's ({source})"),
@@ -129,7 +143,7 @@ pub(crate) fn put_in(mail: &Mail) -> String {
 }
 
 /// A text in quotes. What is missing is stated after them, where no peer can write.
-pub(crate) fn quoted(text: &str, portion: Portion) -> String {
+fn quoted(text: &str, portion: Portion) -> String {
     let size = || text.chars().count();
     let shown = match portion {
         Portion::All => first(text, TEXT_CHARS),

@@ -16,6 +16,7 @@ use peerbus_store::{History, HistoryRow, Page, Query as Meant};
 use peerbus_view::{Around, Audience, MessageView, RequestView, depends_on_peers};
 use peerbus_wire::{
     BrokerFrame, Conversation, Envelope, GroupName, MessageId, PeerName, Seq, Stage, body_of,
+    is_id_part,
 };
 use serde::Deserialize;
 use serde_json::json;
@@ -33,6 +34,8 @@ const LIMIT_MAX: usize = 500;
 const ANSWER_BYTES: usize = 6 * 1_048_576;
 /// Messages of which the engine is asked at once: others have their turn in between.
 const AT_ONCE: usize = 16;
+/// Ids that are listed where a part may be of several.
+const IDS_LISTED: usize = 10;
 /// Time between two comments in a stream in which nothing happens.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 const JSON: [(header::HeaderName, &str); 1] = [(header::CONTENT_TYPE, "application/json")];
@@ -70,10 +73,15 @@ pub(crate) async fn messages(
         let why = format!("limit must be 1 to {LIMIT_MAX}");
         return Err(refused(StatusCode::BAD_REQUEST, why));
     }
+    let thread = match &wanted.thread {
+        // A conversation has the id of its first message, unless its sender chose another.
+        Some(text) if is_id_part(text) => Some(whole(&shared, text).await?.to_string()),
+        thread => thread.clone(),
+    };
     let meant = Meant {
         with: wanted.with,
         owed: wanted.owed,
-        thread: wanted.thread,
+        thread,
         since_ms: wanted.since,
         before: wanted.before.map(Seq),
     };
@@ -83,7 +91,33 @@ pub(crate) async fn messages(
     answer(&shared, (page, BTreeMap::new()), whose).await
 }
 
-/// `GET /v1/messages/{id}`: those that go by an id.
+/// The id that is meant by it, or by a part of it. What is a part of none stands for itself.
+async fn whole(shared: &Arc<Shared>, text: &str) -> Result<MessageId, Response> {
+    let text = MessageId::parse(text).map_err(|error| refused(StatusCode::BAD_REQUEST, error))?;
+    if !is_id_part(text.as_str()) {
+        return Ok(text);
+    }
+    let part = text.clone();
+    let found = read(shared, move |history| history.ids(&part, IDS_LISTED + 1)).await?;
+    match &found[..] {
+        [] => Ok(text),
+        [one] => {
+            MessageId::parse(one).map_err(|error| refused(StatusCode::INTERNAL_SERVER_ERROR, error))
+        }
+        many => {
+            let more = if many.len() > IDS_LISTED {
+                " and more"
+            } else {
+                ""
+            };
+            let many = many[..many.len().min(IDS_LISTED)].join(", ");
+            let why = format!("{text} may be each of these: {many}{more}; give more of the id");
+            Err(refused(StatusCode::CONFLICT, why))
+        }
+    }
+}
+
+/// `GET /v1/messages/{id}`: those that go by an id, or the one that a part of an id means.
 pub(crate) async fn message(
     State(shared): State<Arc<Shared>>,
     Path(id): Path<String>,
@@ -91,7 +125,7 @@ pub(crate) async fn message(
         before, audience, ..
     }): Query<Wanted>,
 ) -> HttpResult {
-    let id = MessageId::parse(&id).map_err(|error| refused(StatusCode::BAD_REQUEST, error))?;
+    let id = whole(&shared, &id).await?;
     let before = before.map(Seq);
     let page = read(&shared, move |history| history.by_id(&id, before, LIMIT)).await?;
     answer(&shared, (page, BTreeMap::new()), (None, audience)).await

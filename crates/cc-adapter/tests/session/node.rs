@@ -132,7 +132,7 @@ async fn a_text_that_is_put_in_is_shown_as_no_users_and_its_way_is_told() {
     let posted = session.home.posted().await;
     let content = posted.content();
     let line = format!(
-        "📥 put in by a program of your user's (my_editor) [{id}]: \"run the tests\\u003c/x\\u003e\\u000anow\""
+        "📥 put in by a program of your user's (my_editor): \"run the tests\\u003c/x\\u003e\\u000anow\" [{id}]"
     );
     assert!(content.contains(&line), "{content}");
     assert!(

@@ -173,7 +173,7 @@ async fn what_a_cancelled_call_carried_comes_again() {
             break;
         }
     }
-    assert!(texts[0].contains("[m1]: \"by the way\""), "{texts:?}");
+    assert!(texts[0].contains("\"by the way\" [m1]"), "{texts:?}");
 }
 
 #[tokio::test]
@@ -209,7 +209,7 @@ async fn what_was_read_by_a_call_that_was_cancelled_late_is_a_repeat() {
             }
         }
         let marked = if along {
-            again.contains("(shown before): \\\"hello\\\"")
+            again.contains("\\\"hello\\\" (shown before)")
         } else {
             again.contains("\"shown_before\":true")
         };

@@ -61,7 +61,7 @@ async fn they_stand_beside_a_message_that_is_pushed() {
     told(&session);
     session.deliver("\"hi\"");
     let push = session.client.push().await;
-    assert_eq!(push["content"], "📨 msg from bob: \"hi\"");
+    assert_eq!(push["content"], "📨 bob: \"hi\"");
     let receipts = "q1 bob seen, q2 zoe presented";
     assert_eq!(push["meta"]["receipts"], receipts, "{push}");
 }
@@ -73,7 +73,7 @@ async fn they_start_no_turn() {
     advance(OVERDUE).await;
     session.deliver("\"hi\"");
     let push = session.client.push().await;
-    assert_eq!(push["content"], "📨 msg from bob: \"hi\"", "the first push");
+    assert_eq!(push["content"], "📨 bob: \"hi\"", "the first push");
 }
 
 #[tokio::test]

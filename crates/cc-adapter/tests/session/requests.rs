@@ -21,7 +21,7 @@ async fn asked(settings: &[(&str, &str)]) -> Session {
         ..Mail::new(ASKED)
     });
     let push = session.client.push().await;
-    let content = "📨 msg from bob: \"are the tests green?\"";
+    let content = "📨 bob: \"are the tests green?\"";
     assert_eq!(push["content"], content);
     let wants = push["meta"]["wants"].as_str().unwrap();
     assert!(wants.contains("bus reply tool"), "{wants}");
@@ -55,6 +55,6 @@ async fn who_answered_is_not_reminded_nor_whose_user_wants_none() {
         advance(IDLE).await;
         session.deliver("\"and now?\"");
         let push = session.client.push().await;
-        assert_eq!(push["content"], "📨 msg from bob: \"and now?\"");
+        assert_eq!(push["content"], "📨 bob: \"and now?\"");
     }
 }

@@ -30,7 +30,7 @@ async fn the_name_is_announced_first_and_nothing_is_pushed_before_the_client_is_
     let first = session.client.push().await;
     assert_eq!(first["content"], "📡 connected as me");
     let push = session.client.push().await;
-    assert_eq!(push["content"], "📨 msg from bob: \"early\"");
+    assert_eq!(push["content"], "📨 bob: \"early\"");
     let mark = push["meta"]["push"].as_str().unwrap();
     assert!(mark.starts_with("pb-") && mark.len() > 12, "{mark}");
 }
@@ -40,13 +40,13 @@ async fn what_brought_no_evidence_comes_along_as_a_repeat_and_is_acked_as_pushed
     let mut session = Session::greeted(&[]).await;
     session.deliver("\"hello\"");
     let push = session.client.push().await;
-    assert_eq!(push["content"], "📨 msg from bob: \"hello\"");
+    assert_eq!(push["content"], "📨 bob: \"hello\"");
     assert_eq!(push["meta"].get("repeat"), None);
     assert_eq!(session.settle().await, None, "it may yet bring evidence");
     advance(OVERDUE).await;
     let text = session.settle().await.expect("it comes along");
     assert!(
-        text.contains("📨 msg from bob [m1] (shown before): \"hello\""),
+        text.contains("📨 bob: \"hello\" (shown before) [m1]"),
         "{text}"
     );
     assert!(
@@ -96,12 +96,12 @@ async fn a_structured_body_is_shown_whole_before_an_answer_can_prove_it() {
     let quoted = r#""{\"text\":\"build failed\",\"log\":\"THE LOG\",\"thread\":\"t1\"}""#;
     session.deliver(body);
     let push = session.client.push().await;
-    assert_eq!(push["content"], format!("📨 msg from bob: {quoted}"));
+    assert_eq!(push["content"], format!("📨 bob: {quoted}"));
     // The text of v1's form is all that this one says.
     advance(Duration::from_secs(3)).await;
     session.deliver(r#"{"text":"build failed","thread":"t1"}"#);
     let push = session.client.push().await;
-    assert_eq!(push["content"], "📨 msg from bob: \"build failed\"");
+    assert_eq!(push["content"], "📨 bob: \"build failed\"");
 }
 
 #[tokio::test]
@@ -140,8 +140,8 @@ async fn quiet_mail_starts_nothing_and_goes_with_the_next_push() {
     assert!(lines.contains(&"📬 2 messages from peers, oldest first"));
     let messages: Vec<_> = lines.iter().filter(|l| l.starts_with("📨")).collect();
     let wanted = [
-        &"📨 msg from bob [m1]: \"by the way\"",
-        &"📨 msg from zoe [m2] (reply to q1): \"now then\"",
+        &"📨 bob: \"by the way\" [m1]",
+        &"📨 zoe: \"now then\" (answers q1) [m2]",
     ];
     assert_eq!(messages, wanted);
 }
@@ -151,7 +151,7 @@ async fn quiet_mail_alone_waits_for_a_tool_call() {
     let mut session = Session::greeted(&[]).await;
     session.deliver(r#"{"text":"by the way","priority":"quiet"}"#);
     let text = session.settle().await.expect("it comes along");
-    assert!(text.contains("[m1]: \"by the way\""), "{text}");
+    assert!(text.contains("\"by the way\" [m1]"), "{text}");
     assert!(
         session.client.pushed.is_empty(),
         "{:?}",
@@ -171,7 +171,7 @@ async fn quiet_mail_alone_waits_for_a_tool_call() {
         }
     }
     assert!(
-        carried[0].contains("[m2]: \"more\"") && !carried[0].contains("m1"),
+        carried[0].contains("\"more\" [m2]") && !carried[0].contains("m1"),
         "{carried:?}"
     );
 }
@@ -190,7 +190,7 @@ async fn a_path_that_is_gone_is_noticed_and_used_again_when_it_is_back() {
         }
     }
     let text = along.expect("nothing is lost");
-    assert!(text.contains("[m1]: \"one\""), "{text}");
+    assert!(text.contains("\"one\" [m1]"), "{text}");
     let wake = |seen| match seen {
         Seen::Presence(presence) => Some(presence["wake"].clone()),
         _ => None,
@@ -202,7 +202,7 @@ async fn a_path_that_is_gone_is_noticed_and_used_again_when_it_is_back() {
     advance(Duration::from_secs(5)).await;
     session.deliver("\"two\"");
     let posted = session.home.posted().await;
-    assert!(posted.content().contains("[m2]: \"two\""), "{posted:?}");
+    assert!(posted.content().contains("\"two\" [m2]"), "{posted:?}");
     let back = |seen| wake(seen).filter(|wake| *wake == json!(["socket"]));
     session.broker.saw("presence with a path", back).await;
 }
@@ -218,7 +218,7 @@ async fn a_hook_gets_what_is_unseen_once_and_gives_back_what_it_did_not_show() {
     hook.refuse().await;
     let (again, hook) = session.home.hook("PostToolUse").await;
     let again = again.expect("it was not shown");
-    let shown = "📨 msg from bob [m1]: \"hello\"";
+    let shown = "📨 bob: \"hello\" [m1]";
     assert!(first.unwrap().contains(shown), "as new");
     assert!(again.contains(shown), "{again}");
     hook.take().await;
@@ -305,7 +305,7 @@ async fn a_message_alone_is_one_line_with_what_is_known_of_it() {
     };
     let mut answer = with("thread", "t1");
     answer["reply_to"] = "q1".into();
-    let said = "📨 msg from bob: \"hi\"";
+    let said = "📨 bob: \"hi\"";
     for (mail, content, wanted) in [
         (Mail::new("\"hi\""), said, plain.clone()),
         (
@@ -347,12 +347,12 @@ async fn a_message_alone_is_one_line_with_what_is_known_of_it() {
                 all: true,
                 ..Mail::new("\"hi\"")
             },
-            "📨 broadcast from bob: \"hi\"",
+            "📨 bob to all: \"hi\"",
             with("kind", "broadcast"),
         ),
         (
             Mail::new(r#"{"n":1.50,"a":[1e400]}"#),
-            r#"📨 msg from bob: "{\"n\":1.50,\"a\":[\"1e400\"]}""#,
+            r#"📨 bob: "{\"n\":1.50,\"a\":[\"1e400\"]}""#,
             plain.clone(),
         ),
     ] {
@@ -378,10 +378,10 @@ async fn what_may_have_been_shown_before_says_so_wherever_it_is_shown() {
     let digest = session.client.push().await;
     let lines: Vec<&str> = digest["content"].as_str().unwrap().lines().collect();
     assert!(
-        lines.contains(&"📨 msg from bob [m1] (shown before): \"hi\""),
+        lines.contains(&"📨 bob: \"hi\" (shown before) [m1]"),
         "{digest}"
     );
-    assert!(lines.contains(&"📨 msg from bob [m2]: \"new\""), "{digest}");
+    assert!(lines.contains(&"📨 bob: \"new\" [m2]"), "{digest}");
     for peek in [true, false] {
         let mut session = Session::greeted(&[DEAF]).await;
         session.broker.deliver_with(&again);

@@ -178,7 +178,7 @@ async fn where_the_socket_does_not_answer_the_channel_is_used() {
     home.inbox = None;
     broker.deliver("\"hi\"");
     let push = client.push().await;
-    assert_eq!(push["content"], "📨 msg from bob: \"hi\"");
+    assert_eq!(push["content"], "📨 bob: \"hi\"");
 }
 
 #[tokio::test]

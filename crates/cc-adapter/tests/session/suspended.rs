@@ -29,12 +29,12 @@ async fn what_it_holds_is_a_repeat_wherever_it_shows_it_after_its_name_was_taken
 
     let mut session = taken().await;
     let text = session.settle().await.expect("it comes along");
-    assert!(text.contains("[m1] (shown before): \"pay it\""), "{text}");
+    assert!(text.contains("\"pay it\" (shown before) [m1]"), "{text}");
 
     let session = taken().await;
     let (offered, _) = session.home.hook("PostToolUse").await;
     let text = offered.expect("it is offered");
-    assert!(text.contains("[m1] (shown before): \"pay it\""), "{text}");
+    assert!(text.contains("\"pay it\" (shown before) [m1]"), "{text}");
 }
 
 #[tokio::test]
@@ -56,6 +56,6 @@ async fn a_push_asks_first() {
     session.client.greet("claude-code").await;
     session.client.push().await;
     let push = session.client.push().await;
-    assert_eq!(push["content"], "📨 msg from bob: \"pay it\"");
+    assert_eq!(push["content"], "📨 bob: \"pay it\"");
     assert_eq!(push["meta"]["repeat"], "true", "{push}");
 }

@@ -34,6 +34,9 @@ pub(crate) struct Tail {
     /// Go on with what happens, also when the broker restarts
     #[arg(long, short)]
     pub(crate) follow: bool,
+    /// One line each, as long as the terminal is wide
+    #[arg(long)]
+    pub(crate) short: bool,
     #[command(flatten)]
     pub(crate) shown: Shown,
 }
@@ -72,6 +75,9 @@ pub(crate) struct History {
     /// Print each message's id, too
     #[arg(long)]
     pub(crate) ids: bool,
+    /// One line each, as long as the terminal is wide
+    #[arg(long)]
+    pub(crate) short: bool,
     #[command(flatten)]
     pub(crate) shown: Shown,
 }

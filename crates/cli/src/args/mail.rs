@@ -103,6 +103,9 @@ pub(crate) struct Requests {
     /// With --done: at most so many, the newest
     #[arg(long, value_name = "N", default_value_t = 20, requires = "done")]
     pub(crate) limit: usize,
+    /// Show all columns, however narrow the terminal is
+    #[arg(long)]
+    pub(crate) wide: bool,
     #[command(flatten)]
     pub(crate) shown: Shown,
 }
@@ -115,7 +118,7 @@ pub(crate) enum RequestsVerb {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Cancel {
-    /// The request's id, or its beginning
+    /// The request's id, or a beginning or end of it
     pub(crate) id: String,
     /// Only that of this sender, where several used that id
     #[arg(long, value_name = "FROM")]

@@ -11,6 +11,9 @@ pub(crate) enum Names {
     /// Show all names that the broker knows, with who has them (`peerbus peers --all`)
     #[command(hide = true)]
     List {
+        /// Show all columns, however narrow the terminal is
+        #[arg(long)]
+        wide: bool,
         /// Print the list as JSON
         #[arg(long)]
         json: bool,

@@ -8,6 +8,9 @@ use super::values::{SEEN_WITHIN_S, seconds};
 pub(crate) enum SessionVerb {
     /// Show the live sessions of this user
     List {
+        /// Show all columns, however narrow the terminal is
+        #[arg(long)]
+        wide: bool,
         /// Print JSON
         #[arg(long)]
         json: bool,

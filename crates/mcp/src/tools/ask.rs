@@ -91,7 +91,11 @@ pub(crate) const TOOL: Tool = Tool {
 async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
     if let Some(id) = talk::id(arguments, "cancel")? {
         return match arguments.json("body") {
-            None | Some("null" | "\"\"") => cancel(context, id).await,
+            None | Some("null" | "\"\"") => {
+                let id = talk::own(context.mailbox, id.to_string())?;
+                let id = MessageId::parse(&id).map_err(|error| error.to_string())?;
+                cancel(context, id).await
+            }
             Some(_) => Err(
                 "nothing was done: `cancel` takes a request back and asks nothing; leave \
                  `body` away"

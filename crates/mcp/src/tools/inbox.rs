@@ -7,6 +7,7 @@ use peerbus_adapter::mailbox::{
     until,
 };
 use peerbus_adapter::wall_ms;
+use peerbus_wire::names_id;
 use serde::Serialize;
 
 use super::{Context, Link, Tool, done, drain, marked, receipts};
@@ -183,7 +184,8 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
 fn find(mailbox: &Mailbox, ids: Option<&[String]>) -> Vec<Listed> {
     let mut found = mailbox.machine(|it, _| it.look());
     if let Some(ids) = ids {
-        found.retain(|listed| ids.contains(&listed.mail.inbound.id));
+        let is = |it: &Listed| ids.iter().any(|id| names_id(id, &it.mail.inbound.id));
+        found.retain(is);
     }
     found
 }

@@ -70,14 +70,13 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
     let outcome = outcome(arguments)?;
     let from = talk::optional(arguments, "from")?;
     let mailbox = context.mailbox;
-    let parent = mailbox.machine(|it, _| it.parent(id.as_str(), from.as_deref()));
-    let Some(parent) = parent else {
+    let Some(parent) = talk::meant(mailbox, &id, from.as_deref())? else {
         return Err(format!(
             "whom to answer is not known: this session was shown no message {id}, or does not \
-             remember it, or several senders used that id (say which: `from`); or use the bus send \
-             tool with `to`, and `reply_to` {id}"
+             remember it; use the bus send tool with `to`, and `reply_to` {id}"
         ));
     };
+    let id = &parent.id;
     mailbox.named(id.as_str(), Some(&parent.from));
     if parent.from == HERE {
         return Err(format!(

@@ -40,7 +40,9 @@ pub(crate) const TOOL: Tool = Tool {
 };
 
 async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
-    let ids = ids(arguments)?;
+    let ids = ids(arguments)?.into_iter();
+    let ids = ids.map(|id| talk::own(context.mailbox, id));
+    let ids = ids.collect::<Result<Vec<_>, _>>()?;
     let receipts = context.bus.statuses(&ids, DEADLINE).await;
     let receipts = receipts.map_err(|error| error.to_string())?;
     let messages = trails(context, &ids, &receipts).await;

@@ -188,7 +188,7 @@ async fn an_answer_is_the_result_of_the_question_and_nothing_else() {
         matches!(how, Some(How::Seen { path, evidence }) if path == "ask" && evidence == "tool_call")
     );
     let unseen = told["unseen"].as_str().unwrap();
-    assert!(unseen.contains("[m1]: \"something else\""), "{unseen}");
+    assert!(unseen.contains("\"something else\" [m1]"), "{unseen}");
 }
 
 #[tokio::test]

@@ -17,7 +17,7 @@ async fn a_message_goes_to_the_extension_and_is_seen_when_its_own_turn_answers()
     presence(&mut broker, "the path", wakes).await;
     broker.deliver("\"hi\"");
     let (text, mark) = extension.shown().await;
-    assert!(text.contains("[m1]: \"hi\""), "{text}");
+    assert!(text.contains("\"hi\" [m1]"), "{text}");
     extension.line("u1", None, "user", &[&mark]).await;
     assert_eq!(presented(&mut broker).await, "extension");
     // The service was away; another prompt is answered.

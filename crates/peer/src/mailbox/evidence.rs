@@ -100,10 +100,11 @@ impl MailboxMachine {
     pub fn named(&mut self, now_ms: u64, id: &str, from: Option<&str>) -> Named {
         self.advance(now_ms);
         // Of what waits or was seen lately: it is unique for each sender alone.
-        let known = || self.parents(id).next().is_some();
-        if from.is_none() && self.parent(id, None).is_none() && known() {
+        let parent = self.parent(id, from);
+        if from.is_none() && parent.is_none() && !self.parents(id).is_empty() {
             return Named::Several;
         }
+        let id = parent.as_ref().map_or(id, |parent| parent.id.as_str());
         let is_it = |message: &Message| {
             let mail = message.content.mail().filter(|mail| mail.inbound.id == id);
             mail.filter(|_| !message.is_withheld()).is_some_and(|mail| {
@@ -222,7 +223,8 @@ impl MailboxMachine {
         if let Some(until_ms) = until_ms.filter(|at| mail.is_request() && *at > self.now_ms) {
             self.owe(&mail, until_ms);
         }
-        if let Some(parent) = Parent::of(&mail) {
+        let inbound = &mail.inbound;
+        if let Some(parent) = Parent::of(&inbound.id, &inbound.from, &mail.talk) {
             self.recent.add(parent);
         }
     }

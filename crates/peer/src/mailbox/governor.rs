@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use peerbus_wire::{Conversation, NameKey, PeerName, Receipt};
+use peerbus_wire::{Conversation, NameKey, PeerName, Receipt, names_id};
 
 use super::MailboxMachine;
 use super::mutation::MailboxMutation;
@@ -310,6 +310,16 @@ impl MailboxMachine {
                 .max(led.known.saturating_add(1))
         });
         claimed.min(self.most_hops(now_ms)).max(led)
+    }
+
+    /// Each of the messages that the agent sent lately and that are meant by an id, or a part of one.
+    #[must_use]
+    pub fn sent_as(&self, id: &str) -> Vec<String> {
+        let sent = self.sent.sent.iter().filter(|sent| names_id(id, &sent.id));
+        let mut ids: Vec<_> = sent.map(|sent| sent.id.clone()).collect();
+        ids.sort();
+        ids.dedup();
+        ids
     }
 
     /// The agent sent the message `id`, to which so many replies led, to one peer; `None`: to

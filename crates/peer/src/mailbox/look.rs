@@ -1,5 +1,9 @@
 //! Looking at what waits.
 
+use std::collections::BTreeSet;
+
+use peerbus_wire::{Conversation, names_id};
+
 use super::MailboxMachine;
 use super::message::{Message, Place};
 use super::types::{Content, Listed, No, Parent, Portion};
@@ -71,26 +75,53 @@ impl MailboxMachine {
         self.messages.values().any(unshown)
     }
 
-    /// A message that this session was shown lately, still holds or owes an answer to, by its sender's id, and by the
-    /// sender where that is given. `None` as well when several senders used that id: nobody can
-    /// divert a reply by using another's.
+    /// A message that this session was shown lately, still holds or owes an answer to, by its sender's id or
+    /// [a part of it](names_id), and by the sender where that is given. `None` as well when several are meant:
+    /// nobody can divert a reply by using another's id, or one with the same end.
     #[must_use]
     pub fn parent(&self, id: &str, from: Option<&str>) -> Option<Parent> {
-        let meant =
-            |parent: &Parent| from.is_none_or(|from| parent.from.eq_ignore_ascii_case(from));
-        let mut found = self.parents(id).filter(meant);
-        let first = found.next()?;
-        let same = |other: Parent| other.from.eq_ignore_ascii_case(&first.from);
-        found.all(same).then_some(first)
+        let mut found = self.parents(id);
+        found.retain(|parent| from.is_none_or(|from| parent.from.eq_ignore_ascii_case(from)));
+        let first = found.first()?.from.clone();
+        let same = |parent: &Parent| parent.from.eq_ignore_ascii_case(&first);
+        if let Some(whole) = found.iter().position(|parent| parent.id.as_str() == id)
+            && found.iter().all(same)
+        {
+            return Some(found.swap_remove(whole));
+        }
+        found.pop().filter(|_| found.is_empty())
     }
 
-    pub(super) fn parents(&self, id: &str) -> impl Iterator<Item = Parent> {
+    /// Each conversation of a message that is known here, by its id or a part of one.
+    #[must_use]
+    pub fn threads(&self, id: &str) -> Vec<String> {
+        // The first message of a conversation gives it its id.
+        let all = self
+            .known()
+            .map(|(id, _, talk)| talk.thread.as_deref().unwrap_or(id));
+        let named: BTreeSet<&str> = all.filter(|thread| names_id(id, thread)).collect();
+        named.into_iter().map(str::to_owned).collect()
+    }
+
+    /// Each of the messages that are meant by an id, or a part of one.
+    #[must_use]
+    pub fn parents(&self, id: &str) -> Vec<Parent> {
+        let mut found: Vec<Parent> = Vec::new();
+        for (of, from, talk) in self.known().filter(|(of, ..)| names_id(id, of)) {
+            let same = |it: &Parent| it.id.as_str() == of && it.from.eq_ignore_ascii_case(from);
+            if !found.iter().any(same) {
+                found.extend(Parent::of(of, from, talk));
+            }
+        }
+        found
+    }
+
+    /// Messages that can be answered: their ids, senders and places in conversations.
+    fn known(&self) -> impl Iterator<Item = (&str, &str, &Conversation)> {
         let here = self.messages.values().filter(|m| !m.is_withheld());
         let here = here.filter_map(|message| message.content.mail());
-        let here = here.filter(move |mail| mail.inbound.id == id);
-        let owed = self.owed.mails().filter(move |mail| mail.inbound.id == id);
-        let before = self.recent.get(id).cloned();
-        let mail = here.chain(owed);
-        mail.filter_map(|mail| Parent::of(mail)).chain(before)
+        let mails = here.chain(self.owed.mails());
+        let mails = mails.map(|mail| (&*mail.inbound.id, &*mail.inbound.from, &mail.talk));
+        mails.chain(self.recent.all())
     }
 }

@@ -2,19 +2,19 @@
 
 use std::collections::VecDeque;
 
-use peerbus_wire::MessageId;
+use peerbus_wire::{Conversation, MessageId};
 
-use super::types::{Mail, Parent};
+use super::types::Parent;
 
 /// So many are remembered.
 pub(super) const RECENT_MAX: usize = 1_024;
 
 impl Parent {
-    pub(super) fn of(mail: &Mail) -> Option<Self> {
+    pub(super) fn of(id: &str, from: &str, talk: &Conversation) -> Option<Self> {
         Some(Self {
-            id: MessageId::parse(&mail.inbound.id).ok()?,
-            from: mail.inbound.from.clone(),
-            talk: mail.talk.clone(),
+            id: MessageId::parse(id).ok()?,
+            from: from.to_owned(),
+            talk: talk.clone(),
         })
     }
 }
@@ -25,10 +25,8 @@ pub(super) struct Recent(VecDeque<Parent>);
 
 impl Recent {
     pub(super) fn add(&mut self, parent: Parent) {
-        if self
-            .get(parent.id.as_str())
-            .any(|known| known.from == parent.from)
-        {
+        let same = |known: &Parent| known.id == parent.id && known.from == parent.from;
+        if self.0.iter().any(same) {
             return;
         }
         if self.0.len() >= RECENT_MAX {
@@ -37,16 +35,15 @@ impl Recent {
         self.0.push_back(parent);
     }
 
-    /// Those with this id.
-    pub(super) fn get(&self, id: &str) -> impl Iterator<Item = &Parent> {
-        self.0.iter().filter(move |parent| parent.id.as_str() == id)
+    /// Their ids, senders and places in conversations.
+    pub(super) fn all(&self) -> impl Iterator<Item = (&str, &str, &Conversation)> {
+        let all = self.0.iter();
+        all.map(|parent| (parent.id.as_str(), &*parent.from, &parent.talk))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use peerbus_wire::Conversation;
-
     use super::*;
 
     fn parent(id: &str, from: &str) -> Parent {
@@ -64,10 +61,11 @@ mod tests {
             recent.add(parent(&format!("m{n}"), "bob"));
             recent.add(parent(&format!("m{n}"), "bob"));
         }
-        assert_eq!(recent.get("m9").count(), 0);
-        assert_eq!(recent.get("m10").count(), 1);
+        let count = |recent: &Recent, id: &str| recent.all().filter(|it| it.0 == id).count();
+        assert_eq!(count(&recent, "m9"), 0);
+        assert_eq!(count(&recent, "m10"), 1);
         recent.add(parent("m10", "mallory"));
-        assert_eq!(recent.get("m10").count(), 1, "the oldest went for it");
+        assert_eq!(count(&recent, "m10"), 1, "the oldest went for it");
         assert_eq!(recent.0.len(), RECENT_MAX);
     }
 }

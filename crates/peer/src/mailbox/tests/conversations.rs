@@ -33,6 +33,45 @@ fn an_id_that_several_used_names_nothing_without_its_sender() {
 }
 
 #[test]
+fn a_part_of_an_id_names_its_message_unless_another_one_is_named_so_too() {
+    let id = |n: u32| format!("01a2106bb3a37537b43068a3{n:08x}");
+    let mut rig = Rig::new(&[&SOCKET]);
+    let first = arrives_as(&mut rig, &id(0xf6af_7622), "bob");
+    rig.pushed();
+    let parent = rig.mailbox.parent("f6af7622", None).unwrap();
+    assert_eq!(parent.id.as_str(), id(0xf6af_7622));
+    assert_eq!(named(&mut rig, "f6af7622", None), Named::Seen);
+    assert_eq!(rig.acked(), [(first, seen("socket", "tool_call"))]);
+
+    // Another's id is what is shown of bob's.
+    arrives_as(&mut rig, "f6af7622", "mallory");
+    assert_eq!(rig.mailbox.parent("f6af7622", None), None);
+    assert_eq!(named(&mut rig, "f6af7622", None), Named::Several);
+    assert_eq!(rig.mailbox.parents("f6af7622").len(), 2);
+    let parent = rig.mailbox.parent("f6af7622", Some("Bob")).unwrap();
+    assert_eq!(parent.id.as_str(), id(0xf6af_7622));
+
+    arrives_as(&mut rig, &id(1), "bob");
+    assert_eq!(rig.mailbox.parent("01a2106b", None), None, "one minute's");
+    assert_eq!(rig.mailbox.parent(&id(1), None).unwrap().from, "bob");
+}
+
+#[test]
+fn what_the_agent_sent_is_named_by_a_part_of_its_id() {
+    let mut rig = Rig::new(&[]);
+    let ids = [
+        "01a2106bb3a37537b43068a3f6af7622",
+        "01a2106bb3a37537b43068a301a20135",
+    ];
+    for id in ids {
+        rig.input(|mailbox, now| mailbox.sent(now, None, id, 0));
+    }
+    assert_eq!(rig.mailbox.sent_as("01a20135"), [ids[1]]);
+    assert_eq!(rig.mailbox.sent_as("01a2106b").len(), 2);
+    assert!(rig.mailbox.sent_as("f6af7623").is_empty());
+}
+
+#[test]
 fn an_id_that_the_agent_cannot_know_is_not_seen() {
     let mut rig = Rig::new(&[]);
     arrives_as(&mut rig, "x", "bob");

@@ -90,30 +90,30 @@ impl Overview {
 
     fn print(&self) -> Result<(), Failure> {
         if let Some(says) = came_to_be(&self.broker) {
-            output::line(&format!("broker: {says}"))?;
+            line(&format!("broker: {says}"))?;
         }
         for peer in self.of(PeerState::Waits) {
             let way = self.here.way_out(peer);
             let way = way.map_or_else(String::new, |way| format!(": {way}"));
             let place = peer.tty.as_ref().filter(|_| way.is_empty());
             let place = place.map_or_else(String::new, |tty| format!(" at {tty}"));
-            output::line(&format!("{} {}{place}{way}", peer.name, peer.does()))?;
+            line(&format!("{} {}{place}{way}", peer.name, peer.does()))?;
         }
         for peer in self.of(PeerState::Stuck) {
             let tried = peer.tried.as_deref().unwrap_or("it does not say why");
-            output::line(&format!("{} is {}: {tried}", peer.name, peer.does()))?;
+            line(&format!("{} is {}: {tried}", peer.name, peer.does()))?;
         }
         for request in self.requests.iter().take(REQUESTS_MAX) {
-            output::line(&self.request(request))?;
+            line(&self.request(request))?;
         }
         if let Some(more) = self.requests.len().checked_sub(REQUESTS_MAX + 1) {
             let more = output::plural(more as u64 + 1, "more request");
-            output::line(&format!("… and {more}: `peerbus requests`"))?;
+            line(&format!("… and {more}: `peerbus requests`"))?;
         }
         let held: usize = self.here.peers.iter().filter_map(|peer| peer.held).sum();
         if held > 0 {
             let held = output::plural(held as u64, "message");
-            output::line(&format!("held for you: {held}: `peerbus held`"))?;
+            line(&format!("held for you: {held}: `peerbus held`"))?;
         }
         for (now, _) in self
             .here
@@ -123,7 +123,7 @@ impl Overview {
         {
             let why = escape(now.paused.last().map_or("", |why| why), 300);
             let count = output::plural(now.paused.len() as u64, "message");
-            output::line(&format!("paused at {}: {count}: {why}", name(now)))?;
+            line(&format!("paused at {}: {count}: {why}", name(now)))?;
         }
         let silent: Vec<_> = self
             .here
@@ -132,13 +132,13 @@ impl Overview {
             .filter(|(_, silent)| *silent)
             .collect();
         for (now, _) in silent {
-            output::line(&format!(
+            line(&format!(
                 "{} gives no answer: its adapter is stopped or hangs",
                 name(now)
             ))?;
         }
         match self.here.peers.is_empty() {
-            true => output::line("nobody is here"),
+            true => line("nobody is here"),
             false => table::write(&COLUMNS, self.here.peers.iter().map(row), false),
         }
     }
@@ -197,6 +197,14 @@ fn row(peer: &PeerView) -> [String; 5] {
         count(peer.owes).unwrap_or_default(),
         peer.project.clone().unwrap_or_default(),
     ]
+}
+
+/// Writes a line, wrapped to the terminal.
+fn line(text: &str) -> Result<(), Failure> {
+    let columns = output::columns().unwrap_or(usize::MAX);
+    table::wrap("", text, columns)
+        .iter()
+        .try_for_each(|it| output::line(it))
 }
 
 fn name(now: &SessionNow) -> String {

@@ -18,8 +18,8 @@ pub(crate) enum Expect {
     Accepted,
     Duplicate,
     Refused(RefusalCode),
-    /// It answers one who may have left a moment ago: it is accepted, or its sender hears so.
-    Late,
+    /// It answers one who may have left a moment ago: this comes of it, or its sender hears so.
+    Late(Box<Expect>),
 }
 
 impl Oracle {
@@ -126,11 +126,17 @@ impl Oracle {
             // It is kept under the request.
             expect = Expect::Accepted;
         }
-        if expect == Expect::Accepted {
-            match self.answers(peer, carried).is_none() && self.answers_another(carried) {
-                true => expect = Expect::Late,
-                false => self.answers_request(peer, carried),
-            }
+        // Who has left is looked at before the queue of who has the name now.
+        let queued = [
+            Expect::Accepted,
+            Expect::Refused(RefusalCode::QueueFull),
+            Expect::Refused(RefusalCode::Quota),
+        ];
+        let late = self.answers(peer, carried).is_none() && self.answers_another(carried);
+        if late && queued.contains(&expect) {
+            expect = Expect::Late(Box::new(expect));
+        } else if expect == Expect::Accepted {
+            self.answers_request(peer, carried);
         }
         if matches!(expect, Expect::Refused(_)) {
             let from = carried.from.key().as_str().to_owned();

@@ -254,13 +254,12 @@ impl Oracle {
         };
         let (_, expect) = model.awaiting.remove(at);
         let accepted = matches!(expect, Expect::Accepted | Expect::Duplicate);
-        let late = [
-            Expect::Accepted,
-            Expect::Refused(RefusalCode::UnknownRecipient),
-        ];
-        let holds = expect == *said
-            || accepted && *said == Expect::Accepted
-            || expect == Expect::Late && late.contains(said);
+        let unknown = Expect::Refused(RefusalCode::UnknownRecipient);
+        let late = match &expect {
+            Expect::Late(otherwise) => *said == **otherwise || *said == unknown,
+            _ => false,
+        };
+        let holds = expect == *said || accepted && *said == Expect::Accepted || late;
         let rule = match expect {
             Expect::Refused(RefusalCode::UnknownRecipient) => "I12",
             Expect::Refused(RefusalCode::From) => "I10",

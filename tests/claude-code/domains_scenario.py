@@ -169,8 +169,8 @@ def has(text, word):
 def the_answer_wakes_the_first(alpha, session):
     asked = alpha.api.wait_for("what wakes alice", lambda request: REPLY in request.context)
     [line] = [line for line in asked.context.splitlines() if REPLY in line]
-    check("the answer wakes the session at alpha", "from bob@beta [" in line, line)
-    identity = re.search(r"from bob@beta \[([^\]]+)\]", line)[1]
+    check("the answer wakes the session at alpha", "bob@beta: " in line, line)
+    identity = line.rsplit("[", 1)[1].split("]", 1)[0]
     eventually("the turn ends", lambda: session.activity() == "idle")
     return identity
 

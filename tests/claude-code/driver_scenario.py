@@ -129,7 +129,7 @@ def shown(api):
     """Each line that a model was shown anew: the turn's number, its id, how it is marked."""
     found = []
     for request in api.asked:
-        for sender, identity, marked, number in LINE.findall(told(request)):
+        for sender, number, marked, identity in LINE.findall(told(request)):
             line = (int(number), sender, identity, "(shown before)" in marked)
             if line not in found:
                 found.append(line)

@@ -280,6 +280,10 @@ def turn(told):
         rule["rules"] = [{"toolName": "Bash", "ruleContent": "ls:*"}]
         mode = {"type": "setMode", "mode": "acceptEdits", "destination": "session"}
         note({"verdict": ask("can_use_tool", permission_suggestions=[mode, rule], **tool)})
+    if "ask your user" in words:
+        question = {"question": "Which colour?", "options": [{"label": "Red"}, {"label": "Blue"}]}
+        asked = {"tool_name": "AskUserQuestion", "input": {"questions": [question]}}
+        note({"verdict": ask("can_use_tool", **asked)})
     if "use a bus tool" in words:
         name = "mcp__peerbus__bus_peers"
         note({"verdict": ask("can_use_tool", tool_name=name, input={"x": 12})})

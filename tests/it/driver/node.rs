@@ -72,6 +72,62 @@ fn a_driven_session_is_watched_and_put_into_like_any_other() {
     broker.stop();
 }
 
+/// What the driven session asks, once it does.
+fn asked(home: &Home) -> Value {
+    eventually("it asks", || {
+        let said = home.run(&["session", "approve", "--json"]).ok();
+        let mut said: Value = serde_json::from_str(&said).expect("JSON");
+        Some(said["approvals"].get_mut(0)?.take())
+    })
+}
+
+/// The verdicts that it got.
+fn verdicts(home: &Home) -> Vec<Value> {
+    let told = told(home).into_iter();
+    let verdicts = told.filter_map(|told| told.get("verdict").cloned());
+    verdicts
+        .map(|verdict| verdict["response"].clone())
+        .collect()
+}
+
+#[test]
+fn a_question_is_answered_from_elsewhere_and_not_allowed() {
+    let home = home();
+    let broker = Broker::start(&home);
+    let file = home.path().join("own.toml");
+    std::fs::write(&file, "approve = true").expect("written");
+    let file = file.to_str().expect("a path");
+    let driven = Driven::start(&home, &["--gates", file, "ask your user"]);
+    let question = asked(&home);
+    let id = question["request_id"].as_str().expect("an id");
+    let shown = home.run(&["session", "answer", id]).ok();
+    assert!(
+        shown.contains("Which colour?\n      1 Red\n      2 Blue"),
+        "{shown}"
+    );
+    let overview = home.run(&["status"]).ok();
+    let way = format!("`peerbus session answer {id} NUMBER`");
+    assert!(overview.contains(&way), "{overview}");
+    let why = home.run(&["session", "approve", id]).fails(1);
+    assert!(why.contains("is a question"), "{why}");
+    let why = home.run(&["session", "answer", id, "3"]).fails(1);
+    assert!(why.contains("no option 3, but 2"), "{why}");
+    assert_eq!(verdicts(&home), [] as [Value; 0]);
+    let said = home.run(&["session", "answer", id, "2"]).ok();
+    assert!(said.contains("answered"), "{said}");
+    driven
+        .out
+        .find("the answer", |line| (line == "heard it").then_some(()));
+    let [verdict] = &verdicts(&home)[..] else {
+        panic!("{:?}", verdicts(&home))
+    };
+    assert_eq!(verdict["behavior"], "allow", "{verdict}");
+    let answers = &verdict["updatedInput"]["answers"];
+    assert_eq!(*answers, json!({ "Which colour?": "Blue" }), "{verdict}");
+    driven.stop();
+    broker.stop();
+}
+
 #[test]
 fn what_it_asks_is_answered_from_elsewhere_with_one_of_its_rules_and_no_mode() {
     let home = home();
@@ -80,12 +136,7 @@ fn what_it_asks_is_answered_from_elsewhere_with_one_of_its_rules_and_no_mode() {
     std::fs::write(&file, "approve = true").expect("written");
     let file = file.to_str().expect("a path");
     let driven = Driven::start(&home, &["--gates", file, "use a tool"]);
-    let request = || -> Option<Value> {
-        let said = home.run(&["session", "approve", "--json"]).ok();
-        let mut said: Value = serde_json::from_str(&said).expect("JSON");
-        Some(said["approvals"].get_mut(0)?.take())
-    };
-    let asked = eventually("it asks", request);
+    let asked = asked(&home);
     assert_eq!(asked["tool"], "Bash", "{asked}");
     assert_eq!(asked["suggestions"][0]["rule"], "Bash(ls:*)", "{asked}");
     eventually("it waits", || {
@@ -97,19 +148,11 @@ fn what_it_asks_is_answered_from_elsewhere_with_one_of_its_rules_and_no_mode() {
     driven
         .out
         .find("the answer", |line| (line == "heard it").then_some(()));
-    let verdict = |home: &Home| {
-        let verdicts = told(home)
-            .into_iter()
-            .filter_map(|told| told.get("verdict").cloned());
-        verdicts
-            .map(|verdict| verdict["response"].clone())
-            .collect::<Vec<_>>()
-    };
     let rule = json!({ "type": "addRules", "behavior": "allow", "destination": "session",
         "rules": [{ "toolName": "Bash", "ruleContent": "ls:*" }] });
     let allowed = json!({ "behavior": "allow", "updatedInput": { "command": "ls", "n": 1.5 },
         "updatedPermissions": [rule] });
-    assert_eq!(verdict(&home), [allowed]);
+    assert_eq!(verdicts(&home), [allowed]);
     driven.stop();
     broker.stop();
 }

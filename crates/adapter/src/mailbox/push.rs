@@ -396,7 +396,7 @@ mod tests {
         let from_command = came(r#"{"text":"hi","wants":"nothing"}"#, 0);
         let wants = "no answer is wanted: it says that it is from a command, which waits for none";
         let line = quote::line(&from_command, false, Portion::All);
-        assert_eq!(line, format!("📨 msg from bob [m1] ({wants}): \"hi\""));
+        assert_eq!(line, format!("📨 bob: \"hi\" ({wants}) [m1]"));
         let (_, meta) = message(&from_command, Portion::All);
         assert!(meta.contains(&("wants", wants.into())), "{meta:?}");
     }

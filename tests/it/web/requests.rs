@@ -44,7 +44,7 @@ const TABLE: &[Row] = &[
         },
         "owed",
         Some("waits for its user"),
-        "bob says that it waits for its user",
+        "bob says that it waits for you",
     ),
     (
         |bob, _| {
@@ -168,6 +168,8 @@ fn agree(home: &Home, asker: &Asker, id: &str, (_, state, listed, note): &Row) {
     );
     // Of lists of open requests.
     let here = |it: &&Value| it["id"] == id;
+    // Whose agents these are is told so, and others are not.
+    let for_user = listed.map(|state| state.replace("its user", "you"));
     let (all, gateway) = (open(home), asker.get("/v1/requests").json());
     let command = all.iter().find(here).map(|it| &it["request"]);
     let gateway = gateway["requests"]
@@ -175,11 +177,10 @@ fn agree(home: &Home, asker: &Asker, id: &str, (_, state, listed, note): &Row) {
         .expect("a list")
         .iter()
         .find(here);
-    for shown in [command, gateway] {
-        assert_eq!(
-            shown.map(|it| &it["state"]),
-            listed.map(Value::from).as_ref()
-        );
+    let listed_here = listed.map(str::to_owned);
+    for (shown, listed) in [(command, for_user), (gateway, listed_here)] {
+        let state = shown.map(|it| &it["state"]);
+        assert_eq!(state, listed.map(Value::from).as_ref());
         assert!(shown.is_none_or(|it| it["holder"] == "bob"));
     }
     if listed.is_none() {

@@ -106,7 +106,9 @@ fn saying(
         looked += found.messages.len();
         for row in found.messages {
             let carried = row.envelope.as_deref().unwrap_or_default();
-            if !spoken(body_of(carried)).to_lowercase().contains(text) {
+            let decoded = Envelope::decode(carried.as_bytes()).ok();
+            let body = decoded.and_then(|it| String::from_utf8(it.envelope.body).ok());
+            if !body.is_some_and(|body| spoken(&body).to_lowercase().contains(text)) {
                 continue;
             }
             bytes += carried.len();

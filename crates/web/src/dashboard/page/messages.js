@@ -57,6 +57,7 @@ export function add(message) {
   const known = all.get(message.seq);
   // A text that was asked for whole stays.
   if (known && !known.more && message.more) Object.assign(message, { text: known.text, more: 0 });
+  message.told = Date.now();
   all.set(message.seq, message);
   if (!known && loaded && keyOf(message) === opened) announce(`${message.from} wrote`);
   // The oldest go, and come back when they are asked for.
@@ -257,7 +258,9 @@ function fillMessage(item, message) {
   story.hidden = !open;
   // A name is as its bearer writes it.
   const named = message.steps.some(({ to }) => to && message.note.startsWith(to));
-  put(story.children[0], named ? `${message.note}.` : sentence(message.note));
+  const note = named ? `${message.note}.` : sentence(message.note);
+  // Ages in it are of the moment in which it was told.
+  put(story.children[0], note && `${clock(message.told)} ${note}`);
   keyed(story.children[1], message.steps, (one) => [one.state, one.to, one.at, one.path].join(), (one) => stepItem(message, one));
 }
 

@@ -112,7 +112,7 @@ function fillSession(item, session) {
 }
 
 export function sessions(told) {
-  live = told;
+  live = [...told].sort((a, b) => Boolean(b.alarm) - Boolean(a.alarm));
   drawSessions(true);
 }
 

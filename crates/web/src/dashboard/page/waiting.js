@@ -176,7 +176,7 @@ function approval({ session, request }) {
     deed(`Allow always: ${shown} (${destination.shown})`, "plain", said, () => answer({ decision: "allow_always", rule, destination: destination.raw })));
   const deny = deed("Deny", "plain", said, () => answer({ decision: "deny", message: why.value || null }));
   const more = [["Path", request.blocked_path], ["Because", request.decision_reason], ["For the agent", request.agent_id]];
-  const closed = el("p.problem", {}, `This page may not answer: the gate \`approve\` is closed. Answer ${place(session)}; with \`approve = true\` in ${session.gates} this page answers, too.`);
+  const closed = el("p", {}, `This page may not answer: the gate \`approve\` is closed. Answer ${place(session)}; with \`approve = true\` in ${session.gates} this page answers, too.`);
   const cut = request.cut ? el("p.problem", {}, `… and ${count(request.cut, "more byte", "more bytes")} that are not shown: it can only be denied from here.`) : null;
   const buttons = [
     el("p.buttons", {}, ...(request.cut ? [] : [allow, ...always]), deny),

@@ -44,7 +44,7 @@ const TABLE: &[Row] = &[
         },
         "owed",
         Some("waits for its user"),
-        "bob says that it waits for you",
+        "; bob waits for you",
     ),
     (
         |bob, _| {

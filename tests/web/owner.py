@@ -27,6 +27,7 @@ class Owner(Scenario):
             self.a_closed_gate_names_the_place, self.a_gate_that_opens_is_noticed, self.one_that_does_not_say_what_it_asks,
             self.who_is_stuck_is_told, self.paused_mail_has_a_reason, self.late_requests_are_told,
             self.a_second_gateway_shows_the_first, self.doctor_is_no_conversation, self.a_text_is_found, self.a_person_writes_and_is_answered,
+            self.a_sentence_tells_what_the_list_of_peers_tells,
             self.a_browser_notifies, self.a_choice_survives_a_reload, self.anybody_can_use_what_waits,
         ])  # fmt: skip
 
@@ -174,6 +175,19 @@ class Owner(Scenario):
         status, _, text = self.http("POST", "/dashboard/send", json.dumps({"to": "bob", "text": "x"}), **kind)
         check(status == 401, "a request without a cookie", (status, text))
 
+    def a_sentence_tells_what_the_list_of_peers_tells(self):
+        self.bus.send("eve", "coder", "are you there?")
+        row = self.pill("are you there?", "pushed")
+        self.page.do(f"{row}.click()")
+        note = "document.querySelector('.story .note').textContent"
+        self.page.until(f"{note} && !{note}.includes('waits')")
+        self.coder.is_now("waiting")
+        self.page.until(f"{note}.includes('coder waits for you at {self.coder.terminal}')")
+        self.does("coder", "waits for you")
+        self.coder.is_now("idle")
+        self.page.until(f"!{note}.includes('waits')")
+        self.page.press("← Conversations")
+
     def a_browser_notifies(self):
         self.browser.call("Browser.grantPermissions", permissions=["notifications"])
         self.page.do("""window.Notification = class {
@@ -201,7 +215,8 @@ class Owner(Scenario):
     def anybody_can_use_what_waits(self):
         self.coder.is_now("waiting")
         self.card("home/coder: waits for you")
-        self.anybody_can_use(["#/"])
+        self.page.do("document.getElementById('write').open = true")
+        self.anybody_can_use(["#/", "#/q/pong", "#/q/nothing%20of%20the%20kind"])
         check(not self.page.complaints(), "the browser complains", self.page.complaints())
 
 

@@ -74,7 +74,7 @@ const tells = {
     read("peers");
     waiting.showPeers(people.peers(told));
     write.names(told.peers);
-    messages.stand();
+    messages.stand(told.peers);
     requests.draw();
   },
   requests(told) {

@@ -92,9 +92,16 @@ function refresh(message) {
   asked.set(message.seq, setTimeout(ask, 200));
 }
 
+// What peers do, as far as something is said of it.
+let states = new Map();
+
 // Who is there has changed, and with it what is said of messages that are not at their end.
-export function stand() {
-  if (opened) [...all.values()].filter((message) => keyOf(message) === opened && !standing(message)[1]).forEach(refresh);
+export function stand(peers) {
+  const now = new Map(peers.map(({ name, state }) => [name, state]));
+  const isOther = ({ to }) => to && now.get(to) !== states.get(to);
+  const open = [...all.values()].filter((message) => keyOf(message) === opened && message.steps.some(isOther));
+  open.filter((message) => !["good", "bad"].includes(standing(message)[1])).forEach(refresh);
+  states = now;
   draw();
 }
 

@@ -47,8 +47,9 @@ impl Changed {
     fn hear(&self, kind: &str) {
         self.peers.notify_one();
         self.requests.notify_one();
-        // The first session of this machine makes the directory that is watched.
-        if matches!(kind, "registered" | "ready") {
+        // The first session of this machine makes the directory that is watched; and not everywhere can
+        // one be.
+        if matches!(kind, "ready" | "registered" | "presence") {
             self.sessions.notify_one();
         }
     }

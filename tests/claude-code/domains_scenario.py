@@ -136,7 +136,7 @@ def alice(request):
 
 def bob(request):
     """What the model at beta says: it answers what it is asked."""
-    asked = re.search(rf'from alice@alpha \[([^\]]+)\]: "{re.escape(QUESTION)}"', request.prompt)
+    asked = re.search(rf'alice@alpha: "{re.escape(QUESTION)}".* \[([^\]]+)\]', request.prompt)
     if asked and not request.tool_results:
         return mock_api.tool_use(f"{TOOL}reply", {"msg_id": asked[1], "body": REPLY})
     return mock_api.text(LAST_WORDS)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import tty
 from pathlib import Path
 
 PATIENCE = 30
@@ -116,9 +117,9 @@ class Bus:
 class Agent:
     """An agent of any kind, on the adapter for those."""
 
-    def __init__(self, bus, name, client="some-bot"):
+    def __init__(self, bus, name, client="some-bot", env=None):
         self.child = bus.start(
-            sys.executable, "-c", CLIENT, bus.peerbus, "adapter", "--adapter=generic", f"--name={name}",
+            sys.executable, "-c", CLIENT, bus.peerbus, "adapter", "--adapter=generic", f"--name={name}", env=env,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         self.last = 0
@@ -164,19 +165,33 @@ class Coder:
 
     def __init__(self, bus, name):
         self.bus, self.hooks = bus, 0
+        # It reads at a terminal, which has a name.
+        ours, its = os.openpty()
+        # Lines are as long as they are.
+        tty.setraw(its)
+        self.terminal = os.ttyname(its).removeprefix("/dev/")
+        self.input = open(ours, "w")  # noqa: SIM115
         self.child = bus.start(
             sys.executable, TESTS / "it/session.py", bus.peerbus, env={"PEERBUS_NAME": name},
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stdin=its, stdout=subprocess.PIPE,
         )  # fmt: skip
+        os.close(its)
         self.said = Lines(self.child.stdout)
         bus.wait_for(name)
+
+    def is_now(self, status):
+        """What its client says of itself in its file."""
+        file = self.bus.home / f".claude/sessions/{self.child.pid}.json"
+        fresh = file.with_suffix(".new")
+        fresh.write_text(json.dumps(json.loads(file.read_text()) | {"status": status}))
+        fresh.rename(file)
 
     def begin(self, event, **more):
         """Runs a hook that may wait; what it says at its end is found by `end`."""
         self.hooks += 1
         told = json.dumps({"hook_event_name": event, **more})
-        self.child.stdin.write(f"hook {self.hooks} {told}\n")
-        self.child.stdin.flush()
+        self.input.write(f"hook {self.hooks} {told}\n")
+        self.input.flush()
         return self.hooks
 
     def end(self, hook):

@@ -53,6 +53,9 @@ class Scenario:
             self.an_ended_request_is_not, self.a_broker_comes_back,
             self.a_gateway_that_ends_is_missed,
         ]  # fmt: skip
+        self.go(steps)
+
+    def go(self, steps):
         for step in steps:
             print(step.__name__.replace("_", " "), flush=True)
             step()
@@ -116,9 +119,9 @@ class Scenario:
         # An answer comes into the conversation that is open.
         self.ada.call("bus.send", to="bob", body="all 412 pass", reply_to=read[0]["id"])
         self.page.says("all 412 pass")
-        self.page.says("ada → bob")
+        self.page.says("home/ada → bob")
         self.page.press("← Conversations")
-        self.page.says("bob and ada · 2 messages")
+        self.page.says("bob and home/ada · 2 messages")
         self.page.says("2 messages in the last hour")
         self.page.says("1 is known to be seen")
 
@@ -132,7 +135,7 @@ class Scenario:
             button.dispatchEvent(new MouseEvent("click", { bubbles: true, detail: 1 }));
         }).observe(document.body, { childList: true, subtree: true, attributes: true }), 0""")
         self.bus.send("ci-main", "coder", "build 4812 failed")
-        self.page.says("Mail of ci-main for coder")
+        self.page.says("Mail of ci-main for home/coder")
         self.page.says("This has just moved here")
         self.pill("build 4812 failed", "held")
         check(self.page.do("document.title") == "(1) peerbus", "the title", self.page.do("document.title"))
@@ -140,14 +143,14 @@ class Scenario:
         self.pill("build 4812 failed", "pushed")
         self.page.until("document.getElementById('waiting').hidden")
         self.bus.send("ci-nightly", "coder", "never mind")
-        self.page.says("Mail of ci-nightly for coder")
+        self.page.says("Mail of ci-nightly for home/coder")
         self.page.press("Refuse")
         self.pill("never mind", "dead")
 
     def what_is_released_is_what_is_shown(self):
         self.page.until("document.getElementById('waiting').hidden")
         id = self.bus.send("ci-main", "coder", "build 4813 failed")
-        self.page.says("Mail of ci-main for coder")
+        self.page.says("Mail of ci-main for home/coder")
         asked = json.dumps({"id": id, "from": "ci-main", "digest": "0" * 32, "release": True})
         said = self.page.do(f"import('/page/dom.js').then((dom) => dom.post('/dashboard/held', {asked}).then(JSON.stringify, (error) => error.message))")
         check("waits no more" in said, "a text that was not shown is released", said)
@@ -167,7 +170,7 @@ class Scenario:
             check(names in card and text in card, "a card", card)
         self.page.call("Page.reload")
         self.page.until(LIVE)
-        self.page.says("Mail of ci-main for coder")
+        self.page.says("Mail of ci-main for home/coder")
         self.page.press("Refuse")
         self.page.until("document.getElementById('waiting').hidden")
 
@@ -202,7 +205,7 @@ class Scenario:
         self.page.says("touch a\\u2028b")
         self.page.says("Allow always: Bash(touch a\\u2028\\u2029\\u0085b) (session)")
         self.bus.send("ci-main", "coder", "build 4814 failed")
-        self.page.says("Mail of ci-main for coder")
+        self.page.says("Mail of ci-main for home/coder")
         self.page.press("Refuse")
         self.page.press("Deny")
         check('"deny"' in self.coder.end(hook), "the hook's answer")
@@ -216,7 +219,7 @@ class Scenario:
 
     def an_approval_is_answered_by_keyboard(self):
         hook = self.asks("make test\x1b[2J\u202e")
-        self.page.says("coder asks: may it use Bash?")
+        self.page.says("home/coder asks: may it use Bash?")
         self.page.says("make test\\u001b[2J\\u202e")
         self.page.do("document.querySelector('nav a').focus()")
         for _ in range(40):
@@ -271,7 +274,7 @@ class Scenario:
         args = ["send", "ada", "pay mallory", "--name", "mallory"]
         done = self.bus.start(self.bus.peerbus, *args, env=forged | {"PEERBUS_TOKEN": self.token()})
         check(done.wait(timeout=60) == 0, "a forged message is sent", done.returncode)
-        self.page.says("mallory → ada")
+        self.page.says("mallory → home/ada")
         self.page.says("Not shown: its signature does not hold")
         self.page.says("\\u202egpj.exe\\u202c \\u001b[2J\\u200b")
         check("pay mallory" not in self.page.text(), "a forged text is shown")
@@ -291,7 +294,7 @@ class Scenario:
         self.page.call("Page.reload")
         self.page.until(f"{LIVE} && document.querySelectorAll('.conversation').length")
         older = "document.getElementById('older').click()"
-        self.page.until(f"document.body.innerText.includes('bob and ada · 2 messages') || void {older}")
+        self.page.until(f"document.body.innerText.includes('bob and home/ada · 2 messages') || void {older}")
         heads = self.page.do("document.querySelectorAll('h2').length")
         check(heads == 9 and self.page.do("window.hit === undefined"), "what eve wrote became part of the page", heads)
         check(not self.page.complaints(), "the browser complains", self.page.complaints())
@@ -301,7 +304,7 @@ class Scenario:
         said = self.bus.run("ask", "coder", f"may I merge? {HOSTILE}", "--detach")
         self.request = said.removeprefix("asked ").split(":")[0]
         row = "document.querySelector('#requests-list .request')"
-        self.page.until(f"{row}?.querySelector('.who').textContent.endsWith('→ coder')")
+        self.page.until(f"{row}?.querySelector('.who').textContent.endsWith('→ home/coder')")
         text = self.page.do(f"{row}.querySelector('.text').textContent")
         check(text.startswith("may I merge? <script>") and "\\u202egpj.exe" in text, "the question", text)
         age = self.page.do(f"{row}.querySelector('.when').textContent")
@@ -320,9 +323,11 @@ class Scenario:
         return next(line.split('"')[1] for line in lines if line.startswith("token"))
 
     def anybody_can_use_it(self):
-        self.page.do(self.axe.read_text() + "; 0")
         # The request that is open, a conversation with its story, and a session that is watched.
-        places = ["#/", self.page.do("document.querySelector('.conversation').hash"), self.page.do("document.querySelector('.session a').hash")]  # fmt: skip
+        self.anybody_can_use(["#/", self.page.do("document.querySelector('.conversation').hash"), self.page.do("document.querySelector('.session a').hash")])  # fmt: skip
+
+    def anybody_can_use(self, places):
+        self.page.do(self.axe.read_text() + "; 0")
         for width, dark in ((1280, False), (1280, True), (390, False), (390, True)):
             self.page.look(width, 844, dark)
             for place in places:
@@ -356,7 +361,8 @@ class Scenario:
         check(self.gateway.wait(timeout=30) == 0, "how the gateway ends", self.gateway.returncode)
 
 
-def main():
+def main(scenario):
+    """Runs a scenario, and gives the exit code."""
     if not chromium.program():
         return missing("no Chromium is installed (apt-get install chromium)")
     if not axe():
@@ -365,13 +371,14 @@ def main():
         home = Path(place) / "home"
         home.mkdir()
         with Bus(sys.argv[1], home) as bus, Browser(Path(place) / "profile") as browser:
-            scenario = Scenario(bus, browser, axe())
+            running = scenario(bus, browser, axe())
             try:
-                scenario.run()
+                running.run()
             except (Failed, AssertionError) as failed:
                 print(f"{type(failed).__name__}: {failed}", file=sys.stderr)
-                print(f"--- the page ---\n{scenario.page.text()[:8000]}", file=sys.stderr)
-                sys.exit(1)
+                print(f"--- the page ---\n{running.page.text()[:8000]}", file=sys.stderr)
+                return 1
+    return 0
 
 
 def missing(why):
@@ -380,4 +387,4 @@ def missing(why):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(Scenario))

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use peerbus_adapter::{Failure, groups, wall_ms};
-use peerbus_view::{MessageText, MessageView, spoken};
+use peerbus_view::{MessageText, MessageView};
 use peerbus_wire::PeerName;
 
 use crate::args::{History, HistoryVerb};
@@ -19,13 +19,10 @@ pub(crate) fn run(verb: History) -> Result<(), Failure> {
 
 fn list(verb: &History) -> Result<(), Failure> {
     let secret = told::secret(verb.shown.credentials.as_deref());
-    let word = verb.grep.as_ref().map(|word| word.to_lowercase());
-    let is_meant = |message: &MessageView| match &word {
-        None => true,
-        Some(word) => match message.content(secret.as_ref()).text {
-            MessageText::Signed(body) => spoken(&body).to_lowercase().contains(word),
-            MessageText::Hidden(_) => false,
-        },
+    // The broker looks for the text, and checks no signature.
+    let is_signed = |message: &MessageView| {
+        let text = message.content(secret.as_ref()).text;
+        matches!(text, MessageText::Signed(_))
     };
     let mut meant = String::new();
     if let Some(with) = &verb.with {
@@ -38,13 +35,17 @@ fn list(verb: &History) -> Result<(), Failure> {
     if let Some(thread) = &verb.thread {
         meant += &format!("&thread={}", operator::encode_text(thread.as_str()));
     }
+    if let Some(word) = &verb.grep {
+        meant += &format!("&text={}", operator::encode_text(word));
+    }
     if let Some(age) = verb.since {
         let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
         meant += &format!("&since={}", wall_ms().saturating_sub(age_ms));
     }
-    let is_meant = word
+    let is_meant = verb
+        .grep
         .is_some()
-        .then_some(&is_meant as &dyn Fn(&MessageView) -> bool);
+        .then_some(&is_signed as &dyn Fn(&MessageView) -> bool);
     let (found, _) = told::newest(verb.shown.socket.as_ref(), &meant, verb.limit, is_meant)?;
     if found.is_empty() && !verb.shown.json {
         return output::line("no messages");

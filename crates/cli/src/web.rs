@@ -1,5 +1,6 @@
 //! `peerbus web`.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use peerbus_adapter::credentials::{self, random_hex};
@@ -60,7 +61,10 @@ fn serve(verb: Web) -> Result<(), Failure> {
     };
     client::runtime_of(2)?.block_on(async {
         let mut stop = Stop::catch().map_err(Failure::failed)?;
-        let gateway = Gateway::bind(options).await.map_err(Failure::config)?;
+        let gateway = match Gateway::bind(options).await {
+            Ok(gateway) => gateway,
+            Err(why) => return other(verb.listen, verb.open, why),
+        };
         output::say(&format!("listening on {}", gateway.url()));
         if verb.open {
             output::line(&gateway.link())?;
@@ -78,6 +82,24 @@ fn serve(verb: Web) -> Result<(), Failure> {
         output::say("stopped; what was accepted is at the broker");
         Ok(())
     })
+}
+
+/// Opens the page of a gateway that has the address already, if one does. Who it is that asks cannot be
+/// told there: so that one gives no link.
+fn other(address: SocketAddr, open: bool, why: String) -> Result<(), Failure> {
+    let by = Paths::find()?.state_dir.join("web.html");
+    let shown = match open {
+        true => Gateway::show_other(address, &by).map_err(Failure::failed)?,
+        false => None,
+    };
+    let url = shown.ok_or_else(|| Failure::config(why))?;
+    output::line(&url)?;
+    output::say(
+        "a gateway runs there already: its page opens in a browser that a link let in. \"Link for \
+         another browser\" at the end of the page makes one more; if no browser is in, end that \
+         gateway and start it again with `peerbus web --open`",
+    );
+    Ok(())
 }
 
 /// Whether the broker is the one of this user's default place, where the gateway can have a token of

@@ -13,7 +13,7 @@ mod trail;
 pub use about::{Around, Audience, PeerState, PeerView, presence};
 pub use domains::{DomainKey, DomainReach, DomainView};
 pub use message::{
-    MessageContent, MessagePage, MessageText, MessageView, StepView, body_json, spoken,
+    MessageContent, MessagePage, MessageText, MessageView, PROBE, StepView, body_json, spoken,
 };
 pub use request::RequestView;
 pub use text::{is_proven, proof, rejected, says, shown, span, word};

@@ -96,6 +96,18 @@ pub struct MessageContent {
     pub text: MessageText,
 }
 
+impl MessageContent {
+    /// Whether this is a message of `peerbus doctor` to itself, sent by `from`.
+    #[must_use]
+    pub fn is_probe(&self, from: &str) -> bool {
+        let body = match &self.text {
+            MessageText::Signed(body) => body,
+            MessageText::Hidden(_) => return false,
+        };
+        self.to == from && spoken(body) == spoken(PROBE)
+    }
+}
+
 impl MessageView {
     /// What became of the message `id`, in order of time, or only `at` one of its recipients (whether it
     /// was shown and has ended is of all). Everything else is left to be filled in.
@@ -313,6 +325,9 @@ pub fn body_json(body: &str) -> Cow<'_, RawValue> {
     let text = || to_raw_value(body).map_or(Cow::Borrowed(RawValue::NULL), Cow::Owned);
     serde_json::from_str(body).map_or_else(|_| text(), Cow::Borrowed)
 }
+
+/// The body of the message that `peerbus doctor` sends to itself.
+pub const PROBE: &str = r#""peerbus doctor""#;
 
 /// The words of a body, for people: a text, or the text of an object, or the JSON.
 #[must_use]

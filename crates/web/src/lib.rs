@@ -121,6 +121,21 @@ impl Gateway {
         dashboard::browser::show(&self.link(), by)
     }
 
+    /// Has the browser open the page of a gateway that runs at this address, if one does: its address,
+    /// which lets a browser in that opened a link of that gateway.
+    ///
+    /// # Errors
+    ///
+    /// As [`Gateway::show`].
+    pub fn show_other(address: SocketAddr, by: &Path) -> std::io::Result<Option<String>> {
+        if !listener::is_gateway(address) {
+            return Ok(None);
+        }
+        let url = format!("http://{address}/");
+        dashboard::browser::show(&url, by)?;
+        Ok(Some(url))
+    }
+
     /// Serves until `stop` resolves.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let router = router(Arc::clone(&self.app));

@@ -16,6 +16,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use peerbus_os::tcp;
 use peerbus_os::tls::{self, ServerTls};
+use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -36,6 +37,9 @@ const STALLED: Duration = Duration::from_secs(10);
 /// until then.
 const GONE: Duration = Duration::from_secs(30);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+/// How long another gateway may take to say that it is one, and the most that it says.
+const ASKED: Duration = Duration::from_secs(2);
+const ANSWER_BYTES_MAX: u64 = 4_096;
 
 pub(crate) struct Bound {
     listener: TcpListener,
@@ -94,6 +98,24 @@ impl Bound {
             });
         }
     }
+}
+
+/// Whether a gateway answers at an address, without TLS.
+pub(crate) fn is_gateway(address: SocketAddr) -> bool {
+    use std::io::{Read as _, Write as _};
+
+    let asked = || {
+        let mut stream = std::net::TcpStream::connect_timeout(&address, ASKED)?;
+        stream.set_read_timeout(Some(ASKED))?;
+        write!(stream, "GET /healthz HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
+        let mut said = String::new();
+        stream.take(ANSWER_BYTES_MAX).read_to_string(&mut said)?;
+        io::Result::Ok(said)
+    };
+    let body = asked().ok();
+    let body = body.as_deref().and_then(|said| said.split_once("\r\n\r\n"));
+    let told = body.and_then(|(_, body)| serde_json::from_str::<Value>(body).ok());
+    told.is_some_and(|told| told["status"] == "ok" && told["version"].is_string())
 }
 
 async fn converse(stream: TcpStream, tls: Option<TlsAcceptor>, router: Router, stranger: Stranger) {

@@ -165,8 +165,9 @@ impl App {
 
     pub(crate) async fn leave(&self) {
         let peers = std::mem::take(&mut *lock(&self.peers));
-        for peer in peers.into_values() {
-            peer.bus.close().await;
+        let buses = peers.into_values().map(|peer| peer.bus.clone());
+        for bus in buses.chain(self.take_writer()) {
+            bus.close().await;
         }
     }
 }

@@ -84,9 +84,13 @@ pub(crate) fn streamed(app: &Arc<App>, begin: impl FnOnce(Sender<String>, &Arc<A
 
 /// Says something; whether the page is still there.
 pub(crate) fn say(to: &Sender<String>, kind: &str, data: &Value) -> bool {
+    to.blocking_send(said(kind, data)).is_ok()
+}
+
+/// An event as it is written.
+pub(crate) fn said(kind: &str, data: &Value) -> String {
     let data = escape_json(&data.to_string());
-    to.blocking_send(format!("event: {kind}\ndata: {data}\n\n"))
-        .is_ok()
+    format!("event: {kind}\ndata: {data}\n\n")
 }
 
 #[cfg(test)]

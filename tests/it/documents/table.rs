@@ -249,6 +249,13 @@ pub(super) const COMMANDS: &[(&str, How)] = &[
         By(ASKED, "--always"),
     ),
     (
+        "peerbus session answer qkzmw 2",
+        By(
+            "tests/it/driver/node.rs",
+            "\"session\", \"answer\", id, \"2\"",
+        ),
+    ),
+    (
         r#"peerbus session deny qkzmw --message "use the test database""#,
         By(ASKED, "--message"),
     ),

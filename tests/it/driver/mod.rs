@@ -164,7 +164,7 @@ fn messages_become_turns_and_are_seen_when_one_that_answers_them_ends_well() {
     let frame = "<peerbus_messages>\n📨 ";
     let wants = "no answer is wanted: it says that it is from a command, which waits for none";
     let line = format!(
-        " ({wants}): \"are you \\u003cthere\\u003e?\" [{}]\n",
+        ": \"are you \\u003cthere\\u003e?\" ({wants}) [{}]\n",
         &id[24..]
     );
     assert!(

@@ -168,6 +168,7 @@ fn agree(home: &Home, asker: &Asker, id: &str, (_, state, listed, note): &Row) {
     );
     // Of lists of open requests.
     let here = |it: &&Value| it["id"] == id;
+    // Whose agents these are is told so, and others are not.
     let (all, gateway) = (open(home), asker.get("/v1/requests").json());
     let command = all.iter().find(here).map(|it| &it["request"]);
     let gateway = gateway["requests"]

@@ -12,8 +12,9 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use peerbus_core::broker::{MessageHistory, OpenRequest};
+use peerbus_core::store::StoreError;
 use peerbus_store::{History, HistoryRow, Page, Query as Meant};
-use peerbus_view::{Around, Audience, MessageView, RequestView, depends_on_peers};
+use peerbus_view::{Around, Audience, MessageView, RequestView, depends_on_peers, spoken};
 use peerbus_wire::{
     BrokerFrame, Conversation, Envelope, GroupName, MessageId, PeerName, Seq, Stage, body_of,
     is_id_part,
@@ -30,6 +31,8 @@ use crate::shared::Shared;
 /// Messages of a page, unless the request says how many, and at most.
 const LIMIT: usize = 50;
 const LIMIT_MAX: usize = 500;
+/// Messages that are looked at for a text before an answer.
+const LOOKED_MAX: usize = 5_000;
 /// Bytes of an answer; those who ask read no more than 8 MiB.
 const ANSWER_BYTES: usize = 6 * 1_048_576;
 /// Messages of which the engine is asked at once: others have their turn in between.
@@ -45,6 +48,7 @@ pub(crate) struct Wanted {
     with: Option<String>,
     owed: Option<String>,
     thread: Option<String>,
+    text: Option<String>,
     since: Option<u64>,
     before: Option<u64>,
     limit: Option<usize>,
@@ -86,7 +90,12 @@ pub(crate) async fn messages(
         before: wanted.before.map(Seq),
     };
     let owed = meant.owed.clone();
-    let page = read(&shared, move |history| history.find(&meant, limit)).await?;
+    let text = wanted.text.map(|text| text.to_lowercase());
+    let page = read(&shared, move |history| match text {
+        Some(text) => saying(history, meant, limit, &text),
+        None => history.find(&meant, limit),
+    });
+    let page = page.await?;
     let whose = (owed.as_deref(), wanted.audience);
     answer(&shared, (page, BTreeMap::new()), whose).await
 }
@@ -113,6 +122,41 @@ async fn whole(shared: &Arc<Shared>, text: &str) -> Result<MessageId, Response> 
             let many = many[..many.len().min(IDS_LISTED)].join(", ");
             let why = format!("{text} may be each of these: {many}{more}; give more of the id");
             Err(refused(StatusCode::CONFLICT, why))
+        }
+    }
+}
+
+/// Of the messages that are meant those in whose text this stands, in lower case: at most `limit`, and
+/// fewer where many others stand between them.
+fn saying(
+    history: &History,
+    mut meant: Meant,
+    limit: usize,
+    text: &str,
+) -> Result<Page, StoreError> {
+    let (mut page, mut looked, mut bytes) = (Page::default(), 0, 0);
+    loop {
+        let found = history.find(&meant, LIMIT_MAX)?;
+        looked += found.messages.len();
+        for row in found.messages {
+            let carried = row.envelope.as_deref().unwrap_or_default();
+            let decoded = Envelope::decode(carried.as_bytes()).ok();
+            let body = decoded.and_then(|it| String::from_utf8(it.envelope.body).ok());
+            if !body.is_some_and(|body| spoken(&body).to_lowercase().contains(text)) {
+                continue;
+            }
+            bytes += carried.len();
+            let seq = row.head.seq;
+            page.messages.push(row);
+            if page.messages.len() >= limit || bytes >= ANSWER_BYTES {
+                page.before = Some(seq);
+                return Ok(page);
+            }
+        }
+        page.before = found.before;
+        match found.before {
+            Some(next) if looked < LOOKED_MAX => meant.before = Some(next),
+            _ => return Ok(page),
         }
     }
 }
@@ -249,7 +293,7 @@ async fn histories(
 /// Reads the history beside the engine.
 async fn read<T: Send + 'static>(
     shared: &Arc<Shared>,
-    read: impl FnOnce(&History) -> Result<T, peerbus_core::store::StoreError> + Send + 'static,
+    read: impl FnOnce(&History) -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, Response> {
     let witness = shared.witness.as_ref().ok_or_else(stopping)?;
     let path = witness.database().to_owned();

@@ -297,18 +297,20 @@ async fn what_was_said_of_messages_comes_in_answers_of_a_bounded_length() {
     store.commit().unwrap();
     store.close().unwrap();
     let broker = Broker::start_in(dir, |_| ()).await;
-    let (mut found, mut before) = (0, String::new());
-    loop {
-        let path = format!("/v1/messages?limit=500{before}");
-        let answer = over_unix(&broker, &get(&path, "")).await;
-        assert!(answer.len() < 8 << 20, "{} bytes at once", answer.len());
-        let body = answer.split_once("\r\n\r\n").unwrap().1;
-        let page: Value = serde_json::from_str(body).unwrap();
-        found += page["messages"].as_array().unwrap().len() as u64;
-        match page["before"].as_u64() {
-            Some(next) => before = format!("&before={next}"),
-            None => break,
+    for (meant, expected) in [("", MESSAGES), ("&text=HI", MESSAGES), ("&text=ho", 0)] {
+        let (mut found, mut before) = (0, String::new());
+        loop {
+            let path = format!("/v1/messages?limit=500{meant}{before}");
+            let answer = over_unix(&broker, &get(&path, "")).await;
+            assert!(answer.len() < 8 << 20, "{} bytes at once", answer.len());
+            let body = answer.split_once("\r\n\r\n").unwrap().1;
+            let page: Value = serde_json::from_str(body).unwrap();
+            found += page["messages"].as_array().unwrap().len() as u64;
+            match page["before"].as_u64() {
+                Some(next) => before = format!("&before={next}"),
+                None => break,
+            }
         }
+        assert_eq!(found, expected, "{meant}");
     }
-    assert_eq!(found, MESSAGES);
 }

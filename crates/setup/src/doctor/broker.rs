@@ -7,7 +7,7 @@ use peerbus_adapter::{
     Bus, BusConfig, Failure, How, LinkState, Naming, PeerEntry, RegistrationRefusal, SessionEvent,
     UNUSABLE, Url, connect, credentials, wall_ms,
 };
-use peerbus_view::presence;
+use peerbus_view::{PROBE, presence};
 
 use super::report::Report;
 use super::{asleep, domains, elsewhere, health, settings};
@@ -188,7 +188,7 @@ async fn answered(config: &BusConfig, took: u128, ext: bool, report: &mut Report
 async fn there_and_back(bus: &Bus, ext: bool, report: &mut Report) {
     let started = Instant::now();
     let me = bus.name();
-    let sent = match bus.send(&me, r#""peerbus doctor""#, PATIENCE).await {
+    let sent = match bus.send(&me, PROBE, PATIENCE).await {
         Ok(sent) => sent,
         Err(error) => {
             let remedy = "see the broker's log (`peerbus serve` writes it to stderr)";

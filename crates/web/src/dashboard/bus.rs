@@ -9,15 +9,17 @@ use axum::response::Response;
 use peerbus_adapter::demand::Tried;
 use peerbus_adapter::operator::{self, Events, OperatorAnswer, Streamless, encode_text};
 use peerbus_adapter::{credentials, wall_ms};
+use peerbus_node::index::LiveSession;
 use peerbus_os::sync::lock;
 use peerbus_view::{
-    Audience, MessagePage, MessageText, MessageView, PeerView, Step, StepView, spoken,
+    Audience, MessageContent, MessagePage, MessageText, MessageView, PeerState, PeerView, Step,
+    StepView, spoken,
 };
 use peerbus_wire::{Secret, escape, printable};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{NAME_CHARS, WHY_CHARS, beside};
+use super::{NAME_CHARS, WHY_CHARS, alarm, beside, sessions};
 use crate::App;
 
 /// Longest text in a list, in characters.
@@ -73,20 +75,32 @@ impl App {
     }
 
     /// Who reads the page: an agent that opened it is not the person whose agents these are.
-    fn audience(&self) -> Audience {
+    pub(super) fn audience(&self) -> Audience {
         match self.options.agent {
             true => Audience::Peer,
             false => Audience::Owner,
         }
     }
 
-    /// Everybody that the broker knows.
+    /// Everybody that the broker knows, with what is known here of sessions of this machine.
     pub(super) fn peers(&self) -> Result<Value, String> {
         let (entries, omitted) = operator::peers(self.get("/v1/peers")?)?;
-        let all: Vec<PeerView> = entries
-            .iter()
-            .map(|entry| PeerView::new(entry, self.audience()))
-            .collect();
+        let audience = self.audience();
+        let sessions = match audience {
+            Audience::Owner => sessions::all()?,
+            Audience::Peer => Vec::new(),
+        };
+        let told = |entry| {
+            let mut peer = PeerView::new(entry, audience);
+            let is = |session: &&LiveSession| session.name.as_ref() == Some(&peer.name);
+            if let Some(session) = sessions.iter().find(is) {
+                session.add_to(&mut peer);
+            }
+            let mut told = json!(peer);
+            told["alarm"] = json!(alarm(peer.is, audience));
+            told
+        };
+        let all: Vec<Value> = entries.iter().map(told).collect();
         Ok(json!({ "peers": all, "omitted": omitted }))
     }
 
@@ -103,6 +117,9 @@ impl App {
             let mut told = Map::from_iter(of);
             told.insert("owes".into(), request.owes().into());
             told.insert("state".into(), request.state.as_str().into());
+            let waits = request.state == PeerState::Waits.word(Audience::Owner);
+            told.insert("alarm".into(), waits.into());
+            told.insert("left_s".into(), (request.left_ms / 1_000).into());
             Some(Value::from(told))
         };
         let all: Vec<_> = all.iter().filter_map(shown).collect();
@@ -144,9 +161,19 @@ fn shown(value: &Value) -> String {
     escape(value.as_str().unwrap_or_default(), NAME_CHARS)
 }
 
-/// A message for the page, with at most so many characters of its text.
-fn as_shown(message: &MessageView, secret: Option<&Secret>, chars: usize) -> Value {
+/// A message for the page, with at most so many characters of its text. `None`: it is no message of
+/// somebody's.
+fn listed(message: &MessageView, secret: Option<&Secret>) -> Option<Value> {
     let said = message.content(secret);
+    let is_listed = !said.is_probe(&message.from);
+    is_listed.then(|| with(message, &said, TEXT_CHARS))
+}
+
+fn as_shown(message: &MessageView, secret: Option<&Secret>, chars: usize) -> Value {
+    with(message, &message.content(secret), chars)
+}
+
+fn with(message: &MessageView, said: &MessageContent, chars: usize) -> Value {
     let trail = message.trail();
     let (text, hidden) = match &said.text {
         MessageText::Signed(body) => (Some(spoken(body)), None),
@@ -195,7 +222,7 @@ pub(super) fn event(
     if kind == "accepted" {
         let mut message: MessageView = serde_json::from_str(data).ok()?;
         message.kept = agent;
-        return Some(("message", as_shown(&message, secret, TEXT_CHARS)));
+        return Some(("message", listed(&message, secret)?));
     }
     if kind == "refused" {
         let value: Value = serde_json::from_str(data).ok()?;
@@ -229,13 +256,15 @@ async fn ask(
 /// for them.
 pub(super) async fn messages(State(app): State<Arc<App>>, RawQuery(query): RawQuery) -> Response {
     let query = query.map(|query| format!("&{query}")).unwrap_or_default();
+    // That a text which is not shown has a word would tell of it.
+    let searched = query.contains("&text=");
     ask(app, move |app| {
         let page = app.page(&query)?;
         let secret = app.secret();
         let all = page.messages.iter();
-        let all: Vec<_> = all
-            .map(|one| as_shown(one, secret.as_ref(), TEXT_CHARS))
-            .collect();
+        let all = all.filter_map(|one| listed(one, secret.as_ref()));
+        let is_told = |one: &Value| !searched || one["hidden"].is_null();
+        let all: Vec<_> = all.filter(is_told).collect();
         Ok(json!({ "messages": all, "before": page.before }))
     })
     .await

@@ -1,48 +1,92 @@
 //! What changes, as a stream for one page. A page that begins, or comes back, is told `ready`, and
-//! asks for everything; so nothing is numbered or kept.
+//! asks for everything; so nothing is numbered or kept. A list is looked at when something says that
+//! it may have changed: an event of the broker, or a file of the sessions.
 
+use std::future::pending;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use axum::extract::State;
 use axum::response::Response;
+use futures_util::future::select_all;
+use peerbus_adapter::hooks::{DirectoryWatch, INDEX, directories};
 use peerbus_adapter::operator::{Events, Streamless};
+use peerbus_adapter::paths::Paths;
 use peerbus_wire::{Secret, escape};
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 use tokio::sync::mpsc::Sender;
+use tokio::task::spawn_blocking;
+use tokio::time::sleep;
 
 use super::WHY_CHARS;
 use super::bus;
 use super::sessions::Sessions;
 use crate::App;
-use crate::streams::{say, streamed};
+use crate::streams::{said, say, streamed};
 
-/// Time between two looks at who is there and what is asked, and for a broker that is away.
-const LOOK: Duration = Duration::from_secs(1);
+/// The least time between two looks at a list: changes of that time are told together.
+const PAUSE: Duration = Duration::from_secs(1);
+/// The most, for a change of which nothing tells.
+const UNTOLD: Duration = Duration::from_secs(30);
+/// Between two attempts to reach a broker that is away.
 const AGAIN: Duration = Duration::from_millis(250);
+
+/// Lists that may have changed.
+#[derive(Default)]
+struct Changed {
+    peers: Arc<Notify>,
+    requests: Arc<Notify>,
+    sessions: Arc<Notify>,
+}
+
+impl Changed {
+    /// The broker told of something.
+    fn hear(&self, kind: &str) {
+        self.peers.notify_one();
+        self.requests.notify_one();
+        // The first session of this machine makes the directory that is watched; and not everywhere can
+        // one be.
+        if matches!(kind, "ready" | "registered" | "presence") {
+            self.sessions.notify_one();
+        }
+    }
+}
 
 /// `GET /dashboard/live`.
 pub(super) async fn live(State(app): State<Arc<App>>) -> Response {
     streamed(&app, |said, app| {
-        let (it, to) = (Arc::clone(app), said.clone());
-        thread::spawn(move || follow(&it, &to));
-        let (it, to) = (Arc::clone(app), said.clone());
-        thread::spawn(move || look(&to, "peers", || it.peers()));
-        let (it, to) = (Arc::clone(app), said.clone());
-        thread::spawn(move || look(&to, "requests", || it.requests()));
-        let mut sessions = Sessions::default();
-        thread::spawn(move || look(&said, "sessions", move || sessions.now()));
+        let changed = Arc::new(Changed::default());
+        let peers = Wake::by(&changed.peers);
+        let requests = Wake::by(&changed.requests);
+        let sessions = Wake {
+            files: files(),
+            // A peer is told with what its session's list says of it.
+            also: Some(Arc::clone(&changed.peers)),
+            ..Wake::by(&changed.sessions)
+        };
+        let it = Arc::clone(app);
+        tokio::spawn(look(said.clone(), "peers", peers, move || it.peers()));
+        let it = Arc::clone(app);
+        tokio::spawn(look(said.clone(), "requests", requests, move || {
+            it.requests()
+        }));
+        let mut all = Sessions::new(app.audience());
+        tokio::spawn(look(said.clone(), "sessions", sessions, move || all.now()));
+        let it = Arc::clone(app);
+        thread::spawn(move || follow(&it, &said, &changed));
     })
 }
 
 /// Tells what happens at the broker, over its restarts.
-fn follow(app: &App, to: &Sender<String>) {
+fn follow(app: &App, to: &Sender<String>, changed: &Changed) {
     let mut away = None;
     while !to.is_closed() {
         let why = match app.events() {
             Ok(events) => {
-                if !tell(app, events, to) {
+                if !tell(app, events, to, changed) {
                     return;
                 }
                 away = None;
@@ -53,6 +97,7 @@ fn follow(app: &App, to: &Sender<String>) {
         };
         if away.as_ref() != Some(&why) {
             say(to, "away", &json!({ "why": escape(&why, WHY_CHARS) }));
+            changed.hear("away");
             away = Some(why);
         }
         thread::sleep(AGAIN);
@@ -60,7 +105,7 @@ fn follow(app: &App, to: &Sender<String>) {
 }
 
 /// Tells what comes until the broker ends, or the page has gone: then it is false.
-fn tell(app: &App, mut events: Events, to: &Sender<String>) -> bool {
+fn tell(app: &App, mut events: Events, to: &Sender<String>, changed: &Changed) -> bool {
     let mut secret = app.secret();
     while let Ok(event) = events.read() {
         let Some(event) = event else {
@@ -69,6 +114,7 @@ fn tell(app: &App, mut events: Events, to: &Sender<String>) -> bool {
             }
             continue;
         };
+        changed.hear(&event.kind);
         let told = |secret: Option<&Secret>| {
             bus::event((&event.kind, &event.data), secret, app.options.agent)
         };
@@ -93,12 +139,99 @@ fn tell(app: &App, mut events: Events, to: &Sender<String>) -> bool {
     true
 }
 
+/// A file that tells of changes as it is written.
+struct Watched {
+    dir: PathBuf,
+    name: String,
+    watch: DirectoryWatch,
+}
+
+impl Watched {
+    fn new(path: &Path) -> Option<Self> {
+        Some(Self {
+            dir: path.parent()?.to_owned(),
+            name: path.file_name()?.to_str()?.to_owned(),
+            watch: DirectoryWatch::default(),
+        })
+    }
+}
+
+/// The files of this user's sessions: their lists, and the gates.
+fn files() -> Vec<Watched> {
+    let Ok(paths) = Paths::find() else {
+        return Vec::new();
+    };
+    let lists = directories(&paths).into_iter().map(|dir| dir.join(INDEX));
+    let all = lists.chain([paths.gates]);
+    all.filter_map(|path| Watched::new(&path)).collect()
+}
+
+/// What says that a list may have changed.
+struct Wake {
+    told: Arc<Notify>,
+    files: Vec<Watched>,
+    /// Another list, of which the files tell, too.
+    also: Option<Arc<Notify>>,
+}
+
+impl Wake {
+    fn by(told: &Arc<Notify>) -> Self {
+        Self {
+            told: Arc::clone(told),
+            files: Vec::new(),
+            also: None,
+        }
+    }
+
+    /// From now on no change of a file that can be watched is missed.
+    fn begin(&mut self) {
+        for file in &mut self.files {
+            file.watch.open(&file.dir);
+        }
+    }
+
+    async fn wait(&mut self) {
+        tokio::select! {
+            () = self.told.notified() => {}
+            () = written(&mut self.files) => {
+                if let Some(also) = &self.also {
+                    also.notify_one();
+                }
+            }
+            () = sleep(UNTOLD) => {}
+        }
+    }
+}
+
+/// Waits until one of these files is written.
+async fn written(files: &mut [Watched]) {
+    if files.is_empty() {
+        return pending().await;
+    }
+    let each = files.iter_mut().map(|file| {
+        let Watched { name, watch, .. } = file;
+        let name = name.as_str();
+        Box::pin(watch.changed(move |written| written == name))
+    });
+    select_all(each).await;
+}
+
 /// Tells a list whenever it has changed, and why where it cannot be read. What only grows older has
 /// not changed.
-fn look(to: &Sender<String>, list: &str, mut now: impl FnMut() -> Result<Value, String>) {
+async fn look<F>(to: Sender<String>, list: &'static str, mut wake: Wake, mut now: F)
+where
+    F: FnMut() -> Result<Value, String> + Send + 'static,
+{
     let mut last = None;
-    while !to.is_closed() {
-        let (kind, found) = match now() {
+    loop {
+        wake.begin();
+        let looked = spawn_blocking(move || (now(), now));
+        // It panicked, which is told where that is caught.
+        let Ok((found, again)) = looked.await else {
+            return;
+        };
+        now = again;
+        let (kind, found) = match found {
             Ok(found) => (list, found),
             Err(why) => {
                 let why = escape(&why, WHY_CHARS);
@@ -106,11 +239,18 @@ fn look(to: &Sender<String>, list: &str, mut now: impl FnMut() -> Result<Value, 
             }
         };
         let seen = Some((kind, ageless(&found)));
-        if last != seen && !say(to, kind, &found) {
+        if last != seen && to.send(said(kind, &found)).await.is_err() {
             return;
         }
         last = seen;
-        thread::sleep(LOOK);
+        let next = async {
+            sleep(PAUSE).await;
+            wake.wait().await;
+        };
+        tokio::select! {
+            () = to.closed() => return,
+            () = next => {}
+        }
     }
 }
 
@@ -134,31 +274,76 @@ mod tests {
     use super::*;
     use crate::streams::WAITING;
 
-    #[test]
-    fn a_list_that_cannot_be_read_is_told_and_what_is_read_again_is_told_anew() {
+    #[tokio::test(start_paused = true)]
+    async fn a_list_that_cannot_be_read_is_told_and_what_is_read_again_is_told_anew() {
         let (said, mut told) = channel(WAITING);
         let mut found = vec![
             Ok(json!({ "sessions": [] })),
             Err("no\u{2028}\u{1b}place".to_owned()),
             Ok(json!({ "sessions": [] })),
         ];
-        let looks = thread::spawn(move || {
-            look(&said, "sessions", || {
-                found.pop().unwrap_or(Err("the end".into()))
-            });
+        let changed = Changed::default();
+        let looks = look(said, "sessions", Wake::by(&changed.sessions), move || {
+            found.pop().unwrap_or(Err("the end".into()))
         });
-        let mut next = || told.blocking_recv().unwrap();
+        let looks = tokio::spawn(looks);
+        let mut next = async || {
+            changed.hear("ready");
+            told.recv().await.unwrap()
+        };
         let list = "event: sessions\ndata: {\"sessions\":[]}\n\n";
-        assert_eq!(next(), list);
-        let why = next();
+        assert_eq!(next().await, list);
+        let why = next().await;
         assert!(why.starts_with("event: unread\n"), "{why}");
         assert!(
             why.contains("u2028") && !why.contains(['\u{2028}', '\u{1b}']),
             "{why}"
         );
-        assert_eq!(next(), list);
+        assert_eq!(next().await, list);
         drop(told);
-        looks.join().unwrap();
+        looks.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_looked_at_that_nothing_says_has_changed() {
+        use std::sync::atomic::{AtomicUsize, Ordering};
+
+        let (said, _told) = channel(WAITING);
+        let changed = Changed::default();
+        let looks = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&looks);
+        let dir = tempfile::tempdir().unwrap();
+        let index = dir.path().join(INDEX);
+        let wake = Wake {
+            files: Watched::new(&index).into_iter().collect(),
+            also: Some(Arc::clone(&changed.peers)),
+            ..Wake::by(&changed.sessions)
+        };
+        tokio::spawn(look(said, "sessions", wake, move || {
+            count.fetch_add(1, Ordering::Relaxed);
+            Ok(json!({}))
+        }));
+        let after = async |time| {
+            sleep(time).await;
+            looks.load(Ordering::Relaxed)
+        };
+        assert_eq!(after(UNTOLD).await, 1);
+        for _ in 0..20 {
+            changed.hear("ready");
+            changed.hear("registered");
+        }
+        assert_eq!(after(PAUSE / 2).await, 2, "at once");
+        changed.hear("ready");
+        assert_eq!(after(PAUSE / 4).await, 2, "what comes soon waits");
+        assert_eq!(after(PAUSE * 2).await, 3);
+        changed.hear("step");
+        assert_eq!(after(PAUSE * 2).await, 3, "a message is nothing to it");
+        std::fs::write(dir.path().join("another"), "").unwrap();
+        std::fs::write(&index, "").unwrap();
+        changed.peers.notified().await;
+        changed.peers.notified().await;
+        assert_eq!(after(PAUSE * 2).await, 4, "of the file");
+        assert_eq!(after(UNTOLD + PAUSE).await, 5, "at last");
     }
 
     #[test]

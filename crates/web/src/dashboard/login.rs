@@ -23,9 +23,9 @@ use crate::{App, strangers};
 const LINKS_MAX: usize = 8;
 const KEY: HeaderName = HeaderName::from_static("x-peerbus-key");
 /// How somebody gets in.
-const REMEDY: &str = "start the gateway with `peerbus web --open`: it prints a link that opens the \
-                      dashboard once, in one browser. From a browser that is in, \"Link for another \
-                      browser\" makes one more";
+const REMEDY: &str = "\"Link for another browser\" at the end of a dashboard that is open makes a link, \
+                      which opens it once, in one browser. Where none is open, end this gateway and \
+                      start it again with `peerbus web --open`, which prints one";
 
 /// The links that are still good, and what a browser shows that opened one.
 pub(crate) struct Login {

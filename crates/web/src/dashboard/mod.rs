@@ -7,6 +7,7 @@ mod live;
 mod login;
 mod page;
 mod sessions;
+mod write;
 
 use std::sync::{Arc, Mutex};
 
@@ -15,6 +16,7 @@ use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use peerbus_view::{Audience, PeerState};
 use peerbus_wire::escape;
 use serde_json::Value;
 
@@ -26,15 +28,28 @@ use crate::answer::Failure;
 const NAME_CHARS: usize = 128;
 const WHY_CHARS: usize = 600;
 
+/// What about a state is for its user to act on, if the user looks at it.
+fn alarm(state: PeerState, audience: Audience) -> Option<&'static str> {
+    match (state, audience) {
+        (PeerState::Waits, Audience::Owner) => Some("waits"),
+        (PeerState::Stuck, Audience::Owner) => Some("stuck"),
+        _ => None,
+    }
+}
+
 pub(crate) struct Dashboard {
     pub(crate) login: Login,
     audited: bus::Checked,
+    writer: write::Writer,
 }
 
 impl Dashboard {
     pub(crate) fn new() -> Self {
-        let (login, audited) = (Login::new(), Mutex::default());
-        Self { login, audited }
+        Self {
+            login: Login::new(),
+            audited: Mutex::default(),
+            writer: Mutex::default(),
+        }
     }
 }
 
@@ -48,6 +63,7 @@ pub(crate) fn router(app: &Arc<App>) -> Router<Arc<App>> {
         .route("/dashboard/watch", get(sessions::watch))
         .route("/dashboard/approval", post(sessions::approval))
         .route("/dashboard/held", post(sessions::held))
+        .route("/dashboard/send", post(write::send))
         .route("/dashboard/link", post(login::link))
         .route_layer(from_fn_with_state(Arc::clone(app), login::only_in));
     Router::new()

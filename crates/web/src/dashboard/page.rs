@@ -8,7 +8,7 @@ const CSS: &str = "text/css; charset=utf-8";
 const JS: &str = "text/javascript; charset=utf-8";
 const SVG: &str = "image/svg+xml";
 
-const FILES: [(&str, &str, &str); 9] = [
+const FILES: [(&str, &str, &str); 11] = [
     ("style.css", CSS, include_str!("page/style.css")),
     ("icon.svg", SVG, include_str!("page/icon.svg")),
     ("app.js", JS, include_str!("page/app.js")),
@@ -17,6 +17,8 @@ const FILES: [(&str, &str, &str); 9] = [
     ("people.js", JS, include_str!("page/people.js")),
     ("requests.js", JS, include_str!("page/requests.js")),
     ("waiting.js", JS, include_str!("page/waiting.js")),
+    ("notify.js", JS, include_str!("page/notify.js")),
+    ("write.js", JS, include_str!("page/write.js")),
     ("rates.js", JS, include_str!("page/rates.js")),
 ];
 

@@ -12,12 +12,13 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use peerbus_adapter::paths::Paths;
 use peerbus_node::index::{self, LiveSession};
-use peerbus_node::{NodeClient, NodeRefusal, each};
+use peerbus_node::{NodeClient, NodeRefusal, SessionNow, each};
+use peerbus_view::{Audience, PeerState};
 use peerbus_wire::{escape, printable};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{NAME_CHARS, WHY_CHARS, beside};
+use super::{NAME_CHARS, WHY_CHARS, alarm, beside};
 use crate::App;
 use crate::streams::{say, streamed};
 
@@ -32,13 +33,19 @@ const BEFORE: u64 = 50;
 /// How often it is looked whether somebody who watches is still there.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What is known of sessions that hang.
-#[derive(Default)]
+/// The sessions, as somebody is told of them.
 pub(super) struct Sessions {
+    audience: Audience,
+    /// Those that hang.
     quiet: HashMap<PathBuf, Instant>,
 }
 
 impl Sessions {
+    pub(super) fn new(audience: Audience) -> Self {
+        let quiet = HashMap::new();
+        Self { audience, quiet }
+    }
+
     /// All of them, as the page is told.
     pub(super) fn now(&mut self) -> Result<Value, String> {
         let all = all()?;
@@ -46,7 +53,7 @@ impl Sessions {
         let quiet = &self.quiet;
         let asked = each(&all, |session| match quiet.contains_key(&session.socket) {
             true => Err("it does not answer: its adapter is stopped or hangs".into()),
-            false => ask(session),
+            false => Asked::ask(session),
         });
         let told = all.iter().zip(asked).map(|(session, asked)| {
             let asked = asked.unwrap_or_else(|| {
@@ -57,41 +64,62 @@ impl Sessions {
         Ok(json!({ "sessions": told.collect::<Vec<_>>() }))
     }
 
-    fn told(&mut self, session: &LiveSession, asked: Result<Asked, String>) -> Value {
+    fn told(&mut self, listed: &LiveSession, asked: Result<Asked, String>) -> Value {
+        match asked {
+            Ok(Asked { now, held }) => {
+                let mut told = self.about(&now.session);
+                if self.audience == Audience::Owner {
+                    told["way_out"] = json!(now.way_out());
+                    told["approvals"] = now.approvals.iter().map(request).collect();
+                    told["paused"] = paused(&now.paused);
+                    match held {
+                        Ok(held) => told["held"] = held.iter().map(mail).collect(),
+                        Err(why) => told["refused"] = escape(&why, WHY_CHARS).into(),
+                    }
+                }
+                told
+            }
+            Err(why) => {
+                self.quiet
+                    .entry(listed.socket.clone())
+                    .or_insert_with(Instant::now);
+                let mut told = self.about(listed);
+                told["silent"] = escape(&why, WHY_CHARS).into();
+                told
+            }
+        }
+    }
+
+    fn about(&self, session: &LiveSession) -> Value {
         let word = |text: &str| escape(text, NAME_CHARS);
-        let mut told = json!({
+        let state = session.state();
+        json!({
             "key": key(session),
             "id": word(&session.id),
             "name": session.name.as_deref().map(word),
             "client": word(&session.client),
             "cwd": session.cwd.as_ref().map(|cwd| word(&cwd.display().to_string())),
-            "status": session.status.as_deref().map(word),
+            "state": state.word(self.audience),
+            "alarm": alarm(state, self.audience),
+            "tried": session.stuck.as_deref().map(|why| escape(why, WHY_CHARS)),
+            "tty": session.tty.as_deref().map(word),
             "started_at": word(&session.started_at),
             "approve": session.gates.approve,
             "gates": word(&session.gates_file.display().to_string()),
             "approvals": [],
             "held": [],
-        });
-        match asked {
-            Ok(asked) => {
-                told["approvals"] = asked.approvals.iter().map(request).collect();
-                match asked.held {
-                    Ok(held) => told["held"] = held.iter().map(mail).collect(),
-                    Err(why) => told["refused"] = escape(&why, WHY_CHARS).into(),
-                }
-            }
-            Err(why) => {
-                self.quiet
-                    .entry(session.socket.clone())
-                    .or_insert_with(Instant::now);
-                told["silent"] = escape(&why, WHY_CHARS).into();
-            }
-        }
-        told
+        })
     }
 }
 
-fn all() -> Result<Vec<LiveSession>, String> {
+/// Mail that the loop governor keeps: how much, and why the last of it.
+fn paused(whys: &[String]) -> Value {
+    let why = whys.last().map(|why| escape(why, WHY_CHARS));
+    why.map(|why| json!({ "count": whys.len(), "why": why }))
+        .into()
+}
+
+pub(super) fn all() -> Result<Vec<LiveSession>, String> {
     let paths = Paths::find().map_err(|error| error.to_string())?;
     Ok(index::all(&paths))
 }
@@ -113,26 +141,28 @@ fn connect(socket: &Path) -> Result<NodeClient, String> {
 }
 
 struct Asked {
-    approvals: Vec<Value>,
+    now: SessionNow,
     /// Mail; or why its node does not tell of it.
     held: Result<Vec<Value>, String>,
 }
 
-fn ask(session: &LiveSession) -> Result<Asked, String> {
-    let list = |answer: &Value, name: &str| answer[name].as_array().cloned().unwrap_or_default();
+impl Asked {
+    fn ask(session: &LiveSession) -> Result<Self, String> {
+        let now = SessionNow::ask(session)?;
+        let held = held_by(session);
+        Ok(Self { now, held })
+    }
+}
+
+/// Mail that waits at a session for its user.
+fn held_by(session: &LiveSession) -> Result<Vec<Value>, String> {
     let mut client = connect(&session.socket)?.within(LISTED);
-    let status = client.call("session/status", &json!({}))?;
-    let held = match client.call("session/held", &json!({})) {
-        Ok(answer) => Ok(list(&answer, "held")),
+    match client.call("session/held", &json!({})) {
+        Ok(answer) => Ok(answer["held"].as_array().cloned().unwrap_or_default()),
         // An older adapter's: it holds nothing.
         Err(NodeRefusal::Said(why)) if why.contains("method") => Ok(Vec::new()),
-        Err(NodeRefusal::Said(why)) => Err(why),
-        Err(lost) => return Err(lost.into()),
-    };
-    Ok(Asked {
-        approvals: list(&status, "approvals"),
-        held,
-    })
+        Err(why) => Err(why.into()),
+    }
 }
 
 fn word(value: &Value) -> Value {
@@ -193,7 +223,7 @@ fn mail(mail: &Value) -> Value {
 }
 
 /// An event of a session for the page.
-fn event(event: &Value) -> Value {
+fn event(event: &Value, audience: Audience) -> Value {
     let beginning = |value: &Value| {
         let text = whole(value);
         let text = text.as_str().unwrap_or_default();
@@ -215,7 +245,23 @@ fn event(event: &Value) -> Value {
         };
         shown.insert(escape(name, NAME_CHARS), value);
     }
+    if event["type"] == "status" {
+        let state = PeerState::of(event["status"].as_str());
+        shown.insert("state".into(), state.word(audience).into());
+    }
     shown.into()
+}
+
+/// Whose messages a text is that came to an agent: each stands in a line, with its id in brackets.
+fn senders(text: &str, known: &HashMap<String, String>) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for line in text.lines() {
+        let ids = line.split('[').skip(1);
+        let mut ids = ids.filter_map(|rest| known.get(rest.split(']').next()?));
+        names.extend(ids.next().map(String::as_str));
+    }
+    names.dedup();
+    names.join(", ")
 }
 
 #[derive(Deserialize)]
@@ -225,9 +271,12 @@ pub(super) struct Named {
 
 /// `GET /dashboard/watch`: what happens in a session.
 pub(super) async fn watch(State(app): State<Arc<App>>, Query(named): Query<Named>) -> Response {
-    streamed(&app, |to, _| {
+    streamed(&app, |to, app| {
+        let audience = app.audience();
         std::thread::spawn(move || {
-            let ended = follow(&named.session, &mut |told| say(&to, "event", told));
+            let ended = follow(&named.session, audience, &mut |told| {
+                say(&to, "event", told)
+            });
             let why = ended
                 .err()
                 .unwrap_or_else(|| "this session has ended".into());
@@ -236,7 +285,11 @@ pub(super) async fn watch(State(app): State<Arc<App>>, Query(named): Query<Named
     })
 }
 
-fn follow(key: &str, tell: &mut impl FnMut(&Value) -> bool) -> Result<(), String> {
+fn follow(
+    key: &str,
+    audience: Audience,
+    tell: &mut impl FnMut(&Value) -> bool,
+) -> Result<(), String> {
     let mut client = connect(&named(key)?.socket)?;
     let status = client.call("session/status", &json!({}))?;
     let since = status["seq"]
@@ -248,9 +301,20 @@ fn follow(key: &str, tell: &mut impl FnMut(&Value) -> bool) -> Result<(), String
     client
         .set_patience(Some(PATIENCE))
         .map_err(NodeRefusal::Lost)?;
+    let mut known = HashMap::new();
     loop {
         let told = match client.event() {
-            Ok(Some(found)) => event(&found),
+            Ok(Some(found)) => {
+                if let [Some(id), Some(from)] = ["id", "from"].map(|name| found[name].as_str()) {
+                    known.insert(id.to_owned(), escape(from, NAME_CHARS));
+                }
+                let mut told = event(&found, audience);
+                let text = found["content"]
+                    .as_str()
+                    .filter(|_| found["role"] == "user");
+                told["senders"] = senders(text.unwrap_or_default(), &known).into();
+                told
+            }
             Ok(None) => return Ok(()),
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => json!({ "type": "" }),
             Err(error) => return Err(NodeRefusal::Lost(error).into()),
@@ -303,7 +367,7 @@ pub(super) async fn held(Json(decision): Json<Decision>) -> Response {
         let params = json!({ "id": decision.id, "from": decision.from, "digest": digest });
         let mut done = 0;
         let all = all()?;
-        let asked = each(&all, |session| ask(session).and_then(|asked| asked.held));
+        let asked = each(&all, held_by);
         for (session, held) in all.iter().zip(asked) {
             let Some(Ok(held)) = held else {
                 continue;
@@ -324,6 +388,24 @@ pub(super) async fn held(Json(decision): Json<Decision>) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_is_labelled_by_those_whose_messages_it_is() {
+        let known = [("a1", "ann"), ("b2", "bob")];
+        let known = known.map(|(id, name)| (id.to_owned(), name.to_owned()));
+        let known = HashMap::from(known);
+        for (text, names) in [
+            ("do it", ""),
+            ("📨 msg from bob [b2] (reply to a1): \"see [a1]\"", "bob"),
+            (
+                "<x>\n📨 msg from bob [b2]: \"a\"\n📨 msg from ann [a1]: \"b\"",
+                "bob, ann",
+            ),
+            ("see [c3] and [a", ""),
+        ] {
+            assert_eq!(senders(text, &known), names, "{text}");
+        }
+    }
 
     #[test]
     fn what_a_session_asks_is_shown_whole_and_nothing_in_it_moves_the_page() {

@@ -6,6 +6,7 @@ import * as people from "./people.js";
 import * as rates from "./rates.js";
 import * as requests from "./requests.js";
 import * as waiting from "./waiting.js";
+import * as write from "./write.js";
 
 // The address of a link that was opened opens nothing any more.
 if (location.pathname !== "/") history.replaceState(null, "", "/" + location.hash);
@@ -71,11 +72,14 @@ const tells = {
   },
   peers(told) {
     read("peers");
-    people.peers(told);
+    waiting.showPeers(people.peers(told));
+    write.names(told.peers);
+    messages.stand(told.peers);
+    requests.draw();
   },
   requests(told) {
     read("requests");
-    requests.show(told.requests);
+    waiting.showRequests(requests.show(told.requests));
   },
   sessions({ sessions }) {
     read("sessions");
@@ -102,16 +106,17 @@ async function connect() {
 const views = ["list", "conversation", "watch"];
 
 // What the address names: `#/c/KEY` is a conversation, `#/s/KEY` a session, `#/p/NAME` the conversations
-// of a peer, nothing all of them.
+// of a peer, `#/q/TEXT` those that a search found, nothing all of them.
 function route(first) {
   const [, kind = "", ...rest] = location.hash.split("/");
   const key = decodeURIComponent(rest.join("/"));
   const shown = { c: "conversation", s: "watch" }[kind] || "list";
   for (const view of views) byId(view).hidden = view !== shown;
   document.body.dataset.view = shown;
-  messages.open(shown === "conversation" ? key : null, kind === "p" ? key : null);
+  messages.open(shown === "conversation" ? key : null, { peer: kind === "p" ? key : null, text: kind === "q" ? key : "" });
   people.watch(shown === "watch" ? key : null);
-  if (first) return;
+  // Whoever searches goes on to write there.
+  if (first || document.activeElement === byId("search-text")) return;
   byId(`${shown}-title`).focus({ preventScroll: true });
   scrollTo(0, 0);
 }
@@ -127,6 +132,17 @@ for (const link of document.querySelectorAll("[data-to]")) {
 }
 
 addEventListener("hashchange", () => route(false));
+const search = byId("search-text");
+const find = () => {
+  const text = search.value.trim();
+  location.hash = text ? `#/q/${encodeURIComponent(text)}` : "#/";
+};
+byId("search").addEventListener("submit", (event) => {
+  event.preventDefault();
+  find();
+});
+// Emptied, too.
+search.addEventListener("search", find);
 byId("link").addEventListener("click", async () => {
   const shown = byId("link-shown");
   try {

@@ -142,6 +142,10 @@ export function announce(text) {
   silence = setTimeout(() => put(byId("announce"), ""), READ_OUT);
 }
 
+// What somebody chose stays chosen in this browser.
+export const choice = (name) => localStorage.getItem(`choice ${name}`) || "";
+export const choose = (name, what) => localStorage.setItem(`choice ${name}`, what);
+
 // Runs `draw` before the next frame, however often it is asked for.
 export function soon(draw) {
   let due = false;

@@ -1,16 +1,19 @@
 // Conversations, their messages, and what became of each.
 
 import { announce, byId, clock, count, el, get, keyed, moment, put, sentence, soon, took, whom } from "./dom.js";
+import { called } from "./people.js";
+import * as write from "./write.js";
 
 // Messages by their number at the broker.
 const all = new Map();
 // Where older ones begin; null: there are none.
 let before = null;
 const ALL_MAX = 5000;
-// The conversation that is open, the peer whose conversations are listed, and messages whose story is
-// open.
+// The conversation that is open, the peer whose conversations are listed, what is searched, with the
+// messages that the broker found and where older ones begin, and messages whose story is open.
 let opened = null;
 let peer = null;
+let search = { text: "", found: new Set(), before: null };
 const stories = new Set();
 
 const RANK = ["unknown", "accepted", "refused", "settled", "queued", "forwarded", "delivered", "pushed", "held", "presented", "recalled", "acked", "seen", "owed", "working", "expired", "dead", "withdrawn", "unanswered", "declined", "failed", "done"];
@@ -45,12 +48,16 @@ function standing(message) {
   return [`seen by ${seen} of ${each.length}`, tone || ""];
 }
 
+// As whom this page writes.
+const PAGE = "dashboard";
+
 const keyOf = (message) => message.thread || message.reply_to || message.id;
 
 export function add(message) {
   const known = all.get(message.seq);
   // A text that was asked for whole stays.
   if (known && !known.more && message.more) Object.assign(message, { text: known.text, more: 0 });
+  message.told = Date.now();
   all.set(message.seq, message);
   if (!known && loaded && keyOf(message) === opened) announce(`${message.from} wrote`);
   // The oldest go, and come back when they are asked for.
@@ -85,6 +92,19 @@ function refresh(message) {
   asked.set(message.seq, setTimeout(ask, 200));
 }
 
+// What peers do, as far as something is said of it.
+let states = new Map();
+
+// Who is there has changed, and with it what is said of messages that are not at their end.
+export function stand(peers) {
+  const now = new Map(peers.map(({ name, state }) => [name, state]));
+  const isOther = ({ to }) => to && now.get(to) !== states.get(to);
+  const open = [...all.values()].filter((message) => keyOf(message) === opened && message.steps.some(isOther));
+  open.filter((message) => !["good", "bad"].includes(standing(message)[1])).forEach(refresh);
+  states = now;
+  draw();
+}
+
 async function ask(query) {
   const page = await get(`/dashboard/messages?${query}`);
   page.messages.forEach(add);
@@ -101,12 +121,29 @@ export async function load() {
   draw();
 }
 
+// Has the broker search, from its newest message on or before one.
+async function look(from) {
+  const mine = search;
+  const page = await ask(`text=${encodeURIComponent(mine.text)}${from ? `&before=${from}` : ""}`);
+  page.messages.forEach(({ seq }) => mine.found.add(seq));
+  [mine.before, mine.looked] = [page.before, true];
+  draw();
+}
+
+// Whether a message is searched: for its text, who wrote it, to whom, in which project.
+function isFound(message) {
+  const text = search.text.toLowerCase();
+  const names = () => [message.from, whom(message.to)].some((name) => called(name).toLowerCase().includes(text));
+  return search.found.has(message.seq) || message.text?.toLowerCase().includes(text) || names();
+}
+
 let asking = false;
 byId("older").addEventListener("click", async () => {
   if (asking) return;
   asking = true;
   try {
-    before = (await ask(`before=${before}`)).before;
+    if (search.text) await look(search.before);
+    else before = (await ask(`before=${before}`)).before;
   } catch (error) {
     announce(error.message);
   }
@@ -127,7 +164,7 @@ function conversations() {
 }
 
 function between(list) {
-  const names = new Set(list.flatMap((message) => [message.from || "?", whom(message.to)]));
+  const names = new Set(list.flatMap((message) => [called(message.from || "?"), called(whom(message.to))]));
   const [one, two, ...more] = names;
   if (!two) return one;
   if (!more.length) return list.length > 1 ? `${one} and ${two}` : `${one} → ${two}`;
@@ -149,7 +186,9 @@ function row({ key }) {
   return el("li", {}, link);
 }
 
-function fill(item, { list, last }) {
+function fill(item, { list, last: newest }) {
+  // What was searched is what is shown of it.
+  const last = (search.text && list.findLast(isFound)) || newest;
   const [who, when, text, state] = item.firstElementChild.children;
   put(who.firstElementChild, between(list));
   put(who.lastElementChild, list.length > 1 ? ` · ${list.length} messages` : "");
@@ -206,7 +245,7 @@ function messageItem(message) {
     add(await get(`/dashboard/message?whole=true&seq=${seq}&id=${encodeURIComponent(message.id)}`));
   });
   return el("li.message", {},
-    el("p.head", {}, el("span.who", {}, `${message.from || "?"} → ${whom(message.to)}`), moment(message.at)),
+    el("p.head", {}, el("span.who", {}, `${called(message.from || "?")} → ${called(whom(message.to))}`), moment(message.at)),
     message.meta.length ? el("p.about", {}, `It says of itself: ${message.meta.join(" · ")}`) : el("p", { hidden: true }),
     el("div.body", { tabIndex: 0, role: "group", "aria-label": `Text of ${message.from || "?"}` }), whole,
     el("p.foot", {}, el("span.pill"), toggle),
@@ -226,18 +265,27 @@ function fillMessage(item, message) {
   story.hidden = !open;
   // A name is as its bearer writes it.
   const named = message.steps.some(({ to }) => to && message.note.startsWith(to));
-  put(story.children[0], named ? `${message.note}.` : sentence(message.note));
+  const note = named ? `${message.note}.` : sentence(message.note);
+  // Ages in it are of the moment in which it was told.
+  put(story.children[0], note && `${clock(message.told)} ${note}`);
   keyed(story.children[1], message.steps, (one) => [one.state, one.to, one.at, one.path].join(), (one) => stepItem(message, one));
 }
 
-export function open(key, name) {
+export function open(key, { peer: name, text }) {
   peer = name;
+  if (text !== search.text) {
+    search = { text, found: new Set(), before: null };
+    if (document.activeElement !== byId("search-text")) byId("search-text").value = text;
+    if (text) look(null).catch((error) => announce(error.message));
+  }
+  if (name) write.about(name);
   draw();
   if (name) ask(`with=${encodeURIComponent(name)}`).catch(() => {});
   if (key === opened) return;
   opened = key;
   stories.clear();
   if (!key) return;
+  partner = null;
   const mine = () => [...all.values()].filter((message) => keyOf(message) === key);
   // Of one message the story is what somebody wants to see.
   if (mine().length === 1) stories.add(mine()[0].seq);
@@ -245,8 +293,20 @@ export function open(key, name) {
   ask(`thread=${encodeURIComponent(key)}`).catch(() => {});
 }
 
+// The peer with which a person talks in the conversation that is open, as far as it was offered.
+let partner = null;
+
+// Whoever reads a conversation writes to the one who wrote last, and answers what was to the page.
+function offer(list) {
+  const last = list.findLast(({ from }) => from && from !== PAGE);
+  if (!last || partner === last.seq) return;
+  partner = last.seq;
+  write.about(last.from, last.to === PAGE ? { thread: opened, reply_to: last.id } : null);
+}
+
 function drawConversation() {
   const list = [...all.values()].filter((message) => keyOf(message) === opened).sort((a, b) => a.seq - b.seq);
+  offer(list);
   put(byId("conversation-title"), list.length ? between(list) : "This conversation is not known");
   keyed(byId("messages"), list, (message) => message.seq, messageItem, fillMessage);
 }
@@ -256,10 +316,12 @@ const has = (message) => [message.from, message.to, ...message.steps.map(({ to }
 
 const draw = soon(() => {
   if (opened) return drawConversation();
-  const shown = conversations().filter(({ list }) => !peer || list.some(has));
-  byId("older").hidden = before === null || Boolean(peer);
-  byId("list-back").hidden = !peer;
-  put(byId("list-title"), peer ? `Conversations with ${peer}` : "Conversations");
-  byId("list-empty").hidden = !loaded || shown.length > 0;
+  const { text } = search;
+  const shown = conversations().filter(({ list }) => (!peer || list.some(has)) && (!text || list.some(isFound)));
+  byId("older").hidden = (text ? search.before : before) === null || Boolean(peer);
+  byId("list-back").hidden = !peer && !text;
+  put(byId("list-title"), peer ? `Conversations with ${called(peer)}` : text ? `Conversations with “${text}”` : "Conversations");
+  byId("search-none").hidden = !text || !search.looked || shown.length > 0;
+  byId("list-empty").hidden = Boolean(text) || !loaded || shown.length > 0;
   keyed(byId("conversations"), shown.slice(0, 300), (it) => it.key, row, fill);
 });

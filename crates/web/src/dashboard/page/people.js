@@ -1,10 +1,16 @@
 // Who is on the bus, and the sessions of this machine.
 
-import { byId, clock, count, el, follow, keyed, put, span } from "./dom.js";
+import { byId, choice, choose, clock, count, el, follow, keyed, put, span } from "./dom.js";
 
 let known = [];
 let omitted = 0;
-let all = false;
+let all = choice("away") === "shown";
+
+// A name with the project in which its bearer works, as people know it.
+export function called(name) {
+  const project = known.find((peer) => peer.name === name)?.project;
+  return project && project !== name ? `${project}/${name}` : name;
+}
 
 export function peers(told) {
   const now = Date.now();
@@ -12,15 +18,23 @@ export function peers(told) {
   known = told.peers.map((peer) => ({ ...peer, active: since(peer.activity_s), left: since(peer.away_s) }));
   omitted = told.omitted;
   const waits = (peer) => peer.unacked || 0;
-  known.sort((a, b) => b.online - a.online || waits(b) - waits(a) || a.name.localeCompare(b.name));
+  const first = (peer) => (peer.alarm ? 2 : 0) + (peer.online ? 1 : 0);
+  known.sort((a, b) => first(b) - first(a) || waits(b) - waits(a) || a.name.localeCompare(b.name));
   drawPeers();
+  drawSessions();
+  return known;
+}
+
+// For how long a peer has been as it is; nothing where that is not known, or a moment.
+export function lasts(peer) {
+  const since = peer.online ? peer.active : peer.left;
+  const seconds = (Date.now() - since) / 1000;
+  return since === null || seconds < 10 ? "" : span(seconds);
 }
 
 function does(peer) {
-  const since = peer.online ? peer.active : peer.left;
-  const word = peer.online ? peer.activity || "online" : "away";
-  const seconds = (Date.now() - since) / 1000;
-  return since === null || seconds < 10 ? word : `${word} ${span(seconds)}`;
+  const kept = ["held", "paused"].filter((word) => peer[word]).map((word) => `${word} ${peer[word]}`);
+  return [[peer.state, lasts(peer)].filter(Boolean).join(" "), ...kept].join(", ");
 }
 
 function peerItem() {
@@ -30,7 +44,8 @@ function peerItem() {
 
 function fillPeer(item, peer) {
   const [dot, who, doing, about, paths, queue] = item.children;
-  dot.className = `dot ${peer.online ? peer.activity || "online" : "away"}`;
+  mark(dot, peer);
+  mark(doing, peer);
   put(who, peer.name);
   who.href = `#/p/${encodeURIComponent(peer.name)}`;
   put(doing, does(peer));
@@ -40,6 +55,11 @@ function fillPeer(item, peer) {
   queue.hidden = !waits;
   queue.className = "pill wait";
   put(queue, `${waits.toLocaleString()} unseen`);
+}
+
+// What a peer or session does is seen, too.
+function mark(element, { state, alarm }) {
+  element.dataset.is = alarm || state;
 }
 
 // What tells a session from others of the same project.
@@ -68,12 +88,12 @@ function drawPeers() {
 
 byId("peers-more").addEventListener("click", () => {
   all = !all;
+  choose("away", all ? "shown" : "");
   drawPeers();
 });
 // Ages grow.
 setInterval(drawPeers, 10000);
 
-const STATUS = { waiting_approval: "waits for an answer" };
 let live = [];
 
 function sessionItem(session) {
@@ -83,15 +103,21 @@ function sessionItem(session) {
 
 function fillSession(item, session) {
   const [who, doing, about, problem] = item.children;
-  put(who, session.name || session.id);
-  put(doing, STATUS[session.status] || session.status || "");
+  put(who, called(session.name || session.id));
+  put(doing, session.state);
+  mark(doing, session);
   put(about, [session.client, session.cwd].filter(Boolean).join(" · "));
   put(problem, session.silent || session.refused || "");
   problem.hidden = !problem.textContent;
 }
 
 export function sessions(told) {
-  live = told;
+  live = [...told].sort((a, b) => Boolean(b.alarm) - Boolean(a.alarm));
+  drawSessions(true);
+}
+
+function drawSessions(read = Boolean(live.length)) {
+  if (!read) return;
   byId("sessions-empty").hidden = live.length > 0;
   keyed(byId("sessions"), live, (session) => session.key, sessionItem, fillSession);
   if (watched) about();
@@ -103,10 +129,10 @@ const EVENTS_MAX = 500;
 
 const SAID = {
   // A turn's text is the user's, a peer's or a program's: that the client has it as its user's says nothing.
-  message: (event) => [event.role === "user" ? "to the agent" : "agent", event.content],
+  message: (event) => [event.role === "user" ? event.senders || "to the agent" : "agent", event.content],
   tool_call: (event) => [`calls ${event.tool}`, event.input],
   tool_result: (event) => [event.is_error ? "result, failed" : "result", event.content],
-  status: (event) => ["status", STATUS[event.status] || event.status || "not known"],
+  status: (event) => ["status", event.state],
   bus: (event) => ["message", `${event.from ? `from ${event.from}` : `to ${event.to || "?"}`}: ${event.stage} · ${event.id.slice(0, 12)}…`],
   approval_request: (event) => ["asks", `may it use ${event.tool}?`],
   approval_resolved: (event) => ["answered", `${event.decision || "over"}, by ${event.by}`],
@@ -129,8 +155,8 @@ function show(event) {
 
 function about() {
   const session = live.find(({ key }) => key === watched);
-  put(byId("watch-title"), session ? session.name || session.id : "A session that has ended");
-  if (session) put(byId("watch-about"), [session.client, session.cwd, STATUS[session.status] || session.status].filter(Boolean).join(" · "));
+  put(byId("watch-title"), session ? called(session.name || session.id) : "A session that has ended");
+  if (session) put(byId("watch-about"), [session.client, session.cwd, session.state].filter(Boolean).join(" · "));
 }
 
 export function watch(key) {

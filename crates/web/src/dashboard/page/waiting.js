@@ -1,26 +1,85 @@
-// What waits for a person: what sessions ask, and mail of senders about whom that person decides.
+// What waits for a person: what sessions ask, who is stuck, mail that is kept, requests that are late.
 
-import { announce, byId, clock, count, el, keyed, post, put } from "./dom.js";
+import { announce, byId, clock, count, el, keyed, post, put, sentence, span } from "./dom.js";
+import { notify } from "./notify.js";
+import { called, lasts } from "./people.js";
 
 // Milliseconds for which nothing that has just moved under a pointer counts as meant by it.
 const SETTLES = 700;
 
+// A request is late when less of its time is left than this part of it.
+const LATE = 0.25;
+
 let last = 0;
 let keys = "";
 let moved = -Infinity;
+let [sessions, peers, requests] = [[], [], []];
 
-export function show(sessions) {
-  const approvals = sessions.flatMap((session) => session.approvals.map((request) => ({ session, request })));
-  const mails = new Map();
+export function show(told) {
+  sessions = told;
+  draw();
+}
+
+export function showPeers(told) {
+  peers = told;
+  draw();
+}
+
+export function showRequests(told) {
+  requests = told;
+  draw();
+}
+
+const nameOf = (one) => called(one.name || one.id);
+
+// Where a session's peer is on the bus, that one tells since when.
+const peerOf = (session) => peers.find(({ name }) => name === session.name);
+
+// Who waits or is stuck. What a session of this machine asks stands on cards of its own.
+function alarms() {
+  const here = sessions.filter((session) => session.alarm && !session.approvals.length);
+  const elsewhere = peers.filter((peer) => peer.alarm && !sessions.some(({ name }) => name === peer.name));
+  const own = here.map((session) => ({ ...session, peer: peerOf(session) }));
+  return [...own, ...elsewhere.map((peer) => ({ ...peer, peer }))].map((one) => ({
+    key: ["s", one.key || one.name, one.state, one.way_out, one.tried].join(" "), make: () => alarm(one),
+    title: `${nameOf(one)}: ${[one.state, one.peer && lasts(one.peer)].filter(Boolean).join(" ")}`,
+  }));
+}
+
+function mails() {
+  const found = new Map();
   for (const session of sessions) {
     for (const mail of session.held) {
       // A broadcast waits in each session, and is decided about once; another text is another card.
       const key = `m ${mail.from} ${mail.digest || `${session.key} ${mail.id}`}`;
-      if (!mails.has(key)) mails.set(key, { key, mail, to: [] });
-      mails.get(key).to.push(session.name || session.id);
+      if (!found.has(key)) found.set(key, { mail, to: [] });
+      found.get(key).to.push(session.name || session.id);
     }
   }
-  const items = [...approvals.map((it) => ({ key: `a ${it.request.request_id}`, ...it })), ...mails.values()];
+  return [...found].map(([key, it]) => ({ key, make: () => held(it), title: mailTitle(it) }));
+}
+
+function paused() {
+  const some = sessions.filter((session) => session.paused);
+  return some.map((session) => ({
+    key: ["p", session.key, session.paused.count, session.paused.why].join(" "), make: () => loop(session),
+    title: `${count(session.paused.count, "message is", "messages are")} paused at ${nameOf(session)}`,
+  }));
+}
+
+function late() {
+  const now = Date.now();
+  const some = requests.filter(({ at, until }) => until - now < (until - at) * LATE);
+  return some.map((request) => ({
+    key: `r ${request.seq}`, make: () => owed(request), update: (card) => fillOwed(card, request),
+    title: `${called(request.owes)} still owes ${called(request.from || "?")} an answer`,
+  }));
+}
+
+function draw() {
+  const approvals = sessions.flatMap((session) => session.approvals.map((request) => (
+    { key: `a ${request.request_id} ${session.approve}`, make: () => approval({ session, request }), title: `${nameOf(session)} asks: may it use ${request.tool}?` })));
+  const items = [...approvals, ...alarms(), ...mails(), ...paused(), ...late()];
   const list = byId("waiting-list");
   const focused = list.contains(document.activeElement);
   byId("waiting").hidden = byId("waits").hidden = !items.length;
@@ -28,15 +87,25 @@ export function show(sessions) {
   const now = items.map((it) => it.key).join("\n");
   if (now !== keys) moved = performance.now();
   keys = now;
-  keyed(list, items, (it) => it.key, (it) => (it.request ? approval(it) : held(it)));
+  keyed(list, items, (it) => it.key, (it) => it.make(), (card, it) => {
+    put(card.querySelector("h3"), it.title);
+    it.update?.(card);
+  });
   // Whoever decided by keyboard goes on from here.
   if (focused && !list.contains(document.activeElement)) byId(items.length ? "waiting-title" : "list-title").focus();
   put(byId("waiting-title"), items.length > 1 ? `Waits for you · ${items.length}` : "Waits for you");
   document.title = items.length ? `(${items.length}) peerbus` : "peerbus";
-  if (items.length > last) announce(`${count(items.length, "thing waits", "things wait")} for you`);
+  if (items.length > last) {
+    const text = `${count(items.length, "thing waits", "things wait")} for you`;
+    announce(text);
+    notify(text, items[0].title);
+  }
   if (items.length < last) announce(items.length ? `${count(items.length, "thing still waits", "things still wait")} for you` : "Nothing waits for you any more");
   last = items.length;
 }
+
+// Ages grow, and requests become late.
+setInterval(draw, 10000);
 
 // A button that asks once, and says what came of it where it stands.
 function deed(label, kind, said, ask) {
@@ -74,9 +143,30 @@ function size(text) {
     ? el("p.about", {}, `${count(lines, "line", "lines")}, ${count(text.length, "character", "characters")}: all of it stands here, above the buttons.`) : null;
 }
 
+// Where a session is answered when this page cannot.
+const place = ({ tty }) => (tty ? `at ${tty}` : "in the session's own window");
+
+function alarm(one) {
+  const says = one.alarm === "waits" ? one.way_out || `What it asks is known there alone: answer ${place(one)}` : `What was tried: ${one.tried || "it does not say"}`;
+  return el("article.card.yours", {}, el("h3"), el("p", {}, sentence(says)));
+}
+
+function loop(session) {
+  return el("article.card", {}, el("h3"), el("p", {}, sentence(session.paused.why)));
+}
+
+function owed(request) {
+  return el("article.card", {},
+    el("h3"), el("p.about"), request.text ? block(request.text, `What ${request.from} asks`) : null);
+}
+
+function fillOwed(card, { at, until, state }) {
+  const seconds = (ms) => span(Math.max(0, ms) / 1000);
+  put(card.children[1], `Asked ${seconds(Date.now() - at)} ago, ${state}. Its time is over in ${seconds(until - Date.now())}.`);
+}
+
 function approval({ session, request }) {
   const said = el("p.problem", { role: "alert" });
-  const name = session.name || session.id;
   const answer = (verdict) => post("/dashboard/approval", {
     session: session.key, request_id: request.request_id, digest: request.digest, ...verdict,
   });
@@ -86,14 +176,14 @@ function approval({ session, request }) {
     deed(`Allow always: ${shown} (${destination.shown})`, "plain", said, () => answer({ decision: "allow_always", rule, destination: destination.raw })));
   const deny = deed("Deny", "plain", said, () => answer({ decision: "deny", message: why.value || null }));
   const more = [["Path", request.blocked_path], ["Because", request.decision_reason], ["For the agent", request.agent_id]];
-  const closed = el("p.problem", {}, `This page may not answer: the gate \`approve\` is closed. A person opens it with \`approve = true\` in ${session.gates}; until then it is answered in the session's terminal.`);
+  const closed = el("p", {}, `This page may not answer: the gate \`approve\` is closed. Answer ${place(session)}; with \`approve = true\` in ${session.gates} this page answers, too.`);
   const cut = request.cut ? el("p.problem", {}, `… and ${count(request.cut, "more byte", "more bytes")} that are not shown: it can only be denied from here.`) : null;
   const buttons = [
     el("p.buttons", {}, ...(request.cut ? [] : [allow, ...always]), deny),
     el("p.field", {}, el("label", { htmlFor: why.id }, "What the model is told of a denial"), why),
   ];
-  return el("article.card", {},
-    el("h3", {}, `${name} asks: may it use ${request.tool}?`),
+  return el("article.card.yours", {},
+    el("h3"),
     request.description ? el("p", {}, request.description) : null,
     request.input ? size(request.input) : null,
     request.input ? block(request.input, "What it wants to do") : null,
@@ -101,13 +191,17 @@ function approval({ session, request }) {
     cut, ...(session.approve ? buttons : [closed]), said);
 }
 
-function held({ mail, to }) {
+function mailTitle({ mail, to }) {
+  const token = mail.token ? ` (token ${mail.token})` : "";
+  return `Mail of ${called(mail.from)}${token} for ${to.map(called).join(", ")}`;
+}
+
+function held({ mail }) {
   const said = el("p.problem", { role: "alert" });
   const answer = (release) => post("/dashboard/held", { ...mail.raw, release });
   const sent = Date.parse(mail.sent_at);
-  const token = mail.token ? ` (token ${mail.token})` : "";
-  return el("article.card", {},
-    el("h3", {}, `Mail of ${mail.from}${token} for ${to.join(", ")}`),
+  return el("article.card.yours", {},
+    el("h3"),
     el("p.about", {}, `${sent ? `Sent ${clock(sent)}. ` : ""}It waits because your rules hold mail of this sender.`),
     size(mail.text),
     block(mail.text, `Text of ${mail.from}`),

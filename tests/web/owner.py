@@ -1,0 +1,224 @@
+"""owner.py PEERBUS: what the dashboard tells the owner of several agents, in a real Chromium.
+
+Exit code 3, with a reason: something is missing here.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from urllib.parse import urlsplit
+
+from bus import Agent, Coder
+from dashboard import LIVE, Scenario, check, main
+
+
+class Owner(Scenario):
+    def run(self):
+        self.broker = self.bus.serve()
+        self.gates = self.bus.config / "sessions.toml"
+        self.link, self.gateway, _ = self.bus.web()
+        self.page = self.browser.page()
+        self.page.open(self.link)
+        self.page.until(LIVE)
+        self.coder = Coder(self.bus, "coder")
+        self.go([
+            self.a_closed_gate_names_the_place, self.a_gate_that_opens_is_noticed, self.one_that_does_not_say_what_it_asks,
+            self.who_is_stuck_is_told, self.paused_mail_has_a_reason, self.late_requests_are_told,
+            self.a_second_gateway_shows_the_first, self.doctor_is_no_conversation, self.a_text_is_found, self.a_person_writes_and_is_answered,
+            self.a_sentence_tells_what_the_list_of_peers_tells,
+            self.a_browser_notifies, self.a_choice_survives_a_reload, self.anybody_can_use_what_waits,
+        ])  # fmt: skip
+
+    def asks(self, command):
+        return self.coder.begin("PermissionRequest", tool_name="Bash", tool_input={"command": command})
+
+    def card(self, text):
+        """Waits for the card that has this text, and gives all of its text."""
+        card = f"[...document.querySelectorAll('#waiting-list .card')].find((one) => one.innerText.includes({json.dumps(text)}))"
+        return self.page.until(f"{card}?.innerText")
+
+    def no_card(self):
+        self.page.until("document.getElementById('waiting').hidden")
+
+    def does(self, name, state):
+        """Waits until the lists of peers and of sessions have this word, in red."""
+        for kind in ("peer", "session"):
+            row = f"[...document.querySelectorAll('.{kind}')].find((one) => one.querySelector('.who').textContent.endsWith({json.dumps(name)}))"
+            self.page.until(f"{row}?.querySelector('.does').textContent.startsWith({json.dumps(state)})")
+            red = "getComputedStyle(document.querySelector('.card.yours h3')).color"
+            self.page.until(f"getComputedStyle({row}.querySelector('.does')).color === {red}")
+
+    def a_closed_gate_names_the_place(self):
+        self.no_card()
+        self.coder.is_now("waiting")
+        self.hook = self.asks("npm test")
+        said = self.card("home/coder asks: may it use Bash?")
+        self.does("coder", "waits for you")
+        for part in ("npm test", "the gate `approve` is closed", f"Answer at {self.coder.terminal}", f"`approve = true` in {self.gates}"):
+            check(part in said, "the card of a closed gate", said)
+        check(self.page.do("!document.querySelector('#waiting-list button')"), "buttons over a closed gate")
+
+    def a_gate_that_opens_is_noticed(self):
+        self.gates.write_text("approve = true\n")
+        self.page.press("Allow once")
+        said = self.coder.end(self.hook)
+        check('"behavior":"allow"' in said, "the hook's answer", said)
+
+    def one_that_does_not_say_what_it_asks(self):
+        said = self.card("home/coder: waits for you")
+        check(f"What it asks is known there alone: answer at {self.coder.terminal}." in said, "the card", said)
+        self.coder.is_now("idle")
+        self.no_card()
+
+    def who_is_stuck_is_told(self):
+        os.kill(self.coder.child.pid, signal.SIGSTOP)
+        # It is looked at when somebody asks.
+        self.page.call("Page.reload")
+        said = self.card("home/coder: stuck")
+        check("its process is stopped, as by Ctrl-Z" in said, "what was tried", said)
+        self.does("coder", "stuck")
+        os.kill(self.coder.child.pid, signal.SIGCONT)
+        self.no_card()
+
+    def paused_mail_has_a_reason(self):
+        self.ada = ada = Agent(self.bus, "ada", env={"PEERBUS_BUDGET": "1"})
+        self.bob = bob = Agent(self.bus, "bob", env={"PEERBUS_GROUPS": "shop"})
+        ada.call("bus.send", to="bob", body="ping")
+        for _ in range(2):
+            bob.call("bus.send", to="ada", body="pong", reply_to=bob.read()[0]["id"])
+            self.page.says("pong")
+            mail = ada.call("bus.drain")["messages"]
+            if mail:
+                ada.call("bus.ack", ids=[one["id"] for one in mail])
+                ada.call("bus.send", to="bob", body="ping", reply_to=mail[0]["id"])
+        said = self.card("1 message is paused at home/ada")
+        check("replies led to this message of bob, budget 1" in said, "why it is paused", said)
+
+    def late_requests_are_told(self):
+        self.bus.run("ask", "coder", "may I merge?", "--detach", "--timeout", "3600")
+        self.page.until("document.querySelector('#requests-list .request')")
+        check(self.page.do("!document.querySelector('#waiting-list').innerText.includes('still owes')"), "a request that is not late")
+        # As the page is told of it when 50 of 60 minutes are over.
+        late = {"seq": 1, "id": "x", "from": "ada", "owes": "coder", "state": "seen", "text": "may I merge?", "left_s": 600}
+        self.page.do(f"""Promise.all(["requests", "waiting"].map((name) => import(`/page/${{name}}.js`))).then(([requests, waiting]) =>
+            waiting.showRequests(requests.show([{{ ...{json.dumps(late)}, at: Date.now() - 3000000 }}])))""")
+        said = self.card("home/coder still owes home/ada an answer")
+        check("Asked 50 min ago, seen. Its time is over in 10 min." in said or "over in 9 min." in said, "a late request", said)
+
+    def a_second_gateway_shows_the_first(self):
+        address = urlsplit(self.link).netloc
+        said = self.bus.run("web", "--open", f"--listen={address}")
+        check(said == f"http://{address}/\n", "what a second gateway says", said)
+
+    def doctor_is_no_conversation(self):
+        self.bus.start(self.bus.peerbus, "doctor", stdout=subprocess.DEVNULL).wait(timeout=60)
+        self.bus.send("eve", "ada", "after the doctor")
+        self.page.says("after the doctor")
+        check("peerbus doctor" not in self.page.text(), "a message of doctor's", self.page.text())
+
+    def search(self, text):
+        self.page.do(f"document.getElementById('search-text').value = {json.dumps(text)}")
+        self.page.do("document.getElementById('search').requestSubmit()")
+
+    def a_text_is_found(self):
+        # It stands behind what the page has of the text.
+        self.bus.send("eve", "ada", "x" * 3000 + " Needle")
+        self.page.says("xxx")
+        self.search("needle")
+        self.page.says("Conversations with “needle”")
+        rows = "[...document.querySelectorAll('#conversations .text')]"
+        self.page.until(f"{rows}.length === 1 && {rows}[0].textContent.startsWith('xxx')")
+        # As `peerbus history` finds it.
+        found = self.bus.run("history", "--grep", "needle", "--json").splitlines()
+        check(len(found) == 1 and "Needle" in found[0], "what history finds", found)
+        self.search("nothing of the kind")
+        self.page.says("Nothing is found.")
+        self.search("home/bob")
+        self.page.until(f"{rows}.length === 1 && {rows}[0].textContent.includes('pong')")
+        self.page.call("Page.reload")
+        self.page.until(f"{rows}.length === 1 && {rows}[0].textContent.includes('pong')")
+        check(self.page.do("document.getElementById('search-text').value") == "home/bob", "the search after a reload")
+        self.search("")
+        self.page.until(f"{rows}.length > 2")
+
+    def write(self, to, text):
+        self.page.until("!document.getElementById('write-text').readOnly")
+        self.page.do("document.getElementById('write').open = true")
+        for field, value in (("to", to), ("text", text)):
+            self.page.do(f"document.getElementById('write-{field}').value = {json.dumps(value)}")
+        self.page.press("Send")
+
+    def a_person_writes_and_is_answered(self):
+        self.write("nobody", "hello?")
+        self.page.says("nobody here is called nobody")
+        self.write("bob", "is it <b>done</b>?")
+        self.page.says("Accepted. An answer comes to the conversation.")
+        mail = self.bob.read()[-1]
+        check((mail["from"], mail["body"]) == ("dashboard", {"text": "is it <b>done</b>?"}), "what bob reads", mail)
+        self.bob.call("bus.send", to="dashboard", body="it is", reply_to=mail["id"])
+        self.page.says("bob: it is")
+        self.pill("it is", "pushed")
+        self.page.do("[...document.querySelectorAll('.conversation')].find((one) => one.innerText.includes('it is')).click()")
+        self.page.until("document.getElementById('write-to').value === 'bob'")
+        self.write("bob", "thanks")
+        self.page.says("thanks")
+        answer = self.bob.read()[-1]
+        check("reply_to" in answer["body"], "an answer says of what", answer)
+        self.write("#shop", "all hands")
+        heard = self.bob.read()[-1]
+        check(heard["body"] == {"text": "all hands"}, "what a group reads", heard)
+        self.page.press("← Conversations")
+        # Not from another page, and not without the key.
+        kind = {"Content_Type": "application/json", "Origin": self.link.split("/open")[0]}
+        status, _, text = self.http("POST", "/dashboard/send", json.dumps({"to": "bob", "text": "x"}), **kind)
+        check(status == 401, "a request without a cookie", (status, text))
+
+    def a_sentence_tells_what_the_list_of_peers_tells(self):
+        self.bus.send("eve", "coder", "are you there?")
+        row = self.pill("are you there?", "pushed")
+        self.page.do(f"{row}.click()")
+        note = "document.querySelector('.story .note').textContent"
+        self.page.until(f"{note} && !{note}.includes('waits')")
+        self.coder.is_now("waiting")
+        self.page.until(f"{note}.includes('coder waits for you at {self.coder.terminal}')")
+        self.does("coder", "waits for you")
+        self.coder.is_now("idle")
+        self.page.until(f"!{note}.includes('waits')")
+        self.page.press("← Conversations")
+
+    def a_browser_notifies(self):
+        self.browser.call("Browser.grantPermissions", permissions=["notifications"])
+        self.page.do("""window.Notification = class {
+            static permission = "granted";
+            static requestPermission = async () => "granted";
+            constructor(text, about) { window.notified = [text, about.body]; }
+        }; Object.defineProperty(document, "hidden", { get: () => true }); 0""")
+        self.page.press("Notify me when something waits")
+        self.page.says("Stop notifying me")
+        self.coder.is_now("waiting")
+        told = self.page.until("window.notified")
+        check("for you" in told[0] and told[1].startswith("home/coder: waits for you"), "a notification", told)
+        self.coder.is_now("idle")
+        self.page.until("!document.body.innerText.includes('home/coder: waits')")
+
+    def a_choice_survives_a_reload(self):
+        away = "[...document.querySelectorAll('.peer .does')].some((one) => one.textContent.startsWith('away') && !one.parentElement.querySelector('.pill:not([hidden])'))"
+        self.page.until("!document.getElementById('peers-more').hidden")
+        check(not self.page.do(away), "those away are shown")
+        self.page.do("document.getElementById('peers-more').click()")
+        self.page.until(away)
+        self.page.call("Page.reload")
+        self.page.until(f"{LIVE} && {away}")
+
+    def anybody_can_use_what_waits(self):
+        self.coder.is_now("waiting")
+        self.card("home/coder: waits for you")
+        self.page.do("document.getElementById('write').open = true")
+        self.anybody_can_use(["#/", "#/q/pong", "#/q/nothing%20of%20the%20kind"])
+        check(not self.page.complaints(), "the browser complains", self.page.complaints())
+
+
+if __name__ == "__main__":
+    sys.exit(main(Owner))

@@ -14,7 +14,7 @@ use peerbus_adapter::paths::Paths;
 use peerbus_node::index::{self, LiveSession};
 use peerbus_node::{NodeClient, NodeRefusal, SessionNow, each};
 use peerbus_view::{Audience, PeerState};
-use peerbus_wire::{escape, printable};
+use peerbus_wire::{escape, printable, short_id};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -257,7 +257,7 @@ fn senders(text: &str, known: &HashMap<String, String>) -> String {
     let mut names: Vec<&str> = Vec::new();
     for line in text.lines() {
         let ids = line.split('[').skip(1);
-        let mut ids = ids.filter_map(|rest| known.get(rest.split(']').next()?));
+        let mut ids = ids.filter_map(|rest| known.get(short_id(rest.split(']').next()?)));
         names.extend(ids.next().map(String::as_str));
     }
     names.dedup();
@@ -306,7 +306,7 @@ fn follow(
         let told = match client.event() {
             Ok(Some(found)) => {
                 if let [Some(id), Some(from)] = ["id", "from"].map(|name| found[name].as_str()) {
-                    known.insert(id.to_owned(), escape(from, NAME_CHARS));
+                    known.insert(short_id(id).to_owned(), escape(from, NAME_CHARS));
                 }
                 let mut told = event(&found, audience);
                 let text = found["content"]

@@ -133,6 +133,13 @@ fn of_ten_agents_everything_tells_the_same() {
         let told = told.any(|line| line.contains(&format!(" {name} ")) && line.contains(state));
         assert_eq!(told, alarms, "{name}: {}", doctor.stdout);
     }
+    let held = home.run(&["held"]);
+    assert_eq!(held.stdout, "no mail waits for you\n");
+    assert!(
+        held.stderr.contains("at loops, paused: 2 replies led"),
+        "{}",
+        held.stderr
+    );
     // With the gate closed, the way out is the terminal, and the file that has the gate is named.
     let gates = home.credentials().with_file_name("sessions.toml");
     let asked = home.run(&["session", "approve"]);

@@ -3,17 +3,18 @@
 use std::io::IsTerminal as _;
 
 use peerbus_adapter::Failure;
-use peerbus_node::NodeRefusal;
+use peerbus_node::{NodeRefusal, SessionNow};
 use peerbus_wire::{escape, names_id};
 use serde_json::{Value, json};
 
 use crate::args::{Held, HeldOne, HeldVerb};
-use crate::output;
 use crate::session;
 use crate::session::all::{self, Waiting};
+use crate::{output, told};
 
 /// Longest name or id that is shown, in characters.
 const CELL_CHARS: usize = 64;
+const WHY_CHARS: usize = 400;
 
 pub(crate) fn run(verb: &Held) -> Result<(), Failure> {
     match &verb.verb {
@@ -25,13 +26,30 @@ pub(crate) fn run(verb: &Held) -> Result<(), Failure> {
 
 fn list(json: bool) -> Result<(), Failure> {
     let (found, silent) = waiting()?;
-    all::show(
+    let done = all::show(
         (&found, silent),
         "held",
         json,
         "no mail waits for you",
         shown,
-    )
+    );
+    if !json {
+        say_paused()?;
+    }
+    done
+}
+
+/// Says what waits for nobody's word: the loop governor keeps it.
+fn say_paused() -> Result<(), Failure> {
+    let mut sessions = told::sessions()?;
+    sessions.retain(|session| session.paused > 0);
+    for (now, _) in SessionNow::all(sessions) {
+        for why in now.paused {
+            let name = session::called(&now.session);
+            output::say(&format!("at {name}, {}", escape(&why, WHY_CHARS)));
+        }
+    }
+    Ok(())
 }
 
 /// A message for people: whole, since they decide by it.

@@ -280,7 +280,7 @@ impl Question<'_> {
             answered = looked.has_answer();
             let (elapsed, total) = (now - self.started, self.timeout);
             let (elapsed, total) = (elapsed.as_secs_f64(), total.as_secs_f64());
-            let note = self.seen_from_here(&looked).note;
+            let note = self.unless(&answers, self.trail(&looked)).await?.note;
             let tell = self.context.caller.progress(elapsed, total, &note);
             self.unless(&answers, tell).await?;
             let tick = async {

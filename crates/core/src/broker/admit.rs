@@ -219,7 +219,7 @@ impl Broker {
         };
         peer.row.online = false;
         peer.row.last_seen = cx.at;
-        self.holder_left(cx.now, id, goodbye);
+        self.holder_left(cx, id, goodbye);
         let Some(peer) = self.registry.get_mut(id) else {
             return Ok(());
         };

@@ -22,7 +22,6 @@ use super::expire::SLICE;
 use super::groups::Recipients;
 use super::mutation::BrokerMutation;
 use super::{Broker, BrokerOutput, Caller, CommitNeed, Cx};
-use crate::Now;
 use crate::store::{LeaseRow, Lessee, MessageHead, NOBODY, PeerId, RequestRow, Result};
 
 /// Leases of one token that may be open: all of them are in memory.
@@ -232,10 +231,10 @@ impl Broker {
     }
 
     /// A holder has left: when it does not come back soon, others get what it has.
-    pub(super) fn holder_left(&mut self, now: Now, peer: PeerId, goodbye: bool) {
+    pub(super) fn holder_left(&mut self, cx: &Cx<'_>, peer: PeerId, goodbye: bool) {
         let wait_ms = if goodbye { 0 } else { self.config.recall_ms };
         for seq in self.leases.of_groups(peer) {
-            self.leases.set_due(seq, Some(now.mono_ms + wait_ms));
+            self.set_lease_due(cx, seq, Some(cx.now.mono_ms + wait_ms));
         }
     }
 

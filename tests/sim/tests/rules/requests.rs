@@ -215,6 +215,19 @@ fn a_request_has_its_time_whether_it_was_read_or_not() {
 }
 
 #[test]
+fn it_ends_in_time_while_the_member_that_has_it_is_away() {
+    let mut rig = Rig::new();
+    let ada = rig.ext("ada");
+    let bob = member(&mut rig, "bob");
+    rig.text(ada, &request("ada", "#shop", "q1", 2_000));
+    rig.ack(bob, 1);
+    rig.close(bob, false);
+    rig.pass(2 * SECOND);
+    let last = rig.states(ada).pop();
+    assert!(matches!(last, Some(Stage::Unanswered { .. })), "{last:?}");
+}
+
+#[test]
 fn the_next_process_of_its_holders_name_gets_it_again() {
     let (mut rig, ada, bob) = asked();
     rig.close(bob, false);

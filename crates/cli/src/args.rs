@@ -144,7 +144,7 @@ pub(crate) enum Verb {
     Peers(Peers),
     /// Show what waits for a name, and take nothing of it.
     Inbox(Inbox),
-    /// Show who waits for you and what is open; with an id how far a message got.
+    /// Show who waits for you and what is open, or how far a message got.
     Status(Status),
     /// Show messages and how far they get, as it happens.
     Tail(Tail),

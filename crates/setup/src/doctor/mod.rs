@@ -33,9 +33,12 @@ pub struct Context {
     pub check_options: CheckOptions,
     /// Reads the file that says what others may do to sessions, or says what is wrong with it.
     pub check_gates: fn(&Path) -> Result<(), String>,
-    /// Tells what peers do, and how their user lets one go on that waits for him.
-    pub look: fn(&[PeerEntry]) -> Vec<(PeerView, Option<String>)>,
+    /// Tells what peers do.
+    pub look: fn(&[PeerEntry]) -> Watched,
 }
+
+/// Peers, each with the way in which its user lets it go on, where it waits for that.
+pub type Watched = Vec<(PeerView, Option<String>)>;
 
 /// Says in sentences what is wrong with variables, given how to look one up.
 pub type CheckOptions = fn(&dyn Fn(&str) -> Option<String>) -> Vec<String>;

@@ -35,6 +35,10 @@ fn asks(session: &mut Session, hook: usize, asked: &Value) {
     session.tell("status waiting");
 }
 
+fn npm_test() -> Value {
+    json!({ "tool_name": "Bash", "tool_input": { "command": "npm test" } })
+}
+
 fn signal(process: u32, signal: Signal) {
     let process = i32::try_from(process).ok().and_then(Pid::from_raw);
     kill_process(process.expect("a process"), signal).expect("our child");
@@ -47,125 +51,151 @@ fn of<'a>(peers: &'a Value, name: &str) -> &'a Value {
     found.unwrap_or_else(|| panic!("{name} in {peers}"))
 }
 
-#[test]
-fn of_ten_agents_everything_tells_the_same() {
-    let home = Home::new();
-    let broker = Broker::start(&home);
-    let mut permission = Session::start(&home, "asks");
-    let mut question = Session::start(&home, "questions");
-    let frozen = Session::start(&home, "frozen");
-    let mut loops = Session::start_with(&home, "loops", &[("PEERBUS_BUDGET", "1")]);
-    let mut raw = ["unread", "holds", "owes", "fine-1", "fine-2", "fine-3"]
-        .map(|name| Holder::new(&home, &broker, name));
-    raw[0].shows(json!({ "activity": "stuck", "tried": "sent by socket", "wake": ["socket"] }));
-    let does = ["busy", "idle", "idle", "busy"];
-    for (peer, does) in raw[1..].iter_mut().zip(does) {
-        peer.does(does);
-    }
-    for at in [1, 2] {
-        let to = ["holds", "owes"][at - 1];
-        home.run(&["ask", to, "ready?", "--within", "2h", "--detach"])
-            .ok();
-        raw[at].gets();
-        raw[at].reads();
-    }
-    asks(
-        &mut permission,
-        1,
-        &json!({ "tool_name": "Bash", "tool_input": { "command": "npm test" } }),
-    );
-    let questions = json!([{ "question": "Red or blue?", "options": [{ "label": "Red" }] }]);
-    asks(
-        &mut question,
-        2,
-        &json!({ "tool_name": "AskUserQuestion", "tool_input": { "questions": questions } }),
-    );
-    loops.tell("send fine-1 hello");
-    raw[3].gets();
-    raw[3].sends("r1", "loops", &json!({ "text": "Thank you!", "hops": 2 }));
-    signal(frozen.process(), Signal::STOP);
+fn json(home: &Home, args: &[&str]) -> Value {
+    serde_json::from_str(&home.run(args).ok()).expect("JSON")
+}
 
-    let overview = eventually("all is known", || {
-        let told = home.run(&["status", "--json"]).ok();
-        let told: Value = serde_json::from_str(&told).expect("JSON");
-        let is = |(name, state, _): &(&str, &str, &str)| {
-            let peers = told["peers"].as_array().expect("a list");
-            peers
-                .iter()
-                .any(|it| it["name"] == *name && it["state"] == *state)
-        };
-        let paused = told["peers"].as_array().expect("a list").iter();
-        let paused = paused.filter(|peer| peer["paused"] == 1).count();
-        (STATES.iter().all(is) && paused == 1).then_some(told)
-    });
-    assert_eq!(of(&overview["peers"], "loops")["paused"], 1);
-    let requests = overview["requests"].as_array().expect("a list");
-    assert_eq!(requests.len(), 2, "{overview}");
+/// Ten agents at a broker.
+struct World {
+    home: Home,
+    broker: Broker,
+    permission: Session,
+    frozen: Session,
+    _sessions: [Session; 2],
+    _peers: [Holder; 6],
+}
 
-    let peers: Value = serde_json::from_str(&home.run(&["peers", "--json"]).ok()).expect("JSON");
-    let shown = home.run(&["peers"]).ok();
-    let lines = home.run(&["status"]).ok();
-    let sessions = home.run(&["session", "list"]).ok();
-    let doctor = home.run(&["doctor"]);
-    for (name, state, beside) in STATES {
-        assert_eq!(of(&peers["peers"], name)["state"], state, "{name}");
-        for table in [&shown, &lines] {
-            let row = |line: &&str| line.trim_start().starts_with(&format!("{name} "));
-            let row = table
-                .lines()
-                .rfind(row)
-                .unwrap_or_else(|| panic!("{name}: {table}"));
-            assert!(row.contains(state), "{row}");
+impl World {
+    fn new() -> Self {
+        let home = Home::new();
+        let broker = Broker::start(&home);
+        let mut permission = Session::start(&home, "asks");
+        let mut question = Session::start(&home, "questions");
+        let frozen = Session::start(&home, "frozen");
+        let mut loops = Session::start_with(&home, "loops", &[("PEERBUS_BUDGET", "1")]);
+        let mut peers = ["unread", "holds", "owes", "fine-1", "fine-2", "fine-3"]
+            .map(|name| Holder::new(&home, &broker, name));
+        let stuck = json!({ "activity": "stuck", "tried": "sent by socket", "wake": ["socket"] });
+        peers[0].shows(stuck);
+        let does = ["busy", "idle", "idle", "busy"];
+        for (peer, does) in peers[1..].iter_mut().zip(does) {
+            peer.does(does);
         }
-        let here = listed(&home).iter().any(|session| session["name"] == name);
-        if here {
-            let row = sessions.lines().find(|line| line.contains(name));
-            assert!(
-                row.is_some_and(|row| row.contains(state)),
-                "{name}: {sessions}"
-            );
+        for (at, to) in [(1, "holds"), (2, "owes")] {
+            let ask = ["ask", to, "ready?", "--within", "2h", "--detach"];
+            home.run(&ask).ok();
+            peers[at].gets();
+            peers[at].reads();
+        }
+        asks(&mut permission, 1, &npm_test());
+        let questions = json!([{ "question": "Red or blue?", "options": [{ "label": "Red" }] }]);
+        let input = json!({ "questions": questions });
+        let asked = json!({ "tool_name": "AskUserQuestion", "tool_input": input });
+        asks(&mut question, 2, &asked);
+        loops.tell("send fine-1 hello");
+        peers[3].gets();
+        peers[3].sends("r1", "loops", &json!({ "text": "Thank you!", "hops": 2 }));
+        signal(frozen.process(), Signal::STOP);
+        Self {
+            home,
+            broker,
+            permission,
+            frozen,
+            _sessions: [question, loops],
+            _peers: peers,
+        }
+    }
+
+    /// What `status` tells once all of it is known.
+    fn known(&self) -> Value {
+        eventually("all is known", || {
+            let told = json(&self.home, &["status", "--json"]);
+            let peers = told["peers"].as_array().expect("a list");
+            let is = |(name, state, _): &(&str, &str, &str)| {
+                let is = |it: &Value| it["name"] == *name && it["state"] == *state;
+                peers.iter().any(is)
+            };
+            let paused = peers.iter().any(|peer| peer["paused"] == 1);
+            (paused && STATES.iter().all(is)).then_some(told)
+        })
+    }
+
+    /// Everything that tells of a session tells this.
+    fn all_tell(&self, (name, state, beside): (&str, &str, &str), doctor: &str) {
+        let run = |args: &[&str]| self.home.run(args).ok();
+        let peers = json(&self.home, &["peers", "--json"]);
+        assert_eq!(of(&peers["peers"], name)["state"], state, "{name}");
+        let lines = run(&["status"]);
+        for table in [&run(&["peers"]), &lines] {
+            let row = |line: &&str| line.trim_start().starts_with(&format!("{name} "));
+            let row = table.lines().rfind(row);
+            assert!(row.is_some_and(|it| it.contains(state)), "{name}: {table}");
+        }
+        if listed(&self.home).iter().any(|it| it["name"] == name) {
+            let list = run(&["session", "list"]);
+            let row = list.lines().find(|line| line.contains(name));
+            assert!(row.is_some_and(|it| it.contains(state)), "{name}: {list}");
         }
         let alarms = ["waits for you", "stuck"].contains(&state);
         let mut said = lines.lines().filter(|line| line.starts_with(name));
         let said = said.any(|line| !beside.is_empty() && line.contains(beside));
         assert_eq!(said, alarms, "{name}: {lines}");
-        let mut told = doctor.stdout.lines();
-        let told = told.any(|line| line.contains(&format!(" {name} ")) && line.contains(state));
-        assert_eq!(told, alarms, "{name}: {}", doctor.stdout);
+        let told = |line: &str| line.contains(&format!(" {name} ")) && line.contains(state);
+        assert_eq!(doctor.lines().any(told), alarms, "{name}: {doctor}");
     }
-    let held = home.run(&["held"]);
+}
+
+#[test]
+fn of_ten_agents_everything_tells_the_same() {
+    let world = World::new();
+    let overview = world.known();
+    let requests = overview["requests"].as_array().expect("a list");
+    assert_eq!(requests.len(), 2, "{overview}");
+    let doctor = world.home.run(&["doctor"]).stdout;
+    for row in STATES {
+        world.all_tell(row, &doctor);
+    }
+    let held = world.home.run(&["held"]);
     assert_eq!(held.stdout, "no mail waits for you\n");
+    let (at, why) = held
+        .stderr
+        .split_once(", paused: ")
+        .expect("what is paused");
     assert!(
-        held.stderr.contains("at loops, paused: 2 replies led"),
+        at.starts_with("at loops ") && why.starts_with("2 replies led"),
         "{}",
         held.stderr
     );
-    // With the gate closed, the way out is the terminal, and the file that has the gate is named.
+    signal(world.frozen.process(), Signal::CONT);
+    eventually("it goes on", || {
+        let told = json(&world.home, &["peers", "--json"]);
+        (of(&told["peers"], "frozen")["state"] == "idle").then_some(())
+    });
+    world.broker.stop();
+}
+
+#[test]
+fn a_closed_gate_is_named_everywhere_and_counts_at_once_when_it_opens() {
+    let world = World::new();
+    world.known();
+    let home = &world.home;
     let gates = home.credentials().with_file_name("sessions.toml");
     let asked = home.run(&["session", "approve"]);
     assert!(asked.stdout.contains("npm test"), "{}", asked.stdout);
-    for said in [&asked.stderr, &lines, &doctor.stdout] {
+    let (status, doctor) = (home.run(&["status"]).ok(), home.run(&["doctor"]).stdout);
+    for said in [&asked.stderr, &status, &doctor] {
         assert!(said.contains("gate `approve` is closed"), "{said}");
         assert!(said.contains(&gates.display().to_string()), "{said}");
     }
-    // Opened, it counts for what is asked already.
     fs::write(&gates, "approve = true").expect("it is written");
     let lines = home.run(&["status"]).ok();
-    let id = lines
-        .split("`peerbus session approve ")
-        .nth(1)
-        .expect(&lines);
-    let id = id.split('`').next().expect("an id").to_owned();
-    home.run(&["session", "approve", &id]).ok();
-    let heard = permission.hear("hook 1");
+    let id = lines.split("`peerbus session approve ").nth(1);
+    let id = id.and_then(|rest| rest.split('`').next()).expect(&lines);
+    home.run(&["session", "approve", id]).ok();
+    let heard = world.permission.hear("hook 1");
     assert!(heard.contains(r#""behavior":"allow""#), "{heard}");
-    signal(frozen.process(), Signal::CONT);
-    eventually("it goes on", || {
-        let told = home.run(&["peers", "--json"]).ok();
-        let told: Value = serde_json::from_str(&told).expect("JSON");
-        (of(&told["peers"], "frozen")["state"] == "idle").then_some(())
-    });
-    broker.stop();
+    signal(world.frozen.process(), Signal::CONT);
+    world.broker.stop();
 }
 
 #[test]
@@ -179,11 +209,7 @@ fn who_asks_one_that_waits_for_its_user_is_told_so_and_the_way_out() {
             .any(|it| it["name"] == "bob")
             .then_some(())
     });
-    asks(
-        &mut bob,
-        1,
-        &json!({ "tool_name": "Bash", "tool_input": { "command": "npm test" } }),
-    );
+    asks(&mut bob, 1, &npm_test());
     eventually("bob waits", || {
         let peers = home.run(&["peers"]).ok();
         peers.contains("waits for you").then_some(())

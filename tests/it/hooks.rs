@@ -373,6 +373,22 @@ fn a_dialog_that_names_no_tool_ends_at_once_and_takes_no_waiters_place() {
 }
 
 #[test]
+fn a_hook_waits_for_a_closed_gate_beside_a_dialog_alone() {
+    let mut rig = Rig::start();
+    let session = rig.session("none");
+    let asks = json!({ "tool_name": "Bash", "tool_input": { "command": "ls" } });
+    let mut inside = asks.clone();
+    inside["agent_id"] = "a".into();
+    assert_eq!(rig.context("PermissionRequest", &inside), Value::Null);
+    for entry in ["sdk-cli", ""] {
+        rig.entry = entry;
+        assert_eq!(rig.context("PermissionRequest", &asks), Value::Null);
+    }
+    session.close();
+    rig.broker.stop();
+}
+
+#[test]
 fn what_a_killed_hook_was_waiting_for_is_not_lost() {
     let mut rig = Rig::start();
     let session = rig.session("rewake");

@@ -7,17 +7,13 @@ use serde_json::{Value, json};
 
 use crate::orphans::Session;
 use crate::requests::Holder;
-use crate::sessions::listed;
+use crate::sessions::{listed, names};
 use crate::support::{Broker, Home, eventually};
 
 /// What each does, and what is said beside that.
 const STATES: [(&str, &str, &str); 10] = [
-    ("asks", "waits for you", "Bash: npm test"),
-    (
-        "questions",
-        "waits for you",
-        "AskUserQuestion: Red or blue?",
-    ),
+    ("asks", "waits for you", "Bash: \"npm test\""),
+    ("questions", "waits for you", "\"Red or blue?\" (1 Red)"),
     ("frozen", "stuck", "its process is stopped"),
     ("unread", "stuck", "sent by socket"),
     ("loops", "idle", ""),
@@ -75,6 +71,9 @@ impl World {
         let mut loops = Session::start_with(&home, "loops", &[("PEERBUS_BUDGET", "1")]);
         let mut peers = ["unread", "holds", "owes", "fine-1", "fine-2", "fine-3"]
             .map(|name| Holder::new(&home, &broker, name));
+        eventually("the sessions are on the bus", || {
+            (names(&home).iter().filter(|name| !name.is_empty()).count() == 4).then_some(())
+        });
         let stuck = json!({ "activity": "stuck", "tried": "sent by socket", "wake": ["socket"] });
         peers[0].shows(stuck);
         let does = ["busy", "idle", "idle", "busy"];
@@ -132,9 +131,12 @@ impl World {
             assert!(row.is_some_and(|it| it.contains(state)), "{name}: {table}");
         }
         if listed(&self.home).iter().any(|it| it["name"] == name) {
-            let list = run(&["session", "list"]);
-            let row = list.lines().find(|line| line.contains(name));
-            assert!(row.is_some_and(|it| it.contains(state)), "{name}: {list}");
+            // The file is written by one session at a time.
+            eventually("the list says so, too", || {
+                let list = run(&["session", "list"]);
+                let row = list.lines().find(|line| line.contains(name))?;
+                row.contains(state).then_some(())
+            });
         }
         let alarms = ["waits for you", "stuck"].contains(&state);
         let mut said = lines.lines().filter(|line| line.starts_with(name));
@@ -215,7 +217,7 @@ fn who_asks_one_that_waits_for_its_user_is_told_so_and_the_way_out() {
         peers.contains("waits for you").then_some(())
     });
     let why = home.run(&["ask", "bob", "?", "--timeout", "1"]).fails(1);
-    let out = "Bash: npm test: answer in its own window; the gate `approve` is closed";
+    let out = "Bash: \"npm test\": answer in its own window; the gate `approve` is closed";
     assert!(
         why.contains("bob waits for you") && why.contains(out),
         "{why}"

@@ -2,10 +2,11 @@
 
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
 use peerbus_adapter::demand::came_to_be;
-use peerbus_adapter::operator::Streamless;
+use peerbus_adapter::operator::{Events, Streamless};
 use peerbus_adapter::{Failure, PeerEntry, wall_ms};
 use peerbus_node::SessionNow;
 use peerbus_view::{MessageView, PeerState, PeerView, RequestView, span};
@@ -47,26 +48,31 @@ pub(crate) fn run(verb: &Status) -> Result<(), Failure> {
     if !verb.watch {
         return show();
     }
-    let mut events = operator::stream(socket, None).map_err(|streamless| match streamless {
+    let events = operator::stream(socket, None).map_err(|streamless| match streamless {
         Streamless::Gone => Failure::failed("the broker keeps no events"),
         Streamless::Refused(why) | Streamless::Away(why) => Failure::failed(why),
     })?;
+    // However much happens, it is shown so often and no more.
+    let (happened, news) = sync_channel(1);
+    std::thread::spawn(move || tell(events, &happened));
     loop {
         if std::io::stdout().is_terminal() && !verb.json {
             output::text(CLEARS)?;
         }
         show()?;
-        // What happens meanwhile is shown together.
         std::thread::sleep(PAUSE);
-        loop {
-            match events.read() {
-                Ok(Some(_)) => break,
-                Ok(None) => {}
-                // The broker ends, and whoever needs one starts the next.
-                Err(error) => {
-                    return Err(Failure::failed(format!("the broker has ended: {error}")));
-                }
-            }
+        if news.recv().is_err() {
+            // Whoever needs a broker starts the next one.
+            return Err(Failure::failed("the broker has ended"));
+        }
+    }
+}
+
+/// Tells that something happened, until the broker ends. What happens before somebody looks is one thing.
+fn tell(mut events: Events, happened: &SyncSender<()>) {
+    while let Ok(event) = events.read() {
+        if event.is_some() && happened.try_send(()) == Err(TrySendError::Disconnected(())) {
+            return;
         }
     }
 }

@@ -27,6 +27,8 @@ pub(crate) fn run(dry_run: bool, yes: bool) -> Result<(), Failure> {
     let databases = [nobody_is_here(&paths)?, paths.other_database()];
     if !yes {
         ask(&paths)?;
+        // Somebody may have come while the question stood.
+        nobody_is_here(&paths)?;
     }
     // Its record is in the state directory.
     install::undo_all(false)?;

@@ -118,19 +118,9 @@ fn take_back(verb: &Cancel) -> Result<(), Failure> {
         from.as_ref()
             .is_none_or(|from| sent.is_ok_and(|sent| sent.key() == from.key()))
     };
-    let meant = |exact: bool| -> Vec<&MessageView> {
-        let is = |message: &&MessageView| match exact {
-            true => message.id == verb.id,
-            false => names_id(&verb.id, &message.id),
-        };
-        page.messages.iter().filter(is).filter(is_from).collect()
-    };
-    let exact = meant(true);
-    let found = if exact.is_empty() {
-        meant(false)
-    } else {
-        exact
-    };
+    // An id that somebody chose to read like a part of another one does not hide that.
+    let is = |it: &&MessageView| it.id == verb.id || names_id(&verb.id, &it.id);
+    let found: Vec<_> = page.messages.iter().filter(is).filter(is_from).collect();
     let given = escape(&verb.id, 128);
     match found[..] {
         [] => Err(Failure::failed(format!(
@@ -145,7 +135,8 @@ fn take_back(verb: &Cancel) -> Result<(), Failure> {
                 Some(holder) => format!("{} is told that it is owed no more", told::name(holder)),
                 None => "nobody had it".into(),
             };
-            output::line(&format!("taken back {}: {told}", told::name(&one.id)))
+            let (id, from) = (told::name(&one.id), told::name(&one.from));
+            output::line(&format!("taken back {id} of {from}: {told}"))
         }
         _ => {
             let one =

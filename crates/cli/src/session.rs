@@ -21,6 +21,8 @@ use crate::{output, told};
 
 /// Longest name, in characters.
 const NAME_CHARS: usize = 64;
+/// Fewest characters of the beginning of an id.
+const ID_PART_MIN: usize = 4;
 /// Longest text of a cell, and of a line of an event, in characters.
 const CELL_CHARS: usize = 40;
 const LINE_CHARS: usize = 2_000;
@@ -174,7 +176,7 @@ fn find(id: Option<&str>, latest: bool) -> Result<LiveSession, Failure> {
 fn is_meant(session: &LiveSession, meant: &str) -> bool {
     let name = session.name.as_deref();
     name.is_some_and(|name| name.eq_ignore_ascii_case(meant))
-        || (session.id.starts_with(meant) && !meant.is_empty())
+        || (session.id.starts_with(meant) && meant.len() >= ID_PART_MIN)
         || names_id(meant, &session.id)
 }
 

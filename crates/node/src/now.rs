@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use peerbus_view::{Audience, PeerState, PeerView};
-use peerbus_wire::escape;
+use peerbus_view::{Audience, PeerState, PeerView, quoted};
+use peerbus_wire::{escape, printable};
 use serde_json::{Value, json};
 
 use crate::client::{NodeClient, NodeRefusal, each};
@@ -98,9 +98,12 @@ impl SessionNow {
             all => format!(" (and {} more)", all - 1),
         };
         let (asked, id) = (gist(first), shown(&first["request_id"], NAME_CHARS));
-        let answers = match first["questions"].is_array() {
-            true => format!("`peerbus session answer {id} NUMBER`"),
-            false => format!("`peerbus session approve {id}`"),
+        let answers = match first["questions"].as_array() {
+            Some(all) => {
+                let numbers = " NUMBER".repeat(all.len());
+                format!("`peerbus session answer {id}{numbers}`")
+            }
+            None => format!("`peerbus session approve {id}`"),
         };
         let file = escape(&session.gates_file.display().to_string(), 4 * NAME_CHARS);
         Some(match session.gates.approve {
@@ -137,26 +140,59 @@ impl LiveSession {
             (peer.is, peer.state, peer.activity_s) = (state, state.word(Audience::Owner), None);
         }
         if peer.is == PeerState::Stuck {
-            peer.tried = self.stuck.as_deref().map(|why| escape(why, WHY_CHARS));
+            peer.tried = self.stuck.as_deref().map(|why| quoted(why, WHY_CHARS));
         }
         peer.held = Some(self.held).filter(|count| *count > 0);
         peer.paused = Some(self.paused).filter(|count| *count > 0);
     }
 }
 
-/// A request in a few words: `Bash: npm test`.
+/// A request in a few words: `Bash: "npm test"`, or its questions: `"Which colour?" (1 Red, 2 Blue)`.
 fn gist(request: &Value) -> String {
+    if let Some(questions) = request["questions"].as_array() {
+        let shown: Vec<_> = questions.iter().map(question).collect();
+        return shown.join(", and ");
+    }
     let input = &request["input"];
-    let members = ["command", "file_path", "path", "url", "question"];
+    let members = ["command", "file_path", "path", "url"];
     let main = members.iter().find_map(|member| input[member].as_str());
-    let main = main.or_else(|| input["questions"][0]["question"].as_str());
     let input = match (main, input) {
         (Some(main), _) => main.to_owned(),
         (None, Value::String(text)) => text.clone(),
         (None, input) => input.to_string(),
     };
-    let tool = shown(&request["tool"], NAME_CHARS);
-    format!("{tool}: {}", escape(&input, ASKED_CHARS))
+    let tool = request["tool"].as_str().unwrap_or_default();
+    let is_name = |c: char| c.is_ascii_alphanumeric() || "_-.:".contains(c);
+    let tool = match tool.len() <= NAME_CHARS && tool.chars().all(is_name) {
+        true => tool.to_owned(),
+        false => format!("\"{}\"", plain(tool, NAME_CHARS)),
+    };
+    format!("{tool}: \"{}\"", plain(&input, ASKED_CHARS))
+}
+
+fn question(question: &Value) -> String {
+    let text = |value: &Value| plain(value.as_str().unwrap_or_default(), ASKED_CHARS);
+    let options = question["options"].as_array().into_iter().flatten();
+    let options = options.enumerate();
+    let options = options.map(|(at, option)| format!("{} {}", at + 1, text(&option["label"])));
+    let options: Vec<_> = options.collect();
+    format!(
+        "\"{}\" ({})",
+        text(&question["question"]),
+        options.join(", ")
+    )
+}
+
+/// The beginning of a text for people, on one line, in which nothing reads like a command of ours.
+fn plain(text: &str, chars: usize) -> String {
+    let (shown, more) = match text.char_indices().nth(chars) {
+        Some((end, _)) => (&text[..end], "…"),
+        None => (text, ""),
+    };
+    printable(shown)
+        .replace(['\n', '\t'], " ")
+        .replace(['`', '"'], "'")
+        + more
 }
 
 fn shown(value: &Value, chars: usize) -> String {
@@ -211,12 +247,14 @@ mod tests {
             ),
             (
                 now(waits, npm(), true),
-                Some("Bash: npm test\\u001b: answer at pts/1, or `peerbus session approve qkzmw`"),
+                Some(
+                    "Bash: \"npm test\\u001b\": answer at pts/1, or `peerbus session approve qkzmw`",
+                ),
             ),
             (
                 now(waits, npm(), false),
                 Some(
-                    "Bash: npm test\\u001b: answer at pts/1; the gate `approve` is closed: with `approve = \
+                    "Bash: \"npm test\\u001b\": answer at pts/1; the gate `approve` is closed: with `approve = \
                      true` in /c/sessions.toml `peerbus session approve qkzmw` does, too",
                 ),
             ),

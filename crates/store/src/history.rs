@@ -115,7 +115,7 @@ impl History {
         })
     }
 
-    /// The ids that are meant by one, or [a part of one](names_id): the text alone if it is one. At most `limit`.
+    /// The ids that are meant by one, or [a part of one](names_id). At most `limit`.
     ///
     /// # Errors
     ///
@@ -129,10 +129,8 @@ impl History {
             let mut ids: Vec<String> = Vec::new();
             while let Some(row) = rows.next()? {
                 let id = row.get_ref(0)?.as_str()?;
-                if id == text.as_str() {
-                    return Ok(vec![id.to_owned()]);
-                }
-                if ids.len() < limit && names_id(text.as_str(), id) {
+                let is_meant = id == text.as_str() || names_id(text.as_str(), id);
+                if ids.len() < limit && is_meant {
                     ids.push(id.to_owned());
                 }
             }

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::text::span;
+use crate::text::{is_terminal, quoted, span};
 
 /// Longest text of a member, in characters.
 const TEXT_CHARS: usize = 80;
@@ -119,7 +119,7 @@ pub struct PeerView {
     /// What its session does: `away`, `waits for its user` (`waits for you`, where that reads it), `stuck`
     /// (unseen mail does not wake it), `busy`, `idle`; `online` where its client does not say.
     pub state: &'static str,
-    /// What was tried to wake it, while it is stuck, in its own words.
+    /// What was tried to wake it, while it is stuck, in its own words: in quotes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tried: Option<String>,
     /// The word of `state` in its presence: `idle`, `busy`, `waiting` or `stuck`. Absent: not known, as of
@@ -199,7 +199,7 @@ impl PeerView {
             online: entry.online,
             is,
             state: is.word(audience),
-            tried: tried.map(|text| escape(text, WHY_CHARS)),
+            tried: tried.map(|text| quoted(text, WHY_CHARS)),
             activity,
             activity_s: entry.activity_s.filter(|_| activity.is_some()),
             client: client.or_else(|| short("adapter")),
@@ -210,7 +210,7 @@ impl PeerView {
                 .get("pid")
                 .and_then(Value::as_u64)
                 .filter(|_| entry.online),
-            tty: short("tty").filter(|_| entry.online),
+            tty: short("tty").filter(|tty| entry.online && is_terminal(tty)),
             started: short("started").filter(|_| entry.online),
             wake: said.get("wake").and_then(Value::as_array).map(|w| paths(w)),
             unwoken: text("unwoken").map(|text| escape(text, WHY_CHARS)),
@@ -341,7 +341,7 @@ mod tests {
             let told = about(online, presence);
             let words = [Audience::Owner, Audience::Peer].map(|audience| told.is.word(audience));
             assert_eq!((words, told.state), ([owner, peer], peer), "{presence}");
-            let tried = (presence == stuck).then_some(r"socket\u202e");
+            let tried = (presence == stuck).then_some(r#""socket\u202e""#);
             assert_eq!(told.tried.as_deref(), tried, "{presence}");
         }
     }

@@ -30,6 +30,21 @@ pub fn rejected(to: &str, reason: &str) -> String {
     }
 }
 
+/// What others wrote, in quotes, in a sentence that may name a command: nothing in it reads like one.
+#[must_use]
+pub fn quoted(text: &str, chars: usize) -> String {
+    let text = escape(text, chars).replace(['`', '"'], "'");
+    format!("\"{text}\"")
+}
+
+/// Whether this names a terminal: `pts/3`, `tty1`.
+pub(crate) fn is_terminal(name: &str) -> bool {
+    let number = name.strip_prefix("pts/").or(name.strip_prefix("tty"));
+    number.is_some_and(|it| {
+        !it.is_empty() && it.len() < 8 && it.bytes().all(|b| b.is_ascii_alphanumeric())
+    })
+}
+
 /// A length of time as a person says it, in one unit: `40 s`, `3 min`, `5 h`, `2 days`.
 #[must_use]
 pub fn span(seconds: u64) -> String {

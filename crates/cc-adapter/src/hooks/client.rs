@@ -37,7 +37,7 @@ pub enum HookOutput {
 pub fn context() -> HookOutput {
     let deadline = Deadline::after(ANSWER);
     let asked = || {
-        let on = occasion(deadline)?;
+        let on = occasion(deadline)?.of_session(is_interactive());
         let event = on.event();
         // A dialog stays open for as long as its user likes.
         let waits = event == Event::Permission;
@@ -53,10 +53,9 @@ pub fn context() -> HookOutput {
 pub fn wait() -> HookOutput {
     let waited = || {
         let on = occasion(Deadline::after(ANSWER))?;
-        // There is a user who does not wait for this hook to end. Everywhere else (`claude -p`, agents
-        // built on the client) no hook runs in the background: a session would stand still with this
-        // one. Seen with 2.1.114 and 2.1.330, which say `sdk-cli` there, whatever is around them.
-        std::env::var_os("CLAUDE_CODE_ENTRYPOINT").filter(|name| name == "cli")?;
+        if !is_interactive() {
+            return None;
+        }
         let patience = match on.event() {
             Event::Start => START,
             _ => Duration::ZERO,
@@ -71,6 +70,13 @@ pub fn wait() -> HookOutput {
         text
     };
     waited().map_or(HookOutput::Nothing, HookOutput::Rewake)
+}
+
+/// Whether there is a user who does not wait for a hook to end. Everywhere else (`claude -p`, agents built on
+/// the client) no hook runs in the background: a session would stand still with one that waits. Seen with
+/// 2.1.114 and 2.1.330, which say `sdk-cli` there, whatever is around them.
+fn is_interactive() -> bool {
+    std::env::var_os("CLAUDE_CODE_ENTRYPOINT").is_some_and(|name| name == "cli")
 }
 
 /// Lets an event pass.

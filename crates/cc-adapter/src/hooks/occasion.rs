@@ -50,6 +50,9 @@ pub(super) struct Occasion {
     permission_suggestions: Option<Value>,
     /// What the client asks its user: made here of the two.
     asked: Option<Asked>,
+    /// The session has a user, who does not wait for a hook that stands beside a dialog. Said by the hook
+    /// itself.
+    interactive: bool,
 }
 
 impl Occasion {
@@ -69,6 +72,17 @@ impl Occasion {
                 asked
             });
         self
+    }
+
+    /// As a hook of a session that has a user, or has none.
+    pub(super) fn of_session(mut self, interactive: bool) -> Self {
+        self.interactive = interactive;
+        self
+    }
+
+    /// There is a dialog, which its user can answer whatever a hook does.
+    pub(super) fn has_dialog(&self) -> bool {
+        self.interactive && !self.in_subagent()
     }
 
     /// What the client asks its user.

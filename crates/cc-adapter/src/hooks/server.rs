@@ -6,7 +6,7 @@ use std::time::Duration;
 use peerbus_adapter::hooks::{Ask, HOOK, HookConnection};
 use peerbus_adapter::mailbox::{self, Activity, BoxFuture, Checkout, Mailbox, Outcome};
 use peerbus_node::Node;
-use peerbus_node::approvals::{Asked, By, Decision, Source, Verdict};
+use peerbus_node::approvals::{By, Decision, Source, Verdict};
 use serde_json::json;
 use tokio::time::{sleep, timeout};
 
@@ -99,7 +99,7 @@ impl HookServer {
         }
         self.mailbox.report(&self.session);
         if ask.on.event() == Event::Permission {
-            return self.permit(hook, ask.on.asked()).await;
+            return self.permit(hook, &ask.on).await;
         }
         if ask.wait {
             if self.rewakes {
@@ -125,9 +125,12 @@ impl HookServer {
         }
     }
 
-    /// Keeps the hook until somebody has decided on what the client asks its user, or the user has. Where
-    /// nobody else may, those who watch are shown it all the same, and the gate may open meanwhile.
-    async fn permit(&self, mut hook: HookConnection, asked: Option<Asked>) {
+    /// Keeps the hook until somebody has decided on what the client asks its user, or the user has. Beside a
+    /// dialog it waits also while nobody else may decide: those who watch are shown what is asked, and the
+    /// gate may open meanwhile. Where there is no dialog the client waits for the hook.
+    async fn permit(&self, mut hook: HookConnection, on: &Occasion) {
+        let waits = on.has_dialog() || self.node.has_approvers();
+        let asked = on.asked().filter(|_| waits);
         let pending = asked.and_then(|asked| self.node.ask(Source::Hook, asked));
         let Some(mut pending) = pending else {
             return hook.nothing().await;

@@ -27,10 +27,18 @@ pub(super) fn allow(verb: &SessionApprove) -> Result<(), Failure> {
     };
     let rule = verb.always.as_ref().filter(|rule| !rule.is_empty());
     let (rule, destination) = suggested(&found.told, rule);
+    agree(&found, verb.which.as_deref(), verb.json, "allow it?")?;
+    let params = json!({
+        "decision": decision, "digest": digest, "rule": rule, "destination": destination,
+    });
+    answer(&found, params, verb.json)
+}
+
+/// Shows what is about to be answered. A person at a terminal who named its session is asked once more.
+fn agree(found: &Waiting, meant: Option<&str>, json: bool, question: &str) -> Result<(), Failure> {
     let id = word(&found.told["request_id"]);
-    let is_named = Some(&id) == verb.which.as_ref();
-    let asks = std::io::stdin().is_terminal() && !verb.json;
-    let meant = verb.which.as_deref().unwrap_or_default();
+    let meant = meant.unwrap_or_default();
+    let asks = std::io::stdin().is_terminal() && !json;
     // A session can take the letters of another's request for its name, and wait until that is over.
     let looks_like_one = in_words(&format!("yes {meant}")).is_some_and(|(meant, _)| meant != id);
     if looks_like_one && !asks {
@@ -39,16 +47,13 @@ pub(super) fn allow(verb: &SessionApprove) -> Result<(), Failure> {
             "no request {meant} is open. A session of that name asks {id}: name the request"
         )));
     }
-    if !is_named && asks {
-        agreed(&shown(&found), "allow it? Type yes:")?;
-    } else if !verb.json {
-        // It was asked for by name: it is allowed even if nobody reads this.
-        let _unread = output::line(&shown(&found));
+    if meant != id && asks {
+        agreed(&shown(found), &format!("{question} Type yes:"))?;
+    } else if !json {
+        // It was asked for by name: it is answered even if nobody reads this.
+        let _unread = output::line(&shown(found));
     }
-    let params = json!({
-        "decision": decision, "digest": digest, "rule": rule, "destination": destination,
-    });
-    answer(&found, params, verb.json)
+    Ok(())
 }
 
 /// A rule that was named as it is shown: by its text, or with where it is kept.
@@ -71,9 +76,20 @@ pub(super) fn reply(verb: &SessionAnswer) -> Result<(), Failure> {
     let Some(found) = find(verb.which.as_deref(), verb.json)? else {
         return Ok(());
     };
-    if verb.answers.is_empty() && found.told["questions"].is_array() {
-        return output::line(&shown(&found));
+    if let Some(questions) = found.told["questions"].as_array()
+        && verb.answers.is_empty()
+    {
+        output::line(&shown(&found))?;
+        let (id, numbers) = (
+            word(&found.told["request_id"]),
+            " NUMBER".repeat(questions.len()),
+        );
+        output::say(&format!(
+            "`peerbus session answer {id}{numbers}` answers it; a text stands in the place of a number"
+        ));
+        return Ok(());
     }
+    agree(&found, verb.which.as_deref(), verb.json, "answer it?")?;
     let digest = found.told["digest"].clone();
     let params = json!({ "decision": "allow", "digest": digest, "answers": verb.answers });
     answer(&found, params, verb.json)
@@ -240,7 +256,11 @@ pub(super) fn asked(request: &Value) -> String {
 /// A question with its options, for people.
 fn question(question: &Value) -> String {
     let text = |value: &Value| on_a_line(value.as_str().unwrap_or_default());
-    let mut said = format!("\n    {}", text(&question["question"]));
+    let header = match text(&question["header"]) {
+        header if header.is_empty() => String::new(),
+        header => format!("{header}: "),
+    };
+    let mut said = format!("\n    {header}{}", text(&question["question"]));
     if question["multiSelect"] == true {
         said.push_str(" (several may be chosen: 1,2)");
     }

@@ -1,5 +1,7 @@
 //! What is asked. Its texts are the model's and its client's words; each is bounded.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
@@ -54,15 +56,20 @@ pub struct SuggestedRule {
 /// The tool by which a client asks its user something.
 const QUESTION: &str = "AskUserQuestion";
 
+/// All of it is shown: with a member that is not known here it is answered where it is asked.
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Questions {
     questions: Vec<Question>,
 }
 
 /// One question, and the answers that it offers.
 #[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Question {
     question: String,
+    #[serde(default)]
+    header: String,
     #[serde(default)]
     options: Vec<QuestionOption>,
     #[serde(default, rename = "multiSelect")]
@@ -70,6 +77,7 @@ struct Question {
 }
 
 #[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct QuestionOption {
     label: String,
     #[serde(default)]
@@ -80,16 +88,16 @@ impl Question {
     /// The answer that is meant: the label of an option for its number, or a text of its own.
     fn chosen(&self, answer: &str) -> Result<String, String> {
         let answer = answer.trim();
-        let numbers: Option<Vec<usize>> = answer
-            .split(',')
-            .map(|number| number.trim().parse().ok())
-            .collect();
-        let Some(numbers) = numbers else {
-            return match answer {
-                "" => Err("an answer is empty".into()),
-                text => Ok(text.to_owned()),
-            };
-        };
+        let is_number = |c: char| c.is_ascii_digit() || c == ',' || c.is_whitespace();
+        if answer.is_empty() {
+            return Err("an answer is empty".into());
+        }
+        if !answer.chars().all(is_number) {
+            return Ok(answer.to_owned());
+        }
+        let numbers = answer.split(',').map(|number| number.trim().parse());
+        let numbers: Result<Vec<usize>, _> = numbers.collect();
+        let numbers = numbers.map_err(|_| format!("{answer:?} is no number of an option"))?;
         if numbers.len() > 1 && !self.multiple {
             return Err(format!("{answer:?}: one option is to be chosen"));
         }
@@ -168,6 +176,10 @@ impl Asked {
         let questions = self.questions();
         if questions.is_empty() {
             return Err("its questions are not known here: answer where they are asked".into());
+        }
+        let texts: BTreeSet<_> = questions.iter().map(|it| &it.question).collect();
+        if texts.len() != questions.len() {
+            return Err("two of its questions read alike: answer where they are asked".into());
         }
         if questions.len() != answers.len() {
             return Err(format!(

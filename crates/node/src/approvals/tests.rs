@@ -269,6 +269,8 @@ fn a_question_wants_answers_and_nothing_else_does() {
         let why_not = refusal(approvals.decide(answers(given), By::Node));
         assert!(why_not.contains(why), "{given:?}: {why_not}");
     }
+    let huge = refusal(approvals.decide(answers(&["99999999999999999999999", "1"]), By::Node));
+    assert!(huge.contains("no number"), "{huge}");
     let always = wish(&id, Decision::AllowAlways, Some(&digest));
     assert!(refusal(approvals.decide(always, By::Node)).contains("is a question"));
     let verdict = approvals.decide(answers(&["2", "1, 2"]), By::Node).unwrap();
@@ -276,6 +278,17 @@ fn a_question_wants_answers_and_nothing_else_does() {
     let chosen = json!({ "Which colour?": "Blue", "What with?": "A, B" });
     assert_eq!(answered["answers"], chosen);
     assert_eq!(answered["questions"], input["questions"]);
+
+    let hidden = json!({ "command": "rm", "questions": [{ "question": "short?" }] });
+    let asked = Asked::new("AskUserQuestion", &hidden.to_string());
+    let (id, digest) = open(&mut approvals, asked);
+    assert_eq!(approvals.get(&id).unwrap()["input"], hidden);
+    let unseen = Wish {
+        answers: vec!["yes".into()],
+        ..wish(&id, Decision::Allow, Some(&digest))
+    };
+    let why = refusal(approvals.decide(unseen, By::Node));
+    assert!(why.contains("not known here"), "{why}");
 
     let (id, digest) = open(&mut approvals, Asked::new("Bash", "{}"));
     let wrong = Wish {

@@ -96,10 +96,17 @@ impl Overview {
 
     fn print(&self) -> Result<(), Failure> {
         if let Some(says) = came_to_be(&self.broker) {
-            line(&format!("broker: {says}"))?;
+            let about: Value = serde_json::from_str(&self.broker).unwrap_or_default();
+            let process = about["pid"].as_u64();
+            let process = process.map_or_else(String::new, |id| format!("process {id}, "));
+            line(&format!("broker: {process}{says}"))?;
         }
-        for peer in self.of(PeerState::Waits) {
+        for peer in &self.here.peers {
+            // A client without a screen asks, too, while it works.
             let way = self.here.way_out(peer);
+            if way.is_none() && peer.is != PeerState::Waits {
+                continue;
+            }
             let way = way.map_or_else(String::new, |way| format!(": {way}"));
             let place = peer.tty.as_ref().filter(|_| way.is_empty());
             let place = place.map_or_else(String::new, |tty| format!(" at {tty}"));
@@ -108,6 +115,12 @@ impl Overview {
         for peer in self.of(PeerState::Stuck) {
             let tried = peer.tried.as_deref().unwrap_or("it does not say why");
             line(&format!("{} is {}: {tried}", peer.name, peer.does()))?;
+        }
+        for (now, _) in self.here.sessions.iter().filter(|(_, silent)| *silent) {
+            line(&format!(
+                "{} gives no answer: its adapter is stopped or hangs",
+                name(now)
+            ))?;
         }
         for request in self.requests.iter().take(REQUESTS_MAX) {
             line(&self.request(request))?;
@@ -130,18 +143,6 @@ impl Overview {
             let why = escape(now.paused.last().map_or("", |why| why), 300);
             let count = output::plural(now.paused.len() as u64, "message");
             line(&format!("paused at {}: {count}: {why}", name(now)))?;
-        }
-        let silent: Vec<_> = self
-            .here
-            .sessions
-            .iter()
-            .filter(|(_, silent)| *silent)
-            .collect();
-        for (now, _) in silent {
-            line(&format!(
-                "{} gives no answer: its adapter is stopped or hangs",
-                name(now)
-            ))?;
         }
         match self.here.peers.is_empty() {
             true => line("nobody is here"),

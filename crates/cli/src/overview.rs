@@ -90,10 +90,6 @@ impl Overview {
         })
     }
 
-    fn of(&self, state: PeerState) -> impl Iterator<Item = &PeerView> {
-        self.here.peers.iter().filter(move |peer| peer.is == state)
-    }
-
     fn print(&self) -> Result<(), Failure> {
         if let Some(says) = came_to_be(&self.broker) {
             let about: Value = serde_json::from_str(&self.broker).unwrap_or_default();
@@ -112,7 +108,8 @@ impl Overview {
             let place = place.map_or_else(String::new, |tty| format!(" at {tty}"));
             line(&format!("{} {}{place}{way}", peer.name, peer.does()))?;
         }
-        for peer in self.of(PeerState::Stuck) {
+        let stuck = |peer: &&PeerView| peer.is == PeerState::Stuck;
+        for peer in self.here.peers.iter().filter(stuck) {
             let tried = peer.tried.as_deref().unwrap_or("it does not say why");
             line(&format!("{} is {}: {tried}", peer.name, peer.does()))?;
         }

@@ -171,7 +171,7 @@ pub(crate) fn around(peers: &[PeerEntry]) -> Around<'_> {
 /// How far a message is.
 pub(crate) struct Far {
     pub(crate) receipts: Vec<Receipt>,
-    /// What that one does.
+    /// What the one does that has it now.
     pub(crate) does: Option<PeerState>,
     pub(crate) trail: Trail,
 }

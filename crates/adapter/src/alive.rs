@@ -11,8 +11,8 @@ use tokio::time::timeout;
 use crate::bus::Bus;
 
 const ANSWER: Duration = Duration::from_secs(2);
-/// Turns of the runtime in which the driver reads what came while the process did not run: one for
-/// the runtime to see it, one for the driver, one to spare.
+/// Turns of the runtime in which the driver reads what came: one for the runtime to see it, one for the
+/// driver, one to spare.
 const TURNS: usize = 3;
 
 /// What is known of the connection when the broker was asked.
@@ -32,14 +32,20 @@ impl Bus {
         self.shared().pulse.doubt();
     }
 
+    /// Lets the driver read what the broker has written already. A sender may know of a delivery, and ask
+    /// something of this process, before the driver had its turn.
+    pub(crate) async fn catch_up(&self) {
+        for _ in 0..TURNS {
+            yield_now().await;
+        }
+    }
+
     /// Says whether this peer's connection still stands, so that what was delivered on it is not
     /// with another process by now. At once when the broker was heard within the last two seconds,
     /// the time that the machine slept included; otherwise the broker is asked, and has `max` to
     /// answer, two seconds at most.
     pub async fn confirm_alive(&self, max: Duration) -> Liveness {
-        for _ in 0..TURNS {
-            yield_now().await;
-        }
+        self.catch_up().await;
         let pulse = &self.shared().pulse;
         if !matches!(*self.link().borrow(), Status::Online { .. }) {
             return Liveness::Lost;

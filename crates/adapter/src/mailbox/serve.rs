@@ -241,6 +241,7 @@ impl Mailbox {
     /// that waits counts as perhaps shown.
     pub async fn confirm_alive(&self) {
         let bus = &self.shared.bus;
+        bus.catch_up().await;
         if self.with(|state, _| state.machine.unseen() == 0) {
             return;
         }

@@ -252,6 +252,7 @@ impl HookServer {
     /// Whether the turn goes on for what nothing has shown yet. Not twice in a row; and not where a
     /// hook waits, which shows it once: what ends a turn this way is shown twice by the client.
     async fn prevents_stop(&self, on: &Occasion) -> bool {
+        self.mailbox.confirm_alive().await;
         !on.prevented_before()
             && self.mailbox.machine(|it, _| it.has_unshown())
             && timeout(ARRIVAL, self.rewake.waits()).await.is_err()

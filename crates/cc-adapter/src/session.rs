@@ -14,12 +14,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use peerbus_adapter::hooks::DirectoryWatch;
 use peerbus_adapter::inbox::SocketToken;
 use peerbus_adapter::mailbox::{Activity, BoxFuture, SessionSource, Snapshot};
 use peerbus_adapter::transcript::Places;
 use peerbus_agents::project_slug;
 use peerbus_os::sync::lock;
+use peerbus_os::watch::DirectoryWatch;
 use tokio::sync::{Mutex as AsyncMutex, Notify, watch as watch_channel};
 use tokio::time::Instant;
 

@@ -198,14 +198,8 @@ pub(crate) fn guard(command: Vec<OsString>) -> Result<(), Failure> {
 
 /// Becomes a client that ends when its guard does, however that ends.
 pub(crate) fn client(parent: u32, command: &[OsString]) -> Result<(), Failure> {
-    #[cfg(target_os = "linux")]
-    {
-        use rustix::process::{Signal, set_parent_process_death_signal};
-        // What it asked for stays asked for in the program that this process becomes. Nobody is left
-        // then to wait for one that does not heed SIGTERM.
-        let asked = set_parent_process_death_signal(Some(Signal::KILL));
-        asked.map_err(Failure::failed)?;
-    }
+    // Nobody is left then to wait for one that does not heed SIGTERM.
+    peerbus_driver::end_with_parent().map_err(Failure::failed)?;
     if parent_id() != parent {
         return Err(Failure::failed("the guard has ended already"));
     }

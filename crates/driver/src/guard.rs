@@ -49,9 +49,7 @@ pub async fn guard(program: &Path, arguments: &[OsString]) -> io::Result<i32> {
     let changes = unix::signal(SignalKind::child())?;
     let mut lifeline = lifeline()?;
     let nowhere = File::options().read(true).write(true).open("/dev/null")?;
-    // Orphans become children of the guard.
-    #[cfg(target_os = "linux")]
-    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    let adopts = peerbus_os::process::adopt_orphans()?;
     let agent = Command::new(program)
         .args(arguments)
         .env_remove(LIFELINE)
@@ -63,6 +61,7 @@ pub async fn guard(program: &Path, arguments: &[OsString]) -> io::Result<i32> {
         agent: Pid::from_child(&agent),
         changes,
         code: None,
+        adopts,
     };
     let mut nothing = [0];
     let within = tokio::select! {
@@ -99,6 +98,8 @@ struct Tree {
     changes: unix::Signal,
     /// The agent's, once it has ended.
     code: Option<i32>,
+    /// Whether orphans become children of this process.
+    adopts: bool,
 }
 
 impl Tree {
@@ -141,18 +142,19 @@ impl Tree {
 
     /// Sends a signal to all that is left, or none. Whether anything was left.
     fn tell(&self, told: Option<Signal>) -> bool {
-        if cfg!(target_os = "linux") {
-            let left = below(std::process::id());
-            for id in &left {
-                // It may have ended meanwhile.
-                let _ = told.map(|told| signal(*id, told));
-            }
+        let left = below(std::process::id());
+        for id in &left {
+            // It may have ended meanwhile.
+            let _ = told.map(|told| signal(*id, told));
+        }
+        if self.adopts {
             return !left.is_empty();
         }
+        // Orphans stand below nobody here, but most stay in the agent's group.
         let group = match told {
             Some(told) => kill_process_group(self.agent, told),
             None => test_kill_process_group(self.agent),
         };
-        group.is_ok()
+        group.is_ok() || !left.is_empty()
     }
 }

@@ -32,6 +32,7 @@ pub use claude::{ClientOptions, STREAM, Transport};
 pub use editor::{Join, edit};
 pub use guard::guard;
 pub use life::{RunEnd, run};
+pub use peerbus_os::process::end_with_parent;
 
 /// The name of the bus among the client's MCP servers.
 const SERVER: &str = "peerbus";

@@ -14,3 +14,11 @@ pub mod tcp;
 pub mod tls;
 pub mod uri;
 pub mod user;
+pub mod watch;
+
+#[cfg(target_os = "linux")]
+#[path = "linux/mod.rs"]
+mod system;
+#[cfg(target_os = "macos")]
+#[path = "macos.rs"]
+mod system;

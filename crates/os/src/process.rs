@@ -1,18 +1,14 @@
 //! Processes and their parents.
 
+use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, test_kill_process};
 
-use crate::file;
+use crate::system::{self, stat};
 
-/// More than `/proc/PID/stat` has.
-const STAT_BYTES_MAX: u64 = 8_192;
-/// More than `/proc/PID/status` has.
-const STATUS_BYTES_MAX: u64 = 65_536;
 /// So many parents are asked whether a process descends from another: more than any session has
 /// shells and wrappers.
 const GENERATIONS_MAX: usize = 64;
@@ -22,8 +18,17 @@ const GENERATIONS_MAX: usize = 64;
 pub struct Process {
     /// Its number.
     pub id: u32,
-    /// When it was started, as `/proc` has it: the number alone may be another process's by now.
+    /// When it was started, as the system has it: the number alone may be another process's by now.
     pub started: Option<String>,
+}
+
+/// What the system tells of a process.
+pub(crate) struct Stat {
+    /// 0: it is the first one.
+    pub(crate) parent: u32,
+    pub(crate) started: String,
+    /// By a signal or a debugger.
+    pub(crate) is_stopped: bool,
 }
 
 /// Whether there is a process of this number, whoever its user is.
@@ -33,49 +38,45 @@ pub fn exists(id: u32) -> bool {
     pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
 }
 
-/// A process as `/proc` has it now.
+/// A process as it is now.
 #[must_use]
 pub fn find(id: u32) -> Process {
-    let started = stat(id).map(|(_, started)| started);
+    let started = stat(id).map(|found| found.started);
     Process { id, started }
 }
 
-/// The parent of a process, its parent, and so on, at most `max` of them, as far as `/proc` tells.
+/// The parent of a process, its parent, and so on, at most `max` of them, as far as the system tells.
 #[must_use]
 pub fn ancestors(of: u32, max: usize) -> Vec<Process> {
     let mut found = Vec::new();
-    let mut next = stat(of).map(|(parent, _)| parent);
+    let mut next = stat(of).map(|found| found.parent);
     while let Some(id) = next.filter(|id| *id > 0 && found.len() < max) {
         let stat = stat(id);
-        next = stat.as_ref().map(|(parent, _)| *parent);
-        let started = stat.map(|(_, started)| started);
+        next = stat.as_ref().map(|found| found.parent);
+        let started = stat.map(|found| found.started);
         found.push(Process { id, started });
     }
     found
 }
 
-/// The environment with which a process was started, as `/proc` has it: `NAME=VALUE`, a 0 behind each.
+/// The environment with which a process was started: `NAME=VALUE`, a 0 behind each.
 ///
 /// # Errors
 ///
 /// When it is another user's, or the system does not tell.
-pub fn environment(id: u32) -> std::io::Result<Vec<u8>> {
-    std::fs::read(format!("/proc/{id}/environ"))
+pub fn environment(id: u32) -> io::Result<Vec<u8>> {
+    system::environment(id)
 }
 
 /// The process that started one which speaks over its standard input, and what stands between them,
-/// as far as `/proc` tells: a shell or a wrapper hands on the pipe that it was given itself.
+/// as far as the system tells: a shell or a wrapper hands on the pipe that it was given itself.
 #[must_use]
 pub fn starters(of: u32) -> Vec<u32> {
-    let input = |id: u32| std::fs::read_link(format!("/proc/{id}/fd/0")).ok();
-    let given = input(of);
-    let text = given.as_deref().and_then(Path::to_str).unwrap_or_default();
-    // A terminal is everybody's who stands there.
-    let is_own = text.starts_with("pipe:") || text.starts_with("socket:");
+    let given = system::input_pipe(of);
     let mut found = Vec::new();
     for process in ancestors(of, GENERATIONS_MAX) {
         found.push(process.id);
-        if !is_own || input(process.id) != given {
+        if given.is_none() || system::input_pipe(process.id) != given {
             break;
         }
     }
@@ -83,12 +84,12 @@ pub fn starters(of: u32) -> Vec<u32> {
 }
 
 /// Whether a process stands somewhere below another one; it does not stand below itself. `None`:
-/// `/proc` does not tell, because there is none, a process ended, or 64 generations lie between.
+/// the system does not tell, a process ended, or 64 generations lie between.
 #[must_use]
 pub fn descends(id: u32, ancestor: u32) -> Option<bool> {
     let mut next = id;
     for _ in 0..GENERATIONS_MAX {
-        let (parent, _) = stat(next)?;
+        let parent = stat(next)?.parent;
         if parent == ancestor {
             return Some(true);
         }
@@ -100,13 +101,12 @@ pub fn descends(id: u32, ancestor: u32) -> Option<bool> {
     None
 }
 
-/// The processes somewhere below one, with those that ended and that nobody has waited for, as `/proc` has
-/// them: none where there is no `/proc`. A process that is spared is left out, with those below it.
+/// The processes somewhere below one, with those that ended and that nobody has waited for, as far as
+/// the system tells. A process that is spared is left out, with those below it.
 #[must_use]
 pub fn descendants(of: u32, is_spared: impl Fn(u32) -> bool) -> Vec<u32> {
-    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let all: Vec<(u32, u32)> = ids.filter_map(|id| Some((id, stat(id)?.0))).collect();
+    let ids = system::all().into_iter();
+    let all: Vec<(u32, u32)> = ids.filter_map(|id| Some((id, stat(id)?.parent))).collect();
     let below = |above: &[u32]| -> Vec<u32> {
         let children = all.iter().filter(|(_, parent)| above.contains(parent));
         children
@@ -123,35 +123,42 @@ pub fn descendants(of: u32, is_spared: impl Fn(u32) -> bool) -> Vec<u32> {
 }
 
 /// Whether a process runs this program, or one that stood or stands in its place, with an argument, as
-/// far as `/proc` tells.
+/// far as the system tells.
 #[must_use]
 pub fn is_this_program(id: u32, argument: &str) -> bool {
-    let program = |id: u32| {
-        let path = std::fs::read_link(format!("/proc/{id}/exe")).ok()?;
-        let path = path.into_os_string().into_encoded_bytes();
-        let path = path.strip_suffix(b" (deleted)").unwrap_or(&path).to_vec();
-        Some(path)
-    };
-    let line = std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
-    let mut words = line.split(|byte| *byte == 0);
-    words.any(|word| word == argument.as_bytes()) && program(id) == program(std::process::id())
+    let ours = system::program(std::process::id());
+    system::has_argument(id, argument) && ours.is_some() && system::program(id) == ours
 }
 
 /// A handle on a process that becomes readable when it ends: no polling. `None` when it has ended,
-/// or cannot be watched (only Linux can), or `still` finds that the number was given away before
-/// the handle was opened.
-#[cfg(target_os = "linux")]
+/// or cannot be watched, or `still` finds that the number was given away before the handle was opened.
 pub fn handle(pid: u32, still: impl FnOnce() -> bool) -> Option<OwnedFd> {
-    use rustix::process::{PidfdFlags, pidfd_open};
-    let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;
-    let handle = pidfd_open(pid, PidfdFlags::empty()).ok()?;
-    still().then_some(handle)
+    system::handle(pid).filter(|_| still())
 }
 
-/// `None`: processes cannot be watched here.
-#[cfg(not(target_os = "linux"))]
-pub fn handle(_: u32, _: impl FnOnce() -> bool) -> Option<OwnedFd> {
-    None
+/// Has orphans below this process become its children. False: they do not here.
+///
+/// # Errors
+///
+/// When the system refuses it.
+pub fn adopt_orphans() -> io::Result<bool> {
+    system::adopt_orphans()
+}
+
+/// Has this process, and the program that takes its place, be killed as its parent ends, where the system
+/// can do that.
+///
+/// # Errors
+///
+/// When the system refuses it.
+pub fn end_with_parent() -> io::Result<()> {
+    system::end_with_parent()
+}
+
+/// The program that opens a file in the user's browser, where there is a display.
+#[must_use]
+pub fn browser() -> Option<&'static str> {
+    system::browser()
 }
 
 /// Lets every signal reach this thread and those that it starts. Runtimes that block signals in their
@@ -160,18 +167,11 @@ pub fn unblock_signals() {
     let _ = nix::sys::signal::SigSet::empty().thread_set_mask();
 }
 
-/// Whether a process has a file open, as far as `/proc` tells: a number that is read somewhere may
+/// Whether a process has a file open, as far as the system tells: a number that is read somewhere may
 /// be another process's here, or by now.
 #[must_use]
 pub fn has_open(id: u32, file: &Path) -> bool {
-    let Ok(wanted) = file.metadata() else {
-        return false;
-    };
-    let open = std::fs::read_dir(format!("/proc/{id}/fd"));
-    open.into_iter().flatten().flatten().any(|entry| {
-        let found = std::fs::metadata(entry.path());
-        found.is_ok_and(|found| (found.dev(), found.ino()) == (wanted.dev(), wanted.ino()))
-    })
+    system::has_open(id, file)
 }
 
 /// Asks a process of this user's to end.
@@ -179,7 +179,7 @@ pub fn has_open(id: u32, file: &Path) -> bool {
 /// # Errors
 ///
 /// When it cannot be asked.
-pub fn terminate(id: u32) -> std::io::Result<()> {
+pub fn terminate(id: u32) -> io::Result<()> {
     signal(id, Signal::TERM)
 }
 
@@ -188,42 +188,22 @@ pub fn terminate(id: u32) -> std::io::Result<()> {
 /// # Errors
 ///
 /// When there is no such process, or it is another user's.
-pub fn signal(id: u32, signal: Signal) -> std::io::Result<()> {
+pub fn signal(id: u32, signal: Signal) -> io::Result<()> {
     let pid = i32::try_from(id).ok().and_then(Pid::from_raw);
-    let pid = pid.ok_or(std::io::ErrorKind::NotFound)?;
+    let pid = pid.ok_or(io::ErrorKind::NotFound)?;
     Ok(rustix::process::kill_process(pid, signal)?)
 }
 
-/// Whether this process ignores a signal, as far as `/proc` tells.
+/// Whether this process ignores a signal, as far as the system tells.
 #[must_use]
 pub fn ignores(signal: Signal) -> bool {
-    let status = file::read_small(Path::new("/proc/self/status"), STATUS_BYTES_MAX);
-    let mask = status.as_deref().and_then(|status| {
-        let line = status
-            .lines()
-            .find_map(|line| line.strip_prefix("SigIgn:"))?;
-        u64::from_str_radix(line.trim(), 16).ok()
-    });
-    mask.is_some_and(|mask| mask & (1 << (signal.as_raw() - 1)) != 0)
+    system::ignores(signal)
 }
 
-/// Whether a process is stopped, by a signal or a debugger, as far as `/proc` tells.
+/// Whether a process is stopped, by a signal or a debugger, as far as the system tells.
 #[must_use]
 pub fn is_stopped(id: u32) -> bool {
-    let text = file::read_small(Path::new(&format!("/proc/{id}/stat")), STAT_BYTES_MAX);
-    let state = text.as_deref().and_then(|text| text.rsplit_once(')'));
-    state.is_some_and(|(_, fields)| fields.trim_start().starts_with(['T', 't']))
-}
-
-/// Parent and start time of a process: fields 4 and 22 of `/proc/PID/stat` (`proc_pid_stat(5)`). The
-/// second field is a name in parentheses that can hold anything.
-fn stat(id: u32) -> Option<(u32, String)> {
-    let text = file::read_small(Path::new(&format!("/proc/{id}/stat")), STAT_BYTES_MAX)?;
-    let (_, fields) = text.rsplit_once(')')?;
-    let mut fields = fields.split_whitespace().skip(1);
-    let parent = fields.next()?.parse().ok()?;
-    let started = fields.nth(17)?;
-    Some((parent, started.to_owned()))
+    stat(id).is_some_and(|found| found.is_stopped)
 }
 
 #[cfg(all(test, target_os = "linux"))]

@@ -11,7 +11,7 @@ use std::time::SystemTime;
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketType};
 
-use crate::{file, user};
+use crate::{file, system, user};
 
 /// Whether a socket can have this path: some 100 bytes are the most.
 #[must_use]
@@ -78,8 +78,7 @@ pub fn reached(socket: &impl AsFd) -> Result<Reached> {
     if net::sockopt::socket_type(socket)? != SocketType::STREAM {
         return refuse("it is not for streams");
     }
-    #[cfg(not(target_vendor = "apple"))]
-    if !net::sockopt::socket_acceptconn(socket)? {
+    if !system::listens(socket)? {
         return refuse("it does not listen");
     }
     match family {
@@ -89,20 +88,12 @@ pub fn reached(socket: &impl AsFd) -> Result<Reached> {
     }
 }
 
-/// The process that listens at the other end of a Unix socket, and its user, where the system tells.
-#[cfg(target_os = "linux")]
+/// The process that listens at the other end of a Unix socket, and its user. `None`: the system does not
+/// tell.
 #[must_use]
 pub fn listener(socket: &impl AsFd) -> Option<(u32, u32)> {
-    let found = peer(socket).ok()?;
-    let pid = found.pid.as_raw_pid().try_into().ok()?;
-    Some((pid, found.uid.as_raw()))
-}
-
-/// `None`: the system does not tell.
-#[cfg(not(target_os = "linux"))]
-#[must_use]
-pub fn listener(_: &impl AsFd) -> Option<(u32, u32)> {
-    None
+    let (pid, user) = system::peer(socket).ok()?;
+    Some((pid?, user))
 }
 
 /// Fails unless this user's process listens at the other end. Asked before the first byte is
@@ -111,35 +102,13 @@ pub fn listener(_: &impl AsFd) -> Option<(u32, u32)> {
 ///
 /// # Errors
 ///
-/// When another user's process listens there.
+/// When another user's process listens there, or the system does not tell whose it is.
 pub fn check_listener(socket: &impl AsFd) -> Result<()> {
-    if is_of(socket, user::id())? {
+    if system::peer(socket)?.1 == user::id() {
         return Ok(());
     }
     let why = "another user's process listens at this socket";
     Err(Error::new(ErrorKind::PermissionDenied, why))
-}
-
-#[cfg(target_os = "linux")]
-fn is_of(socket: &impl AsFd, user: u32) -> Result<bool> {
-    Ok(peer(socket)?.uid.as_raw() == user)
-}
-
-/// A process that has no number here says nothing: rustix then gives an error without a number.
-#[cfg(target_os = "linux")]
-fn peer(socket: &impl AsFd) -> Result<net::UCred> {
-    net::sockopt::socket_peercred(socket).map_err(|_| {
-        let why = "the process that listens at this socket cannot be seen from here: it runs outside \
-                   of this container or sandbox";
-        Error::new(ErrorKind::PermissionDenied, why)
-    })
-}
-
-/// The system does not tell: the file's owner has to do.
-#[cfg(not(target_os = "linux"))]
-#[expect(clippy::unnecessary_wraps, reason = "as on Linux")]
-fn is_of(_: &impl AsFd, _: u32) -> Result<bool> {
-    Ok(true)
 }
 
 /// The file of a socket that was bound here, closed to other users, and removed when dropped if it
@@ -251,7 +220,6 @@ mod tests {
         assert!(!path.exists());
     }
 
-    #[cfg(target_os = "linux")]
     #[test]
     fn a_listener_is_known_by_its_user() {
         let dir = tempfile::tempdir().unwrap();
@@ -259,6 +227,6 @@ mod tests {
         let _listener = UnixListener::bind(&path).unwrap();
         let stream = UnixStream::connect(&path).unwrap();
         check_listener(&stream).unwrap();
-        assert!(!is_of(&stream, user::id() + 1).unwrap());
+        assert_eq!(listener(&stream), Some((std::process::id(), user::id())));
     }
 }

@@ -1,14 +1,9 @@
 //! The user whose process this is.
 
-use std::ffi::OsStr;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use crate::file;
-
-/// The system's list of users, passwd(5); more than it has.
-const USERS: &str = "/etc/passwd";
-const USERS_BYTES_MAX: u64 = 1024 * 1024;
+use crate::system;
 
 /// The effective number of this process's user.
 #[must_use]
@@ -36,9 +31,8 @@ pub fn is_in_namespace() -> bool {
 #[must_use]
 pub fn listed() -> Option<(u32, PathBuf)> {
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-    let users = file::read_small(Path::new(USERS), USERS_BYTES_MAX)?;
     let id = outside(&map, id());
-    Some((id, find(&users, id)?.1.into()))
+    Some((id, system::user(id)?.1))
 }
 
 /// A user's number outside of the namespace of this map, user_namespaces(7).
@@ -56,33 +50,17 @@ fn outside(map: &str, id: u32) -> u32 {
 /// The user's name in the system's list.
 #[must_use]
 pub fn name() -> Option<String> {
-    let users = file::read_small(Path::new(USERS), USERS_BYTES_MAX)?;
-    Some(find(&users, id())?.0.to_owned())
+    system::user(id()).map(|(name, _)| name)
 }
 
-/// The directory that systemd keeps for the user. `None` where `HOME` is another one's than the
+/// The directory that the system keeps for the user. `None` where `HOME` is another one's than the
 /// user's own: a program that runs there is meant to be apart, and would meet this user's others.
 #[must_use]
 pub fn runtime_dir() -> Option<PathBuf> {
     let id = id();
-    let dir = PathBuf::from(format!("/run/user/{id}"));
-    let users = file::read_small(Path::new(USERS), USERS_BYTES_MAX)?;
-    let own = is_private(&dir, id) && is_home(&users, id, &std::env::var_os("HOME")?);
-    own.then_some(dir)
-}
-
-fn find(users: &str, id: u32) -> Option<(&str, &str)> {
-    users.lines().find_map(|line| {
-        let fields: Vec<&str> = line.split(':').collect();
-        let [name, _, number, _, _, home, ..] = fields[..] else {
-            return None;
-        };
-        (number.parse() == Ok(id)).then_some((name, home))
-    })
-}
-
-fn is_home(users: &str, id: u32, home: &OsStr) -> bool {
-    find(users, id).is_some_and(|(_, listed)| Path::new(listed) == Path::new(home))
+    let dir = system::runtime_dir(id);
+    let is_home = Path::new(&std::env::var_os("HOME")?) == system::user(id)?.1;
+    (is_home && is_private(&dir, id)).then_some(dir)
 }
 
 /// It is this user's, and nobody else may enter it.
@@ -95,17 +73,6 @@ fn is_private(dir: &Path, id: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_user_is_found_by_its_number() {
-        let users =
-            "root:x:0:0:root:/root:/bin/bash\nodd\nann:x:1000:1000:Ann,,,:/home/ann:/bin/sh\n";
-        assert_eq!(find(users, 1_000), Some(("ann", "/home/ann")));
-        assert_eq!(find(users, 100), None);
-        assert!(is_home(users, 1_000, "/home/ann/".as_ref()));
-        assert!(!is_home(users, 1_000, "/tmp/pb".as_ref()));
-        assert!(!is_home(users, 7, "/tmp/pb".as_ref()));
-    }
 
     #[test]
     fn a_users_number_is_that_outside_of_its_namespace() {
@@ -123,7 +90,7 @@ mod tests {
     #[test]
     fn only_a_directory_of_our_own_that_nobody_else_enters_is_taken() {
         let dir = tempfile::tempdir().unwrap();
-        let set = |mode| file::set_mode(dir.path(), mode).unwrap();
+        let set = |mode| crate::file::set_mode(dir.path(), mode).unwrap();
         set(0o700);
         assert!(is_private(dir.path(), id()));
         assert!(!is_private(dir.path(), id() + 1));

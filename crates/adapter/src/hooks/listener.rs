@@ -8,6 +8,7 @@ use std::time::Duration;
 use peerbus_os::lines::{BoundedLines, NextLine};
 use peerbus_os::process;
 use peerbus_os::socket::SocketFile;
+use peerbus_os::watch::DirectoryWatch;
 use peerbus_wire::jsonrpc::{RpcError, RpcMessage};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -21,7 +22,6 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::line::{ASK_MAX, ATTACH, HOOK, Offer, RPC_MAX, TOOK, TOOLS};
 use super::place::{INDEX, bind, directories, is_of_an_agent};
-use super::watch::DirectoryWatch;
 use crate::paths::Paths;
 
 /// Connections that are served at a time. Others find nobody.
@@ -275,11 +275,11 @@ impl Peer {
         (uid == peerbus_os::user::id()).then_some(Self { uid, pid })
     }
 
-    /// Whether it is the client or stands below it, as far as the system tells.
+    /// Whether it is the client or stands below it. What the system does not tell is no.
     fn is_of(self, client: u32) -> bool {
-        // On Linux, one whose parents cannot be told has ended, and left its connection to another.
-        let below = |pid| process::descends(pid, client).unwrap_or(!cfg!(target_os = "linux"));
-        self.pid.is_none_or(|pid| pid == client || below(pid))
+        // One whose parents cannot be told has ended, and left its connection to another.
+        let below = |pid| process::descends(pid, client) == Some(true);
+        self.pid.is_some_and(|pid| pid == client || below(pid))
     }
 }
 

@@ -9,7 +9,6 @@ mod caller;
 mod line;
 mod listener;
 mod place;
-mod watch;
 
 pub use crate::deadline::{Deadline, TimedInput};
 pub use caller::{Caller, ask_driver};
@@ -18,4 +17,3 @@ pub use listener::{Connection, HookConnection, Peer, SessionSocket};
 pub use place::{
     Ancestor, INDEX, directories, directory, is_below_an_agent, is_of_an_agent, sweep,
 };
-pub use watch::DirectoryWatch;

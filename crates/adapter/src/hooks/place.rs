@@ -196,8 +196,8 @@ fn is_own(process: u32) -> bool {
 /// these directories and the system tell.
 #[must_use]
 pub fn is_of_an_agent(dirs: &[PathBuf], pid: u32) -> bool {
-    if cfg!(target_os = "linux") && os::process::find(pid).started.is_none() {
-        // It has ended, and left its connection to another.
+    if os::process::find(pid).started.is_none() {
+        // It has ended, and left its connection to another. Or the system does not tell.
         return true;
     }
     let above = os::process::ancestors(pid, GENERATIONS_MAX);
@@ -219,8 +219,7 @@ pub fn is_of_an_agent(dirs: &[PathBuf], pid: u32) -> bool {
             // Who runs in a sandbox does not see what stands above it.
             let is_outside = || {
                 let found = os::socket::connect(&path);
-                cfg!(target_os = "linux")
-                    && found.is_ok_and(|it| os::socket::listener(&it).is_none())
+                found.is_ok_and(|it| os::socket::listener(&it).is_none())
             };
             (is_clients || is_above(adapter)) && !is_left() || is_outside()
         })
@@ -372,7 +371,6 @@ mod tests {
         );
     }
 
-    #[cfg(target_os = "linux")]
     #[test]
     fn a_process_far_below_an_agent_is_the_agents() {
         use std::io::{BufRead as _, BufReader};
@@ -406,7 +404,6 @@ mod tests {
         }
     }
 
-    #[cfg(target_os = "linux")]
     #[test]
     fn what_an_agent_runs_is_its_own_where_a_wrapper_started_its_adapter() {
         use std::io::{BufRead as _, BufReader};

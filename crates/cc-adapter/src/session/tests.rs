@@ -91,7 +91,6 @@ fn a_file_that_says_nonsense_says_nothing() {
     assert_eq!(session.snapshot().activity, Some(Activity::Unknown));
 }
 
-#[cfg(target_os = "linux")]
 #[test]
 fn a_file_about_an_earlier_process_of_that_number_is_not_ours() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,26 +1,16 @@
 //! The user's own browser.
 
-use std::env;
 use std::io;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 
-use peerbus_os::{dir, file};
-
-/// What opens a file in the browser, where there is a display.
-fn opener() -> Option<&'static str> {
-    if cfg!(target_os = "macos") {
-        return Some("open");
-    }
-    let is_set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
-    (is_set("DISPLAY") || is_set("WAYLAND_DISPLAY")).then_some("xdg-open")
-}
+use peerbus_os::{dir, file, process};
 
 /// Has the browser open a link, if there is a display. The link is a secret, and other users see the
 /// arguments of programs: so it goes by the file at `by`, which only this user can read.
 pub(crate) fn show(link: &str, by: &Path) -> io::Result<()> {
-    let Some(opener) = opener() else {
+    let Some(opener) = process::browser() else {
         return Ok(());
     };
     if let Some(above) = by.parent() {

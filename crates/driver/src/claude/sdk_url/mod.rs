@@ -306,7 +306,7 @@ impl Socket {
                 }
                 held = ends.and_then(|((theirs, ours), client)| tcp::holder(theirs, ours, client));
                 let is_client = held.is_some() && holder.is_none_or(|it| held == Some(it));
-                if cfg!(target_os = "linux") && !is_client {
+                if !is_client {
                     tracing::warn!(
                         "a process that is not Claude Code has its token; it is refused"
                     );

@@ -1,25 +1,19 @@
-//! Notices what happens to the files of a directory. Elsewhere than on Linux it notices nothing.
+//! Notices what happens to the files of a directory.
 
 use std::path::Path;
 
-#[cfg(target_os = "linux")]
 use inotify::{EventMask, EventStream, Inotify, WatchMask};
 
 /// Room for the events of one read; one event with the longest name needs 272 bytes (inotify(7)).
-#[cfg(target_os = "linux")]
 const EVENTS_BYTES: usize = 1_024;
 
-/// Watches one directory; none at first.
 #[derive(Debug, Default)]
-pub struct DirectoryWatch {
-    #[cfg(target_os = "linux")]
+pub(crate) struct Watch {
     events: Option<EventStream<[u8; EVENTS_BYTES]>>,
 }
 
-impl DirectoryWatch {
-    /// Watches a directory, if none is watched. Whether one is.
-    #[cfg(target_os = "linux")]
-    pub fn open(&mut self, dir: &Path) -> bool {
+impl Watch {
+    pub(crate) fn open(&mut self, dir: &Path) -> bool {
         let open = || {
             let written = WatchMask::CLOSE_WRITE | WatchMask::MOVED_TO;
             let gone = WatchMask::DELETE | WatchMask::MOVED_FROM;
@@ -35,16 +29,7 @@ impl DirectoryWatch {
         self.events.is_some()
     }
 
-    /// Watches nothing: no system but Linux is asked.
-    #[cfg(not(target_os = "linux"))]
-    pub fn open(&mut self, _: &Path) -> bool {
-        false
-    }
-
-    /// Waits until a file with one of these names is written, put in its place, or gone from there, or
-    /// something happens to the directory, which is watched no more then. Where none is watched, for ever.
-    #[cfg(target_os = "linux")]
-    pub async fn changed(&mut self, is_watched: impl Fn(&str) -> bool) {
+    pub(crate) async fn changed(&mut self, is_watched: impl Fn(&str) -> bool) {
         use futures_util::StreamExt as _;
         let Some(events) = &mut self.events else {
             return std::future::pending().await;
@@ -60,11 +45,5 @@ impl DirectoryWatch {
             }
         }
         self.events = None;
-    }
-
-    /// Waits for ever.
-    #[cfg(not(target_os = "linux"))]
-    pub async fn changed(&mut self, _: impl Fn(&str) -> bool) {
-        std::future::pending().await
     }
 }

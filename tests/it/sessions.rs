@@ -10,7 +10,7 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 
 use crate::orphans::Session;
-use crate::support::{Broker, Home, Lines, Mcp, eventually};
+use crate::support::{Broker, Home, Lines, Mcp, eventually, freeze};
 
 pub(crate) fn listed(home: &Home) -> Vec<Value> {
     let text = home.run(&["session", "list", "--json"]).ok();
@@ -298,11 +298,10 @@ fn a_stopped_adapter_is_not_waited_for() {
     let _broker = Broker::start(&home);
     let bob = Mcp::start(&home, "generic", "bob", "some-bot");
     eventually("bob is listed", || (names(&home) == ["bob"]).then_some(()));
-    let signal = |signal| rustix::process::kill_process(bob.pid(), signal).expect("it lives");
-    signal(rustix::process::Signal::STOP);
+    freeze(bob.pid());
     let why = home.run(&["session", "inject", "bob", "hello"]).fails(1);
     assert!(why.contains("10 s") && why.contains("is stopped"), "{why}");
-    signal(rustix::process::Signal::CONT);
+    rustix::process::kill_process(bob.pid(), rustix::process::Signal::CONT).expect("it lives");
     home.run(&["session", "inject", "bob", "hello"]).ok();
 }
 
@@ -320,7 +319,7 @@ fn who_cannot_be_asked_for_requests_is_named_and_nothing_is_said_of_it() {
             rustix::process::kill_process(one.pid(), signal).expect("it lives");
         }
     };
-    signal(rustix::process::Signal::STOP);
+    stopped.iter().for_each(|one| freeze(one.pid()));
     for args in [&["session", "approve"][..], &["session", "deny", "bob"]] {
         let done = home.run(args);
         assert!(!done.stdout.contains("nothing"), "{}", done.stdout);

@@ -23,10 +23,9 @@ pub(crate) fn start(verb: &Verb) {
     let (filter, queue) = match verb {
         Verb::Serve(_) => ("info", Some((256 * 1_024, Duration::from_secs(1)))),
         // Its client kills 100 ms after its first signal.
-        Verb::Adapter(_) | Verb::Run(_) | Verb::Acp(_) => {
-            ("warn", Some((16 * 1_024, Duration::from_millis(50))))
-        }
-        Verb::Mcp(_)
+        Verb::Adapter(_) | Verb::Acp(_) => ("warn", Some((16 * 1_024, Duration::from_millis(50)))),
+        Verb::Run(_)
+        | Verb::Mcp(_)
         | Verb::Web(_)
         | Verb::Recv(_)
         | Verb::Ask(_)

@@ -64,16 +64,6 @@ async fn is_nobodys(bus: &Bus, verb: &Recv) -> Result<(), Failure> {
     let peers = bus.peers(limit.max(ANSWER));
     tokio::pin!(peers);
     let there = bus.link();
-    // As far as that is known.
-    let is_away = || {
-        matches!(
-            &*there.borrow(),
-            LinkState::Connecting {
-                last_error: Some(_),
-                ..
-            }
-        )
-    };
     let peers = loop {
         tokio::select! {
             peers = &mut peers => break peers?,
@@ -82,7 +72,7 @@ async fn is_nobodys(bus: &Bus, verb: &Recv) -> Result<(), Failure> {
                     tell_trouble(&link.borrow_and_update());
                 }
             }
-            () = tokio::time::sleep_until(end), if is_away() => {
+            () = tokio::time::sleep_until(end), if has_failed(&there.borrow()) => {
                 return out_of_time(bus, verb, 0);
             }
         }
@@ -101,17 +91,38 @@ async fn is_nobodys(bus: &Bus, verb: &Recv) -> Result<(), Failure> {
     )))
 }
 
+/// Whether it was tried in vain to reach the broker.
+fn has_failed(state: &LinkState) -> bool {
+    matches!(
+        state,
+        LinkState::Connecting {
+            last_error: Some(_),
+            ..
+        }
+    )
+}
+
 async fn receive(bus: &Bus, verb: &Recv) -> Result<(), Failure> {
-    let deadline = verb.timeout.map(|s| Instant::now() + client::duration(s));
+    let limit = verb.timeout.map(client::duration);
+    // To join takes its own time, however short one listens.
+    let began = Instant::now();
+    let mut deadline = limit.map(|limit| began + limit.max(ANSWER));
     let mut link = bus.link();
-    let mut taken = 0;
+    let (mut has_joined, mut taken) = (false, 0);
     while verb.count.is_none_or(|count| taken < count) {
         // Who listens is said before what is heard.
         let event = tokio::select! {
             biased;
             changed = link.changed() => {
                 if changed.is_ok() {
-                    tell(&link.borrow_and_update());
+                    let state = link.borrow_and_update();
+                    tell(&state);
+                    if !has_joined && has_failed(&state) {
+                        deadline = limit.map(|limit| began + limit);
+                    } else if !has_joined && matches!(*state, LinkState::Online { .. }) {
+                        has_joined = true;
+                        deadline = limit.map(|limit| Instant::now() + limit);
+                    }
                 }
                 continue;
             }

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::World;
 use crate::sessions::names;
-use crate::support::{Broker, Finished, Home, Lines, Mcp, PATIENCE, eventually};
+use crate::support::{Broker, Finished, Home, Lines, Mcp, PATIENCE, eventually, freeze};
 
 impl World {
     /// A command with such a runtime directory.
@@ -214,7 +214,7 @@ fn a_broker_that_no_socket_leads_to_is_named_and_ended() {
     Finished::of(&mut world.with(&runtime, &["peers"])).ok();
     let broker = world.broker();
     // One that is stopped does not notice that its socket is gone.
-    kill_process(broker, Signal::STOP).expect("it is ours");
+    freeze(broker);
     fs::remove_dir_all(&runtime).expect("a directory");
     let number = broker.as_raw_nonzero();
     let said = world.run(&["stop"]).fails(1);
@@ -243,7 +243,7 @@ fn a_stopped_broker_is_said_at_once_with_what_helps() {
     let world = World::new();
     world.register("bob");
     let broker = world.broker();
-    kill_process(broker, Signal::STOP).expect("it is ours");
+    freeze(broker);
     let number = broker.as_raw_nonzero();
     let stopped = format!("process {number} is stopped");
     let helps = format!("`kill -CONT {number}` lets it go on, or `kill -9 {number}` ends it");

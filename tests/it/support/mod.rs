@@ -19,6 +19,8 @@ pub(crate) use small::Small;
 
 use std::time::Instant;
 
+use rustix::process::{Pid, Signal, kill_process};
+
 /// Asks until there is an answer, or [`PATIENCE`] is over. For conditions that only another
 /// process can tell of, by being asked.
 #[track_caller]
@@ -31,4 +33,16 @@ pub(crate) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T
         assert!(start.elapsed() < PATIENCE, "never happened: {what}");
         std::thread::yield_now();
     }
+}
+
+/// Stops a process, and waits until it has: a signal reaches each of its threads as that gets its turn.
+#[track_caller]
+pub(crate) fn freeze(process: Pid) {
+    kill_process(process, Signal::STOP).expect("it lives");
+    let stat = format!("/proc/{}/stat", process.as_raw_nonzero());
+    eventually("it is stopped", || {
+        let text = std::fs::read_to_string(&stat).expect("it lives");
+        let (_, fields) = text.rsplit_once(") ").expect("a name in parentheses");
+        fields.starts_with('T').then_some(())
+    });
 }

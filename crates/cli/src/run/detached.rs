@@ -18,6 +18,8 @@ use crate::output;
 
 /// How long it may take until the session takes turns.
 const READY_WITHIN: Duration = Duration::from_secs(30);
+/// How long it may take from then until the broker has given it a name: it is told by that.
+const NAMED_WITHIN: Duration = Duration::from_secs(3);
 const LOOK: Duration = Duration::from_millis(50);
 const LOGS_KEPT: usize = 32;
 /// A log that has grown beyond so many bytes begins anew: an agent may write for ever.
@@ -39,8 +41,13 @@ pub(super) fn start() -> Result<(), Failure> {
     let mut child = spawn(file).map_err(Failure::failed)?;
     let deadline = Instant::now() + READY_WITHIN;
     let shown = escape(&log.display().to_string(), usize::MAX);
+    let mut unnamed_until = None;
     while Instant::now() < deadline {
-        if let Some(session) = listed(&paths, child.id()) {
+        let is_told = |session: &LiveSession| {
+            let until = *unnamed_until.get_or_insert_with(|| Instant::now() + NAMED_WITHIN);
+            session.name.is_some() || Instant::now() >= until
+        };
+        if let Some(session) = listed(&paths, child.id()).filter(is_told) {
             let name = session.name.as_ref().unwrap_or(&session.id);
             let name = escape(name, NAME_CHARS);
             output::line(&format!("{name} runs; its output goes to {shown}"))?;

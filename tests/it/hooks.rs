@@ -263,7 +263,6 @@ fn a_session_that_is_not_on_the_bus_learns_why() {
     rig.broker.stop();
 }
 
-#[cfg(target_os = "linux")]
 #[test]
 fn a_process_that_is_no_child_of_the_session_gets_nothing() {
     let mut rig = Rig::start();

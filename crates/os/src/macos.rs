@@ -128,7 +128,9 @@ pub(crate) fn listens(_: &impl AsFd) -> io::Result<bool> {
 /// The system ends such a connection when it likes.
 pub(crate) fn end_when_unconfirmed(_: impl AsFd, _: Duration) {}
 
-/// Whose a TCP socket is is not told.
+/// Who has a TCP socket is not told.
+pub(crate) const TELLS_TCP: bool = false;
+
 pub(crate) fn tcp_entry(_: SocketAddrV4, _: SocketAddrV4) -> Option<Entry> {
     None
 }

@@ -20,6 +20,9 @@ pub fn names_loopback(host: &str, ip: IpAddr) -> bool {
             .is_ok_and(|asked| asked.is_loopback() || asked == ip)
 }
 
+/// Whether the system tells who holds the other end of a connection.
+pub const TELLS_HOLDER: bool = system::TELLS_TCP;
+
 /// What the system tells of an end of a connection.
 pub(crate) struct Entry {
     pub(crate) user: u32,
@@ -48,37 +51,4 @@ pub fn user(theirs: SocketAddrV4, ours: SocketAddrV4) -> Option<u32> {
 /// that of a machine that is gone, of which nothing else is ever heard. No effect where the system cannot.
 pub fn end_when_unconfirmed(connection: impl AsFd, after: Duration) {
     system::end_when_unconfirmed(connection, after);
-}
-
-#[cfg(all(test, target_os = "linux"))]
-mod tests {
-    use std::net::{SocketAddr, TcpListener, TcpStream};
-    use std::os::unix::process::parent_id;
-    use std::process::id;
-
-    use super::*;
-
-    #[test]
-    fn the_process_at_the_other_end_is_found_below_its_ancestors_only() {
-        let v4 = |address: SocketAddr| match address {
-            SocketAddr::V4(address) => address,
-            SocketAddr::V6(_) => panic!("{address}"),
-        };
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let theirs = v4(stream.local_addr().unwrap());
-        let ours = v4(stream.peer_addr().unwrap());
-        assert_eq!(holder(theirs, ours, id()), Some(id()));
-        assert_eq!(holder(theirs, ours, parent_id()), Some(id()));
-        assert_eq!(user(theirs, ours), Some(crate::user::id()));
-        let mut other = std::process::Command::new("cat")
-            .stdin(std::process::Stdio::piped())
-            .spawn()
-            .unwrap();
-        assert_eq!(holder(theirs, ours, other.id()), None);
-        drop(other.stdin.take());
-        other.wait().unwrap();
-        drop(stream);
-        assert_eq!(holder(ours, theirs, parent_id()), None);
-    }
 }

@@ -112,19 +112,17 @@ fn only_the_client_with_its_token_gets_to_the_socket() {
     );
     let place = place(&argv);
     assert!(place.starts_with("127.0.0.1:"), "{place}");
-    if cfg!(target_os = "linux") {
-        let mut stream = TcpStream::connect(&place).expect("it listens");
-        write!(
-            stream,
-            "GET / HTTP/1.1\r\nHost: {place}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
-             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\
-             Authorization: Bearer {token}\r\n\r\n"
-        )
-        .expect("written");
-        let mut said = [0; 12];
-        stream.read_exact(&mut said).expect("an answer");
-        assert_eq!(String::from_utf8_lossy(&said), "HTTP/1.1 403");
-    }
+    let mut stream = TcpStream::connect(&place).expect("it listens");
+    write!(
+        stream,
+        "GET / HTTP/1.1\r\nHost: {place}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\
+         Authorization: Bearer {token}\r\n\r\n"
+    )
+    .expect("written");
+    let mut said = [0; 12];
+    stream.read_exact(&mut said).expect("an answer");
+    assert_eq!(String::from_utf8_lossy(&said), "HTTP/1.1 403");
     let id = send(&home, "still there?");
     is_seen(&home, &id);
     driven.stop();

@@ -5,6 +5,7 @@ use std::io::{Read as _, Write as _};
 use serde_json::json;
 
 use super::{Answer, Gateway, agent, bearer, token};
+use crate::nodes::NOBODY;
 use crate::orphans::Session;
 use crate::requests::open;
 use crate::sessions::names;
@@ -149,7 +150,22 @@ fn what_is_a_persons_is_refused_to_an_agent_in_a_sandbox_too() {
         let free = command.args(args).arg("true").output();
         free.is_ok_and(|output| output.status.success())
     };
-    for unshare in [&["-Ur"][..], &["-Urpf", "--mount-proc"]] {
+    // What stands between may be hidden by something that is another user's there.
+    let hides = home.path().join("hides");
+    let hidden = home.path().join("hidden");
+    std::fs::create_dir(&hidden).expect("a directory");
+    let _ = std::os::unix::fs::chown(&hidden, Some(NOBODY), Some(NOBODY));
+    let script = format!(
+        "mount --bind {} /proc/$PPID && exec \"$@\"",
+        hidden.display()
+    );
+    std::fs::write(&hides, script).expect("a file");
+    let hides = hides.to_str().expect("a path");
+    for unshare in [
+        &["-Ur"][..],
+        &["-Urpf", "--mount-proc"],
+        &["-Urm", "sh", hides],
+    ] {
         if !sandbox(unshare) {
             println!("skipped: no namespaces can be made here");
             continue;

@@ -140,8 +140,13 @@ pub fn is_below_an_agent() -> bool {
     for process in os::process::ancestors(id, GENERATIONS_MAX) {
         match os::process::environment(process.id) {
             Ok(all) => dirs.extend(Paths::of_environment(&all).iter().flat_map(directories)),
-            // A sandbox keeps that of its own user's processes from it. Others' cannot be read anywhere.
-            Err(_) if os::user::is_in_namespace() && is_own(process.id) => return true,
+            // A sandbox keeps that of its own user's processes from it, or hides one and with it what stands
+            // above. Others' cannot be read anywhere.
+            Err(_) if os::user::is_in_namespace() => {
+                if process.started.is_none() || is_own(process.id) {
+                    return true;
+                }
+            }
             Err(_) => {}
         }
     }

@@ -140,6 +140,9 @@ pub(crate) fn end_when_unconfirmed(connection: impl AsFd, after: Duration) {
     let _ = rustix::net::sockopt::set_tcp_user_timeout(connection, millis);
 }
 
+/// Whether it is told who has a TCP socket.
+pub(crate) const TELLS_TCP: bool = true;
+
 /// The socket that is bound to `local` and connected to `remote`: fields 2, 3, 8 and 10 of a line
 /// of `/proc/net/tcp` (`proc_pid_net(5)`).
 pub(crate) fn tcp_entry(local: SocketAddrV4, remote: SocketAddrV4) -> Option<Entry> {
@@ -198,7 +201,13 @@ pub(crate) fn browser() -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{SocketAddr, TcpListener, TcpStream};
+    use std::os::unix::process::parent_id;
+    use std::process::id;
+
     use super::*;
+    use crate::process::starters;
+    use crate::tcp::{holder, user as user_of};
 
     #[test]
     fn a_user_is_found_by_its_number() {
@@ -207,5 +216,71 @@ mod tests {
         let ann = ("ann".to_owned(), PathBuf::from("/home/ann"));
         assert_eq!(listed(users, 1_000), Some(ann));
         assert_eq!(listed(users, 100), None);
+    }
+
+    #[test]
+    fn an_ignored_signal_is_told_from_others() {
+        // Rust's runtime ignores it.
+        assert!(ignores(Signal::PIPE));
+        assert!(!ignores(Signal::TERM));
+    }
+
+    #[test]
+    fn who_started_a_process_is_told_through_shells() {
+        use std::io::{BufRead as _, BufReader};
+        use std::process::{Command, Stdio};
+
+        use rustix::process::kill_process;
+
+        let started = |script: &str, input: Stdio| {
+            let mut shell = Command::new("sh")
+                .args(["-c", script])
+                .stdin(input)
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let mut said = String::new();
+            let mut stdout = BufReader::new(shell.stdout.take().unwrap());
+            stdout.read_line(&mut said).unwrap();
+            let below = said.trim().parse().unwrap();
+            let found = starters(u32::try_from(below).unwrap());
+            let wrapper = shell.id();
+            drop(shell.stdin.take());
+            // The one that has no end of its own.
+            let _ = kill_process(Pid::from_raw(below).unwrap(), Signal::KILL);
+            shell.wait().unwrap();
+            (found, wrapper)
+        };
+        let (found, wrapper) = started("sh -c 'echo $$; read x; :'; :", Stdio::piped());
+        assert_eq!(found, [wrapper, id()]);
+        let (found, _) = started("echo $$; read x; :", Stdio::piped());
+        assert_eq!(found, [id()]);
+        // Not everybody who has no input either.
+        let (found, wrapper) = started("sh -c 'echo $$; exec sleep 60'; :", Stdio::null());
+        assert_eq!(found, [wrapper]);
+    }
+
+    #[test]
+    fn the_process_at_the_other_end_is_found_below_its_ancestors_only() {
+        let v4 = |address: SocketAddr| match address {
+            SocketAddr::V4(address) => address,
+            SocketAddr::V6(_) => panic!("{address}"),
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let theirs = v4(stream.local_addr().unwrap());
+        let ours = v4(stream.peer_addr().unwrap());
+        assert_eq!(holder(theirs, ours, id()), Some(id()));
+        assert_eq!(holder(theirs, ours, parent_id()), Some(id()));
+        assert_eq!(user_of(theirs, ours), Some(crate::user::id()));
+        let mut other = std::process::Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        assert_eq!(holder(theirs, ours, other.id()), None);
+        drop(other.stdin.take());
+        other.wait().unwrap();
+        drop(stream);
+        assert_eq!(holder(ours, theirs, parent_id()), None);
     }
 }

@@ -16,7 +16,7 @@ struct Count {
     remedy: &'static str,
 }
 
-const COUNTS: [Count; 6] = [
+const COUNTS: [Count; 7] = [
     // The wire's stages, a session's node and its plugins, and permissions in the driven client's stream.
     Count {
         what: "files that define frames told apart by a tag, as a protocol does",
@@ -55,6 +55,13 @@ const COUNTS: [Count; 6] = [
         line: |line| line.contains("toml::from_str"),
         most: 2,
         remedy: "put it into a file that is there",
+    },
+    // The system's modules, and where Claude Code's managed settings are.
+    Count {
+        what: "files that ask which system this is",
+        line: |line| line.contains("target_os"),
+        most: 2,
+        remedy: "ask for what is wanted in the crate of the operating system, and answer it for each",
     },
     // The view's lines and sentences, the names of the operator's events, the exit word of `send --wait`.
     Count {

@@ -79,6 +79,11 @@ struct Socket {
 
 /// Starts a client that connects to a socket here.
 pub(super) fn start(mut command: Command) -> io::Result<Process> {
+    if !tcp::TELLS_HOLDER {
+        let why =
+            "this system does not tell who connects to a socket: leave out `--transport sdk-url`";
+        return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+    }
     let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     listener.set_nonblocking(true)?;
     let listener = TcpListener::from_std(listener)?;

@@ -142,12 +142,9 @@ pub fn is_below_an_agent() -> bool {
             Ok(all) => dirs.extend(Paths::of_environment(&all).iter().flat_map(directories)),
             // A sandbox keeps that of its own user's processes from it, or hides one and with it what stands
             // above. Others' cannot be read anywhere.
-            Err(_) if os::user::is_in_namespace() => {
-                if process.started.is_none() || is_own(process.id) {
-                    return true;
-                }
-            }
-            Err(_) => {}
+            Err(_) if !os::user::is_in_namespace() => {}
+            Err(_) if process.started.is_some() && !is_own(process.id) => {}
+            Err(_) => return true,
         }
     }
     is_of_an_agent(&dirs.into_iter().collect::<Vec<_>>(), id)

@@ -27,7 +27,7 @@ fn process<T>(
     read: impl FnOnce(&sysinfo::Process) -> T,
 ) -> Option<T> {
     let pid = Pid::from_u32(id);
-    let mut system = System::new();
+    let mut system = System::new().ok()?;
     system.refresh_processes_specifics(ProcessesToUpdate::Some(&[pid]), true, what);
     system.process(pid).map(read)
 }
@@ -43,7 +43,9 @@ pub(crate) fn stat(id: u32) -> Option<Stat> {
 
 /// The numbers of all processes.
 pub(crate) fn all() -> Vec<u32> {
-    let mut system = System::new();
+    let Ok(mut system) = System::new() else {
+        return Vec::new();
+    };
     let what = ProcessRefreshKind::nothing();
     system.refresh_processes_specifics(ProcessesToUpdate::All, true, what);
     system.processes().keys().map(|pid| pid.as_u32()).collect()

@@ -1,5 +1,6 @@
 //! Packages of the binary, each tried at once on a root that has nothing else.
 
+mod formats;
 mod licences;
 mod tree;
 
@@ -11,6 +12,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use self::formats::Parts;
 use crate::run::{cargo, finish, root};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -23,36 +25,60 @@ enum Kind {
     Deb,
     /// A binary that needs nothing.
     Static,
+    /// An archive of that, with its sum.
+    Archive,
+    /// Packages of that for npm.
+    Npm,
+    /// A wheel of that.
+    Wheel,
 }
 
-impl Kind {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Deb => "deb",
-            Self::Static => "static",
-        }
-    }
+const KINDS: [(&str, Kind); 5] = [
+    ("deb", Kind::Deb),
+    ("static", Kind::Static),
+    ("archive", Kind::Archive),
+    ("npm", Kind::Npm),
+    ("wheel", Kind::Wheel),
+];
 
+impl Kind {
     /// What it is compiled for.
     fn target(self) -> String {
         let libc = match self {
             Self::Deb => "gnu",
-            Self::Static => "musl",
+            Self::Static | Self::Archive | Self::Npm | Self::Wheel => "musl",
         };
         format!("{ARCH}-unknown-linux-{libc}")
     }
 }
 
-/// Makes a package of the profile `dist`, or of a binary that is there, and tries it.
+/// Makes packages of the profile `dist`, or of a binary that is there, and tries each.
 pub(crate) fn run(args: &[String]) -> Result<ExitCode> {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let (kind, given) = match args.as_slice() {
-        ["deb"] => (Kind::Deb, None),
-        ["static"] => (Kind::Static, None),
-        ["deb", "--binary", file] => (Kind::Deb, Some(*file)),
-        ["static", "--binary", file] => (Kind::Static, Some(*file)),
-        _ => bail!("package takes `deb` or `static`, and then `--binary FILE` or nothing"),
+    let (word, given) = match args.as_slice() {
+        [word] => (*word, None),
+        [word, "--binary", file] => (*word, Some(*file)),
+        _ => ("", None),
     };
+    let is_asked = |(of, _): &&(&str, Kind)| word == "all" || word == *of;
+    let asked: Vec<_> = KINDS.iter().filter(is_asked).collect();
+    if asked.is_empty() {
+        bail!(
+            "package takes `all`, `deb`, `static`, `archive`, `npm` or `wheel`, and then \
+             `--binary FILE` or nothing"
+        );
+    }
+    for (word, kind) in asked {
+        let tried = make(word, *kind, given)?;
+        if tried != ExitCode::SUCCESS {
+            return Ok(tried);
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Makes one kind, tries it, and says where it is.
+fn make(word: &str, kind: Kind, given: Option<&str>) -> Result<ExitCode> {
     let binary = match given {
         Some(file) => {
             fs::canonicalize(file).with_context(|| format!("there is no binary {file}"))?
@@ -63,22 +89,36 @@ pub(crate) fn run(args: &[String]) -> Result<ExitCode> {
     fs::create_dir_all(&out)?;
     let notices = out.join("THIRD-PARTY.txt");
     fs::write(&notices, licences::of(&kind.target())?)?;
-    let made = match kind {
-        Kind::Deb => deb(&binary, &notices, &out, given.is_none())?,
+    let parts = Parts {
+        binary: &binary,
+        notices: &notices,
+        out: &out,
+        arch: ARCH,
+    };
+    let (script, made) = match kind {
+        Kind::Deb => (
+            "clean.sh",
+            vec![deb(&binary, &notices, &out, given.is_none())?],
+        ),
         Kind::Static => {
             let made = out.join(format!("peerbus-{VERSION}-{ARCH}-linux"));
             tree::copy(&binary, &made, 0o755)?;
-            made
+            ("clean.sh", vec![made])
         }
+        Kind::Archive => ("installed.sh", vec![parts.archive()?]),
+        Kind::Npm => ("installed.sh", parts.npm()?.into()),
+        Kind::Wheel => ("installed.sh", vec![parts.wheel()?]),
     };
     let tried = finish(
         Command::new("bash")
-            .arg(root().join("tests/packages/clean.sh"))
-            .args([kind.word(), VERSION])
-            .arg(&made),
+            .arg(root().join("tests/packages").join(script))
+            .args([word, VERSION])
+            .args(&made),
     )?;
     if tried == ExitCode::SUCCESS {
-        println!("{}", made.display());
+        for made in made {
+            println!("{}", made.display());
+        }
     }
     Ok(tried)
 }
@@ -193,6 +233,12 @@ mod tests {
             control.lines().skip(10).all(|line| line.starts_with(' ')),
             "{control}"
         );
+    }
+
+    #[test]
+    fn the_script_fetches_this_version() {
+        let script = fs::read_to_string(root().join("deploy/install.sh")).unwrap();
+        assert!(script.contains(&format!("\nversion={VERSION}\n")));
     }
 
     #[test]

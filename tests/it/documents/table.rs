@@ -79,11 +79,15 @@ pub(super) const COMMANDS: &[(&str, How)] = &[
     ("cargo xtask chaos --rounds 50", Not(MINUTES)),
     ("cargo xtask chaos --broken", Not(MINUTES)),
     ("cargo xtask fuzz url --minutes 10", Not(MINUTES)),
-    ("cargo xtask package deb", By(CI, "cargo xtask package deb")),
+    (
+        "cargo xtask package deb",
+        By(CI, "for kind in deb archive npm wheel"),
+    ),
     (
         "python3 tests/pictures/record.py target/debug/peerbus",
         By("tests/it/pictures.rs", "pictures/record.py"),
     ),
+    (".ci/macos", By(CI, ".ci/macos -- -D warnings")),
     (".ci/run", Not("it is what runs this test")),
     // CLAUDE_CODE
     (
@@ -187,6 +191,34 @@ pub(super) const COMMANDS: &[(&str, How)] = &[
     (
         "cargo xtask package static",
         Not("it needs a compiler for musl, and minutes; it tries what it made"),
+    ),
+    (
+        "cargo xtask package archive",
+        By(CI, "for kind in deb archive npm wheel"),
+    ),
+    (
+        "cargo xtask package npm",
+        By(CI, "for kind in deb archive npm wheel"),
+    ),
+    (
+        "cargo xtask package wheel",
+        By(CI, "for kind in deb archive npm wheel"),
+    ),
+    (
+        "cargo xtask package all",
+        Not("it needs a compiler for musl, and minutes; CI makes each of a binary that is there"),
+    ),
+    (
+        "sh deploy/install.sh --from target/package",
+        By("tests/packages/installed.sh", "sh \"$script\" --from"),
+    ),
+    (
+        "npm install -g target/package/peerbus-*.tgz",
+        By("tests/packages/installed.sh", "npm install --silent"),
+    ),
+    (
+        "pipx install target/package/peerbus-*.whl",
+        By("tests/packages/installed.sh", "pip install --quiet"),
     ),
     (
         "sudo apt install ./target/package/peerbus_*.deb",

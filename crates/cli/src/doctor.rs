@@ -32,7 +32,7 @@ pub(crate) fn run(connection: &Connection, json: bool) -> Result<(), Failure> {
         output::line(&report.json().to_string())?;
     } else {
         for line in report.lines() {
-            output::line(&line)?;
+            output::wrapped(&line)?;
         }
     }
     match (

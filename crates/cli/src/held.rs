@@ -134,7 +134,7 @@ fn decide(method: &str, meant: &HeldOne, json: bool) -> Result<(), Failure> {
             _ => "its sender is told that you declined it",
         };
         let line = format!("{which} in {}: {what}", escape(to, CELL_CHARS));
-        written = written.and(output::line(&line));
+        written = written.and(output::wrapped(&line));
     }
     written
 }

@@ -32,7 +32,7 @@ pub(crate) fn run(verb: &Inbox) -> Result<(), Failure> {
             output::json(&told)?;
             continue;
         }
-        output::line(&format!(
+        output::wrapped(&format!(
             "{} from {}  {}  {}  {}",
             told::time(message.at),
             told::name(&message.from),
@@ -40,14 +40,14 @@ pub(crate) fn run(verb: &Inbox) -> Result<(), Failure> {
             message.state,
             told::name(&message.id),
         ))?;
-        output::line(&match &said.text {
+        output::wrapped(&match &said.text {
             MessageText::Signed(body) => format!("    \"{}\"", escape(&spoken(body), TEXT_CHARS)),
             MessageText::Hidden(why) => format!("    (not shown: {why})"),
         })?;
         // More has happened to it than that it waits.
         let waits = |state: &str| matches!(state, "accepted" | "queued");
         if message.steps.iter().any(|step| !waits(&step.state)) {
-            output::line(&format!("    {}", message.note))?;
+            output::wrapped(&format!("    {}", message.note))?;
         }
     }
     if !verb.shown.json {

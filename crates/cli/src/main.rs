@@ -41,6 +41,7 @@ mod tail;
 mod token;
 mod told;
 mod web;
+mod wrap;
 
 use std::process::ExitCode;
 

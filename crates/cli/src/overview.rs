@@ -95,7 +95,7 @@ impl Overview {
             let about: Value = serde_json::from_str(&self.broker).unwrap_or_default();
             let process = about["pid"].as_u64();
             let process = process.map_or_else(String::new, |id| format!("process {id}, "));
-            line(&format!("broker: {process}{says}"))?;
+            output::wrapped(&format!("broker: {process}{says}"))?;
         }
         for peer in &self.here.peers {
             // A client without a screen asks, too, while it works.
@@ -106,30 +106,30 @@ impl Overview {
             let way = way.map_or_else(String::new, |way| format!(": {way}"));
             let place = peer.tty.as_ref().filter(|_| way.is_empty());
             let place = place.map_or_else(String::new, |tty| format!(" at {tty}"));
-            line(&format!("{} {}{place}{way}", peer.name, peer.does()))?;
+            output::wrapped(&format!("{} {}{place}{way}", peer.name, peer.does()))?;
         }
         let stuck = |peer: &&PeerView| peer.is == PeerState::Stuck;
         for peer in self.here.peers.iter().filter(stuck) {
             let tried = peer.tried.as_deref().unwrap_or("it does not say why");
-            line(&format!("{} is {}: {tried}", peer.name, peer.does()))?;
+            output::wrapped(&format!("{} is {}: {tried}", peer.name, peer.does()))?;
         }
         for (now, _) in self.here.sessions.iter().filter(|(_, silent)| *silent) {
-            line(&format!(
+            output::wrapped(&format!(
                 "{} gives no answer: its adapter is stopped or hangs",
                 name(now)
             ))?;
         }
         for request in self.requests.iter().take(REQUESTS_MAX) {
-            line(&self.request(request))?;
+            output::wrapped(&self.request(request))?;
         }
         if let Some(more) = self.requests.len().checked_sub(REQUESTS_MAX + 1) {
             let more = output::plural(more as u64 + 1, "more request");
-            line(&format!("… and {more}: `peerbus requests`"))?;
+            output::wrapped(&format!("… and {more}: `peerbus requests`"))?;
         }
         let held: usize = self.here.peers.iter().filter_map(|peer| peer.held).sum();
         if held > 0 {
             let held = output::plural(held as u64, "message");
-            line(&format!("held for you: {held}: `peerbus held`"))?;
+            output::wrapped(&format!("held for you: {held}: `peerbus held`"))?;
         }
         for (now, _) in self
             .here
@@ -139,10 +139,10 @@ impl Overview {
         {
             let why = escape(now.paused.last().map_or("", |why| why), 300);
             let count = output::plural(now.paused.len() as u64, "message");
-            line(&format!("paused at {}: {count}: {why}", name(now)))?;
+            output::wrapped(&format!("paused at {}: {count}: {why}", name(now)))?;
         }
         match self.here.peers.is_empty() {
-            true => line("nobody is here"),
+            true => output::line("nobody is here"),
             false => table::write(&COLUMNS, self.here.peers.iter().map(row), false),
         }
     }
@@ -201,14 +201,6 @@ fn row(peer: &PeerView) -> [String; 5] {
         count(peer.owes).unwrap_or_default(),
         peer.project.clone().unwrap_or_default(),
     ]
-}
-
-/// Writes a line, wrapped to the terminal.
-fn line(text: &str) -> Result<(), Failure> {
-    let columns = output::columns().unwrap_or(usize::MAX);
-    table::wrap("", text, columns)
-        .iter()
-        .try_for_each(|it| output::line(it))
 }
 
 fn name(now: &SessionNow) -> String {

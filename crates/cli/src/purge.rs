@@ -19,7 +19,7 @@ pub(crate) fn run(dry_run: bool, yes: bool) -> Result<(), Failure> {
     let paths = Paths::find()?;
     if dry_run {
         install::undo_all(true)?;
-        return output::line(&format!(
+        return output::wrapped(&format!(
             "and this would go: {}; nothing was deleted (--dry-run)",
             places(&paths)
         ));
@@ -38,7 +38,7 @@ pub(crate) fn run(dry_run: bool, yes: bool) -> Result<(), Failure> {
     left.extend(std::env::current_exe().ok());
     output::line("peerbus is gone from this machine, but for what is named here")?;
     for path in &left {
-        output::line(&printable(&format!("left: {}", path.display())))?;
+        output::wrapped(&printable(&format!("left: {}", path.display())))?;
     }
     output::say(&format!("the program: {}", remover(left.last())));
     Ok(())

@@ -122,7 +122,7 @@ async fn receive(bus: &Bus, verb: &Recv) -> Result<(), Failure> {
             Some(SessionEvent::Message(message)) => {
                 let shown = match verb.json || !stdout().is_terminal() {
                     true => line(&message)?,
-                    false => for_person(&message),
+                    false => output::fitted(&for_person(&message)).into_owned(),
                 };
                 output::line_aside(shown).await?;
                 // A line proves nothing about who reads it.

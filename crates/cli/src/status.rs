@@ -62,19 +62,19 @@ pub(crate) fn run(verb: Status) -> Result<(), Failure> {
         return output::json(&json!({ "messages": all }));
     }
     for message in &messages {
-        output::line(&heading(message))?;
+        output::wrapped(&heading(message))?;
         let trail = message.trail();
         show(&trail)?;
         let names = trail.steps.iter().filter_map(|step| step.to.as_deref());
         for way in told::ways_out(names) {
-            output::line(&way)?;
+            output::wrapped(&way)?;
         }
         if let Some(content) = content(message) {
             show_text(&content)?;
         }
         if let Some(result) = result(message)? {
             let shown = text(&result.content(secret.as_ref()));
-            output::line(&format!("result of {}: {shown}", sender(&result.from)))?;
+            output::wrapped(&format!("result of {}: {shown}", sender(&result.from)))?;
         }
     }
     Ok(())
@@ -82,9 +82,9 @@ pub(crate) fn run(verb: Status) -> Result<(), Failure> {
 
 fn show_text(said: &MessageContent) -> Result<(), Failure> {
     if let Some(thread) = &said.talk.thread {
-        output::line(&format!("thread {}", escape(thread, 128)))?;
+        output::wrapped(&format!("thread {}", escape(thread, 128)))?;
     }
-    output::line(&text(said))
+    output::wrapped(&text(said))
 }
 
 fn text(said: &MessageContent) -> String {
@@ -118,12 +118,12 @@ fn sender(from: &str) -> String {
 
 pub(crate) fn show(trail: &Trail) -> Result<(), Failure> {
     for step in &trail.steps {
-        output::line(&line(step))?;
+        output::wrapped(&line(step))?;
     }
     if trail.omitted > 0 {
-        output::line(&format!("… and {} more", trail.omitted))?;
+        output::wrapped(&format!("… and {} more", trail.omitted))?;
     }
-    output::line(&trail.note)
+    output::wrapped(&trail.note)
 }
 
 /// A step as a line: when, what, at whom, by what.

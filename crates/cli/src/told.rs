@@ -19,7 +19,8 @@ use peerbus_view::{
 use peerbus_wire::{Secret, escape, from_rfc3339, printable};
 use unicode_width::UnicodeWidthStr as _;
 
-use crate::{operator, output, table};
+use crate::wrap::{cut, wrap};
+use crate::{operator, output};
 
 /// Longest name, or word of a stage, in a line.
 const NAME_CHARS: usize = 64;
@@ -302,13 +303,13 @@ pub(crate) fn with_text(head: &str, text: &MessageText, short: bool) -> String {
     if short {
         let columns = columns.unwrap_or(COLUMNS);
         let room = columns.saturating_sub(head.width() + 4).max(16);
-        let said = table::cut(&escape(&said, SHORT_CHARS), room);
+        let said = cut(&escape(&said, SHORT_CHARS), room);
         return format!("{head}  {before}{said}{after}");
     }
     match columns {
         Some(columns) => {
             let said = format!("{before}{}{after}", printable(&said));
-            table::wrap(&format!("{head} "), &said, columns).join("\n")
+            wrap(&format!("{head} "), &said, columns).join("\n")
         }
         None => format!("{head}  {before}{}{after}", escape(&said, usize::MAX)),
     }

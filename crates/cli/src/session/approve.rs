@@ -51,7 +51,7 @@ fn agree(found: &Waiting, meant: Option<&str>, json: bool, question: &str) -> Re
         agreed(&shown(found), &format!("{question} Type yes:"))?;
     } else if !json {
         // It was asked for by name: it is answered even if nobody reads this.
-        let _unread = output::line(&shown(found));
+        let _unread = output::wrapped(&shown(found));
     }
     Ok(())
 }
@@ -79,7 +79,7 @@ pub(super) fn reply(verb: &SessionAnswer) -> Result<(), Failure> {
     if let Some(questions) = found.told["questions"].as_array()
         && verb.answers.is_empty()
     {
-        output::line(&shown(&found))?;
+        output::wrapped(&shown(&found))?;
         let (id, numbers) = (
             word(&found.told["request_id"]),
             " NUMBER".repeat(questions.len()),
@@ -111,7 +111,7 @@ fn answer(found: &Waiting, mut params: Value, json: bool) -> Result<(), Failure>
     if json {
         return output::json(&answer);
     }
-    output::line(&resolved(&answer))
+    output::wrapped(&resolved(&answer))
 }
 
 /// The request that is meant. `None`: none is, and what is open was printed.

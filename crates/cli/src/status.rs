@@ -2,13 +2,14 @@
 
 use std::path::PathBuf;
 
-use peerbus_adapter::{Failure, Stage, Url, credentials};
+use peerbus_adapter::{Failure, Stage, Url, credentials, similar};
 use peerbus_view::{MessageContent, MessageText, MessageView, Step, Trail, spoken};
 use peerbus_wire::{MessageId, PeerName, escape};
 use serde_json::json;
 
 use crate::args::Status;
-use crate::{client, operator, output, overview, told};
+use crate::overview::{self, Overview};
+use crate::{client, operator, output, told};
 
 /// Longest text that is shown, in characters.
 const TEXT_CHARS: usize = 2_000;
@@ -28,10 +29,15 @@ pub(crate) fn run(verb: Status) -> Result<(), Failure> {
         }
         Way::Sender(url) => (of_sender(&verb, url, &id, name.as_ref())?, None),
     };
-    if messages.is_empty() {
+    let peer = match &way {
+        Way::Operator(socket) if name.is_none() => Named::find(&id, socket.as_ref(), &verb)?,
+        _ => Named::default(),
+    };
+    if messages.is_empty() && peer.overview.is_none() {
         return Err(Failure::failed(format!(
             "the broker knows no message {id}, or not any more: `peerbus history --ids` lists those \
-             that it knows, and one that was refused was never kept"
+             that it knows, and one that was refused was never kept{}",
+            peer.others
         )));
     }
     // A sender is told no texts.
@@ -59,7 +65,9 @@ pub(crate) fn run(verb: Status) -> Result<(), Failure> {
             }
             all.push(told);
         }
-        return output::json(&json!({ "messages": all }));
+        let mut told = peer.overview.map_or_else(|| json!({}), |it| it.json());
+        told["messages"] = all.into();
+        return output::json(&told);
     }
     for message in &messages {
         output::wrapped(&heading(message))?;
@@ -77,7 +85,33 @@ pub(crate) fn run(verb: Status) -> Result<(), Failure> {
             output::wrapped(&format!("result of {}: {shown}", sender(&result.from)))?;
         }
     }
-    Ok(())
+    // Both: neither an id nor a name that somebody chose hides the other.
+    peer.overview.map_or(Ok(()), |it| it.print())
+}
+
+/// The peer whose name stands in the place of an id.
+#[derive(Default)]
+struct Named {
+    overview: Option<Overview>,
+    /// Names that may have been meant, where nobody has this one.
+    others: String,
+}
+
+impl Named {
+    fn find(id: &MessageId, socket: Option<&PathBuf>, verb: &Status) -> Result<Self, Failure> {
+        let Ok(name) = PeerName::parse(id.as_str()) else {
+            return Ok(Self::default());
+        };
+        let entries = told::peers(socket)?;
+        let secret = told::secret(verb.connection.credentials.as_deref());
+        let overview = Overview::of(&name, &entries, socket, secret)?;
+        let names: Vec<String> = entries.into_iter().map(|entry| entry.name).collect();
+        let others = match similar(&names, name.as_str()) {
+            near if near.is_empty() => String::new(),
+            near => format!("; or do you mean {}?", near.join(" or ")),
+        };
+        Ok(Self { overview, others })
+    }
 }
 
 fn show_text(said: &MessageContent) -> Result<(), Failure> {

@@ -96,14 +96,19 @@ fn what_an_agent_asks_is_whole_on_each_terminal_and_so_is_the_question() {
         "permission_suggestions": [],
     });
     session.tell(&format!("hook 1 {asks}"));
+    session.tell("status waiting");
     eventually("it asks", || {
-        let asked = home.run(&["session", "approve"]).ok();
-        asked.contains("may it use Bash?").then_some(())
+        let status = home.run(&["status", LONG]).ok();
+        let asks = status.contains("waits for you") && status.contains("Bash: ");
+        asks.then_some(())
     });
     for columns in WIDTHS {
         let approve = ["session", "approve", LONG];
         let asked = types(&home, columns, &approve, "no\n");
         assert!(asked.contains("nothing was answered"), "{asked}");
+        let status = fits(&home, columns, &["status", LONG]);
+        let whole = joined(&status).replace(' ', "");
+        assert!(whole.contains("waitsforyou"), "{status}");
         for shown in [fits(&home, columns, &approve[..2]), asked] {
             let whole = joined(&shown).replace(' ', "");
             let is_there = |text: &str| assert!(whole.contains(text), "{columns}: {shown}");

@@ -8,7 +8,7 @@ use peerbus_view::PeerView;
 
 use crate::adapter::wake_list;
 use crate::args::{Connection, kept};
-use crate::told::Here;
+use crate::here::Here;
 use crate::{client, output};
 
 pub(crate) fn run(connection: &Connection, json: bool) -> Result<(), Failure> {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::args::{Held, HeldOne, HeldVerb};
 use crate::session;
 use crate::session::all::{self, Waiting};
-use crate::{output, told};
+use crate::{here, output};
 
 /// Longest name or id that is shown, in characters.
 const CELL_CHARS: usize = 64;
@@ -41,7 +41,7 @@ fn list(json: bool) -> Result<(), Failure> {
 
 /// Says what waits for nobody's word: the loop governor keeps it.
 fn say_paused() -> Result<(), Failure> {
-    let mut sessions = told::sessions()?;
+    let mut sessions = here::sessions()?;
     sessions.retain(|session| session.paused > 0);
     for (now, _) in SessionNow::all(sessions) {
         for why in now.paused {

@@ -8,7 +8,7 @@ use peerbus_wire::PeerName;
 
 use crate::args::{History, HistoryVerb};
 use crate::told;
-use crate::{operator, output, send};
+use crate::{here, operator, output, send};
 
 pub(crate) fn run(verb: History) -> Result<(), Failure> {
     match &verb.verb {
@@ -65,17 +65,17 @@ fn list(verb: &History) -> Result<(), Failure> {
     }
     if !verb.shown.json {
         // The history is there, whatever is known of who they are.
-        let peers = told::peers(verb.shown.socket.as_ref()).unwrap_or_default();
+        let peers = here::peers(verb.shown.socket.as_ref()).unwrap_or_default();
         let to: Vec<_> = found.iter().map(|it| it.content(None).to).collect();
         let from = found.iter().map(|it| it.from.as_str());
-        told::say_where(from.chain(to.iter().map(String::as_str)), &peers);
+        here::say_where(from.chain(to.iter().map(String::as_str)), &peers);
     }
     Ok(())
 }
 
 /// Fails where nobody has a name of which nothing is known.
 fn is_there(name: &str, socket: Option<&PathBuf>) -> Result<(), Failure> {
-    let peers = told::peers(socket)?;
+    let peers = here::peers(socket)?;
     let is = |peer: &PeerEntry| peer.name.eq_ignore_ascii_case(name);
     if name.starts_with('#') || peers.iter().any(is) {
         return Ok(());

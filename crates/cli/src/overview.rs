@@ -14,8 +14,9 @@ use peerbus_wire::{PeerName, Secret, escape};
 use serde_json::{Value, json};
 
 use crate::args::Status;
+use crate::here::{self, Here};
 use crate::table::{self, Column};
-use crate::told::{self, Here};
+use crate::told;
 use crate::{operator, output, requests};
 
 /// Longest name that is shown, in characters.
@@ -84,7 +85,7 @@ fn tell(mut events: Events, happened: &SyncSender<()>) {
 impl Overview {
     fn ask(socket: Option<&PathBuf>, secret: Option<Secret>) -> Result<Self, Failure> {
         let broker = operator::ask(socket, "GET", "/broker")?;
-        let entries = told::peers(socket)?;
+        let entries = here::peers(socket)?;
         let is_here = |peer: &&PeerEntry| peer.online || peer.unacked.is_some_and(|it| it > 0);
         Ok(Self {
             broker: Some(broker),

@@ -9,8 +9,8 @@ use peerbus_adapter::{Failure, operator as broker};
 use peerbus_wire::printable;
 use serde_json::Value;
 
+use crate::here::for_people;
 use crate::session::all::agreed;
-use crate::told::for_people;
 use crate::{install, output, session, stop};
 
 /// Takes all away but this program. What peerbus did not make stays, and is named.
@@ -78,7 +78,7 @@ fn nobody_is_here(paths: &Paths) -> Result<Option<PathBuf>, Failure> {
              peerbus.socket peerbus.service` first",
         ));
     }
-    let sessions = crate::told::sessions()?;
+    let sessions = crate::here::sessions()?;
     let mut here: BTreeSet<String> = sessions.iter().map(session::called).collect();
     let peers = broker::over(&paths.sockets, "GET", "/v1/peers").map(broker::peers);
     if let Ok(Ok((peers, _))) = peers {

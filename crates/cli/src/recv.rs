@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use tokio::time::{Duration, Instant};
 
 use crate::args::Recv;
-use crate::{client, output, told};
+use crate::{client, here, output, told};
 
 /// How long the broker may take to say who is known.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -90,7 +90,7 @@ async fn is_nobodys(bus: &Bus, verb: &Recv) -> Result<(), Failure> {
     let mut entries = peers.entries.iter();
     let found = entries.find(|peer| peer.name.eq_ignore_ascii_case(&verb.name));
     let Some((name, client)) = found
-        .map(told::about)
+        .map(here::about)
         .and_then(|it| Some((it.name, it.client?)))
     else {
         return Ok(());

@@ -15,8 +15,8 @@ use peerbus_wire::{escape, from_rfc3339, names_id, printable, short_id};
 use serde_json::{Value, json};
 
 use crate::args::{SessionInject, SessionNamed, SessionVerb, SessionWhich};
+use crate::here::sessions;
 use crate::table::{self, Column};
-use crate::told::sessions;
 use crate::{output, told};
 
 /// Fewest characters of the beginning of an id.

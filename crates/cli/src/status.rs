@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::args::Status;
 use crate::overview::{self, Overview};
-use crate::{client, operator, output, told};
+use crate::{client, here, operator, output, told};
 
 /// Longest text that is shown, in characters.
 const TEXT_CHARS: usize = 2_000;
@@ -74,7 +74,7 @@ pub(crate) fn run(verb: Status) -> Result<(), Failure> {
         let trail = message.trail();
         show(&trail)?;
         let names = trail.steps.iter().filter_map(|step| step.to.as_deref());
-        for way in told::ways_out(names) {
+        for way in here::ways_out(names) {
             output::wrapped(&way)?;
         }
         if let Some(content) = content(message) {
@@ -102,7 +102,7 @@ impl Named {
         let Ok(name) = PeerName::parse(id.as_str()) else {
             return Ok(Self::default());
         };
-        let entries = told::peers(socket)?;
+        let entries = here::peers(socket)?;
         let secret = told::secret(verb.connection.credentials.as_deref());
         let overview = Overview::of(&name, &entries, socket, secret)?;
         let names: Vec<String> = entries.into_iter().map(|entry| entry.name).collect();
@@ -231,10 +231,10 @@ fn of_sender(
         if receipts.is_empty() {
             return Ok(Vec::new());
         }
-        let peers = told::peers_of(&bus, id.as_str(), &receipts).await;
+        let peers = here::peers_of(&bus, id.as_str(), &receipts).await;
         Ok(vec![MessageView {
             from: name.as_str().to_owned(),
-            ..MessageView::new(id, &receipts, None, told::around(&peers))
+            ..MessageView::new(id, &receipts, None, here::around(&peers))
         }])
     })
 }

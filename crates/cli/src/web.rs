@@ -16,8 +16,8 @@ use peerbus_wire::escape;
 use serde_json::json;
 
 use crate::args::{Web, WebTokenAdd, WebTokenVerb, WebVerb};
+use crate::here::for_people;
 use crate::token::admit;
-use crate::told::for_people;
 use crate::{audit, client, operator, output};
 
 pub(crate) fn run(verb: Web) -> Result<(), Failure> {

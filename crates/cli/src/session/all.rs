@@ -6,8 +6,8 @@ use peerbus_node::{NodeClient, each};
 use serde_json::{Value, json};
 
 use super::{called, open};
+use crate::here::sessions;
 use crate::output;
-use crate::told::sessions;
 
 /// Something that waits for the user, and the session in which it does.
 pub(crate) struct Waiting {

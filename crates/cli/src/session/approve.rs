@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use super::all::{Waiting, agreed, show, waiting};
 use super::{CELL_CHARS, LINE_CHARS, called, is_meant, open, refused};
 use crate::args::{SessionAnswer, SessionApprove, SessionDeny};
+use crate::here::sessions;
 use crate::output;
-use crate::told::sessions;
 
 pub(super) fn allow(verb: &SessionApprove) -> Result<(), Failure> {
     let Some(found) = find(verb.which.as_deref(), verb.json)? else {

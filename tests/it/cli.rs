@@ -88,6 +88,7 @@ fn a_word_that_is_no_command_leads_to_the_one_that_is_meant() {
         ("logs", ".local/state/peerbus/broker.log"),
         ("list", "`peerbus peers`"),
         ("watch", "`peerbus session watch NAME`"),
+        ("approve", "`peerbus session approve NAME`"),
     ] {
         let said = home.run(&[word]).fails(2);
         assert!(said.contains(command), "{word}: {said}");

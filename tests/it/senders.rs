@@ -223,6 +223,35 @@ fn what_is_released_is_the_text_that_was_shown_whatever_else_has_its_id() {
 }
 
 #[test]
+fn what_waits_is_named_by_either_end_of_its_id_or_digest_and_several_are_listed() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    rules(&home, r#"["*=hold"]"#);
+    let _bob = session(&home);
+    let ids = ["one", "two", "three"].map(|text| send(&home, "cyd", text));
+    eventually("all wait", || (held(&home).len() == 3).then_some(()));
+    let same = ids[0]
+        .bytes()
+        .zip(ids[1].bytes())
+        .take_while(|(a, b)| a == b);
+    let both = &ids[0][..same.count().min(8)];
+    let why = home.run(&["held", "refuse", both]).fails(2);
+    for id in &ids[..2] {
+        assert!(why.contains(id), "{why}");
+    }
+    let digests = ["one", "two", "three"].map(|text| digest(&home, text));
+    // A part of a digest is had by others, too: a program names all of it.
+    let why = home.run(&["held", "release", &digests[0][..8]]).fails(1);
+    assert!(why.contains("whole digest"), "{why}");
+    assert_eq!(held(&home).len(), 3);
+    home.run(&["held", "refuse", &digests[0][..8]]).ok();
+    home.run(&["held", "refuse", &digests[1][24..]]).ok();
+    home.run(&["held", "refuse", &ids[2][24..]]).ok();
+    assert_eq!(held(&home), [] as [Value; 0]);
+    broker.stop();
+}
+
+#[test]
 fn a_new_session_of_the_name_holds_it_too_and_rules_may_change() {
     let home = Home::new();
     let broker = Broker::start(&home);

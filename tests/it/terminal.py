@@ -1,5 +1,5 @@
-"""terminal.py COLUMNS COMMAND…: runs a command on a terminal so many columns wide, prints what it
-shows, and ends as it does."""
+"""terminal.py COLUMNS COMMAND…: runs a command on a terminal so many columns wide, types there what comes
+on its standard input, prints what is shown, and ends as the command does."""
 
 import fcntl
 import os
@@ -13,6 +13,7 @@ if process == 0:
     # The size is there before the command looks.
     fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 24, int(sys.argv[1]), 0, 0))
     os.execvp(sys.argv[2], sys.argv[2:])
+os.write(terminal, sys.stdin.buffer.read())
 while True:
     try:
         piece = os.read(terminal, 65536)

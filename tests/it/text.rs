@@ -1,5 +1,8 @@
 //! What people read: tables and texts on terminals of each width, and in a pipe.
 
+mod decided;
+
+use std::fs::File;
 use std::process::Output;
 
 use serde_json::json;
@@ -14,7 +17,21 @@ const LONG: &str = "a-name-of-as-many-characters-as-a-name-can-have-which-are-64
 
 /// A command on a terminal so many columns wide, with some variables set.
 fn on_a_terminal(home: &Home, columns: usize, args: &[&str], set: &[(&str, &str)]) -> String {
+    in_which(home, columns, args, set, "")
+}
+
+/// The same, in which something is typed.
+fn in_which(
+    home: &Home,
+    columns: usize,
+    args: &[&str],
+    set: &[(&str, &str)],
+    typed: &str,
+) -> String {
+    let keys = home.path().join("typed");
+    std::fs::write(&keys, typed).expect("our file");
     let mut command = home.command("python3");
+    command.stdin(File::open(keys).expect("our file"));
     command.arg(python::script("it/terminal.py"));
     command.arg(columns.to_string());
     command.arg(env!("CARGO_BIN_EXE_peerbus")).args(args);
@@ -28,7 +45,13 @@ fn on_a_terminal(home: &Home, columns: usize, args: &[&str], set: &[(&str, &str)
 /// What is shown there without colours, no line of it wider than the terminal.
 #[track_caller]
 fn fits(home: &Home, columns: usize, args: &[&str]) -> String {
-    let shown = on_a_terminal(home, columns, args, &[("NO_COLOR", "1")]);
+    types(home, columns, args, "")
+}
+
+/// The same, where something is typed.
+#[track_caller]
+fn types(home: &Home, columns: usize, args: &[&str], typed: &str) -> String {
+    let shown = in_which(home, columns, args, &[("NO_COLOR", "1")], typed);
     for line in shown.lines() {
         assert!(line.width() <= columns, "{columns}: {line}");
     }

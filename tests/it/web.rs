@@ -5,6 +5,7 @@ mod hostile;
 mod refused;
 mod replies;
 mod requests;
+mod second;
 mod webhooks;
 
 use std::io::{Read as _, Write as _};

@@ -114,7 +114,12 @@ class Reader:
         if os.waitstatus_to_exitcode(status) != 0 or "\x1b" in shown.decode():
             raise AssertionError(f"{command}: {lines}")
         if until:
-            lines = [line for line in lines[:-1] if until in line] + lines[-1:]
+            kept, keep = [], False
+            for line in lines[:-1]:
+                # What is indented continues the line before.
+                keep = until in line or (keep and line.startswith("    "))
+                kept += [line] if keep else []
+            lines = kept + lines[-1:]
         self.lines += lines
         return lines
 
@@ -138,7 +143,7 @@ def run(peerbus):
             answering.start()
             reader.types(f'peerbus ask bob "{QUESTION}"', "has not shown it", waited)
             answering.join()
-            history = reader.types("peerbus history --with bob --ids")
+            history = reader.types("peerbus history bob --ids")
             identity = re.search("[0-9a-f]{32}", "\n".join(history))[0]
             reader.says("how far did the question get, and who says so?")
             reader.types(f"peerbus status {identity}")

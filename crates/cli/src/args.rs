@@ -384,7 +384,9 @@ pub(crate) struct Peers {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Status {
-    /// The message's id; without one: who waits for you, who is stuck, what is open, and who is here
+    /// A message's id, or a peer's name; without one: who waits for you, who is stuck, what is open, and
+    /// who is here
+    #[arg(value_name = "ID|NAME")]
     pub(crate) id: Option<String>,
     /// Only that of this sender. Needed for a broker elsewhere, which tells a sender alone
     #[arg(long, value_name = "FROM", requires = "id")]

@@ -10,7 +10,7 @@ use peerbus_wire::{Conversation, MessageId, escape, printable};
 use tokio::time::{Duration, Instant};
 
 use crate::args::Ask;
-use crate::told::Far;
+use crate::far::Far;
 use crate::{body, client, output, recv, send, told};
 
 /// How often the broker is asked how far the request is, and how long that may take.

@@ -13,7 +13,7 @@ use peerbus_wire::{escape_json, hex};
 use serde_json::json;
 
 use crate::args::{Audit, AuditVerify};
-use crate::told::for_people;
+use crate::here::for_people;
 use crate::{operator, output};
 
 pub(crate) fn run(verb: Audit) -> Result<(), Failure> {

@@ -6,8 +6,8 @@ use peerbus_adapter::Failure;
 use peerbus_store::{BackupError, OpenError};
 
 use crate::audit::database;
+use crate::here::for_people;
 use crate::output;
-use crate::told::for_people;
 
 pub(crate) fn make(file: &Path, db: Option<PathBuf>) -> Result<(), Failure> {
     for_people("copy what others wrote")?;

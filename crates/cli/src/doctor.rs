@@ -3,12 +3,12 @@
 use peerbus_adapter::{Failure, groups};
 use peerbus_mcp::AdapterOptions;
 use peerbus_node::gates::Gates;
-use peerbus_setup::doctor::{CheckOutcome, Context, examine};
+use peerbus_setup::doctor::{CheckOutcome, Context, Watched, examine};
 use peerbus_view::PeerView;
 
 use crate::adapter::wake_list;
 use crate::args::{Connection, kept};
-use crate::told::Here;
+use crate::here::Here;
 use crate::{client, output};
 
 pub(crate) fn run(connection: &Connection, json: bool) -> Result<(), Failure> {
@@ -21,10 +21,11 @@ pub(crate) fn run(connection: &Connection, json: bool) -> Result<(), Failure> {
         look: |peers| {
             let here = Here::of(peers.iter());
             let way_out = |peer: &PeerView| here.way_out(peer);
-            here.peers
-                .iter()
-                .map(|it| (it.clone(), way_out(it)))
-                .collect()
+            let ways = here.peers.iter().map(|it| (it.clone(), way_out(it)));
+            Watched {
+                peers: ways.collect(),
+                nameless: here.nameless(),
+            }
         },
     };
     let report = output::patiently("checking", || examine(&context))?;
@@ -32,7 +33,7 @@ pub(crate) fn run(connection: &Connection, json: bool) -> Result<(), Failure> {
         output::line(&report.json().to_string())?;
     } else {
         for line in report.lines() {
-            output::line(&line)?;
+            output::wrapped(&line)?;
         }
     }
     match (

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::args::{Held, HeldOne, HeldVerb};
 use crate::session;
 use crate::session::all::{self, Waiting};
-use crate::{output, told};
+use crate::{here, output};
 
 /// Longest name or id that is shown, in characters.
 const CELL_CHARS: usize = 64;
@@ -41,7 +41,7 @@ fn list(json: bool) -> Result<(), Failure> {
 
 /// Says what waits for nobody's word: the loop governor keeps it.
 fn say_paused() -> Result<(), Failure> {
-    let mut sessions = told::sessions()?;
+    let mut sessions = here::sessions()?;
     sessions.retain(|session| session.paused > 0);
     for (now, _) in SessionNow::all(sessions) {
         for why in now.paused {
@@ -72,14 +72,16 @@ fn shown(it: &Waiting) -> String {
 
 fn decide(method: &str, meant: &HeldOne, json: bool) -> Result<(), Failure> {
     let (mut found, _) = waiting()?;
+    // By a whole digest a text is known; a part of one can be had for another text, too.
     let by_digest = found.iter().any(|it| it.told["digest"] == meant.which);
-    let member = if by_digest { "digest" } else { "id" };
     found.retain(|it| {
-        let from = it.told["from"].as_str().unwrap_or_default();
-        let of = |name: &String| name.eq_ignore_ascii_case(from);
-        let named = it.told[member].as_str().unwrap_or_default();
-        // Of a digest all is named: by it a text is known.
-        let is = by_digest && named == meant.which || !by_digest && names_id(&meant.which, named);
+        let word = |member: &str| it.told[member].as_str().unwrap_or_default();
+        let of = |name: &String| name.eq_ignore_ascii_case(word("from"));
+        let is_named = |member| names_id(&meant.which, word(member));
+        let is = match by_digest {
+            true => word("digest") == meant.which,
+            false => is_named("digest") || is_named("id"),
+        };
         is && meant.from.as_ref().is_none_or(of)
     });
     let which = escape(&meant.which, CELL_CHARS);
@@ -105,7 +107,7 @@ fn decide(method: &str, meant: &HeldOne, json: bool) -> Result<(), Failure> {
         };
         let all: Vec<_> = found.iter().map(one).collect();
         return Err(Failure::config(format!(
-            "several messages go by the id {which}: say which by its digest: {}",
+            "several messages go by {which}: say which by its digest: {}",
             all.join(", ")
         )));
     }
@@ -132,18 +134,18 @@ fn decide(method: &str, meant: &HeldOne, json: bool) -> Result<(), Failure> {
             _ => "its sender is told that you declined it",
         };
         let line = format!("{which} in {}: {what}", escape(to, CELL_CHARS));
-        written = written.and(output::line(&line));
+        written = written.and(output::wrapped(&line));
     }
     written
 }
 
-/// An id says nothing of a text: another may have come under it since the list was read. So the text
-/// is shown, and the person asked; a program names the digest.
+/// An id says nothing of a text: another may have come under it since the list was read. A part of a digest
+/// says little. So the text is shown, and the person asked; a program names the digest.
 fn agreed(it: &Waiting, json: bool) -> Result<(), Failure> {
     if json || !std::io::stdin().is_terminal() {
         return Err(Failure::failed(
-            "an id does not say which text you saw: name the message by its digest, with which \
-             `peerbus held` shows it",
+            "an id, or a part of a digest, does not say which text you saw: name the message by its \
+             whole digest, with which `peerbus held` shows it",
         ));
     }
     all::agreed(&shown(it), "let the agent have it? Type yes:")

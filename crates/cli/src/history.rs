@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use peerbus_adapter::{Failure, groups, wall_ms};
+use peerbus_adapter::{Failure, PeerEntry, groups, wall_ms};
 use peerbus_view::{MessageText, MessageView};
 use peerbus_wire::PeerName;
 
 use crate::args::{History, HistoryVerb};
 use crate::told;
-use crate::{operator, output};
+use crate::{here, operator, output, send};
 
 pub(crate) fn run(verb: History) -> Result<(), Failure> {
     match &verb.verb {
@@ -25,7 +25,7 @@ fn list(verb: &History) -> Result<(), Failure> {
         matches!(text, MessageText::Signed(_))
     };
     let mut meant = String::new();
-    if let Some(with) = &verb.with {
+    if let Some(with) = verb.name.as_ref().or(verb.with.as_ref()) {
         let with = match with.starts_with('#') {
             true => groups::read(with).map_err(Failure::config)?.to_string(),
             false => PeerName::parse(with).map_err(Failure::config)?.to_string(),
@@ -47,6 +47,9 @@ fn list(verb: &History) -> Result<(), Failure> {
         .is_some()
         .then_some(&is_signed as &dyn Fn(&MessageView) -> bool);
     let (found, _) = told::newest(verb.shown.socket.as_ref(), &meant, verb.limit, is_meant)?;
+    if let (true, Some(name)) = (found.is_empty(), &verb.name) {
+        is_there(name, verb.shown.socket.as_ref())?;
+    }
     if found.is_empty() && !verb.shown.json {
         return output::line("no messages");
     }
@@ -62,12 +65,26 @@ fn list(verb: &History) -> Result<(), Failure> {
     }
     if !verb.shown.json {
         // The history is there, whatever is known of who they are.
-        let peers = told::peers(verb.shown.socket.as_ref()).unwrap_or_default();
+        let peers = here::peers(verb.shown.socket.as_ref()).unwrap_or_default();
         let to: Vec<_> = found.iter().map(|it| it.content(None).to).collect();
         let from = found.iter().map(|it| it.from.as_str());
-        told::say_where(from.chain(to.iter().map(String::as_str)), &peers);
+        here::say_where(from.chain(to.iter().map(String::as_str)), &peers);
     }
     Ok(())
+}
+
+/// Fails where nobody has a name of which nothing is known.
+fn is_there(name: &str, socket: Option<&PathBuf>) -> Result<(), Failure> {
+    let peers = here::peers(socket)?;
+    let is = |peer: &PeerEntry| peer.name.eq_ignore_ascii_case(name);
+    if name.starts_with('#') || peers.iter().any(is) {
+        return Ok(());
+    }
+    let names: Vec<String> = peers.into_iter().map(|peer| peer.name).collect();
+    let nobody = send::nobody(&told::name(name), &names);
+    Err(Failure::failed(format!(
+        "{nobody}; `peerbus status ID` shows a message"
+    )))
 }
 
 fn purge(socket: Option<&PathBuf>) -> Result<(), Failure> {

@@ -5,7 +5,7 @@ use peerbus_view::{MessageText, spoken};
 use peerbus_wire::{PeerName, escape};
 
 use crate::args::Inbox;
-use crate::{output, send, told};
+use crate::{here, output, send, told};
 
 /// Longest text that is shown, in characters.
 const TEXT_CHARS: usize = 300;
@@ -15,7 +15,7 @@ pub(crate) fn run(verb: &Inbox) -> Result<(), Failure> {
     let secret = told::secret(verb.shown.credentials.as_deref());
     let socket = verb.shown.socket.as_ref();
     let (found, more) = told::newest(socket, &format!("&owed={name}"), verb.limit, None)?;
-    let peers = told::peers(socket)?;
+    let peers = here::peers(socket)?;
     if found.is_empty() && !peers.iter().any(|peer| is(&peer.name, &name)) {
         let names: Vec<String> = peers.into_iter().map(|peer| peer.name).collect();
         return Err(Failure::failed(send::nobody(name.as_str(), &names)));
@@ -32,7 +32,7 @@ pub(crate) fn run(verb: &Inbox) -> Result<(), Failure> {
             output::json(&told)?;
             continue;
         }
-        output::line(&format!(
+        output::wrapped(&format!(
             "{} from {}  {}  {}  {}",
             told::time(message.at),
             told::name(&message.from),
@@ -40,19 +40,19 @@ pub(crate) fn run(verb: &Inbox) -> Result<(), Failure> {
             message.state,
             told::name(&message.id),
         ))?;
-        output::line(&match &said.text {
+        output::wrapped(&match &said.text {
             MessageText::Signed(body) => format!("    \"{}\"", escape(&spoken(body), TEXT_CHARS)),
             MessageText::Hidden(why) => format!("    (not shown: {why})"),
         })?;
         // More has happened to it than that it waits.
         let waits = |state: &str| matches!(state, "accepted" | "queued");
         if message.steps.iter().any(|step| !waits(&step.state)) {
-            output::line(&format!("    {}", message.note))?;
+            output::wrapped(&format!("    {}", message.note))?;
         }
     }
     if !verb.shown.json {
         let senders = found.iter().map(|message| message.from.as_str());
-        told::say_where(senders.chain([name.as_str()]), &peers);
+        here::say_where(senders.chain([name.as_str()]), &peers);
     }
     if more {
         output::say(&format!(

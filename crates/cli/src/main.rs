@@ -13,8 +13,10 @@ mod bridge;
 mod client;
 mod demo;
 mod doctor;
+mod far;
 mod generate;
 mod held;
+mod here;
 mod history;
 mod hook;
 mod inbox;
@@ -41,6 +43,7 @@ mod tail;
 mod token;
 mod told;
 mod web;
+mod wrap;
 
 use std::process::ExitCode;
 

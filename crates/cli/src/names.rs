@@ -8,7 +8,7 @@ use peerbus_wire::PeerName;
 use serde_json::json;
 
 use crate::args::Names;
-use crate::{operator, output, peers, table, told};
+use crate::{here, operator, output, peers, table};
 
 pub(crate) fn run(verb: &Names) -> Result<(), Failure> {
     match verb {
@@ -19,8 +19,8 @@ pub(crate) fn run(verb: &Names) -> Result<(), Failure> {
 }
 
 fn list(wide: bool, json: bool, socket: Option<&PathBuf>) -> Result<(), Failure> {
-    let peers = told::peers(socket)?;
-    let all: Vec<PeerView> = peers.iter().map(told::about).collect();
+    let peers = here::peers(socket)?;
+    let all: Vec<PeerView> = peers.iter().map(here::about).collect();
     if json {
         return output::json(&json!({ "names": all }));
     }
@@ -31,7 +31,7 @@ fn list(wide: bool, json: bool, socket: Option<&PathBuf>) -> Result<(), Failure>
 }
 
 fn release(name: &str, socket: Option<&PathBuf>) -> Result<(), Failure> {
-    told::for_people("give a name to another token")?;
+    here::for_people("give a name to another token")?;
     let name = PeerName::parse(name).map_err(Failure::config)?;
     let target = format!("/names/release?name={name}");
     operator::ask(socket, "POST", &target)?;
@@ -41,7 +41,7 @@ fn release(name: &str, socket: Option<&PathBuf>) -> Result<(), Failure> {
 }
 
 fn retire(name: &str, to: Option<&str>, socket: Option<&PathBuf>) -> Result<(), Failure> {
-    told::for_people("end a name, or give its mail to another")?;
+    here::for_people("end a name, or give its mail to another")?;
     let name = PeerName::parse(name).map_err(Failure::config)?;
     let successor = to.map(PeerName::parse).transpose();
     let successor = successor.map_err(Failure::config)?;

@@ -1,6 +1,8 @@
 //! What goes to the terminal: results on stdout, everything else on stderr.
 
+use std::borrow::Cow;
 use std::io::{self, IsTerminal as _, Write};
+use std::os::fd::AsFd;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
@@ -9,10 +11,30 @@ use peerbus_wire::{escape_json, printable};
 use serde_json::Value;
 use terminal_size::{Width, terminal_size_of};
 
+use crate::wrap::fold;
+
 /// Writes one line to stdout and flushes it. A terminal gets it at once: what goes to stderr meanwhile
 /// stands before it or after it.
 pub(crate) fn line(line: &str) -> Result<(), Failure> {
     Ok(text(&format!("{line}\n"))?)
+}
+
+/// Writes a text for people to stdout, as [`line`] does: each line of it wrapped to the terminal, and as it
+/// is where there is none.
+pub(crate) fn wrapped(text: &str) -> Result<(), Failure> {
+    line(&fitted(text))
+}
+
+/// A text for people, each line of it wrapped to the terminal that stdout is.
+pub(crate) fn fitted(text: &str) -> Cow<'_, str> {
+    fit(text, io::stdout())
+}
+
+fn fit(text: &str, to: impl AsFd) -> Cow<'_, str> {
+    match terminal_size_of(to) {
+        Some((Width(columns), _)) => fold(text, columns.into()).into(),
+        None => text.into(),
+    }
 }
 
 /// Writes a line of JSON, in which nothing is left that a terminal would obey.
@@ -33,8 +55,10 @@ pub(crate) fn text(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// Writes one line for a person to stderr. There is nobody to tell when that fails.
+/// Writes one line for a person to stderr, wrapped to the terminal that it is. There is nobody to tell when
+/// that fails.
 pub(crate) fn say(text: &str) {
+    let text = fit(text, io::stderr());
     peerbus_adapter::stderr::write(format!("{text}\n").as_bytes());
 }
 

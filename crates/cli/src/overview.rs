@@ -1,4 +1,4 @@
-//! `peerbus status` without a message: who waits for you, who is stuck, what is open.
+//! `peerbus status` without a message: who waits for you, who is stuck, what is open; of all, or of one.
 
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
@@ -10,12 +10,13 @@ use peerbus_adapter::operator::{Events, Streamless};
 use peerbus_adapter::{Failure, PeerEntry, wall_ms};
 use peerbus_node::SessionNow;
 use peerbus_view::{MessageView, PeerState, PeerView, RequestView, span};
-use peerbus_wire::{Secret, escape};
+use peerbus_wire::{PeerName, Secret, escape};
 use serde_json::{Value, json};
 
 use crate::args::Status;
+use crate::here::{self, Here};
 use crate::table::{self, Column};
-use crate::told::{self, Here};
+use crate::told;
 use crate::{operator, output, requests};
 
 /// Longest name that is shown, in characters.
@@ -24,14 +25,18 @@ const NAME_CHARS: usize = 64;
 const CLEARS: &str = "\u{1b}[H\u{1b}[2J\u{1b}[3J";
 /// Between two times that it is shown.
 const PAUSE: Duration = Duration::from_millis(250);
-/// Open requests that are shown.
+/// Open requests that are shown, and messages that wait for one peer.
 const REQUESTS_MAX: usize = 10;
+const UNSEEN_MAX: usize = 5;
 
 /// What is known at one moment.
-struct Overview {
-    broker: String,
+pub(crate) struct Overview {
+    /// What the broker says of itself; of one peer it is not asked.
+    broker: Option<String>,
     here: Here,
     requests: Vec<MessageView>,
+    /// The newest of what waits for one peer, newest first.
+    unseen: Vec<MessageView>,
     secret: Option<Secret>,
 }
 
@@ -80,22 +85,54 @@ fn tell(mut events: Events, happened: &SyncSender<()>) {
 impl Overview {
     fn ask(socket: Option<&PathBuf>, secret: Option<Secret>) -> Result<Self, Failure> {
         let broker = operator::ask(socket, "GET", "/broker")?;
-        let entries = told::peers(socket)?;
+        let entries = here::peers(socket)?;
         let is_here = |peer: &&PeerEntry| peer.online || peer.unacked.is_some_and(|it| it > 0);
         Ok(Self {
-            broker,
+            broker: Some(broker),
             here: Here::of(entries.iter().filter(is_here)),
             requests: told::ask(socket, "/v1/requests")?.messages,
+            unseen: Vec::new(),
             secret,
         })
     }
 
-    fn print(&self) -> Result<(), Failure> {
-        if let Some(says) = came_to_be(&self.broker) {
-            let about: Value = serde_json::from_str(&self.broker).unwrap_or_default();
+    /// What is known of a peer, among these; `None`: nobody is called so.
+    pub(crate) fn of(
+        name: &PeerName,
+        entries: &[PeerEntry],
+        socket: Option<&PathBuf>,
+        secret: Option<Secret>,
+    ) -> Result<Option<Self>, Failure> {
+        let is = |other: &str| name.as_str().eq_ignore_ascii_case(other);
+        let Some(entry) = entries.iter().find(|entry| is(&entry.name)) else {
+            return Ok(None);
+        };
+        let mut here = Here::of(std::iter::once(entry));
+        here.sessions
+            .retain(|(now, _)| now.session.name.as_deref().is_some_and(is));
+        let mut requests = told::ask(socket, "/v1/requests")?.messages;
+        requests.retain(|it| {
+            let request = it.request.as_ref();
+            let holds = request.is_some_and(|it| is(it.holder.as_ref().unwrap_or(&it.to)));
+            holds || is(&it.from)
+        });
+        let owed = format!("&owed={}", operator::encode_text(&entry.name));
+        Ok(Some(Self {
+            broker: None,
+            here,
+            requests,
+            unseen: told::newest(socket, &owed, UNSEEN_MAX, None)?.0,
+            secret,
+        }))
+    }
+
+    pub(crate) fn print(&self) -> Result<(), Failure> {
+        let broker = self.broker.as_deref().unwrap_or_default();
+        if let Some(says) = came_to_be(broker) {
+            let about: Value = serde_json::from_str(broker).unwrap_or_default();
             let process = about["pid"].as_u64();
             let process = process.map_or_else(String::new, |id| format!("process {id}, "));
-            line(&format!("broker: {process}{says}"))?;
+            output::wrapped(&format!("broker: {process}{says}"))?;
         }
         for peer in &self.here.peers {
             // A client without a screen asks, too, while it works.
@@ -106,30 +143,30 @@ impl Overview {
             let way = way.map_or_else(String::new, |way| format!(": {way}"));
             let place = peer.tty.as_ref().filter(|_| way.is_empty());
             let place = place.map_or_else(String::new, |tty| format!(" at {tty}"));
-            line(&format!("{} {}{place}{way}", peer.name, peer.does()))?;
+            output::wrapped(&format!("{} {}{place}{way}", peer.name, peer.does()))?;
         }
         let stuck = |peer: &&PeerView| peer.is == PeerState::Stuck;
         for peer in self.here.peers.iter().filter(stuck) {
             let tried = peer.tried.as_deref().unwrap_or("it does not say why");
-            line(&format!("{} is {}: {tried}", peer.name, peer.does()))?;
+            output::wrapped(&format!("{} is {}: {tried}", peer.name, peer.does()))?;
         }
         for (now, _) in self.here.sessions.iter().filter(|(_, silent)| *silent) {
-            line(&format!(
+            output::wrapped(&format!(
                 "{} gives no answer: its adapter is stopped or hangs",
                 name(now)
             ))?;
         }
         for request in self.requests.iter().take(REQUESTS_MAX) {
-            line(&self.request(request))?;
+            output::wrapped(&self.request(request))?;
         }
         if let Some(more) = self.requests.len().checked_sub(REQUESTS_MAX + 1) {
             let more = output::plural(more as u64 + 1, "more request");
-            line(&format!("… and {more}: `peerbus requests`"))?;
+            output::wrapped(&format!("… and {more}: `peerbus requests`"))?;
         }
         let held: usize = self.here.peers.iter().filter_map(|peer| peer.held).sum();
         if held > 0 {
             let held = output::plural(held as u64, "message");
-            line(&format!("held for you: {held}: `peerbus held`"))?;
+            output::wrapped(&format!("held for you: {held}: `peerbus held`"))?;
         }
         for (now, _) in self
             .here
@@ -139,12 +176,28 @@ impl Overview {
         {
             let why = escape(now.paused.last().map_or("", |why| why), 300);
             let count = output::plural(now.paused.len() as u64, "message");
-            line(&format!("paused at {}: {count}: {why}", name(now)))?;
+            output::wrapped(&format!("paused at {}: {count}: {why}", name(now)))?;
         }
+        self.print_unseen()?;
         match self.here.peers.is_empty() {
-            true => line("nobody is here"),
+            true => output::line("nobody is here"),
             false => table::write(&COLUMNS, self.here.peers.iter().map(row), false),
         }
+    }
+
+    fn print_unseen(&self) -> Result<(), Failure> {
+        for message in self.unseen.iter().rev() {
+            let from = told::name(&message.from);
+            let text = requests::text(message, self.secret.as_ref());
+            let (state, age) = (&message.state, age(message));
+            output::wrapped(&format!("unseen from {from}, {state}, {age}: {text}"))?;
+        }
+        let shown = self.unseen.len() as u64;
+        let peers = self.here.peers.iter().filter(|_| shown > 0);
+        for peer in peers.filter(|peer| peer.unacked.is_some_and(|all| all > shown)) {
+            output::wrapped(&format!("… and more: `peerbus inbox {}`", peer.name))?;
+        }
+        Ok(())
     }
 
     /// An open request as a line.
@@ -152,13 +205,12 @@ impl Overview {
         let request = message.request.as_ref();
         let owes = request.map_or_else(String::new, RequestView::owes);
         let state = request.map_or("", |request| &*request.state);
-        let age = span(wall_ms().saturating_sub(message.at) / 1_000);
-        let from = told::name(&message.from);
+        let (from, age) = (told::name(&message.from), age(message));
         let text = requests::text(message, self.secret.as_ref());
         format!("{owes} owes {from} an answer, {state}, {age}: {text}")
     }
 
-    fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         let sessions = self.here.sessions.iter().map(|(now, silent)| {
             json!({
                 "session": now.session,
@@ -174,13 +226,19 @@ impl Overview {
             told["request"] = json!(message.request);
             told
         });
-        let broker: Value = serde_json::from_str(&self.broker).unwrap_or_default();
-        json!({
-            "broker": broker,
+        let mut told = json!({
             "peers": self.here.peers,
             "sessions": sessions.collect::<Vec<_>>(),
             "requests": requests.collect::<Vec<_>>(),
-        })
+        });
+        match &self.broker {
+            Some(broker) => told["broker"] = serde_json::from_str(broker).unwrap_or_default(),
+            None => {
+                let unseen = self.unseen.iter().map(|it| it.json(self.secret.as_ref()));
+                told["unseen"] = unseen.collect();
+            }
+        }
+        told
     }
 }
 
@@ -203,12 +261,9 @@ fn row(peer: &PeerView) -> [String; 5] {
     ]
 }
 
-/// Writes a line, wrapped to the terminal.
-fn line(text: &str) -> Result<(), Failure> {
-    let columns = output::columns().unwrap_or(usize::MAX);
-    table::wrap("", text, columns)
-        .iter()
-        .try_for_each(|it| output::line(it))
+/// For how long a message has been there.
+fn age(message: &MessageView) -> String {
+    span(wall_ms().saturating_sub(message.at) / 1_000)
 }
 
 fn name(now: &SessionNow) -> String {

@@ -7,8 +7,8 @@ use peerbus_view::{DomainReach, DomainView, PeerView};
 use serde_json::{Value, json};
 
 use crate::args::Peers;
+use crate::here::{self, Here};
 use crate::table::{self, Column};
-use crate::told::{self, Here};
 use crate::{client, operator, output};
 
 pub(crate) const COLUMNS: [Column; 9] = [
@@ -103,7 +103,7 @@ fn there(verb: &Peers, domain: &Domain) -> Result<(), Failure> {
             .await
             .map_err(Failure::failed)
     })?;
-    let all: Vec<_> = there.peers.iter().map(told::about).collect();
+    let all: Vec<_> = there.peers.iter().map(here::about).collect();
     if verb.json {
         let told = json!({ "peers": all, "omitted": there.omitted, "note": there.note });
         return output::json(&told);

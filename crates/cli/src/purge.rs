@@ -9,8 +9,8 @@ use peerbus_adapter::{Failure, operator as broker};
 use peerbus_wire::printable;
 use serde_json::Value;
 
+use crate::here::for_people;
 use crate::session::all::agreed;
-use crate::told::for_people;
 use crate::{install, output, session, stop};
 
 /// Takes all away but this program. What peerbus did not make stays, and is named.
@@ -19,7 +19,7 @@ pub(crate) fn run(dry_run: bool, yes: bool) -> Result<(), Failure> {
     let paths = Paths::find()?;
     if dry_run {
         install::undo_all(true)?;
-        return output::line(&format!(
+        return output::wrapped(&format!(
             "and this would go: {}; nothing was deleted (--dry-run)",
             places(&paths)
         ));
@@ -38,7 +38,7 @@ pub(crate) fn run(dry_run: bool, yes: bool) -> Result<(), Failure> {
     left.extend(std::env::current_exe().ok());
     output::line("peerbus is gone from this machine, but for what is named here")?;
     for path in &left {
-        output::line(&printable(&format!("left: {}", path.display())))?;
+        output::wrapped(&printable(&format!("left: {}", path.display())))?;
     }
     output::say(&format!("the program: {}", remover(left.last())));
     Ok(())
@@ -78,7 +78,7 @@ fn nobody_is_here(paths: &Paths) -> Result<Option<PathBuf>, Failure> {
              peerbus.socket peerbus.service` first",
         ));
     }
-    let sessions = crate::told::sessions()?;
+    let sessions = crate::here::sessions()?;
     let mut here: BTreeSet<String> = sessions.iter().map(session::called).collect();
     let peers = broker::over(&paths.sockets, "GET", "/v1/peers").map(broker::peers);
     if let Ok(Ok((peers, _))) = peers {

@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use tokio::time::{Duration, Instant};
 
 use crate::args::Recv;
-use crate::{client, output, told};
+use crate::{client, here, output, told};
 
 /// How long the broker may take to say who is known.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -80,7 +80,7 @@ async fn is_nobodys(bus: &Bus, verb: &Recv) -> Result<(), Failure> {
     let mut entries = peers.entries.iter();
     let found = entries.find(|peer| peer.name.eq_ignore_ascii_case(&verb.name));
     let Some((name, client)) = found
-        .map(told::about)
+        .map(here::about)
         .and_then(|it| Some((it.name, it.client?)))
     else {
         return Ok(());
@@ -133,7 +133,7 @@ async fn receive(bus: &Bus, verb: &Recv) -> Result<(), Failure> {
             Some(SessionEvent::Message(message)) => {
                 let shown = match verb.json || !stdout().is_terminal() {
                     true => line(&message)?,
-                    false => for_person(&message),
+                    false => output::fitted(&for_person(&message)).into_owned(),
                 };
                 output::line_aside(shown).await?;
                 // A line proves nothing about who reads it.

@@ -8,7 +8,7 @@ use peerbus_wire::{PeerName, Secret, escape, names_id, short_id};
 
 use crate::args::{Cancel, Requests, RequestsVerb};
 use crate::table::{self, Column};
-use crate::{operator, output, told};
+use crate::{here, operator, output, told};
 
 /// Longest beginning of a text, in characters.
 const TEXT_CHARS: usize = 60;
@@ -108,7 +108,7 @@ fn ended(message: &MessageView, result: Option<String>) -> (String, String, u64)
 }
 
 fn take_back(verb: &Cancel) -> Result<(), Failure> {
-    told::for_people("take back what others asked")?;
+    here::for_people("take back what others asked")?;
     let socket: Option<&PathBuf> = verb.socket.as_ref();
     let from = verb.name.as_deref().map(PeerName::parse).transpose();
     let from = from.map_err(Failure::config)?;

@@ -5,8 +5,8 @@ use peerbus_adapter::credentials::{self, random_hex};
 use peerbus_adapter::paths::Paths;
 
 use crate::args::Secret;
+use crate::here::for_people;
 use crate::output;
-use crate::told::for_people;
 
 pub(crate) fn run(verb: Secret) -> Result<(), Failure> {
     for_people("change the secret")?;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::time::{Duration, Instant};
 
 use crate::args::{Ask, Outgoing, Saying, Send};
-use crate::told::Far;
+use crate::far::Far;
 use crate::{body, client, operator, output};
 
 /// How often the broker is asked whether a message was seen.

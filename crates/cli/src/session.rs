@@ -15,16 +15,14 @@ use peerbus_wire::{escape, from_rfc3339, names_id, printable, short_id};
 use serde_json::{Value, json};
 
 use crate::args::{SessionInject, SessionNamed, SessionVerb, SessionWhich};
+use crate::here::sessions;
 use crate::table::{self, Column};
-use crate::told::sessions;
 use crate::{output, told};
 
-/// Longest name, in characters.
-const NAME_CHARS: usize = 64;
 /// Fewest characters of the beginning of an id.
 const ID_PART_MIN: usize = 4;
-/// Longest text of a cell, and of a line of an event, in characters.
-const CELL_CHARS: usize = 40;
+/// Longest name, or text of a cell, and of a line of an event, in characters.
+const CELL_CHARS: usize = 64;
 const LINE_CHARS: usize = 2_000;
 /// What this program calls itself.
 const SOURCE: &str = "peerbus session inject";
@@ -97,7 +95,7 @@ fn row(session: &LiveSession) -> [String; 8] {
     let name = session.name.as_deref().unwrap_or(short_id(&session.id));
     [
         // By this it is named.
-        escape(name, NAME_CHARS),
+        escape(name, CELL_CHARS),
         cell(Some(session.word())),
         cell(project.as_deref()),
         cell(Some(&session.client)),
@@ -117,7 +115,7 @@ fn named(session: &LiveSession) -> String {
     match &session.name {
         Some(name) => {
             let id = escape(short_id(&session.id), CELL_CHARS);
-            format!("{} ({id})", escape(name, NAME_CHARS))
+            format!("{} ({id})", escape(name, CELL_CHARS))
         }
         None => escape(&session.id, CELL_CHARS),
     }
@@ -204,7 +202,7 @@ fn watch(which: &SessionWhich, json: bool) -> Result<(), Failure> {
         if json {
             output::json(&event)?;
         } else {
-            output::line(&text(&event))?;
+            output::wrapped(&text(&event))?;
         }
     }
     Ok(())

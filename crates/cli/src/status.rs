@@ -2,13 +2,14 @@
 
 use std::path::PathBuf;
 
-use peerbus_adapter::{Failure, Stage, Url, credentials};
+use peerbus_adapter::{Failure, Stage, Url, credentials, similar};
 use peerbus_view::{MessageContent, MessageText, MessageView, Step, Trail, spoken};
 use peerbus_wire::{MessageId, PeerName, escape};
 use serde_json::json;
 
 use crate::args::Status;
-use crate::{client, operator, output, overview, told};
+use crate::overview::{self, Overview};
+use crate::{client, here, operator, output, told};
 
 /// Longest text that is shown, in characters.
 const TEXT_CHARS: usize = 2_000;
@@ -28,10 +29,15 @@ pub(crate) fn run(verb: Status) -> Result<(), Failure> {
         }
         Way::Sender(url) => (of_sender(&verb, url, &id, name.as_ref())?, None),
     };
-    if messages.is_empty() {
+    let peer = match &way {
+        Way::Operator(socket) if name.is_none() => Named::find(&id, socket.as_ref(), &verb)?,
+        _ => Named::default(),
+    };
+    if messages.is_empty() && peer.overview.is_none() {
         return Err(Failure::failed(format!(
             "the broker knows no message {id}, or not any more: `peerbus history --ids` lists those \
-             that it knows, and one that was refused was never kept"
+             that it knows, and one that was refused was never kept{}",
+            peer.others
         )));
     }
     // A sender is told no texts.
@@ -59,32 +65,60 @@ pub(crate) fn run(verb: Status) -> Result<(), Failure> {
             }
             all.push(told);
         }
-        return output::json(&json!({ "messages": all }));
+        let mut told = peer.overview.map_or_else(|| json!({}), |it| it.json());
+        told["messages"] = all.into();
+        return output::json(&told);
     }
     for message in &messages {
-        output::line(&heading(message))?;
+        output::wrapped(&heading(message))?;
         let trail = message.trail();
         show(&trail)?;
         let names = trail.steps.iter().filter_map(|step| step.to.as_deref());
-        for way in told::ways_out(names) {
-            output::line(&way)?;
+        for way in here::ways_out(names) {
+            output::wrapped(&way)?;
         }
         if let Some(content) = content(message) {
             show_text(&content)?;
         }
         if let Some(result) = result(message)? {
             let shown = text(&result.content(secret.as_ref()));
-            output::line(&format!("result of {}: {shown}", sender(&result.from)))?;
+            output::wrapped(&format!("result of {}: {shown}", sender(&result.from)))?;
         }
     }
-    Ok(())
+    // Both: neither an id nor a name that somebody chose hides the other.
+    peer.overview.map_or(Ok(()), |it| it.print())
+}
+
+/// The peer whose name stands in the place of an id.
+#[derive(Default)]
+struct Named {
+    overview: Option<Overview>,
+    /// Names that may have been meant, where nobody has this one.
+    others: String,
+}
+
+impl Named {
+    fn find(id: &MessageId, socket: Option<&PathBuf>, verb: &Status) -> Result<Self, Failure> {
+        let Ok(name) = PeerName::parse(id.as_str()) else {
+            return Ok(Self::default());
+        };
+        let entries = here::peers(socket)?;
+        let secret = told::secret(verb.connection.credentials.as_deref());
+        let overview = Overview::of(&name, &entries, socket, secret)?;
+        let names: Vec<String> = entries.into_iter().map(|entry| entry.name).collect();
+        let others = match similar(&names, name.as_str()) {
+            near if near.is_empty() => String::new(),
+            near => format!("; or do you mean {}?", near.join(" or ")),
+        };
+        Ok(Self { overview, others })
+    }
 }
 
 fn show_text(said: &MessageContent) -> Result<(), Failure> {
     if let Some(thread) = &said.talk.thread {
-        output::line(&format!("thread {}", escape(thread, 128)))?;
+        output::wrapped(&format!("thread {}", escape(thread, 128)))?;
     }
-    output::line(&text(said))
+    output::wrapped(&text(said))
 }
 
 fn text(said: &MessageContent) -> String {
@@ -118,12 +152,12 @@ fn sender(from: &str) -> String {
 
 pub(crate) fn show(trail: &Trail) -> Result<(), Failure> {
     for step in &trail.steps {
-        output::line(&line(step))?;
+        output::wrapped(&line(step))?;
     }
     if trail.omitted > 0 {
-        output::line(&format!("… and {} more", trail.omitted))?;
+        output::wrapped(&format!("… and {} more", trail.omitted))?;
     }
-    output::line(&trail.note)
+    output::wrapped(&trail.note)
 }
 
 /// A step as a line: when, what, at whom, by what.
@@ -197,10 +231,10 @@ fn of_sender(
         if receipts.is_empty() {
             return Ok(Vec::new());
         }
-        let peers = told::peers_of(&bus, id.as_str(), &receipts).await;
+        let peers = here::peers_of(&bus, id.as_str(), &receipts).await;
         Ok(vec![MessageView {
             from: name.as_str().to_owned(),
-            ..MessageView::new(id, &receipts, None, told::around(&peers))
+            ..MessageView::new(id, &receipts, None, here::around(&peers))
         }])
     })
 }

@@ -1,16 +1,15 @@
-//! Tables for people, and texts that are wrapped: as wide as the terminal, whole in a pipe.
+//! Tables for people: as wide as the terminal, whole in a pipe.
 
 use peerbus_adapter::Failure;
-use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+use unicode_width::UnicodeWidthStr as _;
 
 use crate::output;
+use crate::wrap::{INDENT, cut, wrap};
 
 /// Narrowest cell that one is cut to, in columns of a terminal.
 const CELL_MIN: usize = 8;
 /// Between two cells.
 const GAP: usize = 2;
-/// Before what continues a line.
-const INDENT: &str = "    ";
 
 /// A column of a table.
 pub(crate) struct Column {
@@ -114,72 +113,4 @@ fn block<const N: usize>(columns: &[Column; N], row: &[String; N], room: usize) 
         lines.extend(wrap(&head, cell, room));
     }
     lines
-}
-
-/// The text behind the head, on as many lines as it takes, each within so many columns. What continues is
-/// indented: nothing in a text begins a line.
-pub(crate) fn wrap(head: &str, text: &str, columns: usize) -> Vec<String> {
-    let mut lines = vec![head.to_owned()];
-    let mut begun = head.is_empty();
-    for (at, paragraph) in text.replace('\t', INDENT).split('\n').enumerate() {
-        if at > 0 {
-            lines.push(INDENT.to_owned());
-            begun = true;
-        }
-        for word in paragraph.split(' ') {
-            let mut rest = word;
-            let space = |begun: bool| usize::from(!begun);
-            loop {
-                let line = lines.last().map_or(0, |line| line.width());
-                let room = columns.saturating_sub(line + space(begun));
-                let fits = prefix(rest, room);
-                let fresh = lines.last().is_some_and(|line| line == INDENT) || line == 0;
-                if let Some(last) = lines.last_mut()
-                    && (fits == rest.len() || fresh)
-                {
-                    // At least one character, however narrow it is.
-                    let fits = match fits {
-                        0 => rest.chars().next().map_or(0, char::len_utf8),
-                        fits => fits,
-                    };
-                    last.push_str(if begun { "" } else { " " });
-                    last.push_str(&rest[..fits]);
-                    rest = &rest[fits..];
-                    begun = false;
-                    if rest.is_empty() {
-                        break;
-                    }
-                }
-                lines.push(INDENT.to_owned());
-                begun = true;
-            }
-        }
-    }
-    lines
-}
-
-/// So many bytes of a text stand in so many columns.
-fn prefix(text: &str, columns: usize) -> usize {
-    let mut room = columns;
-    let fits = |(_, c): &(usize, char)| {
-        // The selector makes the symbol before it wide.
-        let width = if *c == '\u{fe0f}' {
-            1
-        } else {
-            c.width().unwrap_or(0)
-        };
-        let left = room.checked_sub(width);
-        room = left.unwrap_or(room);
-        left.is_some()
-    };
-    let last = text.char_indices().take_while(fits).last();
-    last.map_or(0, |(at, c)| at + c.len_utf8())
-}
-
-/// A text, cut to so many columns.
-pub(crate) fn cut(text: &str, columns: usize) -> String {
-    match text.width() <= columns {
-        true => text.to_owned(),
-        false => format!("{}…", &text[..prefix(text, columns.saturating_sub(1))]),
-    }
 }

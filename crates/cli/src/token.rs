@@ -12,7 +12,8 @@ use peerbus_wire::{TokenName, utc};
 use serde_json::json;
 
 use crate::args::{TokenAdd, TokenVerb, TokensFile};
-use crate::told::{self, for_people};
+use crate::here::for_people;
+use crate::told;
 use crate::{operator, output, secret};
 
 pub(crate) fn run(verb: &TokenVerb) -> Result<(), Failure> {

@@ -1,30 +1,21 @@
 //! Messages as the broker tells its operator of them, for a terminal.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use chrono::{DateTime, Local};
 use peerbus_adapter::hooks::is_below_an_agent;
 use peerbus_adapter::operator as answer;
-use peerbus_adapter::{
-    Bus, BusError, Failure, PeerEntry, Receipt, Stage, credentials, paths::Paths, wall_ms,
-};
-use peerbus_node::SessionNow;
-use peerbus_node::index::{self, LiveSession};
-use peerbus_view::{
-    Around, Audience, MessagePage, MessageText, MessageView, PeerState, PeerView, Trail,
-    depends_on_peers, reached, spoken,
-};
+use peerbus_adapter::{Failure, credentials, paths::Paths};
+use peerbus_view::{MessagePage, MessageText, MessageView, spoken};
 use peerbus_wire::{Secret, escape, from_rfc3339, printable};
 use unicode_width::UnicodeWidthStr as _;
 
-use crate::{operator, output, table};
+use crate::here::audience;
+use crate::wrap::{cut, wrap};
+use crate::{operator, output};
 
 /// Longest name, or word of a stage, in a line.
 const NAME_CHARS: usize = 64;
-/// How long it may take to ask who is there.
-const PEERS_WAIT: Duration = Duration::from_secs(2);
 /// Messages that are asked for at a time.
 const PAGE: usize = 200;
 /// Columns of a short line where no terminal has any, and characters of a text that are looked at for one.
@@ -81,174 +72,6 @@ pub(crate) fn result(
     Ok(own.pop().or_else(|| all.pop().filter(|_| all.is_empty())))
 }
 
-/// Refuses an agent, or what it runs, what is its user's to do: `what` says it after "an agent … may
-/// not".
-pub(crate) fn for_people(what: &str) -> Result<(), Failure> {
-    if is_below_an_agent() {
-        return Err(Failure::failed(format!(
-            "an agent, or what it runs, may not {what}: a person does that, in a terminal of their own"
-        )));
-    }
-    Ok(())
-}
-
-pub(crate) fn peers(socket: Option<&PathBuf>) -> Result<Vec<PeerEntry>, Failure> {
-    let peers = answer::peers(operator::request(socket, "GET", "/v1/peers")?);
-    Ok(peers.map_err(Failure::failed)?.0)
-}
-
-/// What the peers say, where it matters for how far a message got.
-pub(crate) async fn peers_of(bus: &Bus, id: &str, receipts: &[Receipt]) -> Vec<PeerEntry> {
-    let entries = match depends_on_peers(id, receipts) {
-        true => bus.peers(PEERS_WAIT).await.map(|peers| peers.entries),
-        false => Ok(Vec::new()),
-    };
-    // Without them the rest is known all the same.
-    entries.unwrap_or_default()
-}
-
-/// Who reads what this process says: an agent that runs it is not the person whose agents these are.
-pub(crate) fn audience() -> Audience {
-    match is_below_an_agent() {
-        true => Audience::Peer,
-        false => Audience::Owner,
-    }
-}
-
-/// A peer, for whoever reads it.
-pub(crate) fn about(peer: &PeerEntry) -> PeerView {
-    PeerView::new(peer, audience())
-}
-
-/// The live sessions, with the gates as they are now.
-pub(crate) fn sessions() -> Result<Vec<LiveSession>, Failure> {
-    Ok(index::all(&Paths::find()?))
-}
-
-/// Peers, and what the sessions on this machine tell their user, who is told nothing of it where an agent asks.
-pub(crate) struct Here {
-    pub(crate) peers: Vec<PeerView>,
-    /// Each, and whether it gave no answer.
-    pub(crate) sessions: Vec<(SessionNow, bool)>,
-}
-
-impl Here {
-    pub(crate) fn of<'a>(peers: impl Iterator<Item = &'a PeerEntry>) -> Self {
-        let sessions = match audience() {
-            Audience::Owner => sessions().unwrap_or_default(),
-            Audience::Peer => Vec::new(),
-        };
-        let mut here = Self {
-            peers: peers.map(about).collect(),
-            sessions: SessionNow::all(sessions),
-        };
-        for (now, _) in &here.sessions {
-            let is_it = |peer: &&mut PeerView| Some(&peer.name) == now.session.name.as_ref();
-            if let Some(peer) = here.peers.iter_mut().find(is_it) {
-                now.session.add_to(peer);
-            }
-        }
-        here
-    }
-
-    /// How its user lets a peer go on.
-    pub(crate) fn way_out(&self, peer: &PeerView) -> Option<String> {
-        let mut all = self.sessions.iter().map(|(now, _)| now);
-        all.find(|now| now.session.name.as_ref() == Some(&peer.name))?
-            .way_out()
-    }
-}
-
-/// What sentences are told by, now.
-pub(crate) fn around(peers: &[PeerEntry]) -> Around<'_> {
-    Around {
-        now_ms: wall_ms(),
-        peers,
-        audience: audience(),
-    }
-}
-
-/// How far a message is.
-pub(crate) struct Far {
-    pub(crate) receipts: Vec<Receipt>,
-    /// What the one does that has it now.
-    pub(crate) does: Option<PeerState>,
-    pub(crate) trail: Trail,
-}
-
-impl Far {
-    /// Asks the broker about the message `id`.
-    pub(crate) async fn ask(bus: &Bus, id: &str, within: Duration) -> Result<Self, BusError> {
-        let receipts = bus.statuses(&[id.to_owned()], within).await?;
-        let peers = peers_of(bus, id, &receipts).await;
-        let trail = Trail::among(id, &receipts, around(&peers));
-        let mut far = Self {
-            receipts,
-            does: None,
-            trail,
-        };
-        let mut peers = peers.iter();
-        let peer = peers.find(|peer| Some(&*peer.name) == far.holder());
-        far.does = peer.map(|peer| about(peer).is);
-        Ok(far)
-    }
-
-    /// At whom it is now, where one has it.
-    pub(crate) fn holder(&self) -> Option<&str> {
-        self.last()?.to.as_deref()
-    }
-
-    /// The stage there.
-    pub(crate) fn stage(&self) -> Option<&Stage> {
-        self.last().map(|receipt| &receipt.stage)
-    }
-
-    fn last(&self) -> Option<&Receipt> {
-        let mut each = reached(self.receipts.iter()).into_values();
-        each.find(|receipt| !matches!(receipt.stage, Stage::Recalled { .. }))
-    }
-
-    /// The sentence, with the way out where who has it waits for the user.
-    pub(crate) fn note(&self) -> String {
-        let ways = ways_out(self.holder().into_iter());
-        match ways.is_empty() || self.does != Some(PeerState::Waits) {
-            true => self.trail.note.clone(),
-            false => format!("{}: {}", self.trail.note, ways.join("; ")),
-        }
-    }
-}
-
-/// How the user lets those sessions go on, of these names, that wait for him; none where an agent asks.
-pub(crate) fn ways_out<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
-    let names: BTreeSet<String> = names.map(str::to_ascii_lowercase).collect();
-    if names.is_empty() || audience() == Audience::Peer {
-        return Vec::new();
-    }
-    let is_meant = |session: &LiveSession| {
-        let name = session.name.as_ref().map(|name| name.to_ascii_lowercase());
-        session.state() == PeerState::Waits && name.is_some_and(|name| names.contains(&name))
-    };
-    let mut waiting = sessions().unwrap_or_default();
-    waiting.retain(is_meant);
-    let asked = SessionNow::all(waiting).into_iter();
-    asked.filter_map(|(now, _)| now.way_out()).collect()
-}
-
-/// Says on stderr where those work that a list named, as far as the broker knows that.
-pub(crate) fn say_where<'a>(names: impl Iterator<Item = &'a str>, peers: &[PeerEntry]) {
-    let names: BTreeSet<String> = names.map(str::to_ascii_lowercase).collect();
-    let named = |peer: &&PeerEntry| names.contains(&peer.name.to_ascii_lowercase());
-    for peer in peers.iter().filter(named) {
-        let about = about(peer);
-        let branch = about.branch.map(|branch| format!("branch {branch}"));
-        let pid = about.pid.map(|pid| format!("process {pid}"));
-        let place: Vec<_> = [about.project, branch, pid].into_iter().flatten().collect();
-        if !place.is_empty() {
-            output::say(&format!("{}: {}", about.name, place.join(", ")));
-        }
-    }
-}
-
 /// The newest messages that are meant by a query (`&with=…`) and a filter, newest first; and whether
 /// there may be more than `limit`.
 pub(crate) fn newest(
@@ -302,13 +125,13 @@ pub(crate) fn with_text(head: &str, text: &MessageText, short: bool) -> String {
     if short {
         let columns = columns.unwrap_or(COLUMNS);
         let room = columns.saturating_sub(head.width() + 4).max(16);
-        let said = table::cut(&escape(&said, SHORT_CHARS), room);
+        let said = cut(&escape(&said, SHORT_CHARS), room);
         return format!("{head}  {before}{said}{after}");
     }
     match columns {
         Some(columns) => {
             let said = format!("{before}{}{after}", printable(&said));
-            table::wrap(&format!("{head} "), &said, columns).join("\n")
+            wrap(&format!("{head} "), &said, columns).join("\n")
         }
         None => format!("{head}  {before}{}{after}", escape(&said, usize::MAX)),
     }

@@ -11,13 +11,13 @@ use peerbus_adapter::{BusConfig, Failure, Token};
 use peerbus_core::TokenHash;
 use peerbus_core::grant::{GATEWAY, GATEWAY_TOKEN, NamePattern, Right, Rights};
 use peerbus_web::tokens::{self, WebFile, WebToken};
-use peerbus_web::{Gateway, GatewayOptions, ServerTls, Way};
+use peerbus_web::{Gateway, GatewayOptions, OtherGateway, ServerTls, Way};
 use peerbus_wire::escape;
 use serde_json::json;
 
 use crate::args::{Web, WebTokenAdd, WebTokenVerb, WebVerb};
+use crate::here::for_people;
 use crate::token::admit;
-use crate::told::for_people;
 use crate::{audit, client, operator, output};
 
 pub(crate) fn run(verb: Web) -> Result<(), Failure> {
@@ -68,11 +68,7 @@ fn serve(verb: Web) -> Result<(), Failure> {
         output::say(&format!("listening on {}", gateway.url()));
         if verb.open {
             output::line(&gateway.link())?;
-            if let Err(error) = gateway.show(&Paths::find()?.state_dir.join("web.html")) {
-                output::complain(&format!(
-                    "no browser opens: {error}; open the link yourself"
-                ));
-            }
+            show(&gateway.link())?;
         }
         gateway
             .run(async {
@@ -84,21 +80,40 @@ fn serve(verb: Web) -> Result<(), Failure> {
     })
 }
 
-/// Opens the page of a gateway that has the address already, if one does. Who it is that asks cannot be
-/// told there: so that one gives no link.
+/// Has the browser open a link, which is printed too.
+fn show(link: &str) -> Result<(), Failure> {
+    if let Err(error) = peerbus_web::show(link, &Paths::find()?.state_dir.join("web.html")) {
+        output::complain(&format!(
+            "no browser opens: {error}; open the link yourself"
+        ));
+    }
+    Ok(())
+}
+
+/// Opens the page of a gateway that has the address already, if one does, by a link of that one's if it
+/// gives one.
 fn other(address: SocketAddr, open: bool, why: String) -> Result<(), Failure> {
-    let by = Paths::find()?.state_dir.join("web.html");
-    let shown = match open {
-        true => Gateway::show_other(address, &by).map_err(Failure::failed)?,
-        false => None,
-    };
-    let url = shown.ok_or_else(|| Failure::config(why))?;
-    output::line(&url)?;
-    output::say(
-        "a gateway runs there already: its page opens in a browser that a link let in. \"Link for \
-         another browser\" at the end of the page makes one more; if no browser is in, end that \
-         gateway and start it again with `peerbus web --open`",
-    );
+    let found = Gateway::other(address).filter(|_| open);
+    let OtherGateway { url, link, process } = found.ok_or_else(|| Failure::config(why))?;
+    let shown = link.as_ref().unwrap_or(&url);
+    output::line(shown)?;
+    show(shown)?;
+    output::say(&match link {
+        Ok(_) => {
+            "a gateway runs there already, and the link is of that one: it opens its page once"
+                .into()
+        }
+        // Nothing here is an agent's to end.
+        Err(why) if is_below_an_agent() => format!("no link is given: {why}"),
+        Err(why) => {
+            let process = process.map_or_else(String::new, |id| format!(" (`kill {id}`)"));
+            format!(
+                "a gateway runs there already, and gives no link here: {why}. Its page opens in a browser \
+                 that a link let in, and has \"Link for another browser\" at its end. If no browser is \
+                 in, end that gateway{process} and start it again with `peerbus web --open`"
+            )
+        }
+    });
     Ok(())
 }
 

@@ -24,6 +24,9 @@ pub struct LiveSession {
     pub id: String,
     /// Its name on the bus, while it has one.
     pub name: Option<String>,
+    /// The name that it would have, while another session has that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wants: Option<String>,
     /// What its client calls itself.
     pub client: String,
     /// Its directory.
@@ -166,6 +169,7 @@ mod tests {
         LiveSession {
             id: id.into(),
             name: None,
+            wants: None,
             client: "c".into(),
             cwd: None,
             status: Some("idle".into()),

@@ -218,13 +218,17 @@ impl Shared {
             let state = self.state();
             (state.session.clone(), state.approvals.told().count())
         };
-        let name = match &*self.mailbox.bus().link().borrow() {
-            LinkState::Online { name, .. } => Some(name.to_string()),
-            _ => None,
+        let (name, wants) = match &*self.mailbox.bus().link().borrow() {
+            LinkState::Online { name, .. } => (Some(name.to_string()), None),
+            LinkState::Refused { name, why } if why.is_had_by_another() => {
+                (None, Some(name.to_string()))
+            }
+            _ => (None, None),
         };
         LiveSession {
             id: self.id(&session),
             name,
+            wants,
             client: self.client.clone(),
             status: status(&session).map(str::to_owned),
             stuck: self.mailbox.stuck(),

@@ -43,6 +43,7 @@ impl SessionNow {
         Ok(Self {
             session: LiveSession {
                 name: text("name"),
+                wants: text("wants"),
                 status: text("status"),
                 stuck: text("stuck"),
                 ..session.clone()
@@ -124,6 +125,23 @@ impl LiveSession {
             (PeerState::Waits, _) => PeerState::Waits,
             (_, Some(_)) => PeerState::Stuck,
             (state, None) => state,
+        }
+    }
+
+    /// The process of its client, and its directory where that is known.
+    #[must_use]
+    pub fn place(&self) -> String {
+        let stem = self.socket.file_stem().unwrap_or_default();
+        let stem = stem.to_string_lossy();
+        // The socket is called by it.
+        let process = stem.split('.').next().unwrap_or_default();
+        let process = format!("process {}", escape(process, NAME_CHARS));
+        match &self.cwd {
+            Some(cwd) => {
+                let cwd = escape(&cwd.display().to_string(), 4 * NAME_CHARS);
+                format!("{process} in {cwd}")
+            }
+            None => process,
         }
     }
 
@@ -212,6 +230,7 @@ mod tests {
             ..SessionNow::listed(LiveSession {
                 id: "1".into(),
                 name: Some("bob".into()),
+                wants: None,
                 client: "c".into(),
                 cwd: None,
                 status: Some(status.into()),

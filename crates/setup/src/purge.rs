@@ -1,5 +1,6 @@
 //! Everything that peerbus keeps for a user, taken away.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -7,7 +8,8 @@ use std::path::{Path, PathBuf};
 use peerbus_adapter::Failure;
 use peerbus_adapter::hooks::directories;
 use peerbus_adapter::paths::Paths;
-use peerbus_os::socket::is_listening;
+use peerbus_os::socket::{is_listening, is_socket};
+use peerbus_os::user::owns;
 
 /// What peerbus keeps beside its credentials.
 const CONFIGURATION: [&str; 5] = [
@@ -28,8 +30,7 @@ const DATABASE: [&str; 7] = [
     ".reserve",
 ];
 /// What else is in the state directory, and the directories there.
-const STATE: [&str; 8] = [
-    "peerbus.sock",
+const STATE: [&str; 7] = [
     "installed.json",
     "sessions.json",
     "broker.log",
@@ -51,9 +52,9 @@ const LISTS: [&str; 2] = ["index.json", "index.lock"];
 pub fn purge(paths: &Paths) -> Result<Vec<PathBuf>, Failure> {
     for sessions in directories(paths) {
         let dir = sessions.parent().unwrap_or(&sessions).to_owned();
-        sweep(&sessions)?;
+        sweep(&sessions, &LISTS)?;
+        sweep(&dir, &[])?;
         if dir != paths.state_dir {
-            sweep(&dir)?;
             // Below /tmp it stands in another one of ours.
             let above = dir.parent().filter(|above| {
                 let name = above.file_name().unwrap_or_default();
@@ -73,25 +74,32 @@ pub fn purge(paths: &Paths) -> Result<Vec<PathBuf>, Failure> {
     for dir in STATE_DIRECTORIES.map(|name| state.join(name)) {
         goes(&dir, fs::remove_dir_all(&dir))?;
     }
+    let sessions = directories(paths).into_iter();
+    let sockets = sessions.flat_map(|dir| [dir.clone(), dir.parent().unwrap_or(&dir).to_owned()]);
+    let dirs: BTreeSet<_> = sockets.chain([state.clone(), config.clone()]).collect();
     let mut left = Vec::new();
-    for dir in [state, config] {
+    // What is below comes first.
+    for dir in dirs.iter().rev().filter(|dir| owns(dir)) {
         goes_if_empty(dir)?;
         let others = fs::read_dir(dir).into_iter().flatten().flatten();
         left.extend(others.map(|entry| entry.path()));
     }
+    left.retain(|path| !dirs.contains(path));
     left.sort();
     Ok(left)
 }
 
-/// Deletes the sockets of a directory at which nobody listens, and it if nothing else is in it.
-fn sweep(dir: &Path) -> Result<(), Failure> {
-    if !peerbus_os::user::owns(dir) {
+/// Deletes the sockets of a directory at which nobody listens, and these lists of them; and it if nothing
+/// else is in it.
+fn sweep(dir: &Path, lists: &[&str]) -> Result<(), Failure> {
+    if !owns(dir) {
         return Ok(());
     }
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let mut lives = false;
     for path in entries.map(|entry| entry.path()) {
-        if path.extension().is_none_or(|end| end != "sock") {
+        let is_named = path.extension().is_some_and(|end| end == "sock");
+        if !is_named || !is_socket(&path).unwrap_or(false) {
             continue;
         }
         match is_listening(&path) {
@@ -99,7 +107,7 @@ fn sweep(dir: &Path) -> Result<(), Failure> {
             _ => lives = true,
         }
     }
-    for name in LISTS.iter().filter(|_| !lives) {
+    for name in lists.iter().filter(|_| !lives) {
         goes(&dir.join(name), fs::remove_file(dir.join(name)))?;
     }
     goes_if_empty(dir)

@@ -8,6 +8,7 @@ mod dashboard;
 mod guard;
 mod kept;
 mod listener;
+mod other;
 mod peers;
 mod replies;
 mod requests;
@@ -30,7 +31,9 @@ pub use peerbus_os::tls::ServerTls;
 use serde_json::json;
 
 use crate::answer::Failure;
+pub use crate::dashboard::browser::show;
 use crate::guard::Site;
+pub use crate::other::OtherGateway;
 use crate::peers::Peers;
 use crate::streams::Streams;
 use crate::tokens::Tokens;
@@ -112,28 +115,10 @@ impl Gateway {
         format!("{}{}", self.url(), self.app.dashboard.login.link())
     }
 
-    /// Has the user's browser open the dashboard, where there is a display; by way of the file at `by`.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be written, or there is nothing that opens it.
-    pub fn show(&self, by: &Path) -> std::io::Result<()> {
-        dashboard::browser::show(&self.link(), by)
-    }
-
-    /// Has the browser open the page of a gateway that runs at this address, if one does: its address,
-    /// which lets a browser in that opened a link of that gateway.
-    ///
-    /// # Errors
-    ///
-    /// As [`Gateway::show`].
-    pub fn show_other(address: SocketAddr, by: &Path) -> std::io::Result<Option<String>> {
-        if !listener::is_gateway(address) {
-            return Ok(None);
-        }
-        let url = format!("http://{address}/");
-        dashboard::browser::show(&url, by)?;
-        Ok(Some(url))
+    /// The gateway that runs at this address already, without TLS, if one does; it is asked for a link.
+    #[must_use]
+    pub fn other(address: SocketAddr) -> Option<OtherGateway> {
+        OtherGateway::at(address)
     }
 
     /// Serves until `stop` resolves.

@@ -16,13 +16,13 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use peerbus_os::tcp;
 use peerbus_os::tls::{self, ServerTls};
-use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{Sleep, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
+use crate::other::Ends;
 use crate::strangers::{Stranger, Strangers};
 
 const CONNECTIONS_MAX: usize = 512;
@@ -37,9 +37,6 @@ const STALLED: Duration = Duration::from_secs(10);
 /// until then.
 const GONE: Duration = Duration::from_secs(30);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
-/// How long another gateway may take to say that it is one, and the most that it says.
-const ASKED: Duration = Duration::from_secs(2);
-const ANSWER_BYTES_MAX: u64 = 4_096;
 
 pub(crate) struct Bound {
     listener: TcpListener,
@@ -100,35 +97,18 @@ impl Bound {
     }
 }
 
-/// Whether a gateway answers at an address, without TLS.
-pub(crate) fn is_gateway(address: SocketAddr) -> bool {
-    use std::io::{Read as _, Write as _};
-
-    let asked = || {
-        let mut stream = std::net::TcpStream::connect_timeout(&address, ASKED)?;
-        stream.set_read_timeout(Some(ASKED))?;
-        write!(stream, "GET /healthz HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
-        let mut said = String::new();
-        stream.take(ANSWER_BYTES_MAX).read_to_string(&mut said)?;
-        io::Result::Ok(said)
-    };
-    let body = asked().ok();
-    let body = body.as_deref().and_then(|said| said.split_once("\r\n\r\n"));
-    let told = body.and_then(|(_, body)| serde_json::from_str::<Value>(body).ok());
-    told.is_some_and(|told| told["status"] == "ok" && told["version"].is_string())
-}
-
 async fn converse(stream: TcpStream, tls: Option<TlsAcceptor>, router: Router, stranger: Stranger) {
     tcp::end_when_unconfirmed(&stream, GONE);
+    let ends = Ends::of(&stream);
     let stream = Patient {
         stream,
         stalled: None,
     };
     let Some(tls) = tls else {
-        return serve(stream, router, stranger).await;
+        return serve(stream, router, stranger, ends).await;
     };
     match timeout(HEAD, tls.accept(stream)).await {
-        Ok(Ok(stream)) => serve(stream, router, stranger).await,
+        Ok(Ok(stream)) => serve(stream, router, stranger, ends).await,
         Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
         Err(_late) => tracing::debug!("a TLS handshake took too long"),
     }
@@ -138,10 +118,12 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
     router: Router,
     stranger: Stranger,
+    ends: Ends,
 ) {
     let router = TowerToHyperService::new(router);
     let service = service_fn(|mut request: Request<Incoming>| {
         request.extensions_mut().insert(stranger.clone());
+        request.extensions_mut().insert(ends);
         router.call(request)
     });
     let served = http1::Builder::new()

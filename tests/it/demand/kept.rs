@@ -72,6 +72,10 @@ fn all_of_peerbus_goes_and_what_is_not_its_own_stays() {
     world.run(&["send", "bob", "hi", "--name", "bob"]).ok();
     let own = path(".config/peerbus/alpha.nk");
     fs::write(&own, "a key of its user's").expect("a file");
+    let others = ["notes.sock", "index.json"].map(|name| world.state(name));
+    others
+        .iter()
+        .for_each(|it| fs::write(it, "not a socket").expect("a file"));
     let purge = ["uninstall", "--all", "--purge", "--yes"];
     let mut bob = world.adapter("bob");
     bob.call("bus.peers", serde_json::json!({}));
@@ -97,11 +101,16 @@ fn all_of_peerbus_goes_and_what_is_not_its_own_stays() {
     assert!(text.contains("peerbus"), "{text}");
 
     let said = world.home.apart(&purge).ok();
-    for left in [&own.display().to_string(), env!("CARGO_BIN_EXE_peerbus")] {
-        assert!(said.contains(&format!("left: {left}\n")), "{said}");
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_peerbus"));
+    let left = others.iter().chain([&own]).map(std::path::PathBuf::as_path);
+    for left in left.chain([program]) {
+        assert!(left.exists(), "{}", left.display());
+        let left = format!("left: {}\n", left.display());
+        assert!(said.contains(&left), "{said}");
     }
     world.has_none();
-    assert!(!path(".local/state/peerbus").exists());
+    let kept = fs::read_dir(path(".local/state/peerbus")).expect("a directory");
+    assert_eq!(kept.count(), others.len(), "what is others' alone");
     let kept = fs::read_dir(path(".config/peerbus")).expect("a directory");
     assert_eq!(kept.count(), 1, "the user's own file alone");
     assert_eq!(

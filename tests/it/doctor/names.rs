@@ -1,6 +1,8 @@
 //! Variables: what is wrong with them; of `PEERBUS_NAME` whose it is, and who has it.
 
-use crate::support::{Home, Mcp};
+use crate::orphans::Session;
+use crate::sessions::names;
+use crate::support::{Home, Mcp, eventually};
 
 use super::{OTHER_SECRET, Setup, has_failed};
 
@@ -16,7 +18,7 @@ fn a_name_of_another_token_and_one_in_use_are_told_apart() {
         .stderr(std::process::Stdio::null())
         .spawn()
         .expect("serve starts");
-    crate::support::eventually("the broker listens", || socket.exists().then_some(()));
+    eventually("the broker listens", || socket.exists().then_some(()));
     let run = |args: &[&str], token: &str, name: &str| {
         let mut command = home.peerbus(args);
         command
@@ -51,12 +53,40 @@ fn a_name_of_another_token_and_one_in_use_are_told_apart() {
 fn who_has_a_name_is_told() {
     let setup = Setup::new();
     let carol = Mcp::start(&setup.home, "generic", "carol", "some-bot");
-    crate::support::eventually("carol is there", || {
+    eventually("carol is there", || {
         let (lines, _) = setup.doctor(&[("PEERBUS_NAME", "carol")]);
         let told = |line: &String| line.starts_with("ok      name: carol is in use by some-bot");
         lines.iter().any(told).then_some(())
     });
     drop(carol);
+}
+
+#[test]
+fn two_that_want_one_name_are_both_named_with_the_remedy() {
+    let setup = Setup::new();
+    let has = Session::start(&setup.home, "carol");
+    eventually("carol is there", || {
+        (names(&setup.home) == ["carol"]).then_some(())
+    });
+    let waits = Session::start(&setup.home, "Carol");
+    let home = setup.home.path().display();
+    let says = format!(
+        "warning name: two agents want the name Carol: process {} in {home} has it, process {} in {home} \
+         waits for it; remedy: ",
+        has.process(),
+        waits.process()
+    );
+    let line = eventually("both are named", || {
+        let (lines, _) = setup.doctor(&[]);
+        lines.into_iter().find(|line| line.starts_with(&says))
+    });
+    assert!(line.contains("--name NAME"), "{line}");
+    drop(has);
+    eventually("it has the name", || {
+        (names(&setup.home) == ["Carol"]).then_some(())
+    });
+    let (lines, _) = setup.doctor(&[]);
+    assert!(!lines.join("\n").contains("two agents want"), "{lines:#?}");
 }
 
 #[test]

@@ -249,7 +249,7 @@ pub(super) const COMMANDS: &[(&str, How)] = &[
     ("peerbus serve --domain alpha", Stays("listening on")),
     ("peerbus serve --history 30d,1G", Stays("listening on")),
     ("peerbus serve --history 0", Stays("listening on")),
-    ("peerbus history --with bob --since 2h", Runs),
+    ("peerbus history bob --since 2h", Runs),
     ("peerbus tail --follow", Stays("hello from yesterday")),
     ("peerbus history purge", Runs),
     ("peerbus audit verify", Runs),

@@ -15,5 +15,6 @@ pub use caller::{Caller, ask_driver};
 pub use line::{ASK_MAX, ATTACH, Ask, AskTools, HOOK, Introduced, Role, TOOLS};
 pub use listener::{Connection, HookConnection, Peer, SessionSocket};
 pub use place::{
-    Ancestor, INDEX, directories, directory, is_below_an_agent, is_of_an_agent, sweep,
+    Ancestor, INDEX, directories, directories_of, directory, is_below_an_agent, is_of_an_agent,
+    sweep,
 };

@@ -151,12 +151,12 @@ pub fn is_below_an_agent() -> bool {
 }
 
 /// Where sessions are for this process, and for another one as it was started.
-pub(super) fn directories_of(process: u32) -> Vec<PathBuf> {
+#[must_use]
+pub fn directories_of(process: u32) -> Vec<PathBuf> {
     let own = Paths::find().ok();
     let all = os::process::environment(process).ok();
     let theirs = all.and_then(|all| Paths::of_environment(&all));
-    let both = own.iter().chain(&theirs);
-    both.flat_map(directories).collect()
+    own.iter().chain(&theirs).flat_map(directories).collect()
 }
 
 /// Where a user's sessions are whose environment sets no directory.

@@ -119,6 +119,11 @@ pub(super) fn hint(word: &str) -> Option<String> {
              happens in a session"
                 .into()
         }
+        "approve" | "allow" | "answer" | "deny" => {
+            "`peerbus session approve` shows what is asked; `peerbus session approve NAME`, `peerbus \
+             session answer NAME NUMBER` and `peerbus session deny NAME` decide"
+                .into()
+        }
         "config" => "`peerbus doctor` says which files and variables count".into(),
         _ => return None,
     })

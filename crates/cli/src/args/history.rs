@@ -58,7 +58,9 @@ pub(crate) struct History {
     #[command(subcommand)]
     pub(crate) verb: Option<HistoryVerb>,
     /// Only messages from or to this peer, or to this group (`#GROUP`, in quotes)
-    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// The same
+    #[arg(long, value_name = "NAME", conflicts_with = "name")]
     pub(crate) with: Option<String>,
     /// Only those of a conversation
     #[arg(long, value_name = "ID", value_parser = message_id)]

@@ -173,7 +173,8 @@ pub(crate) enum HeldVerb {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct HeldOne {
-    /// Its digest, with which `peerbus held` shows it; or its id, to be asked or to decline it
+    /// Its digest, with which `peerbus held` shows it; or its id, or a beginning or end of either, to be
+    /// asked or to decline it
     #[arg(value_name = "DIGEST")]
     pub(crate) which: String,
     /// Its sender, where several used that id

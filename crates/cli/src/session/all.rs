@@ -6,8 +6,8 @@ use peerbus_node::{NodeClient, each};
 use serde_json::{Value, json};
 
 use super::{called, open};
+use crate::here::sessions;
 use crate::output;
-use crate::told::sessions;
 
 /// Something that waits for the user, and the session in which it does.
 pub(crate) struct Waiting {
@@ -70,7 +70,9 @@ pub(crate) fn show(
     } else if waiting.is_empty() && silent == 0 {
         output::line(nothing)?;
     } else {
-        waiting.iter().try_for_each(|it| output::line(&shown(it)))?;
+        waiting
+            .iter()
+            .try_for_each(|it| output::wrapped(&shown(it)))?;
     }
     match silent {
         0 => Ok(()),
@@ -82,7 +84,7 @@ pub(crate) fn show(
 
 /// Asks the person at the terminal, who decides by `shown`.
 pub(crate) fn agreed(shown: &str, question: &str) -> Result<(), Failure> {
-    output::text(&format!("{shown}\n{question}\n")).map_err(|error| {
+    output::wrapped(&format!("{shown}\n{question}")).map_err(|error| {
         Failure::failed(format!(
             "nothing was answered: the question cannot be shown on stdout: {error}"
         ))

@@ -13,13 +13,22 @@ use serde_json::{Value, json};
 use super::all::{Waiting, agreed, show, waiting};
 use super::{CELL_CHARS, LINE_CHARS, called, is_meant, open, refused};
 use crate::args::{SessionAnswer, SessionApprove, SessionDeny};
+use crate::here::sessions;
 use crate::output;
-use crate::told::sessions;
 
 pub(super) fn allow(verb: &SessionApprove) -> Result<(), Failure> {
     let Some(found) = find(verb.which.as_deref(), verb.json)? else {
         return Ok(());
     };
+    if let Some(how) = how_to_answer(&found) {
+        if !verb.json {
+            output::wrapped(&shown(&found))?;
+        }
+        return Err(Failure::failed(format!(
+            "{} is a question, and yes is no answer to it: {how}",
+            word(&found.told["request_id"])
+        )));
+    }
     let digest = found.told["digest"].clone();
     let decision = match verb.always {
         Some(_) => "allow_always",
@@ -38,7 +47,8 @@ pub(super) fn allow(verb: &SessionApprove) -> Result<(), Failure> {
 fn agree(found: &Waiting, meant: Option<&str>, json: bool, question: &str) -> Result<(), Failure> {
     let id = word(&found.told["request_id"]);
     let meant = meant.unwrap_or_default();
-    let asks = std::io::stdin().is_terminal() && !json;
+    // Where the gate is closed nothing is answered: the session says so.
+    let asks = std::io::stdin().is_terminal() && !json && found.session.gates.approve;
     // A session can take the letters of another's request for its name, and wait until that is over.
     let looks_like_one = in_words(&format!("yes {meant}")).is_some_and(|(meant, _)| meant != id);
     if looks_like_one && !asks {
@@ -51,7 +61,7 @@ fn agree(found: &Waiting, meant: Option<&str>, json: bool, question: &str) -> Re
         agreed(&shown(found), &format!("{question} Type yes:"))?;
     } else if !json {
         // It was asked for by name: it is answered even if nobody reads this.
-        let _unread = output::line(&shown(found));
+        let _unread = output::wrapped(&shown(found));
     }
     Ok(())
 }
@@ -76,23 +86,25 @@ pub(super) fn reply(verb: &SessionAnswer) -> Result<(), Failure> {
     let Some(found) = find(verb.which.as_deref(), verb.json)? else {
         return Ok(());
     };
-    if let Some(questions) = found.told["questions"].as_array()
-        && verb.answers.is_empty()
-    {
-        output::line(&shown(&found))?;
-        let (id, numbers) = (
-            word(&found.told["request_id"]),
-            " NUMBER".repeat(questions.len()),
-        );
-        output::say(&format!(
-            "`peerbus session answer {id}{numbers}` answers it; a text stands in the place of a number"
-        ));
+    if let Some(how) = how_to_answer(&found).filter(|_| verb.answers.is_empty()) {
+        output::wrapped(&shown(&found))?;
+        output::say(&how);
         return Ok(());
     }
     agree(&found, verb.which.as_deref(), verb.json, "answer it?")?;
     let digest = found.told["digest"].clone();
     let params = json!({ "decision": "allow", "digest": digest, "answers": verb.answers });
     answer(&found, params, verb.json)
+}
+
+/// The command that answers a question; `None`: it is none.
+fn how_to_answer(found: &Waiting) -> Option<String> {
+    let questions = found.told["questions"].as_array()?.len();
+    let id = word(&found.told["request_id"]);
+    Some(format!(
+        "`peerbus session answer {id}{}` answers it; a text stands in the place of a number",
+        " NUMBER".repeat(questions)
+    ))
 }
 
 pub(super) fn deny(verb: &SessionDeny) -> Result<(), Failure> {
@@ -111,7 +123,7 @@ fn answer(found: &Waiting, mut params: Value, json: bool) -> Result<(), Failure>
     if json {
         return output::json(&answer);
     }
-    output::line(&resolved(&answer))
+    output::wrapped(&resolved(&answer))
 }
 
 /// The request that is meant. `None`: none is, and what is open was printed.
@@ -120,11 +132,12 @@ fn find(meant: Option<&str>, json: bool) -> Result<Option<Waiting>, Failure> {
         client.call("session/status", &json!({})).map_err(refused)
     })?;
     // Of what a client asks that tells nobody, only that it asks is known.
-    let mut dumb = sessions()?;
-    dumb.retain(|session| {
+    let all = sessions()?;
+    let is_dumb = |session: &&LiveSession| {
         let told = |it: &Waiting| it.session.socket == session.socket;
         session.state() == PeerState::Waits && !requests.iter().any(told)
-    });
+    };
+    let dumb: Vec<_> = all.iter().filter(is_dumb).collect();
     let Some(meant) = meant else {
         let nothing = match dumb.is_empty() {
             true => "nothing is asked",
@@ -146,6 +159,10 @@ fn find(meant: Option<&str>, json: bool) -> Result<Option<Waiting>, Failure> {
     }
     requests.retain(|found| is_meant(&found.session, meant));
     if requests.len() > 1 {
+        if !json {
+            let mut all = requests.iter();
+            all.try_for_each(|it| output::wrapped(&shown(it)))?;
+        }
         let ids = requests.iter().map(|found| word(&found.told["request_id"]));
         let ids = ids.collect::<Vec<_>>().join(", ");
         return Err(Failure::config(format!(
@@ -154,22 +171,29 @@ fn find(meant: Option<&str>, json: bool) -> Result<Option<Waiting>, Failure> {
     }
     match requests.pop() {
         Some(found) => Ok(Some(found)),
-        None if silent > 0 => {
-            let meant = escape(meant, CELL_CHARS);
-            Err(Failure::failed(format!(
-                "no request {meant} was found, and not every session was asked"
-            )))
-        }
-        None => {
-            if let Some(session) = dumb.iter().find(|session| is_meant(session, meant)) {
-                return Err(Failure::failed(asks_there(session)));
-            }
-            let meant = escape(meant, CELL_CHARS);
-            Err(Failure::failed(format!(
-                "no request {meant} is open, and none in a session of that id or name: \
-                 `peerbus session approve` shows what is"
-            )))
-        }
+        None => Err(Failure::failed(not_asked(meant, &all, &dumb, silent))),
+    }
+}
+
+/// Why there is no request that is meant by this word.
+fn not_asked(meant: &str, all: &[LiveSession], dumb: &[&LiveSession], silent: usize) -> String {
+    let word = escape(meant, CELL_CHARS);
+    if silent > 0 {
+        return format!("no request {word} was found, and not every session was asked");
+    }
+    if let Some(session) = dumb.iter().find(|session| is_meant(session, meant)) {
+        return asks_there(session);
+    }
+    match all.iter().find(|session| is_meant(session, meant)) {
+        Some(session) => format!(
+            "{} asks nothing now: {}; `peerbus status {word}` shows more",
+            called(session),
+            session.word()
+        ),
+        None => format!(
+            "no request {word} is open, and none in a session of that id or name: \
+             `peerbus session approve` shows what is"
+        ),
     }
 }
 

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::{CELL_CHARS, LINE_CHARS, lines};
 use crate::args::{Until, Wait};
-use crate::{client, operator, output, told};
+use crate::{client, here, operator, output};
 
 /// The last words of a turn may be written a moment after the session is idle.
 const LAST_WORDS: Duration = Duration::from_millis(500);
@@ -92,7 +92,7 @@ impl Followed {
     fn not_seen(&self) -> Failure {
         let receipts = std::slice::from_ref(&self.receipt);
         let peers = operator::known_peers().unwrap_or_default();
-        let trail = Trail::among(self.receipt.id.as_str(), receipts, told::around(&peers));
+        let trail = Trail::among(self.receipt.id.as_str(), receipts, here::around(&peers));
         Failure::failed(format!("not seen: {}", trail.note))
     }
 
@@ -119,7 +119,7 @@ pub(super) fn say_asleep(session: &LiveSession) {
     };
     let mut peers = peers.iter().filter(|peer| peer.online);
     let peer = peers.find(|peer| peer.name.eq_ignore_ascii_case(name));
-    let Some(peer) = peer.map(told::about) else {
+    let Some(peer) = peer.map(here::about) else {
         return;
     };
     if peer.wake.is_some_and(|paths| paths.is_empty()) {

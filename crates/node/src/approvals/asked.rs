@@ -85,31 +85,53 @@ struct QuestionOption {
 }
 
 impl Question {
-    /// The answer that is meant: the label of an option for its number, or a text of its own.
+    /// The answer that is meant: the label of an option for its number, or for that label in whatever case;
+    /// or a text of its own.
     fn chosen(&self, answer: &str) -> Result<String, String> {
         let answer = answer.trim();
-        let is_number = |c: char| c.is_ascii_digit() || c == ',' || c.is_whitespace();
         if answer.is_empty() {
             return Err("an answer is empty".into());
         }
-        if !answer.chars().all(is_number) {
+        if let Some(label) = self.option(answer)? {
+            return Ok(label.to_owned());
+        }
+        let is_number = |c: char| c.is_ascii_digit() || c == ',' || c.is_whitespace();
+        let numbers = answer.chars().all(is_number);
+        if !numbers && !self.multiple {
             return Ok(answer.to_owned());
         }
-        let numbers = answer.split(',').map(|number| number.trim().parse());
-        let numbers: Result<Vec<usize>, _> = numbers.collect();
-        let numbers = numbers.map_err(|_| format!("{answer:?} is no number of an option"))?;
-        if numbers.len() > 1 && !self.multiple {
-            return Err(format!("{answer:?}: one option is to be chosen"));
+        let mut labels = Vec::new();
+        for part in answer.split(',').map(str::trim) {
+            match self.option(part)? {
+                Some(label) => labels.push(label),
+                None if numbers => {
+                    let options = self.options.len();
+                    return Err(format!("there is no option {part}, but {options}"));
+                }
+                None => return Ok(answer.to_owned()),
+            }
         }
-        let label = |number: &usize| {
-            let option = number.checked_sub(1).and_then(|at| self.options.get(at));
-            let option = option.ok_or_else(|| {
-                format!("there is no option {number}, but {}", self.options.len())
-            })?;
-            Ok(option.label.clone())
-        };
-        let labels = numbers.iter().map(label);
-        Ok(labels.collect::<Result<Vec<_>, String>>()?.join(", "))
+        match self.multiple {
+            true => Ok(labels.join(", ")),
+            false => Err(format!("{answer:?}: one option is to be chosen")),
+        }
+    }
+
+    /// The label of the option that a word means; `None`: of none.
+    fn option(&self, word: &str) -> Result<Option<&str>, String> {
+        let number = word.parse::<usize>().ok();
+        let label = word.to_lowercase();
+        let mut meant = self.options.iter().enumerate().filter(|(at, option)| {
+            number == Some(at + 1) || option.label.trim().to_lowercase() == label
+        });
+        match (meant.next(), meant.next()) {
+            (Some((one, _)), Some((other, _))) => Err(format!(
+                "{word:?} may be option {} or option {}: answer where it is asked",
+                one + 1,
+                other + 1
+            )),
+            (one, _) => Ok(one.map(|(_, option)| option.label.as_str())),
+        }
     }
 }
 

@@ -264,13 +264,12 @@ fn a_question_wants_answers_and_nothing_else_does() {
         (&["3", "1"], "no option 3, but 2"),
         (&["0", "1"], "no option 0"),
         (&["1,2", "1"], "one option"),
+        (&["99999999999999999999999", "1"], "no option 9"),
         (&[" ", "1"], "empty"),
     ] {
         let why_not = refusal(approvals.decide(answers(given), By::Node));
         assert!(why_not.contains(why), "{given:?}: {why_not}");
     }
-    let huge = refusal(approvals.decide(answers(&["99999999999999999999999", "1"]), By::Node));
-    assert!(huge.contains("no number"), "{huge}");
     let always = wish(&id, Decision::AllowAlways, Some(&digest));
     assert!(refusal(approvals.decide(always, By::Node)).contains("is a question"));
     let verdict = approvals.decide(answers(&["2", "1, 2"]), By::Node).unwrap();
@@ -296,4 +295,31 @@ fn a_question_wants_answers_and_nothing_else_does() {
         ..wish(&id, Decision::Allow, Some(&digest))
     };
     assert!(refusal(approvals.decide(wrong, By::Node)).contains("is no question"));
+}
+
+#[test]
+fn an_option_is_chosen_by_its_number_or_by_its_label_in_any_case() {
+    let label = |label: &str| json!({ "label": label });
+    let options = ["Bleu", " 3", "BLUE, or not", "Ärger"].map(label);
+    for (given, multiple, chosen) in [
+        ("bleu", false, Ok("Bleu")),
+        (" BLEU ", true, Ok("Bleu")),
+        ("ärger", false, Ok("Ärger")),
+        ("blue, or not", false, Ok("BLUE, or not")),
+        ("2", false, Ok(" 3")),
+        ("3", false, Err("may be option 2 or option 3")),
+        ("bleu,4", true, Ok("Bleu, Ärger")),
+        ("bleu, 4", false, Ok("bleu, 4")),
+        ("bleu, please", true, Ok("bleu, please")),
+        ("ble", false, Ok("ble")),
+    ] {
+        let question = json!({ "question": "?", "multiSelect": multiple, "options": options });
+        let input = json!({ "questions": [question] });
+        let asked = Asked::new("AskUserQuestion", &input.to_string());
+        let answered = asked.answered(&[given.to_owned()]);
+        match chosen {
+            Ok(chosen) => assert_eq!(answered.unwrap()["answers"]["?"], chosen, "{given}"),
+            Err(why) => assert!(answered.unwrap_err().contains(why), "{given}"),
+        }
+    }
 }

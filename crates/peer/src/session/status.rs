@@ -81,6 +81,14 @@ pub enum RegistrationRefusal {
     Other(String),
 }
 
+impl RegistrationRefusal {
+    /// Whether another session has the name now, which could be given another.
+    #[must_use]
+    pub const fn is_had_by_another(&self) -> bool {
+        matches!(self, Self::InUse { .. } | Self::TakenOver)
+    }
+}
+
 impl Status {
     /// Why it does not help to wait for the broker: what is in the way does not pass by itself.
     #[must_use]

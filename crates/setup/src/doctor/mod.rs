@@ -33,12 +33,18 @@ pub struct Context {
     pub check_options: CheckOptions,
     /// Reads the file that says what others may do to sessions, or says what is wrong with it.
     pub check_gates: fn(&Path) -> Result<(), String>,
-    /// Tells what peers do.
+    /// Tells what peers and sessions do.
     pub look: fn(&[PeerEntry]) -> Watched,
 }
 
-/// Peers, each with the way in which its user lets it go on, where it waits for that.
-pub type Watched = Vec<(PeerView, Option<String>)>;
+/// What is known of peers and of sessions on this machine.
+#[derive(Debug, Default)]
+pub struct Watched {
+    /// Peers, each with the way in which its user lets it go on, where it waits for that.
+    pub peers: Vec<(PeerView, Option<String>)>,
+    /// Which sessions want a name that another one has, each as a sentence.
+    pub nameless: Vec<String>,
+}
 
 /// Says in sentences what is wrong with variables, given how to look one up.
 pub type CheckOptions = fn(&dyn Fn(&str) -> Option<String>) -> Vec<String>;
@@ -57,7 +63,15 @@ pub fn examine(context: &Context) -> Result<Report, Failure> {
         None => None,
     };
     let told = peers.as_deref().map(context.look).unwrap_or_default();
-    asleep::silent(&told, &mut report);
+    asleep::silent(&told.peers, &mut report);
+    for says in told.nameless {
+        report.warning(
+            "name",
+            says,
+            "end one of them, or give each its own: `peerbus install CLIENT --name NAME` (with `{project}` \
+             in it each project has one), or PEERBUS_NAME where it is started; then start that one anew",
+        );
+    }
     agents::check(context, peers.as_deref(), &mut report)?;
     sessions::check(peers.as_deref(), &mut report);
     Ok(report)

@@ -7,9 +7,13 @@ use std::thread;
 
 use peerbus_os::{dir, file, process};
 
-/// Has the browser open a link, if there is a display. The link is a secret, and other users see the
+/// Has the user's browser open a link, if there is a display. The link is a secret, and other users see the
 /// arguments of programs: so it goes by the file at `by`, which only this user can read.
-pub(crate) fn show(link: &str, by: &Path) -> io::Result<()> {
+///
+/// # Errors
+///
+/// When the file cannot be written, or there is nothing that opens it.
+pub fn show(link: &str, by: &Path) -> io::Result<()> {
     let Some(opener) = process::browser() else {
         return Ok(());
     };

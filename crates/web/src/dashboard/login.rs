@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use axum::extract::{Path, Request, State};
+use axum::extract::{Extension, Path, Request, State};
 use axum::http::{HeaderMap, HeaderName, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Redirect, Response};
@@ -15,8 +15,9 @@ use peerbus_os::sync::lock;
 use peerbus_wire::Token;
 use serde_json::json;
 
-use super::page;
+use super::{beside, page};
 use crate::answer::Failure;
+use crate::other::Ends;
 use crate::{App, strangers};
 
 /// Links that wait to be opened, at most; the oldest go.
@@ -24,8 +25,9 @@ const LINKS_MAX: usize = 8;
 const KEY: HeaderName = HeaderName::from_static("x-peerbus-key");
 /// How somebody gets in.
 const REMEDY: &str = "\"Link for another browser\" at the end of a dashboard that is open makes a link, \
-                      which opens it once, in one browser. Where none is open, end this gateway and \
-                      start it again with `peerbus web --open`, which prints one";
+                      which opens it once, in one browser. Where none is open, `peerbus web --open` in a \
+                      terminal of yours asks this gateway for one; where it gets none, end this gateway \
+                      and start it again so";
 
 /// The links that are still good, and what a browser shows that opened one.
 pub(crate) struct Login {
@@ -136,6 +138,15 @@ pub(super) async fn open(
 /// `POST /dashboard/link`: one more link, for the address by which the page is asked.
 pub(super) async fn link(State(app): State<Arc<App>>) -> Response {
     axum::Json(json!({ "path": app.dashboard.login.link() })).into_response()
+}
+
+/// `POST /link`: one more link, for a program that this user runs and no agent does.
+pub(super) async fn ask(State(app): State<Arc<App>>, Extension(ends): Extension<Ends>) -> Response {
+    beside(StatusCode::FORBIDDEN, move || {
+        ends.may_have_a_link()?;
+        Ok(json!({ "path": app.dashboard.login.link() }))
+    })
+    .await
 }
 
 /// Lets through who is in; and what changes something only from the page itself.

@@ -69,6 +69,7 @@ pub(crate) fn router(app: &Arc<App>) -> Router<Arc<App>> {
     Router::new()
         .route("/", get(login::page))
         .route("/open/{word}", get(login::open))
+        .route("/link", post(login::ask))
         .route("/page/{file}", get(page::file))
         .merge(closed)
 }

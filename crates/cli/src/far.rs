@@ -1,0 +1,58 @@
+//! How far a message is, for who waits for it.
+
+use std::time::Duration;
+
+use peerbus_adapter::{Bus, BusError, Receipt, Stage};
+use peerbus_view::{PeerState, Trail, reached};
+
+use crate::here::{about, around, peers_of, ways_out};
+
+/// How far a message is.
+pub(crate) struct Far {
+    pub(crate) receipts: Vec<Receipt>,
+    /// What the one does that has it now.
+    pub(crate) does: Option<PeerState>,
+    pub(crate) trail: Trail,
+}
+
+impl Far {
+    /// Asks the broker about the message `id`.
+    pub(crate) async fn ask(bus: &Bus, id: &str, within: Duration) -> Result<Self, BusError> {
+        let receipts = bus.statuses(&[id.to_owned()], within).await?;
+        let peers = peers_of(bus, id, &receipts).await;
+        let trail = Trail::among(id, &receipts, around(&peers));
+        let mut far = Self {
+            receipts,
+            does: None,
+            trail,
+        };
+        let mut peers = peers.iter();
+        let peer = peers.find(|peer| Some(&*peer.name) == far.holder());
+        far.does = peer.map(|peer| about(peer).is);
+        Ok(far)
+    }
+
+    /// At whom it is now, where one has it.
+    pub(crate) fn holder(&self) -> Option<&str> {
+        self.last()?.to.as_deref()
+    }
+
+    /// The stage there.
+    pub(crate) fn stage(&self) -> Option<&Stage> {
+        self.last().map(|receipt| &receipt.stage)
+    }
+
+    fn last(&self) -> Option<&Receipt> {
+        let mut each = reached(self.receipts.iter()).into_values();
+        each.find(|receipt| !matches!(receipt.stage, Stage::Recalled { .. }))
+    }
+
+    /// The sentence, with the way out where who has it waits for the user.
+    pub(crate) fn note(&self) -> String {
+        let ways = ways_out(self.holder().into_iter());
+        match ways.is_empty() || self.does != Some(PeerState::Waits) {
+            true => self.trail.note.clone(),
+            false => format!("{}: {}", self.trail.note, ways.join("; ")),
+        }
+    }
+}

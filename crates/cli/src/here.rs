@@ -1,0 +1,158 @@
+//! Who is here: peers and live sessions, for whoever reads it.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use peerbus_adapter::hooks::is_below_an_agent;
+use peerbus_adapter::operator as answer;
+use peerbus_adapter::paths::Paths;
+use peerbus_adapter::{Bus, Failure, PeerEntry, Receipt, wall_ms};
+use peerbus_node::SessionNow;
+use peerbus_node::index::{self, LiveSession};
+use peerbus_view::{Around, Audience, PeerState, PeerView, depends_on_peers};
+use peerbus_wire::escape;
+
+use crate::{operator, output};
+
+/// Longest name, in characters.
+const NAME_CHARS: usize = 64;
+/// How long it may take to ask who is there.
+const PEERS_WAIT: Duration = Duration::from_secs(2);
+
+/// Who reads what this process says: an agent that runs it is not the person whose agents these are.
+pub(crate) fn audience() -> Audience {
+    match is_below_an_agent() {
+        true => Audience::Peer,
+        false => Audience::Owner,
+    }
+}
+
+/// Refuses an agent, or what it runs, what is its user's to do: `what` says it after "an agent … may
+/// not".
+pub(crate) fn for_people(what: &str) -> Result<(), Failure> {
+    if is_below_an_agent() {
+        return Err(Failure::failed(format!(
+            "an agent, or what it runs, may not {what}: a person does that, in a terminal of their own"
+        )));
+    }
+    Ok(())
+}
+
+/// A peer, for whoever reads it.
+pub(crate) fn about(peer: &PeerEntry) -> PeerView {
+    PeerView::new(peer, audience())
+}
+
+/// The live sessions, with the gates as they are now.
+pub(crate) fn sessions() -> Result<Vec<LiveSession>, Failure> {
+    Ok(index::all(&Paths::find()?))
+}
+
+/// Peers, and what the sessions on this machine tell their user, who is told nothing of it where an agent asks.
+pub(crate) struct Here {
+    pub(crate) peers: Vec<PeerView>,
+    /// Each, and whether it gave no answer.
+    pub(crate) sessions: Vec<(SessionNow, bool)>,
+}
+
+impl Here {
+    pub(crate) fn of<'a>(peers: impl Iterator<Item = &'a PeerEntry>) -> Self {
+        let sessions = match audience() {
+            Audience::Owner => sessions().unwrap_or_default(),
+            Audience::Peer => Vec::new(),
+        };
+        let mut here = Self {
+            peers: peers.map(about).collect(),
+            sessions: SessionNow::all(sessions),
+        };
+        for (now, _) in &here.sessions {
+            let is_it = |peer: &&mut PeerView| Some(&peer.name) == now.session.name.as_ref();
+            if let Some(peer) = here.peers.iter_mut().find(is_it) {
+                now.session.add_to(peer);
+            }
+        }
+        here
+    }
+
+    /// Which sessions want a name that another one has, and which one that is.
+    pub(crate) fn nameless(&self) -> Vec<String> {
+        let wants = |now: &SessionNow| Some((now.session.wants.clone()?, now.session.place()));
+        let all = self.sessions.iter().filter_map(|(now, _)| wants(now));
+        all.map(|(name, place)| {
+            let is = |other: &str| other.eq_ignore_ascii_case(&name);
+            let mut here = self.sessions.iter().map(|(now, _)| &now.session);
+            let holder = here.find(|it| it.name.as_deref().is_some_and(is));
+            let pid = || self.peers.iter().find(|peer| is(&peer.name))?.pid;
+            let holder = match holder {
+                Some(session) => session.place(),
+                None => pid().map_or("another session".into(), |pid| format!("process {pid}")),
+            };
+            let name = escape(&name, NAME_CHARS);
+            format!("two agents want the name {name}: {holder} has it, {place} waits for it")
+        })
+        .collect()
+    }
+
+    /// How its user lets a peer go on.
+    pub(crate) fn way_out(&self, peer: &PeerView) -> Option<String> {
+        let mut all = self.sessions.iter().map(|(now, _)| now);
+        all.find(|now| now.session.name.as_ref() == Some(&peer.name))?
+            .way_out()
+    }
+}
+
+/// What sentences are told by, now.
+pub(crate) fn around(peers: &[PeerEntry]) -> Around<'_> {
+    Around {
+        now_ms: wall_ms(),
+        peers,
+        audience: audience(),
+    }
+}
+
+pub(crate) fn peers(socket: Option<&PathBuf>) -> Result<Vec<PeerEntry>, Failure> {
+    let peers = answer::peers(operator::request(socket, "GET", "/v1/peers")?);
+    Ok(peers.map_err(Failure::failed)?.0)
+}
+
+/// What the peers say, where it matters for how far a message got.
+pub(crate) async fn peers_of(bus: &Bus, id: &str, receipts: &[Receipt]) -> Vec<PeerEntry> {
+    let entries = match depends_on_peers(id, receipts) {
+        true => bus.peers(PEERS_WAIT).await.map(|peers| peers.entries),
+        false => Ok(Vec::new()),
+    };
+    // Without them the rest is known all the same.
+    entries.unwrap_or_default()
+}
+
+/// How the user lets those sessions go on, of these names, that wait for him; none where an agent asks.
+pub(crate) fn ways_out<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let names: BTreeSet<String> = names.map(str::to_ascii_lowercase).collect();
+    if names.is_empty() || audience() == Audience::Peer {
+        return Vec::new();
+    }
+    let is_meant = |session: &LiveSession| {
+        let name = session.name.as_ref().map(|name| name.to_ascii_lowercase());
+        session.state() == PeerState::Waits && name.is_some_and(|name| names.contains(&name))
+    };
+    let mut waiting = sessions().unwrap_or_default();
+    waiting.retain(is_meant);
+    let asked = SessionNow::all(waiting).into_iter();
+    asked.filter_map(|(now, _)| now.way_out()).collect()
+}
+
+/// Says on stderr where those work that a list named, as far as the broker knows that.
+pub(crate) fn say_where<'a>(names: impl Iterator<Item = &'a str>, peers: &[PeerEntry]) {
+    let names: BTreeSet<String> = names.map(str::to_ascii_lowercase).collect();
+    let named = |peer: &&PeerEntry| names.contains(&peer.name.to_ascii_lowercase());
+    for peer in peers.iter().filter(named) {
+        let about = about(peer);
+        let branch = about.branch.map(|branch| format!("branch {branch}"));
+        let pid = about.pid.map(|pid| format!("process {pid}"));
+        let place: Vec<_> = [about.project, branch, pid].into_iter().flatten().collect();
+        if !place.is_empty() {
+            output::say(&format!("{}: {}", about.name, place.join(", ")));
+        }
+    }
+}

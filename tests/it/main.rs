@@ -23,6 +23,7 @@ mod files;
 mod gates;
 mod governor;
 mod groups;
+mod guide;
 mod history;
 mod hooks;
 mod hostile;

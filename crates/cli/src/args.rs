@@ -152,6 +152,8 @@ pub(crate) enum Verb {
     History(History),
     /// Show a conversation of scripted peers, and leave nothing behind.
     Demo,
+    /// Print how an agent sets itself up, and what it may do.
+    Guide,
     /// Show a page with all that happens, and take webhooks.
     Web(Web),
     /// Join this machine's broker to those of other domains, over NATS.

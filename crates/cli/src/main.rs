@@ -51,6 +51,9 @@ use peerbus_adapter::signals::unblock_signals;
 
 use crate::args::{Args, Verb};
 
+/// The page for an agent.
+const GUIDE: &str = include_str!("../../../docs/AGENT.md");
+
 fn main() -> ExitCode {
     unblock_signals();
     logging::end_on_panic();
@@ -78,6 +81,7 @@ fn main() -> ExitCode {
         Verb::Tail(verb) => tail::run(&verb),
         Verb::History(verb) => history::run(verb),
         Verb::Demo => demo::run(),
+        Verb::Guide => output::text(GUIDE).map_err(Into::into),
         Verb::Mcp(verb) => mcp::run(verb),
         Verb::Bridge { args } => bridge::run(&args),
         Verb::Web(verb) => web::run(verb),

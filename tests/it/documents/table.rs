@@ -89,6 +89,9 @@ pub(super) const COMMANDS: &[(&str, How)] = &[
     ),
     (".ci/macos", By(CI, ".ci/macos -- -D warnings")),
     (".ci/run", Not("it is what runs this test")),
+    // AGENT
+    ("peerbus --version", Runs),
+    ("peerbus install claude-code --dry-run", Runs),
     // CLAUDE_CODE
     (
         "claude plugin marketplace add .",

@@ -21,7 +21,15 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ),
     (
         "Set up",
-        &["install", "uninstall", "doctor", "run", "acp", "demo"],
+        &[
+            "install",
+            "uninstall",
+            "doctor",
+            "guide",
+            "run",
+            "acp",
+            "demo",
+        ],
     ),
     (
         "Operate",

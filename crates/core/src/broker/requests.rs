@@ -214,7 +214,11 @@ impl Broker {
 
     /// A request ends without a result.
     pub(super) fn unanswered(&mut self, cx: &mut Cx<'_>, row: &LeaseRow, why: &str) -> Result {
-        let holder = self.registry.name(row.holder);
+        let queue = self.queue_of(cx.txn, row.holder, row.head.seq)?;
+        let holder = match row.holder {
+            NOBODY => String::new(),
+            _ => self.called(cx.txn, (queue, row.head.sender), row.head.seq)?,
+        };
         let last = match (row.work(), &*holder) {
             (Some(work), _) => match &work.said {
                 Some((said, _)) if !said.is_empty() => {

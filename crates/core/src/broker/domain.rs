@@ -119,10 +119,7 @@ impl Broker {
         let no = |reason: String| Err(RefusalCode::Forbidden.because(reason));
         let comes = self.is_bridge(caller.peer);
         let goes = self.is_bridge(recipient);
-        let here = self.registry.conn(recipient);
-        let v1 = here
-            .and_then(|conn| self.conns.session(conn))
-            .is_some_and(|it| !it.ext);
+        let v1 = self.session_of(recipient).is_some_and(|it| !it.ext);
         if comes && goes {
             return no(format!(
                 "{name} is in a third domain; what comes from one is not passed on to another"

@@ -17,7 +17,8 @@ use super::{Broker, Caller, CommitNeed, Cx};
 use crate::Now;
 use crate::grant::{Grant, Right};
 use crate::store::{
-    ANSWERS, DeliveryHistory, Lessee, NOBODY, PeerId, PeerRow, Queued, Result, Txn,
+    ANSWERS, DeliveryHistory, LeaseRow, Lessee, MessageHead, NOBODY, PeerId, PeerRow, Queued,
+    Result, Txn,
 };
 
 impl Broker {
@@ -118,10 +119,7 @@ impl Broker {
         let no = |reason: String| Err(RefusalCode::Forbidden.because(reason));
         let comes = self.is_bridge(caller.peer);
         let goes = self.is_bridge(recipient);
-        let here = self.registry.conn(recipient);
-        let v1 = here
-            .and_then(|conn| self.conns.session(conn))
-            .is_some_and(|it| !it.ext);
+        let v1 = self.session_of(recipient).is_some_and(|it| !it.ext);
         if comes && goes {
             return no(format!(
                 "{name} is in a third domain; what comes from one is not passed on to another"
@@ -361,7 +359,7 @@ impl Broker {
     }
 
     /// A bridge has come. What it had forwarded to a broker that does not remember it (another epoch)
-    /// is owed by it again.
+    /// is owed by it again, requests that were read there included.
     pub(super) fn bridge_came(&mut self, cx: &mut Cx<'_>, own: PeerId, bridge: &Bridge) -> Result {
         let beside = self.registry.forwarded_by(own);
         let stale = beside.is_some_and(|row| row.mark.as_ref() != Some(&bridge.epoch));
@@ -370,7 +368,16 @@ impl Broker {
             return Ok(());
         }
         self.take_back(cx, own)?;
+        for row in self.read_by(own) {
+            self.move_lease(cx, row, own)?;
+        }
         Ok(())
+    }
+
+    /// The requests that a bridge has forwarded, and that were read there.
+    fn read_by(&self, bridge: PeerId) -> Vec<LeaseRow> {
+        let read = self.leases.held(bridge).filter(|row| row.work().is_some());
+        read.cloned().collect()
     }
 
     /// What a bridge has forwarded is owed to it again; gives the queue that is gone, and what was in it.
@@ -396,33 +403,40 @@ impl Broker {
         caller: Caller,
         after: Option<&DeliveryKey>,
     ) -> Result {
-        let mut messages = Vec::new();
+        let last = match after.and_then(DeliveryKey::seq) {
+            Some(seq) => cx.txn.message(seq)?.map(|head| (head.sender, seq)),
+            None => None,
+        };
+        let place = |head: &MessageHead| (head.sender, head.seq);
+        let (mut heads, mut until) = (Vec::new(), None);
         if let Some(queue) = self.registry.forwarded_by(caller.peer).map(|row| row.id) {
-            let after = after.and_then(DeliveryKey::seq);
-            let last = match after {
-                Some(seq) => cx.txn.message(seq)?.map(|head| (head.sender, seq)),
-                None => None,
-            };
-            let mut heads = cx.txn.queue_heads(queue)?;
-            heads.sort_unstable();
-            heads.retain(|(sender, _)| last.is_none_or(|(of, _)| *sender >= of));
-            for (sender, first) in heads {
-                let of_last = last.filter(|(of, _)| *of == sender);
-                let from = of_last.map_or(first, |(_, seq)| Seq(seq.0 + 1).max(first));
-                let room = FORWARDED_MAX - messages.len();
-                if room == 0 {
+            for (sender, first) in cx.txn.queue_heads(queue)? {
+                let from = match last {
+                    Some((of, _)) if of > sender => continue,
+                    Some((of, seq)) if of == sender => Seq(seq.0 + 1),
+                    _ => first,
+                };
+                let (pair, room) = ((queue, sender), FORWARDED_MAX - heads.len());
+                let end = Seq(u64::MAX);
+                let (run, next) = cx.txn.read_run(pair, from, end, room, FRAME_BYTES_MAX)?;
+                heads.extend(run.into_iter().map(|message| message.head));
+                if next.is_some() || heads.len() == FORWARDED_MAX {
+                    // The rest is for the next answer.
+                    until = heads.last().map(place);
                     break;
                 }
-                let end = Seq(u64::MAX);
-                let pair = (queue, sender);
-                let (run, _) = cx.txn.read_run(pair, from, end, room, FRAME_BYTES_MAX)?;
-                messages.extend(run.into_iter().map(|message| Forwarded {
-                    key: message.head.seq.key(),
-                    id: message.head.id,
-                }));
             }
         }
-        let frame = BrokerFrame::Forwarded(messages);
+        // What was read there has not ended, and is in no queue of the bridge's.
+        let read = self.read_by(caller.peer).into_iter().map(|row| row.head);
+        heads.extend(read.filter(|head| {
+            let is_next = last.is_none_or(|last| place(head) > last);
+            is_next && until.is_none_or(|until| place(head) < until)
+        }));
+        heads.sort_unstable_by_key(place);
+        let messages = heads.into_iter().take(FORWARDED_MAX);
+        let messages = messages.map(|MessageHead { seq, id, .. }| Forwarded { key: seq.key(), id });
+        let frame = BrokerFrame::Forwarded(messages.collect());
         self.outbox.barrier(caller.conn, frame);
         Ok(())
     }

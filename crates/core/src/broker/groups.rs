@@ -20,21 +20,29 @@ const OF_TOKEN_MAX: usize = 10_000;
 /// Groups that a refusal names.
 const NAMED_MAX: usize = 20;
 
-/// Whom a message for a group is owed to, and members that have no room for it.
-#[derive(Debug, Default)]
-pub(super) struct Recipients {
-    pub(super) owed: Vec<PeerId>,
-    pub(super) full: Vec<PeerId>,
-    /// What it is besides mail. Boxed: most is nothing else.
-    pub(super) lease: Option<Box<LeaseRow>>,
+/// Whom a message is owed to.
+#[derive(Debug)]
+pub(super) enum Recipients {
+    One(PeerId),
+    Many {
+        owed: Vec<PeerId>,
+        /// Members of the group that have no room for it.
+        full: Vec<PeerId>,
+    },
+    /// One peer at a time: its first holder, and what is kept of it.
+    Lease(PeerId, Box<LeaseRow>),
 }
 
-impl From<Vec<PeerId>> for Recipients {
-    /// All of them have room.
-    fn from(owed: Vec<PeerId>) -> Self {
-        Self {
-            owed,
-            ..Self::default()
+impl Recipients {
+    pub(super) const NONE: Self = Self::Many {
+        owed: Vec::new(),
+        full: Vec::new(),
+    };
+
+    pub(super) fn owed(&self) -> &[PeerId] {
+        match self {
+            Self::One(peer) | Self::Lease(peer, _) => std::slice::from_ref(peer),
+            Self::Many { owed, .. } => owed,
         }
     }
 }
@@ -138,33 +146,33 @@ impl Broker {
                 RefusalCode::UnknownRecipient.because(self.nobody_in(owner, group))
             ));
         }
-        let mut members = self.with_room(cx, all, (caller.token, bytes))?;
-        if members.owed.is_empty() {
+        let (mut owed, full) = self.with_room(cx, all, (caller.token, bytes))?;
+        if owed.is_empty() {
             return Ok(Err(RefusalCode::QueueFull.because(format!(
                 "the queue of every member of {group} is full; send again when one has read some"
             ))));
         }
         if self.mutations.broken(BrokerMutation::SkipMember) {
-            members.owed.pop();
+            owed.pop();
         }
-        Ok(Ok(members))
+        Ok(Ok(Recipients::Many { owed, full }))
     }
 
-    /// Which of these have room for a message of so many bytes, sent with this token.
+    /// Which of these have room for a message of so many bytes, sent with this token, and which have not.
     pub(super) fn with_room(
         &mut self,
         cx: &mut Cx<'_>,
         peers: Vec<PeerId>,
         of: (TokenHash, u64),
-    ) -> Result<Recipients> {
-        let mut recipients = Recipients::default();
+    ) -> Result<(Vec<PeerId>, Vec<PeerId>)> {
+        let (mut owed, mut full) = (Vec::new(), Vec::new());
         for peer in peers {
             match self.full_for(cx, peer, of, false)? {
-                None => recipients.owed.push(peer),
-                Some(_) => recipients.full.push(peer),
+                None => owed.push(peer),
+                Some(_) => full.push(peer),
             }
         }
-        Ok(recipients)
+        Ok((owed, full))
     }
 
     /// It is no client of version 1, as far as that is known.

@@ -63,12 +63,8 @@ impl Broker {
                 if let Some(holder) = holder.and_then(|peer| self.registry.conn(peer)) {
                     self.outbox.now(BrokerOutput::Ping(holder));
                 }
-                self.contend(
-                    cx.now.mono_ms + self.config.takeover_ms,
-                    conn,
-                    contender,
-                    true,
-                );
+                let until = cx.now.mono_ms + self.config.takeover_ms;
+                self.contend(until, conn, contender, true);
                 Ok(())
             }
             Verdict::Wait(until) => {

@@ -11,9 +11,7 @@ mod table;
 use std::collections::BTreeSet;
 
 use peerbus_wire::limits::WITHIN_MS_MAX;
-use peerbus_wire::{
-    Address, BrokerFrame, Carried, Recall, Refusal, RefusalCode, Seq, Stage, escape,
-};
+use peerbus_wire::{BrokerFrame, Carried, Recall, Refusal, RefusalCode, Seq, Stage, escape};
 
 use self::next::Had;
 pub(super) use self::table::{Lease, Leases};
@@ -39,22 +37,15 @@ const GIVEN_BACK: &str = "it was given back";
 const UNWANTED: &str = "every member that is left rejected it";
 
 impl Broker {
-    /// A message that one peer at a time has is owed to the first of these who can take it, or to nobody yet.
+    /// A message that one peer at a time has is owed to the first one who can take it, or to nobody yet.
     #[cold]
     pub(super) fn leased(
         &mut self,
         cx: &mut Cx<'_>,
         caller: Caller,
         carried: &Carried,
-        all: Recipients,
+        to: Lessee,
     ) -> Result<Result<Recipients, Refusal>> {
-        let within_ms = carried.within_ms.filter(|_| caller.ext);
-        let to = match (&carried.to, all.owed.first()) {
-            (Address::One(group), _) => Lessee::One(group.clone()),
-            (Address::Group(group), _) if within_ms.is_some() => Lessee::One(group.clone()),
-            (Address::Peer(_), Some(peer)) if within_ms.is_some() => Lessee::Peer(*peer),
-            _ => return Ok(Ok(all)),
-        };
         if self.leases.open(&caller.token) >= OPEN_MAX {
             return Ok(Err(RefusalCode::Quota.because(format!(
                 "{OPEN_MAX} requests and messages for one of a group were sent with this token and have \
@@ -62,7 +53,7 @@ impl Broker {
             ))));
         }
         let mut row = LeaseRow::new(self.head_of(cx, caller.peer, carried, 1), caller.token, to);
-        row.request = within_ms.map(|within_ms| RequestRow {
+        row.request = caller.asks(carried).map(|within_ms| RequestRow {
             until_ms: cx.at.steady_ms + within_ms.min(WITHIN_MS_MAX),
             work: None,
         });
@@ -73,11 +64,8 @@ impl Broker {
             true => None,
             false => self.next_holder(cx, &row, Had::All)?,
         };
-        Ok(Ok(Recipients {
-            owed: vec![first.unwrap_or(NOBODY)],
-            lease: Some(Box::new(row)),
-            ..Recipients::default()
-        }))
+        let first = first.unwrap_or(NOBODY);
+        Ok(Ok(Recipients::Lease(first, Box::new(row))))
     }
 
     /// A lease is this one's from now on.

@@ -106,11 +106,8 @@ impl Broker {
         let Address::Peer(name) = &carried.to else {
             return Ok(Ok(()));
         };
-        if self.left.names.is_empty() {
-            return Ok(Ok(()));
-        }
         // What goes to another domain is its bridge's, and nobody left under that name.
-        if self.is_bridge(recipient) {
+        if self.left.names.is_empty() || self.is_bridge(recipient) {
             return Ok(Ok(()));
         }
         let key = name

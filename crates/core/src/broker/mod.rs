@@ -380,10 +380,9 @@ impl Broker {
 
     fn opened(&mut self, now: Now, conn: ConnId) {
         if self.stopping || self.conns.all.len() >= self.config.connections_max {
-            let reason = if self.stopping {
-                CloseReason::GoingAway
-            } else {
-                CloseReason::Full
+            let reason = match self.stopping {
+                true => CloseReason::GoingAway,
+                false => CloseReason::Full,
             };
             self.conns.all.insert(conn, Conn::Closing);
             self.outbox.now(BrokerOutput::Close(conn, reason));
@@ -475,20 +474,15 @@ impl Broker {
                 Reason::Takeover => self.contest_over(cx, conn)?,
                 Reason::Exemption => self.exempt(cx.now, conn),
                 Reason::Line => {
-                    let session = self.conns.session(conn);
-                    self.registry
-                        .dirty
-                        .extend(session.map(|session| session.peer));
+                    let peer = self.conns.session(conn).map(|session| session.peer);
+                    self.registry.dirty.extend(peer);
                 }
                 Reason::Sweep | Reason::Expiry | Reason::Lease => {}
             }
         }
         self.tick_leases(cx)?;
-        if self
-            .grants
-            .due_ms()
-            .is_some_and(|due_ms| due_ms <= cx.now.mono_ms)
-        {
+        let expiry = self.grants.due_ms();
+        if expiry.is_some_and(|due_ms| due_ms <= cx.now.mono_ms) {
             self.end_expired(cx)?;
         }
         if cx.now.mono_ms >= self.sweep.due_ms() {

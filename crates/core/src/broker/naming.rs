@@ -24,22 +24,16 @@ impl Broker {
         let Some(old) = self.conns.session(conn).map(|s| s.name.clone()) else {
             return Ok(());
         };
-        let answer = match self.free_name(cx, peer, &old, wanted)? {
-            Ok(new) => {
-                if new != old {
-                    self.go_by(cx, conn, &old, &new)?;
-                }
-                NameAnswer {
-                    name: new.as_str().to_owned(),
-                    refused: None,
-                }
-            }
-            Err(why) => NameAnswer {
-                name: old.as_str().to_owned(),
-                refused: Some(why),
-            },
+        let (new, refused) = match self.free_name(cx, peer, &old, wanted)? {
+            Ok(new) => (new, None),
+            Err(why) => (old.clone(), Some(why)),
         };
-        self.outbox.barrier(conn, BrokerFrame::Renamed(answer));
+        if new != old {
+            self.go_by(cx, conn, &old, &new)?;
+        }
+        let name = new.as_str().to_owned();
+        let answer = BrokerFrame::Renamed(NameAnswer { name, refused });
+        self.outbox.barrier(conn, answer);
         Ok(())
     }
 
@@ -302,12 +296,8 @@ impl Broker {
         name: &PeerName,
         token: &TokenHash,
     ) -> Result {
-        let alias = self
-            .registry
-            .aliases
-            .get(&name.key())
-            .filter(|alias| alias.own);
-        let Some(peer) = alias.map(|alias| alias.peer) else {
+        let alias = self.registry.aliases.get(&name.key());
+        let Some(peer) = alias.filter(|alias| alias.own).map(|alias| alias.peer) else {
             return Ok(());
         };
         let Some(known) = self.registry.get(peer) else {

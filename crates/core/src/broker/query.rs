@@ -57,13 +57,10 @@ impl Broker {
 
     /// Answers `peers`, once everything before it is committed.
     pub(super) fn answer_peers(&mut self, cx: &mut Cx<'_>, caller: Caller) -> Result {
-        let Some(grant) = self
-            .conns
-            .session(caller.conn)
-            .map(|s| Arc::clone(&s.grant))
-        else {
+        let Some(session) = self.conns.session(caller.conn) else {
             return Ok(());
         };
+        let grant = Arc::clone(&session.grant);
         let mut frame = PeersFrame::default();
         if caller.ext {
             let sight = |broker: &Self, peer: PeerId| broker.sight(&grant, peer);
@@ -164,10 +161,10 @@ impl Broker {
         domains.sort();
         let mut all = Vec::new();
         for domain in domains {
-            let bridge = domain
-                .bridge()
-                .and_then(|name| self.registry.find(&name.key()));
-            let Some(bridge) = bridge else { continue };
+            let name = domain.bridge();
+            let Some(bridge) = name.and_then(|name| self.registry.find(&name.key())) else {
+                continue;
+            };
             let waiting = self.pending(cx, bridge)?;
             let session = self.session_of(bridge);
             all.push(DomainRoute {

@@ -54,6 +54,13 @@ pub(super) struct EndsRequest {
     pub(super) gone: bool,
 }
 
+impl Caller {
+    /// So long a result of a message is waited for, if it is a request.
+    pub(super) fn asks(self, carried: &Carried) -> Option<u64> {
+        carried.within_ms.filter(|_| self.ext)
+    }
+}
+
 impl Broker {
     /// Whether what a sender says of a request can be so.
     #[cold]
@@ -155,11 +162,10 @@ impl Broker {
         caller: Caller,
         carried: &Carried,
     ) -> Result<Option<EndsRequest>> {
-        let asks = carried.within_ms.is_some() && caller.ext;
         let Address::Peer(to) = &carried.to else {
             return Ok(None);
         };
-        if asks || self.leases.held(caller.peer).next().is_none() {
+        if caller.asks(carried).is_some() || self.leases.held(caller.peer).next().is_none() {
             return Ok(None);
         }
         let talk = Conversation::of(body_of(&carried.text));
@@ -208,7 +214,11 @@ impl Broker {
 
     /// A request ends without a result.
     pub(super) fn unanswered(&mut self, cx: &mut Cx<'_>, row: &LeaseRow, why: &str) -> Result {
-        let holder = self.registry.name(row.holder);
+        let queue = self.queue_of(cx.txn, row.holder, row.head.seq)?;
+        let holder = match row.holder {
+            NOBODY => String::new(),
+            _ => self.called(cx.txn, (queue, row.head.sender), row.head.seq)?,
+        };
         let last = match (row.work(), &*holder) {
             (Some(work), _) => match &work.said {
                 Some((said, _)) if !said.is_empty() => {

@@ -250,11 +250,8 @@ impl Broker {
             Some(session) => session.again.merge(&delivered),
             None => {
                 if let Some(known) = self.registry.get_mut(successor) {
-                    known
-                        .row
-                        .delivered
-                        .get_or_insert_default()
-                        .merge(&delivered);
+                    let all = known.row.delivered.get_or_insert_default();
+                    all.merge(&delivered);
                     cx.txn.put_peer(&known.row)?;
                 }
             }

@@ -14,7 +14,9 @@ use super::mutation::BrokerMutation;
 use super::{Broker, BrokerOutput, BusEvent, Caller, CommitNeed, Cx};
 use crate::Now;
 use crate::grant::Right;
-use crate::store::{AliasRow, FATE_BYTES, Fate, Inserted, LeaseRow, MessageHead, PeerId, Result};
+use crate::store::{
+    AliasRow, FATE_BYTES, Fate, Inserted, LeaseRow, Lessee, MessageHead, PeerId, Result,
+};
 use peerbus_wire::body_of;
 
 /// Messages that may be owed to an ephemeral peer: they go when it goes.
@@ -50,7 +52,7 @@ impl Broker {
             Err(refusal) => Err(refusal),
         };
         let refusal = match &recipients {
-            Ok(all) => self.check_quota(caller, carried, &all.owed).err(),
+            Ok(all) => self.check_quota(caller, carried, all.owed()).err(),
             Err(refusal) => Some(refusal.clone()),
         };
         let kept = ends.is_some() && refusal.is_some();
@@ -64,12 +66,13 @@ impl Broker {
                 return Ok(());
             }
             lost = Some(refusal.reason).filter(|_| !known && !kept);
-            recipients = Ok(Recipients::default());
+            recipients = Ok(Recipients::NONE);
         }
-        let Recipients { owed, full, lease } = recipients.unwrap_or_default();
+        let whom = recipients.unwrap_or(Recipients::NONE);
+        let owed = whom.owed();
         let here = |peer: &&PeerId| self.registry.conn(**peer).is_some();
         let online = count(owed.iter().filter(here).count());
-        let (head, inserted) = self.store_message(cx, sender, carried, &owed)?;
+        let (head, inserted) = self.store_message(cx, sender, carried, owed)?;
         let (recipients, duplicate) = match inserted {
             Inserted::New => (head.recipients, false),
             Inserted::Known {
@@ -98,34 +101,35 @@ impl Broker {
             let to = recipient_of(&carried.text).to_owned();
             self.notify(cx, (&head, PeerId(0)), to, End::Dead(&reason))?;
         }
-        self.tell_full(cx, &head, &full)?;
-        self.owe(cx, caller, (&head, carried), (&owed, lease))?;
+        self.owe(cx, caller, (&head, carried), whom)?;
         match ends.filter(|_| !self.mutations.broken(BrokerMutation::IgnoreAnswer)) {
             Some(ends) => self.end_by_answer(cx, ends, (&carried.id, kept)),
             None => Ok(()),
         }
     }
 
-    /// A message is owed to each of these from now on.
+    /// A message is owed to each of these from now on, and its sender told who has no room for it.
     fn owe(
         &mut self,
         cx: &mut Cx<'_>,
         caller: Caller,
         (head, carried): (&MessageHead, &Carried),
-        (recipients, lease): (&[PeerId], Option<Box<LeaseRow>>),
+        recipients: Recipients,
     ) -> Result {
         let (seq, sender, bytes) = (head.seq, head.sender, head.bytes);
         self.tell_taken(head, carried);
-        for &recipient in recipients {
+        for &recipient in recipients.owed() {
             self.owed.add((recipient, sender), caller.token, bytes);
             if let Address::Group(_) | Address::One(_) = carried.to {
                 self.log.owe(seq, recipient);
             }
         }
-        if let (Some(row), [holder]) = (lease, recipients) {
-            self.give(cx, *row, *holder)?;
+        match &recipients {
+            Recipients::One(_) => {}
+            Recipients::Many { full, .. } => self.tell_full(cx, head, full)?,
+            Recipients::Lease(holder, row) => self.give(cx, LeaseRow::clone(row), *holder)?,
         }
-        self.enqueue(cx, (head, carried), recipients)
+        self.enqueue(cx, (head, carried), recipients.owed())
     }
 
     /// Tells whoever watches the broker of a message.
@@ -188,7 +192,7 @@ impl Broker {
     /// Whether a sender may say what it says, of itself and of a result that it wants, and there is space.
     fn check_said(&self, caller: Caller, carried: &Carried) -> Result<(), Refusal> {
         self.check_from(caller, carried)?;
-        if let Some(within_ms) = carried.within_ms.filter(|_| caller.ext) {
+        if let Some(within_ms) = caller.asks(carried) {
             Self::check_request(carried, within_ms)?;
         }
         self.check_space(caller)
@@ -255,11 +259,12 @@ impl Broker {
     ) -> Result<Result<Recipients, Refusal>> {
         let bytes = carried.text.len() as u64;
         let name = match &carried.to {
-            Address::All => return Ok(Ok(self.everyone(cx, caller, bytes)?.into())),
+            Address::All => return Ok(Ok(self.everyone(cx, caller, bytes)?)),
             Address::Group(group) | Address::One(group) => {
+                let all = matches!(carried.to, Address::Group(_)) && caller.asks(carried).is_none();
                 return match self.members(cx, caller, group, bytes)? {
-                    Ok(members) => self.leased(cx, caller, carried, members),
-                    Err(refusal) => Ok(Err(refusal)),
+                    Ok(_) if !all => self.leased(cx, caller, carried, Lessee::One(group.clone())),
+                    members => Ok(members),
                 };
             }
             Address::Peer(name) => name,
@@ -274,7 +279,7 @@ impl Broker {
         };
         let Some(peer) = known else {
             if self.mutations.broken(BrokerMutation::AcceptUnknown) {
-                return Ok(Ok(Recipients::default()));
+                return Ok(Ok(Recipients::NONE));
             }
             return Ok(Err(RefusalCode::UnknownRecipient.because(self.nobody(name))));
         };
@@ -290,9 +295,9 @@ impl Broker {
             full = self.full_for(cx, peer, of, true)?;
         }
         let Some(full) = full else {
-            return match carried.within_ms {
-                None => Ok(Ok(vec![peer].into())),
-                Some(_) => self.leased(cx, caller, carried, vec![peer].into()),
+            return match caller.asks(carried) {
+                None => Ok(Ok(Recipients::One(peer))),
+                Some(_) => self.leased(cx, caller, carried, Lessee::Peer(peer)),
             };
         };
         Ok(Err(RefusalCode::QueueFull.because(format!(
@@ -301,14 +306,15 @@ impl Broker {
     }
 
     /// Every peer that is registered now, or was until its connection broke a moment ago.
-    fn everyone(&mut self, cx: &mut Cx<'_>, caller: Caller, bytes: u64) -> Result<Vec<PeerId>> {
+    fn everyone(&mut self, cx: &mut Cx<'_>, caller: Caller, bytes: u64) -> Result<Recipients> {
         let sender = caller.peer;
         let here = |(id, peer): (PeerId, &super::registry::Peer)| {
             let registered = peer.is_registered(cx.now.mono_ms);
             (registered && id != sender && !peer.row.ephemeral && !peer.bridges()).then_some(id)
         };
         let all = self.registry.iter().filter_map(here).collect();
-        Ok(self.with_room(cx, all, (caller.token, bytes))?.owed)
+        let (owed, _) = self.with_room(cx, all, (caller.token, bytes))?;
+        Ok(Recipients::Many { owed, full: vec![] })
     }
 
     pub(super) fn queue_max(&self, peer: PeerId) -> u64 {

@@ -33,6 +33,8 @@ pub enum BridgeMutation {
     GiveUpEarly,
     /// A message that was delivered over there is said to be seen.
     Exaggerate,
+    /// A request is brought as a message that wants no result.
+    ForgetWants,
 }
 
 #[cfg(feature = "mutations")]

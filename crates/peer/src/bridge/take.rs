@@ -180,7 +180,9 @@ impl Bridge {
         let id = MessageId::parse(&decoded.envelope.id).ok();
         let mut carried = decoded.carry().map_err(|no| (id.clone(), no.reason))?;
         // What its home waits for is owed here, too.
-        carried.within_ms = Conversation::of(body_of(&carried.text)).within_ms;
+        if !self.mutations.broken(BridgeMutation::ForgetWants) {
+            carried.within_ms = Conversation::of(body_of(&carried.text)).within_ms;
+        }
         if carried.text.len() > ENVELOPE_BYTES_MAX {
             return Err((id, too_large(carried.text.len())));
         }

@@ -21,6 +21,7 @@ impl World {
         };
         let name = self.peers[peer].name.clone();
         let number = self.number();
+        let (body, asked) = self.talk(whom, nobody);
         let mut id = format!("m{number}");
         let mut hopeless = nobody;
         if careless
@@ -38,24 +39,36 @@ impl World {
             }
             hopeless = true;
         }
-        let (from, addressed) = match far == home {
-            true => (name.clone(), to.clone()),
-            false => (
-                format!("{name}@{}", NAMES[home]),
-                format!("{to}@{}", NAMES[far]),
-            ),
-        };
-        let Some(carried) = super::peer::letter(&from, &addressed, &id) else {
-            return;
-        };
-        let key: Key = (name, id);
         let letter = Letter {
             home,
             far,
             to,
             hopeless,
+            answers: asked,
             ..Letter::default()
         };
+        self.post(peer, id, &body, letter);
+    }
+
+    /// A peer sends a message, until it has a receipt.
+    pub(super) fn post(&mut self, peer: usize, id: String, body: &str, mut letter: Letter) {
+        let name = self.peers[peer].name.clone();
+        let (home, far, to) = (letter.home, letter.far, letter.to.clone());
+        let (from, addressed) = match far == home {
+            true => (name.clone(), to),
+            false => (
+                format!("{name}@{}", NAMES[home]),
+                format!("{to}@{}", NAMES[far]),
+            ),
+        };
+        let Some(carried) = super::peer::letter(&from, &addressed, &id, body) else {
+            return;
+        };
+        letter.within_ms = carried.within_ms;
+        if letter.within_ms.is_some() {
+            self.asks(peer, carried.id.clone());
+        }
+        let key: Key = (name, id);
         self.oracle.sends(key.clone(), letter);
         self.peers[peer].outbox.push_back((key, carried.clone()));
         if let Some(conn) = self.peers[peer].conn.filter(|_| self.peers[peer].greeted) {
@@ -82,6 +95,10 @@ impl World {
         self.hang_up(Who::Peer(peer));
         self.peers[peer].greeted = false;
         self.peers[peer].away = true;
+        if self.plan.requests > 0 {
+            // Another process of its name comes.
+            self.peers[peer].process += 1;
+        }
         let back = self.rng.range(100, 20_000);
         self.after(back, Event::Dial(Who::Peer(peer)));
         self.peers[peer].away = false;
@@ -106,8 +123,8 @@ impl World {
                 let key = key_of(envelope);
                 let name = self.peers[peer].name.clone();
                 let whom = (name.as_str(), envelope.from.as_str());
-                let (now_ms, again) = (self.now_ms, delivery.remarks.again);
-                self.oracle.gets(now_ms, whom, &key, again)?;
+                self.oracle
+                    .gets(self.now_ms, whom, &key, &delivery.remarks)?;
                 if self.rng.chance(400) {
                     let path = "socket".to_owned();
                     let stage = Stage::Pushed { path };
@@ -126,7 +143,7 @@ impl World {
     fn peer_told(&mut self, peer: usize, conn: u64, receipt: Receipt) -> Verdict {
         let name = self.peers[peer].name.clone();
         let key: Key = (name, receipt.id.to_string());
-        self.oracle.told(&key, &receipt.stage)?;
+        self.oracle.told(self.now_ms, &key, &receipt.stage)?;
         if let Some(kept) = receipt.key {
             let ack = Ack {
                 key: kept,
@@ -170,7 +187,10 @@ impl World {
                 key: delivery,
                 reason: why,
             },
-            Stage::Acked(how) => ClientFrame::Ack(Ack { key: delivery, how }),
+            Stage::Acked(how) => {
+                self.reads((peer, conn), key, &delivery);
+                ClientFrame::Ack(Ack { key: delivery, how })
+            }
             _ => return,
         };
         self.client_sends(conn, frame);

@@ -20,6 +20,9 @@ pub(super) const TOKENS: [&str; 2] = ["a-token-for-the-peers", "a-token-for-the-
 /// The names of the domains.
 pub(super) const NAMES: [&str; 3] = ["alpha", "beta", "gamma"];
 
+/// Wall clock at the beginning of a world.
+pub(super) const WALL_ZERO: u64 = 1_779_105_600_000;
+
 /// Inputs of one commit.
 const BATCH: usize = 6;
 
@@ -98,7 +101,7 @@ impl Home {
         Now {
             mono_ms: self.mono_zero + now_ms,
             boot_ms: self.mono_zero / 2 + now_ms,
-            wall_ms: 1_779_105_600_000 + now_ms,
+            wall_ms: WALL_ZERO + now_ms,
         }
     }
 

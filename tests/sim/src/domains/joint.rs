@@ -50,7 +50,7 @@ impl Joint {
         Register {
             bridge: epoch,
             window: Some(peerbus_peer::bridge::WINDOW),
-            ..super::peer::register(&name, 1)
+            ..super::peer::register(&name, 0, 1)
         }
     }
 }

@@ -7,8 +7,10 @@ mod home;
 mod joint;
 mod net;
 mod oracle;
+mod owed;
 mod peer;
 mod plan;
+mod requests;
 mod stream;
 mod world;
 
@@ -108,6 +110,7 @@ impl World {
         ensure(!self.oracle.letters.is_empty(), "rest", || {
             "nobody wrote anything".into()
         })?;
-        self.oracle.finish(&self.homes)
+        self.oracle.finish(&self.homes)?;
+        self.oracle.requests_ended()
     }
 }

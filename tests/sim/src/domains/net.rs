@@ -4,6 +4,7 @@ use peerbus_core::broker::{BrokerInput, ConnId};
 use peerbus_peer::bridge::BridgeInput;
 use peerbus_wire::{BrokerFrame, ClientFrame, Received};
 
+use super::peer::Peer;
 use super::world::{Event, World};
 use crate::failure::Verdict;
 
@@ -138,7 +139,10 @@ impl World {
             return;
         }
         let register = match who {
-            Who::Peer(peer) => super::peer::register(&self.peers[peer].name, 0),
+            Who::Peer(peer) => {
+                let Peer { name, process, .. } = &self.peers[peer];
+                super::peer::register(name, *process, 0)
+            }
             Who::Bridge(joint) => self.joints[joint].register(&self.homes),
         };
         let conn = self.number();

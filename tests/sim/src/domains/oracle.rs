@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use peerbus_core::store::{PeerId, PeerKind};
 use peerbus_core::testing::Tables;
-use peerbus_wire::{Envelope, How, MessageId, Seq, Stage};
+use peerbus_wire::{Envelope, How, MessageId, Remarks, Seq, Stage};
 
 use super::home::Home;
+use super::owed::Ends;
 use crate::failure::{Failure, Verdict, ensure};
 
 /// A message by its sender's bare name and its id.
@@ -28,6 +29,8 @@ pub(super) struct Letter {
     pub(super) hopeless: bool,
     /// The far broker has it on disk, or had.
     pub(super) landed: bool,
+    /// The far broker was brought back from a backup that does not have it.
+    pub(super) forgotten: bool,
     /// A broker gave it to a connection of its recipient.
     pub(super) delivered: bool,
     /// When its recipient got it, each time.
@@ -36,11 +39,21 @@ pub(super) struct Letter {
     pub(super) said: Vec<Stage>,
     /// Its sender was told that it is lost.
     pub(super) told_lost: bool,
+    /// It is a request, for which so long a result is waited for.
+    pub(super) within_ms: Option<u64>,
+    /// Since when it is, at its first acceptance.
+    pub(super) accepted_ms: Option<u64>,
+    /// Its sender took it back.
+    pub(super) withdrawn: bool,
+    /// How its sender was told that it ended.
+    pub(super) end: Option<Stage>,
+    /// The request that it answers, and whether that failed.
+    pub(super) answers: Option<(Key, bool)>,
 }
 
 impl Letter {
     /// What a domain that lies does with its own mail, or says of mail that is for it, is its own.
-    fn concerns(&self, liar: Option<usize>) -> bool {
+    pub(super) fn concerns(&self, liar: Option<usize>) -> bool {
         let of = |liar| liar == self.far || liar == self.home;
         self.home != self.far && liar.is_some_and(of)
     }
@@ -51,14 +64,19 @@ impl Letter {
 pub(super) struct Oracle {
     pub(super) letters: BTreeMap<Key, Letter>,
     pub(super) accepted: u64,
-    /// The order of the last first delivery of each sender to each recipient.
-    pub(super) last: BTreeMap<(String, String), u64>,
+    /// The order of the last first delivery of each sender to each recipient, of messages and of
+    /// requests.
+    pub(super) last: BTreeMap<(String, String, bool), u64>,
     /// Marks that were seen: by home and far domain, the epoch and its number.
     pub(super) marks: BTreeMap<(usize, String), (String, u64)>,
     /// What brokers forgot, by home: from when a backup was made until it was brought back.
     pub(super) forgot_ms: BTreeMap<usize, Vec<(u64, u64)>>,
     pub(super) expires: bool,
     pub(super) liar: Option<usize>,
+    /// How messages ended at each broker.
+    pub(super) ends: Ends,
+    /// When all trouble ended.
+    pub(super) healed_ms: u64,
     /// What the world got to see.
     pub(super) seen: BTreeSet<&'static str>,
 }
@@ -76,7 +94,7 @@ impl Oracle {
     }
 
     /// Looks at what a broker has committed.
-    pub(super) fn look(&mut self, at: usize, home: &mut Home) -> Verdict {
+    pub(super) fn look(&mut self, now_ms: u64, at: usize, home: &mut Home) -> Verdict {
         let tables = home.store.tables();
         let fresh = tables.messages.range(Seq(home.looked.0 + 1)..);
         let mut last = home.looked;
@@ -94,14 +112,19 @@ impl Oracle {
                 letter.order = self.accepted;
                 // It was sent again, if its broker had forgotten it.
                 letter.excused = false;
+                letter.accepted_ms.get_or_insert(now_ms);
             } else {
                 letter.landed = true;
+                letter.forgotten = false;
                 // Its recipient has not registered yet, or the database is older than that.
                 let here = tables.peers.values().any(|row| row.name == letter.to);
                 letter.hopeless |= !here;
                 self.seen.insert("crossed");
             }
+            self.answers(at, *seq, &key, tables)?;
+            self.ends.message(at, *seq, key);
         }
+        self.ends.look(at, tables);
         for row in tables.peers.values() {
             // What stands beside what was forwarded is an epoch.
             let mark = row.mark.as_ref().filter(|_| row.kind == PeerKind::Peer);
@@ -128,17 +151,16 @@ impl Oracle {
         self.forgot_ms.entry(at).or_default().push(span_ms);
         self.seen.insert("restored");
         self.marks.retain(|(home, _), _| *home != at);
+        self.ends.restored(at, tables);
         let has = |key: &Key| {
-            let of = |stored: &peerbus_core::testing::Stored| {
-                let decoded = Envelope::decode(stored.envelope.as_bytes());
-                decoded.is_ok_and(|it| key_of(&it.envelope) == *key)
-            };
-            tables.messages.values().any(of)
+            let mut kept = tables.messages.keys();
+            kept.any(|seq| self.ends.key(at, *seq) == Some(key))
         };
         for (key, letter) in &mut self.letters {
             if letter.home == at && letter.order > 0 && !has(key) {
                 letter.excused = true;
             }
+            letter.forgotten |= letter.far == at && letter.landed && !has(key);
         }
     }
 
@@ -161,14 +183,16 @@ impl Oracle {
         now_ms: u64,
         (peer, from): (&str, &str),
         key: &Key,
-        again: bool,
+        remarks: &Remarks,
     ) -> Verdict {
+        let again = remarks.again;
         let Some(letter) = self.letters.get(key) else {
             return Err(Failure::new("from", format!("{peer} got {key:?}")));
         };
         let lies = letter.concerns(self.liar);
         // A broker that was brought back owes again what had ended since its backup.
-        let late = self.was_restored(letter) && (letter.told_lost || self.expires);
+        let ended = letter.told_lost || letter.withdrawn || letter.end.is_some();
+        let late = self.was_restored(letter) && (ended || self.expires);
         let named = from.split_once('@').map(|(_, domain)| domain);
         let own = super::home::NAMES[letter.home];
         ensure(named.is_none_or(|domain| domain == own), "from", || {
@@ -186,6 +210,10 @@ impl Oracle {
         ensure(again || forgot || lies, "once", || {
             format!("{peer} got {key:?} as new again")
         })?;
+        let asks = letter.within_ms.is_some();
+        ensure(asks == (remarks.within_ms > 0) || lies, "request", || {
+            format!("{peer} got {key:?} as {remarks:?}: {letter:?}")
+        })?;
         let (known, order) = (!letter.got_ms.is_empty(), letter.order);
         if let Some(letter) = self.letters.get_mut(key) {
             letter.got_ms.push(now_ms);
@@ -195,7 +223,7 @@ impl Oracle {
             self.seen.insert(what);
             return Ok(());
         }
-        let pair = (key.0.clone(), peer.to_owned());
+        let pair = (key.0.clone(), peer.to_owned(), asks);
         let last = self.last.entry(pair).or_default();
         ensure(*last < order || lies || late, "order", || {
             format!("{peer} got {key:?} after a later one of the same sender")
@@ -212,10 +240,11 @@ impl Oracle {
     }
 
     /// A sender is told something.
-    pub(super) fn told(&mut self, key: &Key, stage: &Stage) -> Verdict {
+    pub(super) fn told(&mut self, now_ms: u64, key: &Key, stage: &Stage) -> Verdict {
         let expires = self.expires;
         let letter = self.letters.get(key);
         let restored = letter.is_some_and(|letter| self.was_restored(letter));
+        let may_end = letter.is_some_and(|letter| self.may_end(now_ms, (key, letter), stage));
         let Some(letter) = self.letters.get_mut(key) else {
             return Ok(());
         };
@@ -235,13 +264,29 @@ impl Oracle {
             Stage::Delivered => letter.delivered || letter.landed || !abroad,
             Stage::Acked(None) => said || restored && letter.delivered,
             Stage::Pushed { .. } | Stage::Held { .. } | Stage::Presented { .. } => said,
-            Stage::Acked(Some(_)) => said,
+            Stage::Acked(Some(_)) | Stage::Working { .. } => said,
+            stage if stage.is_end() => may_end,
+            // Not of a request, which ends in its own words.
+            Stage::Dead { .. } | Stage::Expired { .. } if letter.within_ms.is_some() => false,
             Stage::Dead { .. } => said || letter.hopeless,
             Stage::Expired { .. } => expires,
             _ => true,
         };
-        ensure(true_ || liar, "stage", || {
+        let rule = if letter.within_ms.is_some() && stage.is_end() {
+            "request"
+        } else {
+            "stage"
+        };
+        ensure(true_ || liar, rule, || {
             format!("{key:?} is said to be {stage:?}: {letter:?}")
+        })?;
+        if !stage.is_end() {
+            return Ok(());
+        }
+        let before = letter.end.replace(stage.clone());
+        let once = before.as_ref().is_none_or(|before| before == stage);
+        ensure(once || restored || liar, "request", || {
+            format!("{key:?} ends as {stage:?} after it ended as {before:?}")
         })
     }
 
@@ -249,7 +294,8 @@ impl Oracle {
     pub(super) fn finish(&self, homes: &[Home]) -> Verdict {
         for (key, letter) in &self.letters {
             let liar = letter.concerns(self.liar);
-            if letter.order == 0 || letter.excused || liar || !letter.got_ms.is_empty() {
+            let asks = letter.within_ms.is_some();
+            if letter.order == 0 || letter.excused || liar || asks || !letter.got_ms.is_empty() {
                 continue;
             }
             ensure(letter.told_lost, "lost", || {

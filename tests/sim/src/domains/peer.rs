@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use peerbus_wire::{Carried, Decoded, Envelope, How, PROTOCOL_VERSION, Register, Stage, Token};
+use peerbus_wire::{
+    Carried, Conversation, Decoded, Envelope, How, PROTOCOL_VERSION, Register, Stage, Token,
+};
 
 use super::home::TOKENS;
 use super::oracle::Key;
@@ -17,6 +19,8 @@ pub(super) struct Peer {
     pub(super) greeted: bool,
     /// It has left for a while.
     pub(super) away: bool,
+    /// How many processes had its name before this one.
+    pub(super) process: u32,
     /// It is going to send again what has no receipt.
     pub(super) resends: bool,
     /// What has no receipt, in order.
@@ -33,6 +37,7 @@ impl Peer {
             conn: None,
             greeted: false,
             away: false,
+            process: 0,
             resends: false,
             outbox: VecDeque::new(),
             verdicts: BTreeMap::new(),
@@ -58,15 +63,15 @@ impl Peer {
     }
 }
 
-/// A registration.
-pub(super) fn register(name: &str, token: usize) -> Register {
+/// A registration of a process.
+pub(super) fn register(name: &str, process: u32, token: usize) -> Register {
     Register {
         protocol_version: PROTOCOL_VERSION.into(),
         token: Token::parse(TOKENS[token]),
         name: name.into(),
         renaming: None,
         ext: 1,
-        instance: peerbus_wire::Instance::parse(&format!("the-process-of-{name}")),
+        instance: peerbus_wire::Instance::parse(&format!("process-{process}-of-{name}")),
         ephemeral: false,
         generated: false,
         window: None,
@@ -76,7 +81,7 @@ pub(super) fn register(name: &str, token: usize) -> Register {
 }
 
 /// A message as it is carried.
-pub(super) fn letter(from: &str, to: &str, id: &str) -> Option<Carried> {
+pub(super) fn letter(from: &str, to: &str, id: &str, body: &str) -> Option<Carried> {
     let envelope = Envelope {
         protocol_version: PROTOCOL_VERSION.into(),
         id: id.into(),
@@ -85,7 +90,7 @@ pub(super) fn letter(from: &str, to: &str, id: &str) -> Option<Carried> {
         ts: "2026-05-18T12:00:00Z".into(),
         source: "peer-bus".into(),
         kind: "msg".into(),
-        body: b"1".to_vec(),
+        body: body.as_bytes().to_vec(),
         hmac: "0".repeat(64),
     };
     let irregular = None;
@@ -93,5 +98,7 @@ pub(super) fn letter(from: &str, to: &str, id: &str) -> Option<Carried> {
         envelope,
         irregular,
     };
-    decoded.carry().ok()
+    let mut carried = decoded.carry().ok()?;
+    carried.within_ms = Conversation::of(body).within_ms;
+    Some(carried)
 }

@@ -42,6 +42,8 @@ pub(super) struct Plan {
     pub(super) careless: bool,
     /// Messages of a subject that the stream keeps.
     pub(super) stream_max: usize,
+    /// Of a thousand messages so many are requests.
+    pub(super) requests: u64,
 }
 
 impl Plan {
@@ -68,6 +70,8 @@ impl Plan {
         let short = some(40_000, 150);
         let stream_max = if some(1, 200) > 0 { 4 } else { 1_000 };
         let liar = some(1, 150) > 0;
+        // Drawn apart: a world without any is not another one for that.
+        let requests = Rng::new(rng.clone().draw()).pick(&[600, 200, 0, 0]);
         Self {
             homes,
             peers: 2,
@@ -89,6 +93,7 @@ impl Plan {
             liar: liar.then(|| rng.index(homes)),
             careless: rng.chance(400),
             stream_max,
+            requests,
         }
     }
 

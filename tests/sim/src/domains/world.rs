@@ -45,6 +45,10 @@ pub(super) enum Event {
     Resend(usize),
     /// It says of a message what became of it, if it is still on this connection.
     Verdict(usize, u64, super::oracle::Key, peerbus_wire::DeliveryKey),
+    /// It does something about a request that it has read.
+    Answer(usize, u64, super::oracle::Key, peerbus_wire::DeliveryKey),
+    /// It takes a request of its own back.
+    Withdraw(usize, peerbus_wire::MessageId),
     Leave(usize),
     Tick(usize),
     Pull(usize),
@@ -228,6 +232,10 @@ impl World {
             Event::Verdict(peer, conn, key, delivery) => {
                 self.decide(peer, conn, &key, delivery);
             }
+            Event::Answer(peer, conn, key, delivery) => {
+                self.answer(peer, conn, key, delivery);
+            }
+            Event::Withdraw(peer, id) => self.withdraw(peer, id),
             Event::Leave(peer) if !self.healing => self.leave(peer),
             Event::Tick(joint) => self.joint_ticks(joint)?,
             Event::Pull(joint) => self.pull(joint)?,
@@ -334,7 +342,7 @@ impl World {
         };
         let up = self.homes[home].is_up();
         let outputs = self.homes[home].step(self.now_ms, fate)?;
-        self.oracle.look(home, &mut self.homes[home])?;
+        self.oracle.look(self.now_ms, home, &mut self.homes[home])?;
         for output in outputs {
             match output {
                 BrokerOutput::Send(conn, frame) => self.sends(home, conn, &frame),
@@ -358,6 +366,7 @@ impl World {
     pub(super) fn heal(&mut self) {
         self.trace.note(self.now_ms, "heal", 0, "");
         self.healing = true;
+        self.oracle.healed_ms = self.now_ms;
         self.plan.heal();
         for home in 0..self.homes.len() {
             self.fill(home, false);

@@ -1,11 +1,12 @@
 //! What bridges bring, each of them by itself.
 
 use peerbus_core::TokenHash;
+use peerbus_core::broker::ConnId;
 use peerbus_core::grant::Grant;
-use peerbus_wire::{Instance, MessageId, Register, Stage, Token, TokenName};
+use peerbus_wire::{ClientFrame, Instance, MessageId, Register, Seq, Stage, Token, TokenName};
 
 use crate::domains::{alpha, alpha_with, bridge, refused, says, take, to, told};
-use crate::rig::{accepted, envelope, ext};
+use crate::rig::{Rig, accepted, envelope, ext};
 
 #[test]
 fn a_domain_that_fills_its_quota_is_told_and_stops_nobodys_mail() {
@@ -131,6 +132,94 @@ fn a_request_to_another_domain_is_owed_here_until_its_answer_is_brought() {
     assert_eq!(ended.delivered.len(), 1);
     let reply = MessageId::parse("a1").unwrap();
     assert_eq!(ended.receipts.last().unwrap().stage, Stage::Done { reply });
+    assert!(rig.store.tables().leases.is_empty());
+}
+
+/// A request that is owed to the bridge to beta, and was read there.
+fn read_abroad(rig: &mut Rig) -> (ConnId, ConnId) {
+    let alice = rig.ext("alice");
+    let beta = rig.join(bridge("beta", "B1"));
+    rig.text(alice, &request("alice@alpha", "bob@beta"));
+    says(rig, beta, 1, Stage::Forwarded);
+    says(rig, beta, 1, Stage::Acked(None));
+    rig.take(alice);
+    (alice, beta)
+}
+
+/// What a bridge is told that it has forwarded and that has not ended, behind `after`.
+fn open(rig: &mut Rig, beta: ConnId, after: Option<u64>) -> Vec<Seq> {
+    let after = after.map(|seq| Seq(seq).key());
+    rig.take(beta);
+    rig.frame(beta, ClientFrame::Forwarded { after });
+    let open = rig.take(beta).forwarded.into_iter();
+    open.filter_map(|it| it.key.seq()).collect()
+}
+
+#[test]
+fn a_request_that_was_read_in_another_domain_is_asked_about_until_it_ends() {
+    let mut rig = alpha();
+    let (alice, beta) = read_abroad(&mut rig);
+    assert_eq!(open(&mut rig, beta, None), [Seq(1)]);
+    rig.send(alice, "alice@alpha", "carol@beta", "m2");
+    rig.text(
+        alice,
+        &request("alice@alpha", "bob@beta").replace("q1", "q3"),
+    );
+    says(&mut rig, beta, 2, Stage::Forwarded);
+    says(&mut rig, beta, 3, Stage::Acked(None));
+    assert_eq!(open(&mut rig, beta, None), [1, 2, 3].map(Seq));
+    assert_eq!(open(&mut rig, beta, Some(1)), [2, 3].map(Seq));
+    assert_eq!(open(&mut rig, beta, Some(3)), []);
+    let why = "not mine".to_owned();
+    says(&mut rig, beta, 1, Stage::Declined { why });
+    assert_eq!(open(&mut rig, beta, None), [2, 3].map(Seq));
+}
+
+#[test]
+fn long_messages_of_one_sender_are_asked_about_beside_those_of_another() {
+    let mut rig = alpha();
+    let beta = rig.join(bridge("beta", "B1"));
+    let body = format!("\"{}\"", "x".repeat(900_000));
+    for (name, seqs) in [("alice", 1..=4), ("carol", 5..=5)] {
+        let conn = rig.ext(name);
+        for seq in seqs {
+            let from = format!("{name}@alpha");
+            rig.text(
+                conn,
+                &envelope(&from, "bob@beta", &format!("m{seq}"), &body),
+            );
+            says(&mut rig, beta, seq, Stage::Forwarded);
+        }
+    }
+    let first = open(&mut rig, beta, None);
+    let mut all = first.clone();
+    while let Some(Seq(last)) = all.last().copied() {
+        let more = open(&mut rig, beta, Some(last));
+        if more.is_empty() {
+            break;
+        }
+        all.extend(more);
+    }
+    assert!(first.len() < 4, "{first:?}");
+    assert_eq!(all, [1, 2, 3, 4, 5].map(Seq));
+}
+
+#[test]
+fn a_request_that_another_domain_forgot_after_it_was_read_comes_there_again() {
+    let mut rig = alpha();
+    let (alice, beta) = read_abroad(&mut rig);
+    rig.close(beta, true);
+    let beta = rig.join(bridge("beta", "B1"));
+    assert!(rig.delivered(beta).is_empty());
+    rig.close(beta, true);
+    let beta = rig.join(bridge("beta", "B2"));
+    assert_eq!(rig.delivered(beta), [1]);
+    says(&mut rig, beta, 1, Stage::Forwarded);
+    says(&mut rig, beta, 1, Stage::Acked(None));
+    rig.pass(60_000);
+    let ends = rig.states(alice);
+    let why = "its time is over; bob@beta acked it and said nothing more".to_owned();
+    assert_eq!(ends.last(), Some(&Stage::Unanswered { why }));
     assert!(rig.store.tables().leases.is_empty());
 }
 

@@ -21,7 +21,7 @@ from isolated import CannotRun, arguments, claude_code, installed, need, other_a
 
 VERSION = "2.1.330"
 SCRIPTS = Path(__file__).resolve().parent
-SCENARIOS = ["scenario", "hooks_scenario", "approvals_scenario", "interrupt_scenario", "driver_scenario", "plugin_scenario", "first_scenario", "shared_scenario", "domains_scenario", "groups_scenario", "managed_scenario", "request_scenario"]
+SCENARIOS = ["scenario", "hooks_scenario", "approvals_scenario", "interrupt_scenario", "driver_scenario", "plugin_scenario", "first_scenario", "shared_scenario", "domains_scenario", "groups_scenario", "managed_scenario", "request_scenario", "person_scenario"]
 
 # Of the machine whose server is shared.
 SERVER = "mcp-server-filesystem"
@@ -63,6 +63,8 @@ def main():
 
     def scenario(directory):
         need("tmux")
+        if args.scenario == "person_scenario":
+            need("chromium")
         unshare()
         cli, newest = claude_code(args.version), claude_code(VERSION)
         namespace = SCRIPTS / "namespace.sh"

@@ -26,6 +26,11 @@ fn what_an_older_cli_asks_is_answered_too() {
 }
 
 #[test]
+fn from_it_waits_to_it_goes_on_takes_one_command_or_two_clicks() {
+    holds(&["--scenario", "person_scenario"]);
+}
+
+#[test]
 fn a_turn_of_a_real_cli_is_interrupted_between_two_tools() {
     holds(&["--scenario", "interrupt_scenario"]);
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -31,9 +31,13 @@ impl Session {
     }
 
     pub(crate) fn start_with(home: &Home, name: &str, variables: &[(&str, &str)]) -> Self {
-        let mut client = home
-            .command("python3")
-            .envs(variables.iter().copied())
+        let mut client = home.command("python3");
+        Self::spawn(client.envs(variables.iter().copied()), name)
+    }
+
+    /// Starts it with `python3`.
+    pub(crate) fn spawn(python: &mut Command, name: &str) -> Self {
+        let mut client = python
             .arg(python::script("it/session.py"))
             .arg(env!("CARGO_BIN_EXE_peerbus"))
             .env("PEERBUS_NAME", name)

@@ -1,21 +1,33 @@
 //! What the person is told who owns ten agents: the same of each, everywhere.
 
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
+use std::process::Command;
+use std::time::{Duration, Instant};
 
+use peerbus_test_support::preload::preload;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::orphans::Session;
 use crate::requests::Holder;
 use crate::sessions::{listed, names};
-use crate::support::{Broker, Home, eventually};
+use crate::support::{Broker, Home, eventually, python};
+use crate::web::page::Page;
+
+/// Ten times the two seconds in which everything tells of a change.
+const SOON: Duration = Duration::from_secs(20);
+/// Six minutes, in seconds.
+const LATER_S: i64 = 360;
+/// Where `preload.c` reads how far the steady clock is ahead.
+const STEADY_CLOCK: u64 = 32;
 
 /// What each does, and what is said beside that.
 const STATES: [(&str, &str, &str); 10] = [
     ("asks", "waits for you", "Bash: \"npm test\""),
     ("questions", "waits for you", "\"Red or blue?\" (1 Red)"),
     ("frozen", "stuck", "its process is stopped"),
-    ("unread", "stuck", "sent by socket"),
+    ("unread", "stuck", "unseen for five idle minutes, sent by"),
     ("loops", "idle", ""),
     ("holds", "busy", ""),
     ("owes", "idle", ""),
@@ -23,6 +35,11 @@ const STATES: [(&str, &str, &str); 10] = [
     ("fine-2", "busy", ""),
     ("fine-3", "online", ""),
 ];
+
+/// Whether a state is for its user to act on.
+fn is_alarm(state: &str) -> bool {
+    ["waits for you", "stuck"].contains(&state)
+}
 
 fn asks(session: &mut Session, hook: usize, asked: &Value) {
     let mut asks = asked.clone();
@@ -40,123 +57,209 @@ fn signal(process: u32, signal: Signal) {
     kill_process(process.expect("a process"), signal).expect("our child");
 }
 
-/// What a list of peers in JSON says of a name.
-fn of<'a>(peers: &'a Value, name: &str) -> &'a Value {
-    let mut all = peers.as_array().expect("a list").iter();
-    let found = all.find(|peer| peer["name"] == name);
-    found.unwrap_or_else(|| panic!("{name} in {peers}"))
+/// What a list in JSON says of a name.
+fn of<'a>(list: &'a [Value], name: &str) -> Option<&'a Value> {
+    list.iter().find(|it| it["name"] == name)
 }
 
 fn json(home: &Home, args: &[&str]) -> Value {
     serde_json::from_str(&home.run(args).ok()).expect("JSON")
 }
 
-/// Ten agents at a broker.
+fn list(told: &Value, name: &str) -> Vec<Value> {
+    told[name].as_array().expect("a list").clone()
+}
+
+/// A session whose steady clock can be put ahead.
+struct Late {
+    session: Session,
+    clock: File,
+}
+
+impl Late {
+    fn start(home: &Home, name: &str) -> Self {
+        let path = home.path().join("clock");
+        let clock = File::create(&path).expect("a file");
+        clock.set_len(STEADY_CLOCK + 8).expect("room for a number");
+        let mut python = home.command("python3");
+        preload(home.path(), python.env("PEERBUS_FAULTS", path));
+        let session = Session::spawn(&mut python, name);
+        Self { session, clock }
+    }
+
+    /// Its mail is unseen for six minutes.
+    fn lets_mail_wait(&self, home: &Home) {
+        let me = self.session.process();
+        // An answer would stand there.
+        let slug = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+        let path = home.path().to_string_lossy();
+        let projects = path.chars().map(slug);
+        let projects = home
+            .path()
+            .join(".claude/projects")
+            .join(projects.collect::<String>());
+        fs::create_dir_all(&projects).expect("a directory");
+        fs::write(projects.join(format!("session-{me}.jsonl")), "").expect("a file");
+        let sent = json(home, &["send", "unread", "hello", "--json"]);
+        let id = sent["id"].as_str().expect("an id");
+        eventually("it is sent by socket", || {
+            let told = home.run(&["status", id]).ok();
+            told.contains("by socket").then_some(())
+        });
+        let written = self
+            .clock
+            .write_all_at(&LATER_S.to_ne_bytes(), STEADY_CLOCK);
+        written.expect("a file of ours");
+    }
+}
+
+/// Ten agents at a broker, and the page of their owner.
 struct World {
+    page: Page,
     home: Home,
     broker: Broker,
     permission: Session,
+    question: Session,
     frozen: Session,
-    _sessions: [Session; 2],
-    peers: [Holder; 6],
+    unread: Late,
+    loops: Session,
+    /// `holds`, `owes` and those that are fine.
+    peers: [Holder; 5],
 }
 
 impl World {
+    /// All of them at rest.
     fn new() -> Self {
         let home = Home::new();
         let broker = Broker::start(&home);
-        let mut permission = Session::start(&home, "asks");
-        let mut question = Session::start(&home, "questions");
-        let frozen = Session::start(&home, "frozen");
-        let mut loops = Session::start_with(&home, "loops", &[("PEERBUS_BUDGET", "1")]);
-        let mut peers = ["unread", "holds", "owes", "fine-1", "fine-2", "fine-3"]
+        let [permission, question, frozen] =
+            ["asks", "questions", "frozen"].map(|name| Session::start(&home, name));
+        let unread = Late::start(&home, "unread");
+        let loops = Session::start_with(&home, "loops", &[("PEERBUS_BUDGET", "1")]);
+        let peers = ["holds", "owes", "fine-1", "fine-2", "fine-3"]
             .map(|name| Holder::new(&home, &broker, name));
         eventually("the sessions are on the bus", || {
-            (names(&home).iter().filter(|name| !name.is_empty()).count() == 4).then_some(())
+            (names(&home).iter().filter(|name| !name.is_empty()).count() == 5).then_some(())
         });
-        let stuck = json!({ "activity": "stuck", "tried": "sent by socket", "wake": ["socket"] });
-        peers[0].shows(stuck);
-        let does = ["busy", "idle", "idle", "busy"];
-        for (peer, does) in peers[1..].iter_mut().zip(does) {
-            peer.does(does);
-        }
-        for (at, to) in [(1, "holds"), (2, "owes")] {
-            let ask = ["ask", to, "ready?", "--within", "2h", "--detach"];
-            home.run(&ask).ok();
-            peers[at].gets();
-            peers[at].reads();
-        }
-        asks(&mut permission, 1, &npm_test());
-        let questions = json!([{ "question": "Red or blue?", "options": [{ "label": "Red" }] }]);
-        let input = json!({ "questions": questions });
-        let asked = json!({ "tool_name": "AskUserQuestion", "tool_input": input });
-        asks(&mut question, 2, &asked);
-        loops.tell("send fine-1 hello");
-        peers[3].gets();
-        peers[3].sends("r1", "loops", &json!({ "text": "Thank you!", "hops": 2 }));
-        signal(frozen.process(), Signal::STOP);
         Self {
+            page: Page::open(&home),
             home,
             broker,
             permission,
+            question,
             frozen,
-            _sessions: [question, loops],
+            unread,
+            loops,
             peers,
         }
     }
 
-    /// What `status` tells once all of it is known.
+    /// Each becomes what it is; gives when that was.
+    fn begin(&mut self) -> Instant {
+        let peers = &mut self.peers;
+        for (at, to) in ["holds", "owes"].into_iter().enumerate() {
+            let ask = ["ask", to, "ready?", "--within", "2h", "--detach"];
+            self.home.run(&ask).ok();
+            peers[at].gets();
+            peers[at].reads();
+        }
+        self.unread.lets_mail_wait(&self.home);
+        self.loops.tell("send fine-1 hello");
+        peers[2].gets();
+        peers[2].sends("r1", "loops", &json!({ "text": "Thank you!", "hops": 2 }));
+        for (peer, does) in peers.iter_mut().zip(["busy", "idle", "idle", "busy"]) {
+            peer.does(does);
+        }
+        asks(&mut self.permission, 1, &npm_test());
+        let questions = json!([{ "question": "Red or blue?", "options": [{ "label": "Red" }] }]);
+        let input = json!({ "questions": questions });
+        let asked = json!({ "tool_name": "AskUserQuestion", "tool_input": input });
+        asks(&mut self.question, 2, &asked);
+        signal(self.frozen.process(), Signal::STOP);
+        Instant::now()
+    }
+
+    /// What `status` tells once that, `peers`, `session list` and the page tell all of it.
     fn known(&self) -> Value {
         eventually("all is known", || {
             let told = json(&self.home, &["status", "--json"]);
-            let peers = told["peers"].as_array().expect("a list");
+            let peers = json(&self.home, &["peers", "--json"]);
+            let lists = [
+                list(&told, "peers"),
+                list(&peers, "peers"),
+                self.page.list("peers"),
+            ];
+            let of_sessions = self.page.list("sessions");
+            let table = self.home.run(&["session", "list"]).ok();
             let is = |(name, state, _): &(&str, &str, &str)| {
-                let is = |it: &Value| it["name"] == *name && it["state"] == *state;
-                peers.iter().any(is)
+                let is = |it: &Value| it["state"] == *state;
+                let row = table
+                    .lines()
+                    .find(|row| row.starts_with(&format!("{name} ")));
+                // Those of the bus alone stand in no list of sessions.
+                lists.iter().all(|all| of(all, name).is_some_and(is))
+                    && of(&of_sessions, name).is_none_or(is)
+                    && row.is_none_or(|row| row.contains(state))
             };
-            let paused = peers.iter().any(|peer| peer["paused"] == 1);
-            (paused && STATES.iter().all(is)).then_some(told)
+            let paused = |all: &Vec<Value>| of(all, "loops").is_some_and(|it| it["paused"] == 1);
+            let all = lists.iter().all(paused) && STATES.iter().all(is);
+            (all && self.page.list("requests").len() == 2).then_some(told)
         })
     }
 
     /// Everything that tells of a session tells this.
     fn all_tell(&self, (name, state, beside): (&str, &str, &str), doctor: &str) {
         let run = |args: &[&str]| self.home.run(args).ok();
-        let peers = json(&self.home, &["peers", "--json"]);
-        assert_eq!(of(&peers["peers"], name)["state"], state, "{name}");
         let lines = run(&["status"]);
         for table in [&run(&["peers"]), &lines] {
             let row = |line: &&str| line.trim_start().starts_with(&format!("{name} "));
             let row = table.lines().rfind(row);
             assert!(row.is_some_and(|it| it.contains(state)), "{name}: {table}");
         }
-        if listed(&self.home).iter().any(|it| it["name"] == name) {
-            // The file is written by one session at a time.
-            eventually("the list says so, too", || {
-                let list = run(&["session", "list"]);
-                let row = list.lines().find(|line| line.contains(name))?;
-                row.contains(state).then_some(())
-            });
+        let sessions = self.page.list("sessions");
+        if let Some(session) = of(&sessions, name) {
+            let said = ["way_out", "tried"].map(|it| session[it].as_str().unwrap_or_default());
+            let said = said.iter().any(|it| it.contains(beside));
+            assert!(said, "{name}: {session}");
         }
-        let alarms = ["waits for you", "stuck"].contains(&state);
+        let alarm = is_alarm(state);
+        for list in ["peers", "sessions"] {
+            let told = self.page.list(list);
+            let told = of(&told, name).is_none_or(|it| it["alarm"].is_string() == alarm);
+            assert!(told, "{name} among {list} of the page");
+        }
         let mut said = lines.lines().filter(|line| line.starts_with(name));
         let said = said.any(|line| !beside.is_empty() && line.contains(beside));
-        assert_eq!(said, alarms, "{name}: {lines}");
+        assert_eq!(said, alarm, "{name}: {lines}");
         let told = |line: &str| line.contains(&format!(" {name} ")) && line.contains(state);
-        assert_eq!(doctor.lines().any(told), alarms, "{name}: {doctor}");
+        assert_eq!(doctor.lines().any(told), alarm, "{name}: {doctor}");
+    }
+
+    /// A browser shows that, if there is one.
+    fn is_shown(&self) {
+        let states = STATES.map(|(name, state, _)| json!([name, state, is_alarm(state)]));
+        let mut shown = Command::new("python3");
+        shown
+            .arg(python::script("web/states.py"))
+            .args([self.page.link(), json!(states).to_string()]);
+        python::passes_or_skips(&mut shown, python::in_ci());
     }
 }
 
 #[test]
 fn of_ten_agents_everything_tells_the_same() {
-    let world = World::new();
+    let mut world = World::new();
+    let begun = world.begin();
     let overview = world.known();
+    let took = begun.elapsed();
+    assert!(took < SOON, "it took {took:?} until all was told");
     let requests = overview["requests"].as_array().expect("a list");
     assert_eq!(requests.len(), 2, "{overview}");
     let doctor = world.home.run(&["doctor"]).stdout;
     for row in STATES {
         world.all_tell(row, &doctor);
     }
+    world.is_shown();
     let held = world.home.run(&["held"]);
     assert_eq!(held.stdout, "no mail waits for you\n");
     let (at, why) = held
@@ -171,14 +274,17 @@ fn of_ten_agents_everything_tells_the_same() {
     signal(world.frozen.process(), Signal::CONT);
     eventually("it goes on", || {
         let told = json(&world.home, &["peers", "--json"]);
-        (of(&told["peers"], "frozen")["state"] == "idle").then_some(())
+        let peers = [list(&told, "peers"), world.page.list("peers")];
+        let idle = |all: &Vec<Value>| of(all, "frozen").is_some_and(|it| it["state"] == "idle");
+        peers.iter().all(idle).then_some(())
     });
     world.broker.stop();
 }
 
 #[test]
 fn a_closed_gate_is_named_everywhere_and_counts_at_once_when_it_opens() {
-    let world = World::new();
+    let mut world = World::new();
+    world.begin();
     world.known();
     let home = &world.home;
     let gates = home.credentials().with_file_name("sessions.toml");

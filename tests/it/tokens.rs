@@ -32,6 +32,34 @@ fn join(broker: &Broker, name: &str, token: &str) -> Raw {
 }
 
 #[test]
+fn the_pages_name_is_no_other_tokens_and_no_agents() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let why = home
+        .run(&["token", "add", "eve", "--names", "dashboard"])
+        .fails(2);
+    assert!(why.contains("kept for the dashboard's page"), "{why}");
+    let token = add(&home, &["eve", "--rights", "send"]);
+    let Heard::Closed(1008, why) = join(&broker, "Dashboard", &token).hear() else {
+        panic!("another token has the page's name");
+    };
+    assert_eq!(
+        why,
+        "name kept for the token credentials; choose another one"
+    );
+    let sends = ["send", "bob", "hello", "--name", "dashboard"];
+    let why = home.run(&sends).fails(2);
+    assert!(why.contains("choose another name"), "{why}");
+    let mut agent = Mcp::start(&home, "generic", "mallory", "some-bot");
+    agent.call("bus.peers", json!({}));
+    let why = agent.call_fails("bus.rename", json!({ "name": "DASHBOARD" }));
+    assert!(why.contains("kept for the dashboard's page"), "{why}");
+    let mut page = join(&broker, "dashboard", &home.credential("token"));
+    assert_eq!(page.next()["type"], "peers");
+    broker.stop();
+}
+
+#[test]
 fn a_token_is_shown_once_holds_at_once_and_admits_to_what_was_said() {
     let home = Home::new();
     let broker = Broker::start(&home);

@@ -2,6 +2,7 @@
 
 mod dashboard;
 mod hostile;
+pub(crate) mod page;
 mod refused;
 mod replies;
 mod requests;
@@ -33,6 +34,7 @@ impl Gateway {
         let args = [&["web", "--listen", "127.0.0.1:0"], more].concat();
         let mut child = home
             .peerbus(&args)
+            .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .expect("the gateway starts");

@@ -19,7 +19,7 @@ def program():
     return next(filter(None, map(shutil.which, NAMES)), None)
 
 
-class Failed(Exception):
+class Failed(AssertionError):
     """What was waited for did not come, with what was there."""
 
 
@@ -31,7 +31,7 @@ class Browser:
         from_read, from_write = os.pipe()
         # The browser reads at descriptor 3 and writes at 4.
         command = [
-            "sh", "-c", f'exec "$@" 3<&{to_read} 4>&{from_write}', "sh", program(),
+            "bash", "-c", f'exec "$@" 3<&{to_read} 4>&{from_write}', "bash", program(),
             "--headless=new", "--remote-debugging-pipe", f"--user-data-dir={profile}", "--no-sandbox",
             "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-extensions",
             "--disable-background-networking", "--disable-component-update", "--lang=en-US", "about:blank",
@@ -163,6 +163,14 @@ class Page:
         find = f"[...{within}.querySelectorAll('button, a')].find((one) => one.innerText.trim() === {json.dumps(label)})"
         self.until(f"{find} && !{find}.disabled")
         self.do(f"{find}.click()")
+
+    def click(self, find):
+        """Clicks in the middle of the element that an expression gives, with a pointer, wherever it stands."""
+        self.until(f"{find} && !{find}.disabled")
+        x, y = self.do(f"""(({find}).scrollIntoView({{ block: "center", behavior: "instant" }}),
+            (({{ x, y, width, height }}) => [x + width / 2, y + height / 2])(({find}).getBoundingClientRect()))""")
+        for kind in ("mousePressed", "mouseReleased"):
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
     def key(self, key, code):
         for kind in ("keyDown", "keyUp"):

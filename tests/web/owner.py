@@ -24,8 +24,8 @@ class Owner(Scenario):
         self.page.until(LIVE)
         self.coder = Coder(self.bus, "coder")
         self.go([
-            self.a_closed_gate_names_the_place, self.a_gate_that_opens_is_noticed, self.one_that_does_not_say_what_it_asks,
-            self.who_is_stuck_is_told, self.paused_mail_has_a_reason, self.late_requests_are_told,
+            self.a_closed_gate_names_the_place, self.a_gate_that_opens_is_noticed, self.questions_are_answered,
+            self.one_that_does_not_say_what_it_asks, self.who_is_stuck_is_told, self.paused_mail_has_a_reason, self.late_requests_are_told,
             self.a_second_gateway_shows_the_first, self.doctor_is_no_conversation, self.a_text_is_found, self.a_person_writes_and_is_answered,
             self.a_sentence_tells_what_the_list_of_peers_tells,
             self.a_browser_notifies, self.a_choice_survives_a_reload, self.anybody_can_use_what_waits,
@@ -65,6 +65,29 @@ class Owner(Scenario):
         self.page.press("Allow once")
         said = self.coder.end(self.hook)
         check('"behavior":"allow"' in said, "the hook's answer", said)
+
+    def asks_questions(self):
+        options = [{"label": label} for label in ("Red", "Blue<b>\u202e", "Green")]
+        asked = [
+            {"question": "Which colours?", "header": "Look", "multiSelect": True, "options": options},
+            {"question": "Since when?", "multiSelect": False, "options": options[:1]},
+        ]
+        return self.coder.begin("PermissionRequest", tool_name="AskUserQuestion", tool_input={"questions": asked})
+
+    def questions_are_answered(self):
+        hook = self.asks_questions()
+        said = self.card("Look: Which colours?")
+        check(said.startswith("home/coder asks\n") and "Blue<b>\\u202e" in said, "the card of a question", said)
+        check("Allow" not in said, "a question is allowed", said)
+        self.page.until("performance.now() - (window.since ??= performance.now()) > 800")
+        for text in ("Blue", "Green"):
+            self.page.click(f"[...document.querySelectorAll('.option')].find((one) => one.innerText.startsWith({json.dumps(text)}))")
+        self.page.press("Answer")
+        self.page.says("an answer is empty")
+        self.page.do("document.querySelectorAll('.question [type=text]')[1].value = 'yesterday'")
+        self.page.press("Answer")
+        said = json.loads(self.coder.end(hook))["hookSpecificOutput"]["decision"]["updatedInput"]["answers"]
+        check(said == {"Which colours?": "Blue<b>\u202e, Green", "Since when?": "yesterday"}, "the answers", said)
 
     def one_that_does_not_say_what_it_asks(self):
         said = self.card("home/coder: waits for you")
@@ -215,6 +238,8 @@ class Owner(Scenario):
     def anybody_can_use_what_waits(self):
         self.coder.is_now("waiting")
         self.card("home/coder: waits for you")
+        self.asks_questions()
+        self.card("Look: Which colours?")
         self.page.do("document.getElementById('write').open = true")
         self.anybody_can_use(["#/", "#/q/pong", "#/q/nothing%20of%20the%20kind"])
         check(not self.page.complaints(), "the browser complains", self.page.complaints())

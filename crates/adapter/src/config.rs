@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use peerbus_core::grant::not_the_pages;
 use peerbus_peer::mailbox::Senders;
 use peerbus_wire::limits::{WINDOW_BYTES_DEFAULT, WINDOW_MESSAGES_DEFAULT};
 use peerbus_wire::{GroupName, PeerName, Secret, Token, Window, escape};
@@ -215,7 +216,8 @@ fn parse_name(text: &str, env: &impl Fn(&str) -> Option<String>) -> Result<PeerN
         ))
     };
     let name = template::expand(text, env).map_err(unusable)?;
-    PeerName::parse(&name).map_err(|error| unusable(error.to_string()))
+    let name = PeerName::parse(&name).map_err(|error| unusable(error.to_string()))?;
+    not_the_pages(name).map_err(|why| unusable(why.into()))
 }
 
 #[cfg(test)]
@@ -289,6 +291,7 @@ mod tests {
                 "the name \"a b\" (--name or PEERBUS_NAME) cannot be used: peer name",
             ),
             ("PEERBUS_NAME", "System", "peer name is reserved"),
+            ("PEERBUS_NAME", "Dashboard", "kept for the dashboard's page"),
             ("PEERBUS_URL", "http://x", "broker URL \"http://x\""),
             (
                 "PEERBUS_TOKEN",

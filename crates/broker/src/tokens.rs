@@ -19,8 +19,8 @@ use std::sync::{Arc, Mutex};
 
 use peerbus_core::TokenHash;
 use peerbus_core::grant::{
-    BRIDGE_TOKEN, GATEWAY, GATEWAY_TOKEN, Grant, NAMES_DEFAULT, NamePattern, Quotas, Right, Rights,
-    is_of_gateway,
+    BRIDGE_TOKEN, GATEWAY, GATEWAY_TOKEN, Grant, NAMES_DEFAULT, NamePattern, PAGE, Quotas, Right,
+    Rights, is_of_gateway,
 };
 use peerbus_os::file::{self, Version};
 use peerbus_os::private::{self, PrivateFile};
@@ -86,7 +86,7 @@ pub fn read(path: &Path) -> Result<Vec<Grant>, String> {
 /// # Errors
 ///
 /// A sentence: there is one of that name, or it is a name of a program's own token; what it keeps is kept
-/// for another one, or the gateway's; or the file cannot be used or written.
+/// for another one, the gateway's or the page's; or the file cannot be used or written.
 pub fn add(path: &Path, grant: &Grant) -> Result<(), String> {
     let name = grant.name.as_str();
     if OURS.iter().any(|ours| name.starts_with(ours)) {
@@ -103,6 +103,11 @@ pub fn add(path: &Path, grant: &Grant) -> Result<(), String> {
     if grant.names.iter().any(|it| is_of_gateway(it.as_str())) {
         return Err(format!(
             "the names {GATEWAY} are the gateway's, and `peerbus web` makes its token: give other names"
+        ));
+    }
+    if grant.keeps(PAGE) {
+        return Err(format!(
+            "the name {PAGE} is kept for the dashboard's page, as which you write: give other names"
         ));
     }
     put(path, grant, false).map(|_put| ())

@@ -250,7 +250,8 @@ fn tokens(file: PathBuf, usual: bool) -> Result<(Vec<Grant>, Option<Kept>), Fail
             output::say(&format!("made new credentials in {}", file.display()));
         }
         let name = TokenName::parse("credentials").into_iter();
-        let grant = name.map(|name| Grant::usual(name, TokenHash::of(&credentials.token)));
+        let grant =
+            name.map(|name| Grant::usual(name, TokenHash::of(&credentials.token)).of_operator());
         let kept = Kept {
             file,
             domain: credentials.domain,
@@ -275,7 +276,8 @@ fn tokens(file: PathBuf, usual: bool) -> Result<(Vec<Grant>, Option<Kept>), Fail
         Ok(TokenHash::of(&token))
     };
     let tokens: Result<_, Failure> = given.into_iter().map(hash).collect();
-    Ok((Grant::numbered("env", tokens?), None))
+    let grants = Grant::numbered("env", tokens?).into_iter();
+    Ok((grants.map(Grant::of_operator).collect(), None))
 }
 
 fn announce(broker: &Running, scheme: &str, domain: Option<&Domain>) {

@@ -17,6 +17,9 @@ pub const GATEWAY_TOKEN: &str = "web";
 /// What the bridges' own token is called.
 pub const BRIDGE_TOKEN: &str = "bridge";
 
+/// The name as which the operator writes on the dashboard's page.
+pub const PAGE: &str = "dashboard";
+
 /// Names that a token may have when nothing else is said.
 pub const NAMES_DEFAULT: usize = 1_000;
 
@@ -54,6 +57,16 @@ impl Grant {
                 Right::Approve,
             ]),
             quotas: Quotas::default(),
+        }
+    }
+
+    /// The same for a token of the operator's, which has the page's name for itself.
+    #[must_use]
+    pub fn of_operator(self) -> Self {
+        let names = ["*", PAGE].into_iter().filter_map(NamePattern::parse);
+        Self {
+            names: names.collect(),
+            ..self
         }
     }
 
@@ -260,6 +273,20 @@ impl TryFrom<String> for NamePattern {
 impl From<NamePattern> for String {
     fn from(pattern: NamePattern) -> Self {
         pattern.as_str().to_owned()
+    }
+}
+
+/// Fails for a name that is the page's, and no agent's or command's to have.
+///
+/// # Errors
+///
+/// A sentence.
+pub fn not_the_pages(name: PeerName) -> Result<PeerName, &'static str> {
+    match name.as_str().eq_ignore_ascii_case(PAGE) {
+        true => Err(
+            "it is kept for the dashboard's page, as which the user writes: choose another name",
+        ),
+        false => Ok(name),
     }
 }
 

@@ -8,6 +8,7 @@ mod domains;
 mod message;
 mod request;
 mod text;
+mod tone;
 mod trail;
 
 pub use about::{Around, Audience, PeerState, PeerView, presence};
@@ -17,4 +18,5 @@ pub use message::{
 };
 pub use request::RequestView;
 pub use text::{is_proven, proof, quoted, rejected, says, shown, span, word};
+pub use tone::Tone;
 pub use trail::{Step, Trail, Words, depends_on_peers, fate, is_seen, reached, stage_of};

@@ -55,18 +55,33 @@ pub(crate) fn start(
     url: &str,
     kind: &str,
 ) -> Result<(Child, Duration)> {
-    let start = Instant::now();
-    let mut child = Command::new(&bench.binary)
-        .args(["adapter", "--adapter", kind])
+    let mut adapter = Command::new(&bench.binary);
+    adapter.args(["adapter", "--adapter", kind]);
+    meet(belongs(&mut adapter, home, url))
+}
+
+/// A program of the user's, with pipes.
+pub(crate) fn belongs<'c>(
+    program: &'c mut Command,
+    home: &std::path::Path,
+    url: &str,
+) -> &'c mut Command {
+    program
         .env_clear()
         .env("HOME", home)
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
         .env("PEERBUS_URL", url)
         .env("PEERBUS_TOKEN", TOKEN)
         .env("PEERBUS_HMAC_SECRET", "a secret for benches, 32 bytes long")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
-        .spawn()?;
+}
+
+/// Starts what is an adapter, or hands on what one says.
+pub(crate) fn meet(adapter: &mut Command) -> Result<(Child, Duration)> {
+    let start = Instant::now();
+    let mut child = adapter.spawn()?;
     let stdin = child.stdin.as_mut().context("no stdin")?;
     writeln!(stdin, "{INITIALIZE}")?;
     let stdout = child.stdout.as_mut().context("no stdout")?;

@@ -16,6 +16,7 @@ mod history;
 mod hostile;
 mod limits;
 mod load;
+mod owner;
 mod peer;
 mod process;
 mod report;
@@ -178,6 +179,9 @@ async fn scenarios(bench: &mut Bench, only: Option<&str>) -> Result<()> {
     }
     if wanted("driven") {
         driven::prompts_and_rest(bench).await?;
+    }
+    if wanted("owner") {
+        owner::idle(bench).await?;
     }
     if wanted("demand") {
         adapter::on_demand(bench)?;

@@ -76,7 +76,7 @@ impl World {
         let mut options = File::options();
         let faults = options.read(true).write(true).create_new(true).open(faults);
         let faults = faults.expect("a file");
-        faults.set_len(32).expect("room for four numbers");
+        faults.set_len(40).expect("room for five numbers");
         // The first start makes the credentials.
         Broker::start(&home).stop();
         let world = Self {

@@ -1,9 +1,9 @@
 /* What stands between a process and the C library in tests of bad disks and bad clocks.
  *
  * PEERBUS_TRACE=FILE, PEERBUS_TRACE_DIR=DIR: writes down, in order, what is done to files below DIR.
- * PEERBUS_FAULTS=FILE: four numbers of 8 bytes that may change while the process runs: seconds that
- * the wall clock is ahead, how many more writes of the database fail, how many more syncs, and
- * microseconds that each sync takes longer. */
+ * PEERBUS_FAULTS=FILE: five numbers of 8 bytes that may change while the process runs: seconds that
+ * the wall clock is ahead, how many more writes of the database fail, how many more syncs,
+ * microseconds that each sync takes longer, and seconds that the steady clock is ahead. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -23,7 +23,7 @@
 static pthread_mutex_t order = PTHREAD_MUTEX_INITIALIZER;
 static int trace = -1;
 static const char *below;
-static struct faults { volatile int64_t ahead_s, writes, syncs, slow_us; } none, *faults = &none;
+static struct faults { volatile int64_t ahead_s, writes, syncs, slow_us, later_s; } none, *faults = &none;
 
 __attribute__((constructor)) static void start(void) {
     const char *path = getenv("PEERBUS_TRACE");
@@ -167,5 +167,6 @@ int clock_gettime(clockid_t clock, struct timespec *at) {
     if (!real) real = REAL(clock_gettime);
     int done = real(clock, at);
     if (!done && clock == CLOCK_REALTIME) at->tv_sec += faults->ahead_s;
+    if (!done && clock == CLOCK_MONOTONIC) at->tv_sec += faults->later_s;
     return done;
 }

@@ -69,6 +69,8 @@ fn what_is_kept_for_a_token_no_other_one_gets_also_at_the_same_time() {
         let why = add(&path, &with_names("z", 9, names)).unwrap_err();
         assert!(why.contains("are the gateway's"), "{names}: {why}");
     }
+    let why = add(&path, &with_names("z", 9, "Dashboard")).unwrap_err();
+    assert!(why.contains("the dashboard's page"), "{why}");
     assert_eq!(read(&path).unwrap().len(), 1);
 }
 

@@ -1,6 +1,7 @@
 //! `bus.rename`
 
 use peerbus_adapter::{LinkState, PeerName};
+use peerbus_core::grant::not_the_pages;
 use serde::Serialize;
 
 use super::{Context, DEADLINE, Link, Tool, done};
@@ -38,6 +39,7 @@ pub(crate) const TOOL: Tool = Tool {
 async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
     let name = arguments.string("name")?;
     let name = PeerName::parse(&name).map_err(|error| format!("not renamed: {error}"))?;
+    let name = not_the_pages(name).map_err(|why| format!("not renamed: {why}"))?;
     let old = context.bus.name();
     let was_refused = matches!(*context.bus.link().borrow(), LinkState::Refused { .. });
     let renamed = context.bus.rename(name.clone(), DEADLINE).await;

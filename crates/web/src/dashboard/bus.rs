@@ -193,10 +193,21 @@ fn with(message: &MessageView, said: &MessageContent, chars: usize) -> Value {
         "more": more.unwrap_or(0),
         "meta": said.talk.meta.iter().map(meta).collect::<Vec<_>>(),
         "hidden": hidden,
-        "steps": trail.steps,
+        "state": escape(&message.state, NAME_CHARS),
+        "tone": message.tone(),
+        "ended": message.ended,
+        "steps": trail.steps.iter().map(step).collect::<Vec<_>>(),
         "omitted": trail.omitted,
         "note": trail.note,
     })
+}
+
+/// A step as `peerbus status` has it.
+fn step(step: &Step) -> Value {
+    let mut told = json!(step);
+    told["says"] = step.how().collect::<Vec<_>>().join(" ").into();
+    told["tone"] = json!(step.tone());
+    told
 }
 
 /// What a sender says of where its message comes from.

@@ -187,8 +187,7 @@ fn whole(value: &Value) -> Value {
 /// A request for the page: whole, since somebody decides by it. `digest`, `rule` and `raw` go back as
 /// they came.
 fn request(request: &Value) -> Value {
-    let rules = request["suggestions"].as_array().into_iter().flatten();
-    let rules = rules.map(|rule| {
+    let rules = list(&request["suggestions"]).map(|rule| {
         json!({
             "rule": rule["rule"],
             "shown": whole(&rule["rule"]),
@@ -204,9 +203,27 @@ fn request(request: &Value) -> Value {
         "blocked_path": whole(&request["blocked_path"]),
         "decision_reason": whole(&request["decision_reason"]),
         "agent_id": whole(&request["agent_id"]),
+        "questions": list(&request["questions"]).map(question).collect::<Vec<_>>(),
         "cut": request["cut"].as_u64(),
         "rules": rules.collect::<Value>(),
     })
+}
+
+/// A question that is answered by the number of an option, by several of them, or by a text.
+fn question(question: &Value) -> Value {
+    let options = list(&question["options"]).map(|option| {
+        json!({ "label": whole(&option["label"]), "description": whole(&option["description"]) })
+    });
+    json!({
+        "header": whole(&question["header"]),
+        "question": whole(&question["question"]),
+        "several": question["multiSelect"] == true,
+        "options": options.collect::<Vec<_>>(),
+    })
+}
+
+fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
 }
 
 /// A message that waits for the user. `raw` goes back as it came.

@@ -8,6 +8,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use peerbus_adapter::{Bus, How, Naming, SessionEvent, connect};
+use peerbus_core::grant::PAGE;
 use peerbus_os::sync::lock;
 use peerbus_wire::{Conversation, MessageId, PeerName, escape};
 use serde::Deserialize;
@@ -18,8 +19,6 @@ use crate::App;
 use crate::answer::Failure;
 
 const ACCEPTS: Duration = Duration::from_secs(10);
-/// The page's own peer. It has the user's token, whose groups it can write to.
-const NAME: &str = "dashboard";
 
 /// The page's own peer, once somebody has written.
 pub(crate) type Writer = Mutex<Option<Bus>>;
@@ -64,13 +63,14 @@ pub(super) async fn send(
 }
 
 impl App {
+    /// The page's own peer. It has the user's token, whose groups it can write to.
     fn writer(&self) -> Result<Bus, Failure> {
         let mut writer = lock(&self.dashboard.writer);
         if let Some(bus) = &*writer {
             return Ok(bus.clone());
         }
         let unusable = |why| Failure::new(StatusCode::INTERNAL_SERVER_ERROR, why);
-        let name = PeerName::parse(NAME).map_err(|error| unusable(error.to_string()))?;
+        let name = PeerName::parse(PAGE).map_err(|error| unusable(error.to_string()))?;
         let mut config = self.options.bus.clone();
         config.naming = Naming::Verbatim(name);
         config.presence = json!({ "client": "web" }).as_object().cloned();

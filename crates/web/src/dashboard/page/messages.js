@@ -16,38 +16,6 @@ let peer = null;
 let search = { text: "", found: new Set(), before: null };
 const stories = new Set();
 
-const RANK = ["unknown", "accepted", "refused", "settled", "queued", "forwarded", "delivered", "pushed", "held", "presented", "recalled", "acked", "seen", "owed", "working", "expired", "dead", "withdrawn", "unanswered", "declined", "failed", "done"];
-const rank = (step) => RANK.indexOf(step.state);
-const TONE = { seen: "good", done: "good", held: "wait", refused: "bad", expired: "bad", dead: "bad", unanswered: "bad", declined: "bad", failed: "bad" };
-
-// How far a message is at each of its recipients.
-function reached(message) {
-  const last = new Map();
-  for (const step of message.steps) {
-    if (!step.to) continue;
-    const old = last.get(step.to);
-    const open = old && ["pushed", "held"].includes(old.state);
-    const passed = old && [old.state, step.state].includes("recalled");
-    if (!old || passed || (open ? rank(step) >= 7 : rank(step) >= rank(old))) last.set(step.to, step);
-  }
-  // Of what is for one of a group, only who has it now counts.
-  return [...last.values()].filter((step) => step.state !== "recalled");
-}
-
-// How far it is, in a word or two, and whether that is good.
-function standing(message) {
-  const each = reached(message);
-  const refused = message.steps.find((step) => step.state === "refused");
-  if (refused) return ["refused", "bad"];
-  if (!each.length) return ["accepted", ""];
-  const states = new Set(each.map((step) => step.state));
-  const [only] = states;
-  if (states.size === 1) return [each.length > 1 ? `all ${each.length} ${only}` : only, TONE[only] || ""];
-  const seen = each.filter((step) => step.state === "seen").length;
-  const tone = ["dead", "expired", "held"].map((state) => states.has(state) && TONE[state]).find(Boolean);
-  return [`seen by ${seen} of ${each.length}`, tone || ""];
-}
-
 // As whom this page writes.
 const PAGE = "dashboard";
 
@@ -65,31 +33,30 @@ export function add(message) {
   draw();
 }
 
-const same = (a, b) => ["state", "to", "at", "path", "reason", "reply"].every((name) => a[name] === b[name]);
+// Messages that went on since they were told. Those that are shown are asked for again, one after another,
+// however much happens.
+const stale = new Set();
+let refreshing = false;
 
-export function step({ seq, step }) {
-  const message = all.get(seq);
-  if (!message || message.steps.some((known) => same(known, step))) return;
-  // What stands beside a sentence comes with it.
-  if (keyOf(message) === opened) return refresh(message);
-  message.steps.push(step);
-  message.note = "";
-  draw();
-}
-
-// Asks how a message stands, in steps and a sentence, once for several steps.
-const asked = new Map();
-function refresh(message) {
-  clearTimeout(asked.get(message.seq));
-  const ask = async () => {
-    asked.delete(message.seq);
+async function refresh(shown) {
+  const now = refreshing ? [] : shown.filter(({ seq }) => stale.delete(seq));
+  if (!now.length) return;
+  refreshing = true;
+  for (const { seq, id } of now) {
     try {
-      add(await get(`/dashboard/message?seq=${message.seq}&id=${encodeURIComponent(message.id)}`));
+      add(await get(`/dashboard/message?seq=${seq}&id=${encodeURIComponent(id)}`));
     } catch {
       // What is shown was so; the rest comes with the next step.
     }
-  };
-  asked.set(message.seq, setTimeout(ask, 200));
+  }
+  refreshing = false;
+  draw();
+}
+
+export function step({ seq }) {
+  if (!all.has(seq)) return;
+  stale.add(seq);
+  draw();
 }
 
 // What peers do, as far as something is said of it.
@@ -100,7 +67,7 @@ export function stand(peers) {
   const now = new Map(peers.map(({ name, state }) => [name, state]));
   const isOther = ({ to }) => to && now.get(to) !== states.get(to);
   const open = [...all.values()].filter((message) => keyOf(message) === opened && message.steps.some(isOther));
-  open.filter((message) => !["good", "bad"].includes(standing(message)[1])).forEach(refresh);
+  open.filter(({ ended }) => !ended).forEach(({ seq }) => stale.add(seq));
   states = now;
   draw();
 }
@@ -175,9 +142,9 @@ function said(message) {
   return message.hidden ? `Not shown: ${message.hidden}` : message.text;
 }
 
-function pill(element, [word, tone]) {
-  put(element, word);
-  element.className = `pill ${tone}`;
+function pill(element, { state, tone }) {
+  put(element, state);
+  element.className = `pill ${tone || ""}`;
 }
 
 function row({ key }) {
@@ -186,49 +153,27 @@ function row({ key }) {
   return el("li", {}, link);
 }
 
-function fill(item, { list, last: newest }) {
-  // What was searched is what is shown of it.
-  const last = (search.text && list.findLast(isFound)) || newest;
+// What was searched is what is shown of a conversation.
+const shows = ({ list, last }) => (search.text && list.findLast(isFound)) || last;
+
+function fill(item, conversation) {
+  const { list } = conversation;
+  const last = shows(conversation);
   const [who, when, text, state] = item.firstElementChild.children;
   put(who.firstElementChild, between(list));
   put(who.lastElementChild, list.length > 1 ? ` · ${list.length} messages` : "");
   put(when, clock(last.at));
   put(text, (list.length > 1 && !last.hidden ? `${last.from}: ` : "") + said(last).slice(0, 240));
   text.classList.toggle("hidden-text", Boolean(last.hidden));
-  pill(state, standing(last));
+  pill(state, last);
 }
-
-const SAYS = {
-  accepted: (step) => `on the broker's disk${step.recipients > 1 ? `, for ${step.recipients} peers` : ""}`,
-  queued: () => "waits at the broker until a session of that name takes it",
-  forwarded: () => "another broker has it",
-  delivered: () => "the program that has that name took it; that a model got it is not known",
-  pushed: (step) => `handed over by ${step.path}; nothing shows yet that it was read`,
-  presented: (step) => `its text came into the conversation, by ${step.path}`,
-  recalled: (step) => `it went on to another one of the group: ${step.reason || "no reason is given"}`,
-  held: (step) => `held back: ${step.reason || "no reason is given"}`,
-  acked: () => "acked; that it was read is not proven",
-  seen: (step) => `the model has seen it, by ${step.path} (${step.evidence})`,
-  expired: (step) => `will not arrive: ${step.reason || "it waited too long"}`,
-  dead: (step) => `rejected: ${step.reason || "no reason is given"}`,
-  refused: (step) => `the broker queued nothing: ${step.reason || ""}`,
-  owed: () => "read, and its result is owed",
-  working: (step) => `works at it: ${step.reason || "how far it is was not said"}`,
-  done: (step) => `its result is message ${step.reply}`,
-  failed: (step) => `message ${step.reply} says why`,
-  declined: (step) => `does not do it: ${step.reason || "no reason is given"}`,
-  withdrawn: () => "whoever asked took it back",
-  unanswered: (step) => `it has no result: ${step.reason || "its time is over"}`,
-  settled: () => "acked or expired; how is not remembered",
-};
 
 function stepItem(message, step) {
   const at = step.at ? Date.parse(step.at) : message.at;
-  const says = SAYS[step.state]?.(step) || "";
   const later = Math.max(0, at - message.at);
-  return el("li", { className: TONE[step.state] || "" },
+  return el("li", { className: step.tone || "" },
     el("span.word", {}, step.state), step.to && /^[*#]/.test(message.to) ? el("span.to", {}, ` at ${step.to}`) : null,
-    el("span.says", {}, says),
+    el("span.says", {}, step.says),
     el("span.when", {}, later ? el("span", {}, `+${took(later)} `) : null, moment(at)));
 }
 
@@ -258,7 +203,7 @@ function fillMessage(item, message) {
   body.classList.toggle("hidden-text", Boolean(message.hidden));
   whole.hidden = !message.more;
   put(whole, `Show ${count(message.more, "more character", "more characters")}`);
-  pill(foot.firstElementChild, standing(message));
+  pill(foot.firstElementChild, message);
   const open = stories.has(message.seq);
   foot.lastElementChild.setAttribute("aria-expanded", open);
   put(foot.lastElementChild, open ? "Hide story" : "Story");
@@ -309,6 +254,7 @@ function drawConversation() {
   offer(list);
   put(byId("conversation-title"), list.length ? between(list) : "This conversation is not known");
   keyed(byId("messages"), list, (message) => message.seq, messageItem, fillMessage);
+  refresh(list);
 }
 
 // Whether a peer has to do with a message.
@@ -323,5 +269,7 @@ const draw = soon(() => {
   put(byId("list-title"), peer ? `Conversations with ${called(peer)}` : text ? `Conversations with “${text}”` : "Conversations");
   byId("search-none").hidden = !text || !search.looked || shown.length > 0;
   byId("list-empty").hidden = Boolean(text) || !loaded || shown.length > 0;
-  keyed(byId("conversations"), shown.slice(0, 300), (it) => it.key, row, fill);
+  const rows = shown.slice(0, 300);
+  keyed(byId("conversations"), rows, (it) => it.key, row, fill);
+  refresh(rows.map(shows));
 });

@@ -78,7 +78,7 @@ function late() {
 
 function draw() {
   const approvals = sessions.flatMap((session) => session.approvals.map((request) => (
-    { key: `a ${request.request_id} ${session.approve}`, make: () => approval({ session, request }), title: `${nameOf(session)} asks: may it use ${request.tool}?` })));
+    { key: `a ${request.request_id} ${session.approve}`, make: () => approval({ session, request }), title: `${nameOf(session)} asks${request.questions.length ? "" : `: may it use ${request.tool}?`}` })));
   const items = [...approvals, ...alarms(), ...mails(), ...paused(), ...late()];
   const list = byId("waiting-list");
   const focused = list.contains(document.activeElement);
@@ -170,6 +170,8 @@ function approval({ session, request }) {
   const answer = (verdict) => post("/dashboard/approval", {
     session: session.key, request_id: request.request_id, digest: request.digest, ...verdict,
   });
+  const questions = request.questions.map((question, at) => asks(question, `q-${request.request_id}-${at}`));
+  const reply = deed("Answer", "main", said, () => answer({ decision: "allow", answers: questions.map(chosen) }));
   const why = el("input", { type: "text", maxLength: 1000, id: `why-${request.request_id}` });
   const allow = deed("Allow once", "main", said, () => answer({ decision: "allow" }));
   const always = request.rules.map(({ rule, shown, destination }) =>
@@ -178,17 +180,35 @@ function approval({ session, request }) {
   const more = [["Path", request.blocked_path], ["Because", request.decision_reason], ["For the agent", request.agent_id]];
   const closed = el("p", {}, `This page may not answer: the gate \`approve\` is closed. Answer ${place(session)}; with \`approve = true\` in ${session.gates} this page answers, too.`);
   const cut = request.cut ? el("p.problem", {}, `… and ${count(request.cut, "more byte", "more bytes")} that are not shown: it can only be denied from here.`) : null;
+  const yes = questions.length ? [reply] : [allow, ...always];
   const buttons = [
-    el("p.buttons", {}, ...(request.cut ? [] : [allow, ...always]), deny),
+    el("p.buttons", {}, ...(request.cut ? [] : yes), deny),
     el("p.field", {}, el("label", { htmlFor: why.id }, "What the model is told of a denial"), why),
   ];
+  const wants = questions.length || !request.input ? questions : [size(request.input), block(request.input, "What it wants to do")];
   return el("article.card.yours", {},
     el("h3"),
     request.description ? el("p", {}, request.description) : null,
-    request.input ? size(request.input) : null,
-    request.input ? block(request.input, "What it wants to do") : null,
+    ...wants,
     ...more.filter(([, text]) => text).map(([label, text]) => el("p.about", {}, `${label}: ${text}`)),
     cut, ...(session.approve ? buttons : [closed]), said);
+}
+
+// A question with its options; a text answers it, too.
+function asks({ header, question, several, options }, id) {
+  const option = ({ label, description }, at) => el("label.option", {},
+    el("input", { type: several ? "checkbox" : "radio", name: id, value: String(at + 1) }),
+    el("span", {}, label, description ? el("span.about", {}, ` ${description}`) : null));
+  const text = el("input", { type: "text", maxLength: 1000, id });
+  return el("fieldset.question", {},
+    el("legend", {}, header ? `${header}: ${question}` : question), ...options.map(option),
+    el("p.field", {}, el("label", { htmlFor: id }, options.length ? "Or in words" : "In words"), text));
+}
+
+// What was answered: words, or numbers of options.
+function chosen(question) {
+  const words = question.querySelector("[type=text]").value.trim();
+  return words || [...question.querySelectorAll(":checked")].map(({ value }) => value).join(",");
 }
 
 function mailTitle({ mail, to }) {

@@ -113,7 +113,8 @@ impl Overview {
             let tried = peer.tried.as_deref().unwrap_or("it does not say why");
             line(&format!("{} is {}: {tried}", peer.name, peer.does()))?;
         }
-        for (now, _) in self.here.sessions.iter().filter(|(_, silent)| *silent) {
+        let silent = |(now, silent): &&(SessionNow, bool)| *silent && !now.session.stopped;
+        for (now, _) in self.here.sessions.iter().filter(silent) {
             line(&format!(
                 "{} gives no answer: its adapter is stopped or hangs",
                 name(now)

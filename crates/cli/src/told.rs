@@ -13,8 +13,8 @@ use peerbus_adapter::{
 use peerbus_node::SessionNow;
 use peerbus_node::index::{self, LiveSession};
 use peerbus_view::{
-    Around, Audience, MessagePage, MessageText, MessageView, PeerState, PeerView, Trail,
-    depends_on_peers, reached, spoken,
+    ADAPTER_STOPPED, Around, Audience, MessagePage, MessageText, MessageView, PeerState, PeerView,
+    Trail, depends_on_peers, reached, spoken,
 };
 use peerbus_wire::{Secret, escape, from_rfc3339, printable};
 use unicode_width::UnicodeWidthStr as _;
@@ -94,7 +94,9 @@ pub(crate) fn for_people(what: &str) -> Result<(), Failure> {
 
 pub(crate) fn peers(socket: Option<&PathBuf>) -> Result<Vec<PeerEntry>, Failure> {
     let peers = answer::peers(operator::request(socket, "GET", "/v1/peers")?);
-    Ok(peers.map_err(Failure::failed)?.0)
+    let mut peers = peers.map_err(Failure::failed)?.0;
+    index::look(&mut peers);
+    Ok(peers)
 }
 
 /// What the peers say, where it matters for how far a message got.
@@ -104,7 +106,32 @@ pub(crate) async fn peers_of(bus: &Bus, id: &str, receipts: &[Receipt]) -> Vec<P
         false => Ok(Vec::new()),
     };
     // Without them the rest is known all the same.
-    entries.unwrap_or_default()
+    let mut entries = entries.unwrap_or_default();
+    index::look(&mut entries);
+    entries
+}
+
+/// Why nothing comes of mail for a peer as things are, and the way out; `None` where it may take it.
+pub(crate) async fn why_silent(bus: &Bus, name: &str) -> Option<String> {
+    let mut entries = bus.peers(PEERS_WAIT).await.ok()?.entries;
+    entries.retain(|peer| peer.name == name);
+    index::look(&mut entries);
+    let mut peer = about(entries.first()?);
+    if audience() == Audience::Owner {
+        let sessions = sessions().unwrap_or_default();
+        let own = sessions.iter().find(|it| it.name.as_deref() == Some(name));
+        own.inspect(|session| session.add_to(&mut peer));
+    }
+    let why = peer.why_silent(audience())?;
+    let ways = match peer.is {
+        PeerState::Waits => ways_out(std::iter::once(name)),
+        PeerState::Stuck => Vec::new(),
+        _ => vec!["`peerbus held` shows what is kept, and why".to_owned()],
+    };
+    Some(match ways.is_empty() {
+        true => why,
+        false => format!("{why}: {}", ways.join("; ")),
+    })
 }
 
 /// Who reads what this process says: an agent that runs it is not the person whose agents these are.
@@ -138,8 +165,10 @@ impl Here {
             Audience::Owner => sessions().unwrap_or_default(),
             Audience::Peer => Vec::new(),
         };
+        let mut entries: Vec<PeerEntry> = peers.cloned().collect();
+        index::look(&mut entries);
         let mut here = Self {
-            peers: peers.map(about).collect(),
+            peers: entries.iter().map(about).collect(),
             sessions: SessionNow::all(sessions),
         };
         for (now, _) in &here.sessions {
@@ -218,7 +247,8 @@ impl Far {
     }
 }
 
-/// How the user lets those sessions go on, of these names, that wait for him; none where an agent asks.
+/// How the user lets those sessions go on, of these names, that wait for him or whose adapter is stopped; none
+/// where an agent asks.
 pub(crate) fn ways_out<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
     let names: BTreeSet<String> = names.map(str::to_ascii_lowercase).collect();
     if names.is_empty() || audience() == Audience::Peer {
@@ -226,12 +256,22 @@ pub(crate) fn ways_out<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> 
     }
     let is_meant = |session: &LiveSession| {
         let name = session.name.as_ref().map(|name| name.to_ascii_lowercase());
-        session.state() == PeerState::Waits && name.is_some_and(|name| names.contains(&name))
+        name.is_some_and(|name| names.contains(&name))
     };
-    let mut waiting = sessions().unwrap_or_default();
-    waiting.retain(is_meant);
-    let asked = SessionNow::all(waiting).into_iter();
-    asked.filter_map(|(now, _)| now.way_out()).collect()
+    let mut meant = sessions().unwrap_or_default();
+    meant.retain(is_meant);
+    let stopped = meant
+        .iter()
+        .filter(|it| it.state() == PeerState::Stuck && it.stopped);
+    let stopped = stopped.map(|it| {
+        let name = name(it.name.as_deref().unwrap_or_default());
+        format!("{name} is {}: {ADAPTER_STOPPED}", it.word())
+    });
+    let mut ways: Vec<String> = stopped.collect();
+    meant.retain(|session| session.state() == PeerState::Waits);
+    let asked = SessionNow::all(meant).into_iter();
+    ways.extend(asked.filter_map(|(now, _)| now.way_out()));
+    ways
 }
 
 /// Says on stderr where those work that a list named, as far as the broker knows that.

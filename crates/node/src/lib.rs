@@ -228,6 +228,7 @@ impl Shared {
             client: self.client.clone(),
             status: status(&session).map(str::to_owned),
             stuck: self.mailbox.stuck(),
+            stopped: false,
             tty: self.mailbox.terminal(),
             asked,
             held: self.mailbox.withheld().len(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use peerbus_view::{Audience, PeerState, PeerView, quoted};
+use peerbus_view::{ADAPTER_STOPPED, Audience, PeerState, PeerView, quoted};
 use peerbus_wire::{escape, printable};
 use serde_json::{Value, json};
 
@@ -120,10 +120,19 @@ impl LiveSession {
     /// What the session does, as the list has it.
     #[must_use]
     pub fn state(&self) -> PeerState {
-        match (PeerState::of(self.status.as_deref()), &self.stuck) {
-            (PeerState::Waits, _) => PeerState::Waits,
-            (_, Some(_)) => PeerState::Stuck,
-            (state, None) => state,
+        match PeerState::of(self.status.as_deref()) {
+            PeerState::Waits => PeerState::Waits,
+            _ if self.stopped || self.stuck.is_some() => PeerState::Stuck,
+            state => state,
+        }
+    }
+
+    /// What was tried to wake it, in quotes; or that its adapter is stopped.
+    #[must_use]
+    pub fn tried(&self) -> Option<String> {
+        match (self.stopped, &self.stuck) {
+            (true, _) => Some(ADAPTER_STOPPED.to_owned()),
+            (false, why) => why.as_deref().map(|why| quoted(why, WHY_CHARS)),
         }
     }
 
@@ -140,7 +149,7 @@ impl LiveSession {
             (peer.is, peer.state, peer.activity_s) = (state, state.word(Audience::Owner), None);
         }
         if peer.is == PeerState::Stuck {
-            peer.tried = self.stuck.as_deref().map(|why| quoted(why, WHY_CHARS));
+            peer.tried = self.tried();
         }
         peer.held = Some(self.held).filter(|count| *count > 0);
         peer.paused = Some(self.paused).filter(|count| *count > 0);
@@ -216,6 +225,7 @@ mod tests {
                 cwd: None,
                 status: Some(status.into()),
                 stuck: None,
+                stopped: false,
                 tty: Some("pts/1".into()),
                 asked: 0,
                 held: 0,

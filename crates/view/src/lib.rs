@@ -10,7 +10,7 @@ mod request;
 mod text;
 mod trail;
 
-pub use about::{Around, Audience, PeerState, PeerView, presence};
+pub use about::{ADAPTER_STOPPED, Around, Audience, PeerState, PeerView, presence};
 pub use domains::{DomainKey, DomainReach, DomainView};
 pub use message::{
     MessageContent, MessagePage, MessageText, MessageView, PROBE, StepView, body_json, spoken,

@@ -287,6 +287,7 @@ impl Shared {
         let state = self.state();
         told["seq"] = state.log.last().into();
         told["approvals"] = state.approvals.told().collect();
+        told["unlisted"] = state.approvals.has_unlisted().into();
         told
     }
 

@@ -23,6 +23,8 @@ pub struct SessionNow {
     pub session: LiveSession,
     /// What it asks its user, each as in its event.
     pub approvals: Vec<Value>,
+    /// It may ask more than that.
+    pub unlisted: bool,
     /// Why the governor keeps mail from the agent, for each message that it keeps.
     pub paused: Vec<String>,
 }
@@ -48,6 +50,7 @@ impl SessionNow {
                 ..session.clone()
             },
             approvals: list("approvals"),
+            unlisted: told["unlisted"] == true,
             paused: paused.collect(),
         })
     }
@@ -69,6 +72,7 @@ impl SessionNow {
         Self {
             session,
             approvals: Vec::new(),
+            unlisted: false,
             paused: Vec::new(),
         }
     }
@@ -93,9 +97,13 @@ impl SessionNow {
         let Some(first) = self.approvals.first() else {
             return Some(format!("what it asks is known there alone: {there}"));
         };
-        let more = match self.approvals.len() {
-            1 => String::new(),
-            all => format!(" (and {} more)", all - 1),
+        let more = match (self.approvals.len(), self.unlisted) {
+            (1, false) => String::new(),
+            (all, false) => format!(" (and {} more)", all - 1),
+            (all, true) => format!(
+                " (and {} more, and not all that it asks is listed)",
+                all - 1
+            ),
         };
         let (asked, id) = (gist(first), shown(&first["request_id"], NAME_CHARS));
         let answers = match first["questions"].as_array() {
@@ -239,6 +247,18 @@ mod tests {
                 gates_file: "/c/sessions.toml".into(),
             })
         }
+    }
+
+    #[test]
+    fn more_than_is_listed_is_not_kept_secret() {
+        let request = |id: &str| json!({ "request_id": id, "tool": "Bash", "input": "x" });
+        let now = SessionNow {
+            unlisted: true,
+            ..now("waiting_approval", vec![request("a"), request("b")], true)
+        };
+        let says = now.way_out().unwrap();
+        let more = "(and 1 more, and not all that it asks is listed)";
+        assert!(says.contains(more), "{says}");
     }
 
     #[test]

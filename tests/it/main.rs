@@ -20,6 +20,7 @@ mod documents;
 mod domains;
 mod driver;
 mod files;
+mod forged;
 mod gates;
 mod governor;
 mod groups;

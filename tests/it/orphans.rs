@@ -68,6 +68,11 @@ impl Session {
         self.client.id()
     }
 
+    /// The adapter's process, which it says first.
+    pub(crate) fn adapter(&self) -> u32 {
+        self.said.find("its adapter", |line| line.parse().ok())
+    }
+
     /// Has it do something.
     pub(crate) fn tell(&mut self, command: &str) {
         let stdin = self.client.stdin.as_mut().expect("a pipe");

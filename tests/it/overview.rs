@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::orphans::Session;
 use crate::requests::Holder;
 use crate::sessions::{listed, names};
-use crate::support::{Broker, Home, eventually, python};
+use crate::support::{Broker, Home, Mcp, eventually, python};
 use crate::web::page::Page;
 
 /// Ten times the two seconds in which everything tells of a change.
@@ -271,6 +271,9 @@ fn of_ten_agents_everything_tells_the_same() {
         "{}",
         held.stderr
     );
+    let sent = world.home.run(&["send", "unread", "hello"]).ok();
+    let stuck = ["unread says that it is stuck", r#""sent by socket""#];
+    assert!(stuck.iter().all(|part| sent.contains(part)), "{sent}");
     signal(world.frozen.process(), Signal::CONT);
     eventually("it goes on", || {
         let told = json(&world.home, &["peers", "--json"]);
@@ -399,6 +402,11 @@ fn who_asks_one_that_waits_for_its_user_is_told_so_and_the_way_out() {
         why.contains("bob waits for you") && why.contains(out),
         "{why}"
     );
+    let sent = home.run(&["send", "bob", "hello"]).ok();
+    assert!(
+        sent.contains("bob waits for you") && sent.contains(out),
+        "{sent}"
+    );
     let sent = home
         .run(&["send", "bob", "hello", "--wait", "seen=1"])
         .fails(1);
@@ -406,5 +414,79 @@ fn who_asks_one_that_waits_for_its_user_is_told_so_and_the_way_out() {
         sent.contains("bob waits for you") && sent.contains(out),
         "{sent}"
     );
+    let mut ann = Mcp::start(&home, "generic", "ann", "some-bot");
+    let sent = ann.call("bus.send", json!({ "to": "bob", "body": "hello" }));
+    let note = sent["note"].as_str().expect("a sentence");
+    let to_peers = "bob says that it waits for its user";
+    assert!(note.contains(to_peers) && !note.contains("npm"), "{note}");
+    broker.stop();
+}
+
+#[test]
+fn a_stopped_adapter_is_told_everywhere_in_one_word() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let bob = Session::start(&home, "bob");
+    eventually("bob is listed", || (names(&home) == ["bob"]).then_some(()));
+    let adapter = bob.adapter();
+    signal(adapter, Signal::STOP);
+    eventually("it is stopped", || {
+        let peers = json(&home, &["peers", "--json"]);
+        let peers = peers["peers"].as_array().expect("a list");
+        (of(peers, "bob")?["state"] == "stuck").then_some(())
+    });
+    let why = "its adapter is stopped";
+    let sent = home.run(&["send", "bob", "hello", "--json"]).ok();
+    let sent: Value = serde_json::from_str(&sent).expect("JSON");
+    let id = sent["id"].as_str().expect("an id");
+    let run = |args: &[&str]| home.run(args).stdout;
+    for said in [
+        run(&["send", "bob", "hello"]),
+        run(&["status", id]),
+        run(&["status"]),
+        run(&["doctor"]),
+        run(&["peers", "--json"]),
+    ] {
+        assert!(said.contains("stuck") && said.contains(why), "{said}");
+        assert!(!said.contains("bob says that it is stuck"), "{said}");
+    }
+    for said in [run(&["peers"]), run(&["session", "list"])] {
+        let row = said.lines().find(|line| line.starts_with("bob "));
+        assert!(row.is_some_and(|row| row.contains("stuck")), "{said}");
+    }
+    let mut ann = Mcp::start(&home, "generic", "ann", "some-bot");
+    let peers = ann.call("bus.peers", json!({}))["details"].clone();
+    let sent = ann.call("bus.send", json!({ "to": "bob", "body": "hello" }));
+    let status = ann.call("bus.status", json!({ "id": sent["id"] }));
+    let bob = of(peers.as_array().expect("a list"), "bob").expect("bob");
+    for said in [bob, &sent["note"], &status] {
+        let said = said.to_string();
+        assert!(said.contains("stuck") && said.contains(why), "{said}");
+    }
+    signal(adapter, Signal::CONT);
+    broker.stop();
+}
+
+#[test]
+fn a_broker_that_is_started_anew_says_what_it_said_of_mail_under_way() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let _bob = Session::start(&home, "bob");
+    eventually("bob is listed", || (names(&home) == ["bob"]).then_some(()));
+    let sent = home.run(&["send", "bob", "hello", "--json"]).ok();
+    let sent: Value = serde_json::from_str(&sent).expect("JSON");
+    let id = sent["id"].as_str().expect("an id");
+    let path = || {
+        let status = json(&home, &["status", id, "--json"]);
+        let steps = status["messages"][0]["trail"]["steps"]
+            .as_array()
+            .expect("steps");
+        let pushed = steps.iter().find(|step| step["state"] == "pushed");
+        pushed.map(|step| step["path"].clone())
+    };
+    let before = eventually("it is pushed", path);
+    broker.kill();
+    let broker = Broker::start(&home);
+    assert_eq!(eventually("it is told again", path), before);
     broker.stop();
 }

@@ -177,6 +177,7 @@ class Coder:
         )  # fmt: skip
         os.close(its)
         self.said = Lines(self.child.stdout)
+        self.adapter = int(self.said.find(lambda line: line, "the adapter's number"))
         bus.wait_for(name)
 
     def is_now(self, status):

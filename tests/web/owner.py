@@ -96,14 +96,16 @@ class Owner(Scenario):
         self.no_card()
 
     def who_is_stuck_is_told(self):
-        os.kill(self.coder.child.pid, signal.SIGSTOP)
-        # It is looked at when somebody asks.
-        self.page.call("Page.reload")
-        said = self.card("home/coder: stuck")
-        check("its process is stopped, as by Ctrl-Z" in said, "what was tried", said)
-        self.does("coder", "stuck")
-        os.kill(self.coder.child.pid, signal.SIGCONT)
-        self.no_card()
+        for pid, whose in ((self.coder.child.pid, "process"), (self.coder.adapter, "adapter")):
+            os.kill(pid, signal.SIGSTOP)
+            # It is looked at when somebody asks.
+            self.page.call("Page.reload")
+            said = self.card("home/coder: stuck")
+            check(f"its {whose} is stopped, as by Ctrl-Z" in said, "what was tried", said)
+            self.does("coder", "stuck")
+            os.kill(pid, signal.SIGCONT)
+            self.page.call("Page.reload")
+            self.no_card()
 
     def paused_mail_has_a_reason(self):
         self.ada = ada = Agent(self.bus, "ada", env={"PEERBUS_BUDGET": "1"})

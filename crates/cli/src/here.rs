@@ -10,7 +10,7 @@ use peerbus_adapter::paths::Paths;
 use peerbus_adapter::{Bus, Failure, PeerEntry, Receipt, wall_ms};
 use peerbus_node::SessionNow;
 use peerbus_node::index::{self, LiveSession};
-use peerbus_view::{Around, Audience, PeerState, PeerView, depends_on_peers};
+use peerbus_view::{ADAPTER_STOPPED, Around, Audience, PeerState, PeerView, depends_on_peers};
 use peerbus_wire::escape;
 
 use crate::{operator, output};
@@ -62,8 +62,10 @@ impl Here {
             Audience::Owner => sessions().unwrap_or_default(),
             Audience::Peer => Vec::new(),
         };
+        let mut entries: Vec<PeerEntry> = peers.cloned().collect();
+        index::look(&mut entries);
         let mut here = Self {
-            peers: peers.map(about).collect(),
+            peers: entries.iter().map(about).collect(),
             sessions: SessionNow::all(sessions),
         };
         for (now, _) in &here.sessions {
@@ -113,7 +115,9 @@ pub(crate) fn around(peers: &[PeerEntry]) -> Around<'_> {
 
 pub(crate) fn peers(socket: Option<&PathBuf>) -> Result<Vec<PeerEntry>, Failure> {
     let peers = answer::peers(operator::request(socket, "GET", "/v1/peers")?);
-    Ok(peers.map_err(Failure::failed)?.0)
+    let mut peers = peers.map_err(Failure::failed)?.0;
+    index::look(&mut peers);
+    Ok(peers)
 }
 
 /// What the peers say, where it matters for how far a message got.
@@ -123,10 +127,36 @@ pub(crate) async fn peers_of(bus: &Bus, id: &str, receipts: &[Receipt]) -> Vec<P
         false => Ok(Vec::new()),
     };
     // Without them the rest is known all the same.
-    entries.unwrap_or_default()
+    let mut entries = entries.unwrap_or_default();
+    index::look(&mut entries);
+    entries
 }
 
-/// How the user lets those sessions go on, of these names, that wait for him; none where an agent asks.
+/// Why nothing comes of mail for a peer as things are, and the way out; `None` where it may take it.
+pub(crate) async fn why_silent(bus: &Bus, name: &str) -> Option<String> {
+    let mut entries = bus.peers(PEERS_WAIT).await.ok()?.entries;
+    entries.retain(|peer| peer.name == name);
+    index::look(&mut entries);
+    let mut peer = about(entries.first()?);
+    if audience() == Audience::Owner {
+        let sessions = sessions().unwrap_or_default();
+        let own = sessions.iter().find(|it| it.name.as_deref() == Some(name));
+        own.inspect(|session| session.add_to(&mut peer));
+    }
+    let why = peer.why_silent(audience())?;
+    let ways = match peer.is {
+        PeerState::Waits => ways_out(std::iter::once(name)),
+        PeerState::Stuck => Vec::new(),
+        _ => vec!["`peerbus held` shows what is kept, and why".to_owned()],
+    };
+    Some(match ways.is_empty() {
+        true => why,
+        false => format!("{why}: {}", ways.join("; ")),
+    })
+}
+
+/// How the user lets those sessions go on, of these names, that wait for him or whose adapter is stopped; none
+/// where an agent asks.
 pub(crate) fn ways_out<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
     let names: BTreeSet<String> = names.map(str::to_ascii_lowercase).collect();
     if names.is_empty() || audience() == Audience::Peer {
@@ -134,12 +164,22 @@ pub(crate) fn ways_out<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> 
     }
     let is_meant = |session: &LiveSession| {
         let name = session.name.as_ref().map(|name| name.to_ascii_lowercase());
-        session.state() == PeerState::Waits && name.is_some_and(|name| names.contains(&name))
+        name.is_some_and(|name| names.contains(&name))
     };
-    let mut waiting = sessions().unwrap_or_default();
-    waiting.retain(is_meant);
-    let asked = SessionNow::all(waiting).into_iter();
-    asked.filter_map(|(now, _)| now.way_out()).collect()
+    let mut meant = sessions().unwrap_or_default();
+    meant.retain(is_meant);
+    let stopped = meant
+        .iter()
+        .filter(|it| it.state() == PeerState::Stuck && it.stopped);
+    let stopped = stopped.map(|it| {
+        let name = escape(it.name.as_deref().unwrap_or_default(), NAME_CHARS);
+        format!("{name} is {}: {ADAPTER_STOPPED}", it.word())
+    });
+    let mut ways: Vec<String> = stopped.collect();
+    meant.retain(|session| session.state() == PeerState::Waits);
+    let asked = SessionNow::all(meant).into_iter();
+    ways.extend(asked.filter_map(|(now, _)| now.way_out()));
+    ways
 }
 
 /// Says on stderr where those work that a list named, as far as the broker knows that.

@@ -150,7 +150,8 @@ impl Overview {
             let tried = peer.tried.as_deref().unwrap_or("it does not say why");
             output::wrapped(&format!("{} is {}: {tried}", peer.name, peer.does()))?;
         }
-        for (now, _) in self.here.sessions.iter().filter(|(_, silent)| *silent) {
+        let silent = |(now, silent): &&(SessionNow, bool)| *silent && !now.session.stopped;
+        for (now, _) in self.here.sessions.iter().filter(silent) {
             output::wrapped(&format!(
                 "{} gives no answer: its adapter is stopped or hangs",
                 name(now)

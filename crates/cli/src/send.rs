@@ -11,7 +11,7 @@ use tokio::time::{Duration, Instant};
 
 use crate::args::{Ask, Outgoing, Saying, Send};
 use crate::far::Far;
-use crate::{body, client, operator, output};
+use crate::{body, client, here, operator, output};
 
 /// How often the broker is asked whether a message was seen.
 const LOOK: Duration = Duration::from_millis(500);
@@ -117,6 +117,8 @@ pub(crate) struct To {
     abroad: Option<Domain>,
     /// Who has the name now, if that is known.
     holder: Option<String>,
+    /// Why nothing comes of it there as things are.
+    silent: Option<String>,
 }
 
 impl To {
@@ -125,11 +127,16 @@ impl To {
             true => None,
             false => holder(bus, sent).await,
         };
+        let silent = match &holder {
+            Some(holder) => here::why_silent(bus, holder).await,
+            None => None,
+        };
         Self {
             given: given.to_owned(),
             name: bus.at_home(given),
             abroad: bus.abroad(given),
-            holder,
+            holder: holder.map(|holder| escape(&holder, 64)),
+            silent,
         }
     }
 }
@@ -164,8 +171,7 @@ async fn holder(bus: &Bus, sent: &SentMessage) -> Option<String> {
     sent.accepted?;
     let receipts = bus.statuses(std::slice::from_ref(&sent.id), LOOK_UP).await;
     let receipts = receipts.ok()?;
-    let holder = receipts.iter().find_map(|receipt| receipt.to.as_deref())?;
-    Some(escape(holder, 64))
+    receipts.into_iter().find_map(|receipt| receipt.to)
 }
 
 /// Why it was not sent, and the names that may have been meant when nobody has this one.
@@ -328,6 +334,8 @@ fn how(sent: &SentMessage, to: Option<&To>, own: &str) -> Option<String> {
     let accepted = sent.accepted?;
     let abroad = to.and_then(|to| to.abroad.as_ref());
     let holder = to.and_then(|to| to.holder.as_deref());
+    let silent = to.and_then(|to| to.silent.as_deref());
+    let silent = silent.map_or_else(String::new, |why| format!("; {why}"));
     let to = to.map(|to| to.name.as_str());
     let whose = match (to, holder) {
         (Some(to), Some(holder)) if !to.eq_ignore_ascii_case(holder) => {
@@ -354,7 +362,7 @@ fn how(sent: &SentMessage, to: Option<&To>, own: &str) -> Option<String> {
             format!("it waits for who receives as {to}, which this command does not")
         }
         Some(to) if accepted.online == 0 => format!("{whose}{to} is away, it is queued"),
-        Some(to) => format!("{whose}{to} is connected"),
+        Some(to) => format!("{whose}{to} is connected{silent}"),
         None if accepted.recipients == 0 => "nobody is there, and nobody gets it".to_owned(),
         None => format!(
             "{} ({} connected)",

@@ -44,7 +44,7 @@ impl DeliveryHistory {
 
     /// Adds a step; `false` when it was the last one already.
     pub fn step(&mut self, step: &Stage, at_ms: u64) -> bool {
-        if self.steps.last().is_some_and(|(last, _)| last == step) {
+        if self.ends_with(step) {
             return false;
         }
         self.steps.push((step.clone(), at_ms));
@@ -52,6 +52,12 @@ impl DeliveryHistory {
             self.steps.remove(0);
         }
         true
+    }
+
+    /// Whether this was the last step.
+    #[must_use]
+    pub fn ends_with(&self, step: &Stage) -> bool {
+        self.steps.last().is_some_and(|(last, _)| last == step)
     }
 
     fn words(&self) -> usize {

@@ -224,6 +224,8 @@ pub(crate) struct Approvals {
     /// The last ones that were closed, oldest first.
     closed: VecDeque<Closed>,
     used: HashSet<u32>,
+    /// A dialog found no room here; and whether the client was seen to wait for its user since.
+    unlisted: Option<bool>,
 }
 
 impl Approvals {
@@ -254,6 +256,9 @@ impl Approvals {
             Source::Hook | Source::Channel => OPEN_MAX,
         };
         if self.open.len() >= most {
+            if source != Source::Stream {
+                self.unlisted = Some(false);
+            }
             return None;
         }
         let ids = 25_u32.pow(ID_CHARS);
@@ -278,6 +283,11 @@ impl Approvals {
     /// The requests that wait, as an event has them, oldest first.
     pub(crate) fn told(&self) -> impl Iterator<Item = Value> {
         self.open.iter().map(Open::told)
+    }
+
+    /// Whether more may be asked than that: a client can ask so much that the next request has no room.
+    pub(crate) fn has_unlisted(&self) -> bool {
+        self.unlisted.is_some()
     }
 
     /// One that waits, as an event has it.
@@ -421,16 +431,19 @@ impl Approvals {
     pub(crate) fn dialog_shown(&mut self) {
         let dialogs = self.open.iter_mut().filter(|open| open.has_dialog());
         dialogs.for_each(|open| open.shown = true);
+        self.unlisted = self.unlisted.map(|_| true);
     }
 
     /// The client does not wait for its user any more. Gives the ids of those that it waited with.
     pub(crate) fn dialog_gone(&mut self) -> Vec<String> {
+        self.unlisted = self.unlisted.filter(|shown| !shown);
         let shown = self.open.iter().filter(|open| open.shown);
         shown.map(|open| open.id.clone()).collect()
     }
 
-    /// The ids of those that wait on a dialog in the client's terminal.
-    pub(crate) fn with_dialog(&self) -> Vec<String> {
+    /// The dialogs in the client's terminal are over. Gives the ids of those that waited with them.
+    pub(crate) fn dialogs_over(&mut self) -> Vec<String> {
+        self.unlisted = None;
         let open = self.open.iter().filter(|open| open.has_dialog());
         open.map(|open| open.id.clone()).collect()
     }

@@ -44,10 +44,11 @@ impl Node {
         let news = shared.news.subscribe();
         let (Opened { id, new, replaces }, asked) = {
             let mut state = shared.state();
-            let opened = state.approvals.open(source, asked, rand::random)?;
+            let opened = state.approvals.open(source, asked, rand::random);
             if state.session.activity == Some(Activity::Waiting) {
                 state.approvals.dialog_shown();
             }
+            let opened = opened?;
             let id = &opened.id;
             let asked = state.approvals.get(id).zip(state.approvals.preview(id));
             (opened, asked)
@@ -69,7 +70,7 @@ impl Node {
 
     /// The user went on at the client: dialogs that were open are not.
     pub fn dialogs_over(&self, decision: Option<Decision>) {
-        let ids = self.0.state().approvals.with_dialog();
+        let ids = self.0.state().approvals.dialogs_over();
         self.0.close(&ids, decision, &By::Terminal);
     }
 }

@@ -5,7 +5,8 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use peerbus_adapter::hooks::{INDEX, directories};
+use peerbus_adapter::PeerEntry;
+use peerbus_adapter::hooks::{INDEX, adapter_of, directories};
 use peerbus_adapter::paths::Paths;
 use peerbus_os as os;
 use serde::{Deserialize, Serialize};
@@ -39,6 +40,9 @@ pub struct LiveSession {
     /// The terminal in which its client runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tty: Option<String>,
+    /// Its adapter is stopped: the rest is old.
+    #[serde(skip)]
+    pub stopped: bool,
     /// So many requests of its client wait for an answer of its user.
     #[serde(default)]
     pub asked: usize,
@@ -105,7 +109,11 @@ pub fn live(dir: &Path) -> Vec<LiveSession> {
         let here = session.socket.file_name().map(|name| dir.join(name));
         let listening = here.as_deref().map(os::socket::is_listening);
         match (here, listening) {
-            (Some(socket), Some(Ok(true))) => live.push(LiveSession { socket, ..session }),
+            (Some(socket), Some(Ok(true))) => live.push(LiveSession {
+                stopped: is_stopped(&socket),
+                socket,
+                ..session
+            }),
             // Whether it is gone cannot be told, in a sandbox for one.
             (_, Some(Err(error))) if error.kind() != io::ErrorKind::NotFound => {}
             // Somebody else may have been faster.
@@ -126,6 +134,23 @@ pub fn all(paths: &Paths) -> Vec<LiveSession> {
         ..session
     };
     found.map(now).collect()
+}
+
+/// Tells of those peers whose adapters are stopped, which say nothing themselves.
+pub fn look(peers: &mut [PeerEntry]) {
+    let dirs = Paths::find().map_or_else(|_| Vec::new(), |paths| directories(&paths));
+    for dir in dirs.iter().filter(|dir| os::user::owns(dir)) {
+        for entry in read(&dir.join(INDEX)).sessions {
+            let is_it = |peer: &&mut PeerEntry| peer.online && entry["name"] == *peer.name;
+            if let Some(peer) = peers.iter_mut().find(is_it) {
+                peer.stopped |= is_stopped(socket(&entry));
+            }
+        }
+    }
+}
+
+fn is_stopped(socket: &Path) -> bool {
+    adapter_of(socket).is_some_and(os::process::is_stopped)
 }
 
 fn read(path: &Path) -> Index {
@@ -174,6 +199,7 @@ mod tests {
             cwd: None,
             status: Some("idle".into()),
             stuck: None,
+            stopped: false,
             tty: None,
             asked: 0,
             held: 0,

@@ -232,6 +232,7 @@ impl Shared {
             client: self.client.clone(),
             status: status(&session).map(str::to_owned),
             stuck: self.mailbox.stuck(),
+            stopped: false,
             tty: self.mailbox.terminal(),
             asked,
             held: self.mailbox.withheld().len(),
@@ -290,6 +291,7 @@ impl Shared {
         let state = self.state();
         told["seq"] = state.log.last().into();
         told["approvals"] = state.approvals.told().collect();
+        told["unlisted"] = state.approvals.has_unlisted().into();
         told
     }
 

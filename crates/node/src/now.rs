@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use peerbus_view::{Audience, PeerState, PeerView, quoted};
+use peerbus_view::{ADAPTER_STOPPED, Audience, PeerState, PeerView, quoted};
 use peerbus_wire::{escape, printable};
 use serde_json::{Value, json};
 
@@ -23,6 +23,8 @@ pub struct SessionNow {
     pub session: LiveSession,
     /// What it asks its user, each as in its event.
     pub approvals: Vec<Value>,
+    /// It may ask more than that.
+    pub unlisted: bool,
     /// Why the governor keeps mail from the agent, for each message that it keeps.
     pub paused: Vec<String>,
 }
@@ -49,6 +51,7 @@ impl SessionNow {
                 ..session.clone()
             },
             approvals: list("approvals"),
+            unlisted: told["unlisted"] == true,
             paused: paused.collect(),
         })
     }
@@ -70,6 +73,7 @@ impl SessionNow {
         Self {
             session,
             approvals: Vec::new(),
+            unlisted: false,
             paused: Vec::new(),
         }
     }
@@ -94,9 +98,13 @@ impl SessionNow {
         let Some(first) = self.approvals.first() else {
             return Some(format!("what it asks is known there alone: {there}"));
         };
-        let more = match self.approvals.len() {
-            1 => String::new(),
-            all => format!(" (and {} more)", all - 1),
+        let more = match (self.approvals.len(), self.unlisted) {
+            (1, false) => String::new(),
+            (all, false) => format!(" (and {} more)", all - 1),
+            (all, true) => format!(
+                " (and {} more, and not all that it asks is listed)",
+                all - 1
+            ),
         };
         let (asked, id) = (gist(first), shown(&first["request_id"], NAME_CHARS));
         let answers = match first["questions"].as_array() {
@@ -121,10 +129,19 @@ impl LiveSession {
     /// What the session does, as the list has it.
     #[must_use]
     pub fn state(&self) -> PeerState {
-        match (PeerState::of(self.status.as_deref()), &self.stuck) {
-            (PeerState::Waits, _) => PeerState::Waits,
-            (_, Some(_)) => PeerState::Stuck,
-            (state, None) => state,
+        match PeerState::of(self.status.as_deref()) {
+            PeerState::Waits => PeerState::Waits,
+            _ if self.stopped || self.stuck.is_some() => PeerState::Stuck,
+            state => state,
+        }
+    }
+
+    /// What was tried to wake it, in quotes; or that its adapter is stopped.
+    #[must_use]
+    pub fn tried(&self) -> Option<String> {
+        match (self.stopped, &self.stuck) {
+            (true, _) => Some(ADAPTER_STOPPED.to_owned()),
+            (false, why) => why.as_deref().map(|why| quoted(why, WHY_CHARS)),
         }
     }
 
@@ -158,7 +175,7 @@ impl LiveSession {
             (peer.is, peer.state, peer.activity_s) = (state, state.word(Audience::Owner), None);
         }
         if peer.is == PeerState::Stuck {
-            peer.tried = self.stuck.as_deref().map(|why| quoted(why, WHY_CHARS));
+            peer.tried = self.tried();
         }
         peer.held = Some(self.held).filter(|count| *count > 0);
         peer.paused = Some(self.paused).filter(|count| *count > 0);
@@ -235,6 +252,7 @@ mod tests {
                 cwd: None,
                 status: Some(status.into()),
                 stuck: None,
+                stopped: false,
                 tty: Some("pts/1".into()),
                 asked: 0,
                 held: 0,
@@ -248,6 +266,18 @@ mod tests {
                 gates_file: "/c/sessions.toml".into(),
             })
         }
+    }
+
+    #[test]
+    fn more_than_is_listed_is_not_kept_secret() {
+        let request = |id: &str| json!({ "request_id": id, "tool": "Bash", "input": "x" });
+        let now = SessionNow {
+            unlisted: true,
+            ..now("waiting_approval", vec![request("a"), request("b")], true)
+        };
+        let says = now.way_out().unwrap();
+        let more = "(and 1 more, and not all that it asks is listed)";
+        assert!(says.contains(more), "{says}");
     }
 
     #[test]

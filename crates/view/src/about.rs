@@ -11,6 +11,8 @@ use crate::text::{is_terminal, quoted, span};
 const TEXT_CHARS: usize = 80;
 /// Longest reason why none can be used, in characters.
 const WHY_CHARS: usize = 160;
+/// Why one is stuck that cannot say so itself.
+pub const ADAPTER_STOPPED: &str = "its adapter is stopped, as by Ctrl-Z";
 /// Most wake paths, and the longest word for one, in characters.
 const PATHS_MAX: usize = 8;
 const PATH_CHARS: usize = 16;
@@ -119,7 +121,8 @@ pub struct PeerView {
     /// What its session does: `away`, `waits for its user` (`waits for you`, where that reads it), `stuck`
     /// (unseen mail does not wake it), `busy`, `idle`; `online` where its client does not say.
     pub state: &'static str,
-    /// What was tried to wake it, while it is stuck, in its own words: in quotes.
+    /// What was tried to wake it, while it is stuck, in its own words: in quotes. Without them: its adapter is
+    /// stopped, which is seen on its machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tried: Option<String>,
     /// The word of `state` in its presence: `idle`, `busy`, `waiting` or `stuck`. Absent: not known, as of
@@ -194,7 +197,7 @@ impl PeerView {
             false => PeerState::Away,
         };
         let tried = text("tried").filter(|_| is == PeerState::Stuck);
-        Self {
+        let mut known = Self {
             name: escape(&entry.name, TEXT_CHARS),
             online: entry.online,
             is,
@@ -220,7 +223,43 @@ impl PeerView {
             away_s: entry.away_s.filter(|_| !entry.online),
             held: None,
             paused: None,
+        };
+        // What it said last is old. A dialog may be open still.
+        if entry.stopped && !matches!(is, PeerState::Away | PeerState::Waits) {
+            known.is = PeerState::Stuck;
+            known.state = known.is.word(audience);
+            (known.tried, known.activity_s) = (Some(ADAPTER_STOPPED.into()), None);
         }
+        known
+    }
+
+    /// Why nothing comes of mail for it as things are, as a sentence; `None` where it may take it.
+    #[must_use]
+    pub fn why_silent(&self, audience: Audience) -> Option<String> {
+        let name = &self.name;
+        // Of a moment nothing is said.
+        let since = self.activity_s.filter(|seconds| *seconds > 0).map(span);
+        let since = since.map_or_else(String::new, |since| format!(", for {since}"));
+        Some(match (self.is, audience) {
+            (PeerState::Waits, Audience::Owner) => {
+                let tty = self.tty.as_ref();
+                let place = tty.map_or_else(String::new, |tty| format!(" at {tty}"));
+                format!("{name} {}{place}{since}", self.state)
+            }
+            (PeerState::Waits, Audience::Peer) => format!(
+                "{name} says that it {}{since}: a dialog is open there",
+                self.state
+            ),
+            (PeerState::Stuck, _) => match self.tried.as_deref() {
+                Some(ADAPTER_STOPPED) => format!("{name} is {}: {ADAPTER_STOPPED}", self.state),
+                tried => {
+                    let tried = tried.unwrap_or("it does not say why");
+                    format!("{name} says that it is {}{since}: {tried}", self.state)
+                }
+            },
+            _ if self.held.or(self.paused).is_some() => format!("{name} is {}", self.does()),
+            _ => return None,
+        })
     }
 
     /// Its state, since when, and what is kept from its agent: `waits for you 3 min, held 2`.
@@ -282,6 +321,7 @@ mod tests {
             owes: Some(2),
             groups: Vec::new(),
             presence: Presence::parse(presence),
+            stopped: false,
         };
         PeerView::new(&entry, Audience::Peer)
     }
@@ -344,6 +384,53 @@ mod tests {
             let tried = (presence == stuck).then_some(r#""socket\u202e""#);
             assert_eq!(told.tried.as_deref(), tried, "{presence}");
         }
+    }
+
+    #[test]
+    fn one_whose_adapter_is_stopped_is_stuck_without_saying_so() {
+        let stopped = |online, does: &str| PeerEntry {
+            name: "bob".into(),
+            online,
+            activity_s: Some(240),
+            presence: Presence::parse(&format!(r#"{{"activity":"{does}","tried":"x"}}"#)),
+            stopped: true,
+            ..PeerEntry::default()
+        };
+        for (entry, state, why) in [
+            (
+                stopped(true, "idle"),
+                "stuck",
+                Some("bob is stuck: its adapter is stopped, as by Ctrl-Z"),
+            ),
+            (
+                stopped(true, "stuck"),
+                "stuck",
+                Some("bob is stuck: its adapter is stopped, as by Ctrl-Z"),
+            ),
+            (
+                stopped(true, "waiting"),
+                "waits for you",
+                Some("bob waits for you, for 4 min"),
+            ),
+            (stopped(false, "idle"), "away", None),
+        ] {
+            let told = PeerView::new(&entry, Audience::Owner);
+            let why_silent = told.why_silent(Audience::Owner);
+            assert_eq!((told.state, why_silent.as_deref()), (state, why));
+        }
+    }
+
+    #[test]
+    fn why_nothing_comes_of_mail_is_said_where_it_is_so() {
+        let forged = format!(r#"{{"activity":"stuck","tried":"{ADAPTER_STOPPED}"}}"#);
+        let forged = about(true, &forged).why_silent(Audience::Peer).unwrap();
+        let its_word = "bob says that it is stuck, for 4 min: \"its adapter";
+        assert!(forged.starts_with(its_word), "{forged}");
+        let mut idle = about(true, r#"{"activity":"idle"}"#);
+        assert_eq!(idle.why_silent(Audience::Owner), None);
+        idle.paused = Some(1);
+        let why = idle.why_silent(Audience::Owner);
+        assert_eq!(why.as_deref(), Some("bob is idle 4 min, paused 1"));
     }
 
     #[test]

@@ -11,7 +11,7 @@ mod text;
 mod tone;
 mod trail;
 
-pub use about::{Around, Audience, PeerState, PeerView, presence};
+pub use about::{ADAPTER_STOPPED, Around, Audience, PeerState, PeerView, presence};
 pub use domains::{DomainKey, DomainReach, DomainView};
 pub use message::{
     MessageContent, MessagePage, MessageText, MessageView, PROBE, StepView, body_json, spoken,

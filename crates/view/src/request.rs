@@ -77,7 +77,10 @@ fn state(last: Option<&Receipt>, seen: bool, holder: Option<PeerView>) -> String
         }
     };
     match holder {
-        Some(holder) if holder.is == PeerState::Waits && *stage != Stage::Queued => {
+        Some(holder)
+            if matches!(holder.is, PeerState::Waits | PeerState::Stuck)
+                && *stage != Stage::Queued =>
+        {
             holder.state.to_owned()
         }
         Some(holder) if is_read && !holder.online => word + ", away",
@@ -126,6 +129,7 @@ mod tests {
             owes: None,
             groups: Vec::new(),
             presence: Presence::parse(&format!(r#"{{"activity":"{activity}"}}"#)),
+            stopped: false,
         }
     }
 
@@ -134,11 +138,15 @@ mod tests {
         let working = |said: &str| Stage::Working { said: said.into() };
         let busy = [peer("ann", true, "busy")];
         let waiting = [peer("ann", true, "waiting")];
+        let stuck = [peer("ann", true, "stuck")];
         let away = [peer("ann", false, "waiting")];
         for (stage, peers, says) in [
             (Stage::Queued, &waiting, "queued"),
             (Stage::Delivered, &busy, "delivered"),
             (Stage::Delivered, &waiting, "waits for its user"),
+            (Stage::Delivered, &stuck, "stuck"),
+            (Stage::Queued, &stuck, "queued"),
+            (Stage::Owed, &stuck, "stuck"),
             (Stage::Owed, &busy, "acked"),
             (Stage::Owed, &waiting, "waits for its user"),
             (Stage::Owed, &away, "acked, away"),

@@ -56,5 +56,6 @@ pub(crate) fn entry(raw: &Raw<'_>) -> Option<PeerEntry> {
         presence: members
             .get(Member::Presence)
             .and_then(|raw| Presence::of(&raw)),
+        stopped: false,
     })
 }

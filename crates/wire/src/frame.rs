@@ -264,6 +264,8 @@ pub struct PeerEntry {
     pub groups: Vec<GroupName>,
     /// Its own description. Untrusted.
     pub presence: Option<Presence>,
+    /// Its adapter is stopped, and can say nothing of it: seen on its own machine, and on no wire.
+    pub stopped: bool,
 }
 
 /// A deliver frame as encoded for the wire: encoded once, shared by every recipient.

@@ -392,6 +392,7 @@ fn answer(frame: ClientFrame, ext: bool, note: &impl Fn(Seen), answers: &Shared)
                 owes: None,
                 groups: Vec::new(),
                 presence: answers.lock().unwrap().presence.get(name).cloned(),
+                stopped: false,
             };
             let entries = vec![entry("bob", true), entry("me", true), entry("zoe", false)];
             let frame = PeersFrame {

@@ -18,3 +18,10 @@ pub use place::{
     Ancestor, INDEX, directories, directories_of, directory, is_below_an_agent, is_of_an_agent,
     sweep,
 };
+
+/// The process of the adapter whose socket this is.
+#[must_use]
+pub fn adapter_of(socket: &std::path::Path) -> Option<u32> {
+    let (_, adapter, _) = place::numbers(socket)?;
+    Some(adapter)
+}

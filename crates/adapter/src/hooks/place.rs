@@ -95,7 +95,7 @@ fn bind_in(dir: &Path, client: u32, nth: u64) -> Result<(SocketFile, UnixListene
 }
 
 /// The numbers in a socket's name.
-fn numbers(path: &Path) -> Option<(u32, u32, u64)> {
+pub(super) fn numbers(path: &Path) -> Option<(u32, u32, u64)> {
     let name = path.file_name()?.to_str()?.strip_suffix(".sock")?;
     let (client, adapter) = name.split_once('.')?;
     let (adapter, nth) = adapter.split_once('.').unwrap_or((adapter, "0"));

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::IsTerminal as _;
+use std::sync::{Mutex, PoisonError};
 
 use peerbus_adapter::Failure;
 use peerbus_node::approvals::in_words;
@@ -128,8 +129,15 @@ fn answer(found: &Waiting, mut params: Value, json: bool) -> Result<(), Failure>
 
 /// The request that is meant. `None`: none is, and what is open was printed.
 fn find(meant: Option<&str>, json: bool) -> Result<Option<Waiting>, Failure> {
+    let more = Mutex::new(BTreeSet::new());
     let (mut requests, silent) = waiting("approvals", |client| {
-        client.call("session/status", &json!({})).map_err(refused)
+        let told = client.call("session/status", &json!({})).map_err(refused)?;
+        if told["unlisted"] == true {
+            let name = told["name"].as_str().or(told["id"].as_str());
+            let mut more = more.lock().unwrap_or_else(PoisonError::into_inner);
+            more.extend(name.map(|name| escape(name, CELL_CHARS)));
+        }
+        Ok(told)
     })?;
     // Of what a client asks that tells nobody, only that it asks is known.
     let all = sessions()?;
@@ -146,15 +154,17 @@ fn find(meant: Option<&str>, json: bool) -> Result<Option<Waiting>, Failure> {
         show((&requests, silent), "approvals", json, nothing, shown)?;
         if !json {
             dumb.iter().for_each(|it| output::say(&asks_there(it)));
+            for name in more.into_inner().unwrap_or_default() {
+                output::say(&format!(
+                    "{name} asks more than is listed: answer the rest where it is asked"
+                ));
+            }
             say_closed(&requests);
         }
         return Ok(None);
     };
     let id = meant.to_ascii_lowercase();
-    let exact = requests
-        .iter()
-        .position(|found| found.told["request_id"] == id);
-    if let Some(at) = exact {
+    if let Some(at) = of_id(&requests, &id)? {
         return Ok(Some(requests.swap_remove(at)));
     }
     requests.retain(|found| is_meant(&found.session, meant));
@@ -195,6 +205,21 @@ fn not_asked(meant: &str, all: &[LiveSession], dumb: &[&LiveSession], silent: us
              `peerbus session approve` shows what is"
         ),
     }
+}
+
+/// Which request has this id. Where a session repeats one of another's, neither is meant by it.
+fn of_id(requests: &[Waiting], id: &str) -> Result<Option<usize>, Failure> {
+    let is_it = |found: &Waiting| found.told["request_id"] == id;
+    let all: Vec<_> = requests.iter().filter(|it| is_it(it)).collect();
+    if all.len() > 1 {
+        let names: Vec<_> = all.iter().map(|it| called(&it.session)).collect();
+        return Err(Failure::config(format!(
+            "{} each ask a request {}: name the session",
+            names.join(" and "),
+            escape(id, CELL_CHARS)
+        )));
+    }
+    Ok(requests.iter().position(is_it))
 }
 
 /// That a session waits for its user, and cannot be answered from here.

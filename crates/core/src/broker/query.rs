@@ -251,6 +251,7 @@ impl Broker {
                     Some(session) => session.presence.clone(),
                     None => peer.presence.clone(),
                 },
+                stopped: false,
             });
         }
         Ok((entries, u32::try_from(omitted).unwrap_or(u32::MAX)))

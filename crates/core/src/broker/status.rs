@@ -235,12 +235,17 @@ impl Broker {
         let Some(flight) = session.flights.get_mut(seq) else {
             return;
         };
+        let is_first = flight.history.steps().is_empty();
         if !flight.history.step(&step, now.wall_ms) {
             return;
         }
+        // Who comes back says again how far its mail is.
+        let past = self.recent.get((seq, peer)).filter(|_| is_first);
+        let is_told = past.is_some_and(|past| past.ends_with(&step));
         let head = flight.head.clone();
         if let Stage::Held { why } = &step
             && !why.is_empty()
+            && !is_told
         {
             self.outbox.event(BusEvent::Held {
                 from: self.registry.name(head.sender),
@@ -254,7 +259,9 @@ impl Broker {
             let held = |row: &LeaseRow| row.head.seq == seq;
             self.leases.late(peer, now.mono_ms, held);
         }
-        self.tell_sender(now, (&head, peer), (to, step));
+        if !is_told {
+            self.tell_sender(now, (&head, peer), (to, step));
+        }
     }
 
     /// A connection ends: what it knew of deliveries that it held is kept.

@@ -2,6 +2,7 @@
 
 use peerbus_adapter::domains::There;
 use peerbus_adapter::{Domain, PeerEntry, groups};
+use peerbus_node::index;
 use peerbus_view::{Audience, DomainReach, DomainView, PeerView};
 use serde::Serialize;
 
@@ -63,7 +64,8 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
     }
     let told = || groups::told(|name| std::env::var(name).ok());
     let peers = context.bus.peers(DEADLINE).await;
-    let peers = peers.map_err(|error| error.to_string())?;
+    let mut peers = peers.map_err(|error| error.to_string())?;
+    index::look(&mut peers.entries);
     let (bridges, entries): (Vec<_>, Vec<_>) = match &peers.domain {
         Some(_) => peers.entries.into_iter().partition(DomainView::is_bridge),
         None => (Vec::new(), peers.entries),
@@ -149,6 +151,7 @@ mod tests {
             owes: None,
             groups: Vec::new(),
             presence: Presence::parse(&presence),
+            stopped: false,
         };
         let all: Vec<_> = (0..1_000).map(entry).collect();
         let told = details(&all);

@@ -5,6 +5,8 @@ use std::time::Duration;
 use peerbus_adapter::{
     Accepted, Bus, Domain, RefusalCode, SendError, SentMessage, domains, groups, similar,
 };
+use peerbus_node::index;
+use peerbus_view::{Audience, PeerView};
 use peerbus_wire::Conversation;
 use serde::Serialize;
 
@@ -71,7 +73,12 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
     let talk = talk::of(context, Some(&to), body, arguments)?;
     let sent = deliver(context, &to, body, &talk).await;
     match sent {
-        Ok(sent) => done(&sent),
+        Ok(mut sent) => {
+            if let Some(why) = why_silent(context.bus, &sent).await {
+                sent.note = format!("{}; {why}", sent.note);
+            }
+            done(&sent)
+        }
         Err(error) => Err(unsent(context.bus, &to, &error).await),
     }
 }
@@ -104,6 +111,19 @@ pub(super) async fn deliver(
         to: to.to_owned(),
         note: mistaken.map_or(note.clone(), |told| format!("{note}; mind that {told}")),
     })
+}
+
+/// Why nothing comes of a message as things are at the peer that it is for.
+async fn why_silent(bus: &Bus, sent: &Output) -> Option<String> {
+    let to = &sent.to;
+    if to.starts_with('#') || bus.abroad(to).is_some() || sent.known.online.unwrap_or(0) == 0 {
+        return None;
+    }
+    let (name, mut peers) = (bus.at_home(to), bus.peers(LOOK_UP).await.ok()?.entries);
+    peers.retain(|peer| peer.name.eq_ignore_ascii_case(&name));
+    index::look(&mut peers);
+    let peer = PeerView::new(peers.first()?, Audience::Peer);
+    peer.why_silent(Audience::Peer)
 }
 
 pub(super) fn is_nobody(error: &SendError) -> bool {

@@ -2,6 +2,7 @@
 
 use peerbus_adapter::Receipt;
 pub(super) use peerbus_adapter::wall_ms;
+use peerbus_node::index;
 use peerbus_view::{Around, Audience, Trail, depends_on_peers};
 use serde::Serialize;
 
@@ -62,7 +63,8 @@ pub(super) async fn trails(
         true => context.bus.peers(DEADLINE).await.ok(),
         false => None,
     };
-    let peers = peers.map_or_else(Vec::new, |peers| peers.entries);
+    let mut peers = peers.map_or_else(Vec::new, |peers| peers.entries);
+    index::look(&mut peers);
     let around = Around {
         now_ms,
         peers: &peers,

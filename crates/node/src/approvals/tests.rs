@@ -201,10 +201,17 @@ fn an_id_is_never_used_again_and_few_are_open() {
     for n in 0..OPEN_MAX {
         open(&mut approvals, Asked::new("Bash", &n.to_string()));
     }
+    assert!(!approvals.has_unlisted());
     assert_eq!(
         approvals.open(Source::Hook, Asked::new("Bash", "no"), || 7),
         None
     );
+    approvals.dialog_gone();
+    assert!(approvals.has_unlisted(), "its dialog was not seen yet");
+    approvals.dialog_shown();
+    assert!(approvals.has_unlisted());
+    approvals.dialog_gone();
+    assert!(!approvals.has_unlisted());
     // Of a client without a terminal nobody else is asked.
     for n in OPEN_MAX..OPEN_MAX_DRIVEN {
         let asked = Asked::new("Bash", &n.to_string());

@@ -173,8 +173,11 @@ impl PeerSession {
                 self.ack_delivery(key, None);
             }
             Arrival::New => {}
-            Arrival::Held(leased) => {
+            Arrival::Held(said, leased) => {
                 self.counters.duplicates += 1;
+                if let Some(stage) = said.filter(|_| ext) {
+                    self.control.push_back(ClientFrame::Progress { key, stage });
+                }
                 self.events
                     .extend(leased.map(|inbound| SessionEvent::Message(*inbound)));
             }

@@ -36,6 +36,8 @@ struct Entry {
     /// It is for one member of a group.
     one: bool,
     is_request: bool,
+    /// How far it is, as the host last said.
+    said: Option<Stage>,
     /// Until the host takes it.
     unread: Option<Inbound>,
 }
@@ -45,9 +47,9 @@ struct Entry {
 pub(super) enum Arrival {
     /// New: the host will see it.
     New,
-    /// Held already: not acked now, but with the one that is held. `Some`: the host took it, and its
-    /// lease begins anew.
-    Held(Option<Box<Inbound>>),
+    /// Held already: not acked now, but with the one that is held. The broker may have lost how far it is,
+    /// as the host said. `Some` message: the host took it, and its lease begins anew.
+    Held(Option<Stage>, Option<Box<Inbound>>),
     /// The host was done with it already: the broker is told so again.
     Ended(End),
     /// Not the message that is held, or was, under this sender and id.
@@ -116,7 +118,8 @@ impl Inbox {
                 entry.deliveries.push(delivery);
             }
             let leased = entry.one && entry.unread.is_none();
-            return Arrival::Held(leased.then(|| Box::new(inbound)));
+            let leased = leased.then(|| Box::new(inbound));
+            return Arrival::Held(entry.said.clone(), leased);
         }
         let bytes = inbound.body.len();
         self.bytes += bytes;
@@ -126,6 +129,7 @@ impl Inbox {
             bytes,
             one: inbound.one,
             is_request: inbound.within_ms > 0,
+            said: None,
             unread: Some(inbound),
         };
         self.held.insert(key, entry);
@@ -172,6 +176,17 @@ impl Inbox {
             *end = None;
         }
         entry.deliveries
+    }
+
+    /// The host says how far a message is; gives the delivery of which the broker is told.
+    fn said(&mut self, key: Key, stage: &Stage) -> Option<&DeliveryKey> {
+        // Who works at what is on the broker's disk.
+        if !matches!(stage, Stage::Working { .. })
+            && let Some(held) = self.held.get_mut(&key)
+        {
+            held.said = Some(stage.clone());
+        }
+        self.delivery(key)
     }
 
     /// Where the broker is told about a message that the host holds, or about a request that it owes.
@@ -396,7 +411,7 @@ impl PeerSession {
             }
             Stage::Dead { why } | Stage::Declined { why } => End::Refused(why),
             stage => {
-                let delivery = self.inbox.delivery(key).cloned();
+                let delivery = self.inbox.said(key, &stage).cloned();
                 if let Some(key) = delivery.filter(|_| self.speaks_ext()) {
                     self.control.push_back(ClientFrame::Progress { key, stage });
                 }

@@ -87,6 +87,7 @@ mod tests {
             owes: None,
             groups: Vec::new(),
             presence: Presence::parse(&presence.to_string()),
+            stopped: false,
         }
     }
 

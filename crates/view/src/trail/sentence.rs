@@ -341,28 +341,9 @@ fn at_many(each: &BTreeMap<&str, &Receipt>) -> String {
 
 /// What follows the sentence when these peers answer nobody as things are.
 fn why_silent(peers: &[PeerView], audience: Audience) -> String {
-    let told = peers.iter().take(NAMES_MAX).map(|peer| {
-        let name = &peer.name;
-        // Of a moment nothing is said.
-        let since = peer.activity_s.filter(|seconds| *seconds > 0).map(span);
-        let since = since.map_or_else(String::new, |since| format!(", for {since}"));
-        match (peer.is, audience) {
-            (PeerState::Waits, Audience::Owner) => {
-                let tty = peer.tty.as_ref();
-                let place = tty.map_or_else(String::new, |tty| format!(" at {tty}"));
-                format!("; {name} {}{place}{since}", peer.state)
-            }
-            (PeerState::Waits, Audience::Peer) => format!(
-                "; {name} says that it {}{since}: a dialog is open there",
-                peer.state
-            ),
-            _ => {
-                let tried = peer.tried.as_deref().unwrap_or("it does not say why");
-                format!("; {name} says that it is {}{since}: {tried}", peer.state)
-            }
-        }
-    });
-    let told: String = told.collect();
+    let told = peers.iter().take(NAMES_MAX);
+    let told = told.filter_map(|peer| peer.why_silent(audience));
+    let told: String = told.map(|told| format!("; {told}")).collect();
     match peers.len().saturating_sub(NAMES_MAX) {
         0 => told,
         rest => format!("{told}; and {rest} more answer nobody just now"),

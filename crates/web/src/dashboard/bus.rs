@@ -9,7 +9,7 @@ use axum::response::Response;
 use peerbus_adapter::demand::Tried;
 use peerbus_adapter::operator::{self, Events, OperatorAnswer, Streamless, encode_text};
 use peerbus_adapter::{credentials, wall_ms};
-use peerbus_node::index::LiveSession;
+use peerbus_node::index::{self, LiveSession};
 use peerbus_os::sync::lock;
 use peerbus_view::{
     Audience, MessageContent, MessagePage, MessageText, MessageView, PeerState, PeerView, Step,
@@ -84,7 +84,8 @@ impl App {
 
     /// Everybody that the broker knows, with what is known here of sessions of this machine.
     pub(super) fn peers(&self) -> Result<Value, String> {
-        let (entries, omitted) = operator::peers(self.get("/v1/peers")?)?;
+        let (mut entries, omitted) = operator::peers(self.get("/v1/peers")?)?;
+        index::look(&mut entries);
         let audience = self.audience();
         let sessions = match audience {
             Audience::Owner => sessions::all()?,
@@ -117,8 +118,9 @@ impl App {
             let mut told = Map::from_iter(of);
             told.insert("owes".into(), request.owes().into());
             told.insert("state".into(), request.state.as_str().into());
-            let waits = request.state == PeerState::Waits.word(Audience::Owner);
-            told.insert("alarm".into(), waits.into());
+            let stops = [PeerState::Waits, PeerState::Stuck];
+            let stops = stops.map(|state| state.word(Audience::Owner));
+            told.insert("alarm".into(), stops.contains(&&*request.state).into());
             told.insert("left_s".into(), (request.left_ms / 1_000).into());
             Some(Value::from(told))
         };

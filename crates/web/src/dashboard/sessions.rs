@@ -13,7 +13,7 @@ use axum::response::Response;
 use peerbus_adapter::paths::Paths;
 use peerbus_node::index::{self, LiveSession};
 use peerbus_node::{NodeClient, NodeRefusal, SessionNow, each};
-use peerbus_view::{Audience, PeerState, quoted};
+use peerbus_view::{Audience, PeerState};
 use peerbus_wire::{escape, printable, short_id};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -70,6 +70,7 @@ impl Sessions {
                 let mut told = self.about(&now.session);
                 if self.audience == Audience::Owner {
                     told["way_out"] = json!(now.way_out());
+                    told["unlisted"] = now.unlisted.into();
                     told["approvals"] = now.approvals.iter().map(request).collect();
                     told["paused"] = paused(&now.paused);
                     match held {
@@ -101,7 +102,7 @@ impl Sessions {
             "cwd": session.cwd.as_ref().map(|cwd| word(&cwd.display().to_string())),
             "state": state.word(self.audience),
             "alarm": alarm(state, self.audience),
-            "tried": session.stuck.as_deref().map(|why| quoted(why, WHY_CHARS)),
+            "tried": session.tried(),
             "tty": session.tty.as_deref().map(word),
             "started_at": word(&session.started_at),
             "approve": session.gates.approve,

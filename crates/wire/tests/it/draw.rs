@@ -248,6 +248,7 @@ fn entry() -> impl Strategy<Value = PeerEntry> {
                 owes,
                 groups,
                 presence,
+                stopped: false,
             },
         )
 }

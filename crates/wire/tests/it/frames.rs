@@ -145,6 +145,7 @@ fn broker_frames_are_spelled_so() {
         owes: Some(2),
         groups: vec![GroupName::parse("#shop").unwrap()],
         presence: Presence::parse("{}"),
+        stopped: false,
     };
     let carol = PeerEntry {
         name: "carol".into(),
@@ -155,6 +156,7 @@ fn broker_frames_are_spelled_so() {
         owes: None,
         groups: Vec::new(),
         presence: None,
+        stopped: false,
     };
     let answer = PeersFrame {
         peers: Some(vec![bob, carol]),
@@ -237,6 +239,7 @@ fn a_list_of_very_many_peers_fits_a_frame() {
         owes: Some(u64::MAX),
         groups: Vec::new(),
         presence: presence.clone(),
+        stopped: false,
     };
     for (entries, at_least) in [(0, 15_000), (PEERS_ENTRIES_MAX, 4_000)] {
         let frame = PeersFrame {

@@ -67,6 +67,39 @@ fn the_sender_is_told_how_far_its_message_is_and_nothing_is_settled() {
 }
 
 #[test]
+fn what_a_holder_says_again_after_a_cut_is_news_to_a_new_broker_alone() {
+    let mut rig = Rig::new();
+    let (ada, bob) = (rig.ext("ada"), rig.ext("bob"));
+    rig.send(ada, "ada", "bob", "m1");
+    rig.frame(bob, progress(1, pushed("socket")));
+    rig.frame(bob, progress(1, held("its user")));
+    let told = history(&mut rig, ada);
+    rig.close(bob, false);
+    rig.pass(1_000);
+    let bob = rig.ext("bob");
+    rig.take(ada);
+    rig.counts.clear();
+    rig.frame(bob, progress(1, held("its user")));
+    assert!(rig.states(ada).is_empty(), "it was told");
+    assert!(
+        !rig.counts
+            .iter()
+            .any(|it| matches!(it, BusEvent::Held { .. }))
+    );
+    assert_eq!(history(&mut rig, ada), told);
+    rig.frame(bob, progress(1, pushed("socket")));
+    rig.frame(bob, progress(1, held("its user")));
+    assert_eq!(rig.states(ada), [pushed("socket"), held("its user")]);
+    rig.restart();
+    let (ada, bob) = (rig.ext("ada"), rig.ext("bob"));
+    rig.take(ada);
+    rig.frame(bob, progress(1, held("its user")));
+    assert_eq!(rig.states(ada), [held("its user")]);
+    let last = history(&mut rig, ada).pop();
+    assert_eq!(last.map(|(_, stage)| stage), Some(held("its user")));
+}
+
+#[test]
 fn only_the_holder_says_how_far_a_message_is() {
     let mut rig = Rig::new();
     let (ada, bob, cyd) = (rig.ext("ada"), rig.ext("bob"), rig.ext("cyd"));

@@ -27,6 +27,7 @@ fn peers_queries_are_answered_in_order() {
         owes: Some(1),
         groups: Vec::new(),
         presence: None,
+        stopped: false,
     };
     let frame = PeersFrame {
         peers: Some(vec![entry]),

@@ -120,6 +120,35 @@ fn a_duplicate_of_a_held_message_is_ignored_and_acked_together_with_it() {
 }
 
 #[test]
+fn a_broker_that_delivers_again_is_told_how_far_a_message_is() {
+    let mut rig = Rig::online(true);
+    rig.deliver("1", "m1");
+    let key = rig.message().key;
+    let say = |rig: &mut Rig, path: &str| {
+        let (now, path) = (rig.now(), path.into());
+        rig.session.reached(now, key, Stage::Pushed { path });
+        rig.wire()
+    };
+    let pushed = |path: &str| {
+        format!(r#"Progress {{ key: DeliveryKey("1"), stage: Pushed {{ path: "{path}" }} }}"#)
+    };
+    assert_eq!(say(&mut rig, "channel"), [pushed("channel")]);
+    assert_eq!(say(&mut rig, "socket"), [pushed("socket")]);
+    rig.cut();
+    rig.redial();
+    rig.register(true);
+    assert!(rig.wire().is_empty(), "it may be another's by now");
+    rig.deliver("1", "m1");
+    assert_eq!(rig.wire(), [pushed("socket")]);
+    rig.cut();
+    assert!(say(&mut rig, "drain").is_empty(), "nobody is there");
+    rig.redial();
+    rig.register(true);
+    rig.deliver("1", "m1");
+    assert_eq!(rig.wire(), [pushed("drain")]);
+}
+
+#[test]
 fn a_duplicate_of_a_consumed_message_is_acked_again_with_the_same_claim() {
     let mut rig = Rig::online(true);
     rig.deliver("1", "m1");

@@ -37,7 +37,7 @@ const peerOf = (session) => peers.find(({ name }) => name === session.name);
 
 // Who waits or is stuck. What a session of this machine asks stands on cards of its own.
 function alarms() {
-  const here = sessions.filter((session) => session.alarm && !session.approvals.length);
+  const here = sessions.filter((session) => session.alarm && (session.unlisted || !session.approvals.length));
   const elsewhere = peers.filter((peer) => peer.alarm && !sessions.some(({ name }) => name === peer.name));
   const own = here.map((session) => ({ ...session, peer: peerOf(session) }));
   return [...own, ...elsewhere.map((peer) => ({ ...peer, peer }))].map((one) => ({
@@ -78,7 +78,7 @@ function late() {
 
 function draw() {
   const approvals = sessions.flatMap((session) => session.approvals.map((request) => (
-    { key: `a ${request.request_id} ${session.approve}`, make: () => approval({ session, request }), title: `${nameOf(session)} asks${request.questions.length ? "" : `: may it use ${request.tool}?`}` })));
+    { key: `a ${session.key} ${request.request_id} ${session.approve}`, make: () => approval({ session, request }), title: `${nameOf(session)} asks${request.questions.length ? "" : `: may it use ${request.tool}?`}` })));
   const items = [...approvals, ...alarms(), ...mails(), ...paused(), ...late()];
   const list = byId("waiting-list");
   const focused = list.contains(document.activeElement);
@@ -170,9 +170,9 @@ function approval({ session, request }) {
   const answer = (verdict) => post("/dashboard/approval", {
     session: session.key, request_id: request.request_id, digest: request.digest, ...verdict,
   });
-  const questions = request.questions.map((question, at) => asks(question, `q-${request.request_id}-${at}`));
+  const questions = request.questions.map((question, at) => asks(question, `q-${session.key}-${request.request_id}-${at}`));
   const reply = deed("Answer", "main", said, () => answer({ decision: "allow", answers: questions.map(chosen) }));
-  const why = el("input", { type: "text", maxLength: 1000, id: `why-${request.request_id}` });
+  const why = el("input", { type: "text", maxLength: 1000, id: `why-${session.key}-${request.request_id}` });
   const allow = deed("Allow once", "main", said, () => answer({ decision: "allow" }));
   const always = request.rules.map(({ rule, shown, destination }) =>
     deed(`Allow always: ${shown} (${destination.shown})`, "plain", said, () => answer({ decision: "allow_always", rule, destination: destination.raw })));

@@ -71,6 +71,8 @@ fn state(last: Option<&Receipt>, seen: bool, holder: Option<PeerView>) -> String
             let said = escape(said, SAID_CHARS);
             (true, format!("working: \"{said}\""))
         }
+        // The governor's own word for it.
+        Stage::Held { why } if why.starts_with("paused: ") => (false, "paused".to_owned()),
         stage => {
             let is_read = matches!(stage, Stage::Working { .. });
             (is_read, Words::of(stage).state.to_owned())

@@ -477,6 +477,9 @@ impl Mailbox {
         let peer = peer.and_then(Result::ok).map(|peer| peer.key());
         self.with(|state, now_ms| {
             state.machine.sent(now_ms, peer.as_ref(), id, talk.hops);
+            if talk.within_ms.is_some() {
+                state.machine.asked(id);
+            }
             let answers = talk.reply_to.as_ref().filter(|_| talk.within_ms.is_none());
             if let (Some(to), Some(request)) = (&to, answers) {
                 let machine = &mut state.machine;

@@ -42,6 +42,8 @@ impl MailboxMachine {
             return self.finish(now_ms);
         }
         let from = message.from.clone();
+        let mut result = |from| self.sent.takes_result(from, &mail.talk);
+        let is_result = from.as_ref().is_some_and(&mut result);
         if let Some(ask) = self.asks.expects(&mail, from.as_ref()) {
             if !self.mutations.broken(MailboxMutation::ShowExpected) {
                 message.place = Place::Expected(ask);
@@ -51,7 +53,7 @@ impl MailboxMachine {
             return self.finish(now_ms);
         }
         let pause = |from| self.pause(now_ms, from, mail.talk.hops);
-        if let Some(why) = from.as_ref().and_then(pause) {
+        if let Some(why) = from.as_ref().filter(|_| !is_result).and_then(pause) {
             self.hold(now_ms, message, &mail, &why);
         } else {
             self.insert(message);
@@ -73,6 +75,7 @@ impl MailboxMachine {
     ) {
         self.advance(now_ms);
         self.sent.answers_as(receipt);
+        self.sent.ended(receipt);
         self.note(receipt);
         self.asks.end(receipt);
         let priority = match &receipt.stage {

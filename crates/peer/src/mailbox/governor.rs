@@ -5,12 +5,13 @@
 //! that it cannot move: one more than what this session last sent to it, and what is possible after
 //! what this session sent. What is between them only its sender says, and it lifts what this
 //! session sends to a peer as far as one way round by that peer can. A message above the limit is
-//! paused: it is kept and can be read, and starts nothing. A peer to which nothing was sent, in a session that answers nobody, is never
+//! paused: it is kept and can be read, and starts nothing. The result of an open request never is: each
+//! request has one, and is judged itself. A peer to which nothing was sent, in a session that answers nobody, is never
 //! paused, however much it sends and whatever it says.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use peerbus_wire::{Conversation, NameKey, PeerName, Receipt, names_id};
+use peerbus_wire::{Conversation, NameKey, PeerName, Receipt, Stage, names_id};
 
 use super::MailboxMachine;
 use super::mutation::MailboxMutation;
@@ -239,6 +240,8 @@ struct Sent {
     /// So many replies led to it.
     hops: u32,
     at_ms: u64,
+    /// It is a request, and no result came yet.
+    is_open: bool,
 }
 
 /// The last ones, oldest first.
@@ -252,6 +255,27 @@ impl SentMail {
     pub(super) fn question(&self, id: &str, from: &NameKey) -> Option<u32> {
         let of = |sent: &&Sent| sent.id == id && sent.is_to(from);
         self.sent.iter().rfind(of).map(|sent| sent.hops)
+    }
+
+    /// Whether a message of this peer's is the result of an open request, which that ends.
+    pub(super) fn takes_result(&mut self, from: &NameKey, talk: &Conversation) -> bool {
+        // A question back is no result.
+        let answers = talk.reply_to.as_ref().filter(|_| talk.within_ms.is_none());
+        let Some(id) = answers else { return false };
+        let mut sent = self.sent.iter_mut().rev();
+        let question = sent.find(|sent| sent.id == id.as_str() && sent.is_to(from));
+        question.is_some_and(|sent| std::mem::take(&mut sent.is_open))
+    }
+
+    /// A request ended in another way than with a result.
+    pub(super) fn ended(&mut self, receipt: &Receipt) {
+        if receipt.stage.is_end() && !matches!(receipt.stage, Stage::Done { .. }) {
+            let is_it = |sent: &&mut Sent| sent.id == receipt.id.as_str();
+            self.sent
+                .iter_mut()
+                .filter(is_it)
+                .for_each(|it| it.is_open = false);
+        }
     }
 
     /// The hops of what this peer was sent last, if that was in the last ten minutes.
@@ -334,6 +358,15 @@ impl MailboxMachine {
             to: to.cloned(),
             hops,
             at_ms: now_ms,
+            is_open: false,
         });
+    }
+
+    /// The message that was sent as `id` is a request.
+    pub fn asked(&mut self, id: &str) {
+        let mut sent = self.sent.sent.iter_mut().rev();
+        if let Some(sent) = sent.find(|sent| sent.id == id) {
+            sent.is_open = true;
+        }
     }
 }

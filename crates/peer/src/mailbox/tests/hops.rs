@@ -318,3 +318,33 @@ fn an_answer_is_led_to_by_its_question_under_whatever_name() {
     assert_eq!(has(&mut rig, "new", None, 0), 4);
     assert_eq!(has(&mut rig, "old", None, 0), 0, "another's by now");
 }
+
+#[test]
+fn a_result_of_an_open_request_is_not_judged_and_a_second_answer_is() {
+    let answers = |rig: &mut Rig, id: &str| {
+        let talk = Conversation {
+            reply_to: MessageId::parse(id).ok(),
+            hops: 2,
+            ..Conversation::default()
+        };
+        rig.arrives("bob", 100, talk, false);
+        rig.mailbox.held().0
+    };
+    let mut rig = limited(1);
+    for id in ["q1", "q2", "q3"] {
+        sends(&mut rig, Some("bob"), id, 1);
+    }
+    for id in ["q1", "q2"] {
+        rig.mailbox.asked(id);
+    }
+    assert_eq!(answers(&mut rig, "q1"), 0, "the result");
+    assert_eq!(answers(&mut rig, "q1"), 1, "what comes after it");
+    // One that ended otherwise has no result any more.
+    let ended = Stage::Unanswered {
+        why: String::new(),
+    };
+    let receipt = Receipt::new(MessageId::parse("q2").unwrap(), ended);
+    rig.input(|mailbox, now| mailbox.receipt(now, &receipt, None, None));
+    assert_eq!(answers(&mut rig, "q2"), 2);
+    assert_eq!(answers(&mut rig, "q3"), 3, "that was no request");
+}

@@ -210,16 +210,21 @@ fn watch(which: &SessionWhich, json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
+/// `-` stands for what stdin holds.
+fn text_or_stdin(text: &str) -> Result<String, Failure> {
+    match text {
+        "-" => std::io::read_to_string(std::io::stdin())
+            .map_err(|error| Failure::config(format!("cannot read the text: {error}"))),
+        text => Ok(text.to_owned()),
+    }
+}
+
 fn inject(verb: &SessionInject) -> Result<(), Failure> {
     let Some((id, text)) = verb.parts() else {
         let why = "--latest names the session: give the text alone";
         return Err(Failure::config(why));
     };
-    let prompt = match text {
-        "-" => std::io::read_to_string(std::io::stdin())
-            .map_err(|error| Failure::config(format!("cannot read the text: {error}")))?,
-        text => text.to_owned(),
-    };
+    let prompt = text_or_stdin(text)?;
     let session = find(id, verb.latest)?;
     let mut client = open(&session)?;
     if verb.wait.is_some() {

@@ -210,7 +210,12 @@ impl Talk {
     fn approve(&self, wish: Wish) -> Result<Value, NodeError> {
         let shared = &self.shared;
         let id = wish.id.clone();
-        let may = self.may(gates::APPROVE, "answer what a session asks its user");
+        let what = "answer what a session asks its user";
+        let gate = match wish.changes() {
+            true => gates::CONTROL,
+            false => gates::APPROVE,
+        };
+        let may = gates::may(&shared.gates, gates::APPROVE).and_then(|()| self.may(gate, what));
         let decided = may.and_then(|()| Ok(shared.decide(wish, By::Node)?));
         self.audited(verdict_record(&id, &By::Node, decided.as_ref().ok()));
         let verdict = decided?;

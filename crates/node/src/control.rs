@@ -47,9 +47,12 @@ pub(crate) fn allowed(subtype: &str, params: &Map<String, Value>) -> Result<(), 
     if subtype != SET_MODE {
         return Ok(());
     }
-    let mode = params.get("mode").and_then(Value::as_str);
-    let mode =
-        mode.ok_or_else(|| NodeError::params("`mode` is missing: a permission mode's name"))?;
+    let named = params.get("mode").and_then(Value::as_str);
+    mode(named.ok_or_else(|| NodeError::params("`mode` is missing: a permission mode's name"))?)
+}
+
+/// Lets pass a permission mode in which something is asked.
+pub(crate) fn mode(mode: &str) -> Result<(), NodeError> {
     let letters = mode.chars().filter(char::is_ascii_alphanumeric);
     let letters = letters.collect::<String>().to_ascii_lowercase();
     if letters.contains("bypass") {

@@ -73,7 +73,7 @@ impl EventKind {
     ];
 }
 
-/// What somebody asks for. Members that are not known are ignored. `source` is what the caller calls
+/// What somebody asks for. Members that are not known are ignored, but for [`Wish`]. `source` is what the caller calls
 /// itself.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(tag = "method", content = "params")]
@@ -239,7 +239,7 @@ fn is_id(id: &RawValue) -> bool {
 }
 
 fn call(method: &str, params: &str, session: Option<&str>) -> Result<Call, NodeError> {
-    let Ok(Value::Object(params)) = serde_json::from_str(params) else {
+    let Ok(Value::Object(mut params)) = serde_json::from_str(params) else {
         return Err(NodeError::params("expected `params` that are an object"));
     };
     match params.get("session_id").unwrap_or(&Value::Null) {
@@ -253,6 +253,10 @@ fn call(method: &str, params: &str, session: Option<&str>) -> Result<Call, NodeE
             )));
         }
         _ => return Err(NodeError::params("expected `session_id` to be a string")),
+    }
+    // What is left is the method's own.
+    for ours in ["session_id", "_meta"] {
+        params.remove(ours);
     }
     let call = json!({ "method": method, "params": params });
     let call = serde_path_to_error::deserialize(call).map_err(|error| {
@@ -271,9 +275,7 @@ fn call(method: &str, params: &str, session: Option<&str>) -> Result<Call, NodeE
 /// What serde does not look at.
 fn checked(mut call: Call) -> Result<Call, NodeError> {
     match &mut call {
-        Call::Control {
-            subtype, params, ..
-        } => {
+        Call::Control { subtype, .. } => {
             if !SUBTYPES.contains(&subtype.as_str()) {
                 return Err(NodeError::params(format!(
                     "`subtype` is {}; there are {}",
@@ -281,12 +283,10 @@ fn checked(mut call: Call) -> Result<Call, NodeError> {
                     SUBTYPES.join(", ")
                 )));
             }
-            // What is not ours is the client's.
-            for ours in ["session_id", "_meta"] {
-                params.remove(ours);
-            }
         }
-        Call::Approve(Wish { id, message, .. }) => {
+        Call::Approve(wish) => {
+            wish.check()?;
+            let Wish { id, message, .. } = wish;
             *id = id.chars().take(QUOTED_CHARS).collect();
             let long = |message: &String| message.chars().count() > MESSAGE_CHARS;
             if message.as_ref().is_some_and(long) {

@@ -158,6 +158,86 @@ fn what_it_asks_is_answered_from_elsewhere_with_one_of_its_rules_and_no_mode() {
 }
 
 #[test]
+fn what_runs_is_what_its_user_put_in_the_place_of_what_was_asked() {
+    let home = home();
+    let broker = Broker::start(&home);
+    let file = home.path().join("own.toml");
+    std::fs::write(&file, "approve = true").expect("written");
+    let path = file.to_str().expect("a path");
+    let driven = Driven::start(&home, &["--gates", path, "use a tool"]);
+    let request = asked(&home);
+    let mut node = Node::of(&listed(&home)[0]);
+    let input = json!({ "command": "echo CHANGED" });
+    let update = json!({ "type": "addRules", "behavior": "allow", "destination": "session",
+        "rules": [{ "toolName": "Bash", "ruleContent": "echo:*" }] });
+    let approve = |more: Value| {
+        let mut params = json!({ "request_id": request["request_id"], "decision": "allow",
+            "digest": request["digest"] });
+        params
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().cloned().unwrap());
+        params
+    };
+    let changed = approve(json!({ "updatedInput": input, "updatedPermissions": [update] }));
+    let closed = node.call("session/approve", changed.clone());
+    assert_eq!(closed["error"]["data"]["gate"], "control", "{closed}");
+    std::fs::write(&file, "approve = true\ncontrol = true").expect("written");
+    for (more, why) in [
+        (
+            json!({ "updatedinput": input }),
+            "unknown field `updatedinput`",
+        ),
+        (json!({ "updatedInput": "ls" }), "updatedInput"),
+        (
+            json!({ "interrupt": true }),
+            "`interrupt` goes with a denial",
+        ),
+        (
+            json!({ "decision": "deny", "updatedInput": input }),
+            "go with `allow`",
+        ),
+        (
+            json!({ "updatedPermissions": [{ "type": "setMode", "destination": "session",
+            "mode": "bypass-permissions" }] }),
+            "bypassPermissions",
+        ),
+        (
+            json!({ "updatedPermissions": [{ "type": "grantAll" }] }),
+            "grantAll",
+        ),
+    ] {
+        let refused = node.call("session/approve", approve(more.clone()));
+        let said = refused["error"]["message"].as_str().unwrap_or_default();
+        assert!(said.contains(why), "{more}: {refused}");
+    }
+    assert_eq!(verdicts(&home), [] as [Value; 0]);
+    let answer = node.call("session/approve", changed);
+    assert_eq!(answer["result"]["updatedInput"], input, "{answer}");
+    driven
+        .out
+        .find("the answer", |line| (line == "heard it").then_some(()));
+    let allowed =
+        json!({ "behavior": "allow", "updatedInput": input, "updatedPermissions": [update] });
+    assert_eq!(verdicts(&home), [allowed]);
+
+    home.run(&["session", "inject", "driven", "use a tool"])
+        .ok();
+    let id = asked(&home)["request_id"].clone();
+    let denied =
+        json!({ "request_id": id, "decision": "deny", "interrupt": true, "message": "stop" });
+    let answer = node.call("session/approve", denied);
+    assert_eq!(answer["result"]["interrupt"], true, "{answer}");
+    let denied = eventually("it is denied", || verdicts(&home).get(1).cloned());
+    assert_eq!(
+        denied,
+        json!({ "behavior": "deny", "message": "stop", "interrupt": true })
+    );
+    driven.stop();
+    broker.stop();
+}
+
+#[test]
 fn the_bus_tools_stay_whatever_is_set() {
     let home = home();
     let broker = Broker::start(&home);

@@ -46,6 +46,15 @@ pub(crate) struct SessionApprove {
     /// several, with where it is kept if need be: 'RULE in DESTINATION'
     #[arg(long, value_name = "RULE", num_args = 0..=1, default_missing_value = "", requires = "which")]
     pub(crate) always: Option<String>,
+    /// Have the tool get this object in place of what was asked, where the gate `control` is open, too; `-`
+    /// reads it from stdin
+    #[arg(
+        long,
+        value_name = "JSON",
+        requires = "which",
+        conflicts_with = "always"
+    )]
+    pub(crate) input: Option<String>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -72,6 +81,9 @@ pub(crate) struct SessionDeny {
     /// What the model is told
     #[arg(long, value_name = "TEXT", requires = "which")]
     pub(crate) message: Option<String>,
+    /// End the turn, too, where the gate `control` is open
+    #[arg(long, requires = "which")]
+    pub(crate) interrupt: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

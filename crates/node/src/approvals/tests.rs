@@ -17,6 +17,9 @@ fn wish(id: &str, decision: Decision, digest: Option<&str>) -> Wish {
         destination: None,
         message: None,
         answers: Vec::new(),
+        input: None,
+        permissions: Vec::new(),
+        interrupt: false,
     }
 }
 
@@ -274,7 +277,9 @@ fn a_question_wants_answers_and_nothing_else_does() {
     let always = wish(&id, Decision::AllowAlways, Some(&digest));
     assert!(refusal(approvals.decide(always, By::Node)).contains("is a question"));
     let verdict = approvals.decide(answers(&["2", "1, 2"]), By::Node).unwrap();
-    let answered = verdict.input.unwrap();
+    let Some(NewInput::Answered(answered)) = verdict.input else {
+        panic!("{verdict:?}")
+    };
     let chosen = json!({ "Which colour?": "Blue", "What with?": "A, B" });
     assert_eq!(answered["answers"], chosen);
     assert_eq!(answered["questions"], input["questions"]);
@@ -296,4 +301,22 @@ fn a_question_wants_answers_and_nothing_else_does() {
         ..wish(&id, Decision::Allow, Some(&digest))
     };
     assert!(refusal(approvals.decide(wrong, By::Node)).contains("is no question"));
+}
+
+#[test]
+fn a_client_that_takes_yes_or_no_gets_nothing_else() {
+    for source in [Source::Channel, Source::Options] {
+        let mut approvals = Approvals::default();
+        let asked = Asked::new("Bash", r#"{"command":"ls"}"#);
+        let Opened { id, .. } = approvals.open(source, asked, || 7).unwrap();
+        let digest = approvals.get(&id).unwrap()["digest"].clone();
+        let wish = wish(&id, Decision::Allow, digest.as_str());
+        let changed = Wish {
+            input: Some(serde_json::Map::new()),
+            ..wish.clone()
+        };
+        let why = refusal(approvals.decide(changed, By::Node));
+        assert!(why.contains("no more than yes or no"), "{source:?}: {why}");
+        assert!(approvals.decide(wish, By::Node).is_ok());
+    }
 }

@@ -10,11 +10,11 @@ use std::time::Duration;
 use peerbus_adapter::project::{self, Project};
 use peerbus_adapter::{Failure, similar};
 use peerbus_node::index::LiveSession;
-use peerbus_node::{NodeClient, NodeRefusal};
+use peerbus_node::{EventKind, NodeClient, NodeRefusal};
 use peerbus_wire::{escape, from_rfc3339, names_id, printable, short_id};
 use serde_json::{Value, json};
 
-use crate::args::{SessionInject, SessionNamed, SessionVerb, SessionWhich};
+use crate::args::{SessionInject, SessionNamed, SessionVerb, SessionWhich, Until};
 use crate::table::{self, Column};
 use crate::told::sessions;
 use crate::{output, told};
@@ -34,7 +34,11 @@ const ENDS_WITHIN: Duration = Duration::from_secs(30);
 pub(crate) fn run(verb: &SessionVerb) -> Result<(), Failure> {
     match verb {
         SessionVerb::List { wide, json } => list(*wide, *json),
-        SessionVerb::Watch { session, json } => watch(session, *json),
+        SessionVerb::Watch {
+            session,
+            partial,
+            json,
+        } => watch(session, *partial, *json),
         SessionVerb::Inject(verb) => inject(verb),
         SessionVerb::Interrupt(verb) => interrupt(verb),
         SessionVerb::Stop(verb) => stop(verb),
@@ -192,10 +196,11 @@ pub(crate) fn refused(refusal: NodeRefusal) -> Failure {
     Failure::failed(escape(&String::from(refusal), LINE_CHARS))
 }
 
-fn watch(which: &SessionWhich, json: bool) -> Result<(), Failure> {
+fn watch(which: &SessionWhich, partial: bool, json: bool) -> Result<(), Failure> {
     let mut client = connect(which)?;
+    let wanted = partial.then_some(EventKind::ALL);
     client
-        .call("session/subscribe", &json!({}))
+        .call("session/subscribe", &json!({ "events": wanted }))
         .map_err(refused)?;
     while let Some(event) = client
         .event()
@@ -240,7 +245,8 @@ fn inject(verb: &SessionInject) -> Result<(), Failure> {
     let params = json!({ "prompt": prompt, "source": SOURCE, "mode": mode });
     let answer = client.call("session/inject", &params).map_err(refused)?;
     let id = answer["id"].as_str().unwrap_or_default();
-    if verb.json {
+    let is_one = verb.wait.is_some_and(|wait| wait.until == Until::Result);
+    if verb.json && !is_one {
         output::json(&answer)?;
     } else if verb.wait.is_none() {
         let id = escape(id, CELL_CHARS);
@@ -339,11 +345,37 @@ fn text(event: &Value) -> String {
         "gap" => format!("… {} events are missing", value("missed")),
         "approval_request" => format!("asks: {}", approve::asked(event)),
         "approval_resolved" => approve::resolved(event),
-        _ => escape(&event.to_string(), LINE_CHARS),
+        "result" => result(event),
+        kind => format!("{}: {}", escape(kind, CELL_CHARS), told_of(event)),
     };
     let time = event["timestamp"].as_str().unwrap_or_default();
     let time = from_rfc3339(time).map(|at_ms| told::local(at_ms, "%H:%M:%S"));
     format!("{} {said}", time.unwrap_or_default())
+}
+
+/// What a turn came to, on a line.
+fn result(event: &Value) -> String {
+    let figure = |member: &str, unit: &str| {
+        let figure = &event[member];
+        figure.is_number().then(|| format!(", {figure}{unit}"))
+    };
+    let figures = [
+        figure("num_turns", " turns"),
+        figure("duration_ms", " ms"),
+        figure("total_cost_usd", " USD in all"),
+    ];
+    let figures: String = figures.into_iter().flatten().collect();
+    let word = escape(event["subtype"].as_str().unwrap_or_default(), CELL_CHARS);
+    format!("result: {word}{figures}")
+}
+
+/// What an event says besides what all say.
+fn told_of(event: &Value) -> String {
+    let all = ["type", "seq", "session_id", "timestamp"];
+    let members = event.as_object().into_iter().flatten();
+    let members = members.filter(|(name, _)| !all.contains(&name.as_str()));
+    let members: serde_json::Map<_, _> = members.map(|(n, v)| (n.clone(), v.clone())).collect();
+    lines(&Value::from(members).to_string())
 }
 
 /// A message without what is in it for a model: the frame around peers' words, and escapes of what
@@ -408,6 +440,14 @@ mod tests {
             (
                 json!({ "type": "bus", "id": "1", "from": "alice", "stage": "seen" }),
                 "bus: 1 from alice: seen",
+            ),
+            (
+                json!({ "type": "result", "subtype": "success\u{9b}", "num_turns": 2, "total_cost_usd": 0.5 }),
+                "result: success\\u009b, 2 turns, 0.5 USD in all",
+            ),
+            (
+                json!({ "type": "compaction\n", "seq": 7, "status": "compacting\u{1b}" }),
+                r#"compaction\u000a: {"status":"compacting\u001b"}"#,
             ),
             (
                 json!({ "type": "gap", "missed": 7 }),

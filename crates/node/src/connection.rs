@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::unix::OwnedWriteHalf;
+use tokio::sync::broadcast;
 use tokio::time::timeout;
 
 use crate::approvals::{By, Choice, Wish};
@@ -25,10 +26,10 @@ use crate::{Shared, named};
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What somebody subscribed to, and the last event that it has.
-#[derive(Debug, Clone)]
 struct Subscription {
     kinds: Vec<EventKind>,
     seq: u64,
+    pieces: Option<broadcast::Receiver<Arc<str>>>,
 }
 
 pub(crate) async fn talk(shared: Arc<Shared>, connection: Connection) {
@@ -129,7 +130,12 @@ impl Talk {
 
     async fn events(&mut self) -> String {
         match &mut self.subscribed {
-            Some((Subscription { kinds, seq }, _)) => self.shared.next(seq, kinds).await,
+            Some((wanted, _)) => tokio::select! {
+                // They come before the message that has them.
+                biased;
+                piece = next_piece(&mut wanted.pieces) => piece,
+                lines = self.shared.next(&mut wanted.seq, &wanted.kinds) => lines,
+            },
             None => std::future::pending().await,
         }
     }
@@ -152,8 +158,10 @@ impl Talk {
             Call::Ping {} => json!({}),
             Call::Status {} => shared.told(),
             Call::Subscribe { events, since } => {
-                let chosen =
-                    |kind: &EventKind| events.as_ref().is_none_or(|all| all.contains(kind));
+                let chosen = |kind: &EventKind| match &events {
+                    Some(events) => events.contains(kind),
+                    None => *kind != EventKind::Partial,
+                };
                 let kinds: Vec<_> = EventKind::ALL.into_iter().filter(chosen).collect();
                 // What was written before anybody asked for it is not news.
                 shared.look();
@@ -167,7 +175,9 @@ impl Talk {
                 let seq = since.unwrap_or(last);
                 let answer = json!({ "events": kinds, "seq": seq });
                 let watching = Watching::begin(&shared);
-                self.subscribed = Some((Subscription { kinds, seq }, watching));
+                let pieces = kinds.contains(&EventKind::Partial);
+                let pieces = pieces.then(|| shared.pieces.subscribe());
+                self.subscribed = Some((Subscription { kinds, seq, pieces }, watching));
                 answer
             }
             Call::Inject {
@@ -348,6 +358,18 @@ impl Talk {
         }
         Ok(())
     }
+}
+
+/// The line of the next piece of what is said; never, for who wants none.
+async fn next_piece(pieces: &mut Option<broadcast::Receiver<Arc<str>>>) -> String {
+    while let Some(wanted) = pieces {
+        match wanted.recv().await {
+            Ok(line) => return line.to_string(),
+            Err(broadcast::error::RecvError::Lagged(_)) => {}
+            Err(broadcast::error::RecvError::Closed) => break,
+        }
+    }
+    std::future::pending().await
 }
 
 /// Says once that somebody does not keep to the lines.

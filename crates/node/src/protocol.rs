@@ -58,11 +58,31 @@ pub enum EventKind {
     ApprovalRequest,
     /// Such a request is over.
     ApprovalResolved,
+    /// A turn is over: what it came to, and what it cost.
+    Result,
+    /// A piece of what the model is saying. It is not kept: who asked for it gets it as it comes.
+    Partial,
+    /// What the session works with: its model, its mode, its tools.
+    Settings,
+    /// The conversation is made shorter.
+    Compaction,
+    /// How far a task in the background is.
+    Task,
+    /// How far a call of a tool is.
+    ToolProgress,
+    /// The client runs a hook of its user's.
+    Hook,
+    /// How far the client's login is.
+    Auth,
+    /// The client asks the model's service again.
+    Retry,
+    /// Files were kept at the client's vendor.
+    Files,
 }
 
 impl EventKind {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 17] = [
         Self::Message,
         Self::ToolCall,
         Self::ToolResult,
@@ -70,6 +90,16 @@ impl EventKind {
         Self::Bus,
         Self::ApprovalRequest,
         Self::ApprovalResolved,
+        Self::Result,
+        Self::Partial,
+        Self::Settings,
+        Self::Compaction,
+        Self::Task,
+        Self::ToolProgress,
+        Self::Hook,
+        Self::Auth,
+        Self::Retry,
+        Self::Files,
     ];
 }
 
@@ -88,7 +118,7 @@ pub(crate) enum Call {
     Ping {},
     #[serde(rename = "session/subscribe")]
     Subscribe {
-        /// What to send; `None`: everything.
+        /// What to send; `None`: everything but pieces.
         events: Option<Vec<EventKind>>,
         /// The last `seq` that the caller has; `None`: what comes from now on.
         since: Option<u64>,

@@ -238,6 +238,141 @@ fn what_runs_is_what_its_user_put_in_the_place_of_what_was_asked() {
 }
 
 #[test]
+fn what_a_turn_came_to_is_one_object() {
+    let home = home();
+    let broker = Broker::start(&home);
+    let file = home.path().join("own.toml");
+    std::fs::write(&file, "approve = true").expect("written");
+    let driven = Driven::start(&home, &["--gates", file.to_str().expect("a path")]);
+    eventually("it is idle", || (status(&home)? == "idle").then_some(()));
+    let inject = |text: &'static str| {
+        [
+            "session",
+            "inject",
+            "driven",
+            text,
+            "--wait",
+            "result=60",
+            "--json",
+        ]
+    };
+    let one = |said: &str| -> Value { serde_json::from_str(said).expect("one JSON") };
+    let said = one(&home.run(&inject("hello")).ok());
+    for (member, value) in [
+        ("type", json!("result")),
+        ("subtype", json!("success")),
+        ("result", json!("heard it")),
+        ("total_cost_usd", json!(0.25)),
+        ("num_turns", json!(1)),
+        ("permission_denials", json!([])),
+    ] {
+        assert_eq!(said[member], value, "{said}");
+    }
+    assert!(
+        said["id"].is_string() && said["session_id"].is_string(),
+        "{said}"
+    );
+    let failed = home
+        .peerbus(&inject("fail after the answer"))
+        .output()
+        .expect("it ends");
+    assert_eq!(failed.status.code(), Some(1));
+    let said = one(&String::from_utf8(failed.stdout).expect("text"));
+    assert_eq!(said["subtype"], "error_max_turns", "{said}");
+    let why = String::from_utf8(failed.stderr).expect("text");
+    assert!(why.contains("the turn failed: error_max_turns"), "{why}");
+
+    let mut waits = home.peerbus(&inject("use a tool"));
+    let waits = waits.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut waits = waits.spawn().expect("it starts");
+    let errors = Lines::of(waits.stderr.take().expect("a pipe"));
+    let id = errors.find("that it waits for its user", |line| {
+        let (_, way) = line.split_once("`peerbus session approve ")?;
+        assert!(line.contains("waits for you: Bash: \"ls\""), "{line}");
+        Some(way.trim_end_matches('`').to_owned())
+    });
+    home.run(&["session", "deny", &id]).ok();
+    let output = waits.wait_with_output().expect("it ends");
+    assert_eq!(
+        one(&String::from_utf8(output.stdout).expect("text"))["subtype"],
+        "success"
+    );
+    driven.stop();
+    broker.stop();
+}
+
+#[test]
+fn what_the_stream_has_is_told_and_pieces_only_to_who_asks_for_them() {
+    let home = home();
+    let broker = Broker::start(&home);
+    let driven = Driven::start(&home, &["hello"]);
+    driven
+        .out
+        .find("the answer", |line| (line == "heard it").then_some(()));
+    let (mut all, mut pieces) = (Node::of(&listed(&home)[0]), Node::of(&listed(&home)[0]));
+    let answer = all.call("session/subscribe", json!({}));
+    let kinds = answer["result"]["events"]
+        .as_array()
+        .expect("kinds")
+        .clone();
+    assert!(!kinds.contains(&json!("partial")), "{answer}");
+    pieces.call(
+        "session/subscribe",
+        json!({ "events": ["partial", "result"] }),
+    );
+    home.run(&["session", "inject", "driven", "tell all"]).ok();
+    let told = |node: &mut Node| {
+        let events = std::iter::from_fn(|| Some(node.hear()?["params"].clone()));
+        let mut told = Vec::new();
+        for event in events {
+            let kind = event["type"].as_str().expect("a type").to_owned();
+            told.push((kind.clone(), event));
+            if kind == "result" {
+                break;
+            }
+        }
+        told
+    };
+    let said = told(&mut pieces);
+    let words: Vec<_> = said
+        .iter()
+        .map(|(kind, it)| (kind.as_str(), &it["content"]))
+        .collect();
+    let (he, ard) = (json!("he"), json!("ard"));
+    assert_eq!(
+        words[..2],
+        [("partial", &he), ("partial", &ard)],
+        "{said:?}"
+    );
+    assert_eq!(words[2].0, "result");
+    let said = told(&mut all);
+    let new = [
+        "compaction",
+        "compaction",
+        "task",
+        "tool_progress",
+        "hook",
+        "auth",
+        "retry",
+        "files",
+    ];
+    let kinds: Vec<_> = said.iter().map(|(kind, _)| kind.as_str()).collect();
+    let at = kinds
+        .iter()
+        .position(|kind| *kind == "compaction")
+        .expect("there");
+    assert_eq!(kinds[at..at + new.len()], new);
+    // The client says what it works with in each turn: it is told once.
+    assert!(!kinds.contains(&"settings"), "{kinds:?}");
+    let since = json!({ "since": 0, "events": ["settings"] });
+    pieces.call("session/subscribe", since);
+    let settings = pieces.hear().expect("settings");
+    assert_eq!(settings["params"]["model"], "m", "{settings}");
+    driven.stop();
+    broker.stop();
+}
+
+#[test]
 fn the_bus_tools_stay_whatever_is_set() {
     let home = home();
     let broker = Broker::start(&home);

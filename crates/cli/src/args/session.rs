@@ -19,6 +19,9 @@ pub(crate) enum SessionVerb {
     Watch {
         #[command(flatten)]
         session: SessionWhich,
+        /// Print what the model says piece by piece, too, where its client tells that
+        #[arg(long)]
+        partial: bool,
         /// Print each event as JSON
         #[arg(long)]
         json: bool,
@@ -120,11 +123,11 @@ pub(crate) struct SessionInject {
     /// End the turn that is under way before
     #[arg(long)]
     pub(crate) interrupt: bool,
-    /// Wait until its model has seen it, at most so long (60), or print what it says in that turn;
-    /// exit code 1 if that does not come
-    #[arg(long, value_name = "seen|answer[=SECONDS]", value_parser = wait)]
+    /// Wait until its model has seen it, at most so long (60), or print what it says in that turn, or what
+    /// the turn came to; exit code 1 if that does not come
+    #[arg(long, value_name = "seen|answer|result[=SECONDS]", value_parser = wait)]
     pub(crate) wait: Option<Wait>,
-    /// Print the answer, and the events that are waited for, as JSON
+    /// Print the answer, and the events that are waited for, as JSON; with `--wait result` one object
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -136,7 +139,7 @@ pub(crate) struct Wait {
     pub(crate) limit: Option<f64>,
 }
 
-/// `seen`, `answer`, or one of them with `=SECONDS`.
+/// `seen`, `answer`, `result`, or one of them with `=SECONDS`.
 fn wait(text: &str) -> Result<Wait, String> {
     let (what, limit) = match text.split_once('=') {
         Some((what, limit)) => (what, Some(seconds(limit)?)),
@@ -151,7 +154,11 @@ fn wait(text: &str) -> Result<Wait, String> {
             until: Until::Answer,
             limit,
         }),
-        _ => Err("expected seen, answer, seen=SECONDS or answer=SECONDS".into()),
+        "result" => Ok(Wait {
+            until: Until::Result,
+            limit,
+        }),
+        _ => Err("expected seen, answer, result, seen=SECONDS, answer=SECONDS or result=SECONDS".into()),
     }
 }
 
@@ -162,6 +169,8 @@ pub(crate) enum Until {
     Seen,
     /// Its turn has ended
     Answer,
+    /// The same, and what it came to is told at once
+    Result,
 }
 
 impl SessionInject {

@@ -237,7 +237,9 @@ fn event(event: &Value, audience: Audience) -> Value {
     let mut shown = Map::new();
     for (name, value) in event.as_object().into_iter().flatten() {
         let value = match (name.as_str(), value) {
-            ("content" | "input" | "description" | "updatedInput", value) => beginning(value).into(),
+            ("content" | "input" | "description" | "updatedInput", value) => {
+                beginning(value).into()
+            }
             ("suggestions" | "digest", _) => continue,
             (_, Value::String(text)) => escape(text, WHY_CHARS).into(),
             (_, Value::Number(_) | Value::Bool(_)) => value.clone(),

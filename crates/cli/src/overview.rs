@@ -213,5 +213,5 @@ fn line(text: &str) -> Result<(), Failure> {
 
 fn name(now: &SessionNow) -> String {
     let session = &now.session;
-    escape(session.name.as_ref().unwrap_or(&session.id), NAME_CHARS)
+    escape(session.called(), NAME_CHARS)
 }

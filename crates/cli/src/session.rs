@@ -85,7 +85,7 @@ fn place(session: &LiveSession) -> (Option<String>, Option<String>) {
 
 /// A session by its name, or its id, and where it runs.
 pub(crate) fn called(session: &LiveSession) -> String {
-    let name = escape(session.name.as_ref().unwrap_or(&session.id), CELL_CHARS);
+    let name = escape(session.called(), CELL_CHARS);
     let (project, branch) = place(session);
     let place: Vec<_> = [project, branch].into_iter().flatten().collect();
     match place.is_empty() {
@@ -98,10 +98,15 @@ fn row(session: &LiveSession) -> [String; 8] {
     let (project, branch) = place(session);
     let cwd = session.cwd.as_ref().map(|cwd| cwd.display().to_string());
     let cell = |text: Option<&str>| escape(text.unwrap_or("-"), CELL_CHARS);
-    let name = session.name.as_deref().unwrap_or(short_id(&session.id));
+    let wanted = session.wanted_name.as_deref();
+    let name = match (session.name.as_deref(), wanted) {
+        (Some(name), _) => escape(name, NAME_CHARS),
+        (None, Some(wanted)) => format!("{} (off the bus)", escape(wanted, NAME_CHARS)),
+        (None, None) => escape(short_id(&session.id), NAME_CHARS),
+    };
     [
         // By this it is named.
-        escape(name, NAME_CHARS),
+        name,
         cell(Some(session.word())),
         cell(project.as_deref()),
         cell(Some(&session.client)),
@@ -118,7 +123,7 @@ fn connect(which: &SessionWhich) -> Result<NodeClient, Failure> {
 
 /// A session by its name, where it has one, and its id.
 fn named(session: &LiveSession) -> String {
-    match &session.name {
+    match session.name.as_ref().or(session.wanted_name.as_ref()) {
         Some(name) => {
             let id = escape(short_id(&session.id), CELL_CHARS);
             format!("{} ({id})", escape(name, NAME_CHARS))
@@ -127,20 +132,23 @@ fn named(session: &LiveSession) -> String {
     }
 }
 
-/// The session of this id or name; without one the one that started last, which is to be the only one unless
-/// `latest` says otherwise.
+/// The session of this id or name; without one the one that was active last, which is to be the only one
+/// unless `latest` says otherwise.
 fn find(id: Option<&str>, latest: bool) -> Result<LiveSession, Failure> {
     let mut sessions = sessions()?;
     let ids = |sessions: &[LiveSession]| sessions.iter().map(named).collect::<Vec<_>>().join(", ");
     let all = ids(&sessions);
-    let names: Vec<_> = sessions.iter().filter_map(|it| it.name.clone()).collect();
+    let names: Vec<_> = sessions.iter().map(|it| it.called().to_owned()).collect();
     let session = match id {
         None if sessions.len() > 1 && !latest => {
             return Err(Failure::config(format!(
                 "there are several sessions: name one of {all}, or say --latest"
             )));
         }
-        None => sessions.pop(),
+        // Of those that were active at the same time the one that started last.
+        None => sessions
+            .into_iter()
+            .max_by(|a, b| a.last_active().cmp(b.last_active())),
         Some(meant) => {
             let whole = sessions.iter().any(|session| session.id == meant);
             // Agents choose their names, and one may be called as another's id begins.
@@ -178,7 +186,7 @@ fn find(id: Option<&str>, latest: bool) -> Result<LiveSession, Failure> {
 
 /// Whether this is a session's name, or the beginning of its id, or the end.
 fn is_meant(session: &LiveSession, meant: &str) -> bool {
-    let name = session.name.as_deref();
+    let name = session.name.as_ref().or(session.wanted_name.as_ref());
     name.is_some_and(|name| name.eq_ignore_ascii_case(meant))
         || (session.id.starts_with(meant) && meant.len() >= ID_PART_MIN)
         || names_id(meant, &session.id)

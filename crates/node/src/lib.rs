@@ -102,6 +102,8 @@ struct State {
     log: SessionLog,
     feed: Feed,
     session: Snapshot,
+    /// When what it does changed last.
+    active_at: String,
     approvals: Approvals,
 }
 
@@ -119,6 +121,7 @@ impl Node {
             log: SessionLog::default(),
             feed: Feed::new(about.transcript, started_at.clone()),
             session: about.session.map(|s| s.snapshot()).unwrap_or_default(),
+            active_at: started_at.clone(),
             approvals: Approvals::default(),
         };
         let shared = Arc::new(Shared {
@@ -235,9 +238,10 @@ impl Shared {
 
     /// As the list has it.
     pub(crate) fn session(&self) -> LiveSession {
-        let (session, asked) = {
+        let (session, asked, active_at) = {
             let state = self.state();
-            (state.session.clone(), state.approvals.told().count())
+            let asked = state.approvals.told().count();
+            (state.session.clone(), asked, state.active_at.clone())
         };
         let name = match &*self.mailbox.bus().link().borrow() {
             LinkState::Online { name, .. } => Some(name.to_string()),
@@ -245,6 +249,7 @@ impl Shared {
         };
         LiveSession {
             id: self.id(&session),
+            wanted_name: name.is_none().then(|| self.mailbox.bus().name()),
             name,
             client: self.client.clone(),
             status: status(&session).map(str::to_owned),
@@ -255,6 +260,7 @@ impl Shared {
             paused: self.mailbox.paused().len(),
             cwd: session.cwd,
             started_at: self.started_at.clone(),
+            active_at: Some(active_at),
             socket: self.socket.borrow().clone(),
             gates: self.gates(),
             gates_file: self.gates.clone(),
@@ -403,8 +409,11 @@ impl Observer for Shared {
         // What the session did until now stands in the file that it had.
         state.look();
         state.session.clone_from(session);
-        drop(state);
         let now = status(session);
+        if before != now {
+            state.active_at = rfc3339(wall_ms());
+        }
+        drop(state);
         if before != now {
             self.record(EventKind::Status, json!({ "status": now }));
             self.dialogs(session.activity);

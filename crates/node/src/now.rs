@@ -212,6 +212,7 @@ mod tests {
             ..SessionNow::listed(LiveSession {
                 id: "1".into(),
                 name: Some("bob".into()),
+                wanted_name: None,
                 client: "c".into(),
                 cwd: None,
                 status: Some(status.into()),
@@ -221,6 +222,7 @@ mod tests {
                 held: 0,
                 paused: 0,
                 started_at: String::new(),
+                active_at: None,
                 socket: PathBuf::new(),
                 gates: Gates {
                     approve,

@@ -97,7 +97,7 @@ pub(crate) struct SessionWhich {
     /// Its id, or how that begins, or its name; not needed where there is one
     #[arg(conflicts_with = "latest")]
     pub(crate) id: Option<String>,
-    /// Take the session that started last
+    /// Take the session that was active last
     #[arg(long)]
     pub(crate) latest: bool,
 }
@@ -117,7 +117,7 @@ pub(crate) struct SessionInject {
     /// The session, as for `watch`, and the text; `-` reads it from stdin
     #[arg(value_name = "ID TEXT", num_args = 1..=2, required = true)]
     pub(crate) words: Vec<String>,
-    /// Take the session that started last; only the text is given then
+    /// Take the session that was active last; only the text is given then
     #[arg(long)]
     pub(crate) latest: bool,
     /// End the turn that is under way before
@@ -158,7 +158,9 @@ fn wait(text: &str) -> Result<Wait, String> {
             until: Until::Result,
             limit,
         }),
-        _ => Err("expected seen, answer, result, seen=SECONDS, answer=SECONDS or result=SECONDS".into()),
+        _ => Err(
+            "expected seen, answer, result, seen=SECONDS, answer=SECONDS or result=SECONDS".into(),
+        ),
     }
 }
 

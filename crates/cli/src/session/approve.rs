@@ -221,8 +221,7 @@ fn say_closed(requests: &[Waiting]) {
 /// A request with its session, for people: all of it.
 fn shown(found: &Waiting) -> String {
     let session = &found.session;
-    let name = session.name.as_ref().unwrap_or(&session.id);
-    let name = escape(name, CELL_CHARS);
+    let name = escape(session.called(), CELL_CHARS);
     format!("{name} asks: {}", asked(&found.told))
 }
 

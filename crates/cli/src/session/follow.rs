@@ -37,7 +37,7 @@ impl Followed {
     fn new(session: &LiveSession, id: &str) -> Result<Self, Failure> {
         let id = MessageId::parse(id).map_err(Failure::failed)?;
         let mut receipt = Receipt::new(id, Stage::Delivered);
-        receipt.to = Some(session.name.as_ref().unwrap_or(&session.id).clone());
+        receipt.to = Some(session.called().to_owned());
         receipt.at_ms = Some(wall_ms());
         Ok(Self {
             receipt,

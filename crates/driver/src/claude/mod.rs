@@ -40,6 +40,7 @@ pub static STREAM: PathSpec = PathSpec {
     word: "stream",
     rank: 0,
     joins_busy_turn: true,
+    text_bytes: usize::MAX,
     ..PathSpec::waking(GAP_MS)
 };
 

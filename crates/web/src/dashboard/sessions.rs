@@ -257,7 +257,8 @@ fn event(event: &Value, audience: Audience) -> Value {
 /// Whose messages a text is that came to an agent: each stands in a line, with its id in brackets.
 fn senders(text: &str, known: &HashMap<String, String>) -> String {
     let mut names: Vec<&str> = Vec::new();
-    for line in text.lines() {
+    // What stands behind a bar was put in by a program.
+    for line in text.lines().filter(|line| !line.starts_with('|')) {
         let ids = line.split('[').skip(1);
         let mut ids = ids.filter_map(|rest| known.get(short_id(rest.split(']').next()?)));
         names.extend(ids.next().map(String::as_str));

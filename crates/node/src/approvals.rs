@@ -10,8 +10,8 @@ use std::collections::{HashSet, VecDeque};
 
 use serde_json::{Value, json};
 
-pub(crate) use asked::digest;
 pub use asked::{Asked, SuggestedRule};
+pub(crate) use asked::{INPUT_MAX, digest};
 pub use verdict::{By, Decision, NewInput, PermissionUpdate, Verdict};
 pub(crate) use verdict::{Choice, VerdictRefusal, Wish};
 

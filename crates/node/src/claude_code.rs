@@ -339,110 +339,83 @@ mod tests {
         assert_eq!(read("no json"), []);
     }
 
+    /// Lines of the stream, and the event of each.
+    const STREAM: [(&str, &str, &str); 12] = [
+        (
+            r#"{"type":"result","subtype":"success","is_error":false,"total_cost_usd":0.5,"structured_output":null,"uuid":"u"}"#,
+            "result",
+            r#"{"subtype":"success","is_error":false,"total_cost_usd":0.5,"structured_output":null}"#,
+        ),
+        (
+            r#"{"type":"system","subtype":"init","model":"m","tools":["Bash"],"cwd":"/"}"#,
+            "settings",
+            r#"{"model":"m","tools":["Bash"]}"#,
+        ),
+        (
+            r#"{"type":"system","subtype":"status","status":"compacting"}"#,
+            "compaction",
+            r#"{"status":"compacting"}"#,
+        ),
+        (
+            r#"{"type":"system","subtype":"status","status":null,"permissionMode":"plan"}"#,
+            "settings",
+            r#"{"permissionMode":"plan"}"#,
+        ),
+        (
+            r#"{"type":"system","subtype":"compact_boundary","compact_metadata":{"pre_tokens":9}}"#,
+            "compaction",
+            r#"{"compact_metadata":{"pre_tokens":9}}"#,
+        ),
+        (
+            r#"{"type":"system","subtype":"task_notification","task_id":"t","status":"failed"}"#,
+            "task",
+            r#"{"subtype":"task_notification","task_id":"t","status":"failed"}"#,
+        ),
+        (
+            r#"{"type":"tool_progress","tool_use_id":"t","elapsed_time_seconds":3}"#,
+            "tool_progress",
+            r#"{"tool_use_id":"t","elapsed_time_seconds":3}"#,
+        ),
+        (
+            r#"{"type":"system","subtype":"hook_response","hook_name":"h","exit_code":2}"#,
+            "hook",
+            r#"{"subtype":"hook_response","hook_name":"h","exit_code":2}"#,
+        ),
+        (
+            r#"{"type":"auth_status","isAuthenticating":true}"#,
+            "auth",
+            r#"{"isAuthenticating":true}"#,
+        ),
+        (
+            r#"{"type":"system","subtype":"api_retry","attempt":2}"#,
+            "retry",
+            r#"{"attempt":2}"#,
+        ),
+        (
+            r#"{"type":"system","subtype":"files_persisted","files":[]}"#,
+            "files",
+            r#"{"files":[]}"#,
+        ),
+        (
+            r#"{"type":"stream_event","event":{"delta":{"type":"text_delta","text":"he"}}}"#,
+            "partial",
+            r#"{"content":"he"}"#,
+        ),
+    ];
+
     #[test]
     fn what_the_stream_tells_besides_messages_is_told_in_its_words() {
-        let line = |kind: &str, subtype: &str, more: Value| {
-            let mut line = json!({ "type": kind, "subtype": subtype, "uuid": "u" });
-            line.as_object_mut()
-                .unwrap()
-                .extend(more.as_object().cloned().unwrap());
-            line
-        };
-        let delta = |delta: Value| json!({ "type": "stream_event", "event": { "delta": delta } });
-        for (line, kind, members) in [
-            (
-                line(
-                    "result",
-                    "success",
-                    json!({ "is_error": false, "total_cost_usd": 0.5, "structured_output": null }),
-                ),
-                "result",
-                json!({ "subtype": "success", "is_error": false, "total_cost_usd": 0.5, "structured_output": null }),
-            ),
-            (
-                line(
-                    "system",
-                    "init",
-                    json!({ "model": "m", "tools": ["Bash"], "cwd": "/" }),
-                ),
-                "settings",
-                json!({ "model": "m", "tools": ["Bash"] }),
-            ),
-            (
-                line("system", "status", json!({ "status": "compacting" })),
-                "compaction",
-                json!({ "status": "compacting" }),
-            ),
-            (
-                line(
-                    "system",
-                    "status",
-                    json!({ "status": null, "permissionMode": "plan" }),
-                ),
-                "settings",
-                json!({ "permissionMode": "plan" }),
-            ),
-            (
-                line(
-                    "system",
-                    "compact_boundary",
-                    json!({ "compact_metadata": { "pre_tokens": 9 } }),
-                ),
-                "compaction",
-                json!({ "compact_metadata": { "pre_tokens": 9 } }),
-            ),
-            (
-                line(
-                    "system",
-                    "task_notification",
-                    json!({ "task_id": "t", "status": "failed" }),
-                ),
-                "task",
-                json!({ "subtype": "task_notification", "task_id": "t", "status": "failed" }),
-            ),
-            (
-                json!({ "type": "tool_progress", "tool_use_id": "t", "elapsed_time_seconds": 3 }),
-                "tool_progress",
-                json!({ "tool_use_id": "t", "elapsed_time_seconds": 3 }),
-            ),
-            (
-                line(
-                    "system",
-                    "hook_response",
-                    json!({ "hook_name": "h", "exit_code": 2 }),
-                ),
-                "hook",
-                json!({ "subtype": "hook_response", "hook_name": "h", "exit_code": 2 }),
-            ),
-            (
-                json!({ "type": "auth_status", "isAuthenticating": true }),
-                "auth",
-                json!({ "isAuthenticating": true }),
-            ),
-            (
-                line("system", "api_retry", json!({ "attempt": 2 })),
-                "retry",
-                json!({ "attempt": 2 }),
-            ),
-            (
-                line("system", "files_persisted", json!({ "files": [] })),
-                "files",
-                json!({ "files": [] }),
-            ),
-            (
-                delta(json!({ "type": "text_delta", "text": "he" })),
-                "partial",
-                json!({ "content": "he" }),
-            ),
-        ] {
-            assert_eq!(events(&line), [(kind.into(), members)], "{line}");
+        let json = |text| serde_json::from_str::<Value>(text).unwrap();
+        for (line, kind, members) in STREAM {
+            let told = [(kind.into(), json(members))];
+            assert_eq!(events(&json(line)), told, "{line}");
         }
         for line in [
-            delta(json!({ "type": "thinking_delta", "thinking": "hm" })),
-            line("system", "prompt_draft_activity", json!({})),
-            json!({ "type": "keep_alive" }),
+            r#"{"type":"stream_event","event":{"delta":{"type":"thinking_delta","thinking":"hm"}}}"#,
+            r#"{"type":"system","subtype":"prompt_draft_activity"}"#,
+            r#"{"type":"keep_alive"}"#,
         ] {
-            assert_eq!(events(&line), [], "{line}");
+            assert_eq!(events(&json(line)), [], "{line}");
         }
         let long = json!({ "type": "result", "usage": ["x".repeat(TEXT_CHARS)], "num_turns": 1 });
         let told = json!({ "left_out": ["usage"], "num_turns": 1 });

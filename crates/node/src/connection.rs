@@ -220,6 +220,7 @@ impl Talk {
     fn approve(&self, wish: Wish) -> Result<Value, NodeError> {
         let shared = &self.shared;
         let id = wish.id.clone();
+        control::changes(&wish)?;
         let what = "answer what a session asks its user";
         let gate = match wish.changes() {
             true => gates::CONTROL,

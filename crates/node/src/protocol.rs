@@ -305,18 +305,14 @@ fn call(method: &str, params: &str, session: Option<&str>) -> Result<Call, NodeE
 /// What serde does not look at.
 fn checked(mut call: Call) -> Result<Call, NodeError> {
     match &mut call {
-        Call::Control { subtype, .. } => {
-            if !SUBTYPES.contains(&subtype.as_str()) {
-                return Err(NodeError::params(format!(
-                    "`subtype` is {}; there are {}",
-                    quoted(subtype),
-                    SUBTYPES.join(", ")
-                )));
-            }
+        Call::Control { subtype, .. } if !SUBTYPES.contains(&subtype.as_str()) => {
+            return Err(NodeError::params(format!(
+                "`subtype` is {}; there are {}",
+                quoted(subtype),
+                SUBTYPES.join(", ")
+            )));
         }
-        Call::Approve(wish) => {
-            wish.check()?;
-            let Wish { id, message, .. } = wish;
+        Call::Approve(Wish { id, message, .. }) => {
             *id = id.chars().take(QUOTED_CHARS).collect();
             let long = |message: &String| message.chars().count() > MESSAGE_CHARS;
             if message.as_ref().is_some_and(long) {

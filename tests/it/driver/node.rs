@@ -157,6 +157,37 @@ fn what_it_asks_is_answered_from_elsewhere_with_one_of_its_rules_and_no_mode() {
     broker.stop();
 }
 
+/// The same with commands: the turn ends with a denial, and another input is allowed.
+fn by_command(home: &Home) {
+    let ask = || {
+        home.run(&["session", "inject", "driven", "use a tool"])
+            .ok();
+        asked(home)["request_id"]
+            .as_str()
+            .expect("an id")
+            .to_owned()
+    };
+    let id = ask();
+    let why = home
+        .run(&["session", "approve", &id, "--input", "[]"])
+        .fails(2);
+    assert!(why.contains("a JSON object"), "{why}");
+    let deny = ["session", "deny", &id, "--interrupt", "--message", "stop"];
+    let said = home.run(&deny).ok();
+    assert!(said.contains("its turn ends"), "{said}");
+    let denied = eventually("it is denied", || verdicts(home).get(1).cloned());
+    let wanted = json!({ "behavior": "deny", "message": "stop", "interrupt": true });
+    assert_eq!(denied, wanted);
+    let id = ask();
+    let input = r#"{"command":"a\u001b"}"#;
+    let said = home
+        .run(&["session", "approve", &id, "--input", input])
+        .ok();
+    assert!(said.contains(&format!("gets {input}")), "{said}");
+    let allowed = eventually("it is allowed", || verdicts(home).get(2).cloned());
+    assert_eq!(allowed["updatedInput"], json!({ "command": "a\u{1b}" }));
+}
+
 #[test]
 fn what_runs_is_what_its_user_put_in_the_place_of_what_was_asked() {
     let home = home();
@@ -206,6 +237,10 @@ fn what_runs_is_what_its_user_put_in_the_place_of_what_was_asked() {
             json!({ "updatedPermissions": [{ "type": "grantAll" }] }),
             "grantAll",
         ),
+        (
+            json!({ "updatedPermissions": [{ "type": "addRules", "destination": "session" }] }),
+            "lacks a member",
+        ),
     ] {
         let refused = node.call("session/approve", approve(more.clone()));
         let said = refused["error"]["message"].as_str().unwrap_or_default();
@@ -221,18 +256,7 @@ fn what_runs_is_what_its_user_put_in_the_place_of_what_was_asked() {
         json!({ "behavior": "allow", "updatedInput": input, "updatedPermissions": [update] });
     assert_eq!(verdicts(&home), [allowed]);
 
-    home.run(&["session", "inject", "driven", "use a tool"])
-        .ok();
-    let id = asked(&home)["request_id"].clone();
-    let denied =
-        json!({ "request_id": id, "decision": "deny", "interrupt": true, "message": "stop" });
-    let answer = node.call("session/approve", denied);
-    assert_eq!(answer["result"]["interrupt"], true, "{answer}");
-    let denied = eventually("it is denied", || verdicts(&home).get(1).cloned());
-    assert_eq!(
-        denied,
-        json!({ "behavior": "deny", "message": "stop", "interrupt": true })
-    );
+    by_command(&home);
     driven.stop();
     broker.stop();
 }

@@ -5,9 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::asked::{INPUT_MAX, SuggestedRule};
-use crate::control::mode;
-use crate::protocol::NodeError;
+use super::asked::SuggestedRule;
 
 /// What is decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -159,76 +157,74 @@ impl Wish {
     pub(crate) fn changes(&self) -> bool {
         self.input.is_some() || !self.permissions.is_empty() || self.interrupt
     }
-
-    /// Looks at what changes something.
-    pub(crate) fn check(&self) -> Result<(), NodeError> {
-        let wrong = |why: &str| Err(NodeError::params(why));
-        let more = self.input.is_some() || !self.permissions.is_empty();
-        if more && self.decision != Decision::Allow {
-            return wrong("`updatedInput` and `updatedPermissions` go with `allow`");
-        }
-        if self.interrupt && self.decision != Decision::Deny {
-            return wrong("`interrupt` goes with a denial");
-        }
-        if self.input.is_some() && !self.answers.is_empty() {
-            return wrong("`updatedInput` and `answers` do not go together");
-        }
-        if json!([self.input, self.permissions]).to_string().len() > INPUT_MAX {
-            return wrong("`updatedInput` and `updatedPermissions` are too long");
-        }
-        let modes = self.permissions.iter().filter_map(|it| match it {
-            PermissionUpdate::SetMode { mode, .. } => Some(mode.as_str()),
-            _ => None,
-        });
-        modes.map(mode).collect()
-    }
 }
 
 /// A change of what a client allows, in its own words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "type", rename_all = "camelCase", deny_unknown_fields)]
-#[expect(missing_docs, reason = "the words are the client's")]
-pub enum PermissionUpdate {
-    AddRules {
-        rules: Vec<ToolRule>,
-        behavior: Behavior,
-        destination: Destination,
-    },
-    ReplaceRules {
-        rules: Vec<ToolRule>,
-        behavior: Behavior,
-        destination: Destination,
-    },
-    RemoveRules {
-        rules: Vec<ToolRule>,
-        behavior: Behavior,
-        destination: Destination,
-    },
-    SetMode {
-        mode: String,
-        destination: Destination,
-    },
-    AddDirectories {
-        directories: Vec<String>,
-        destination: Destination,
-    },
-    RemoveDirectories {
-        directories: Vec<String>,
-        destination: Destination,
-    },
+#[serde(deny_unknown_fields)]
+pub struct PermissionUpdate {
+    #[serde(rename = "type")]
+    kind: UpdateKind,
+    destination: Destination,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    rules: Option<Vec<ToolRule>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    behavior: Option<Behavior>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    mode: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    directories: Option<Vec<String>>,
+}
+
+impl PermissionUpdate {
+    /// It has the members that are of its kind, and no others.
+    pub(crate) const fn is_whole(&self) -> bool {
+        let has = (
+            self.rules.is_some() && self.behavior.is_some(),
+            self.rules.is_some() || self.behavior.is_some(),
+            self.mode.is_some(),
+            self.directories.is_some(),
+        );
+        use UpdateKind as Kind;
+        match self.kind {
+            Kind::AddRules | Kind::ReplaceRules | Kind::RemoveRules => {
+                matches!(has, (true, _, false, false))
+            }
+            Kind::SetMode => matches!(has, (_, false, true, false)),
+            Kind::AddDirectories | Kind::RemoveDirectories => {
+                matches!(has, (_, false, false, true))
+            }
+        }
+    }
+
+    /// The mode that it sets.
+    pub(crate) fn mode(&self) -> Option<&str> {
+        self.mode.as_deref()
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum UpdateKind {
+    AddRules,
+    ReplaceRules,
+    RemoveRules,
+    SetMode,
+    AddDirectories,
+    RemoveDirectories,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct ToolRule {
-    pub tool_name: String,
+struct ToolRule {
+    tool_name: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rule_content: Option<String>,
+    rule_content: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Behavior {
+enum Behavior {
     Allow,
     Deny,
     Ask,
@@ -237,7 +233,7 @@ pub enum Behavior {
 /// Where the client keeps it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Destination {
+enum Destination {
     UserSettings,
     ProjectSettings,
     LocalSettings,

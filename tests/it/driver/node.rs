@@ -304,7 +304,10 @@ fn what_a_turn_came_to_is_one_object() {
     let said = one(&String::from_utf8(failed.stdout).expect("text"));
     assert_eq!(said["subtype"], "error_max_turns", "{said}");
     let why = String::from_utf8(failed.stderr).expect("text");
-    assert!(why.contains("the turn failed: error_max_turns"), "{why}");
+    assert!(
+        why.contains("the turn failed: error_max_turns: too many turns"),
+        "{why}"
+    );
 
     let mut waits = home.peerbus(&inject("use a tool"));
     let waits = waits.stdout(Stdio::piped()).stderr(Stdio::piped());

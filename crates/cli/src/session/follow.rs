@@ -93,7 +93,8 @@ impl Followed {
             } else {
                 "success"
             };
-            json!({ "subtype": subtype, "is_error": self.failed.is_some(), "errors": self.failed })
+            let errors: Vec<_> = self.failed.iter().collect();
+            json!({ "subtype": subtype, "is_error": self.failed.is_some(), "errors": errors })
         });
         for (name, value) in [
             ("type", json!("result")),
@@ -251,10 +252,13 @@ fn tell(result: &Value, json: bool) -> Result<(), Failure> {
     if result["is_error"] != true {
         return Ok(());
     }
-    let why = match &result["errors"] {
-        Value::Null => escape(result["result"].as_str().unwrap_or_default(), LINE_CHARS),
-        errors => escape(&errors.to_string(), LINE_CHARS),
+    let errors = result["errors"].as_array().into_iter().flatten();
+    let errors: Vec<_> = errors.filter_map(Value::as_str).collect();
+    let why = match errors.is_empty() {
+        true => result["result"].as_str().unwrap_or_default().to_owned(),
+        false => errors.join("; "),
     };
+    let why = escape(&why, LINE_CHARS);
     let word = escape(result["subtype"].as_str().unwrap_or_default(), CELL_CHARS);
     Err(Failure::failed(format!("the turn failed: {word}: {why}")))
 }

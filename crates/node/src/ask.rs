@@ -199,6 +199,7 @@ impl Shared {
                 input: None,
                 permissions: Vec::new(),
                 interrupt: false,
+                source: None,
             };
             match self.decide(wish, by.clone()) {
                 // It came twice.

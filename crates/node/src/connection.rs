@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use peerbus_adapter::hooks::{Connection, Peer, is_of_an_agent};
-use peerbus_adapter::mailbox::{Activity, InjectError, Injection};
+use peerbus_adapter::mailbox::{Activity, InjectError, Injection, SOURCE_CHARS};
 use peerbus_adapter::{AuditAction, AuditRecord, rfc3339, wall_ms};
 use peerbus_os::lines::NextLine;
 use serde_json::value::RawValue;
@@ -220,6 +220,8 @@ impl Talk {
     fn approve(&self, wish: Wish) -> Result<Value, NodeError> {
         let shared = &self.shared;
         let id = wish.id.clone();
+        let source = wish.source.as_deref().unwrap_or_default();
+        let source = source.chars().take(SOURCE_CHARS).collect();
         control::changes(&wish)?;
         let what = "answer what a session asks its user";
         let gate = match wish.changes() {
@@ -228,7 +230,10 @@ impl Talk {
         };
         let may = gates::may(&shared.gates, gates::APPROVE).and_then(|()| self.may(gate, what));
         let decided = may.and_then(|()| Ok(shared.decide(wish, By::Node)?));
-        self.audited(verdict_record(&id, &By::Node, decided.as_ref().ok()));
+        self.audited(AuditRecord {
+            source,
+            ..verdict_record(&id, &By::Node, decided.as_ref().ok())
+        });
         let verdict = decided?;
         let Peer { uid, pid } = self.caller;
         tracing::info!(id, uid, pid, decision = ?verdict.decision, "a request was answered");

@@ -11,7 +11,7 @@ use crate::sessions::{Node, listed};
 use crate::support::{Broker, Home, Lines, eventually};
 
 /// Whether the session is in the list, and what it does.
-fn status(home: &Home) -> Option<String> {
+pub(super) fn status(home: &Home) -> Option<String> {
     let listed: Value =
         serde_json::from_str(&home.run(&["session", "list", "--json"]).ok()).ok()?;
     let session = &listed["sessions"][0];
@@ -157,8 +157,14 @@ fn what_it_asks_is_answered_from_elsewhere_with_one_of_its_rules_and_no_mode() {
     broker.stop();
 }
 
-/// The same with commands: the turn ends with a denial, and another input is allowed.
+/// What was changed is audited, and commands do the same: the turn ends with a denial, and another input
+/// is allowed.
 fn by_command(home: &Home) {
+    let audited = eventually("it is audited", || {
+        let said = home.run(&["audit", "sessions"]).ok();
+        said.contains("allow_changed").then_some(said)
+    });
+    assert!(audited.contains(r#"source "me""#), "{audited}");
     let ask = || {
         home.run(&["session", "inject", "driven", "use a tool"])
             .ok();
@@ -202,7 +208,7 @@ fn what_runs_is_what_its_user_put_in_the_place_of_what_was_asked() {
     let update = json!({ "type": "addRules", "behavior": "allow", "destination": "session",
         "rules": [{ "toolName": "Bash", "ruleContent": "echo:*" }] });
     let approve = |more: Value| {
-        let mut params = json!({ "request_id": request["request_id"], "decision": "allow",
+        let mut params = json!({ "request_id": request["request_id"], "source": "me", "decision": "allow",
             "digest": request["digest"] });
         params
             .as_object_mut()
@@ -257,73 +263,6 @@ fn what_runs_is_what_its_user_put_in_the_place_of_what_was_asked() {
     assert_eq!(verdicts(&home), [allowed]);
 
     by_command(&home);
-    driven.stop();
-    broker.stop();
-}
-
-#[test]
-fn what_a_turn_came_to_is_one_object() {
-    let home = home();
-    let broker = Broker::start(&home);
-    let file = home.path().join("own.toml");
-    std::fs::write(&file, "approve = true").expect("written");
-    let driven = Driven::start(&home, &["--gates", file.to_str().expect("a path")]);
-    eventually("it is idle", || (status(&home)? == "idle").then_some(()));
-    let inject = |text: &'static str| {
-        [
-            "session",
-            "inject",
-            "driven",
-            text,
-            "--wait",
-            "result=60",
-            "--json",
-        ]
-    };
-    let one = |said: &str| -> Value { serde_json::from_str(said).expect("one JSON") };
-    let said = one(&home.run(&inject("hello")).ok());
-    for (member, value) in [
-        ("type", json!("result")),
-        ("subtype", json!("success")),
-        ("result", json!("heard it")),
-        ("total_cost_usd", json!(0.25)),
-        ("num_turns", json!(1)),
-        ("permission_denials", json!([])),
-    ] {
-        assert_eq!(said[member], value, "{said}");
-    }
-    assert!(
-        said["id"].is_string() && said["session_id"].is_string(),
-        "{said}"
-    );
-    let failed = home
-        .peerbus(&inject("fail after the answer"))
-        .output()
-        .expect("it ends");
-    assert_eq!(failed.status.code(), Some(1));
-    let said = one(&String::from_utf8(failed.stdout).expect("text"));
-    assert_eq!(said["subtype"], "error_max_turns", "{said}");
-    let why = String::from_utf8(failed.stderr).expect("text");
-    assert!(
-        why.contains("the turn failed: error_max_turns: too many turns"),
-        "{why}"
-    );
-
-    let mut waits = home.peerbus(&inject("use a tool"));
-    let waits = waits.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut waits = waits.spawn().expect("it starts");
-    let errors = Lines::of(waits.stderr.take().expect("a pipe"));
-    let id = errors.find("that it waits for its user", |line| {
-        let (_, way) = line.split_once("`peerbus session approve ")?;
-        assert!(line.contains("waits for you: Bash: \"ls\""), "{line}");
-        Some(way.trim_end_matches('`').to_owned())
-    });
-    home.run(&["session", "deny", &id]).ok();
-    let output = waits.wait_with_output().expect("it ends");
-    assert_eq!(
-        one(&String::from_utf8(output.stdout).expect("text"))["subtype"],
-        "success"
-    );
     driven.stop();
     broker.stop();
 }

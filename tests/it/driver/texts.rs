@@ -4,11 +4,12 @@ use std::fmt::Write as _;
 use std::fs::File;
 use std::process::Stdio;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::node::status;
 use super::{Driven, home, turns};
 use crate::sessions::listed;
-use crate::support::{Home, eventually};
+use crate::support::{Broker, Home, Lines, eventually};
 
 /// Waits until the session that is called so is idle, and gives its entry.
 fn idle(home: &Home, name: &str) -> Value {
@@ -80,4 +81,71 @@ fn the_latest_session_is_the_one_that_was_active_last() {
         .collect();
     assert_eq!(left, ["two"]);
     drop(runs);
+}
+
+#[test]
+fn what_a_turn_came_to_is_one_object() {
+    let home = home();
+    let broker = Broker::start(&home);
+    let file = home.path().join("own.toml");
+    std::fs::write(&file, "approve = true").expect("written");
+    let driven = Driven::start(&home, &["--gates", file.to_str().expect("a path")]);
+    eventually("it is idle", || (status(&home)? == "idle").then_some(()));
+    let inject = |text: &'static str| {
+        [
+            "session",
+            "inject",
+            "driven",
+            text,
+            "--wait",
+            "result=60",
+            "--json",
+        ]
+    };
+    let one = |said: &str| -> Value { serde_json::from_str(said).expect("one JSON") };
+    let said = one(&home.run(&inject("hello")).ok());
+    for (member, value) in [
+        ("type", json!("result")),
+        ("subtype", json!("success")),
+        ("result", json!("heard it")),
+        ("total_cost_usd", json!(0.25)),
+        ("num_turns", json!(1)),
+        ("permission_denials", json!([])),
+    ] {
+        assert_eq!(said[member], value, "{said}");
+    }
+    assert!(
+        said["id"].is_string() && said["session_id"].is_string(),
+        "{said}"
+    );
+    let failed = home
+        .peerbus(&inject("fail after the answer"))
+        .output()
+        .expect("it ends");
+    assert_eq!(failed.status.code(), Some(1));
+    let said = one(&String::from_utf8(failed.stdout).expect("text"));
+    assert_eq!(said["subtype"], "error_max_turns", "{said}");
+    let why = String::from_utf8(failed.stderr).expect("text");
+    assert!(
+        why.contains("the turn failed: error_max_turns: too many turns"),
+        "{why}"
+    );
+
+    let mut waits = home.peerbus(&inject("use a tool"));
+    let waits = waits.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut waits = waits.spawn().expect("it starts");
+    let errors = Lines::of(waits.stderr.take().expect("a pipe"));
+    let id = errors.find("that it waits for its user", |line| {
+        let (_, way) = line.split_once("`peerbus session approve ")?;
+        assert!(line.contains("waits for you: Bash: \"ls\""), "{line}");
+        Some(way.trim_end_matches('`').to_owned())
+    });
+    home.run(&["session", "deny", &id]).ok();
+    let output = waits.wait_with_output().expect("it ends");
+    assert_eq!(
+        one(&String::from_utf8(output.stdout).expect("text"))["subtype"],
+        "success"
+    );
+    driven.stop();
+    broker.stop();
 }

@@ -20,6 +20,7 @@ fn wish(id: &str, decision: Decision, digest: Option<&str>) -> Wish {
         input: None,
         permissions: Vec::new(),
         interrupt: false,
+        source: None,
     }
 }
 

@@ -150,6 +150,9 @@ pub(crate) struct Wish {
     /// The turn is to end with the denial.
     #[serde(default)]
     pub(crate) interrupt: bool,
+    /// What the program that decides calls itself.
+    #[serde(default)]
+    pub(crate) source: Option<String>,
 }
 
 impl Wish {

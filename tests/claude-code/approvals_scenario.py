@@ -189,6 +189,28 @@ def a_request_is_denied(session):
     session.resolved(request, "node", "deny")
 
 
+def another_command_runs(session):
+    gates("approve = true\ncontrol = true\n")
+    path, since = session.runs("touch")
+    request = session.asked(path)
+    other = path.with_name(f"{path.name}-instead")
+    instead = json.dumps({**request["input"], "command": f"touch {other.name}"})
+    done = node.peerbus("approve", request["request_id"], "--input", instead)
+    check("another command is allowed in its place", done.returncode == 0 and other.name in done.stdout, done)
+    session.result(since)
+    session.is_closed()
+    check("that ran, and what was asked did not", other.exists() and not path.exists())
+    session.resolved(request, "node", "allow")
+    path, since = session.runs("touch")
+    request = session.asked(path)
+    done = node.peerbus("deny", request["request_id"], "--interrupt")
+    check("it is denied, and the turn is to end", "its turn ends" in done.stdout, done)
+    eventually("the dialog is closed", lambda: ASKS not in session.cli.screen())
+    eventually("the turn ends", lambda: "esc to interrupt" not in session.cli.screen())
+    told = [asked for asked in session.api.asked[since:] if asked.tool_results and RUN not in asked.prompt]
+    check("the model was not asked to go on", not told and not path.exists(), told)
+
+
 def the_terminal_is_first(session):
     path, since = session.runs("touch")
     request = session.asked(path)
@@ -314,6 +336,7 @@ def main():
             a_question_is_answered(session)
             a_request_is_allowed(session)
             a_request_is_denied(session)
+            another_command_runs(session)
             the_terminal_is_first(session)
             a_rule_is_added(session)
             a_peer_answers(session, worker, phone)

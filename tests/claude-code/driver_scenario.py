@@ -11,6 +11,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -233,6 +234,31 @@ def a_turn_is_interrupted(api):
     check("where no turn is under way there is none to interrupt", done.returncode == 1, done)
 
 
+def what_a_turn_came_to_is_told():
+    """One object at the end, and what the model says piece by piece for who asks for that."""
+    sessions = json.loads(node.peerbus("list", "--json").stdout)["sessions"]
+    [path] = [session["socket"] for session in sessions if session["name"] == BEN]
+    with socket.socket(socket.AF_UNIX) as stream:
+        stream.connect(path)
+        params = {"events": ["partial", "result"]}
+        line = {"jsonrpc": "2.0", "id": 1, "method": "session/subscribe", "params": params}
+        stream.sendall(json.dumps(line).encode() + b"\n")
+        done = node.peerbus("inject", BEN, "anything else?", "--wait", "result", "--json")
+        check("a turn is waited for", done.returncode == 0, done)
+        result = json.loads(done.stdout)
+        wanted = {"subtype": "success", "is_error": False, "num_turns": 1, "permission_denials": []}
+        check("its result is one object", wanted.items() <= result.items(), result)
+        figures = ["total_cost_usd", "duration_ms", "duration_api_ms"]
+        check("with what it cost", all(result[figure] > 0 for figure in figures), result)
+        said = ""
+        for line in stream.makefile():
+            event = json.loads(line).get("params", {})
+            if event.get("type") == "result":
+                break
+            said += event.get("content", "")
+        check("the pieces are what it said", said == result["result"] != "", (said, result))
+
+
 def what_comes_at_once_is_all_answered(api, worker):
     """Messages that come while a turn is under way are merged, and each is seen."""
     GOES_ON.clear()
@@ -249,7 +275,7 @@ def what_comes_at_once_is_all_answered(api, worker):
 def it_is_controlled(api, worker):
     """Each word of the client's that the node takes, and what the client answers."""
     eventually("it is idle", idle)
-    socket = named()["socket"]
+    path = named()["socket"]
     answers = {}
     for subtype, params in [
         ("set_model", {"model": "claude-haiku-4-5"}),
@@ -261,7 +287,7 @@ def it_is_controlled(api, worker):
         ("mcp_set_servers", {"servers": {}}),
         ("rewind_files", {"user_message_id": "none"}),
     ]:
-        answer = approvals.call(socket, "session/control", {"subtype": subtype, **params})
+        answer = approvals.call(path, "session/control", {"subtype": subtype, **params})
         answers[subtype] = answer.get("result") or answer["error"]["message"]
     print(f"ok control was answered: {json.dumps(answers)[:2000]}")
     for subtype in ["set_model", "set_permission_mode", "set_max_thinking_tokens", "mcp_status"]:
@@ -272,7 +298,7 @@ def it_is_controlled(api, worker):
     check("the bus tools stay when others are set", SEND in asked.tools, sorted(asked.tools))
     check("the model is the one that was set", "haiku" in asked.body["model"], asked.body["model"])
     params = {"subtype": "set_permission_mode", "mode": "bypassPermissions"}
-    refused = approvals.call(socket, "session/control", params)
+    refused = approvals.call(path, "session/control", params)
     check("never to bypassPermissions", "bypassPermissions" in refused["error"]["message"], refused)
 
 
@@ -346,7 +372,7 @@ def main():
         # As it is on a machine where sessions with a screen are on the bus, too.
         done = subprocess.run(["peerbus", "install", "claude-code"], capture_output=True, text=True)
         check("install succeeds", done.returncode == 0, done.stderr)
-        ben = Driver(api, BEN, cli=NEWEST)
+        ben = Driver(api, BEN, "--", "--include-partial-messages", cli=NEWEST)
         is_ready(worker, BEN, newest)
         by = ["--transport", "sdk-url"] if version == OVER_A_SOCKET else []
         anna = Driver(api, ANNA, *by, BEGIN)
@@ -359,6 +385,7 @@ def main():
         nobody_allows(api, worker)
         a_peer_allows(api, worker, approvals.start_phone())
         a_turn_is_interrupted(api)
+        what_a_turn_came_to_is_told()
         what_comes_at_once_is_all_answered(api, worker)
         it_is_controlled(api, worker)
         wake.no_file_is_read_for_a_peer(api, worker, ANNA)

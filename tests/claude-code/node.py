@@ -116,6 +116,11 @@ def a_text_is_put_in(api, words):
     check("the model is shown who put it in", "📥 put in by a program of your user's" in line, line)
     check("and the text in quotes", ': "are you there?" [' in line, line)
     eventually("the session is idle again", idle)
+    since = len(api.asked)
+    done = peerbus("inject", NAME, "def f(x):\n\treturn x < 1", "--wait", "seen")
+    asked = api.wait_for("its lines", lambda r: "behind a bar" in r.context, since)
+    check("its lines stand as they are", "\n| def f(x):\n| \treturn x < 1\n" in asked.context, asked.context)
+    eventually("the session is idle again", idle)
     done = peerbus("inject", session["id"], "and now?", "--wait", "answer")
     check("its answer is printed", done.returncode == 0 and words in done.stdout, done)
 

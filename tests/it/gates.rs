@@ -407,18 +407,21 @@ fn a_gate_opens_what_it_says_and_for_whom() {
             let may = wanted(who, &[inject, interrupt], false, "done");
             assert_eq!(answer, may, "{who:?} puts in instead, {file:?}");
 
-            let may = wanted(who, &[approve], false, "done");
-            world.approves(file, "at the socket", may == "done", |world, request| {
-                let digest = &request["digest"];
-                let id = &request["request_id"];
-                let params = json!({ "request_id": id, "decision": "allow", "digest": digest });
-                let answer = world.ask(who, "session/approve", &params);
-                assert_eq!(
-                    outcome(&answer),
-                    may,
-                    "{who:?} approves, {file:?}: {answer}"
-                );
-            });
+            for (more, gates) in [
+                (json!({}), &[approve][..]),
+                (json!({ "updatedInput": {} }), &[approve, control]),
+            ] {
+                let may = wanted(who, gates, false, "done");
+                world.approves(file, "at the socket", may == "done", |world, request| {
+                    let mut params = more;
+                    for name in ["request_id", "digest"] {
+                        params[name] = request[name].clone();
+                    }
+                    params["decision"] = "allow".into();
+                    let answer = world.ask(who, "session/approve", &params);
+                    assert_eq!(outcome(&answer), may, "{who:?}, {file:?}: {answer}");
+                });
+            }
         }
         peers_answer(&mut world, file, &opens);
     }

@@ -77,21 +77,24 @@ impl Here {
         here
     }
 
-    /// Which sessions want a name that another one has, and which one that is.
+    /// Which sessions would have a name that another one has, and which one that is.
     pub(crate) fn nameless(&self) -> Vec<String> {
-        let wants = |now: &SessionNow| Some((now.session.wants.clone()?, now.session.place()));
+        let wants =
+            |now: &SessionNow| Some((now.session.wanted_name.clone()?, now.session.place()));
         let all = self.sessions.iter().filter_map(|(now, _)| wants(now));
-        all.map(|(name, place)| {
+        all.filter_map(|(name, place)| {
             let is = |other: &str| other.eq_ignore_ascii_case(&name);
             let mut here = self.sessions.iter().map(|(now, _)| &now.session);
             let holder = here.find(|it| it.name.as_deref().is_some_and(is));
             let pid = || self.peers.iter().find(|peer| is(&peer.name))?.pid;
             let holder = match holder {
                 Some(session) => session.place(),
-                None => pid().map_or("another session".into(), |pid| format!("process {pid}")),
+                None => format!("process {}", pid()?),
             };
             let name = escape(&name, NAME_CHARS);
-            format!("two agents want the name {name}: {holder} has it, {place} waits for it")
+            Some(format!(
+                "two agents want the name {name}: {holder} has it, {place} waits for it"
+            ))
         })
         .collect()
     }

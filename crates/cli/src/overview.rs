@@ -269,5 +269,5 @@ fn age(message: &MessageView) -> String {
 
 fn name(now: &SessionNow) -> String {
     let session = &now.session;
-    escape(session.name.as_ref().unwrap_or(&session.id), NAME_CHARS)
+    escape(session.called(), NAME_CHARS)
 }

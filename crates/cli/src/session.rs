@@ -10,11 +10,11 @@ use std::time::Duration;
 use peerbus_adapter::project::{self, Project};
 use peerbus_adapter::{Failure, similar};
 use peerbus_node::index::LiveSession;
-use peerbus_node::{NodeClient, NodeRefusal};
+use peerbus_node::{EventKind, NodeClient, NodeRefusal};
 use peerbus_wire::{escape, from_rfc3339, names_id, printable, short_id};
 use serde_json::{Value, json};
 
-use crate::args::{SessionInject, SessionNamed, SessionVerb, SessionWhich};
+use crate::args::{SessionInject, SessionNamed, SessionVerb, SessionWhich, Until};
 use crate::here::sessions;
 use crate::table::{self, Column};
 use crate::{output, told};
@@ -32,7 +32,11 @@ const ENDS_WITHIN: Duration = Duration::from_secs(30);
 pub(crate) fn run(verb: &SessionVerb) -> Result<(), Failure> {
     match verb {
         SessionVerb::List { wide, json } => list(*wide, *json),
-        SessionVerb::Watch { session, json } => watch(session, *json),
+        SessionVerb::Watch {
+            session,
+            partial,
+            json,
+        } => watch(session, *partial, *json),
         SessionVerb::Inject(verb) => inject(verb),
         SessionVerb::Interrupt(verb) => interrupt(verb),
         SessionVerb::Stop(verb) => stop(verb),
@@ -79,7 +83,7 @@ fn place(session: &LiveSession) -> (Option<String>, Option<String>) {
 
 /// A session by its name, or its id, and where it runs.
 pub(crate) fn called(session: &LiveSession) -> String {
-    let name = escape(session.name.as_ref().unwrap_or(&session.id), CELL_CHARS);
+    let name = escape(session.called(), CELL_CHARS);
     let (project, branch) = place(session);
     let place: Vec<_> = [project, branch].into_iter().flatten().collect();
     match place.is_empty() {
@@ -92,10 +96,15 @@ fn row(session: &LiveSession) -> [String; 8] {
     let (project, branch) = place(session);
     let cwd = session.cwd.as_ref().map(|cwd| cwd.display().to_string());
     let cell = |text: Option<&str>| escape(text.unwrap_or("-"), CELL_CHARS);
-    let name = session.name.as_deref().unwrap_or(short_id(&session.id));
+    let wanted = session.wanted_name.as_deref();
+    let name = match (session.name.as_deref(), wanted) {
+        (Some(name), _) => escape(name, CELL_CHARS),
+        (None, Some(wanted)) => format!("{} (off the bus)", escape(wanted, CELL_CHARS)),
+        (None, None) => escape(short_id(&session.id), CELL_CHARS),
+    };
     [
         // By this it is named.
-        escape(name, CELL_CHARS),
+        name,
         cell(Some(session.word())),
         cell(project.as_deref()),
         cell(Some(&session.client)),
@@ -112,7 +121,7 @@ fn connect(which: &SessionWhich) -> Result<NodeClient, Failure> {
 
 /// A session by its name, where it has one, and its id.
 fn named(session: &LiveSession) -> String {
-    match &session.name {
+    match session.name.as_ref().or(session.wanted_name.as_ref()) {
         Some(name) => {
             let id = escape(short_id(&session.id), CELL_CHARS);
             format!("{} ({id})", escape(name, CELL_CHARS))
@@ -121,26 +130,32 @@ fn named(session: &LiveSession) -> String {
     }
 }
 
-/// The session of this id or name; without one the one that started last, which is to be the only one unless
-/// `latest` says otherwise.
+/// The session of this id or name; without one the one that was active last, which is to be the only one
+/// unless `latest` says otherwise.
 fn find(id: Option<&str>, latest: bool) -> Result<LiveSession, Failure> {
     let mut sessions = sessions()?;
     let ids = |sessions: &[LiveSession]| sessions.iter().map(named).collect::<Vec<_>>().join(", ");
     let all = ids(&sessions);
-    let names: Vec<_> = sessions.iter().filter_map(|it| it.name.clone()).collect();
+    let names: Vec<_> = sessions.iter().map(|it| it.called().to_owned()).collect();
     let session = match id {
         None if sessions.len() > 1 && !latest => {
             return Err(Failure::config(format!(
                 "there are several sessions: name one of {all}, or say --latest"
             )));
         }
-        None => sessions.pop(),
+        // Of those that were active at the same time the one that started last.
+        None => sessions
+            .into_iter()
+            .max_by(|a, b| a.last_active().cmp(b.last_active())),
         Some(meant) => {
             let whole = sessions.iter().any(|session| session.id == meant);
+            let is = |name: &String| name.eq_ignore_ascii_case(meant);
+            // A name that is another one's is no way to that.
+            let had = sessions.iter().any(|it| it.name.as_ref().is_some_and(is));
             // Agents choose their names, and one may be called as another's id begins.
             sessions.retain(|session| match whole {
                 true => session.id == meant,
-                false => is_meant(session, meant),
+                false => is_meant(session, meant, had),
             });
             let mut found = sessions;
             match found.len() {
@@ -170,9 +185,11 @@ fn find(id: Option<&str>, latest: bool) -> Result<LiveSession, Failure> {
     })
 }
 
-/// Whether this is a session's name, or the beginning of its id, or the end.
-fn is_meant(session: &LiveSession, meant: &str) -> bool {
-    let name = session.name.as_deref();
+/// Whether this is a session's name, or the beginning of its id, or the end. `had`: some session has that
+/// name, and so none that would have it is meant.
+fn is_meant(session: &LiveSession, meant: &str, had: bool) -> bool {
+    let wanted = session.wanted_name.as_ref().filter(|_| !had);
+    let name = session.name.as_ref().or(wanted);
     name.is_some_and(|name| name.eq_ignore_ascii_case(meant))
         || (session.id.starts_with(meant) && meant.len() >= ID_PART_MIN)
         || names_id(meant, &session.id)
@@ -190,10 +207,11 @@ pub(crate) fn refused(refusal: NodeRefusal) -> Failure {
     Failure::failed(escape(&String::from(refusal), LINE_CHARS))
 }
 
-fn watch(which: &SessionWhich, json: bool) -> Result<(), Failure> {
+fn watch(which: &SessionWhich, partial: bool, json: bool) -> Result<(), Failure> {
     let mut client = connect(which)?;
+    let wanted = partial.then_some(EventKind::ALL);
     client
-        .call("session/subscribe", &json!({}))
+        .call("session/subscribe", &json!({ "events": wanted }))
         .map_err(refused)?;
     while let Some(event) = client
         .event()
@@ -208,16 +226,21 @@ fn watch(which: &SessionWhich, json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
+/// `-` stands for what stdin holds.
+fn text_or_stdin(text: &str) -> Result<String, Failure> {
+    match text {
+        "-" => std::io::read_to_string(std::io::stdin())
+            .map_err(|error| Failure::config(format!("cannot read the text: {error}"))),
+        text => Ok(text.to_owned()),
+    }
+}
+
 fn inject(verb: &SessionInject) -> Result<(), Failure> {
     let Some((id, text)) = verb.parts() else {
         let why = "--latest names the session: give the text alone";
         return Err(Failure::config(why));
     };
-    let prompt = match text {
-        "-" => std::io::read_to_string(std::io::stdin())
-            .map_err(|error| Failure::config(format!("cannot read the text: {error}")))?,
-        text => text.to_owned(),
-    };
+    let prompt = text_or_stdin(text)?;
     let session = find(id, verb.latest)?;
     let mut client = open(&session)?;
     if verb.wait.is_some() {
@@ -233,7 +256,8 @@ fn inject(verb: &SessionInject) -> Result<(), Failure> {
     let params = json!({ "prompt": prompt, "source": SOURCE, "mode": mode });
     let answer = client.call("session/inject", &params).map_err(refused)?;
     let id = answer["id"].as_str().unwrap_or_default();
-    if verb.json {
+    let is_one = verb.wait.is_some_and(|wait| wait.until == Until::Result);
+    if verb.json && !is_one {
         output::json(&answer)?;
     } else if verb.wait.is_none() {
         let id = escape(id, CELL_CHARS);
@@ -332,11 +356,37 @@ fn text(event: &Value) -> String {
         "gap" => format!("… {} events are missing", value("missed")),
         "approval_request" => format!("asks: {}", approve::asked(event)),
         "approval_resolved" => approve::resolved(event),
-        _ => escape(&event.to_string(), LINE_CHARS),
+        "result" => result(event),
+        kind => format!("{}: {}", escape(kind, CELL_CHARS), told_of(event)),
     };
     let time = event["timestamp"].as_str().unwrap_or_default();
     let time = from_rfc3339(time).map(|at_ms| told::local(at_ms, "%H:%M:%S"));
     format!("{} {said}", time.unwrap_or_default())
+}
+
+/// What a turn came to, on a line.
+fn result(event: &Value) -> String {
+    let figure = |member: &str, unit: &str| {
+        let figure = &event[member];
+        figure.is_number().then(|| format!(", {figure}{unit}"))
+    };
+    let figures = [
+        figure("num_turns", " turns"),
+        figure("duration_ms", " ms"),
+        figure("total_cost_usd", " USD in all"),
+    ];
+    let figures: String = figures.into_iter().flatten().collect();
+    let word = escape(event["subtype"].as_str().unwrap_or_default(), CELL_CHARS);
+    format!("result: {word}{figures}")
+}
+
+/// What an event says besides what all say.
+fn told_of(event: &Value) -> String {
+    let all = ["type", "seq", "session_id", "timestamp"];
+    let members = event.as_object().into_iter().flatten();
+    let members = members.filter(|(name, _)| !all.contains(&name.as_str()));
+    let members: serde_json::Map<_, _> = members.map(|(n, v)| (n.clone(), v.clone())).collect();
+    lines(&Value::from(members).to_string())
 }
 
 /// A message without what is in it for a model: the frame around peers' words, and escapes of what
@@ -401,6 +451,14 @@ mod tests {
             (
                 json!({ "type": "bus", "id": "1", "from": "alice", "stage": "seen" }),
                 "bus: 1 from alice: seen",
+            ),
+            (
+                json!({ "type": "result", "subtype": "success\u{9b}", "num_turns": 2, "total_cost_usd": 0.5 }),
+                "result: success\\u009b, 2 turns, 0.5 USD in all",
+            ),
+            (
+                json!({ "type": "compaction\n", "seq": 7, "status": "compacting\u{1b}" }),
+                r#"compaction\u000a: {"status":"compacting\u001b"}"#,
             ),
             (
                 json!({ "type": "gap", "missed": 7 }),

@@ -184,6 +184,7 @@ fn protocol(
             tools: Arc::clone(tools),
             asked: Mutex::default(),
             stopped: AtomicBool::default(),
+            settings: Mutex::default(),
         }),
         DrivenAgent::Acp(agent) => {
             // Read at the start: an upgrade may replace the file.
@@ -417,7 +418,7 @@ impl Driver<'_> {
         let _ = self.protocol.greet(to).await;
         while let Some(line) = from.recv().await {
             let all = self.protocol.hear(to, &line).await;
-            let is_news = !all.is_empty();
+            let is_news = all.iter().any(Heard::is_news);
             let is_over = |heard: &Heard| matches!(heard, Heard::TurnEnd { .. });
             let is_over = all.iter().any(is_over);
             for heard in all {

@@ -4,8 +4,8 @@ use std::io;
 
 use peerbus_adapter::mailbox::{BoxFuture, Path};
 use peerbus_mcp::ClientInfo;
-use peerbus_node::FeedEvent;
 use peerbus_node::approvals::{Asked, Verdict};
+use peerbus_node::{EventKind, FeedEvent};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use tokio::process::Command;
@@ -104,6 +104,13 @@ pub(crate) enum Heard {
     Asks(Permission),
     /// It does not wait any more for the answer to this request.
     Withdrawn(String),
+}
+
+impl Heard {
+    /// Whether more than a piece of what is said may have changed.
+    pub(crate) fn is_news(&self) -> bool {
+        !matches!(self, Self::Event(event) if event.kind == EventKind::Partial)
+    }
 }
 
 /// How a turn ended.

@@ -4,15 +4,16 @@
 //! whoever allows it here repeats the digest, so that nothing is allowed that was not shown.
 
 mod asked;
+mod verdict;
 
 use std::collections::{HashSet, VecDeque};
-use std::fmt;
 
-use serde::Deserialize;
 use serde_json::{Value, json};
 
-pub(crate) use asked::digest;
 pub use asked::{Asked, SuggestedRule};
+pub(crate) use asked::{INPUT_MAX, digest};
+pub use verdict::{By, Decision, NewInput, PermissionUpdate, Verdict};
+pub(crate) use verdict::{Choice, VerdictRefusal, Wish};
 
 const OPEN_MAX: usize = 8;
 /// The same of a client without a terminal: nobody else is asked.
@@ -34,122 +35,20 @@ pub enum Source {
     Channel,
     /// The stream of a driven client.
     Stream,
+    /// That of a driven client which offers the answers to choose from.
+    Options,
 }
 
-/// What is decided.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Decision {
-    /// This once.
-    Allow,
-    /// No.
-    Deny,
-    /// Now, and by a rule from now on.
-    AllowAlways,
-}
-
-impl Decision {
-    /// Its word.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Allow => "allow",
-            Self::Deny => "deny",
-            Self::AllowAlways => "allow_always",
-        }
+impl Source {
+    /// The client is driven: it has no terminal.
+    const fn is_driven(self) -> bool {
+        matches!(self, Self::Stream | Self::Options)
     }
-}
 
-/// Who closed a request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum By {
-    /// The user, at the client's own dialog.
-    Terminal,
-    /// A program of the user's, at the node.
-    Node,
-    /// This peer.
-    Peer(String),
-    /// Its time.
-    Timeout,
-    /// The client, which does not want to know any more.
-    Client,
-}
-
-impl fmt::Display for By {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Terminal => f.write_str("terminal"),
-            Self::Node => f.write_str("node"),
-            Self::Peer(name) => write!(f, "peer:{name}"),
-            Self::Timeout => f.write_str("timeout"),
-            Self::Client => f.write_str("client"),
-        }
+    /// Whether an answer may say more than yes or no.
+    const fn takes_more(self) -> bool {
+        matches!(self, Self::Hook | Self::Stream)
     }
-}
-
-/// What became of a request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verdict {
-    /// `None`: nobody knows, or it is not needed any more.
-    pub decision: Option<Decision>,
-    /// By whom.
-    pub by: By,
-    /// What the model is to be told.
-    pub message: Option<String>,
-    /// The rule that is added, for [`Decision::AllowAlways`].
-    pub rule: Option<SuggestedRule>,
-    /// The input with the answers to a question in it.
-    pub input: Option<Value>,
-}
-
-impl Verdict {
-    /// Closed in this way.
-    #[must_use]
-    pub const fn closed(decision: Option<Decision>, by: By) -> Self {
-        Self {
-            decision,
-            by,
-            message: None,
-            rule: None,
-            input: None,
-        }
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub(crate) struct Wish {
-    #[serde(rename = "request_id")]
-    pub(crate) id: String,
-    pub(crate) decision: Decision,
-    /// Stands for what was seen of it.
-    pub(crate) digest: Option<String>,
-    /// Which rule, for [`Decision::AllowAlways`]; the only one where there is one.
-    pub(crate) rule: Option<String>,
-    /// Where the client is to keep it, where it offers that rule for several places.
-    pub(crate) destination: Option<String>,
-    /// What the model is to be told.
-    pub(crate) message: Option<String>,
-    /// The answers to a question, one for each that it asks.
-    #[serde(default)]
-    pub(crate) answers: Vec<String>,
-}
-
-/// What somebody wants a message that waits to become.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub(crate) struct Choice {
-    pub(crate) id: String,
-    pub(crate) from: Option<String>,
-    /// Stands for what was seen of it. Not needed where the agent does not get it.
-    pub(crate) digest: Option<String>,
-}
-
-/// Why a wish is not granted: a sentence.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum VerdictRefusal {
-    /// The request is closed, in this way.
-    Late(String, Box<Verdict>),
-    /// It is none that can be granted.
-    Wrong(String),
 }
 
 #[derive(Debug)]
@@ -172,9 +71,29 @@ impl Open {
         members
     }
 
-    /// A client that is driven has no terminal.
     fn has_dialog(&self) -> bool {
-        !self.sources.contains(&Source::Stream)
+        !self.sources.iter().any(|source| source.is_driven())
+    }
+
+    /// What the tool is to get in place of what it would; `None`: that.
+    fn input(&self, wish: &Wish) -> Result<Option<NewInput>, String> {
+        let id = &self.id;
+        if let Some(input) = wish.input.clone() {
+            return Ok(Some(NewInput::Changed(input.into())));
+        }
+        match (self.asked.is_question(), wish.decision) {
+            (_, Decision::Deny) => Ok(None),
+            (true, Decision::Allow) if !wish.answers.is_empty() => Ok(Some(NewInput::Answered(
+                self.asked.answered(&wish.answers)?,
+            ))),
+            (true, _) => Err(format!(
+                "request {id} is a question, which wants an answer: `peerbus session answer {id} …`"
+            )),
+            (false, _) if !wish.answers.is_empty() => {
+                Err(format!("request {id} is no question: allow it, or deny it"))
+            }
+            (false, _) => Ok(None),
+        }
     }
 
     fn rule(&self, wish: &Wish) -> Result<SuggestedRule, String> {
@@ -251,9 +170,9 @@ impl Approvals {
             self.close(&id, Verdict::closed(None, By::Client));
             replaces = Some(id);
         }
-        let most = match source {
-            Source::Stream => OPEN_MAX_DRIVEN,
-            Source::Hook | Source::Channel => OPEN_MAX,
+        let most = match source.is_driven() {
+            true => OPEN_MAX_DRIVEN,
+            false => OPEN_MAX,
         };
         if self.open.len() >= most {
             if source != Source::Stream {
@@ -377,28 +296,22 @@ impl Approvals {
             }
             _ => None,
         };
-        let input = match (open.asked.is_question(), wish.decision) {
-            (_, Decision::Deny) => None,
-            (true, Decision::Allow) if !wish.answers.is_empty() => {
-                let answered = open.asked.answered(&wish.answers);
-                Some(answered.map_err(VerdictRefusal::Wrong)?)
-            }
-            (true, _) => {
-                return wrong(format!(
-                    "request {id} is a question, which wants an answer: `peerbus session answer {id} …`"
-                ));
-            }
-            (false, _) if !wish.answers.is_empty() => {
-                return wrong(format!("request {id} is no question: allow it, or deny it"));
-            }
-            (false, _) => None,
-        };
+        let input = open.input(&wish).map_err(VerdictRefusal::Wrong)?;
+        let more = input.is_some() || wish.changes();
+        if more && !open.sources.iter().any(|source| source.takes_more()) {
+            return wrong(format!(
+                "the client of request {id} takes no more than yes or no: answer where it asks, or allow \
+                 or deny it as it is"
+            ));
+        }
         let verdict = Verdict {
             decision: Some(wish.decision),
             by,
             message: wish.message,
             rule,
             input,
+            permissions: wish.permissions,
+            interrupt: wish.interrupt,
         };
         self.close(&wish.id, verdict.clone());
         Ok(verdict)

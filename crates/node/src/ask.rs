@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::approvals::{
-    self, Asked, By, Decision, Opened, Said, Source, Verdict, VerdictRefusal, Wish,
+    self, Asked, By, Decision, NewInput, Opened, Said, Source, Verdict, VerdictRefusal, Wish,
 };
 use crate::gates::Gates;
 use crate::protocol::EventKind;
@@ -197,6 +197,10 @@ impl Shared {
                     Said::Answer(numbers) => vec![numbers],
                     Said::Verdict(_) => Vec::new(),
                 },
+                input: None,
+                permissions: Vec::new(),
+                interrupt: false,
+                source: None,
             };
             match self.decide(wish, by.clone()) {
                 // It came twice.
@@ -231,13 +235,18 @@ impl Shared {
 /// A verdict, or the attempt at one, as the broker is told of it.
 pub(crate) fn verdict_record(id: &str, by: &By, verdict: Option<&Verdict>) -> AuditRecord {
     let decision = verdict.and_then(|verdict| verdict.decision);
+    let is_changed = |verdict: &Verdict| {
+        let input = matches!(verdict.input, Some(NewInput::Changed(_)));
+        input || !verdict.permissions.is_empty() || verdict.interrupt
+    };
+    let mut outcome = decision.map_or("refused", Decision::word).to_owned();
+    if verdict.is_some_and(is_changed) {
+        outcome.push_str("_changed");
+    }
     AuditRecord {
         request_id: id.to_owned(),
         by: by.to_string(),
-        ..AuditRecord::new(
-            AuditAction::Approve,
-            decision.map_or("refused", Decision::word),
-        )
+        ..AuditRecord::new(AuditAction::Approve, outcome)
     }
 }
 
@@ -253,8 +262,16 @@ pub(crate) fn resolved(id: &str, verdict: &Verdict) -> Value {
         members["rule"] = rule.rule.as_str().into();
         members["destination"] = rule.destination.as_str().into();
     }
-    if let Some(input) = &verdict.input {
-        members["answers"] = input["answers"].clone();
+    match &verdict.input {
+        Some(NewInput::Answered(input)) => members["answers"] = input["answers"].clone(),
+        Some(NewInput::Changed(input)) => members["updatedInput"] = input.clone(),
+        None => {}
+    }
+    if !verdict.permissions.is_empty() {
+        members["updatedPermissions"] = json!(verdict.permissions);
+    }
+    if verdict.interrupt {
+        members["interrupt"] = true.into();
     }
     members
 }

@@ -1,5 +1,5 @@
 //! What happened in a session of Claude Code, by the lines of its transcript, or of its stream where
-//! it is driven: their messages have one form.
+//! it is driven: their messages have one form. What becomes of each line is said here alone.
 
 use serde_json::{Value, json};
 
@@ -29,7 +29,8 @@ pub fn read(line: &str) -> Vec<FeedEvent> {
         Some("attachment") if line["attachment"]["type"] == "queued_command" => {
             said("user", &line["attachment"]["prompt"])
         }
-        _ => Vec::new(),
+        Some("stream_event") => Vec::from_iter(piece(&line["event"]["delta"])),
+        _ => Vec::from_iter(told(&line)),
     };
     let text = |member: &str| line[member].as_str().map(str::to_owned);
     let failed = is("isApiErrorMessage");
@@ -56,6 +57,170 @@ pub fn failed(why: &str) -> Value {
 }
 
 type Found = (EventKind, Value);
+
+/// What is told besides messages: a line's `type` and `subtype` (`*`: any), the event, and the members that
+/// this has of the line, in the client's words.
+const TOLD: [(&str, &str, EventKind, &[&str]); 13] = [
+    (
+        "result",
+        "*",
+        EventKind::Result,
+        &[
+            "subtype",
+            "is_error",
+            "result",
+            "errors",
+            "structured_output",
+            "stop_reason",
+            "terminal_reason",
+            "api_error_status",
+            "num_turns",
+            "duration_ms",
+            "duration_api_ms",
+            "total_cost_usd",
+            "usage",
+            "modelUsage",
+            "model_usage_since_last_result",
+            "permission_denials",
+        ],
+    ),
+    (
+        "system",
+        "init",
+        EventKind::Settings,
+        &[
+            "model",
+            "permissionMode",
+            "tools",
+            "mcp_servers",
+            "slash_commands",
+            "agents",
+            "skills",
+            "plugins",
+            "output_style",
+            "apiKeySource",
+            "claude_code_version",
+        ],
+    ),
+    (
+        "system",
+        "status",
+        EventKind::Compaction,
+        &["status", "permissionMode"],
+    ),
+    (
+        "system",
+        "compact_boundary",
+        EventKind::Compaction,
+        &["compact_metadata", "compactMetadata"],
+    ),
+    ("system", "task_started", EventKind::Task, TASK),
+    ("system", "task_progress", EventKind::Task, TASK),
+    ("system", "task_notification", EventKind::Task, TASK),
+    (
+        "tool_progress",
+        "*",
+        EventKind::ToolProgress,
+        &["tool_use_id", "tool_name", "elapsed_time_seconds"],
+    ),
+    (
+        "tool_use_summary",
+        "*",
+        EventKind::ToolProgress,
+        &["summary", "preceding_tool_use_ids"],
+    ),
+    ("system", "hook_*", EventKind::Hook, HOOK),
+    (
+        "auth_status",
+        "*",
+        EventKind::Auth,
+        &["isAuthenticating", "output", "error"],
+    ),
+    (
+        "system",
+        "api_retry",
+        EventKind::Retry,
+        &[
+            "attempt",
+            "max_retries",
+            "retry_delay_ms",
+            "error_status",
+            "error",
+        ],
+    ),
+    (
+        "system",
+        "files_persisted",
+        EventKind::Files,
+        &["files", "failed", "processed_at"],
+    ),
+];
+const TASK: &[&str] = &[
+    "subtype",
+    "task_id",
+    "tool_use_id",
+    "status",
+    "description",
+    "summary",
+    "output_file",
+    "usage",
+];
+const HOOK: &[&str] = &[
+    "subtype",
+    "hook_id",
+    "hook_name",
+    "hook_event",
+    "outcome",
+    "exit_code",
+    "output",
+    "stdout",
+    "stderr",
+];
+
+fn told(line: &Value) -> Option<Found> {
+    let is = |named: &str, member: &str| {
+        let said = line[member].as_str().unwrap_or_default();
+        match named.strip_suffix('*') {
+            Some(beginning) => said.starts_with(beginning),
+            None => said == named,
+        }
+    };
+    let mut all = TOLD.iter();
+    let found = all.find(|(kind, subtype, ..)| is(kind, "type") && is(subtype, "subtype"));
+    let (_, _, kind, names) = found?;
+    let members = some(line, names);
+    // A change of the mode comes as a status, too.
+    let is_mode = *kind == EventKind::Compaction && members["permissionMode"].is_string();
+    match is_mode && members["status"].is_null() {
+        true => Some((EventKind::Settings, some(line, &["permissionMode"]))),
+        false => Some((*kind, members)),
+    }
+}
+
+/// These members of a line. The text of one that is long is cut; another one is left out, and named.
+fn some(line: &Value, names: &[&str]) -> Value {
+    let mut members = json!({});
+    for name in names {
+        let value = &line[*name];
+        let is_long = || value.to_string().len() > TEXT_CHARS;
+        if value.is_string() {
+            members = with(members, name, value);
+        } else if line.get(*name).is_some() && !is_long() {
+            members[*name] = value.clone();
+        } else if line.get(*name).is_some() {
+            let mut left = members["left_out"].as_array().cloned().unwrap_or_default();
+            left.push(json!(name));
+            members["left_out"] = left.into();
+        }
+    }
+    members
+}
+
+/// A piece of what the model says.
+fn piece(delta: &Value) -> Option<Found> {
+    let members = with(json!({}), "content", &delta["text"].as_str()?.into());
+    Some((EventKind::Partial, members))
+}
 
 /// What somebody said: a text, or blocks.
 fn said(role: &str, content: &Value) -> Vec<Found> {
@@ -172,6 +337,89 @@ mod tests {
             assert_eq!(events(&line), [], "{line}");
         }
         assert_eq!(read("no json"), []);
+    }
+
+    /// Lines of the stream, and the event of each.
+    const STREAM: [(&str, &str, &str); 12] = [
+        (
+            r#"{"type":"result","subtype":"success","is_error":false,"total_cost_usd":0.5,"structured_output":null,"uuid":"u"}"#,
+            "result",
+            r#"{"subtype":"success","is_error":false,"total_cost_usd":0.5,"structured_output":null}"#,
+        ),
+        (
+            r#"{"type":"system","subtype":"init","model":"m","tools":["Bash"],"cwd":"/"}"#,
+            "settings",
+            r#"{"model":"m","tools":["Bash"]}"#,
+        ),
+        (
+            r#"{"type":"system","subtype":"status","status":"compacting"}"#,
+            "compaction",
+            r#"{"status":"compacting"}"#,
+        ),
+        (
+            r#"{"type":"system","subtype":"status","status":null,"permissionMode":"plan"}"#,
+            "settings",
+            r#"{"permissionMode":"plan"}"#,
+        ),
+        (
+            r#"{"type":"system","subtype":"compact_boundary","compact_metadata":{"pre_tokens":9}}"#,
+            "compaction",
+            r#"{"compact_metadata":{"pre_tokens":9}}"#,
+        ),
+        (
+            r#"{"type":"system","subtype":"task_notification","task_id":"t","status":"failed"}"#,
+            "task",
+            r#"{"subtype":"task_notification","task_id":"t","status":"failed"}"#,
+        ),
+        (
+            r#"{"type":"tool_progress","tool_use_id":"t","elapsed_time_seconds":3}"#,
+            "tool_progress",
+            r#"{"tool_use_id":"t","elapsed_time_seconds":3}"#,
+        ),
+        (
+            r#"{"type":"system","subtype":"hook_response","hook_name":"h","exit_code":2}"#,
+            "hook",
+            r#"{"subtype":"hook_response","hook_name":"h","exit_code":2}"#,
+        ),
+        (
+            r#"{"type":"auth_status","isAuthenticating":true}"#,
+            "auth",
+            r#"{"isAuthenticating":true}"#,
+        ),
+        (
+            r#"{"type":"system","subtype":"api_retry","attempt":2}"#,
+            "retry",
+            r#"{"attempt":2}"#,
+        ),
+        (
+            r#"{"type":"system","subtype":"files_persisted","files":[]}"#,
+            "files",
+            r#"{"files":[]}"#,
+        ),
+        (
+            r#"{"type":"stream_event","event":{"delta":{"type":"text_delta","text":"he"}}}"#,
+            "partial",
+            r#"{"content":"he"}"#,
+        ),
+    ];
+
+    #[test]
+    fn what_the_stream_tells_besides_messages_is_told_in_its_words() {
+        let json = |text| serde_json::from_str::<Value>(text).unwrap();
+        for (line, kind, members) in STREAM {
+            let told = [(kind.into(), json(members))];
+            assert_eq!(events(&json(line)), told, "{line}");
+        }
+        for line in [
+            r#"{"type":"stream_event","event":{"delta":{"type":"thinking_delta","thinking":"hm"}}}"#,
+            r#"{"type":"system","subtype":"prompt_draft_activity"}"#,
+            r#"{"type":"keep_alive"}"#,
+        ] {
+            assert_eq!(events(&json(line)), [], "{line}");
+        }
+        let long = json!({ "type": "result", "usage": ["x".repeat(TEXT_CHARS)], "num_turns": 1 });
+        let told = json!({ "left_out": ["usage"], "num_turns": 1 });
+        assert_eq!(events(&long), [("result".into(), told)]);
     }
 
     #[test]

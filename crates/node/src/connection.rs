@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use peerbus_adapter::hooks::{Connection, Peer, is_of_an_agent};
-use peerbus_adapter::mailbox::{Activity, InjectError, Injection};
+use peerbus_adapter::mailbox::{Activity, InjectError, Injection, SOURCE_CHARS};
 use peerbus_adapter::{AuditAction, AuditRecord, rfc3339, wall_ms};
 use peerbus_os::lines::NextLine;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::unix::OwnedWriteHalf;
+use tokio::sync::broadcast;
 use tokio::time::timeout;
 
 use crate::approvals::{By, Choice, Wish};
@@ -25,10 +26,10 @@ use crate::{Shared, named};
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What somebody subscribed to, and the last event that it has.
-#[derive(Debug, Clone)]
 struct Subscription {
     kinds: Vec<EventKind>,
     seq: u64,
+    pieces: Option<broadcast::Receiver<Arc<str>>>,
 }
 
 pub(crate) async fn talk(shared: Arc<Shared>, connection: Connection) {
@@ -129,7 +130,12 @@ impl Talk {
 
     async fn events(&mut self) -> String {
         match &mut self.subscribed {
-            Some((Subscription { kinds, seq }, _)) => self.shared.next(seq, kinds).await,
+            Some((wanted, _)) => tokio::select! {
+                // They come before the message that has them.
+                biased;
+                piece = next_piece(&mut wanted.pieces) => piece,
+                lines = self.shared.next(&mut wanted.seq, &wanted.kinds) => lines,
+            },
             None => std::future::pending().await,
         }
     }
@@ -152,8 +158,10 @@ impl Talk {
             Call::Ping {} => json!({}),
             Call::Status {} => shared.told(),
             Call::Subscribe { events, since } => {
-                let chosen =
-                    |kind: &EventKind| events.as_ref().is_none_or(|all| all.contains(kind));
+                let chosen = |kind: &EventKind| match &events {
+                    Some(events) => events.contains(kind),
+                    None => *kind != EventKind::Partial,
+                };
                 let kinds: Vec<_> = EventKind::ALL.into_iter().filter(chosen).collect();
                 // What was written before anybody asked for it is not news.
                 shared.look();
@@ -167,7 +175,9 @@ impl Talk {
                 let seq = since.unwrap_or(last);
                 let answer = json!({ "events": kinds, "seq": seq });
                 let watching = Watching::begin(&shared);
-                self.subscribed = Some((Subscription { kinds, seq }, watching));
+                let pieces = kinds.contains(&EventKind::Partial);
+                let pieces = pieces.then(|| shared.pieces.subscribe());
+                self.subscribed = Some((Subscription { kinds, seq, pieces }, watching));
                 answer
             }
             Call::Inject {
@@ -210,9 +220,20 @@ impl Talk {
     fn approve(&self, wish: Wish) -> Result<Value, NodeError> {
         let shared = &self.shared;
         let id = wish.id.clone();
-        let may = self.may(gates::APPROVE, "answer what a session asks its user");
+        let source = wish.source.as_deref().unwrap_or_default();
+        let source = source.chars().take(SOURCE_CHARS).collect();
+        control::changes(&wish)?;
+        let what = "answer what a session asks its user";
+        let gate = match wish.changes() {
+            true => gates::CONTROL,
+            false => gates::APPROVE,
+        };
+        let may = gates::may(&shared.gates, gates::APPROVE).and_then(|()| self.may(gate, what));
         let decided = may.and_then(|()| Ok(shared.decide(wish, By::Node)?));
-        self.audited(verdict_record(&id, &By::Node, decided.as_ref().ok()));
+        self.audited(AuditRecord {
+            source,
+            ..verdict_record(&id, &By::Node, decided.as_ref().ok())
+        });
         let verdict = decided?;
         let Peer { uid, pid } = self.caller;
         tracing::info!(id, uid, pid, decision = ?verdict.decision, "a request was answered");
@@ -343,6 +364,18 @@ impl Talk {
         }
         Ok(())
     }
+}
+
+/// The line of the next piece of what is said; never, for who wants none.
+async fn next_piece(pieces: &mut Option<broadcast::Receiver<Arc<str>>>) -> String {
+    while let Some(wanted) = pieces {
+        match wanted.recv().await {
+            Ok(line) => return line.to_string(),
+            Err(broadcast::error::RecvError::Lagged(_)) => {}
+            Err(broadcast::error::RecvError::Closed) => break,
+        }
+    }
+    std::future::pending().await
 }
 
 /// Says once that somebody does not keep to the lines.

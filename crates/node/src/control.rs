@@ -4,9 +4,10 @@
 use std::time::Duration;
 
 use peerbus_adapter::mailbox::BoxFuture;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
+use crate::approvals::{Decision, INPUT_MAX, PermissionUpdate, Wish};
 use crate::protocol::{NodeError, SET_MODE};
 
 /// How long the client may take. Whoever asked is not heard meanwhile.
@@ -47,9 +48,12 @@ pub(crate) fn allowed(subtype: &str, params: &Map<String, Value>) -> Result<(), 
     if subtype != SET_MODE {
         return Ok(());
     }
-    let mode = params.get("mode").and_then(Value::as_str);
-    let mode =
-        mode.ok_or_else(|| NodeError::params("`mode` is missing: a permission mode's name"))?;
+    let named = params.get("mode").and_then(Value::as_str);
+    mode(named.ok_or_else(|| NodeError::params("`mode` is missing: a permission mode's name"))?)
+}
+
+/// Lets pass a permission mode in which something is asked.
+fn mode(mode: &str) -> Result<(), NodeError> {
     let letters = mode.chars().filter(char::is_ascii_alphanumeric);
     let letters = letters.collect::<String>().to_ascii_lowercase();
     if letters.contains("bypass") {
@@ -65,10 +69,31 @@ pub(crate) fn allowed(subtype: &str, params: &Map<String, Value>) -> Result<(), 
     Ok(())
 }
 
+/// Looks at what a verdict is to change.
+pub(crate) fn changes(wish: &Wish) -> Result<(), NodeError> {
+    let wrong = |why: &str| Err(NodeError::params(why));
+    let more = wish.input.is_some() || !wish.permissions.is_empty();
+    if more && wish.decision != Decision::Allow {
+        return wrong("`updatedInput` and `updatedPermissions` go with `allow`");
+    }
+    if wish.interrupt && wish.decision != Decision::Deny {
+        return wrong("`interrupt` goes with a denial");
+    }
+    if wish.input.is_some() && !wish.answers.is_empty() {
+        return wrong("`updatedInput` and `answers` do not go together");
+    }
+    if json!([wish.input, wish.permissions]).to_string().len() > INPUT_MAX {
+        return wrong("`updatedInput` and `updatedPermissions` are too long");
+    }
+    if !wish.permissions.iter().all(PermissionUpdate::is_whole) {
+        return wrong("`updatedPermissions` lacks a member of its `type`, or has one of another");
+    }
+    let mut modes = wish.permissions.iter().filter_map(PermissionUpdate::mode);
+    modes.try_for_each(mode)
+}
+
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

@@ -25,9 +25,9 @@ pub struct LiveSession {
     pub id: String,
     /// Its name on the bus, while it has one.
     pub name: Option<String>,
-    /// The name that it would have, while another session has that.
+    /// The name that it will have there, while it is not on the bus.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub wants: Option<String>,
+    pub wanted_name: Option<String>,
     /// What its client calls itself.
     pub client: String,
     /// Its directory.
@@ -54,12 +54,30 @@ pub struct LiveSession {
     pub paused: usize,
     /// When its node began, as RFC 3339 in UTC.
     pub started_at: String,
+    /// When what it does changed last, likewise; `None`: its node began before this was told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub active_at: Option<String>,
     /// Its socket.
     pub socket: PathBuf,
     /// The gates as they were when this was written.
     pub gates: Gates,
     /// The file that says so, and is read again for each request.
     pub gates_file: PathBuf,
+}
+
+impl LiveSession {
+    /// Its name on the bus, or the one that it will have there, or its id.
+    #[must_use]
+    pub fn called(&self) -> &str {
+        let name = self.name.as_ref().or(self.wanted_name.as_ref());
+        name.unwrap_or(&self.id)
+    }
+
+    /// When it was active last, as far as that is known.
+    #[must_use]
+    pub fn last_active(&self) -> &str {
+        self.active_at.as_ref().unwrap_or(&self.started_at)
+    }
 }
 
 /// The file. An entry of another version's stays as long as its socket.
@@ -194,7 +212,7 @@ mod tests {
         LiveSession {
             id: id.into(),
             name: None,
-            wants: None,
+            wanted_name: None,
             client: "c".into(),
             cwd: None,
             status: Some("idle".into()),
@@ -205,6 +223,7 @@ mod tests {
             held: 0,
             paused: 0,
             started_at: format!("2026-01-01T00:00:00.{id}Z"),
+            active_at: None,
             socket: dir.join(format!("{id}.sock")),
             gates: Gates::default(),
             gates_file: PathBuf::new(),

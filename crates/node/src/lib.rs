@@ -33,7 +33,7 @@ use peerbus_os::sync::lock;
 use peerbus_view::Words;
 use serde::Serialize;
 use serde_json::{Value, json};
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, broadcast, watch};
 
 use approvals::{Approvals, By, Decision};
 pub use ask::Pending;
@@ -52,6 +52,8 @@ const LOOK: Duration = Duration::from_millis(100);
 const PAUSE: Duration = Duration::from_secs(1);
 /// So many bytes of events, and one more, are written to a subscriber at once.
 const LINES_BYTES: usize = 16_384;
+/// So many pieces of what is said wait for who reads slowly; the message has them all.
+const PIECES: usize = 256;
 const CLIENTS_MAX: usize = 16;
 /// So many more are connected that belong to no agent: a person gets in, whatever runs below one.
 const PEOPLES_MAX: usize = 4;
@@ -86,6 +88,8 @@ pub(crate) struct Shared {
     mailbox: Mailbox,
     state: Mutex<State>,
     news: watch::Sender<u64>,
+    /// Lines of pieces of what is said.
+    pieces: broadcast::Sender<Arc<str>>,
     /// So many subscribers.
     watched: watch::Sender<usize>,
     /// The list of sessions may have to say something else.
@@ -98,6 +102,8 @@ struct State {
     log: SessionLog,
     feed: Feed,
     session: Snapshot,
+    /// When what it does changed last.
+    active_at: String,
     approvals: Approvals,
 }
 
@@ -115,6 +121,7 @@ impl Node {
             log: SessionLog::default(),
             feed: Feed::new(about.transcript, started_at.clone()),
             session: about.session.map(|s| s.snapshot()).unwrap_or_default(),
+            active_at: started_at.clone(),
             approvals: Approvals::default(),
         };
         let shared = Arc::new(Shared {
@@ -128,6 +135,7 @@ impl Node {
             mailbox: mailbox.clone(),
             state: Mutex::new(state),
             news: watch::Sender::new(0),
+            pieces: broadcast::Sender::new(PIECES),
             watched: watch::Sender::new(0),
             changed: Notify::new(),
             clients: Semaphore::new(CLIENTS_MAX),
@@ -179,6 +187,9 @@ impl Shared {
     }
 
     pub(crate) fn record(&self, kind: EventKind, members: Value) {
+        if kind == EventKind::Partial {
+            return self.pass(members);
+        }
         let mut state = self.state();
         // What the transcript has by now came before.
         state.look();
@@ -194,6 +205,19 @@ impl Shared {
         if asks {
             self.changed.notify_one();
         }
+    }
+
+    /// Hands a piece of what is said to those who want pieces, now or never.
+    fn pass(&self, members: Value) {
+        if self.pieces.receiver_count() == 0 {
+            return;
+        }
+        let state = self.state();
+        let (id, seq) = (self.id(&state.session), state.log.last());
+        let mut piece = named(&EventKind::Partial, &id, &rfc3339(wall_ms()), members);
+        piece["seq"] = seq.into();
+        // Whoever wanted it may be gone.
+        let _ = self.pieces.send(protocol::event(&piece).into());
     }
 
     fn tell(&self, log: &SessionLog) {
@@ -214,21 +238,19 @@ impl Shared {
 
     /// As the list has it.
     pub(crate) fn session(&self) -> LiveSession {
-        let (session, asked) = {
+        let (session, asked, active_at) = {
             let state = self.state();
-            (state.session.clone(), state.approvals.told().count())
+            let asked = state.approvals.told().count();
+            (state.session.clone(), asked, state.active_at.clone())
         };
-        let (name, wants) = match &*self.mailbox.bus().link().borrow() {
-            LinkState::Online { name, .. } => (Some(name.to_string()), None),
-            LinkState::Refused { name, why } if why.is_had_by_another() => {
-                (None, Some(name.to_string()))
-            }
-            _ => (None, None),
+        let name = match &*self.mailbox.bus().link().borrow() {
+            LinkState::Online { name, .. } => Some(name.to_string()),
+            _ => None,
         };
         LiveSession {
             id: self.id(&session),
+            wanted_name: name.is_none().then(|| self.mailbox.bus().name()),
             name,
-            wants,
             client: self.client.clone(),
             status: status(&session).map(str::to_owned),
             stuck: self.mailbox.stuck(),
@@ -239,6 +261,7 @@ impl Shared {
             paused: self.mailbox.paused().len(),
             cwd: session.cwd,
             started_at: self.started_at.clone(),
+            active_at: Some(active_at),
             socket: self.socket.borrow().clone(),
             gates: self.gates(),
             gates_file: self.gates.clone(),
@@ -388,8 +411,11 @@ impl Observer for Shared {
         // What the session did until now stands in the file that it had.
         state.look();
         state.session.clone_from(session);
-        drop(state);
         let now = status(session);
+        if before != now {
+            state.active_at = rfc3339(wall_ms());
+        }
+        drop(state);
         if before != now {
             self.record(EventKind::Status, json!({ "status": now }));
             self.dialogs(session.activity);

@@ -45,7 +45,7 @@ impl SessionNow {
         Ok(Self {
             session: LiveSession {
                 name: text("name"),
-                wants: text("wants"),
+                wanted_name: text("wanted_name"),
                 status: text("status"),
                 stuck: text("stuck"),
                 ..session.clone()
@@ -247,7 +247,7 @@ mod tests {
             ..SessionNow::listed(LiveSession {
                 id: "1".into(),
                 name: Some("bob".into()),
-                wants: None,
+                wanted_name: None,
                 client: "c".into(),
                 cwd: None,
                 status: Some(status.into()),
@@ -258,6 +258,7 @@ mod tests {
                 held: 0,
                 paused: 0,
                 started_at: String::new(),
+                active_at: None,
                 socket: PathBuf::new(),
                 gates: Gates {
                     approve,

@@ -58,11 +58,31 @@ pub enum EventKind {
     ApprovalRequest,
     /// Such a request is over.
     ApprovalResolved,
+    /// A turn is over: what it came to, and what it cost.
+    Result,
+    /// A piece of what the model is saying. It is not kept: who asked for it gets it as it comes.
+    Partial,
+    /// What the session works with: its model, its mode, its tools.
+    Settings,
+    /// The conversation is made shorter.
+    Compaction,
+    /// How far a task in the background is.
+    Task,
+    /// How far a call of a tool is.
+    ToolProgress,
+    /// The client runs a hook of its user's.
+    Hook,
+    /// How far the client's login is.
+    Auth,
+    /// The client asks the model's service again.
+    Retry,
+    /// Files were kept at the client's vendor.
+    Files,
 }
 
 impl EventKind {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 17] = [
         Self::Message,
         Self::ToolCall,
         Self::ToolResult,
@@ -70,10 +90,20 @@ impl EventKind {
         Self::Bus,
         Self::ApprovalRequest,
         Self::ApprovalResolved,
+        Self::Result,
+        Self::Partial,
+        Self::Settings,
+        Self::Compaction,
+        Self::Task,
+        Self::ToolProgress,
+        Self::Hook,
+        Self::Auth,
+        Self::Retry,
+        Self::Files,
     ];
 }
 
-/// What somebody asks for. Members that are not known are ignored. `source` is what the caller calls
+/// What somebody asks for. Members that are not known are ignored, but for [`Wish`]. `source` is what the caller calls
 /// itself.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(tag = "method", content = "params")]
@@ -88,7 +118,7 @@ pub(crate) enum Call {
     Ping {},
     #[serde(rename = "session/subscribe")]
     Subscribe {
-        /// What to send; `None`: everything.
+        /// What to send; `None`: everything but pieces.
         events: Option<Vec<EventKind>>,
         /// The last `seq` that the caller has; `None`: what comes from now on.
         since: Option<u64>,
@@ -239,7 +269,7 @@ fn is_id(id: &RawValue) -> bool {
 }
 
 fn call(method: &str, params: &str, session: Option<&str>) -> Result<Call, NodeError> {
-    let Ok(Value::Object(params)) = serde_json::from_str(params) else {
+    let Ok(Value::Object(mut params)) = serde_json::from_str(params) else {
         return Err(NodeError::params("expected `params` that are an object"));
     };
     match params.get("session_id").unwrap_or(&Value::Null) {
@@ -253,6 +283,10 @@ fn call(method: &str, params: &str, session: Option<&str>) -> Result<Call, NodeE
             )));
         }
         _ => return Err(NodeError::params("expected `session_id` to be a string")),
+    }
+    // What is left is the method's own.
+    for ours in ["session_id", "_meta"] {
+        params.remove(ours);
     }
     let call = json!({ "method": method, "params": params });
     let call = serde_path_to_error::deserialize(call).map_err(|error| {
@@ -271,20 +305,12 @@ fn call(method: &str, params: &str, session: Option<&str>) -> Result<Call, NodeE
 /// What serde does not look at.
 fn checked(mut call: Call) -> Result<Call, NodeError> {
     match &mut call {
-        Call::Control {
-            subtype, params, ..
-        } => {
-            if !SUBTYPES.contains(&subtype.as_str()) {
-                return Err(NodeError::params(format!(
-                    "`subtype` is {}; there are {}",
-                    quoted(subtype),
-                    SUBTYPES.join(", ")
-                )));
-            }
-            // What is not ours is the client's.
-            for ours in ["session_id", "_meta"] {
-                params.remove(ours);
-            }
+        Call::Control { subtype, .. } if !SUBTYPES.contains(&subtype.as_str()) => {
+            return Err(NodeError::params(format!(
+                "`subtype` is {}; there are {}",
+                quoted(subtype),
+                SUBTYPES.join(", ")
+            )));
         }
         Call::Approve(Wish { id, message, .. }) => {
             *id = id.chars().take(QUOTED_CHARS).collect();

@@ -50,7 +50,8 @@ impl AuditAction {
 pub struct AuditRecord {
     /// What it was.
     pub action: AuditAction,
-    /// What came of it: `done`, `refused`, `failed`, or the decision; what control did.
+    /// What came of it: `done`, `refused`, `failed`, or the decision (`_changed` behind it: something
+    /// else was to happen); what control did.
     pub outcome: String,
     /// The user of the process that asked; `None`: it was no process of this machine.
     pub uid: Option<u32>,

@@ -131,6 +131,32 @@ pub fn within_json(text: &str) -> String {
     safe_but(text, |c| matches!(c, '\n' | '\t'))
 }
 
+/// Makes a line of a text that a model is to read as it stands: its tabs, quotes and backslashes stay, and
+/// so do `>`, and `<` where it begins no tag; everything else is as [`escape`] has it.
+///
+/// ```
+/// use peerbus_wire::escape_line;
+/// assert_eq!(escape_line("\tif a < b: \"x\" </b>"), "\tif a < b: \"x\" \\u003c/b>");
+/// ```
+#[must_use]
+pub fn escape_line(line: &str) -> String {
+    let mut out = String::with_capacity(line.len());
+    let mut rest = line.chars().peekable();
+    while let Some(c) = rest.next() {
+        let begins =
+            |next: &char| next.is_alphabetic() || matches!(next, '/' | '!' | '?' | '_' | ':');
+        let escaped = match c {
+            '<' => rest
+                .peek()
+                .is_some_and(|next| begins(next) || is_unsafe(*next)),
+            '>' | '\t' => false,
+            c => is_unsafe(c),
+        };
+        put(&mut out, c, escaped);
+    }
+    out
+}
+
 fn safe_but(text: &str, kept: impl Fn(char) -> bool) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

@@ -286,6 +286,24 @@ fn who_waits_for_the_answer_to_a_text_gets_it() {
 }
 
 #[test]
+fn what_a_turn_came_to_is_what_its_answer_says() {
+    let acp = Acp::start(&[]);
+    let wait = ["--wait", "result=60", "--json"];
+    let said = acp
+        .home
+        .run(&[&["session", "inject", "driven", "with its cost"], &wait[..]].concat());
+    let said: Value = serde_json::from_str(&said.ok()).expect("one JSON");
+    for (member, value) in [
+        ("subtype", json!("success")),
+        ("result", json!("heard it")),
+        ("stop_reason", json!("end_turn")),
+        ("usage", json!({ "totalTokens": 9 })),
+    ] {
+        assert_eq!(said[member], value, "{said}");
+    }
+}
+
+#[test]
 fn a_session_finds_its_name_again_and_another_one_of_its_id_does_not() {
     let home = Home::new();
     let _broker = Broker::start(&home);

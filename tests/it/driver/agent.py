@@ -143,6 +143,9 @@ class Agent:
         elif "used 30" in text:
             says("Error: 500" if "📨" in text else "heard it")
             self.ends(usage={"totalTokens": 30})
+        elif "with its cost" in text:
+            says("heard it", messageId=new())
+            self.ends(usage={"totalTokens": 9})
         elif "stay silent" in text:
             pass
         elif "words alone" in text:

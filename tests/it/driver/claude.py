@@ -162,7 +162,8 @@ def answer(words="heard it", **more):
 
 
 def result(subtype="success", **more):
-    say("result", **{"subtype": subtype, "is_error": subtype != "success", **more})
+    cost = {"total_cost_usd": 0.25, "num_turns": 1, "duration_ms": 7, "permission_denials": []}
+    say("result", **{"subtype": subtype, "is_error": subtype != "success", **cost, **more})
 
 
 def replay(turn, words, timestamp="2026-11-23T00:00:00.000Z"):
@@ -237,6 +238,21 @@ def start_a_broker():
     subprocess.run(command, env={"HOME": str(other)}, stdout=subprocess.DEVNULL, check=True)
 
 
+def tell_all():
+    """What the stream has besides messages."""
+    for text in ["he", "ard"]:
+        delta = {"type": "content_block_delta", "delta": {"type": "text_delta", "text": text}}
+        say("stream_event", event=delta, parent_tool_use_id=None)
+    say("system", subtype="status", status="compacting")
+    say("system", subtype="compact_boundary", compact_metadata={"trigger": "auto", "pre_tokens": 9})
+    say("system", subtype="task_notification", task_id="t", status="completed", summary="done\x1b")
+    say("tool_progress", tool_use_id="t", tool_name="Bash", elapsed_time_seconds=3)
+    say("system", subtype="hook_response", hook_name="h", exit_code=0)
+    say("auth_status", isAuthenticating=False)
+    say("system", subtype="api_retry", attempt=1)
+    say("system", subtype="files_persisted", files=[], failed=[])
+
+
 def next_user():
     if LATER:
         return LATER.pop(0)
@@ -261,7 +277,7 @@ def adapter(client, environment):
 
 def turn(told):
     words = told["message"]["content"]
-    say("system", subtype="init")
+    say("system", subtype="init", model="m", tools=["Bash"])
     if "die at once" in words and once("died"):
         sys.exit(7)
     replay(told, words)
@@ -301,6 +317,8 @@ def turn(told):
     if "start adapters" in words:
         few = {name: os.environ[name] for name in ("HOME", "PATH")}
         note({"adapters": [adapter("claude-code", os.environ), adapter("claude-code", few), adapter("codex", few)]})
+    if "tell all" in words:
+        tell_all()
     if "speak oddly" in words:
         print("this is no JSON", flush=True)
         say("a_new_type", anything={"at": ["all"]})

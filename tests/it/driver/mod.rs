@@ -6,6 +6,7 @@ mod guard;
 mod node;
 mod relay;
 mod socket;
+mod texts;
 
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;

@@ -11,7 +11,7 @@ use crate::sessions::{Node, listed};
 use crate::support::{Broker, Home, Lines, eventually};
 
 /// Whether the session is in the list, and what it does.
-fn status(home: &Home) -> Option<String> {
+pub(super) fn status(home: &Home) -> Option<String> {
     let listed: Value =
         serde_json::from_str(&home.run(&["session", "list", "--json"]).ok()).ok()?;
     let session = &listed["sessions"][0];
@@ -153,6 +153,187 @@ fn what_it_asks_is_answered_from_elsewhere_with_one_of_its_rules_and_no_mode() {
     let allowed = json!({ "behavior": "allow", "updatedInput": { "command": "ls", "n": 1.5 },
         "updatedPermissions": [rule] });
     assert_eq!(verdicts(&home), [allowed]);
+    driven.stop();
+    broker.stop();
+}
+
+/// What was changed is audited, and commands do the same: the turn ends with a denial, and another input
+/// is allowed.
+fn by_command(home: &Home) {
+    let audited = eventually("it is audited", || {
+        let said = home.run(&["audit", "sessions"]).ok();
+        said.contains("allow_changed").then_some(said)
+    });
+    assert!(audited.contains(r#"source "me""#), "{audited}");
+    let ask = || {
+        home.run(&["session", "inject", "driven", "use a tool"])
+            .ok();
+        asked(home)["request_id"]
+            .as_str()
+            .expect("an id")
+            .to_owned()
+    };
+    let id = ask();
+    let why = home
+        .run(&["session", "approve", &id, "--input", "[]"])
+        .fails(2);
+    assert!(why.contains("a JSON object"), "{why}");
+    let deny = ["session", "deny", &id, "--interrupt", "--message", "stop"];
+    let said = home.run(&deny).ok();
+    assert!(said.contains("its turn ends"), "{said}");
+    let denied = eventually("it is denied", || verdicts(home).get(1).cloned());
+    let wanted = json!({ "behavior": "deny", "message": "stop", "interrupt": true });
+    assert_eq!(denied, wanted);
+    let id = ask();
+    let input = r#"{"command":"a\u001b"}"#;
+    let said = home
+        .run(&["session", "approve", &id, "--input", input])
+        .ok();
+    assert!(said.contains(&format!("gets {input}")), "{said}");
+    let allowed = eventually("it is allowed", || verdicts(home).get(2).cloned());
+    assert_eq!(allowed["updatedInput"], json!({ "command": "a\u{1b}" }));
+}
+
+#[test]
+fn what_runs_is_what_its_user_put_in_the_place_of_what_was_asked() {
+    let home = home();
+    let broker = Broker::start(&home);
+    let file = home.path().join("own.toml");
+    std::fs::write(&file, "approve = true").expect("written");
+    let path = file.to_str().expect("a path");
+    let driven = Driven::start(&home, &["--gates", path, "use a tool"]);
+    let request = asked(&home);
+    let mut node = Node::of(&listed(&home)[0]);
+    let input = json!({ "command": "echo CHANGED" });
+    let update = json!({ "type": "addRules", "behavior": "allow", "destination": "session",
+        "rules": [{ "toolName": "Bash", "ruleContent": "echo:*" }] });
+    let approve = |more: Value| {
+        let mut params = json!({ "request_id": request["request_id"], "source": "me", "decision": "allow",
+            "digest": request["digest"] });
+        params
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().cloned().unwrap());
+        params
+    };
+    let changed = approve(json!({ "updatedInput": input, "updatedPermissions": [update] }));
+    let closed = node.call("session/approve", changed.clone());
+    assert_eq!(closed["error"]["data"]["gate"], "control", "{closed}");
+    std::fs::write(&file, "approve = true\ncontrol = true").expect("written");
+    for (more, why) in [
+        (
+            json!({ "updatedinput": input }),
+            "unknown field `updatedinput`",
+        ),
+        (json!({ "updatedInput": "ls" }), "updatedInput"),
+        (
+            json!({ "interrupt": true }),
+            "`interrupt` goes with a denial",
+        ),
+        (
+            json!({ "decision": "deny", "updatedInput": input }),
+            "go with `allow`",
+        ),
+        (
+            json!({ "updatedPermissions": [{ "type": "setMode", "destination": "session",
+            "mode": "bypass-permissions" }] }),
+            "bypassPermissions",
+        ),
+        (
+            json!({ "updatedPermissions": [{ "type": "grantAll" }] }),
+            "grantAll",
+        ),
+        (
+            json!({ "updatedPermissions": [{ "type": "addRules", "destination": "session" }] }),
+            "lacks a member",
+        ),
+    ] {
+        let refused = node.call("session/approve", approve(more.clone()));
+        let said = refused["error"]["message"].as_str().unwrap_or_default();
+        assert!(said.contains(why), "{more}: {refused}");
+    }
+    assert_eq!(verdicts(&home), [] as [Value; 0]);
+    let answer = node.call("session/approve", changed);
+    assert_eq!(answer["result"]["updatedInput"], input, "{answer}");
+    driven
+        .out
+        .find("the answer", |line| (line == "heard it").then_some(()));
+    let allowed =
+        json!({ "behavior": "allow", "updatedInput": input, "updatedPermissions": [update] });
+    assert_eq!(verdicts(&home), [allowed]);
+
+    by_command(&home);
+    driven.stop();
+    broker.stop();
+}
+
+#[test]
+fn what_the_stream_has_is_told_and_pieces_only_to_who_asks_for_them() {
+    let home = home();
+    let broker = Broker::start(&home);
+    let driven = Driven::start(&home, &["hello"]);
+    driven
+        .out
+        .find("the answer", |line| (line == "heard it").then_some(()));
+    let (mut all, mut pieces) = (Node::of(&listed(&home)[0]), Node::of(&listed(&home)[0]));
+    let answer = all.call("session/subscribe", json!({}));
+    let kinds = answer["result"]["events"]
+        .as_array()
+        .expect("kinds")
+        .clone();
+    assert!(!kinds.contains(&json!("partial")), "{answer}");
+    pieces.call(
+        "session/subscribe",
+        json!({ "events": ["partial", "result"] }),
+    );
+    home.run(&["session", "inject", "driven", "tell all"]).ok();
+    let told = |node: &mut Node| {
+        let events = std::iter::from_fn(|| Some(node.hear()?["params"].clone()));
+        let mut told = Vec::new();
+        for event in events {
+            let kind = event["type"].as_str().expect("a type").to_owned();
+            told.push((kind.clone(), event));
+            if kind == "result" {
+                break;
+            }
+        }
+        told
+    };
+    let said = told(&mut pieces);
+    let words: Vec<_> = said
+        .iter()
+        .map(|(kind, it)| (kind.as_str(), &it["content"]))
+        .collect();
+    let (he, ard) = (json!("he"), json!("ard"));
+    assert_eq!(
+        words[..2],
+        [("partial", &he), ("partial", &ard)],
+        "{said:?}"
+    );
+    assert_eq!(words[2].0, "result");
+    let said = told(&mut all);
+    let new = [
+        "compaction",
+        "compaction",
+        "task",
+        "tool_progress",
+        "hook",
+        "auth",
+        "retry",
+        "files",
+    ];
+    let kinds: Vec<_> = said.iter().map(|(kind, _)| kind.as_str()).collect();
+    let at = kinds
+        .iter()
+        .position(|kind| *kind == "compaction")
+        .expect("there");
+    assert_eq!(kinds[at..at + new.len()], new);
+    // The client says what it works with in each turn: it is told once.
+    assert!(!kinds.contains(&"settings"), "{kinds:?}");
+    let since = json!({ "since": 0, "events": ["settings"] });
+    pieces.call("session/subscribe", since);
+    let settings = pieces.hear().expect("settings");
+    assert_eq!(settings["params"]["model"], "m", "{settings}");
     driven.stop();
     broker.stop();
 }

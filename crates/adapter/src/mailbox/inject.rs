@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use peerbus_peer::mailbox::{HERE, Mail, PUT_IN_MAX, WHOLE_BYTES_MAX};
+use peerbus_peer::mailbox::{HERE, Mail, PUT_IN_MAX};
 use peerbus_peer::session::{Inbound, Key};
 use peerbus_wire::{Kind, Stage};
 
@@ -11,6 +11,10 @@ use crate::compose;
 
 /// Longest word for the program that asked, in characters.
 pub const SOURCE_CHARS: usize = 64;
+
+/// Longest text, in bytes. Where no more than the beginning of it can be shown, the rest is read with the
+/// bus inbox tool, as of a peer's message.
+const PROMPT_BYTES_MAX: usize = 256 * 1024;
 
 /// Why a text is not taken: a sentence.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,11 +34,18 @@ impl Injection {
     ///
     /// # Errors
     ///
-    /// When the text is empty, or too long to be shown whole.
+    /// When the text is empty, or too long.
     pub fn new(source: &str, text: &str) -> Result<Self, InjectError> {
         if text.trim().is_empty() {
             let why = "`prompt` is empty: pass the text that the session is to get";
             return Err(InjectError::Text(why.into()));
+        }
+        if text.len() > PROMPT_BYTES_MAX {
+            return Err(InjectError::Text(format!(
+                "`prompt` has {} bytes, {PROMPT_BYTES_MAX} are the most: put the text into a file and name \
+                 that",
+                text.len()
+            )));
         }
         let unique = uuid::Uuid::now_v7();
         let mail = push::mail(Inbound {
@@ -54,13 +65,6 @@ impl Injection {
             age_ms: 0,
             within_ms: 0,
         });
-        if mail.bytes > WHOLE_BYTES_MAX {
-            return Err(InjectError::Text(format!(
-                "`prompt` takes {} bytes as it is shown, {WHOLE_BYTES_MAX} are the most: put the \
-                 text into a file and name that",
-                mail.bytes
-            )));
-        }
         Ok(Self(Arc::new(mail)))
     }
 }

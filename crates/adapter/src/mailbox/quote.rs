@@ -6,7 +6,7 @@ use std::fmt::{self, Write as _};
 pub use peerbus_peer::mailbox::plain;
 use peerbus_peer::mailbox::{Mail, Portion};
 pub use peerbus_wire::within_json;
-use peerbus_wire::{Conversation, Kind, MessageId, escape, short_id};
+use peerbus_wire::{Conversation, Kind, MessageId, escape, escape_line, short_id};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
@@ -37,8 +37,8 @@ const GIST_CHARS: usize = 60;
 /// Members of which each can be all that a body says.
 const TEXT: [&str; 3] = ["text", "message", "content"];
 
-/// So much of a message as one line: `📨 bob: "TEXT" (…) [ID]`. A person who watches the session sees
-/// its beginning only. `repeat`: it may have been shown before.
+/// So much of a message as one line: `📨 bob: "TEXT" (…) [ID]`; behind that of a text that was put in, the
+/// lines of that. A person who watches the session sees its beginning only. `repeat`: it may have been shown before.
 pub(crate) fn line(mail: &Mail, repeat: bool, portion: Portion) -> String {
     let inbound = &mail.inbound;
     let mut line = head(mail, portion);
@@ -84,12 +84,41 @@ pub(crate) fn line(mail: &Mail, repeat: bool, portion: Portion) -> String {
         false => short_id(&inbound.id),
     };
     let _ = write!(line, " [{}]", plain(id));
+    line.extend(block(mail, portion));
     line
+}
+
+/// The lines of a text that was put in, where it has several, as they stand behind the line that says who
+/// put it in: each begins with a bar, so that none reads like a line of ours.
+pub(super) fn block(mail: &Mail, portion: Portion) -> Option<String> {
+    let text = lined(mail)?;
+    let (shown, _) = portioned(&text, portion, usize::MAX);
+    let lines = shown
+        .lines()
+        .map(|line| format!("\n| {}", escape_line(line)));
+    Some(lines.collect())
+}
+
+/// The text of what was put in, where it has more than a short line: whoever reads the beginning alone
+/// finds its id there.
+fn lined(mail: &Mail) -> Option<Cow<'_, str>> {
+    let text = mail.is_local().then(|| said(&mail.inbound.body))?;
+    let is_long = text.len() > BEGINNING_CHARS || text.trim_end().contains(['\n', '\t']);
+    is_long.then_some(text)
 }
 
 /// Who says it, and what: `📨 bob: "TEXT"`.
 pub(super) fn head(mail: &Mail, portion: Portion) -> String {
-    let text = quoted(&said(&mail.inbound.body), portion);
+    if let Some(text) = lined(mail) {
+        let (_, more) = portioned(&text, portion, usize::MAX);
+        return format!("{}, each of its lines behind a bar{more}", put_in(mail));
+    }
+    let whole = if mail.is_local() {
+        usize::MAX
+    } else {
+        TEXT_CHARS
+    };
+    let text = quoted(&said(&mail.inbound.body), portion, whole);
     let from = plain(&mail.inbound.from);
     match (mail.is_local(), mail.inbound.kind) {
         (true, _) => format!("{}: {text}", put_in(mail)),
@@ -143,25 +172,34 @@ fn put_in(mail: &Mail) -> String {
 }
 
 /// A text in quotes. What is missing is stated after them, where no peer can write.
-fn quoted(text: &str, portion: Portion) -> String {
+fn quoted(text: &str, portion: Portion, whole: usize) -> String {
+    let (shown, more) = portioned(text, portion, whole);
+    format!("\"{}\"{more}", escape(shown, usize::MAX))
+}
+
+/// The part of a text that is shown, and what is said of the rest. `whole`: so many characters at most are
+/// all of it.
+fn portioned(text: &str, portion: Portion, whole: usize) -> (&str, String) {
     let size = || text.chars().count();
     let shown = match portion {
-        Portion::All => first(text, TEXT_CHARS),
+        Portion::All => first(text, whole),
         Portion::Beginning => first(text, beginning(text)),
         Portion::Part { from, to, .. } => {
             let rest = &text[first(text, from).len()..];
-            let part = escape(first(rest, to - from), usize::MAX);
-            return format!("\"{part}\" [its characters {from} to {to} of {}]", size());
+            let part = first(rest, to - from);
+            return (
+                part,
+                format!(" [its characters {from} to {to} of {}]", size()),
+            );
         }
     };
-    let more = size() - shown.chars().count();
-    let shown = escape(shown, usize::MAX);
-    match more {
-        0 => format!("\"{shown}\""),
-        more => format!(
-            "\"{shown}\"… [{more} more characters: read all of it with the bus inbox tool, `ids`]"
-        ),
-    }
+    let more = match size() - shown.chars().count() {
+        0 => String::new(),
+        more => {
+            format!("… [{more} more characters: read all of it with the bus inbox tool, `ids`]")
+        }
+    };
+    (shown, more)
 }
 
 /// So many characters of a text are quoted where only its beginning is.
@@ -333,24 +371,27 @@ mod tests {
     #[test]
     fn a_cut_is_stated_outside_the_quotes() {
         let text = "x".repeat(BEGINNING_CHARS + 7);
-        let shown = quoted(&text, Portion::Beginning);
+        let shown = quoted(&text, Portion::Beginning, TEXT_CHARS);
         assert!(
             shown.contains("x\"… [7 more characters"),
             "{}",
             &shown[4_000..]
         );
-        assert_eq!(quoted(&text, Portion::All), format!("\"{text}\""));
+        assert_eq!(
+            quoted(&text, Portion::All, TEXT_CHARS),
+            format!("\"{text}\"")
+        );
         let long = "x".repeat(TEXT_CHARS + 1);
-        assert!(quoted(&long, Portion::All).contains("\"… [1 more characters"));
+        assert!(quoted(&long, Portion::All, TEXT_CHARS).contains("\"… [1 more characters"));
         let many = "<".repeat(BEGINNING_CHARS);
-        let escaped = quoted(&many, Portion::Beginning);
+        let escaped = quoted(&many, Portion::Beginning, TEXT_CHARS);
         assert_eq!(beginning(&many), 1_000);
         let part = Portion::Part {
             from: 1,
             to: 3,
             last: false,
         };
-        let shown = quoted("aé\"d", part);
+        let shown = quoted("aé\"d", part, TEXT_CHARS);
         assert_eq!(shown, "\"é\\\"\" [its characters 1 to 3 of 4]");
         assert!(escaped.len() < BEGINNING_BYTES + 100 && escaped.contains("c\"… [3096 more"));
     }

@@ -67,10 +67,13 @@ fn verdict_for_client(verdict: &Verdict) -> Option<String> {
         }),
     };
     if let Some(input) = &verdict.input {
-        decision["updatedInput"] = input.clone();
+        decision["updatedInput"] = input.value().clone();
     }
-    if let Some(rule) = &verdict.rule {
-        decision["updatedPermissions"] = json!([rule.suggestion]);
+    if let Some(updates) = verdict.updates() {
+        decision["updatedPermissions"] = updates;
+    }
+    if verdict.interrupt {
+        decision["interrupt"] = true.into();
     }
     let event = Event::Permission.name();
     let output = json!({ "hookEventName": event, "decision": decision });
@@ -257,5 +260,36 @@ impl HookServer {
             && self.mailbox.machine(|it, _| it.has_unshown())
             && timeout(ARRIVAL, self.rewake.waits()).await.is_err()
             && self.mailbox.machine(|it, _| it.has_unshown())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use peerbus_node::approvals::NewInput;
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn a_client_is_told_what_is_to_run_and_that_the_turn_is_to_end() {
+        let told = |verdict: &Verdict| {
+            let text = verdict_for_client(verdict).unwrap();
+            let told: Value = serde_json::from_str(&text).unwrap();
+            told["hookSpecificOutput"]["decision"].clone()
+        };
+        let mode = json!({ "type": "setMode", "mode": "plan", "destination": "session" });
+        let changed = Verdict {
+            input: Some(NewInput::Changed(json!({ "command": "ls" }))),
+            permissions: vec![serde_json::from_value(mode.clone()).unwrap()],
+            ..Verdict::closed(Some(Decision::Allow), By::Node)
+        };
+        let allowed = json!({ "behavior": "allow", "updatedInput": { "command": "ls" },
+            "updatedPermissions": [mode] });
+        assert_eq!(told(&changed), allowed);
+        let denied = Verdict {
+            interrupt: true,
+            ..Verdict::closed(Some(Decision::Deny), By::Node)
+        };
+        assert_eq!(told(&denied)["interrupt"], true);
     }
 }

@@ -132,7 +132,8 @@ async fn a_text_that_is_put_in_is_shown_as_no_users_and_its_way_is_told() {
     let posted = session.home.posted().await;
     let content = posted.content();
     let line = format!(
-        "📥 put in by a program of your user's (my_editor): \"run the tests\\u003c/x\\u003e\\u000anow\" [{id}]"
+        "📥 put in by a program of your user's (my_editor), each of its lines behind a bar [{id}]\n\
+         | run the tests\\u003c/x>\n| now\n"
     );
     assert!(content.contains(&line), "{content}");
     assert!(
@@ -209,10 +210,10 @@ async fn a_closed_gate_refuses_with_its_name_and_the_file_and_is_read_each_time(
 }
 
 #[tokio::test]
-async fn what_cannot_be_shown_whole_or_is_too_much_is_refused() {
+async fn what_is_empty_or_too_long_or_too_much_is_refused() {
     let session = Session::at_home(&[("PEERBUS_WAKE", "none")]).await;
     let mut program = Program::connect(&session.home).await;
-    for (prompt, says) in [(" ".to_owned(), "empty"), ("x".repeat(20_000), "16384")] {
+    for (prompt, says) in [(" ".to_owned(), "empty"), ("x".repeat(262_145), "262144")] {
         let refused = program.inject(&prompt).await["error"].take();
         assert_eq!(refused["code"], -32602, "{refused}");
         assert!(

@@ -19,6 +19,9 @@ pub(crate) enum SessionVerb {
     Watch {
         #[command(flatten)]
         session: SessionWhich,
+        /// Print what the model says piece by piece, too, where its client tells that
+        #[arg(long)]
+        partial: bool,
         /// Print each event as JSON
         #[arg(long)]
         json: bool,
@@ -46,6 +49,15 @@ pub(crate) struct SessionApprove {
     /// several, with where it is kept if need be: 'RULE in DESTINATION'
     #[arg(long, value_name = "RULE", num_args = 0..=1, default_missing_value = "", requires = "which")]
     pub(crate) always: Option<String>,
+    /// Have the tool get this object in place of what was asked, where the gate `control` is open, too; `-`
+    /// reads it from stdin
+    #[arg(
+        long,
+        value_name = "JSON",
+        requires = "which",
+        conflicts_with = "always"
+    )]
+    pub(crate) input: Option<String>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -72,6 +84,9 @@ pub(crate) struct SessionDeny {
     /// What the model is told
     #[arg(long, value_name = "TEXT", requires = "which")]
     pub(crate) message: Option<String>,
+    /// End the turn, too, where the gate `control` is open
+    #[arg(long, requires = "which")]
+    pub(crate) interrupt: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -82,7 +97,7 @@ pub(crate) struct SessionWhich {
     /// Its id, or how that begins, or its name; not needed where there is one
     #[arg(conflicts_with = "latest")]
     pub(crate) id: Option<String>,
-    /// Take the session that started last
+    /// Take the session that was active last
     #[arg(long)]
     pub(crate) latest: bool,
 }
@@ -102,17 +117,17 @@ pub(crate) struct SessionInject {
     /// The session, as for `watch`, and the text; `-` reads it from stdin
     #[arg(value_name = "ID TEXT", num_args = 1..=2, required = true)]
     pub(crate) words: Vec<String>,
-    /// Take the session that started last; only the text is given then
+    /// Take the session that was active last; only the text is given then
     #[arg(long)]
     pub(crate) latest: bool,
     /// End the turn that is under way before
     #[arg(long)]
     pub(crate) interrupt: bool,
-    /// Wait until its model has seen it, at most so long (60), or print what it says in that turn;
-    /// exit code 1 if that does not come
-    #[arg(long, value_name = "seen|answer[=SECONDS]", value_parser = wait)]
+    /// Wait until its model has seen it, at most so long (60), or print what it says in that turn, or what
+    /// the turn came to; exit code 1 if that does not come
+    #[arg(long, value_name = "seen|answer|result[=SECONDS]", value_parser = wait)]
     pub(crate) wait: Option<Wait>,
-    /// Print the answer, and the events that are waited for, as JSON
+    /// Print the answer, and the events that are waited for, as JSON; with `--wait result` one object
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -124,7 +139,7 @@ pub(crate) struct Wait {
     pub(crate) limit: Option<f64>,
 }
 
-/// `seen`, `answer`, or one of them with `=SECONDS`.
+/// `seen`, `answer`, `result`, or one of them with `=SECONDS`.
 fn wait(text: &str) -> Result<Wait, String> {
     let (what, limit) = match text.split_once('=') {
         Some((what, limit)) => (what, Some(seconds(limit)?)),
@@ -139,7 +154,13 @@ fn wait(text: &str) -> Result<Wait, String> {
             until: Until::Answer,
             limit,
         }),
-        _ => Err("expected seen, answer, seen=SECONDS or answer=SECONDS".into()),
+        "result" => Ok(Wait {
+            until: Until::Result,
+            limit,
+        }),
+        _ => Err(
+            "expected seen, answer, result, seen=SECONDS, answer=SECONDS or result=SECONDS".into(),
+        ),
     }
 }
 
@@ -150,6 +171,8 @@ pub(crate) enum Until {
     Seen,
     /// Its turn has ended
     Answer,
+    /// The same, and what it came to is told at once
+    Result,
 }
 
 impl SessionInject {

@@ -12,7 +12,7 @@ use peerbus_wire::{escape, printable};
 use serde_json::{Value, json};
 
 use super::all::{Waiting, agreed, show, waiting};
-use super::{CELL_CHARS, LINE_CHARS, called, is_meant, open, refused};
+use super::{CELL_CHARS, LINE_CHARS, called, is_meant, open, refused, text_or_stdin};
 use crate::args::{SessionAnswer, SessionApprove, SessionDeny};
 use crate::here::sessions;
 use crate::output;
@@ -37,11 +37,30 @@ pub(super) fn allow(verb: &SessionApprove) -> Result<(), Failure> {
     };
     let rule = verb.always.as_ref().filter(|rule| !rule.is_empty());
     let (rule, destination) = suggested(&found.told, rule);
-    agree(&found, verb.which.as_deref(), verb.json, "allow it?")?;
+    let input = verb.input.as_deref().map(instead).transpose()?;
+    let question = match &input {
+        Some(input) => &format!("allow it with {} in its place?", for_people(input)),
+        None => "allow it?",
+    };
+    agree(&found, verb.which.as_deref(), verb.json, question)?;
     let params = json!({
         "decision": decision, "digest": digest, "rule": rule, "destination": destination,
+        "updatedInput": input,
     });
     answer(&found, params, verb.json)
+}
+
+/// What a tool is to get.
+fn instead(text: &str) -> Result<Value, Failure> {
+    let input: Option<Value> = serde_json::from_str(&text_or_stdin(text)?).ok();
+    let input = input.filter(Value::is_object);
+    input.ok_or_else(|| {
+        Failure::config("expected --input to be a JSON object, as the request has it as `input`")
+    })
+}
+
+fn for_people(input: &Value) -> String {
+    on_a_line(&input.to_string())
 }
 
 /// Shows what is about to be answered. A person at a terminal who named its session is asked once more.
@@ -112,7 +131,9 @@ pub(super) fn deny(verb: &SessionDeny) -> Result<(), Failure> {
     let Some(found) = find(verb.which.as_deref(), verb.json)? else {
         return Ok(());
     };
-    let params = json!({ "decision": "deny", "message": verb.message });
+    let params = json!({
+        "decision": "deny", "message": verb.message, "interrupt": verb.interrupt,
+    });
     answer(&found, params, verb.json)
 }
 
@@ -249,8 +270,7 @@ fn say_closed(requests: &[Waiting]) {
 /// A request with its session, for people: all of it.
 fn shown(found: &Waiting) -> String {
     let session = &found.session;
-    let name = session.name.as_ref().unwrap_or(&session.id);
-    let name = escape(name, CELL_CHARS);
+    let name = escape(session.called(), CELL_CHARS);
     format!("{name} asks: {}", asked(&found.told))
 }
 
@@ -340,8 +360,24 @@ pub(super) fn resolved(event: &Value) -> String {
         let destination = word(&event["destination"]);
         format!(": {} in {destination}", on_a_line(rule))
     });
+    let mut more = rule.unwrap_or_default();
+    if event["updatedInput"].is_object() {
+        more += &format!(
+            "; in its place it gets {}",
+            for_people(&event["updatedInput"])
+        );
+    }
+    if event["updatedPermissions"].is_array() {
+        more += &format!(
+            "; permissions change: {}",
+            for_people(&event["updatedPermissions"])
+        );
+    }
+    if event["interrupt"] == true {
+        more += "; its turn ends";
+    }
     let (id, by) = (word(&event["request_id"]), by(&event["by"]));
-    format!("request {id}: {decision}, {by}{}", rule.unwrap_or_default())
+    format!("request {id}: {decision}, {by}{more}")
 }
 
 /// Who closed a request.

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use peerbus_adapter::{Failure, How, Receipt, Stage, wall_ms};
 use peerbus_node::index::LiveSession;
-use peerbus_node::{NodeClient, NodeRefusal};
-use peerbus_view::{Trail, stage_of};
+use peerbus_node::{NodeClient, NodeRefusal, SessionNow};
+use peerbus_view::{Audience, PeerState, Trail, stage_of};
 use peerbus_wire::{MessageId, escape};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{CELL_CHARS, LINE_CHARS, lines};
 use crate::args::{Until, Wait};
@@ -27,19 +27,25 @@ struct Followed {
     works: bool,
     /// The turn failed: why.
     failed: Option<String>,
+    /// What the model said.
+    words: Vec<String>,
+    /// That the session waits for its user was said.
+    told: bool,
 }
 
 impl Followed {
     fn new(session: &LiveSession, id: &str) -> Result<Self, Failure> {
         let id = MessageId::parse(id).map_err(Failure::failed)?;
         let mut receipt = Receipt::new(id, Stage::Delivered);
-        receipt.to = Some(session.name.as_ref().unwrap_or(&session.id).clone());
+        receipt.to = Some(session.called().to_owned());
         receipt.at_ms = Some(wall_ms());
         Ok(Self {
             receipt,
             there: false,
             works: false,
             failed: None,
+            words: Vec::new(),
+            told: false,
         })
     }
 
@@ -66,6 +72,42 @@ impl Followed {
         }
     }
 
+    /// Says once, while the session waits for its user, how that user lets it go on.
+    fn waits(&mut self, session: &LiveSession) {
+        if self.told || here::audience() == Audience::Peer {
+            return;
+        }
+        let now = SessionNow::ask(session).ok();
+        let now = now.filter(|now| now.state() == PeerState::Waits);
+        if let Some(way) = now.and_then(|now| now.way_out()) {
+            self.told = true;
+            output::say(&format!("{} waits for you: {way}", super::called(session)));
+        }
+    }
+
+    /// What the turn came to, with what its client does not say of it.
+    fn result(&self, event: Option<&Value>, id: &str) -> Value {
+        let mut result = event.cloned().unwrap_or_else(|| {
+            let subtype = if self.failed.is_some() {
+                "error"
+            } else {
+                "success"
+            };
+            let errors: Vec<_> = self.failed.iter().collect();
+            json!({ "subtype": subtype, "is_error": self.failed.is_some(), "errors": errors })
+        });
+        for (name, value) in [
+            ("type", json!("result")),
+            ("id", json!(id)),
+            ("result", json!(self.words.last())),
+        ] {
+            if result[name].is_null() {
+                result[name] = value;
+            }
+        }
+        result
+    }
+
     /// Takes what an event says of the conversation. `tells`: what the model says is printed.
     fn hears(&mut self, event: &Value, id: &str, tells: bool) -> Result<(), Failure> {
         match event["type"].as_str().unwrap_or_default() {
@@ -75,13 +117,17 @@ impl Followed {
                     self.there |= content.contains(id);
                 } else if self.there && event["error"] == true {
                     self.failed = Some(escape(content, LINE_CHARS));
-                } else if self.there && tells {
-                    output::line(&lines(content))?;
+                } else if self.there {
+                    if tells {
+                        output::line(&lines(content))?;
+                    }
+                    self.words.push(content.to_owned());
                 }
             }
             "status" => {
                 let status = &event["status"];
                 self.works = status == "thinking" || status == "waiting_approval";
+                self.told &= status == "waiting_approval";
             }
             _ => {}
         }
@@ -143,6 +189,7 @@ pub(super) fn follow(
 ) -> Result<(), Failure> {
     let end = limit.map(|limit| Instant::now() + client::duration(limit));
     let mut so_far = Followed::new(session, id)?;
+    so_far.waits(session);
     loop {
         let left = end.map(|end| end.saturating_duration_since(Instant::now()));
         let settled = so_far.is_over() || so_far.has_failed();
@@ -155,7 +202,12 @@ pub(super) fn follow(
             .map_err(|error| super::refused(NodeRefusal::Lost(error)))?;
         let event = match client.event() {
             // Nothing more came in time.
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return so_far.ends(limit),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                if settled && until == Until::Result {
+                    return tell(&so_far.result(None, id), json);
+                }
+                return so_far.ends(limit);
+            }
             event => event.map_err(|error| super::refused(NodeRefusal::Lost(error)))?,
         };
         let Some(event) = event else {
@@ -164,7 +216,7 @@ pub(super) fn follow(
                 false => "not seen: the session has ended",
             }));
         };
-        if json {
+        if json && until != Until::Result {
             output::json(&event)?;
         }
         let is = |member: &str, text: &str| event[member] == text;
@@ -180,6 +232,33 @@ pub(super) fn follow(
                 return Err(so_far.not_seen());
             }
         }
+        if is("type", "result") && so_far.there && until == Until::Result {
+            return tell(&so_far.result(Some(&event), id), json);
+        }
         so_far.hears(&event, id, until == Until::Answer && !json)?;
+        if is("type", "approval_request") || is("status", "waiting_approval") {
+            so_far.waits(session);
+        }
     }
+}
+
+/// Prints what a turn came to. An error, where it failed.
+fn tell(result: &Value, json: bool) -> Result<(), Failure> {
+    if json {
+        output::json(result)?;
+    } else if let Some(text) = result["result"].as_str() {
+        output::line(&lines(text))?;
+    }
+    if result["is_error"] != true {
+        return Ok(());
+    }
+    let errors = result["errors"].as_array().into_iter().flatten();
+    let errors: Vec<_> = errors.filter_map(Value::as_str).collect();
+    let why = match errors.is_empty() {
+        true => result["result"].as_str().unwrap_or_default().to_owned(),
+        false => errors.join("; "),
+    };
+    let why = escape(&why, LINE_CHARS);
+    let word = escape(result["subtype"].as_str().unwrap_or_default(), CELL_CHARS);
+    Err(Failure::failed(format!("the turn failed: {word}: {why}")))
 }

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::Answer;
 use crate::WHY_CHARS;
-use crate::protocol::Heard;
+use crate::protocol::{Heard, TurnEnd};
 
 /// An agent wants its user to log in first.
 const LOG_IN: i64 = -32_000;
@@ -67,7 +67,36 @@ pub(super) fn events(update: &Value) -> Vec<Heard> {
 
 /// Events in the form that Claude Code's messages have.
 pub(super) fn told(role: &str, content: &Value) -> Vec<Heard> {
-    let line = json!({ "type": role, "message": { "role": role, "content": content } });
+    as_claude_code(&json!({ "type": role, "message": { "role": role, "content": content } }))
+}
+
+/// A piece of what the agent says.
+pub(super) fn piece(text: &str) -> Vec<Heard> {
+    as_claude_code(&json!({ "type": "stream_event", "event": { "delta": { "text": text } } }))
+}
+
+/// What a turn came to, by the answer to its prompt.
+pub(super) fn result(end: &TurnEnd, answer: &Answer) -> Vec<Heard> {
+    let (subtype, errors) = match end {
+        TurnEnd::Well | TurnEnd::Unproven => ("success", Vec::new()),
+        TurnEnd::Stopped(why) => ("cancelled", vec![why.as_str()]),
+        TurnEnd::Failed(why) => ("error", vec![why.as_str()]),
+        TurnEnd::Unshown => return Vec::new(),
+    };
+    let is_error = subtype != "success";
+    let mut line = json!({ "type": "result", "subtype": subtype, "is_error": is_error });
+    if is_error {
+        line["errors"] = json!(errors);
+    }
+    if let Ok(answer) = answer {
+        for (name, theirs) in [("stop_reason", "stopReason"), ("usage", "usage")] {
+            line[name] = answer[theirs].clone();
+        }
+    }
+    as_claude_code(&line)
+}
+
+fn as_claude_code(line: &Value) -> Vec<Heard> {
     let events = claude_code::read(&line.to_string()).into_iter();
     events.map(Heard::Event).collect()
 }

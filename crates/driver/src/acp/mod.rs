@@ -43,6 +43,7 @@ pub static ACP: PathSpec = PathSpec {
     word: "acp",
     rank: 0,
     one_shot: true,
+    text_bytes: usize::MAX,
     ..PathSpec::waking(GAP_MS)
 };
 

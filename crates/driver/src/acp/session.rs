@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use super::Answer;
 use super::calls::Calls;
-use super::lines::{events, told};
+use super::lines::{self, events, told};
 use super::turn::{Began, Signs, Turn, Usage, is_users, words};
 use crate::WHY_CHARS;
 use crate::protocol::{Heard, TurnEnd};
@@ -337,6 +337,9 @@ impl State {
                 texts: Vec::new(),
             });
         }
+        if let Some((_, answer)) = ended {
+            heard.extend(lines::result(&end, answer));
+        }
         let ids = vec![turn.uuid];
         heard.push(Heard::TurnEnd { ids, end });
         heard
@@ -422,10 +425,13 @@ impl State {
         let id = update["messageId"].as_str().map(str::to_owned);
         let text = update["content"]["text"].as_str().unwrap_or_default();
         let other = self.words.id != id || self.words.text.len() + text.len() > WORDS_MAX;
-        let before = if other { self.say() } else { Vec::new() };
+        let mut heard = if other { self.say() } else { Vec::new() };
         self.words.id = id;
         self.words.text.push_str(text);
-        before
+        if !text.is_empty() {
+            heard.extend(lines::piece(text));
+        }
+        heard
     }
 
     /// What was put together, for whoever watches and reads.

@@ -40,6 +40,7 @@ pub static STREAM: PathSpec = PathSpec {
     word: "stream",
     rank: 0,
     joins_busy_turn: true,
+    text_bytes: usize::MAX,
     ..PathSpec::waking(GAP_MS)
 };
 
@@ -66,6 +67,8 @@ pub(crate) struct Claude {
     pub(crate) asked: Mutex<BTreeMap<String, oneshot::Sender<Answer>>>,
     /// The turn that is under way was asked to end.
     pub(crate) stopped: AtomicBool,
+    /// What the client said last of what the session works with.
+    pub(crate) settings: Mutex<Option<Value>>,
 }
 
 impl Claude {
@@ -92,9 +95,8 @@ impl Claude {
         Ok(match (line.kind(), line["subtype"].as_str()) {
             ("system", Some("init")) => {
                 let id = line["session_id"].as_str();
-                id.map(|id| Heard::Session(owned(id), false))
-                    .into_iter()
-                    .collect()
+                let id = id.map(|id| Heard::Session(owned(id), false));
+                id.into_iter().chain(self.settings(text)).collect()
             }
             // An agent's inside the session.
             ("user" | "assistant", _) if line["parent_tool_use_id"].is_string() => Vec::new(),
@@ -118,7 +120,7 @@ impl Claude {
                     Some(why) if stopped => TurnEnd::Stopped(why),
                     Some(why) => TurnEnd::Failed(why),
                 };
-                vec![Heard::TurnEnd { ids, end }]
+                with_events(Heard::TurnEnd { ids, end })
             }
             ("control_request", _) => Vec::from_iter(self.requested(to, text).await),
             ("control_response", _) => self.answered(to, text, &line["response"]).await,
@@ -127,16 +129,30 @@ impl Claude {
                 vec![Heard::Withdrawn(owned(id))]
             }
             (kind, subtype) => {
-                let kind = escape(kind, WHY_CHARS);
-                let subtype = subtype.map(|subtype| escape(subtype, WHY_CHARS));
-                tracing::debug!(
-                    kind,
-                    subtype,
-                    "Claude Code says something that is not needed"
-                );
-                Vec::new()
+                let events = claude_code::read(text);
+                if events.is_empty() {
+                    let kind = escape(kind, WHY_CHARS);
+                    let subtype = subtype.map(|subtype| escape(subtype, WHY_CHARS));
+                    tracing::debug!(
+                        kind,
+                        subtype,
+                        "Claude Code says something that is not needed"
+                    );
+                }
+                events.into_iter().map(Heard::Event).collect()
             }
         })
+    }
+
+    /// What the session works with, which the client says in each turn, where that is news.
+    fn settings(&self, text: &str) -> Option<Heard> {
+        let event = claude_code::read(text).pop()?;
+        let mut known = lock(&self.settings);
+        if known.as_ref() == Some(&event.members) {
+            return None;
+        }
+        *known = Some(event.members.clone());
+        Some(Heard::Event(event))
     }
 
     async fn requested(&self, to: &AgentLines, text: &str) -> Option<Heard> {

@@ -47,15 +47,19 @@ pub(crate) fn answer<'a>(verdict: &'a approvals::Verdict, input: &'a RawValue) -
     match verdict.decision {
         Some(Decision::Allow | Decision::AllowAlways) => Verdict::Allow {
             input: match &verdict.input {
-                Some(answered) => Input::Answered(answered),
+                Some(input) => Input::Instead(input.value()),
                 None => Input::AsItCame(input),
             },
-            rules: verdict.rule.as_ref().map(|rule| [&rule.suggestion]),
+            updates: verdict.updates(),
         },
         Some(Decision::Deny) => Verdict::Deny {
             message: verdict.message.as_deref().unwrap_or(REFUSED),
+            interrupt: verdict.interrupt,
         },
-        None => Verdict::Deny { message: DENIED },
+        None => Verdict::Deny {
+            message: DENIED,
+            interrupt: false,
+        },
     }
 }
 
@@ -63,22 +67,23 @@ pub(crate) fn answer<'a>(verdict: &'a approvals::Verdict, input: &'a RawValue) -
 #[serde(untagged)]
 pub(crate) enum Input<'a> {
     AsItCame(&'a RawValue),
-    Answered(&'a Value),
+    Instead(&'a Value),
 }
 
 #[derive(Serialize)]
 #[serde(tag = "behavior", rename_all = "lowercase")]
 pub(crate) enum Verdict<'a> {
-    /// With the input as it came, or with answers in it.
+    /// With the input as it came, or another.
     Allow {
         #[serde(rename = "updatedInput")]
         input: Input<'a>,
-        /// One of the client's own suggestions.
         #[serde(rename = "updatedPermissions", skip_serializing_if = "Option::is_none")]
-        rules: Option<[&'a Value; 1]>,
+        updates: Option<Value>,
     },
     Deny {
         message: &'a str,
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        interrupt: bool,
     },
 }
 

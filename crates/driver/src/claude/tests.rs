@@ -20,6 +20,7 @@ fn claude() -> Claude {
         tools: Tools::new().0,
         asked: Mutex::default(),
         stopped: AtomicBool::default(),
+        settings: std::sync::Mutex::default(),
     }
 }
 

@@ -183,7 +183,11 @@ impl Driver<'_> {
             true => self.settings.approval,
             false => UNASKED.min(self.settings.approval),
         };
-        let pending = node.and_then(|node| node.ask(Source::Stream, asked.asked.clone()));
+        let source = match asked.options.is_null() {
+            true => Source::Stream,
+            false => Source::Options,
+        };
+        let pending = node.and_then(|node| node.ask(source, asked.asked.clone()));
         let (session, client, id) = (self.session.clone(), client.clone(), asked.id.clone());
         let protocol = Arc::clone(&self.protocol);
         let waits = tokio::spawn(async move {

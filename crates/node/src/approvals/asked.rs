@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
 /// Most that is kept of an input, in bytes of JSON. One that is longer cannot be allowed here.
-pub(super) const INPUT_MAX: usize = 32 * 1024;
+pub(crate) const INPUT_MAX: usize = 32 * 1024;
 /// Longest of its other texts, in characters.
 const TEXT_CHARS: usize = 1_024;
 /// Most rules that are offered, and the longest of them, in bytes of JSON.

@@ -17,6 +17,10 @@ fn wish(id: &str, decision: Decision, digest: Option<&str>) -> Wish {
         destination: None,
         message: None,
         answers: Vec::new(),
+        input: None,
+        permissions: Vec::new(),
+        interrupt: false,
+        source: None,
     }
 }
 
@@ -280,7 +284,9 @@ fn a_question_wants_answers_and_nothing_else_does() {
     let always = wish(&id, Decision::AllowAlways, Some(&digest));
     assert!(refusal(approvals.decide(always, By::Node)).contains("is a question"));
     let verdict = approvals.decide(answers(&["2", "1, 2"]), By::Node).unwrap();
-    let answered = verdict.input.unwrap();
+    let Some(NewInput::Answered(answered)) = verdict.input else {
+        panic!("{verdict:?}")
+    };
     let chosen = json!({ "Which colour?": "Blue", "What with?": "A, B" });
     assert_eq!(answered["answers"], chosen);
     assert_eq!(answered["questions"], input["questions"]);
@@ -328,5 +334,23 @@ fn an_option_is_chosen_by_its_number_or_by_its_label_in_any_case() {
             Ok(chosen) => assert_eq!(answered.unwrap()["answers"]["?"], chosen, "{given}"),
             Err(why) => assert!(answered.unwrap_err().contains(why), "{given}"),
         }
+    }
+}
+
+#[test]
+fn a_client_that_takes_yes_or_no_gets_nothing_else() {
+    for source in [Source::Channel, Source::Options] {
+        let mut approvals = Approvals::default();
+        let asked = Asked::new("Bash", r#"{"command":"ls"}"#);
+        let Opened { id, .. } = approvals.open(source, asked, || 7).unwrap();
+        let digest = approvals.get(&id).unwrap()["digest"].clone();
+        let wish = wish(&id, Decision::Allow, digest.as_str());
+        let changed = Wish {
+            input: Some(serde_json::Map::new()),
+            ..wish.clone()
+        };
+        let why = refusal(approvals.decide(changed, By::Node));
+        assert!(why.contains("no more than yes or no"), "{source:?}: {why}");
+        assert!(approvals.decide(wish, By::Node).is_ok());
     }
 }

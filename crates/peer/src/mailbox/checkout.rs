@@ -55,7 +55,7 @@ impl MailboxMachine {
         let chosen = within(path.limit, candidates.iter().copied());
         let rest = candidates.len() - chosen.len();
         let whole_max = WHOLE_BYTES_MAX.min(path.limit.bytes);
-        let mut chosen = self.portions(chosen, whole_max);
+        let mut chosen = self.portions(chosen, path, whole_max);
         chosen.extend(next);
         (!chosen.is_empty()).then(|| self.send(path, &chosen, rest, (Cause::Along, None)))
     }
@@ -96,10 +96,17 @@ impl MailboxMachine {
     }
 
     /// How much of each is shown to an agent that did not ask for it.
-    pub(super) fn portions(&self, chosen: Vec<No>, whole_max: usize) -> Vec<(No, Portion)> {
+    pub(super) fn portions(
+        &self,
+        chosen: Vec<No>,
+        path: Path,
+        whole_max: usize,
+    ) -> Vec<(No, Portion)> {
         let portion = |no: No| {
-            let bytes = self.messages.get(&no).map_or(0, |m| m.content.bytes());
-            match bytes <= whole_max {
+            let message = self.messages.get(&no);
+            let is_local = message.is_some_and(Message::is_local);
+            let bytes = message.map_or(0, |m| m.content.bytes());
+            match bytes <= whole_max || is_local && bytes <= path.text_bytes {
                 true => (no, Portion::All),
                 false => (no, Portion::Beginning),
             }

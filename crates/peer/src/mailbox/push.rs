@@ -142,15 +142,18 @@ impl MailboxMachine {
 
     /// An urgent message is due, and not too many of its kind went before it.
     fn is_urgent(&self, now_ms: u64) -> bool {
-        let oldest = self.recent_ms.front();
-        let many =
-            self.recent_ms.len() >= RECENT_MAX && oldest.is_some_and(|&at| at + RECENT_MS > now_ms);
         let wants = |message: &Message| {
             let now = message.priority == Priority::Now && message.is_due();
             let path = self.next_path(now_ms, message).filter(|_| now);
             path.is_some_and(|path| self.paths.free_at(path, true) <= now_ms)
         };
-        !many && self.messages.values().any(wants)
+        !self.is_often(now_ms) && self.messages.values().any(wants)
+    }
+
+    /// As many pushes as may be without a pause have gone lately.
+    fn is_often(&self, now_ms: u64) -> bool {
+        let oldest = self.recent_ms.front();
+        self.recent_ms.len() >= RECENT_MAX && oldest.is_some_and(|&at| at + RECENT_MS > now_ms)
     }
 
     /// The waking path that a message goes over next.
@@ -184,8 +187,11 @@ impl MailboxMachine {
         if self.mutations.broken(MailboxMutation::SkipPause) {
             return 0;
         }
-        let mut free = self.paths.free_at(path, urgent);
-        if head.is_new() && !urgent {
+        // A program that puts texts in waits for each: nothing is gathered.
+        let takes = path.text_bytes == usize::MAX || !self.is_often(now_ms);
+        let hurries = urgent || head.is_local() && takes;
+        let mut free = self.paths.free_at(path, hurries);
+        if head.is_new() && !hurries {
             // Else a burst would be one push for each path and then a digest.
             free = free.max(self.digest_at_ms);
         }
@@ -203,7 +209,7 @@ impl MailboxMachine {
         let chosen = self.compose(now_ms, path, head);
         let fresh = |(no, m): &(&No, &Message)| m.is_fresh() && m.is_free() && !chosen.contains(no);
         let rest = self.messages.iter().filter(fresh).count();
-        let chosen = self.portions(chosen, WHOLE_BYTES_MAX);
+        let chosen = self.portions(chosen, path, WHOLE_BYTES_MAX);
         let attempt = self.send(path, &chosen, rest, (Cause::Push, Some(head)));
         self.paths.used(path);
         if self.recent_ms.len() >= RECENT_MAX {

@@ -49,7 +49,10 @@ pub struct PathSpec {
     pub in_result: bool,
     /// What one attempt holds at most.
     pub limit: Limit,
-    /// The pause after a push, in milliseconds.
+    /// A text that was put in here goes whole up to so many bytes as it is shown. `usize::MAX`: its client
+    /// is driven, and takes any number of such texts at once, too.
+    pub text_bytes: usize,
+    /// The pause after a push, in milliseconds. A text that was put in here does not wait for it.
     pub gap_ms: u64,
 }
 
@@ -70,6 +73,7 @@ impl PathSpec {
             messages: usize::MAX,
             bytes: usize::MAX,
         },
+        text_bytes: 0,
         gap_ms: 0,
     };
 

@@ -255,7 +255,9 @@ fn event(event: &Value, audience: Audience) -> Value {
     let mut shown = Map::new();
     for (name, value) in event.as_object().into_iter().flatten() {
         let value = match (name.as_str(), value) {
-            ("content" | "input" | "description", value) => beginning(value).into(),
+            ("content" | "input" | "description" | "updatedInput", value) => {
+                beginning(value).into()
+            }
             ("suggestions" | "digest", _) => continue,
             (_, Value::String(text)) => escape(text, WHY_CHARS).into(),
             (_, Value::Number(_) | Value::Bool(_)) => value.clone(),
@@ -273,7 +275,8 @@ fn event(event: &Value, audience: Audience) -> Value {
 /// Whose messages a text is that came to an agent: each stands in a line, with its id in brackets.
 fn senders(text: &str, known: &HashMap<String, String>) -> String {
     let mut names: Vec<&str> = Vec::new();
-    for line in text.lines() {
+    // What stands behind a bar was put in by a program.
+    for line in text.lines().filter(|line| !line.starts_with('|')) {
         let ids = line.split('[').skip(1);
         let mut ids = ids.filter_map(|rest| known.get(short_id(rest.split(']').next()?)));
         names.extend(ids.next().map(String::as_str));

@@ -340,9 +340,7 @@ fn a_result_of_an_open_request_is_not_judged_and_a_second_answer_is() {
     assert_eq!(answers(&mut rig, "q1"), 0, "the result");
     assert_eq!(answers(&mut rig, "q1"), 1, "what comes after it");
     // One that ended otherwise has no result any more.
-    let ended = Stage::Unanswered {
-        why: String::new(),
-    };
+    let ended = Stage::Unanswered { why: String::new() };
     let receipt = Receipt::new(MessageId::parse("q2").unwrap(), ended);
     rig.input(|mailbox, now| mailbox.receipt(now, &receipt, None, None));
     assert_eq!(answers(&mut rig, "q2"), 2);

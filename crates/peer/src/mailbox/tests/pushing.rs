@@ -2,6 +2,13 @@
 
 use super::*;
 
+/// To a client that is driven.
+static DRIVEN: PathSpec = PathSpec {
+    word: "driven",
+    text_bytes: usize::MAX,
+    ..PathSpec::waking(2_000)
+};
+
 #[test]
 fn the_best_ready_path_takes_the_first_push_at_once() {
     for (ready, best) in [
@@ -180,6 +187,46 @@ fn urgent_messages_flush_what_waits_without_a_pause() {
     assert_eq!(rig.wanted(), None);
     rig.arrive(Priority::Now);
     assert_eq!(ids(&rig.push()), [2, 3]);
+}
+
+fn with(path: Path) -> Rig {
+    let mut rig = Rig::new(&[]);
+    rig.mailbox.add_path(path);
+    rig.ready(path);
+    rig
+}
+
+#[test]
+fn a_text_that_is_put_in_waits_for_no_pause_but_for_what_its_client_takes() {
+    let put_in = |rig: &mut Rig| rig.arrives(HERE, 100, Conversation::default(), false);
+    for (path, most) in [(&SOCKET, 20), (&DRIVEN, 40)] {
+        let mut rig = with(path);
+        for _ in 0..most {
+            put_in(&mut rig);
+            rig.pushed();
+        }
+        put_in(&mut rig);
+        assert_eq!(rig.wanted().is_some(), path.text_bytes == usize::MAX);
+    }
+    let mut rig = Rig::new(&[&SOCKET]);
+    put_in(&mut rig);
+    rig.pushed();
+    rig.next();
+    assert_eq!(rig.wanted(), None, "a peer's message does");
+}
+
+#[test]
+fn a_text_that_is_put_in_goes_whole_where_its_client_takes_it() {
+    let put_in = |path| {
+        let mut rig = with(path);
+        rig.arrives(HERE, 100_000, Conversation::default(), false);
+        rig.pushed().items[0].portion
+    };
+    assert_eq!(put_in(&SOCKET), Portion::Beginning);
+    assert_eq!(put_in(&DRIVEN), Portion::All);
+    let mut rig = with(&DRIVEN);
+    rig.arrives("bob", 100_000, Conversation::default(), false);
+    assert_eq!(rig.pushed().items[0].portion, Portion::Beginning);
 }
 
 #[test]

@@ -135,7 +135,7 @@ const SAID = {
   status: (event) => ["status", event.state],
   bus: (event) => ["message", `${event.from ? `from ${event.from}` : `to ${event.to || "?"}`}: ${event.stage} · ${event.id.slice(0, 12)}…`],
   approval_request: (event) => ["asks", `may it use ${event.tool}?`],
-  approval_resolved: (event) => ["answered", `${event.decision || "over"}, by ${event.by}`],
+  approval_resolved: (event) => ["answered", `${event.decision || "over"}, by ${event.by}${event.updatedInput ? `, with ${event.updatedInput} in its place` : ""}`],
   gap: (event) => ["", `${count(event.missed, "event is", "events are")} missing`],
 };
 

@@ -211,7 +211,12 @@ impl Oracle {
         let items = self.items(attempt);
         let digest = items.iter().all(|(which, _)| first(which));
         let any = session.first_ms.filter(|_| digest).map(|at| at + 2_000);
-        let free = last.max(any).filter(|_| !urgent);
+        // A text that was put in waits for no pause.
+        let put_in = |(which, _): &(Which, AttemptItem)| {
+            self.letters.get(*which).is_some_and(|l| l.mail.is_local())
+        };
+        let hurries = urgent || items.iter().any(put_in);
+        let free = last.max(any).filter(|_| !hurries);
         ensure(free.is_none_or(|at| at <= now_ms), "pause", || {
             format!("{attempt:?} at {now_ms}, not before {free:?}")
         })?;

@@ -149,14 +149,15 @@ fn find(id: Option<&str>, latest: bool) -> Result<LiveSession, Failure> {
             .max_by(|a, b| a.last_active().cmp(b.last_active())),
         Some(meant) => {
             let whole = sessions.iter().any(|session| session.id == meant);
-            let is = |name: &String| name.eq_ignore_ascii_case(meant);
-            // A name that is another one's is no way to that.
-            let had = sessions.iter().any(|it| it.name.as_ref().is_some_and(is));
             // Agents choose their names, and one may be called as another's id begins.
             sessions.retain(|session| match whole {
                 true => session.id == meant,
-                false => is_meant(session, meant, had),
+                false => is_meant(session, meant),
             });
+            // A session that would have the name of another one is not meant by it.
+            if sessions.iter().any(|it| it.name.is_some()) {
+                sessions.retain(|it| it.name.is_some() || has_id(it, meant));
+            }
             let mut found = sessions;
             match found.len() {
                 0 if all.is_empty() => None,
@@ -185,14 +186,14 @@ fn find(id: Option<&str>, latest: bool) -> Result<LiveSession, Failure> {
     })
 }
 
-/// Whether this is a session's name, or the beginning of its id, or the end. `had`: some session has that
-/// name, and so none that would have it is meant.
-fn is_meant(session: &LiveSession, meant: &str, had: bool) -> bool {
-    let wanted = session.wanted_name.as_ref().filter(|_| !had);
-    let name = session.name.as_ref().or(wanted);
-    name.is_some_and(|name| name.eq_ignore_ascii_case(meant))
-        || (session.id.starts_with(meant) && meant.len() >= ID_PART_MIN)
-        || names_id(meant, &session.id)
+/// Whether this is a session's name, or the beginning of its id, or the end.
+fn is_meant(session: &LiveSession, meant: &str) -> bool {
+    let name = session.name.as_ref().or(session.wanted_name.as_ref());
+    name.is_some_and(|name| name.eq_ignore_ascii_case(meant)) || has_id(session, meant)
+}
+
+fn has_id(session: &LiveSession, meant: &str) -> bool {
+    (session.id.starts_with(meant) && meant.len() >= ID_PART_MIN) || names_id(meant, &session.id)
 }
 
 pub(crate) fn open(session: &LiveSession) -> Result<NodeClient, Failure> {

@@ -5,7 +5,7 @@
 set -eu
 
 from=https://github.com/peerbus/peerbus/releases/download
-to=${HOME:?HOME is not set: say where to put it with --to}/.local/bin
+to=
 version=0.4.0
 
 fails() {
@@ -28,6 +28,10 @@ while [ $# -gt 0 ]; do
     esac
 done
 
+if [ -z "$to" ]; then
+    [ -n "${HOME-}" ] || fails "HOME is not set: say where to put it with --to"
+    to=$HOME/.local/bin
+fi
 system=$(uname -s) machine=$(uname -m)
 case $system-$machine in
 Linux-x86_64 | Linux-aarch64) ;;
@@ -70,11 +74,12 @@ tar -xzf "$work/$archive" -C "$work" || fails "$archive cannot be unpacked: noth
 mkdir -p "$to" || fails "$to cannot be made: say another place with --to"
 # Beside it first: a program that runs cannot be written over, but replaced.
 new=$to/.peerbus.$$
-cp "$work/${archive%.tar.gz}/peerbus" "$new" 2>/dev/null && chmod 755 "$new" && mv -f "$new" "$to/peerbus" || {
-    rm -f "$new"
+trap 'rm -rf "$work" "$new"' EXIT
+cp "$work/${archive%.tar.gz}/peerbus" "$new" 2>/dev/null && chmod 755 "$new" ||
     fails "$to cannot be written: say another place with --to"
-}
-said=$("$to/peerbus" --version) || fails "$to/peerbus does not start here"
+said=$("$new" --version) || fails "the program does not start here: nothing was changed"
+[ ! -d "$to/peerbus" ] || fails "$to/peerbus is a directory: say another place with --to"
+mv -f "$new" "$to/peerbus" || fails "$to/peerbus cannot be replaced"
 echo "$said is in $to/peerbus"
 case :$PATH: in
 *:"$to":*) ;;

@@ -25,7 +25,11 @@ if (typeof process.execve === 'function') {
   process.execve(path, [path, ...args], process.env);
 }
 const child = spawn(path, args, { stdio: 'inherit' });
-for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGQUIT']) {
+// A key at a terminal reaches the program by itself.
+for (const signal of ['SIGINT', 'SIGQUIT']) {
+  process.on(signal, () => process.stdin.isTTY || child.kill(signal));
+}
+for (const signal of ['SIGTERM', 'SIGHUP']) {
   process.on(signal, () => child.kill(signal));
 }
 child.on('error', (error) => {

@@ -1,6 +1,6 @@
 //! A client asks more than a list has room for, or what another one asks.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -64,6 +64,8 @@ fn forges(dir: &Path, beside: &Session, request: Value) {
     let socket = dir.join(numbers);
     let listener = UnixListener::bind(&socket).expect("a free path");
     let index = dir.join("index.json");
+    let lock = File::open(dir.join("index.lock")).expect("the list's lock");
+    lock.lock().expect("whoever writes it is soon done");
     let text = fs::read_to_string(&index).expect("a list");
     let mut list: Value = serde_json::from_str(&text).expect("JSON");
     let all = list["sessions"].as_array_mut().expect("a list");

@@ -46,12 +46,18 @@ hook = subprocess.Popen(
 hook.stdin.write(json.dumps(event).encode())
 hook.stdin.close()
 
+# What a client's configuration may give its server.
+given = os.environ.get("ADAPTER_VARIABLES", "").split()
+of_adapter = dict(variable.split("=", 1) for variable in given)
 socket_of_ours = {
     "CLAUDE_CODE_MESSAGING_SOCKET": inbox.getsockname(),
     "CLAUDE_CODE_MESSAGING_TOKEN": "sesame",
 }
 adapter = subprocess.Popen(
-    [peerbus, "adapter", "--adapter=cc"], stdin=pipe, stdout=pipe, env=os.environ | socket_of_ours
+    [peerbus, "adapter", "--adapter=cc"],
+    stdin=pipe,
+    stdout=pipe,
+    env=os.environ | socket_of_ours | of_adapter,
 )
 
 

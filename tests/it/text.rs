@@ -97,7 +97,20 @@ fn wide_text_and_text_from_right_to_left_fits_a_table() {
     let _bob = Raw::register(&home, &broker, LONG);
     let question = "測試都通過了嗎？ האם הבדיקות עברו? ".repeat(3);
     home.run(&["ask", LONG, &question, "--detach"]).ok();
+    let other = "x".repeat(LONG.len());
+    home.run(&["send", LONG, &question, "--name", &other]).ok();
     for columns in WIDTHS {
+        for args in [
+            &["history"][..],
+            &["history", "--short"],
+            &["tail", "--short"],
+        ] {
+            let shown = joined(&fits(&home, columns, args)).replace(' ', "");
+            assert!(
+                shown.contains(LONG) && shown.contains(&other),
+                "{args:?}: {shown}"
+            );
+        }
         let requests = fits(&home, columns, &["requests"]);
         assert!(joined(&requests).contains(LONG), "{columns}: {requests}");
         assert!(requests.contains("delivered"), "{columns}: {requests}");

@@ -216,8 +216,12 @@ fn parse_name(text: &str, env: &impl Fn(&str) -> Option<String>) -> Result<PeerN
         ))
     };
     let name = template::expand(text, env).map_err(unusable)?;
-    let name = PeerName::parse(&name).map_err(|error| unusable(error.to_string()))?;
-    not_the_pages(name).map_err(|why| unusable(why.into()))
+    let parse = |name: &str| PeerName::parse(name).map_err(|error| unusable(error.to_string()));
+    match not_the_pages(parse(&name)?) {
+        // A project is called so, and its user cannot know.
+        Err(_) if name != text => parse(&format!("{name}-1")),
+        taken => taken.map_err(|why| unusable(why.into())),
+    }
 }
 
 #[cfg(test)]

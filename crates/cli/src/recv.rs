@@ -91,14 +91,15 @@ async fn is_nobodys(bus: &Bus, verb: &Recv) -> Result<(), Failure> {
     )))
 }
 
-/// Whether it was tried in vain to reach the broker.
+/// Whether it was tried in vain to reach the broker, or to have the name.
 fn has_failed(state: &LinkState) -> bool {
     matches!(
         state,
-        LinkState::Connecting {
-            last_error: Some(_),
-            ..
-        }
+        LinkState::Refused { .. }
+            | LinkState::Connecting {
+                last_error: Some(_),
+                ..
+            }
     )
 }
 

@@ -11,7 +11,7 @@ use peerbus_wire::{Secret, escape, from_rfc3339, printable};
 use unicode_width::UnicodeWidthStr as _;
 
 use crate::here::audience;
-use crate::wrap::{cut, wrap};
+use crate::wrap::{cut, fold, wrap};
 use crate::{operator, output};
 
 /// Longest name, or word of a stage, in a line.
@@ -123,10 +123,12 @@ pub(crate) fn with_text(head: &str, text: &MessageText, short: bool) -> String {
     };
     let columns = output::columns();
     if short {
-        let columns = columns.unwrap_or(COLUMNS);
-        let room = columns.saturating_sub(head.width() + 4).max(16);
+        let room = columns.unwrap_or(COLUMNS);
+        let room = room.saturating_sub(head.width() + 4).max(16);
         let said = cut(&escape(&said, SHORT_CHARS), room);
-        return format!("{head}  {before}{said}{after}");
+        let line = format!("{head}  {before}{said}{after}");
+        // Two long names are more than a line.
+        return columns.map_or_else(|| line.clone(), |columns| fold(&line, columns));
     }
     match columns {
         Some(columns) => {

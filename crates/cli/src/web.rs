@@ -93,7 +93,7 @@ fn show(link: &str) -> Result<(), Failure> {
 /// Opens the page of a gateway that has the address already, if one does, by a link of that one's if it
 /// gives one.
 fn other(address: SocketAddr, open: bool, why: String) -> Result<(), Failure> {
-    let found = Gateway::other(address).filter(|_| open);
+    let found = open.then(|| Gateway::other(address)).flatten();
     let OtherGateway { url, link, process } = found.ok_or_else(|| Failure::config(why))?;
     let shown = link.as_ref().unwrap_or(&url);
     output::line(shown)?;
@@ -106,11 +106,10 @@ fn other(address: SocketAddr, open: bool, why: String) -> Result<(), Failure> {
         // Nothing here is an agent's to end.
         Err(why) if is_below_an_agent() => format!("no link is given: {why}"),
         Err(why) => {
-            let process = process.map_or_else(String::new, |id| format!(" (`kill {id}`)"));
             format!(
                 "a gateway runs there already, and gives no link here: {why}. Its page opens in a browser \
                  that a link let in, and has \"Link for another browser\" at its end. If no browser is \
-                 in, end that gateway{process} and start it again with `peerbus web --open`"
+                 in, end that gateway (`kill {process}`) and start it again with `peerbus web --open`"
             )
         }
     });

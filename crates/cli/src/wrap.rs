@@ -8,7 +8,10 @@ pub(crate) const INDENT: &str = "    ";
 /// The text behind the head, on as many lines as it takes, each within so many columns. What continues is
 /// indented: nothing in a text begins a line.
 pub(crate) fn wrap(head: &str, text: &str, columns: usize) -> Vec<String> {
-    let mut lines = vec![head.to_owned()];
+    let mut lines = match head.width() > columns {
+        true => fold(head, columns).split('\n').map(str::to_owned).collect(),
+        false => vec![head.to_owned()],
+    };
     let mut begun = head.is_empty();
     for (at, paragraph) in text.replace('\t', INDENT).split('\n').enumerate() {
         if at > 0 {

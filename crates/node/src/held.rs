@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use peerbus_adapter::mailbox::quote::said;
 use peerbus_adapter::mailbox::{Mail, Undecided};
+use peerbus_wire::Priority;
 use serde_json::{Value, json};
 
 use crate::Shared;
@@ -60,7 +61,11 @@ fn unknown() -> NodeError {
 fn told(mail: &Mail) -> Value {
     let inbound = &mail.inbound;
     let talk = &mail.talk;
-    let says_more = !talk.meta.is_empty() || talk.thread.is_some() || talk.reply_to.is_some();
+    let says_more = !talk.meta.is_empty()
+        || talk.thread.is_some()
+        || talk.reply_to.is_some()
+        || talk.within_ms.is_some()
+        || talk.priority != Priority::default();
     let text = match says_more {
         false => said(&inbound.body),
         true => Cow::from(&inbound.body),

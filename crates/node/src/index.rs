@@ -157,12 +157,11 @@ pub fn all(paths: &Paths) -> Vec<LiveSession> {
 /// Tells of those peers whose adapters are stopped, which say nothing themselves.
 pub fn look(peers: &mut [PeerEntry]) {
     let dirs = Paths::find().map_or_else(|_| Vec::new(), |paths| directories(&paths));
-    for dir in dirs.iter().filter(|dir| os::user::owns(dir)) {
-        for entry in read(&dir.join(INDEX)).sessions {
-            let is_it = |peer: &&mut PeerEntry| peer.online && entry["name"] == *peer.name;
-            if let Some(peer) = peers.iter_mut().find(is_it) {
-                peer.stopped |= is_stopped(socket(&entry));
-            }
+    for session in dirs.iter().flat_map(|dir| live(dir)) {
+        let is_it =
+            |peer: &&mut PeerEntry| peer.online && session.name.as_ref() == Some(&peer.name);
+        if let Some(peer) = peers.iter_mut().find(is_it) {
+            peer.stopped |= session.stopped;
         }
     }
 }

@@ -32,14 +32,19 @@ fn process<T>(
     system.process(pid).map(read)
 }
 
-/// The first process has no parent.
+/// The first process has no parent. Of others' processes neither parent nor start is told.
 pub(crate) fn stat(id: u32) -> Option<Stat> {
-    process(id, ProcessRefreshKind::nothing(), |found| Stat {
+    let stat = process(id, ProcessRefreshKind::nothing(), |found| Stat {
         parent: found.parent().map_or(0, Pid::as_u32),
         started: found.start_time().to_string(),
         is_stopped: found.status() == ProcessStatus::Stop,
-    })
+    })?;
+    (id == 1 || stat.parent != 0 && stat.started != "0").then_some(stat)
 }
+
+/// Whether a process above another one may be hidden from a person, too: a chain of parents that
+/// breaks off says nothing of whom it leads to.
+pub(crate) const HIDES_OTHERS: bool = false;
 
 /// The numbers of all processes.
 pub(crate) fn all() -> Vec<u32> {
@@ -147,9 +152,9 @@ pub(crate) fn user(id: u32) -> Option<(String, PathBuf)> {
     Some((found.name, found.dir))
 }
 
-/// The user's own directory for temporary files (confstr(3), `_CS_DARWIN_USER_TEMP_DIR`).
-pub(crate) fn runtime_dir(_: u32) -> PathBuf {
-    std::env::temp_dir()
+/// There is none that no variable can move: sockets are with the state.
+pub(crate) fn runtime_dir(_: u32) -> Option<PathBuf> {
+    None
 }
 
 pub(crate) fn browser() -> Option<&'static str> {

@@ -59,6 +59,10 @@ pub fn ancestors(of: u32, max: usize) -> Vec<Process> {
     found
 }
 
+/// Whether parents may be hidden from a person on this system: then a chain that breaks off is no sign of
+/// anything.
+pub const HIDES_OTHERS: bool = system::HIDES_OTHERS;
+
 /// The environment with which a process was started: `NAME=VALUE`, a 0 behind each.
 ///
 /// # Errors
@@ -128,6 +132,14 @@ pub fn descendants(of: u32, is_spared: impl Fn(u32) -> bool) -> Vec<u32> {
 pub fn is_this_program(id: u32, argument: &str) -> bool {
     let ours = system::program(std::process::id());
     system::has_argument(id, argument) && ours.is_some() && system::program(id) == ours
+}
+
+/// The processes that run this program with an argument, as far as the system tells.
+#[must_use]
+pub fn running(argument: &str) -> Vec<u32> {
+    let mut all = system::all();
+    all.retain(|id| is_this_program(*id, argument));
+    all
 }
 
 /// A handle on a process that becomes readable when it ends: no polling. `None` when it has ended,

@@ -1,10 +1,10 @@
 //! A gateway that has the address already, asked for a link: it looks up which program asks.
 
 use std::io::{self, Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{SocketAddr, SocketAddrV4};
 use std::time::Duration;
 
-use peerbus_adapter::hooks::{directories_of, is_of_an_agent};
+use peerbus_adapter::hooks::is_an_agents;
 use peerbus_os::process::is_this_program;
 use peerbus_os::{tcp, user};
 use peerbus_wire::escape;
@@ -13,10 +13,10 @@ use tokio::net::TcpStream;
 
 /// How long another gateway may take to answer, and the most that it says.
 const ASKED: Duration = Duration::from_secs(2);
-const ANSWER_BYTES_MAX: u64 = 4_096;
+const ANSWER_BYTES_MAX: usize = 4_096;
 const WHY_CHARS: usize = 300;
-/// Everything stands below it.
-const FIRST_PROCESS: u32 = 1;
+/// Everything stands below it, what was put into a container from outside too.
+const NO_PROCESS: u32 = 0;
 
 /// A gateway of this user's that runs already.
 #[derive(Debug)]
@@ -25,30 +25,21 @@ pub struct OtherGateway {
     pub url: String,
     /// An address that opens its page, once; or why it gives none. The address is a secret.
     pub link: Result<String, String>,
-    /// Its process, as far as the system tells.
-    pub process: Option<u32>,
+    /// Its process.
+    pub process: u32,
 }
 
 impl OtherGateway {
     /// The one at this address, without TLS.
     pub(crate) fn at(address: SocketAddr) -> Option<Self> {
-        let socket = match address {
-            SocketAddr::V4(it) => Some((it, SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))),
-            SocketAddr::V6(_) => None,
-        };
-        let owner = socket.and_then(|(it, nobody)| tcp::user(it, nobody));
-        // Another user's page is shown to nobody.
-        if owner.is_some_and(|owner| owner != user::id()) {
-            return None;
-        }
-        let told = ask(address, "GET /healthz").ok()?;
+        let (told, process) = ask(address, "GET /healthz").ok()?;
         if told["status"] != "ok" || !told["version"].is_string() {
             return None;
         }
         let url = format!("http://{address}");
         let link = match ask(address, "POST /link") {
             Err(error) => Err(error.to_string()),
-            Ok(told) => match (told["path"].as_str(), told["error"].as_str()) {
+            Ok((told, _)) => match (told["path"].as_str(), told["error"].as_str()) {
                 (Some(path), _) if is_link(path) => Ok(format!("{url}{path}")),
                 (_, why) => Err(escape(why.unwrap_or("it does not say why"), WHY_CHARS)),
             },
@@ -56,7 +47,7 @@ impl OtherGateway {
         Some(Self {
             url: format!("{url}/"),
             link,
-            process: socket.and_then(|(it, nobody)| tcp::holder(it, nobody, FIRST_PROCESS)),
+            process,
         })
     }
 }
@@ -66,18 +57,32 @@ fn is_link(path: &str) -> bool {
     word.is_some_and(|word| word.bytes().all(|byte| byte.is_ascii_alphanumeric()))
 }
 
-/// What a gateway at an address answers, in JSON.
-fn ask(address: SocketAddr, line: &str) -> io::Result<Value> {
+/// What a gateway at an address answers, in JSON, and its process. A page of another user's, or of an agent's, is
+/// shown to nobody.
+fn ask(address: SocketAddr, line: &str) -> io::Result<(Value, u32)> {
     let mut stream = std::net::TcpStream::connect_timeout(&address, ASKED)?;
     stream.set_read_timeout(Some(ASKED))?;
+    // The connection stays, so that whoever holds its other end can be looked up.
     write!(
         stream,
-        "{line} HTTP/1.0\r\nHost: {address}\r\nContent-Length: 0\r\n\r\n"
+        "{line} HTTP/1.1\r\nHost: {address}\r\nContent-Length: 0\r\n\r\n"
     )?;
-    let mut said = String::new();
-    stream.take(ANSWER_BYTES_MAX).read_to_string(&mut said)?;
-    let body = said.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-    Ok(serde_json::from_str(body)?)
+    let ends = Ends(stream.peer_addr().ok().zip(stream.local_addr().ok()));
+    let (mut said, mut piece) = (Vec::new(), [0; 1_024]);
+    while said.len() < ANSWER_BYTES_MAX {
+        let read = stream.read(&mut piece)?;
+        said.extend_from_slice(&piece[..read]);
+        let text = String::from_utf8_lossy(&said);
+        let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+        if let Ok(told) = serde_json::from_str(body) {
+            let holder = ends.holder().map_err(io::Error::other)?;
+            return Ok((told, holder));
+        }
+        if read == 0 {
+            break;
+        }
+    }
+    Err(io::ErrorKind::InvalidData.into())
 }
 
 /// The other end of a connection, and ours.
@@ -99,20 +104,25 @@ impl Ends {
     /// Whether this user's own `peerbus web` has the other end, and no agent runs it. What hands on
     /// connections, as a proxy or a tunnel, is another program.
     pub(crate) fn may_have_a_link(self) -> Result<(), String> {
-        let found = self.both().and_then(|(theirs, ours)| {
-            let own = tcp::user(theirs, ours) == Some(user::id());
-            tcp::holder(theirs, ours, FIRST_PROCESS).filter(|_| own)
-        });
+        self.holder().map(drop)
+    }
+
+    /// The process of this user's own `peerbus web` at the other end, if no agent runs it.
+    fn holder(self) -> Result<u32, String> {
+        // To look through all processes costs: other users' are not worth that.
+        let is_own = |(theirs, ours): &_| tcp::user(*theirs, *ours) == Some(user::id());
+        let own = self.both().filter(is_own);
+        let found = own.and_then(|(theirs, ours)| tcp::holder(theirs, ours, NO_PROCESS));
         match found.filter(|id| is_this_program(*id, "web")) {
             None => Err(
                 "it is not known for the same program of the same user, by IPv4 on this machine"
                     .into(),
             ),
-            Some(id) if is_of_an_agent(&directories_of(id), id) => Err(
+            Some(id) if is_an_agents(id, &[]) => Err(
                 "an agent, or what it runs, gets none: a person asks, in a terminal of their own"
                     .into(),
             ),
-            Some(_) => Ok(()),
+            Some(id) => Ok(id),
         }
     }
 }

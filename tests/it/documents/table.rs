@@ -92,6 +92,7 @@ pub(super) const COMMANDS: &[(&str, How)] = &[
     // AGENT
     ("peerbus --version", Runs),
     ("peerbus install claude-code --dry-run", Runs),
+    ("peerbus install claude-code", Runs),
     // CLAUDE_CODE
     (
         "claude plugin marketplace add .",

@@ -188,6 +188,31 @@ fn what_is_a_persons_is_refused_to_an_agent_in_a_sandbox_too() {
 }
 
 #[test]
+fn what_a_client_gives_its_adapter_makes_no_person_of_the_agent() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let runtime = home.path().join("elsewhere");
+    std::fs::create_dir(&runtime).expect("a directory");
+    let given = format!("XDG_RUNTIME_DIR={}", runtime.display());
+    let mut bob = Session::start_with(&home, "bob", &[("ADAPTER_VARIABLES", &given)]);
+    eventually("bob is there", || {
+        let peers = home.apart(&["peers"]).stdout;
+        peers
+            .lines()
+            .any(|line| line.starts_with("bob "))
+            .then_some(())
+    });
+    for within in ["", "env --unset=XDG_RUNTIME_DIR"] {
+        let said = below(&home, &mut bob, within, "token add thief --rights bridge");
+        assert!(
+            said.contains("in a terminal of their own"),
+            "{within}: {said}"
+        );
+    }
+    broker.stop();
+}
+
+#[test]
 fn what_still_comes_with_a_token_that_is_revoked_meanwhile_reaches_nobody() {
     let home = Home::new();
     let broker = Broker::start(&home);

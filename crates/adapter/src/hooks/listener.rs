@@ -20,8 +20,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+use super::agents::is_of_an_agent;
 use super::line::{ASK_MAX, ATTACH, HOOK, Offer, RPC_MAX, TOOK, TOOLS};
-use super::place::{INDEX, bind, directories, is_of_an_agent};
+use super::place::{INDEX, bind, directories};
 use crate::paths::Paths;
 
 /// Connections that are served at a time. Others find nobody.

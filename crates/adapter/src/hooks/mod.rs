@@ -5,19 +5,18 @@
 //! Everybody speaks JSON-RPC at that socket. What hooks ask, and programs of ours in agents, is no
 //! interface for others; both ends are of one version, or have nothing to say to each other.
 
+mod agents;
 mod caller;
 mod line;
 mod listener;
 mod place;
 
 pub use crate::deadline::{Deadline, TimedInput};
+pub use agents::{is_an_agents, is_below_an_agent};
 pub use caller::{Caller, ask_driver};
 pub use line::{ASK_MAX, ATTACH, Ask, AskTools, HOOK, Introduced, Role, TOOLS};
 pub use listener::{Connection, HookConnection, Peer, SessionSocket};
-pub use place::{
-    Ancestor, INDEX, directories, directories_of, directory, is_below_an_agent, is_of_an_agent,
-    sweep,
-};
+pub use place::{Ancestor, INDEX, directories, directory, sweep};
 
 /// The process of the adapter whose socket this is.
 #[must_use]

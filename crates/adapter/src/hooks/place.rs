@@ -1,10 +1,7 @@
 //! Where the sockets are: `RUNTIME/sessions/CLIENT.ADAPTER.sock` (or below the state, where that is
 //! too long), one for each adapter, by the numbers of the two processes, and of the session if it has several.
 
-use std::collections::BTreeSet;
-use std::ffi::OsStr;
 use std::io::{Error, ErrorKind, Result};
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -30,11 +27,9 @@ pub fn directories(paths: &Paths) -> Vec<PathBuf> {
     dirs
 }
 
-const DIRECTORY: &str = "sessions";
+pub(super) const DIRECTORY: &str = "sessions";
 /// The list of live sessions, beside their sockets.
 pub const INDEX: &str = "index.json";
-/// So far up a process is looked for.
-const GENERATIONS_MAX: usize = 64;
 /// As long as a socket's name gets on Linux (`proc(5)`, pid_max).
 const LONGEST: &str = "4194304.4194304.9999.sock";
 
@@ -103,7 +98,7 @@ pub(super) fn numbers(path: &Path) -> Option<(u32, u32, u64)> {
     Some((numbers.0.ok()?, numbers.1.ok()?, numbers.2.ok()?))
 }
 
-fn sockets(dir: &Path) -> impl Iterator<Item = (PathBuf, u32, u32)> {
+pub(super) fn sockets(dir: &Path) -> impl Iterator<Item = (PathBuf, u32, u32)> {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     entries.filter_map(|entry| {
         let path = entry.path();
@@ -125,106 +120,13 @@ pub fn sweep(dir: &Path) {
     }
 }
 
-/// Whether this process is an agent that has an adapter, or stands below one: sessions are looked for
-/// where this process finds them, where each process above it was started to find them, where they are
-/// without any variable, and beside the files that the command line names. What an agent runs may have been
-/// given other variables.
-#[must_use]
-pub fn is_below_an_agent() -> bool {
-    let id = std::process::id();
-    let Ok(own) = Paths::find() else {
-        return true;
-    };
-    let mut dirs: BTreeSet<_> = directories(&own).into_iter().chain(unset()).collect();
-    dirs.extend(std::env::args_os().flat_map(|argument| beside(&argument)));
-    for process in os::process::ancestors(id, GENERATIONS_MAX) {
-        match os::process::environment(process.id) {
-            Ok(all) => dirs.extend(Paths::of_environment(&all).iter().flat_map(directories)),
-            // A sandbox keeps that of its own user's processes from it, or hides one and with it what stands
-            // above. Others' cannot be read anywhere.
-            Err(_) if !os::user::is_in_namespace() => {}
-            Err(_) if process.started.is_some() && !is_own(process.id) => {}
-            Err(_) => return true,
-        }
-    }
-    is_of_an_agent(&dirs.into_iter().collect::<Vec<_>>(), id)
-}
-
 /// Where sessions are for this process, and for another one as it was started.
 #[must_use]
-pub fn directories_of(process: u32) -> Vec<PathBuf> {
+pub(super) fn directories_of(process: u32) -> Vec<PathBuf> {
     let own = Paths::find().ok();
     let all = os::process::environment(process).ok();
     let theirs = all.and_then(|all| Paths::of_environment(&all));
     own.iter().chain(&theirs).flat_map(directories).collect()
-}
-
-/// Where a user's sessions are whose environment sets no directory.
-fn unset() -> Vec<PathBuf> {
-    let listed = os::user::listed();
-    let paths = listed.and_then(|(id, home)| {
-        let home = home.display();
-        let set = format!("HOME={home}\0XDG_RUNTIME_DIR=/run/user/{id}");
-        Paths::of_environment(set.as_bytes())
-    });
-    paths.iter().flat_map(directories).collect()
-}
-
-/// Where sessions are beside a file that an argument names, or in the home of one in `.config/peerbus`.
-fn beside(argument: &OsStr) -> Vec<PathBuf> {
-    let bytes = argument.as_bytes();
-    let value = bytes.iter().position(|byte| *byte == b'=');
-    let value = value.filter(|_| bytes.starts_with(b"--"));
-    let path = value.and_then(|at| bytes.get(at + 1..)).unwrap_or(bytes);
-    let Ok(path) = std::path::absolute(OsStr::from_bytes(path)) else {
-        return Vec::new();
-    };
-    let dir = path.parent().unwrap_or(&path);
-    let home = dir.parent().and_then(Path::parent);
-    let home = home.filter(|home| dir == home.join(".config/peerbus"));
-    let paths = home.and_then(|home| {
-        let set = [b"HOME=", home.as_os_str().as_bytes()].concat();
-        Paths::of_environment(&set)
-    });
-    let all = paths.iter().flat_map(directories);
-    all.chain([dir.join(DIRECTORY)]).collect()
-}
-
-fn is_own(process: u32) -> bool {
-    os::user::owns(Path::new(&format!("/proc/{process}")))
-}
-
-/// Whether a process is an agent that has an adapter, or stands below one, as far as the sockets in
-/// these directories and the system tell.
-#[must_use]
-pub fn is_of_an_agent(dirs: &[PathBuf], pid: u32) -> bool {
-    if os::process::find(pid).started.is_none() {
-        // It has ended, and left its connection to another. Or the system does not tell.
-        return true;
-    }
-    let above = os::process::ancestors(pid, GENERATIONS_MAX);
-    if above.len() == GENERATIONS_MAX {
-        // Nobody knows what stands above that many.
-        return true;
-    }
-    let is_above = |id: u32| id == pid || above.iter().any(|process| process.id == id);
-    // In another user's directory stands what that user says.
-    let own = dirs.iter().filter(|dir| os::user::owns(dir));
-    own.flat_map(|dir| sockets(dir))
-        .any(|(path, client, adapter)| {
-            // Who started an adapter is its agent, whatever that is known by. A driver stands above
-            // its own.
-            let starters = || os::process::starters(adapter).into_iter();
-            let is_clients = is_above(client) || client != adapter && starters().any(is_above);
-            // What a killed adapter left says nothing of whoever has its number by now.
-            let is_left = || os::socket::is_listening(&path).is_ok_and(|listening| !listening);
-            // Who runs in a sandbox does not see what stands above it.
-            let is_outside = || {
-                let found = os::socket::connect(&path);
-                found.is_ok_and(|it| os::socket::listener(&it).is_none())
-            };
-            (is_clients || is_above(adapter)) && !is_left() || is_outside()
-        })
 }
 
 /// A process above a hook.
@@ -267,7 +169,7 @@ pub(super) fn connected(dirs: &[PathBuf], client: u32) -> impl Iterator<Item = U
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::fs::Permissions;
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
@@ -276,7 +178,7 @@ mod tests {
     /// Above any number that Linux gives to a process (`proc(5)`, pid_max).
     const NOBODY: u32 = 4_194_305;
 
-    fn paths(dir: &Path) -> Paths {
+    pub(in crate::hooks) fn paths(dir: &Path) -> Paths {
         Paths {
             config_dir: dir.to_owned(),
             state_dir: dir.join("state"),
@@ -320,22 +222,6 @@ mod tests {
     }
 
     #[test]
-    fn sessions_are_looked_for_beside_the_files_that_arguments_name() {
-        for (argument, there) in [
-            ("/run/x/peerbus.sock", "/run/x/sessions"),
-            ("--socket=/run/x/peerbus.sock", "/run/x/sessions"),
-            (
-                "/home/a/.config/peerbus/tokens.toml",
-                "/home/a/.local/state/peerbus/sessions",
-            ),
-        ] {
-            let found = beside(argument.as_ref());
-            assert!(found.contains(&there.into()), "{argument}: {found:?}");
-        }
-        assert!(beside("history".as_ref()).len() == 1);
-    }
-
-    #[test]
     fn anothers_socket_of_the_same_name_is_left_alone() {
         let home = tempfile::tempdir().unwrap();
         let paths = paths(home.path());
@@ -371,71 +257,6 @@ mod tests {
             why.contains("rrr/sessions") && why.contains("XDG_RUNTIME_DIR"),
             "{why}"
         );
-    }
-
-    #[test]
-    fn a_process_far_below_an_agent_is_the_agents() {
-        use std::io::{BufRead as _, BufReader};
-        use std::process::{Command, Stdio};
-
-        let home = tempfile::tempdir().unwrap();
-        let paths = paths(home.path());
-        let script = home.path().join("deep.sh");
-        // The `:` keeps each shell from becoming the next.
-        let deep = "[ $2 = 0 ] && { echo $$; read x; exit; }; sh $1 $1 $(($2 - 1)); :";
-        std::fs::write(&script, deep).unwrap();
-        let is_agents = |depth: usize| {
-            let mut shell = Command::new("sh")
-                .args([&script, &script])
-                .arg(depth.to_string())
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped())
-                .spawn()
-                .unwrap();
-            let (_place, _listener) = bind(&paths, shell.id(), 0).unwrap();
-            let mut said = String::new();
-            let mut stdout = BufReader::new(shell.stdout.take().unwrap());
-            stdout.read_line(&mut said).unwrap();
-            let found = is_of_an_agent(&directories(&paths), said.trim().parse().unwrap());
-            drop(shell.stdin.take());
-            shell.wait().unwrap();
-            found
-        };
-        for depth in [0, 1, GENERATIONS_MAX + 6] {
-            assert!(is_agents(depth), "{depth}");
-        }
-    }
-
-    #[test]
-    fn what_an_agent_runs_is_its_own_where_a_wrapper_started_its_adapter() {
-        use std::io::{BufRead as _, BufReader};
-        use std::process::{Command, Stdio};
-
-        let home = tempfile::tempdir().unwrap();
-        let paths = paths(home.path());
-        let dir = paths.runtime_dir.join(DIRECTORY);
-        std::fs::create_dir_all(&dir).unwrap();
-        // An agent with something that it runs, and with a wrapper around its adapter.
-        let agent = "sleep 60 & echo $!; cat | sh -c 'sh -c \"echo \\$\\$; cat; :\"; :'; kill $!";
-        let mut agent = Command::new("sh")
-            .args(["-c", agent])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut said = BufReader::new(agent.stdout.take().unwrap()).lines();
-        let mut number = || -> u32 { said.next().unwrap().unwrap().parse().unwrap() };
-        let (runs, adapter) = (number(), number());
-        let is_agents = || is_of_an_agent(&directories(&paths), runs);
-        let before = is_agents();
-        let socket = dir.join(format!("0.{adapter}.sock"));
-        let listener = UnixListener::bind(socket).unwrap();
-        let while_it_lives = is_agents();
-        drop(listener);
-        let found = (before, while_it_lives, is_agents());
-        drop(agent.stdin.take());
-        agent.wait().unwrap();
-        assert_eq!(found, (false, true, false));
     }
 
     #[test]

@@ -67,8 +67,7 @@ fn for_people(input: &Value) -> String {
 fn agree(found: &Waiting, meant: Option<&str>, json: bool, question: &str) -> Result<(), Failure> {
     let id = word(&found.told["request_id"]);
     let meant = meant.unwrap_or_default();
-    // Where the gate is closed nothing is answered: the session says so.
-    let asks = std::io::stdin().is_terminal() && !json && found.session.gates.approve;
+    let asks = std::io::stdin().is_terminal() && !json;
     // A session can take the letters of another's request for its name, and wait until that is over.
     let looks_like_one = in_words(&format!("yes {meant}")).is_some_and(|(meant, _)| meant != id);
     if looks_like_one && !asks {

@@ -71,15 +71,19 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
         to = one_of(&to)?;
     }
     let talk = talk::of(context, Some(&to), body, arguments)?;
-    let sent = deliver(context, &to, body, &talk).await;
-    match sent {
-        Ok(mut sent) => {
-            if let Some(why) = why_silent(context.bus, &sent).await {
+    // At the same time: the answer is no later for it.
+    let both = (
+        deliver(context, &to, body, &talk),
+        why_silent(context.bus, &to),
+    );
+    match tokio::join!(both.0, both.1) {
+        (Ok(mut sent), why) => {
+            if let Some(why) = why.filter(|_| sent.known.online.unwrap_or(0) > 0) {
                 sent.note = format!("{}; {why}", sent.note);
             }
             done(&sent)
         }
-        Err(error) => Err(unsent(context.bus, &to, &error).await),
+        (Err(error), _) => Err(unsent(context.bus, &to, &error).await),
     }
 }
 
@@ -113,10 +117,9 @@ pub(super) async fn deliver(
     })
 }
 
-/// Why nothing comes of a message as things are at the peer that it is for.
-async fn why_silent(bus: &Bus, sent: &Output) -> Option<String> {
-    let to = &sent.to;
-    if to.starts_with('#') || bus.abroad(to).is_some() || sent.known.online.unwrap_or(0) == 0 {
+/// Why nothing comes of a message to this peer as things are.
+async fn why_silent(bus: &Bus, to: &str) -> Option<String> {
+    if to.starts_with('#') || bus.abroad(to).is_some() {
         return None;
     }
     let (name, mut peers) = (bus.at_home(to), bus.peers(LOOK_UP).await.ok()?.entries);

@@ -117,13 +117,16 @@ impl Question {
         }
     }
 
-    /// The label of the option that a word means; `None`: of none.
+    /// The label of the option that a word means, a number before a label; `None`: of none.
     fn option(&self, word: &str) -> Result<Option<&str>, String> {
-        let number = word.parse::<usize>().ok();
+        let number = word.parse::<usize>().ok().and_then(|it| it.checked_sub(1));
+        if let Some(option) = number.and_then(|at| self.options.get(at)) {
+            return Ok(Some(&option.label));
+        }
         let label = word.to_lowercase();
-        let mut meant = self.options.iter().enumerate().filter(|(at, option)| {
-            number == Some(at + 1) || option.label.trim().to_lowercase() == label
-        });
+        let is = |option: &str| option.trim().to_lowercase() == label;
+        let mut meant = self.options.iter().enumerate();
+        let mut meant = meant.by_ref().filter(|(_, option)| is(&option.label));
         match (meant.next(), meant.next()) {
             (Some((one, _)), Some((other, _))) => Err(format!(
                 "{word:?} may be option {} or option {}: answer where it is asked",

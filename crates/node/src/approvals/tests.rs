@@ -313,14 +313,14 @@ fn a_question_wants_answers_and_nothing_else_does() {
 #[test]
 fn an_option_is_chosen_by_its_number_or_by_its_label_in_any_case() {
     let label = |label: &str| json!({ "label": label });
-    let options = ["Bleu", " 3", "BLUE, or not", "Ärger"].map(label);
+    let options = ["Bleu", " 3", "BLUE, or not", "Ärger", "ÄRGER"].map(label);
     for (given, multiple, chosen) in [
         ("bleu", false, Ok("Bleu")),
         (" BLEU ", true, Ok("Bleu")),
-        ("ärger", false, Ok("Ärger")),
+        ("ärger", false, Err("may be option 4 or option 5")),
         ("blue, or not", false, Ok("BLUE, or not")),
         ("2", false, Ok(" 3")),
-        ("3", false, Err("may be option 2 or option 3")),
+        ("3", false, Ok("BLUE, or not")),
         ("bleu,4", true, Ok("Bleu, Ärger")),
         ("bleu, 4", false, Ok("bleu, 4")),
         ("bleu, please", true, Ok("bleu, please")),

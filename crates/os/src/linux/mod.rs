@@ -45,6 +45,10 @@ pub(crate) fn stat(id: u32) -> Option<Stat> {
     })
 }
 
+/// Whether a process above another one may be hidden from a person, too: `hidepid` hides all of other users'
+/// (proc(5)).
+pub(crate) const HIDES_OTHERS: bool = true;
+
 /// The numbers of all processes, with those that ended and that nobody has waited for.
 pub(crate) fn all() -> Vec<u32> {
     let entries = read_dir("/proc").into_iter().flatten().flatten();
@@ -189,8 +193,8 @@ fn listed(users: &str, id: u32) -> Option<(String, PathBuf)> {
 }
 
 /// The directory that systemd keeps for a user.
-pub(crate) fn runtime_dir(user: u32) -> PathBuf {
-    PathBuf::from(format!("/run/user/{user}"))
+pub(crate) fn runtime_dir(user: u32) -> Option<PathBuf> {
+    Some(PathBuf::from(format!("/run/user/{user}")))
 }
 
 /// What opens a file in the user's browser, where there is a display.

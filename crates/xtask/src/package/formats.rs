@@ -63,11 +63,10 @@ impl Parts<'_> {
         tar.args(["--sort=name", "--mtime=@0", "--owner=0", "--group=0"]);
         tar.args(["--numeric-owner", "--use-compress-program=gzip -n"]);
         output(tar.arg("-cf").arg(&made).arg("-C").arg(&top).arg(&name))?;
-        let sum = Command::new("sha256sum")
-            .arg(made.file_name().context("a file's name")?)
-            .current_dir(self.out)
-            .output()?;
-        fs::write(self.out.join(format!("{name}.tar.gz.sha256")), sum.stdout)?;
+        let mut sum = Command::new("sha256sum");
+        let sum = sum.arg(made.file_name().context("a file's name")?);
+        let sum = output(sum.current_dir(self.out))?;
+        fs::write(self.out.join(format!("{name}.tar.gz.sha256")), sum)?;
         Ok(made)
     }
 
@@ -122,7 +121,8 @@ impl Parts<'_> {
         // What needs no C library runs with each.
         let tag = match libc_version(&fs::read(self.binary)?) {
             Some(minor) => format!("manylinux_2_{minor}_{machine}"),
-            None => format!("manylinux_2_5_{machine}.musllinux_1_1_{machine}"),
+            // The oldest that pip knows of both machines.
+            None => format!("manylinux_2_17_{machine}.musllinux_1_1_{machine}"),
         };
         let made = self
             .out

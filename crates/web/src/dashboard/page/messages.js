@@ -46,7 +46,8 @@ async function refresh(shown) {
     try {
       add(await get(`/dashboard/message?seq=${seq}&id=${encodeURIComponent(id)}`));
     } catch {
-      // What is shown was so; the rest comes with the next step.
+      // What is shown was so: it is asked for again with the next step of any.
+      stale.add(seq);
     }
   }
   refreshing = false;

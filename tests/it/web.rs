@@ -7,6 +7,7 @@ mod refused;
 mod replies;
 mod requests;
 mod second;
+mod sessions;
 mod webhooks;
 
 use std::io::{Read as _, Write as _};

@@ -1,7 +1,7 @@
 //! The gateway: what comes in over HTTP reaches peers, and what they answer comes out.
 
 mod dashboard;
-mod hostile;
+pub(crate) mod hostile;
 pub(crate) mod page;
 mod refused;
 mod replies;

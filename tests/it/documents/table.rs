@@ -180,6 +180,10 @@ pub(super) const COMMANDS: &[(&str, How)] = &[
         By("tests/it/senders.rs", r#""release""#),
     ),
     (
+        "peerbus held release DIGEST --always",
+        By("tests/it/senders.rs", r#""--always""#),
+    ),
+    (
         "peerbus held refuse DIGEST",
         By("tests/it/senders.rs", r#""refuse""#),
     ),

@@ -21,7 +21,7 @@ fn session(home: &Home) -> Session {
 }
 
 /// What `peerbus` says below that agent. What an agent runs may be told that its home is elsewhere.
-fn below(home: &Home, agent: &mut Session, within: &str, args: &str) -> String {
+pub(crate) fn below(home: &Home, agent: &mut Session, within: &str, args: &str) -> String {
     const RUN: &str = "import subprocess, sys\n\
                        done = subprocess.run(input().split(), capture_output=True, text=True)\n\
                        print((done.stdout + done.stderr).replace('\\n', ' '))";

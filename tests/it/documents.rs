@@ -257,3 +257,20 @@ fn every_command_that_a_document_names_is_one() {
         }
     }
 }
+
+#[test]
+fn every_scenario_with_the_real_client_is_described() {
+    let dir = root().join("tests/claude-code");
+    let text = fs::read_to_string(dir.join("README.md")).expect("a document");
+    let files = fs::read_dir(&dir).expect("a directory").flatten();
+    let names = files.filter_map(|file| file.file_name().into_string().ok());
+    let scenarios = names.filter(|name| name.ends_with("_scenario.py"));
+    let mut count = 0;
+    for file in scenarios {
+        let name = file.trim_end_matches(".py");
+        assert!(text.contains(&format!("`--scenario {name}")), "{name}");
+        assert!(text.contains(&format!("| `{file}`")), "{file} in the table");
+        count += 1;
+    }
+    assert!(count > 10, "{count}");
+}

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::orphans::Session;
 use crate::sessions::{Node, listed, names};
 use crate::support::{Broker, Home, Raw, eventually};
+use crate::web::hostile::below;
 
 /// Has the user's rules in the credentials file.
 fn rules(home: &Home, rules: &str) {
@@ -268,6 +269,58 @@ fn a_new_session_of_the_name_holds_it_too_and_rules_may_change() {
     broker.stop();
     let broker = Broker::start(&home);
     status(&home, &held, "the recipient takes no mail of this sender");
+    broker.stop();
+}
+
+#[test]
+fn a_sender_that_is_let_in_always_has_a_rule_that_was_shown() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    rules(&home, r#"["eve=drop", "*=hold"] # mine"#);
+    let bob = session(&home);
+    let first = send(&home, "cyd", "one");
+    let one = digest(&home, "one");
+    let list = home.run(&["held"]);
+    assert!(
+        list.stderr.contains("with --always all mail"),
+        "{}",
+        list.stderr
+    );
+    let done = home.run(&["held", "release", &one, "--always"]);
+    let file = home.credentials();
+    let rule = format!(r#""cyd=allow" in `senders` of {}"#, file.display());
+    assert!(
+        done.stderr.contains(&format!("--always writes {rule}")),
+        "{}",
+        done.stderr
+    );
+    assert!(done.ok().contains(&format!("{rule} is written")));
+    status(&home, &first, "pushed");
+    let text = fs::read_to_string(&file).expect("credentials");
+    let line = r#"senders = ["cyd=allow", "eve=drop", "*=hold"] # mine"#;
+    assert!(text.lines().any(|it| it == line), "{text}");
+    // Others wait as before, and the sender does not.
+    drop(bob);
+    let mut bob = session(&home);
+    send(&home, "dan", "two");
+    let third = send(&home, "cyd", "three");
+    let two = digest(&home, "two");
+    status(&home, &third, "pushed");
+    assert_eq!(held(&home).len(), 1);
+    // A session that has rules of its own is not changed by the file's.
+    let from = [("PEERBUS_FROM", "*=hold")];
+    let _ann = Session::start_with(&home, "ann", &from);
+    eventually("ann is there", || {
+        names(&home).contains(&"ann".to_owned()).then_some(())
+    });
+    home.run(&["send", "ann", "four", "--name", "cyd"]).ok();
+    let four = digest(&home, "four");
+    let why = home.run(&["held", "release", &four, "--always"]).fails(1);
+    assert!(why.contains("rules of its own"), "{why}");
+    assert_eq!(held(&home).len(), 2, "nothing is released");
+    let said = below(&home, &mut bob, "", &format!("held release {two} --always"));
+    assert!(said.contains("may not change whose mail"), "{said}");
+    assert_eq!(fs::read_to_string(&file).expect("credentials"), text);
     broker.stop();
 }
 

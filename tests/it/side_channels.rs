@@ -318,7 +318,35 @@ fn a_change_is_told_to_those_who_use_the_channel() {
         user.notification("a change", |told| {
             (told["method"] == "notifications/tools/list_changed").then_some(())
         });
+        // It came first, and nobody allowed it.
+        assert!(logged(user).is_none());
     }
+    broker.stop();
+}
+
+/// What the server logged, of what came.
+fn logged(user: &Mcp) -> Option<&Value> {
+    let mut told = user.notifications.iter();
+    told.find(|told| told["method"] == "notifications/message")
+}
+
+#[test]
+fn what_a_server_logs_is_told_where_that_is_allowed() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let (mut server, _) = notes(&home);
+    server.push("logging".into());
+    let args = [OPEN, &["--allow", "logging"]].concat();
+    let share = Share::start(&home, &args, &strs(&server));
+    share.uri();
+    let mut dev = user(&home, "mcp://host/notes", "dev-1");
+    dev.request("tools/call", json!({ "name": "change" }));
+    dev.notification("a change", |told| {
+        (told["method"] == "notifications/tools/list_changed").then_some(())
+    });
+    let logged = logged(&dev).expect("a line of its log");
+    let params = json!({ "level": "info", "data": "changing" });
+    assert_eq!(logged["params"], params, "without the channel");
     broker.stop();
 }
 

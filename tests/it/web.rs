@@ -1,12 +1,13 @@
 //! The gateway: what comes in over HTTP reaches peers, and what they answer comes out.
 
 mod dashboard;
-mod hostile;
+pub(crate) mod hostile;
 pub(crate) mod page;
 mod refused;
 mod replies;
 mod requests;
 mod second;
+mod sessions;
 mod webhooks;
 
 use std::io::{Read as _, Write as _};

@@ -15,6 +15,7 @@
 //! allow = ["alice@beta -> bob"]  # who there may write to whom here; without it, everybody
 //! ```
 
+mod pairing;
 mod rotation;
 
 use std::collections::BTreeMap;
@@ -31,6 +32,7 @@ use zeroize::Zeroizing;
 use crate::paths::Paths;
 use crate::url::Url;
 
+pub use pairing::SenderAllowance;
 pub use rotation::{retire, retired, rotate, rotated};
 
 const FILE: PrivateFile<Credentials> = PrivateFile {

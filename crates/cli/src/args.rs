@@ -30,7 +30,8 @@ pub(crate) use self::help::{BRIDGE, bridge_program, command};
 pub(crate) use self::history::{History, HistoryVerb, Inbox, Shown, Tail, kept};
 pub(crate) use self::install::{Files, Install, Uninstall};
 pub(crate) use self::mail::{
-    Ask, Cancel, Held, HeldOne, HeldVerb, Outgoing, Recv, Requests, RequestsVerb, Saying, Send,
+    Ask, Cancel, Held, HeldOne, HeldRelease, HeldVerb, Outgoing, Recv, Requests, RequestsVerb,
+    Saying, Send,
 };
 pub(crate) use self::mcp::{Mcp, McpList, McpShare, McpUse};
 pub(crate) use self::names::Names;

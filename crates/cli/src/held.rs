@@ -3,11 +3,13 @@
 use std::io::IsTerminal as _;
 
 use peerbus_adapter::Failure;
-use peerbus_node::{NodeRefusal, SessionNow};
-use peerbus_wire::{escape, names_id};
+use peerbus_adapter::credentials::SenderAllowance;
+use peerbus_adapter::paths::Paths;
+use peerbus_node::SessionNow;
+use peerbus_wire::{PeerName, escape, names_id};
 use serde_json::{Value, json};
 
-use crate::args::{Held, HeldOne, HeldVerb};
+use crate::args::{Held, HeldOne, HeldRelease, HeldVerb};
 use crate::session;
 use crate::session::all::{self, Waiting};
 use crate::{here, output};
@@ -19,8 +21,11 @@ const WHY_CHARS: usize = 400;
 pub(crate) fn run(verb: &Held) -> Result<(), Failure> {
     match &verb.verb {
         None | Some(HeldVerb::List) => list(verb.json),
-        Some(HeldVerb::Release(meant)) => decide("session/release", meant, verb.json),
-        Some(HeldVerb::Refuse(meant)) => decide("session/refuse", meant, verb.json),
+        Some(HeldVerb::Release(wanted)) => release(wanted, verb.json),
+        Some(HeldVerb::Refuse(meant)) => {
+            let (found, _) = find(meant)?;
+            tell("session/refuse", (&found, &meant.which), verb.json)
+        }
     }
 }
 
@@ -34,6 +39,12 @@ fn list(json: bool) -> Result<(), Failure> {
         shown,
     );
     if !json {
+        if !found.is_empty() {
+            output::say(
+                "`peerbus held release DIGEST` gives the agent a message, and with --always all mail of \
+                 its sender from now on; `peerbus held refuse DIGEST` declines one",
+            );
+        }
         say_paused()?;
     }
     done
@@ -70,7 +81,57 @@ fn shown(it: &Waiting) -> String {
     )
 }
 
-fn decide(method: &str, meant: &HeldOne, json: bool) -> Result<(), Failure> {
+fn release(verb: &HeldRelease, json: bool) -> Result<(), Failure> {
+    if verb.always {
+        here::for_people("change whose mail reaches an agent")?;
+    }
+    let (found, by_digest) = find(&verb.one)?;
+    // There is one at least.
+    let first = found.first().filter(|_| !by_digest);
+    first.map_or(Ok(()), |first| agreed(first, json))?;
+    let rule = match found.first().filter(|_| verb.always) {
+        Some(first) => Some(allowance(first, json)?),
+        None => None,
+    };
+    let told = tell("session/release", (&found, &verb.one.which), json);
+    let Some(rule) = rule else {
+        return told;
+    };
+    rule.write()
+        .map_err(|error| Failure::config(error.to_string()))?;
+    told?;
+    match json {
+        true => output::json(&json!({ "rule": rule.to_string() })),
+        false => output::wrapped(&format!(
+            "{rule} is written: sessions read it within a minute"
+        )),
+    }
+}
+
+/// The rule that lets in all mail of a message's sender. It is shown, and the person at a terminal asked.
+fn allowance(it: &Waiting, json: bool) -> Result<SenderAllowance, Failure> {
+    let from = it.told["from"].as_str().unwrap_or_default();
+    let from = PeerName::parse(from).map_err(|error| Failure::failed(error.to_string()))?;
+    let file = Paths::find()?.credentials;
+    let rule = SenderAllowance::of(&file, from.clone())
+        .map_err(|error| Failure::failed(error.to_string()))?;
+    let shown = format!(
+        "--always writes {rule}, before the other rules: mail of whoever is called {from} reaches your \
+         agents then"
+    );
+    if json || !std::io::stdin().is_terminal() {
+        output::say(&shown);
+    } else {
+        all::agreed(
+            &shown,
+            "write that rule, and let the agent have the message? Type yes:",
+        )?;
+    }
+    Ok(rule)
+}
+
+/// The message that is meant, in each session in which it waits; and whether its whole digest names it.
+fn find(meant: &HeldOne) -> Result<(Vec<Waiting>, bool), Failure> {
     let (mut found, _) = waiting()?;
     // By a whole digest a text is known; a part of one can be had for another text, too.
     let by_digest = found.iter().any(|it| it.told["digest"] == meant.which);
@@ -110,12 +171,15 @@ fn decide(method: &str, meant: &HeldOne, json: bool) -> Result<(), Failure> {
             all.join(", ")
         )));
     }
-    if method == "session/release" && !by_digest {
-        agreed(first, json)?;
-    }
-    // A broadcast waits in each session, and all of them are told, whoever reads of it.
+    Ok((found, by_digest))
+}
+
+/// Tells the sessions in which it waits what is decided. A broadcast waits in each, and all of them are told,
+/// whoever reads of it.
+fn tell(method: &str, (found, which): (&[Waiting], &str), json: bool) -> Result<(), Failure> {
+    let which = escape(which, CELL_CHARS);
     let mut written = Ok(());
-    for it in &found {
+    for it in found {
         let mut client = session::open(&it.session)?;
         let message = &it.told;
         let params =
@@ -155,7 +219,7 @@ fn waiting() -> Result<(Vec<Waiting>, usize), Failure> {
     all::waiting("held", |client| {
         match client.call("session/held", &json!({})) {
             // An older adapter's: it holds nothing.
-            Err(NodeRefusal::Said(why)) if why.contains("method") => Ok(json!({})),
+            Err(why) if why.is_unknown() => Ok(json!({})),
             answer => answer.map_err(crate::session::refused),
         }
     })

@@ -156,14 +156,19 @@ fn token(verb: WebTokenVerb) -> Result<(), Failure> {
 }
 
 fn add(verb: WebTokenAdd) -> Result<(), Failure> {
-    if verb.approve && verb.by.signs() {
-        return Err(Failure::config(
-            "a token that signs is for webhooks alone, and who recorded a request can send it \
-             again: leave out --approve, or choose another way than --by signature",
-        ));
-    }
-    if verb.approve {
-        for_people("make a token that may approve")?;
+    let rights = [
+        (verb.approve, "--approve", "approve"),
+        (verb.watch, "--watch", "watch sessions"),
+        (verb.inject, "--inject", "put texts into sessions"),
+    ];
+    for (_, option, what) in rights.into_iter().filter(|(given, ..)| *given) {
+        if verb.by.signs() {
+            return Err(Failure::config(format!(
+                "a token that signs is for webhooks alone, and who recorded a request can send it \
+                 again: leave out {option}, or choose another way than --by signature"
+            )));
+        }
+        for_people(&format!("make a token that may {what}"))?;
     }
     let file = place()?;
     let peer = tokens::peer(&verb.name).map_err(Failure::config)?;
@@ -174,6 +179,8 @@ fn add(verb: WebTokenAdd) -> Result<(), Failure> {
     let token = WebToken {
         to: to.collect::<Result<_, _>>()?,
         approve: verb.approve,
+        watch: verb.watch,
+        inject: verb.inject,
         headers: verb.headers,
         ..WebToken::new(&token, verb.by.clone())
     };
@@ -227,7 +234,7 @@ fn list(json: bool) -> Result<(), Failure> {
         if json {
             let told = json!({
                 "name": name, "peer": format!("web:{name}"), "to": token.to,
-                "approve": token.approve, "headers": token.headers, "by": token.by,
+                "approve": token.approve, "watch": token.watch, "inject": token.inject, "headers": token.headers, "by": token.by,
             });
             output::line(&told.to_string())?;
             continue;
@@ -237,12 +244,22 @@ fn list(json: bool) -> Result<(), Failure> {
             all if all.is_empty() => "everybody".to_owned(),
             some => some,
         };
-        let approves = if token.approve { "; may approve" } else { "" };
+        let rights = [
+            (token.approve, "approve"),
+            (token.watch, "watch"),
+            (token.inject, "inject"),
+        ];
+        let rights = rights.into_iter().filter(|(has, _)| *has);
+        let rights: Vec<_> = rights.map(|(_, right)| right).collect();
+        let rights = match rights.is_empty() {
+            true => String::new(),
+            false => format!("; may {}", rights.join(", ")),
+        };
         let by = match &token.by {
             Way::Bearer => String::new(),
             by => format!("; by {by}"),
         };
-        output::line(&format!("{name}: writes to {to}{by}{approves}"))?;
+        output::line(&format!("{name}: writes to {to}{by}{rights}"))?;
     }
     if tokens.is_empty() && !json {
         output::line("no tokens")?;

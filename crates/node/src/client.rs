@@ -8,8 +8,10 @@ use std::thread;
 use std::time::Duration;
 
 use peerbus_os::lines::read_line;
-use peerbus_wire::jsonrpc::{RpcError, RpcMessage};
+use peerbus_wire::jsonrpc::{RpcError, RpcMessage, UNKNOWN_METHOD, WRONG_PARAMS};
 use serde_json::Value;
+
+use crate::protocol::CLOSED;
 
 /// Longest line that is read, in bytes: all mail that waits for a user stands in one.
 const LINE_MAX: usize = 16 << 20;
@@ -35,17 +37,37 @@ pub fn each<S: Sync, A: Send>(of: &[S], ask: impl Fn(&S) -> A + Sync) -> Vec<Opt
 /// Why a node does not do what it was asked.
 #[derive(Debug)]
 pub enum NodeRefusal {
-    /// Its sentence. Untrusted.
-    Said(String),
+    /// Its answer. Untrusted.
+    Said(RpcError),
     /// It cannot be asked.
     Lost(io::Error),
+}
+
+impl NodeRefusal {
+    /// A gate is closed, or it is not for the caller.
+    #[must_use]
+    pub const fn is_closed(&self) -> bool {
+        matches!(self, Self::Said(error) if error.code == CLOSED)
+    }
+
+    /// What was asked is not what it should be.
+    #[must_use]
+    pub const fn is_wrong(&self) -> bool {
+        matches!(self, Self::Said(error) if error.code == WRONG_PARAMS)
+    }
+
+    /// An older adapter's node, which does not know the method.
+    #[must_use]
+    pub const fn is_unknown(&self) -> bool {
+        matches!(self, Self::Said(error) if error.code == UNKNOWN_METHOD)
+    }
 }
 
 /// Its sentence, or that there is none.
 impl From<NodeRefusal> for String {
     fn from(refusal: NodeRefusal) -> Self {
         match refusal {
-            NodeRefusal::Said(why) => why,
+            NodeRefusal::Said(error) => error.message,
             NodeRefusal::Lost(error) => format!("the session does not answer: {error}"),
         }
     }
@@ -125,7 +147,7 @@ impl NodeClient {
                 .ok_or(io::Error::from(io::ErrorKind::UnexpectedEof))?;
             self.events.extend(event(&message));
             match message.done() {
-                Some(Err(error)) => return Err(NodeRefusal::Said(error.message)),
+                Some(Err(error)) => return Err(NodeRefusal::Said(error)),
                 Some(Ok(result)) if message.number() == Some(id) => return Ok(result),
                 _ => {}
             }

@@ -16,7 +16,7 @@ const REVISIONS: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11
 /// What was asked cannot be done now.
 const UNABLE: i64 = -32000;
 /// A gate is closed, or what was asked is not for the caller.
-const CLOSED: i64 = -32003;
+pub(crate) const CLOSED: i64 = -32003;
 
 /// Longest `id`, in bytes, and most that is repeated of what was said, in characters: answers wait in
 /// memory for those who asked.

@@ -3,7 +3,7 @@
 use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{AppendHeaders, IntoResponse, Response};
-use peerbus_wire::escape;
+use peerbus_wire::{escape, escape_json};
 use serde_json::{Map, Value};
 
 /// Longest part of a sentence that others have a say in, in characters.
@@ -50,6 +50,12 @@ impl Failure {
         let why = format!("there is no {method} {path} here; /openapi.json lists what there is");
         Self::new(status, why)
     }
+}
+
+/// An answer with words of others, in which nothing moves a terminal or hides from a reader.
+pub(crate) fn said(value: &Value) -> Response {
+    let kind = [(header::CONTENT_TYPE, "application/json")];
+    (kind, escape_json(&value.to_string())).into_response()
 }
 
 impl IntoResponse for Failure {

@@ -13,9 +13,11 @@ mod peers;
 mod replies;
 mod requests;
 mod send;
+mod sessions;
 mod strangers;
 mod streams;
 pub mod tokens;
+mod watch;
 mod way;
 
 use std::net::SocketAddr;
@@ -147,6 +149,7 @@ fn router(app: Arc<App>) -> Router {
         .route("/v1/messages/{id}", get(send::status))
         .route("/v1/requests", get(requests::requests))
         .route("/v1/replies", get(replies::replies).post(replies::confirm))
+        .merge(sessions::router())
         .merge(dashboard::router(&app))
         .fallback(not_here(StatusCode::NOT_FOUND))
         .method_not_allowed_fallback(not_here(StatusCode::METHOD_NOT_ALLOWED))

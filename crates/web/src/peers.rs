@@ -25,6 +25,8 @@ use crate::{App, strangers};
 
 /// Requests of one token in a second, and at once.
 const PER_SECOND: u32 = 20;
+/// Questions of one token to sessions at once: one that hangs keeps a thread for ten seconds.
+const QUESTIONS_OF_TOKEN: usize = 4;
 /// Connections of one token that stay when all places are taken.
 const CONNECTIONS_OF_TOKEN: usize = 64;
 /// What the broker may have under way to a peer. Of one sender, which gets half of it, more than a stream
@@ -44,6 +46,8 @@ pub(crate) struct Peer {
     pub(crate) answered: Answered,
     /// Of its requests.
     pub(crate) bodies: Arriving,
+    /// Questions to sessions that are under way.
+    pub(crate) questions: Arc<Semaphore>,
     /// Places for its streams.
     pub(crate) streams: Arc<Semaphore>,
     /// Places for its connections that no newcomer gets.
@@ -121,6 +125,7 @@ impl App {
             replies,
             answered: Answered::default(),
             bodies: Arriving::new(BODIES_OF_TOKEN),
+            questions: Arc::new(Semaphore::new(QUESTIONS_OF_TOKEN)),
             streams: Arc::new(Semaphore::new(STREAMS_OF_TOKEN)),
             connections: Arc::new(Semaphore::new(CONNECTIONS_OF_TOKEN)),
             pace: Mutex::default(),

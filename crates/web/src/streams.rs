@@ -21,13 +21,15 @@ use crate::answer::Failure;
 pub(crate) const STREAMS_OF_TOKEN: usize = 4;
 /// Streams of all tokens at once,
 const READERS_MAX: usize = 48;
+/// those of them that watch sessions, since a session serves so many programs,
+const WATCHERS_MAX: usize = 8;
 /// and those of the dashboard, which nobody else takes.
 const PAGES_MAX: usize = 16;
 
 /// Events that wait for a page that reads slowly.
 pub(crate) const WAITING: usize = 256;
 /// Time between two comments in a stream in which nothing happens.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
+pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// What every stream says of itself. The last one is for a proxy that would gather events first.
 pub(crate) const STREAM: [(HeaderName, &str); 3] = [
@@ -38,6 +40,7 @@ pub(crate) const STREAM: [(HeaderName, &str); 3] = [
 
 pub(crate) struct Streams {
     readers: Arc<Semaphore>,
+    watchers: Arc<Semaphore>,
     pages: Arc<Semaphore>,
 }
 
@@ -45,12 +48,19 @@ impl Streams {
     pub(crate) fn new() -> Self {
         Self {
             readers: Arc::new(Semaphore::new(READERS_MAX)),
+            watchers: Arc::new(Semaphore::new(WATCHERS_MAX)),
             pages: Arc::new(Semaphore::new(PAGES_MAX)),
         }
     }
 
     pub(crate) fn reader(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.readers).try_acquire_owned().ok()
+    }
+
+    /// Places for a stream that watches sessions.
+    pub(crate) fn watcher(&self) -> Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)> {
+        let watcher = Arc::clone(&self.watchers).try_acquire_owned().ok()?;
+        Some((watcher, self.reader()?))
     }
 
     /// A place for a stream of the dashboard: one of its own, or one that no token has.
@@ -105,6 +115,10 @@ mod tests {
         let pages: Vec<_> = (0..PAGES_MAX).map(|_| streams.page()).collect();
         assert!(pages.iter().all(Option::is_some) && streams.page().is_none());
         readers.clear();
+        // Other streams find places beside those that watch sessions.
+        let watchers: Vec<_> = (0..WATCHERS_MAX).map(|_| streams.watcher()).collect();
+        assert!(watchers.iter().all(Option::is_some) && streams.watcher().is_none());
+        assert!(streams.reader().is_some());
         assert!(streams.page().is_some());
     }
 }

@@ -9,6 +9,8 @@
 //! hash = "…"                   # never the token itself
 //! to = ["reviewer", "build-*"] # to whom it may write; empty: to everybody
 //! approve = false              # whether its words are verdicts on what a session asks
+//! watch = false                # whether it may see what happens in sessions
+//! inject = false               # whether it may put texts into them, and interrupt them
 //! headers = ["X-GitHub-Event"] # headers of a webhook that its receiver is shown
 //! by = "bearer"                # how it is shown, see `Way`
 //! secret = "…"                 # the token itself: only where bodies are signed with it
@@ -84,6 +86,12 @@ pub struct WebToken {
     /// Its `yes ID` and `no ID` are verdicts, where a session's user says so.
     #[serde(default)]
     pub approve: bool,
+    /// It may see sessions of this machine, and what happens in them.
+    #[serde(default, skip_serializing_if = "is_not")]
+    pub watch: bool,
+    /// It may put texts into sessions, and interrupt them, where their gates are open.
+    #[serde(default, skip_serializing_if = "is_not")]
+    pub inject: bool,
     /// Headers of a webhook that its receiver is shown.
     #[serde(default)]
     pub headers: Vec<String>,
@@ -106,6 +114,11 @@ impl std::fmt::Debug for Hidden {
     }
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde asks it")]
+fn is_not(right: &bool) -> bool {
+    !right
+}
+
 fn is_usual(by: &Way) -> bool {
     *by == Way::Bearer
 }
@@ -119,10 +132,18 @@ impl WebToken {
             hash: TokenHash::of(token),
             to: Vec::new(),
             approve: false,
+            watch: false,
+            inject: false,
             headers: Vec::new(),
             secret: by.signs().then(text),
             by,
         }
+    }
+
+    /// Whether a session is one of those that it is for, by the name that it has.
+    pub(crate) fn may_reach(&self, session: Option<&str>) -> bool {
+        let name = session.and_then(|name| PeerName::parse(name).ok());
+        self.to.is_empty() || name.is_some_and(|name| self.may_write_to(&name))
     }
 
     pub(crate) fn may_write_to(&self, name: &PeerName) -> bool {

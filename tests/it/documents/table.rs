@@ -18,6 +18,7 @@ const CI: &str = ".ci/run";
 const CHANNELS: &str = "tests/it/side_channels.rs";
 const ASKS: &str = "tests/it/requests.rs";
 const WEB: &str = "tests/it/web.rs";
+const WEB_SESSIONS: &str = "tests/it/web/sessions.rs";
 const HOOKS: &str = "tests/it/web/webhooks.rs";
 const BUS: &str = "tests/web/bus.py";
 const NODES: &str = "tests/it/nodes.rs";
@@ -180,6 +181,10 @@ pub(super) const COMMANDS: &[(&str, How)] = &[
         By("tests/it/senders.rs", r#""release""#),
     ),
     (
+        "peerbus held release DIGEST --always",
+        By("tests/it/senders.rs", r#""--always""#),
+    ),
+    (
         "peerbus held refuse DIGEST",
         By("tests/it/senders.rs", r#""refuse""#),
     ),
@@ -334,6 +339,22 @@ pub(super) const COMMANDS: &[(&str, How)] = &[
     (
         r#"curl -X POST -H "Authorization: Bearer $TOKEN" -H "Last-Event-ID: $ID" http://127.0.0.1:47822/v1/replies"#,
         By("tests/it/web/replies.rs", "POST /v1/replies"),
+    ),
+    (
+        "peerbus web token add pocket --watch --inject --approve",
+        Runs,
+    ),
+    (
+        r#"curl -H "Authorization: Bearer $TOKEN" http://127.0.0.1:47822/v1/sessions"#,
+        By(WEB_SESSIONS, "GET /v1/sessions"),
+    ),
+    (
+        r#"curl -N -H "Authorization: Bearer $TOKEN" http://127.0.0.1:47822/v1/sessions/events"#,
+        By(WEB_SESSIONS, "GET /v1/sessions/events"),
+    ),
+    (
+        r#"curl -H "Authorization: Bearer $TOKEN" -d '{"prompt":"run the tests"}' http://127.0.0.1:47822/v1/sessions/$ID/inject"#,
+        By(WEB_SESSIONS, "POST /v1/sessions/{id}/inject"),
     ),
     (
         "peerbus web token add github --to reviewer --by signature --header X-GitHub-Event",

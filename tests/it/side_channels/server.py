@@ -1,4 +1,7 @@
-"""An MCP server that writes the methods and tools that it is asked into a file, and misbehaves on request."""
+"""An MCP server that writes the methods and tools that it is asked into a file, and misbehaves on request.
+
+    server.py FILE [CAPABILITY …]
+"""
 
 import json
 import sys
@@ -22,7 +25,8 @@ for line in sys.stdin:
         sys.exit("a channel came through")
     if method == "initialize":
         about = {"name": "notes", "version": "1"}
-        result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {"listChanged": True}}, "serverInfo": about}
+        can = {"tools": {"listChanged": True}} | {word: {} for word in sys.argv[2:]}
+        result = {"protocolVersion": "2025-06-18", "capabilities": can, "serverInfo": about}
     elif method == "tools/list":
         result = {"tools": TOOLS}
     else:
@@ -32,6 +36,7 @@ for line in sys.stdin:
         if tool == "die":
             sys.exit()
         if tool == "change":
+            say({"method": "notifications/message", "params": {"level": "info", "data": "changing"}})
             say({"method": "notifications/tools/list_changed"})
         text = (params.get("arguments") or {}).get("text", tool)
         result = {"content": [{"type": "text", "text": text}]}

@@ -21,7 +21,7 @@ fn session(home: &Home) -> Session {
 }
 
 /// What `peerbus` says below that agent. What an agent runs may be told that its home is elsewhere.
-fn below(home: &Home, agent: &mut Session, within: &str, args: &str) -> String {
+pub(crate) fn below(home: &Home, agent: &mut Session, within: &str, args: &str) -> String {
     const RUN: &str = "import subprocess, sys\n\
                        done = subprocess.run(input().split(), capture_output=True, text=True)\n\
                        print((done.stdout + done.stderr).replace('\\n', ' '))";
@@ -48,15 +48,18 @@ fn an_agent_makes_no_token_with_which_it_could_approve() {
     let home = Home::new();
     let broker = Broker::start(&home);
     let mut bob = session(&home);
-    for args in [
-        "web token add phone --approve",
-        "token add phone --names phone --rights send,approve",
+    for (args, what) in [
+        ("web token add phone --approve", "approve"),
+        ("web token add eye --watch", "watch sessions"),
+        ("web token add pen --inject", "put texts into sessions"),
+        (
+            "token add phone --names phone --rights send,approve",
+            "approve",
+        ),
     ] {
         let said = below(&home, &mut bob, "", args);
-        assert!(
-            said.contains("may not make a token that may approve"),
-            "{said}"
-        );
+        let why = format!("may not make a token that may {what}");
+        assert!(said.contains(&why), "{said}");
         // A person may.
         home.run(&args.split(' ').collect::<Vec<_>>()).ok();
     }

@@ -166,9 +166,18 @@ pub(crate) enum HeldVerb {
     /// List it (as without a word)
     List,
     /// Let the agent have a message
-    Release(HeldOne),
+    Release(HeldRelease),
     /// Decline a message: its sender is told
     Refuse(HeldOne),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct HeldRelease {
+    #[command(flatten)]
+    pub(crate) one: HeldOne,
+    /// All mail of its sender from now on, too: a rule in `senders` of the credentials, which is shown first
+    #[arg(long)]
+    pub(crate) always: bool,
 }
 
 #[derive(Debug, clap::Args)]

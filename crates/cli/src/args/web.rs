@@ -63,6 +63,13 @@ pub(crate) struct WebTokenAdd {
     /// Take its `yes ID` and `no ID` for verdicts, where a session names web:NAME in `remote`
     #[arg(long)]
     pub(crate) approve: bool,
+    /// Let it see sessions of this machine, and what happens in them; with --approve it may also answer what
+    /// they ask, where their gate `approve` is open
+    #[arg(long)]
+    pub(crate) watch: bool,
+    /// Let it put texts into sessions, and interrupt them, where their gates are open
+    #[arg(long)]
+    pub(crate) inject: bool,
     /// How it is shown: bearer, basic, header:NAME, or signature: in X-Hub-Signature-256 (signature:NAME:
     /// in that header) is the HMAC-SHA256 of the body
     #[arg(long, value_name = "WAY", default_value = "bearer")]

@@ -10,6 +10,9 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 const CHANNEL: &str = "channel";
+/// The channels that a request came through, in its `_meta`.
+pub(crate) const VIA: &str = "peerbus/via";
+pub(crate) const META: &str = "_meta";
 
 /// Where a message has its channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,6 +89,13 @@ impl Message {
         RpcMessage::response(id, &Err::<(), _>(RpcError::new(code, why))).into()
     }
 
+    /// The same, with what programs read.
+    pub(crate) fn refusal_with(id: Box<RawValue>, code: i64, why: &str, data: Value) -> Self {
+        let mut error = RpcError::new(code, why);
+        error.data = Some(data);
+        RpcMessage::response(id, &Err::<(), _>(error)).into()
+    }
+
     /// Takes the channel out of the message, and says where it was.
     pub(crate) fn take_channel(&mut self) -> Option<(String, Place)> {
         if let Some(channel) = self.beside.channel.take() {
@@ -114,8 +124,8 @@ impl Message {
         object(self.params.as_deref())
     }
 
-    pub(crate) fn code(&self) -> Option<i64> {
-        Some(self.done()?.err()?.code)
+    pub(crate) fn failed(&self) -> Option<RpcError> {
+        self.done()?.err()
     }
 
     pub(crate) fn text(&self) -> String {
@@ -134,6 +144,19 @@ pub(crate) fn key(id: &RawValue) -> String {
 pub(crate) fn object(value: Option<&RawValue>) -> Members {
     let read = value.and_then(|value| serde_json::from_str(value.get()).ok());
     read.unwrap_or_default()
+}
+
+/// The channels that a request came through.
+pub(crate) fn via(message: &Message) -> Vec<String> {
+    let params: Members = message.members();
+    let meta = object(params.get(META).map(AsRef::as_ref));
+    let via = meta
+        .get(VIA)
+        .and_then(|via| serde_json::from_str::<Value>(via.get()).ok());
+    let texts = via.iter().filter_map(Value::as_array).flatten();
+    texts
+        .filter_map(|text| text.as_str().map(str::to_owned))
+        .collect()
 }
 
 #[cfg(test)]

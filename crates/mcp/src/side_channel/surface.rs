@@ -4,6 +4,9 @@ use serde_json::{Value, json};
 
 use crate::side_channel::message::Kind;
 
+/// A line of a log.
+const LOG: &str = "notifications/message";
+
 /// A set of capabilities, by the name that it has in an advertisement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Set {
@@ -11,7 +14,7 @@ pub enum Set {
     Tools,
     /// `resources/list`, `resources/templates/list`, `resources/read`.
     Resources,
-    /// `logging/setLevel`, and `notifications/message` to the server.
+    /// `logging/setLevel`, and `notifications/message` both ways.
     Logging,
 }
 
@@ -57,9 +60,14 @@ impl Set {
             ]
             .contains(&method),
             (Self::Logging, Kind::Request) => method == "logging/setLevel",
-            (Self::Logging, Kind::Notification) => method == "notifications/message",
+            (Self::Logging, Kind::Notification) => method == LOG,
             _ => false,
         }
+    }
+
+    /// What clients are told, whatever the server declares besides.
+    fn tells(self) -> Option<&'static str> {
+        (self == Self::Logging).then_some(LOG)
     }
 
     /// What clients are told, where the server says so.
@@ -142,10 +150,11 @@ impl Surface {
     /// Whether clients are told this of what the server says.
     #[must_use]
     pub(crate) fn forwards(&self, method: &str) -> bool {
-        self.followed().any(|change| change == method)
+        let mut told = self.0.iter().filter_map(|(set, _)| set.tells());
+        told.any(|told| told == method) || self.followed().any(|change| change == method)
     }
 
-    /// The notifications that clients may get.
+    /// Those of changes.
     pub(crate) fn followed(&self) -> impl Iterator<Item = &'static str> {
         let followed = self.0.iter().filter(|(_, follows)| *follows);
         followed.filter_map(|(set, _)| set.changes())

@@ -350,7 +350,12 @@ impl User<'_> {
         let Some(open) = self.open.get(&id) else {
             return;
         };
-        if message.code() == Some(GONE) && channel != open.uri && Instant::now() < open.patience {
+        // Its channel was not there; an older host answers with the one that is.
+        let refused = message.failed().is_some_and(|error| {
+            let says = error.data.is_some_and(|data| data.get("channel").is_some());
+            error.code == GONE && (says || channel != open.uri)
+        });
+        if refused && Instant::now() < open.patience {
             // It was refused, so nothing was done: the next generation may do it.
             if let Some(open) = self.open.remove(&id) {
                 self.wait(open.message, open.uri, open.patience);

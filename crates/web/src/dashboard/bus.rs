@@ -19,8 +19,9 @@ use peerbus_wire::{Secret, escape, printable};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{NAME_CHARS, WHY_CHARS, alarm, beside, sessions};
+use super::{NAME_CHARS, WHY_CHARS, alarm, beside};
 use crate::App;
+use crate::watch::all;
 
 /// Longest text in a list, in characters.
 const TEXT_CHARS: usize = 2_000;
@@ -88,7 +89,7 @@ impl App {
         index::look(&mut entries);
         let audience = self.audience();
         let sessions = match audience {
-            Audience::Owner => sessions::all()?,
+            Audience::Owner => all()?,
             Audience::Peer => Vec::new(),
         };
         let told = |entry| {

@@ -2,19 +2,13 @@
 //! asks for everything; so nothing is numbered or kept. A list is looked at when something says that
 //! it may have changed: an event of the broker, or a file of the sessions.
 
-use std::future::pending;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use axum::extract::State;
 use axum::response::Response;
-use futures_util::future::select_all;
-use peerbus_adapter::hooks::{INDEX, directories};
 use peerbus_adapter::operator::{Events, Streamless};
-use peerbus_adapter::paths::Paths;
-use peerbus_os::watch::DirectoryWatch;
 use peerbus_wire::{Secret, escape};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -27,6 +21,7 @@ use super::bus;
 use super::sessions::Sessions;
 use crate::App;
 use crate::streams::{said, say, streamed};
+use crate::watch::{Watched, begin, files, written};
 
 /// The least time between two looks at a list: changes of that time are told together.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -140,33 +135,6 @@ fn tell(app: &App, mut events: Events, to: &Sender<String>, changed: &Changed) -
     true
 }
 
-/// A file that tells of changes as it is written.
-struct Watched {
-    dir: PathBuf,
-    name: String,
-    watch: DirectoryWatch,
-}
-
-impl Watched {
-    fn new(path: &Path) -> Option<Self> {
-        Some(Self {
-            dir: path.parent()?.to_owned(),
-            name: path.file_name()?.to_str()?.to_owned(),
-            watch: DirectoryWatch::default(),
-        })
-    }
-}
-
-/// The files of this user's sessions: their lists, and the gates.
-fn files() -> Vec<Watched> {
-    let Ok(paths) = Paths::find() else {
-        return Vec::new();
-    };
-    let lists = directories(&paths).into_iter().map(|dir| dir.join(INDEX));
-    let all = lists.chain([paths.gates]);
-    all.filter_map(|path| Watched::new(&path)).collect()
-}
-
 /// What says that a list may have changed.
 struct Wake {
     told: Arc<Notify>,
@@ -186,9 +154,7 @@ impl Wake {
 
     /// From now on no change of a file that can be watched is missed.
     fn begin(&mut self) {
-        for file in &mut self.files {
-            file.watch.open(&file.dir);
-        }
+        begin(&mut self.files);
     }
 
     async fn wait(&mut self) {
@@ -202,19 +168,6 @@ impl Wake {
             () = sleep(UNTOLD) => {}
         }
     }
-}
-
-/// Waits until one of these files is written.
-async fn written(files: &mut [Watched]) {
-    if files.is_empty() {
-        return pending().await;
-    }
-    let each = files.iter_mut().map(|file| {
-        let Watched { name, watch, .. } = file;
-        let name = name.as_str();
-        Box::pin(watch.changed(move |written| written == name))
-    });
-    select_all(each).await;
 }
 
 /// Tells a list whenever it has changed, and why where it cannot be read. What only grows older has
@@ -270,6 +223,7 @@ fn ageless(value: &Value) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use peerbus_adapter::hooks::INDEX;
     use tokio::sync::mpsc::channel;
 
     use super::*;

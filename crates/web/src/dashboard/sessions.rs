@@ -2,7 +2,7 @@
 //! for him. What is decided here goes to the session's node, which knows its gates.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,9 +10,8 @@ use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use peerbus_adapter::paths::Paths;
-use peerbus_node::index::{self, LiveSession};
-use peerbus_node::{NodeClient, NodeRefusal, SessionNow, each};
+use peerbus_node::index::LiveSession;
+use peerbus_node::{SessionNow, each};
 use peerbus_view::{Audience, PeerState};
 use peerbus_wire::{escape, printable, short_id};
 use serde::Deserialize;
@@ -21,6 +20,7 @@ use serde_json::{Map, Value, json};
 use super::{NAME_CHARS, WHY_CHARS, alarm, beside};
 use crate::App;
 use crate::streams::{say, streamed};
+use crate::watch::{all, connect, key, last, subscribe, watched};
 
 /// Longest text of an event, in characters.
 const TEXT_CHARS: usize = 8_000;
@@ -30,9 +30,6 @@ const LISTED: Duration = Duration::from_secs(3);
 const QUIET: Duration = Duration::from_secs(60);
 /// Events of the time before that somebody who watches is told.
 const BEFORE: u64 = 50;
-/// How often it is looked whether somebody who watches is still there.
-const PATIENCE: Duration = Duration::from_secs(5);
-
 /// The sessions, as somebody is told of them.
 pub(super) struct Sessions {
     audience: Audience,
@@ -95,7 +92,7 @@ impl Sessions {
         let word = |text: &str| escape(text, NAME_CHARS);
         let state = session.state();
         json!({
-            "key": key(session),
+            "key": escape(&key(session), NAME_CHARS),
             "id": word(&session.id),
             "name": session.name.as_deref().map(word),
             "client": word(&session.client),
@@ -120,25 +117,12 @@ fn paused(whys: &[String]) -> Value {
         .into()
 }
 
-pub(super) fn all() -> Result<Vec<LiveSession>, String> {
-    let paths = Paths::find().map_err(|error| error.to_string())?;
-    Ok(index::all(&paths))
-}
-
-/// What names a session while it lives; its id can change.
-fn key(session: &LiveSession) -> String {
-    let name = session.socket.file_name().unwrap_or_default();
-    escape(&name.to_string_lossy(), NAME_CHARS)
-}
-
 /// The session that goes by a key.
 fn named(key: &str) -> Result<LiveSession, String> {
-    let found = all()?.into_iter().find(|session| self::key(session) == key);
+    let found = all()?
+        .into_iter()
+        .find(|session| escape(&self::key(session), NAME_CHARS) == key);
     found.ok_or_else(|| "this session has ended".into())
-}
-
-fn connect(socket: &Path) -> Result<NodeClient, String> {
-    NodeClient::connect(socket).map_err(|error| format!("the session cannot be reached: {error}"))
 }
 
 struct Asked {
@@ -161,7 +145,7 @@ fn held_by(session: &LiveSession) -> Result<Vec<Value>, String> {
     match client.call("session/held", &json!({})) {
         Ok(answer) => Ok(answer["held"].as_array().cloned().unwrap_or_default()),
         // An older adapter's: it holds nothing.
-        Err(NodeRefusal::Said(why)) if why.contains("method") => Ok(Vec::new()),
+        Err(why) if why.is_unknown() => Ok(Vec::new()),
         Err(why) => Err(why.into()),
     }
 }
@@ -312,38 +296,23 @@ fn follow(
     tell: &mut impl FnMut(&Value) -> bool,
 ) -> Result<(), String> {
     let mut client = connect(&named(key)?.socket)?;
-    let status = client.call("session/status", &json!({}))?;
-    let since = status["seq"]
-        .as_u64()
-        .unwrap_or_default()
-        .saturating_sub(BEFORE);
-    let params = json!({ "since": since });
-    client.call("session/subscribe", &params)?;
-    client
-        .set_patience(Some(PATIENCE))
-        .map_err(NodeRefusal::Lost)?;
+    let last = last(&mut client)?;
+    subscribe(&mut client, Some(last.saturating_sub(BEFORE)))?;
     let mut known = HashMap::new();
-    loop {
-        let told = match client.event() {
-            Ok(Some(found)) => {
-                if let [Some(id), Some(from)] = ["id", "from"].map(|name| found[name].as_str()) {
-                    known.insert(short_id(id).to_owned(), escape(from, NAME_CHARS));
-                }
-                let mut told = event(&found, audience);
-                let text = found["content"]
-                    .as_str()
-                    .filter(|_| found["role"] == "user");
-                told["senders"] = senders(text.unwrap_or_default(), &known).into();
-                told
-            }
-            Ok(None) => return Ok(()),
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => json!({ "type": "" }),
-            Err(error) => return Err(NodeRefusal::Lost(error).into()),
+    watched(&mut client, &mut |found| {
+        let Some(found) = found else {
+            return tell(&json!({ "type": "" }));
         };
-        if !tell(&told) {
-            return Ok(());
+        if let [Some(id), Some(from)] = ["id", "from"].map(|name| found[name].as_str()) {
+            known.insert(short_id(id).to_owned(), escape(from, NAME_CHARS));
         }
-    }
+        let mut told = event(found, audience);
+        let text = found["content"]
+            .as_str()
+            .filter(|_| found["role"] == "user");
+        told["senders"] = senders(text.unwrap_or_default(), &known).into();
+        tell(&told)
+    })
 }
 
 /// An answer to what a session asks, as its node takes it.

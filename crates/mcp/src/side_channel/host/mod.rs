@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use peerbus_core::grant::NamePattern;
 use peerbus_wire::jsonrpc::RpcMessage;
 use peerbus_wire::{NameKey, PeerName, escape};
+use serde_json::json;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 
-use crate::side_channel::message::{self, Kind, Members, Message, Place};
+use crate::side_channel::message::{self, Kind, META, Message, Place, VIA, via};
 use crate::side_channel::surface::Surface;
 use crate::side_channel::{GONE, NOT_FOUND, REFUSED, TIMED_OUT, TOO_LARGE};
 
@@ -28,13 +28,12 @@ const UNREAD_MAX: usize = 16 * 1_048_576;
 const UNREAD_MORE: usize = 1_048_576;
 /// Longest error that counts as such a sentence, in bytes besides its id. The host's own are shorter.
 const SENTENCE_BYTES_MAX: usize = 4_096;
+/// Longest channel of a client's that an answer repeats, in bytes: none of ours is as long.
+const CHANNEL_BYTES_MAX: usize = 1_024;
 /// Clients that are told of changes.
 const CLIENTS_MAX: usize = 1_024;
 /// Largest message to a client, in bytes: what an envelope has room for besides its own members.
 pub(crate) const ANSWER_BYTES_MAX: usize = 1_048_576 - 1_024;
-/// The channels that a request came through, in its `_meta`.
-const VIA: &str = "peerbus/via";
-const META: &str = "_meta";
 const PROGRESS: &str = "progressToken";
 
 /// A client, and who answers for it where that is not the token of this peer.
@@ -162,6 +161,8 @@ impl Host {
         let (channel, place) = message.take_channel().unzip();
         let place = place.unwrap_or(Place::Top);
         let meant = self.is_meant(from, channel.as_deref());
+        let asked = channel.filter(|channel| channel.len() <= CHANNEL_BYTES_MAX);
+        let asked = asked.unwrap_or_else(|| self.uri.clone());
         let method = message.method.clone().unwrap_or_default();
         let Some(id) = message.id.take() else {
             return match meant {
@@ -178,9 +179,15 @@ impl Host {
         let answer = match admitted {
             Ok(Some(times)) => return self.pass(from, (id, place), message, now_ms, times),
             Ok(None) => Message::result(id, &json!({})),
+            // Nothing was done: the client may ask anew, at the channel that there is.
+            Err((GONE, why)) => {
+                let now = Some(&self.uri).filter(|uri| !uri.is_empty());
+                Message::refusal_with(id, GONE, &why, json!({ "channel": now }))
+            }
             Err((code, why)) => Message::refusal(id, code, &why),
         };
-        self.answer(from, place, answer).into_iter().collect()
+        let answer = self.answer_at((&asked, place), from, answer);
+        answer.into_iter().collect()
     }
 
     fn is_meant(&self, from: &Client, channel: Option<&str>) -> Result<(), Refused> {
@@ -436,10 +443,19 @@ impl Host {
         out
     }
 
+    fn answer(&self, to: &Client, place: Place, message: Message) -> Option<Out> {
+        self.answer_at((&self.uri, place), to, message)
+    }
+
     /// A message to a client, with the channel; an answer that is too large, or too much, is an error that
     /// says so. What answers nothing goes nowhere then.
-    fn answer(&self, to: &Client, place: Place, mut message: Message) -> Option<Out> {
-        message.put_channel(&self.uri, place);
+    fn answer_at(
+        &self,
+        (channel, place): (&str, Place),
+        to: &Client,
+        mut message: Message,
+    ) -> Option<Out> {
+        message.put_channel(channel, place);
         let bytes = message.text().len();
         let besides_id = bytes - message.id.as_ref().map_or(0, |id| id.get().len());
         let is_sentence = message.error.is_some() && besides_id <= SENTENCE_BYTES_MAX;
@@ -461,7 +477,7 @@ impl Host {
             return Some(Out::Client(to.clone(), message));
         };
         let mut refusal = Message::refusal(message.id.take()?, code, &why);
-        refusal.put_channel(&self.uri, place);
+        refusal.put_channel(channel, place);
         Some(Out::Client(to.clone(), refusal))
     }
 }
@@ -477,18 +493,6 @@ fn size(message: &Message) -> usize {
 /// Why a party gets no more.
 fn unread(waits: usize) -> String {
     format!("{waits} bytes of answers to your token wait to be read: read some first")
-}
-
-fn via(message: &Message) -> Vec<String> {
-    let params: Members = message.members();
-    let meta = message::object(params.get(META).map(AsRef::as_ref));
-    let via = meta
-        .get(VIA)
-        .and_then(|via| serde_json::from_str::<Value>(via.get()).ok());
-    let texts = via.iter().filter_map(Value::as_array).flatten();
-    texts
-        .filter_map(|text| text.as_str().map(str::to_owned))
-        .collect()
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ mod limits;
 use std::collections::{BTreeMap, VecDeque};
 
 use proptest::prelude::*;
+use serde_json::Value;
 
 use super::*;
 use crate::side_channel::surface::Set;
@@ -41,13 +42,18 @@ const NOTIFICATIONS: &[(&str, Option<Set>)] = &[
     ("notifications/tools/list_changed", None),
     ("tools/call", None),
 ];
-const CHANGES: &[(&str, Option<Set>)] = &[
-    ("notifications/tools/list_changed", Some(Set::Tools)),
-    ("notifications/resources/list_changed", Some(Set::Resources)),
-    ("notifications/prompts/list_changed", None),
-    ("notifications/resources/updated", None),
-    ("notifications/message", None),
-    ("notifications/cancelled", None),
+/// What a server says, and whether it has to declare `listChanged` for that.
+const CHANGES: &[(&str, Option<Set>, bool)] = &[
+    ("notifications/tools/list_changed", Some(Set::Tools), true),
+    (
+        "notifications/resources/list_changed",
+        Some(Set::Resources),
+        true,
+    ),
+    ("notifications/message", Some(Set::Logging), false),
+    ("notifications/prompts/list_changed", None, false),
+    ("notifications/resources/updated", None, false),
+    ("notifications/cancelled", None, false),
 ];
 
 fn name(text: &str) -> Client {
@@ -123,9 +129,10 @@ proptest! {
             let passed = !host.hear(&dev, message(&told), (0, 0)).is_empty();
             prop_assert_eq!(passed, has(set), "{}", method);
         }
-        for (method, set) in CHANGES {
+        for (method, set, declared) in CHANGES {
             let out = host.said(message(&json!({ "jsonrpc": "2.0", "method": method })));
-            prop_assert_eq!(!out.is_empty(), has(set) && follows, "{}", method);
+            let told = has(set) && (follows || !declared);
+            prop_assert_eq!(!out.is_empty(), told, "{}", method);
         }
     }
 
@@ -201,10 +208,25 @@ fn who_may_not_and_what_is_gone_is_refused_and_the_server_sees_nothing() {
     assert_eq!((to.as_str(), code), ("eve", Some(REFUSED)));
     assert!(why.contains("not shared with eve"), "{why}");
     for channel in ["mcp://host/files/0", "", "x\u{1b}[2J"] {
-        let (_, code, why) = answer(&host.hear(&name("dev-1"), call(json!(channel)), (0, 0)));
+        let out = host.hear(&name("dev-1"), call(json!(channel)), (0, 0));
+        let (_, code, why) = answer(&out);
         assert_eq!(code, Some(GONE));
+        let [Out::Client(_, told)] = &out[..] else {
+            panic!("{out:?}")
+        };
+        assert_eq!(
+            told.beside.channel.as_deref(),
+            Some(channel),
+            "as it was asked"
+        );
+        let error: Value = serde_json::from_str(told.error.as_ref().unwrap().get()).unwrap();
+        assert_eq!(error["data"]["channel"], URI, "and what there is now");
         assert!(!why.contains('\u{1b}'), "{why}");
     }
+    // One that no host has is not repeated whole.
+    let long = call(json!("x".repeat(ANSWER_BYTES_MAX)));
+    let out = host.hear(&name("dev-1"), long, (0, 0));
+    assert_eq!(answer(&out).1, Some(GONE));
     let bare = message(&json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" }));
     assert_eq!(
         answer(&host.hear(&name("dev-1"), bare, (0, 0))).1,

@@ -1,0 +1,236 @@
+//! Sessions of agents on this machine, for those who ask over HTTP: `/v1/sessions`. What is asked for goes to
+//! the session's node, which knows its gates.
+
+mod stream;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Path, Request, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use axum::routing::{get, post};
+use peerbus_node::index::LiveSession;
+use peerbus_node::{NodeRefusal, SessionNow};
+use peerbus_wire::escape;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+
+use crate::App;
+use crate::answer::{Failure, said};
+use crate::body::{self, not_json};
+use crate::peers::Caller;
+use crate::tokens::WebToken;
+use crate::watch::{all, connect, key};
+
+/// Longest sentence of a session, in characters.
+const WHY_CHARS: usize = 600;
+
+type Answer = Result<Response, Failure>;
+
+/// What a token needs for something: its word, and whether it has it.
+type Right = (&'static str, fn(&WebToken) -> bool);
+
+const WATCH: Right = ("watch", |token| token.watch);
+const INJECT: Right = ("inject", |token| token.inject);
+const APPROVE: Right = ("approve", |token| token.approve);
+
+pub(crate) fn router() -> Router<Arc<App>> {
+    Router::new()
+        .route("/v1/sessions", get(list))
+        .route("/v1/sessions/events", get(stream::of_all))
+        .route("/v1/sessions/{id}/events", get(stream::of_one))
+        .route("/v1/sessions/{id}/inject", post(inject))
+        .route("/v1/sessions/{id}/approve", post(approve))
+        .route("/v1/sessions/{id}/interrupt", post(interrupt))
+}
+
+impl App {
+    /// Whose request it is, if the token has these rights.
+    fn admit_to(self: &Arc<Self>, request: &Request, rights: &[Right]) -> Result<Caller, Failure> {
+        let caller = self.admit(request)?;
+        may(&caller, rights)?;
+        Ok(caller)
+    }
+
+    /// The same, with the request's body.
+    async fn admit_with<T: DeserializeOwned>(
+        self: &Arc<Self>,
+        request: Request,
+        rights: &[Right],
+    ) -> Result<(Caller, T), Failure> {
+        let caller = self.admit_to(&request, rights)?;
+        body::check(request.headers())?;
+        let bytes = caller.peer.bodies.read(request.into_body()).await?;
+        let caller = self.still(caller)?;
+        may(&caller, rights)?;
+        let wanted = serde_json::from_str(body::text(&bytes)?).map_err(|error| not_json(&error))?;
+        Ok((caller, wanted))
+    }
+}
+
+fn may(caller: &Caller, rights: &[Right]) -> Result<(), Failure> {
+    let Some((word, _)) = rights.iter().find(|(_, has)| !has(&caller.token)) else {
+        return Ok(());
+    };
+    let why = format!(
+        "this token has not the right `{word}`: a person makes one with `peerbus web token add NAME --{word}`"
+    );
+    Err(Failure::new(StatusCode::FORBIDDEN, why))
+}
+
+/// `GET /v1/sessions`.
+async fn list(State(app): State<Arc<App>>, request: Request) -> Answer {
+    let caller = app.admit_to(&request, &[WATCH])?;
+    let token = caller.token.clone();
+    let found = beside(&caller, move || {
+        let all = SessionNow::all(reachable(&token)?);
+        let told = all.iter().map(|(now, silent)| told(now, *silent));
+        Ok(json!({ "sessions": told.collect::<Vec<_>>() }))
+    });
+    Ok(said(&found.await?))
+}
+
+/// A session with what it asks; `silent`: its node does not answer, and this is as the list has it.
+fn told(now: &SessionNow, silent: bool) -> Value {
+    let mut told = about(&now.session);
+    told["status"] = json!(now.session.status);
+    told["stuck"] = json!(now.session.stuck);
+    told["gates"] = json!(now.session.gates);
+    told["approvals"] = json!(now.approvals);
+    told["unlisted"] = now.unlisted.into();
+    told["silent"] = silent.into();
+    told
+}
+
+/// What does not change while a session does something.
+fn about(session: &LiveSession) -> Value {
+    json!({
+        "node": node(session),
+        "id": session.id,
+        "name": session.name,
+        "client": session.client,
+        "cwd": session.cwd,
+        "started_at": session.started_at,
+    })
+}
+
+/// What names a session while it lives, whatever becomes of its id and its name.
+fn node(session: &LiveSession) -> String {
+    let key = key(session);
+    key.strip_suffix(".sock").unwrap_or(&key).to_owned()
+}
+
+/// The sessions that a token is for.
+fn reachable(token: &WebToken) -> Result<Vec<LiveSession>, Failure> {
+    let mut all = all().map_err(|why| away(&why))?;
+    all.retain(|session| token.may_reach(session.name.as_deref()));
+    Ok(all)
+}
+
+/// The session of this id, or of this name where none has that id. Agents choose their names.
+fn named(token: &WebToken, meant: &str) -> Result<LiveSession, Failure> {
+    let all = reachable(token)?;
+    let ways: [fn(&LiveSession, &str) -> bool; 3] = [
+        |session, meant| session.id == meant,
+        |session, meant| node(session) == meant,
+        |session, meant| {
+            let name = session.name.as_deref();
+            name.is_some_and(|name| name.eq_ignore_ascii_case(meant))
+        },
+    ];
+    for is in ways {
+        let mut found = all.iter().filter(|session| is(session, meant));
+        match (found.next(), found.next()) {
+            (Some(one), None) => return Ok(one.clone()),
+            (Some(_), Some(_)) => {
+                let why = "several sessions have this id: name one by its `node`";
+                return Err(Failure::new(StatusCode::CONFLICT, why));
+            }
+            _ => {}
+        }
+    }
+    let why = "no session of this id or name lives here, or none that this token is for";
+    Err(Failure::new(StatusCode::NOT_FOUND, why))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Prompt {
+    prompt: String,
+    mode: Option<String>,
+}
+
+/// `POST /v1/sessions/{id}/inject`.
+async fn inject(State(app): State<Arc<App>>, Path(id): Path<String>, request: Request) -> Answer {
+    let (caller, wanted): (_, Prompt) = app.admit_with(request, &[INJECT]).await?;
+    let source = caller.peer.bus.name();
+    let params = json!({ "prompt": wanted.prompt, "mode": wanted.mode, "source": source });
+    call(&caller, id, "session/inject", params).await
+}
+
+/// `POST /v1/sessions/{id}/interrupt`.
+async fn interrupt(
+    State(app): State<Arc<App>>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Answer {
+    let caller = app.admit_to(&request, &[INJECT])?;
+    let params = json!({ "source": caller.peer.bus.name() });
+    call(&caller, id, "session/interrupt", params).await
+}
+
+/// `POST /v1/sessions/{id}/approve`: of what was seen, so for those who may watch.
+async fn approve(State(app): State<Arc<App>>, Path(id): Path<String>, request: Request) -> Answer {
+    let rights = [WATCH, APPROVE];
+    let (caller, mut wish): (_, Map<String, Value>) = app.admit_with(request, &rights).await?;
+    // The path says which.
+    wish.remove("session_id");
+    let by = caller.peer.bus.name();
+    tracing::info!(%by, request = ?wish.get("request_id"), "a token answers what a session asks");
+    call(&caller, id, "session/approve", wish.into()).await
+}
+
+/// Asks a session, and answers as its node does.
+async fn call(caller: &Caller, meant: String, method: &'static str, params: Value) -> Answer {
+    let token = caller.token.clone();
+    let asked = beside(caller, move || {
+        let session = named(&token, &meant)?;
+        let mut client = connect(&session.socket).map_err(|why| away(&why))?;
+        client.call(method, &params).map_err(refused)
+    });
+    Ok(said(&asked.await?))
+}
+
+/// Asks beside the runtime's threads, as many at once as a token may.
+async fn beside<T: Send + 'static>(
+    caller: &Caller,
+    ask: impl FnOnce() -> Result<T, Failure> + Send + 'static,
+) -> Result<T, Failure> {
+    // Never closed.
+    let place = Arc::clone(&caller.peer.questions).acquire_owned().await;
+    let asked = tokio::task::spawn_blocking(move || {
+        let asked = ask();
+        drop(place);
+        asked
+    });
+    asked
+        .await
+        .unwrap_or_else(|error| Err(away(&error.to_string())))
+}
+
+fn away(why: &str) -> Failure {
+    Failure::new(StatusCode::SERVICE_UNAVAILABLE, escape(why, WHY_CHARS)).retry_after(2)
+}
+
+/// Why a session does not do what it was asked: its own sentence.
+fn refused(refusal: NodeRefusal) -> Failure {
+    let status = match &refusal {
+        NodeRefusal::Lost(_) => return away(&String::from(refusal)),
+        refusal if refusal.is_closed() => StatusCode::FORBIDDEN,
+        refusal if refusal.is_wrong() => StatusCode::BAD_REQUEST,
+        _ => StatusCode::CONFLICT,
+    };
+    Failure::new(status, escape(&String::from(refusal), WHY_CHARS))
+}

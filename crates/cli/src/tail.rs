@@ -10,6 +10,7 @@ use peerbus_adapter::{Failure, wall_ms};
 use peerbus_view::{MessageView, Step, StepView};
 use peerbus_wire::{PeerName, Secret, escape};
 use serde_json::{Value, json};
+use unicode_width::UnicodeWidthStr as _;
 
 use crate::args::{Shown, Tail};
 use crate::{operator, output, told};
@@ -244,7 +245,12 @@ impl<'v> Showing<'v> {
             what.push(' ');
             what.push_str(&how);
         }
-        output::line(&format!("{head} {}", output::marked(&what)))
+        match output::columns() {
+            Some(columns) if head.width() + 1 + what.width() > columns => {
+                output::wrapped(&format!("{head} {what}"))
+            }
+            _ => output::line(&format!("{head} {}", output::marked(&what))),
+        }
     }
 
     /// What happened to a name, or to the broker.
@@ -278,7 +284,7 @@ impl<'v> Showing<'v> {
             "forgotten" => format!("{name} was forgotten"),
             _ => return Ok(()),
         };
-        output::line(&format!("{} {what}", told::time(at_ms)))
+        output::wrapped(&format!("{} {what}", told::time(at_ms)))
     }
 }
 

@@ -15,6 +15,8 @@ use tokio::net::TcpStream;
 const ASKED: Duration = Duration::from_secs(2);
 const ANSWER_BYTES_MAX: usize = 4_096;
 const WHY_CHARS: usize = 300;
+const UNKNOWN: &str =
+    "it is not known for the same program of the same user, by IPv4 on this machine";
 /// Everything stands below it, what was put into a container from outside too.
 const NO_PROCESS: u32 = 0;
 
@@ -104,20 +106,21 @@ impl Ends {
     /// Whether this user's own `peerbus web` has the other end, and no agent runs it. What hands on
     /// connections, as a proxy or a tunnel, is another program.
     pub(crate) fn may_have_a_link(self) -> Result<(), String> {
-        self.holder().map(drop)
+        let id = self.holder()?;
+        match is_this_program(id, "web") {
+            true => Ok(()),
+            false => Err(UNKNOWN.into()),
+        }
     }
 
-    /// The process of this user's own `peerbus web` at the other end, if no agent runs it.
+    /// The process of this user's at the other end, if no agent runs it.
     fn holder(self) -> Result<u32, String> {
         // To look through all processes costs: other users' are not worth that.
         let is_own = |(theirs, ours): &_| tcp::user(*theirs, *ours) == Some(user::id());
         let own = self.both().filter(is_own);
         let found = own.and_then(|(theirs, ours)| tcp::holder(theirs, ours, NO_PROCESS));
-        match found.filter(|id| is_this_program(*id, "web")) {
-            None => Err(
-                "it is not known for the same program of the same user, by IPv4 on this machine"
-                    .into(),
-            ),
+        match found {
+            None => Err(UNKNOWN.into()),
             Some(id) if is_an_agents(id, &[]) => Err(
                 "an agent, or what it runs, gets none: a person asks, in a terminal of their own"
                     .into(),

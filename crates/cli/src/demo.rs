@@ -97,7 +97,7 @@ async fn show(place: &Place, stop: &mut Stop) -> Result<(), Failure> {
     if let Ok(Ok(seen)) = seen {
         seen?;
     }
-    output::line("\nThe whole way of the first message, as `peerbus status ID` tells it:")?;
+    output::line("\nThe whole way of the first message:")?;
     status::show(&first)?;
     output::line("\nNext: `peerbus install claude-code`, and start two sessions.")
 }

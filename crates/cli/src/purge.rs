@@ -6,12 +6,13 @@ use std::path::PathBuf;
 
 use peerbus_adapter::paths::Paths;
 use peerbus_adapter::{Failure, operator as broker};
+use peerbus_node::index::LiveSession;
 use peerbus_wire::printable;
 use serde_json::Value;
 
 use crate::here::for_people;
 use crate::session::all::agreed;
-use crate::{install, output, session, stop};
+use crate::{install, output, stop};
 
 /// Takes all away but this program. What peerbus did not make stays, and is named.
 pub(crate) fn run(dry_run: bool, yes: bool) -> Result<(), Failure> {
@@ -36,7 +37,9 @@ pub(crate) fn run(dry_run: bool, yes: bool) -> Result<(), Failure> {
     let mut left = peerbus_setup::purge(&paths)?;
     left.extend(databases.into_iter().flatten());
     left.extend(std::env::current_exe().ok());
-    output::line("peerbus is gone from this machine, but for what is named here")?;
+    output::line(
+        "peerbus is gone from this machine, but for what is named here; backups of yours were not looked for",
+    )?;
     for path in &left {
         output::wrapped(&printable(&format!("left: {}", path.display())))?;
     }
@@ -79,10 +82,18 @@ fn nobody_is_here(paths: &Paths) -> Result<Option<PathBuf>, Failure> {
         ));
     }
     let sessions = crate::here::sessions()?;
-    let mut here: BTreeSet<String> = sessions.iter().map(session::called).collect();
+    let place = |it: &LiveSession| format!("{} ({})", crate::told::name(it.called()), it.place());
+    let mut here: BTreeSet<String> = sessions.iter().map(place).collect();
+    let is_named = |name: &str| {
+        sessions
+            .iter()
+            .any(|it| it.called().eq_ignore_ascii_case(name))
+    };
     let peers = broker::over(&paths.sockets, "GET", "/v1/peers").map(broker::peers);
     if let Ok(Ok((peers, _))) = peers {
-        let online = peers.into_iter().filter(|peer| peer.online);
+        let online = peers
+            .into_iter()
+            .filter(|peer| peer.online && !is_named(&peer.name));
         here.extend(online.map(|peer| crate::told::name(&peer.name)));
     }
     let database = about.as_ref().and_then(|about| about["database"].as_str());
@@ -90,7 +101,7 @@ fn nobody_is_here(paths: &Paths) -> Result<Option<PathBuf>, Failure> {
     match here.is_empty() {
         true => Ok(database.filter(|database| *database != paths.database)),
         false => Err(Failure::failed(format!(
-            "these are on the bus, and would start a broker again: {}; end them first",
+            "these run, and would start a broker again when they need one: {}; end them first",
             here.into_iter().collect::<Vec<_>>().join(", ")
         ))),
     }

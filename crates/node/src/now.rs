@@ -145,13 +145,14 @@ impl LiveSession {
         }
     }
 
-    /// The process of its client, and its directory where that is known.
+    /// The process of its client, or of its adapter where that is not told, and its directory where that is
+    /// known.
     #[must_use]
     pub fn place(&self) -> String {
         let stem = self.socket.file_stem().unwrap_or_default();
         let stem = stem.to_string_lossy();
-        // The socket is called by it.
-        let process = stem.split('.').next().unwrap_or_default();
+        // The socket is called by both.
+        let process = stem.split('.').find(|it| *it != "0").unwrap_or_default();
         let process = format!("process {}", escape(process, NAME_CHARS));
         match &self.cwd {
             Some(cwd) => {

@@ -226,7 +226,7 @@ fn uninstall_in(project: &Path, request: &InstallRequest, show: Show<'_>) -> Res
             )));
             let title = agent.title;
             show(InstallLine::Note(&format!(
-                "sessions of {title} that run now keep it until they end"
+                "a session of {title} that runs now keeps it until it ends"
             )));
         }
     }

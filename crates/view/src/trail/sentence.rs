@@ -273,6 +273,11 @@ fn delivered(name: &str, ago: &str, peer: Option<&PeerEntry>) -> String {
             "a connection of {name}'s got it{ago}, and is gone without a word of what became of it: the \
              next one of that name gets it again"
         ),
+        Some(peer) if peer.stopped => {
+            format!(
+                "it was sent to {name}'s adapter{ago}, which is stopped and may not have read it"
+            )
+        }
         Some(peer) if is_plain(peer) => format!(
             "{name} got it{ago} and has not said what became of it: it is a plain connection, without \
              an agent's adapter"

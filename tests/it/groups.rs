@@ -350,6 +350,11 @@ fn a_job_waits_for_the_first_that_comes_whatever_is_deleted_of_its_past() {
         .ok();
     let sent: Value = serde_json::from_str(&sent).expect("JSON");
     let id = sent["id"].as_str().expect("an id");
+    eventually("bob has it", || {
+        let told = home.run(&["status", id]).ok();
+        let has = |line: &str| line.contains("delivered") && line.contains("bob");
+        told.lines().any(has).then_some(())
+    });
     bob.close();
     let status = eventually("bob has left", || {
         let told = home.run(&["status", id]).ok();

@@ -5,8 +5,6 @@ use std::time::Duration;
 use peerbus_adapter::{
     Accepted, Bus, Domain, RefusalCode, SendError, SentMessage, domains, groups, similar,
 };
-use peerbus_node::index;
-use peerbus_view::{Audience, PeerView};
 use peerbus_wire::Conversation;
 use serde::Serialize;
 
@@ -71,19 +69,10 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
         to = one_of(&to)?;
     }
     let talk = talk::of(context, Some(&to), body, arguments)?;
-    // At the same time: the answer is no later for it.
-    let both = (
-        deliver(context, &to, body, &talk),
-        why_silent(context.bus, &to),
-    );
-    match tokio::join!(both.0, both.1) {
-        (Ok(mut sent), why) => {
-            if let Some(why) = why.filter(|_| sent.known.online.unwrap_or(0) > 0) {
-                sent.note = format!("{}; {why}", sent.note);
-            }
-            done(&sent)
-        }
-        (Err(error), _) => Err(unsent(context.bus, &to, &error).await),
+    let sent = deliver(context, &to, body, &talk).await;
+    match sent {
+        Ok(sent) => done(&sent),
+        Err(error) => Err(unsent(context.bus, &to, &error).await),
     }
 }
 
@@ -115,18 +104,6 @@ pub(super) async fn deliver(
         to: to.to_owned(),
         note: mistaken.map_or(note.clone(), |told| format!("{note}; mind that {told}")),
     })
-}
-
-/// Why nothing comes of a message to this peer as things are.
-async fn why_silent(bus: &Bus, to: &str) -> Option<String> {
-    if to.starts_with('#') || bus.abroad(to).is_some() {
-        return None;
-    }
-    let (name, mut peers) = (bus.at_home(to), bus.peers(LOOK_UP).await.ok()?.entries);
-    peers.retain(|peer| peer.name.eq_ignore_ascii_case(&name));
-    index::look(&mut peers);
-    let peer = PeerView::new(peers.first()?, Audience::Peer);
-    peer.why_silent(Audience::Peer)
 }
 
 pub(super) fn is_nobody(error: &SendError) -> bool {

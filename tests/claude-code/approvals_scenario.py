@@ -252,16 +252,16 @@ def a_peer_answers(session, worker, phone):
     check("and under which id to answer", asked["id"] == identity, asked)
     nobody = node.peerbus("approve", identity)
     check("no program here may answer", "`approve`" in nobody.stderr, nobody)
-    worker.call("bus.send", {"to": "session", "body": f"yes {identity}"})
-    refused = heard(worker)["approval_refused"]
-    check("a peer that is not named is told so", "`remote`" in refused["why"], refused)
+    sent = worker.call("bus.send", {"to": "session", "body": f"yes {identity}"})
+    refused = told_on(worker, sent, "approval_refused")
+    check("a peer that is not named is told so", "`remote`" in refused, refused)
     check("the request stays open", ASKS in session.cli.screen())
-    phone.call("bus.send", {"to": "session", "body": f" Yes {identity.upper()} "})
+    sent = phone.call("bus.send", {"to": "session", "body": f" Yes {identity.upper()} "})
     session.result(since)
     check("the tool ran", path.exists())
     session.resolved(request, "peer:phone", "allow")
-    told = heard(phone)["approval_resolved"]
-    check("the peer is told what became of it", told["by"] == "peer:phone", told)
+    told = told_on(phone, sent, "approval_resolved")
+    check("the peer is told what became of it", '"by":"peer:phone"' in told, told)
     session.is_closed()
     shown = [r for r in session.api.asked if f"yes {identity}" in r.context.lower()]
     check("no verdict is shown to the model", not shown)
@@ -270,9 +270,9 @@ def a_peer_answers(session, worker, phone):
     path, since = session.runs("touch")
     identity = session.asked(path)["request_id"]
     check("a peer of the session's token is asked", heard(worker)["approval"]["id"] == identity)
-    worker.call("bus.send", {"to": "session", "body": f"y {identity}"})
-    refused = heard(worker)["approval_refused"]
-    check("but its word does not count", "token" in refused["why"], refused)
+    sent = worker.call("bus.send", {"to": "session", "body": f"y {identity}"})
+    refused = told_on(worker, sent, "approval_refused")
+    check("but its word does not count", "token" in refused, refused)
     session.user_says("Escape")
 
 
@@ -289,6 +289,13 @@ def heard(peer):
     [message] = scenario.drained(peer)
     body = message["body"]
     return json.loads(body) if isinstance(body, str) else body
+
+
+def told_on(peer, sent, member):
+    """What a peer is told on what it sent, as JSON without blanks: along with the result of that, or later."""
+    along = sent.get("unseen", "").replace("\\u0060", "`").replace("\\", "")
+    told = along if member in along else json.dumps(heard(peer)[member])
+    return told.replace(" ", "")
 
 
 def verdict(request, decision):

@@ -2,7 +2,9 @@
 
 use serde_json::json;
 
-use crate::support::{Broker, Home, eventually};
+use crate::orphans::Session;
+use crate::sessions::names;
+use crate::support::{Broker, Home, Raw, eventually};
 
 use super::{Asking, Holder, detached};
 
@@ -75,5 +77,29 @@ fn a_request_is_unread_until_it_is_read_and_owed_from_then_on() {
         all.contains("and the lexer?") && all.contains("done: two bugs"),
         "{all}"
     );
+    broker.stop();
+}
+
+#[test]
+fn a_name_is_taken_where_a_person_gives_it() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let _peers = ["bob", "eve"].map(|name| Raw::register(&home, &broker, name));
+    for name in ["bob", "eve"] {
+        home.run(&["send", name, "hi", "--name", "ann"]).ok();
+    }
+    let tail = home.run(&["tail", "bob"]).ok();
+    assert!(tail.contains("→ bob") && !tail.contains("→ eve"), "{tail}");
+    let held = home.run(&["held", "bob"]).ok();
+    assert_eq!(held, "no mail waits for you at bob or from bob\n");
+    let _cyd = Session::start(&home, "cyd");
+    eventually("cyd is listed", || (names(&home) == ["cyd"]).then_some(()));
+    let list = home.run(&["session", "list", "cyd"]).ok();
+    assert!(
+        list.starts_with("NAME  STATE") && list.contains("\ncyd "),
+        "{list}"
+    );
+    let why = home.run(&["session", "list", "nosuch"]).fails(1);
+    assert!(why.contains("the name nosuch; there are cyd ("), "{why}");
     broker.stop();
 }

@@ -22,9 +22,13 @@ fn root() -> PathBuf {
 
 /// Every document for users, with its path from the top.
 fn documents() -> Vec<(String, String)> {
-    let folder = fs::read_dir(root().join("docs")).expect("a directory");
-    let names = folder.map(|entry| entry.expect("an entry").file_name());
-    let names = names.map(|name| format!("docs/{}", name.to_string_lossy()));
+    let names = ["docs", "docs/guide"].into_iter().flat_map(|folder| {
+        let found = fs::read_dir(root().join(folder)).expect("a directory");
+        found.map(move |entry| {
+            let name = entry.expect("an entry").file_name();
+            format!("{folder}/{}", name.to_string_lossy())
+        })
+    });
     let names = names.filter(|name| name.ends_with(".md"));
     let tops = ["CONTRIBUTING.md", "README.md"].map(str::to_owned);
     let mut names: Vec<_> = names.chain(tops).collect();

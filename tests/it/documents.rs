@@ -3,6 +3,7 @@
 //! whatever else a document shows stands between fences.
 
 mod extract;
+mod facts;
 mod table;
 
 use std::collections::BTreeSet;

@@ -236,7 +236,9 @@ fn every_command_that_a_document_names_is_one() {
         let shown = blocks(&text)
             .into_iter()
             .flat_map(|Block(commands)| commands);
-        for words in shown.chain(spans(&text)) {
+        // The address of the repository ends with the name of the program.
+        let ours = |words: &String| !words.starts_with("cargo install");
+        for words in shown.chain(spans(&text)).filter(ours) {
             for (at, start) in words.match_indices("peerbus ") {
                 let rest = &words[at + start.len()..];
                 if rest.starts_with(|c: char| c.is_ascii_lowercase()) {

@@ -93,10 +93,7 @@ fn the_limits_are_those_of_the_broker() {
     const MIB: u64 = 1_048_576;
     let broker = BrokerConfig::new(Vec::new(), AuditKey([0; 32]));
     let rows = [
-        (
-            "messages owed to one peer",
-            grouped(broker.queue_max as u64),
-        ),
+        ("messages owed to one peer", grouped(broker.queue_max)),
         (
             "mail owed to one peer",
             format!("{} GiB", broker.owed_to_max / GIB),
@@ -219,4 +216,18 @@ fn the_readme_names_the_repository_and_the_binary_of_the_workspace() {
         "the tests"
     );
     assert!(read(".ci/run").contains("cargo test --workspace"));
+}
+
+#[test]
+fn the_index_names_every_page() {
+    let index = read("docs/README.md");
+    for (name, _) in super::documents() {
+        let page = name
+            .strip_prefix("docs/")
+            .filter(|page| *page != "README.md");
+        if let Some(page) = page {
+            let linked = index.contains(&format!("]({page})"));
+            assert!(linked, "docs/README.md does not link {page}");
+        }
+    }
 }

@@ -77,8 +77,8 @@ const COUNTS: [Count; 7] = [
 /// a relative clause.
 const LONG_PER_MILLE: usize = 5;
 const SUBJECTS_PER_MILLE: usize = 2;
-/// Words of all documents together, that of changes apart.
-const WORDS: usize = 46_000;
+/// Words of all documents together outside of code, the list of changes apart.
+const WORDS: usize = 43_000;
 /// Sentences of documentation comments that have more than 40 words, and those that begin with a
 /// relative clause. A fall of some is written down here.
 const COMMENTS_LONG: usize = 30;

@@ -90,9 +90,20 @@ pub(super) fn check(tree: &Tree) -> Vec<Violation> {
     found
 }
 
+/// The words of a document outside of its blocks of code.
 fn words_of(text: &str) -> usize {
-    let word = |word: &&str| word.contains(char::is_alphanumeric);
-    text.split_whitespace().filter(word).count()
+    let (mut fenced, mut found) = (false, 0);
+    for line in text.lines() {
+        let fence = line.trim_start().starts_with("```");
+        fenced ^= fence;
+        if !(fenced || fence || line.starts_with("    ")) {
+            let words = line.split_whitespace();
+            found += words
+                .filter(|word| word.contains(char::is_alphanumeric))
+                .count();
+        }
+    }
+    found
 }
 
 /// The lines of running text with their numbers: no code, no tables, no headings.

@@ -255,7 +255,10 @@ fn the_command_line_shows_the_steps_of_any_message() {
         serde_json::from_str(&home.run(&["status", sent, "--json"]).ok()).expect("JSON");
     assert_eq!(json["messages"][0]["from"], from, "{json}");
     let unknown = home.run(&["status", "no-such-id"]).fails(1);
-    assert!(unknown.contains("knows no message no-such-id"), "{unknown}");
+    assert!(
+        unknown.contains("no message has the id no-such-id"),
+        "{unknown}"
+    );
     let odd = home.run(&["status", "a b"]).fails(2);
     assert!(odd.contains("id contains"), "{odd}");
     broker.stop();

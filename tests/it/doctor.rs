@@ -4,6 +4,7 @@ mod agents;
 mod elsewhere;
 mod names;
 mod policy;
+mod wake;
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -433,7 +434,7 @@ fn where_all_is_well_it_says_so() {
         "name: bob can be used",
         ".claude/settings.json has all hooks",
         ".gemini/settings.json starts peerbus",
-        "wake: ",
+        "sessions: no session",
         "disk: ",
     ] {
         assert!(

@@ -1,5 +1,7 @@
 //! Peers of two domains: real brokers, adapters and commands, and between them a bridge that a test plays.
 
+mod requests;
+
 use std::fs;
 
 use peerbus_test_support::message::envelope;

@@ -243,6 +243,12 @@ fn a_tail_follows_messages_and_steps_over_a_restart_of_the_broker() {
     tail.wait().expect("it is ours");
 }
 
+/// It without what goes on by itself.
+fn ageless(shown: &str) -> Vec<&str> {
+    let parts = shown.split("  ");
+    parts.filter(|part| !part.ends_with(" ago")).collect()
+}
+
 #[test]
 fn an_inbox_shows_what_waits_for_one_name_and_takes_nothing() {
     let home = Home::new();
@@ -261,7 +267,8 @@ fn an_inbox_shows_what_waits_for_one_name_and_takes_nothing() {
     let second = send(&home, "dan", "BOB", "still here", &[]);
     let inbox = |args: &[&str]| home.run(&[&["inbox"], args].concat()).ok();
     let shown = inbox(&["bob"]);
-    assert_eq!(inbox(&["bob"]), shown, "nothing was taken");
+    let again = inbox(&["bob"]);
+    assert_eq!(ageless(&again), ageless(&shown), "nothing was taken");
     let lines: Vec<&str> = shown.lines().collect();
     assert_eq!(lines.len(), 4, "{shown}");
     assert!(
@@ -269,18 +276,15 @@ fn an_inbox_shows_what_waits_for_one_name_and_takes_nothing() {
         "{shown}"
     );
     assert!(lines[1].ends_with(r#""to \u001b[2Jall""#), "{shown}");
-    assert!(lines[2].contains("from dan  12 bytes  queued"), "{shown}");
+    assert!(lines[2].contains("from dan  "), "{shown}");
+    assert!(lines[2].contains(" s ago  queued  "), "{shown}");
     assert!(
         lines[2].ends_with(&second) && lines[3].ends_with("\"still here\""),
         "{shown}"
     );
     let newest = home.run(&["inbox", "bob", "--limit", "1"]);
-    assert!(
-        newest.stderr.contains("older ones wait"),
-        "{}",
-        newest.stderr
-    );
-    assert!(!newest.ok().contains("alice"), "the newest");
+    let says = newest.stderr.contains("older ones wait");
+    assert!(says && !newest.ok().contains("alice"), "the newest");
 
     cyd.delivery();
     cyd.delivery();

@@ -32,7 +32,10 @@ fn an_id_is_named_by_its_end_or_its_beginning_and_several_are_listed() {
     );
     assert!(ids.iter().all(|id| why.contains(id.as_str())), "{why}");
     let why = home.run(&["status", &ids[0][28..31]]).fails(1);
-    assert!(why.contains("knows no message"), "three are no part: {why}");
+    assert!(
+        why.contains("no message has the id"),
+        "three are no part: {why}"
+    );
 
     // What an id is taken for anywhere else.
     let reply = [

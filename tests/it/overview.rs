@@ -330,7 +330,7 @@ fn a_name_in_the_place_of_an_id_leads_to_that_agent() {
             "unread",
             "unseen from ann, pushed, 0 s: are\\u000ayou there?",
         ),
-        ("holds", "holds owes "),
+        ("holds", "holds owes you an answer, seen, 0 s: ready?"),
         ("loops", "paused at loops: 1 message: "),
         ("fine-2", "fine-2  busy"),
     ] {
@@ -352,7 +352,9 @@ fn a_name_in_the_place_of_an_id_leads_to_that_agent() {
     assert_eq!(told["requests"].as_array().map(Vec::len), Some(1), "{told}");
     let why = home.run(&["status", "hold"]).fails(1);
     assert!(
-        why.contains("knows no message") && why.contains("mean holds"),
+        why.contains("nobody here is called hold,")
+            && why.contains("`peerbus peers --all`")
+            && why.contains("mean holds"),
         "{why}"
     );
     // An id that somebody chose hides nobody.

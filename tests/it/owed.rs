@@ -198,3 +198,27 @@ fn one_of_a_group_is_asked_and_the_next_when_that_declines() {
     assert_eq!(result["answer"]["body"]["text"], "two bugs");
     broker.stop();
 }
+
+#[test]
+fn who_works_for_one_that_has_left_is_told_that_nobody_hears_it() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let (mut alice, mut bob) = (peer(&home, "alice"), peer(&home, "bob"));
+    asks(&mut alice, "bob", "review it");
+    let request = reads(&mut bob);
+    let told = tell(&mut bob, &request["id"], "working", "half way");
+    assert!(
+        note(&told).starts_with("alice is told that you work at it; "),
+        "{told}"
+    );
+    home.run(&["ask", "bob", "and this?", "--detach"]).ok();
+    let request = reads(&mut bob);
+    let told = tell(&mut bob, &request["id"], "working", "half way");
+    assert!(
+        note(&told).contains(
+            " has left, so nobody is told; its request's state says that you work at it; you"
+        ),
+        "{told}"
+    );
+    broker.stop();
+}

@@ -1,5 +1,7 @@
 //! Requests from a shell: asked, shown, answered, taken back.
 
+mod told;
+
 use std::collections::BTreeSet;
 use std::process::{Child, Stdio};
 
@@ -272,9 +274,23 @@ fn who_has_left_finds_the_result_under_the_request() {
     assert_eq!(home.run(&["requests"]).ok().lines().count(), 1);
     let done = home.run(&["requests", "--done"]).ok();
     let row = done.lines().nth(1).expect("a row");
-    for part in [&id[24..], "bob", "done: two bugs", "review the parser"] {
+    for part in [
+        &id[24..],
+        " you ",
+        "bob",
+        "done: two bugs",
+        "review the parser",
+    ] {
         assert!(row.contains(part), "{done}");
     }
+    // Nobody got the answer, and it does not wait for anybody.
+    let history = home.run(&["history"]).ok();
+    assert!(history.contains(" bob → you  for nobody  "), "{history}");
+    let kept = home.run(&["status", "r1"]).ok();
+    assert!(
+        kept.contains("the result of a request is kept with that"),
+        "{kept}"
+    );
     broker.stop();
 }
 

@@ -298,9 +298,13 @@ fn a_stopped_adapter_is_not_waited_for() {
     let _broker = Broker::start(&home);
     let bob = Mcp::start(&home, "generic", "bob", "some-bot");
     eventually("bob is listed", || (names(&home) == ["bob"]).then_some(()));
+    let injected = home.run(&["session", "inject", "bob", "hello"]);
+    let said = &injected.stderr;
+    assert!(said.contains("nothing wakes bob"), "{said}");
+    injected.ok();
     freeze(bob.pid());
     let why = home.run(&["session", "inject", "bob", "hello"]).fails(1);
-    assert!(why.contains("10 s") && why.contains("is stopped"), "{why}");
+    assert!(!why.contains("10 s") && why.contains("is stopped"), "{why}");
     rustix::process::kill_process(bob.pid(), rustix::process::Signal::CONT).expect("it lives");
     home.run(&["session", "inject", "bob", "hello"]).ok();
 }
@@ -313,7 +317,15 @@ fn who_cannot_be_asked_for_requests_is_named_and_nothing_is_said_of_it() {
     eventually("they are listed", || {
         (names(&home) == ["bob", "cyd"]).then_some(())
     });
-    assert_eq!(home.run(&["session", "approve"]).ok(), "nothing is asked\n");
+    // Nothing tells what their clients ask.
+    let asked = home.run(&["session", "approve"]);
+    assert_eq!(asked.stdout, "nothing is asked that is known here\n");
+    for name in ["bob", "cyd"] {
+        let unknown = format!("whether {name} ");
+        assert!(asked.stderr.contains(&unknown), "{}", asked.stderr);
+    }
+    let why = home.run(&["session", "approve", "bob"]).fails(1);
+    assert!(why.contains("asks something is not known"), "{why}");
     let signal = |signal| {
         for one in &stopped {
             rustix::process::kill_process(one.pid(), signal).expect("it lives");
@@ -324,9 +336,10 @@ fn who_cannot_be_asked_for_requests_is_named_and_nothing_is_said_of_it() {
         let done = home.run(args);
         assert!(!done.stdout.contains("nothing"), "{}", done.stdout);
         let why = done.fails(1);
-        for words in ["bob", "cyd", "not every session was asked"] {
+        for words in ["bob", "cyd", "as by Ctrl-Z", "not every session answered"] {
             assert!(why.contains(words), "{words}: {why}");
         }
+        assert!(!why.contains("nothing came within"), "{why}");
     }
     signal(rustix::process::Signal::CONT);
 }

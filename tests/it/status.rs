@@ -225,6 +225,10 @@ fn who_is_not_known_is_said_at_once_with_who_may_be_meant() {
         assert!(said.contains(words), "{said}");
     }
     let said = home.run(&["status", "m1"]).fails(1);
+    for words in ["no message has the id m1", "nobody here is called m1"] {
+        assert!(said.contains(words), "{said}");
+    }
+    let said = home.run(&["status", "abcdef01"]).fails(1);
     assert!(said.contains("`peerbus history --ids` lists"), "{said}");
     broker.stop();
 }

@@ -163,6 +163,35 @@ fn a_text_is_whole_wrapped_on_a_terminal_and_on_one_line_in_a_pipe() {
 }
 
 #[test]
+fn what_commands_say_fits_each_terminal() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let _bob = Raw::register(&home, &broker, LONG);
+    for columns in WIDTHS {
+        for args in [&["audit", "verify"][..], &["guide"]] {
+            fits(&home, columns, args);
+        }
+        let asked = home.run(&["ask", LONG, "?", "--detach", "--json"]).ok();
+        let asked: serde_json::Value = serde_json::from_str(&asked).expect("JSON");
+        let id = asked["id"].as_str().expect("an id");
+        let back = fits(&home, columns, &["requests", "cancel", id]);
+        assert!(joined(&back).replace(' ', "").contains(LONG), "{back}");
+    }
+    let guide = fits(&home, 60, &["guide"]);
+    let whole = home.run(&["guide"]).ok();
+    assert!(
+        whole.lines().any(|line| line.width() > 200),
+        "raw in a pipe"
+    );
+    assert_eq!(
+        joined(&guide).replace(' ', ""),
+        joined(&whole).replace(' ', "")
+    );
+    fits(&home, 60, &["demo"]);
+    broker.stop();
+}
+
+#[test]
 fn times_are_of_the_readers_clock_and_a_z_says_where_they_are_not() {
     let home = Home::new();
     let broker = Broker::start(&home);

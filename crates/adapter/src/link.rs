@@ -92,7 +92,13 @@ pub fn connect(config: BusConfig) -> (Bus, Link) {
     if std::env::var("PEERBUS_BROKEN").as_deref() == Ok("dedupe-off") {
         session.mutate(session::SessionMutation::ShowTwice);
     }
-    let shared = Arc::new(Shared::new(clock, session, binder, Pulse::default()));
+    let shared = Arc::new(Shared::new(
+        clock,
+        session,
+        binder,
+        Pulse::default(),
+        config.source,
+    ));
     (Bus::new(Arc::clone(&shared)), Link { shared, config })
 }
 

@@ -31,6 +31,8 @@ pub(crate) struct Shared {
     pub(crate) events: Notify,
     status: watch::Sender<Status>,
     pub(crate) pulse: Pulse,
+    /// What messages say of this program.
+    pub(crate) source: &'static str,
     /// Whose mail reaches the agent.
     senders: Mutex<Senders>,
     pub(crate) ended: watch::Sender<bool>,
@@ -92,6 +94,7 @@ impl Shared {
         session: PeerSession,
         binder: Option<Binder>,
         pulse: Pulse,
+        source: &'static str,
     ) -> Self {
         let status = watch::Sender::new(session.status().clone());
         let inner = Inner {
@@ -108,6 +111,7 @@ impl Shared {
             events: Notify::new(),
             status,
             pulse,
+            source,
             senders: Mutex::default(),
             ended: watch::Sender::new(false),
         }

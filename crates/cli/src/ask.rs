@@ -22,7 +22,7 @@ const NAME_CHARS: usize = 64;
 
 pub(crate) fn run(verb: Ask) -> Result<(), Failure> {
     let body = body::json(&verb.body, &verb.more, verb.saying.text)?;
-    let config = client::config(&verb.connection, verb.name.clone())?;
+    let config = client::speaker(&verb.connection, verb.name.clone())?;
     let mut talk = send::conversation(&body, &verb.saying, &config)?;
     let within_ms = verb.within.or(talk.within_ms);
     talk.within_ms = Some(within_ms.unwrap_or(WITHIN_MS_DEFAULT));
@@ -68,7 +68,7 @@ fn stays(sent: &SentMessage, verb: &Ask) -> String {
 
 /// Waits for the result and prints it.
 async fn result(bus: &Bus, verb: &Ask, sent: &SentMessage, end: Instant) -> Result<(), Failure> {
-    let mut told = None;
+    let (mut told, mut answered) = (None, false);
     let mut look = tokio::time::interval(LOOK);
     loop {
         let event = tokio::select! {
@@ -85,6 +85,11 @@ async fn result(bus: &Bus, verb: &Ask, sent: &SentMessage, end: Instant) -> Resu
                 let Ok(far) = Far::ask(bus, &sent.id, LOOK).await else { continue };
                 if far.stage().is_some_and(has_no_result) {
                     return Err(Failure::failed(far.trail.note));
+                }
+                let is_answered = far.stage().is_some_and(is_answered);
+                // The broker delivers an answer before it says that there is one.
+                if is_answered && std::mem::replace(&mut answered, true) {
+                    return Err(Failure::failed(not_come(&far, sent)));
                 }
                 let now = Some((far.stage().cloned(), far.does));
                 if told != now {
@@ -138,8 +143,20 @@ async fn show(bus: &Bus, verb: &Ask, message: &Inbound) -> Result<(), Failure> {
 
 /// A result comes as a message.
 fn has_no_result(stage: &Stage) -> bool {
-    let has = matches!(stage, Stage::Done { .. } | Stage::Failed { .. });
-    stage.is_lost() || stage.is_end() && !has
+    stage.is_lost() || stage.is_end() && !is_answered(stage)
+}
+
+const fn is_answered(stage: &Stage) -> bool {
+    matches!(stage, Stage::Done { .. } | Stage::Failed { .. })
+}
+
+/// That the request has ended by an answer that is not here.
+fn not_come(far: &Far, sent: &SentMessage) -> String {
+    format!(
+        "{}; it was not taken here: its signature does not hold, or it found no room. `peerbus status {}` \
+         shows what is known of it",
+        far.trail.note, sent.id
+    )
 }
 
 /// It is about the request, and asks nothing back.

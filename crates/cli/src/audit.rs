@@ -46,7 +46,7 @@ fn acknowledge(db: Option<PathBuf>, socket: Option<&PathBuf>) -> Result<(), Fail
         }
         Err(error) => return Err(Failure::config(error)),
     };
-    output::line(&match missing {
+    output::wrapped(&match missing {
         Some(missing) => format!("acknowledged: {missing}"),
         None => "nothing is missing that is not acknowledged".into(),
     })
@@ -73,7 +73,7 @@ fn sessions(verb: AuditVerify) -> Result<(), Failure> {
         output::json(&json!({ "records": said }))?;
     } else {
         for record in &said {
-            output::line(&escape_json(&line(record)))?;
+            output::wrapped(&escape_json(&line(record)))?;
         }
     }
     match result {
@@ -148,7 +148,7 @@ fn verify(verb: AuditVerify) -> Result<(), Failure> {
         _ => Failure::config(error),
     })?;
     if !verb.json {
-        output::line(&format!("OK {report}"))?;
+        output::wrapped(&format!("OK {report}"))?;
     }
     Ok(())
 }

@@ -4,10 +4,13 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use peerbus_adapter::demand::{Demand, Meant};
+use peerbus_adapter::hooks::is_below_an_agent;
 use peerbus_adapter::{
     Bus, BusConfig, Failure, Flags, IN_USE_MS, Link, LinkState, Peers, RegistrationRefusal as Why,
     connect, groups, refusal,
 };
+
+use peerbus_view::BY_A_PERSON;
 
 use crate::args::Connection;
 use crate::output;
@@ -64,11 +67,20 @@ pub(crate) fn config(connection: &Connection, name: Option<String>) -> Result<Bu
     Ok(config)
 }
 
+/// The settings of a command that says something. Without a name it says whether a person runs it.
+pub(crate) fn speaker(connection: &Connection, name: Option<String>) -> Result<BusConfig, Failure> {
+    let mut config = config(connection, name)?;
+    if config.ephemeral && !is_below_an_agent() {
+        config.source = BY_A_PERSON;
+    }
+    Ok(config)
+}
+
 /// Whether this program starts a broker if it finds none.
 pub(crate) fn demand(flags: &Flags) -> Result<Demand, Failure> {
     // The verb alone: what follows may be private.
-    let verb = std::env::args().nth(1).unwrap_or_default();
-    let who = format!("`peerbus {verb}`");
+    let verb = std::env::args().nth(1).map(|verb| format!(" {verb}"));
+    let who = format!("`peerbus{}`", verb.unwrap_or_default());
     let meant = Meant {
         url: flags.url.as_deref(),
         credentials: flags.credentials.as_deref(),

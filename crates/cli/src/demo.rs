@@ -77,9 +77,9 @@ async fn show(place: &Place, stop: &mut Stop) -> Result<(), Failure> {
     options.listen = Vec::new();
     options.unix = Some(socket.clone());
     let broker = start(options).await.map_err(Failure::failed)?;
-    output::line(
-        "A broker of its own, in a temporary directory, and three scripted peers: no agent is\n\
-         asked, nothing of yours is touched. `peerbus tail --follow` shows the same of your bus.\n",
+    output::wrapped(
+        "A broker of its own, in a temporary directory, and three scripted peers: no agent is asked, \
+         nothing of yours is touched. `peerbus tail --follow` shows the same of your bus.\n",
     )?;
     let secret = keys.secret;
     let looks_on = {
@@ -99,7 +99,7 @@ async fn show(place: &Place, stop: &mut Stop) -> Result<(), Failure> {
     }
     output::line("\nThe whole way of the first message:")?;
     status::show(&first)?;
-    output::line("\nNext: `peerbus install claude-code`, and start two sessions.")
+    output::wrapped("\nNext: `peerbus install claude-code`, and start two sessions.")
 }
 
 struct Peer {
@@ -251,5 +251,5 @@ async fn play(socket: &Path, file: &Path) -> Result<Trail, Failure> {
 }
 
 fn part(text: &str) -> Result<(), Failure> {
-    output::line(&format!("\n{text}"))
+    output::wrapped(&format!("\n{text}"))
 }

@@ -20,7 +20,7 @@ const WHY_CHARS: usize = 400;
 
 pub(crate) fn run(verb: &Held) -> Result<(), Failure> {
     match &verb.verb {
-        None | Some(HeldVerb::List) => list(verb.json),
+        None | Some(HeldVerb::List) => list(verb.name.as_deref(), verb.json),
         Some(HeldVerb::Release(wanted)) => release(wanted, verb.json),
         Some(HeldVerb::Refuse(meant)) => {
             let (found, _) = find(meant)?;
@@ -29,15 +29,18 @@ pub(crate) fn run(verb: &Held) -> Result<(), Failure> {
     }
 }
 
-fn list(json: bool) -> Result<(), Failure> {
-    let (found, silent) = waiting()?;
-    let done = all::show(
-        (&found, silent),
-        "held",
-        json,
-        "no mail waits for you",
-        shown,
-    );
+fn list(name: Option<&str>, json: bool) -> Result<(), Failure> {
+    let (mut found, silent) = waiting()?;
+    let mut nothing = "no mail waits for you".to_owned();
+    if let Some(name) = name {
+        let is_from = |it: &Waiting| {
+            let from = it.told["from"].as_str().unwrap_or_default();
+            from.eq_ignore_ascii_case(name)
+        };
+        found.retain(|it| session::is_meant(&it.session, name) || is_from(it));
+        nothing += &format!(" at {0} or from {0}", escape(name, CELL_CHARS));
+    }
+    let done = all::show((&found, silent), "held", json, &nothing, shown);
     if !json {
         if !found.is_empty() {
             output::say(
@@ -45,15 +48,15 @@ fn list(json: bool) -> Result<(), Failure> {
                  its sender from now on; `peerbus held refuse DIGEST` declines one",
             );
         }
-        say_paused()?;
+        say_paused(name)?;
     }
     done
 }
 
 /// Says what waits for nobody's word: the loop governor keeps it.
-fn say_paused() -> Result<(), Failure> {
+fn say_paused(name: Option<&str>) -> Result<(), Failure> {
     let mut sessions = here::sessions()?;
-    sessions.retain(|session| session.paused > 0);
+    sessions.retain(|it| it.paused > 0 && name.is_none_or(|name| session::is_meant(it, name)));
     for (now, _) in SessionNow::all(sessions) {
         for why in now.paused {
             let name = session::called(&now.session);

@@ -1,7 +1,7 @@
 //! `peerbus inbox`.
 
-use peerbus_adapter::Failure;
-use peerbus_view::{MessageText, spoken};
+use peerbus_adapter::{Failure, wall_ms};
+use peerbus_view::{MessageText, span, spoken};
 use peerbus_wire::{PeerName, escape};
 
 use crate::args::Inbox;
@@ -33,10 +33,10 @@ pub(crate) fn run(verb: &Inbox) -> Result<(), Failure> {
             continue;
         }
         output::wrapped(&format!(
-            "{} from {}  {}  {}  {}",
+            "{} from {}  {} ago  {}  {}",
             told::time(message.at),
-            told::name(&message.from),
-            output::plural(said.bytes as u64, "byte"),
+            told::sender(message, secret.as_ref()),
+            span(wall_ms().saturating_sub(message.at) / 1_000),
             message.state,
             told::name(&message.id),
         ))?;

@@ -81,7 +81,7 @@ fn main() -> ExitCode {
         Verb::Tail(verb) => tail::run(&verb),
         Verb::History(verb) => history::run(verb),
         Verb::Demo => demo::run(),
-        Verb::Guide => output::text(GUIDE).map_err(Into::into),
+        Verb::Guide => output::wrapped(GUIDE.trim_end()),
         Verb::Mcp(verb) => mcp::run(verb),
         Verb::Bridge { args } => bridge::run(&args),
         Verb::Web(verb) => web::run(verb),

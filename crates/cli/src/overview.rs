@@ -17,7 +17,7 @@ use crate::args::Status;
 use crate::here::{self, Here};
 use crate::table::{self, Column};
 use crate::told;
-use crate::{operator, output, requests};
+use crate::{operator, output, peers, requests};
 
 /// Longest name that is shown, in characters.
 const NAME_CHARS: usize = 64;
@@ -67,8 +67,11 @@ pub(crate) fn run(verb: &Status) -> Result<(), Failure> {
         show()?;
         std::thread::sleep(PAUSE);
         if news.recv().is_err() {
-            // Whoever needs a broker starts the next one.
-            return Err(Failure::failed("the broker has ended"));
+            // To ask once more would start the next one.
+            return Err(Failure::failed(
+                "the broker has ended, and what stands above was so before: the next session or command \
+                 that needs one starts it",
+            ));
         }
     }
 }
@@ -132,7 +135,11 @@ impl Overview {
             let about: Value = serde_json::from_str(broker).unwrap_or_default();
             let process = about["pid"].as_u64();
             let process = process.map_or_else(String::new, |id| format!("process {id}, "));
-            output::wrapped(&format!("broker: {process}{says}"))?;
+            let started = about["started"].as_str().unwrap_or_default();
+            output::wrapped(&match started.ends_with(&own_process()) {
+                true => format!("broker: {process}started by this command, since none ran"),
+                false => format!("broker: {process}{says}"),
+            })?;
         }
         for peer in &self.here.peers {
             // A client without a screen asks, too, while it works.
@@ -186,9 +193,14 @@ impl Overview {
         }
     }
 
+    /// What one peer has not seen. Requests are among it, which are shown already.
     fn print_unseen(&self) -> Result<(), Failure> {
-        for message in self.unseen.iter().rev() {
-            let from = told::name(&message.from);
+        let is_shown = |message: &&MessageView| {
+            let mut shown = self.requests.iter().take(REQUESTS_MAX);
+            shown.any(|request| request.seq == message.seq)
+        };
+        for message in self.unseen.iter().rev().filter(|it| !is_shown(it)) {
+            let from = told::sender(message, self.secret.as_ref());
             let text = requests::text(message, self.secret.as_ref());
             let (state, age) = (&message.state, age(message));
             output::wrapped(&format!("unseen from {from}, {state}, {age}: {text}"))?;
@@ -206,9 +218,14 @@ impl Overview {
         let request = message.request.as_ref();
         let owes = request.map_or_else(String::new, RequestView::owes);
         let state = request.map_or("", |request| &*request.state);
-        let (from, age) = (told::name(&message.from), age(message));
+        let from = told::sender(message, self.secret.as_ref());
+        let age = age(message);
         let text = requests::text(message, self.secret.as_ref());
-        format!("{owes} owes {from} an answer, {state}, {age}: {text}")
+        let says = match request.is_some_and(|request| request.read) {
+            true => format!("{owes} owes {from} an answer"),
+            false => format!("{owes} has an unread request from {from}"),
+        };
+        format!("{says}, {state}, {age}: {text}")
     }
 
     pub(crate) fn json(&self) -> Value {
@@ -244,22 +261,22 @@ impl Overview {
 }
 
 const COLUMNS: [Column; 5] = [
-    Column::whole("NAME"),
-    Column::whole("STATE"),
-    Column::whole("UNSEEN"),
-    Column::whole("OWES"),
-    Column::ranked(1, "PROJECT"),
+    table::NAME,
+    table::STATE,
+    table::UNSEEN,
+    table::OWES,
+    table::PROJECT,
 ];
 
+/// As in the list of peers.
 fn row(peer: &PeerView) -> [String; 5] {
-    let count = |count: Option<u64>| count.filter(|n| *n > 0).map(|n| n.to_string());
-    [
-        peer.name.clone(),
-        peer.does(),
-        count(peer.unacked).unwrap_or_default(),
-        count(peer.owes).unwrap_or_default(),
-        peer.project.clone().unwrap_or_default(),
-    ]
+    let [name, state, unseen, owes, project, ..] = peers::row(peer);
+    [name, state, unseen, owes, project]
+}
+
+/// How the start of a broker ends that this process asked for.
+fn own_process() -> String {
+    format!(", process {}", std::process::id())
 }
 
 /// For how long a message has been there.

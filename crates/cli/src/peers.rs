@@ -11,13 +11,14 @@ use crate::here::{self, Here};
 use crate::table::{self, Column};
 use crate::{client, operator, output};
 
-pub(crate) const COLUMNS: [Column; 9] = [
-    Column::whole("NAME"),
-    Column::whole("STATE"),
-    Column::whole("UNSEEN"),
-    Column::ranked(2, "CLIENT"),
-    Column::ranked(1, "PROJECT"),
-    Column::ranked(3, "BRANCH"),
+pub(crate) const COLUMNS: [Column; 10] = [
+    table::NAME,
+    table::STATE,
+    table::UNSEEN,
+    table::OWES,
+    table::PROJECT,
+    table::CLIENT,
+    table::BRANCH,
     Column::ranked(4, "PROCESS"),
     Column::ranked(5, "WAKE"),
     Column::ranked(6, "ACKS"),
@@ -132,8 +133,9 @@ fn broker(verb: &Peers) -> Option<Value> {
     serde_json::from_str(&about).ok()
 }
 
-pub(crate) fn row(peer: &PeerView) -> [String; 9] {
+pub(crate) fn row(peer: &PeerView) -> [String; 10] {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let count = |count: Option<u64>| count.map(|n| n.to_string()).unwrap_or_default();
     let wake = peer.wake.as_ref().map(|paths| match paths.as_slice() {
         [] => "-".to_owned(),
         paths => paths.join(","),
@@ -141,9 +143,10 @@ pub(crate) fn row(peer: &PeerView) -> [String; 9] {
     [
         peer.name.clone(),
         peer.does(),
-        peer.unacked.map(|n| n.to_string()).unwrap_or_default(),
-        text(&peer.client),
+        count(peer.unacked),
+        count(peer.owes),
         works_on(peer),
+        text(&peer.client),
         text(&peer.branch),
         process(peer),
         text(&wake),

@@ -17,20 +17,35 @@ pub(crate) fn run(verb: &Requests) -> Result<(), Failure> {
     if let Some(RequestsVerb::Cancel(cancel)) = &verb.verb {
         return take_back(cancel);
     }
+    if verb.all {
+        list(verb, false)?;
+        if !verb.shown.json {
+            output::line("")?;
+        }
+    }
+    list(verb, verb.done || verb.all)
+}
+
+fn list(verb: &Requests, done: bool) -> Result<(), Failure> {
     let socket = verb.shown.socket.as_ref();
     let secret = told::secret(verb.shown.credentials.as_deref());
     let secret = secret.as_ref();
-    let (all, more, none) = match verb.done {
+    let is_meant = |message: &MessageView| {
+        let which = verb.which.as_deref();
+        which.is_none_or(|which| is_meant(message, which))
+    };
+    let (all, more) = match done {
         true => {
-            let is_meant = |message: &MessageView| message.end().is_some();
-            let (mut all, more) = told::newest(socket, "", verb.limit, Some(&is_meant))?;
+            let ended = |message: &MessageView| message.end().is_some() && is_meant(message);
+            let (mut all, more) = told::newest(socket, "", verb.limit, Some(&ended))?;
             all.reverse();
-            (all, more, "no request has ended that is known any more")
+            (all, more)
         }
         false => {
             let page = told::ask(socket, "/v1/requests")?;
-            let none = "no open requests; `peerbus requests --done` shows those that ended";
-            (page.messages, page.before.is_some(), none)
+            let mut all = page.messages;
+            all.retain(is_meant);
+            (all, page.before.is_some())
         }
     };
     let mut rows = Vec::new();
@@ -38,7 +53,7 @@ pub(crate) fn run(verb: &Requests) -> Result<(), Failure> {
         let result = told::result(socket, message, secret)?;
         if verb.shown.json {
             let mut told = message.json(secret);
-            match (verb.done, result) {
+            match (done, result) {
                 (true, Some(result)) => told["result"] = result.json(secret),
                 (true, None) => {}
                 (false, _) => told["request"] = serde_json::json!(message.request),
@@ -46,42 +61,76 @@ pub(crate) fn run(verb: &Requests) -> Result<(), Failure> {
             output::json(&told)?;
             continue;
         }
-        let (peer, state, at_ms) = match verb.done {
+        let (peer, state, at_ms) = match done {
             true => ended(message, result.map(|result| text(&result, secret))),
             false => open(message),
         };
         rows.push([
             told::name(short_id(&message.id)),
-            told::name(&message.from),
+            told::sender(message, secret),
             peer,
             state,
             span(wall_ms().saturating_sub(at_ms) / 1_000),
             text(message, secret),
         ]);
     }
-    let (columns, rest) = match verb.done {
-        true => (["PEER", "END", "AGO"], "newest; --limit N shows more"),
-        false => (["OWES", "STATE", "SINCE"], "oldest; there are more"),
-    };
     match (verb.shown.json, all.len()) {
         (true, _) => return Ok(()),
-        (false, 0) => return output::line(none),
+        (false, 0) => return output::wrapped(&none(verb.which.as_deref(), done)),
         (false, _) => {}
     }
-    let [peer, state, at] = columns;
-    let columns = [
-        Column::whole("ID"),
-        Column::ranked(3, "FROM"),
-        Column::whole(peer),
-        Column::whole(state),
-        Column::ranked(1, at),
-        Column::ranked(2, "QUESTION"),
-    ];
-    table::write(&columns, rows, verb.wide)?;
+    table::write(&columns(done), rows, verb.wide)?;
     if more {
+        let rest = match done {
+            true => "newest; --limit N shows more",
+            false => "oldest; there are more",
+        };
         output::say(&format!("these are the {} {rest}", all.len()));
     }
     Ok(())
+}
+
+/// That there is none of these.
+fn none(which: Option<&str>, done: bool) -> String {
+    let which = which.map(told::name);
+    match (which, done) {
+        (None, true) => "no request has ended that is known any more".into(),
+        (None, false) => {
+            "no open requests; `peerbus requests --done` shows those that ended".into()
+        }
+        (Some(which), true) => {
+            format!("no request that has ended is from or for {which}, or has that id")
+        }
+        (Some(which), false) => format!(
+            "no open request is from or for {which}, or has that id; `peerbus requests --all {which}` looks \
+             among those that ended, too"
+        ),
+    }
+}
+
+/// Who asks, who is asked, and how far it is: `OWES` is a number, in the lists of peers.
+const fn columns(done: bool) -> [Column; 6] {
+    let (state, at) = match done {
+        true => (Column::whole("END"), Column::ranked(1, "AGO")),
+        false => (table::STATE, Column::ranked(1, "SINCE")),
+    };
+    [
+        Column::whole("ID"),
+        Column::ranked(3, "FROM"),
+        Column::whole("PEER"),
+        state,
+        at,
+        Column::ranked(2, "QUESTION"),
+    ]
+}
+
+/// Whether a request has this id, or a part of it, or is from or for this peer.
+fn is_meant(message: &MessageView, which: &str) -> bool {
+    let is = |name: &str| name.eq_ignore_ascii_case(which);
+    let request = message.request.as_ref();
+    let holds = request.is_some_and(|it| is(&it.to) || it.holder.as_deref().is_some_and(is));
+    let ended = message.end().and_then(|end| end.to.as_deref());
+    names_id(which, &message.id) || is(&message.from) || holds || ended.is_some_and(is)
 }
 
 /// Who owes a request, how far it is, and since when.
@@ -136,7 +185,7 @@ fn take_back(verb: &Cancel) -> Result<(), Failure> {
                 None => "nobody had it".into(),
             };
             let (id, from) = (told::name(&one.id), told::name(&one.from));
-            output::line(&format!("taken back {id} of {from}: {told}"))
+            output::wrapped(&format!("taken back {id} of {from}: {told}"))
         }
         _ => {
             let one =

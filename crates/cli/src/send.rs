@@ -71,7 +71,7 @@ pub(crate) fn broadcast(outgoing: &Outgoing) -> Result<(), Failure> {
 /// What is to be sent, what it says of its conversation, and how the broker is reached.
 fn said(outgoing: &Outgoing) -> Result<(String, Conversation, BusConfig), Failure> {
     let body = body::json(&outgoing.body, &outgoing.more, outgoing.saying.text)?;
-    let config = client::config(&outgoing.connection, outgoing.name.clone())?;
+    let config = client::speaker(&outgoing.connection, outgoing.name.clone())?;
     let mut talk = conversation(&body, &outgoing.saying, &config)?;
     // Its temporary name ends with this command. A body may be a request by what it says itself.
     talk.unanswered |= outgoing.name.is_none() && talk.within_ms.is_none();
@@ -159,7 +159,7 @@ pub(crate) async fn asked(bus: &Bus, sent: &SentMessage, verb: &Ask) -> Result<(
         to.name.push('!');
     }
     let own = verb.name.as_deref().unwrap_or_default();
-    output::line(&match how(sent, Some(&to), own) {
+    output::wrapped(&match how(sent, Some(&to), own) {
         Some(how) => format!("asked {}: {how}; `peerbus requests` shows it", sent.id),
         None => sentence(sent, Some(&to), own),
     })
@@ -270,7 +270,7 @@ fn tell(
         result["trail"] = json!(trail);
         output::json(&result)?;
     } else if seen {
-        output::line(&trail.note)?;
+        output::wrapped(&trail.note)?;
     }
     let missing = match far {
         _ if seen => return Ok(()),
@@ -285,13 +285,13 @@ pub(crate) fn report(
     to: Option<&To>,
     outgoing: &Outgoing,
 ) -> Result<(), Failure> {
-    let text = if outgoing.json {
-        as_json(sent, to.map(|to| to.given.as_str())).to_string()
+    let said = if outgoing.json {
+        output::json(&as_json(sent, to.map(|to| to.given.as_str())))
     } else {
         let own = outgoing.name.as_deref().unwrap_or_default();
-        sentence(sent, to, own)
+        output::wrapped(&sentence(sent, to, own))
     };
-    match output::line(&text) {
+    match said {
         // It is sent, whoever reads that.
         Err(Failure::OutputClosed) => Ok(()),
         done => done,

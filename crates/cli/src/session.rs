@@ -8,9 +8,10 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use peerbus_adapter::project::{self, Project};
-use peerbus_adapter::{Failure, similar};
+use peerbus_adapter::{Failure, similar, wall_ms};
 use peerbus_node::index::LiveSession;
 use peerbus_node::{EventKind, NodeClient, NodeRefusal};
+use peerbus_view::ADAPTER_STOPPED;
 use peerbus_wire::{escape, from_rfc3339, names_id, printable, short_id};
 use serde_json::{Value, json};
 
@@ -31,7 +32,7 @@ const ENDS_WITHIN: Duration = Duration::from_secs(30);
 
 pub(crate) fn run(verb: &SessionVerb) -> Result<(), Failure> {
     match verb {
-        SessionVerb::List { wide, json } => list(*wide, *json),
+        SessionVerb::List { name, wide, json } => list(name.as_deref(), *wide, *json),
         SessionVerb::Watch {
             session,
             partial,
@@ -46,8 +47,15 @@ pub(crate) fn run(verb: &SessionVerb) -> Result<(), Failure> {
     }
 }
 
-fn list(wide: bool, json: bool) -> Result<(), Failure> {
-    let sessions = sessions()?;
+fn list(name: Option<&str>, wide: bool, json: bool) -> Result<(), Failure> {
+    let mut sessions = sessions()?;
+    if let Some(meant) = name {
+        let all = sessions.clone();
+        sessions.retain(|session| is_meant(session, meant));
+        if sessions.is_empty() && !all.is_empty() {
+            return Err(unknown(&all, meant));
+        }
+    }
     if json {
         let told = |session: &LiveSession| {
             let mut told = json!(session);
@@ -62,11 +70,11 @@ fn list(wide: bool, json: bool) -> Result<(), Failure> {
         return output::line("no sessions");
     }
     let columns = [
-        Column::whole("NAME"),
-        Column::whole("STATUS"),
-        Column::ranked(1, "PROJECT"),
-        Column::ranked(2, "CLIENT"),
-        Column::ranked(3, "BRANCH"),
+        table::NAME,
+        table::STATE,
+        table::PROJECT,
+        table::CLIENT,
+        table::BRANCH,
         Column::ranked(4, "STARTED"),
         Column::ranked(5, "CWD"),
         Column::ranked(6, "ID"),
@@ -105,7 +113,7 @@ fn row(session: &LiveSession) -> [String; 8] {
     [
         // By this it is named.
         name,
-        cell(Some(session.word())),
+        session.does(wall_ms()),
         cell(project.as_deref()),
         cell(Some(&session.client)),
         cell(branch.as_deref()),
@@ -134,13 +142,12 @@ fn named(session: &LiveSession) -> String {
 /// unless `latest` says otherwise.
 fn find(id: Option<&str>, latest: bool) -> Result<LiveSession, Failure> {
     let mut sessions = sessions()?;
-    let ids = |sessions: &[LiveSession]| sessions.iter().map(named).collect::<Vec<_>>().join(", ");
-    let all = ids(&sessions);
-    let names: Vec<_> = sessions.iter().map(|it| it.called().to_owned()).collect();
+    let all = sessions.clone();
     let session = match id {
         None if sessions.len() > 1 && !latest => {
             return Err(Failure::config(format!(
-                "there are several sessions: name one of {all}, or say --latest"
+                "there are several sessions: name one of {}, or say --latest",
+                ids(&all)
             )));
         }
         // Of those that were active at the same time the one that started last.
@@ -161,16 +168,7 @@ fn find(id: Option<&str>, latest: bool) -> Result<LiveSession, Failure> {
             let mut found = sessions;
             match found.len() {
                 0 if all.is_empty() => None,
-                0 => {
-                    let near = match similar(&names, meant) {
-                        near if near.is_empty() => String::new(),
-                        near => format!(". Did you mean {}?", near.join(" or ")),
-                    };
-                    let meant = escape(meant, CELL_CHARS);
-                    return Err(Failure::failed(format!(
-                        "no session has the id or the name {meant}; there are {all}{near}"
-                    )));
-                }
+                0 => return Err(unknown(&all, meant)),
                 1 => found.pop(),
                 _ => {
                     let found = ids(&found);
@@ -186,8 +184,25 @@ fn find(id: Option<&str>, latest: bool) -> Result<LiveSession, Failure> {
     })
 }
 
+fn ids(sessions: &[LiveSession]) -> String {
+    sessions.iter().map(named).collect::<Vec<_>>().join(", ")
+}
+
+/// That none of these sessions is meant.
+fn unknown(all: &[LiveSession], meant: &str) -> Failure {
+    let names: Vec<_> = all.iter().map(|it| it.called().to_owned()).collect();
+    let near = match similar(&names, meant) {
+        near if near.is_empty() => String::new(),
+        near => format!(". Did you mean {}?", near.join(" or ")),
+    };
+    let (meant, all) = (escape(meant, CELL_CHARS), ids(all));
+    Failure::failed(format!(
+        "no session has the id or the name {meant}; there are {all}{near}"
+    ))
+}
+
 /// Whether this is a session's name, or the beginning of its id, or the end.
-fn is_meant(session: &LiveSession, meant: &str) -> bool {
+pub(crate) fn is_meant(session: &LiveSession, meant: &str) -> bool {
     let name = session.name.as_ref().or(session.wanted_name.as_ref());
     name.is_some_and(|name| name.eq_ignore_ascii_case(meant)) || has_id(session, meant)
 }
@@ -197,6 +212,11 @@ fn has_id(session: &LiveSession, meant: &str) -> bool {
 }
 
 pub(crate) fn open(session: &LiveSession) -> Result<NodeClient, Failure> {
+    if session.stopped {
+        let name = called(session);
+        let why = format!("the session {name} does not answer: {ADAPTER_STOPPED}");
+        return Err(Failure::failed(why));
+    }
     NodeClient::connect(&session.socket).map_err(|error| {
         let socket = escape(&session.socket.display().to_string(), LINE_CHARS);
         Failure::failed(format!("cannot connect to {socket}: {error}"))
@@ -262,14 +282,14 @@ fn inject(verb: &SessionInject) -> Result<(), Failure> {
         output::json(&answer)?;
     } else if verb.wait.is_none() {
         let id = escape(id, CELL_CHARS);
-        output::line(&format!(
+        output::wrapped(&format!(
             "{id}: queued, to be shown as another agent's words"
         ))?;
     }
+    follow::say_asleep(&session);
     let Some(wait) = verb.wait else {
         return Ok(());
     };
-    follow::say_asleep(&session);
     output::patiently("waiting for the session's model", || {
         follow::follow(&mut client, &session, id, wait, verb.json)
     })

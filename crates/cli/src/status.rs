@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 
-use peerbus_adapter::{Failure, Stage, Url, credentials, similar};
+use peerbus_adapter::{Failure, Stage, Url, credentials};
 use peerbus_view::{MessageContent, MessageText, MessageView, Step, Trail, spoken};
-use peerbus_wire::{MessageId, PeerName, escape};
+use peerbus_wire::{MessageId, PeerName, Secret, escape, is_id_part};
 use serde_json::json;
 
 use crate::args::Status;
 use crate::overview::{self, Overview};
-use crate::{client, here, operator, output, told};
+use crate::{client, here, operator, output, send, told};
 
 /// Longest text that is shown, in characters.
 const TEXT_CHARS: usize = 2_000;
@@ -34,11 +34,7 @@ pub(crate) fn run(verb: Status) -> Result<(), Failure> {
         _ => Named::default(),
     };
     if messages.is_empty() && peer.overview.is_none() {
-        return Err(Failure::failed(format!(
-            "the broker knows no message {id}, or not any more: `peerbus history --ids` lists those \
-             that it knows, and one that was refused was never kept{}",
-            peer.others
-        )));
+        return Err(unknown(&id, peer.nobody));
     }
     // A sender is told no texts.
     let content = |message: &MessageView| match way {
@@ -70,7 +66,7 @@ pub(crate) fn run(verb: Status) -> Result<(), Failure> {
         return output::json(&told);
     }
     for message in &messages {
-        output::wrapped(&heading(message))?;
+        output::wrapped(&heading(message, secret.as_ref()))?;
         let trail = message.trail();
         show(&trail)?;
         let names = trail.steps.iter().filter_map(|step| step.to.as_deref());
@@ -89,12 +85,25 @@ pub(crate) fn run(verb: Status) -> Result<(), Failure> {
     peer.overview.map_or(Ok(()), |it| it.print())
 }
 
+/// That there is no such message, nor such a peer.
+fn unknown(id: &MessageId, nobody: Option<String>) -> Failure {
+    let message = format!(
+        "the broker knows no message {id}, or not any more: `peerbus history --ids` lists those that it \
+         knows, and one that was refused was never kept"
+    );
+    Failure::failed(match nobody {
+        Some(nobody) if is_id_part(id.as_str()) => format!("{message}; {nobody}"),
+        Some(nobody) => format!("no message has the id {id}, and {nobody}"),
+        None => message,
+    })
+}
+
 /// The peer whose name stands in the place of an id.
 #[derive(Default)]
 struct Named {
     overview: Option<Overview>,
-    /// Names that may have been meant, where nobody has this one.
-    others: String,
+    /// That nobody has this name, and names that may have been meant.
+    nobody: Option<String>,
 }
 
 impl Named {
@@ -106,11 +115,10 @@ impl Named {
         let secret = told::secret(verb.connection.credentials.as_deref());
         let overview = Overview::of(&name, &entries, socket, secret)?;
         let names: Vec<String> = entries.into_iter().map(|entry| entry.name).collect();
-        let others = match similar(&names, name.as_str()) {
-            near if near.is_empty() => String::new(),
-            near => format!("; or do you mean {}?", near.join(" or ")),
-        };
-        Ok(Self { overview, others })
+        let nobody = overview
+            .is_none()
+            .then(|| send::nobody(name.as_str(), &names));
+        Ok(Self { overview, nobody })
     }
 }
 
@@ -129,9 +137,12 @@ fn text(said: &MessageContent) -> String {
 }
 
 /// From whom to whom.
-fn heading(message: &MessageView) -> String {
+fn heading(message: &MessageView, secret: Option<&Secret>) -> String {
     let names = message.standing();
-    let from = sender(&message.from);
+    let from = match &*message.from {
+        "" => sender(""),
+        _ => told::sender(message, secret),
+    };
     match (
         names.first_key_value(),
         names.len().max(message.recipients as usize),

@@ -30,6 +30,15 @@ impl Column {
     }
 }
 
+/// The columns of what lists peers and sessions: one word for one thing, wherever it stands.
+pub(crate) const NAME: Column = Column::whole("NAME");
+pub(crate) const STATE: Column = Column::whole("STATE");
+pub(crate) const UNSEEN: Column = Column::whole("UNSEEN");
+pub(crate) const OWES: Column = Column::whole("OWES");
+pub(crate) const PROJECT: Column = Column::ranked(1, "PROJECT");
+pub(crate) const CLIENT: Column = Column::ranked(2, "CLIENT");
+pub(crate) const BRANCH: Column = Column::ranked(3, "BRANCH");
+
 /// Writes a table to stdout, each row on a line; all of it in a pipe, or if it is to be `wide`. The cells
 /// have been made safe.
 pub(crate) fn write<const N: usize>(

@@ -1,12 +1,13 @@
 //! Messages as the broker tells its operator of them, for a terminal.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, Local};
 use peerbus_adapter::hooks::is_below_an_agent;
 use peerbus_adapter::operator as answer;
 use peerbus_adapter::{Failure, credentials, paths::Paths};
-use peerbus_view::{MessagePage, MessageText, MessageView, spoken};
+use peerbus_view::{Audience, MessageContent, MessagePage, MessageText, MessageView, spoken};
 use peerbus_wire::{Secret, escape, from_rfc3339, printable};
 use unicode_width::UnicodeWidthStr as _;
 
@@ -99,11 +100,44 @@ pub(crate) fn newest(
     Ok((found, more))
 }
 
+/// The temporary names of commands that the person who reads this ran in a shell.
+#[derive(Debug, Default)]
+pub(crate) struct Yours(BTreeSet<String>);
+
+impl Yours {
+    /// Takes what a message says of who sent it.
+    pub(crate) fn hear(&mut self, message: &MessageView, said: &MessageContent) {
+        if said.by_a_person && audience() == Audience::Owner {
+            self.0.insert(message.from.clone());
+        }
+    }
+
+    /// A name, or who that was.
+    pub(crate) fn name(&self, of: &str) -> String {
+        match self.0.contains(of) {
+            true => "you".to_owned(),
+            false => name(of),
+        }
+    }
+}
+
+/// Who sent a message.
+pub(crate) fn sender(message: &MessageView, secret: Option<&Secret>) -> String {
+    let mut yours = Yours::default();
+    yours.hear(message, &message.content(secret));
+    yours.name(&message.from)
+}
+
 /// A message: from whom, to whom, how far, and its text. `short`: as much of that as stands on a line.
-pub(crate) fn line(message: &MessageView, secret: Option<&Secret>, short: bool) -> String {
+pub(crate) fn line(
+    message: &MessageView,
+    secret: Option<&Secret>,
+    (yours, short): (&Yours, bool),
+) -> String {
     let said = message.content(secret);
     let (state, at) = (&message.state, time(message.at));
-    let head = format!("{at} {} → {}  {state}", name(&message.from), name(&said.to));
+    let (from, to) = (yours.name(&message.from), yours.name(&said.to));
+    let head = format!("{at} {from} → {to}  {state}");
     let line = with_text(&head, &said.text, short);
     match line.strip_prefix(&head) {
         Some(text) => format!(
@@ -177,7 +211,6 @@ pub(crate) fn local(at_ms: u64, format: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use peerbus_view::MessageContent;
     use peerbus_wire::Envelope;
     use serde_json::value::RawValue;
 

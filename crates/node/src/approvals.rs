@@ -306,6 +306,10 @@ impl Approvals {
         }
         let verdict = Verdict {
             decision: Some(wish.decision),
+            source: match by {
+                By::Node => wish.source.unwrap_or_default(),
+                _ => String::new(),
+            },
             by,
             message: wish.message,
             rule,

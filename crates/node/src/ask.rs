@@ -255,6 +255,9 @@ pub(crate) fn resolved(id: &str, verdict: &Verdict) -> Value {
     let decision = verdict.decision.map(Decision::word);
     let by = verdict.by.to_string();
     let mut members = json!({ "request_id": id, "by": by, "decision": decision });
+    if !verdict.source.is_empty() {
+        members["source"] = verdict.source.as_str().into();
+    }
     if let Some(message) = &verdict.message {
         members["message"] = message.as_str().into();
     }

@@ -217,11 +217,12 @@ impl Talk {
         })
     }
 
-    fn approve(&self, wish: Wish) -> Result<Value, NodeError> {
+    fn approve(&self, mut wish: Wish) -> Result<Value, NodeError> {
         let shared = &self.shared;
         let id = wish.id.clone();
-        let source = wish.source.as_deref().unwrap_or_default();
-        let source = source.chars().take(SOURCE_CHARS).collect();
+        let source = wish.source.unwrap_or_default();
+        let source: String = source.chars().take(SOURCE_CHARS).collect();
+        wish.source = Some(source.clone());
         control::changes(&wish)?;
         let what = "answer what a session asks its user";
         let gate = match wish.changes() {

@@ -43,7 +43,7 @@ use feed::Feed;
 pub use feed::{FeedEvent, Transcript};
 use index::LiveSession;
 use log::{SessionLog, Text};
-pub use now::SessionNow;
+pub use now::{SessionNow, TELLS_WITHIN};
 pub use protocol::EventKind;
 
 /// Between two looks at the transcript while somebody watches.

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use peerbus_view::{ADAPTER_STOPPED, Audience, PeerState, PeerView, quoted};
-use peerbus_wire::{escape, printable};
+use peerbus_view::{ADAPTER_STOPPED, Audience, PeerState, PeerView, does, quoted};
+use peerbus_wire::{escape, from_rfc3339, printable};
 use serde_json::{Value, json};
 
 use crate::client::{NodeClient, NodeRefusal, each};
 use crate::index::LiveSession;
 
-/// How long a session may take to tell.
-const WITHIN: Duration = Duration::from_secs(2);
+/// How long a session may take to tell: nobody waits longer for one that hangs.
+pub const TELLS_WITHIN: Duration = Duration::from_secs(2);
 /// Longest text of what is asked, in characters.
 const ASKED_CHARS: usize = 80;
 const NAME_CHARS: usize = 64;
@@ -36,7 +36,7 @@ impl SessionNow {
     ///
     /// When that does not answer.
     pub fn ask(session: &LiveSession) -> Result<Self, NodeRefusal> {
-        let mut client = NodeClient::connect(&session.socket)?.within(WITHIN);
+        let mut client = NodeClient::connect(&session.socket)?.within(TELLS_WITHIN);
         let told = client.call("session/status", &json!({}))?;
         let text = |member: &str| told[member].as_str().map(str::to_owned);
         let list = |member: &str| told[member].as_array().cloned().unwrap_or_default();
@@ -167,6 +167,22 @@ impl LiveSession {
     #[must_use]
     pub fn word(&self) -> &'static str {
         self.state().word(Audience::Owner)
+    }
+
+    /// Its state as lists have it, given the wall clock: since when, and what is kept from its agent.
+    #[must_use]
+    pub fn does(&self, now_ms: u64) -> String {
+        let since = self.active_at.as_deref().and_then(from_rfc3339);
+        let since = since.filter(|_| self.status.is_some() && self.state() != PeerState::Stuck);
+        let since = since.map(|at_ms| now_ms.saturating_sub(at_ms) / 1_000);
+        let [held, paused] = [self.held, self.paused].map(|it| Some(it).filter(|n| *n > 0));
+        does(self.word(), since, [held, paused])
+    }
+
+    /// Whether its client tells what it does: of one that does not it is not known whether it asks something.
+    #[must_use]
+    pub const fn tells(&self) -> bool {
+        self.status.is_some()
     }
 
     /// Adds what is known here alone to what the bus knows of the session, for its user.

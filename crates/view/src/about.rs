@@ -265,14 +265,22 @@ impl PeerView {
     /// Its state, since when, and what is kept from its agent: `waits for you 3 min, held 2`.
     #[must_use]
     pub fn does(&self) -> String {
-        let since = self.away_s.or(self.activity_s);
-        let since = since.map_or_else(String::new, |seconds| format!(" {}", span(seconds)));
-        let kept = [("held", self.held), ("paused", self.paused)];
-        let kept = kept.map(|(word, count)| {
-            count.map_or_else(String::new, |count| format!(", {word} {count}"))
-        });
-        format!("{}{since}{}", self.state, kept.concat())
+        does(
+            self.state,
+            self.away_s.or(self.activity_s),
+            [self.held, self.paused],
+        )
     }
+}
+
+/// A state, for how many seconds it has been so, and how much mail is held and paused.
+#[must_use]
+pub fn does(state: &str, since_s: Option<u64>, [held, paused]: [Option<usize>; 2]) -> String {
+    let since = since_s.map_or_else(String::new, |seconds| format!(" {}", span(seconds)));
+    let kept = [("held", held), ("paused", paused)];
+    let kept = kept
+        .map(|(word, count)| count.map_or_else(String::new, |count| format!(", {word} {count}")));
+    format!("{state}{since}{}", kept.concat())
 }
 
 /// What a peer says of itself, in JSON; null where it says nothing.

@@ -11,10 +11,11 @@ mod text;
 mod tone;
 mod trail;
 
-pub use about::{ADAPTER_STOPPED, Around, Audience, PeerState, PeerView, presence};
+pub use about::{ADAPTER_STOPPED, Around, Audience, PeerState, PeerView, does, presence};
 pub use domains::{DomainKey, DomainReach, DomainView};
 pub use message::{
-    MessageContent, MessagePage, MessageText, MessageView, PROBE, StepView, body_json, spoken,
+    BY_A_PERSON, MessageContent, MessagePage, MessageText, MessageView, PROBE, StepView, body_json,
+    spoken,
 };
 pub use request::RequestView;
 pub use text::{is_proven, proof, quoted, rejected, says, shown, span, word};

@@ -92,6 +92,8 @@ pub struct MessageContent {
     pub talk: Conversation,
     /// How large its body is.
     pub bytes: usize,
+    /// It is signed, and says that a person's command in a shell sent it, under a name for the moment.
+    pub by_a_person: bool,
     /// The text.
     pub text: MessageText,
 }
@@ -252,7 +254,13 @@ fn state(receipts: &[&Receipt]) -> String {
     last.retain(|_, stage| !matches!(stage, Stage::Recalled { .. }));
     let mut words = last.values().map(|stage| crate::Words::of(stage).state);
     match last.len() {
-        0 => "accepted".into(),
+        0 => match receipts.iter().find_map(|receipt| match &receipt.stage {
+            Stage::Accepted(accepted) => Some(accepted.recipients),
+            _ => None,
+        }) {
+            Some(0) => "for nobody".into(),
+            _ => "accepted".into(),
+        },
         1 => words.next().unwrap_or_default().into(),
         all => format!(
             "seen {}/{all}",
@@ -268,6 +276,7 @@ impl MessageContent {
             to: String::new(),
             talk: Conversation::default(),
             bytes: 0,
+            by_a_person: false,
             text: MessageText::Hidden(why),
         }
     }
@@ -293,7 +302,11 @@ impl MessageContent {
             MessageText::Signed(body) => Conversation::of(body),
             MessageText::Hidden(_) => Conversation::default(),
         };
+        // The secret is of this domain: what is said of people elsewhere is said of others.
+        let is_here = !envelope.from.contains('@');
+        let is_signed = matches!(text, MessageText::Signed(_));
         Self {
+            by_a_person: is_signed && is_here && envelope.source == BY_A_PERSON,
             to: envelope.to,
             talk,
             bytes: body.len(),
@@ -325,6 +338,10 @@ pub fn body_json(body: &str) -> Cow<'_, RawValue> {
     let text = || to_raw_value(body).map_or(Cow::Borrowed(RawValue::NULL), Cow::Owned);
     serde_json::from_str(body).map_or_else(|_| text(), Cow::Borrowed)
 }
+
+/// What the envelopes of commands that a person runs without a name say as their source. Models read it: no
+/// word of a person is in it.
+pub const BY_A_PERSON: &str = "peerbus-cli";
 
 /// The body of the message that `peerbus doctor` sends to itself.
 pub const PROBE: &str = r#""peerbus doctor""#;

@@ -20,6 +20,9 @@ pub struct RequestView {
     pub holder: Option<String>,
     /// How far it is there, in a few words: `queued`, `seen`, `working: "half way"`.
     pub state: String,
+    /// Its holder has read it, and owes an answer.
+    #[serde(default)]
+    pub read: bool,
     /// So many milliseconds a result is still waited for.
     pub left_ms: u64,
 }
@@ -36,14 +39,13 @@ impl RequestView {
         let mut each = reached(receipts.iter()).into_values();
         let last = each.find(|receipt| !matches!(receipt.stage, Stage::Recalled { .. }));
         let peer = around.peers.iter().find(|peer| Some(&*peer.name) == holder);
+        let peer = peer.map(|peer| PeerView::new(peer, around.audience));
+        let (read, state) = state(last, is_seen(receipts, holder), peer);
         Self {
             to: to.to_owned(),
             holder: holder.map(str::to_owned),
-            state: state(
-                last,
-                is_seen(receipts, holder),
-                peer.map(|peer| PeerView::new(peer, around.audience)),
-            ),
+            state,
+            read,
             left_ms,
         }
     }
@@ -60,9 +62,10 @@ impl RequestView {
     }
 }
 
-fn state(last: Option<&Receipt>, seen: bool, holder: Option<PeerView>) -> String {
+/// Whether it was read, and how far it is.
+fn state(last: Option<&Receipt>, seen: bool, holder: Option<PeerView>) -> (bool, String) {
     let Some(Receipt { stage, .. }) = last else {
-        return Words::of(&Stage::Queued).state.to_owned();
+        return (false, Words::of(&Stage::Queued).state.to_owned());
     };
     let (is_read, word) = match stage {
         Stage::Owed | Stage::Acked(_) if seen => (true, "seen".to_owned()),
@@ -78,7 +81,7 @@ fn state(last: Option<&Receipt>, seen: bool, holder: Option<PeerView>) -> String
             (is_read, Words::of(stage).state.to_owned())
         }
     };
-    match holder {
+    let now = match holder {
         Some(holder)
             if matches!(holder.is, PeerState::Waits | PeerState::Stuck)
                 && *stage != Stage::Queued =>
@@ -87,7 +90,8 @@ fn state(last: Option<&Receipt>, seen: bool, holder: Option<PeerView>) -> String
         }
         Some(holder) if is_read && !holder.online => word + ", away",
         _ => word,
-    }
+    };
+    (is_read, now)
 }
 
 /// Whether it is proven that this one has seen it.

@@ -18,6 +18,7 @@ use peerbus_wire::{Conversation, MessageId, Priority, escape, readable};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use tokio::sync::OnceCell;
 
 use crate::App;
 use crate::answer::Failure;
@@ -47,11 +48,38 @@ const REPLACED: &str = "the body held what many readers of JSON refuse, and the 
 type Answer = Result<Json<Value>, Failure>;
 
 /// Requests that are one, if they have the same.
-enum Key {
+pub(crate) enum Key {
     /// The caller's own; with another request it is a mistake.
     Asked(String),
     /// Of a delivery: its header and its value. Some senders use one for several messages.
     Delivery(&'static str, String),
+}
+
+impl Key {
+    /// Where the answer of a request with this key is, or will be, and an id that the key and all that is
+    /// wanted give: where the key's answer is forgotten, another message is not taken for this.
+    pub(crate) fn cell(
+        &self,
+        caller: &Caller,
+        wanted: &[&str],
+    ) -> Result<(MessageId, Arc<OnceCell<Value>>), Failure> {
+        let hash = String::from(caller.token.hash);
+        let own: &[&str] = match self {
+            Self::Asked(key) => &[&hash, key],
+            Self::Delivery(header, key) => &[&hash, header, key],
+        };
+        let id = id_of(&[own, wanted].concat());
+        let slot = match self {
+            Self::Asked(_) => id_of(own),
+            Self::Delivery(..) => id.clone(),
+        };
+        let cell = caller.peer.answered.cell(slot.as_str(), id.as_str());
+        let cell = cell.ok_or_else(|| {
+            let why = "this Idempotency-Key was used for another request: choose a new one";
+            Failure::new(StatusCode::CONFLICT, why)
+        })?;
+        Ok((id, cell))
+    }
 }
 
 /// What `POST /v1/messages` takes.
@@ -260,7 +288,8 @@ fn meta(
     Ok(meta)
 }
 
-fn key(headers: &HeaderMap) -> Result<Option<Key>, Failure> {
+/// The key that a request has, if it has one.
+pub(crate) fn key(headers: &HeaderMap) -> Result<Option<Key>, Failure> {
     let Some(key) = headers.get("idempotency-key") else {
         return Ok(None);
     };
@@ -309,26 +338,7 @@ async fn post(caller: &Caller, to: &str, body: &str, key: Option<Key>) -> Answer
             .await
             .map(Json);
     };
-    let hash = &String::from(caller.token.hash);
-    // Of all that is sent: where the key's answer is forgotten, another message is not taken for this.
-    let (id, slot) = match &key {
-        Key::Asked(key) => (
-            id_of(&[hash, key, name.as_str(), body]),
-            id_of(&[hash, key]),
-        ),
-        Key::Delivery(header, key) => {
-            let id = id_of(&[hash, header, key, name.as_str(), body]);
-            (id.clone(), id)
-        }
-    };
-    let cell = caller
-        .peer
-        .answered
-        .cell(slot.as_str(), id.as_str())
-        .ok_or_else(|| {
-            let why = "this Idempotency-Key was used for another request: choose a new one";
-            Failure::new(StatusCode::CONFLICT, why)
-        })?;
+    let (id, cell) = key.cell(caller, &[name.as_str(), body])?;
     let answer = cell
         .get_or_try_init(|| send(caller, id, &name, body, true))
         .await?;

@@ -21,6 +21,7 @@ use crate::App;
 use crate::answer::{Failure, said};
 use crate::body::{self, not_json};
 use crate::peers::Caller;
+use crate::send;
 use crate::tokens::WebToken;
 use crate::watch::{all, connect, key};
 
@@ -164,10 +165,16 @@ struct Prompt {
 
 /// `POST /v1/sessions/{id}/inject`.
 async fn inject(State(app): State<Arc<App>>, Path(id): Path<String>, request: Request) -> Answer {
+    let key = send::key(request.headers());
     let (caller, wanted): (_, Prompt) = app.admit_with(request, &[INJECT]).await?;
     let source = caller.peer.bus.name();
     let params = json!({ "prompt": wanted.prompt, "mode": wanted.mode, "source": source });
-    call(&caller, id, "session/inject", params).await
+    let Some(key) = key? else {
+        return call(&caller, id, "session/inject", params).await;
+    };
+    let (_, cell) = key.cell(&caller, &["inject", &id, &params.to_string()])?;
+    let asked = cell.get_or_try_init(|| ask(&caller, id, "session/inject", params));
+    Ok(said(asked.await?))
 }
 
 /// `POST /v1/sessions/{id}/interrupt`.
@@ -188,19 +195,29 @@ async fn approve(State(app): State<Arc<App>>, Path(id): Path<String>, request: R
     // The path says which.
     wish.remove("session_id");
     let by = caller.peer.bus.name();
+    wish.insert("source".into(), json!(by));
     tracing::info!(%by, request = ?wish.get("request_id"), "a token answers what a session asks");
     call(&caller, id, "session/approve", wish.into()).await
 }
 
 /// Asks a session, and answers as its node does.
 async fn call(caller: &Caller, meant: String, method: &'static str, params: Value) -> Answer {
+    Ok(said(&ask(caller, meant, method, params).await?))
+}
+
+async fn ask(
+    caller: &Caller,
+    meant: String,
+    method: &'static str,
+    params: Value,
+) -> Result<Value, Failure> {
     let token = caller.token.clone();
     let asked = beside(caller, move || {
         let session = named(&token, &meant)?;
         let mut client = connect(&session.socket).map_err(|why| away(&why))?;
         client.call(method, &params).map_err(refused)
     });
-    Ok(said(&asked.await?))
+    asked.await
 }
 
 /// Asks beside the runtime's threads, as many at once as a token may.

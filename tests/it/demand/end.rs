@@ -213,5 +213,20 @@ fn doctor_starts_a_broker_and_says_how_it_came_to_be() {
     );
     assert!(line("message").contains("to itself and back"), "{said}");
     assert!(fs::metadata(world.home.credentials()).is_ok());
+    // That process is gone.
+    let said = world.run(&["status"]).ok();
+    let first = said.lines().next().expect("a line");
+    assert!(
+        first.contains("on demand, by `peerbus doctor`, "),
+        "{first}"
+    );
+    assert!(!first.contains("doctor`, process"), "{first}");
+    world.stop();
+    let said = world.run(&["status"]).ok();
+    let first = said.lines().next().expect("a line");
+    assert!(
+        first.ends_with("started by this command, since none ran"),
+        "{first}"
+    );
     world.stop();
 }

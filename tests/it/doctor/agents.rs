@@ -211,7 +211,7 @@ fn an_extension_that_its_agent_does_not_run_is_named_with_what_makes_it_run() {
         "{ \"experimental\": true } // yes",
     );
     let on = said();
-    assert!(on.contains("wakes its sessions"), "{on}");
+    assert!(on.contains("wakes sessions that began with it"), "{on}");
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn what_keeps_the_plugin_of_an_agent_from_waking_its_sessions_is_said() {
     fs::create_dir(setup.home.path().join(".config/opencode/node_modules")).expect("a directory");
     let well = said(plugin);
     assert!(
-        well.contains("wakes its sessions") && !well.contains("minute"),
+        well.contains("wakes sessions that began with it") && !well.contains("minute"),
         "{well}"
     );
     setup.write(plugin, "// `peerbus install opencode` of old\n");

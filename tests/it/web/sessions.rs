@@ -66,6 +66,15 @@ fn reaches(lines: &Lines, id: &Value, stage: &str) -> (String, Value) {
     }
 }
 
+/// The chain says that this was done by the token of this peer.
+fn is_audited(home: &Home, what: &str, by: &str) {
+    eventually("it is written", || {
+        let said = home.run(&["audit", "sessions"]).ok();
+        let is = |line: &str| line.contains(what) && line.contains(by);
+        said.lines().any(is).then_some(())
+    });
+}
+
 #[test]
 fn a_phone_lists_watches_and_answers_a_session_and_no_gate_is_passed() {
     let home = Home::new();
@@ -122,6 +131,8 @@ fn a_phone_lists_watches_and_answers_a_session_and_no_gate_is_passed() {
     assert!(bob.hear("hook 1").contains(r#""behavior":"allow""#));
     let (_, resolved) = event(&lines, "approval_resolved");
     assert_eq!(resolved["decision"], "allow", "{resolved}");
+    assert_eq!(resolved["source"], "web:phone", "{resolved}");
+    is_audited(&home, "approve allow", "web:phone");
     wish["decision"] = "deny".into();
     asks(&gateway, &line, &wish.to_string()).refused(409, "");
     let text = r#"{"prompt":"hello"}"#;
@@ -130,6 +141,25 @@ fn a_phone_lists_watches_and_answers_a_session_and_no_gate_is_passed() {
     let line = format!("POST /v1/sessions/{id}/interrupt");
     asks(&gateway, &line, "").refused(403, "the gate `interrupt` is closed");
     asks(&gateway, "POST /v1/sessions/eve/interrupt", "").refused(404, "no session");
+    broker.stop();
+}
+
+#[test]
+fn a_text_that_is_sent_twice_with_one_key_is_put_in_once() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let phone = token(&home, &["phone", "--inject"]);
+    let gateway = Gateway::start(&home);
+    let _ann = Mcp::start(&home, "generic", "ann", "some-bot");
+    is_there(&home, "ann");
+    let put = |prompt: &str| {
+        let body = json!({ "prompt": prompt }).to_string();
+        let headers = [&*bearer(&phone), "Idempotency-Key: once"];
+        gateway.ask("POST /v1/sessions/ann/inject", &headers, body.as_bytes())
+    };
+    let [first, second] = [put("hello"), put("hello")].map(|answer| answer.json()["id"].clone());
+    assert!(first.is_string() && first == second, "{first} {second}");
+    put("another").refused(409, "Idempotency-Key");
     broker.stop();
 }
 

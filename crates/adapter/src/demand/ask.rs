@@ -4,6 +4,7 @@ use std::io::{Error, ErrorKind, Result};
 use std::path::Path;
 use std::time::Duration;
 
+use peerbus_os::process;
 use peerbus_view::span;
 use peerbus_wire::escape;
 use serde_json::Value;
@@ -84,11 +85,21 @@ pub fn unadmitted(about: &str) -> Option<String> {
     ))
 }
 
+/// Who started a broker, without the process where that has ended: a command is gone at once.
+fn living(started: &str) -> &str {
+    let told = started.rsplit_once(", process ");
+    let told = told.and_then(|(who, pid)| Some((who, pid.parse().ok()?)));
+    match told {
+        Some((who, pid)) if !process::exists(pid) => who,
+        _ => started,
+    }
+}
+
 /// How a broker came to be, and when, from what it answers to `GET /broker`.
 #[must_use]
 pub fn came_to_be(about: &str) -> Option<String> {
     let about: Value = serde_json::from_str(about).ok()?;
-    let started = escape(about["started"].as_str()?, STARTED_CHARS);
+    let started = escape(living(about["started"].as_str()?), STARTED_CHARS);
     let version = escape(about["version"].as_str()?, STARTED_CHARS);
     let ago = span(about["started_ms_ago"].as_u64()? / 1_000);
     Some(format!("version {version}, started {started}, {ago} ago"))

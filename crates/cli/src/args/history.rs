@@ -29,7 +29,9 @@ pub(crate) struct Shown {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Tail {
     /// Only what this peer sends or gets
-    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// The same
+    #[arg(long, value_name = "NAME", conflicts_with = "name")]
     pub(crate) peer: Option<String>,
     /// Go on with what happens, also when the broker restarts
     #[arg(long, short)]

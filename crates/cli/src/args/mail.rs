@@ -97,9 +97,15 @@ pub(crate) struct Ask {
 pub(crate) struct Requests {
     #[command(subcommand)]
     pub(crate) verb: Option<RequestsVerb>,
+    /// Only that of this id, or those of a peer who asks or is asked
+    #[arg(value_name = "ID|NAME")]
+    pub(crate) which: Option<String>,
     /// Those that ended, and what came of them
     #[arg(long)]
     pub(crate) done: bool,
+    /// Those that are open, and then those that ended
+    #[arg(long, conflicts_with = "done")]
+    pub(crate) all: bool,
     /// With --done: at most so many, the newest
     #[arg(long, value_name = "N", default_value_t = 20, requires = "done")]
     pub(crate) limit: usize,
@@ -156,6 +162,8 @@ pub(crate) struct Recv {
 pub(crate) struct Held {
     #[command(subcommand)]
     pub(crate) verb: Option<HeldVerb>,
+    /// Only mail that waits at this session, or comes from this peer
+    pub(crate) name: Option<String>,
     /// Print the result as JSON
     #[arg(long, global = true)]
     pub(crate) json: bool,

@@ -8,6 +8,8 @@ use super::values::{SEEN_WITHIN_S, seconds};
 pub(crate) enum SessionVerb {
     /// Show the live sessions of this user
     List {
+        /// Only the session of this name or id
+        name: Option<String>,
         /// Show all columns, however narrow the terminal is
         #[arg(long)]
         wide: bool,

@@ -2,7 +2,7 @@
 
 use peerbus_adapter::Failure;
 use peerbus_node::index::LiveSession;
-use peerbus_node::{NodeClient, each};
+use peerbus_node::{NodeClient, TELLS_WITHIN, each};
 use serde_json::{Value, json};
 
 use super::{called, open};
@@ -23,7 +23,7 @@ pub(crate) fn waiting(
 ) -> Result<(Vec<Waiting>, usize), Failure> {
     let all = sessions()?;
     let asked = each(&all, |session| {
-        open(session).and_then(|mut it| ask(&mut it))
+        open(session).and_then(|it| ask(&mut it.within(TELLS_WITHIN)))
     });
     let (mut found, mut silent) = (Vec::new(), 0);
     for (session, asked) in all.into_iter().zip(asked) {
@@ -41,10 +41,10 @@ pub(crate) fn waiting(
             None => "this process gets no more threads".to_owned(),
         };
         silent += 1;
-        output::complain(&format!(
-            "the session {} was not asked: {why}",
-            called(&session)
-        ));
+        output::complain(&match session.stopped {
+            true => why,
+            false => format!("the session {} does not answer: {why}", called(&session)),
+        });
     }
     Ok((found, silent))
 }
@@ -77,7 +77,7 @@ pub(crate) fn show(
     match silent {
         0 => Ok(()),
         _ => Err(Failure::failed(
-            "there may be more: not every session was asked",
+            "there may be more: not every session answered",
         )),
     }
 }

@@ -166,14 +166,21 @@ fn find(meant: Option<&str>, json: bool) -> Result<Option<Waiting>, Failure> {
         session.state() == PeerState::Waits && !requests.iter().any(told)
     };
     let dumb: Vec<_> = all.iter().filter(is_dumb).collect();
+    let is_mute = |session: &&LiveSession| {
+        let told = |it: &Waiting| it.session.socket == session.socket;
+        !session.tells() && !session.stopped && !requests.iter().any(told)
+    };
+    let mute: Vec<_> = all.iter().filter(is_mute).collect();
     let Some(meant) = meant else {
-        let nothing = match dumb.is_empty() {
-            true => "nothing is asked",
-            false => "nothing is asked that can be answered here",
+        let nothing = match (dumb.is_empty(), mute.is_empty()) {
+            (true, true) => "nothing is asked",
+            (true, false) => "nothing is asked that is known here",
+            (false, _) => "nothing is asked that can be answered here",
         };
-        show((&requests, silent), "approvals", json, nothing, shown)?;
+        let done = show((&requests, silent), "approvals", json, nothing, shown);
         if !json {
             dumb.iter().for_each(|it| output::say(&asks_there(it)));
+            mute.iter().for_each(|it| output::say(&tells_nothing(it)));
             for name in more.into_inner().unwrap_or_default() {
                 output::say(&format!(
                     "{name} asks more than is listed: answer the rest where it is asked"
@@ -181,7 +188,7 @@ fn find(meant: Option<&str>, json: bool) -> Result<Option<Waiting>, Failure> {
             }
             say_closed(&requests);
         }
-        return Ok(None);
+        return done.map(|()| None);
     };
     let id = meant.to_ascii_lowercase();
     if let Some(at) = of_id(&requests, &id)? {
@@ -209,12 +216,13 @@ fn find(meant: Option<&str>, json: bool) -> Result<Option<Waiting>, Failure> {
 fn not_asked(meant: &str, all: &[LiveSession], dumb: &[&LiveSession], silent: usize) -> String {
     let word = escape(meant, CELL_CHARS);
     if silent > 0 {
-        return format!("no request {word} was found, and not every session was asked");
+        return format!("no request {word} was found, and not every session answered");
     }
     if let Some(session) = dumb.iter().find(|session| is_meant(session, meant)) {
         return asks_there(session);
     }
     match all.iter().find(|session| is_meant(session, meant)) {
+        Some(session) if !session.tells() => tells_nothing(session),
         Some(session) => format!(
             "{} asks nothing now: {}; `peerbus status {word}` shows more",
             called(session),
@@ -247,6 +255,16 @@ fn asks_there(session: &LiveSession) -> String {
     let place = session.tty.as_deref().unwrap_or("its own window");
     format!(
         "{} waits for you, and its client does not say what it asks: answer at {}",
+        called(session),
+        escape(place, CELL_CHARS)
+    )
+}
+
+/// That it cannot be known whether a session asks something.
+fn tells_nothing(session: &LiveSession) -> String {
+    let place = session.tty.as_deref().unwrap_or("its own window");
+    format!(
+        "whether {} asks something is not known: its client tells nothing of its dialogs; look at {}",
         called(session),
         escape(place, CELL_CHARS)
     )
@@ -375,14 +393,15 @@ pub(super) fn resolved(event: &Value) -> String {
     if event["interrupt"] == true {
         more += "; its turn ends";
     }
-    let (id, by) = (word(&event["request_id"]), by(&event["by"]));
+    let (id, by) = (word(&event["request_id"]), by(event));
     format!("request {id}: {decision}, {by}{more}")
 }
 
 /// Who closed a request.
-fn by(by: &Value) -> String {
-    match by.as_str().unwrap_or_default() {
+fn by(event: &Value) -> String {
+    match event["by"].as_str().unwrap_or_default() {
         "terminal" => "at its terminal".to_owned(),
+        "node" if event["source"].is_string() => format!("by {}", word(&event["source"])),
         "node" => "by a command or the dashboard of this user's".to_owned(),
         "timeout" => "since nobody decided in time".to_owned(),
         "client" => "since its client asks no more".to_owned(),

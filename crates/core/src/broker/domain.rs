@@ -92,9 +92,7 @@ impl Broker {
             .address()
             .filter(|(_, domain)| self.config.domain.as_ref().is_some_and(|own| own != domain));
         let Some((_, domain)) = other else {
-            return format!(
-                "nobody here is called {name}, or not any more; ask for the list of peers"
-            );
+            return format!("nobody here is called {name}, or not any more");
         };
         let joined: Vec<_> = self.registry.bridges().map(|it| it.to_string()).collect();
         let joined = match joined.is_empty() {

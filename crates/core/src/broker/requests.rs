@@ -268,15 +268,17 @@ impl Broker {
         let requests = rows.filter_map(|row| Some((row, row.request.as_ref()?)));
         for (row, request) in requests.take(REQUESTS_MAX) {
             let head = &row.head;
-            let to = match row.group() {
-                Some(group) => group.to_string(),
-                None => self.called(txn, (row.queue(), head.sender), head.seq)?,
-            };
+            // To the broker the bridge of another domain has it; to people the one there who is asked.
+            let queue = self.queue_of(txn, row.holder, head.seq)?;
+            let has_it = self.called(txn, (queue, head.sender), head.seq)?;
+            let to = row.group().map(ToString::to_string);
+            let to = to.unwrap_or_else(|| has_it.clone());
+            let holder = Some(has_it).filter(|name| row.holder != NOBODY && !name.is_empty());
             all.push(OpenRequest {
                 seq: head.seq,
                 from: self.registry.name(head.sender),
                 to,
-                holder: Some(self.registry.name(row.holder)).filter(|name| !name.is_empty()),
+                holder,
                 accepted_ms: head.accepted_ms,
                 id: head.id.clone(),
                 read: row.work().is_some(),

@@ -413,7 +413,8 @@ impl Question<'_> {
             format!("{how_far}. An answer that comes all the same is a message")
         } else if looked.has_answer() {
             format!(
-                "{how_far}. It comes as a message; where it found no room here, a notice says so"
+                "{how_far}. It comes as a message, unless its signature does not hold here; where it found no room, \
+                 a notice says so"
             )
         } else if let Some(id) = aside {
             format!(

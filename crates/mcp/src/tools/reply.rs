@@ -1,6 +1,8 @@
 //! `bus.reply`
 
-use peerbus_adapter::mailbox::{HERE, Mailbox, NotOwed, Owed, Parent, quote};
+use std::time::Duration;
+
+use peerbus_adapter::mailbox::{HERE, NotOwed, Owed, Parent, quote};
 use peerbus_wire::{Conversation, Priority, Stage, escape};
 use serde::Serialize;
 
@@ -9,6 +11,8 @@ use crate::arguments::{Argument, ArgumentKind, Arguments};
 use crate::reply::Reply;
 use crate::rpc::schemars::{self, JsonSchema};
 
+/// How long it may take to look who is there.
+const LOOK_UP: Duration = Duration::from_secs(2);
 const DONE: &str = "done";
 const FAILED: &str = "failed";
 const WORKING: &str = "working";
@@ -85,7 +89,7 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
         ));
     }
     match outcome {
-        Some(word @ (WORKING | DECLINED)) => tell(mailbox, &parent, word, body),
+        Some(word @ (WORKING | DECLINED)) => tell(context, &parent, word, body).await,
         outcome => answer(context, parent, body, (priority, outcome)).await,
     }
 }
@@ -102,7 +106,13 @@ fn outcome(arguments: &Arguments) -> Result<Option<&'static str>, String> {
 }
 
 /// Says what becomes of a request, without a message. The broker hears of work at one that was read.
-fn tell(mailbox: &Mailbox, parent: &Parent, word: &str, body: &str) -> Result<Reply, String> {
+async fn tell(
+    context: &Context<'_>,
+    parent: &Parent,
+    word: &str,
+    body: &str,
+) -> Result<Reply, String> {
+    let mailbox = context.mailbox;
     let (id, from) = (parent.id.as_str(), parent.from.as_str());
     let said = quote::said(body).into_owned();
     let (works, stage) = match word {
@@ -122,15 +132,40 @@ fn tell(mailbox: &Mailbox, parent: &Parent, word: &str, body: &str) -> Result<Re
             sent: true,
             to: from.to_owned(),
             known: None,
-            note: match word {
-                WORKING => format!("{from} is told that you work at it; you still owe the answer"),
-                _ => format!("{from} is told that you decline it; you owe nothing for it any more"),
+            note: {
+                let (says, then) = match word {
+                    WORKING => ("you work at it", "you still owe the answer"),
+                    _ => ("you decline it", "you owe nothing for it any more"),
+                };
+                format!("{}; {then}", hears(context, from, word, says).await)
             },
         }),
         Err(NotOwed::Unknown | NotOwed::Several) => Err(format!(
             "nobody was told: {id} is no request that you owe an answer to. It is a plain message, or has \
              ended; leave `outcome` away to reply to it"
         )),
+    }
+}
+
+/// Who hears what becomes of a request, given who asked.
+async fn hears(context: &Context<'_>, from: &str, word: &str, says: &str) -> String {
+    let told = format!("{from} is told that {says}");
+    // Of those in other domains the list does not tell.
+    let peers = match from.contains('@') {
+        true => return told,
+        false => context.bus.peers(LOOK_UP).await,
+    };
+    let Ok(peers) = peers.map(|peers| peers.entries) else {
+        return told;
+    };
+    let asker = peers.iter().find(|it| it.name.eq_ignore_ascii_case(from));
+    match asker {
+        Some(asker) if asker.online => told,
+        Some(_) if word == WORKING => {
+            format!("{from} is away: its request's state says that {says}, for when it looks")
+        }
+        Some(_) => format!("{from} is away, and is told that {says} when it is back"),
+        None => format!("{from} has left, so nobody is told; its request's state says that {says}"),
     }
 }
 

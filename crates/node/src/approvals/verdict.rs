@@ -65,6 +65,8 @@ pub struct Verdict {
     pub decision: Option<Decision>,
     /// By whom.
     pub by: By,
+    /// What the program calls itself that decided; empty: it does not say, or none did.
+    pub source: String,
     /// What the model is to be told.
     pub message: Option<String>,
     /// The rule that is added, for [`Decision::AllowAlways`].
@@ -103,6 +105,7 @@ impl Verdict {
         Self {
             decision,
             by,
+            source: String::new(),
             message: None,
             rule: None,
             input: None,

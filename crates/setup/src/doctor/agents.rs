@@ -380,7 +380,10 @@ impl Installed<'_> {
                 let says = format!("{path} is there; {}", need.without);
                 report.warning(word, says, need.remedy);
             }
-            None => report.ok(word, format!("{path} wakes its sessions")),
+            None => {
+                let says = format!("{path} is there, and wakes sessions that began with it");
+                report.ok(word, says);
+            }
         }
     }
 

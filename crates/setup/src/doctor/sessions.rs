@@ -71,7 +71,7 @@ fn inboxes(peers: Option<&[PeerEntry]>, report: &mut Report) {
         .filter_map(|(path, _)| read(&path))
         .collect();
     if running.is_empty() {
-        return report.ok("wake", "no session of Claude Code runs now");
+        return report.ok("sessions", "no session of Claude Code runs now");
     }
     if let Some(peers) = peers {
         let here = peers.iter().filter(|peer| is_session(peer)).count();
@@ -85,6 +85,8 @@ fn inboxes(peers: Option<&[PeerEntry]>, report: &mut Report) {
                  own; `/mcp` in a session shows what is wrong with it",
             );
         }
+        // Whether those can be woken they say themselves: a socket is one way of several.
+        return;
     }
     let open = running.iter().filter(|session| {
         let socket = session.get("messagingSocketPath").and_then(Value::as_str);

@@ -58,7 +58,7 @@ fn how_far<'a>(receipts: impl Iterator<Item = &'a Receipt> + Clone, around: Arou
         let had = had.into_iter().map(|(name, receipt)| before(name, receipt));
         let now = each.first_key_value();
         let now = now.map_or_else(String::new, |(name, receipt)| {
-            at_one(&escape(name, NAME_CHARS), receipt, now_ms, peers) + "; "
+            at_one(&escape(name, NAME_CHARS), receipt, around) + "; "
         });
         return format!("{now}before that {}", had.collect::<Vec<_>>().join(", "));
     }
@@ -79,7 +79,7 @@ fn how_far<'a>(receipts: impl Iterator<Item = &'a Receipt> + Clone, around: Arou
             let away = away(&name, receipt, peers);
             return format!("{name}'s model has seen it and owes an answer{away}");
         }
-        return at_one(&name, receipt, now_ms, peers);
+        return at_one(&name, receipt, around);
     }
     if !each.is_empty() {
         return at_many(&each);
@@ -101,7 +101,9 @@ fn how_far<'a>(receipts: impl Iterator<Item = &'a Receipt> + Clone, around: Arou
             "it is settled: acked or expired; how, the broker does not remember any more".into()
         }
         (Some(0), None) => {
-            "accepted, but there was nobody to get it: send it again when somebody is here".into()
+            "accepted, and nobody was there to get it: the result of a request is kept with that; anything \
+             else is to be sent again when somebody is here"
+                .into()
         }
         (Some(_), None) => "the broker has it on disk; nothing more is known".into(),
         (None, None) => {
@@ -133,7 +135,7 @@ fn abroad(joined: &DomainView, name: &str, receipt: &Receipt, now_ms: u64) -> St
         }
         (_, trouble) => {
             // The list of peers is of those here.
-            let known = at_one(name, receipt, now_ms, &[]);
+            let known = at_one(name, receipt, Around::alone(now_ms));
             match trouble {
                 None => known,
                 Some(trouble) => format!("{known}; {trouble}, so nothing newer is known"),
@@ -143,7 +145,8 @@ fn abroad(joined: &DomainView, name: &str, receipt: &Receipt, now_ms: u64) -> St
 }
 
 /// The sentence about one recipient, whose name is fit to be shown.
-fn at_one(name: &str, receipt: &Receipt, now_ms: u64, peers: &[PeerEntry]) -> String {
+fn at_one(name: &str, receipt: &Receipt, around: Around<'_>) -> String {
+    let Around { now_ms, peers, .. } = around;
     let to = receipt.to.as_deref().unwrap_or_default();
     let ago = receipt
         .at_ms
@@ -159,7 +162,10 @@ fn at_one(name: &str, receipt: &Receipt, now_ms: u64, peers: &[PeerEntry]) -> St
                  becomes of it"
             )
         }
-        Stage::Delivered => delivered(name, &ago, peers.iter().find(|peer| peer.name == to)),
+        Stage::Delivered => {
+            let peer = peers.iter().find(|peer| peer.name == to);
+            delivered(name, &ago, peer, around.audience)
+        }
         Stage::Pushed { path } => format!(
             "{}pushed to {name} over {}{ago}; nothing shows that it was read yet, and it is owed \
              until something does",
@@ -267,7 +273,7 @@ fn acked(name: &str, ago: &str, how: Option<&How>) -> String {
 }
 
 /// The sentence about one that got it, as far as the list of peers tells what it is.
-fn delivered(name: &str, ago: &str, peer: Option<&PeerEntry>) -> String {
+fn delivered(name: &str, ago: &str, peer: Option<&PeerEntry>, audience: Audience) -> String {
     match peer {
         Some(peer) if !peer.online => format!(
             "a connection of {name}'s got it{ago}, and is gone without a word of what became of it: the \
@@ -283,10 +289,16 @@ fn delivered(name: &str, ago: &str, peer: Option<&PeerEntry>) -> String {
              an agent's adapter"
         ),
         None => format!("{name} got it{ago} and has not said what became of it"),
-        Some(_) => format!(
-            "{name}'s adapter got it{ago} and has not shown it to the model yet: the list of peers \
-             says what {name} does, and what can wake it"
-        ),
+        Some(_) => {
+            let list = match audience {
+                Audience::Owner => "`peerbus peers --wide`",
+                Audience::Peer => "the bus peers tool",
+            };
+            format!(
+                "{name}'s adapter got it{ago} and has not shown it to the model yet: {list} says what \
+                 {name} does, and what can wake it"
+            )
+        }
     }
 }
 

@@ -1,0 +1,105 @@
+//! What is said of a request while it is open, and of an answer that cannot be taken.
+
+use serde_json::json;
+
+use crate::orphans::Session;
+use crate::sessions::names;
+use crate::support::{Broker, Home, Raw, eventually};
+
+use super::{Asking, Holder, detached};
+
+#[test]
+fn an_answer_that_cannot_be_taken_ends_the_wait_with_what_happened() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let mut bob = Holder::new(&home, &broker, "bob");
+    let asking = Asking::start(&home, &["bob", "are the tests green?"]);
+    bob.gets();
+    bob.reads();
+    bob.secret = "a secret of thirty-two bytes, of others".into();
+    bob.answers("r1", json!({ "text": "forged" }));
+    asking.says("message r1 is the result; it was not taken here: its signature does not hold");
+    assert_eq!(asking.ends(), (Some(1), String::new()));
+    broker.stop();
+}
+
+#[test]
+fn a_request_is_unread_until_it_is_read_and_owed_from_then_on() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let mut bob = Holder::new(&home, &broker, "bob");
+    let id = detached(&home, &["bob", "review the parser"]);
+    let status = home.run(&["status", "bob"]).ok();
+    assert_eq!(status.matches("review the parser").count(), 1, "{status}");
+    assert!(
+        status.contains("bob has an unread request from you, "),
+        "{status}"
+    );
+    bob.gets();
+    bob.reads();
+    let owed = eventually("it is read", || {
+        let status = home.run(&["status", "bob"]).ok();
+        status
+            .contains("bob owes you an answer, seen")
+            .then_some(status)
+    });
+    // The same columns and words in each list of peers.
+    let line = |table: &str, begins: &str| {
+        let line = table.lines().rfind(|line| line.starts_with(begins));
+        let words: Vec<_> = line.unwrap_or(table).split_whitespace().collect();
+        words.iter().map(|&it| it.to_owned()).collect::<Vec<_>>()
+    };
+    let peers = home.run(&["peers"]).ok();
+    let heads = ["NAME", "STATE", "UNSEEN", "OWES", "PROJECT"];
+    for table in [&owed, &peers] {
+        assert_eq!(line(table, "NAME ")[..5], heads, "{table}");
+        assert_eq!(
+            line(table, "bob ")[..4],
+            ["bob", "online", "0", "1"],
+            "{table}"
+        );
+    }
+    for which in ["bob", &id, &id[24..]] {
+        let row = home.run(&["requests", which]).ok();
+        assert!(row.contains("review the parser"), "{which}: {row}");
+    }
+    let none = home.run(&["requests", "ann"]).ok();
+    assert!(
+        none.starts_with("no open request is from or for ann"),
+        "{none}"
+    );
+    bob.answers("r1", json!({ "text": "two bugs" }));
+    detached(&home, &["bob", "and the lexer?", "--name", "ann"]);
+    let all = home.run(&["requests", "--all"]).ok();
+    let ends: Vec<_> = all.match_indices("PEER").collect();
+    assert_eq!(ends.len(), 2, "{all}");
+    assert!(
+        all.contains("and the lexer?") && all.contains("done: two bugs"),
+        "{all}"
+    );
+    broker.stop();
+}
+
+#[test]
+fn a_name_is_taken_where_a_person_gives_it() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let _peers = ["bob", "eve"].map(|name| Raw::register(&home, &broker, name));
+    for name in ["bob", "eve"] {
+        home.run(&["send", name, "hi", "--name", "ann"]).ok();
+    }
+    let tail = home.run(&["tail", "bob"]).ok();
+    assert!(tail.contains("→ bob") && !tail.contains("→ eve"), "{tail}");
+    let held = home.run(&["held", "bob"]).ok();
+    assert_eq!(held, "no mail waits for you at bob or from bob\n");
+    let _cyd = Session::start(&home, "cyd");
+    eventually("cyd is listed", || (names(&home) == ["cyd"]).then_some(()));
+    let list = home.run(&["session", "list", "cyd"]).ok();
+    assert!(
+        list.starts_with("NAME  STATE") && list.contains("\ncyd "),
+        "{list}"
+    );
+    let why = home.run(&["session", "list", "nosuch"]).fails(1);
+    assert!(why.contains("the name nosuch; there are cyd ("), "{why}");
+    broker.stop();
+}

@@ -17,32 +17,25 @@ pub(super) struct Platform {
     pub(super) wheel: &'static str,
 }
 
+type Word = &'static str;
+
+const fn of(os: Word, arch: Word, node: (Word, Word), wheel: Word) -> Platform {
+    Platform {
+        os,
+        arch,
+        node,
+        wheel,
+    }
+}
+
+const MANY: Word = "manylinux_2_17_x86_64.musllinux_1_1_x86_64";
+const MANY_ARM: Word = "manylinux_2_17_aarch64.musllinux_1_1_aarch64";
 // On Linux the oldest that pip knows of both machines, on macOS what rustc compiles for.
 pub(super) const PLATFORMS: [Platform; 4] = [
-    Platform {
-        os: "linux",
-        arch: "x86_64",
-        node: ("linux", "x64"),
-        wheel: "manylinux_2_17_x86_64.musllinux_1_1_x86_64",
-    },
-    Platform {
-        os: "linux",
-        arch: "aarch64",
-        node: ("linux", "arm64"),
-        wheel: "manylinux_2_17_aarch64.musllinux_1_1_aarch64",
-    },
-    Platform {
-        os: "macos",
-        arch: "x86_64",
-        node: ("darwin", "x64"),
-        wheel: "macosx_10_12_x86_64",
-    },
-    Platform {
-        os: "macos",
-        arch: "aarch64",
-        node: ("darwin", "arm64"),
-        wheel: "macosx_11_0_arm64",
-    },
+    of("linux", "x86_64", ("linux", "x64"), MANY),
+    of("linux", "aarch64", ("linux", "arm64"), MANY_ARM),
+    of("macos", "x86_64", ("darwin", "x64"), "macosx_10_12_x86_64"),
+    of("macos", "aarch64", ("darwin", "arm64"), "macosx_11_0_arm64"),
 ];
 
 impl Platform {

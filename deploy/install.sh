@@ -34,10 +34,13 @@ if [ -z "$to" ]; then
 fi
 system=$(uname -s) machine=$(uname -m)
 case $system-$machine in
-Linux-x86_64 | Linux-aarch64) ;;
+Linux-x86_64) platform=x86_64-linux ;;
+Linux-aarch64) platform=aarch64-linux ;;
+Darwin-x86_64) platform=x86_64-macos ;;
+Darwin-arm64) platform=aarch64-macos ;;
 *) fails "there is no archive for $system on $machine: \`cargo install --locked --path crates/cli\` in a clone builds it" ;;
 esac
-archive=peerbus-$version-$machine-linux.tar.gz
+archive=peerbus-$version-$platform.tar.gz
 [ -n "${given-}" ] || from=$from/v$version
 
 work=$(mktemp -d)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # installed.sh archive|npm|wheel VERSION FILE…: installs what was made for a user whose home is empty, tries it, installs it
-# again while a broker runs, and takes it away: nothing is left. What must be refused is tried too.
+# over an older version whose broker runs, and takes it away: nothing is left. What must be refused is tried too.
 #
 # Runs in namespaces of its own: no network but loopback, no processes but its own. Exit codes: 0 all is well, 1 it is not,
 # 3 it cannot be tried here.
@@ -46,6 +46,29 @@ refuses() {
     [ -z "$(find "$home" -name '*peerbus*' | head -n 1)" ] || fails "$* left something"
 }
 
+# The installed program as one of an older version: the same bytes, with another version in them.
+older=${version//[0-9]/0}
+aged() {
+    local file
+    find "$home" -type f \( -name peerbus -o -path '*peerbus*/package.json' \) >"$log/aged"
+    while read -r file; do
+        LC_ALL=C sed -i "s/${version//./\\.}/$older/g" "$file"
+    done <"$log/aged"
+    said=$(user peerbus --version)
+    [ "$said" = "peerbus $older" ] || fails "an older one says that it is: $said"
+}
+
+# Runs the command again until it says this: what others do takes a moment.
+until_said() {
+    local said=$1
+    shift
+    for _ in $(seq 600); do
+        user "$@" >"$log/said" 2>&1 && grep -q "$said" "$log/said" && return
+        sleep 0.1
+    done
+    fails "$* does not come to say: $said"
+}
+
 case $kind in
 archive)
     from=$(dirname "${files[0]}")
@@ -61,8 +84,18 @@ archive)
     printf '#!/bin/sh\necho Plan9\n' >"$top/stub/uname"
     chmod +x "$top/stub/uname"
     refuses "there is no archive for Plan9" env PATH="$top/stub:$PATH" sh "$script" --from "$from"
+    printf '#!/bin/sh\n[ "$1" = -m ] && echo arm64 || echo Darwin\n' >"$top/stub/uname"
+    refuses "there is no peerbus-$version-aarch64-macos.tar.gz" env PATH="$top/stub:$PATH" sh "$script" --from "$top"
     ;;
 npm)
+    refuses "is not installed: npm left it out" node "$here/../../deploy/npm/peerbus.js" --version
+    # From an empty home to two shells that have talked: one command, which fetches everything.
+    python3 "$here/registry.py" 4873 "${files[@]}" >"$log/registry" 2>&1 &
+    until_said ready cat "$log/registry"
+    began=${EPOCHREALTIME//[.,]/}
+    user npm_config_registry=http://127.0.0.1:4873 npx --yes peerbus demo >"$log/npx" 2>&1 || fails "npx does not run it"
+    echo "from an empty home to two shells that have talked: $(((${EPOCHREALTIME//[.,]/} - began) / 1000)) ms"
+    rm -rf "${home:?}/.npm"
     place() { user npm install --silent --offline --no-audit --no-fund --global --prefix "$home/prefix" "${files[@]}"; }
     away() { user npm uninstall --silent --global --prefix "$home/prefix" peerbus "$(npm_platform)" && rm -rf "$home/prefix" "$home/.npm"; }
     npm_platform() { user npm ls --global --prefix "$home/prefix" --json | grep -o '@peerbus/[a-z0-9-]*' | head -n 1; }
@@ -81,6 +114,7 @@ said=$(user peerbus --version) || fails "it does not start"
 [ "$said" = "peerbus $version" ] || fails "it says that it is: $said"
 user peerbus demo >"$log/demo" 2>&1 || fails "the demo fails"
 
+aged
 # As an agent's .mcp.json starts it, which starts the broker.
 hello='{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"probe","version":"1"}}}'
 mkfifo "$top/to"
@@ -88,21 +122,24 @@ user peerbus adapter --name probe <"$top/to" >"$log/adapter" 2>"$log/adapter.err
 adapter=$!
 exec 7>"$top/to"
 printf '%s\n{"jsonrpc":"2.0","method":"notifications/initialized"}\n' "$hello" >&7
-for _ in $(seq 600); do
-    user peerbus peers >"$log/peers" 2>&1 && grep -q '^probe ' "$log/peers" && break
-    sleep 0.1
-done
+until_said '^probe ' peerbus peers
+until_said "^broker: version $older, started on demand" peerbus peers
 user peerbus send probe "are you there?" >"$log/send" 2>&1 || fails "nothing reaches the agent"
 grep -qF '"serverInfo"' "$log/adapter" || fails "the adapter does not greet"
 
 place >"$log/again" 2>&1 || fails "it cannot be installed over one that runs"
+said=$(user peerbus --version)
+[ "$said" = "peerbus $version" ] || fails "after an upgrade it says that it is: $said"
 kill -0 "$adapter" || fails "the adapter is gone"
 user peerbus send probe "still there?" >"$log/send" 2>&1 || fails "what runs is disturbed"
+grep -qF "is $older, older than this $version" "$log/send" || fails "nobody is told of the older broker"
+user peerbus peers 2>&1 | grep -q "^broker: version $older," || fails "a broker that is used does not stay"
 exec 7>&-
 wait "$adapter" || fails "the adapter fails at its end"
+until_said "^broker: version $version, started on demand" peerbus peers
 
 user peerbus uninstall --all --purge --yes >"$log/purge" 2>&1 || fails "it does not take itself away"
 away >"$log/away" 2>&1 || fails "it cannot be taken away"
 left=$(find "$home" -name '*peerbus*')
 [ -z "$left" ] || fails "it leaves behind: $left"
-echo "${files[0]}: installed, used, installed again and taken away"
+echo "${files[0]}: installed, used, installed over an older one whose broker ran, and taken away"

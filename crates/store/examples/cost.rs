@@ -1,7 +1,7 @@
 //! What a message costs in storage: message, delivery, settled delivery, its fate and audit, in
 //! batches.
 //!
-//! `cargo run --release -p peerbus-store --example cost -- [MESSAGES] [BATCH] [BACKLOG] [FATES]`:
+//! `cargo run --profile dist -p peerbus-store --example cost -- [MESSAGES] [BATCH] [BACKLOG] [FATES]`:
 //! `BACKLOG` is how many messages behind the settling lags, `FATES` 0 keeps no fates.
 
 #![expect(clippy::print_stdout, reason = "the figures are the purpose")]

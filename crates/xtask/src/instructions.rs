@@ -87,8 +87,11 @@ fn measure() -> Result<Run> {
     let rustc = version("rustc", &path, "install it with rustup")?;
     let mut bench = cargo();
     bench
-        .args(["bench", "--quiet", "--package", "peerbus-instructions"])
-        .args("--bench hot -- --output-format=json --nosummary".split(' '))
+        .args(["bench", "--quiet", "--profile", "dist"])
+        .args(
+            "--package peerbus-instructions --bench hot -- --output-format=json --nosummary"
+                .split(' '),
+        )
         .env("PATH", &path)
         .stderr(Stdio::inherit());
     let counted = output(&mut bench)?;

@@ -31,9 +31,10 @@ usage: cargo xtask <verb>
   fuzz [TARGET] --minutes N
                       fuzz one target, or each, guided by coverage
   bench [ARGS…]       measure the binary of the profile `dist` (`--quick`, `--full`, `--json`, `--only NAME`)
-  package deb|static [--binary FILE]
-                      make a Debian package or a static binary in target/package, of the profile `dist`
-                      or of a binary that is there, and try it on a root with nothing else
+  package deb|static|archive|npm|wheel|all [--binary FILE]
+                      make packages in target/package, of the profile `dist` or of a binary that is there,
+                      and try each on a root or in a home with nothing else
+  package formula     write Homebrew's formula of the archives that are in target/package
   instructions [--update]
                       count the instructions of hot functions and compare them with the baseline,
                       or write it

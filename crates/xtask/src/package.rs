@@ -1,10 +1,12 @@
 //! Packages of the binary, each tried at once on a root that has nothing else.
 
 mod formats;
+mod formula;
 mod licences;
+mod platform;
+mod sbom;
 mod tree;
 
-use std::env::consts::ARCH;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -13,11 +15,14 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result, bail, ensure};
 
 use self::formats::Parts;
+use self::platform::Platform;
 use crate::run::{cargo, finish, root};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// What a build for packages is called in `Cargo.toml`, and its folder below `target`.
 const PROFILE: &str = "dist";
+/// Where packages go, below the root.
+const OUT: &str = "target/package";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -25,7 +30,7 @@ enum Kind {
     Deb,
     /// A binary that needs nothing.
     Static,
-    /// An archive of that, with its sum.
+    /// An archive of that, and its bill of materials, with their sums.
     Archive,
     /// Packages of that for npm.
     Npm,
@@ -43,12 +48,15 @@ const KINDS: [(&str, Kind); 5] = [
 
 impl Kind {
     /// What it is compiled for.
-    fn target(self) -> String {
-        let libc = match self {
+    fn target(self, platform: &Platform) -> String {
+        platform.target(match self {
             Self::Deb => "gnu",
             Self::Static | Self::Archive | Self::Npm | Self::Wheel => "musl",
-        };
-        format!("{ARCH}-unknown-linux-{libc}")
+        })
+    }
+
+    fn is_for(self, platform: &Platform) -> bool {
+        platform.is_linux() || !matches!(self, Self::Deb | Self::Static)
     }
 }
 
@@ -60,61 +68,72 @@ pub(crate) fn run(args: &[String]) -> Result<ExitCode> {
         [word, "--binary", file] => (*word, Some(*file)),
         _ => ("", None),
     };
-    let is_asked = |(of, _): &&(&str, Kind)| word == "all" || word == *of;
+    let platform = Platform::here()?;
+    let is_asked =
+        |(of, kind): &&(&str, Kind)| word == *of || word == "all" && kind.is_for(platform);
     let asked: Vec<_> = KINDS.iter().filter(is_asked).collect();
-    if asked.is_empty() {
+    let with_formula = ["all", "formula"].contains(&word);
+    if asked.is_empty() && !with_formula {
         bail!(
-            "package takes `all`, `deb`, `static`, `archive`, `npm` or `wheel`, and then \
+            "package takes `all`, `deb`, `static`, `archive`, `npm`, `wheel` or `formula`, and then \
              `--binary FILE` or nothing"
         );
     }
     for (word, kind) in asked {
-        let tried = make(word, *kind, given)?;
+        ensure!(kind.is_for(platform), "{word} is made on Linux only");
+        let tried = make(word, *kind, platform, given)?;
         if tried != ExitCode::SUCCESS {
             return Ok(tried);
         }
+    }
+    if with_formula {
+        println!("{}", formula::write(&root().join(OUT))?.display());
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Makes one kind, tries it, and says where it is.
-fn make(word: &str, kind: Kind, given: Option<&str>) -> Result<ExitCode> {
+fn make(
+    word: &str,
+    kind: Kind,
+    platform: &'static Platform,
+    given: Option<&str>,
+) -> Result<ExitCode> {
+    let target = kind.target(platform);
     let binary = match given {
         Some(file) => {
             fs::canonicalize(file).with_context(|| format!("there is no binary {file}"))?
         }
-        None => build(kind)?,
+        None => build(&target)?,
     };
-    let out = root().join("target/package");
+    let out = root().join(OUT);
     fs::create_dir_all(&out)?;
+    let metadata = licences::metadata(&target)?;
     let notices = out.join("THIRD-PARTY.txt");
-    fs::write(&notices, licences::of(&kind.target())?)?;
+    fs::write(&notices, licences::text(&metadata)?)?;
     let parts = Parts {
         binary: &binary,
         notices: &notices,
         out: &out,
-        arch: ARCH,
+        platform,
+        metadata: &metadata,
     };
-    let (script, made) = match kind {
-        Kind::Deb => (
-            "clean.sh",
-            vec![deb(&binary, &notices, &out, given.is_none())?],
-        ),
+    let made = match kind {
+        Kind::Deb => vec![deb(&parts, given.is_none())?],
         Kind::Static => {
-            let made = out.join(format!("peerbus-{VERSION}-{ARCH}-linux"));
+            let made = out.join(platform.archive());
             tree::copy(&binary, &made, 0o755)?;
-            ("clean.sh", vec![made])
+            vec![made]
         }
-        Kind::Archive => ("installed.sh", vec![parts.archive()?]),
-        Kind::Npm => ("installed.sh", parts.npm()?.into()),
-        Kind::Wheel => ("installed.sh", vec![parts.wheel()?]),
+        Kind::Archive => vec![parts.archive()?],
+        Kind::Npm => parts.npm()?.into(),
+        Kind::Wheel => vec![parts.wheel()?],
     };
-    let tried = finish(
-        Command::new("bash")
-            .arg(root().join("tests/packages").join(script))
-            .args([word, VERSION])
-            .args(&made),
-    )?;
+    let script = match kind {
+        Kind::Deb | Kind::Static => "clean.sh",
+        Kind::Archive | Kind::Npm | Kind::Wheel => "installed.sh",
+    };
+    let tried = attempt(script, word, platform, &made)?;
     if tried == ExitCode::SUCCESS {
         for made in made {
             println!("{}", made.display());
@@ -123,10 +142,23 @@ fn make(word: &str, kind: Kind, given: Option<&str>) -> Result<ExitCode> {
     Ok(tried)
 }
 
-fn build(kind: Kind) -> Result<PathBuf> {
-    let target = kind.target();
+/// Tries what was made, which takes Linux' namespaces.
+fn attempt(script: &str, word: &str, platform: &Platform, made: &[PathBuf]) -> Result<ExitCode> {
+    if !platform.is_linux() {
+        println!("not tried: the try of {word} takes namespaces of Linux");
+        return Ok(ExitCode::SUCCESS);
+    }
+    finish(
+        Command::new("bash")
+            .arg(root().join("tests/packages").join(script))
+            .args([word, VERSION])
+            .args(made),
+    )
+}
+
+fn build(target: &str) -> Result<PathBuf> {
     let build = ["build", "--locked", "--package", "peerbus"];
-    let of = ["--profile", PROFILE, "--target", &target];
+    let of = ["--profile", PROFILE, "--target", target];
     let built = finish(cargo().args(build).args(of))?;
     ensure!(
         built == ExitCode::SUCCESS,
@@ -142,8 +174,14 @@ fn build(kind: Kind) -> Result<PathBuf> {
 
 /// Makes the Debian package and gives its file. Compressing what is made for a try would take longer
 /// than the try.
-fn deb(binary: &Path, notices: &Path, out: &Path, compress: bool) -> Result<PathBuf> {
-    let arch = architecture(ARCH)?;
+fn deb(parts: &Parts<'_>, compress: bool) -> Result<PathBuf> {
+    let Parts {
+        binary,
+        notices,
+        out,
+        ..
+    } = parts;
+    let arch = architecture(parts.platform.arch)?;
     let staged = out.join("deb");
     if staged.exists() {
         fs::remove_dir_all(&staged)?;
@@ -215,45 +253,4 @@ fn chmod(path: &Path, mode: u32) -> Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_package_needs_the_newest_c_library_that_its_binary_names() {
-        let binary = b"\0GLIBC_2.2.5\0GLIBC_2.34\0GLIBC_2.9\0GLIBC_PRIVATE\0";
-        assert_eq!(libc_version(binary), Some(34));
-        let packed = b"\0GLIBC_2.34\0GLIBC_ABI_DT_RELR\0";
-        assert_eq!(libc_version(packed), Some(36));
-        let control = control("amd64", binary, 7).unwrap();
-        assert!(
-            control.contains("\nDepends: libc6 (>= 2.34), libgcc-s1\n"),
-            "{control}"
-        );
-        assert!(
-            control.lines().skip(10).all(|line| line.starts_with(' ')),
-            "{control}"
-        );
-    }
-
-    #[test]
-    fn the_script_fetches_this_version() {
-        let script = fs::read_to_string(root().join("deploy/install.sh")).unwrap();
-        assert!(script.contains(&format!("\nversion={VERSION}\n")));
-    }
-
-    #[test]
-    fn a_static_binary_makes_no_debian_package() {
-        assert!(control("amd64", b"nothing", 7).is_err());
-        assert!(architecture("sparc").is_err());
-    }
-
-    #[test]
-    fn what_is_linked_in_is_named_with_its_licence() {
-        let notices = licences::of(&Kind::Deb.target()).unwrap();
-        for part in ["\nring ", "\ntokio ", "Permission is hereby granted"] {
-            assert!(notices.contains(part), "{part}");
-        }
-        // Used by tests alone.
-        assert!(!notices.contains("\nproptest "));
-    }
-}
+mod tests;

@@ -245,6 +245,10 @@ pub(super) const COMMANDS: &[(&str, How)] = &[
         By(CI, "for kind in deb archive npm wheel"),
     ),
     (
+        "cargo xtask package formula",
+        By(CI, "cargo xtask package formula"),
+    ),
+    (
         "cargo xtask package all",
         Not("it needs a compiler for musl, and minutes; CI makes each of a binary that is there"),
     ),

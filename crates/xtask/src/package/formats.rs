@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, ensure};
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::platform::{PLATFORMS, Platform};
 use super::tree::copy;
-use super::{VERSION, libc_version};
+use super::{VERSION, libc_version, sbom};
 use crate::run::{finish, output, root};
 
-/// The platforms' names: Rust's, Node's and the wheels'.
-const PLATFORMS: [(&str, &str, &str); 2] =
-    [("x86_64", "x64", "x86_64"), ("aarch64", "arm64", "aarch64")];
+/// The server's name in the MCP registry, which looks for it in the packages of npm and PyPI.
+pub(super) const MCP_NAME: &str = "io.github.peerbus/peerbus";
 
 /// One binary, and what goes with it.
 pub(super) struct Parts<'a> {
@@ -22,16 +22,12 @@ pub(super) struct Parts<'a> {
     pub(super) notices: &'a Path,
     /// Where packages go.
     pub(super) out: &'a Path,
-    pub(super) arch: &'a str,
+    pub(super) platform: &'static Platform,
+    /// What cargo tells of the binary's packages.
+    pub(super) metadata: &'a Value,
 }
 
 impl Parts<'_> {
-    fn platform(&self) -> Result<(&'static str, &'static str)> {
-        let found = PLATFORMS.iter().find(|(rust, ..)| *rust == self.arch);
-        let (_, node, wheel) = found.with_context(|| format!("no package for {}", self.arch))?;
-        Ok((*node, *wheel))
-    }
-
     /// An empty folder to lay something out in.
     fn staged(&self, name: &str) -> Result<PathBuf> {
         let staged = self.out.join(name);
@@ -42,38 +38,36 @@ impl Parts<'_> {
         Ok(staged)
     }
 
-    /// The documents that each package has.
+    /// The documents that each package with the binary has.
     fn documents(&self, to: &Path) -> Result<()> {
-        for name in ["README.md", "CHANGELOG.md", "LICENSE"] {
-            copy(&root().join(name), &to.join(name), 0o644)?;
-        }
+        documents(to)?;
         copy(self.notices, &to.join("THIRD-PARTY.txt"), 0o644)
     }
 
-    /// `peerbus-VERSION-ARCH-linux.tar.gz`, the same each time, and its sum in `.sha256` beside it.
+    /// `peerbus-VERSION-ARCH-OS.tar.gz` and the bill of materials, `….cdx.json`: the same each time, with their sums in
+    /// `.sha256` beside them.
     pub(super) fn archive(&self) -> Result<PathBuf> {
-        let name = format!("peerbus-{VERSION}-{}-linux", self.arch);
-        let top = self.staged("archive")?;
-        let dir = top.join(&name);
+        const PACK: &str = include_str!("archive.py");
+        let name = self.platform.archive();
+        let dir = self.staged("archive")?.join(&name);
         copy(self.binary, &dir.join("peerbus"), 0o755)?;
         self.documents(&dir)?;
         output(Command::new(self.binary).arg("man").arg(dir.join("man")))?;
         let made = self.out.join(format!("{name}.tar.gz"));
-        let mut tar = Command::new("tar");
-        tar.args(["--sort=name", "--mtime=@0", "--owner=0", "--group=0"]);
-        tar.args(["--numeric-owner", "--use-compress-program=gzip -n"]);
-        output(tar.arg("-cf").arg(&made).arg("-C").arg(&top).arg(&name))?;
-        let mut sum = Command::new("sha256sum");
-        let sum = sum.arg(made.file_name().context("a file's name")?);
-        let sum = output(sum.current_dir(self.out))?;
-        fs::write(self.out.join(format!("{name}.tar.gz.sha256")), sum)?;
+        let mut python = Command::new("python3");
+        output(python.args(["-c", PACK]).args([&made, &dir]))?;
+        let bill = self.out.join(format!("{name}.cdx.json"));
+        let lock = fs::read_to_string(root().join("Cargo.lock"))?;
+        fs::write(&bill, sbom::of(self.metadata, &lock)?)?;
+        for file in [&made, &bill] {
+            sum(file)?;
+        }
         Ok(made)
     }
 
     /// Two packages: the command, and the binary of this platform, which npm installs where it fits.
     pub(super) fn npm(&self) -> Result<[PathBuf; 2]> {
-        let (cpu, _) = self.platform()?;
-        let binary = format!("@peerbus/linux-{cpu}");
+        let (os, cpu) = self.platform.node;
         let common = json!({
             "version": VERSION, "license": "MIT",
             "repository": { "type": "git", "url": "git+https://github.com/peerbus/peerbus.git" },
@@ -81,23 +75,24 @@ impl Parts<'_> {
         });
         let optional: serde_json::Map<_, _> = PLATFORMS
             .iter()
-            .map(|(_, node, _)| (format!("@peerbus/linux-{node}"), VERSION.into()))
+            .map(|platform| (platform.npm(), VERSION.into()))
             .collect();
         let command = json!({
             "name": "peerbus", "bin": { "peerbus": "peerbus.js" }, "engines": { "node": ">=18" },
-            "optionalDependencies": optional,
+            "optionalDependencies": optional, "mcpName": MCP_NAME,
         });
-        let platform = json!({ "name": binary, "os": ["linux"], "cpu": [cpu] });
+        let platform = json!({ "name": self.platform.npm(), "os": [os], "cpu": [cpu] });
         let [dir, platform_dir] = [self.staged("npm")?, self.staged("npm-platform")?];
         copy(
             &root().join("deploy/npm/peerbus.js"),
             &dir.join("peerbus.js"),
             0o755,
         )?;
+        documents(&dir)?;
         copy(self.binary, &platform_dir.join("peerbus"), 0o755)?;
+        self.documents(&platform_dir)?;
         let mut made = Vec::new();
         for (dir, own) in [(&dir, command), (&platform_dir, platform)] {
-            self.documents(dir)?;
             let mut all = own;
             if let (Some(all), Some(common)) = (all.as_object_mut(), common.as_object()) {
                 all.extend(common.clone());
@@ -117,23 +112,44 @@ impl Parts<'_> {
     /// A wheel whose only file is the command.
     pub(super) fn wheel(&self) -> Result<PathBuf> {
         const PACK: &str = include_str!("wheel.py");
-        let (_, machine) = self.platform()?;
         // What needs no C library runs with each.
         let tag = match libc_version(&fs::read(self.binary)?) {
-            Some(minor) => format!("manylinux_2_{minor}_{machine}"),
-            // The oldest that pip knows of both machines.
-            None => format!("manylinux_2_17_{machine}.musllinux_1_1_{machine}"),
+            Some(minor) if self.platform.is_linux() => {
+                format!("manylinux_2_{minor}_{}", self.platform.arch)
+            }
+            _ => self.platform.wheel.to_owned(),
         };
         let made = self
             .out
             .join(format!("peerbus-{VERSION}-py3-none-{tag}.whl"));
         let packed = finish(
             Command::new("python3")
-                .args(["-c", PACK, VERSION])
+                .args(["-c", PACK, VERSION, MCP_NAME])
                 .args([&made, self.binary, self.notices])
                 .arg(root()),
         )?;
         ensure!(packed == ExitCode::SUCCESS, "python3 packed no wheel");
         Ok(made)
     }
+}
+
+/// The documents that each package has.
+fn documents(to: &Path) -> Result<()> {
+    for name in ["README.md", "CHANGELOG.md", "LICENSE"] {
+        copy(&root().join(name), &to.join(name), 0o644)?;
+    }
+    Ok(())
+}
+
+/// Writes the sum of a file beside it, as `sha256sum` does, which not every system has.
+fn sum(file: &Path) -> Result<()> {
+    const SUM: &str =
+        "import hashlib, sys; print(hashlib.sha256(open(sys.argv[1], 'rb').read()).hexdigest())";
+    let hash = output(Command::new("python3").args(["-c", SUM]).arg(file))?;
+    let name = file.file_name().context("a file's name")?.to_string_lossy();
+    let line = format!("{}  {name}\n", String::from_utf8(hash)?.trim());
+    Ok(fs::write(
+        file.with_file_name(format!("{name}.sha256")),
+        line,
+    )?)
 }

@@ -15,8 +15,8 @@ const FILES: [&str; 5] = ["COPYING", "COPYRIGHT", "LICENCE", "LICENSE", "NOTICE"
 const INTRODUCTION: &str = "The binary of peerbus has these libraries in it, beside the standard library of Rust\n\
                             (https://www.rust-lang.org, MIT or Apache-2.0). Their licences follow.\n\n";
 
-/// The text about them, for a binary that is compiled for this target.
-pub(super) fn of(target: &str) -> Result<String> {
+/// What cargo tells of the packages of a binary that is compiled for this target.
+pub(super) fn metadata(target: &str) -> Result<Value> {
     let metadata = [
         "metadata",
         "--format-version=1",
@@ -24,10 +24,11 @@ pub(super) fn of(target: &str) -> Result<String> {
         "--filter-platform",
     ];
     let output = output(cargo().args(metadata).arg(target))?;
-    text(&serde_json::from_slice(&output)?)
+    Ok(serde_json::from_slice(&output)?)
 }
 
-fn text(metadata: &Value) -> Result<String> {
+/// The text about the licences of what is linked.
+pub(super) fn text(metadata: &Value) -> Result<String> {
     let linked = linked(metadata).context("cargo metadata has another form than it had")?;
     let packages = metadata["packages"].as_array().into_iter().flatten();
     let (mut names, mut texts) = (String::new(), BTreeMap::<String, Vec<String>>::new());
@@ -59,7 +60,7 @@ fn text(metadata: &Value) -> Result<String> {
 }
 
 /// The ids of the packages that the binary is linked of.
-fn linked(metadata: &Value) -> Option<BTreeSet<&str>> {
+pub(super) fn linked(metadata: &Value) -> Option<BTreeSet<&str>> {
     let nodes = metadata["resolve"]["nodes"].as_array()?;
     let nodes = nodes.iter().map(|node| (node["id"].as_str(), node));
     let nodes: BTreeMap<_, _> = nodes.filter_map(|(id, node)| Some((id?, node))).collect();

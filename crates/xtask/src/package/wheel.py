@@ -1,7 +1,7 @@
-"""Packs a wheel (PEP 427) whose only file is the command: VERSION WHEEL BINARY NOTICES ROOT."""
+"""Packs a wheel (PEP 427) whose only file is the command: VERSION MCP-NAME WHEEL BINARY NOTICES ROOT."""
 import base64, hashlib, os, sys, zipfile
 
-version, wheel, binary, notices, root = sys.argv[1:]
+version, mcp_name, wheel, binary, notices, root = sys.argv[1:]
 tags = os.path.basename(wheel)[: -len(".whl")].split("-", 2)[2]
 python, abi, platforms = tags.split("-")
 info = f"peerbus-{version}.dist-info"
@@ -15,7 +15,7 @@ files = {
         "Summary: Durable, signed message bus for AI coding agents\nLicense-Expression: MIT\n"
         "License-File: LICENSE\nLicense-File: THIRD-PARTY.txt\n"
         "Project-URL: Source, https://github.com/peerbus/peerbus\n"
-        f"Description-Content-Type: text/markdown\n\n{readme}"
+        f"Description-Content-Type: text/markdown\n\n{readme}\n<!-- mcp-name: {mcp_name} -->\n"
     ).encode(),
     f"{info}/WHEEL": (
         "Wheel-Version: 1.0\nGenerator: peerbus\nRoot-Is-Purelib: false\n"

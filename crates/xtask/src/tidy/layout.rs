@@ -9,8 +9,8 @@ const FILE_LINES_MAX: usize = 500;
 
 /// Everything that the top level may hold.
 const TOP: &str = ".cargo .ci .claude-plugin .clippy.toml .config .deny.toml .dockerignore .editorconfig \
-    .gitattributes .gitignore .rustfmt.toml CHANGELOG.md CHANNELS_SCHEMA.md CONTRIBUTING.md Cargo.lock \
-    Cargo.toml LICENSE README.md crates deploy docs tests";
+    .gitattributes .github .gitignore .rustfmt.toml CHANGELOG.md CHANNELS_SCHEMA.md CONTRIBUTING.md Cargo.lock \
+    Cargo.toml LICENSE README.md crates deploy docs llms.txt tests";
 
 pub(super) fn check(tree: &Tree) -> Vec<Violation> {
     let names = tree.files.keys().filter_map(|path| path.split('/').next());

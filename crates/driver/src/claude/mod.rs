@@ -1,6 +1,7 @@
 //! Claude Code's own protocol: a stream of JSON lines, in which it asks for permissions, too, and speaks MCP.
 
 mod arguments;
+mod initialize;
 mod permission;
 mod sdk_url;
 mod stream;
@@ -26,6 +27,7 @@ use uuid::Uuid;
 
 pub use self::arguments::{ClientOptions, Transport};
 pub(crate) use self::arguments::{takes, version};
+pub use self::initialize::Initialize;
 use self::stream::{Line, texts};
 use crate::process::{self, AgentLines, Process};
 use crate::protocol::{Heard, Permission, Protocol, TurnEnd};
@@ -302,8 +304,8 @@ impl Protocol for Claude {
         Box::pin(async {
             // What the process before this one had asked, which counted alike.
             self.tools.gone(tools::STREAM).await;
-            let hello = stream::initialize(BEGIN, SERVER, &self.instructions);
-            to.say(hello).await
+            let params = self.options.initialize.params(SERVER, &self.instructions);
+            to.say(stream::request(BEGIN, "initialize", params)).await
         })
     }
 

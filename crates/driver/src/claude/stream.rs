@@ -106,15 +106,6 @@ pub(crate) fn pending(line: &str) -> Vec<Box<RawValue>> {
     pending.unwrap_or_default()
 }
 
-/// Names the MCP server behind this stream, and what the model is told beside its instructions.
-pub(crate) fn initialize(request_id: &str, server: &str, instructions: &str) -> String {
-    let params = Map::from_iter([
-        ("sdkMcpServers".to_owned(), json!([server])),
-        ("appendSystemPrompt".to_owned(), instructions.into()),
-    ]);
-    request(request_id, "initialize", params)
-}
-
 /// Asks the client for something, by its own words.
 pub(crate) fn request(request_id: &str, subtype: &str, mut params: Map<String, Value>) -> String {
     params.insert("subtype".into(), subtype.into());

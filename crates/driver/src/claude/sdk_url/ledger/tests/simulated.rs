@@ -281,7 +281,7 @@ impl World {
             cuts: 0,
         };
         world.driver.asked.push("begin".to_owned());
-        let begin = initialize("begin", SERVER, "about");
+        let begin = initialize("begin");
         world.driver.send(begin, None);
         world
     }

@@ -8,10 +8,12 @@ use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
 use crate::approvals::{Decision, INPUT_MAX, PermissionUpdate, Wish};
-use crate::protocol::{NodeError, SET_MODE};
+use crate::protocol::{NodeError, SET_ENVIRONMENT, SET_MODE, quoted};
 
 /// How long the client may take. Whoever asked is not heard meanwhile.
 const WITHIN: Duration = Duration::from_secs(10);
+/// Longest name of a variable, in bytes.
+const NAME_MAX: usize = 128;
 
 /// What can be done to a session besides putting texts in. The sentences of errors are for whoever
 /// asked.
@@ -45,11 +47,36 @@ pub(crate) async fn within<T>(asked: BoxFuture<'_, Result<T, String>>) -> Result
 
 /// Lets pass what a client may be asked for. What nobody asks any more about, it never is.
 pub(crate) fn allowed(subtype: &str, params: &Map<String, Value>) -> Result<(), NodeError> {
+    if subtype == SET_ENVIRONMENT {
+        return variables(params.get("variables").unwrap_or(&Value::Null));
+    }
     if subtype != SET_MODE {
         return Ok(());
     }
     let named = params.get("mode").and_then(Value::as_str);
     mode(named.ok_or_else(|| NodeError::params("`mode` is missing: a permission mode's name"))?)
+}
+
+/// Lets pass variables that an environment can have.
+fn variables(variables: &Value) -> Result<(), NodeError> {
+    let wrong = |why: String| Err(NodeError::params(why));
+    let Some(variables) = variables.as_object() else {
+        return wrong("expected `variables` to be an object: texts by their names".to_owned());
+    };
+    for (name, value) in variables {
+        let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+        let begins = !name.starts_with(|first: char| first.is_ascii_digit());
+        if name.is_empty() || name.len() > NAME_MAX || !begins || !name.bytes().all(is_letter) {
+            let name = quoted(name);
+            return wrong(format!(
+                "{name} is no name of a variable: expected letters, digits and `_`"
+            ));
+        }
+        if !value.as_str().is_some_and(|text| !text.contains('\0')) {
+            return wrong(format!("expected {name} to be a text without NUL"));
+        }
+    }
+    Ok(())
 }
 
 /// Lets pass a permission mode in which something is asked.
@@ -121,5 +148,27 @@ mod tests {
         assert_eq!(asked(json!({})), Some(-32602));
         let mode = json!({ "mode": "bypassPermissions" });
         assert!(allowed("mcp_status", mode.as_object().unwrap()).is_ok());
+    }
+
+    #[test]
+    fn only_what_an_environment_can_have_passes() {
+        let asked = |variables: Value| {
+            let params = json!({ "variables": variables });
+            let asked = allowed(SET_ENVIRONMENT, params.as_object().unwrap());
+            asked.map_err(|error| error.0.message)
+        };
+        assert_eq!(asked(json!({ "_A1": "x\ny", "b": "" })), Ok(()));
+        for (variables, why) in [
+            (json!(null), "an object"),
+            (json!({ "": "x" }), "no name"),
+            (json!({ "1A": "x" }), "no name"),
+            (json!({ "A=B": "x" }), "\"A=B\" is no name"),
+            (json!({ ("A".repeat(NAME_MAX + 1)): "x" }), "no name"),
+            (json!({ "A": 1 }), "expected A to be a text"),
+            (json!({ "A": "x\0" }), "without NUL"),
+        ] {
+            let said = asked(variables).unwrap_err();
+            assert!(said.contains(why), "{why}: {said}");
+        }
     }
 }

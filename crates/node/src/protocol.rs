@@ -28,7 +28,7 @@ const SENTENCE_CHARS: (usize, usize) = (100, 300);
 const MESSAGE_CHARS: usize = 1_000;
 
 /// What can be asked of the client of a driven session, by its own words.
-pub(crate) const SUBTYPES: [&str; 8] = [
+pub(crate) const SUBTYPES: [&str; 9] = [
     "set_model",
     SET_MODE,
     "set_max_thinking_tokens",
@@ -38,7 +38,9 @@ pub(crate) const SUBTYPES: [&str; 8] = [
     "mcp_set_servers",
     "rewind_files",
 ];
+    SET_ENVIRONMENT,
 pub(crate) const SET_MODE: &str = "set_permission_mode";
+pub(crate) const SET_ENVIRONMENT: &str = "update_environment_variables";
 
 /// What happens in a session. The words are the protocol's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -333,7 +335,7 @@ fn source<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
 }
 
 /// What somebody said, as an answer repeats it.
-fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     format!("{:?}", text.chars().take(QUOTED_CHARS).collect::<String>())
 }
 

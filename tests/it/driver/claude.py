@@ -148,6 +148,11 @@ def next_line():
             again = {"subtype": "error", "error": "Already initialized", "request_id": told["request_id"]}
             say("control_response", response={**again, "pending_permission_requests": list(PENDING.values())})
         elif told["type"] != "keep_alive":
+            # Newer clients say which they took: their vendor's own. Older ones take all, and say nothing.
+            taken = [name for name in told.get("variables", []) if name.startswith("CLAUDE_CODE_")]
+            if taken:
+                response = {"subtype": "success", "request_id": told["request_id"], "response": {"applied": taken}}
+                say("control_response", response=response)
             TAKEN.add(told.get("uuid"))
             note(told)
             return told

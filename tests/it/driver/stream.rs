@@ -1,9 +1,20 @@
 //! What Claude Code's stream takes and asks besides turns and tools.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Driven, home, told};
-use crate::support::Broker;
+use crate::sessions::{Node, listed};
+use crate::support::{Broker, Home};
+
+/// A driven session whose gate `control` is open, and that had its first turn.
+fn controlled(home: &Home, more: &[&str]) -> Driven {
+    let file = home.path().join("own.toml");
+    std::fs::write(&file, "control = true").expect("written");
+    let gates = ["--gates", file.to_str().expect("a path"), "hello"];
+    let driven = Driven::start(home, &[&gates[..], more].concat());
+    heard(&driven);
+    driven
+}
 
 #[track_caller]
 fn heard(driven: &Driven) {
@@ -51,5 +62,37 @@ fn a_client_is_set_up_with_what_its_user_wrote_and_with_the_bus() {
         said.contains("--initialize is for Claude Code's own stream"),
         "{said}"
     );
+    broker.stop();
+}
+
+#[test]
+fn a_client_gets_variables_and_says_which_it_took_where_it_does() {
+    let home = home();
+    let broker = Broker::start(&home);
+    let driven = controlled(&home, &[]);
+    let mut node = Node::of(&listed(&home)[0]);
+    let mut set = |variables: Value| {
+        let params = json!({ "subtype": "update_environment_variables", "variables": variables });
+        node.call("session/control", params)
+    };
+    for (variables, code) in [
+        (json!({ "A B": "x" }), -32602),
+        (json!({ "A": 1 }), -32602),
+        (json!({ "PEERBUS_DRIVER": "1" }), -32000),
+        (json!({ "CLAUDE_CODE_SESSION_ACCESS_TOKEN": "x" }), -32000),
+    ] {
+        let refused = set(variables);
+        assert_eq!(refused["error"]["code"], code, "{refused}");
+    }
+    let own = json!({ "MY_TOKEN": "x" });
+    assert_eq!(set(own.clone())["result"]["response"], json!({}));
+    let oauth = json!({ "CLAUDE_CODE_OAUTH_TOKEN": "y" });
+    let taken = json!({ "applied": ["CLAUDE_CODE_OAUTH_TOKEN"] });
+    assert_eq!(set(oauth.clone())["result"]["response"], taken);
+    let told = told(&home).into_iter();
+    let told = told.filter(|told| told["type"] == "update_environment_variables");
+    let variables: Vec<_> = told.map(|told| told["variables"].clone()).collect();
+    assert_eq!(variables, [own, oauth]);
+    driven.stop();
     broker.stop();
 }

@@ -87,6 +87,23 @@ impl Claude {
         answer.await.map_err(|_| ended())?
     }
 
+    /// Gives a client variables. An older one does not say which it took, and answers the next request first.
+    async fn set_environment(&self, to: &AgentLines, params: &Map<String, Value>) -> Answer {
+        let variables = params.get("variables").unwrap_or(&Value::Null);
+        let mut names = variables.as_object().into_iter().flat_map(Map::keys);
+        if let Some(name) = names.find(|name| is_drivers(name)) {
+            return Err(format!("`{name}` is the driver's own"));
+        }
+        let id = Uuid::new_v4().to_string();
+        let (answered, mut answer) = oneshot::channel();
+        lock(&self.asked).insert(id.clone(), answered);
+        let _forget = Forget(self, &id);
+        // A client that is gone does not answer what follows.
+        let _ = to.say(stream::environment(&id, variables)).await;
+        self.ask(to, "mcp_status", Map::new()).await?;
+        answer.try_recv().unwrap_or_else(|_| Ok(json!({})))
+    }
+
     async fn heard(&self, to: &AgentLines, text: &str) -> serde_json::Result<Vec<Heard>> {
         let line = Line::read(text)?;
         let owned = |text: &str| text.to_owned();
@@ -260,6 +277,16 @@ impl Drop for Forget<'_> {
 fn with_ours(subtype: &str, mut params: Map<String, Value>) -> Result<Map<String, Value>, String> {
     match subtype {
         "mcp_set_servers" => {
+/// Whether a variable makes a client go elsewhere.
+fn is_elsewhere(name: &str) -> bool {
+    name.starts_with(REMOTE) || ELSEWHERE.contains(&name)
+}
+
+/// Whether a variable is not for others to set.
+fn is_drivers(name: &str) -> bool {
+    is_elsewhere(name) || name.starts_with("PEERBUS_")
+}
+
             let servers = params.get_mut("servers").and_then(Value::as_object_mut);
             let servers = servers.ok_or("expected `servers` to be an object: servers by names")?;
             servers.insert(SERVER.into(), json!({ "type": "sdk", "name": SERVER }));
@@ -290,7 +317,7 @@ impl Protocol for Claude {
         command.args(self.options.arguments(resume));
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
-            if text.starts_with(REMOTE) || ELSEWHERE.contains(&text.as_ref()) {
+            if is_elsewhere(&text) {
                 command.env_remove(&name);
             }
         }
@@ -348,7 +375,12 @@ impl Protocol for Claude {
         subtype: &'a str,
         params: Map<String, Value>,
     ) -> BoxFuture<'a, Result<Value, String>> {
-        Box::pin(async move { self.ask(to, subtype, with_ours(subtype, params)?).await })
+        Box::pin(async move {
+            match subtype {
+                "update_environment_variables" => self.set_environment(to, &params).await,
+                _ => self.ask(to, subtype, with_ours(subtype, params)?).await,
+            }
+        })
     }
 
     fn answer(&self, asked: &Permission, verdict: &Verdict) -> Option<String> {

@@ -115,6 +115,12 @@ pub(crate) fn request(request_id: &str, subtype: &str, mut params: Map<String, V
 /// A user's message, with an id of ours.
 pub(crate) fn user(uuid: &str, text: &str) -> String {
     json!({
+/// Gives the client variables. Newer ones answer under the id, with those that they took.
+pub(crate) fn environment(request_id: &str, variables: &Value) -> String {
+    let kind = "update_environment_variables";
+    json!({ "type": kind, "request_id": request_id, "variables": variables }).to_string()
+}
+
         "type": "user",
         "message": { "role": "user", "content": text },
         "parent_tool_use_id": null,

@@ -3,6 +3,7 @@
 pub(crate) mod all;
 mod approve;
 mod follow;
+mod image;
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -241,7 +242,7 @@ fn inject(verb: &SessionInject) -> Result<(), Failure> {
         let why = "--latest names the session: give the text alone";
         return Err(Failure::config(why));
     };
-    let prompt = text_or_stdin(text)?;
+    let prompt = image::prompt(text_or_stdin(text)?, &verb.images)?;
     let session = find(id, verb.latest)?;
     let mut client = open(&session)?;
     if verb.wait.is_some() {

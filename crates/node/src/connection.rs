@@ -19,6 +19,7 @@ use crate::approvals::{By, Choice, Wish};
 use crate::ask::{resolved, verdict_record};
 use crate::control::{self, Control};
 use crate::gates::{self, Gate};
+use crate::prompt::Prompt;
 use crate::protocol::{self, Call, EventKind, InjectMode, NodeError, NodeRequest};
 use crate::{Shared, named};
 
@@ -101,7 +102,7 @@ impl Talk {
         match next {
             NextLine::Line => {}
             NextLine::TooLong => {
-                noted("a line of more than 1 MiB");
+                noted("a line of more than 4 MiB");
                 return None;
             }
             NextLine::End => return None,
@@ -186,7 +187,7 @@ impl Talk {
                 mode,
             } => {
                 let interrupts = mode == Some(InjectMode::Interrupt);
-                let done = self.inject(&source, &prompt, interrupts).await;
+                let done = self.inject(&source, prompt, interrupts).await;
                 self.written(AuditAction::Inject, "done", &source, done)?
             }
             Call::Interrupt { source } => {
@@ -252,7 +253,7 @@ impl Talk {
     async fn inject(
         &self,
         source: &str,
-        prompt: &str,
+        prompt: Prompt,
         interrupts: bool,
     ) -> Result<Value, NodeError> {
         let shared = &*self.shared;
@@ -261,7 +262,14 @@ impl Talk {
             InjectError::Text(why) => NodeError::params(why),
             InjectError::Full(why) => NodeError::unable(why),
         };
-        let draft = Injection::new(source, prompt).map_err(refused)?;
+        if prompt.has_images() {
+            let control = shared.control.as_deref();
+            let takes = control.map_or(Err(control::NO_IMAGES.into()), Control::takes_images);
+            takes.map_err(NodeError::unable)?;
+        }
+        let text = prompt.text.clone();
+        let images = prompt.images().map_err(NodeError::params)?;
+        let draft = Injection::new(source, &text, images).map_err(refused)?;
         if interrupts {
             let done = self.interrupt(true).await;
             self.written(AuditAction::Interrupt, "done", source, done)?;

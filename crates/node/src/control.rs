@@ -32,7 +32,19 @@ pub trait Control: Send + Sync {
     ///
     /// Why it cannot be ended.
     fn stop(&self) -> Result<(), String>;
+    /// Whether its client takes images.
+    ///
+    /// # Errors
+    ///
+    /// Why it does not.
+    fn takes_images(&self) -> Result<(), String> {
+        Err(NO_IMAGES.to_owned())
+    }
 }
+
+/// Why a session gets no images.
+pub(crate) const NO_IMAGES: &str = "this session takes no images, only those do that `peerbus run` \
+    drives: put the image into a file, and name that";
 
 /// What became of something that the client does, if it does it in time.
 pub(crate) async fn within<T>(asked: BoxFuture<'_, Result<T, String>>) -> Result<T, NodeError> {

@@ -19,6 +19,7 @@ pub mod index;
 mod log;
 mod now;
 mod protocol;
+pub mod prompt;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};

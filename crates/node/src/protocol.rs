@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use crate::approvals::{Choice, VerdictRefusal, Wish};
+use crate::prompt::Prompt;
 
 /// The revisions of MCP that are echoed at `initialize`; others are answered with the last.
 const REVISIONS: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
@@ -37,10 +38,10 @@ pub(crate) const SUBTYPES: [&str; 9] = [
     "mcp_toggle",
     "mcp_set_servers",
     "rewind_files",
-];
     SET_ENVIRONMENT,
-pub(crate) const SET_MODE: &str = "set_permission_mode";
+];
 pub(crate) const SET_ENVIRONMENT: &str = "update_environment_variables";
+pub(crate) const SET_MODE: &str = "set_permission_mode";
 
 /// What happens in a session. The words are the protocol's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -127,7 +128,7 @@ pub(crate) enum Call {
     },
     #[serde(rename = "session/inject")]
     Inject {
-        prompt: String,
+        prompt: Prompt,
         #[serde(default, deserialize_with = "source")]
         source: String,
         /// When it is shown; `None`: as [`InjectMode::Append`].

@@ -282,6 +282,7 @@ def adapter(client, environment):
 
 def turn(told):
     words = told["message"]["content"]
+    words = words if isinstance(words, str) else words[0]["text"]
     say("system", subtype="init", model="m", tools=["Bash"])
     if "die at once" in words and once("died"):
         sys.exit(7)

@@ -96,3 +96,49 @@ fn a_client_gets_variables_and_says_which_it_took_where_it_does() {
     driven.stop();
     broker.stop();
 }
+
+/// A file that begins as an image does.
+pub(super) fn picture(home: &Home) -> String {
+    let file = home.path().join("picture.png");
+    std::fs::write(&file, b"\x89PNG\r\n\x1a\n").expect("written");
+    file.to_str().expect("a path").to_owned()
+}
+
+#[test]
+fn an_image_stands_behind_the_text_that_it_was_put_in_with() {
+    let home = home();
+    let broker = Broker::start(&home);
+    let driven = controlled(&home, &[]);
+    let picture = picture(&home);
+    let put = |more: &[&str]| {
+        let inject = ["session", "inject", "driven", "what is this?"];
+        home.run(&[&inject[..], more].concat())
+    };
+    put(&["--image", &picture, "--image", &picture, "--wait", "seen"]).ok();
+    let told = told(&home);
+    let turn = told.iter().rfind(|told| told["type"] == "user");
+    let content = turn.expect("a turn")["message"]["content"].as_array();
+    let [text, one, two] = &content.expect("blocks")[..] else {
+        panic!("{turn:?}")
+    };
+    let text = text["text"].as_str().expect("a text");
+    assert!(
+        text.contains("\"what is this? [image 1] [image 2]\"")
+            && text.contains("The images behind this are those that it names"),
+        "{text}"
+    );
+    let source = json!({ "type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo=" });
+    assert_eq!(*one, json!({ "type": "image", "source": source }));
+    assert_eq!(one, two);
+    let script = home.path().join("claude.py");
+    std::fs::write(&script, "no image").expect("written");
+    let said = put(&["--image", script.to_str().expect("a path")]).fails(2);
+    assert!(said.contains("is no image in PNG"), "{said}");
+    let said = put(&["--image", "/nonexistent"]).fails(2);
+    assert!(said.contains("cannot read /nonexistent"), "{said}");
+    std::fs::write(&picture, vec![0; 3 << 20]).expect("written");
+    let said = put(&["--image", &picture]).fails(2);
+    assert!(said.contains("make the image smaller"), "{said}");
+    driven.stop();
+    broker.stop();
+}

@@ -30,7 +30,7 @@ pub(crate) use self::arguments::{takes, version};
 pub use self::initialize::Initialize;
 use self::stream::{Line, texts};
 use crate::process::{self, AgentLines, Process};
-use crate::protocol::{Heard, Permission, Protocol, TurnEnd};
+use crate::protocol::{Given, Heard, Permission, Protocol, TurnEnd};
 use crate::tools::{self, Tools};
 use crate::{SERVER, WHY_CHARS};
 
@@ -354,14 +354,8 @@ impl Protocol for Claude {
         })
     }
 
-    fn prompt<'a>(
-        &'a self,
-        to: &'a AgentLines,
-        id: &str,
-        text: &str,
-        _: Option<&str>,
-    ) -> BoxFuture<'a, bool> {
-        Box::pin(to.say(stream::user(id, text)))
+    fn prompt<'a>(&'a self, to: &'a AgentLines, id: &str, given: Given<'_>) -> BoxFuture<'a, bool> {
+        Box::pin(to.say(stream::user(id, given)))
     }
 
     fn interrupt<'a>(&'a self, to: &'a AgentLines) -> BoxFuture<'a, Result<(), String>> {

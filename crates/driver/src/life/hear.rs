@@ -102,7 +102,7 @@ impl Driver<'_> {
         };
         if let Some(text) = prompt {
             self.mailbox.prompted(&text);
-            let uuid = self.session.turn(&text, None).await;
+            let uuid = self.session.turn(text.as_str().into()).await;
             if let Some(prompt) = &mut self.session.state().prompt {
                 prompt.uuid = uuid.or(prompt.uuid.take());
             }

@@ -361,9 +361,9 @@ mod tests {
     #[test]
     fn what_is_not_proven_goes_again_in_order_and_what_was_heard_is_not_heard_again() {
         let mut ledger = begun();
-        ledger.send(user("one", "1"));
-        ledger.send(user("two", "2"));
-        ledger.send(user("three", "3"));
+        ledger.send(user("one", "1".into()));
+        ledger.send(user("two", "2".into()));
+        ledger.send(user("three", "3".into()));
         ledger.proven(2);
         let repeated = |time: &str| {
             json!({ "type": "user", "uuid": "two", "isReplay": true, "timestamp": time })
@@ -431,7 +431,7 @@ mod tests {
         let uses = r#"{"type":"assistant","uuid":"a","message":{"content":[{"type":"tool_use","id":"t","name":"mcp__peerbus__bus_send"}]}}"#;
         let call = r#"{"type":"control_request","request_id":"c","request":{"subtype":"mcp_message","message":{"method":"tools/call","params":{"_meta":{"claudecode/toolUseId":"t"}}}}}"#;
         let mut ledger = begun();
-        ledger.send(user("one", "1"));
+        ledger.send(user("one", "1".into()));
         assert!(!ledger.seems_stuck());
         ledger.came();
         ledger.hear(&again("peerbus-again-2", &[]));

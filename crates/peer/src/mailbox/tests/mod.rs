@@ -160,6 +160,7 @@ impl Rig {
                 gist: "say \"hi\"".into(),
                 until: "noon".into(),
             },
+            images: Vec::new(),
         };
         self.input(|mailbox, now| mailbox.message(now, mail));
         let mut here = self.mailbox.messages.iter();

@@ -377,6 +377,12 @@ fn a_gate_opens_what_it_says_and_for_whom() {
             let watches = wanted(who, &[], true, "done");
             is("session/status", json!({}), watches.clone());
             is("session/subscribe", json!({}), watches);
+            let hooks = json!({ "events": ["hook_callback"] });
+            let may = wanted(who, &[control], false, "done");
+            is("session/subscribe", hooks, may);
+            let answer = json!({ "request_id": "x", "response": {} });
+            let none = wanted(who, &[control], false, "impossible");
+            is("session/hook", answer, none);
             let prompt = json!({ "prompt": "hello" });
             is(
                 "session/inject",

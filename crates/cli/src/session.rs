@@ -211,7 +211,10 @@ pub(crate) fn refused(refusal: NodeRefusal) -> Failure {
 
 fn watch(which: &SessionWhich, partial: bool, json: bool) -> Result<(), Failure> {
     let mut client = connect(which)?;
-    let wanted = partial.then_some(EventKind::ALL);
+    let wanted = partial.then(|| {
+        let told = |kind: &EventKind| kind.is_for_all() || *kind == EventKind::Partial;
+        EventKind::ALL.into_iter().filter(told).collect::<Vec<_>>()
+    });
     client
         .call("session/subscribe", &json!({ "events": wanted }))
         .map_err(refused)?;

@@ -120,6 +120,8 @@ pub(crate) enum Heard {
     Elsewhere(bool),
     /// It asks whether it may use a tool.
     Asks(Permission),
+    /// It asks, under this id, what is to become of a hook. Its answer is written by the last.
+    Hook(String, Value, fn(&str, &Value) -> String),
     /// It does not wait any more for the answer to this request.
     Withdrawn(String),
 }

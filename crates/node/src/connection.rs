@@ -26,6 +26,8 @@ use crate::{Shared, named};
 /// How long one that is turned away may take to hear of it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+const ANSWER_HOOKS: &str = "answer hooks of a session";
+
 /// What somebody subscribed to, and the last event that it has.
 struct Subscription {
     kinds: Vec<EventKind>,
@@ -161,9 +163,13 @@ impl Talk {
             Call::Subscribe { events, since } => {
                 let chosen = |kind: &EventKind| match &events {
                     Some(events) => events.contains(kind),
-                    None => *kind != EventKind::Partial,
+                    None => kind.is_for_all(),
                 };
                 let kinds: Vec<_> = EventKind::ALL.into_iter().filter(chosen).collect();
+                let answers = kinds.contains(&EventKind::HookCallback);
+                if answers {
+                    self.may(gates::CONTROL, ANSWER_HOOKS)?;
+                }
                 // What was written before anybody asked for it is not news.
                 shared.look();
                 let last = shared.state().log.last();
@@ -175,7 +181,7 @@ impl Talk {
                 }
                 let seq = since.unwrap_or(last);
                 let answer = json!({ "events": kinds, "seq": seq });
-                let watching = Watching::begin(&shared);
+                let watching = Watching::begin(&shared, answers);
                 let pieces = kinds.contains(&EventKind::Partial);
                 let pieces = pieces.then(|| shared.pieces.subscribe());
                 self.subscribed = Some((Subscription { kinds, seq, pieces }, watching));
@@ -203,6 +209,16 @@ impl Talk {
                 let done = self.control(&subtype, params).await;
                 let response = self.written(AuditAction::Control, &subtype, &source, done)?;
                 json!({ "subtype": subtype, "response": response })
+            }
+            Call::Hook {
+                request_id,
+                response,
+                source,
+            } => {
+                let may = self.may(gates::CONTROL, ANSWER_HOOKS);
+                let done = may.and_then(|()| shared.answer_hook(&request_id, response));
+                self.written(AuditAction::Control, "hook", &source, done)?;
+                json!({ "accepted": true })
             }
             Call::Stop { source } => {
                 self.written(AuditAction::Control, "stop", &source, self.stop())?;
@@ -406,18 +422,24 @@ impl Drop for Talk {
     }
 }
 
-/// Somebody watches, until this is dropped.
-struct Watching(Arc<Shared>);
+/// Somebody watches, and answers hooks or does not, until this is dropped.
+struct Watching(Arc<Shared>, bool);
 
 impl Watching {
-    fn begin(shared: &Arc<Shared>) -> Self {
+    fn begin(shared: &Arc<Shared>, answers: bool) -> Self {
         shared.watched.send_modify(|count| *count += 1);
-        Self(Arc::clone(shared))
+        if answers {
+            shared.state().hooks.came();
+        }
+        Self(Arc::clone(shared), answers)
     }
 }
 
 impl Drop for Watching {
     fn drop(&mut self) {
         self.0.watched.send_modify(|count| *count -= 1);
+        if self.1 {
+            self.0.state().hooks.left();
+        }
     }
 }

@@ -91,6 +91,20 @@ fn variables(variables: &Value) -> Result<(), NodeError> {
     Ok(())
 }
 
+/// Lets pass an answer to a hook that sets no mode in which nothing is asked.
+pub(crate) fn answers(response: &Value) -> Result<(), NodeError> {
+    match response {
+        Value::Object(members) => {
+            if response["type"] == "setMode" {
+                mode(response["mode"].as_str().unwrap_or_default())?;
+            }
+            members.values().try_for_each(answers)
+        }
+        Value::Array(items) => items.iter().try_for_each(answers),
+        _ => Ok(()),
+    }
+}
+
 /// Lets pass a permission mode in which something is asked.
 fn mode(mode: &str) -> Result<(), NodeError> {
     let letters = mode.chars().filter(char::is_ascii_alphanumeric);
@@ -160,6 +174,18 @@ mod tests {
         assert_eq!(asked(json!({})), Some(-32602));
         let mode = json!({ "mode": "bypassPermissions" });
         assert!(allowed("mcp_status", mode.as_object().unwrap()).is_ok());
+    }
+
+    #[test]
+    fn no_answer_to_a_hook_sets_such_a_mode_however_deep_it_stands() {
+        let answer = |mode: &str| {
+            let update = json!({ "type": "setMode", "mode": mode, "destination": "session" });
+            let decision = json!({ "behavior": "allow", "updatedPermissions": [update] });
+            answers(&json!({ "hookSpecificOutput": { "decision": decision } }))
+        };
+        assert_eq!(answer("plan"), Ok(()));
+        assert_eq!(answer("bypass_Permissions").unwrap_err().0.code, -32003);
+        assert_eq!(answer("").unwrap_err().0.code, -32602);
     }
 
     #[test]

@@ -73,8 +73,10 @@ pub enum EventKind {
     Task,
     /// How far a call of a tool is.
     ToolProgress,
-    /// The client runs a hook of its user's.
+    /// The client runs a hook of its user's, or a program answered one.
     Hook,
+    /// The client wants to know what a program makes of something: one that asked for this, and answers.
+    HookCallback,
     /// How far the client's login is.
     Auth,
     /// The client asks the model's service again.
@@ -85,7 +87,7 @@ pub enum EventKind {
 
 impl EventKind {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Message,
         Self::ToolCall,
         Self::ToolResult,
@@ -100,10 +102,17 @@ impl EventKind {
         Self::Task,
         Self::ToolProgress,
         Self::Hook,
+        Self::HookCallback,
         Self::Auth,
         Self::Retry,
         Self::Files,
     ];
+
+    /// Whoever names no kinds is told of it, too.
+    #[must_use]
+    pub const fn is_for_all(self) -> bool {
+        !matches!(self, Self::Partial | Self::HookCallback)
+    }
 }
 
 /// What somebody asks for. Members that are not known are ignored, but for [`Wish`]. `source` is what the caller calls
@@ -121,7 +130,7 @@ pub(crate) enum Call {
     Ping {},
     #[serde(rename = "session/subscribe")]
     Subscribe {
-        /// What to send; `None`: everything but pieces.
+        /// What to send; `None`: everything that [is for all](EventKind::is_for_all).
         events: Option<Vec<EventKind>>,
         /// The last `seq` that the caller has; `None`: what comes from now on.
         since: Option<u64>,
@@ -150,6 +159,15 @@ pub(crate) enum Call {
         /// Members that are the client's own.
         #[serde(flatten)]
         params: Map<String, Value>,
+    },
+    /// Answers a hook of the client's.
+    #[serde(rename = "session/hook")]
+    Hook {
+        request_id: String,
+        /// The client's own words.
+        response: Map<String, Value>,
+        #[serde(default, deserialize_with = "source")]
+        source: String,
     },
     #[serde(rename = "session/stop")]
     Stop {

@@ -319,7 +319,15 @@ def turn(told):
     if "start a broker" in words:
         start_a_broker()
     if "ask for the unknown" in words:
-        note({"verdict": ask("hook_callback", callback_id="x")})
+        note({"verdict": ask("oauth_token_refresh")})
+    if "call a hook" in words:
+        call = {"hook_event_name": "PreToolUse", "tool_name": "Bash", "tool_response": ["x" * 70_000]}
+        note({"verdict": ask("hook_callback", callback_id="mine", tool_use_id="t", input=call)})
+    if "leave a hook open" in words:
+        request = {"subtype": "hook_callback", "callback_id": "mine", "input": {}}
+        STREAM.write({"type": "control_request", "request_id": "gone", "request": request})
+    if "take it back" in words:
+        STREAM.write({"type": "control_cancel_request", "request_id": "gone"})
     if "start adapters" in words:
         few = {name: os.environ[name] for name in ("HOME", "PATH")}
         note({"adapters": [adapter("claude-code", os.environ), adapter("claude-code", few), adapter("codex", few)]})

@@ -23,6 +23,12 @@ fn heard(driven: &Driven) {
         .find("the answer", |line| (line == "heard it").then_some(()));
 }
 
+/// The next event of a node, of one that subscribed.
+#[track_caller]
+fn event(node: &mut Node) -> Value {
+    node.hear().expect("an event")["params"].take()
+}
+
 #[test]
 fn a_client_is_set_up_with_what_its_user_wrote_and_with_the_bus() {
     let home = home();
@@ -62,6 +68,91 @@ fn a_client_is_set_up_with_what_its_user_wrote_and_with_the_bus() {
         said.contains("--initialize is for Claude Code's own stream"),
         "{said}"
     );
+    broker.stop();
+}
+
+/// Has the session meet a hook, and gives what the client was answered, and what everybody is told of that.
+fn hooked(home: &Home, watch: &mut Node, answer: impl FnOnce()) -> (Value, Value) {
+    let before = told(home).len();
+    home.run(&["session", "inject", "driven", "call a hook"])
+        .ok();
+    answer();
+    let told_of = event(watch);
+    let verdict = crate::support::eventually("it is answered", || {
+        let told = told(home).split_off(before);
+        told.into_iter()
+            .find_map(|told| Some(told.get("verdict")?["response"].clone()))
+    });
+    (verdict, told_of)
+}
+
+#[test]
+fn a_hook_is_answered_by_who_asked_for_that_and_else_with_nothing() {
+    let home = home();
+    let broker = Broker::start(&home);
+    let driven = controlled(&home, &[]);
+    let session = &listed(&home)[0];
+    let (mut watch, mut guard) = (Node::of(session), Node::of(session));
+    let all = Node::of(session).call("session/subscribe", json!({}));
+    let kinds = all["result"]["events"].as_array().expect("kinds");
+    assert!(!kinds.contains(&json!("hook_callback")), "{all}");
+    watch.call("session/subscribe", json!({ "events": ["hook"] }));
+
+    let (answer, told_of) = hooked(&home, &mut watch, || {});
+    assert_eq!((&answer, &told_of["by"]), (&json!({}), &json!("timeout")));
+
+    guard.call("session/subscribe", json!({ "events": ["hook_callback"] }));
+    let wanted = json!({ "hookSpecificOutput": { "hookEventName": "PreToolUse",
+        "permissionDecision": "deny", "permissionDecisionReason": "no" } });
+    let (answer, told_of) = hooked(&home, &mut watch, || {
+        let asked = event(&mut guard);
+        assert_eq!(
+            (&asked["callback_id"], &asked["hook_event"]),
+            (&json!("mine"), &json!("PreToolUse"))
+        );
+        let input = json!({ "hook_event_name": "PreToolUse", "tool_name": "Bash",
+            "left_out": ["tool_response"] });
+        assert_eq!(asked["input"], input, "{asked}");
+        let id = &asked["request_id"];
+        let mode = json!({ "type": "setMode", "mode": "bypassPermissions" });
+        for (id, response, code) in [
+            (id, json!([]), -32602),
+            (id, json!({ "reason": "x".repeat(70_000) }), -32602),
+            (id, json!({ "updatedPermissions": [mode] }), -32003),
+            (&json!("another"), json!({}), -32000),
+        ] {
+            let params = json!({ "request_id": id, "response": response });
+            let refused = guard.call("session/hook", params);
+            assert_eq!(refused["error"]["code"], code, "{refused}");
+        }
+        let params = json!({ "request_id": id, "response": wanted });
+        let taken = guard.call("session/hook", params.clone());
+        assert_eq!(taken["result"]["accepted"], true, "{taken}");
+        let late = guard.call("session/hook", params);
+        assert_eq!(late["error"]["code"], -32000, "{late}");
+    });
+    assert_eq!((&answer, &told_of["response"]), (&wanted, &wanted));
+    assert_eq!(
+        (&told_of["subtype"], &told_of["by"], &told_of["tool_use_id"]),
+        (&json!("hook_callback"), &json!("node"), &json!("t"))
+    );
+
+    home.run(&["session", "inject", "driven", "leave a hook open"])
+        .ok();
+    let asked = event(&mut guard);
+    assert_eq!(asked["request_id"], "gone", "{asked}");
+    home.run(&["session", "inject", "driven", "take it back"])
+        .ok();
+    assert_eq!(event(&mut watch)["by"], "client");
+
+    // A gate that is closed now counts at once.
+    let gates = home.path().join("own.toml");
+    std::fs::write(gates, "control = false").expect("written");
+    let (answer, _) = hooked(&home, &mut watch, || {});
+    assert_eq!(answer, json!({}));
+    let closed = guard.call("session/subscribe", json!({ "events": ["hook_callback"] }));
+    assert_eq!(closed["error"]["data"]["gate"], "control", "{closed}");
+    driven.stop();
     broker.stop();
 }
 

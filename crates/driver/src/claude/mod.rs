@@ -203,6 +203,10 @@ impl Claude {
                 }));
             }
             ("can_use_tool", _, None) => stream::failure(&id, "the request has no input"),
+            ("hook_callback", ..) => {
+                let written = |id: &str, answer: &Value| stream::success(id, answer);
+                return Some(Heard::Hook(id, asked.clone(), written));
+            }
             (subtype, ..) => {
                 let subtype = escape(subtype, WHY_CHARS);
                 tracing::warn!(subtype, "Claude Code asks for something that is not served");
@@ -273,10 +277,6 @@ impl Drop for Forget<'_> {
     }
 }
 
-/// What sets all servers, or one of them, must not take ours away.
-fn with_ours(subtype: &str, mut params: Map<String, Value>) -> Result<Map<String, Value>, String> {
-    match subtype {
-        "mcp_set_servers" => {
 /// Whether a variable makes a client go elsewhere.
 fn is_elsewhere(name: &str) -> bool {
     name.starts_with(REMOTE) || ELSEWHERE.contains(&name)
@@ -287,6 +287,10 @@ fn is_drivers(name: &str) -> bool {
     is_elsewhere(name) || name.starts_with("PEERBUS_")
 }
 
+/// What sets all servers, or one of them, must not take ours away.
+fn with_ours(subtype: &str, mut params: Map<String, Value>) -> Result<Map<String, Value>, String> {
+    match subtype {
+        "mcp_set_servers" => {
             let servers = params.get_mut("servers").and_then(Value::as_object_mut);
             let servers = servers.ok_or("expected `servers` to be an object: servers by names")?;
             servers.insert(SERVER.into(), json!({ "type": "sdk", "name": SERVER }));

@@ -160,33 +160,7 @@ impl Talk {
             }
             Call::Ping {} => json!({}),
             Call::Status {} => shared.told(),
-            Call::Subscribe { events, since } => {
-                let chosen = |kind: &EventKind| match &events {
-                    Some(events) => events.contains(kind),
-                    None => kind.is_for_all(),
-                };
-                let kinds: Vec<_> = EventKind::ALL.into_iter().filter(chosen).collect();
-                let answers = kinds.contains(&EventKind::HookCallback);
-                if answers {
-                    self.may(gates::CONTROL, ANSWER_HOOKS)?;
-                }
-                // What was written before anybody asked for it is not news.
-                shared.look();
-                let last = shared.state().log.last();
-                if let Some(since) = since.filter(|since| *since > last) {
-                    return Err(NodeError::params(format!(
-                        "`since` is {since}, and the last event here is {last}: this node began \
-                         anew"
-                    )));
-                }
-                let seq = since.unwrap_or(last);
-                let answer = json!({ "events": kinds, "seq": seq });
-                let watching = Watching::begin(&shared, answers);
-                let pieces = kinds.contains(&EventKind::Partial);
-                let pieces = pieces.then(|| shared.pieces.subscribe());
-                self.subscribed = Some((Subscription { kinds, seq, pieces }, watching));
-                answer
-            }
+            Call::Subscribe { events, since } => self.subscribe(events.as_deref(), since)?,
             Call::Inject {
                 prompt,
                 source,
@@ -232,6 +206,38 @@ impl Talk {
             Call::Refuse(choice) => self.decide_held(&choice, false)?,
             Call::Approve(wish) => self.approve(wish)?,
         })
+    }
+
+    fn subscribe(
+        &mut self,
+        events: Option<&[EventKind]>,
+        since: Option<u64>,
+    ) -> Result<Value, NodeError> {
+        let shared = &self.shared;
+        let chosen = |kind: &EventKind| match events {
+            Some(events) => events.contains(kind),
+            None => kind.is_for_all(),
+        };
+        let kinds: Vec<_> = EventKind::ALL.into_iter().filter(chosen).collect();
+        let answers = kinds.contains(&EventKind::HookCallback);
+        if answers {
+            self.may(gates::CONTROL, ANSWER_HOOKS)?;
+        }
+        // What was written before anybody asked for it is not news.
+        shared.look();
+        let last = shared.state().log.last();
+        if let Some(since) = since.filter(|since| *since > last) {
+            return Err(NodeError::params(format!(
+                "`since` is {since}, and the last event here is {last}: this node began anew"
+            )));
+        }
+        let seq = since.unwrap_or(last);
+        let answer = json!({ "events": kinds, "seq": seq });
+        let watching = Watching::begin(shared, answers);
+        let pieces = kinds.contains(&EventKind::Partial);
+        let pieces = pieces.then(|| shared.pieces.subscribe());
+        self.subscribed = Some((Subscription { kinds, seq, pieces }, watching));
+        Ok(answer)
     }
 
     fn approve(&self, wish: Wish) -> Result<Value, NodeError> {

@@ -84,7 +84,7 @@ fn variables(variables: &Value) -> Result<(), NodeError> {
                 "{name} is no name of a variable: expected letters, digits and `_`"
             ));
         }
-        if !value.as_str().is_some_and(|text| !text.contains('\0')) {
+        if value.as_str().is_none_or(|text| text.contains('\0')) {
             return wrong(format!("expected {name} to be a text without NUL"));
         }
     }

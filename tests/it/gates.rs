@@ -380,9 +380,6 @@ fn a_gate_opens_what_it_says_and_for_whom() {
             let hooks = json!({ "events": ["hook_callback"] });
             let may = wanted(who, &[control], false, "done");
             is("session/subscribe", hooks, may);
-            let answer = json!({ "request_id": "x", "response": {} });
-            let none = wanted(who, &[control], false, "impossible");
-            is("session/hook", answer, none);
             let prompt = json!({ "prompt": "hello" });
             is(
                 "session/inject",
@@ -391,6 +388,8 @@ fn a_gate_opens_what_it_says_and_for_whom() {
             );
             let status = json!({ "subtype": "mcp_status" });
             let cannot = wanted(who, &[control], false, "impossible");
+            let answer = json!({ "request_id": "x", "response": {} });
+            is("session/hook", answer, cannot.clone());
             is("session/control", status, cannot);
             let bypass = json!({ "subtype": "set_permission_mode", "mode": "bypassPermissions" });
             is(

@@ -19,17 +19,35 @@ pub(crate) struct Prompt {
     images: Vec<ImageSource>,
 }
 
+/// A text, or an image.
 #[derive(Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
-enum Block {
-    Text { text: String },
-    Image { source: ImageSource },
+#[serde(deny_unknown_fields)]
+struct Block {
+    r#type: BlockKind,
+    text: Option<String>,
+    source: Option<ImageSource>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum BlockKind {
+    Text,
+    Image,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
-enum ImageSource {
-    Base64 { media_type: String, data: String },
+#[serde(deny_unknown_fields)]
+struct ImageSource {
+    #[serde(rename = "type")]
+    _base64: Encoding,
+    media_type: String,
+    data: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Encoding {
+    Base64,
 }
 
 /// Most bytes of an image.
@@ -78,27 +96,28 @@ impl<'de> Deserialize<'de> for Prompt {
             _ => return Err(D::Error::custom("expected a text, or a list of blocks")),
         };
         let blocks: Vec<Block> = serde_json::from_value(blocks).map_err(D::Error::custom)?;
-        Ok(Self::of(blocks))
+        Self::of(blocks).map_err(D::Error::custom)
     }
 }
 
 impl Prompt {
-    fn of(blocks: Vec<Block>) -> Self {
+    fn of(blocks: Vec<Block>) -> Result<Self, &'static str> {
         let mut prompt = Self::default();
         let mut between = "";
         for block in blocks {
-            let (text, before, after) = match block {
-                Block::Text { text } => (text, between, "\n"),
-                Block::Image { source } => {
+            let (text, before, after) = match (block.r#type, block.text, block.source) {
+                (BlockKind::Text, Some(text), None) => (text, between, "\n"),
+                (BlockKind::Image, None, Some(source)) => {
                     prompt.images.push(source);
                     (format!("[image {}]", prompt.images.len()), " ", " ")
                 }
+                _ => return Err("a block of text has a `text`, one of an image a `source`"),
             };
             let before = if prompt.text.is_empty() { "" } else { before };
             prompt.text.extend([before, &text]);
             between = after;
         }
-        prompt
+        Ok(prompt)
     }
 
     pub(crate) const fn has_images(&self) -> bool {
@@ -123,22 +142,15 @@ impl Prompt {
 
 /// An image that is what it says it is: one that its service refuses would stay in the conversation, and
 /// fail each turn after it.
-fn image(
-    ImageSource::Base64 {
-        media_type: said,
-        data,
-    }: ImageSource,
-) -> Result<Image, String> {
+fn image(source: ImageSource) -> Result<Image, &'static str> {
+    let data = source.data;
     let bytes = BASE64.decode(data.as_bytes());
     let bytes = bytes.map_err(|_| "`data` of an image is no base64, with padding")?;
-    match media_type(&bytes).filter(|found| *found == said) {
-        Some(media_type) => Ok(Image { media_type, data }),
-        None => Err(
-            "an image whose `data` is not of its `media_type`: expected image/png, image/jpeg, \
-                     image/gif or image/webp"
-                .into(),
-        ),
-    }
+    let media_type = media_type(&bytes).filter(|found| *found == source.media_type);
+    let media_type = media_type.ok_or(
+        "an image whose `data` is not of its `media_type`: expected image/png, image/jpeg, image/gif or image/webp",
+    )?;
+    Ok(Image { media_type, data })
 }
 
 #[cfg(test)]
@@ -179,6 +191,7 @@ mod tests {
         for (prompt, why) in [
             (json!(7), "expected a text, or a list of blocks"),
             (json!([{ "type": "video" }]), "unknown variant `video`"),
+            (json!([{ "type": "text" }]), "has a `text`"),
             (
                 with(&|it| it["cache_control"] = json!({})),
                 "unknown field `cache_control`",

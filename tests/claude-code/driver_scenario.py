@@ -12,9 +12,11 @@ import os
 import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
+import zlib
 from pathlib import Path
 
 import approvals_scenario as approvals
@@ -44,6 +46,13 @@ GOES_ON = threading.Event()
 # The last version that is known to take `--sdk-url` from everybody.
 OVER_A_SOCKET = "2.1.114"
 NOTE = "please note this"
+HOOKED = "please touch another"
+SEE = "please see this"
+# What Ben's client is set up with.
+SETUP = {
+    "hooks": {"PreToolUse": [{"matcher": "Bash", "hookCallbackIds": ["guard"]}]},
+    "appendSystemPrompt": "Told beforehand.",
+}
 
 
 def told(request):
@@ -60,6 +69,8 @@ def answer(request):
         return mock_api.text("the tool has answered")
     if WAIT in request.prompt:
         GOES_ON.wait(PATIENCE_S)
+    if HOOKED in request.prompt:
+        return mock_api.tool_use("Bash", {"command": "touch /tmp/hooked", "description": "Touches"})
     if TOUCH in request.prompt:
         return mock_api.tool_use("Bash", {"command": "touch /tmp/touched", "description": "Touches"})
     if heard:
@@ -209,9 +220,9 @@ def idle():
     return session if session["status"] == "idle" else None
 
 
-def named():
+def named(name=ANNA):
     sessions = json.loads(node.peerbus("list", "--json").stdout)["sessions"]
-    return next(session for session in sessions if session["name"] == ANNA)
+    return next(session for session in sessions if session["name"] == name)
 
 
 def a_turn_is_interrupted(api):
@@ -236,10 +247,8 @@ def a_turn_is_interrupted(api):
 
 def what_a_turn_came_to_is_told():
     """One object at the end, and what the model says piece by piece for who asks for that."""
-    sessions = json.loads(node.peerbus("list", "--json").stdout)["sessions"]
-    [path] = [session["socket"] for session in sessions if session["name"] == BEN]
     with socket.socket(socket.AF_UNIX) as stream:
-        stream.connect(path)
+        stream.connect(named(BEN)["socket"])
         params = {"events": ["partial", "result"]}
         line = {"jsonrpc": "2.0", "id": 1, "method": "session/subscribe", "params": params}
         stream.sendall(json.dumps(line).encode() + b"\n")
@@ -257,6 +266,69 @@ def what_a_turn_came_to_is_told():
                 break
             said += event.get("content", "")
         check("the pieces are what it said", said == result["result"] != "", (said, result))
+
+
+def a_hook_is_answered(api):
+    """A program says what becomes of a call of a tool, by a hook that Ben's client was set up with."""
+    with socket.socket(socket.AF_UNIX) as stream:
+        stream.connect(named(BEN)["socket"])
+        lines = stream.makefile()
+
+        def ask(method, params):
+            line = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+            stream.sendall(json.dumps(line).encode() + b"\n")
+            return json.loads(lines.readline())
+
+        ask("session/subscribe", {"events": ["hook_callback"]})
+        since = len(api.asked)
+        done = node.peerbus("inject", BEN, HOOKED)
+        check("a text is put in that leads to a hook", done.returncode == 0, done)
+        asked = json.loads(lines.readline())["params"]
+        wanted = {"type": "hook_callback", "callback_id": "guard", "hook_event": "PreToolUse"}
+        check("a program is asked about a hook", wanted.items() <= asked.items(), asked)
+        command = asked["input"]["tool_input"]["command"]
+        check("and told what the tool would get", command == "touch /tmp/hooked", asked)
+        verdict = {"hookEventName": "PreToolUse", "permissionDecision": "deny"}
+        response = {"hookSpecificOutput": {**verdict, "permissionDecisionReason": "not today"}}
+        answer = ask("session/hook", {"request_id": asked["request_id"], "response": response})
+        check("its answer is taken", answer["result"] == {"accepted": True}, answer)
+    after = api.wait_for("what the hook says", lambda r: r.tool_results, since)
+    said = json.dumps(after.tool_results)
+    check("and reaches the model in the tool's place", "not today" in said, said)
+    check("the tool did not run", not os.path.exists("/tmp/hooked"))
+    told = "Told beforehand." in after.context and "peerbus connects you" in after.context
+    check("the model is told what its user wrote, and of the bus", told, after.context)
+
+
+def png():
+    """A red square, as its file."""
+
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", 8, 8, 8, 2, 0, 0, 0))
+    rows = zlib.compress((b"\0" + b"\xff\0\0" * 8) * 8)
+    return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+
+
+def an_image_is_seen(api):
+    Path("/tmp/square.png").write_bytes(png())
+    for name in [ANNA, BEN]:
+        since = len(api.asked)
+        done = node.peerbus("inject", name, SEE, "--image", "/tmp/square.png", "--wait", "seen")
+        check(f"an image is put into {name}'s session, and seen", done.returncode == 0, done)
+        asked = api.wait_for("its turn", lambda r: f"{SEE} [image 1]" in r.prompt, since)
+        images = [block["source"]["media_type"] for block in asked.last if block["type"] == "image"]
+        check("its model gets it with the text", images == ["image/png"], asked.last)
+
+
+def a_login_is_handed_on():
+    """Variables that the newest client takes; the last thing that is tried, as it logs in by them."""
+    variables = {"CLAUDE_CODE_OAUTH_TOKEN": "made-up", "OTHER": "x"}
+    params = {"subtype": "update_environment_variables", "variables": variables}
+    answer = approvals.call(named(BEN)["socket"], "session/control", params)
+    applied = answer["result"]["response"]["applied"]
+    check("the client says which variables it took", applied == ["CLAUDE_CODE_OAUTH_TOKEN"], answer)
 
 
 def what_comes_at_once_is_all_answered(api, worker):
@@ -286,11 +358,13 @@ def it_is_controlled(api, worker):
         ("mcp_toggle", {"serverName": "peerbus", "enabled": True}),
         ("mcp_set_servers", {"servers": {}}),
         ("rewind_files", {"user_message_id": "none"}),
+        ("update_environment_variables", {"variables": {"OTHER": "x"}}),
     ]:
         answer = approvals.call(path, "session/control", {"subtype": subtype, **params})
         answers[subtype] = answer.get("result") or answer["error"]["message"]
     print(f"ok control was answered: {json.dumps(answers)[:2000]}")
-    for subtype in ["set_model", "set_permission_mode", "set_max_thinking_tokens", "mcp_status"]:
+    settings = ["set_model", "set_permission_mode", "set_max_thinking_tokens"]
+    for subtype in [*settings, "mcp_status", "update_environment_variables"]:
         check(f"{subtype} is answered", "response" in answers[subtype], answers[subtype])
     since = len(api.asked)
     wake.send(worker, "with which model?", ANNA)
@@ -372,7 +446,10 @@ def main():
         # As it is on a machine where sessions with a screen are on the bus, too.
         done = subprocess.run(["peerbus", "install", "claude-code"], capture_output=True, text=True)
         check("install succeeds", done.returncode == 0, done.stderr)
-        ben = Driver(api, BEN, "--", "--include-partial-messages", cli=NEWEST)
+        setup = Path("/tmp/setup.json")
+        setup.write_text(json.dumps(SETUP), encoding="utf-8")
+        own = ["--initialize", str(setup), "--", "--include-partial-messages"]
+        ben = Driver(api, BEN, *own, cli=NEWEST)
         is_ready(worker, BEN, newest)
         by = ["--transport", "sdk-url"] if version == OVER_A_SOCKET else []
         anna = Driver(api, ANNA, *by, BEGIN)
@@ -388,11 +465,14 @@ def main():
         what_a_turn_came_to_is_told()
         what_comes_at_once_is_all_answered(api, worker)
         it_is_controlled(api, worker)
+        a_hook_is_answered(api)
+        an_image_is_seen(api)
         wake.no_file_is_read_for_a_peer(api, worker, ANNA)
         names = [p["name"] for p in worker.call("bus.peers", {})["details"]]
         check("each session is one peer", sorted(names) == [ANNA, BEN, "phone"], names)
         if not by:
             is_refused(api)
+        a_login_is_handed_on()
         they_end(anna, ben)
     except AssertionError as failed:
         print(f"FAILED {failed}")

@@ -377,21 +377,19 @@ fn a_gate_opens_what_it_says_and_for_whom() {
             let watches = wanted(who, &[], true, "done");
             is("session/status", json!({}), watches.clone());
             is("session/subscribe", json!({}), watches);
-            let prompt = json!({ "prompt": "hello" });
-            is(
-                "session/inject",
-                prompt,
-                wanted(who, &[inject], true, "done"),
-            );
+            let hooks = json!({ "events": ["hook_callback"] });
+            let may = wanted(who, &[control], false, "done");
+            is("session/subscribe", hooks, may);
+            let may = wanted(who, &[inject], true, "done");
+            is("session/inject", json!({ "prompt": "hello" }), may);
             let status = json!({ "subtype": "mcp_status" });
             let cannot = wanted(who, &[control], false, "impossible");
+            let answer = json!({ "request_id": "x", "response": {} });
+            is("session/hook", answer, cannot.clone());
             is("session/control", status, cannot);
             let bypass = json!({ "subtype": "set_permission_mode", "mode": "bypassPermissions" });
-            is(
-                "session/control",
-                bypass,
-                wanted(who, &[control], false, "never"),
-            );
+            let never = wanted(who, &[control], false, "never");
+            is("session/control", bypass, never);
             is("session/held", json!({}), wanted(who, &[], false, "done"));
             let none = wanted(who, &[], false, "impossible");
             is("session/release", json!({ "id": "m1" }), none);

@@ -59,7 +59,7 @@ fn who_does_not_keep_to_the_lines_is_closed_and_logged_once() {
     let home = Home::new();
     let _broker = Broker::start(&home);
     let (_bob, socket, log) = bob(&home);
-    let long = format!("{{\"jsonrpc\":\"{}", "x".repeat(1 << 20));
+    let long = format!("{{\"jsonrpc\":\"{}", "x".repeat(4 << 20));
     let ping = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
     for (line, answer) in [
         ("hello", Some("-32700")),

@@ -12,7 +12,7 @@ use peerbus_adapter::paths::Paths;
 use peerbus_adapter::stderr;
 use peerbus_adapter::{Failure, LinkState, connect};
 use peerbus_agents::Agent;
-use peerbus_driver::{AcpAgent, ClientOptions, DrivenAgent, RunEnd, Settings};
+use peerbus_driver::{AcpAgent, ClientOptions, DrivenAgent, Initialize, RunEnd, Settings};
 use peerbus_mcp::AdapterOptions;
 use tokio::sync::watch;
 
@@ -101,6 +101,7 @@ fn agent(verb: &Run) -> Result<DrivenAgent, Failure> {
     };
     let claudes = [
         ("--fork", verb.fork.is_some()),
+        ("--initialize", verb.initialize.is_some()),
         (
             "--transport sdk-url",
             matches!(verb.transport, Transport::SdkUrl),
@@ -150,7 +151,9 @@ fn claude(verb: &Run) -> Result<DrivenAgent, Failure> {
         let argument = argument.to_str().map(str::to_owned);
         argument.ok_or_else(|| Failure::config("an argument of Claude Code's is no UTF-8"))
     });
+    let initialize = verb.initialize.as_deref().map(Initialize::read).transpose();
     let choice = ClientOptions {
+        initialize: initialize.map_err(Failure::config)?.unwrap_or_default(),
         resume: verb.resume.clone(),
         fork: verb.fork.clone(),
         model: verb.model.clone(),

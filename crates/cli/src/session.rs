@@ -3,6 +3,7 @@
 pub(crate) mod all;
 mod approve;
 mod follow;
+mod image;
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -230,7 +231,10 @@ pub(crate) fn refused(refusal: NodeRefusal) -> Failure {
 
 fn watch(which: &SessionWhich, partial: bool, json: bool) -> Result<(), Failure> {
     let mut client = connect(which)?;
-    let wanted = partial.then_some(EventKind::ALL);
+    let wanted = partial.then(|| {
+        let told = |kind: &EventKind| kind.is_for_all() || *kind == EventKind::Partial;
+        EventKind::ALL.into_iter().filter(told).collect::<Vec<_>>()
+    });
     client
         .call("session/subscribe", &json!({ "events": wanted }))
         .map_err(refused)?;
@@ -261,7 +265,7 @@ fn inject(verb: &SessionInject) -> Result<(), Failure> {
         let why = "--latest names the session: give the text alone";
         return Err(Failure::config(why));
     };
-    let prompt = text_or_stdin(text)?;
+    let prompt = image::prompt(text_or_stdin(text)?, &verb.images)?;
     let session = find(id, verb.latest)?;
     let mut client = open(&session)?;
     if verb.wait.is_some() {

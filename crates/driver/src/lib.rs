@@ -28,7 +28,7 @@ use crate::tools::{Relays, Tools};
 
 pub use acp::{ACP, AcpAgent};
 pub use below::{Below, below};
-pub use claude::{ClientOptions, STREAM, Transport};
+pub use claude::{ClientOptions, Initialize, STREAM, Transport};
 pub use editor::{Join, edit};
 pub use guard::guard;
 pub use life::{RunEnd, run};

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use peerbus_adapter::mailbox::{BoxFuture, Path};
+use peerbus_adapter::mailbox::{BoxFuture, Image, Path};
 use peerbus_mcp::ClientInfo;
 use peerbus_node::approvals::{Asked, Verdict};
 use peerbus_node::{EventKind, FeedEvent};
@@ -34,14 +34,13 @@ pub(crate) trait Protocol: Send + Sync {
     /// Reads a line of a process, and answers what nobody else has to decide about.
     fn hear<'a>(&'a self, to: &'a AgentLines, line: &'a str) -> BoxFuture<'a, Vec<Heard>>;
 
-    /// Gives the model a turn, under this id, and with this mark in its text. Whether it left.
-    fn prompt<'a>(
-        &'a self,
-        to: &'a AgentLines,
-        id: &str,
-        text: &str,
-        mark: Option<&str>,
-    ) -> BoxFuture<'a, bool>;
+    /// Gives the model a turn, under this id. Whether it left.
+    fn prompt<'a>(&'a self, to: &'a AgentLines, id: &str, given: Given<'_>) -> BoxFuture<'a, bool>;
+
+    /// Whether a turn may have images; if not, why.
+    fn takes_images(&self) -> Result<(), String> {
+        Ok(())
+    }
 
     /// Ends the turn that is under way.
     fn interrupt<'a>(&'a self, to: &'a AgentLines) -> BoxFuture<'a, Result<(), String>>;
@@ -70,6 +69,25 @@ pub(crate) trait Protocol: Send + Sync {
 
     /// The process is gone: nobody waits for it any more.
     fn ended(&self);
+}
+
+/// What a turn gives the model.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Given<'a> {
+    pub(crate) text: &'a str,
+    /// It stands in the text.
+    pub(crate) mark: Option<&'a str>,
+    /// Behind the text, which names them.
+    pub(crate) images: &'a [&'a Image],
+}
+
+impl<'a> From<&'a str> for Given<'a> {
+    fn from(text: &'a str) -> Self {
+        Self {
+            text,
+            ..Self::default()
+        }
+    }
 }
 
 /// What an agent says.
@@ -102,6 +120,8 @@ pub(crate) enum Heard {
     Elsewhere(bool),
     /// It asks whether it may use a tool.
     Asks(Permission),
+    /// It asks, under this id, what is to become of a hook. Its answer is written by the last.
+    Hook(String, Value, fn(&str, &Value) -> String),
     /// It does not wait any more for the answer to this request.
     Withdrawn(String),
 }

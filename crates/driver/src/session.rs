@@ -18,7 +18,7 @@ use tokio::task::AbortHandle;
 use uuid::Uuid;
 
 use crate::process::AgentLines;
-use crate::protocol::Protocol;
+use crate::protocol::{Given, Protocol};
 use crate::turns::Turns;
 use crate::{DrivenAgent, Settings};
 
@@ -136,19 +136,19 @@ impl Session {
         self.0.stop.notified().await;
     }
 
-    /// Gives the model a user's turn, with the mark in its text. Whether it left, and under which id.
-    pub(crate) async fn turn(&self, text: &str, mark: Option<&str>) -> Option<String> {
+    /// Gives the model a user's turn. Whether it left, and under which id.
+    pub(crate) async fn turn(&self, given: Given<'_>) -> Option<String> {
         let _sending = self.0.sending.lock().await;
         let uuid = Uuid::new_v4().to_string();
         let client = {
             let mut state = self.state();
-            state.turns.wrote(&uuid, mark);
+            state.turns.wrote(&uuid, given.mark);
             // It would not be shown.
             let is_free = !state.turns.elsewhere;
             state.client.clone().filter(|_| is_free)
         };
         let left = match client {
-            Some(client) => self.0.protocol.prompt(&client, &uuid, text, mark).await,
+            Some(client) => self.0.protocol.prompt(&client, &uuid, given).await,
             None => false,
         };
         if !left {
@@ -186,6 +186,10 @@ impl Control for Session {
         self.0.stop.notify_one();
         Ok(())
     }
+
+    fn takes_images(&self) -> Result<(), String> {
+        self.0.protocol.takes_images()
+    }
 }
 
 impl WakePath for Session {
@@ -203,7 +207,13 @@ impl WakePath for Session {
 
     fn wake<'a>(&'a self, push: &'a Push) -> BoxFuture<'a, Outcome> {
         Box::pin(async move {
-            match self.turn(&push.framed(), push.mark.as_deref()).await {
+            let (text, images) = (push.framed(), push.images().collect::<Vec<_>>());
+            let given = Given {
+                text: &text,
+                mark: push.mark.as_deref(),
+                images: &images,
+            };
+            match self.turn(given).await {
                 Some(_) => Outcome::Written,
                 // The client ended: part of the line may have left, and was no line.
                 None => Outcome::Failed,

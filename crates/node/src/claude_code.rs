@@ -56,6 +56,18 @@ pub fn failed(why: &str) -> Value {
     members
 }
 
+/// An object as an event has it: its members as far as they are not too long.
+pub(crate) fn bounded(object: &Value) -> Value {
+    let names: Vec<_> = object.as_object().into_iter().flatten().collect();
+    some(
+        object,
+        &names
+            .iter()
+            .map(|(name, _)| name.as_str())
+            .collect::<Vec<_>>(),
+    )
+}
+
 type Found = (EventKind, Value);
 
 /// What is told besides messages: a line's `type` and `subtype` (`*`: any), the event, and the members that

@@ -19,11 +19,14 @@ use crate::approvals::{By, Choice, Wish};
 use crate::ask::{resolved, verdict_record};
 use crate::control::{self, Control};
 use crate::gates::{self, Gate};
+use crate::prompt::Prompt;
 use crate::protocol::{self, Call, EventKind, InjectMode, NodeError, NodeRequest};
 use crate::{Shared, named};
 
 /// How long one that is turned away may take to hear of it.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+const ANSWER_HOOKS: &str = "answer hooks of a session";
 
 /// What somebody subscribed to, and the last event that it has.
 struct Subscription {
@@ -101,7 +104,7 @@ impl Talk {
         match next {
             NextLine::Line => {}
             NextLine::TooLong => {
-                noted("a line of more than 1 MiB");
+                noted("a line of more than 4 MiB");
                 return None;
             }
             NextLine::End => return None,
@@ -157,36 +160,14 @@ impl Talk {
             }
             Call::Ping {} => json!({}),
             Call::Status {} => shared.told(),
-            Call::Subscribe { events, since } => {
-                let chosen = |kind: &EventKind| match &events {
-                    Some(events) => events.contains(kind),
-                    None => *kind != EventKind::Partial,
-                };
-                let kinds: Vec<_> = EventKind::ALL.into_iter().filter(chosen).collect();
-                // What was written before anybody asked for it is not news.
-                shared.look();
-                let last = shared.state().log.last();
-                if let Some(since) = since.filter(|since| *since > last) {
-                    return Err(NodeError::params(format!(
-                        "`since` is {since}, and the last event here is {last}: this node began \
-                         anew"
-                    )));
-                }
-                let seq = since.unwrap_or(last);
-                let answer = json!({ "events": kinds, "seq": seq });
-                let watching = Watching::begin(&shared);
-                let pieces = kinds.contains(&EventKind::Partial);
-                let pieces = pieces.then(|| shared.pieces.subscribe());
-                self.subscribed = Some((Subscription { kinds, seq, pieces }, watching));
-                answer
-            }
+            Call::Subscribe { events, since } => self.subscribe(events.as_deref(), since)?,
             Call::Inject {
                 prompt,
                 source,
                 mode,
             } => {
                 let interrupts = mode == Some(InjectMode::Interrupt);
-                let done = self.inject(&source, &prompt, interrupts).await;
+                let done = self.inject(&source, prompt, interrupts).await;
                 self.written(AuditAction::Inject, "done", &source, done)?
             }
             Call::Interrupt { source } => {
@@ -203,6 +184,16 @@ impl Talk {
                 let response = self.written(AuditAction::Control, &subtype, &source, done)?;
                 json!({ "subtype": subtype, "response": response })
             }
+            Call::Hook {
+                request_id,
+                response,
+                source,
+            } => {
+                let may = self.may(gates::CONTROL, ANSWER_HOOKS);
+                let done = may.and_then(|()| shared.answer_hook(&request_id, response));
+                self.written(AuditAction::Control, "hook", &source, done)?;
+                json!({ "accepted": true })
+            }
             Call::Stop { source } => {
                 self.written(AuditAction::Control, "stop", &source, self.stop())?;
                 json!({ "accepted": true })
@@ -215,6 +206,38 @@ impl Talk {
             Call::Refuse(choice) => self.decide_held(&choice, false)?,
             Call::Approve(wish) => self.approve(wish)?,
         })
+    }
+
+    fn subscribe(
+        &mut self,
+        events: Option<&[EventKind]>,
+        since: Option<u64>,
+    ) -> Result<Value, NodeError> {
+        let shared = &self.shared;
+        let chosen = |kind: &EventKind| match events {
+            Some(events) => events.contains(kind),
+            None => kind.is_for_all(),
+        };
+        let kinds: Vec<_> = EventKind::ALL.into_iter().filter(chosen).collect();
+        let answers = kinds.contains(&EventKind::HookCallback);
+        if answers {
+            self.may(gates::CONTROL, ANSWER_HOOKS)?;
+        }
+        // What was written before anybody asked for it is not news.
+        shared.look();
+        let last = shared.state().log.last();
+        if let Some(since) = since.filter(|since| *since > last) {
+            return Err(NodeError::params(format!(
+                "`since` is {since}, and the last event here is {last}: this node began anew"
+            )));
+        }
+        let seq = since.unwrap_or(last);
+        let answer = json!({ "events": kinds, "seq": seq });
+        let watching = Watching::begin(shared, answers);
+        let pieces = kinds.contains(&EventKind::Partial);
+        let pieces = pieces.then(|| shared.pieces.subscribe());
+        self.subscribed = Some((Subscription { kinds, seq, pieces }, watching));
+        Ok(answer)
     }
 
     fn approve(&self, mut wish: Wish) -> Result<Value, NodeError> {
@@ -253,7 +276,7 @@ impl Talk {
     async fn inject(
         &self,
         source: &str,
-        prompt: &str,
+        prompt: Prompt,
         interrupts: bool,
     ) -> Result<Value, NodeError> {
         let shared = &*self.shared;
@@ -262,7 +285,14 @@ impl Talk {
             InjectError::Text(why) => NodeError::params(why),
             InjectError::Full(why) => NodeError::unable(why),
         };
-        let draft = Injection::new(source, prompt).map_err(refused)?;
+        if prompt.has_images() {
+            let control = shared.control.as_deref();
+            let takes = control.map_or(Err(control::NO_IMAGES.into()), Control::takes_images);
+            takes.map_err(NodeError::unable)?;
+        }
+        let text = prompt.text.clone();
+        let images = prompt.images().map_err(NodeError::params)?;
+        let draft = Injection::new(source, &text, images).map_err(refused)?;
         if interrupts {
             let done = self.interrupt(true).await;
             self.written(AuditAction::Interrupt, "done", source, done)?;
@@ -399,18 +429,24 @@ impl Drop for Talk {
     }
 }
 
-/// Somebody watches, until this is dropped.
-struct Watching(Arc<Shared>);
+/// Somebody watches, and answers hooks or does not, until this is dropped.
+struct Watching(Arc<Shared>, bool);
 
 impl Watching {
-    fn begin(shared: &Arc<Shared>) -> Self {
+    fn begin(shared: &Arc<Shared>, answers: bool) -> Self {
         shared.watched.send_modify(|count| *count += 1);
-        Self(Arc::clone(shared))
+        if answers {
+            shared.state().hooks.came();
+        }
+        Self(Arc::clone(shared), answers)
     }
 }
 
 impl Drop for Watching {
     fn drop(&mut self) {
         self.0.watched.send_modify(|count| *count -= 1);
+        if self.1 {
+            self.0.state().hooks.left();
+        }
     }
 }

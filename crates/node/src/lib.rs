@@ -15,9 +15,11 @@ pub mod control;
 mod feed;
 pub mod gates;
 mod held;
+mod hooks;
 pub mod index;
 mod log;
 mod now;
+pub mod prompt;
 mod protocol;
 
 use std::path::PathBuf;
@@ -41,6 +43,7 @@ pub use client::{NodeClient, NodeRefusal, each};
 pub use control::Control;
 use feed::Feed;
 pub use feed::{FeedEvent, Transcript};
+use hooks::Hooks;
 use index::LiveSession;
 use log::{SessionLog, Text};
 pub use now::{SessionNow, TELLS_WITHIN};
@@ -105,6 +108,7 @@ struct State {
     /// When what it does changed last.
     active_at: String,
     approvals: Approvals,
+    hooks: Hooks,
 }
 
 impl Node {
@@ -123,6 +127,7 @@ impl Node {
             session: about.session.map(|s| s.snapshot()).unwrap_or_default(),
             active_at: started_at.clone(),
             approvals: Approvals::default(),
+            hooks: Hooks::default(),
         };
         let shared = Arc::new(Shared {
             client: about.client,

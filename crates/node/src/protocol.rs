@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use crate::approvals::{Choice, VerdictRefusal, Wish};
+use crate::prompt::Prompt;
 
 /// The revisions of MCP that are echoed at `initialize`; others are answered with the last.
 const REVISIONS: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
@@ -28,7 +29,7 @@ const SENTENCE_CHARS: (usize, usize) = (100, 300);
 const MESSAGE_CHARS: usize = 1_000;
 
 /// What can be asked of the client of a driven session, by its own words.
-pub(crate) const SUBTYPES: [&str; 8] = [
+pub(crate) const SUBTYPES: [&str; 9] = [
     "set_model",
     SET_MODE,
     "set_max_thinking_tokens",
@@ -37,7 +38,9 @@ pub(crate) const SUBTYPES: [&str; 8] = [
     "mcp_toggle",
     "mcp_set_servers",
     "rewind_files",
+    SET_ENVIRONMENT,
 ];
+pub(crate) const SET_ENVIRONMENT: &str = "update_environment_variables";
 pub(crate) const SET_MODE: &str = "set_permission_mode";
 
 /// What happens in a session. The words are the protocol's.
@@ -70,8 +73,10 @@ pub enum EventKind {
     Task,
     /// How far a call of a tool is.
     ToolProgress,
-    /// The client runs a hook of its user's.
+    /// The client runs a hook of its user's, or a program answered one.
     Hook,
+    /// The client wants to know what a program makes of something: one that asked for this, and answers.
+    HookCallback,
     /// How far the client's login is.
     Auth,
     /// The client asks the model's service again.
@@ -82,7 +87,7 @@ pub enum EventKind {
 
 impl EventKind {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Message,
         Self::ToolCall,
         Self::ToolResult,
@@ -97,10 +102,17 @@ impl EventKind {
         Self::Task,
         Self::ToolProgress,
         Self::Hook,
+        Self::HookCallback,
         Self::Auth,
         Self::Retry,
         Self::Files,
     ];
+
+    /// Whoever names no kinds is told of it, too.
+    #[must_use]
+    pub const fn is_for_all(self) -> bool {
+        !matches!(self, Self::Partial | Self::HookCallback)
+    }
 }
 
 /// What somebody asks for. Members that are not known are ignored, but for [`Wish`]. `source` is what the caller calls
@@ -118,14 +130,14 @@ pub(crate) enum Call {
     Ping {},
     #[serde(rename = "session/subscribe")]
     Subscribe {
-        /// What to send; `None`: everything but pieces.
+        /// What to send; `None`: everything that [is for all](EventKind::is_for_all).
         events: Option<Vec<EventKind>>,
         /// The last `seq` that the caller has; `None`: what comes from now on.
         since: Option<u64>,
     },
     #[serde(rename = "session/inject")]
     Inject {
-        prompt: String,
+        prompt: Prompt,
         #[serde(default, deserialize_with = "source")]
         source: String,
         /// When it is shown; `None`: as [`InjectMode::Append`].
@@ -147,6 +159,15 @@ pub(crate) enum Call {
         /// Members that are the client's own.
         #[serde(flatten)]
         params: Map<String, Value>,
+    },
+    /// Answers a hook of the client's.
+    #[serde(rename = "session/hook")]
+    Hook {
+        request_id: String,
+        /// The client's own words.
+        response: Map<String, Value>,
+        #[serde(default, deserialize_with = "source")]
+        source: String,
     },
     #[serde(rename = "session/stop")]
     Stop {
@@ -333,7 +354,7 @@ fn source<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
 }
 
 /// What somebody said, as an answer repeats it.
-fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     format!("{:?}", text.chars().take(QUOTED_CHARS).collect::<String>())
 }
 

@@ -159,7 +159,8 @@ fn named(token: &WebToken, meant: &str) -> Result<LiveSession, Failure> {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Prompt {
-    prompt: String,
+    /// A text, or blocks.
+    prompt: Value,
     mode: Option<String>,
 }
 

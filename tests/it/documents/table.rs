@@ -148,6 +148,10 @@ pub(super) const COMMANDS: &[(&str, How)] = &[
         r#"peerbus send reviewer "please look at src/main.rs" --wait seen"#,
         By("tests/it/conversation.rs", r#""--wait", "seen=50""#),
     ),
+    (
+        "peerbus run --initialize setup.json --name reviewer",
+        By("tests/it/driver/stream.rs", "--initialize"),
+    ),
     // OTHER_AGENTS
     ("peerbus install codex --dry-run", Runs),
     ("peerbus install codex", Runs),
@@ -317,6 +321,10 @@ pub(super) const COMMANDS: &[(&str, How)] = &[
     (
         r#"peerbus session inject SESSION "run the tests" --wait seen"#,
         By(CLIENT, r#""inject""#),
+    ),
+    (
+        r#"peerbus session inject SESSION "what is wrong here?" --image screen.png"#,
+        By("tests/it/driver/stream.rs", "--image"),
     ),
     ("peerbus session approve", Runs),
     ("peerbus session approve qkzmw", By(ASKED, "approve")),

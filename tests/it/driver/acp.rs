@@ -5,7 +5,9 @@ use std::process::Stdio;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
+use super::stream::picture;
 use super::{Driven, send, state, told};
+use crate::sessions::{Node, listed};
 use crate::support::{Broker, Home, PATIENCE, eventually};
 
 /// A driver of the stand-in, on the bus as `driven`.
@@ -339,4 +341,38 @@ fn a_session_finds_its_name_again_and_another_one_of_its_id_does_not() {
     assert_eq!(name("one", &["--resume", "session-1", "hello"]), first);
     assert_ne!(name("two", &["--resume", "session-1", "hello"]), first);
     assert_ne!(name("one", &["hello"]), first);
+}
+
+#[test]
+fn an_image_goes_to_an_agent_that_says_it_takes_one_and_to_no_other() {
+    let put = |acp: &Acp| {
+        let picture = picture(&acp.home);
+        let inject = [
+            "session",
+            "inject",
+            "driven",
+            "what is this?",
+            "--wait",
+            "seen",
+        ];
+        acp.home
+            .run(&[&inject[..], &["--image", &picture]].concat())
+    };
+    let said = put(&Acp::start(&[])).fails(1);
+    assert!(said.contains("does not say that it takes images"), "{said}");
+    let acp = Acp::start(&["images"]);
+    put(&acp).ok();
+    let told = told(&acp.home);
+    let asked = told.iter().rfind(|told| told["method"] == "session/prompt");
+    let image = json!({ "type": "image", "mimeType": "image/png", "data": "iVBORw0KGgo=" });
+    assert_eq!(asked.expect("a turn")["params"]["prompt"][1], image);
+    let gates = acp.home.credentials().with_file_name("sessions.toml");
+    std::fs::write(gates, "control = true\n").expect("written");
+    let params = json!({ "subtype": "update_environment_variables", "variables": {} });
+    let answer = Node::of(&listed(&acp.home)[0]).call("session/control", params);
+    let why = answer["error"]["message"].as_str().expect("a sentence");
+    assert!(
+        why.contains("takes set_permission_mode and set_model"),
+        "{why}"
+    );
 }

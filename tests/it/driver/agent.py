@@ -86,7 +86,7 @@ class Agent:
         params = message.get("params") or {}
         Current.id = params.get("sessionId", Current.id)
         if method == "initialize":
-            can = {"loadSession": "no load" not in TRAITS}
+            can = {"loadSession": "no load" not in TRAITS, "promptCapabilities": {"image": "images" in TRAITS}}
             version = 3 if "version 3" in TRAITS else 1
             self.answer(number, {"protocolVersion": version, "agentCapabilities": can, "agentInfo": {"name": "stand-in", "version": "7"}})
         elif method == "session/new":

@@ -148,6 +148,11 @@ def next_line():
             again = {"subtype": "error", "error": "Already initialized", "request_id": told["request_id"]}
             say("control_response", response={**again, "pending_permission_requests": list(PENDING.values())})
         elif told["type"] != "keep_alive":
+            # Newer clients say which they took: their vendor's own. Older ones take all, and say nothing.
+            taken = [name for name in told.get("variables", []) if name.startswith("CLAUDE_CODE_")]
+            if taken:
+                response = {"subtype": "success", "request_id": told["request_id"], "response": {"applied": taken}}
+                say("control_response", response=response)
             TAKEN.add(told.get("uuid"))
             note(told)
             return told
@@ -277,6 +282,7 @@ def adapter(client, environment):
 
 def turn(told):
     words = told["message"]["content"]
+    words = words if isinstance(words, str) else words[0]["text"]
     say("system", subtype="init", model="m", tools=["Bash"])
     if "die at once" in words and once("died"):
         sys.exit(7)
@@ -313,7 +319,15 @@ def turn(told):
     if "start a broker" in words:
         start_a_broker()
     if "ask for the unknown" in words:
-        note({"verdict": ask("hook_callback", callback_id="x")})
+        note({"verdict": ask("oauth_token_refresh")})
+    if "call a hook" in words:
+        call = {"hook_event_name": "PreToolUse", "tool_name": "Bash", "tool_response": ["x" * 70_000]}
+        note({"verdict": ask("hook_callback", callback_id="mine", tool_use_id="t", input=call)})
+    if "leave a hook open" in words:
+        request = {"subtype": "hook_callback", "callback_id": "mine", "input": {}}
+        STREAM.write({"type": "control_request", "request_id": "gone", "request": request})
+    if "take it back" in words:
+        STREAM.write({"type": "control_cancel_request", "request_id": "gone"})
     if "start adapters" in words:
         few = {name: os.environ[name] for name in ("HOME", "PATH")}
         note({"adapters": [adapter("claude-code", os.environ), adapter("claude-code", few), adapter("codex", few)]})

@@ -6,6 +6,7 @@ mod guard;
 mod node;
 mod relay;
 mod socket;
+mod stream;
 mod texts;
 
 use std::io::Write as _;

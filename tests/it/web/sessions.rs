@@ -176,6 +176,11 @@ fn a_stream_over_all_sessions_goes_on_where_its_reader_was_over_a_restart() {
     let bob = Mcp::start(&home, "generic", "bob", "some-bot");
     let (_, session) = event(&all, "session");
     let bob_node = session["node"].as_str().expect("a node").to_owned();
+    let image = json!({ "type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo=" });
+    let blocks = json!({ "prompt": [{ "type": "image", "source": image }] }).to_string();
+    let line = "POST /v1/sessions/ann/inject";
+    let refused = gateway.ask(line, &[&bearer(&phone)], blocks.as_bytes());
+    refused.refused(409, "takes no images");
     let one = inject(&gateway, &phone, "ann", "one");
     let (_, told) = reaches(&all, &one["id"], "delivered");
     assert_ne!(told["node"], bob_node.as_str(), "{told}");

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use peerbus_peer::mailbox::{HERE, Mail, PUT_IN_MAX};
+use peerbus_peer::mailbox::{HERE, Image, Mail, PUT_IN_MAX};
 use peerbus_peer::session::{Inbound, Key};
 use peerbus_wire::{Kind, Stage};
 
@@ -30,12 +30,12 @@ pub enum InjectError {
 pub struct Injection(Arc<Mail>);
 
 impl Injection {
-    /// `source`: what the program calls itself.
+    /// `source`: what the program calls itself. `images`: for a session that takes them.
     ///
     /// # Errors
     ///
     /// When the text is empty, or too long.
-    pub fn new(source: &str, text: &str) -> Result<Self, InjectError> {
+    pub fn new(source: &str, text: &str, images: Vec<Image>) -> Result<Self, InjectError> {
         if text.trim().is_empty() {
             let why = "`prompt` is empty: pass the text that the session is to get";
             return Err(InjectError::Text(why.into()));
@@ -65,7 +65,7 @@ impl Injection {
             age_ms: 0,
             within_ms: 0,
         });
-        Ok(Self(Arc::new(mail)))
+        Ok(Self(Arc::new(Mail { images, ..mail })))
     }
 }
 

@@ -33,8 +33,8 @@ use tokio::time::Instant;
 use crate::Bus;
 
 pub use core::{
-    ASK, Activity, AttemptId, AttemptItem, Content, DRAIN, HERE, HOOK, INBOX, Limit, Listed, Mail,
-    Named, No, NotOwed, Outcome, Owed, PART_CHARS, PIGGYBACK, Parent, Path, PathSpec, Policy,
+    ASK, Activity, AttemptId, AttemptItem, Content, DRAIN, HERE, HOOK, INBOX, Image, Limit, Listed,
+    Mail, Named, No, NotOwed, Outcome, Owed, PART_CHARS, PIGGYBACK, Parent, Path, PathSpec, Policy,
     Portion,
 };
 

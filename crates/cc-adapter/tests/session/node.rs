@@ -248,7 +248,7 @@ async fn who_does_not_keep_to_the_lines_is_closed_and_nobody_else_notices() {
         if !first {
             long.ask("ping", &json!({})).await;
         }
-        let line = vec![b'x'; (1 << 20) + 1];
+        let line = vec![b'x'; (4 << 20) + 1];
         // It may be closed before all of it is written.
         let _ = long.0.write_all(&line).await;
         let mut end = String::new();

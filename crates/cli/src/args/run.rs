@@ -52,6 +52,9 @@ pub(crate) struct Run {
     /// Who may do what to the session, instead of sessions.toml beside the credentials
     #[arg(long, value_name = "FILE", value_parser = path())]
     pub(crate) gates: Option<PathBuf>,
+    /// Set Claude Code up with a file of JSON: hooks, agents, jsonSchema, systemPrompt, appendSystemPrompt
+    #[arg(long, value_name = "FILE", value_parser = path())]
+    pub(crate) initialize: Option<PathBuf>,
     /// Leave it running, and say where its output goes; `peerbus session stop` ends it
     #[arg(long)]
     pub(crate) detach: bool,

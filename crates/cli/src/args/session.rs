@@ -1,7 +1,10 @@
 //! The command line of `peerbus session`.
 
+use std::path::PathBuf;
+
 use clap::Subcommand;
 
+use super::path;
 use super::values::{SEEN_WITHIN_S, seconds};
 
 #[derive(Debug, Subcommand)]
@@ -122,6 +125,9 @@ pub(crate) struct SessionInject {
     /// Take the session that was active last; only the text is given then
     #[arg(long)]
     pub(crate) latest: bool,
+    /// Put an image in with the text, where a driven session takes one: PNG, JPEG, GIF or WebP
+    #[arg(long = "image", value_name = "FILE", value_parser = path())]
+    pub(crate) images: Vec<PathBuf>,
     /// End the turn that is under way before
     #[arg(long)]
     pub(crate) interrupt: bool,

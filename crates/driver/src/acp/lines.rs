@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use peerbus_adapter::mailbox::Image;
 use peerbus_node::claude_code;
 use peerbus_wire::jsonrpc::{RpcError, RpcMessage};
 use peerbus_wire::{escape, readable};
@@ -42,6 +43,11 @@ const ANSWER: [&str; 4] = ["sessionId", "messageId", "stopReason", "usage"];
 const ID_MAX: usize = 1_024;
 /// A line without a method within so many bytes may be an answer.
 const HEAD: usize = 1_024;
+
+/// An image of a prompt.
+pub(super) fn image(image: &Image) -> Value {
+    json!({ "type": "image", "mimeType": image.media_type, "data": image.data })
+}
 
 /// A call of a tool or its result, for whoever watches.
 pub(super) fn events(update: &Value) -> Vec<Heard> {

@@ -32,7 +32,7 @@ use self::lines::LONG;
 use self::session::{Asking, QUESTIONS_MAX, State, TOLD};
 pub(crate) use self::session::{ELSEWHERE, UNASKED, WITHDRAW};
 use crate::process::{self, AgentLines, Process};
-use crate::protocol::{Heard, Permission, Protocol};
+use crate::protocol::{Given, Heard, Permission, Protocol};
 use crate::{SERVER, WHY_CHARS};
 
 /// The pause after a push, in milliseconds: what comes meanwhile is one turn.
@@ -407,14 +407,8 @@ impl Protocol for Acp {
         })
     }
 
-    fn prompt<'a>(
-        &'a self,
-        to: &'a AgentLines,
-        id: &str,
-        text: &str,
-        mark: Option<&str>,
-    ) -> BoxFuture<'a, bool> {
-        let params = self.state().prompt(id, (text, mark), &self.instructions);
+    fn prompt<'a>(&'a self, to: &'a AgentLines, id: &str, given: Given<'_>) -> BoxFuture<'a, bool> {
+        let params = self.state().prompt(id, given, &self.instructions);
         let asking = Asking::Prompt(id.to_owned());
         Box::pin(async move {
             let Some(params) = params else {
@@ -426,6 +420,10 @@ impl Protocol for Acp {
             }
             left
         })
+    }
+
+    fn takes_images(&self) -> Result<(), String> {
+        self.state().takes_images(&self.agent.title)
     }
 
     fn interrupt<'a>(&'a self, to: &'a AgentLines) -> BoxFuture<'a, Result<(), String>> {

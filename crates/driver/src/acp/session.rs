@@ -13,7 +13,7 @@ use super::calls::Calls;
 use super::lines::{self, events, told};
 use super::turn::{Began, Signs, Turn, Usage, is_users, words};
 use crate::WHY_CHARS;
-use crate::protocol::{Heard, TurnEnd};
+use crate::protocol::{Given, Heard, TurnEnd};
 
 /// Whoever asked something does not wait any more for the answer.
 pub(crate) const WITHDRAW: &str = "$/cancel_request";
@@ -51,6 +51,8 @@ pub(super) struct Can {
     pub(super) resumes: bool,
     /// It puts instructions before its model.
     pub(super) takes_instructions: bool,
+    /// A prompt may have images.
+    pub(super) takes_images: bool,
 }
 
 #[derive(Debug, Default)]
@@ -143,6 +145,10 @@ impl State {
             loads: agent["loadSession"] == true,
             resumes: two || !session["resume"].is_null(),
             takes_instructions: !session["systemPrompt"].is_null(),
+            takes_images: match two {
+                true => !session["prompt"]["image"].is_null(),
+                false => agent["promptCapabilities"]["image"] == true,
+            },
         };
         let info = if two {
             &answer["info"]
@@ -154,6 +160,15 @@ impl State {
             name: text("name")?,
             version: text("version").unwrap_or_default(),
         })
+    }
+
+    pub(super) fn takes_images(&self, title: &str) -> Result<(), String> {
+        let why = || {
+            format!(
+                "{title} does not say that it takes images: put the image into a file, and name that"
+            )
+        };
+        self.can.takes_images.then_some(()).ok_or_else(why)
     }
 
     /// A new session is there.
@@ -248,7 +263,7 @@ impl State {
     pub(super) fn prompt(
         &mut self,
         uuid: &str,
-        (text, mark): (&str, Option<&str>),
+        Given { text, mark, images }: Given<'_>,
         instructions: &str,
     ) -> Option<Value> {
         if self.turn.is_some() {
@@ -261,7 +276,8 @@ impl State {
             true => format!("{instructions}\n\n{text}"),
             false => text.to_owned(),
         };
-        let prompt = json!([{ "type": "text", "text": text }]);
+        let mut prompt = vec![json!({ "type": "text", "text": text })];
+        prompt.extend(images.iter().map(|image| lines::image(image)));
         self.began.next_turn();
         self.turn = Some(Turn {
             asked: Some(said.to_owned()),

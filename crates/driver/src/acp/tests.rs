@@ -13,12 +13,17 @@ use super::session::Asking;
 use super::{Acp, AcpAgent};
 use crate::process::AgentLines;
 use crate::process::tests::scripted;
-use crate::protocol::{Heard, Permission, Protocol as _, TurnEnd};
+use crate::protocol::{Given, Heard, Permission, Protocol as _, TurnEnd};
 
 macro_rules! captures {
     ($scenario:literal: $($agent:literal),*) => {
         [$(($agent, include_str!(concat!("../../testdata/acp/", $agent, ".", $scenario, ".ndjson")))),*]
     };
+}
+
+fn given<'a>(text: &'a str, mark: Option<&'a str>) -> Given<'a> {
+    let images = &[];
+    Given { text, mark, images }
 }
 
 /// A driver of this agent, as the table knows it.
@@ -75,7 +80,7 @@ fn says(acp: &Acp, said: &Value) -> bool {
         }
         Some("session/prompt") => {
             let text = params["prompt"][0]["text"].as_str().unwrap();
-            if state.prompt(text, (text, None), "").is_none() {
+            if state.prompt(text, given(text, None), "").is_none() {
                 return false;
             }
             Asking::Prompt(text.to_owned())
@@ -147,7 +152,7 @@ async fn a_history_shows_what_was_answered_and_nothing_else() {
         for id in ["R1", "R2", "R3"] {
             let (acp, to) = driver(name);
             let text = prompted(capture, id);
-            acp.state().prompt("left", (&text, Some(id)), "");
+            acp.state().prompt("left", given(&text, Some(id)), "");
             acp.ended();
             let heard = played(&acp, &to, capture).await;
             let known = heard
@@ -209,9 +214,9 @@ async fn an_answer_is_that_of_its_own_prompt_and_a_verdict_that_of_its_own_quest
     acp.state().began("s");
     let proof = acp.agent.facts().proof;
     let failed = Err(RpcError::new(-32_603, "down"));
-    acp.state().prompt("one", ("a", None), "");
+    acp.state().prompt("one", given("a", None), "");
     assert_eq!(ends(&acp.state().prompted(proof, "one", &failed)).len(), 1);
-    acp.state().prompt("two", ("b", None), "");
+    acp.state().prompt("two", given("b", None), "");
     let late = Ok(json!({ "stopReason": "end_turn" }));
     assert!(acp.state().prompted(proof, "one", &late).is_empty());
 
@@ -259,7 +264,7 @@ async fn the_rest_of_a_history_answers_nothing_and_the_turns_own_text_ends_it() 
             .await;
         acp.state().asked.clear();
         acp.state().loaded(proof, &Value::Null);
-        acp.state().prompt("one", ("new", Some("mark")), "");
+        acp.state().prompt("one", given("new", Some("mark")), "");
         let mut lines = vec![
             says_of("agent_message_chunk", "an old answer", "a"),
             says_of("user_message_chunk", "older", "v"),
@@ -277,7 +282,7 @@ async fn the_rest_of_a_history_answers_nothing_and_the_turns_own_text_ends_it() 
         let ends = ends(&heard);
         assert_eq!(*ends[0].1 == TurnEnd::Well, echoes, "{ends:?}");
         // The next turn is no part of it.
-        acp.state().prompt("two", ("new", None), "");
+        acp.state().prompt("two", given("new", None), "");
         acp.hear(&to, &says_of("agent_message_chunk", "heard it", "d"))
             .await;
         let heard = acp.state().prompted(proof, "two", &ended);
@@ -290,7 +295,7 @@ async fn what_was_never_asked_no_agent_can_say() {
     let (acp, to) = driver("kimi");
     acp.state().began("s");
     let proof = acp.agent.facts().proof;
-    acp.state().prompt("one", ("a", None), "");
+    acp.state().prompt("one", given("a", None), "");
     acp.hear(&to, &says_of("agent_message_chunk", "heard it", "m"))
         .await;
     let unasked = json!({ "jsonrpc": "2.0", "method": super::UNASKED, "params": { "id": 1 } });
@@ -308,7 +313,7 @@ async fn of_a_long_line_only_what_is_needed_is_read() {
     let long = format!("[{}0]", r#"{"":0},"#.repeat(300_000));
     let (acp, to) = driver("kimi");
     acp.state().began("s");
-    acp.state().prompt("one", ("a", None), "");
+    acp.state().prompt("one", given("a", None), "");
     let head = r#"{"jsonrpc":"2.0","method":"#;
     for line in [
         format!(r#"{head}"fs/read_text_file","id":1,"params":{long}}}"#),

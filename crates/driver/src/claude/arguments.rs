@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::Initialize;
+
 /// The first version that is known to take `--sdk-url` from its vendor's hosts only.
 const REFUSES_SDK_URL: [u32; 3] = [2, 1, 220];
 
@@ -83,6 +85,8 @@ pub struct ClientOptions {
     pub model: Option<String>,
     /// The permission mode at the start.
     pub permission_mode: Option<String>,
+    /// What it is set up with.
+    pub initialize: Initialize,
     /// Further arguments, as they are.
     pub more: Vec<String>,
 }

@@ -1,6 +1,7 @@
 //! Claude Code's own protocol: a stream of JSON lines, in which it asks for permissions, too, and speaks MCP.
 
 mod arguments;
+mod initialize;
 mod permission;
 mod sdk_url;
 mod stream;
@@ -26,9 +27,10 @@ use uuid::Uuid;
 
 pub use self::arguments::{ClientOptions, Transport};
 pub(crate) use self::arguments::{takes, version};
+pub use self::initialize::Initialize;
 use self::stream::{Line, texts};
 use crate::process::{self, AgentLines, Process};
-use crate::protocol::{Heard, Permission, Protocol, TurnEnd};
+use crate::protocol::{Given, Heard, Permission, Protocol, TurnEnd};
 use crate::tools::{self, Tools};
 use crate::{SERVER, WHY_CHARS};
 
@@ -83,6 +85,23 @@ impl Claude {
             return Err(ended());
         }
         answer.await.map_err(|_| ended())?
+    }
+
+    /// Gives a client variables. An older one does not say which it took, and answers the next request first.
+    async fn set_environment(&self, to: &AgentLines, params: &Map<String, Value>) -> Answer {
+        let variables = params.get("variables").unwrap_or(&Value::Null);
+        let mut names = variables.as_object().into_iter().flat_map(Map::keys);
+        if let Some(name) = names.find(|name| is_drivers(name)) {
+            return Err(format!("`{name}` is the driver's own"));
+        }
+        let id = Uuid::new_v4().to_string();
+        let (answered, mut answer) = oneshot::channel();
+        lock(&self.asked).insert(id.clone(), answered);
+        let _forget = Forget(self, &id);
+        // A client that is gone does not answer what follows.
+        let _ = to.say(stream::environment(&id, variables)).await;
+        self.ask(to, "mcp_status", Map::new()).await?;
+        answer.try_recv().unwrap_or_else(|_| Ok(json!({})))
     }
 
     async fn heard(&self, to: &AgentLines, text: &str) -> serde_json::Result<Vec<Heard>> {
@@ -184,6 +203,10 @@ impl Claude {
                 }));
             }
             ("can_use_tool", _, None) => stream::failure(&id, "the request has no input"),
+            ("hook_callback", ..) => {
+                let written = |id: &str, answer: &Value| stream::success(id, answer);
+                return Some(Heard::Hook(id, asked.clone(), written));
+            }
             (subtype, ..) => {
                 let subtype = escape(subtype, WHY_CHARS);
                 tracing::warn!(subtype, "Claude Code asks for something that is not served");
@@ -254,6 +277,16 @@ impl Drop for Forget<'_> {
     }
 }
 
+/// Whether a variable makes a client go elsewhere.
+fn is_elsewhere(name: &str) -> bool {
+    name.starts_with(REMOTE) || ELSEWHERE.contains(&name)
+}
+
+/// Whether a variable is not for others to set.
+fn is_drivers(name: &str) -> bool {
+    is_elsewhere(name) || name.starts_with("PEERBUS_")
+}
+
 /// What sets all servers, or one of them, must not take ours away.
 fn with_ours(subtype: &str, mut params: Map<String, Value>) -> Result<Map<String, Value>, String> {
     match subtype {
@@ -288,7 +321,7 @@ impl Protocol for Claude {
         command.args(self.options.arguments(resume));
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
-            if text.starts_with(REMOTE) || ELSEWHERE.contains(&text.as_ref()) {
+            if is_elsewhere(&text) {
                 command.env_remove(&name);
             }
         }
@@ -302,8 +335,8 @@ impl Protocol for Claude {
         Box::pin(async {
             // What the process before this one had asked, which counted alike.
             self.tools.gone(tools::STREAM).await;
-            let hello = stream::initialize(BEGIN, SERVER, &self.instructions);
-            to.say(hello).await
+            let params = self.options.initialize.params(SERVER, &self.instructions);
+            to.say(stream::request(BEGIN, "initialize", params)).await
         })
     }
 
@@ -325,14 +358,8 @@ impl Protocol for Claude {
         })
     }
 
-    fn prompt<'a>(
-        &'a self,
-        to: &'a AgentLines,
-        id: &str,
-        text: &str,
-        _: Option<&str>,
-    ) -> BoxFuture<'a, bool> {
-        Box::pin(to.say(stream::user(id, text)))
+    fn prompt<'a>(&'a self, to: &'a AgentLines, id: &str, given: Given<'_>) -> BoxFuture<'a, bool> {
+        Box::pin(to.say(stream::user(id, given)))
     }
 
     fn interrupt<'a>(&'a self, to: &'a AgentLines) -> BoxFuture<'a, Result<(), String>> {
@@ -346,7 +373,12 @@ impl Protocol for Claude {
         subtype: &'a str,
         params: Map<String, Value>,
     ) -> BoxFuture<'a, Result<Value, String>> {
-        Box::pin(async move { self.ask(to, subtype, with_ours(subtype, params)?).await })
+        Box::pin(async move {
+            match subtype {
+                "update_environment_variables" => self.set_environment(to, &params).await,
+                _ => self.ask(to, subtype, with_ours(subtype, params)?).await,
+            }
+        })
     }
 
     fn answer(&self, asked: &Permission, verdict: &Verdict) -> Option<String> {

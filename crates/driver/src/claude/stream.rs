@@ -7,10 +7,13 @@
 use std::collections::BTreeMap;
 use std::ops::Deref;
 
+use peerbus_adapter::mailbox::Image;
 use peerbus_wire::readable;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
+
+use crate::protocol::Given;
 
 /// A line, whoever wrote it. What a reader of JSON refuses in it is replaced.
 #[derive(Debug, Default)]
@@ -106,26 +109,35 @@ pub(crate) fn pending(line: &str) -> Vec<Box<RawValue>> {
     pending.unwrap_or_default()
 }
 
-/// Names the MCP server behind this stream, and what the model is told beside its instructions.
-pub(crate) fn initialize(request_id: &str, server: &str, instructions: &str) -> String {
-    let params = Map::from_iter([
-        ("sdkMcpServers".to_owned(), json!([server])),
-        ("appendSystemPrompt".to_owned(), instructions.into()),
-    ]);
-    request(request_id, "initialize", params)
-}
-
 /// Asks the client for something, by its own words.
 pub(crate) fn request(request_id: &str, subtype: &str, mut params: Map<String, Value>) -> String {
     params.insert("subtype".into(), subtype.into());
     json!({ "type": "control_request", "request_id": request_id, "request": params }).to_string()
 }
 
+/// Gives the client variables. Newer ones answer under the id, with those that they took.
+pub(crate) fn environment(request_id: &str, variables: &Value) -> String {
+    let kind = "update_environment_variables";
+    json!({ "type": kind, "request_id": request_id, "variables": variables }).to_string()
+}
+
 /// A user's message, with an id of ours.
-pub(crate) fn user(uuid: &str, text: &str) -> String {
+pub(crate) fn user(uuid: &str, given: Given<'_>) -> String {
+    let image = |image: &&Image| {
+        let Image { media_type, data } = image;
+        let source = json!({ "type": "base64", "media_type": media_type, "data": data });
+        json!({ "type": "image", "source": source })
+    };
+    let content: Value = match given.images {
+        [] => given.text.into(),
+        images => [json!({ "type": "text", "text": given.text })]
+            .into_iter()
+            .chain(images.iter().map(image))
+            .collect(),
+    };
     json!({
         "type": "user",
-        "message": { "role": "user", "content": text },
+        "message": { "role": "user", "content": content },
         "parent_tool_use_id": null,
         "session_id": "",
         "uuid": uuid,

@@ -7,6 +7,7 @@ use peerbus_adapter::mailbox::{WakePath as _, Who};
 use peerbus_node::approvals::{By, Decision, Source, Verdict};
 use peerbus_node::{EventKind, Node, Pending, claude_code};
 use peerbus_wire::{escape, printable};
+use serde_json::json;
 use tokio::time::{sleep, timeout};
 
 use super::{Driver, KIND, Left, Shown};
@@ -75,6 +76,16 @@ impl Driver<'_> {
                 self.tell();
             }
             Heard::Asks(asked) => self.permit(to, asked),
+            Heard::Hook(id, request, written) => {
+                let (node, hook) = (self.node.clone(), id.clone());
+                self.open(to, id, false, async move {
+                    let answer = match node {
+                        Some(node) => node.hook(&hook, &request).await,
+                        None => json!({}),
+                    };
+                    Some(written(&hook, &answer))
+                });
+            }
             Heard::Withdrawn(id) => {
                 let open = self.session.state().open.remove(&id);
                 if let Some((waits, _)) = open {
@@ -102,7 +113,7 @@ impl Driver<'_> {
         };
         if let Some(text) = prompt {
             self.mailbox.prompted(&text);
-            let uuid = self.session.turn(&text, None).await;
+            let uuid = self.session.turn(text.as_str().into()).await;
             if let Some(prompt) = &mut self.session.state().prompt {
                 prompt.uuid = uuid.or(prompt.uuid.take());
             }
@@ -188,18 +199,33 @@ impl Driver<'_> {
             false => Source::Options,
         };
         let pending = node.and_then(|node| node.ask(source, asked.asked.clone()));
-        let (session, client, id) = (self.session.clone(), client.clone(), asked.id.clone());
-        let protocol = Arc::clone(&self.protocol);
-        let waits = tokio::spawn(async move {
+        let (protocol, id) = (Arc::clone(&self.protocol), asked.id.clone());
+        self.open(client, id, has_approvers, async move {
             let verdict = decided(pending, patience).await;
-            session.state().open.remove(&asked.id);
+            protocol.answer(&asked, &verdict)
+        });
+    }
+
+    /// Has the client wait for this answer to a request, until it takes that back. `asks`: its user, who may
+    /// decide.
+    fn open(
+        &self,
+        client: &AgentLines,
+        id: String,
+        asks: bool,
+        answer: impl Future<Output = Option<String>> + Send + 'static,
+    ) {
+        let (session, client, open) = (self.session.clone(), client.clone(), id.clone());
+        let waits = tokio::spawn(async move {
+            let answer = answer.await;
+            session.state().open.remove(&open);
             session.look_again();
-            if let Some(answer) = protocol.answer(&asked, &verdict) {
+            if let Some(answer) = answer {
                 client.say(answer).await;
             }
         });
         // The task has not run yet: there is one thread.
-        let open = (waits.abort_handle(), has_approvers);
+        let open = (waits.abort_handle(), asks);
         if let Some((before, _)) = self.session.state().open.insert(id, open) {
             before.abort();
         }

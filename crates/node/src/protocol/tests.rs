@@ -1,5 +1,9 @@
 use super::*;
 
+fn text(text: &str) -> Prompt {
+    serde_json::from_value(text.into()).unwrap()
+}
+
 fn refused(line: &str) -> (i64, String) {
     let request = read(line.as_bytes(), Some("s1")).unwrap().unwrap();
     let error = request.call.unwrap_err();
@@ -37,7 +41,7 @@ fn a_call_is_read_with_what_it_leaves_out() {
             "session/inject",
             r#"{"prompt":"hi","mode":"append","_meta":{}}"#,
             Call::Inject {
-                prompt: "hi".into(),
+                prompt: text("hi"),
                 source: String::new(),
                 mode: Some(InjectMode::Append),
             },
@@ -46,7 +50,7 @@ fn a_call_is_read_with_what_it_leaves_out() {
             "session/inject",
             r#"{"prompt":"hi","mode":"interrupt","source":"me"}"#,
             Call::Inject {
-                prompt: "hi".into(),
+                prompt: text("hi"),
                 source: "me".into(),
                 mode: Some(InjectMode::Interrupt),
             },
@@ -99,7 +103,7 @@ fn what_is_wrong_is_said_and_how() {
             "session/inject",
             r#"{"prompt":7}"#,
             -32602,
-            "params.prompt: invalid type: integer `7`, expected a string",
+            "params.prompt: expected a text, or a list of blocks",
         ),
         (
             "session/inject",

@@ -243,12 +243,20 @@ impl Message {
     /// It may be shown by something that shows text anyway.
     pub(super) fn is_for_passive(&self, path: Path) -> bool {
         let in_time = matches!(self.place, Place::Shown { .. });
-        self.is_free() && !in_time && !self.was_over(path)
+        self.is_free() && !in_time && !self.was_over(path) && !self.has_images()
     }
 
     /// The agent may ask for it.
     pub(super) fn is_readable(&self) -> bool {
-        self.is_free() || self.held().is_some() && self.out.is_none() && !self.lapsed
+        let held = || self.held().is_some() && self.out.is_none() && !self.lapsed;
+        (self.is_free() || held()) && !self.has_images()
+    }
+
+    /// The result of a tool would be its text alone.
+    fn has_images(&self) -> bool {
+        self.content
+            .mail()
+            .is_some_and(|mail| !mail.images.is_empty())
     }
 
     pub(super) fn was_over(&self, path: Path) -> bool {

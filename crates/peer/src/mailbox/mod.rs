@@ -75,8 +75,8 @@ pub use senders::{SenderRule, Senders};
 use transcript::Transcript;
 pub use types::{
     ASK, Activity, AskId, Attempt, AttemptId, AttemptItem, Content, DRAIN, HERE, HOOK, INBOX,
-    Limit, Listed, Mail, MailboxOutput, Named, No, NotOwed, Outcome, Owed, PIGGYBACK, Parent, Path,
-    PathSpec, Policy, Portion, Stuck, Wanted,
+    Image, Limit, Listed, Mail, MailboxOutput, Named, No, NotOwed, Outcome, Owed, PIGGYBACK,
+    Parent, Path, PathSpec, Policy, Portion, Stuck, Wanted,
 };
 
 /// Text of a message, in bytes, up to which all of it is shown where the agent did not ask for it.

@@ -152,6 +152,17 @@ pub struct Mail {
     pub beginning: usize,
     /// Of a request: what the agent is told besides.
     pub wanted: Wanted,
+    /// Of a text that was put in here: its images, which only a push brings.
+    pub images: Vec<Image>,
+}
+
+/// An image that was put in with a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Image {
+    /// Such as `image/png`.
+    pub media_type: &'static str,
+    /// Its bytes in base64.
+    pub data: String,
 }
 
 /// What the agent is told of a request, besides its text.

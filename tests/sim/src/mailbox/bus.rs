@@ -220,5 +220,6 @@ pub(super) fn mail(key: Key, id: String, letter: &Letter) -> Mail {
         chars: letter.bytes,
         beginning: letter.bytes.min(4_096),
         wanted: Wanted::default(),
+        images: Vec::new(),
     }
 }

@@ -11,7 +11,8 @@ use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use serde_json::{Value, json};
 
 use crate::SERVER;
-use crate::claude::stream::{Line, failure, initialize, pending, success};
+use crate::claude::Initialize;
+use crate::claude::stream::{Line, failure, pending, request, success};
 
 /// How the client names the tool use that an MCP request is for.
 const TOOL_USE: &str = "claudecode/toolUseId";
@@ -138,7 +139,7 @@ impl Ledger {
             again.extend(before.again);
         }
         let request_id = format!("peerbus-again-{}", self.syncs);
-        lines.push((None, initialize(&request_id, SERVER, "")));
+        lines.push((None, initialize(&request_id)));
         self.sync = Some(Sync {
             request_id,
             tried,
@@ -308,6 +309,15 @@ fn cancel(request_id: &str) -> String {
     json!({ "type": "control_cancel_request", "request_id": request_id }).to_string()
 }
 
+/// Greets a client that may have been greeted.
+fn initialize(request_id: &str) -> String {
+    request(
+        request_id,
+        "initialize",
+        Initialize::default().params(SERVER, ""),
+    )
+}
+
 #[cfg(test)]
 mod tests {
     mod simulated;
@@ -341,7 +351,7 @@ mod tests {
     fn begun() -> Ledger {
         let mut ledger = Ledger::default();
         ledger.came();
-        ledger.send(initialize("begin", SERVER, "about"));
+        ledger.send(initialize("begin"));
         ledger.proven(1);
         let answer = success("begin", &json!({}));
         assert_eq!(ledger.hear(&answer), [answer.as_str()]);
@@ -351,9 +361,9 @@ mod tests {
     #[test]
     fn what_is_not_proven_goes_again_in_order_and_what_was_heard_is_not_heard_again() {
         let mut ledger = begun();
-        ledger.send(user("one", "1"));
-        ledger.send(user("two", "2"));
-        ledger.send(user("three", "3"));
+        ledger.send(user("one", "1".into()));
+        ledger.send(user("two", "2".into()));
+        ledger.send(user("three", "3".into()));
         ledger.proven(2);
         let repeated = |time: &str| {
             json!({ "type": "user", "uuid": "two", "isReplay": true, "timestamp": time })
@@ -399,7 +409,7 @@ mod tests {
     fn who_asked_is_told_when_a_cut_took_the_answer_and_the_first_request_has_begun_the_client() {
         let mut ledger = Ledger::default();
         ledger.came();
-        ledger.send(initialize("begin", SERVER, "about"));
+        ledger.send(initialize("begin"));
         ledger.proven(1);
         ledger.came();
         let heard = ledger.hear(&again("peerbus-again-2", &[]));
@@ -421,7 +431,7 @@ mod tests {
         let uses = r#"{"type":"assistant","uuid":"a","message":{"content":[{"type":"tool_use","id":"t","name":"mcp__peerbus__bus_send"}]}}"#;
         let call = r#"{"type":"control_request","request_id":"c","request":{"subtype":"mcp_message","message":{"method":"tools/call","params":{"_meta":{"claudecode/toolUseId":"t"}}}}}"#;
         let mut ledger = begun();
-        ledger.send(user("one", "1"));
+        ledger.send(user("one", "1".into()));
         assert!(!ledger.seems_stuck());
         ledger.came();
         ledger.hear(&again("peerbus-again-2", &[]));

@@ -41,6 +41,8 @@ struct Rig {
     token: Option<&'static str>,
     /// The least size of its body.
     body: usize,
+    /// What was put in with it.
+    images: Vec<Image>,
     /// The numbers of what arrived.
     numbers: BTreeMap<Key, No>,
 }
@@ -65,6 +67,7 @@ impl Rig {
             within_ms: 0,
             token: None,
             body: 0,
+            images: Vec::new(),
             numbers: BTreeMap::new(),
         };
         for path in [&CHANNEL, &SOCKET, &REWAKE] {
@@ -160,6 +163,7 @@ impl Rig {
                 gist: "say \"hi\"".into(),
                 until: "noon".into(),
             },
+            images: self.images.clone(),
         };
         self.input(|mailbox, now| mailbox.message(now, mail));
         let mut here = self.mailbox.messages.iter();

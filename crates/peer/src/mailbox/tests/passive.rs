@@ -207,3 +207,20 @@ fn what_is_held_does_not_go_first() {
         Some(held)
     );
 }
+
+#[test]
+fn a_text_with_images_goes_by_a_push_and_into_no_result() {
+    let mut rig = Rig::new(&[]);
+    rig.images = vec![Image {
+        media_type: "image/png",
+        data: "iVBORw0KGgo=".to_owned(),
+    }];
+    rig.arrives(HERE, 100, Conversation::default(), false);
+    for path in [&HOOK, &PIGGYBACK] {
+        assert_eq!(rig.along(path), None);
+    }
+    assert_eq!(rig.read(), None);
+    rig.ready(&SOCKET);
+    let content = &rig.pushed().items[0].content;
+    assert_eq!(content.mail().map(|mail| mail.images.len()), Some(1));
+}

@@ -237,7 +237,7 @@ impl Driver {
     fn turn(&mut self, wire: Option<&mut Wire>) {
         let uuid = format!("turn-{}", self.sent.len());
         self.sent.push(uuid.clone());
-        self.send(user(&uuid, "words"), wire);
+        self.send(user(&uuid, "words".into()), wire);
     }
 
     /// The first request is answered before there is another.
@@ -281,7 +281,7 @@ impl World {
             cuts: 0,
         };
         world.driver.asked.push("begin".to_owned());
-        let begin = initialize("begin", SERVER, "about");
+        let begin = initialize("begin");
         world.driver.send(begin, None);
         world
     }

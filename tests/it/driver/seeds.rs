@@ -14,6 +14,18 @@ fn gates(home: &Home, text: &str) -> String {
     file.to_str().expect("a path").to_owned()
 }
 
+/// A mode can be set by its name, and nothing of what the driver itself carries can be asked for.
+fn programs_set_modes_and_carry_nothing(home: &Home) {
+    let mut node = Node::of(&listed(home)[0]);
+    let mode = json!({ "subtype": "set_permission_mode", "mode": "delegate" });
+    let set = node.call("session/control", mode);
+    assert_eq!(set["result"]["subtype"], "set_permission_mode", "{set}");
+    for none in ["mcp_message", "can_use_tool"] {
+        let refused = node.call("session/control", json!({ "subtype": none }));
+        assert_eq!(refused["error"]["code"], -32602, "{refused}");
+    }
+}
+
 #[test]
 fn a_client_has_the_flags_variables_and_turns_of_the_protocol() {
     let home = home();
@@ -80,14 +92,7 @@ fn a_client_has_the_flags_variables_and_turns_of_the_protocol() {
         "session_id": "", "uuid": null });
     assert_eq!(turn, wanted);
 
-    let mut node = Node::of(&listed(&home)[0]);
-    let mode = json!({ "subtype": "set_permission_mode", "mode": "delegate" });
-    let set = node.call("session/control", mode);
-    assert_eq!(set["result"]["subtype"], "set_permission_mode", "{set}");
-    for none in ["mcp_message", "can_use_tool"] {
-        let refused = node.call("session/control", json!({ "subtype": none }));
-        assert_eq!(refused["error"]["code"], -32602, "{refused}");
-    }
+    programs_set_modes_and_carry_nothing(&home);
     driven.stop();
     broker.stop();
 }

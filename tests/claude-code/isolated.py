@@ -12,6 +12,8 @@ from pathlib import Path
 INSTALL_S = 900
 SCENARIO_S = 600
 CLAUDE_CODE = "@anthropic-ai/claude-code"
+# The newest version on npm that was tested, as of 2026-11-26.
+NEWEST = "2.1.331"
 PROGRAMS = ("bash", "ip", "mount")
 ENVIRONMENT = {
     "PATH": "/tmp/bin:/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin",

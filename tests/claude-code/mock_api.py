@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import threading
 import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -178,14 +179,16 @@ class _Handler(BaseHTTPRequestHandler):
         """The events of a streamed answer of one block."""
         if block["type"] == "tool_use":
             start = {**block, "input": {}}
-            delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
+            deltas = [{"type": "input_json_delta", "partial_json": json.dumps(block["input"])}]
         else:
-            start, delta = text(""), {"type": "text_delta", "text": block["text"]}
+            # Word by word.
+            pieces = re.findall(r"\s*\S+\s*$|\s*\S+", block["text"])
+            start, deltas = text(""), [{"type": "text_delta", "text": piece} for piece in pieces]
         end = {"stop_reason": stop, "stop_sequence": None}
         events = [
             {"type": "message_start", "message": {**message, "content": [], "stop_reason": None}},
             {"type": "content_block_start", "index": 0, "content_block": start},
-            {"type": "content_block_delta", "index": 0, "delta": delta},
+            *({"type": "content_block_delta", "index": 0, "delta": delta} for delta in deltas),
             {"type": "content_block_stop", "index": 0},
             {"type": "message_delta", "delta": end, "usage": {"output_tokens": 5}},
             {"type": "message_stop"},

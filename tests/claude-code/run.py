@@ -17,11 +17,10 @@ import shutil
 import sys
 from pathlib import Path
 
-from isolated import CannotRun, arguments, claude_code, installed, need, other_agent, python, run, unshare, with_logs
+from isolated import NEWEST, CannotRun, arguments, claude_code, installed, need, other_agent, python, run, unshare, with_logs
 
-VERSION = "2.1.330"
 SCRIPTS = Path(__file__).resolve().parent
-SCENARIOS = ["scenario", "hooks_scenario", "approvals_scenario", "interrupt_scenario", "driver_scenario", "plugin_scenario", "first_scenario", "shared_scenario", "domains_scenario", "groups_scenario", "managed_scenario", "request_scenario", "person_scenario"]
+SCENARIOS = ["scenario", "hooks_scenario", "approvals_scenario", "interrupt_scenario", "driver_scenario", "plugin_scenario", "first_scenario", "shared_scenario", "domains_scenario", "groups_scenario", "managed_scenario", "request_scenario", "person_scenario", "stories_scenario"]
 
 # Of the machine whose server is shared.
 SERVER = "mcp-server-filesystem"
@@ -56,7 +55,7 @@ def joined(peerbus):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("peerbus")
-    parser.add_argument("--version", default=VERSION)
+    parser.add_argument("--version", default=NEWEST)
     parser.add_argument("--scenario", default=SCENARIOS[0], choices=SCENARIOS)
     parser.add_argument("--remind", action="store_true", help="request_scenario: wait for a reminder, too")
     args = arguments(parser)
@@ -66,7 +65,7 @@ def main():
         if args.scenario == "person_scenario":
             need("chromium")
         unshare()
-        cli, newest = claude_code(args.version), claude_code(VERSION)
+        cli, newest = claude_code(args.version), claude_code(NEWEST)
         namespace = SCRIPTS / "namespace.sh"
         script = f"{args.scenario}.py"
         beside = {"shared_scenario": shared, "domains_scenario": lambda: joined(args.peerbus)}

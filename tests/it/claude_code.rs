@@ -86,6 +86,11 @@ fn sessions_of_one_project_are_woken_together_and_a_job_finds_the_one_that_is_fr
 }
 
 #[test]
+fn an_editor_an_orchestrator_a_phone_a_voice_a_job_in_ci_and_a_frontend_work_with_real_clis() {
+    holds(&["--scenario", "stories_scenario"]);
+}
+
+#[test]
 fn settings_of_who_manages_the_machine_forbid_what_doctor_says_that_they_do() {
     holds(&["--scenario", "managed_scenario"]);
 }

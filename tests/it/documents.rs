@@ -6,7 +6,7 @@ mod extract;
 mod facts;
 mod table;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -280,4 +280,31 @@ fn every_scenario_with_the_real_client_is_described() {
         count += 1;
     }
     assert!(count > 10, "{count}");
+}
+
+#[test]
+fn each_row_of_the_seeds_has_a_verdict_and_is_counted() {
+    let text = fs::read_to_string(root().join("docs/SEEDS.md")).expect("a document");
+    let rows = text
+        .lines()
+        .map(|line| line.split(" | ").collect::<Vec<_>>());
+    let (mut found, mut told) = (BTreeMap::new(), BTreeMap::new());
+    for cells in rows.filter(|cells| cells[0].starts_with("| ")) {
+        let (first, number) = cells[0].trim_start_matches(['|', ' ', '[']).split_at(1);
+        let verdict = ["works", "other", "closed network"];
+        let verdict = |word: &str| verdict.iter().position(|verdict| word.starts_with(verdict));
+        if let [_, works, other, closed, all] = cells[..] {
+            let number = |cell: &str| cell.trim_end_matches(" |").parse::<usize>().ok();
+            let numbers = [works, other, closed, all].map(number);
+            if numbers.iter().all(Option::is_some) {
+                told.insert(first.to_owned(), numbers.map(Option::unwrap_or_default));
+            }
+        } else if number.parse::<usize>().is_ok() {
+            let counts: &mut [usize; 4] = found.entry(first.to_owned()).or_default();
+            let which = verdict(cells[2]);
+            counts[which.unwrap_or_else(|| panic!("{}: {}", cells[0], cells[2]))] += 1;
+            counts[3] += 1;
+        }
+    }
+    assert_eq!((found.len(), found), (5, told));
 }

@@ -45,6 +45,7 @@ mod pictures;
 mod recv;
 mod requests;
 mod rotate;
+mod seeds;
 mod senders;
 mod sessions;
 mod side_channels;

@@ -8,7 +8,7 @@ use std::process::{Child, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::support::{Broker, Home, Lines, Mcp, eventually, python};
+use crate::support::{Broker, Home, Lines, Mcp, Raw, eventually, python};
 
 /// A server that notes what it is asked, in a shell: the first argument is its log.
 const NOTES: &str = include_str!("side_channels/server.py");
@@ -167,6 +167,49 @@ fn an_official_server_is_shared_and_used_by_an_official_client() {
         "{said} {}",
         String::from_utf8_lossy(&done.stderr)
     );
+    broker.stop();
+}
+
+/// What a host says of its servers to whoever asks for the list of peers.
+fn advertised(home: &Home, broker: &Broker) -> Value {
+    let mut watcher = Raw::register(home, broker, "watcher");
+    watcher.say(r#"{"protocol_version":"v1","type":"peers"}"#);
+    loop {
+        let frame = watcher.next();
+        let peers = frame["peers"].as_array();
+        if let Some(host) = peers.and_then(|all| all.iter().find(|it| it["name"] == "host")) {
+            return host["presence"]["customizations"].clone();
+        }
+    }
+}
+
+#[test]
+fn what_is_shared_stands_in_the_hosts_presence_with_its_state_and_channel() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let (server, _) = notes(&home);
+    let share = Share::start(&home, OPEN, &strs(&server));
+    let before = share.uri();
+    let shared = |uri: &str| {
+        json!([{ "name": "notes", "state": { "kind": "ready" }, "channel": uri,
+            "capabilities": { "serverTools": { "listChanged": true } } }])
+    };
+    assert_eq!(advertised(&home, &broker), shared(&before));
+    let mut dev = user(&home, "mcp://host/notes", "dev-1");
+    // The channel stays over a start of the broker, and is another one over that of the server.
+    broker.kill();
+    let broker = Broker::start(&home);
+    let mut call = |tool: &str| dev.request("tools/call", json!({ "name": tool }));
+    eventually("both are back", || {
+        call("echo")["content"].is_array().then_some(())
+    });
+    assert_eq!(advertised(&home, &broker), shared(&before));
+    call("die");
+    let after = share.uri();
+    assert_ne!(before, after);
+    eventually("the new one is told", || {
+        (advertised(&home, &broker) == shared(&after)).then_some(())
+    });
     broker.stop();
 }
 

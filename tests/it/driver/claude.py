@@ -85,6 +85,13 @@ class Socket:
         length = struct.pack(">BQ", 255, size) if size > 0xFFFF else length
         self.socket.sendall(bytes([128 | kind]) + length + bytes(4) + data)
 
+    def send(self, line):
+        """One line, or with another one and a ping before it."""
+        odd = "--odd-frames" in sys.argv
+        if odd:
+            self.frame(9, b"there?")
+        self.frame(1, b'{"type":"keep_alive"}\n' * odd + json.dumps(line).encode() + b"\n")
+
     def write(self, line):
         if "uuid" in line:
             self.kept.append(line)
@@ -92,7 +99,7 @@ class Socket:
         cut = self.is_cut() and not self.calls
         if cut and self.random.random() < 0.5:
             return self.cut()
-        self.frame(1, json.dumps(line).encode() + b"\n")
+        self.send(line)
         if cut:
             self.cut()
 
@@ -106,6 +113,8 @@ class Socket:
             data = self.bytes.read(size)
             if head[0] & 15 == 9:
                 self.frame(10, data)
+            elif head[0] & 15 == 10:
+                note({"pong": data.decode()})
             elif head[0] & 15 == 1:
                 lines = data.decode().splitlines()
                 has_come = not self.calls or b"mcp_response" in data
@@ -302,6 +311,12 @@ def turn(told):
         rule["rules"] = [{"toolName": "Bash", "ruleContent": "ls:*"}]
         mode = {"type": "setMode", "mode": "acceptEdits", "destination": "session"}
         note({"verdict": ask("can_use_tool", permission_suggestions=[mode, rule], **tool)})
+    if "ask and take back" in words:
+        about = {"description": "Lists", "blocked_path": "/etc", "decision_reason": "a hook", "agent_id": "helper"}
+        asked = {"subtype": "can_use_tool", "tool_name": "Bash", "input": {"command": "ls"}, "tool_use_id": "t", **about}
+        STREAM.write({"type": "control_request", "request_id": "taken-back", "request": asked})
+        LATER.append(next_user())
+        STREAM.write({"type": "control_cancel_request", "request_id": "taken-back"})
     if "ask your user" in words:
         question = {"question": "Which colour?", "options": [{"label": "Red"}, {"label": "Blue"}]}
         asked = {"tool_name": "AskUserQuestion", "input": {"questions": [question]}}

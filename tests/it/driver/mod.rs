@@ -5,6 +5,7 @@ mod editor;
 mod guard;
 mod node;
 mod relay;
+mod seeds;
 mod socket;
 mod stream;
 mod texts;

@@ -73,7 +73,7 @@ fn a_driven_session_is_watched_and_put_into_like_any_other() {
 }
 
 /// What the driven session asks, once it does.
-fn asked(home: &Home) -> Value {
+pub(super) fn asked(home: &Home) -> Value {
     eventually("it asks", || {
         let said = home.run(&["session", "approve", "--json"]).ok();
         let mut said: Value = serde_json::from_str(&said).expect("JSON");

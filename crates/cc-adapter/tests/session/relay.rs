@@ -76,6 +76,13 @@ async fn a_peer_that_the_user_named_answers_what_came_over_the_channel() {
     asks(&mut session.client, "qwert", r#"{"command":"ls"}"#).await;
     let asked = sent(&mut session.broker).await["approval"].take();
     assert_eq!(asked["preview"], r#"{"command":"ls"}"#);
+    for (member, value) in [
+        ("tool", "Bash"),
+        ("description", "lists"),
+        ("session", "me"),
+    ] {
+        assert_eq!(asked[member], value, "{asked}");
+    }
     assert_eq!(asked.get("missing"), None, "{asked}");
     // It is ours, not the client's.
     let id = asked["id"].as_str().unwrap().to_owned();

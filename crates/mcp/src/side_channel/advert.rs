@@ -124,5 +124,11 @@ mod tests {
         }
         assert_eq!(generation("mcp://host/files/1/2"), Some("1/2"));
         assert_eq!(generation("mcp://host/files/"), None);
+        // There is none while the server starts.
+        let starting = &presence("files", None)[MEMBER];
+        assert_eq!(
+            *starting,
+            json!([{ "name": "files", "state": { "kind": "starting" } }])
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! Each invariant of docs/ARCHITECTURE.md, and each threat of docs/THREAT_MODEL.md, names the tests
-//! that check it, and they exist.
+//! Each invariant of docs/ARCHITECTURE.md, each threat of docs/THREAT_MODEL.md, and each row of
+//! docs/SEEDS.md names the tests that check it, and they exist.
 
 use std::collections::BTreeSet;
 
@@ -7,10 +7,16 @@ use super::Violation;
 use super::tree::Tree;
 
 /// A table in a document: the letter before the numbers of its rows, and what such a row is.
-const TABLES: [(&str, char, &str); 2] = [
+const TABLES: [(&str, char, &str); 7] = [
     ("docs/ARCHITECTURE.md", 'I', "invariant"),
     ("docs/THREAT_MODEL.md", 'T', "threat"),
+    (SEEDS, 'A', "row"),
+    (SEEDS, 'B', "row"),
+    (SEEDS, 'C', "row"),
+    (SEEDS, 'D', "row"),
+    (SEEDS, 'E', "row"),
 ];
+const SEEDS: &str = "docs/SEEDS.md";
 
 /// Checks the tables: rows `| I1 | statement | tests |`, numbered without a gap, with tests in
 /// backticks in the last cell.
@@ -93,9 +99,11 @@ mod tests {
     fn found(last_row: &str) -> Vec<String> {
         let document = format!("| | holds |\n|---|---|\n| I1 | x | `plain` |\n{last_row}");
         let threats = "| T1 | x | y | `later` |\n";
+        let seeds = ["A", "B", "C", "D", "E"].map(|it| format!("| {it}1 | x | y | `plain` |\n"));
         let tree = Tree::of(&[
             ("docs/ARCHITECTURE.md", &document),
             ("docs/THREAT_MODEL.md", threats),
+            (SEEDS, &seeds.concat()),
             ("tests/it/a.rs", TESTS),
         ]);
         check(&tree).into_iter().map(|v| v.what).collect()
@@ -116,6 +124,6 @@ mod tests {
             found("| I3 | holds | `plain` |"),
             ["I2 is missing before I3"]
         );
-        assert_eq!(check(&Tree::of(&[])).len(), 2);
+        assert_eq!(check(&Tree::of(&[])).len(), 7);
     }
 }

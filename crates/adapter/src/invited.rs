@@ -22,7 +22,7 @@ const ANSWERS: Duration = Duration::from_secs(20);
 /// Longest text of a broker that is repeated, in characters.
 const SAID_CHARS: usize = 200;
 
-/// What a person takes from one machine to the other: `pb1:HOST:PORT/CERTIFICATE/SECRET`. `Debug` shows no
+/// The line that a person takes from one machine to the other: `pb1:HOST:PORT/CERTIFICATE/SECRET`. `Debug` shows no
 /// secret.
 #[derive(Debug, Clone)]
 pub struct InviteCode {
@@ -137,7 +137,7 @@ async fn answer(socket: &mut Socket) -> Result<JoinGrant, Option<(u16, String)>>
     }
 }
 
-/// What a broker's refusal means here.
+/// The meaning of a broker's refusal here.
 fn refusal(text: &str) -> String {
     if text == CloseReason::FirstFrameNotRegister.text() {
         return "the broker there knows no invitations: it is older than this program".into();

@@ -16,7 +16,7 @@ pub const DEFAULT_URL: &str = "ws://127.0.0.1:47821";
 const FORMS: &str =
     "ws://host:port[/path], wss://host:port[/path][#sha256=FINGERPRINT] or unix:/path/to.sock";
 
-/// What names the one certificate that is taken, at the end of a `wss:` URL.
+/// The beginning of the one certificate that is taken, at the end of a `wss:` URL.
 const PIN: &str = "sha256=";
 
 /// A broker's address.

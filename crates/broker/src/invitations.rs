@@ -103,7 +103,7 @@ impl From<&Invitation> for Entry {
     }
 }
 
-/// What a machine that is let in may do with its token: send, under names that begin with its own.
+/// The rights of a machine that is let in: it may send, under names that begin with its own.
 ///
 /// # Errors
 ///
@@ -132,7 +132,7 @@ pub(crate) struct Reached {
 }
 
 impl Reached {
-    /// What is told of it: where it listens for them, if it was told to; else the first of its `usual`
+    /// The address that is told: where it listens for them, if it was told to; else the first of its `usual`
     /// addresses that others can reach.
     pub(crate) fn of(
         told: Option<Result<SocketAddr, String>>,
@@ -154,7 +154,7 @@ impl Reached {
     }
 }
 
-/// What lets in machines that were invited.
+/// Lets machines in that were invited.
 pub(crate) struct Invited {
     pub(crate) file: PathBuf,
     /// The tokens file, into which their tokens go.

@@ -10,7 +10,7 @@ use crate::engine_input::Content;
 use crate::shared::Shared;
 use crate::tokens::TokensWatch;
 
-/// What comes of a machine's first frame.
+/// Decides about a machine's first frame.
 pub(crate) async fn tried(shared: &Shared, asked: JoinRequest, from: SocketAddr) -> JoinTry {
     let from = from.ip().to_canonical().to_string();
     let (name, outcome) = match shared.invited.clone() {

@@ -42,7 +42,7 @@ pub struct BrokerOptions {
     pub grants: Vec<Grant>,
     /// A file with more of them, looked at again while the broker runs. It need not be there.
     pub tokens_file: Option<PathBuf>,
-    /// What machines that were invited need; `None`: none is let in.
+    /// The way in for machines that were invited; `None`: none is let in.
     pub inviting: Option<Inviting>,
     /// Durations of the sockets' side.
     pub times: Times,
@@ -65,7 +65,7 @@ pub struct HistoryLimits {
     pub bytes: u64,
 }
 
-/// What machines that were invited need.
+/// The way in for machines that were invited.
 pub struct Inviting {
     /// The file with the invitations. It need not be there.
     pub file: PathBuf,

@@ -33,7 +33,7 @@ pub(crate) struct Shared {
     pub(crate) events: Events,
     /// The file that may change what tokens admit.
     pub(crate) tokens: Option<TokensWatch>,
-    /// What lets in machines that were invited.
+    /// Lets machines in that were invited.
     pub(crate) invited: Option<Arc<Invited>>,
     /// Where such machines connect, or why they cannot; not set: nowhere.
     pub(crate) reached: OnceLock<Result<Reached, String>>,

@@ -129,7 +129,7 @@ fn listening(paths: &Paths, at: Option<SocketAddr>) -> Result<Reached, Failure> 
     }
 }
 
-/// What the broker says of itself.
+/// The broker's word of itself.
 fn about() -> Result<Value, Failure> {
     let about = operator::ask(None, "GET", "/broker")?;
     serde_json::from_str(&about).map_err(Failure::failed)

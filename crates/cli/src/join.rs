@@ -93,7 +93,7 @@ fn code(given: &str) -> Result<InviteCode, Failure> {
     Ok(InviteCode::parse(&text.map_err(Failure::failed)?)?)
 }
 
-/// What is about to be written.
+/// Says it before it is written.
 fn plan(paths: &Paths, url: &Url) -> String {
     let file = paths.credentials.display();
     let (what, own) = match paths.credentials.exists() {

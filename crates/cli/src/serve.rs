@@ -212,7 +212,7 @@ impl Setup {
     }
 }
 
-/// What machines need that are invited.
+/// The way in for machines that are invited.
 fn inviting(kept: &Kept, paths: &Paths) -> Result<Inviting, Failure> {
     let files = ServerTls {
         cert: paths.config_dir.join("broker.crt"),

@@ -11,7 +11,7 @@ pub const INVITATION_MS: u64 = 600_000;
 /// making with it, and may ask again until that token is used: an answer that is lost burns nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Invitation {
-    /// What the machine is called, and its token.
+    /// The name of the machine, and of its token.
     pub name: TokenName,
     /// The hash of the secret.
     pub secret: TokenHash,

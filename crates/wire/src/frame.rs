@@ -147,7 +147,7 @@ pub struct Register {
     pub bridge: Option<Mark>,
 }
 
-/// What a machine that was invited shows. `Debug` shows none of it.
+/// The request of a machine that was invited. `Debug` shows none of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JoinRequest {
     /// The secret of the invitation.
@@ -156,7 +156,7 @@ pub struct JoinRequest {
     pub token: Token,
 }
 
-/// What such a machine is given. `Debug` shows no secret.
+/// The answer to such a machine. `Debug` shows no secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct JoinGrant {
     /// The HMAC secret.

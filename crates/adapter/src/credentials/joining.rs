@@ -1,4 +1,4 @@
-//! What an invitation changes in the credentials: where the broker listens, and on the other machine
+//! Changes that an invitation makes in the credentials: where the broker listens, and on the other machine
 //! which broker is meant.
 
 use std::net::SocketAddr;
@@ -54,7 +54,7 @@ pub fn secret_text(path: &Path) -> Result<Zeroizing<String>, CredentialsError> {
 ///
 /// # Errors
 ///
-/// What is against it, to be read after the file's name.
+/// A reason against it, to be read after the file's name.
 pub fn joined(
     text: Option<&str>,
     token: &Token,

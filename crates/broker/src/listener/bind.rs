@@ -29,7 +29,7 @@ pub(crate) struct Places {
     pub(crate) given: Vec<OwnedFd>,
     pub(crate) tcp_optional: bool,
     pub(crate) loopback_only: bool,
-    /// What clients over TCP must speak there.
+    /// TLS, if clients over TCP must speak it there.
     pub(crate) tls: Option<TlsAcceptor>,
     /// Where machines that were invited connect, whatever was given.
     pub(crate) invited: Option<(SocketAddr, TlsAcceptor)>,

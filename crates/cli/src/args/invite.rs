@@ -11,13 +11,13 @@ use super::listen_address;
 pub(crate) struct Invite {
     #[command(subcommand)]
     pub(crate) verb: Option<InviteVerb>,
-    /// What the other machine is called: its peers' names begin so
+    /// A name for the other machine: its peers' names begin so
     #[arg(required = true)]
     pub(crate) name: Option<String>,
     /// Where the broker listens with TLS, if it does not yet (0.0.0.0:47823)
     #[arg(long, value_name = "IP:PORT", value_parser = listen_address)]
     pub(crate) listen: Option<SocketAddr>,
-    /// By which name or address the other machine reaches this one
+    /// Name or address by which the other machine reaches this one
     #[arg(long, value_name = "HOST[:PORT]")]
     pub(crate) address: Option<String>,
 }
@@ -32,7 +32,7 @@ pub(crate) enum InviteVerb {
     },
     /// End an invitation, and the token of the machine that joined by it
     Revoke {
-        /// What the machine is called
+        /// The name of the machine
         name: String,
         /// Change the HMAC secret, too, which that machine knows
         #[arg(long)]

@@ -1,5 +1,4 @@
-//! What peers said was done to their sessions, and which machines asked to be let in, as the chain's
-//! lines have it.
+//! Lines of the chain about peers' sessions, as those said it, and about machines that asked to be let in.
 
 /// A line about a session, or about an invitation. Its texts are words without spaces, in which what could not stand in
 /// one is `_`; `source` is escaped like any untrusted text.
@@ -33,7 +32,7 @@ pub enum AuditRemark<'a> {
     },
     /// A machine asked to be let in by an invitation.
     Join {
-        /// What it is called; `None`: there is none with that secret.
+        /// Its name; `None`: no invitation has that secret.
         name: Option<&'a str>,
         /// `joined`, or why not.
         outcome: &'a str,

@@ -6,14 +6,14 @@ use peerbus_wire::{BrokerFrame, CloseReason, JoinGrant, JoinRefusal, TokenName};
 use super::conn::Conn;
 use super::{Broker, BrokerOutput, CommitNeed, ConnId};
 
-/// What came of it.
+/// A try to join, and its outcome.
 #[derive(Debug, Clone)]
 pub struct JoinTry {
     /// The invitation; `None`: no one is known.
     pub name: Option<TokenName>,
     /// The machine's address; empty: not known.
     pub from: String,
-    /// What the machine is given, or why it is not let in.
+    /// The secret and names for the machine, or why it is not let in.
     pub outcome: Result<JoinGrant, JoinRefusal>,
 }
 

@@ -41,7 +41,7 @@ pub fn check_joinable() -> Result<(), Failure> {
     check_free(&Record::load())
 }
 
-/// What was there before is remembered once.
+/// The credentials of before are remembered once.
 fn check_free(record: &Record) -> Result<(), Failure> {
     match &record.joined {
         None => Ok(()),

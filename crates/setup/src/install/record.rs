@@ -30,7 +30,7 @@ pub(crate) struct Record {
     pub(crate) asking: Option<Asking>,
 }
 
-/// What this machine shows with the code of an invitation, again until it has an answer.
+/// The token that this machine shows with a code, again until it has an answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Asking {

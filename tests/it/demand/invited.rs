@@ -1,6 +1,9 @@
 //! A broker on demand that listens for other machines, because its credentials say so.
 
+use std::fs;
+
 use super::World;
+use super::end::short_lived;
 use crate::support::{Finished, Home, eventually};
 
 #[test]
@@ -36,4 +39,20 @@ fn a_broker_on_demand_makes_room_for_one_that_listens_and_so_does_the_next_one()
     let (_, about) = desk.ask("GET /broker");
     assert_eq!(about["reached"], serde_json::Value::Null);
     desk.stop();
+}
+
+#[test]
+fn a_broker_that_listens_for_other_machines_does_not_end_for_want_of_connections() {
+    let (world, clock) = (World::new(), World::new());
+    world.register("ann");
+    world.stop();
+    let file = world.home.credentials();
+    let text = fs::read_to_string(&file).expect("credentials");
+    fs::write(&file, format!("listen = \"127.0.0.1:0\"\n{text}")).expect("our file");
+    short_lived(&world, "0.2");
+    let broker = world.broker();
+    short_lived(&clock, "0.8");
+    clock.ends();
+    assert_eq!(world.broker(), broker);
+    world.stop();
 }

@@ -188,7 +188,7 @@ pub(super) const COMMANDS: &[(&str, How)] = &[
     ),
     ("peerbus invite laptop", By(INVITE, r#"invite("laptop")"#)),
     (
-        "peerbus join pb1:desk.example:47823/0f…/a1…",
+        "peerbus join pb1:desk.example:47823/…",
         By(INVITE, r#""join", code, "--yes""#),
     ),
     ("peerbus invite list", By(INVITE, r#""invite", "list""#)),

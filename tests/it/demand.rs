@@ -2,6 +2,7 @@
 
 mod end;
 mod given;
+mod invited;
 mod kept;
 mod never;
 mod older;

@@ -31,6 +31,7 @@ mod hostile;
 mod identity;
 mod ids;
 mod install;
+mod invite;
 mod joined;
 mod lifecycle;
 mod logging;

@@ -8,6 +8,7 @@
 //! url = "…"           # optional: where the broker is
 //! senders = ["…=…"]   # optional: whose mail reaches the agent
 //! domain = "…"        # optional: what the broker of this user is called among those of other machines
+//! listen = "…"        # optional: where that broker listens with TLS for machines that were invited
 //! history = "…"       # optional: how much that broker keeps of what was read, as `serve --history` takes it
 //!
 //! [domains.beta]      # optional: for what goes to that domain and what comes from there
@@ -15,12 +16,14 @@
 //! allow = ["alice@beta -> bob"]  # who there may write to whom here; without it, everybody
 //! ```
 
+mod joining;
 mod pairing;
 mod rotation;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{ErrorKind, Write as _};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use peerbus_os::private::{self, PrivateFile};
@@ -32,6 +35,7 @@ use zeroize::Zeroizing;
 use crate::paths::Paths;
 use crate::url::Url;
 
+pub use joining::{joined, secret_text, set_listen};
 pub use pairing::SenderAllowance;
 pub use rotation::{retire, retired, rotate, rotated};
 
@@ -58,6 +62,8 @@ pub struct Credentials {
     pub senders: Option<Senders>,
     /// `domain`, optional: that of the broker of this user.
     pub domain: Option<Domain>,
+    /// `listen`, optional: where the broker of this user listens for machines that were invited.
+    pub listen: Option<SocketAddr>,
     /// `history`, optional: how much the broker of this user keeps of what was read.
     pub history: Option<String>,
     /// `allow` in the tables of other domains: who there may write to whom here.
@@ -182,12 +188,15 @@ pub fn parse(text: &str) -> Result<Credentials, String> {
     let domain = domain.transpose()?;
     let senders = table.get("senders").map(senders).transpose()?;
     let history = member("history")?.map(str::to_owned);
+    let listen = member("listen")?.map(str::parse).transpose();
+    let listen = listen.map_err(|_| "has a wrong `listen`: write an IP:PORT in quotes")?;
     Ok(Credentials {
         token,
         secret,
         url,
         senders,
         domain,
+        listen,
         history,
         allow,
     })

@@ -214,11 +214,12 @@ async fn connect(url: &Url, tls: &TlsFiles) -> Result<Box<dyn Stream>, Failure> 
             tls: true,
             host,
             port,
+            pin,
             ..
         } => {
             let tcp = dial_tcp(host, *port).await?;
             // Its state is large, and most adapters have none.
-            Box::new(Box::pin(tls.connect(host, tcp)).await?)
+            Box::new(Box::pin(tls.connect(host, *pin, tcp)).await?)
         }
         Url::Tcp { host, port, .. } => Box::new(dial_tcp(host, *port).await?),
     })

@@ -41,6 +41,7 @@ mod failure;
 pub mod groups;
 pub mod hooks;
 pub mod inbox;
+pub mod invited;
 mod kept;
 mod link;
 pub mod mailbox;

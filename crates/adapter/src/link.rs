@@ -125,8 +125,10 @@ impl Link {
                     }
                 }
                 Step::Do(Action::Rename) => {
-                    self.shared
-                        .with(|session, now| session.go_by(now, names::generate(), true));
+                    self.shared.with(|session, now| {
+                        let name = names::generate_as(session.begins().unwrap_or_default());
+                        session.go_by(now, name, true);
+                    });
                 }
                 Step::Do(Action::HangUp | Action::Ping | Action::Reread) | Step::Look => {}
                 Step::Over => return LinkEnd::Cut,

@@ -34,6 +34,13 @@ pub fn generate() -> PeerName {
     PeerName::parse(&format!("{adjective}-{noun}-{tail}")).expect("valid name")
 }
 
+/// Makes up a name that begins so, where that can be.
+#[must_use]
+pub fn generate_as(begins: &str) -> PeerName {
+    let name = generate();
+    PeerName::parse(&format!("{begins}{name}")).unwrap_or(name)
+}
+
 /// A word that is fit. Nearly all are, so a few draws are enough; looking through the whole list
 /// would be a good part of an adapter's start.
 fn pick<'w>(words: &[&'w str], rng: &mut rand::rngs::ThreadRng) -> Option<&'w str> {

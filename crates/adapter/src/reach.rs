@@ -158,6 +158,7 @@ pub(crate) fn credentials(config: &BusConfig) -> Result<Credentials, Credentials
             url: file.ok().and_then(|file| file.url),
             senders: None,
             domain: None,
+            listen: None,
             history: None,
             allow: BTreeMap::new(),
         },

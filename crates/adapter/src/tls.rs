@@ -4,12 +4,15 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use peerbus_os::tls;
+use peerbus_os::tls::{self, Fingerprint};
 use peerbus_wire::escape;
 use rustls::client::Resumption;
-use rustls::pki_types::ServerName;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{
-    AlertDescription as Alert, CertificateError, ClientConfig, Error, InvalidMessage, RootCertStore,
+    AlertDescription as Alert, CertificateError, ClientConfig, DigitallySignedStruct, Error,
+    InvalidMessage, RootCertStore, SignatureScheme,
 };
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -46,13 +49,14 @@ impl Unusable {
 }
 
 impl TlsFiles {
-    /// Makes a connection a TLS one.
+    /// Makes a connection a TLS one, with this one certificate at the other end where one is named.
     pub(crate) async fn connect(
         &self,
         host: &str,
+        pin: Option<Fingerprint>,
         tcp: TcpStream,
     ) -> Result<TlsStream<TcpStream>, Unusable> {
-        let config = self.config()?;
+        let config = self.config(pin)?;
         let name = ServerName::try_from(host.to_owned()).map_err(|_| {
             let found = format!("no certificate can be for the host name {host}");
             Unusable::new(found, "use another name, or the address")
@@ -70,19 +74,32 @@ impl TlsFiles {
         })
     }
 
-    fn config(&self) -> Result<ClientConfig, Unusable> {
+    fn config(&self, pin: Option<Fingerprint>) -> Result<ClientConfig, Unusable> {
         let of = |variable: &str, error: String| {
             let (found, remedy) = error.split_once(": ").unwrap_or((&error, "correct it"));
             Unusable::new(format!("{variable} is of no use: {found}"), remedy)
         };
-        let roots = match &self.ca {
-            Some(path) => tls::authorities(path).map_err(|why| of("--ca or PEERBUS_CA", why))?,
-            None => system()?,
-        };
-        let builder = ClientConfig::builder_with_provider(tls::provider())
+        let provider = tls::provider();
+        let algorithms = provider.signature_verification_algorithms;
+        let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .map_err(|error| Unusable::new(error.to_string(), "report this bug"))?
-            .with_root_certificates(roots);
+            .map_err(|error| Unusable::new(error.to_string(), "report this bug"))?;
+        let builder = match (pin, &self.ca) {
+            (Some(certificate), _) => {
+                let pinned = Pinned {
+                    certificate,
+                    algorithms,
+                };
+                builder
+                    .dangerous()
+                    .with_custom_certificate_verifier(Arc::new(pinned))
+            }
+            (None, Some(path)) => {
+                let roots = tls::authorities(path);
+                builder.with_root_certificates(roots.map_err(|why| of("--ca or PEERBUS_CA", why))?)
+            }
+            (None, None) => builder.with_root_certificates(system()?),
+        };
         let mut config = match (&self.cert, &self.key) {
             (None, None) => builder.with_no_client_auth(),
             (Some(cert), Some(key)) => {
@@ -167,6 +184,11 @@ impl TlsFiles {
                     ),
                 )
             }
+            Why::ApplicationVerificationFailure => Unusable::new(
+                "its certificate is not the one that the invitation or the URL names",
+                "another program stands at that address, or that broker has a new certificate: \
+                 find out which, and only then have it invite this machine anew",
+            ),
             why => Unusable::new(
                 format!(
                     "its certificate cannot be used ({})",
@@ -176,6 +198,52 @@ impl TlsFiles {
                  authority itself)",
             ),
         }
+    }
+}
+
+/// Takes the one certificate that was named, whoever signed it and whatever it says of itself. That
+/// the other end has its key, TLS shows.
+#[derive(Debug)]
+struct Pinned {
+    certificate: Fingerprint,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl ServerCertVerifier for Pinned {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        match Fingerprint::of(end_entity) == self.certificate {
+            true => Ok(ServerCertVerified::assertion()),
+            false => Err(CertificateError::ApplicationVerificationFailure.into()),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, certificate, signed, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signed, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
     }
 }
 

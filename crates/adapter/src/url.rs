@@ -4,13 +4,20 @@ use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use peerbus_os::tls::Fingerprint;
+use peerbus_wire::hex;
+
 use crate::error::ConfigError;
 
 /// The broker's address when nothing says otherwise.
 pub const DEFAULT_URL: &str = "ws://127.0.0.1:47821";
 
 /// The forms that are understood, for error messages.
-const FORMS: &str = "ws://host:port[/path], wss://host:port[/path] or unix:/path/to.sock";
+const FORMS: &str =
+    "ws://host:port[/path], wss://host:port[/path][#sha256=FINGERPRINT] or unix:/path/to.sock";
+
+/// The beginning of the one certificate that is taken, at the end of a `wss:` URL.
+const PIN: &str = "sha256=";
 
 /// A broker's address.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +32,8 @@ pub enum Url {
         port: u16,
         /// Path and query, beginning with `/`.
         path: String,
+        /// The one certificate that is taken there; `None`: what an authority signed for the host.
+        pin: Option<Fingerprint>,
     },
     /// `unix:/path/to.sock`.
     Unix(PathBuf),
@@ -64,20 +73,35 @@ impl Url {
         let (authority, path) = rest.split_at(split);
         let (host, port) =
             authority_of(authority, port).ok_or_else(|| wrong("names no host and port"))?;
+        let (path, pin) = match path.split_once('#') {
+            None => (path, None),
+            Some((path, pin)) => {
+                let pin = pin.strip_prefix(PIN).filter(|_| tls).and_then(hex::decode);
+                let pin = pin.ok_or_else(|| wrong("has a fragment that is no fingerprint"))?;
+                (path, Some(Fingerprint(pin)))
+            }
+        };
         let path = if path.starts_with('/') {
             path.into()
         } else {
             format!("/{path}")
         };
-        if path.contains('#') {
-            return Err(wrong("has a fragment"));
-        }
         Ok(Self::Tcp {
             tls,
             host: host.into(),
             port,
             path,
+            pin,
         })
+    }
+
+    /// As it is written down, with the certificate that it names: [`fmt::Display`] is for people.
+    #[must_use]
+    pub fn written(&self) -> String {
+        match self {
+            Self::Tcp { pin: Some(pin), .. } => format!("{self}#{PIN}{}", hex::encode(&pin.0)),
+            _ => self.to_string(),
+        }
     }
 
     /// Whether the broker is on this machine.
@@ -137,6 +161,7 @@ impl fmt::Display for Url {
                 host,
                 port,
                 path,
+                ..
             } => {
                 let scheme = if *tls { "wss" } else { "ws" };
                 let (open, close) = if host.contains(':') {
@@ -180,6 +205,41 @@ mod tests {
                 "{text}"
             );
         }
+    }
+
+    #[test]
+    fn a_certificate_that_is_named_is_kept_and_not_shown() {
+        let pin = "0f".repeat(32);
+        for (text, shown, written) in [
+            ("wss://h:1", "wss://h:1", "wss://h:1#sha256="),
+            (
+                "wss://[::1]:1/a",
+                "wss://[::1]:1/a",
+                "wss://[::1]:1/a#sha256=",
+            ),
+        ] {
+            let url = Url::parse(&format!("{text}#sha256={pin}")).unwrap();
+            assert_eq!(
+                (url.to_string(), url.request()),
+                (shown.into(), shown.into())
+            );
+            assert_eq!(url.written(), format!("{written}{pin}"));
+            assert_eq!(Url::parse(&url.written()).unwrap(), url);
+            assert_ne!(Url::parse(text).unwrap(), url);
+        }
+        for text in [
+            "ws://h:1",
+            "wss://h:1/#x",
+            "wss://h:1#sha256=0",
+            "wss://h:1/a",
+        ] {
+            let wrong = Url::parse(&format!("{text}#sha256={pin}0"));
+            assert!(wrong.is_err(), "{text}");
+        }
+        assert!(
+            Url::parse(&format!("ws://h:1#sha256={pin}")).is_err(),
+            "without TLS"
+        );
     }
 
     #[test]

@@ -7,6 +7,7 @@ use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use peerbus_wire::hex;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
@@ -36,9 +37,11 @@ pub(crate) async fn idle(shared: &Shared, limit: Duration) {
 }
 
 /// `GET /broker`: its version, its process, its database, how it came to be, and how many names the
-/// database had then of tokens that it did not admit.
+/// database had then of tokens that it did not admit; where machines that are invited connect, and which
+/// file has their invitations.
 pub(crate) async fn about(State(shared): State<Arc<Shared>>) -> Json<Value> {
     let database = shared.witness.as_ref().map(|witness| witness.database());
+    let invited = shared.invited.as_ref();
     Json(json!({
         "version": env!("CARGO_PKG_VERSION"),
         "pid": std::process::id(),
@@ -47,6 +50,14 @@ pub(crate) async fn about(State(shared): State<Arc<Shared>>) -> Json<Value> {
         "started_ms_ago": shared.clock.mono_ms(),
         "peers": shared.health.peers(),
         "unadmitted": shared.life.unadmitted,
+        "invitations": invited.map(|invited| invited.file.display().to_string()),
+        "reached": shared.reached.get().map(|reached| match reached {
+            Ok(reached) => json!({
+                "address": reached.address.to_string(),
+                "certificate": hex::encode(&reached.certificate.0),
+            }),
+            Err(why) => json!({ "why": why }),
+        }),
     }))
 }
 

@@ -348,6 +348,10 @@ impl Shared {
             BrokerOutput::Event(event) => {
                 self.metrics.count(&event);
                 let now_ms = || self.clock.now().wall_ms;
+                if let (BusEvent::Registered { token, .. }, Some(invited)) = (&event, &self.invited)
+                {
+                    invited.registered(token, now_ms());
+                }
                 self.events.note(&event, now_ms);
                 self.log_event(&event);
             }
@@ -372,7 +376,7 @@ impl Shared {
             BusEvent::DiskFull { full: false, free } => {
                 tracing::info!(free, "the disk has room again: new mail is taken");
             }
-            BusEvent::Registered { name, takeover } if may(Kind::Registered) => {
+            BusEvent::Registered { name, takeover, .. } if may(Kind::Registered) => {
                 tracing::info!(peer = name, takeover, "peer registered");
             }
             BusEvent::Renamed { from, to } if may(Kind::Renamed) => {

@@ -227,7 +227,7 @@ fn written(event: &BusEvent, now_ms: impl FnOnce() -> u64) -> Option<(&'static s
             };
             Some((kind, json!(step).to_string()))
         }
-        BusEvent::Registered { name, takeover } => {
+        BusEvent::Registered { name, takeover, .. } => {
             peer("registered", json!({ "name": name, "takeover": takeover }))
         }
         BusEvent::Presence { name } => peer("presence", json!({ "name": name })),

@@ -12,6 +12,8 @@ mod engine;
 mod engine_input;
 mod events;
 mod http;
+pub mod invitations;
+mod joining;
 mod life;
 mod link;
 mod listener;
@@ -28,7 +30,8 @@ mod tls;
 pub mod tokens;
 
 pub use options::{
-    BrokerOptions, BrokerStartError, DEFAULT_PORT, HistoryLimits, Origin, Times, Tune,
+    BrokerOptions, BrokerStartError, DEFAULT_PORT, HistoryLimits, Inviting, Origin, SecretSource,
+    Times, Tune,
 };
 pub use running::{EngineEnd, LifeWatch, Running, ShutdownReport, start};
-pub use tls::ServerTls;
+pub use tls::{ServerTls, make_certificate};

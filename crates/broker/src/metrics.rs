@@ -252,6 +252,7 @@ mod tests {
         metrics.count(&BusEvent::Accepted { recipients: 3 });
         metrics.count(&BusEvent::Registered {
             name: "alice".into(),
+            token: peerbus_core::TokenHash([0; 32]),
             takeover: true,
         });
         let refused = BusEvent::Refused {

@@ -11,6 +11,7 @@ use peerbus_core::TokenHash;
 use peerbus_core::broker::BrokerConfig;
 use peerbus_core::grant::Grant;
 use peerbus_wire::Domain;
+use zeroize::Zeroizing;
 
 use crate::tls::ServerTls;
 
@@ -41,6 +42,8 @@ pub struct BrokerOptions {
     pub grants: Vec<Grant>,
     /// A file with more of them, looked at again while the broker runs. It need not be there.
     pub tokens_file: Option<PathBuf>,
+    /// The way in for machines that were invited; `None`: none is let in.
+    pub inviting: Option<Inviting>,
     /// Durations of the sockets' side.
     pub times: Times,
     /// Tells how many log lines were lost since the start, for the metrics.
@@ -62,6 +65,20 @@ pub struct HistoryLimits {
     pub bytes: u64,
 }
 
+/// The way in for machines that were invited.
+pub struct Inviting {
+    /// The file with the invitations. It need not be there.
+    pub file: PathBuf,
+    /// Tells the HMAC secret that they are given. The broker asks for it when it lets one in, and
+    /// keeps it nowhere.
+    pub secret: SecretSource,
+    /// Where they connect, and what TLS there needs, beside the addresses to listen on.
+    pub listen: Option<(SocketAddr, ServerTls)>,
+}
+
+/// Tells a secret, or says why not.
+pub type SecretSource = Box<dyn Fn() -> Result<Zeroizing<String>, String> + Send + Sync>;
+
 /// Changes the core's configuration.
 pub type Tune = Box<dyn FnOnce(&mut BrokerConfig) + Send>;
 
@@ -82,6 +99,7 @@ impl BrokerOptions {
             db,
             grants: Grant::numbered("token", tokens),
             tokens_file: None,
+            inviting: None,
             times: Times::default(),
             log_lost: None,
             domain: None,

@@ -22,11 +22,12 @@ use crate::control;
 use crate::engine::Engine;
 use crate::engine_input::{Content, engine_channel};
 use crate::http;
+use crate::invitations::{Invited, Reached};
 use crate::life;
 use crate::listener::{Acceptor, Bound, Places, Site, check_loopback, listen_at, raise_file_limit};
 use crate::options::{BrokerOptions, BrokerStartError, HistoryLimits};
 use crate::shared::{Phase, Shared};
-use crate::tls;
+use crate::tls::{self, ServerTls};
 use crate::tokens::TokensWatch;
 
 /// Open files that are not connections: the database, the listeners, the runtime, HTTP requests.
@@ -110,8 +111,11 @@ pub async fn start(mut options: BrokerOptions) -> Result<Running, BrokerStartErr
     if options.listen.is_empty() && options.unix.is_none() && options.given.is_empty() {
         return Err(BrokerStartError::NoAddress);
     }
-    let tls = options.tls.as_ref().map(tls::acceptor).transpose();
-    let tls = tls.map_err(BrokerStartError::Tls)?;
+    let acceptor = |files: &ServerTls| tls::acceptor(files).map_err(BrokerStartError::Tls);
+    let tls = options.tls.as_ref().map(acceptor).transpose()?;
+    let invited = options.inviting.as_mut().and_then(|it| it.listen.take());
+    let own = invited.as_ref().map(|(_, files)| acceptor(files));
+    let own = own.transpose()?;
     let loopback_only = tls.is_none() && !options.insecure;
     if loopback_only {
         check_loopback(&options.listen)?;
@@ -127,7 +131,10 @@ pub async fn start(mut options: BrokerOptions) -> Result<Running, BrokerStartErr
         given: std::mem::take(&mut options.given),
         tcp_optional: options.tcp_optional,
         loopback_only,
+        invited: invited.as_ref().map(|(at, _)| *at).zip(own),
+        tls,
     };
+    let files = invited.map(|(_, files)| files).or(options.tls.clone());
     // The database comes first: its lock says which of two brokers may touch the socket's file, and
     // a second broker hears of the first rather than of a port that is taken.
     let (shared, mut engine) = start_engine(options, tokens, grants).await?;
@@ -143,8 +150,13 @@ pub async fn start(mut options: BrokerOptions) -> Result<Running, BrokerStartErr
     if let Some(path) = &listening.unix {
         shared.name_socket(path);
     }
+    if let Some(reached) =
+        files.and_then(|files| Reached::of(listening.invited, &listening.addresses, &files))
+    {
+        let _only = shared.reached.set(reached);
+    }
     let (stop_listening, _) = watch::channel(false);
-    let mut servers = serve(listening.bound, tls.as_ref(), &shared, &stop_listening);
+    let mut servers = serve(listening.bound, &shared, &stop_listening);
     servers.spawn(watch_tokens(
         Arc::clone(&shared),
         stop_listening.subscribe(),
@@ -199,14 +211,14 @@ async fn watch_tokens(shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
 }
 
 fn serve(
-    bound: Vec<(Bound, Site)>,
-    tls: Option<&TlsAcceptor>,
+    bound: Vec<(Bound, Site, Option<TlsAcceptor>)>,
     shared: &Arc<Shared>,
     stop_listening: &watch::Sender<bool>,
 ) -> JoinSet<()> {
     let mut servers = JoinSet::new();
-    let (bound, sites): (Vec<_>, Vec<_>) = bound.into_iter().unzip();
-    let acceptors = Acceptor::all(bound, tls, shared);
+    let sites: Vec<_> = bound.iter().map(|(_, site, _)| *site).collect();
+    let bound = bound.into_iter().map(|(bound, _, tls)| (bound, tls));
+    let acceptors = Acceptor::all(bound, shared);
     for (acceptor, site) in acceptors.zip(sites) {
         let service = http::router(Arc::clone(shared), site)
             .into_make_service_with_connect_info::<crate::listener::Via>();
@@ -284,6 +296,7 @@ fn open_engine(
         tune,
         origin,
         domain,
+        inviting,
         ..
     } = options;
     let failed = |reason: String| BrokerStartError::Database(db.clone(), reason);
@@ -318,6 +331,7 @@ fn open_engine(
     let (engine, inputs) = engine_channel();
     let mut shared = Shared::new(engine, clock, times, config.connections_max);
     shared.log_lost = log_lost;
+    shared.invited = Invited::open(inviting, watched.as_ref()).map(Arc::new);
     shared.tokens = watched;
     shared.life.origin = origin;
     shared.life.unadmitted = unadmitted;
@@ -398,6 +412,13 @@ impl Running {
     #[must_use]
     pub fn unadmitted(&self) -> usize {
         self.shared.life.unadmitted
+    }
+
+    /// Where machines that were invited connect, or why they cannot; `None`: nowhere.
+    #[must_use]
+    pub fn invited(&self) -> Option<Result<SocketAddr, &str>> {
+        let reached = self.shared.reached.get()?.as_ref();
+        Some(reached.map(|it| it.address).map_err(String::as_str))
     }
 
     /// What may end it in good order.

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use peerbus_store::WitnessFile;
 use tokio::sync::watch;
@@ -9,6 +10,7 @@ use tokio::sync::watch;
 use crate::clock::Clock;
 use crate::engine_input::EngineSender;
 use crate::events::Events;
+use crate::invitations::{Invited, Reached};
 use crate::life::Life;
 use crate::log_limit::LogLimit;
 use crate::metrics::Metrics;
@@ -31,6 +33,10 @@ pub(crate) struct Shared {
     pub(crate) events: Events,
     /// The file that may change what tokens admit.
     pub(crate) tokens: Option<TokensWatch>,
+    /// Lets machines in that were invited.
+    pub(crate) invited: Option<Arc<Invited>>,
+    /// Where such machines connect, or why they cannot; not set: nowhere.
+    pub(crate) reached: OnceLock<Result<Reached, String>>,
     /// Tells what the database has lost.
     pub(crate) witness: Option<WitnessFile>,
     /// Tells how many log lines were lost.
@@ -73,6 +79,8 @@ impl Shared {
             log: LogLimit::default(),
             events: Events::new(clock.now().wall_ms),
             tokens: None,
+            invited: None,
+            reached: OnceLock::new(),
             witness: None,
             log_lost: None,
             life: Life::default(),

@@ -4,11 +4,14 @@ use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 
+use peerbus_os::file::replace_private;
 use peerbus_os::tls;
 pub use peerbus_os::tls::ServerTls;
+use rcgen::{CertificateParams, DnType, KeyPair};
 use rustls::server::NoServerSessionStorage;
 use rustls::{AlertDescription as Alert, CertificateError, Error};
 use tokio_rustls::TlsAcceptor;
+use zeroize::Zeroizing;
 
 /// Longest part of a sentence that others have a say in, in characters.
 const SAID_CHARS: usize = 200;
@@ -26,6 +29,33 @@ pub(crate) fn acceptor(files: &ServerTls) -> Result<TlsAcceptor, String> {
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// Makes a certificate that nobody signs, and its key, if they are not there. Clients know it by its
+/// fingerprint, and it does not end.
+///
+/// # Errors
+///
+/// A sentence that names what cannot be written.
+pub fn make_certificate(files: &ServerTls) -> Result<(), String> {
+    let ServerTls { cert, key, .. } = files;
+    if cert.exists() && key.exists() {
+        return Ok(());
+    }
+    let made = || {
+        let pair = KeyPair::generate()?;
+        let mut params = CertificateParams::default();
+        let name = &mut params.distinguished_name;
+        name.push(DnType::CommonName, "peerbus broker");
+        let secret = Zeroizing::new(pair.serialize_pem());
+        Ok((params.self_signed(&pair)?, secret))
+    };
+    let made: Result<_, rcgen::Error> = made();
+    let (signed, secret) = made.map_err(|error| format!("no certificate can be made: {error}"))?;
+    // It comes last: where it is, its key is.
+    let written = replace_private(key, secret.as_bytes());
+    let written = written.and_then(|()| replace_private(cert, signed.pem().as_bytes()));
+    written.map_err(|error| format!("cannot write {}: {error}", cert.display()))
 }
 
 /// What a failed handshake means to the operator. `None`: the client only went away.

@@ -88,18 +88,7 @@ pub fn read(path: &Path) -> Result<Vec<Grant>, String> {
 /// A sentence: there is one of that name, or it is a name of a program's own token; what it keeps is kept
 /// for another one, the gateway's or the page's; or the file cannot be used or written.
 pub fn add(path: &Path, grant: &Grant) -> Result<(), String> {
-    let name = grant.name.as_str();
-    if OURS.iter().any(|ours| name.starts_with(ours)) {
-        return Err(format!(
-            "{name} is a name of the broker's own tokens: choose another one"
-        ));
-    }
-    let programs = [GATEWAY_TOKEN, BRIDGE_TOKEN].into_iter();
-    if let Some(program) = { programs }.find(|program| name.eq_ignore_ascii_case(program)) {
-        return Err(format!(
-            "{name} is what `peerbus {program}` calls a token of its own: choose another name"
-        ));
-    }
+    check_name(&grant.name)?;
     if grant.names.iter().any(|it| is_of_gateway(it.as_str())) {
         return Err(format!(
             "the names {GATEWAY} are the gateway's, and `peerbus web` makes its token: give other names"
@@ -111,6 +100,27 @@ pub fn add(path: &Path, grant: &Grant) -> Result<(), String> {
         ));
     }
     put(path, grant, false).map(|_put| ())
+}
+
+/// Fails where a token of the user's cannot have a name, whatever tokens there are.
+///
+/// # Errors
+///
+/// A sentence that says whose it is.
+pub fn check_name(name: &TokenName) -> Result<(), String> {
+    let name = name.as_str();
+    if OURS.iter().any(|ours| name.starts_with(ours)) {
+        return Err(format!(
+            "{name} is a name of the broker's own tokens: choose another one"
+        ));
+    }
+    let programs = [GATEWAY_TOKEN, BRIDGE_TOKEN].into_iter();
+    if let Some(program) = { programs }.find(|program| name.eq_ignore_ascii_case(program)) {
+        return Err(format!(
+            "{name} is what `peerbus {program}` calls a token of its own: choose another name"
+        ));
+    }
+    Ok(())
 }
 
 /// Has the file admit a program's own token as it is here, in place of what it says of that token. Whether
@@ -252,7 +262,7 @@ impl From<&Grant> for Entry {
 /// When a token's time is over, in milliseconds since the Unix epoch: a date and time with an offset.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 #[serde(try_from = "toml::Value", into = "toml::Value")]
-struct End(u64);
+pub(crate) struct End(pub(crate) u64);
 
 impl From<End> for toml::Value {
     fn from(End(ms): End) -> Self {

@@ -4,6 +4,7 @@ mod adapter;
 mod help;
 mod history;
 mod install;
+mod invite;
 mod mail;
 mod mcp;
 mod names;
@@ -29,6 +30,7 @@ pub(crate) use self::adapter::{Adapter, AdapterKind};
 pub(crate) use self::help::{BRIDGE, bridge_program, command};
 pub(crate) use self::history::{History, HistoryVerb, Inbox, Shown, Tail, kept};
 pub(crate) use self::install::{Files, Install, Uninstall};
+pub(crate) use self::invite::{Invite, InviteVerb, Join};
 pub(crate) use self::mail::{
     Ask, Cancel, Held, HeldOne, HeldRelease, HeldVerb, Outgoing, Recv, Requests, RequestsVerb,
     Saying, Send,
@@ -191,6 +193,10 @@ pub(crate) enum Verb {
     /// Manage tokens: who may register which names, and do what
     #[command(subcommand)]
     Token(TokenVerb),
+    /// Invite another machine; prints a code for it, good once.
+    Invite(Invite),
+    /// Join this machine to a broker elsewhere, which invited it.
+    Join(Join),
     /// Free a name, or end one (the broker's operator, on its machine).
     #[command(subcommand)]
     Names(Names),

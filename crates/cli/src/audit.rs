@@ -99,6 +99,14 @@ fn record(at_ms: u64, said: &AuditRemark<'_>) -> serde_json::Value {
             "by": by, "request_id": request, "source": source,
         }),
         AuditRemark::Excess { name, records } => json!({ "at": at, "peer": name, "more": records }),
+        AuditRemark::Join {
+            name,
+            outcome,
+            from,
+        } => json!({
+            "at": at, "peer": name.unwrap_or("-"), "action": "join", "outcome": outcome, "source": from,
+        }),
+        AuditRemark::Joins { tries } => json!({ "at": at, "peer": "-", "more": tries }),
     }
 }
 

@@ -5,6 +5,7 @@ use peerbus_agents::{Agent, Scope};
 use peerbus_setup::{FoundAgent, InstallLine, InstallRequest};
 
 use crate::args::{Files, Install, Uninstall};
+use crate::here::for_people;
 use crate::output;
 
 pub(crate) fn run(verb: Install) -> Result<(), Failure> {
@@ -27,6 +28,10 @@ pub(crate) fn undo(verb: Uninstall) -> Result<(), Failure> {
             shown(|show| peerbus_setup::uninstall(&request, show))
         }
         None if verb.all => undo_all(verb.files.dry_run),
+        None if verb.join => {
+            for_people("take this machine away from its broker")?;
+            shown(|show| peerbus_setup::leave(verb.files.dry_run, show))
+        }
         None => list_installed(),
     }
 }

@@ -21,6 +21,8 @@ mod history;
 mod hook;
 mod inbox;
 mod install;
+mod invite;
+mod join;
 mod logging;
 mod mcp;
 mod names;
@@ -89,6 +91,8 @@ fn main() -> ExitCode {
         Verb::Backup { file, db } => backup::make(&file, db),
         Verb::Restore { file, db } => backup::restore(&file, db),
         Verb::Token(verb) => token::run(&verb),
+        Verb::Invite(verb) => invite::run(&verb),
+        Verb::Join(verb) => join::run(&verb),
         Verb::Names(verb) => names::run(&verb),
         Verb::Keygen { json } => secret::generate(json),
         Verb::Secret(verb) => secret::run(verb),

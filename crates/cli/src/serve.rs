@@ -3,6 +3,7 @@
 mod on_demand;
 mod takeover;
 
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,12 +11,15 @@ use std::time::Duration;
 use peerbus_adapter::demand::take_mark_away;
 use peerbus_adapter::signals::Stop;
 use peerbus_adapter::{Failure, Token, credentials, paths::Paths};
-use peerbus_broker::{BrokerOptions, Origin, Running, ServerTls, ShutdownReport, start};
+use peerbus_broker::{
+    BrokerOptions, Inviting, Origin, Running, ServerTls, ShutdownReport, make_certificate, start,
+};
 use peerbus_core::TokenHash;
 use peerbus_core::grant::Grant;
 use peerbus_wire::{Domain, TokenName, escape};
 
 use crate::args::{Serve, kept};
+use crate::invite::INVITATIONS;
 use crate::{client, output};
 
 /// Longest text that says who needed a broker, in characters.
@@ -158,6 +162,10 @@ impl Setup {
         let usual = file == paths.credentials;
         let (grants, mut credentials) = tokens(file, usual)?;
         let domain = credentials.as_mut().and_then(|kept| kept.domain.take());
+        // Who shows no certificate is let in nowhere.
+        let kept_for = credentials.as_ref().filter(|_| verb.client_ca.is_none());
+        let inviting = kept_for.map(|kept| inviting(kept, &paths)).transpose()?;
+        let listens = inviting.as_ref().is_some_and(|it| it.listen.is_some());
         let history = credentials.as_mut().and_then(|kept| kept.history.take());
         let history = verb.history.map_or_else(
             || kept(&history.unwrap_or_default()).map_err(Failure::config),
@@ -172,6 +180,7 @@ impl Setup {
         let mut options = BrokerOptions::new(db.clone(), Vec::new());
         options.grants = grants;
         options.tokens_file = Some(verb.tokens.unwrap_or(paths.tokens));
+        options.inviting = inviting;
         options.listen = vec![verb.listen];
         options.history = Some(history);
         options.domain = verb.domain.or(domain);
@@ -192,7 +201,8 @@ impl Setup {
         options.tcp_optional = verb.on_demand.is_some();
         options.origin = origin(verb.on_demand.as_ref(), &given);
         options.given = given;
-        let idle_end = verb.on_demand.is_some();
+        // Other machines start none.
+        let idle_end = verb.on_demand.is_some() && !listens;
         Ok(Self {
             options,
             db,
@@ -200,6 +210,26 @@ impl Setup {
             idle_end: idle_end.then(|| Duration::from_secs_f64(verb.idle_end)),
         })
     }
+}
+
+/// The way in for machines that are invited.
+fn inviting(kept: &Kept, paths: &Paths) -> Result<Inviting, Failure> {
+    let files = ServerTls {
+        cert: paths.config_dir.join("broker.crt"),
+        key: paths.config_dir.join("broker.key"),
+        client_ca: None,
+    };
+    let listen = kept.listen.map(|at| {
+        make_certificate(&files).map_err(Failure::config)?;
+        Ok::<_, Failure>((at, files))
+    });
+    let file = kept.file.clone();
+    let secret = move || credentials::secret_text(&file).map_err(|error| error.to_string());
+    Ok(Inviting {
+        file: paths.config_dir.join(INVITATIONS),
+        secret: Box::new(secret),
+        listen: listen.transpose()?,
+    })
 }
 
 /// How this broker came to be.
@@ -221,6 +251,8 @@ struct Kept {
     file: PathBuf,
     /// The domain that it gives the broker.
     domain: Option<Domain>,
+    /// Where it listens for machines that were invited.
+    listen: Option<SocketAddr>,
     /// How much that broker keeps of what was read.
     history: Option<String>,
     /// It was made for this broker.
@@ -255,6 +287,7 @@ fn tokens(file: PathBuf, usual: bool) -> Result<(Vec<Grant>, Option<Kept>), Fail
         let kept = Kept {
             file,
             domain: credentials.domain,
+            listen: credentials.listen,
             history: credentials.history,
             made,
             usual,
@@ -289,6 +322,16 @@ fn announce(broker: &Running, scheme: &str, domain: Option<&Domain>) {
                  tokens and messages can be read on the way, as --insecure allows",
             );
         }
+    }
+    match broker.invited() {
+        // One of its usual addresses.
+        Some(Ok(address)) if !broker.addresses().contains(&address) => output::say(&format!(
+            "listening on wss://{address} for machines that were invited"
+        )),
+        Some(Err(why)) => output::say(&format!(
+            "warning: machines that were invited reach this broker nowhere: {why}"
+        )),
+        _ => {}
     }
     for why in broker.left_out() {
         output::say(&format!(

@@ -95,7 +95,7 @@ fn without_socket(
 }
 
 /// Waits until the process has given the database up.
-fn wait(database: &Path, pid: Option<u64>) -> Result<(), Failure> {
+pub(crate) fn wait(database: &Path, pid: Option<u64>) -> Result<(), Failure> {
     let deadline = Instant::now() + ENDS_WITHIN;
     while let Some(found) = holder(database) {
         // Another one has it already.

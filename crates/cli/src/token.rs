@@ -166,7 +166,10 @@ fn tell(file: &Path, place: &TokensFile) -> Result<(), Failure> {
     Ok(())
 }
 
-fn reload(file: &Path, socket: Option<&PathBuf>) -> Result<Result<String, Failure>, Failure> {
+pub(crate) fn reload(
+    file: &Path,
+    socket: Option<&PathBuf>,
+) -> Result<Result<String, Failure>, Failure> {
     let real = file.canonicalize().map_err(Failure::failed)?;
     let target = format!("/tokens/reload?file={}", operator::encode(&real));
     Ok(operator::ask(socket, "POST", &target))

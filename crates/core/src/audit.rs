@@ -247,6 +247,18 @@ impl AuditLog {
         self.line(format_args!("U {} {name} {records}", peer.0));
     }
 
+    /// `I name outcome from`: a machine that was invited under this name (`-`: no invitation is known)
+    /// asked to be let in, and from where.
+    pub fn join(&mut self, name: Option<&str>, outcome: &str, from: &str) {
+        let (name, from) = (Word(name.unwrap_or_default()), Word(from));
+        self.line(format_args!("I {name} {outcome} {from}"));
+    }
+
+    /// `J tries`: so many more tried that than is written down.
+    pub fn more_joins(&mut self, tries: u64) {
+        self.line(format_args!("J {tries}"));
+    }
+
     /// Whether nothing was added since the last [`AuditLog::seal`].
     #[must_use]
     pub fn is_empty(&self) -> bool {

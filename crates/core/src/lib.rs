@@ -11,6 +11,7 @@ mod delivered;
 mod delivery_history;
 pub mod events;
 pub mod grant;
+mod invitation;
 mod mutation;
 pub mod pace;
 pub mod store;
@@ -22,6 +23,7 @@ mod waiting;
 pub mod witness;
 
 pub use delivered::Delivered;
+pub use invitation::{INVITATION_MS, Invitation, InvitationState, invitation_of};
 pub use mutation::Mutations;
 pub use time::{Now, Stamp};
 pub use token::TokenHash;

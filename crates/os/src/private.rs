@@ -50,7 +50,12 @@ impl<T> PrivateFile<T> {
         said.map_err(|why| self.says(path, why))
     }
 
-    fn text(&self, path: &Path) -> Result<Option<Zeroizing<String>>, String> {
+    /// The text of the file at `path`; `None`: there is none.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::read`], but for what it says.
+    pub fn text(&self, path: &Path) -> Result<Option<Zeroizing<String>>, String> {
         let unreadable = |error: Error| {
             let remedy = "make it a file of yours with mode 0600";
             let why = format!("cannot be read: {error}: {remedy}{}", self.instead);

@@ -9,6 +9,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{Error, RootCertStore, ServerConfig};
+use sha2::{Digest as _, Sha256};
 
 /// More than any bundle of certificates has.
 const FILE_BYTES_MAX: u64 = 4 * 1_024 * 1_024;
@@ -22,6 +23,18 @@ pub struct ServerTls {
     pub key: PathBuf,
     /// The authorities of which every client must show a certificate; `None`: none needs one.
     pub client_ca: Option<PathBuf>,
+}
+
+/// The SHA-256 of a certificate, by which that one alone is known, whoever signed it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fingerprint(pub [u8; 32]);
+
+impl Fingerprint {
+    /// That of a certificate.
+    #[must_use]
+    pub fn of(certificate: &CertificateDer<'_>) -> Self {
+        Self(Sha256::digest(certificate).into())
+    }
 }
 
 /// How a server with these files speaks TLS.

@@ -12,6 +12,7 @@ mod text;
 #[cfg(feature = "fuzzing")]
 pub use install::fuzz;
 pub use install::{
-    FoundAgent, InstallLine, InstallRequest, found, install, uninstall, uninstall_all,
+    FoundAgent, InstallLine, InstallRequest, asking_token, check_joinable, found, install, join,
+    leave, not_let_in, uninstall, uninstall_all,
 };
 pub use purge::purge;

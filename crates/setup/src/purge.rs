@@ -12,11 +12,14 @@ use peerbus_os::socket::{is_listening, is_socket};
 use peerbus_os::user::owns;
 
 /// What peerbus keeps beside its credentials.
-const CONFIGURATION: [&str; 5] = [
+const CONFIGURATION: [&str; 8] = [
     "credentials.toml",
     "tokens.toml",
     "web.toml",
     "sessions.toml",
+    "invitations.toml",
+    "broker.crt",
+    "broker.key",
     "bridge-token",
 ];
 /// What stands behind the database's name in those of its files.

@@ -9,12 +9,12 @@ use crate::conversation::within_of;
 use crate::domain::{Domain, Mark};
 use crate::entry::{entry, groups, write_entries, write_groups};
 use crate::envelope::{Carried, DecodeError, Parts};
-use crate::frame::{Ack, ClientFrame, Presence, Register, Window};
+use crate::frame::{Ack, ClientFrame, JoinRequest, Presence, Register, Window};
 use crate::ids::{DeliveryKey, Instance, MessageId, Token};
 use crate::json::Type;
 use crate::limits::{
-    FRAME_BYTES_MAX, GROUPS_MAX, PEERS_ENTRIES_MAX, REASON_BYTES_MAX, STATUS_IDS_MAX,
-    WINDOW_BYTES_DEFAULT, WINDOW_MESSAGES_DEFAULT,
+    FRAME_BYTES_MAX, GROUPS_MAX, JOIN_TOKEN_BYTES_MIN, PEERS_ENTRIES_MAX, REASON_BYTES_MAX,
+    STATUS_IDS_MAX, WINDOW_BYTES_DEFAULT, WINDOW_MESSAGES_DEFAULT,
 };
 use crate::members::{Member, Members};
 use crate::stage::{Stage, how, write_how};
@@ -49,6 +49,9 @@ impl ClientFrame {
         if kind == "register" {
             return register(&members).map_or(Self::Malformed, Self::Register);
         }
+        if kind == "join" && !members.has(Member::Kind) {
+            return join(&members).map_or(Self::Malformed, Self::Join);
+        }
         let v1 = matches!(&*kind, "ack" | "peers" | "deliver");
         let ext = "presence reject release status progress rename retire audit take forwarded roster \
              withdraw";
@@ -74,6 +77,7 @@ impl ClientFrame {
         };
         match self {
             Self::Register(register) => write_register(register),
+            Self::Join(request) => write("join", &|writer| write_join(request, writer)),
             Self::Ack(ack) => write("ack", &|writer| {
                 writer.string("id", ack.key.as_str());
                 write_how(ack.how.as_ref(), writer);
@@ -296,6 +300,23 @@ fn register(members: &Members<'_>) -> Option<Register> {
         presence,
         bridge: members.parsed(Member::Bridge, Mark::parse)?,
     })
+}
+
+/// `None` when a member is missing or wrong: of another version, or a token that can be guessed.
+fn join(members: &Members<'_>) -> Option<JoinRequest> {
+    let text = |name| Token::parse(&members.string(name)?);
+    let known = members.string(Member::ProtocolVersion)? == PROTOCOL_VERSION;
+    let token = text(Member::Token)?;
+    (known && token.expose().len() >= JOIN_TOKEN_BYTES_MIN).then_some(JoinRequest {
+        code: text(Member::Code)?,
+        token,
+    })
+}
+
+fn write_join(request: &JoinRequest, writer: &mut Writer) {
+    let JoinRequest { code, token } = request;
+    let (code, token) = (code.expose(), token.expose());
+    writer.string("code", code).string("token", token);
 }
 
 fn write_register(register: &Register) -> String {

@@ -9,6 +9,54 @@ pub const NAME_FORBIDDEN: &str = "name not allowed to this token: it may have ";
 /// How the text for a name begins that is kept for another token; that token's name follows.
 pub const NAME_KEPT: &str = "name kept for the token ";
 
+/// Why a machine is not let in by an invitation. The last three are told to who has its secret alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JoinRefusal {
+    /// No invitation has the secret, or none is taken here.
+    Unknown,
+    /// Its time is over.
+    Expired,
+    /// A machine has joined by it.
+    Used,
+    /// Another machine has asked by it.
+    Taken,
+    /// The broker could not do its part.
+    Failed,
+}
+
+impl JoinRefusal {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::Unknown,
+        Self::Expired,
+        Self::Used,
+        Self::Taken,
+        Self::Failed,
+    ];
+
+    /// Its word in the audit chain.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::Expired => "expired",
+            Self::Used => "used",
+            Self::Taken => "taken",
+            Self::Failed => "failed",
+        }
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            Self::Unknown => "no invitation has this code",
+            Self::Expired => "the time of this invitation is over",
+            Self::Used => "this invitation was used",
+            Self::Taken => "another machine asks by this invitation",
+            Self::Failed => "the broker could not let this machine in; its log says why",
+        }
+    }
+}
+
 /// A reason for which the broker closes a connection.
 ///
 /// The first seven are v1's, with v1's texts; v1 adapters compare
@@ -69,6 +117,8 @@ pub enum CloseReason {
         /// Why, as a clause.
         why: String,
     },
+    /// The machine is not let in by an invitation.
+    NotJoined(JoinRefusal),
     /// The token was revoked while it was connected.
     TokenRevoked,
     /// The token's time is over.
@@ -128,6 +178,7 @@ impl CloseReason {
                 return (1008, format!("{NAME_KEPT}{token}; choose another one"));
             }
             Self::NoBridge { why } => return (1008, format!("cannot bridge: {}", cut(why, 100))),
+            Self::NotJoined(refusal) => (1008, refusal.text()),
             Self::TokenRevoked => (4005, "token was revoked"),
             Self::TokenExpired => (4005, "token has expired"),
             Self::TokenNames => (

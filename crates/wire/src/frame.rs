@@ -3,6 +3,8 @@
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
+use zeroize::Zeroizing;
+
 use crate::audited::AuditRecord;
 use crate::domain::{Domain, Mark};
 use crate::envelope::{Carried, Decoded};
@@ -17,6 +19,8 @@ use crate::stage::{How, Receipt, Refusal, Stage};
 pub enum ClientFrame {
     /// Mandatory first frame.
     Register(Register),
+    /// In place of it, over TLS: a machine that was invited asks to be let in.
+    Join(JoinRequest),
     /// The recipient is done with a delivery.
     Ack(Ack),
     /// Asks for the list of peers; also a barrier.
@@ -143,6 +147,30 @@ pub struct Register {
     pub bridge: Option<Mark>,
 }
 
+/// The request of a machine that was invited. `Debug` shows none of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JoinRequest {
+    /// The secret of the invitation.
+    pub code: Token,
+    /// The token that it made, with which its peers will register.
+    pub token: Token,
+}
+
+/// The answer to such a machine. `Debug` shows no secret.
+#[derive(Clone, PartialEq, Eq)]
+pub struct JoinGrant {
+    /// The HMAC secret.
+    pub key: Zeroizing<String>,
+    /// The names that its token may register, as patterns.
+    pub names: Vec<String>,
+}
+
+impl fmt::Debug for JoinGrant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "JoinGrant({:?})", self.names)
+    }
+}
+
 /// How much a connection may hold unacked. At least one message is always allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
@@ -184,6 +212,8 @@ pub enum BrokerFrame {
     Retired(NameAnswer),
     /// To a bridge: what it has forwarded that has not ended, a part of that.
     Forwarded(Vec<Forwarded>),
+    /// The answer to a machine that was invited.
+    Joined(JoinGrant),
 }
 
 /// What is not its holder's any more.
@@ -377,6 +407,8 @@ pub enum Received {
     Retired(NameAnswer),
     /// To a bridge: what it has forwarded that has not ended, a part of that.
     Forwarded(Vec<Forwarded>),
+    /// The answer to [`ClientFrame::Join`].
+    Joined(JoinGrant),
     /// Anything else: ignored.
     Unknown,
 }

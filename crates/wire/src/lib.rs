@@ -39,14 +39,14 @@ pub use audited::{AuditAction, AuditRecord};
 pub use canonical::{Fields, canonical};
 pub use carry::{body_of, recipient_of, sender_of};
 pub use client::control_type;
-pub use close::{CloseReason, NAME_FORBIDDEN, NAME_KEPT};
+pub use close::{CloseReason, JoinRefusal, NAME_FORBIDDEN, NAME_KEPT};
 pub use conversation::{Conversation, Priority};
 pub use domain::{Domain, Mark, NoDomain};
 pub use envelope::{Address, Carried, DecodeError, Decoded, Envelope, Irregular, Kind};
 pub use envelope_hash::EnvelopeHash;
 pub use frame::{
-    Ack, BrokerFrame, ClientFrame, DeliverFrame, Delivery, Forwarded, NameAnswer, PeerEntry,
-    PeersFrame, Presence, Recall, Received, Register, Remarks, Window,
+    Ack, BrokerFrame, ClientFrame, DeliverFrame, Delivery, Forwarded, JoinGrant, JoinRequest,
+    NameAnswer, PeerEntry, PeersFrame, Presence, Recall, Received, Register, Remarks, Window,
 };
 pub use group::{GroupName, NoGroup};
 pub use ids::{

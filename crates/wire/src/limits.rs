@@ -28,6 +28,8 @@ pub const NESTING_MAX: usize = 64;
 pub const DECODE_NESTING_MAX: usize = 10_000;
 /// Longest bearer token, in bytes.
 pub const TOKEN_BYTES_MAX: usize = 512;
+/// Shortest token that a machine makes that was invited, in bytes.
+pub const JOIN_TOKEN_BYTES_MIN: usize = 32;
 /// Longest name of a token, in bytes.
 pub const TOKEN_NAME_BYTES_MAX: usize = 32;
 /// Longest instance credential, in bytes (ours are 32 hex digits).

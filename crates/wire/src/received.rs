@@ -9,7 +9,8 @@ use crate::domain::{Domain, Mark};
 use crate::entry::{entry, groups, write_entries, write_groups};
 use crate::envelope::Envelope;
 use crate::frame::{
-    BrokerFrame, Delivery, Forwarded, NameAnswer, PeersFrame, Presence, Recall, Received, Remarks,
+    BrokerFrame, Delivery, Forwarded, JoinGrant, NameAnswer, PeersFrame, Presence, Recall,
+    Received, Remarks,
 };
 use crate::ids::{DeliveryKey, MessageId, TokenName};
 use crate::json::{self, Raw, Type};
@@ -53,7 +54,7 @@ impl BrokerFrame {
                 Self::Receipts(receipts) => receipts.iter().map(|it| RECEIPT + it.bytes()).sum(),
                 Self::Forwarded(messages) => messages.len() * RECEIPT,
                 Self::Recall(recall) => recall.reason.len(),
-                Self::Renamed(_) | Self::Retired(_) => 0,
+                Self::Renamed(_) | Self::Retired(_) | Self::Joined(_) => 0,
                 Self::Peers(peers) => {
                     let names: usize = peers.names.iter().map(|name| name.len() + 3).sum();
                     names + peers.peers.as_ref().map_or(0, Vec::len) * ENTRY
@@ -96,6 +97,15 @@ impl BrokerFrame {
                 writer.end(b']');
                 writer.finish().into()
             }
+            Self::Joined(JoinGrant { key, names }) => {
+                let mut writer = Writer::frame("joined");
+                writer.string("key", key).name("names").begin(b'[');
+                for name in names {
+                    writer.element(name);
+                }
+                writer.end(b']');
+                writer.finish().into()
+            }
         }
     }
 }
@@ -118,6 +128,7 @@ impl Received {
             Some("renamed") => name_answer(&members).map(Self::Renamed),
             Some("retired") => name_answer(&members).map(Self::Retired),
             Some("forwarded") => forwarded(&members).map(Self::Forwarded),
+            Some("joined") => joined(&members).map(Self::Joined),
             _ => None,
         };
         received.unwrap_or(Self::Unknown)
@@ -214,6 +225,15 @@ fn peers(members: &Members<'_>) -> Option<PeersFrame> {
             .map(|reason| cut(&reason, REASON_BYTES_MAX).into_owned()),
         epoch: mark(members, Member::Epoch),
         mark: mark(members, Member::Mark),
+    })
+}
+
+fn joined(members: &Members<'_>) -> Option<JoinGrant> {
+    let names = members.get(Member::Names)?.elements()?;
+    let name = |raw: &Raw<'_>| Some(raw.string()?.text.into_owned());
+    Some(JoinGrant {
+        key: members.string(Member::Key)?.into_owned().into(),
+        names: names.iter().map(name).collect::<Option<_>>()?,
     })
 }
 

@@ -73,7 +73,7 @@ fn a_stop_that_cannot_keep_sessions_from_starting_another_broker_stops_none_and_
 }
 
 /// Starts a broker that ends after so many seconds without anybody.
-fn short_lived(world: &World, seconds: &str) {
+pub(super) fn short_lived(world: &World, seconds: &str) {
     let args = ["serve", "--on-demand=a test", "--idle-end", seconds];
     let listen = ["--listen", "127.0.0.1:0"];
     world.run(&[&args[..], &listen].concat()).ok();

@@ -17,6 +17,7 @@ use How::{By, Not, Runs, Stays};
 const CI: &str = ".ci/run";
 const CHANNELS: &str = "tests/it/side_channels.rs";
 const ASKS: &str = "tests/it/requests.rs";
+const INVITE: &str = "tests/it/invite.rs";
 const WEB: &str = "tests/it/web.rs";
 const WEB_SESSIONS: &str = "tests/it/web/sessions.rs";
 const HOOKS: &str = "tests/it/web/webhooks.rs";
@@ -188,6 +189,21 @@ pub(super) const COMMANDS: &[(&str, How)] = &[
     (
         "peerbus requests cancel ID",
         By(ASKS, r#""requests", "cancel""#),
+    ),
+    ("peerbus invite laptop", By(INVITE, r#"invite("laptop")"#)),
+    (
+        "peerbus join pb1:desk.example:47823/…",
+        By(INVITE, r#""join", code, "--yes""#),
+    ),
+    ("peerbus invite list", By(INVITE, r#""invite", "list""#)),
+    (
+        "peerbus invite revoke laptop",
+        By(INVITE, r#""invite", "revoke", "laptop""#),
+    ),
+    ("peerbus invite off", By(INVITE, r#""invite", "off""#)),
+    (
+        "peerbus uninstall --join",
+        By(INVITE, r#""uninstall", "--join""#),
     ),
     ("peerbus token keygen", Runs),
     (

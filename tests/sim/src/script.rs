@@ -150,6 +150,7 @@ impl Script {
             | Received::Renamed(_)
             | Received::Retired(_)
             | Received::Forwarded(_)
+            | Received::Joined(_)
             | Received::Unknown => {}
         }
         Ok(())

@@ -45,8 +45,8 @@ impl CloseHandshake {
         socket: &Socket,
         shared: &Shared,
     ) {
-        if self == Self::Close(CloseReason::InvalidToken) {
-            // Whoever tries tokens gets no more answers in this time than there are places for
+        if let Self::Close(CloseReason::InvalidToken | CloseReason::NotJoined(_)) = self {
+            // Whoever tries tokens, or codes, gets no more answers in this time than there are places for
             // connections that have not registered.
             sleep(shared.times.denied_delay).await;
         }

@@ -25,6 +25,7 @@ use tokio_tungstenite::tungstenite;
 
 use self::close::CloseHandshake;
 use crate::engine_input::{Content, EngineGone, Room};
+use crate::joining;
 use crate::link::{Answer, Link, Ping};
 use crate::listener::Socket;
 use crate::places::{Place, StrangersPlace};
@@ -158,6 +159,16 @@ async fn read(
             continue;
         }
         link.not_listening();
+        if introduces
+            && let ClientFrame::Join(asked) = &frame
+            && let Some(from) = socket.tls_peer()
+        {
+            let tried = joining::tried(shared, asked.clone(), from).await;
+            let tried = BrokerInput::Join(link.conn(), tried);
+            let _stopped = shared.engine.send_now(Content::Input(tried));
+            link.read_more(1);
+            continue;
+        }
         match &frame {
             ClientFrame::Register(Register {
                 token: Some(token), ..

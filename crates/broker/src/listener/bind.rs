@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
+use tokio_rustls::TlsAcceptor;
+
 use super::given::take_over;
 use super::unix::UnixPlace;
 use super::{Bound, Site, bind_tcp};
@@ -27,16 +29,22 @@ pub(crate) struct Places {
     pub(crate) given: Vec<OwnedFd>,
     pub(crate) tcp_optional: bool,
     pub(crate) loopback_only: bool,
+    /// TLS, if clients over TCP must speak it there.
+    pub(crate) tls: Option<TlsAcceptor>,
+    /// Where machines that were invited connect, whatever was given.
+    pub(crate) invited: Option<(SocketAddr, TlsAcceptor)>,
 }
 
 /// What is listened on.
 #[derive(Default)]
 pub(crate) struct Listening {
-    pub(crate) bound: Vec<(Bound, Site)>,
+    pub(crate) bound: Vec<(Bound, Site, Option<TlsAcceptor>)>,
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) unix: Option<PathBuf>,
     /// Addresses that could not be listened on, and why.
     pub(crate) left_out: Vec<BrokerStartError>,
+    /// Where machines that were invited connect, or why they cannot.
+    pub(crate) invited: Option<Result<SocketAddr, String>>,
 }
 
 /// Binds every address, and the Unix socket last; or takes what was given.
@@ -52,20 +60,20 @@ pub(crate) fn listen_at(places: &mut Places) -> Result<Listening, BrokerStartErr
             if let Site::Tcp(address) = site {
                 listening.addresses.push(address);
             }
-            listening.bound.push((bound, site));
+            listening.bound.push((bound, site, places.tls.clone()));
         }
         if places.loopback_only {
             check_loopback(&listening.addresses)?;
         }
-        return Ok(listening);
+        places.listen.clear();
+        places.unix.clear();
     }
     for address in &places.listen {
         match bind_tcp(*address) {
             Ok((listener, actual)) => {
                 listening.addresses.push(actual);
-                listening
-                    .bound
-                    .push((Bound::Tcp(listener), Site::Tcp(actual)));
+                let bound = (Bound::Tcp(listener), Site::Tcp(actual), places.tls.clone());
+                listening.bound.push(bound);
             }
             Err(why) if places.tcp_optional && !places.unix.is_empty() => {
                 listening.left_out.push(why);
@@ -73,10 +81,21 @@ pub(crate) fn listen_at(places: &mut Places) -> Result<Listening, BrokerStartErr
             Err(why) => return Err(why),
         }
     }
+    if let Some((address, tls)) = places.invited.take() {
+        // Sessions of this user do without.
+        listening.invited = Some(match bind_tcp(address) {
+            Ok((listener, actual)) => {
+                let bound = (Bound::Tcp(listener), Site::Tcp(actual), Some(tls));
+                listening.bound.push(bound);
+                Ok(actual)
+            }
+            Err(why) => Err(why.to_string()),
+        });
+    }
     if !places.unix.is_empty() {
         let place = UnixPlace::bind(std::mem::take(&mut places.unix))?;
         listening.unix = place.path().map(PathBuf::from);
-        listening.bound.push((Bound::Unix(place), Site::Unix));
+        listening.bound.push((Bound::Unix(place), Site::Unix, None));
     }
     Ok(listening)
 }

@@ -83,20 +83,19 @@ pub(crate) struct Acceptor {
 impl Acceptor {
     /// Acceptors for these listeners, which share their places. TCP leaves some to the Unix socket.
     pub(crate) fn all(
-        bound: impl IntoIterator<Item = Bound>,
-        tls: Option<&TlsAcceptor>,
+        bound: impl IntoIterator<Item = (Bound, Option<TlsAcceptor>)>,
         shared: &Arc<Shared>,
     ) -> impl Iterator<Item = Self> {
         let sockets = shared.places.max + SOCKETS_SPARE;
         let all = Arc::new(Semaphore::new(sockets));
         let tcp = Arc::new(Semaphore::new(sockets - places::Places::of_unix(sockets)));
-        bound.into_iter().map(move |bound| Self {
+        bound.into_iter().map(move |(bound, tls)| Self {
             places: match &bound {
                 Bound::Tcp(_) => vec![Arc::clone(&tcp), Arc::clone(&all)],
                 Bound::Unix(_) => vec![Arc::clone(&all)],
             },
             bound,
-            tls: tls.cloned(),
+            tls,
             shared: Arc::clone(shared),
         })
     }

@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -113,6 +114,14 @@ impl Socket {
     /// Whether the client speaks no TLS at a port that wants it.
     pub(crate) fn lacks_tls(&self) -> bool {
         matches!(&self.stream, Stream::Tls(tls) if tls.is_plain())
+    }
+
+    /// The client's address, if it speaks TLS.
+    pub(crate) fn tls_peer(&self) -> Option<SocketAddr> {
+        match &self.stream {
+            Stream::Tls(tls) => tls.peer(),
+            Stream::Tcp(_) | Stream::Unix(_) => None,
+        }
     }
 
     /// The first frame is there, whole: the limits of the WebSocket layer are enough from here on.

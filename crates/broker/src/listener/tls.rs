@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::io::{self, IoSlice};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
@@ -54,6 +55,14 @@ impl TlsSocket {
     pub(super) fn is_plain(&self) -> bool {
         let state = lock(&self.state);
         matches!(*state, State::Plain(_))
+    }
+
+    /// The client's address, once the handshake is over.
+    pub(super) fn peer(&self) -> Option<SocketAddr> {
+        match &*lock(&self.state) {
+            State::Open(stream) => stream.get_ref().0.peer_addr().ok(),
+            _ => None,
+        }
     }
 
     pub(super) fn poll_read(

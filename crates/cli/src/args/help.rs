@@ -26,6 +26,8 @@ const GROUPS: [(&str, &[&str]); 4] = [
             "uninstall",
             "doctor",
             "guide",
+            "invite",
+            "join",
             "run",
             "acp",
             "demo",

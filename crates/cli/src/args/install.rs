@@ -65,6 +65,9 @@ pub(crate) struct Uninstall {
     /// Take it out of every agent's configuration, and of the projects' that it was put into
     #[arg(long, conflicts_with_all = ["agent", "project", "user"])]
     pub(crate) all: bool,
+    /// Take back what `peerbus join` wrote
+    #[arg(long, conflicts_with_all = ["agent", "project", "user", "all"])]
+    pub(crate) join: bool,
     /// Then end the broker, and delete its mail, its tokens and all else that peerbus keeps
     #[arg(long, requires = "all")]
     pub(crate) purge: bool,

@@ -1,6 +1,6 @@
-//! What peers said was done to their sessions, as the chain's lines have it.
+//! Lines of the chain about peers' sessions, as those said it, and about machines that asked to be let in.
 
-/// A line about a session. Its texts are words without spaces, in which what could not stand in
+/// A line about a session, or about an invitation. Its texts are words without spaces, in which what could not stand in
 /// one is `_`; `source` is escaped like any untrusted text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AuditRemark<'a> {
@@ -30,6 +30,20 @@ pub enum AuditRemark<'a> {
         /// How many.
         records: u64,
     },
+    /// A machine asked to be let in by an invitation.
+    Join {
+        /// Its name; `None`: no invitation has that secret.
+        name: Option<&'a str>,
+        /// `joined`, or why not.
+        outcome: &'a str,
+        /// The machine's address; `None`: not known.
+        from: Option<&'a str>,
+    },
+    /// So many more did.
+    Joins {
+        /// How many.
+        tries: u64,
+    },
 }
 
 impl<'a> AuditRemark<'a> {
@@ -38,8 +52,22 @@ impl<'a> AuditRemark<'a> {
     pub fn read(line: &'a str) -> Option<Self> {
         let mut words = line.splitn(10, ' ');
         let kind = words.next()?;
-        let (_peer, name) = (words.next()?, words.next()?);
         let word = |text: &'a str| (text != "-").then_some(text);
+        match kind {
+            "I" => {
+                return Some(Self::Join {
+                    name: word(words.next()?),
+                    outcome: words.next()?,
+                    from: word(words.next()?),
+                });
+            }
+            "J" => {
+                let tries = words.next()?.parse().ok()?;
+                return Some(Self::Joins { tries });
+            }
+            _ => {}
+        }
+        let (_peer, name) = (words.next()?, words.next()?);
         let number = |text: &'a str| text.parse().ok();
         match kind {
             "S" => Some(Self::Record {
@@ -102,5 +130,26 @@ mod tests {
             Some(AuditRemark::Excess { name, records })
         );
         assert_eq!(AuditRemark::read("R 7 bob"), None);
+    }
+
+    #[test]
+    fn who_asks_to_be_let_in_is_told_with_what_came_of_it() {
+        let mut log = AuditLog::default();
+        log.join(Some("laptop"), "joined", "192.0.2.7");
+        log.join(None, "unknown", "2001:db8::7\nA 1 2");
+        log.more_joins(3);
+        let lines: Vec<_> = log.lines.lines().map(AuditRemark::read).collect();
+        let join = |name, outcome, from| {
+            let from = Some(from);
+            Some(AuditRemark::Join {
+                name,
+                outcome,
+                from,
+            })
+        };
+        let joined = join(Some("laptop"), "joined", "192.0.2.7");
+        let stranger = join(None, "unknown", "2001:db8::7_A_1_2");
+        let more = Some(AuditRemark::Joins { tries: 3 });
+        assert_eq!(lines, [joined, stranger, more]);
     }
 }

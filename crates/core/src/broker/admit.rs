@@ -39,6 +39,7 @@ impl Broker {
         }
         self.outbox.event(BusEvent::Registered {
             name: name.to_owned(),
+            token: newcomer.grant.token,
             takeover,
         });
 

@@ -21,7 +21,7 @@ pub(super) struct Budget {
 
 impl Budget {
     /// Whether one more is written now.
-    fn take(&mut self, now_ms: u64, room: bool) -> bool {
+    pub(super) fn take(&mut self, now_ms: u64, room: bool) -> bool {
         let fits = room && self.taken < RECORDS_MAX;
         if self.taken == 0 && self.excess == 0 {
             self.since_ms = now_ms;
@@ -34,12 +34,12 @@ impl Budget {
         fits
     }
 
-    fn is_over(&self, now_ms: u64) -> bool {
+    pub(super) fn is_over(&self, now_ms: u64) -> bool {
         now_ms >= self.since_ms.saturating_add(SPAN_MS)
     }
 
     /// Begins anew. Gives how many were counted only.
-    fn end(&mut self) -> u64 {
+    pub(super) fn end(&mut self) -> u64 {
         std::mem::take(self).excess
     }
 }
@@ -67,6 +67,7 @@ impl Broker {
 
     /// Writes down what was counted only, once its time is over.
     pub(super) fn end_budgets(&mut self, now_ms: u64) {
+        self.end_joins(now_ms);
         let over = self.conns.sessions_mut();
         let over = over.filter(|(_, session)| session.audits.is_over(now_ms));
         let due: Vec<_> = over

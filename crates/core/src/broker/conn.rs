@@ -128,6 +128,8 @@ impl Session {
 pub(super) struct Conns {
     pub(super) all: BTreeMap<ConnId, Conn>,
     pub(super) timers: BTreeSet<(u64, Reason, ConnId)>,
+    /// How many machines that asked to be let in are written down.
+    pub(super) joins: Budget,
 }
 
 impl Conns {

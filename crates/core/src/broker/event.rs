@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use peerbus_wire::{CloseReason, MessageId, Receipt, Seq, TokenName};
 
+use crate::TokenHash;
+
 /// What happened, for metrics and the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BusEvent {
@@ -53,6 +55,8 @@ pub enum BusEvent {
     Registered {
         /// Its name.
         name: String,
+        /// Its token.
+        token: TokenHash,
         /// A live connection lost the name to it.
         takeover: bool,
     },

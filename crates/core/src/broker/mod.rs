@@ -23,6 +23,7 @@ mod grants;
 mod groups;
 mod handshake;
 mod history;
+mod joining;
 mod leases;
 mod left;
 mod line;
@@ -44,6 +45,7 @@ use peerbus_wire::{BrokerFrame, ClientFrame, CloseReason, EXT_AUDIT, Seq, TokenN
 
 pub use self::config::BrokerConfig;
 pub use self::event::BusEvent;
+pub use self::joining::JoinTry;
 pub use self::mutation::BrokerMutation;
 pub use self::query::DomainRoute;
 pub use self::requests::OpenRequest;
@@ -77,6 +79,8 @@ pub enum BrokerInput {
     Opened(ConnId),
     /// It sent a message.
     Frame(ConnId, ClientFrame),
+    /// Its first frame was [`ClientFrame::Join`], and this came of it.
+    Join(ConnId, JoinTry),
     /// It answered an [`BrokerOutput::Ping`].
     Pong(ConnId),
     /// It is gone, whoever ended it. Also expected after an [`BrokerOutput::Close`].
@@ -269,6 +273,7 @@ impl Broker {
         match input {
             BrokerInput::Opened(conn) => self.opened(now, conn),
             BrokerInput::Frame(conn, frame) => self.frame(cx, conn, frame)?,
+            BrokerInput::Join(conn, tried) => self.joining(now.mono_ms, conn, tried),
             BrokerInput::Pong(conn) => {
                 if let Some(peer) = self.conns.session(conn).map(|s| s.peer) {
                     self.holder_answered(peer);

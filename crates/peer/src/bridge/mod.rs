@@ -248,6 +248,7 @@ impl Bridge {
             Received::Recall(_)
             | Received::Renamed(_)
             | Received::Retired(_)
+            | Received::Joined(_)
             | Received::Unknown => {}
         }
     }

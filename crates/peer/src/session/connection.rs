@@ -54,6 +54,10 @@ enum Next {
         after_ms: u64,
     },
     Rename,
+    /// The same, for one that begins so.
+    RenameTo {
+        begins: String,
+    },
 }
 
 impl PeerSession {
@@ -288,6 +292,13 @@ impl PeerSession {
                 let name = self.config.name.clone();
                 self.status = Status::Refused { name, why };
             }
+            Next::RenameTo { begins } => {
+                self.phase = Phase::Renaming;
+                self.actions.push_back(Action::Rename);
+                // Nobody needs to know: it does as it was told.
+                self.status = Status::Connecting { last_error: None };
+                self.begins = Some(begins);
+            }
             Next::Rename => {
                 self.phase = Phase::Renaming;
                 self.actions.push_back(Action::Rename);
@@ -308,6 +319,19 @@ impl PeerSession {
             .is_none_or(|credentials| credentials.local)
     }
 
+    /// How the names of its token begin, as far as the broker told that.
+    #[must_use]
+    pub fn begins(&self) -> Option<&str> {
+        self.begins.as_deref()
+    }
+
+    /// A made-up name does not begin so, and another one can.
+    fn may_begin(&self, begins: &str) -> bool {
+        let begun = self.config.name.as_str().get(..begins.len());
+        let has_begun = begun.is_some_and(|begun| begun.eq_ignore_ascii_case(begins));
+        self.config.generated && !has_begun
+    }
+
     /// What the end of a connection means.
     fn judge(&self, ended: &ConnectionEnd) -> Next {
         let (code, text) = match ended {
@@ -324,6 +348,11 @@ impl PeerSession {
         if self.config.generated && lost {
             return Next::Rename;
         }
+        let allowed = text.strip_prefix(NAME_FORBIDDEN).filter(|_| code == 1008);
+        let begins = allowed.and_then(begins_of);
+        if let Some(begins) = begins.filter(|it| registering && self.may_begin(it)) {
+            return Next::RenameTo { begins };
+        }
         let (why, after_ms) = if is(CloseReason::NameClaimed) {
             (RegistrationRefusal::NameClaimed, REFUSED_MS)
         } else if let Some(holder) = in_use {
@@ -339,7 +368,7 @@ impl PeerSession {
             (RegistrationRefusal::Expired, TOKEN_MS)
         } else if code == CloseReason::TokenRevoked.code() {
             (RegistrationRefusal::Revoked, TOKEN_MS)
-        } else if let Some(allowed) = text.strip_prefix(NAME_FORBIDDEN).filter(|_| code == 1008) {
+        } else if let Some(allowed) = allowed {
             let allowed = allowed.to_owned();
             (RegistrationRefusal::NameForbidden { allowed }, REFUSED_MS)
         } else if let Some(kept) = kept {
@@ -387,4 +416,14 @@ impl PeerSession {
     pub(super) fn settle(&mut self, id: peerbus_wire::MessageId, outcome: SendResult) {
         self.replies.push_back(Reply::Sent { id, outcome });
     }
+}
+
+/// How the names begin that the first of these patterns means, if they have nothing else in common.
+fn begins_of(allowed: &str) -> Option<String> {
+    let first = allowed.split(", ").next()?.strip_suffix('*')?;
+    let begins = match first.ends_with(|c: char| c.is_ascii_alphanumeric()) {
+        true => format!("{first}-"),
+        false => first.to_owned(),
+    };
+    PeerName::parse(&format!("{begins}x")).ok().map(|_| begins)
 }

@@ -90,6 +90,8 @@ pub struct PeerSession {
     outbox: Outbox,
     queries: Queries,
     naming: Naming,
+    /// How names begin that the token may register, where the broker turned another one down.
+    begins: Option<String>,
     notices: Notices,
     control: VecDeque<ClientFrame>,
     actions: VecDeque<Action>,
@@ -149,6 +151,7 @@ impl PeerSession {
             outbox: Outbox::default(),
             queries: Queries::default(),
             naming: Naming::default(),
+            begins: None,
             notices: Notices::default(),
             control: VecDeque::new(),
             actions: VecDeque::from([Action::Dial]),

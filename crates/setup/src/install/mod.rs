@@ -7,6 +7,7 @@ pub(crate) mod edit;
 #[cfg(feature = "fuzzing")]
 mod fuzzing;
 pub(crate) mod hooks;
+mod joined;
 mod json;
 pub(crate) mod naming;
 mod next;
@@ -28,6 +29,7 @@ use std::path::{Path, PathBuf};
 pub use all::{FoundAgent, found, uninstall_all};
 #[cfg(feature = "fuzzing")]
 pub use fuzzing::fuzz;
+pub use joined::{asking_token, check_joinable, join, leave, not_let_in};
 use peerbus_adapter::Failure;
 use peerbus_agents::{Agent, Scope};
 

@@ -22,6 +22,22 @@ const BYTES_MAX: u64 = 256 * 1_024 * 1_024;
 #[serde(default)]
 pub(crate) struct Record {
     files: BTreeMap<PathBuf, Done>,
+    /// The credentials file that `peerbus join` has changed, and how.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) joined: Option<(PathBuf, Done)>,
+    /// The invitation by which this machine asks to be let in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) asking: Option<Asking>,
+}
+
+/// The token that this machine shows with a code, again until it has an answer.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Asking {
+    /// The hash of the code.
+    pub(crate) code: String,
+    /// The token that this machine made.
+    pub(crate) token: String,
 }
 
 /// What was done to one file.
@@ -102,7 +118,7 @@ impl Done {
     }
 }
 
-fn hash(text: &str) -> String {
+pub(crate) fn hash(text: &str) -> String {
     blake3::hash(text.as_bytes()).to_hex().to_string()
 }
 
@@ -146,7 +162,7 @@ impl Record {
         let Some(path) = place() else {
             return Ok(());
         };
-        let saved = if self.files.is_empty() {
+        let saved = if *self == Self::default() {
             match std::fs::remove_file(&path) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
                 _ => Ok(()),

@@ -3,8 +3,8 @@
 use peerbus_wire::limits::WITHIN_MS_MAX;
 use peerbus_wire::{
     Accepted, Ack, BrokerFrame, Carried, ClientFrame, Decoded, DeliverFrame, DeliveryKey, Domain,
-    Envelope, GroupName, How, Instance, Mark, MessageId, PeerEntry, PeersFrame, Presence, Receipt,
-    Refusal, RefusalCode, Register, Seq, Stage, Token, Window,
+    Envelope, GroupName, How, Instance, JoinRequest, Mark, MessageId, PeerEntry, PeersFrame,
+    Presence, Receipt, Refusal, RefusalCode, Register, Seq, Stage, Token, Window,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -197,6 +197,11 @@ pub(crate) fn mark() -> impl Strategy<Value = Mark> {
 pub(crate) fn client_frame() -> impl Strategy<Value = ClientFrame> {
     prop_oneof![
         register().prop_map(ClientFrame::Register),
+        ("[!-~]{1,64}", "[!-~]{32,64}").prop_map(|(code, token)| {
+            let token_of = |text: &str| Token::parse(text).unwrap();
+            let (code, token) = (token_of(&code), token_of(&token));
+            ClientFrame::Join(JoinRequest { code, token })
+        }),
         (key(), option::of(how())).prop_map(|(key, how)| ClientFrame::Ack(Ack { key, how })),
         Just(ClientFrame::Peers),
         Just(ClientFrame::PeersOf(Domain::parse("beta").unwrap())),

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use peerbus_wire::limits as l;
 use peerbus_wire::{
-    BrokerFrame, ClientFrame, CloseReason, DeliverFrame, Envelope, Received, Secret,
+    BrokerFrame, ClientFrame, CloseReason, DeliverFrame, Envelope, JoinRefusal, Received, Secret,
 };
 
 const DOCUMENT: &str = include_str!("../../../../docs/PROTOCOL.md");
@@ -52,6 +52,7 @@ fn every_broker_frame_is_as_we_write_it() {
             Received::Renamed(answer) => BrokerFrame::Renamed(answer).encode(),
             Received::Retired(answer) => BrokerFrame::Retired(answer).encode(),
             Received::Forwarded(messages) => BrokerFrame::Forwarded(messages).encode(),
+            Received::Joined(grant) => BrokerFrame::Joined(grant).encode(),
             Received::Unknown => panic!("{text}"),
         };
         assert_eq!(&*again, text);
@@ -130,6 +131,11 @@ fn every_close_code_is_listed() {
         R::Full,
         R::GoingAway,
         R::StorageFailed,
+        R::NotJoined(JoinRefusal::Unknown),
+        R::NotJoined(JoinRefusal::Expired),
+        R::NotJoined(JoinRefusal::Used),
+        R::NotJoined(JoinRefusal::Taken),
+        R::NotJoined(JoinRefusal::Failed),
     ];
     let table = DOCUMENT.split_once("## 3.1 Close codes").unwrap().1;
     for reason in &reasons {
@@ -151,6 +157,7 @@ fn every_limit_is_listed() {
         ("`id`", vec![l::ID_BYTES_MAX]),
         ("`source`, `ts`", vec![l::SOURCE_BYTES_MAX, l::TS_BYTES_MAX]),
         ("`token`", vec![l::TOKEN_BYTES_MAX]),
+        ("`token` of `join`", vec![l::JOIN_TOKEN_BYTES_MIN]),
         ("`instance`", vec![l::INSTANCE_BYTES_MAX]),
         ("nesting of a body", vec![l::NESTING_MAX]),
         ("`delivery_key`", vec![l::DELIVERY_KEY_BYTES_MAX]),

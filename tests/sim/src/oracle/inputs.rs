@@ -52,6 +52,7 @@ impl Oracle {
                 self.rules.history &= !self.full;
             }
             BrokerInput::Pong(_)
+            | BrokerInput::Join(..)
             | BrokerInput::Tick
             | BrokerInput::Grants(_)
             | BrokerInput::Operate(_)

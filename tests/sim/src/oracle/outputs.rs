@@ -87,6 +87,7 @@ impl Oracle {
             | BrokerFrame::Forwarded(_) => ensure(model.ext, "handshake", || {
                 format!("{conn:?} speaks v1, got {frame:?}")
             }),
+            BrokerFrame::Joined(_) => Err(Failure::new("handshake", "nobody was invited")),
         }
     }
 

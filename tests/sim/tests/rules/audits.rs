@@ -43,6 +43,7 @@ fn written(rig: &Rig) -> Vec<u64> {
             assert_eq!(name, "bob");
             records
         }
+        AuditRemark::Join { .. } | AuditRemark::Joins { .. } => panic!("nobody was invited"),
     });
     said.collect()
 }

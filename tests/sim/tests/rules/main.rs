@@ -13,6 +13,7 @@ mod groups;
 mod handshake;
 mod history;
 mod holders;
+mod joining;
 mod keys;
 mod leases;
 mod messages;

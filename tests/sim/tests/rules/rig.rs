@@ -11,8 +11,8 @@ use peerbus_core::testing::MemoryStore;
 use peerbus_core::{Now, TokenHash};
 use peerbus_wire::{
     Accepted, Ack, BrokerFrame, ClientFrame, CloseReason, DeliveryKey, Envelope, Forwarded, How,
-    Instance, MessageId, NameAnswer, PROTOCOL_VERSION, PeersFrame, Receipt, Received, Register,
-    Secret, Seq, Stage, Token, Window,
+    Instance, JoinGrant, MessageId, NameAnswer, PROTOCOL_VERSION, PeersFrame, Receipt, Received,
+    Register, Secret, Seq, Stage, Token, Window,
 };
 
 /// A token that the broker knows.
@@ -35,6 +35,7 @@ pub(crate) struct Told {
     pub(crate) recalled: Vec<u64>,
     pub(crate) names: Vec<NameAnswer>,
     pub(crate) forwarded: Vec<Forwarded>,
+    pub(crate) joined: Option<JoinGrant>,
     /// Frames that held receipts.
     pub(crate) receipt_frames: usize,
     pub(crate) pings: usize,
@@ -205,6 +206,7 @@ impl Rig {
             BrokerFrame::Recall(it) => told.recalled.extend(it.key.seq().map(|seq| seq.0)),
             BrokerFrame::Renamed(answer) | BrokerFrame::Retired(answer) => told.names.push(answer),
             BrokerFrame::Forwarded(messages) => told.forwarded = messages,
+            BrokerFrame::Joined(grant) => told.joined = Some(grant),
         }
     }
 

@@ -267,6 +267,40 @@ fn a_generated_name_that_is_taken_is_replaced() {
 }
 
 #[test]
+fn a_generated_name_is_made_to_begin_as_those_of_its_token_do() {
+    let forbidden = |allowed: &str| CloseReason::NameForbidden {
+        allowed: allowed.into(),
+    };
+    for (allowed, begins) in [
+        ("laptop*", "laptop-"),
+        ("ci.*, x", "ci."),
+        ("Bot-*", "Bot-"),
+    ] {
+        let mut rig = Rig::new(true);
+        rig.connect();
+        rig.closed(&forbidden(allowed));
+        assert_eq!(rig.actions(), [Action::Rename]);
+        assert_eq!(rig.session.begins(), Some(begins));
+        rig.session
+            .go_by(rig.now(), name(&format!("{begins}other")), true);
+        rig.redial();
+        // It was done as told, and is turned down all the same.
+        rig.closed(&forbidden(allowed));
+        assert_eq!(rig.actions(), []);
+    }
+    for allowed in ["phone", "*", "a*b", "-*", ""] {
+        let mut rig = Rig::new(true);
+        rig.connect();
+        rig.closed(&forbidden(allowed));
+        assert_eq!(rig.actions(), [], "{allowed}");
+    }
+    let mut chosen = Rig::new(false);
+    chosen.connect();
+    chosen.closed(&forbidden("laptop*"));
+    assert_eq!(chosen.actions(), [], "a person chose it");
+}
+
+#[test]
 fn other_ends_are_retried_soon() {
     for reason in [
         CloseReason::GoingAway,

@@ -1,0 +1,52 @@
+//! The command lines of `peerbus invite` and `peerbus join`.
+
+use std::net::SocketAddr;
+
+use clap::Subcommand;
+
+use super::listen_address;
+
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(crate) struct Invite {
+    #[command(subcommand)]
+    pub(crate) verb: Option<InviteVerb>,
+    /// A name for the other machine: its peers' names begin so
+    #[arg(required = true)]
+    pub(crate) name: Option<String>,
+    /// Where the broker listens with TLS, if it does not yet (0.0.0.0:47823)
+    #[arg(long, value_name = "IP:PORT", value_parser = listen_address)]
+    pub(crate) listen: Option<SocketAddr>,
+    /// Name or address by which the other machine reaches this one
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub(crate) address: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum InviteVerb {
+    /// Show which machines were invited, and which have joined
+    List {
+        /// Print them as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// End an invitation, and the token of the machine that joined by it
+    Revoke {
+        /// The name of the machine
+        name: String,
+        /// Change the HMAC secret, too, which that machine knows
+        #[arg(long)]
+        rotate: bool,
+    },
+    /// End all that is open, and listen for other machines no more
+    Off,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Join {
+    /// The line that `peerbus invite` printed on the other machine; `-` reads it from stdin
+    pub(crate) code: String,
+    /// Do not ask before
+    #[arg(long)]
+    pub(crate) yes: bool,
+}

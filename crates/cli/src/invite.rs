@@ -1,0 +1,319 @@
+//! `peerbus invite`.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::path::{Path, PathBuf};
+
+use peerbus_adapter::credentials::{self, random_hex, set_listen};
+use peerbus_adapter::invited::{InviteCode, SECRET_DIGITS};
+use peerbus_adapter::paths::Paths;
+use peerbus_adapter::{Failure, Token, Url, project, wall_ms};
+use peerbus_broker::{invitations, tokens};
+use peerbus_core::{Invitation, InvitationState, TokenHash};
+use peerbus_wire::{TokenName, utc};
+use serde_json::{Value, json};
+
+use crate::args::{Invite, InviteVerb};
+use crate::here::for_people;
+use crate::{operator, output, stop, token};
+
+/// The file of the invitations, beside the credentials.
+pub(crate) const INVITATIONS: &str = "invitations.toml";
+
+/// Where the broker listens for machines that were invited when nothing else is said.
+const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 47_823);
+
+pub(crate) fn run(verb: &Invite) -> Result<(), Failure> {
+    match &verb.verb {
+        None => invite(verb),
+        Some(InviteVerb::List { json }) => list(*json),
+        Some(InviteVerb::Revoke { name, rotate }) => revoke(name, *rotate),
+        Some(InviteVerb::Off) => off(),
+    }
+}
+
+/// Where machines reach the broker, and which certificate it shows.
+struct Reached {
+    address: SocketAddr,
+    certificate: String,
+    invitations: PathBuf,
+}
+
+fn invite(verb: &Invite) -> Result<(), Failure> {
+    for_people("invite another machine")?;
+    let paths = Paths::find()?;
+    let name = named(verb.name.as_deref().unwrap_or_default())?;
+    tokens::check_name(&name).map_err(Failure::config)?;
+    // That its peers can have names.
+    invitations::grant(&name, TokenHash([0; 32])).map_err(Failure::config)?;
+    let known = tokens::read(&paths.tokens).map_err(Failure::config)?;
+    if known.iter().any(|it| is_called(&it.name, &name)) {
+        return Err(Failure::config(format!(
+            "there is a token {name} already: choose another name, or `peerbus invite revoke {name}` if that \
+             machine is to join anew"
+        )));
+    }
+    let reached = listening(&paths, verb.listen)?;
+    let others = invitations::read(&reached.invitations).map_err(Failure::config)?;
+    check_apart(&name, others.iter().map(|it| &it.name))?;
+    let place = place(&reached, verb.address.as_deref())?;
+    // 128 bits of it.
+    let secret = random_hex().get(..SECRET_DIGITS).and_then(Token::parse);
+    let secret = secret.ok_or_else(|| Failure::failed("no code could be made"))?;
+    let code = InviteCode {
+        url: Url::parse(&format!("wss://{place}#sha256={}", reached.certificate))?,
+        secret: secret.clone(),
+    };
+    let now_ms = wall_ms();
+    let invitation = Invitation::new(name.clone(), TokenHash::of(&secret), now_ms);
+    let put = invitations::change(&reached.invitations, |known| {
+        let over = |it: &Invitation| it.state(now_ms) == InvitationState::Over;
+        known.retain(|it| !over(it) && !is_called(&it.name, &name));
+        known.push(invitation);
+    });
+    put.map_err(Failure::config)?;
+    output::line(&code.to_string())?;
+    output::say(&format!(
+        "on {name}: `peerbus join` with the line above. It is good for ten minutes, once, and for whoever has \
+         it; {name} gets the HMAC secret, and names that begin with {name}"
+    ));
+    Ok(())
+}
+
+/// Fails where a machine may have the names of another one.
+fn check_apart<'n>(
+    name: &TokenName,
+    mut others: impl Iterator<Item = &'n TokenName>,
+) -> Result<(), Failure> {
+    let small = |name: &TokenName| name.as_str().to_ascii_lowercase();
+    let own = small(name);
+    let is_near = |other: &&TokenName| {
+        let other = small(other);
+        other != own && (other.starts_with(&own) || own.starts_with(&other))
+    };
+    match others.find(is_near) {
+        None => Ok(()),
+        Some(other) => Err(Failure::config(format!(
+            "the names of {name} and of {other}, which was invited, too, would begin alike: choose another name"
+        ))),
+    }
+}
+
+/// Sees to it that the broker listens with TLS.
+fn listening(paths: &Paths, at: Option<SocketAddr>) -> Result<Reached, Failure> {
+    let about = about()?;
+    let found = reached(&about);
+    let is_there = |found: &Reached| at.is_none_or(|at| at == found.address);
+    if let Some(Ok(found)) = found
+        && is_there(&found)
+    {
+        return Ok(found);
+    }
+    if about["invitations"].is_null() {
+        return Err(Failure::failed(
+            "the broker lets no machine in: it has its tokens from PEERBUS_TOKENS, asks for certificates of \
+             clients (--client-ca), or is older than this program",
+        ));
+    }
+    let known = credentials::load(&paths.credentials).map_err(Failure::config)?;
+    let at = at.or(known.listen).unwrap_or(LISTEN);
+    set_listen(&paths.credentials, Some(at)).map_err(Failure::config)?;
+    renew(&about, &paths.database, "and invite the machine then")?;
+    match reached(&self::about()?) {
+        Some(Ok(found)) => Ok(found),
+        Some(Err(why)) => Err(Failure::failed(format!(
+            "the broker listens for no other machine: {why}"
+        ))),
+        None => Err(Failure::failed(format!(
+            "the broker was told to listen at {at}, and does not: see its log"
+        ))),
+    }
+}
+
+/// The broker's word of itself.
+fn about() -> Result<Value, Failure> {
+    let about = operator::ask(None, "GET", "/broker")?;
+    serde_json::from_str(&about).map_err(Failure::failed)
+}
+
+fn reached(about: &Value) -> Option<Result<Reached, String>> {
+    let told = &about["reached"];
+    if let Some(why) = told["why"].as_str() {
+        return Some(Err(why.to_owned()));
+    }
+    Some(Ok(Reached {
+        address: told["address"].as_str()?.parse().ok()?,
+        certificate: told["certificate"].as_str()?.to_owned(),
+        invitations: about["invitations"].as_str()?.into(),
+    }))
+}
+
+/// Has a broker that was started on demand make room for a new one, which reads its credentials. Another
+/// one somebody restarts: `then` says what for.
+fn renew(about: &Value, database: &Path, then: &str) -> Result<(), Failure> {
+    let origin = about["started"].as_str().unwrap_or_default();
+    if !origin.starts_with("on demand") {
+        return Err(Failure::failed(format!(
+            "this is written down, and holds from the broker's next start on. It was started {origin}: restart \
+             it, {then}"
+        )));
+    }
+    let sockets = operator::sockets(None)?;
+    let told = operator::over(&sockets, "POST", "/stop?takeover=1")?;
+    told.ok().map_err(Failure::failed)?;
+    let ending = "waiting for the broker to end, and a new one to start";
+    output::patiently(ending, || stop::wait(database, about["pid"].as_u64()))
+}
+
+/// `HOST:PORT` by which others reach the broker.
+fn place(reached: &Reached, given: Option<&str>) -> Result<String, Failure> {
+    let (ip, port) = (reached.address.ip(), reached.address.port());
+    let host = match given {
+        Some(given) => given.to_owned(),
+        None if ip.is_unspecified() => {
+            let host = outward().map(|ip| SocketAddr::new(ip, port).to_string());
+            return host
+                .or_else(|| Some(format!("{}:{port}", project::host()?)))
+                .ok_or_else(|| {
+                    Failure::failed(
+                        "this machine has no address that is known: give one, --address HOST",
+                    )
+                });
+        }
+        None => return Ok(reached.address.to_string()),
+    };
+    // A bare IPv6 address has colons, too.
+    let is_whole = |place: &str| Url::parse(&format!("wss://{place}")).is_ok();
+    let host = match host.parse() {
+        Ok(IpAddr::V6(ip)) => format!("[{ip}]"),
+        _ => host,
+    };
+    let bare = host.ends_with(']') || !host.contains(':');
+    let place = if bare { format!("{host}:{port}") } else { host };
+    match is_whole(&place) && !place.contains(['/', '?', '#']) {
+        true => Ok(place),
+        false => Err(Failure::config(format!(
+            "--address {:?}: give HOST or HOST:PORT",
+            given.unwrap_or_default()
+        ))),
+    }
+}
+
+/// The address from which this machine reaches others. Nothing is sent: the system only looks up its way.
+fn outward() -> Option<IpAddr> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    // RFC 5737: no machine has it.
+    socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).ok()?;
+    let ip = socket.local_addr().ok()?.ip();
+    (!ip.is_unspecified() && !ip.is_loopback()).then_some(ip)
+}
+
+fn file() -> Result<PathBuf, Failure> {
+    Ok(Paths::find()?.config_dir.join(INVITATIONS))
+}
+
+fn list(json: bool) -> Result<(), Failure> {
+    let all = invitations::read(&file()?).map_err(Failure::config)?;
+    let now_ms = wall_ms();
+    for it in &all {
+        let until = format!("{}Z", utc(it.until_ms / 1_000));
+        let joined = it.joined_ms.map(|ms| format!("{}Z", utc(ms / 1_000)));
+        let (word, state) = match it.state(now_ms) {
+            InvitationState::Open => ("open", format!("invited, until {until}")),
+            InvitationState::Asked => ("asked", format!("let in, and not here yet, until {until}")),
+            InvitationState::Over => ("over", format!("was invited, until {until}")),
+            InvitationState::Joined => {
+                let joined = joined.as_deref().unwrap_or_default();
+                ("joined", format!("has joined, {joined}"))
+            }
+        };
+        let name = it.name.as_str();
+        output::line(&match json {
+            true => {
+                json!({ "name": name, "state": word, "until": until, "joined": joined }).to_string()
+            }
+            false => format!("{name}: {state}"),
+        })?;
+    }
+    if all.is_empty() && !json {
+        output::line("no machine was invited")?;
+    }
+    Ok(())
+}
+
+fn revoke(text: &str, rotate: bool) -> Result<(), Failure> {
+    for_people("revoke another machine's token")?;
+    let (paths, name) = (Paths::find()?, named(text)?);
+    let gone = invitations::change(&file()?, |known| {
+        let at = known.iter().position(|it| is_called(&it.name, &name))?;
+        Some(known.remove(at))
+    });
+    let gone = gone.map_err(Failure::config)?.ok_or_else(|| {
+        Failure::config(format!(
+            "no machine {name} was invited: `peerbus invite list` shows which were"
+        ))
+    })?;
+    let known = tokens::read(&paths.tokens).map_err(Failure::config)?;
+    let own = known.iter().find(|it| Some(it.token) == gone.holder);
+    if let Some(own) = own {
+        tokens::revoke(&paths.tokens, &own.name).map_err(Failure::config)?;
+        // A broker that is away reads the file when it starts, one that runs within a second.
+        let _known = token::reload(&paths.tokens, None)?;
+    }
+    output::line(&format!(
+        "{}: its invitation{} at an end; its names and the mail for them stay",
+        gone.name,
+        if own.is_some() {
+            " and its token are"
+        } else {
+            " is"
+        }
+    ))?;
+    if rotate {
+        credentials::rotate(&paths.credentials).map_err(Failure::config)?;
+        output::say(
+            "the HMAC secret is a new one: other machines that have joined need it, too (invite them anew), and \
+             `peerbus secret retire` ends the old one",
+        );
+    } else if own.is_some() {
+        output::say(
+            "that machine still knows the HMAC secret, with which nothing of it is carried without a token; \
+             --rotate changes it",
+        );
+    }
+    Ok(())
+}
+
+fn off() -> Result<(), Failure> {
+    for_people("have the broker listen for other machines no more")?;
+    let paths = Paths::find()?;
+    let file = file()?;
+    if file.exists() {
+        // The file says still who has joined.
+        let closed = invitations::change(&file, |known| known.retain(|it| it.joined_ms.is_some()));
+        closed.map_err(Failure::config)?;
+    }
+    let changed = set_listen(&paths.credentials, None).map_err(Failure::config)?;
+    output::line(match changed {
+        true => "no invitation is open, and the broker listens for other machines no more",
+        false => "no invitation is open; the broker was not told to listen for other machines",
+    })?;
+    let sockets = operator::sockets(None)?;
+    let running = operator::over(&sockets, "GET", "/broker").ok();
+    let about = running.and_then(|answer| serde_json::from_str::<Value>(&answer.body).ok());
+    match about.filter(|about| changed && reached(about).is_some()) {
+        Some(about) => renew(&about, &paths.database, "which ends its connections there"),
+        None => Ok(()),
+    }
+}
+
+fn is_called(name: &TokenName, other: &TokenName) -> bool {
+    name.as_str().eq_ignore_ascii_case(other.as_str())
+}
+
+fn named(text: &str) -> Result<TokenName, Failure> {
+    TokenName::parse(text).ok_or_else(|| {
+        Failure::config(format!(
+            "{text:?} cannot be what a machine is called: 1 to 32 of A-Z a-z 0-9 . _ -"
+        ))
+    })
+}

@@ -1,0 +1,170 @@
+//! Who is not let in.
+
+use std::time::{Duration, Instant};
+
+use super::*;
+
+/// How long an answer to somebody who tries is held back.
+const LATE: Duration = Duration::from_millis(500);
+
+/// What a program is told that shows a code with a token, late.
+#[track_caller]
+fn told(code: &str, token: &str) -> String {
+    let since = Instant::now();
+    let Err(NotLetIn::Refused(why)) = shows(code, token) else {
+        panic!("it is let in, or not answered");
+    };
+    assert!(since.elapsed() >= LATE, "it is told at once: {why}");
+    why
+}
+
+#[test]
+fn a_code_lets_in_the_first_that_shows_it_once() {
+    let desk = Desk::new();
+    let code = desk.invite("laptop");
+    let other = match code.strip_suffix('0') {
+        Some(code) => format!("{code}1"),
+        None => format!("{}0", &code[..code.len() - 1]),
+    };
+    assert!(told(&other, "a").contains("no invitation has this code"));
+    let first = shows(&code, "a").expect("it is let in");
+    assert_eq!(first.names, ["laptop*"]);
+    assert_eq!(*first.key, desk.home.credential("hmac_secret"));
+    // As if the answer had been lost.
+    assert_eq!(shows(&code, "a"), Ok(first));
+    assert!(told(&code, "b").contains("another machine asks by this invitation"));
+    let stranger = Home::new();
+    let said = join(&stranger, &code).fails(1);
+    assert!(
+        said.contains("another machine asks") && said.contains("nothing was written"),
+        "{said}"
+    );
+    assert_eq!(files(&stranger), []);
+    let said = desk.says(&["invite", "list"]);
+    assert!(
+        said.starts_with("laptop: let in, and not here yet, until "),
+        "{said}"
+    );
+
+    let (url, token) = (
+        InviteCode::parse(&code).expect("a code").url,
+        "a".repeat(64),
+    );
+    let used = |url: &str| {
+        let mut peers = stranger.peerbus(&["peers"]);
+        peers
+            .env("PEERBUS_URL", url)
+            .env("PEERBUS_TOKEN", &token)
+            .env("PEERBUS_HMAC_SECRET", desk.home.credential("hmac_secret"));
+        Finished::of(&mut peers)
+    };
+    let said = used(&url.to_string()).fails(1);
+    assert!(said.contains("not signed by an authority"), "{said}");
+    used(&url.written()).ok();
+    eventually("it is used", || {
+        let said = desk.says(&["invite", "list"]);
+        said.starts_with("laptop: has joined, ").then_some(())
+    });
+    for token in ["a", "b"] {
+        assert!(told(&code, token).contains("this invitation was used"));
+    }
+
+    let tried = |line: &str| line.split(" source").next().map(str::to_owned);
+    let audited: Vec<_> = desk.audited().iter().filter_map(|it| tried(it)).collect();
+    let laptop = ["joined", "joined", "taken", "taken", "used", "used"];
+    let laptop = laptop.map(|outcome| format!("laptop join {outcome}"));
+    assert_eq!(audited[0], "- join unknown");
+    assert_eq!(audited[1..7], laptop);
+    assert_eq!(audited.len(), 7);
+    desk.broker.stop();
+}
+
+#[test]
+fn after_ten_minutes_a_code_lets_nobody_in() {
+    let desk = Desk::new();
+    let code = desk.invite("pad");
+    let file = desk.home.path().join(".config/peerbus/invitations.toml");
+    let text = fs::read_to_string(&file).expect("invitations");
+    let past = |line: &str| match line.starts_with("until = ") {
+        true => "until = 2001-01-01T00:00:00Z\n".to_owned(),
+        false => format!("{line}\n"),
+    };
+    fs::write(&file, text.lines().map(past).collect::<String>()).expect("our file");
+    let said = join(&Home::new(), &code).fails(1);
+    assert!(
+        said.contains("the time of this invitation is over"),
+        "{said}"
+    );
+
+    let audited = desk.audited();
+    assert_eq!(audited, ["pad join expired source \"127.0.0.1\""]);
+    desk.broker.stop();
+}
+
+#[test]
+fn another_broker_at_that_address_is_told_nothing() {
+    let (desk, other, laptop) = (Desk::new(), Desk::new(), Home::new());
+    let (code, trap) = (desk.invite("laptop"), other.invite("laptop"));
+    let [place, trap] = [&code, &trap].map(|code| code.split('/').next().expect("a place"));
+    let said = join(&laptop, &code.replace(place, trap)).fails(1);
+    let stranger = "its certificate is not the one that the invitation or the URL names";
+    assert!(said.contains(stranger), "{said}");
+    assert!(!laptop.credentials().exists());
+    assert_eq!(other.audited(), [] as [&str; 0]);
+
+    // Nor is it later, by a machine that has joined.
+    join(&laptop, &code).ok();
+    let text = fs::read_to_string(laptop.credentials()).expect("credentials");
+    let port = |place: &str| place.rsplit(':').next().expect("a port").to_owned();
+    let moved = text.replace(&format!(":{}#", port(place)), &format!(":{}#", port(trap)));
+    assert_ne!(moved, text);
+    fs::write(laptop.credentials(), moved).expect("our file");
+    let said = laptop.run(&["peers", "--timeout", "5"]).fails(1);
+    assert!(said.contains(stranger), "{said}");
+    desk.broker.stop();
+    other.broker.stop();
+}
+
+#[test]
+fn without_tls_nobody_is_let_in() {
+    let desk = Desk::new();
+    let code = InviteCode::parse(&desk.invite("laptop")).expect("a code");
+    let mut raw = crate::support::Raw::connect(&desk.broker);
+    let frame = json!({
+        "protocol_version": "v1", "type": "join", "code": code.secret.expose(), "token": "t".repeat(64),
+    });
+    raw.say(&frame.to_string());
+    let closed =
+        peerbus_test_support::socket::Heard::Closed(1008, "first frame must be register".into());
+    assert_eq!(raw.hear(), closed);
+    assert!(
+        desk.says(&["invite", "list"])
+            .starts_with("laptop: invited, until ")
+    );
+    desk.broker.stop();
+}
+
+#[test]
+fn an_agent_invites_nobody_and_joins_nothing() {
+    let desk = Desk::new();
+    let code = desk.invite("laptop");
+    // From here on what this process runs stands below an agent.
+    let mut agent = Mcp::start(&desk.home, "generic", "bob", "some-bot");
+    agent.call("bus.peers", json!({}));
+    for args in [
+        &["invite", "pad"][..],
+        &["invite", "revoke", "laptop"],
+        &["invite", "off"],
+        &["join", &code, "--yes"],
+        &["uninstall", "--join"],
+    ] {
+        let said = desk.home.run(args).fails(1);
+        assert!(
+            said.contains("an agent, or what it runs, may not"),
+            "{args:?}: {said}"
+        );
+    }
+    let said = desk.home.apart(&["invite", "list"]).ok();
+    assert!(said.starts_with("laptop: invited, until "), "{said}");
+    desk.broker.stop();
+}

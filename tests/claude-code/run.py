@@ -21,7 +21,7 @@ from isolated import CannotRun, arguments, claude_code, installed, need, other_a
 
 VERSION = "2.1.330"
 SCRIPTS = Path(__file__).resolve().parent
-SCENARIOS = ["scenario", "hooks_scenario", "approvals_scenario", "interrupt_scenario", "driver_scenario", "plugin_scenario", "first_scenario", "shared_scenario", "domains_scenario", "groups_scenario", "managed_scenario", "request_scenario", "person_scenario"]
+SCENARIOS = ["scenario", "hooks_scenario", "approvals_scenario", "interrupt_scenario", "module_scenario", "driver_scenario", "plugin_scenario", "first_scenario", "shared_scenario", "domains_scenario", "groups_scenario", "managed_scenario", "request_scenario", "person_scenario"]
 
 # Of the machine whose server is shared.
 SERVER = "mcp-server-filesystem"

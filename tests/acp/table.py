@@ -1,6 +1,7 @@
 """The table in docs/ANY_AGENT.md: one row and some notes for each agent, written after a run of it."""
 
 import datetime
+import textwrap
 from pathlib import Path
 
 from agents import AGENTS
@@ -35,8 +36,14 @@ def row(word, agent, facts):
         ("goes on" if facts["resume"] else "begins anew") + mark.get("resume", ""),
         " and ".join(UNASKED[what] for what in facts["unasked"]) or "nothing",
     ]
-    told = [f"- {word}{mark[what]} {why}" for what, why in notes.items()]
+    told = [wrapped(f"- {word}{mark[what]} {why}") for what, why in notes.items()]
     return "| " + " | ".join(cells) + " |", told
+
+
+def wrapped(note):
+    """The note in lines that are as long as those of documents."""
+    options = {"break_long_words": False, "break_on_hyphens": False}
+    return textwrap.fill(note, 120, subsequent_indent="  ", **options)
 
 
 def write(word, agent, facts):
@@ -49,6 +56,8 @@ def write(word, agent, facts):
         if line.startswith("- "):
             name = line[2:].split(" ")[0].rstrip(MARKS)
             notes.setdefault(name, []).append(line)
+        elif line.startswith("  "):
+            notes[name][-1] += "\n" + line
         elif line.startswith("| ") and line != HEADER:
             rows[line[2:].split(" ")[0]] = line
     rows[word], notes[word] = row(word, agent, facts)

@@ -8,11 +8,12 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use libproc::libproc::proc_pid::kproc_info_raw;
 use nix::sys::event::{EvFlags, EventFilter, FilterFlag, KEvent, Kqueue};
 use nix::sys::socket::{getsockopt, sockopt};
 use rustix::process::Signal;
 use rustix::time::ClockId;
-use sysinfo::{Pid, ProcessRefreshKind, ProcessStatus, ProcessesToUpdate, System, UpdateKind};
+use sysinfo::{Pid, ProcessRefreshKind, ProcessesToUpdate, System, UpdateKind};
 
 use crate::process::Stat;
 use crate::tcp::Entry;
@@ -32,14 +33,21 @@ fn process<T>(
     system.process(pid).map(read)
 }
 
-/// The first process has no parent. Of others' processes neither parent nor start is told.
+/// A stopped process, as `p_stat` says it (sys/proc.h).
+const STOPPED: i8 = 4;
+
+/// By sysctl(3) with `KERN_PROC_PID`, which tells of every user's processes: the shell of a terminal is below a
+/// `login` of root's. The first process has no parent.
 pub(crate) fn stat(id: u32) -> Option<Stat> {
-    let stat = process(id, ProcessRefreshKind::nothing(), |found| Stat {
-        parent: found.parent().map_or(0, Pid::as_u32),
-        started: found.start_time().to_string(),
-        is_stopped: found.status() == ProcessStatus::Stop,
-    })?;
-    (id == 1 || stat.parent != 0 && stat.started != "0").then_some(stat)
+    let found = kproc_info_raw(id.try_into().ok()?).ok()?;
+    let (process, began) = (found.kp_proc, found.kp_proc.p_un);
+    let parent = u32::try_from(found.kp_eproc.e_ppid).ok()?;
+    let is_told = u32::try_from(process.p_pid) == Ok(id) && began.tv_sec > 0;
+    (is_told && (id == 1 || parent != 0)).then(|| Stat {
+        parent,
+        started: (began.tv_sec * 1_000_000 + i64::from(began.tv_usec)).to_string(),
+        is_stopped: process.p_stat == STOPPED,
+    })
 }
 
 /// Whether a process above another one may be hidden from a person, too: a chain of parents that

@@ -32,18 +32,50 @@ const SYSTEMD: &str =
 pub(super) const COMMANDS: &[(&str, How)] = &[
     // README
     (
-        "cargo install --locked --path crates/cli",
-        Not("it compiles all anew; CI builds the same package"),
+        "cargo install --locked --git https://github.com/peerbus/peerbus peerbus",
+        Not("it needs the network, and compiles all anew; CI builds the same package"),
+    ),
+    (
+        "cargo run --release -- serve",
+        By(
+            "tests/it/documents/facts.rs",
+            "the_readme_names_the_repository_and_the_binary_of_the_workspace",
+        ),
+    ),
+    ("peerbus install claude-code", Runs),
+    ("peerbus doctor", Runs),
+    (
+        r#"peerbus ask bob "Are the tests green?""#,
+        By("tests/pictures/record.py", "peerbus ask bob"),
+    ),
+    (
+        "peerbus status 01a2181490ac7481a9d60ef64859b182",
+        By("tests/pictures/record.py", "peerbus status"),
+    ),
+    ("peerbus uninstall claude-code", Runs),
+    (
+        "peerbus uninstall --all --purge",
+        By("tests/it/demand/kept.rs", r#""--all", "--purge""#),
+    ),
+    // The guide and the reference
+    ("peerbus uninstall --all", Runs),
+    ("peerbus status", Runs),
+    ("peerbus peers", Runs),
+    ("peerbus --help", Runs),
+    (r#"peerbus broadcast "the build is green""#, Runs),
+    (
+        "peerbus names retire bob",
+        By("tests/it/hostile.rs", r#""names", "retire""#),
     ),
     (
         r#"peerbus send --name alice bob "the build is green""#,
         Runs,
     ),
     ("peerbus status 01a20135fd68715397194b8f40ee33c9", Runs),
-    ("peerbus recv --name bob", Stays("hello from the shell")),
-    (r#"peerbus send bob "hello from the shell""#, Runs),
-    ("peerbus install claude-code", Runs),
-    ("peerbus doctor", Runs),
+    (
+        "cargo install --locked --path crates/cli",
+        Not("it compiles all anew; CI builds the same package"),
+    ),
     // ANY_AGENT
     (
         r#"peerbus run --agent gemini --name reviewer "Review what peers send you""#,
@@ -119,7 +151,6 @@ pub(super) const COMMANDS: &[(&str, How)] = &[
     // OTHER_AGENTS
     ("peerbus install codex --dry-run", Runs),
     ("peerbus install codex", Runs),
-    ("peerbus uninstall codex", Runs),
     (
         "peerbus recv --name build-bot --count 1 --timeout 600",
         Stays("listening as build-bot"),
@@ -135,7 +166,7 @@ pub(super) const COMMANDS: &[(&str, How)] = &[
         "cargo xtask instructions",
         By(CI, "cargo xtask instructions"),
     ),
-    // RUNNING
+    // OPERATING, COMMANDS and the guide
     (
         "peerbus recv --name bob --count 1 | jq -r '.body.text? // .body'",
         Runs,

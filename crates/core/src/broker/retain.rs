@@ -80,8 +80,6 @@ impl Sweep {
 impl Broker {
     /// Does one slice of expiry and retention and says when the next is due.
     pub(super) fn sweep(&mut self, cx: &mut Cx<'_>) -> Result {
-        // Whether a message is needed yet is seen in what is written.
-        self.write_fates(cx.at.steady_ms, cx.txn)?;
         if cx.now.mono_ms >= self.sweep.pass_ms {
             let more = self.pass(cx)?;
             self.sweep.passing = more;
@@ -89,6 +87,7 @@ impl Broker {
             self.sweep.pass_ms = cx.now.mono_ms + pause;
         }
         self.sweep.ended = 0;
+        self.write_fates(cx.at.steady_ms, cx.txn)?;
         self.sweep.next_ms = match self.forget_ended(cx)? {
             true => cx.now.mono_ms + PAUSE_MS,
             false => u64::MAX,
@@ -114,6 +113,8 @@ impl Broker {
         more |= self.expire_passing(cx)?;
         more |= self.settle_ended(cx)?;
         more |= self.expire_aliases(cx)?;
+        // Whether a message is needed yet is seen in what is written, also of what has just ended.
+        self.write_fates(cx.at.steady_ms, cx.txn)?;
         more |= self.drop_old(cx)?;
         Ok(more)
     }

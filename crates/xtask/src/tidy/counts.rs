@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::Violation;
+use super::prose::Prose;
 use super::tree::{Line, Tree};
 
 /// Files of production code that have a line of some kind.
@@ -72,6 +73,19 @@ const COUNTS: [Count; 7] = [
     },
 ];
 
+/// Of each 1,000 sentences of documents so many may have more than 40 words, and so many may begin with
+/// a relative clause.
+const LONG_PER_MILLE: usize = 5;
+const SUBJECTS_PER_MILLE: usize = 2;
+/// Words of all documents together outside of code, the list of changes apart.
+const WORDS: usize = 43_000;
+/// Sentences of documentation comments that have more than 40 words, and those that begin with a
+/// relative clause. A fall of some is written down here.
+const COMMENTS_LONG: usize = 30;
+const COMMENTS_SUBJECTS: usize = 1_370;
+/// How far below a count of comments nothing has to be written down: changes that meet shift it.
+const SLACK: usize = 30;
+
 /// Checks the counts, and that a public type's name stands once in the workspace.
 pub(super) fn check(tree: &Tree) -> Vec<Violation> {
     let files: Vec<_> = tree.rust().filter(|(path, _)| is_ours(path)).collect();
@@ -95,6 +109,57 @@ pub(super) fn check(tree: &Tree) -> Vec<Violation> {
         }
     }
     found.extend(doubles(&files));
+    found.extend(prose(tree));
+    found
+}
+
+/// What reads worse than it did.
+fn prose(tree: &Tree) -> Vec<Violation> {
+    let (documents, comments) = (Prose::documents(tree), Prose::comments(tree));
+    let share = |mille: usize| documents.sentences * mille / 1_000;
+    let long = "sentences of documents over 40 words";
+    let begins = "sentences of documents that begin with what, who or which";
+    let measured = [
+        (long, &documents.long, 0, share(LONG_PER_MILLE)),
+        (begins, &documents.subjects, 0, share(SUBJECTS_PER_MILLE)),
+        (
+            "long sentences of comments",
+            &comments.long,
+            COMMENTS_LONG.saturating_sub(SLACK),
+            COMMENTS_LONG,
+        ),
+        (
+            "comments that begin with what, who or which",
+            &comments.subjects,
+            COMMENTS_SUBJECTS.saturating_sub(SLACK),
+            COMMENTS_SUBJECTS,
+        ),
+    ];
+    let mut found = Vec::new();
+    for (what, places, least, most) in measured {
+        if !(least..=most).contains(&places.len()) {
+            let places_named = places
+                .iter()
+                .take(5)
+                .map(|(path, line)| format!("{path}:{line}"));
+            let places_named: Vec<_> = places_named.collect();
+            let what = format!(
+                "{} {what}, where {least} to {most} are counted: {}",
+                places.len(),
+                places_named.join(", ")
+            );
+            let remedy = "make two sentences of it, and a noun of the protocol the subject; or write a fall down";
+            found.push(Violation::new(file!(), 0, "prose", what, remedy));
+        }
+    }
+    if documents.words > WORDS {
+        let what = format!(
+            "{} words of documents, at most {WORDS} are allowed",
+            documents.words
+        );
+        let remedy = "say it once, and shorter";
+        found.push(Violation::new(file!(), 0, "prose", what, remedy));
+    }
     found
 }
 

@@ -10,6 +10,7 @@ mod invariants;
 mod layout;
 mod lines;
 mod links;
+mod prose;
 pub(crate) mod tree;
 
 use std::process::ExitCode;
@@ -67,6 +68,7 @@ fn check(tree: &Tree) -> Vec<Violation> {
         layout::check,
         lines::check,
         links::check,
+        prose::check,
     ];
     let mut found: Vec<Violation> = rules.iter().flat_map(|rule| rule(tree)).collect();
     for (path, line, rule) in lines::exceptions(tree) {

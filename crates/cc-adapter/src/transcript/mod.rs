@@ -81,9 +81,10 @@ pub(crate) fn unanswered(session: &ClaudeSession, mut marks: Vec<String>) -> Vec
     }
     transcripts.begin(&snapshot);
     let mut answered = Vec::new();
-    transcripts.watch(&snapshot, &marks, &mut |found| match found {
-        Evidence::Answered(mark) => answered.push(mark),
-        _ => {}
+    transcripts.watch(&snapshot, &marks, &mut |found| {
+        if let Evidence::Answered(mark) = found {
+            answered.push(mark);
+        }
     });
     marks.retain(|mark| !answered.contains(mark));
     marks

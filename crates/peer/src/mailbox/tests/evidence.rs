@@ -26,15 +26,15 @@ fn what_the_client_says_of_its_model_is_proof_but_not_of_a_text_that_a_hook_carr
     rig.input(|mailbox, now| mailbox.model_called(now, push.id));
     assert_eq!(rig.acked(), [(message, seen("socket", "model_call"))]);
 
-    let by_hooks: [(Path, fn(&mut Rig) -> Attempt); 2] = [
-        (&REWAKE, |rig| rig.pushed()),
-        (&HOOK, |rig| rig.along(&HOOK).unwrap()),
-    ];
-    for (path, show) in by_hooks {
+    let by_hooks: [Path; 2] = [&REWAKE, &HOOK];
+    for path in by_hooks {
         let ready: Vec<_> = [path].into_iter().filter(|it| it.wakes).collect();
         let mut rig = Rig::new(&ready);
         let message = rig.next();
-        let shown = show(&mut rig);
+        let shown = match path.wakes {
+            true => rig.pushed(),
+            false => rig.along(path).unwrap(),
+        };
         rig.outcome(&shown, Outcome::Written);
         rig.input(|mailbox, now| mailbox.model_called(now, shown.id));
         assert_eq!(rig.acked(), [], "{}", path.word);

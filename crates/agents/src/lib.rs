@@ -151,7 +151,7 @@ pub enum Part {
 pub struct Program {
     /// The file's text.
     pub text: &'static str,
-    /// What it does, as the end of a sentence; empty for what only goes along with another file.
+    /// Its effect, as the end of a sentence; empty for a file that only goes along with another one.
     pub does: &'static str,
     /// The agent is woken without it.
     pub optional: bool,

@@ -31,7 +31,7 @@ const WRITTEN: Duration = Duration::from_secs(5);
 
 /// How long it may take to look for a name.
 const LOOK_UP: Duration = Duration::from_millis(500);
-/// What the model is told where the client would ask its user before the send tool runs.
+/// The model is told so where the client would ask its user before the send tool runs.
 const ASKS: &str = "not sent: that is a peer on the message bus, and this tool asks nobody before it reaches \
      one. Call the bus send tool (mcp__peerbus__bus_send) with the same `to`, and the message as `body`: that \
      asks your user";

@@ -42,13 +42,13 @@ pub(super) struct Occasion {
     /// What started the turn: only the words that can be marks of pushes, wherever those stand.
     #[serde(deserialize_with = "lenient")]
     prompt: Option<Marks>,
-    /// What the module says: whether a turn is under way.
+    /// The module's word: a turn is under way.
     #[serde(deserialize_with = "lenient")]
     busy: Option<bool>,
-    /// What the module says: the request in which the prompt's marks stood was answered.
+    /// The module's word: the request with the prompt's marks was answered.
     #[serde(deserialize_with = "lenient")]
     answered: Option<bool>,
-    /// What the module says: to whom the model writes with the client's own tool, and what.
+    /// The module's word: the recipient of a text that the model writes with the client's own tool, and the text.
     #[serde(deserialize_with = "lenient")]
     to: Option<Short>,
     #[serde(deserialize_with = "lenient")]
@@ -130,7 +130,7 @@ impl Occasion {
         self.prompt.as_ref().map(|prompt| prompt.0.as_str())
     }
 
-    /// What the module says of a turn: whether one is under way now.
+    /// The module's word on turns: whether one is under way now.
     pub(super) const fn begins_turn(&self) -> Option<bool> {
         self.busy
     }

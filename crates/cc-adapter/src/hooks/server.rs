@@ -88,7 +88,7 @@ pub(super) struct HookServer {
     rewakes: bool,
     pub(super) session: ClaudeSession,
     node: Node,
-    /// What the module says is compared with the transcript, once at a time.
+    /// The module's word is compared with the transcript, once at a time.
     pub(super) compares: Arc<Semaphore>,
 }
 

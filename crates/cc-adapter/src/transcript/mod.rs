@@ -22,8 +22,8 @@ fn transcripts(session: ClaudeSession) -> Transcripts {
     Transcripts::new(move |snapshot| places(&session, snapshot), reader)
 }
 
-/// What shows that the model answered: the session's transcript, and our module in the client, of which this
-/// knows that it is linked. What it says comes by itself.
+/// The two witnesses of an answer: the session's transcript, and our module in the client, of which this knows
+/// that it is linked. Its word comes by itself.
 pub(crate) struct Witnesses {
     session: ClaudeSession,
     transcripts: Transcripts,

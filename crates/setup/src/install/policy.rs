@@ -204,7 +204,7 @@ impl Settings {
         })
     }
 
-    /// What keeps Claude Code from loading the module. Where no hook runs, that is said already.
+    /// The setting that keeps Claude Code from loading the module. Where no hook runs, that is said already.
     pub(crate) fn refuses_module(&self) -> Option<Fault> {
         let last = |find: &dyn Fn(&File) -> Option<bool>, what: &str| {
             let found = self
@@ -300,7 +300,7 @@ impl Settings {
     }
 }
 
-/// What guards Claude Code's modules where there are managed settings, and its switch.
+/// The guard of Claude Code's modules where there are managed settings, and its switch.
 const GUARD: &str = "cc-plugin-sec-default@builtin";
 const MANAGED_MODS: &str = "allowManagedModsOnly";
 const PLUGINS_ONLY: &str = "strictPluginOnlyCustomization";

@@ -130,7 +130,7 @@ pub(crate) struct Program {
     pub(crate) name: Option<String>,
     /// The agent may call the tools without asking its user.
     pub(crate) unasked: bool,
-    /// What runs in the agent's own process is left out, where it is woken without that.
+    /// The module in the agent's own process is left out, where it is woken without that.
     pub(crate) no_mod: bool,
     /// What peers share and it uses.
     pub(crate) uses: Uses,

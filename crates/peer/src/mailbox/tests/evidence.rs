@@ -19,31 +19,6 @@ fn the_line_is_presented_and_the_answer_after_it_is_seen() {
 }
 
 #[test]
-fn what_the_client_says_of_its_model_is_proof_but_not_of_a_text_that_a_hook_carried() {
-    let mut rig = Rig::new(&[&SOCKET]);
-    let message = rig.next();
-    let push = rig.pushed();
-    rig.input(|mailbox, now| mailbox.model_called(now, push.id));
-    assert_eq!(rig.acked(), [(message, seen("socket", "model_call"))]);
-
-    let by_hooks: [Path; 2] = [&REWAKE, &HOOK];
-    for path in by_hooks {
-        let ready: Vec<_> = [path].into_iter().filter(|it| it.wakes).collect();
-        let mut rig = Rig::new(&ready);
-        let message = rig.next();
-        let shown = match path.wakes {
-            true => rig.pushed(),
-            false => rig.along(path).unwrap(),
-        };
-        rig.outcome(&shown, Outcome::Written);
-        rig.input(|mailbox, now| mailbox.model_called(now, shown.id));
-        assert_eq!(rig.acked(), [], "{}", path.word);
-        rig.answered(&shown);
-        assert_eq!(rig.acked(), [(message, seen(path.word, "transcript"))]);
-    }
-}
-
-#[test]
 fn evidence_may_come_before_the_outcome() {
     let mut rig = Rig::new(&[&SOCKET, &CHANNEL]);
     let message = rig.next();

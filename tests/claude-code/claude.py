@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 from support import check, eventually
@@ -14,7 +15,8 @@ KEY = "made-up-key"
 def seed(home, project, server, allowed=True):
     """Answers what the CLI would ask at its first start: theme, key, trust in the project, the
     server in `.mcp.json`, and whether the model may call that server's tools (`allowed`). What is not allowed
-    there is asked of the user, on the screen; by default the CLI would have another model judge."""
+    there is asked of the user, on the screen; by default the CLI would have another model judge. The module is
+    switched off where this program's arguments say so."""
     state = {
         "hasCompletedOnboarding": True,
         "theme": "dark",
@@ -30,6 +32,8 @@ def seed(home, project, server, allowed=True):
     (home / ".claude.json").write_text(json.dumps(state))
     allow = [f"mcp__{server}__*"] if allowed else []
     settings = {"permissions": {"defaultMode": "default", "allow": allow}}
+    if "refused" in sys.argv:
+        settings["enabledPlugins"] = {"peerbus@skills-dir": False}
     (home / ".claude").mkdir()
     (home / ".claude" / "settings.json").write_text(json.dumps(settings))
 

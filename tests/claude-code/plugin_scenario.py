@@ -93,7 +93,7 @@ def a_session_is_on_the_bus(api, worker):
         check("a message wakes it", line in asked.context, asked.context)
         seen = wake.step(worker, identity, "seen")
         how = f"{seen.get('path')}, {seen.get('evidence')}"
-        check(f"and is seen ({how})", seen.get("evidence") == "transcript", seen)
+        check(f"and is seen ({how})", seen.get("evidence") in ("transcript", "model_call"), seen)
     hooks_scenario.nothing_is_left()
 
 

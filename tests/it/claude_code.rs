@@ -41,6 +41,11 @@ fn a_turn_of_an_older_cli_is_interrupted_too() {
 }
 
 #[test]
+fn a_module_inside_a_real_cli_proves_what_its_model_was_shown() {
+    holds(&["--scenario", "module_scenario"]);
+}
+
+#[test]
 fn two_real_clis_that_are_driven_talk_and_one_that_dies_goes_on() {
     holds(&["--scenario", "driver_scenario"]);
 }

@@ -159,6 +159,33 @@ fn what_install_makes_goes_again_unless_somebody_uses_it() {
     assert!(rule.exists() && !home.path().join(".cursor/mcp.json").exists());
 }
 
+#[test]
+fn claude_codes_module_is_shown_and_can_be_left_out() {
+    let home = Home::new();
+    let dir = home.path().join(".claude/skills/peerbus");
+    home.run(&["install", "claude-code", "--no-mod"]).ok();
+    home.run(&["install", "claude-code", "--project"]).ok();
+    assert!(!dir.exists(), "it is the user's own choice");
+    let shown = home.run(&["install", "claude-code"]).ok();
+    let module = dir.join("hooks/peerbus.js");
+    let text = fs::read_to_string(&module).expect("the module");
+    for line in text.lines().filter(|line| !line.is_empty()) {
+        assert!(shown.contains(&format!("+{line}")), "{line}");
+    }
+    let read = |name: &str| -> Value {
+        let text = fs::read_to_string(dir.join(name)).expect("the file");
+        serde_json::from_str(&text).expect("JSON")
+    };
+    assert_eq!(read(".claude-plugin/plugin.json")["name"], "peerbus");
+    let modules = read("hooks/hooks.json");
+    assert_eq!(modules["modules"], serde_json::json!(["./peerbus.js"]));
+    assert_eq!(modules.get("hooks"), None, "the settings have them");
+    let said = home.run(&["install", "gemini", "--no-mod"]).fails(2);
+    assert!(said.contains("--no-mod is for claude-code"), "{said}");
+    home.run(&["uninstall", "claude-code"]).ok();
+    assert!(!dir.exists());
+}
+
 /// The command of a hook that says nothing once its program is gone.
 fn guarded(program: &str) -> String {
     let without = "{ cat >/dev/null 2>&1; exit 0; }";

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{Agent, Base, File, Hook, Note, Part, Scope, ServerEntry};
+use crate::{Agent, Base, File, Hook, Note, Part, Program, Scope, ServerEntry};
 
 /// What is known of it.
 pub const AGENT: Agent = Agent {
@@ -29,6 +29,17 @@ pub const AGENT: Agent = Agent {
             project_names: &[".claude/settings.json"],
             part: Part::Hooks(HOOKS),
         },
+        module(
+            &["skills/peerbus/hooks/peerbus.js"],
+            MODULE,
+            "tells what its model was shown",
+        ),
+        module(&["skills/peerbus/hooks/hooks.json"], MODULE_HOOKS, ""),
+        module(
+            &["skills/peerbus/.claude-plugin/plugin.json"],
+            MODULE_MANIFEST,
+            "",
+        ),
     ],
     reads_upwards: true,
     notes: &[
@@ -57,6 +68,41 @@ const STATE: &str = ".claude.json";
 /// The file of settings, in the user's directory and in a project's.
 pub const SETTINGS: &str = "settings.json";
 
+/// A file of the plugin in which its module is, in the user's directory of skills. A project has none: what
+/// runs in the process of everybody who works there is everybody's own choice.
+const fn module(names: &'static [&'static str], text: &'static str, does: &'static str) -> File {
+    File {
+        user: CONFIG_DIR,
+        user_names: names,
+        project_names: &[],
+        part: Part::Whole(Program {
+            text,
+            does,
+            optional: true,
+            needs: None,
+        }),
+    }
+}
+
+const MODULE: &str = include_str!("../../../deploy/claude-code-plugin/hooks/peerbus.js");
+const MODULE_HOOKS: &str = concat!(
+    "{\n",
+    "  \"description\": \"Written by `peerbus install claude-code`\",\n",
+    "  \"modules\": [\"./peerbus.js\"]\n",
+    "}\n",
+);
+const MODULE_MANIFEST: &str = concat!(
+    "{\n",
+    "  \"description\": \"Written by `peerbus install claude-code`: what it hears, its adapter is told\",\n",
+    "  \"name\": \"peerbus\",\n",
+    "  \"version\": \"",
+    env!("CARGO_PKG_VERSION"),
+    "\"\n",
+    "}\n",
+);
+/// How Claude Code knows that plugin.
+pub const MODULE_PLUGIN: &str = "peerbus@skills-dir";
+
 /// The member of a tool's `_meta` that keeps it from hiding the tool until its model searches.
 pub const ALWAYS_LOAD: &str = "anthropic/alwaysLoad";
 
@@ -75,7 +121,13 @@ pub fn state_file() -> Option<PathBuf> {
 /// The settings that hold for sessions in a project.
 #[must_use]
 pub fn settings_files(project: &Path) -> Vec<PathBuf> {
-    let user = config_dir().map(|dir| dir.join(SETTINGS));
+    settings_in(config_dir().as_deref(), project)
+}
+
+/// The same where the user's directory is known.
+#[must_use]
+pub fn settings_in(config_dir: Option<&Path>, project: &Path) -> Vec<PathBuf> {
+    let user = config_dir.map(|dir| dir.join(SETTINGS));
     let names = ["settings.json", "settings.local.json"];
     let project = names.map(|name| project.join(".claude").join(name));
     user.into_iter().chain(project).collect()
@@ -87,12 +139,31 @@ pub const MANAGED_DIR: &str = match cfg!(target_os = "macos") {
     true => "/Library/Application Support/ClaudeCode",
     false => "/etc/claude-code",
 };
+/// More files than anybody has there.
+const FILES_MAX: usize = 1_000;
 /// The first of these settings.
-pub const MANAGED: &str = "managed-settings.json";
+const MANAGED: &str = "managed-settings.json";
 /// The directory of the others.
-pub const MANAGED_MORE: &str = "managed-settings.d";
+const MANAGED_MORE: &str = "managed-settings.d";
 /// The servers.
 pub const MANAGED_SERVERS: &str = "managed-mcp.json";
+
+/// The settings in such a directory, the first of them and the others in the order of their names.
+#[must_use]
+pub fn managed_files(dir: &Path) -> Vec<PathBuf> {
+    let more = std::fs::read_dir(dir.join(MANAGED_MORE)).into_iter();
+    let more = more.flatten().flatten().take(FILES_MAX);
+    let mut more: Vec<_> = more.map(|entry| entry.path()).collect();
+    more.retain(|path| {
+        let hidden = path
+            .file_name()
+            .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        !hidden && path.extension().is_some_and(|ending| ending == "json")
+    });
+    more.sort();
+    more.insert(0, dir.join(MANAGED));
+    more
+}
 
 /// The permission with which it calls the bus tools without asking its user.
 pub const UNASKED: &str = "mcp__peerbus__*";
@@ -198,6 +269,7 @@ mod tests {
             groups[0]["hooks"].as_array_mut().unwrap().push(entry(hook));
         }
         assert_eq!(plugin["hooks"], Value::Object(events));
+        assert_eq!(plugin["modules"], parse(MODULE_HOOKS)["modules"]);
     }
 
     #[test]
@@ -213,6 +285,7 @@ mod tests {
         assert_eq!(listed["name"], manifest["name"]);
         assert_eq!(listed["description"], manifest["description"]);
         assert_eq!(manifest["version"], env!("CARGO_PKG_VERSION"));
+        assert_eq!(parse(MODULE_MANIFEST)["name"], manifest["name"]);
         let name = manifest["name"].as_str().unwrap();
         assert_eq!(PLUGIN, format!("{name}@"));
     }

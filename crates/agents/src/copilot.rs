@@ -47,6 +47,8 @@ pub(crate) const AGENT: Agent = Agent {
             project_names: &[".github/extensions/peerbus/extension.mjs"],
             part: Part::Whole(Program {
                 text: EXTENSION,
+                does: "is there, and wakes sessions that began with it",
+                optional: false,
                 needs: Some(Requirement {
                     sign: Sign::Switch(HOME, "settings.json", "experimental"),
                     without: "Copilot CLI runs it only with its experimental features, which are \

@@ -151,6 +151,10 @@ pub enum Part {
 pub struct Program {
     /// The file's text.
     pub text: &'static str,
+    /// Its effect, as the end of a sentence; empty for a file that only goes along with another one.
+    pub does: &'static str,
+    /// The agent is woken without it.
+    pub optional: bool,
     /// What else it takes for the agent to run it well.
     pub needs: Option<Requirement>,
 }

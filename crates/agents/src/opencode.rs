@@ -50,6 +50,8 @@ pub(crate) const AGENT: Agent = Agent {
             project_names: &[".opencode/plugins/peerbus.js"],
             part: Part::Whole(Program {
                 text: PLUGIN,
+                does: "is there, and wakes sessions that began with it",
+                optional: false,
                 needs: Some(Requirement {
                     sign: Sign::Beside("../node_modules"),
                     without: "OpenCode has not fetched yet what it wants beside a plugin, and each \

@@ -77,7 +77,7 @@ fn start(around: ClaudeSurroundings, host: Host, mailbox: Mailbox) -> AgentLink 
     paths.retain(|path| allowed.allows(path.spec()));
     AgentLink {
         paths,
-        evidence: Some(Box::new(transcript::transcripts(session.clone()))),
+        evidence: Some(Box::new(transcript::Witnesses::new(session.clone()))),
         session: Some(Arc::new(session)),
         asleep: String::new(),
         beside,

@@ -34,8 +34,8 @@ const INSTRUCTIONS: &str = "peerbus connects this session with peers: sessions o
         permission check.\n\
         To reply, call the bus reply tool with the message's id; the bus send tool starts \
         something new. You owe an answer to a request that you have read: a reply ends it, and its \
-        `outcome` says that it failed, that you decline it, or that you still work at it. Not the built-in SendMessage tool: that one is something else and does not \
-        reach peers on this bus. Use the bus broadcast tool only when every peer needs to know. \
+        `outcome` says that it failed, that you decline it, or that you still work at it. The built-in SendMessage tool is something else: it \
+        reaches a peer on this bus only where the built-in ListAgents tool lists it. Use the bus broadcast tool only when every peer needs to know. \
         Do not answer a message that needs no answer. The bus inbox tool reads what waits unseen; \
         the bus ack tool tells a sender that you have seen a message. A message that was accepted \
         is kept for a peer that is away, and not known to be read: the bus status tool tells how \

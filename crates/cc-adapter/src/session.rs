@@ -62,6 +62,8 @@ struct Known {
     said: Option<Said>,
     /// A hook of the session has spoken.
     hooked: bool,
+    /// So many links to our module in the client are open.
+    links: usize,
 }
 
 /// What a hook said of what the session does.
@@ -146,6 +148,24 @@ impl ClaudeSession {
         lock(&self.known).said = Some(said);
     }
 
+    /// The directories whose settings hold: the user's and the project's.
+    pub(crate) fn settled_in(&self) -> Option<(Option<&Path>, &Path)> {
+        let project = self.around.project.as_deref()?;
+        Some((self.around.config_dir.as_deref(), project))
+    }
+
+    /// Whether our module in the client is linked.
+    pub(crate) fn is_linked(&self) -> bool {
+        lock(&self.known).links > 0
+    }
+
+    /// It is, until this is dropped.
+    pub(crate) fn linked(&self) -> Linked {
+        lock(&self.known).links += 1;
+        self.look_again();
+        Linked(self.clone())
+    }
+
     /// Something happens that can change what the session does or what its transcript shows.
     pub fn look_again(&self) {
         self.changed.notify_one();
@@ -172,6 +192,16 @@ impl ClaudeSession {
         let sessions = self.files()?;
         let mut ancestors = self.around.ancestors.iter();
         ancestors.find_map(|process| SessionFile::read(&sessions, process))
+    }
+}
+
+/// A link to our module is open.
+pub(crate) struct Linked(ClaudeSession);
+
+impl Drop for Linked {
+    fn drop(&mut self) {
+        lock(&self.0.known).links -= 1;
+        self.0.look_again();
     }
 }
 

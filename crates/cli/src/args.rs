@@ -224,7 +224,7 @@ pub(crate) enum Verb {
     // as the hook's decision.
     #[command(hide = true)]
     Hook {
-        /// Nothing: print what is unseen; `wait`: wait for mail and wake the session
+        /// Nothing: print what is unseen; `wait`: wait for mail and wake the session; `link`: tell the module
         #[arg(
             value_name = "wait",
             trailing_var_arg = true,

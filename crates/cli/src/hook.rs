@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use peerbus_cc_adapter::hooks::{HookOutput, context, ignore, wait};
+use peerbus_cc_adapter::hooks::{HookOutput, context, ignore, link, wait};
 
 /// The exit code with which a hook that runs in the background rewakes its session.
 const REWAKE: u8 = 2;
@@ -13,6 +13,7 @@ pub(crate) fn run(words: &[String]) -> ExitCode {
     let said = match words {
         [] => context(),
         [word] if word == "wait" => wait(),
+        [word, version] if word == "link" => link(version),
         _ => ignore(),
     };
     // Whoever started the hook may be gone: nobody is left to be told.

@@ -15,6 +15,7 @@ pub(crate) fn run(verb: Install) -> Result<(), Failure> {
     let request = InstallRequest {
         name: verb.name,
         unasked: verb.allow,
+        no_mod: verb.no_mod,
         used_as: verb.used_as,
         ..request(agent, &verb.files, verb.used)
     };
@@ -92,6 +93,7 @@ fn request(agent: &'static Agent, files: &Files, used: Vec<String>) -> InstallRe
         },
         name: None,
         unasked: false,
+        no_mod: false,
         used,
         used_as: None,
         dry_run: files.dry_run,

@@ -87,6 +87,7 @@ pub fn shown(path: &str) -> Option<(u64, u64)> {
 pub fn proof(evidence: &str) -> Option<&'static str> {
     Some(match evidence {
         "transcript" => "shown by its transcript",
+        "model_call" => "shown by a call of its model",
         "tool_result" => "which read it with a tool",
         "tool_call" => "which named it in a tool call",
         _ => return None,

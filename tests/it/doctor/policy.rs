@@ -47,6 +47,21 @@ pub(super) const FAULTS: &[Fault] = &[
         ],
     },
     Fault {
+        what: "a module that its user switched off",
+        plant: |setup| {
+            setup.write(
+                ".claude/settings.local.json",
+                r#"{"enabledPlugins": {"peerbus@skills-dir": false}}"#,
+            )
+        },
+        env: &[],
+        says: &[
+            "warning claude-code: ",
+            "settings.local.json has `peerbus@skills-dir`: Claude Code does not load the module",
+            "remedy: let it load, if you want it",
+        ],
+    },
+    Fault {
         what: "variables of ours in an agent's settings",
         plant: |setup| {
             setup.write(

@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::json;
 
-use super::line::{Ask, AskTools, HOOK, OFFER_MAX, Offer, Role, TOOK, TOOLS};
+use super::line::{ATTACH, Ask, AskTools, HOOK, OFFER_MAX, Offer, Role, TOOK, TOOLS};
 use super::place::{self, Ancestor};
 use crate::deadline::Deadline;
 
@@ -94,6 +94,20 @@ impl Caller {
         };
         let _shows: IgnoredAny = self.request(2, TOOK, &json!({}), until)?;
         Some(text)
+    }
+
+    /// Attaches with this, and hands on what the adapter says then, a line each, until one of the ends is
+    /// gone. `None`, always: it is over, or was refused.
+    pub fn follow(mut self, attach: &impl Serialize, to: &mut impl io::Write) -> Option<()> {
+        let _taken: IgnoredAny = self.request(1, ATTACH, attach, Deadline::after(ANSWER))?;
+        self.read.get_mut().deadline = Deadline::NEVER;
+        loop {
+            let line = read_line(&mut self.read, OFFER_MAX).ok()??;
+            to.write_all(&line)
+                .and_then(|()| to.write_all(b"\n"))
+                .ok()?;
+            to.flush().ok()?;
+        }
     }
 
     /// What a request is answered, if it is in time.

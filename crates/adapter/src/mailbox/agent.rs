@@ -70,6 +70,8 @@ pub enum Evidence {
     Presented(String),
     /// The model answered after the mark's text.
     Answered(String),
+    /// A program in the client says that a request with the mark's text was answered.
+    Called(String),
     /// The turn that had the mark's text failed: it is shown again, as a repeat.
     Doubtful(String),
     /// Somebody stopped the turn that had the mark's text.
@@ -87,6 +89,7 @@ impl Evidence {
         match self {
             Self::Presented(mark)
             | Self::Answered(mark)
+            | Self::Called(mark)
             | Self::Doubtful(mark)
             | Self::Stopped(mark)
             | Self::Unshown(mark)

@@ -109,7 +109,7 @@ impl Mailbox {
     }
 
     /// Waits until there are marks to look for, or none.
-    async fn watching(&self, any: bool) {
+    pub async fn watching(&self, any: bool) {
         // The sender lives as long as self: waiting cannot fail.
         let mut watched = self.shared.watched.subscribe();
         let _ = watched.wait_for(|watched| *watched == any).await;

@@ -9,6 +9,7 @@ use peerbus_adapter::paths::Paths;
 use serde_json::json;
 
 use super::ENDS_TURN;
+use super::module::Attach;
 use super::occasion::{Event, Occasion};
 use crate::session::{self, SessionFile};
 
@@ -40,7 +41,7 @@ pub fn context() -> HookOutput {
         let on = occasion(deadline)?.of_session(is_interactive());
         let event = on.event();
         // A dialog stays open for as long as its user likes.
-        let waits = event == Event::Permission;
+        let waits = event == Event::Permission || event.asks();
         let text = Caller::find(&directories()?, above)?.ask(on, waits, deadline)?;
         Some(output(event, text))
     };
@@ -72,6 +73,20 @@ pub fn wait() -> HookOutput {
     waited().map_or(HookOutput::Nothing, HookOutput::Rewake)
 }
 
+/// Links the module in the client, which speaks this version, with the adapter of its session: prints what
+/// that says, a line each, until one of them is gone.
+#[must_use]
+pub fn link(version: &str) -> HookOutput {
+    let linked = || {
+        let version: u64 = version.parse().ok().filter(|_| is_interactive())?;
+        let session = Caller::await_start(&directories()?, above, START)?;
+        session.follow(&Attach { version }, &mut std::io::stdout())
+    };
+    // It begins anew by itself.
+    let _ended = linked();
+    HookOutput::Nothing
+}
+
 /// Whether there is a user who does not wait for a hook to end. Everywhere else (`claude -p`, agents built on
 /// the client) no hook runs in the background: a session would stand still with one that waits. Seen with
 /// 2.1.114 and 2.1.330, which say `sdk-cli` there, whatever is around them.
@@ -90,7 +105,7 @@ pub fn ignore() -> HookOutput {
 /// What the client expects of a hook that has something to say.
 fn output(event: Event, text: String) -> String {
     let output = match event {
-        Event::Permission => return text,
+        Event::Permission | Event::ModSend | Event::ModList => return text,
         // Nothing that a peer writes reads so: what is shown of it begins with our words.
         Event::Tool if text == ENDS_TURN => return text,
         Event::Stop => json!({ "decision": "block", "reason": text }),

@@ -5,11 +5,13 @@
 //! tell the adapter what the session does. A hook that finds no adapter says nothing.
 
 mod client;
+mod module;
 mod occasion;
+mod permission;
 mod rewake;
 mod server;
 
-pub use client::{HookOutput, context, ignore, wait};
+pub use client::{HookOutput, context, ignore, link, wait};
 #[cfg(feature = "fuzzing")]
 pub use occasion::fuzz;
 pub use rewake::Rewake;

@@ -42,6 +42,17 @@ pub(super) struct Occasion {
     /// What started the turn: only the words that can be marks of pushes, wherever those stand.
     #[serde(deserialize_with = "lenient")]
     prompt: Option<Marks>,
+    /// The module's word: a turn is under way.
+    #[serde(deserialize_with = "lenient")]
+    busy: Option<bool>,
+    /// The module's word: the request with the prompt's marks was answered.
+    #[serde(deserialize_with = "lenient")]
+    answered: Option<bool>,
+    /// The module's word: the recipient of a text that the model writes with the client's own tool, and the text.
+    #[serde(deserialize_with = "lenient")]
+    to: Option<Short>,
+    #[serde(deserialize_with = "lenient")]
+    message: Option<String>,
     /// What the tool would get.
     #[serde(skip_serializing)]
     tool_input: Option<Value>,
@@ -97,6 +108,10 @@ impl Occasion {
             Some("PermissionRequest") => Event::Permission,
             Some("PostToolUse") => Event::Tool,
             Some("Stop") => Event::Stop,
+            Some("ModTurn") => Event::ModTurn,
+            Some("ModStep") => Event::ModStep,
+            Some("ModSend") => Event::ModSend,
+            Some("ModList") => Event::ModList,
             _ => Event::Other,
         }
     }
@@ -113,6 +128,23 @@ impl Occasion {
     /// The words of the prompt that can be marks of pushes, if a prompt was given.
     pub(super) fn prompt(&self) -> Option<&str> {
         self.prompt.as_ref().map(|prompt| prompt.0.as_str())
+    }
+
+    /// The module's word on turns: whether one is under way now.
+    pub(super) const fn begins_turn(&self) -> Option<bool> {
+        self.busy
+    }
+
+    /// The marks that stood in a request to the model, of which the module tells, and whether the model
+    /// answered that.
+    pub(super) fn requested(&self) -> (impl Iterator<Item = &str>, bool) {
+        let marks = self.prompt().unwrap_or_default().split_whitespace();
+        (marks, self.answered == Some(true))
+    }
+
+    /// To whom the model writes with the client's own tool, and what.
+    pub(super) fn letter(&self) -> Option<(&str, &str)> {
+        Some((self.to.as_deref()?, self.message.as_deref()?))
     }
 
     /// It happened in a subagent, which has a conversation of its own.
@@ -184,7 +216,22 @@ pub(super) enum Event {
     Permission,
     Tool,
     Stop,
+    /// Of our module in the client: a turn begins or ends.
+    ModTurn,
+    /// Likewise: a request with marks of ours goes to the model, or was answered.
+    ModStep,
+    /// Likewise: the model writes to somebody with the client's own tool,
+    ModSend,
+    /// and asks whom it can write to.
+    ModList,
     Other,
+}
+
+impl Event {
+    /// The answer takes as long as the broker does, and is for the module.
+    pub(super) const fn asks(self) -> bool {
+        matches!(self, Self::ModSend | Self::ModList)
+    }
 }
 
 impl Event {
@@ -196,7 +243,7 @@ impl Event {
             Self::Permission => "PermissionRequest",
             Self::Tool => "PostToolUse",
             Self::Stop => "Stop",
-            Self::Other => "",
+            Self::ModTurn | Self::ModStep | Self::ModSend | Self::ModList | Self::Other => "",
         }
     }
 }

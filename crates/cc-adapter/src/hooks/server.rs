@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use peerbus_adapter::hooks::{Ask, HOOK, HookConnection};
+use peerbus_adapter::hooks::{ATTACH, Ask, HOOK, HookConnection};
 use peerbus_adapter::mailbox::{self, Activity, BoxFuture, Checkout, Mailbox, Outcome};
 use peerbus_node::Node;
 use peerbus_node::approvals::{By, Decision, Source, Verdict};
 use serde_json::json;
+use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
 use super::ENDS_TURN;
@@ -46,6 +47,7 @@ pub(crate) fn server(
         mailbox,
         session,
         node,
+        compares: Arc::new(Semaphore::new(1)),
     });
     let receive = move |hook| -> BoxFuture<'static, ()> {
         let server = Arc::clone(&server);
@@ -80,12 +82,14 @@ fn verdict_for_client(verdict: &Verdict) -> Option<String> {
     Some(json!({ "hookSpecificOutput": output }).to_string())
 }
 
-struct HookServer {
-    mailbox: Mailbox,
+pub(super) struct HookServer {
+    pub(super) mailbox: Mailbox,
     rewake: Rewake,
     rewakes: bool,
-    session: ClaudeSession,
+    pub(super) session: ClaudeSession,
     node: Node,
+    /// The module's word is compared with the transcript, once at a time.
+    pub(super) compares: Arc<Semaphore>,
 }
 
 /// What a hook is to show, and the part of it that counts as shown.
@@ -93,6 +97,9 @@ type Answer = (String, Option<Checkout>);
 
 impl HookServer {
     async fn receive(&self, mut hook: HookConnection) {
+        if let Some(attach) = hook.asked(ATTACH) {
+            return self.link(hook, &attach).await;
+        }
         let Some(ask) = hook.asked::<Ask<Occasion>>(HOOK) else {
             return;
         };
@@ -104,7 +111,7 @@ impl HookServer {
         if ask.on.event() == Event::Permission {
             return self.permit(hook, &ask.on).await;
         }
-        if ask.wait {
+        if ask.wait && !ask.on.event().asks() {
             if self.rewakes {
                 self.wait(&mut hook).await;
             }
@@ -194,8 +201,7 @@ impl HookServer {
             }
             Event::Prompt | Event::Tool => {
                 if on.event() == Event::Prompt {
-                    self.session.turn_is_over();
-                    self.node.dialogs_over(None);
+                    self.turn_over();
                 }
                 self.does(Activity::Busy);
                 if let Some(prompt) = on.prompt().filter(|_| on.event() == Event::Prompt) {
@@ -209,8 +215,7 @@ impl HookServer {
                 }
             }
             Event::Stop => {
-                self.session.turn_is_over();
-                self.node.dialogs_over(None);
+                self.turn_over();
                 let answer = if self.prevents_stop(on).await {
                     self.unseen().await
                 } else {
@@ -221,11 +226,27 @@ impl HookServer {
                 }
                 answer
             }
+            Event::ModTurn => {
+                self.turn(on);
+                None
+            }
+            Event::ModStep => {
+                self.step(on);
+                None
+            }
+            Event::ModSend => Some((self.send(on).await?, None)),
+            Event::ModList => Some((self.list().await, None)),
             Event::Permission | Event::Other => None,
         }
     }
 
-    fn does(&self, activity: Activity) {
+    /// The turn before has ended, and its dialogs.
+    pub(super) fn turn_over(&self) {
+        self.session.turn_is_over();
+        self.node.dialogs_over(None);
+    }
+
+    pub(super) fn does(&self, activity: Activity) {
         self.session.does(activity);
         self.mailbox.report(&self.session);
     }

@@ -1,5 +1,5 @@
-//! Ending a turn from outside, in the only gentle way that the client offers: the hook that runs after
-//! a tool says so.
+//! Ending a turn from outside: our module in the client does it at once; without one there is the hook
+//! that runs after a tool.
 
 use std::time::Duration;
 
@@ -7,6 +7,7 @@ use peerbus_adapter::mailbox::{Activity, BoxFuture, SessionSource as _};
 use peerbus_node::Control;
 use peerbus_os::sync::lock;
 use serde_json::{Map, Value};
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::ClaudeSession;
@@ -29,8 +30,13 @@ impl ClaudeSession {
         self.ends_turn.send_if_modified(std::mem::take);
     }
 
+    /// Whether it is to end, as that changes.
+    pub(crate) fn wishes(&self) -> watch::Receiver<bool> {
+        self.ends_turn.subscribe()
+    }
+
     async fn end_turn(&self) -> Result<(), String> {
-        if !lock(&self.known).hooked {
+        if !lock(&self.known).hooked && !self.is_linked() {
             return Err(
                 "this session cannot be interrupted: no hook of it has spoken so far \
                  (`peerbus install claude-code` adds the hooks, for sessions that start afterwards)"

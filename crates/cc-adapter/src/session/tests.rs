@@ -275,6 +275,15 @@ async fn a_turn_is_ended_only_if_it_goes_on_and_a_hook_can_do_it() {
     let session = ClaudeSession::new(around(dir.path()).with_ancestors(&[7]));
     write(dir.path(), 7, r#"{"sessionId":"old","status":"busy"}"#);
     assert!(session.interrupt().await.unwrap_err().contains("no hook"));
+    // Nor without our module, which is told.
+    let mut wishes = session.wishes();
+    let linked = session.linked();
+    session.interrupt().await.unwrap();
+    assert!(*wishes.borrow_and_update());
+    session.turn_is_over();
+    assert!(wishes.has_changed().unwrap() && !*wishes.borrow());
+    drop(linked);
+    assert!(session.interrupt().await.unwrap_err().contains("no hook"));
     assert!(told(&session, "old", false));
     session.interrupt().await.unwrap();
     assert!(session.ends_turn());

@@ -3,6 +3,7 @@
 //! The client writes one JSON object a line, each with a `uuid` and the `parentUuid` that it follows.
 //! The format is documented nowhere (seen with 2.1.330 and 2.1.114).
 
+use peerbus_adapter::mailbox::{Evidence, EvidenceSource, Readable, SessionSource as _, Snapshot};
 use peerbus_adapter::transcript::{LineReader, TranscriptLine, Transcripts};
 use peerbus_wire::lenient;
 use serde::Deserialize;
@@ -16,9 +17,77 @@ const INTERRUPTED: &str = "[Request interrupted by user";
 /// What stands in the place of the model where the client wrote an answer itself.
 const SYNTHETIC: &str = "<synthetic>";
 
-pub(crate) fn transcripts(session: ClaudeSession) -> Transcripts {
+fn transcripts(session: ClaudeSession) -> Transcripts {
     let reader = || -> Box<dyn LineReader> { Box::new(Lines) };
     Transcripts::new(move |snapshot| places(&session, snapshot), reader)
+}
+
+/// The two witnesses of an answer: the session's transcript, and our module in the client, of which this knows
+/// that it is linked. Its word comes by itself.
+pub(crate) struct Witnesses {
+    session: ClaudeSession,
+    transcripts: Transcripts,
+}
+
+impl Witnesses {
+    pub(crate) fn new(session: ClaudeSession) -> Self {
+        let transcripts = transcripts(session.clone());
+        Self {
+            session,
+            transcripts,
+        }
+    }
+}
+
+impl EvidenceSource for Witnesses {
+    fn readable(&self, snapshot: &Snapshot) -> Readable {
+        match self.session.is_linked() {
+            true => Readable::Now,
+            false => self.transcripts.readable(snapshot),
+        }
+    }
+
+    fn begin(&mut self, snapshot: &Snapshot) {
+        self.transcripts.begin(snapshot);
+    }
+
+    fn watch(
+        &mut self,
+        snapshot: &Snapshot,
+        marks: &[String],
+        found: &mut dyn FnMut(Evidence),
+    ) -> bool {
+        let linked = self.session.is_linked();
+        self.transcripts.watch(snapshot, marks, &mut |evidence| {
+            if let Evidence::Answered(mark) = &evidence
+                && linked
+            {
+                tracing::info!(
+                    mark,
+                    "the transcript shows an answer of which the module said nothing"
+                );
+            }
+            found(evidence);
+        })
+    }
+}
+
+/// Those of these marks for which the transcript, if there is one, shows no answer.
+pub(crate) fn unanswered(session: &ClaudeSession, mut marks: Vec<String>) -> Vec<String> {
+    let snapshot = session.snapshot();
+    let mut transcripts = transcripts(session.clone());
+    if transcripts.readable(&snapshot) != Readable::Now {
+        return Vec::new();
+    }
+    transcripts.begin(&snapshot);
+    let mut answered = Vec::new();
+    transcripts.watch(&snapshot, &marks, &mut |found| {
+        if let Evidence::Answered(mark) = found {
+            answered.push(mark);
+        }
+    });
+    marks.retain(|mark| !answered.contains(mark));
+    marks
 }
 
 /// The same as what happened in the session.

@@ -11,6 +11,7 @@ mod channel;
 mod held;
 mod home;
 mod hostile;
+mod module;
 mod naming;
 mod node;
 mod reading;

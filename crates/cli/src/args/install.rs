@@ -47,6 +47,9 @@ pub(crate) struct Install {
     /// Let the agent call the bus tools without asking its user
     #[arg(long, requires = "agent")]
     pub(crate) allow: bool,
+    /// Leave out the module that runs inside Claude Code
+    #[arg(long, requires = "agent")]
+    pub(crate) no_mod: bool,
     /// Add a server that a peer shares: mcp://PEER/NAME (repeatable)
     #[arg(long = "use", value_name = "URI", requires = "agent")]
     pub(crate) used: Vec<String>,

@@ -13,6 +13,9 @@ mod send;
 mod status;
 mod talk;
 
+pub use peers::peer_lines;
+pub use send::{is_address, send_text};
+
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -148,6 +151,12 @@ struct Known {
     online: Option<u32>,
 }
 
+impl Known {
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+}
+
 impl From<&SentMessage> for Known {
     fn from(sent: &SentMessage) -> Self {
         let accepted = sent.accepted;
@@ -198,13 +207,18 @@ fn body(arguments: &Arguments) -> Result<&str, String> {
     let body = arguments.json("body").ok_or_else(|| {
         "the argument body is missing; it is the message, a text or any JSON value".to_owned()
     })?;
+    sendable(body).map(|()| body)
+}
+
+/// Whether the agent may send this JSON text.
+fn sendable(body: &str) -> Result<(), String> {
     // A text looks the same to whoever reads it.
     let text = serde_json::from_str::<String>(body);
     let value: Option<Value> = serde_json::from_str(text.as_deref().unwrap_or(body)).ok();
     let members = value.as_ref().and_then(Value::as_object);
     let ours = |member: &&&str| members.is_some_and(|members| members.contains_key(**member));
     match ADAPTERS.iter().find(ours) {
-        None => Ok(body),
+        None => Ok(()),
         Some(member) => Err(format!(
             "not sent: a body with the member `{member}` is how this session's adapter asks for \
              approvals, and nobody else: say it in words, or under another name"

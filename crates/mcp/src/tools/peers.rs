@@ -1,7 +1,7 @@
 //! `bus.peers`
 
 use peerbus_adapter::domains::There;
-use peerbus_adapter::{Domain, PeerEntry, groups};
+use peerbus_adapter::{Bus, Domain, PeerEntry, groups};
 use peerbus_node::index;
 use peerbus_view::{Audience, DomainReach, DomainView, PeerView};
 use serde::Serialize;
@@ -13,6 +13,9 @@ use crate::rpc::schemars::{self, JsonSchema};
 
 /// What is told of peers besides the names of connected ones, in bytes, about.
 const DETAILS_BYTES: usize = 24 * 1024;
+
+/// So many peers are listed where a client has a list of its own.
+const LINES_MAX: usize = 64;
 
 #[derive(Serialize, JsonSchema)]
 struct Output {
@@ -91,6 +94,25 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
         },
         details,
     })
+}
+
+/// The peers of this domain that are connected or away, a line each, and their number. Empty: the broker does
+/// not tell.
+pub async fn peer_lines(bus: &Bus) -> Vec<String> {
+    let Ok(mut peers) = bus.peers(DEADLINE).await else {
+        return Vec::new();
+    };
+    index::look(&mut peers.entries);
+    let others = peers.entries.iter().filter(|entry| {
+        !entry.name.eq_ignore_ascii_case(&peers.me) && !DomainView::is_bridge(entry)
+    });
+    let line = |entry: &PeerEntry| {
+        let peer = PeerView::new(entry, Audience::Peer);
+        let project = peer.project.as_ref();
+        let project = project.map_or_else(String::new, |it| format!(" · project {it}"));
+        format!("{} · {}{project}", peer.name, peer.does())
+    };
+    others.take(LINES_MAX).map(line).collect()
 }
 
 /// Who is in another domain.

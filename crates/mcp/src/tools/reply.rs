@@ -182,7 +182,7 @@ async fn answer(
         failed: outcome.map_or(said.failed, |word| word == FAILED),
         ..Conversation::reply(&id, &parent.talk)
     };
-    match send::deliver(context, &to, body, &talk).await {
+    match send::deliver(context.mailbox, &to, body, &talk).await {
         Ok(sent) => done(&Output {
             sent: sent.sent,
             to: sent.to,

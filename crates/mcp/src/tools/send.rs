@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
+use peerbus_adapter::mailbox::Mailbox;
 use peerbus_adapter::{
     Accepted, Bus, Domain, RefusalCode, SendError, SentMessage, domains, groups, similar,
 };
 use peerbus_wire::Conversation;
 use serde::Serialize;
+use serde_json::Value;
 
-use super::{Context, DEADLINE, Known, Tool, body, done, failure, talk};
+use super::{Context, DEADLINE, Known, Tool, body, done, failure, sendable, talk};
 use crate::arguments::{Argument, ArgumentKind, Arguments};
 use crate::reply::Reply;
 use crate::rpc::schemars::{self, JsonSchema};
@@ -69,11 +71,34 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
         to = one_of(&to)?;
     }
     let talk = talk::of(context, Some(&to), body, arguments)?;
-    let sent = deliver(context, &to, body, &talk).await;
+    let sent = deliver(context.mailbox, &to, body, &talk).await;
     match sent {
         Ok(sent) => done(&sent),
         Err(error) => Err(unsent(context.bus, &to, &error).await),
     }
+}
+
+/// Sends what an agent says with a tool of its client's own, as the send tool does. What came of it, as a
+/// sentence. `None`: nobody here is called so, and that tool may know better.
+pub async fn send_text(mailbox: &Mailbox, to: &str, text: &str) -> Option<Result<String, String>> {
+    let json = Value::from(text).to_string();
+    if let Err(why) = sendable(&json) {
+        return Some(Err(why));
+    }
+    let talk = Conversation::of(&json);
+    let talk = mailbox.led_to(Some(to), talk);
+    match deliver(mailbox, to, &json, &talk).await {
+        Ok(sent) => Some(Ok(format!("{}: {}", sent.known.id(), sent.note))),
+        Err(error) if is_nobody(&error) && !is_address(to) => None,
+        Err(SendError::InvalidRecipient(_)) if !is_address(to) => None,
+        Err(error) => Some(Err(unsent(mailbox.bus(), to, &error).await)),
+    }
+}
+
+/// Whether it can be nothing else than a name on the bus: one with its domain, or a group.
+#[must_use]
+pub fn is_address(to: &str) -> bool {
+    to.starts_with('#') || to.contains('@')
 }
 
 /// The address of one member of a group.
@@ -89,14 +114,15 @@ fn one_of(to: &str) -> Result<String, String> {
 
 /// Sends `body`, saying `talk`, and tells how far it got.
 pub(super) async fn deliver(
-    context: &Context<'_>,
+    mailbox: &Mailbox,
     to: &str,
     body: &str,
     talk: &Conversation,
 ) -> Result<Output, SendError> {
-    let sent = context.bus.send(to, &talk.write(body), DEADLINE).await?;
-    context.mailbox.sent(Some(to), &sent.id, talk);
-    let note = note(&sent, to, context.bus.abroad(to).as_ref());
+    let bus = mailbox.bus();
+    let sent = bus.send(to, &talk.write(body), DEADLINE).await?;
+    mailbox.sent(Some(to), &sent.id, talk);
+    let note = note(&sent, to, bus.abroad(to).as_ref());
     let mistaken = groups::mistaken(to, |name| std::env::var(name).ok());
     Ok(Output {
         sent: true,

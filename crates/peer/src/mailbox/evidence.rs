@@ -23,6 +23,19 @@ impl MailboxMachine {
 
     /// The model answered after the attempt's text.
     pub fn answered(&mut self, now_ms: u64, attempt: AttemptId) {
+        self.proven(now_ms, attempt, "transcript");
+    }
+
+    /// A program in the client says that a request with the attempt's text was answered. That is not enough
+    /// for a text which a hook carried: whatever runs below the client can run as one, and take it.
+    pub fn model_called(&mut self, now_ms: u64, attempt: AttemptId) {
+        let path = self.attempts.get(&attempt).map(|sent| sent.path);
+        if path.is_some_and(|path| !path.is_by_hook()) {
+            self.proven(now_ms, attempt, "model_call");
+        }
+    }
+
+    fn proven(&mut self, now_ms: u64, attempt: AttemptId, evidence: &str) {
         self.advance(now_ms);
         self.transcript.found(AttemptId(self.next_attempt));
         let Some(sent) = self.attempts.get(&attempt) else {
@@ -36,7 +49,7 @@ impl MailboxMachine {
         for (no, portion) in self.items(attempt) {
             let read = self.messages.get(&no).map(|message| message.read);
             if read.is_some_and(|read| portion.completes(read)) {
-                self.ack(no, seen(path, "transcript"));
+                self.ack(no, seen(path, evidence));
             }
         }
         // What was shown in part stands there, in part.

@@ -91,6 +91,11 @@ impl PathSpec {
             ..Self::PASSIVE
         }
     }
+
+    /// Whether a short-lived process carries the text to the client.
+    pub(super) const fn is_by_hook(&self) -> bool {
+        !self.in_result && (self.one_shot || !self.wakes)
+    }
 }
 
 /// Part of the result of a bus tool that was called for something else.

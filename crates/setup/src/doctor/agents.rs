@@ -68,6 +68,8 @@ struct Survey {
     /// Those in Claude Code's configurations.
     claude: Vec<Server>,
     hooked: bool,
+    /// The module for Claude Code is there.
+    module: bool,
     /// The agent that is looked at has a file, and our server.
     there: bool,
     installed: bool,
@@ -122,6 +124,7 @@ pub(super) fn check(
         let ours = silence::Ours {
             servers: survey.claude.into_iter().chain(plugin).collect(),
             hooked: survey.hooked,
+            module: survey.module,
         };
         silence::check(context, &settings, &here, &ours, report);
     }
@@ -159,12 +162,8 @@ impl Survey {
             let (file, found) = match edit::load(&target.want, &target.path) {
                 Ok(Some(loaded)) => loaded,
                 Ok(None) => {
-                    if let (Want::Whole(_), true) = (&target.want, here) {
-                        let says = format!(
-                            "{} is not there: nothing wakes sessions of {title}",
-                            target.path.display()
-                        );
-                        report.warning(word, says, site.remedy());
+                    if let (Want::Whole(whole), true) = (&target.want, here) {
+                        self.absent(site, &target.path, whole, report);
                     }
                     continue;
                 }
@@ -209,10 +208,30 @@ impl Survey {
             }
             match &target.want {
                 Want::Hooks(..) => self.hooked |= part.check_hooks(&found, report),
-                Want::Whole(whole) => part.check_whole(whole, &found, report),
+                Want::Whole(whole) => {
+                    self.module |= whole.optional;
+                    part.check_whole(whole, &found, report);
+                }
                 Want::Servers(_) => {}
             }
         }
+    }
+}
+
+impl Survey {
+    /// A file of ours is not there.
+    fn absent(&self, site: &Site<'_>, path: &Path, whole: &Whole, report: &mut Report) {
+        let (word, title, path) = (site.agent.word, site.agent.title, path.display());
+        let says = match (whole.optional, self.module) {
+            (false, _) => format!("{path} is not there: nothing wakes sessions of {title}"),
+            (true, true) => format!("{path} is not there: {title} does not load the module"),
+            (true, false) if whole.does.is_empty() => return,
+            (true, false) => {
+                let says = format!("{path} is not there: sessions do without the module");
+                return report.ok(word, says);
+            }
+        };
+        report.warning(word, says, site.remedy());
     }
 }
 
@@ -280,7 +299,8 @@ impl Installed<'_> {
         let word = self.site.agent.word;
         let text = self.file.text().map_or("", |(text, _)| text.trim());
         let strict = || serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();
-        if word == claude_code::AGENT.word && !text.is_empty() && !strict() {
+        let is_json = !matches!(self.target.want, Want::Whole(_));
+        if word == claude_code::AGENT.word && is_json && !text.is_empty() && !strict() {
             let path = self.file.path.display();
             let says = format!(
                 "{path} has comments, or commas behind the last of a list, which a strict reader \
@@ -380,10 +400,8 @@ impl Installed<'_> {
                 let says = format!("{path} is there; {}", need.without);
                 report.warning(word, says, need.remedy);
             }
-            None => {
-                let says = format!("{path} is there, and wakes sessions that began with it");
-                report.ok(word, says);
-            }
+            None if whole.does.is_empty() => {}
+            None => report.ok(word, format!("{path} {}", whole.does)),
         }
     }
 

@@ -66,13 +66,15 @@ fn inboxes(peers: Option<&[PeerEntry]>, report: &mut Report) {
     let Some(dir) = claude_code::config_dir().map(|dir| dir.join("sessions")) else {
         return;
     };
-    let running: Vec<_> = files(&dir, "json")
-        .filter(|(_, stem)| stem.parse().is_ok_and(process::exists))
-        .filter_map(|(path, _)| read(&path))
-        .collect();
+    let (clients, running): (Vec<u32>, Vec<_>) = files(&dir, "json")
+        .filter_map(|(path, stem)| Some((path, stem.parse().ok()?)))
+        .filter(|(_, client)| process::exists(*client))
+        .filter_map(|(path, client)| Some((client, read(&path)?)))
+        .unzip();
     if running.is_empty() {
         return report.ok("sessions", "no session of Claude Code runs now");
     }
+    modules(&clients, report);
     if let Some(peers) = peers {
         let here = peers.iter().filter(|peer| is_session(peer)).count();
         let all = running.len();
@@ -104,6 +106,20 @@ fn inboxes(peers: Option<&[PeerEntry]>, report: &mut Report) {
         "install the hooks (`peerbus install claude-code`), which wake such sessions too, or use \
          a newer Claude Code",
     );
+}
+
+/// Says in how many sessions our module is linked.
+fn modules(clients: &[u32], report: &mut Report) {
+    let links = process::running("link");
+    let below = |client: &&u32| {
+        let mut links = links.iter();
+        links.any(|link| process::descends(*link, **client) == Some(true))
+    };
+    let (linked, all) = (clients.iter().filter(below).count(), clients.len());
+    if linked > 0 {
+        let says = format!("{linked} of {all} running of Claude Code with its module linked");
+        report.ok("module", says);
+    }
 }
 
 fn read(path: &Path) -> Option<Value> {

@@ -44,6 +44,7 @@ fn plugin(id: &str, path: &Path, report: &mut Report) {
 pub(super) struct Ours {
     pub(super) servers: Vec<Server>,
     pub(super) hooked: bool,
+    pub(super) module: bool,
 }
 
 pub(super) fn check(
@@ -56,6 +57,9 @@ pub(super) fn check(
     let (word, hooked) = (claude_code::AGENT.word, ours.hooked);
     for forbidden in settings.forbidden(&ours.servers) {
         report.failed(word, forbidden.says, forbidden.remedy);
+    }
+    if let Some(refused) = settings.refuses_module().filter(|_| ours.module) {
+        report.warning(word, refused.says, refused.remedy);
     }
     for file in &settings.files {
         declined(&file.value, &file.path, report);

@@ -61,6 +61,7 @@ pub fn uninstall_all(dry_run: bool, show: Show<'_>) -> Result<(), Failure> {
             scope,
             name: None,
             unasked: false,
+            no_mod: false,
             used: Vec::new(),
             used_as: None,
             dry_run,

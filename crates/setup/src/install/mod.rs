@@ -31,7 +31,7 @@ pub use all::{FoundAgent, found, uninstall_all};
 pub use fuzzing::fuzz;
 pub use joined::{asking_token, check_joinable, join, leave, not_let_in};
 use peerbus_adapter::Failure;
-use peerbus_agents::{Agent, Scope};
+use peerbus_agents::{Agent, Scope, claude_code};
 
 use crate::error::Fault;
 use crate::text::escape;
@@ -59,6 +59,8 @@ pub struct InstallRequest {
     pub name: Option<String>,
     /// Let the agent call the tools without asking its user.
     pub unasked: bool,
+    /// Leave out what would run in the agent's own process.
+    pub no_mod: bool,
     /// Servers that peers share, `mcp://PEER/NAME`: an install adds them, an uninstall that names
     /// some takes out these alone.
     pub used: Vec<String>,
@@ -100,12 +102,19 @@ pub fn install(request: InstallRequest, show: Show<'_>) -> Result<(), Failure> {
         command: program::command(scope)?,
         name: request.name.clone(),
         unasked: request.unasked,
+        no_mod: request.no_mod,
         ..Program::default()
     };
     if request.unasked && !agent.calls_unasked() {
         let title = agent.title;
         return Err(Failure::config(format!(
             "{title} has no setting for --allow: leave it out, and see what its own options do"
+        )));
+    }
+    if request.no_mod && agent.word != claude_code::AGENT.word {
+        let title = agent.title;
+        return Err(Failure::config(format!(
+            "--no-mod is for claude-code: {title} has no module, leave it out"
         )));
     }
     let project = targets::project(scope)?;
@@ -146,7 +155,7 @@ pub fn install(request: InstallRequest, show: Show<'_>) -> Result<(), Failure> {
 
 /// What the agent's own settings keep from running, of what is there now.
 fn without_effect(agent: &Agent, project: &Path, program: &Program) -> Vec<String> {
-    if agent.word != peerbus_agents::claude_code::AGENT.word {
+    if agent.word != claude_code::AGENT.word {
         return Vec::new();
     }
     let kind = format!("--adapter={}", agent.adapter);

@@ -4,16 +4,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use peerbus_agents::claude_code::{
-    self, MANAGED, MANAGED_DIR, MANAGED_MORE, MANAGED_SERVERS, PLUGIN,
+    self, MANAGED_DIR, MANAGED_SERVERS, MODULE_PLUGIN, PLUGIN, managed_files,
 };
 use serde_json::Value;
 
 use super::edit::Want;
 use super::{edit, program};
 use crate::error::Fault;
-
-/// More files than anybody has.
-const FILES_MAX: usize = 1_000;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Server {
@@ -92,7 +89,7 @@ impl Settings {
             }
         }
         let dir = Path::new(MANAGED_DIR);
-        for path in managed(dir) {
+        for path in managed_files(dir) {
             let file = settings.load(path, true);
             settings.files.extend(file);
         }
@@ -162,7 +159,7 @@ impl Settings {
         for file in &self.files {
             let plugins = file.value.get("enabledPlugins").and_then(Value::as_object);
             for (id, switch) in plugins.into_iter().flatten() {
-                if id.starts_with(PLUGIN) {
+                if id.starts_with(PLUGIN) && id != MODULE_PLUGIN {
                     on.insert(id.as_str(), (switch != &Value::Bool(false), file));
                 }
             }
@@ -204,6 +201,39 @@ impl Settings {
         Some(Fault {
             says: says(file, what),
             remedy: file.remedy("allow them, by the plugin in `enabledPlugins` there"),
+        })
+    }
+
+    /// The setting that keeps Claude Code from loading the module. Where no hook runs, that is said already.
+    pub(crate) fn refuses_module(&self) -> Option<Fault> {
+        let last = |find: &dyn Fn(&File) -> Option<bool>, what: &str| {
+            let found = self
+                .files
+                .iter()
+                .rev()
+                .find_map(|file| Some((find(file)?, file)));
+            found.and_then(|(refuses, file)| refuses.then(|| (what.to_owned(), file)))
+        };
+        let off = |file: &File| {
+            let switch = file.value.get("enabledPlugins")?.get(MODULE_PLUGIN)?;
+            Some(switch == &Value::Bool(false))
+        };
+        let only = |file: &File| {
+            let guard = file
+                .value
+                .get("pluginConfigs")
+                .filter(|_| file.managed)?
+                .get(GUARD)?;
+            Some(guard.get("options")?.get(MANAGED_MODS)? == &Value::Bool(true))
+        };
+        let found = last(&off, MODULE_PLUGIN).or_else(|| last(&only, MANAGED_MODS));
+        let (what, file) = found?;
+        Some(Fault {
+            says: format!(
+                "{} has `{what}`: Claude Code does not load the module, and sessions do without",
+                file.path.display()
+            ),
+            remedy: file.remedy("let it load, if you want it"),
         })
     }
 
@@ -270,22 +300,10 @@ impl Settings {
     }
 }
 
+/// The guard of Claude Code's modules where there are managed settings, and its switch.
+const GUARD: &str = "cc-plugin-sec-default@builtin";
+const MANAGED_MODS: &str = "allowManagedModsOnly";
 const PLUGINS_ONLY: &str = "strictPluginOnlyCustomization";
-
-fn managed(dir: &Path) -> Vec<PathBuf> {
-    let more = std::fs::read_dir(dir.join(MANAGED_MORE)).into_iter();
-    let more = more.flatten().flatten().take(FILES_MAX);
-    let mut more: Vec<_> = more.map(|entry| entry.path()).collect();
-    more.retain(|path| {
-        let hidden = path
-            .file_name()
-            .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-        !hidden && path.extension().is_some_and(|ending| ending == "json")
-    });
-    more.sort();
-    more.insert(0, dir.join(MANAGED));
-    more
-}
 
 fn is_named(rule: &Value, server: &Server) -> bool {
     rule.get("serverName").and_then(Value::as_str) == Some(server.name.as_str())

@@ -130,6 +130,8 @@ pub(crate) struct Program {
     pub(crate) name: Option<String>,
     /// The agent may call the tools without asking its user.
     pub(crate) unasked: bool,
+    /// The module in the agent's own process is left out, where it is woken without that.
+    pub(crate) no_mod: bool,
     /// What peers share and it uses.
     pub(crate) uses: Uses,
 }
@@ -146,7 +148,10 @@ pub(crate) fn targets(
         let path = chosen(all, &want)?;
         Some(Target { path, want })
     };
-    agent.files.iter().filter_map(target).collect()
+    let left_out =
+        |file: &&File| program.no_mod && matches!(file.part, Part::Whole(it) if it.optional);
+    let files = agent.files.iter().filter(|file| !left_out(file));
+    files.filter_map(target).collect()
 }
 
 fn want(agent: &Agent, file: &'static File, program: &Program) -> Want {

@@ -224,3 +224,28 @@ fn a_text_with_images_goes_by_a_push_and_into_no_result() {
     let content = &rig.pushed().items[0].content;
     assert_eq!(content.mail().map(|mail| mail.images.len()), Some(1));
 }
+
+#[test]
+fn what_the_client_says_of_its_model_is_proof_but_not_of_a_text_that_a_hook_carried() {
+    let mut rig = Rig::new(&[&SOCKET]);
+    let message = rig.next();
+    let push = rig.pushed();
+    rig.input(|mailbox, now| mailbox.model_called(now, push.id));
+    assert_eq!(rig.acked(), [(message, seen("socket", "model_call"))]);
+
+    let by_hooks: [Path; 2] = [&REWAKE, &HOOK];
+    for path in by_hooks {
+        let ready: Vec<_> = [path].into_iter().filter(|it| it.wakes).collect();
+        let mut rig = Rig::new(&ready);
+        let message = rig.next();
+        let shown = match path.wakes {
+            true => rig.pushed(),
+            false => rig.along(path).unwrap(),
+        };
+        rig.outcome(&shown, Outcome::Written);
+        rig.input(|mailbox, now| mailbox.model_called(now, shown.id));
+        assert_eq!(rig.acked(), [], "{}", path.word);
+        rig.answered(&shown);
+        assert_eq!(rig.acked(), [(message, seen(path.word, "transcript"))]);
+    }
+}

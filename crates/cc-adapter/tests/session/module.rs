@@ -1,0 +1,286 @@
+//! Our module in the client, as far as the adapter hears of it: what it tells, and its link.
+
+use std::fs;
+
+use peerbus_test_support::scripted::Seen;
+use peerbus_test_support::soon;
+use peerbus_wire::Stage;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::UnixStream;
+
+use crate::home::{Home, answer, line};
+use crate::session::{Session, mark, seen};
+
+const SOCKET: (&str, &str) = ("PEERBUS_WAKE", "socket");
+
+/// A link as `peerbus hook link` keeps it.
+struct Link(BufReader<UnixStream>);
+
+impl Link {
+    /// The link, and what it is answered.
+    async fn ask(home: &Home, version: u64) -> (Self, Value) {
+        let mut link = Self(BufReader::new(home.node().await));
+        link.say("session/attach", &json!({ "version": version }))
+            .await;
+        let answer = link.hear().await.expect("an answer");
+        (link, answer)
+    }
+
+    async fn open(home: &Home) -> Self {
+        let (mut link, answer) = Self::ask(home, 1).await;
+        assert_eq!(answer["result"], json!({ "version": 1 }));
+        link.is_told("attached/watch", &json!({ "any": false }))
+            .await;
+        link
+    }
+
+    async fn say(&mut self, method: &str, params: &Value) {
+        let call = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+        let call = format!("{call}\n");
+        self.0.write_all(call.as_bytes()).await.unwrap();
+    }
+
+    /// The next line; `None`: it is over.
+    async fn hear(&mut self) -> Option<Value> {
+        let mut line = String::new();
+        soon(self.0.read_line(&mut line)).await.unwrap();
+        (!line.is_empty()).then(|| serde_json::from_str(&line).unwrap())
+    }
+
+    async fn is_told(&mut self, method: &str, params: &Value) {
+        let line = self.hear().await.expect("a line");
+        assert_eq!((&line["method"], &line["params"]), (&method.into(), params));
+    }
+}
+
+/// The module tells something. Nothing is ever shown for it.
+async fn tells(home: &Home, on: &Value) {
+    let (text, _) = home.hook_on(on).await;
+    assert_eq!(text, None);
+}
+
+async fn step(home: &Home, marks: &str, answered: bool) {
+    let on = json!({ "hook_event_name": "ModStep", "prompt": marks, "answered": answered });
+    tells(home, &on).await;
+}
+
+async fn turn(home: &Home, busy: bool) {
+    tells(home, &json!({ "hook_event_name": "ModTurn", "busy": busy })).await;
+}
+
+#[tokio::test]
+async fn a_request_with_the_message_is_presented_and_its_answer_is_seen() {
+    let mut session = Session::at_home(&[SOCKET]).await;
+    let _link = Link::open(&session.home).await;
+    session.deliver("\"hi\"");
+    let posted = session.home.posted().await;
+    let mark = mark(posted.content()).to_owned();
+    step(&session.home, &format!("pb-00000000-9 {mark}"), false).await;
+    let presented = |seen| match seen {
+        Seen::Progress {
+            stage: Stage::Presented { path },
+            ..
+        } => Some(path),
+        Seen::Ack { .. } => panic!("nobody has seen it"),
+        _ => None,
+    };
+    let path = session.broker.saw("that it is presented", presented).await;
+    assert_eq!(path, "socket");
+    step(&session.home, &mark, true).await;
+    assert_eq!(session.broker.ack().await.1, seen("socket", "model_call"));
+    // The transcript comes late, and changes nothing.
+    session.home.write(&posted.line("a"));
+    session.home.write(&answer("b", "a"));
+    step(&session.home, &mark, true).await;
+    session.settle().await;
+    assert_eq!(session.broker.acks(), []);
+}
+
+#[tokio::test]
+async fn whichever_witness_speaks_first_is_enough() {
+    let mut session = Session::at_home(&[SOCKET]).await;
+    let _link = Link::open(&session.home).await;
+    session.deliver("\"hi\"");
+    let posted = session.home.posted().await;
+    session.home.write(&posted.line("a"));
+    session.home.write(&answer("b", "a"));
+    assert_eq!(session.broker.ack().await.1, seen("socket", "transcript"));
+}
+
+#[tokio::test]
+async fn where_there_is_no_transcript_a_linked_module_proves_it() {
+    let home = Home::new();
+    fs::remove_dir_all(home.dir.path().join("projects")).unwrap();
+    let mut session = Session::start_in(home, true, &[SOCKET]).await;
+    session.broker.registered().await;
+    session.client.greet("claude-code").await;
+    let link = Link::open(&session.home).await;
+    session.deliver("\"hi\"");
+    let posted = session.home.posted().await;
+    step(&session.home, mark(posted.content()), true).await;
+    assert_eq!(session.broker.ack().await.1, seen("socket", "model_call"));
+    drop(link);
+}
+
+#[tokio::test]
+async fn only_who_was_shown_a_message_can_say_that_it_was_seen() {
+    let mut session = Session::at_home(&[SOCKET]).await;
+    // The agent's own shell opens a link, and is told nothing by which it could name a message.
+    let mut link = Link::open(&session.home).await;
+    session.deliver("\"hi\"");
+    let posted = session.home.posted().await;
+    link.is_told("attached/watch", &json!({ "any": true }))
+        .await;
+    let mark = mark(posted.content()).to_owned();
+    let number = mark.rsplit('-').next().unwrap();
+    let made_up = ["00000000", "ffffffff"].map(|secret| format!("pb-{secret}-{number}"));
+    step(&session.home, &made_up.join(" "), true).await;
+    step(&session.home, "hi m1", true).await;
+    link.say("attached/answered", &json!({ "prompt": mark }))
+        .await;
+    session.settle().await;
+    assert_eq!(session.broker.acks(), []);
+    step(&session.home, &mark, true).await;
+    assert_eq!(session.broker.ack().await.1, seen("socket", "model_call"));
+}
+
+#[tokio::test]
+async fn a_text_that_a_hook_took_is_proven_by_the_transcript_alone() {
+    let mut session = Session::at_home(&[("PEERBUS_WAKE", "none")]).await;
+    let _link = Link::open(&session.home).await;
+    session.deliver("\"hi\"");
+    session.waiting(1).await;
+    let (text, hook) = session.home.hook("PostToolUse").await;
+    hook.take().await;
+    let text = text.expect("it is shown");
+    step(&session.home, mark(&text), true).await;
+    session.home.write(&line("a", &text));
+    session.home.write(&answer("b", "a"));
+    assert_eq!(session.broker.ack().await.1, seen("hook", "transcript"));
+}
+
+#[tokio::test]
+async fn the_module_hears_when_there_is_something_to_look_for() {
+    let mut session = Session::at_home(&[SOCKET]).await;
+    let mut link = Link::open(&session.home).await;
+    session.deliver("\"hi\"");
+    let posted = session.home.posted().await;
+    link.is_told("attached/watch", &json!({ "any": true }))
+        .await;
+    step(&session.home, mark(posted.content()), true).await;
+    link.is_told("attached/watch", &json!({ "any": false }))
+        .await;
+}
+
+#[tokio::test]
+async fn a_module_of_another_version_is_told_so_and_everything_goes_on_without_it() {
+    let mut session = Session::at_home(&[SOCKET]).await;
+    let (mut link, answer) = Link::ask(&session.home, 2).await;
+    let why = answer["error"]["message"].as_str().expect("a sentence");
+    assert!(why.contains("peerbus install claude-code"), "{why}");
+    assert_eq!(link.hear().await, None);
+    session.deliver("\"hi\"");
+    let posted = session.home.posted().await;
+    session.home.write(&posted.line("a"));
+    session.home.write(&self::answer("b", "a"));
+    assert_eq!(session.broker.ack().await.1, seen("socket", "transcript"));
+}
+
+#[tokio::test]
+async fn beside_a_linked_module_hooks_show_what_starts_no_turn() {
+    let mut session = Session::at_home(&[SOCKET]).await;
+    let _link = Link::open(&session.home).await;
+    session.deliver(r#"{"text":"by the way","priority":"quiet"}"#);
+    session.waiting(1).await;
+    let (text, hook) = session.home.hook("PostToolUse").await;
+    assert!(text.expect("it is shown").contains("by the way"));
+    hook.take().await;
+}
+
+#[tokio::test]
+async fn the_module_tells_when_a_turn_is_under_way() {
+    let session = Session::at_home(&[SOCKET]).await;
+    let mut program = Link(BufReader::new(session.home.node().await));
+    for (busy, status) in [(true, "thinking"), (false, "idle"), (true, "thinking")] {
+        turn(&session.home, busy).await;
+        program.say("session/status", &json!({})).await;
+        let said = program.hear().await.expect("an answer");
+        assert_eq!(said["result"]["status"], status, "{said}");
+    }
+}
+
+/// What the module is told of a text that the model writes with the client's own tool.
+async fn writes(home: &Home, to: &str, message: &str) -> Option<Value> {
+    let on = json!({ "hook_event_name": "ModSend", "to": to, "message": message });
+    let (text, hook) = home.hook_on(&on).await;
+    if text.is_some() {
+        hook.take().await;
+    }
+    text.map(|text| serde_json::from_str(&text).unwrap())
+}
+
+#[tokio::test]
+async fn the_clients_own_tool_sends_where_the_users_rules_let_ours() {
+    let mut session = Session::at_home(&[SOCKET]).await;
+    let settings = session.home.dir.path().join("settings.json");
+    fs::write(settings, r#"{"permissions":{"allow":["mcp__peerbus__*"]}}"#).unwrap();
+    for to in ["bob", "#shop"] {
+        let said = writes(&session.home, to, "\u{1b}[2J hello").await.unwrap();
+        let carried = session.broker.envelope().await;
+        assert!(carried.text.contains("[2J hello"), "{}", carried.text);
+        assert_eq!(said["success"], true, "{to}: {said}");
+        let message = said["message"].as_str().unwrap();
+        assert!(message.contains("accepted by the broker"), "{message}");
+    }
+    // An address that leads nowhere is answered by us: the other tool knows none of its kind.
+    let said = writes(&session.home, "bob@beta", "hello").await.unwrap();
+    assert_eq!(said["success"], false);
+    assert!(said["message"].as_str().unwrap().contains("beta"), "{said}");
+    // What only an adapter may say is not said in this way either.
+    let said = writes(&session.home, "bob", r#"{"approval":{"id":"x"}}"#).await;
+    assert_eq!(said.unwrap()["success"], false);
+    // No name on any bus: the client's own tool says what it always does.
+    for nobody in ["uds:/tmp/1.sock", "no such name", ""] {
+        assert_eq!(writes(&session.home, nobody, "hello").await, None);
+    }
+}
+
+#[tokio::test]
+async fn without_such_a_rule_nothing_is_sent_and_the_model_learns_which_tool_asks() {
+    let mut session = Session::at_home(&[SOCKET]).await;
+    for to in ["bob", "BOB", "bob@beta", "#shop"] {
+        let said = writes(&session.home, to, "hello").await.unwrap();
+        assert_eq!(said["success"], false, "{to}");
+        assert!(said["message"].as_str().unwrap().contains("bus send tool"));
+    }
+    assert_eq!(writes(&session.home, "nobody", "hello").await, None);
+    // The first message that the broker sees is another.
+    let settings = session.home.dir.path().join("settings.json");
+    fs::write(settings, r#"{"permissions":{"allow":["mcp__peerbus"]}}"#).unwrap();
+    writes(&session.home, "bob", "at last").await.unwrap();
+    assert!(session.broker.envelope().await.text.contains("at last"));
+}
+
+#[tokio::test]
+async fn peers_are_listed_for_the_clients_own_list() {
+    let session = Session::at_home(&[SOCKET]).await;
+    let project = json!({ "project": "shop\u{1b}[2J\nzoe · idle", "activity": "idle" });
+    session.broker.set_presence("bob", &project);
+    let (text, hook) = session
+        .home
+        .hook_on(&json!({ "hook_event_name": "ModList" }))
+        .await;
+    hook.take().await;
+    let listed: Value = serde_json::from_str(&text.unwrap()).unwrap();
+    let rows = listed["rows"].as_array().unwrap();
+    let bob = rows.iter().filter_map(Value::as_str);
+    let bob: Vec<_> = bob.filter(|row| row.starts_with("bob · ")).collect();
+    let [bob] = bob.as_slice() else {
+        panic!("{listed}");
+    };
+    assert!(
+        bob.contains("project shop") && !bob.contains(['\n', '\u{1b}']),
+        "{bob}"
+    );
+}

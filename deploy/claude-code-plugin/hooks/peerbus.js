@@ -1,0 +1,126 @@
+// Joins a session of Claude Code with its peerbus adapter. `peerbus install claude-code` wrote this file,
+// and `peerbus uninstall claude-code` takes it away. It runs inside Claude Code and decides nothing: it tells
+// `peerbus hook` what the session does, and does what the link, `peerbus hook link`, says. Written for
+// Claude Code 2.1.287, the first with modules: it names no event that version lacks.
+const VERSION = '1' // of what is said here and there
+const MARK = /pb-[0-9a-f]{8}-[0-9]+/g // how peerbus marks what it shows; nothing else of a text is looked at
+const LAST = 30 // so many messages of a request can hold what is new in it
+const PAUSE_MS = 500
+const PAUSE_MAX_MS = 60_000
+const TELLS_MS = 5_000
+const SENDS_MS = 10_000
+const PROVEN_MAX = 1_000 // more of them are forgotten, and told again
+
+let linked = false
+let watches = false // something that was shown has no proof yet
+let turn
+let told = Promise.resolve()
+const proven = new Set() // marks whose answer was told
+
+const marksIn = value => [...new Set(JSON.stringify(value ?? '').match(MARK) ?? [])].filter(mark => !proven.has(mark))
+
+// Asks the adapter, and gives what it answers; undefined: nothing, or there is none.
+async function ask($, event, more, timeoutMs = TELLS_MS) {
+  const session_id = await $.session.id() // another one after /clear and /resume
+  const stdin = JSON.stringify({ hook_event_name: event, session_id, ...more })
+  const { stdout } = await $.process.run(['peerbus', 'hook'], { stdin, timeoutMs })
+  return stdout.trim() ? JSON.parse(stdout) : undefined
+}
+
+// Tells the adapter something, after what was told before.
+function tell($, event, more) {
+  if (linked) told = told.then(() => ask($, event, more)).catch(() => {})
+}
+
+// What is added to a list of whom one can write to; empty: nobody.
+async function peers($) {
+  const rows = linked ? (await ask($, 'ModList', {}).catch(() => {}))?.rows : undefined
+  if (!rows?.length) return ''
+  return '\n\nOn the message bus (SendMessage reaches them, too; of one name, the session above is meant):\n' + rows.map(row => '  ' + row).join('\n')
+}
+
+async function heard($, { method, params }) {
+  if (method === 'attached/watch') watches = params.any
+  if (method === 'attached/interrupt' && params.turn && turn) {
+    await $.turn.abort({ turnId: turn })
+    $.ui.log('a program of your user\'s interrupted this turn (peerbus session interrupt)')
+  }
+}
+
+// Keeps a link to the adapter, and begins it anew when it ends.
+async function link($) {
+  for (let pause = PAUSE_MS; ; pause = Math.min(2 * pause, PAUSE_MAX_MS)) {
+    try {
+      let rest = ''
+      for await (const { stream, text } of $.process.spawn({ argv: ['peerbus', 'hook', 'link', VERSION] })) {
+        if (stream !== 'stdout') continue
+        const lines = (rest + text).split('\n')
+        rest = lines.pop()
+        for (const line of lines) {
+          linked = true
+          pause = PAUSE_MS
+          await heard($, JSON.parse(line)).catch(() => {})
+        }
+      }
+    } catch {}
+    linked = watches = false
+    await new Promise(done => $.clock.after(pause, done))
+  }
+}
+
+export const register = on => {
+  on('session.start', async ($, e, next) => {
+    const started = await next(e)
+    if (e.isInteractive) void link($) // any other session is its driver's
+    return started
+  })
+  on('turn.start', ($, e, next) => {
+    if (!e.agentId) {
+      turn = e.turnId
+      tell($, 'ModTurn', { busy: true })
+    }
+    return next(e)
+  })
+  on('turn.complete', ($, e, next) => {
+    if (!e.agentId) {
+      turn = undefined
+      tell($, 'ModTurn', { busy: false })
+    }
+    return next(e)
+  })
+  on('turn.step', async function* ($, e, next) {
+    if (e.agentId || !linked || !watches) return yield* next(e)
+    const all = await $.session.messages({ as: 'api', last: LAST }).catch(() => $.session.messages({ as: 'api' })).catch(() => [])
+    const prompt = marksIn(all.slice(-LAST)).join(' ')
+    if (prompt) tell($, 'ModStep', { prompt })
+    const answer = yield* next(e)
+    if (prompt && answer.stopReason !== null) {
+      if (proven.size > PROVEN_MAX) proven.clear()
+      for (const mark of prompt.split(' ')) proven.add(mark)
+      tell($, 'ModStep', { prompt, answered: true })
+    }
+    return answer
+  })
+  on('session.receive', ($, e, next) => {
+    if (marksIn(e.text).length) watches = true // before the link says so
+    return next(e)
+  }).catch(($, e, next) => next(e))
+  // The model's own tool reaches the bus. A name that Claude Code knows, too, is Claude Code's.
+  on('tool.call', { tool: 'SendMessage' }, async ($, e, next) => {
+    if (!linked || typeof e.to !== 'string' || typeof e.message !== 'string') return next(e)
+    const here = /^#|@/.test(e.to) ? undefined : await next(e)
+    if (here && here.result?.success !== false) return here
+    const said = await ask($, 'ModSend', { to: e.to, message: e.message }, SENDS_MS).catch(() => {})
+    return said ? { result: { success: said.success, message: said.message } } : (here ?? next(e))
+  }).catch(($, e, next) => next(e))
+  on('tool.call', { tool: 'ListAgents' }, async ($, e, next) => {
+    const found = await next(e)
+    const more = typeof found.result?.listing === 'string' && (await peers($))
+    return more ? { result: { ...found.result, listing: found.result.listing + more } } : found
+  }).catch(($, e, next) => next(e))
+  on('command.run', { command: 'list-agents' }, async ($, e, next) => {
+    const found = await next(e)
+    const more = await peers($)
+    return more ? { ...found, text: (found.text ?? '') + more } : found
+  }).catch(($, e, next) => next(e))
+}

@@ -1,0 +1,265 @@
+"""What is tested: the module that `peerbus install claude-code` writes runs inside a session of the real CLI,
+proves what the model was shown, and ends a turn at once; without it, or with one that fails, all goes on.
+
+Runs as the first process of the namespaces that run.py makes. Exit codes: 0 every check held, 1 one
+did not.
+"""
+
+import contextlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import claude
+import hooks_scenario
+import mock_api
+import node
+import scenario
+import wake
+from support import check, eventually
+
+PLUGIN = scenario.HOME / ".claude" / "skills" / "peerbus"
+MODULE = PLUGIN / "hooks" / "peerbus.js"
+WAIT = "wait for long"
+THINK = "think for long"
+LONG = "sleep 600"
+WRITE = "write by your own tool to"
+LIST = "list by your own tool"
+LETTER = "hello from the tool"
+# How long a module may spin on a busy machine.
+SPINS_S = 300
+REASON = "interrupted this turn"
+LINKED = b"peerbus\0hook\0link"
+# All that the module does inside the CLI, as the CLI reads it: it grows by nobody's oversight.
+READ_AS = """\
+hooks: session.start, turn.start, turn.complete, turn.step, session.receive, tool.call{tool=SendMessage}, \
+tool.call{tool=ListAgents}, command.run{command=list-agents}
+gating hook with .catch: session.receive
+gating hook with .catch: tool.call{tool=SendMessage}
+gating hook with .catch: tool.call{tool=ListAgents}
+gating hook with .catch: command.run{command=list-agents}
+calls: $.clock.after (via link), $.process.run (via ask), $.process.spawn (via link), $.session.id (via ask), \
+$.session.messages, $.turn.abort (via heard), $.ui.log (via heard)"""
+
+
+class Model(wake.Model):
+    """Says nothing of its own: a turn lasts until it is ended, where the user wants that."""
+
+    def __init__(self):
+        super().__init__(self.says)
+
+    @staticmethod
+    def says(request):
+        if WRITE in request.prompt and not request.tool_results:
+            to = request.prompt.split(WRITE)[1].split()[0]
+            letter = {"to": to, "summary": "a letter", "message": LETTER}
+            return mock_api.tool_use("SendMessage", letter)
+        if LIST in request.prompt and not request.tool_results:
+            return mock_api.tool_use("ListAgents", {})
+        if WAIT in request.prompt and not request.tool_results:
+            return mock_api.tool_use("Bash", {"command": LONG, "description": "Waits"})
+        return mock_api.text("noted")
+
+
+def plugin(api, *arguments):
+    """Runs `claude plugin …` and gives what it prints."""
+    done = subprocess.run(
+        [claude.PROGRAM, "plugin", *arguments],
+        cwd=scenario.PROJECT,
+        env=claude.environment(api.url),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    said = done.stdout + done.stderr
+    check(f"claude plugin {arguments[0]}", done.returncode == 0, said)
+    return said
+
+
+def the_client_reads_it_as_documented(api):
+    said = plugin(api, "validate", str(PLUGIN))
+    found = re.findall(r"\./peerbus\.js (.*)", said)
+    found = "\n".join(line.removesuffix(" (default matcher key: plugin)") for line in found)
+    check("it hooks and calls this, and nothing else", found == READ_AS, found)
+    copy = Path("/tmp/plugin")
+    shutil.copytree(PLUGIN, copy)
+    shutil.copytree("/tmp/scripts/module", copy / "tests")
+    plugin(api, "test", str(copy))
+
+
+def with_settings(change):
+    settings = scenario.HOME / ".claude" / "settings.json"
+    value = json.loads(settings.read_text(encoding="utf-8"))
+    change(value)
+    settings.write_text(json.dumps(value), encoding="utf-8")
+
+
+@contextlib.contextmanager
+def started(api):
+    """A session of the real CLI. Typing closes what it asks at its start."""
+    with scenario.cli(api) as session:
+        session.type("hello")
+        # The CLI unloads a module that spins when that has used seconds of a processor.
+        eventually("the first turn ends", lambda: "noted" in session.screen(), SPINS_S)
+        yield session
+
+
+def links():
+    """The links that are open in this process namespace."""
+    found = 0
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        # It may have ended since.
+        with contextlib.suppress(OSError):
+            found += LINKED in entry.read_bytes()
+    return found
+
+
+def seen(api, worker, body):
+    """Sends to the session; what shows that its model has seen it."""
+    eventually("the session is idle", node.idle)
+    identity = wake.send(worker, body)
+    api.wait_for(body, lambda r: identity[-8:] in r.context)
+    return wake.step(worker, identity, "seen")
+
+
+def is_proven(api, worker, body, by):
+    found = seen(api, worker, body)
+    check(f"{body}: seen, by {by}", found["evidence"] == by, found)
+
+
+def doctor():
+    """What `peerbus doctor` says of Claude Code."""
+    done = subprocess.run(["peerbus", "doctor", "--json"], cwd=scenario.PROJECT, capture_output=True, text=True)
+    return [each for each in json.loads(done.stdout)["checks"] if "module" in each["says"] or "shown" in each["says"]]
+
+
+def a_turn_is_ended_at_once(session, api, model):
+    """In a tool, and while the model thinks."""
+    for prompt, under_way, pause in [
+        (WAIT, lambda: LONG in session.screen(), contextlib.nullcontext()),
+        (THINK, lambda: node.ours()["status"] == "thinking", model.silent()),
+    ]:
+        before = told(session)
+        since = len(api.asked)
+        with pause:
+            session.type(prompt)
+            api.wait_for("the turn", lambda r: prompt in r.prompt, since)
+            eventually("it is under way", under_way)
+            done = node.peerbus("interrupt", node.NAME)
+            check("a turn is interrupted", done.returncode == 0, done)
+            eventually("the user is told who ended it", lambda: told(session) > before)
+            eventually("it has ended", node.idle)
+
+
+def told(session):
+    """How often the user was told that a turn was ended."""
+    return " ".join(session.screen().split()).count(REASON)
+
+
+def a_conversation_goes_on(session, api, worker):
+    """With the module in every state of a conversation."""
+    is_proven(api, worker, "before it is cleared", "model_call")
+    session.type("/clear")
+    eventually("the session is cleared", lambda: "before it" not in session.screen())
+    is_proven(api, worker, "after it was cleared", "model_call")
+
+
+def result(session, api, prompt):
+    """What the model reads of the tool that it calls."""
+    eventually("the session is idle", node.idle)
+    since = len(api.asked)
+    session.type(prompt)
+    asked = api.wait_for(prompt, lambda r: r.tool_results, since)
+    return json.dumps(asked.tool_results)
+
+
+def the_models_own_tools_reach_the_bus(session, api, worker):
+    said = result(session, api, f"{WRITE} worker")
+    check("what its own tool sends is accepted", "accepted by the broker" in said, said)
+    [message] = scenario.drained(worker)
+    found = (message["from"], message["body"])
+    check("and is the session's", found == ("session", LETTER), found)
+    said = result(session, api, f"{WRITE} #nobody-here")
+    check("a group is an address, too", "SendMessage" not in said and "#nobody-here" in said, said)
+    said = result(session, api, f"{WRITE} nobody")
+    check("a name that nobody has is Claude Code's to refuse", "No agent named 'nobody'" in said, said)
+    said = result(session, api, LIST)
+    check("its own list has the peers", "On the message bus" in said and "worker" in said, said)
+
+
+def without_a_rule_it_is_told_what_asks(api, worker):
+    with_settings(lambda value: value["permissions"]["allow"].remove("mcp__peerbus__*"))
+    with started(api) as session:
+        eventually("the module is linked", lambda: links() == 1)
+        said = result(session, api, f"{WRITE} worker")
+        check("where the send tool asks, its own tool says so", "asks your user" in said, said)
+    with_settings(lambda value: value["permissions"]["allow"].append("mcp__peerbus__*"))
+    waits = worker.call("bus.drain", {})["messages"]
+    check("and nothing was sent", not waits, waits)
+
+
+def broken(how, change):
+    """The module with a change in its text, and what it should still be like."""
+    text = MODULE.read_text(encoding="utf-8")
+    changed = change(text)
+    check(f"a module that {how}", changed != text)
+    MODULE.write_text(changed, encoding="utf-8")
+    return text
+
+
+def without_it_the_transcript_proves(api, worker):
+    spins = "on('turn.start', ($, e, next) => {\n    for (;;);"
+    for how, change in [
+        ("throws as it is loaded", lambda text: "throw new Error('no')\n" + text),
+        ("throws at a request", lambda text: text.replace("const all = ", "throw new Error('no')\n    const all = ")),
+        ("speaks another version", lambda text: text.replace("VERSION = '1'", "VERSION = '99'")),
+        ("spins", lambda text: text.replace("on('turn.start', ($, e, next) => {", spins)),
+    ]:
+        whole = broken(how, change)
+        with started(api):
+            is_proven(api, worker, how, "transcript")
+        MODULE.write_text(whole, encoding="utf-8")
+    with_settings(lambda value: value.update(enabledPlugins={"peerbus@skills-dir": False}))
+    found = doctor()
+    refused = any(each["found"] == "warning" and "peerbus@skills-dir" in each["says"] for each in found)
+    check("doctor names what refuses it", refused, found)
+    with started(api):
+        is_proven(api, worker, "refused", "transcript")
+        check("and there is no link", links() == 0)
+
+
+def main():
+    scenario.PROJECT.mkdir()
+    model = Model()
+    api = mock_api.MockApi(model.answer, scenario.LOG / "api.jsonl")
+    try:
+        scenario.start_broker()
+        worker = scenario.start_worker()
+        hooks_scenario.configure(LONG)
+        node.GATES.write_text("interrupt = true\n", encoding="utf-8")
+        the_client_reads_it_as_documented(api)
+        with started(api) as session:
+            session.said('MCP server "peerbus": Successfully connected')
+            eventually("the module is linked", lambda: links() == 1)
+            a_conversation_goes_on(session, api, worker)
+            found = doctor()
+            linked = any(each["found"] == "ok" and "module linked" in each["says"] for each in found)
+            check("doctor sees the link", linked, found)
+            the_models_own_tools_reach_the_bus(session, api, worker)
+            a_turn_is_ended_at_once(session, api, model)
+            is_proven(api, worker, "after it was interrupted", "model_call")
+        hooks_scenario.nothing_is_left()
+        check("no link is left", links() == 0)
+        without_a_rule_it_is_told_what_asks(api, worker)
+        without_it_the_transcript_proves(api, worker)
+    except AssertionError as failed:
+        print(f"FAILED {failed}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -67,7 +67,7 @@ pub struct BusConfig {
     pub demand: Demand,
     /// Be forgotten at close: unique name, no queue, not in broadcasts.
     pub ephemeral: bool,
-    /// What messages say of the program that sends them.
+    /// The source that messages name: the program that sends them.
     pub source: &'static str,
     /// How much may be held unacked.
     pub window: Window,

@@ -31,7 +31,7 @@ pub(crate) struct Shared {
     pub(crate) events: Notify,
     status: watch::Sender<Status>,
     pub(crate) pulse: Pulse,
-    /// What messages say of this program.
+    /// The source that messages name: this program.
     pub(crate) source: &'static str,
     /// Whose mail reaches the agent.
     senders: Mutex<Senders>,

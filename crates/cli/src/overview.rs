@@ -193,7 +193,7 @@ impl Overview {
         }
     }
 
-    /// What one peer has not seen. Requests are among it, which are shown already.
+    /// Mail that one peer has not seen. Requests are among it, which are shown already.
     fn print_unseen(&self) -> Result<(), Failure> {
         let is_shown = |message: &&MessageView| {
             let mut shown = self.requests.iter().take(REQUESTS_MAX);

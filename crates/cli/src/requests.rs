@@ -108,7 +108,7 @@ fn none(which: Option<&str>, done: bool) -> String {
     }
 }
 
-/// Who asks, who is asked, and how far it is: `OWES` is a number, in the lists of peers.
+/// Asker, holder and state: `OWES` is a number, in the lists of peers.
 const fn columns(done: bool) -> [Column; 6] {
     let (state, at) = match done {
         true => (Column::whole("END"), Column::ranked(1, "AGO")),

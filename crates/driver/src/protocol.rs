@@ -71,7 +71,7 @@ pub(crate) trait Protocol: Send + Sync {
     fn ended(&self);
 }
 
-/// What a turn gives the model.
+/// The content that a turn gives the model.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Given<'a> {
     pub(crate) text: &'a str,

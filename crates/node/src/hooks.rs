@@ -1,4 +1,4 @@
-//! What a driven client asks about hooks that name no program of its own: a program at the node answers, if
+//! Questions of a driven client about hooks that name no program of its own: a program at the node answers, if
 //! one asked for that.
 
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ const ANSWER_MAX: usize = 65_536;
 /// Hooks that may wait at once; the rest is not asked about.
 const OPEN_MAX: usize = 64;
 
-/// Who waits for an answer, and how many want to give one.
+/// The questions that wait for an answer, and how many want to give one.
 #[derive(Debug, Default)]
 pub(crate) struct Hooks {
     open: BTreeMap<String, oneshot::Sender<Value>>,
@@ -59,7 +59,7 @@ impl Hooks {
     }
 }
 
-/// What somebody answers in time.
+/// The answer that comes in time.
 async fn answered(answer: Option<oneshot::Receiver<Value>>) -> Option<Value> {
     timeout(WITHIN, answer?).await.ok()?.ok()
 }

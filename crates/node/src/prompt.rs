@@ -1,4 +1,4 @@
-//! What is put into a session: a text, or blocks of text and images as Claude's API has them.
+//! Input of a session: a text, or blocks of text and images as Claude's API has them.
 
 use data_encoding::BASE64;
 use peerbus_adapter::mailbox::Image;

@@ -85,7 +85,7 @@ pub fn unadmitted(about: &str) -> Option<String> {
     ))
 }
 
-/// Who started a broker, without the process where that has ended: a command is gone at once.
+/// The starter of a broker, without its process where that has ended: a command is gone at once.
 fn living(started: &str) -> &str {
     let told = started.rsplit_once(", process ");
     let told = told.and_then(|(who, pid)| Some((who, pid.parse().ok()?)));

@@ -210,7 +210,7 @@ async fn the_module_tells_when_a_turn_is_under_way() {
     }
 }
 
-/// What the module is told of a text that the model writes with the client's own tool.
+/// The answer to the module about a text that the model writes with the client's own tool.
 async fn writes(home: &Home, to: &str, message: &str) -> Option<Value> {
     let on = json!({ "hook_event_name": "ModSend", "to": to, "message": message });
     let (text, hook) = home.hook_on(&on).await;

@@ -10,7 +10,8 @@ use peerbus_view::{Audience, PeerState, Trail, stage_of};
 use peerbus_wire::{MessageId, escape};
 use serde_json::{Value, json};
 
-use super::{CELL_CHARS, LINE_CHARS, lines};
+use super::event::lines;
+use super::{CELL_CHARS, LINE_CHARS};
 use crate::args::{Until, Wait};
 use crate::{client, here, operator, output};
 

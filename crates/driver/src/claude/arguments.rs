@@ -85,7 +85,7 @@ pub struct ClientOptions {
     pub model: Option<String>,
     /// The permission mode at the start.
     pub permission_mode: Option<String>,
-    /// What it is set up with.
+    /// Its setup.
     pub initialize: Initialize,
     /// Further arguments, as they are.
     pub more: Vec<String>,

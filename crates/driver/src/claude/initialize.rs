@@ -1,4 +1,4 @@
-//! What a user has each client set up with beside the bus: a file of JSON, in the client's own words.
+//! A user's setup of each client beside the bus: a file of JSON, in the client's own words.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -14,7 +14,7 @@ use crate::WHY_CHARS;
 /// Largest file, in bytes.
 const FILE_MAX: u64 = 1 << 20;
 
-/// What goes into a client's first request.
+/// Members of a client's first request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Initialize {

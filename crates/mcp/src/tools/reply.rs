@@ -147,7 +147,7 @@ async fn tell(
     }
 }
 
-/// Who hears what becomes of a request, given who asked.
+/// The hearers of what becomes of a request, given who asked.
 async fn hears(context: &Context<'_>, from: &str, word: &str, says: &str) -> String {
     let told = format!("{from} is told that {says}");
     // Of those in other domains the list does not tell.

@@ -31,6 +31,7 @@ pub fn fuzz(which: u8, text: &str) {
                 name: None,
                 otherwise: Some("ann".into()),
             },
+            no_mod: false,
         };
         let of = |agent| targets(agent, Scope::User, Path::new("/nowhere"), &program);
         ALL.into_iter().flat_map(of).collect()

@@ -15,7 +15,7 @@ const FILES: [&str; 5] = ["COPYING", "COPYRIGHT", "LICENCE", "LICENSE", "NOTICE"
 const INTRODUCTION: &str = "The binary of peerbus has these libraries in it, beside the standard library of Rust\n\
                             (https://www.rust-lang.org, MIT or Apache-2.0). Their licences follow.\n\n";
 
-/// What cargo tells of the packages of a binary that is compiled for this target.
+/// Cargo's metadata of the packages of a binary that is compiled for this target.
 pub(super) fn metadata(target: &str) -> Result<Value> {
     let metadata = [
         "metadata",

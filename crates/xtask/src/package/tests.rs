@@ -1,4 +1,4 @@
-//! What is kept in files beside the packages must fit them, in names and versions.
+//! Files beside the packages must fit them, in names and versions.
 
 use serde_json::Value;
 

@@ -41,7 +41,7 @@ struct Rig {
     token: Option<&'static str>,
     /// The least size of its body.
     body: usize,
-    /// What was put in with it.
+    /// The images that were put in with it.
     images: Vec<Image>,
     /// The numbers of what arrived.
     numbers: BTreeMap<Key, No>,

@@ -1,5 +1,4 @@
-//! What the documents that peerbus was conceived from ask of it, where no other test shows it:
-//! docs/SEEDS.md has the whole table.
+//! Demands of the first documents that no other test shows. The whole table is docs/SEEDS.md.
 
 use peerbus_test_support::message::signed;
 use peerbus_wire::Secret;

@@ -170,7 +170,7 @@ fn an_official_server_is_shared_and_used_by_an_official_client() {
     broker.stop();
 }
 
-/// What a host says of its servers to whoever asks for the list of peers.
+/// The servers that a host tells of in the list of peers.
 fn advertised(home: &Home, broker: &Broker) -> Value {
     let mut watcher = Raw::register(home, broker, "watcher");
     watcher.say(r#"{"protocol_version":"v1","type":"peers"}"#);

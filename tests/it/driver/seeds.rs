@@ -1,5 +1,5 @@
-//! What the protocol of Claude Code's stream asks of whoever drives it, where no other test shows it:
-//! docs/SEEDS.md has the whole table.
+//! Demands of Claude Code's stream on its driver that no other test shows. The whole table is
+//! docs/SEEDS.md.
 
 use serde_json::{Value, json};
 

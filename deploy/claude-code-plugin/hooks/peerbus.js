@@ -97,7 +97,8 @@ export const register = on => {
     if (prompt && answer.stopReason !== null) {
       if (proven.size > PROVEN_MAX) proven.clear()
       for (const mark of prompt.split(' ')) proven.add(mark)
-      tell($, 'ModStep', { prompt, answered: true })
+      // Without a wait for what was told before: nobody minds the order, and a sender waits for this.
+      void ask($, 'ModStep', { prompt, answered: true }).catch(() => {})
     }
     return answer
   })

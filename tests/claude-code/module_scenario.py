@@ -23,9 +23,7 @@ from support import check, eventually
 
 PLUGIN = scenario.HOME / ".claude" / "skills" / "peerbus"
 MODULE = PLUGIN / "hooks" / "peerbus.js"
-WAIT = "wait for long"
 THINK = "think for long"
-LONG = "sleep 600"
 WRITE = "write by your own tool to"
 LIST = "list by your own tool"
 LETTER = "hello from the tool"
@@ -42,7 +40,7 @@ gating hook with .catch: tool.call{tool=SendMessage}
 gating hook with .catch: tool.call{tool=ListAgents}
 gating hook with .catch: command.run{command=list-agents}
 calls: $.clock.after (via link), $.process.run (via ask), $.process.spawn (via link), $.session.id (via ask), \
-$.session.messages, $.turn.abort (via heard), $.ui.log (via heard)"""
+$.session.messages (via step), $.turn.abort (via end), $.ui.log (via end)"""
 
 
 class Model(wake.Model):
@@ -59,8 +57,6 @@ class Model(wake.Model):
             return mock_api.tool_use("SendMessage", letter)
         if LIST in request.prompt and not request.tool_results:
             return mock_api.tool_use("ListAgents", {})
-        if WAIT in request.prompt and not request.tool_results:
-            return mock_api.tool_use("Bash", {"command": LONG, "description": "Waits"})
         return mock_api.text("noted")
 
 
@@ -137,21 +133,17 @@ def doctor():
 
 
 def a_turn_is_ended_at_once(session, api, model):
-    """In a tool, and while the model thinks."""
-    for prompt, under_way, pause in [
-        (WAIT, lambda: LONG in session.screen(), contextlib.nullcontext()),
-        (THINK, lambda: node.ours()["status"] == "thinking", model.silent()),
-    ]:
-        before = told(session)
-        since = len(api.asked)
-        with pause:
-            session.type(prompt)
-            api.wait_for("the turn", lambda r: prompt in r.prompt, since)
-            eventually("it is under way", under_way)
-            done = node.peerbus("interrupt", node.NAME)
-            check("a turn is interrupted", done.returncode == 0, done)
-            eventually("the user is told who ended it", lambda: told(session) > before)
-            eventually("it has ended", node.idle)
+    """While the model thinks; in a tool the hook after it does that (interrupt_scenario)."""
+    before = told(session)
+    since = len(api.asked)
+    with model.silent():
+        session.type(THINK)
+        api.wait_for("the turn", lambda r: THINK in r.prompt, since)
+        eventually("it is under way", lambda: node.ours()["status"] == "thinking")
+        done = node.peerbus("interrupt", node.NAME)
+        check("a turn is interrupted", done.returncode == 0, done)
+        eventually("the user is told who ended it", lambda: told(session) > before)
+        eventually("it has ended", node.idle)
 
 
 def told(session):
@@ -238,7 +230,7 @@ def main():
     try:
         scenario.start_broker()
         worker = scenario.start_worker()
-        hooks_scenario.configure(LONG)
+        hooks_scenario.configure()
         node.GATES.write_text("interrupt = true\n", encoding="utf-8")
         the_client_reads_it_as_documented(api)
         with started(api) as session:

@@ -14,6 +14,8 @@ const PROVEN_MAX = 1_000 // more of them are forgotten, and told again
 let linked = false
 let watches = false // something that was shown has no proof yet
 let turn
+let asks = false // a request is with the model
+let ends = false // the turn is to end
 let told = Promise.resolve()
 const proven = new Set() // marks whose answer was told
 
@@ -39,12 +41,19 @@ async function peers($) {
   return '\n\nOn the message bus (SendMessage reaches them, too; of one name, the session above is meant):\n' + rows.map(row => '  ' + row).join('\n')
 }
 
+// Ends the turn, if it is to end, while the model is asked. In a tool that is left to the hook which runs after it:
+// Claude Code would go on with a shell command in the background, and begin a turn when that is done.
+async function end($) {
+  if (!ends || !asks || !turn) return
+  ends = false
+  await $.turn.abort({ turnId: turn })
+  $.ui.log('a program of your user\'s interrupted this turn (peerbus session interrupt)')
+}
+
 async function heard($, { method, params }) {
   if (method === 'attached/watch') watches = params.any
-  if (method === 'attached/interrupt' && params.turn && turn) {
-    await $.turn.abort({ turnId: turn })
-    $.ui.log('a program of your user\'s interrupted this turn (peerbus session interrupt)')
-  }
+  if (method === 'attached/interrupt') ends = params.turn
+  await end($)
 }
 
 // Keeps a link to the adapter, and begins it anew when it ends.
@@ -68,6 +77,27 @@ async function link($) {
   }
 }
 
+// A request to the model: which marks of ours are in it, and that it was answered.
+async function* step($, e, next) {
+  if (!linked || !watches) return yield* next(e)
+  const all = await $.session.messages({ as: 'api', last: LAST }).catch(() => $.session.messages({ as: 'api' })).catch(() => [])
+  const marks = marksIn(all.slice(-LAST))
+  const prompt = marks.join(' ')
+  if (prompt) tell($, 'ModStep', { prompt })
+  const answer = yield* next(e)
+  // What fails or is ended has no reason of the model's.
+  if (prompt && typeof answer?.stopReason === 'string') {
+    // Without a wait for what was told before: nobody minds the order, and a sender waits for this.
+    void ask($, 'ModStep', { prompt, answered: true }).then(() => proves(marks)).catch(() => {})
+  }
+  return answer
+}
+
+function proves(marks) {
+  if (proven.size > PROVEN_MAX) proven.clear()
+  for (const mark of marks) proven.add(mark)
+}
+
 export const register = on => {
   on('session.start', async ($, e, next) => {
     const started = await next(e)
@@ -77,6 +107,7 @@ export const register = on => {
   on('turn.start', ($, e, next) => {
     if (!e.agentId) {
       turn = e.turnId
+      asks = ends = false
       tell($, 'ModTurn', { busy: true })
     }
     return next(e)
@@ -84,23 +115,20 @@ export const register = on => {
   on('turn.complete', ($, e, next) => {
     if (!e.agentId) {
       turn = undefined
+      asks = ends = false
       tell($, 'ModTurn', { busy: false })
     }
     return next(e)
   })
   on('turn.step', async function* ($, e, next) {
-    if (e.agentId || !linked || !watches) return yield* next(e)
-    const all = await $.session.messages({ as: 'api', last: LAST }).catch(() => $.session.messages({ as: 'api' })).catch(() => [])
-    const prompt = marksIn(all.slice(-LAST)).join(' ')
-    if (prompt) tell($, 'ModStep', { prompt })
-    const answer = yield* next(e)
-    if (prompt && answer.stopReason !== null) {
-      if (proven.size > PROVEN_MAX) proven.clear()
-      for (const mark of prompt.split(' ')) proven.add(mark)
-      // Without a wait for what was told before: nobody minds the order, and a sender waits for this.
-      void ask($, 'ModStep', { prompt, answered: true }).catch(() => {})
+    if (e.agentId) return yield* next(e)
+    asks = true
+    try {
+      await end($).catch(() => {})
+      return yield* step($, e, next)
+    } finally {
+      asks = false
     }
-    return answer
   })
   on('session.receive', ($, e, next) => {
     if (marksIn(e.text).length) watches = true // before the link says so

@@ -6,6 +6,7 @@
 //! shown. Who says that a request with a mark was answered has been shown the text.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use peerbus_adapter::hooks::{Connection, HookConnection};
@@ -92,11 +93,16 @@ impl HookServer {
     /// A turn begins or ends.
     pub(super) fn turn(&self, on: &Occasion) {
         match on.begins_turn() {
-            Some(true) => self.does(Activity::Busy),
-            Some(false) => {
+            Some(true) => {
+                self.prompted.store(false, Ordering::Relaxed);
+                self.does(Activity::Busy);
+            }
+            // The next prompt may be heard of before the end of the turn before it.
+            Some(false) if !self.prompted.load(Ordering::Relaxed) => {
                 self.turn_over();
                 self.does(Activity::Idle);
             }
+            Some(false) => {}
             None => {}
         }
     }

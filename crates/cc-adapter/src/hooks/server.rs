@@ -1,6 +1,7 @@
 //! The adapter's end: it answers hooks.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use peerbus_adapter::hooks::{ATTACH, Ask, HOOK, HookConnection};
@@ -48,6 +49,7 @@ pub(crate) fn server(
         session,
         node,
         compares: Arc::new(Semaphore::new(1)),
+        prompted: AtomicBool::new(false),
     });
     let receive = move |hook| -> BoxFuture<'static, ()> {
         let server = Arc::clone(&server);
@@ -90,6 +92,8 @@ pub(super) struct HookServer {
     node: Node,
     /// The module's word is compared with the transcript, once at a time.
     pub(super) compares: Arc<Semaphore>,
+    /// A prompt came in after the module told of the last turn that began.
+    pub(super) prompted: AtomicBool,
 }
 
 /// What a hook is to show, and the part of it that counts as shown.
@@ -201,6 +205,7 @@ impl HookServer {
             }
             Event::Prompt | Event::Tool => {
                 if on.event() == Event::Prompt {
+                    self.prompted.store(true, Ordering::Relaxed);
                     self.turn_over();
                 }
                 self.does(Activity::Busy);

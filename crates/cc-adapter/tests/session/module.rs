@@ -65,10 +65,6 @@ async fn step(home: &Home, marks: &str, answered: bool) {
     tells(home, &on).await;
 }
 
-async fn turn(home: &Home, busy: bool) {
-    tells(home, &json!({ "hook_event_name": "ModTurn", "busy": busy })).await;
-}
-
 #[tokio::test]
 async fn a_request_with_the_message_is_presented_and_its_answer_is_seen() {
     let mut session = Session::at_home(&[SOCKET]).await;
@@ -202,8 +198,17 @@ async fn beside_a_linked_module_hooks_show_what_starts_no_turn() {
 async fn the_module_tells_when_a_turn_is_under_way() {
     let session = Session::at_home(&[SOCKET]).await;
     let mut program = Link(BufReader::new(session.home.node().await));
-    for (busy, status) in [(true, "thinking"), (false, "idle"), (true, "thinking")] {
-        turn(&session.home, busy).await;
+    let turns = |busy| json!({ "hook_event_name": "ModTurn", "busy": busy });
+    let prompt = json!({ "hook_event_name": "UserPromptSubmit", "prompt": "go on" });
+    for (on, status) in [
+        (turns(true), "thinking"),
+        (turns(false), "idle"),
+        (turns(true), "thinking"),
+        // The end of that turn is told after the next prompt.
+        (prompt, "thinking"),
+        (turns(false), "thinking"),
+    ] {
+        tells(&session.home, &on).await;
         program.say("session/status", &json!({})).await;
         let said = program.hear().await.expect("an answer");
         assert_eq!(said["result"]["status"], status, "{said}");

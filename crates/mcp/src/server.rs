@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
 use peerbus_adapter::agents::claude_code::ALWAYS_LOAD;
-use peerbus_adapter::mailbox::{Mailbox, PIGGYBACK, Who};
+use peerbus_adapter::mailbox::{Mailbox, Named, PIGGYBACK, Who};
 use peerbus_adapter::{Bus, LinkState, similar};
 use peerbus_wire::escape;
 use rmcp::model::{
@@ -304,14 +304,17 @@ impl Session {
         Some(Answer { reply, along })
     }
 
-    /// What a call shows, whatever comes of it: the agent goes on, and has seen what it names.
+    /// What a call shows, whatever comes of it: the agent has seen what it names, or else goes on from what it was
+    /// shown. An agent that answers one message may answer the next of the same result in its next call.
     fn note(&self, arguments: &Arguments) {
-        for member in ["msg_id", "reply_to"] {
-            if let Ok(id) = arguments.string(member) {
-                self.mailbox.named(&id, None);
-            }
+        let ids = ["msg_id", "reply_to"].map(|member| arguments.string(member));
+        let named = ids
+            .into_iter()
+            .flatten()
+            .map(|id| self.mailbox.named(&id, None));
+        if !named.fold(false, |any, it| any || it == Named::Seen) {
+            self.mailbox.machine(|it, now_ms| it.called(now_ms));
         }
-        self.mailbox.machine(|it, now_ms| it.called(now_ms));
     }
 
     /// Why nothing can be asked of the broker before somebody does something about it.

@@ -41,6 +41,36 @@ async fn mail_is_acked_once_the_client_lives_on_after_its_answer() {
 }
 
 #[tokio::test]
+async fn each_message_of_a_result_that_is_answered_is_seen() {
+    let mut broker = Broker::start(true).await;
+    let mut client = greeted(&broker).await;
+    // How many have come when the drain is answered is open.
+    let mut drained = Vec::new();
+    for _ in 0..1_000 {
+        broker.deliver("\"?\"");
+        let result = client.call("bus.drain", json!({})).await;
+        drained = messages(&result);
+        if drained.len() > 1 {
+            break;
+        }
+    }
+    assert!(drained.len() > 1, "two never came together");
+    client.lives().await;
+    for message in &drained {
+        let id = message["id"].as_str().unwrap();
+        let reply = json!({ "msg_id": id, "body": "yes" });
+        client.call("bus.reply", reply).await;
+        let of_it = |seen| match seen {
+            Seen::Ack { key, how } if format!("m{key}") == id => Some(how),
+            _ => None,
+        };
+        let how = broker.saw("the ack", of_it).await;
+        let named = matches!(&how, Some(How::Seen { evidence, .. }) if evidence == "tool_call");
+        assert!(named, "{how:?}");
+    }
+}
+
+#[tokio::test]
 async fn mail_whose_answer_is_stuck_in_the_pipe_is_not_acked() {
     let mut broker = Broker::start(true).await;
     // The adapter can write a little ahead of what the client reads, not a whole answer.

@@ -85,7 +85,7 @@ async fn a_question_that_has_no_result_ends_at_once_and_says_why() {
         (Stage::Withdrawn, "it was taken back"),
         (
             Stage::Done { reply: reply() },
-            "message a1 is the result. It comes as a message; where it found no room",
+            "message a1 is the result. It comes as a message, unless its signature does not hold here; where it found no room",
         ),
     ] {
         let mut broker = Broker::start(true).await;

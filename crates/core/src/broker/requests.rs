@@ -4,8 +4,8 @@
 //! commits together with that end.
 
 use peerbus_wire::{
-    Address, Carried, Conversation, How, MessageId, Refusal, RefusalCode, Seq, Stage, body_of,
-    escape,
+    Address, Carried, Conversation, How, MessageId, PeerName, Refusal, RefusalCode, Seq, Stage,
+    body_of, escape, sender_of,
 };
 
 use super::ack::{Answer, End};
@@ -173,17 +173,42 @@ impl Broker {
             None => self.elsewhere(cx, to)?,
             known => known,
         };
-        let gone = |row: &LeaseRow| self.registry.get(row.head.sender).is_none();
-        let asked = self.leases.held(caller.peer).filter(|row| {
-            let id = talk.reply_to.as_ref() == Some(&row.head.id);
-            row.request.is_some() && id && (asker == Some(row.head.sender) || gone(row))
-        });
-        let asked = asked.min_by_key(|row| gone(row));
-        Ok(asked.map(|row| EndsRequest {
-            seq: row.head.seq,
-            failed: talk.failed,
-            gone: gone(row),
-        }))
+        let meant =
+            |row: &&LeaseRow| row.request.is_some() && talk.reply_to.as_ref() == Some(&row.head.id);
+        let meant = self.leases.held(caller.peer).filter(meant);
+        let mut ends = None;
+        for row in meant {
+            let sender = row.head.sender;
+            let gone = self.registry.get(sender).is_none();
+            let known = asker == Some(sender);
+            // Another sender may have chosen the same id: who has left, and who is behind a bridge, goes by
+            // name.
+            let is_asker = match gone || known && self.is_bridge(sender) {
+                true => self.is_signed_by(cx.txn, row, to)?,
+                false => known,
+            };
+            if is_asker && (ends.is_none() || !gone) {
+                ends = Some(EndsRequest {
+                    seq: row.head.seq,
+                    failed: talk.failed,
+                    gone,
+                });
+            }
+        }
+        Ok(ends)
+    }
+
+    /// Whether a request is signed with this name, with the own domain or without.
+    fn is_signed_by(&self, txn: &mut dyn Txn, row: &LeaseRow, name: &PeerName) -> Result<bool> {
+        let (sender, seq) = (row.head.sender, row.head.seq);
+        let queue = self.queue_of(txn, row.holder, seq)?;
+        let asked = txn.delivery((queue, sender), seq)?;
+        let signed = asked.and_then(|it| PeerName::parse(sender_of(&it.envelope)).ok());
+        let here = |name: &PeerName| match name.address() {
+            Some((local, domain)) if self.config.domain.as_ref() == Some(&domain) => local.key(),
+            _ => name.key(),
+        };
+        Ok(signed.is_some_and(|signed| here(&signed) == here(name)))
     }
 
     /// A request ends by an answer, which was accepted this moment.

@@ -8,9 +8,9 @@ use crate::leases::{does, join, member};
 use crate::retire::retire;
 use crate::rig::{DAY, Rig, SECOND, accepted, envelope, ext, ids};
 
-const HOUR: u64 = 3_600 * SECOND;
+pub(crate) const HOUR: u64 = 3_600 * SECOND;
 
-fn request(from: &str, to: &str, id: &str, within_ms: u64) -> String {
+pub(crate) fn request(from: &str, to: &str, id: &str, within_ms: u64) -> String {
     let body =
         format!(r#"{{"text":"are the tests green?","wants":"result","within_ms":{within_ms}}}"#);
     let text = envelope(from, to, id, &body);
@@ -50,7 +50,7 @@ fn asked() -> (Rig, ConnId, ConnId) {
     (rig, ada, bob)
 }
 
-fn id(text: &str) -> MessageId {
+pub(crate) fn id(text: &str) -> MessageId {
     MessageId::parse(text).unwrap()
 }
 

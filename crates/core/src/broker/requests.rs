@@ -3,9 +3,11 @@
 //! A request is a lease. Its holder reads it, says that it works at it, and ends it by an answer, which
 //! commits together with that end.
 
+use std::collections::BTreeMap;
+
 use peerbus_wire::{
     Address, Carried, Conversation, How, MessageId, PeerName, Refusal, RefusalCode, Seq, Stage,
-    body_of, escape, sender_of,
+    body_of, escape, names_id, sender_of,
 };
 
 use super::ack::{Answer, End};
@@ -281,17 +283,36 @@ impl Broker {
         self.end_owed(cx, &row, End::Withdrawn).map(Ok)
     }
 
-    /// The requests that have no result, the oldest first: at most 1,000.
+    /// The requests that have no result, or those of them that an id or a part of one names: at most 1,000,
+    /// of each token in turn, the oldest of it first. Also whether there are more.
     ///
     /// # Errors
     ///
     /// Only when storage failed.
-    pub fn open_requests(&self, now: Now, txn: &mut dyn Txn) -> Result<Vec<OpenRequest>> {
+    pub fn open_requests(
+        &self,
+        now: Now,
+        txn: &mut dyn Txn,
+        named: Option<&str>,
+    ) -> Result<(Vec<OpenRequest>, bool)> {
         let steady_ms = self.stamp(now).steady_ms;
         let mut all = Vec::new();
         let rows = self.leases.all.values().map(|lease| &lease.row);
-        let requests = rows.filter_map(|row| Some((row, row.request.as_ref()?)));
-        for (row, request) in requests.take(REQUESTS_MAX) {
+        let is_named =
+            |row: &&LeaseRow| named.is_none_or(|text| names_id(text, row.head.id.as_str()));
+        let mut turns = BTreeMap::<_, usize>::new();
+        let mut requests: Vec<_> = rows
+            .filter(is_named)
+            .filter_map(|row| {
+                let request = row.request.as_ref()?;
+                let turn = turns.entry(row.owner).or_default();
+                *turn += 1;
+                Some((*turn, row, request))
+            })
+            .collect();
+        requests.sort_by_key(|(turn, ..)| *turn);
+        let more = requests.len() > REQUESTS_MAX;
+        for (_, row, request) in requests.into_iter().take(REQUESTS_MAX) {
             let head = &row.head;
             // To the broker the bridge of another domain has it; to people the one there who is asked.
             let queue = self.queue_of(txn, row.holder, head.seq)?;
@@ -311,7 +332,7 @@ impl Broker {
                 left_ms: request.until_ms.saturating_sub(steady_ms),
             });
         }
-        Ok(all)
+        Ok((all, more))
     }
 
     /// Its asker takes a request back.

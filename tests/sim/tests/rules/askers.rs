@@ -1,11 +1,12 @@
 //! Requests of several who ask one peer: whose an answer is, and which are listed.
 
 use peerbus_core::broker::ConnId;
-use peerbus_wire::{Register, Stage};
+use peerbus_core::store::Store as _;
+use peerbus_wire::{Register, Stage, Token};
 
 use crate::domains::{alpha, bridge};
-use crate::requests::{HOUR, answer, ask, id, is_over, request};
-use crate::rig::{Rig, accepted, ext};
+use crate::requests::{HOUR, another, answer, ask, id, is_over, request};
+use crate::rig::{OTHER_TOKEN, Rig, accepted, ext};
 
 /// Eve asks bob under another one's id from a temporary name, and leaves.
 fn ask_and_leave(rig: &mut Rig, bob: ConnId, id: &str) {
@@ -62,4 +63,31 @@ fn an_answer_to_another_domain_ends_what_that_name_there_asked() {
     answer(&mut rig, bob, ("bob@alpha", "cyd@beta"), ("a3", "q1"));
     answer(&mut rig, bob, ("bob", "tmp@alpha"), ("a4", "q2"));
     assert!(rig.store.tables().leases.is_empty());
+}
+
+#[test]
+fn open_requests_of_one_token_hide_nobody_elses() {
+    let mut rig = Rig::new();
+    let eve = Register {
+        token: Token::parse(OTHER_TOKEN),
+        ..another("eve")
+    };
+    let (eve, ada, _bob) = (rig.join(eve), rig.ext("ada"), rig.ext("bob"));
+    for n in 0..1_000 {
+        ask(&mut rig, eve, ("eve", "bob"), &format!("e{n}"));
+    }
+    ask(&mut rig, ada, ("ada", "bob"), "q1");
+    let open = |rig: &mut Rig, named| {
+        rig.store.begin().unwrap();
+        let open = rig.broker.open_requests(rig.now(), &mut rig.store, named);
+        rig.store.rollback();
+        open.unwrap()
+    };
+    let (all, more) = open(&mut rig, None);
+    assert!(all.len() == 1_000 && more, "{}", all.len());
+    assert!(all.iter().any(|request| request.from == "ada"));
+    let (named, more) = open(&mut rig, Some("e999"));
+    assert!(!more && named.len() == 1 && named[0].id == id("e999"));
+    let (all, more) = open(&mut rig, Some("q1"));
+    assert!(!more && all.len() == 1);
 }

@@ -35,6 +35,8 @@ pub(crate) struct Overview {
     broker: Option<String>,
     here: Here,
     requests: Vec<MessageView>,
+    /// There are more open requests than the broker lists.
+    more: bool,
     /// The newest of what waits for one peer, newest first.
     unseen: Vec<MessageView>,
     secret: Option<Secret>,
@@ -89,11 +91,13 @@ impl Overview {
     fn ask(socket: Option<&PathBuf>, secret: Option<Secret>) -> Result<Self, Failure> {
         let broker = operator::ask(socket, "GET", "/broker")?;
         let entries = here::peers(socket)?;
+        let requests = told::ask(socket, "/v1/requests")?;
         let is_here = |peer: &&PeerEntry| peer.online || peer.unacked.is_some_and(|it| it > 0);
         Ok(Self {
             broker: Some(broker),
             here: Here::of(entries.iter().filter(is_here)),
-            requests: told::ask(socket, "/v1/requests")?.messages,
+            more: requests.before.is_some(),
+            requests: requests.messages,
             unseen: Vec::new(),
             secret,
         })
@@ -113,7 +117,8 @@ impl Overview {
         let mut here = Here::of(std::iter::once(entry));
         here.sessions
             .retain(|(now, _)| now.session.name.as_deref().is_some_and(is));
-        let mut requests = told::ask(socket, "/v1/requests")?.messages;
+        let page = told::ask(socket, "/v1/requests")?;
+        let (mut requests, more) = (page.messages, page.before.is_some());
         requests.retain(|it| {
             let request = it.request.as_ref();
             let holds = request.is_some_and(|it| is(it.holder.as_ref().unwrap_or(&it.to)));
@@ -124,6 +129,7 @@ impl Overview {
             broker: None,
             here,
             requests,
+            more,
             unseen: told::newest(socket, &owed, UNSEEN_MAX, None)?.0,
             secret,
         }))
@@ -170,6 +176,9 @@ impl Overview {
         if let Some(more) = self.requests.len().checked_sub(REQUESTS_MAX + 1) {
             let more = output::plural(more as u64 + 1, "more request");
             output::wrapped(&format!("… and {more}: `peerbus requests`"))?;
+        }
+        if self.more {
+            output::wrapped("… and requests that are not listed: there are too many")?;
         }
         let held: usize = self.here.peers.iter().filter_map(|peer| peer.held).sum();
         if held > 0 {
@@ -249,6 +258,9 @@ impl Overview {
             "sessions": sessions.collect::<Vec<_>>(),
             "requests": requests.collect::<Vec<_>>(),
         });
+        if self.more {
+            told["more"] = true.into();
+        }
         match &self.broker {
             Some(broker) => told["broker"] = serde_json::from_str(broker).unwrap_or_default(),
             None => {

@@ -75,17 +75,20 @@ fn list(verb: &Requests, done: bool) -> Result<(), Failure> {
         ]);
     }
     match (verb.shown.json, all.len()) {
-        (true, _) => return Ok(()),
-        (false, 0) => return output::wrapped(&none(verb.which.as_deref(), done)),
-        (false, _) => {}
+        (true, _) => {}
+        (false, 0) => output::wrapped(&none(verb.which.as_deref(), done))?,
+        (false, _) => table::write(&columns(done), rows, verb.wide)?,
     }
-    table::write(&columns(done), rows, verb.wide)?;
-    if more {
-        let rest = match done {
-            true => "newest; --limit N shows more",
-            false => "oldest; there are more",
-        };
-        output::say(&format!("these are the {} {rest}", all.len()));
+    match (more, done) {
+        (false, _) => {}
+        (true, true) if verb.shown.json || all.is_empty() => {}
+        (true, true) => output::say(&format!(
+            "these are the {} newest; --limit N shows more",
+            all.len()
+        )),
+        (true, false) => output::say(
+            "not all open requests were looked at: there are too many; `peerbus status ID` shows one",
+        ),
     }
     Ok(())
 }
@@ -161,15 +164,15 @@ fn take_back(verb: &Cancel) -> Result<(), Failure> {
     let socket: Option<&PathBuf> = verb.socket.as_ref();
     let from = verb.name.as_deref().map(PeerName::parse).transpose();
     let from = from.map_err(Failure::config)?;
-    let page = told::ask(socket, "/v1/requests")?;
+    let id = operator::encode_text(&verb.id);
+    let page = told::ask(socket, &format!("/v1/requests?id={id}"))?;
     let is_from = |message: &&MessageView| {
         let sent = PeerName::parse(&message.from);
         from.as_ref()
             .is_none_or(|from| sent.is_ok_and(|sent| sent.key() == from.key()))
     };
     // An id that somebody chose to read like a part of another one does not hide that.
-    let is = |it: &&MessageView| it.id == verb.id || names_id(&verb.id, &it.id);
-    let found: Vec<_> = page.messages.iter().filter(is).filter(is_from).collect();
+    let found: Vec<_> = page.messages.iter().filter(is_from).collect();
     let given = escape(&verb.id, 128);
     match found[..] {
         [] => Err(Failure::failed(format!(

@@ -29,8 +29,12 @@ pub(crate) async fn requests(
         from.zip(own.as_ref())
             .is_some_and(|(from, own)| from.key() == own.key())
     };
-    let own: Vec<_> = all.iter().filter(is_own).filter_map(shown).collect();
-    Ok(Json(json!({ "requests": own })))
+    let own = all.messages.iter().filter(is_own).filter_map(shown);
+    let mut told = json!({ "requests": own.collect::<Vec<_>>() });
+    if all.before.is_some() {
+        told["more"] = true.into();
+    }
+    Ok(Json(told))
 }
 
 /// A request without its text, which its sender knows.
@@ -49,8 +53,8 @@ fn shown(message: &MessageView) -> Option<Value> {
 
 impl App {
     /// Requests that have no result yet, as the broker tells its operator of them.
-    pub(crate) fn open_requests(&self, audience: Audience) -> Result<Vec<MessageView>, String> {
-        Ok(self.messages("/v1/requests", audience)?.messages)
+    pub(crate) fn open_requests(&self, audience: Audience) -> Result<MessagePage, String> {
+        self.messages("/v1/requests", audience)
     }
 
     /// What the broker answers its operator, who reads texts and is `audience`.

@@ -1,12 +1,13 @@
 //! What is said of a request while it is open, and of an answer that cannot be taken.
 
-use serde_json::json;
+use peerbus_test_support::message::envelope;
+use serde_json::{Value, json};
 
 use crate::orphans::Session;
 use crate::sessions::names;
 use crate::support::{Broker, Home, Raw, eventually};
 
-use super::{Asking, Holder, detached};
+use super::{Asking, Holder, detached, open};
 
 #[test]
 fn an_answer_that_cannot_be_taken_ends_the_wait_with_what_happened() {
@@ -20,6 +21,35 @@ fn an_answer_that_cannot_be_taken_ends_the_wait_with_what_happened() {
     bob.answers("r1", json!({ "text": "forged" }));
     asking.says("message r1 is the result; it was not taken here: its signature does not hold");
     assert_eq!(asking.ends(), (Some(1), String::new()));
+    broker.stop();
+}
+
+#[test]
+fn a_request_of_one_who_has_left_hides_no_answer_to_another_one() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let mut bob = Holder::new(&home, &broker, "bob");
+    let mut ann = Holder::new(&home, &broker, "ann");
+    ann.sends("q1", "bob", &json!({ "text": "which port?" }));
+    bob.gets();
+    let question = bob.question.clone();
+    let mut tmp = Raw::register_temporary(&home, &broker, "tmp");
+    let body = json!({ "text": "?", "wants": "result", "within_ms": 60_000 }).to_string();
+    let mut asked: Value =
+        serde_json::from_str(&envelope(&ann.secret, "q1", "tmp", "bob", &body)).expect("JSON");
+    asked["within_ms"] = 60_000.into();
+    tmp.say(&asked.to_string());
+    tmp.receipt("accepted");
+    tmp.leave();
+    bob.gets();
+    assert_eq!(bob.question["from"], "tmp");
+    bob.question = question;
+    bob.answers("a1", json!({ "text": "4711" }));
+    let status = home.run(&["status", "a1"]).ok();
+    assert!(!status.contains("the result of a request"), "{status}");
+    ann.gets();
+    assert_eq!(ann.question["body"]["text"], "4711");
+    assert_eq!(open(&home).len(), 1, "hers has no answer yet");
     broker.stop();
 }
 

@@ -11,8 +11,8 @@ use axum::extract::{ConnectInfo, Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
-use peerbus_core::broker::{MessageHistory, OpenRequest};
-use peerbus_core::store::StoreError;
+use peerbus_core::broker::{Broker, MessageHistory, OpenRequest};
+use peerbus_core::store::{StoreError, Txn};
 use peerbus_store::{History, HistoryRow, Page, Query as Meant};
 use peerbus_view::{Around, Audience, MessageView, RequestView, depends_on_peers, spoken};
 use peerbus_wire::{
@@ -49,6 +49,7 @@ pub(crate) struct Wanted {
     owed: Option<String>,
     thread: Option<String>,
     text: Option<String>,
+    id: Option<String>,
     since: Option<u64>,
     before: Option<u64>,
     limit: Option<usize>,
@@ -175,14 +176,20 @@ pub(crate) async fn message(
     answer(&shared, (page, BTreeMap::new()), (None, audience)).await
 }
 
-/// `GET /v1/requests`: those that have no result, the oldest first.
+/// `GET /v1/requests`: those that have no result, or those of them that `id` or a part of it names, the
+/// oldest first. Of too many each token's are told in turn, and `before` is no null.
 pub(crate) async fn requests(
     State(shared): State<Arc<Shared>>,
-    Query(Wanted { audience, .. }): Query<Wanted>,
+    Query(Wanted { audience, id, .. }): Query<Wanted>,
 ) -> HttpResult {
-    let open = ask(&shared, |broker, now, txn| broker.open_requests(now, txn)).await?;
+    let find = move |broker: &mut Broker, now, txn: &mut dyn Txn| {
+        broker.open_requests(now, txn, id.as_deref())
+    };
+    let (open, more) = ask(&shared, find).await?;
     let seqs: Vec<_> = open.iter().map(|request| request.seq).collect();
-    let page = read(&shared, move |history| history.of(&seqs)).await?;
+    let last = seqs.last().copied().filter(|_| more);
+    let mut page = read(&shared, move |history| history.of(&seqs)).await?;
+    page.before = page.before.or(last);
     let open = open.into_iter().map(|it| (it.seq, it)).collect();
     answer(&shared, (page, open), (None, audience)).await
 }
@@ -239,10 +246,14 @@ async fn answer(
                 break 'page;
             }
             last = Some(found.head.seq);
-            all.push(view);
+            all.push((found.head.seq, view));
         }
     }
     let before = json!(before.map(|seq| seq.0));
+    if !open.is_empty() {
+        all.sort_unstable_by_key(|(seq, _)| *seq);
+    }
+    let all: Vec<_> = all.into_iter().map(|(_, view)| view).collect();
     let all = all.join(",");
     let body = format!(r#"{{"before":{before},"messages":[{all}]}}"#);
     Ok((JSON, body).into_response())

@@ -3,9 +3,11 @@
 //! A request is a lease. Its holder reads it, says that it works at it, and ends it by an answer, which
 //! commits together with that end.
 
+use std::collections::BTreeMap;
+
 use peerbus_wire::{
-    Address, Carried, Conversation, How, MessageId, Refusal, RefusalCode, Seq, Stage, body_of,
-    escape,
+    Address, Carried, Conversation, How, MessageId, PeerName, Refusal, RefusalCode, Seq, Stage,
+    body_of, escape, names_id, sender_of,
 };
 
 use super::ack::{Answer, End};
@@ -173,17 +175,42 @@ impl Broker {
             None => self.elsewhere(cx, to)?,
             known => known,
         };
-        let gone = |row: &LeaseRow| self.registry.get(row.head.sender).is_none();
-        let asked = self.leases.held(caller.peer).filter(|row| {
-            let id = talk.reply_to.as_ref() == Some(&row.head.id);
-            row.request.is_some() && id && (asker == Some(row.head.sender) || gone(row))
-        });
-        let asked = asked.min_by_key(|row| gone(row));
-        Ok(asked.map(|row| EndsRequest {
-            seq: row.head.seq,
-            failed: talk.failed,
-            gone: gone(row),
-        }))
+        let meant =
+            |row: &&LeaseRow| row.request.is_some() && talk.reply_to.as_ref() == Some(&row.head.id);
+        let meant = self.leases.held(caller.peer).filter(meant);
+        let mut ends = None;
+        for row in meant {
+            let sender = row.head.sender;
+            let gone = self.registry.get(sender).is_none();
+            let known = asker == Some(sender);
+            // Another sender may have chosen the same id: who has left, and who is behind a bridge, goes by
+            // name.
+            let is_asker = match gone || known && self.is_bridge(sender) {
+                true => self.is_signed_by(cx.txn, row, to)?,
+                false => known,
+            };
+            if is_asker && (ends.is_none() || !gone) {
+                ends = Some(EndsRequest {
+                    seq: row.head.seq,
+                    failed: talk.failed,
+                    gone,
+                });
+            }
+        }
+        Ok(ends)
+    }
+
+    /// Whether a request is signed with this name, with the own domain or without.
+    fn is_signed_by(&self, txn: &mut dyn Txn, row: &LeaseRow, name: &PeerName) -> Result<bool> {
+        let (sender, seq) = (row.head.sender, row.head.seq);
+        let queue = self.queue_of(txn, row.holder, seq)?;
+        let asked = txn.delivery((queue, sender), seq)?;
+        let signed = asked.and_then(|it| PeerName::parse(sender_of(&it.envelope)).ok());
+        let here = |name: &PeerName| match name.address() {
+            Some((local, domain)) if self.config.domain.as_ref() == Some(&domain) => local.key(),
+            _ => name.key(),
+        };
+        Ok(signed.is_some_and(|signed| here(&signed) == here(name)))
     }
 
     /// A request ends by an answer, which was accepted this moment.
@@ -256,17 +283,36 @@ impl Broker {
         self.end_owed(cx, &row, End::Withdrawn).map(Ok)
     }
 
-    /// The requests that have no result, the oldest first: at most 1,000.
+    /// The requests that have no result, or those of them that an id or a part of one names: at most 1,000,
+    /// of each token in turn, the oldest of it first. Also whether there are more.
     ///
     /// # Errors
     ///
     /// Only when storage failed.
-    pub fn open_requests(&self, now: Now, txn: &mut dyn Txn) -> Result<Vec<OpenRequest>> {
+    pub fn open_requests(
+        &self,
+        now: Now,
+        txn: &mut dyn Txn,
+        named: Option<&str>,
+    ) -> Result<(Vec<OpenRequest>, bool)> {
         let steady_ms = self.stamp(now).steady_ms;
         let mut all = Vec::new();
         let rows = self.leases.all.values().map(|lease| &lease.row);
-        let requests = rows.filter_map(|row| Some((row, row.request.as_ref()?)));
-        for (row, request) in requests.take(REQUESTS_MAX) {
+        let is_named =
+            |row: &&LeaseRow| named.is_none_or(|text| names_id(text, row.head.id.as_str()));
+        let mut turns = BTreeMap::<_, usize>::new();
+        let mut requests: Vec<_> = rows
+            .filter(is_named)
+            .filter_map(|row| {
+                let request = row.request.as_ref()?;
+                let turn = turns.entry(row.owner).or_default();
+                *turn += 1;
+                Some((*turn, row, request))
+            })
+            .collect();
+        requests.sort_by_key(|(turn, ..)| *turn);
+        let more = requests.len() > REQUESTS_MAX;
+        for (_, row, request) in requests.into_iter().take(REQUESTS_MAX) {
             let head = &row.head;
             // To the broker the bridge of another domain has it; to people the one there who is asked.
             let queue = self.queue_of(txn, row.holder, head.seq)?;
@@ -286,7 +332,7 @@ impl Broker {
                 left_ms: request.until_ms.saturating_sub(steady_ms),
             });
         }
-        Ok(all)
+        Ok((all, more))
     }
 
     /// Its asker takes a request back.

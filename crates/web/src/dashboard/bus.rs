@@ -125,8 +125,9 @@ impl App {
             told.insert("left_s".into(), (request.left_ms / 1_000).into());
             Some(Value::from(told))
         };
-        let all: Vec<_> = all.iter().filter_map(shown).collect();
-        Ok(json!({ "requests": all }))
+        let more = all.before.is_some();
+        let all: Vec<_> = all.messages.iter().filter_map(shown).collect();
+        Ok(json!({ "requests": all, "more": more }))
     }
 
     /// Checks the audit chain, or says what the last check came to.

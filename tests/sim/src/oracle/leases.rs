@@ -4,8 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use peerbus_core::TokenHash;
 use peerbus_core::store::{ANSWERS, LeaseRow, Lessee, NOBODY, PeerId, PeerKind};
-use peerbus_wire::{Address, Carried, ClientFrame, Conversation, MessageId, Seq, Stage, body_of};
+use peerbus_wire::{
+    Address, Carried, ClientFrame, Conversation, MessageId, Seq, Stage, body_of, sender_of,
+};
 
+use super::tables::Message;
 use super::{End, Oracle};
 use crate::disk::Write;
 use crate::failure::{Verdict, ensure};
@@ -122,18 +125,20 @@ impl Oracle {
         let talk = Conversation::of(body_of(&carried.text));
         let id = talk.reply_to.filter(|_| carried.within_ms.is_none())?;
         let asker = self.view.resolve(to.as_str());
-        let asked = |row: &&LeaseRow, by: &dyn Fn(PeerId) -> bool| {
+        let asked = |row: &&LeaseRow, by: &dyn Fn(&Message) -> bool| {
             let message = self.view.messages.get(&row.head.seq);
-            message.is_some_and(|it| it.head.id == id && by(it.head.sender))
+            message.is_some_and(|it| it.head.id == id && by(it))
         };
-        let gone = |sender: PeerId| {
-            let known = self.view.peers.get(&sender);
+        // Who has left is known by name.
+        let gone = |message: &Message| {
+            let known = self.view.peers.get(&message.head.sender);
             known.is_none_or(|row| row.kind != PeerKind::Peer)
+                && sender_of(&message.envelope).eq_ignore_ascii_case(to.as_str())
         };
         let held = self.view.leases.values();
         let held = held.filter(|row| row.holder == peer && row.request.is_some());
         let mut own = held.clone();
-        let own = own.find(|row| asked(row, &|sender| Some(sender) == asker));
+        let own = own.find(|row| asked(row, &|message| Some(message.head.sender) == asker));
         let mut gones = held;
         own.or_else(|| gones.find(|row| asked(row, &gone)))
     }

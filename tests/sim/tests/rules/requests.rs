@@ -8,9 +8,9 @@ use crate::leases::{does, join, member};
 use crate::retire::retire;
 use crate::rig::{DAY, Rig, SECOND, accepted, envelope, ext, ids};
 
-const HOUR: u64 = 3_600 * SECOND;
+pub(crate) const HOUR: u64 = 3_600 * SECOND;
 
-fn request(from: &str, to: &str, id: &str, within_ms: u64) -> String {
+pub(crate) fn request(from: &str, to: &str, id: &str, within_ms: u64) -> String {
     let body =
         format!(r#"{{"text":"are the tests green?","wants":"result","within_ms":{within_ms}}}"#);
     let text = envelope(from, to, id, &body);
@@ -50,7 +50,7 @@ fn asked() -> (Rig, ConnId, ConnId) {
     (rig, ada, bob)
 }
 
-fn id(text: &str) -> MessageId {
+pub(crate) fn id(text: &str) -> MessageId {
     MessageId::parse(text).unwrap()
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn is_over(rig: &Rig) -> bool {
     tables.leases.is_empty() && tables.deliveries.keys().all(|(_, _, seq)| *seq != Seq(1))
 }
 
-fn another(name: &str) -> Register {
+pub(crate) fn another(name: &str) -> Register {
     ext(name, &format!("another-instance-of-{name}"))
 }
 
@@ -325,7 +325,9 @@ fn its_asker_takes_it_back_and_its_holder_hears_it_once() {
 fn the_operator_takes_a_request_back() {
     let (mut rig, ada, _) = asked();
     rig.store.begin().unwrap();
-    let all = rig.broker.open_requests(rig.now(), &mut rig.store).unwrap();
+    let all = rig.broker.open_requests(rig.now(), &mut rig.store, None);
+    let (all, more) = all.unwrap();
+    assert!(!more);
     rig.store.rollback();
     let shown = (
         all[0].from.as_str(),

@@ -79,7 +79,7 @@ const tells = {
   },
   requests(told) {
     read("requests");
-    waiting.showRequests(requests.show(told.requests));
+    waiting.showRequests(requests.show(told));
   },
   sessions({ sessions }) {
     read("sessions");

@@ -4,8 +4,10 @@ import { byId, el, keyed, put, span } from "./dom.js";
 import { called } from "./people.js";
 
 let open = [];
+let omits = "";
 
-export function show(requests) {
+export function show({ requests, more }) {
+  omits = more ? " and more" : "";
   open = requests.map((request) => ({ ...request, until: Date.now() + request.left_s * 1000 }));
   draw();
   return open;
@@ -28,7 +30,7 @@ function fill(item, request) {
 
 export function draw() {
   byId("requests").hidden = !open.length;
-  put(byId("requests-title"), open.length > 1 ? `Open requests · ${open.length}` : "Open requests");
+  put(byId("requests-title"), open.length > 1 ? `Open requests · ${open.length}${omits}` : "Open requests");
   keyed(byId("requests-list"), open, (request) => request.seq, row, fill);
 }
 

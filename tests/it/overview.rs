@@ -1,5 +1,7 @@
 //! What the person is told who owns ten agents: the same of each, everywhere.
 
+mod forged;
+
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
 use std::process::Command;

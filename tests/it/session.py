@@ -7,6 +7,7 @@ process number. Then its standard input says what to do, a line each:
     hook NUMBER EVENT     runs a hook on the event, and prints "hook NUMBER" and what that said at its end
     status WORD           says in its file that it does this
     send TO TEXT          has the adapter send a message
+    rename NAME           has the adapter take another name, and prints "renamed"
     ask [SCRIPT, SOCKET, LINE]
                           has a child ask at a socket (caller.py), and prints "asked" and the answer
     eof, int, term        ends the adapter in this way, prints "ended" when both are gone, and waits to be killed
@@ -94,6 +95,12 @@ for command in sys.stdin:
         params = {"name": "bus_send", "arguments": arguments}
         say({"id": 1, "method": "tools/call", "params": params})
         adapter.stdout.readline()
+    elif what == "rename":
+        params = {"name": "bus_rename", "arguments": {"name": rest}}
+        say({"id": 2, "method": "tools/call", "params": params})
+        while json.loads(line := adapter.stdout.readline()).get("id") != 2:
+            pass
+        print(f"renamed {line.decode().strip()}", flush=True)
     elif what == "ask":
         script, place, line = json.loads(rest)
         child = [sys.executable, "-c", script, place]

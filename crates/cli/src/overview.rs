@@ -9,7 +9,7 @@ use peerbus_adapter::demand::came_to_be;
 use peerbus_adapter::operator::{Events, Streamless};
 use peerbus_adapter::{Failure, PeerEntry, wall_ms};
 use peerbus_node::SessionNow;
-use peerbus_view::{MessageView, PeerState, PeerView, RequestView, span};
+use peerbus_view::{FewPeers, MessageView, PeerState, PeerView, RequestView, span};
 use peerbus_wire::{PeerName, Secret, escape};
 use serde_json::{Value, json};
 
@@ -147,29 +147,11 @@ impl Overview {
                 false => format!("broker: {process}{says}"),
             })?;
         }
-        for peer in &self.here.peers {
-            // A client without a screen asks, too, while it works.
-            let way = self.here.way_out(peer);
-            if way.is_none() && peer.is != PeerState::Waits {
-                continue;
-            }
-            let way = way.map_or_else(String::new, |way| format!(": {way}"));
-            let place = peer.tty.as_ref().filter(|_| way.is_empty());
-            let place = place.map_or_else(String::new, |tty| format!(" at {tty}"));
-            output::wrapped(&format!("{} {}{place}{way}", peer.name, peer.does()))?;
-        }
-        let stuck = |peer: &&PeerView| peer.is == PeerState::Stuck;
-        for peer in self.here.peers.iter().filter(stuck) {
-            let tried = peer.tried.as_deref().unwrap_or("it does not say why");
-            output::wrapped(&format!("{} is {}: {tried}", peer.name, peer.does()))?;
-        }
-        let silent = |(now, silent): &&(SessionNow, bool)| *silent && !now.session.stopped;
-        for (now, _) in self.here.sessions.iter().filter(silent) {
-            output::wrapped(&format!(
-                "{} gives no answer: its adapter is stopped or hangs",
-                name(now)
-            ))?;
-        }
+        let alarms = FewPeers::alarms(&self.here.peers);
+        self.print_alarms(&alarms, true)?;
+        self.print_kept()?;
+        self.print_alarms(&alarms, false)?;
+        print_more(&alarms)?;
         for request in self.requests.iter().take(REQUESTS_MAX) {
             output::wrapped(&self.request(request))?;
         }
@@ -179,6 +161,47 @@ impl Overview {
         }
         if self.more {
             output::wrapped("… and requests that are not listed: there are too many")?;
+        }
+        self.print_unseen()?;
+        if self.here.peers.is_empty() {
+            return output::line("nobody is here");
+        }
+        let rows = FewPeers::rows(&self.here.peers);
+        table::write(&COLUMNS, rows.peers.iter().map(|peer| row(peer)), false)?;
+        print_more(&rows)
+    }
+
+    /// Peers that wait or are stuck, those of this machine or the others.
+    fn print_alarms(&self, alarms: &FewPeers<'_>, here: bool) -> Result<(), Failure> {
+        let is_there = |peer: &&PeerView| peer.here == here;
+        for peer in self.here.peers.iter().filter(is_there) {
+            // A client without a screen asks, too, while it works.
+            let way = self.here.way_out(peer);
+            let waits = peer.is == PeerState::Waits && alarms.has(peer);
+            if way.is_none() && !waits {
+                continue;
+            }
+            let way = way.map_or_else(String::new, |way| format!(": {way}"));
+            let place = peer.tty.as_ref().filter(|_| way.is_empty());
+            let place = place.map_or_else(String::new, |tty| format!(" at {tty}"));
+            output::wrapped(&format!("{} {}{place}{way}", peer.name, peer.does()))?;
+        }
+        let stuck = |peer: &&&PeerView| peer.is == PeerState::Stuck && is_there(*peer);
+        for peer in alarms.peers.iter().filter(stuck) {
+            let tried = peer.tried.as_deref().unwrap_or("it does not say why");
+            output::wrapped(&format!("{} is {}: {tried}", peer.name, peer.does()))?;
+        }
+        Ok(())
+    }
+
+    /// Sessions of this machine that give no answer, and mail that waits in one.
+    fn print_kept(&self) -> Result<(), Failure> {
+        let silent = |(now, silent): &&(SessionNow, bool)| *silent && !now.session.stopped;
+        for (now, _) in self.here.sessions.iter().filter(silent) {
+            output::wrapped(&format!(
+                "{} gives no answer: its adapter is stopped or hangs",
+                name(now)
+            ))?;
         }
         let held: usize = self.here.peers.iter().filter_map(|peer| peer.held).sum();
         if held > 0 {
@@ -195,11 +218,7 @@ impl Overview {
             let count = output::plural(now.paused.len() as u64, "message");
             output::wrapped(&format!("paused at {}: {count}: {why}", name(now)))?;
         }
-        self.print_unseen()?;
-        match self.here.peers.is_empty() {
-            true => output::line("nobody is here"),
-            false => table::write(&COLUMNS, self.here.peers.iter().map(row), false),
-        }
+        Ok(())
     }
 
     /// Mail that one peer has not seen. Requests are among it, which are shown already.
@@ -279,6 +298,11 @@ const COLUMNS: [Column; 5] = [
     table::OWES,
     table::PROJECT,
 ];
+
+fn print_more(few: &FewPeers<'_>) -> Result<(), Failure> {
+    few.more()
+        .try_for_each(|more| output::wrapped(&format!("… and {more}: `peerbus peers`")))
+}
 
 /// As in the list of peers.
 fn row(peer: &PeerView) -> [String; 5] {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use peerbus_adapter::{Failure, Stage, Url, credentials};
 use peerbus_view::{MessageContent, MessageText, MessageView, Step, Trail, spoken};
-use peerbus_wire::{MessageId, PeerName, Secret, escape, is_id_part};
+use peerbus_wire::{MessageId, PeerName, Secret, escape, escape_name, is_id_part};
 use serde_json::json;
 
 use crate::args::Status;
@@ -124,7 +124,7 @@ impl Named {
 
 fn show_text(said: &MessageContent) -> Result<(), Failure> {
     if let Some(thread) = &said.talk.thread {
-        output::wrapped(&format!("thread {}", escape(thread, 128)))?;
+        output::wrapped(&format!("thread {}", escape_name(thread, 128)))?;
     }
     output::wrapped(&text(said))
 }

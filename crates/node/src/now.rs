@@ -187,6 +187,7 @@ impl LiveSession {
 
     /// Adds what is known here alone to what the bus knows of the session, for its user.
     pub fn add_to(&self, peer: &mut PeerView) {
+        peer.here = true;
         let state = self.state();
         if peer.online && state != PeerState::Online && peer.is != state {
             (peer.is, peer.state, peer.activity_s) = (state, state.word(Audience::Owner), None);

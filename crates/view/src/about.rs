@@ -1,6 +1,6 @@
 //! What is known of a peer, of which most is its own word.
 
-use peerbus_wire::{PeerEntry, escape};
+use peerbus_wire::{PeerEntry, TokenName, escape, escape_name};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -118,6 +118,12 @@ pub struct PeerView {
     /// The same as `state`, for programs.
     #[serde(skip)]
     pub is: PeerState,
+    /// A session on this machine has the name: its node was asked, and this is not its word alone.
+    #[serde(skip)]
+    pub here: bool,
+    /// The token that its name belongs to, as the broker's operator is told.
+    #[serde(skip)]
+    pub token: Option<TokenName>,
     /// What its session does: `away`, `waits for its user` (`waits for you`, where that reads it), `stuck`
     /// (unseen mail does not wake it), `busy`, `idle`; `online` where its client does not say.
     pub state: &'static str,
@@ -186,7 +192,7 @@ impl PeerView {
     pub fn new(entry: &PeerEntry, audience: Audience) -> Self {
         let said = presence(entry);
         let text = |key: &str| said.get(key).and_then(Value::as_str);
-        let short = |key: &str| text(key).map(|text| escape(text, TEXT_CHARS));
+        let short = |key: &str| text(key).map(|text| escape_name(text, TEXT_CHARS));
         let client = short("client").map(|name| match short("version") {
             Some(version) => format!("{name} {version}"),
             None => name,
@@ -198,9 +204,11 @@ impl PeerView {
         };
         let tried = text("tried").filter(|_| is == PeerState::Stuck);
         let mut known = Self {
-            name: escape(&entry.name, TEXT_CHARS),
+            name: escape_name(&entry.name, TEXT_CHARS),
             online: entry.online,
             is,
+            here: false,
+            token: entry.token.clone(),
             state: is.word(audience),
             tried: tried.map(|text| quoted(text, WHY_CHARS)),
             activity,
@@ -299,7 +307,7 @@ fn activity(word: &str) -> Option<&'static str> {
 
 fn paths(list: &[Value]) -> Vec<String> {
     let words = list.iter().filter_map(Value::as_str).take(PATHS_MAX);
-    words.map(|word| escape(word, PATH_CHARS)).collect()
+    words.map(|word| escape_name(word, PATH_CHARS)).collect()
 }
 
 /// What an ack means under a policy (`PEERBUS_ACK`), where an answer of the model would be noticed
@@ -330,6 +338,7 @@ mod tests {
             groups: Vec::new(),
             presence: Presence::parse(presence),
             stopped: false,
+            token: None,
         };
         PeerView::new(&entry, Audience::Peer)
     }

@@ -5,6 +5,7 @@
 
 mod about;
 mod domains;
+mod few;
 mod message;
 mod request;
 mod text;
@@ -13,6 +14,7 @@ mod trail;
 
 pub use about::{ADAPTER_STOPPED, Around, Audience, PeerState, PeerView, does, presence};
 pub use domains::{DomainKey, DomainReach, DomainView};
+pub use few::FewPeers;
 pub use message::{
     BY_A_PERSON, MessageContent, MessagePage, MessageText, MessageView, PROBE, StepView, body_json,
     spoken,

@@ -136,6 +136,7 @@ mod tests {
             groups: Vec::new(),
             presence: Presence::parse(&format!(r#"{{"activity":"{activity}"}}"#)),
             stopped: false,
+            token: None,
         }
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use peerbus_os::sync::lock;
-use peerbus_wire::escape;
+use peerbus_wire::{escape, escape_sentence};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -163,7 +163,7 @@ pub(crate) fn not_json(error: &serde_json::Error) -> Failure {
     let (line, column) = (error.line(), error.column());
     let why = format!(
         "the body is not the JSON that is wanted: {}",
-        escape(&error.to_string(), 200)
+        escape_sentence(&error.to_string(), 200)
     );
     bad(why).with("line", line).with("column", column)
 }

@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use peerbus_os::tcp;
-use peerbus_wire::escape;
+use peerbus_wire::escape_sentence;
 
 use crate::answer::{Failure, SAID_CHARS};
 
@@ -99,7 +99,7 @@ async fn in_json(response: Response) -> Response {
     let said = said.unwrap_or_default();
     let why = match said.is_empty() {
         true => status.canonical_reason().unwrap_or_default().to_lowercase(),
-        false => escape(&String::from_utf8_lossy(&said), SAID_CHARS),
+        false => escape_sentence(&String::from_utf8_lossy(&said), SAID_CHARS),
     };
     Failure::new(status, why).into_response()
 }

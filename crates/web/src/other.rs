@@ -7,7 +7,7 @@ use std::time::Duration;
 use peerbus_adapter::hooks::is_an_agents;
 use peerbus_os::process::is_this_program;
 use peerbus_os::{tcp, user};
-use peerbus_wire::escape;
+use peerbus_wire::escape_sentence;
 use serde_json::Value;
 use tokio::net::TcpStream;
 
@@ -43,7 +43,10 @@ impl OtherGateway {
             Err(error) => Err(error.to_string()),
             Ok((told, _)) => match (told["path"].as_str(), told["error"].as_str()) {
                 (Some(path), _) if is_link(path) => Ok(format!("{url}{path}")),
-                (_, why) => Err(escape(why.unwrap_or("it does not say why"), WHY_CHARS)),
+                (_, why) => Err(escape_sentence(
+                    why.unwrap_or("it does not say why"),
+                    WHY_CHARS,
+                )),
             },
         };
         Some(Self {

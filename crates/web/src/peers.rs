@@ -178,7 +178,7 @@ impl App {
 }
 
 /// No token, or none that is admitted.
-fn nobody() -> Failure {
+pub(crate) fn nobody() -> Failure {
     let why = "a token is needed (`peerbus web token add`): as Authorization: Bearer TOKEN, or in the \
                way that it was made for";
     // A client that sends a password only when it is asked for one is asked. Never to be said to our own

@@ -11,8 +11,8 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::{get, post};
 use peerbus_node::index::LiveSession;
-use peerbus_node::{NodeRefusal, SessionNow};
-use peerbus_wire::escape;
+use peerbus_node::{NodeClient, NodeRefusal, SessionNow};
+use peerbus_wire::escape_sentence;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
@@ -20,7 +20,7 @@ use serde_json::{Map, Value, json};
 use crate::App;
 use crate::answer::{Failure, said};
 use crate::body::{self, not_json};
-use crate::peers::Caller;
+use crate::peers::{Caller, nobody};
 use crate::send;
 use crate::tokens::WebToken;
 use crate::watch::{all, connect, key};
@@ -85,8 +85,10 @@ fn may(caller: &Caller, rights: &[Right]) -> Result<(), Failure> {
 async fn list(State(app): State<Arc<App>>, request: Request) -> Answer {
     let caller = app.admit_to(&request, &[WATCH])?;
     let token = caller.token.clone();
-    let found = beside(&caller, move || {
-        let all = SessionNow::all(reachable(&token)?);
+    let found = beside(&app, &caller, move || {
+        let mut all = SessionNow::all(reachable(&token)?);
+        // One that has another name by now.
+        all.retain(|(now, _)| token.may_reach(now.session.name.as_deref()));
         let told = all.iter().map(|(now, silent)| told(now, *silent));
         Ok(json!({ "sessions": told.collect::<Vec<_>>() }))
     });
@@ -152,8 +154,24 @@ fn named(token: &WebToken, meant: &str) -> Result<LiveSession, Failure> {
             _ => {}
         }
     }
+    Err(nowhere())
+}
+
+fn nowhere() -> Failure {
     let why = "no session of this id or name lives here, or none that this token is for";
-    Err(Failure::new(StatusCode::NOT_FOUND, why))
+    Failure::new(StatusCode::NOT_FOUND, why)
+}
+
+/// Whether a token is for a session by the name that it has at this moment, or will have once it is on the
+/// bus again. The list of sessions is written a little later than a name changes.
+fn is_for(token: &WebToken, client: &mut NodeClient) -> Result<bool, NodeRefusal> {
+    if token.to.is_empty() {
+        return Ok(true);
+    }
+    let told = client.call("session/status", &json!({}))?;
+    let mut names = ["name", "wanted_name"].iter();
+    let name = names.find_map(|member| told[*member].as_str());
+    Ok(token.may_reach(name))
 }
 
 #[derive(Deserialize)]
@@ -171,10 +189,10 @@ async fn inject(State(app): State<Arc<App>>, Path(id): Path<String>, request: Re
     let source = caller.peer.bus.name();
     let params = json!({ "prompt": wanted.prompt, "mode": wanted.mode, "source": source });
     let Some(key) = key? else {
-        return call(&caller, id, "session/inject", params).await;
+        return call(&app, &caller, id, "session/inject", params).await;
     };
     let (_, cell) = key.cell(&caller, &["inject", &id, &params.to_string()])?;
-    let asked = cell.get_or_try_init(|| ask(&caller, id, "session/inject", params));
+    let asked = cell.get_or_try_init(|| ask(&app, &caller, id, "session/inject", params));
     Ok(said(asked.await?))
 }
 
@@ -186,7 +204,7 @@ async fn interrupt(
 ) -> Answer {
     let caller = app.admit_to(&request, &[INJECT])?;
     let params = json!({ "source": caller.peer.bus.name() });
-    call(&caller, id, "session/interrupt", params).await
+    call(&app, &caller, id, "session/interrupt", params).await
 }
 
 /// `POST /v1/sessions/{id}/approve`: of what was seen, so for those who may watch.
@@ -198,24 +216,34 @@ async fn approve(State(app): State<Arc<App>>, Path(id): Path<String>, request: R
     let by = caller.peer.bus.name();
     wish.insert("source".into(), json!(by));
     tracing::info!(%by, request = ?wish.get("request_id"), "a token answers what a session asks");
-    call(&caller, id, "session/approve", wish.into()).await
+    call(&app, &caller, id, "session/approve", wish.into()).await
 }
 
 /// Asks a session, and answers as its node does.
-async fn call(caller: &Caller, meant: String, method: &'static str, params: Value) -> Answer {
-    Ok(said(&ask(caller, meant, method, params).await?))
+async fn call(
+    app: &App,
+    caller: &Caller,
+    meant: String,
+    method: &'static str,
+    params: Value,
+) -> Answer {
+    Ok(said(&ask(app, caller, meant, method, params).await?))
 }
 
 async fn ask(
+    app: &App,
     caller: &Caller,
     meant: String,
     method: &'static str,
     params: Value,
 ) -> Result<Value, Failure> {
     let token = caller.token.clone();
-    let asked = beside(caller, move || {
+    let asked = beside(app, caller, move || {
         let session = named(&token, &meant)?;
         let mut client = connect(&session.socket).map_err(|why| away(&why))?;
+        if !is_for(&token, &mut client).map_err(refused)? {
+            return Err(nowhere());
+        }
         client.call(method, &params).map_err(refused)
     });
     asked.await
@@ -223,11 +251,16 @@ async fn ask(
 
 /// Asks beside the runtime's threads, as many at once as a token may.
 async fn beside<T: Send + 'static>(
+    app: &App,
     caller: &Caller,
     ask: impl FnOnce() -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Failure> {
     // Never closed.
     let place = Arc::clone(&caller.peer.questions).acquire_owned().await;
+    // That may have taken its time.
+    if !app.tokens.has(&caller.token) {
+        return Err(nobody());
+    }
     let asked = tokio::task::spawn_blocking(move || {
         let asked = ask();
         drop(place);
@@ -239,7 +272,11 @@ async fn beside<T: Send + 'static>(
 }
 
 fn away(why: &str) -> Failure {
-    Failure::new(StatusCode::SERVICE_UNAVAILABLE, escape(why, WHY_CHARS)).retry_after(2)
+    Failure::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        escape_sentence(why, WHY_CHARS),
+    )
+    .retry_after(2)
 }
 
 /// Why a session does not do what it was asked: its own sentence.
@@ -250,5 +287,5 @@ fn refused(refusal: NodeRefusal) -> Failure {
         refusal if refusal.is_wrong() => StatusCode::BAD_REQUEST,
         _ => StatusCode::CONFLICT,
     };
-    Failure::new(status, escape(&String::from(refusal), WHY_CHARS))
+    Failure::new(status, escape_sentence(&String::from(refusal), WHY_CHARS))
 }

@@ -333,6 +333,11 @@ impl Tokens {
         Arc::clone(&self.now.borrow())
     }
 
+    /// Whether the file has this token, and as it is here.
+    pub(crate) fn has(&self, token: &WebToken) -> bool {
+        self.now().tokens.values().any(|it| it == token)
+    }
+
     /// Whose token a request shows.
     pub(crate) fn admit(&self, headers: &HeaderMap) -> Option<(String, WebToken)> {
         let shows = |token: &WebToken| {

@@ -2,6 +2,7 @@
 
 use crate::frame::{PeerEntry, Presence};
 use crate::group::GroupName;
+use crate::ids::TokenName;
 use crate::json::Raw;
 use crate::members::{Member, Members};
 use crate::writer::Writer;
@@ -21,6 +22,9 @@ pub(crate) fn write_entries(peers: &[PeerEntry], writer: &mut Writer) {
         }
         if let Some(presence) = &peer.presence {
             writer.raw("presence", presence.as_str());
+        }
+        if let Some(token) = &peer.token {
+            writer.string("token", token.as_str());
         }
         writer.end(b'}');
     }
@@ -57,5 +61,8 @@ pub(crate) fn entry(raw: &Raw<'_>) -> Option<PeerEntry> {
             .get(Member::Presence)
             .and_then(|raw| Presence::of(&raw)),
         stopped: false,
+        token: members
+            .string(Member::Token)
+            .and_then(|name| TokenName::parse(&name)),
     })
 }

@@ -296,6 +296,8 @@ pub struct PeerEntry {
     pub presence: Option<Presence>,
     /// Its adapter is stopped, and can say nothing of it: seen on its own machine, and on no wire.
     pub stopped: bool,
+    /// The token that its name belongs to: told to the operator alone.
+    pub token: Option<TokenName>,
 }
 
 /// A deliver frame as encoded for the wire: encoded once, shared by every recipient.

@@ -57,7 +57,10 @@ pub use lenient::lenient;
 pub use name::{NameError, NameKey, PeerName};
 pub use sign::{Secret, SecretError, VerifyError};
 pub use stage::{Accepted, How, Receipt, Refusal, RefusalCode, Stage};
-pub use text::{escape, escape_json, escape_line, printable, readable, within_json};
+pub use text::{
+    escape, escape_json, escape_line, escape_name, escape_sentence, printable, readable,
+    within_json,
+};
 pub use time::{days, from_rfc3339, rfc3339, utc};
 pub use version::is_older;
 

@@ -15,10 +15,11 @@ const DIGITS_MAX: usize = 300;
 /// or on a terminal. Every surface that shows what a peer wrote passes it through this function.
 ///
 /// `"` and `\` are escaped as in JSON; `<`, `>`, every control character (line breaks included),
-/// line and paragraph separators, and all that Unicode calls a format character or lets a program
-/// ignore (bidirectional controls, invisible characters, tags, variation selectors) become `\uXXXX`
-/// (two of them, a surrogate pair, above U+FFFF). What remains reads as it was written; so does the
-/// selector that makes a symbol an emoji.
+/// line and paragraph separators, what has no meaning of its own (private use, noncharacters), and all
+/// that Unicode calls a format character or lets a program ignore (bidirectional controls, invisible
+/// characters, tags, variation selectors) become `\uXXXX` (two of them, a surrogate pair, above U+FFFF).
+/// What remains reads as it was written; so does the selector that makes a symbol an emoji, and so do
+/// spaces: a text in Chinese has U+3000, one in French U+00A0. [`escape_name`] leaves only one of them.
 /// The text is cut after `max_chars` of its characters, and the cut is stated.
 ///
 /// ```
@@ -29,6 +30,31 @@ const DIGITS_MAX: usize = 300;
 #[must_use]
 pub fn escape(text: &str, max_chars: usize) -> String {
     escape_where(text, max_chars, is_unsafe)
+}
+
+/// The same for a name, or what stands in a cell of its own: another space than U+0020 becomes a `\uXXXX`
+/// escape, too, and so does the empty pattern of Braille. Two names that look alike are one.
+///
+/// ```
+/// use peerbus_wire::escape_name;
+/// assert_eq!(escape_name("shop\u{2800} \u{a0}", 80), r"shop\u2800 \u00a0");
+/// ```
+#[must_use]
+pub fn escape_name(text: &str, max_chars: usize) -> String {
+    let is_space = |c: char| c != ' ' && (c.is_whitespace() || c == '\u{2800}');
+    escape_where(text, max_chars, |c| is_unsafe(c) || is_space(c))
+}
+
+/// The same for a sentence that stands in no quotes and may have some: they and its backslashes stay, so
+/// that what was made safe before it came into the sentence is so once.
+///
+/// ```
+/// use peerbus_wire::escape_sentence;
+/// assert_eq!(escape_sentence("no \"a\\u202e\"\n", 80), "no \"a\\u202e\"\\u000a");
+/// ```
+#[must_use]
+pub fn escape_sentence(text: &str, max_chars: usize) -> String {
+    cut_chars(text, max_chars, |out, c| put(out, c, is_unsafe(c)))
 }
 
 /// Makes JSON text safe to print on one line: what [`escape`] escapes and JSON allows raw in a
@@ -182,14 +208,19 @@ pub(crate) fn cut(text: &str, max: usize) -> std::borrow::Cow<'_, str> {
 }
 
 fn escape_where(text: &str, max_chars: usize, escaped: impl Fn(char) -> bool) -> String {
+    cut_chars(text, max_chars, |out, c| match c {
+        '"' => out.push_str("\\\""),
+        '\\' => out.push_str("\\\\"),
+        _ => put(out, c, escaped(c)),
+    })
+}
+
+/// The first characters of a text, each as `put` appends it. A cut is stated.
+fn cut_chars(text: &str, max_chars: usize, put: impl Fn(&mut String, char)) -> String {
     let mut out = String::with_capacity(text.len().min(max_chars.saturating_mul(4)) + 16);
     let mut rest = text.chars();
     for c in rest.by_ref().take(max_chars) {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            _ => put(&mut out, c, escaped(c)),
-        }
+        put(&mut out, c);
     }
     let more = rest.count();
     if more > 0 {
@@ -214,10 +245,13 @@ fn put(out: &mut String, c: char, escaped: bool) {
     }
 }
 
-/// Whether a character could end a line, open or close a tag, reorder the text or hide in it: of
-/// Unicode, what is `Default_Ignorable_Code_Point` or of the categories `Cc`, `Cf`, `Zl` and `Zp`.
+/// Whether a character could end a line, open or close a tag, reorder the text, hide in it or look like
+/// anything: of Unicode, what is `Default_Ignorable_Code_Point`, a noncharacter, or of the categories `Cc`,
+/// `Cf`, `Co`, `Zl` and `Zp`.
 fn is_unsafe(c: char) -> bool {
-    matches!(c,
+    let ends_plane = u32::from(c) & 0xfffe == 0xfffe;
+    ends_plane
+        || matches!(c,
         '<' | '>'
         | '\u{0}'..='\u{1f}' | '\u{7f}'..='\u{9f}' // C0, DEL, C1
         | '\u{ad}' | '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' // invisible
@@ -228,6 +262,8 @@ fn is_unsafe(c: char) -> bool {
         | '\u{2028}'..='\u{202e}' // separators, bidirectional
         | '\u{2060}'..='\u{206f}' // invisible, bidirectional
         | '\u{3164}' | '\u{feff}' | '\u{ffa0}' // invisible
+        | '\u{e000}'..='\u{f8ff}' | '\u{f0000}'..='\u{10ffff}' // private use
+        | '\u{fdd0}'..='\u{fdef}' // noncharacters, as the last two of each plane are
         | '\u{fe00}'..='\u{fe0f}' // variation selectors
         | '\u{fff0}'..='\u{fffb}' // unassigned invisible, annotations
         | '\u{110bd}' | '\u{110cd}' | '\u{13430}'..='\u{1343f}' // format
@@ -336,13 +372,30 @@ mod tests {
         let hidden = [
             0xad, 0x34f, 0x600, 0x61c, 0x6dd, 0x115f, 0x17b5, 0x180b, 0x200d, 0x2061, 0x2065,
             0x3164, 0xfe00, 0xfe0f, 0xfeff, 0xffa0, 0xfff0, 0xfffb, 0x110bd, 0x13430, 0x1343f,
-            0x1bca0, 0x1bca3, 0x1d173, 0xe0001, 0xe0100, 0xe01ef, 0xe0fff,
+            0x1bca0, 0x1bca3, 0x1d173, 0xe0001, 0xe0100, 0xe01ef, 0xe0fff, 0xe000, 0xf8ff, 0xfdd0,
+            0xfdef, 0xfffe, 0xffff, 0x1fffe, 0xeffff, 0xf0000, 0x10_fffd, 0x10_ffff,
         ];
         for c in hidden.into_iter().filter_map(char::from_u32) {
             let (text, json) = (format!("a{c}b"), format!("\"a{c}b\""));
             assert!(escape(&text, 9).is_ascii(), "{c:?}");
             assert!(escape_json(&json).is_ascii(), "{c:?}");
         }
+    }
+
+    #[test]
+    fn a_name_has_one_kind_of_space_and_a_text_has_its_own() {
+        let spaces = [
+            0x9, 0xa0, 0x1680, 0x2000, 0x2007, 0x200a, 0x202f, 0x205f, 0x2800, 0x3000,
+        ];
+        for c in spaces.into_iter().filter_map(char::from_u32) {
+            let text = format!("a {c}b");
+            let name = escape_name(&text, 9);
+            assert!(name.is_ascii() && name.starts_with("a \\u"), "{name}");
+            let kept = escape_line(&text) == text;
+            assert_eq!(kept, !is_unsafe(c) || c == '\t', "{c:?}");
+        }
+        assert_eq!(escape("日本\u{3000}語", 9), "日本\u{3000}語");
+        assert_eq!(escape_name("日本 語", 9), "日本 語");
     }
 
     #[test]

@@ -62,7 +62,8 @@ impl Raw {
         Self::over(async { Socket::connect_unix(socket).await }).registered(&register)
     }
 
-    fn register_as(broker: &Broker, register: &Value) -> Self {
+    /// Registers with this frame.
+    pub(crate) fn register_as(broker: &Broker, register: &Value) -> Self {
         Self::connect(broker).registered(register)
     }
 

@@ -62,8 +62,13 @@ impl Page {
 
     /// What it was told last of `peers`, `sessions` or `requests`: a list.
     pub(crate) fn list(&self, name: &str) -> Vec<Value> {
+        self.member(name, name)
+    }
+
+    /// Another list that it was told with that one.
+    pub(crate) fn member(&self, name: &str, member: &str) -> Vec<Value> {
         let lists = self.lists.lock().expect("nobody panics here");
-        let list = lists.get(name).and_then(|told| told[name].as_array());
+        let list = lists.get(name).and_then(|told| told[member].as_array());
         list.cloned().unwrap_or_default()
     }
 }

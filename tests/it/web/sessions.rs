@@ -301,6 +301,50 @@ fn a_token_sees_and_does_what_it_was_made_for_with_the_sessions_that_it_was_made
 }
 
 #[test]
+fn a_stream_ends_with_the_name_that_its_token_is_for() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let rights = ["phone", "--watch", "--approve", "--inject", "--to", "bob"];
+    let phone = token(&home, &rights);
+    let gateway = Gateway::start(&home);
+    let mut bob = Session::start(&home, "bob");
+    is_there(&home, "bob");
+    gates(&home, "approve = true\ninject = true");
+    let streams = ["events", "bob/events"].map(|which| watch(&gateway, &phone, which, None));
+    let [id, _] = streams
+        .each_ref()
+        .map(|lines| event(lines, "session").1["id"].clone());
+    bob.tell("rename private");
+    let renamed = bob.hear("renamed");
+    assert!(renamed.contains("private"), "{renamed}");
+    let ask = json!({
+        "hook_event_name": "PermissionRequest", "tool_name": "Bash",
+        "tool_input": { "command": "make secret" },
+    });
+    bob.tell(&format!("hook 1 {ask}"));
+    for lines in &streams {
+        lines.find("its end", |line| {
+            assert!(!line.contains("make secret"), "{line}");
+            (line == "event: over").then_some(())
+        });
+    }
+    let [_, one] = &streams;
+    over(one);
+    let id = id.as_str().expect("an id");
+    let wish = json!({ "request_id": "abcde", "decision": "deny" });
+    for (what, body) in [
+        ("inject", json!({ "prompt": "x" })),
+        ("approve", wish),
+        ("interrupt", json!({})),
+    ] {
+        let line = format!("POST /v1/sessions/{id}/{what}");
+        let answer = gateway.ask(&line, &[&bearer(&phone)], body.to_string().as_bytes());
+        answer.refused(404, "no session");
+    }
+    broker.stop();
+}
+
+#[test]
 fn the_rights_of_a_token_are_listed_and_one_that_signs_has_none() {
     let home = Home::new();
     let broker = Broker::start(&home);

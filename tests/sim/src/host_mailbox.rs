@@ -100,6 +100,7 @@ impl HostMailbox {
             chars: bytes,
             beginning: bytes.min(4_096),
             wanted: Wanted::default(),
+            answers: false,
             images: Vec::new(),
         };
         self.mailbox.message(now_ms, mail);

@@ -393,6 +393,7 @@ fn answer(frame: ClientFrame, ext: bool, note: &impl Fn(Seen), answers: &Shared)
                 groups: Vec::new(),
                 presence: answers.lock().unwrap().presence.get(name).cloned(),
                 stopped: false,
+                token: None,
             };
             let entries = vec![entry("bob", true), entry("me", true), entry("zoe", false)];
             let frame = PeersFrame {

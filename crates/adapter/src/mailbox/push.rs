@@ -53,6 +53,7 @@ pub(super) fn mail(inbound: Inbound) -> Mail {
         chars,
         beginning,
         wanted,
+        answers: false,
         images: Vec::new(),
     };
     let line = quote::line(&mail, false, Portion::All).len();
@@ -389,6 +390,10 @@ mod tests {
         let mut mail = came(&body, 0);
         mail.inbound.id = answer.into();
         let line = quote::line(&mail, false, Portion::All);
+        let claims = "(it says that it answers 4678d1f8) [f6af7622]";
+        assert!(line.ends_with(claims), "{line}");
+        mail.answers = true;
+        let line = quote::line(&mail, false, Portion::All);
         assert_eq!(
             line,
             "📨 bob: \"All 412 pass.\" (answers 4678d1f8) [f6af7622]"
@@ -450,7 +455,8 @@ mod tests {
 
     #[test]
     fn an_answer_says_that_what_was_wanted_failed() {
-        let failed = came(r#"{"text":"no","reply_to":"q1","outcome":"failed"}"#, 0);
+        let mut failed = came(r#"{"text":"no","reply_to":"q1","outcome":"failed"}"#, 0);
+        failed.answers = true;
         let line = quote::line(&failed, false, Portion::All);
         assert_eq!(line, "📨 bob: \"no\" (answers q1: it failed) [m1]");
         let (_, meta) = message(&failed, Portion::All);

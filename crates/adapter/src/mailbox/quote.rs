@@ -52,7 +52,9 @@ pub(crate) fn line(mail: &Mail, repeat: bool, portion: Portion) -> String {
     let answered = mail.talk.reply_to.as_ref().map(MessageId::as_str);
     if let Some(id) = answered {
         let failed = if mail.talk.failed { ": it failed" } else { "" };
-        let _ = write!(line, " (answers {}{failed})", plain(short_id(id)));
+        // It may be an answer to nothing that its sender was ever sent.
+        let says = if mail.answers { "" } else { "it says that it " };
+        let _ = write!(line, " ({says}answers {}{failed})", plain(short_id(id)));
     }
     if let Some(thread) = mail
         .talk

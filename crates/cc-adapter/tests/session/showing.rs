@@ -141,7 +141,7 @@ async fn quiet_mail_starts_nothing_and_goes_with_the_next_push() {
     let messages: Vec<_> = lines.iter().filter(|l| l.starts_with("📨")).collect();
     let wanted = [
         &"📨 bob: \"by the way\" [m1]",
-        &"📨 zoe: \"now then\" (answers q1) [m2]",
+        &"📨 zoe: \"now then\" (it says that it answers q1) [m2]",
     ];
     assert_eq!(messages, wanted);
 }

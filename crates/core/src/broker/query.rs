@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use peerbus_wire::limits::PEERS_ENTRIES_MAX;
-use peerbus_wire::{BrokerFrame, Domain, PeerEntry, PeerName, PeersFrame, Presence};
+use peerbus_wire::{BrokerFrame, Domain, PeerEntry, PeerName, PeersFrame, Presence, TokenName};
 
 use super::conn::Session;
 use super::registry::Peer;
@@ -141,13 +141,23 @@ impl Broker {
     /// Only when storage failed.
     pub fn all_peers(&mut self, now: Now, txn: &mut dyn Txn) -> Result<BrokerFrame> {
         let all = |_: &Self, _: PeerId| Sight::All;
-        let (entries, omitted) = self.entries(&mut self.cx(now, txn), all)?;
+        let (mut entries, omitted) = self.entries(&mut self.cx(now, txn), all)?;
+        for entry in &mut entries {
+            entry.token = self.token_of(entry);
+        }
         Ok(BrokerFrame::Peers(PeersFrame {
             names: self.names(|_| true),
             peers: Some(entries),
             omitted,
             ..PeersFrame::default()
         }))
+    }
+
+    fn token_of(&self, entry: &PeerEntry) -> Option<TokenName> {
+        let name = PeerName::parse(&entry.name).ok()?;
+        let peer = self.registry.get(self.registry.find(&name.key())?)?;
+        let grant = self.grants.get(&peer.row.owner?);
+        Some(grant.map_or(&self.revoked, |grant| &grant.name).clone())
     }
 
     /// The domains that were joined, in order of their names.
@@ -252,6 +262,7 @@ impl Broker {
                     None => peer.presence.clone(),
                 },
                 stopped: false,
+                token: None,
             });
         }
         Ok((entries, u32::try_from(omitted).unwrap_or(u32::MAX)))

@@ -174,6 +174,7 @@ mod tests {
             groups: Vec::new(),
             presence: Presence::parse(&presence),
             stopped: false,
+            token: None,
         };
         let all: Vec<_> = (0..1_000).map(entry).collect();
         let told = details(&all);

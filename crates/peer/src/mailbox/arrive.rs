@@ -26,8 +26,11 @@ impl MailboxMachine {
         if self.renew(now_ms, &mail) {
             return self.finish(now_ms);
         }
-        let from = PeerName::parse(&mail.inbound.from);
-        let hops = from.map(|from| self.hops_of(now_ms, &from.key(), &mail.talk));
+        let from = PeerName::parse(&mail.inbound.from).map(|from| from.key());
+        mail.answers = from
+            .as_ref()
+            .is_ok_and(|from| self.is_answer(from, &mail.talk));
+        let hops = from.map(|from| self.hops_of(now_ms, &from, &mail.talk));
         if let Ok(hops) = hops {
             mail.talk.hops = hops.said;
         }

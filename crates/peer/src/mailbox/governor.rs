@@ -95,6 +95,12 @@ impl MailboxMachine {
         Hops { said, known }
     }
 
+    /// Whether a message of this peer's answers one that it was sent.
+    pub(super) fn is_answer(&self, from: &NameKey, talk: &Conversation) -> bool {
+        let mut question = talk.reply_to.iter();
+        question.any(|id| self.sent.question(id.as_str(), from).is_some())
+    }
+
     /// A message of others can have so many hops, and so can one of this session's.
     pub(super) fn most_hops(&self, now_ms: u64) -> u32 {
         self.sent.most(now_ms).saturating_add(WAY_ROUND)

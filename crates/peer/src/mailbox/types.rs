@@ -157,6 +157,8 @@ pub struct Mail {
     pub beginning: usize,
     /// Of a request: what the agent is told besides.
     pub wanted: Wanted,
+    /// Its sender got the message of this session's that it says to answer. Known once it has arrived.
+    pub answers: bool,
     /// Of a text that was put in here: its images, which only a push brings.
     pub images: Vec<Image>,
 }

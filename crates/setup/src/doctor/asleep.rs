@@ -1,7 +1,7 @@
 //! Sessions on the bus that nothing can wake, by what they say of themselves.
 
 use peerbus_adapter::PeerEntry;
-use peerbus_view::{PeerState, PeerView, presence, says};
+use peerbus_view::{FewPeers, PeerState, PeerView, presence, says};
 
 use super::report::Report;
 
@@ -49,7 +49,8 @@ pub(super) fn check(peers: &[PeerEntry], report: &mut Report) {
 
 /// Sessions of which no answer comes as things are.
 pub(super) fn silent(peers: &[(PeerView, Option<String>)], report: &mut Report) {
-    for (peer, way_out) in peers {
+    let alarms = FewPeers::alarms(peers.iter().map(|(peer, _)| peer));
+    for (peer, way_out) in peers.iter().filter(|(peer, _)| alarms.has(peer)) {
         let says = format!("{} {}", peer.name, peer.does());
         match peer.is {
             PeerState::Waits => {
@@ -67,6 +68,10 @@ pub(super) fn silent(peers: &[(PeerView, Option<String>)], report: &mut Report) 
             }
             _ => {}
         }
+    }
+    for more in alarms.more() {
+        let says = format!("and {more}: waiting or stuck, as they say");
+        report.warning("waits", says, "`peerbus peers` lists them");
     }
 }
 
@@ -88,6 +93,7 @@ mod tests {
             groups: Vec::new(),
             presence: Presence::parse(&presence.to_string()),
             stopped: false,
+            token: None,
         }
     }
 

@@ -12,10 +12,10 @@ use peerbus_adapter::{credentials, wall_ms};
 use peerbus_node::index::{self, LiveSession};
 use peerbus_os::sync::lock;
 use peerbus_view::{
-    Audience, MessageContent, MessagePage, MessageText, MessageView, PeerState, PeerView, Step,
-    StepView, spoken,
+    Audience, FewPeers, MessageContent, MessagePage, MessageText, MessageView, PeerState, PeerView,
+    Step, StepView, spoken,
 };
-use peerbus_wire::{Secret, escape, printable};
+use peerbus_wire::{Secret, escape, escape_name, escape_sentence, printable};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -92,18 +92,28 @@ impl App {
             Audience::Owner => all()?,
             Audience::Peer => Vec::new(),
         };
-        let told = |entry| {
+        let view = |entry| {
             let mut peer = PeerView::new(entry, audience);
             let is = |session: &&LiveSession| session.name.as_ref() == Some(&peer.name);
             if let Some(session) = sessions.iter().find(is) {
                 session.add_to(&mut peer);
             }
+            peer
+        };
+        let all: Vec<PeerView> = entries.iter().map(view).collect();
+        let alarms = FewPeers::alarms(&all);
+        let told = |peer: &PeerView| {
             let mut told = json!(peer);
-            told["alarm"] = json!(alarm(peer.is, audience));
+            let alarm = alarm(peer.is, audience).filter(|_| alarms.has(peer));
+            told["alarm"] = json!(alarm);
             told
         };
-        let all: Vec<Value> = entries.iter().map(told).collect();
-        Ok(json!({ "peers": all, "omitted": omitted }))
+        let more: Vec<String> = match audience {
+            Audience::Owner => alarms.more().collect(),
+            Audience::Peer => Vec::new(),
+        };
+        let all: Vec<Value> = all.iter().map(told).collect();
+        Ok(json!({ "peers": all, "more": more, "omitted": omitted }))
     }
 
     /// Requests that have no result yet, the oldest first.
@@ -191,7 +201,7 @@ fn with(message: &MessageView, said: &MessageContent, chars: usize) -> Value {
         "from": escape(&message.from, NAME_CHARS),
         "to": escape(&said.to, NAME_CHARS),
         "at": message.at,
-        "thread": said.talk.thread.as_ref().map(|thread| escape(thread, NAME_CHARS)),
+        "thread": said.talk.thread.as_ref().map(|thread| escape_name(thread, NAME_CHARS)),
         "reply_to": said.talk.reply_to.as_ref().map(|id| escape(id.as_str(), NAME_CHARS)),
         "text": text,
         "more": more.unwrap_or(0),
@@ -216,7 +226,11 @@ fn step(step: &Step) -> Value {
 
 /// What a sender says of where its message comes from.
 fn meta((key, value): &(String, String)) -> String {
-    format!("{}: {}", escape(key, NAME_CHARS), escape(value, WHY_CHARS))
+    format!(
+        "{}: {}",
+        escape_name(key, NAME_CHARS),
+        escape(value, WHY_CHARS)
+    )
 }
 
 /// The first characters of a text, and how many follow.
@@ -241,7 +255,7 @@ pub(super) fn event(
     }
     if kind == "refused" {
         let value: Value = serde_json::from_str(data).ok()?;
-        let why = escape(value["reason"].as_str()?, WHY_CHARS);
+        let why = escape_sentence(value["reason"].as_str()?, WHY_CHARS);
         return Some((
             "refused",
             json!({ "from": shown(&value["from"]), "reason": why }),

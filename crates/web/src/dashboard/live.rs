@@ -9,7 +9,7 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::response::Response;
 use peerbus_adapter::operator::{Events, Streamless};
-use peerbus_wire::{Secret, escape};
+use peerbus_wire::{Secret, escape_sentence};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::Sender;
@@ -92,7 +92,11 @@ fn follow(app: &App, to: &Sender<String>, changed: &Changed) {
             Err(Streamless::Refused(why) | Streamless::Away(why)) => why,
         };
         if away.as_ref() != Some(&why) {
-            say(to, "away", &json!({ "why": escape(&why, WHY_CHARS) }));
+            say(
+                to,
+                "away",
+                &json!({ "why": escape_sentence(&why, WHY_CHARS) }),
+            );
             changed.hear("away");
             away = Some(why);
         }
@@ -188,7 +192,7 @@ where
         let (kind, found) = match found {
             Ok(found) => (list, found),
             Err(why) => {
-                let why = escape(&why, WHY_CHARS);
+                let why = escape_sentence(&why, WHY_CHARS);
                 ("unread", json!({ "list": list, "why": why }))
             }
         };

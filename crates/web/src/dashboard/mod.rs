@@ -17,7 +17,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use peerbus_view::{Audience, PeerState};
-use peerbus_wire::escape;
+use peerbus_wire::escape_sentence;
 use serde_json::Value;
 
 use self::login::Login;
@@ -82,6 +82,6 @@ async fn beside(
     let done = tokio::task::spawn_blocking(ask).await;
     match done.unwrap_or_else(|error| Err(error.to_string())) {
         Ok(value) => Json(value).into_response(),
-        Err(why) => Failure::new(failed, escape(&why, WHY_CHARS)).into_response(),
+        Err(why) => Failure::new(failed, escape_sentence(&why, WHY_CHARS)).into_response(),
     }
 }

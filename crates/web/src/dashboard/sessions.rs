@@ -13,7 +13,7 @@ use axum::response::Response;
 use peerbus_node::index::LiveSession;
 use peerbus_node::{SessionNow, each};
 use peerbus_view::{Audience, PeerState};
-use peerbus_wire::{escape, printable, short_id};
+use peerbus_wire::{escape, escape_sentence, printable, short_id};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -72,7 +72,7 @@ impl Sessions {
                     told["paused"] = paused(&now.paused);
                     match held {
                         Ok(held) => told["held"] = held.iter().map(mail).collect(),
-                        Err(why) => told["refused"] = escape(&why, WHY_CHARS).into(),
+                        Err(why) => told["refused"] = escape_sentence(&why, WHY_CHARS).into(),
                     }
                 }
                 told
@@ -82,7 +82,7 @@ impl Sessions {
                     .entry(listed.socket.clone())
                     .or_insert_with(Instant::now);
                 let mut told = self.about(listed);
-                told["silent"] = escape(&why, WHY_CHARS).into();
+                told["silent"] = escape_sentence(&why, WHY_CHARS).into();
                 told
             }
         }
@@ -112,7 +112,7 @@ impl Sessions {
 
 /// Mail that the loop governor keeps: how much, and why the last of it.
 fn paused(whys: &[String]) -> Value {
-    let why = whys.last().map(|why| escape(why, WHY_CHARS));
+    let why = whys.last().map(|why| escape_sentence(why, WHY_CHARS));
     why.map(|why| json!({ "count": whys.len(), "why": why }))
         .into()
 }
@@ -285,7 +285,11 @@ pub(super) async fn watch(State(app): State<Arc<App>>, Query(named): Query<Named
             let why = ended
                 .err()
                 .unwrap_or_else(|| "this session has ended".into());
-            say(&to, "over", &json!({ "why": escape(&why, WHY_CHARS) }));
+            say(
+                &to,
+                "over",
+                &json!({ "why": escape_sentence(&why, WHY_CHARS) }),
+            );
         });
     })
 }

@@ -10,7 +10,7 @@ use axum::http::StatusCode;
 use peerbus_adapter::{Bus, How, Naming, SessionEvent, connect};
 use peerbus_core::grant::PAGE;
 use peerbus_os::sync::lock;
-use peerbus_wire::{Conversation, MessageId, PeerName, escape};
+use peerbus_wire::{Conversation, MessageId, PeerName, escape_sentence};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -36,7 +36,7 @@ pub(super) async fn send(
     State(app): State<Arc<App>>,
     Json(said): Json<Text>,
 ) -> Result<Json<Value>, Failure> {
-    let refused = |status, why: &str| Err(Failure::new(status, escape(why, WHY_CHARS)));
+    let refused = |status, why: &str| Err(Failure::new(status, escape_sentence(why, WHY_CHARS)));
     if app.options.agent {
         let why = "this gateway was started by an agent, which does not write as its user";
         return refused(StatusCode::FORBIDDEN, why);

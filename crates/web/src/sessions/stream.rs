@@ -15,14 +15,14 @@ use futures_util::{StreamExt as _, stream};
 use peerbus_node::NodeClient;
 use peerbus_node::index::LiveSession;
 use peerbus_os::sync::lock;
-use peerbus_wire::{escape, escape_json};
+use peerbus_wire::{escape_json, escape_sentence};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
-use super::{Answer, WATCH, WHY_CHARS, about, beside, named, node, reachable};
+use super::{Answer, WATCH, WHY_CHARS, about, beside, is_for, named, node, reachable};
 use crate::App;
 use crate::answer::Failure;
 use crate::body::bad;
@@ -41,6 +41,9 @@ const UNTOLD: Duration = Duration::from_secs(5);
 const RETRY_MS: u64 = 500;
 /// The id of a stream in which nothing was told of any session.
 const NONE: &str = "0";
+
+/// Why nothing more is told of a session that was renamed.
+const OTHER: &str = "this session has another name now, and this token is not for it";
 
 /// For each session the last event that was told.
 type Places = BTreeMap<String, u64>;
@@ -64,7 +67,7 @@ async fn open(app: &Arc<App>, request: Request, meant: Option<String>) -> Answer
     let resumed = cursor(request.headers())?;
     let token = caller.token.clone();
     let only = match meant {
-        Some(meant) => Some(beside(&caller, move || named(&token, &meant)).await?),
+        Some(meant) => Some(beside(app, &caller, move || named(&token, &meant)).await?),
         None => None,
     };
     let full = |why: &str| Failure::new(StatusCode::TOO_MANY_REQUESTS, why).retry_after(5);
@@ -87,7 +90,8 @@ async fn open(app: &Arc<App>, request: Request, meant: Option<String>) -> Answer
         events,
         of_one: only.is_some(),
         token: caller.token.clone(),
-        tokens: app.tokens.changes(),
+        changes: app.tokens.changes(),
+        app: Arc::clone(app),
         _places: [own, watcher, place],
     };
     let first = format!("retry: {RETRY_MS}\n\n{}", reader.event("ready", &json!({})));
@@ -202,17 +206,32 @@ impl Following {
             }
             board.at.get(&node).copied().or(old.then_some(0))
         };
-        let to = self.to;
+        let Self { token, to, .. } = self;
         thread::spawn(move || {
             let say = |told| to.blocking_send((node.clone(), told)).is_ok();
-            let done = at(&session, since).and_then(|(mut client, seq)| {
+            let follow = || {
+                // Answers of the connection that has the events would gather them.
+                let mut names = connect(&session.socket)?;
+                let mut is_for = || Ok::<_, String>(is_for(&token, &mut names)?);
+                let (mut client, seq) = at(&session, since)?;
+                if !is_for()? {
+                    return Err(OTHER.to_owned());
+                }
                 say(Told::Began(about(&session), seq));
-                watched(&mut client, &mut |event| match event {
-                    Some(event) => say(Told::Event(event.clone())),
-                    None => !to.is_closed(),
-                })
-            });
-            say(Told::Over(done.err()));
+                let mut allowed = Ok(true);
+                watched(&mut client, &mut |event| {
+                    let Some(event) = event else {
+                        return !to.is_closed();
+                    };
+                    allowed = is_for();
+                    allowed == Ok(true) && say(Told::Event(event.clone()))
+                })?;
+                match allowed? {
+                    true => Ok(()),
+                    false => Err(OTHER.to_owned()),
+                }
+            };
+            say(Told::Over(follow().err()));
         });
     }
 }
@@ -245,7 +264,8 @@ struct Reader {
     events: Receiver<(String, Told)>,
     of_one: bool,
     token: WebToken,
-    tokens: watch::Receiver<Arc<WebFile>>,
+    changes: watch::Receiver<Arc<WebFile>>,
+    app: Arc<App>,
     _places: [OwnedSemaphorePermit; 3],
 }
 
@@ -253,17 +273,19 @@ impl Reader {
     /// What is written next, and whether it is the last.
     async fn next(&mut self) -> Option<(String, bool)> {
         loop {
-            let now = Arc::clone(&self.tokens.borrow_and_update());
+            let told = tokio::select! {
+                told = timeout(KEEP_ALIVE, self.events.recv()) => Some(told),
+                changed = self.changes.changed() => {
+                    changed.ok()?;
+                    None
+                }
+            };
             // What the token was for may have changed.
-            if !now.tokens.values().any(|token| *token == self.token) {
+            if !self.app.tokens.has(&self.token) {
                 return None;
             }
-            let told = tokio::select! {
-                told = timeout(KEEP_ALIVE, self.events.recv()) => told,
-                changed = self.tokens.changed() => {
-                    changed.ok()?;
-                    continue;
-                }
+            let Some(told) = told else {
+                continue;
             };
             let Ok(told) = told else {
                 return Some((": \n\n".into(), false));
@@ -303,7 +325,7 @@ impl Reader {
                     return None;
                 }
                 let why = why.unwrap_or_else(|| "this session has ended".into());
-                let why = escape(&why, WHY_CHARS);
+                let why = escape_sentence(&why, WHY_CHARS);
                 (
                     "over".to_owned(),
                     json!({ "node": node, "ended": ended, "why": why }),

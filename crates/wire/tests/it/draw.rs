@@ -4,7 +4,7 @@ use peerbus_wire::limits::WITHIN_MS_MAX;
 use peerbus_wire::{
     Accepted, Ack, BrokerFrame, Carried, ClientFrame, Decoded, DeliverFrame, DeliveryKey, Domain,
     Envelope, GroupName, How, Instance, JoinRequest, Mark, MessageId, PeerEntry, PeersFrame,
-    Presence, Receipt, Refusal, RefusalCode, Register, Seq, Stage, Token, Window,
+    Presence, Receipt, Refusal, RefusalCode, Register, Seq, Stage, Token, TokenName, Window,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -242,18 +242,22 @@ fn entry() -> impl Strategy<Value = PeerEntry> {
         option::of(any::<u64>()),
         groups(),
         option::of(presence()),
+        option::of(Just("eve")),
     )
         .prop_map(
-            |(name, online, unacked, away_s, activity_s, owes, groups, presence)| PeerEntry {
-                name,
-                online,
-                unacked,
-                away_s,
-                activity_s,
-                owes,
-                groups,
-                presence,
-                stopped: false,
+            |(name, online, unacked, away_s, activity_s, owes, groups, presence, token)| {
+                PeerEntry {
+                    name,
+                    online,
+                    unacked,
+                    away_s,
+                    activity_s,
+                    owes,
+                    groups,
+                    presence,
+                    stopped: false,
+                    token: token.and_then(TokenName::parse),
+                }
             },
         )
 }

@@ -4,7 +4,7 @@ use peerbus_wire::limits::{FRAME_BYTES_MAX, PEERS_ENTRIES_MAX, STATUS_IDS_MAX};
 use peerbus_wire::{
     Ack, AuditAction, AuditRecord, BrokerFrame, ClientFrame, DeliverFrame, DeliveryKey, GroupName,
     How, Instance, PeerEntry, PeersFrame, Presence, Receipt, Received, Register, Seq, Stage, Token,
-    Window,
+    TokenName, Window,
 };
 
 use crate::{id, secret, signed};
@@ -146,6 +146,7 @@ fn broker_frames_are_spelled_so() {
         groups: vec![GroupName::parse("#shop").unwrap()],
         presence: Presence::parse("{}"),
         stopped: false,
+        token: TokenName::parse("eve"),
     };
     let carol = PeerEntry {
         name: "carol".into(),
@@ -157,6 +158,7 @@ fn broker_frames_are_spelled_so() {
         groups: Vec::new(),
         presence: None,
         stopped: false,
+        token: None,
     };
     let answer = PeersFrame {
         peers: Some(vec![bob, carol]),
@@ -179,7 +181,7 @@ fn broker_frames_are_spelled_so() {
             answer,
             concat!(
                 r#"{"protocol_version":"v1","type":"peers","names":["alice","bob"],"#,
-                r#""peers":[{"name":"bob","online":true,"unacked":3,"away_s":0,"activity_s":90,"owes":2,"groups":["shop"],"presence":{}},"#,
+                r#""peers":[{"name":"bob","online":true,"unacked":3,"away_s":0,"activity_s":90,"owes":2,"groups":["shop"],"presence":{},"token":"eve"},"#,
                 r#"{"name":"carol","online":false,"away_s":60}],"omitted":2}"#
             ),
         ),
@@ -240,6 +242,7 @@ fn a_list_of_very_many_peers_fits_a_frame() {
         groups: Vec::new(),
         presence: presence.clone(),
         stopped: false,
+        token: TokenName::parse(&"t".repeat(32)),
     };
     for (entries, at_least) in [(0, 15_000), (PEERS_ENTRIES_MAX, 4_000)] {
         let frame = PeersFrame {

@@ -220,6 +220,7 @@ pub(super) fn mail(key: Key, id: String, letter: &Letter) -> Mail {
         chars: letter.bytes,
         beginning: letter.bytes.min(4_096),
         wanted: Wanted::default(),
+        answers: false,
         images: Vec::new(),
     }
 }

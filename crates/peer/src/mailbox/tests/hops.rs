@@ -309,6 +309,22 @@ fn two_that_answer_each_other_for_ever_are_stopped_whatever_they_say() {
 }
 
 #[test]
+fn an_answer_is_one_of_its_question_s_recipient_alone() {
+    let mut rig = limited(16);
+    sends(&mut rig, Some("bob"), "q", 0);
+    let mut answers = |from: &str, id: &str| {
+        let talk = Conversation {
+            reply_to: Some(MessageId::parse(id).unwrap()),
+            ..Conversation::default()
+        };
+        let no = rig.arrives(from, 100, talk, false);
+        rig.mailbox.messages[&no].content.mail().unwrap().answers
+    };
+    assert!(answers("bob", "q"));
+    assert!(!answers("eve", "q") && !answers("bob", "r"));
+}
+
+#[test]
 fn an_answer_is_led_to_by_its_question_under_whatever_name() {
     let mut rig = limited(16);
     sends(&mut rig, Some("old"), "r", 3);

@@ -163,6 +163,7 @@ impl Rig {
                 gist: "say \"hi\"".into(),
                 until: "noon".into(),
             },
+            answers: false,
             images: self.images.clone(),
         };
         self.input(|mailbox, now| mailbox.message(now, mail));

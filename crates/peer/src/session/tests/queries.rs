@@ -28,6 +28,7 @@ fn peers_queries_are_answered_in_order() {
         groups: Vec::new(),
         presence: None,
         stopped: false,
+        token: None,
     };
     let frame = PeersFrame {
         peers: Some(vec![entry]),

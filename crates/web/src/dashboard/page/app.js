@@ -72,7 +72,7 @@ const tells = {
   },
   peers(told) {
     read("peers");
-    waiting.showPeers(people.peers(told));
+    waiting.showPeers(people.peers(told), told.more);
     write.names(told.peers);
     messages.stand(told.peers);
     requests.draw();

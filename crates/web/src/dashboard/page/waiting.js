@@ -10,18 +10,22 @@ const SETTLES = 700;
 // A request is late when less of its time is left than this part of it.
 const LATE = 0.25;
 
+// So many of them have cards.
+const LATE_MAX = 10;
+
 let last = 0;
 let keys = "";
 let moved = -Infinity;
-let [sessions, peers, requests] = [[], [], []];
+let [sessions, peers, more, requests] = [[], [], [], []];
 
 export function show(told) {
   sessions = told;
   draw();
 }
 
-export function showPeers(told) {
+export function showPeers(told, others) {
   peers = told;
+  more = others;
   draw();
 }
 
@@ -35,16 +39,27 @@ const nameOf = (one) => called(one.name || one.id);
 // Where a session's peer is on the bus, that one tells since when.
 const peerOf = (session) => peers.find(({ name }) => name === session.name);
 
-// Who waits or is stuck. What a session of this machine asks stands on cards of its own.
-function alarms() {
-  const here = sessions.filter((session) => session.alarm && (session.unlisted || !session.approvals.length));
-  const elsewhere = peers.filter((peer) => peer.alarm && !sessions.some(({ name }) => name === peer.name));
-  const own = here.map((session) => ({ ...session, peer: peerOf(session) }));
-  return [...own, ...elsewhere.map((peer) => ({ ...peer, peer }))].map((one) => ({
-    key: ["s", one.key || one.name, one.state, one.way_out, one.tried].join(" "), make: () => alarm(one),
-    title: `${nameOf(one)}: ${[one.state, one.peer && lasts(one.peer)].filter(Boolean).join(" ")}`,
-  }));
+const alarms = (all) => all.map((one) => ({
+  key: ["s", one.key || one.name, one.state, one.way_out, one.tried].join(" "), make: () => alarm(one),
+  title: `${nameOf(one)}: ${[one.state, one.peer && lasts(one.peer)].filter(Boolean).join(" ")}`,
+}));
+
+// Sessions of this machine that wait or are stuck. What one asks stands on cards of its own.
+function here() {
+  const some = sessions.filter((session) => session.alarm && (session.unlisted || !session.approvals.length));
+  return alarms(some.map((session) => ({ ...session, peer: peerOf(session) })));
 }
+
+// Peers that say so, of which this machine knows nothing, and how many are not told of one by one.
+function elsewhere() {
+  const some = peers.filter((peer) => peer.alarm && !sessions.some(({ name }) => name === peer.name));
+  return [...alarms(some.map((peer) => ({ ...peer, peer }))), ...more.map((title) => (
+    rest(title, "They say that they wait for you or are stuck. The list of peers has all of them.")))];
+}
+
+// Stands for those that have no cards.
+const rest = (title, text) => (
+  { key: `o ${title}`, make: () => el("article.card", {}, el("h3"), el("p", {}, text)), title: `… and ${title}` });
 
 function mails() {
   const found = new Map();
@@ -70,21 +85,25 @@ function paused() {
 function late() {
   const now = Date.now();
   const some = requests.filter(({ at, until }) => until - now < (until - at) * LATE);
-  return some.map((request) => ({
+  const left = some.length - LATE_MAX;
+  const others = left > 0 ? [rest(`${count(left, "more request is", "more requests are")} late`, "The list of requests has all of them.")] : [];
+  return [...some.slice(0, LATE_MAX).map((request) => ({
     key: `r ${request.seq}`, make: () => owed(request), update: (card) => fillOwed(card, request),
     title: `${called(request.owes)} still owes ${called(request.from || "?")} an answer`,
-  }));
+  })), ...others];
 }
 
 function draw() {
   const approvals = sessions.flatMap((session) => session.approvals.map((request) => (
     { key: `a ${session.key} ${request.request_id} ${session.approve}`, make: () => approval({ session, request }), title: `${nameOf(session)} asks${request.questions.length ? "" : `: may it use ${request.tool}?`}` })));
-  const items = [...approvals, ...alarms(), ...mails(), ...paused(), ...late()];
+  const own = [...approvals, ...here(), ...mails(), ...paused()];
+  const items = [...own, ...elsewhere(), ...late()];
   const list = byId("waiting-list");
   const focused = list.contains(document.activeElement);
   byId("waiting").hidden = byId("waits").hidden = !items.length;
   put(byId("waits").firstElementChild, `${count(items.length, "thing waits", "things wait")} for you`);
-  const now = items.map((it) => it.key).join("\n");
+  // Whatever comes below moves none of them.
+  const now = own.map((it) => it.key).join("\n");
   if (now !== keys) moved = performance.now();
   keys = now;
   keyed(list, items, (it) => it.key, (it) => it.make(), (card, it) => {

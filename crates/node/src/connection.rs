@@ -26,8 +26,6 @@ use crate::{Shared, named};
 /// How long one that is turned away may take to hear of it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-const ANSWER_HOOKS: &str = "answer hooks of a session";
-
 /// What somebody subscribed to, and the last event that it has.
 struct Subscription {
     kinds: Vec<EventKind>,
@@ -189,7 +187,7 @@ impl Talk {
                 response,
                 source,
             } => {
-                let may = self.may(gates::CONTROL, ANSWER_HOOKS);
+                let may = self.answers_hooks();
                 let done = may.and_then(|()| shared.answer_hook(&request_id, response));
                 self.written(AuditAction::Control, "hook", &source, done)?;
                 json!({ "accepted": true })
@@ -221,7 +219,7 @@ impl Talk {
         let kinds: Vec<_> = EventKind::ALL.into_iter().filter(chosen).collect();
         let answers = kinds.contains(&EventKind::HookCallback);
         if answers {
-            self.may(gates::CONTROL, ANSWER_HOOKS)?;
+            self.answers_hooks()?;
         }
         // What was written before anybody asked for it is not news.
         shared.look();
@@ -333,6 +331,12 @@ impl Talk {
     fn may(&self, gate: Gate, what: &str) -> Result<(), NodeError> {
         gates::may(&self.shared.gates, gate)?;
         self.is_no_agent(what)
+    }
+
+    /// An answer to a hook allows a tool, or changes what it gets: it needs what a verdict needs that does.
+    fn answers_hooks(&self) -> Result<(), NodeError> {
+        gates::may(&self.shared.gates, gates::APPROVE)?;
+        self.may(gates::CONTROL, "answer hooks of a session")
     }
 
     fn controlled(&self, how: &str) -> Result<&dyn Control, NodeError> {

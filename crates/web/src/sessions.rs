@@ -16,6 +16,7 @@ use peerbus_wire::escape;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit};
 
 use crate::App;
 use crate::answer::{Failure, said};
@@ -29,6 +30,7 @@ use crate::watch::{all, connect, key};
 const WHY_CHARS: usize = 600;
 
 type Answer = Result<Response, Failure>;
+type Place = Result<OwnedSemaphorePermit, AcquireError>;
 
 /// What a token needs for something: its word, and whether it has it.
 type Right = (&'static str, fn(&WebToken) -> bool);
@@ -85,7 +87,7 @@ fn may(caller: &Caller, rights: &[Right]) -> Result<(), Failure> {
 async fn list(State(app): State<Arc<App>>, request: Request) -> Answer {
     let caller = app.admit_to(&request, &[WATCH])?;
     let token = caller.token.clone();
-    let found = beside(&caller, move || {
+    let found = beside(place(&caller).await, move || {
         let all = SessionNow::all(reachable(&token)?);
         let told = all.iter().map(|(now, silent)| told(now, *silent));
         Ok(json!({ "sessions": told.collect::<Vec<_>>() }))
@@ -174,8 +176,16 @@ async fn inject(State(app): State<Arc<App>>, Path(id): Path<String>, request: Re
         return call(&caller, id, "session/inject", params).await;
     };
     let (_, cell) = key.cell(&caller, &["inject", &id, &params.to_string()])?;
-    let asked = cell.get_or_try_init(|| ask(&caller, id, "session/inject", params));
-    Ok(said(asked.await?))
+    let (place, token) = (place(&caller).await, caller.token);
+    // A client that goes away may repeat it, and gets the answer that comes meanwhile.
+    let asked = tokio::spawn(async move {
+        let asked = cell.get_or_try_init(|| ask(place, token, id, "session/inject", params));
+        asked.await.cloned()
+    });
+    let told = asked
+        .await
+        .unwrap_or_else(|error| Err(away(&error.to_string())))?;
+    Ok(said(&told))
 }
 
 /// `POST /v1/sessions/{id}/interrupt`.
@@ -203,17 +213,18 @@ async fn approve(State(app): State<Arc<App>>, Path(id): Path<String>, request: R
 
 /// Asks a session, and answers as its node does.
 async fn call(caller: &Caller, meant: String, method: &'static str, params: Value) -> Answer {
-    Ok(said(&ask(caller, meant, method, params).await?))
+    let (place, token) = (place(caller).await, caller.token.clone());
+    Ok(said(&ask(place, token, meant, method, params).await?))
 }
 
 async fn ask(
-    caller: &Caller,
+    place: Place,
+    token: WebToken,
     meant: String,
     method: &'static str,
     params: Value,
 ) -> Result<Value, Failure> {
-    let token = caller.token.clone();
-    let asked = beside(caller, move || {
+    let asked = beside(place, move || {
         let session = named(&token, &meant)?;
         let mut client = connect(&session.socket).map_err(|why| away(&why))?;
         client.call(method, &params).map_err(refused)
@@ -221,13 +232,16 @@ async fn ask(
     asked.await
 }
 
-/// Asks beside the runtime's threads, as many at once as a token may.
+/// One of the questions that a token may ask at once. Never closed.
+async fn place(caller: &Caller) -> Place {
+    Arc::clone(&caller.peer.questions).acquire_owned().await
+}
+
+/// Asks beside the runtime's threads.
 async fn beside<T: Send + 'static>(
-    caller: &Caller,
+    place: Place,
     ask: impl FnOnce() -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Failure> {
-    // Never closed.
-    let place = Arc::clone(&caller.peer.questions).acquire_owned().await;
     let asked = tokio::task::spawn_blocking(move || {
         let asked = ask();
         drop(place);

@@ -20,7 +20,7 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit};
 
 use crate::App;
 use crate::answer::{Failure, said};
-use crate::body::{self, not_json};
+use crate::body::{self, BODY_BYTES_MAX, PROMPT_BYTES_MAX, not_json};
 use crate::peers::Caller;
 use crate::send;
 use crate::tokens::WebToken;
@@ -57,15 +57,16 @@ impl App {
         Ok(caller)
     }
 
-    /// The same, with the request's body.
+    /// The same, with the request's body, of at most `max` bytes.
     async fn admit_with<T: DeserializeOwned>(
         self: &Arc<Self>,
         request: Request,
         rights: &[Right],
+        max: usize,
     ) -> Result<(Caller, T), Failure> {
         let caller = self.admit_to(&request, rights)?;
-        body::check(request.headers())?;
-        let bytes = caller.peer.bodies.read(request.into_body()).await?;
+        body::check(request.headers(), max)?;
+        let bytes = caller.peer.bodies.read(request.into_body(), max).await?;
         let caller = self.still(caller)?;
         may(&caller, rights)?;
         let wanted = serde_json::from_str(body::text(&bytes)?).map_err(|error| not_json(&error))?;
@@ -169,7 +170,8 @@ struct Prompt {
 /// `POST /v1/sessions/{id}/inject`.
 async fn inject(State(app): State<Arc<App>>, Path(id): Path<String>, request: Request) -> Answer {
     let key = send::key(request.headers());
-    let (caller, wanted): (_, Prompt) = app.admit_with(request, &[INJECT]).await?;
+    let admitted = app.admit_with(request, &[INJECT], PROMPT_BYTES_MAX);
+    let (caller, wanted): (_, Prompt) = admitted.await?;
     let source = caller.peer.bus.name();
     let params = json!({ "prompt": wanted.prompt, "mode": wanted.mode, "source": source });
     let Some(key) = key? else {
@@ -202,7 +204,8 @@ async fn interrupt(
 /// `POST /v1/sessions/{id}/approve`: of what was seen, so for those who may watch.
 async fn approve(State(app): State<Arc<App>>, Path(id): Path<String>, request: Request) -> Answer {
     let rights = [WATCH, APPROVE];
-    let (caller, mut wish): (_, Map<String, Value>) = app.admit_with(request, &rights).await?;
+    let (caller, mut wish): (_, Map<String, Value>) =
+        app.admit_with(request, &rights, BODY_BYTES_MAX).await?;
     // The path says which.
     wish.remove("session_id");
     let by = caller.peer.bus.name();

@@ -238,6 +238,12 @@ fn a_stream_over_all_sessions_goes_on_where_its_reader_was_over_a_restart() {
     let line = "POST /v1/sessions/ann/inject";
     let refused = gateway.ask(line, &[&bearer(&phone)], blocks.as_bytes());
     refused.refused(409, "takes no images");
+    // As much as a session takes, and no more.
+    for (bytes, status, why) in [(3 << 20, 409, "takes no images"), (4 << 20, 413, "3670016")] {
+        let blocks = blocks.replace("iVBORw0KGgo=", &"A".repeat(bytes));
+        let refused = gateway.ask(line, &[&bearer(&phone)], blocks.as_bytes());
+        refused.refused(status, why);
+    }
     let one = inject(&gateway, &phone, "ann", "one");
     let (_, told) = reaches(&all, &one["id"], "delivered");
     assert_ne!(told["node"], bob_node.as_str(), "{told}");

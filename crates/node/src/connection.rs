@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use peerbus_adapter::hooks::{Connection, Peer, is_an_agents};
+use peerbus_adapter::hooks::{Connection, Peer, RPC_MAX, is_an_agents};
 use peerbus_adapter::mailbox::{Activity, InjectError, Injection, SOURCE_CHARS};
 use peerbus_adapter::{AuditAction, AuditRecord, rfc3339, wall_ms};
 use peerbus_os::lines::NextLine;
@@ -102,7 +102,7 @@ impl Talk {
         match next {
             NextLine::Line => {}
             NextLine::TooLong => {
-                noted("a line of more than 4 MiB");
+                noted(&format!("a line of more than {RPC_MAX} bytes"));
                 return None;
             }
             NextLine::End => return None,

@@ -378,14 +378,15 @@ fn a_gate_opens_what_it_says_and_for_whom() {
             is("session/status", json!({}), watches.clone());
             is("session/subscribe", json!({}), watches);
             let hooks = json!({ "events": ["hook_callback"] });
-            let may = wanted(who, &[control], false, "done");
+            let may = wanted(who, &[approve, control], false, "done");
             is("session/subscribe", hooks, may);
             let may = wanted(who, &[inject], true, "done");
             is("session/inject", json!({ "prompt": "hello" }), may);
             let status = json!({ "subtype": "mcp_status" });
-            let cannot = wanted(who, &[control], false, "impossible");
             let answer = json!({ "request_id": "x", "response": {} });
-            is("session/hook", answer, cannot.clone());
+            let cannot = wanted(who, &[approve, control], false, "impossible");
+            is("session/hook", answer, cannot);
+            let cannot = wanted(who, &[control], false, "impossible");
             is("session/control", status, cannot);
             let bypass = json!({ "subtype": "set_permission_mode", "mode": "bypassPermissions" });
             let never = wanted(who, &[control], false, "never");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use peerbus_adapter::hooks::{Connection, Peer, is_an_agents};
+use peerbus_adapter::hooks::{Connection, Peer, RPC_MAX, is_an_agents};
 use peerbus_adapter::mailbox::{Activity, InjectError, Injection, SOURCE_CHARS};
 use peerbus_adapter::{AuditAction, AuditRecord, rfc3339, wall_ms};
 use peerbus_os::lines::NextLine;
@@ -25,8 +25,6 @@ use crate::{Shared, named};
 
 /// How long one that is turned away may take to hear of it.
 const PATIENCE: Duration = Duration::from_secs(1);
-
-const ANSWER_HOOKS: &str = "answer hooks of a session";
 
 /// What somebody subscribed to, and the last event that it has.
 struct Subscription {
@@ -104,7 +102,7 @@ impl Talk {
         match next {
             NextLine::Line => {}
             NextLine::TooLong => {
-                noted("a line of more than 4 MiB");
+                noted(&format!("a line of more than {RPC_MAX} bytes"));
                 return None;
             }
             NextLine::End => return None,
@@ -189,7 +187,7 @@ impl Talk {
                 response,
                 source,
             } => {
-                let may = self.may(gates::CONTROL, ANSWER_HOOKS);
+                let may = self.answers_hooks();
                 let done = may.and_then(|()| shared.answer_hook(&request_id, response));
                 self.written(AuditAction::Control, "hook", &source, done)?;
                 json!({ "accepted": true })
@@ -221,7 +219,7 @@ impl Talk {
         let kinds: Vec<_> = EventKind::ALL.into_iter().filter(chosen).collect();
         let answers = kinds.contains(&EventKind::HookCallback);
         if answers {
-            self.may(gates::CONTROL, ANSWER_HOOKS)?;
+            self.answers_hooks()?;
         }
         // What was written before anybody asked for it is not news.
         shared.look();
@@ -333,6 +331,12 @@ impl Talk {
     fn may(&self, gate: Gate, what: &str) -> Result<(), NodeError> {
         gates::may(&self.shared.gates, gate)?;
         self.is_no_agent(what)
+    }
+
+    /// An answer to a hook allows a tool, or changes what it gets: it needs what a verdict needs that does.
+    fn answers_hooks(&self) -> Result<(), NodeError> {
+        gates::may(&self.shared.gates, gates::APPROVE)?;
+        self.may(gates::CONTROL, "answer hooks of a session")
     }
 
     fn controlled(&self, how: &str) -> Result<&dyn Control, NodeError> {

@@ -102,16 +102,19 @@ impl Node {
             by: By::Client,
         };
         waiting.told["subtype"] = "hook_callback".into();
-        let may = shared.gates().control;
+        let gates = shared.gates();
+        let may = gates.approve && gates.control;
         let answer = may.then(|| shared.state().hooks.open(id)).flatten();
-        if answer.is_some() {
+        let is_asked = answer.is_some();
+        if is_asked {
             asked["input"] = claude_code::bounded(&request["input"]);
             shared.record(EventKind::HookCallback, asked);
         }
         let answer = answered(answer).await;
         waiting.by = match answer {
             Some(_) => By::Node,
-            None => By::Timeout,
+            None if is_asked => By::Timeout,
+            None => By::Nobody,
         };
         let answer = answer.unwrap_or_else(|| json!({}));
         waiting.told["response"] = answer.clone();

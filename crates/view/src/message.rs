@@ -48,6 +48,9 @@ pub struct MessageView {
     pub steps: Vec<Step>,
     /// The same as a sentence.
     pub note: String,
+    /// Its sender's token is known, and is the operator's own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub own: bool,
     /// It is a request that has no result; told where those are asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<RequestView>,
@@ -92,7 +95,8 @@ pub struct MessageContent {
     pub talk: Conversation,
     /// How large its body is.
     pub bytes: usize,
-    /// It is signed, and says that a person's command in a shell sent it, under a name for the moment.
+    /// It is signed, and says that a person's command in a shell sent it, under a name for the moment. Every
+    /// token has the secret: of [`MessageView::content`] the token is the operator's, too.
     pub by_a_person: bool,
     /// The text.
     pub text: MessageText,
@@ -201,7 +205,8 @@ impl MessageView {
         let Some(envelope) = &self.envelope else {
             return MessageContent::nothing("its text is gone");
         };
-        let content = MessageContent::read(envelope, &self.id, secret);
+        let mut content = MessageContent::read(envelope, &self.id, secret);
+        content.by_a_person &= self.own;
         match self.kept {
             true => MessageContent {
                 talk: Conversation::default(),

@@ -16,7 +16,11 @@ use tokio::time::timeout;
 
 use crate::answer::{Failure, SAID_CHARS};
 
-const BODY_BYTES_MAX: usize = 1_048_576;
+/// Longest body of most requests.
+pub(crate) const BODY_BYTES_MAX: usize = 1_048_576;
+/// Longest body with a text for a session: images of 3 MiB may stand in it, and the session's socket takes no
+/// line of more than 4 MiB.
+pub(crate) const PROMPT_BYTES_MAX: usize = 3_670_016;
 /// How long a request's body may take to come.
 const BODY: Duration = Duration::from_secs(30);
 /// Bodies that may come at once before their signature is looked at.
@@ -26,11 +30,11 @@ pub(crate) const BODIES_OF_TOKEN: usize = 32;
 /// What some programs put in front of a text.
 const BOM: char = '\u{feff}';
 
-/// Checks that a body is worth reading: its length, and how it is encoded.
-pub(crate) fn check(headers: &HeaderMap) -> Result<(), Failure> {
+/// Checks that a body is worth reading: its length, at most `max`, and how it is encoded.
+pub(crate) fn check(headers: &HeaderMap, max: usize) -> Result<(), Failure> {
     let length = text_of(headers, header::CONTENT_LENGTH).parse::<u64>().ok();
-    if length.is_some_and(|length| length > BODY_BYTES_MAX as u64) {
-        return Err(too_large());
+    if length.is_some_and(|length| length > max as u64) {
+        return Err(too_large(max));
     }
     let unsupported = |what: &str, found: &str| {
         let found = escape(found, SAID_CHARS);
@@ -84,8 +88,8 @@ impl Arriving {
         Self { most, places }
     }
 
-    /// The body of a request, unless too many come after it.
-    pub(crate) async fn read(&self, content: Body) -> Result<Bytes, Failure> {
+    /// The body of a request, of at most `max` bytes, unless too many come after it.
+    pub(crate) async fn read(&self, content: Body, max: usize) -> Result<Bytes, Failure> {
         let (place, given_up) = oneshot::channel();
         {
             let mut places = lock(&self.places);
@@ -96,7 +100,7 @@ impl Arriving {
             }
         }
         tokio::select! {
-            read = read(content) => read,
+            read = read(content, max) => read,
             _none = given_up => {
                 let why = "too many requests came while this one was on its way; send it again";
                 Err(Failure::new(StatusCode::TOO_MANY_REQUESTS, why).retry_after(1))
@@ -105,8 +109,8 @@ impl Arriving {
     }
 }
 
-async fn read(body: Body) -> Result<Bytes, Failure> {
-    let bytes = timeout(BODY, to_bytes(body, BODY_BYTES_MAX)).await;
+async fn read(body: Body, max: usize) -> Result<Bytes, Failure> {
+    let bytes = timeout(BODY, to_bytes(body, max)).await;
     let bytes = bytes.map_err(|_late| {
         let why = format!("the body did not come within {} s", BODY.as_secs());
         Failure::new(StatusCode::REQUEST_TIMEOUT, why)
@@ -116,7 +120,7 @@ async fn read(body: Body) -> Result<Bytes, Failure> {
         // It ended in a way that HTTP does not know.
         match causes.any(|error| error.is::<hyper::Error>()) {
             true => bad("the body broke off, or its chunks are none: send all of it"),
-            false => too_large(),
+            false => too_large(max),
         }
     })
 }
@@ -168,8 +172,8 @@ pub(crate) fn not_json(error: &serde_json::Error) -> Failure {
     bad(why).with("line", line).with("column", column)
 }
 
-fn too_large() -> Failure {
-    let why = format!("the body is too large: at most {BODY_BYTES_MAX} bytes");
+fn too_large(max: usize) -> Failure {
+    let why = format!("the body is too large: at most {max} bytes");
     Failure::new(StatusCode::PAYLOAD_TOO_LARGE, why)
 }
 
@@ -208,13 +212,13 @@ mod tests {
             "x; charset=\"Utf-8\"",
             "x;a=b;CHARSET=us-ascii",
         ] {
-            assert!(check(&headers(kind)).is_ok(), "{kind}");
+            assert!(check(&headers(kind), BODY_BYTES_MAX).is_ok(), "{kind}");
         }
         for kind in [
             "text/plain; charset=iso-8859-1",
             "application/json;charset=utf-16",
         ] {
-            assert!(check(&headers(kind)).is_err(), "{kind}");
+            assert!(check(&headers(kind), BODY_BYTES_MAX).is_err(), "{kind}");
         }
         for (encoding, taken) in [
             ("identity", true),
@@ -224,7 +228,7 @@ mod tests {
         ] {
             let headers =
                 HeaderMap::from_iter([(header::CONTENT_ENCODING, encoding.parse().unwrap())]);
-            assert_eq!(check(&headers).is_ok(), taken, "{encoding}");
+            assert_eq!(check(&headers, BODY_BYTES_MAX).is_ok(), taken, "{encoding}");
         }
     }
 }

@@ -22,7 +22,7 @@ use tokio::sync::OnceCell;
 
 use crate::App;
 use crate::answer::Failure;
-use crate::body::{self, Said, bad, not_json};
+use crate::body::{self, BODY_BYTES_MAX, Said, bad, not_json};
 use crate::kept::digest;
 use crate::peers::Caller;
 use crate::tokens::WebToken;
@@ -100,8 +100,9 @@ struct Message<'a> {
 pub(crate) async fn message(State(app): State<Arc<App>>, request: Request) -> Answer {
     let caller = app.admit(&request)?;
     let key = key(request.headers())?;
-    body::check(request.headers())?;
-    let bytes = caller.peer.bodies.read(request.into_body()).await?;
+    body::check(request.headers(), BODY_BYTES_MAX)?;
+    let bodies = &caller.peer.bodies;
+    let bytes = bodies.read(request.into_body(), BODY_BYTES_MAX).await?;
     let caller = app.still(caller)?;
     let text = readable(body::text(&bytes)?);
     let message: Message<'_> = serde_json::from_str(&text).map_err(|error| not_json(&error))?;
@@ -134,15 +135,15 @@ pub(crate) async fn hook(
     let to = to.unwrap_or_default();
     let headers = request.headers();
     let key = key(headers)?.or_else(|| delivery(headers));
-    body::check(headers)?;
+    body::check(headers, BODY_BYTES_MAX)?;
     let (parts, content) = request.into_parts();
     let (caller, bytes) = match admitted {
         Some(caller) => {
-            let bytes = caller.peer.bodies.read(content).await?;
+            let bytes = caller.peer.bodies.read(content, BODY_BYTES_MAX).await?;
             (app.still(caller)?, bytes)
         }
         None => {
-            let bytes = app.unsigned.read(content).await?;
+            let bytes = app.unsigned.read(content, BODY_BYTES_MAX).await?;
             (app.admit_signed(&parts, &bytes)?, bytes)
         }
     };

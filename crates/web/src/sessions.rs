@@ -16,10 +16,11 @@ use peerbus_wire::escape_sentence;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit};
 
 use crate::App;
 use crate::answer::{Failure, said};
-use crate::body::{self, not_json};
+use crate::body::{self, BODY_BYTES_MAX, PROMPT_BYTES_MAX, not_json};
 use crate::peers::{Caller, nobody};
 use crate::send;
 use crate::tokens::WebToken;
@@ -29,6 +30,7 @@ use crate::watch::{all, connect, key};
 const WHY_CHARS: usize = 600;
 
 type Answer = Result<Response, Failure>;
+type Place = Result<OwnedSemaphorePermit, AcquireError>;
 
 /// What a token needs for something: its word, and whether it has it.
 type Right = (&'static str, fn(&WebToken) -> bool);
@@ -55,15 +57,16 @@ impl App {
         Ok(caller)
     }
 
-    /// The same, with the request's body.
+    /// The same, with the request's body, of at most `max` bytes.
     async fn admit_with<T: DeserializeOwned>(
         self: &Arc<Self>,
         request: Request,
         rights: &[Right],
+        max: usize,
     ) -> Result<(Caller, T), Failure> {
         let caller = self.admit_to(&request, rights)?;
-        body::check(request.headers())?;
-        let bytes = caller.peer.bodies.read(request.into_body()).await?;
+        body::check(request.headers(), max)?;
+        let bytes = caller.peer.bodies.read(request.into_body(), max).await?;
         let caller = self.still(caller)?;
         may(&caller, rights)?;
         let wanted = serde_json::from_str(body::text(&bytes)?).map_err(|error| not_json(&error))?;
@@ -85,7 +88,7 @@ fn may(caller: &Caller, rights: &[Right]) -> Result<(), Failure> {
 async fn list(State(app): State<Arc<App>>, request: Request) -> Answer {
     let caller = app.admit_to(&request, &[WATCH])?;
     let token = caller.token.clone();
-    let found = beside(&app, &caller, move || {
+    let found = beside(place(&app, &caller).await?, move || {
         let mut all = SessionNow::all(reachable(&token)?);
         // One that has another name by now.
         all.retain(|(now, _)| token.may_reach(now.session.name.as_deref()));
@@ -185,15 +188,24 @@ struct Prompt {
 /// `POST /v1/sessions/{id}/inject`.
 async fn inject(State(app): State<Arc<App>>, Path(id): Path<String>, request: Request) -> Answer {
     let key = send::key(request.headers());
-    let (caller, wanted): (_, Prompt) = app.admit_with(request, &[INJECT]).await?;
+    let admitted = app.admit_with(request, &[INJECT], PROMPT_BYTES_MAX);
+    let (caller, wanted): (_, Prompt) = admitted.await?;
     let source = caller.peer.bus.name();
     let params = json!({ "prompt": wanted.prompt, "mode": wanted.mode, "source": source });
     let Some(key) = key? else {
         return call(&app, &caller, id, "session/inject", params).await;
     };
     let (_, cell) = key.cell(&caller, &["inject", &id, &params.to_string()])?;
-    let asked = cell.get_or_try_init(|| ask(&app, &caller, id, "session/inject", params));
-    Ok(said(asked.await?))
+    let (place, token) = (place(&app, &caller).await?, caller.token);
+    // A client that goes away may repeat it, and gets the answer that comes meanwhile.
+    let asked = tokio::spawn(async move {
+        let asked = cell.get_or_try_init(|| ask(place, token, id, "session/inject", params));
+        asked.await.cloned()
+    });
+    let told = asked
+        .await
+        .unwrap_or_else(|error| Err(away(&error.to_string())))?;
+    Ok(said(&told))
 }
 
 /// `POST /v1/sessions/{id}/interrupt`.
@@ -210,7 +222,8 @@ async fn interrupt(
 /// `POST /v1/sessions/{id}/approve`: of what was seen, so for those who may watch.
 async fn approve(State(app): State<Arc<App>>, Path(id): Path<String>, request: Request) -> Answer {
     let rights = [WATCH, APPROVE];
-    let (caller, mut wish): (_, Map<String, Value>) = app.admit_with(request, &rights).await?;
+    let (caller, mut wish): (_, Map<String, Value>) =
+        app.admit_with(request, &rights, BODY_BYTES_MAX).await?;
     // The path says which.
     wish.remove("session_id");
     let by = caller.peer.bus.name();
@@ -227,18 +240,18 @@ async fn call(
     method: &'static str,
     params: Value,
 ) -> Answer {
-    Ok(said(&ask(app, caller, meant, method, params).await?))
+    let (place, token) = (place(app, caller).await?, caller.token.clone());
+    Ok(said(&ask(place, token, meant, method, params).await?))
 }
 
 async fn ask(
-    app: &App,
-    caller: &Caller,
+    place: Place,
+    token: WebToken,
     meant: String,
     method: &'static str,
     params: Value,
 ) -> Result<Value, Failure> {
-    let token = caller.token.clone();
-    let asked = beside(app, caller, move || {
+    let asked = beside(place, move || {
         let session = named(&token, &meant)?;
         let mut client = connect(&session.socket).map_err(|why| away(&why))?;
         if !is_for(&token, &mut client).map_err(refused)? {
@@ -249,18 +262,22 @@ async fn ask(
     asked.await
 }
 
-/// Asks beside the runtime's threads, as many at once as a token may.
-async fn beside<T: Send + 'static>(
-    app: &App,
-    caller: &Caller,
-    ask: impl FnOnce() -> Result<T, Failure> + Send + 'static,
-) -> Result<T, Failure> {
+/// One of the questions that a token may ask at once.
+async fn place(app: &App, caller: &Caller) -> Result<Place, Failure> {
     // Never closed.
     let place = Arc::clone(&caller.peer.questions).acquire_owned().await;
     // That may have taken its time.
     if !app.tokens.has(&caller.token) {
         return Err(nobody());
     }
+    Ok(place)
+}
+
+/// Asks beside the runtime's threads.
+async fn beside<T: Send + 'static>(
+    place: Place,
+    ask: impl FnOnce() -> Result<T, Failure> + Send + 'static,
+) -> Result<T, Failure> {
     let asked = tokio::task::spawn_blocking(move || {
         let asked = ask();
         drop(place);

@@ -4,12 +4,12 @@ use serde_json::{Value, json};
 
 use super::{Driven, home, told};
 use crate::sessions::{Node, listed};
-use crate::support::{Broker, Home};
+use crate::support::{Broker, Home, eventually};
 
 /// A driven session whose gate `control` is open, and that had its first turn.
 fn controlled(home: &Home, more: &[&str]) -> Driven {
     let file = home.path().join("own.toml");
-    std::fs::write(&file, "control = true").expect("written");
+    std::fs::write(&file, "approve = true\ncontrol = true").expect("written");
     let gates = ["--gates", file.to_str().expect("a path"), "hello"];
     let driven = Driven::start(home, &[&gates[..], more].concat());
     heard(&driven);
@@ -78,12 +78,29 @@ fn hooked(home: &Home, watch: &mut Node, answer: impl FnOnce()) -> (Value, Value
         .ok();
     answer();
     let told_of = event(watch);
-    let verdict = crate::support::eventually("it is answered", || {
+    let verdict = eventually("it is answered", || {
         let told = told(home).split_off(before);
         told.into_iter()
             .find_map(|told| Some(told.get("verdict")?["response"].clone()))
     });
     (verdict, told_of)
+}
+
+/// Closes one gate of a session's after the other: an answer can allow a tool, and change what it gets.
+fn needs_both_gates(home: &Home, watch: &mut Node, guard: &mut Node) {
+    // A gate that is closed now counts at once.
+    let gates = home.path().join("own.toml");
+    for (open, closed) in [("approve", "control"), ("control", "approve")] {
+        std::fs::write(&gates, format!("{open} = true")).expect("written");
+        let (answer, told_of) = hooked(home, watch, || {});
+        assert_eq!((&answer, &told_of["by"]), (&json!({}), &json!("nobody")));
+        let answer = json!({ "request_id": "x", "response": {} });
+        let events = json!({ "events": ["hook_callback"] });
+        for (method, params) in [("session/hook", answer), ("session/subscribe", events)] {
+            let refused = guard.call(method, params);
+            assert_eq!(refused["error"]["data"]["gate"], closed, "{refused}");
+        }
+    }
 }
 
 #[test]
@@ -99,7 +116,7 @@ fn a_hook_is_answered_by_who_asked_for_that_and_else_with_nothing() {
     watch.call("session/subscribe", json!({ "events": ["hook"] }));
 
     let (answer, told_of) = hooked(&home, &mut watch, || {});
-    assert_eq!((&answer, &told_of["by"]), (&json!({}), &json!("timeout")));
+    assert_eq!((&answer, &told_of["by"]), (&json!({}), &json!("nobody")));
 
     guard.call("session/subscribe", json!({ "events": ["hook_callback"] }));
     let wanted = json!({ "hookSpecificOutput": { "hookEventName": "PreToolUse",
@@ -145,13 +162,14 @@ fn a_hook_is_answered_by_who_asked_for_that_and_else_with_nothing() {
         .ok();
     assert_eq!(event(&mut watch)["by"], "client");
 
-    // A gate that is closed now counts at once.
-    let gates = home.path().join("own.toml");
-    std::fs::write(gates, "control = false").expect("written");
-    let (answer, _) = hooked(&home, &mut watch, || {});
-    assert_eq!(answer, json!({}));
-    let closed = guard.call("session/subscribe", json!({ "events": ["hook_callback"] }));
-    assert_eq!(closed["error"]["data"]["gate"], "control", "{closed}");
+    eventually("it is audited", || {
+        let said = home.run(&["audit", "sessions"]).ok();
+        said.lines()
+            .any(|line| line.contains("control") && line.contains("hook"))
+            .then_some(())
+    });
+
+    needs_both_gates(&home, &mut watch, &mut guard);
     driven.stop();
     broker.stop();
 }

@@ -1,15 +1,17 @@
 //! Sessions over HTTP: who may see them, put texts in and answer what they ask.
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
+use std::net::Shutdown;
 use std::sync::mpsc::RecvTimeoutError;
 
+use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::{Gateway, bearer, event, token};
 use crate::orphans::Session;
 use crate::sessions::{listed, names};
-use crate::support::{Broker, Home, Lines, Mcp, PATIENCE, eventually};
+use crate::support::{Broker, Home, Lines, Mcp, PATIENCE, eventually, freeze};
 
 /// A stream of a session's events, or of all.
 fn watch(gateway: &Gateway, token: &str, which: &str, cursor: Option<&str>) -> Lines {
@@ -164,6 +166,61 @@ fn a_text_that_is_sent_twice_with_one_key_is_put_in_once() {
 }
 
 #[test]
+fn a_text_with_a_key_is_put_in_once_also_for_a_client_that_went_away() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let phone = token(&home, &["phone", "--inject"]);
+    let gateway = Gateway::start(&home);
+    let mut ann = Mcp::start(&home, "generic", "ann", "some-bot");
+    is_there(&home, "ann");
+    let headers = [&*bearer(&phone), "Idempotency-Key: once"];
+    let (line, body) = ("POST /v1/sessions/ann/inject", json!({ "prompt": "hello" }));
+    let body = body.to_string();
+    let socket = listed(&home)[0]["socket"]
+        .as_str()
+        .expect("a path")
+        .to_owned();
+    // Ends of connections that the session has not taken yet, too.
+    let ends = || {
+        let all = fs::read_to_string("/proc/net/unix").expect("Linux");
+        all.lines().filter(|line| line.ends_with(&socket)).count()
+    };
+    freeze(ann.pid());
+    let before = ends();
+    let mut client = gateway.connect();
+    let head = [
+        line.to_owned() + " HTTP/1.1",
+        format!("Host: {}", gateway.address),
+    ];
+    let length = format!("Content-Length: {}", body.len());
+    let head = [&head[..], &[length], &headers.map(str::to_owned)]
+        .concat()
+        .join("\r\n");
+    client
+        .write_all(format!("{head}\r\n\r\n{body}").as_bytes())
+        .expect("it reads");
+    eventually("the gateway asks the session", || {
+        (ends() > before).then_some(())
+    });
+    client.shutdown(Shutdown::Write).expect("a socket");
+    let mut answer = String::new();
+    client
+        .read_to_string(&mut answer)
+        .expect("the gateway hangs up");
+    assert_eq!(answer, "");
+    kill_process(ann.pid(), Signal::CONT).expect("it lives");
+    let again = gateway.ask(line, &headers, body.as_bytes());
+    assert!(again.json()["id"].is_string(), "{}", again.body);
+    let inbox = ann.call("bus.inbox", json!({}));
+    assert_eq!(
+        inbox["messages"].as_array().map(Vec::len),
+        Some(1),
+        "{inbox}"
+    );
+    broker.stop();
+}
+
+#[test]
 fn a_stream_over_all_sessions_goes_on_where_its_reader_was_over_a_restart() {
     let home = Home::new();
     let broker = Broker::start(&home);
@@ -181,6 +238,12 @@ fn a_stream_over_all_sessions_goes_on_where_its_reader_was_over_a_restart() {
     let line = "POST /v1/sessions/ann/inject";
     let refused = gateway.ask(line, &[&bearer(&phone)], blocks.as_bytes());
     refused.refused(409, "takes no images");
+    // As much as a session takes, and no more.
+    for (bytes, status, why) in [(3 << 20, 409, "takes no images"), (4 << 20, 413, "3670016")] {
+        let blocks = blocks.replace("iVBORw0KGgo=", &"A".repeat(bytes));
+        let refused = gateway.ask(line, &[&bearer(&phone)], blocks.as_bytes());
+        refused.refused(status, why);
+    }
     let one = inject(&gateway, &phone, "ann", "one");
     let (_, told) = reaches(&all, &one["id"], "delivered");
     assert_ne!(told["node"], bob_node.as_str(), "{told}");

@@ -17,7 +17,7 @@ pub const TOOLS: &str = "session/tools";
 /// Longest first line of a hook, in bytes: the input of a tool stands in it as a text.
 pub const ASK_MAX: usize = 128 * 1024;
 /// Longest line of any other program, in bytes: it may have images.
-pub(super) const RPC_MAX: usize = 4 * 1024 * 1024;
+pub const RPC_MAX: usize = 4 * 1024 * 1024;
 /// Longest line of an adapter, in bytes.
 pub(super) const OFFER_MAX: usize = 4 * 1024 * 1024;
 

@@ -232,9 +232,7 @@ impl Event {
     pub(super) const fn asks(self) -> bool {
         matches!(self, Self::ModSend | Self::ModList)
     }
-}
 
-impl Event {
     /// The client's word for it.
     pub(super) const fn name(self) -> &'static str {
         match self {

@@ -101,13 +101,13 @@ pub(crate) struct Requests {
     #[arg(value_name = "ID|NAME")]
     pub(crate) which: Option<String>,
     /// Those that ended, and what came of them
-    #[arg(long)]
+    #[arg(long, group = "ended")]
     pub(crate) done: bool,
     /// Those that are open, and then those that ended
-    #[arg(long, conflicts_with = "done")]
+    #[arg(long, group = "ended")]
     pub(crate) all: bool,
-    /// With --done: at most so many, the newest
-    #[arg(long, value_name = "N", default_value_t = 20, requires = "done")]
+    /// With --done or --all: at most so many that ended, the newest
+    #[arg(long, value_name = "N", default_value_t = 20, requires = "ended")]
     pub(crate) limit: usize,
     /// Show all columns, however narrow the terminal is
     #[arg(long)]

@@ -44,6 +44,8 @@ pub enum By {
     Timeout,
     /// The client, which does not want to know any more.
     Client,
+    /// Nobody: there was none to ask, or a gate was closed.
+    Nobody,
 }
 
 impl fmt::Display for By {
@@ -54,6 +56,7 @@ impl fmt::Display for By {
             Self::Peer(name) => write!(f, "peer:{name}"),
             Self::Timeout => f.write_str("timeout"),
             Self::Client => f.write_str("client"),
+            Self::Nobody => f.write_str("nobody"),
         }
     }
 }

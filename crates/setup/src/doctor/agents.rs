@@ -216,9 +216,7 @@ impl Survey {
             }
         }
     }
-}
 
-impl Survey {
     /// A file of ours is not there.
     fn absent(&self, site: &Site<'_>, path: &Path, whole: &Whole, report: &mut Report) {
         let (word, title, path) = (site.agent.word, site.agent.title, path.display());

@@ -22,7 +22,7 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
-use super::{Answer, WATCH, WHY_CHARS, about, beside, is_for, named, node, reachable};
+use super::{Answer, WATCH, WHY_CHARS, about, beside, is_for, named, node, place, reachable};
 use crate::App;
 use crate::answer::Failure;
 use crate::body::bad;
@@ -67,7 +67,10 @@ async fn open(app: &Arc<App>, request: Request, meant: Option<String>) -> Answer
     let resumed = cursor(request.headers())?;
     let token = caller.token.clone();
     let only = match meant {
-        Some(meant) => Some(beside(app, &caller, move || named(&token, &meant)).await?),
+        Some(meant) => {
+            let place = place(app, &caller).await?;
+            Some(beside(place, move || named(&token, &meant)).await?)
+        }
         None => None,
     };
     let full = |why: &str| Failure::new(StatusCode::TOO_MANY_REQUESTS, why).retry_after(5);

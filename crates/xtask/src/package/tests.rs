@@ -185,3 +185,20 @@ fn the_workflows_run_what_is_there() {
     }
     assert!(verbs >= 2, "the workflows package nothing");
 }
+
+#[test]
+fn what_a_release_build_leaves_unoptimised_a_package_says_again() {
+    let manifest: toml::Value = toml::from_str(&text("Cargo.toml")).unwrap();
+    let named = |profile: &str| manifest["profile"][profile]["package"].as_table().unwrap();
+    let dist = named("dist");
+    for (name, release) in named("release") {
+        // It is inherited otherwise.
+        for setting in release.as_table().unwrap().keys() {
+            let said = dist.get(name).and_then(|package| package.get(setting));
+            assert!(
+                said.is_some(),
+                "[profile.dist.package] lacks {setting} of {name}"
+            );
+        }
+    }
+}

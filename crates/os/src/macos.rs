@@ -90,12 +90,10 @@ pub(crate) fn program(id: u32) -> Option<Vec<u8>> {
     path.map(|path| path.as_os_str().as_bytes().to_vec())
 }
 
-pub(crate) fn has_argument(id: u32, argument: &str) -> bool {
+/// The words of its command line, a 0 behind each.
+pub(crate) fn command_line(id: u32) -> Vec<u8> {
     let what = ProcessRefreshKind::nothing().with_cmd(UpdateKind::Always);
-    process(id, what, |found| {
-        found.cmd().iter().any(|word| word == argument)
-    })
-    .unwrap_or(false)
+    process(id, what, |found| joined(found.cmd())).unwrap_or_default()
 }
 
 /// Which files a process has open is not told.

@@ -76,10 +76,9 @@ pub(crate) fn program(id: u32) -> Option<Vec<u8>> {
     Some(path.strip_suffix(b" (deleted)").unwrap_or(&path).to_vec())
 }
 
-pub(crate) fn has_argument(id: u32, argument: &str) -> bool {
-    let line = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
-    let mut words = line.split(|byte| *byte == 0);
-    words.any(|word| word == argument.as_bytes())
+/// The words of its command line, a 0 behind each.
+pub(crate) fn command_line(id: u32) -> Vec<u8> {
+    fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default()
 }
 
 pub(crate) fn has_open(id: u32, file: &Path) -> bool {

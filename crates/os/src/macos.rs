@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -144,8 +144,12 @@ pub(crate) fn end_when_unconfirmed(_: impl AsFd, _: Duration) {}
 /// Who has a TCP socket is not told.
 pub(crate) const TELLS_TCP: bool = false;
 
-pub(crate) fn tcp_entry(_: SocketAddrV4, _: SocketAddrV4) -> Option<Entry> {
+pub(crate) fn tcp_entry(_: SocketAddr, _: SocketAddr) -> Option<Entry> {
     None
+}
+
+pub(crate) fn hides_files(_: u32) -> bool {
+    false
 }
 
 pub(crate) fn holds_socket(_: u32, _: u64) -> bool {

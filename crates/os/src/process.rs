@@ -164,6 +164,14 @@ pub fn called(name: &str, words: &[&str]) -> Vec<(u32, usize)> {
         .collect()
 }
 
+/// The processes that do not tell this user which files and sockets they hold.
+#[must_use]
+pub fn closed() -> Vec<u32> {
+    let mut all = system::all();
+    all.retain(|id| system::hides_files(*id));
+    all
+}
+
 /// A handle on a process that becomes readable when it ends: no polling. `None` when it has ended,
 /// or cannot be watched, or `still` finds that the number was given away before the handle was opened.
 pub fn handle(pid: u32, still: impl FnOnce() -> bool) -> Option<OwnedFd> {

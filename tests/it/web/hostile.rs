@@ -140,6 +140,7 @@ fn what_is_a_persons_is_refused_to_an_agent_in_a_sandbox_too() {
         "web token revoke phone".to_owned(),
         format!("restore {}", copy.display()),
         "names retire bob --to phone".to_owned(),
+        "history purge".to_owned(),
         format!("backup {}", copy.display()),
     ] {
         assert!(

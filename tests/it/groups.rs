@@ -364,7 +364,7 @@ fn a_job_waits_for_the_first_that_comes_whatever_is_deleted_of_its_past() {
         status.contains("it waits at the broker for one of #shop"),
         "{status}"
     );
-    home.run(&["history", "purge"]).ok();
+    home.apart(&["history", "purge"]).ok();
     let wrong = home.run(&["send", "--one", "bob", "review this"]).fails(2);
     assert!(wrong.contains("--one is for a group"), "{wrong}");
     let line = home

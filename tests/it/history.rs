@@ -172,7 +172,7 @@ fn a_purge_deletes_what_was_read_and_a_body_is_shown_by_its_signature_alone() {
     );
     assert!(status.contains("\"are the tests green?\""), "{status}");
 
-    home.run(&["history", "purge"]).ok();
+    home.apart(&["history", "purge"]).ok();
     let left = history(&home, &[]);
     assert_eq!(left.len(), 1, "what waits: {left:?}");
     let status = home.run(&["status", &first]).ok();

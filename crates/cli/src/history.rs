@@ -92,6 +92,7 @@ fn is_there(name: &str, socket: Option<&PathBuf>) -> Result<(), Failure> {
 }
 
 fn purge(socket: Option<&PathBuf>) -> Result<(), Failure> {
+    here::for_people("delete the history")?;
     operator::ask(socket, "POST", "/v1/history/purge")?;
     output::line(
         "what was read is deleted; ids of the last ten minutes stay that long, and what waits or \

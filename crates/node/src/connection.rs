@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use peerbus_adapter::hooks::{Connection, Peer, RPC_MAX, is_an_agents};
+use peerbus_adapter::hooks::{Connection, Peer, RPC_MAX};
 use peerbus_adapter::mailbox::{Activity, InjectError, Injection, SOURCE_CHARS};
 use peerbus_adapter::{AuditAction, AuditRecord, rfc3339, wall_ms};
 use peerbus_os::lines::NextLine;
@@ -43,7 +43,7 @@ pub(crate) async fn talk(shared: Arc<Shared>, connection: Connection) {
     let place = shared.clients.try_acquire();
     let is_peoples = || {
         let pid = caller.pid;
-        pid.is_some_and(|pid| !is_an_agents(pid, &shared.dirs))
+        pid.is_some_and(|pid| !shared.is_an_agents(pid))
     };
     let place = place.or_else(|full| match is_peoples() {
         true => shared.peoples.try_acquire(),
@@ -390,8 +390,8 @@ impl Talk {
 
     /// Some things are for people and their programs, not for agents and theirs.
     fn is_no_agent(&self, what: &str) -> Result<(), NodeError> {
-        let dirs = &self.shared.dirs;
-        if self.caller.pid.is_some_and(|pid| is_an_agents(pid, dirs)) {
+        let pid = self.caller.pid;
+        if pid.is_some_and(|pid| self.shared.is_an_agents(pid)) {
             return Err(NodeError::refused(format!(
                 "an agent, or what it runs, may not {what}"
             )));

@@ -26,7 +26,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
-use peerbus_adapter::hooks::{HookConnection, SessionSocket, directories};
+use peerbus_adapter::hooks::{
+    HookConnection, SessionSocket, directories, is_an_agents, is_of_session,
+};
 use peerbus_adapter::mailbox::{Activity, Mailbox, Observer, SessionSource, Snapshot, Staged};
 use peerbus_adapter::paths::Paths;
 use peerbus_adapter::{Inbound, LinkState, rfc3339, wall_ms};
@@ -87,6 +89,8 @@ pub(crate) struct Shared {
     socket: watch::Receiver<PathBuf>,
     /// Where sessions of this user have their sockets.
     dirs: Vec<PathBuf>,
+    /// The session's process, or 0.
+    process: u32,
     started_at: String,
     mailbox: Mailbox,
     state: Mutex<State>,
@@ -136,6 +140,7 @@ impl Node {
             gates: paths.gates.clone(),
             socket: socket.path(),
             dirs: directories(paths),
+            process: socket.client(),
             started_at,
             mailbox: mailbox.clone(),
             state: Mutex::new(state),
@@ -187,6 +192,11 @@ impl Drop for Listed {
 }
 
 impl Shared {
+    /// Whether this process is an agent, or stands below one.
+    fn is_an_agents(&self, pid: u32) -> bool {
+        is_of_session(self.process, pid) || is_an_agents(pid, &self.dirs)
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -90,12 +90,10 @@ pub(crate) fn program(id: u32) -> Option<Vec<u8>> {
     path.map(|path| path.as_os_str().as_bytes().to_vec())
 }
 
-pub(crate) fn has_argument(id: u32, argument: &str) -> bool {
+/// The words of its command line, a 0 behind each.
+pub(crate) fn command_line(id: u32) -> Vec<u8> {
     let what = ProcessRefreshKind::nothing().with_cmd(UpdateKind::Always);
-    process(id, what, |found| {
-        found.cmd().iter().any(|word| word == argument)
-    })
-    .unwrap_or(false)
+    process(id, what, |found| joined(found.cmd())).unwrap_or_default()
 }
 
 /// Which files a process has open is not told.
@@ -146,8 +144,12 @@ pub(crate) fn end_when_unconfirmed(_: impl AsFd, _: Duration) {}
 /// Who has a TCP socket is not told.
 pub(crate) const TELLS_TCP: bool = false;
 
-pub(crate) fn tcp_entry(_: SocketAddrV4, _: SocketAddrV4) -> Option<Entry> {
+pub(crate) fn tcp_entry(_: SocketAddr, _: SocketAddr) -> Option<Entry> {
     None
+}
+
+pub(crate) fn hides_files(_: u32) -> bool {
+    false
 }
 
 pub(crate) fn holds_socket(_: u32, _: u64) -> bool {

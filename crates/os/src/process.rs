@@ -131,7 +131,9 @@ pub fn descendants(of: u32, is_spared: impl Fn(u32) -> bool) -> Vec<u32> {
 #[must_use]
 pub fn is_this_program(id: u32, argument: &str) -> bool {
     let ours = system::program(std::process::id());
-    system::has_argument(id, argument) && ours.is_some() && system::program(id) == ours
+    let line = system::command_line(id);
+    let mut words = line.split(|byte| *byte == 0);
+    words.any(|word| word == argument.as_bytes()) && ours.is_some() && system::program(id) == ours
 }
 
 /// The processes that run this program with an argument, as far as the system tells.
@@ -139,6 +141,34 @@ pub fn is_this_program(id: u32, argument: &str) -> bool {
 pub fn running(argument: &str) -> Vec<u32> {
     let mut all = system::all();
     all.retain(|id| is_this_program(*id, argument));
+    all
+}
+
+/// The processes that run this program or one of this file name, wherever it lies, with one of these words
+/// as the first argument, and that word's place, as far as the system tells.
+#[must_use]
+pub fn called(name: &str, words: &[&str]) -> Vec<(u32, usize)> {
+    let ours = system::program(std::process::id());
+    let is_it = |program: Vec<u8>| {
+        let file = program.rsplit(|byte| *byte == b'/').next();
+        file == Some(name.as_bytes()) || Some(program) == ours
+    };
+    let word = |id: u32| {
+        let line = system::command_line(id);
+        let first = line.split(|byte| *byte == 0).nth(1)?;
+        words.iter().position(|word| word.as_bytes() == first)
+    };
+    let all = system::all().into_iter();
+    let all = all.filter_map(|id| Some((id, word(id)?)));
+    all.filter(|(id, _)| system::program(*id).is_some_and(is_it))
+        .collect()
+}
+
+/// The processes that do not tell this user which files and sockets they hold.
+#[must_use]
+pub fn closed() -> Vec<u32> {
+    let mut all = system::all();
+    all.retain(|id| system::hides_files(*id));
     all
 }
 

@@ -1,6 +1,6 @@
 //! TCP on this machine: who holds the other end of a connection, and what a request calls us.
 
-use std::net::{IpAddr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ pub(crate) struct Entry {
 /// A process that holds the end `theirs` of the connection to `ours`, and that is `root` or stands
 /// somewhere below it. `None`: no such process holds it, as far as the system tells.
 #[must_use]
-pub fn holder(theirs: SocketAddrV4, ours: SocketAddrV4, root: u32) -> Option<u32> {
+pub fn holder(theirs: SocketAddr, ours: SocketAddr, root: u32) -> Option<u32> {
     let Entry { inode, .. } = system::tcp_entry(theirs, ours)?;
     let mut ids = system::all().into_iter();
     ids.find(|id| {
@@ -43,7 +43,7 @@ pub fn holder(theirs: SocketAddrV4, ours: SocketAddrV4, root: u32) -> Option<u32
 
 /// The user whose socket the end `theirs` of the connection to `ours` is, as far as the system tells.
 #[must_use]
-pub fn user(theirs: SocketAddrV4, ours: SocketAddrV4) -> Option<u32> {
+pub fn user(theirs: SocketAddr, ours: SocketAddr) -> Option<u32> {
     system::tcp_entry(theirs, ours).map(|entry| entry.user)
 }
 

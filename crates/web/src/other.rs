@@ -1,11 +1,11 @@
 //! A gateway that has the address already, asked for a link: it looks up which program asks.
 
 use std::io::{self, Read as _, Write as _};
-use std::net::{SocketAddr, SocketAddrV4};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use peerbus_adapter::hooks::is_an_agents;
-use peerbus_os::process::is_this_program;
+use peerbus_os::process::{closed, is_this_program};
 use peerbus_os::{tcp, user};
 use peerbus_wire::escape_sentence;
 use serde_json::Value;
@@ -17,6 +17,9 @@ const ANSWER_BYTES_MAX: usize = 4_096;
 const WHY_CHARS: usize = 300;
 const UNKNOWN: &str =
     "it is not known for the same program of the same user, by IPv4 on this machine";
+const UNSEEN: &str = "it is not known which program asks";
+const AGENTS: &str =
+    "an agent, or what it runs, gets none: a person asks, in a terminal of their own";
 /// Everything stands below it, what was put into a container from outside too.
 const NO_PROCESS: u32 = 0;
 
@@ -99,10 +102,24 @@ impl Ends {
         Self(stream.peer_addr().ok().zip(stream.local_addr().ok()))
     }
 
-    fn both(self) -> Option<(SocketAddrV4, SocketAddrV4)> {
-        match self.0 {
-            Some((SocketAddr::V4(theirs), SocketAddr::V4(ours))) => Some((theirs, ours)),
-            _ => None,
+    /// Whether a link may be opened from the other end: by no agent of this machine, nor by what one runs.
+    pub(crate) fn may_open(self) -> Result<(), String> {
+        let (theirs, ours) = self.0.ok_or(UNSEEN)?;
+        let Some(user) = tcp::user(theirs, ours) else {
+            // It is on another machine, if the system tells such things at all.
+            let is_here = tcp::TELLS_HOLDER && theirs.ip().to_canonical().is_loopback();
+            return if is_here { Err(UNSEEN.into()) } else { Ok(()) };
+        };
+        let is_agents = |id: &u32| is_an_agents(*id, &[]);
+        let is_agents = match tcp::holder(theirs, ours, NO_PROCESS) {
+            Some(id) => is_agents(&id),
+            // A browser may close its files to others; then it may be any such process of this user's.
+            None => user == user::id() && closed().iter().any(is_agents),
+        };
+        if is_agents {
+            Err(AGENTS.into())
+        } else {
+            Ok(())
         }
     }
 
@@ -120,14 +137,12 @@ impl Ends {
     fn holder(self) -> Result<u32, String> {
         // To look through all processes costs: other users' are not worth that.
         let is_own = |(theirs, ours): &_| tcp::user(*theirs, *ours) == Some(user::id());
-        let own = self.both().filter(is_own);
+        let is_v4 = |(theirs, _): &(SocketAddr, _)| theirs.is_ipv4();
+        let own = self.0.filter(is_v4).filter(is_own);
         let found = own.and_then(|(theirs, ours)| tcp::holder(theirs, ours, NO_PROCESS));
         match found {
             None => Err(UNKNOWN.into()),
-            Some(id) if is_an_agents(id, &[]) => Err(
-                "an agent, or what it runs, gets none: a person asks, in a terminal of their own"
-                    .into(),
-            ),
+            Some(id) if is_an_agents(id, &[]) => Err(AGENTS.into()),
             Some(id) => Ok(id),
         }
     }

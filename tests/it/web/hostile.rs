@@ -1,6 +1,7 @@
 //! What those try who mean the gateway no good.
 
 use std::io::{Read as _, Write as _};
+use std::path::Path;
 
 use serde_json::json;
 
@@ -8,7 +9,7 @@ use super::{Answer, Gateway, agent, bearer, token};
 use crate::nodes::NOBODY;
 use crate::orphans::Session;
 use crate::requests::open;
-use crate::sessions::names;
+use crate::sessions::{listed, names};
 use crate::support::{Broker, Home, eventually};
 
 /// The session of an agent that does as it is told.
@@ -139,6 +140,7 @@ fn what_is_a_persons_is_refused_to_an_agent_in_a_sandbox_too() {
         "web token revoke phone".to_owned(),
         format!("restore {}", copy.display()),
         "names retire bob --to phone".to_owned(),
+        "history purge".to_owned(),
         format!("backup {}", copy.display()),
     ] {
         assert!(
@@ -212,6 +214,50 @@ fn what_a_client_gives_its_adapter_makes_no_person_of_the_agent() {
             "{within}: {said}"
         );
     }
+    broker.stop();
+}
+
+#[test]
+fn an_agent_that_takes_its_socket_away_is_an_agent_still() {
+    const HELD: &str = "import os, socket, sys\n\
+                        hidden = sys.argv[1] + '.hidden'\n\
+                        os.rename(sys.argv[1], hidden)\n\
+                        node = socket.socket(socket.AF_UNIX)\n\
+                        node.connect(hidden)\n\
+                        node.sendall(input().encode() + b'\\n')\n\
+                        print(node.makefile().readline())";
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let mut bob = session(&home);
+    let adapter = bob.adapter();
+    let socket = listed(&home)[0]["socket"]
+        .as_str()
+        .expect("a path")
+        .to_owned();
+    let script = home.path().join("hides");
+    let within = format!("sh {}", script.display());
+    for hide in ["rm", "truncate -s 0 $s.new && mv $s.new"] {
+        // A stopped adapter does not make it again.
+        let text = format!(
+            "s={socket}; kill -STOP {adapter}; {hide} $s; \"$@\"; rm -f $s; kill -CONT {adapter}"
+        );
+        std::fs::write(&script, text).expect("a file");
+        let said = below(&home, &mut bob, &within, "token add thief --rights bridge");
+        assert!(
+            said.contains("in a terminal of their own"),
+            "{hide}: {said}"
+        );
+        eventually("it is made again", || {
+            Path::new(&socket).exists().then_some(())
+        });
+    }
+    let held = json!({ "jsonrpc": "2.0", "id": 1, "method": "session/held", "params": {} });
+    bob.tell(&format!("ask {}", json!([HELD, socket, held.to_string()])));
+    let said = bob.hear("asked");
+    assert!(
+        said.contains("an agent, or what it runs, may not"),
+        "{said}"
+    );
     broker.stop();
 }
 

@@ -15,6 +15,33 @@ const OPENS: &str = "import subprocess, sys\n\
     done = subprocess.run([sys.argv[1], 'web', '--open', '--listen', 'ADDRESS'], capture_output=True, text=True)\n\
     print(done.returncode, done.stdout.strip(), done.stderr.strip().replace(chr(10), ' '))";
 
+/// Opens a link, and prints the status and whether a cookie came.
+const OPEN: &str = "import http.client, sys\n\
+    at = http.client.HTTPConnection(sys.argv[1])\n\
+    at.request('GET', input())\n\
+    answer = at.getresponse()\n\
+    print(answer.status, answer.getheader('set-cookie') is not None)";
+
+#[test]
+fn a_link_that_an_agent_finds_lets_it_in_nowhere_and_its_user_still() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let gateway = Gateway::start(&home);
+    let mut bob = Session::start(&home, "bob");
+    eventually("bob is there", || {
+        names(&home).contains(&"bob".to_owned()).then_some(())
+    });
+    let open = ["web", "--open", "--listen", &gateway.address];
+    let link = home.run(&open).ok();
+    let (_, word) = link.trim_end().split_once("/open/").expect(&link);
+    let link = format!("/open/{word}");
+    bob.tell(&format!("ask {}", json!([OPEN, gateway.address, link])));
+    assert_eq!(bob.hear("asked"), "403 False");
+    let opened = gateway.ask(&format!("GET {link}"), &[], b"");
+    assert!(opened.status == 200 && opened.head.contains("set-cookie: "));
+    broker.stop();
+}
+
 #[test]
 fn a_person_gets_a_link_of_the_gateway_that_runs_and_an_agent_gets_none() {
     let home = Home::new();

@@ -12,6 +12,11 @@ use crate::paths::Paths;
 
 /// So far up a process is looked for.
 const GENERATIONS_MAX: usize = 64;
+/// The name of the program's file, and the word with which it is an adapter.
+const PROGRAM: &str = "peerbus";
+const ADAPTER: &str = "adapter";
+/// The system's first process.
+const FIRST: u32 = 1;
 
 /// Whether this process is an agent that has an adapter, or stands below one: also by the files that the
 /// command line names.
@@ -21,10 +26,10 @@ pub fn is_below_an_agent() -> bool {
     is_an_agents_among(std::process::id(), named.collect())
 }
 
-/// Whether a process is an agent that has an adapter, or stands below one: sessions are looked for where this
-/// process finds them, where that one and each above it were started to find them, where adapters of this
-/// home were, where they are without any variable, and in `dirs`. What an agent runs, its adapter too, may
-/// have been given other variables.
+/// Whether a process is an agent that has an adapter, or stands below one: by the adapters that run, and by
+/// the sockets of sessions. Those are looked for where this process finds them, where that one and each above
+/// it were started to find them, where adapters of this home were, where they are without any variable, and in
+/// `dirs`. What an agent runs, its adapter too, may have been given other variables.
 #[must_use]
 pub fn is_an_agents(process: u32, dirs: &[PathBuf]) -> bool {
     is_an_agents_among(process, dirs.to_vec())
@@ -64,7 +69,7 @@ fn home(all: &[u8]) -> Option<Vec<u8>> {
 /// Where adapters of this program have their sockets that work in one of these homes.
 fn adapters(homes: &BTreeSet<Vec<u8>>) -> Vec<PathBuf> {
     let is_here = |all: &Vec<u8>| home(all).is_some_and(|home| homes.contains(&home));
-    let all = os::process::running("adapter").into_iter();
+    let all = os::process::running(ADAPTER).into_iter();
     let all = all.filter_map(|id| os::process::environment(id).ok().filter(is_here));
     all.filter_map(|all| Paths::of_environment(&all))
         .flat_map(|paths| directories(&paths))
@@ -106,29 +111,18 @@ fn is_own(process: u32) -> bool {
     os::user::owns(Path::new(&format!("/proc/{process}")))
 }
 
-/// Whether a process is an agent that has an adapter, or stands below one, as far as the sockets in
-/// these directories and the system tell.
+/// Whether a process is an agent that has an adapter, or stands below one, as far as running adapters and
+/// the sockets in these directories tell. An agent can move or remove its socket.
 #[must_use]
 pub(super) fn is_of_an_agent(dirs: &[PathBuf], pid: u32) -> bool {
-    if os::process::find(pid).started.is_none() {
-        // It has ended, and left its connection to another. Or the system does not tell.
+    let Some(above) = Above::of(pid) else {
         return true;
-    }
-    let above = os::process::ancestors(pid, GENERATIONS_MAX);
-    let breaks_off = above.last().is_some_and(|top| top.started.is_none());
-    if above.len() == GENERATIONS_MAX || breaks_off && !os::process::HIDES_OTHERS {
-        // Nobody knows what stands above that.
-        return true;
-    }
-    let is_above = |id: u32| id == pid || above.iter().any(|process| process.id == id);
+    };
     // In another user's directory stands what that user says.
     let own = dirs.iter().filter(|dir| os::user::owns(dir));
-    own.flat_map(|dir| sockets(dir))
-        .any(|(path, client, adapter)| {
-            // Who started an adapter is its agent, whatever that is known by. A driver stands above
-            // its own.
-            let starters = || os::process::starters(adapter).into_iter();
-            let is_clients = is_above(client) || client != adapter && starters().any(is_above);
+    let mut sockets = own.flat_map(|dir| sockets(dir));
+    above.has_adapter()
+        || sockets.any(|(path, client, adapter)| {
             // What a killed adapter left says nothing of whoever has its number by now.
             let is_left = || os::socket::is_listening(&path).is_ok_and(|listening| !listening);
             // Who runs in a sandbox does not see what stands above it.
@@ -136,8 +130,58 @@ pub(super) fn is_of_an_agent(dirs: &[PathBuf], pid: u32) -> bool {
                 let found = os::socket::connect(&path);
                 found.is_ok_and(|it| os::socket::listener(&it).is_none())
             };
-            (is_clients || is_above(adapter)) && !is_left() || is_outside()
+            above.is_of(client, adapter) && !is_left() || is_outside()
         })
+}
+
+/// Whether a process is the client of the session whose adapter this process is, or stands below it: no file
+/// is asked.
+#[must_use]
+pub fn is_of_session(client: u32, pid: u32) -> bool {
+    Above::of(pid).is_none_or(|above| above.is_of(client, std::process::id()))
+}
+
+/// A process, and those above it.
+struct Above(Vec<u32>);
+
+impl Above {
+    /// `None`: nobody knows all of them.
+    fn of(pid: u32) -> Option<Self> {
+        // Without, it has ended, and left its connection to another. Or the system does not tell.
+        os::process::find(pid).started?;
+        let above = os::process::ancestors(pid, GENERATIONS_MAX);
+        let breaks_off = above.last().is_some_and(|top| top.started.is_none());
+        let is_cut = above.len() == GENERATIONS_MAX || breaks_off && !os::process::HIDES_OTHERS;
+        let ids = above.iter().map(|process| process.id);
+        (!is_cut).then(|| Self(std::iter::once(pid).chain(ids).collect()))
+    }
+
+    fn has(&self, id: u32) -> bool {
+        self.0.contains(&id)
+    }
+
+    /// Whether it is this client or this adapter, or stands below. Who started an adapter is its agent,
+    /// whatever that is known by. A driver, its own client, stands above its agent.
+    fn is_of(&self, client: u32, adapter: u32) -> bool {
+        let mut starters = os::process::starters(adapter).into_iter();
+        self.has(client)
+            || client != adapter && starters.any(|id| self.has(id))
+            || self.has(adapter)
+    }
+
+    /// The same for the adapters and drivers that run.
+    fn has_adapter(&self) -> bool {
+        let all = os::process::called(PROGRAM, &[ADAPTER, "run", "acp"]);
+        all.into_iter().any(|(id, word)| match word {
+            0 => {
+                // One whose agent ended stands below the first process, as everything does.
+                let mut starters = os::process::starters(id).into_iter();
+                self.has(id) || starters.any(|id| id != FIRST && self.has(id))
+            }
+            // What a driver does itself is its user's.
+            _ => self.0.iter().skip(1).any(|above| *above == id),
+        })
+    }
 }
 
 #[cfg(test)]
@@ -147,6 +191,9 @@ mod tests {
     use super::super::place::bind;
     use super::super::place::tests::paths;
     use super::*;
+
+    /// Above any number that Linux gives to a process (`proc(5)`, pid_max).
+    const NOBODY: u32 = 4_194_305;
 
     #[test]
     fn sessions_are_looked_for_beside_the_files_that_arguments_name() {
@@ -195,6 +242,29 @@ mod tests {
         for depth in [0, 1, GENERATIONS_MAX + 6] {
             assert!(is_agents(depth), "{depth}");
         }
+    }
+
+    #[test]
+    fn an_adapter_knows_what_its_client_runs_without_a_file() {
+        let child = || {
+            std::process::Command::new("cat")
+                .stdin(std::process::Stdio::piped())
+                .spawn()
+        };
+        let (mut client, mut other) = (child().unwrap(), child().unwrap());
+        let own = std::process::id();
+        let above = |id: u32| Above::of(id).unwrap();
+        let found = [
+            above(client.id()).is_of(client.id(), NOBODY),
+            above(other.id()).is_of(client.id(), NOBODY),
+            // What it starts itself, too.
+            is_of_session(client.id(), other.id()),
+            is_of_session(own, FIRST),
+        ];
+        drop((client.stdin.take(), other.stdin.take()));
+        client.wait().unwrap();
+        other.wait().unwrap();
+        assert_eq!(found, [true, false, true, false]);
     }
 
     #[test]

@@ -84,6 +84,12 @@ impl SessionSocket {
         })
     }
 
+    /// The session's process, or 0.
+    #[must_use]
+    pub fn client(&self) -> u32 {
+        self.client
+    }
+
     /// Where it is: changes as it is bound anew, and when the list beside it may be another.
     #[must_use]
     pub fn path(&self) -> watch::Receiver<PathBuf> {

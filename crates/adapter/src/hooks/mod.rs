@@ -12,7 +12,7 @@ mod listener;
 mod place;
 
 pub use crate::deadline::{Deadline, TimedInput};
-pub use agents::{is_an_agents, is_below_an_agent};
+pub use agents::{is_an_agents, is_below_an_agent, is_of_session};
 pub use caller::{Caller, ask_driver};
 pub use line::{ASK_MAX, ATTACH, Ask, AskTools, HOOK, Introduced, RPC_MAX, Role, TOOLS};
 pub use listener::{Connection, HookConnection, Peer, SessionSocket};

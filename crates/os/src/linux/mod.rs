@@ -1,7 +1,7 @@
 //! What Linux tells and does: `/proc`, handles on processes, watches on directories.
 
 use std::fs::{read_dir, read_link};
-use std::net::SocketAddrV4;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -76,10 +76,9 @@ pub(crate) fn program(id: u32) -> Option<Vec<u8>> {
     Some(path.strip_suffix(b" (deleted)").unwrap_or(&path).to_vec())
 }
 
-pub(crate) fn has_argument(id: u32, argument: &str) -> bool {
-    let line = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
-    let mut words = line.split(|byte| *byte == 0);
-    words.any(|word| word == argument.as_bytes())
+/// The words of its command line, a 0 behind each.
+pub(crate) fn command_line(id: u32) -> Vec<u8> {
+    fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default()
 }
 
 pub(crate) fn has_open(id: u32, file: &Path) -> bool {
@@ -148,10 +147,19 @@ pub(crate) fn end_when_unconfirmed(connection: impl AsFd, after: Duration) {
 pub(crate) const TELLS_TCP: bool = true;
 
 /// The socket that is bound to `local` and connected to `remote`: fields 2, 3, 8 and 10 of a line
-/// of `/proc/net/tcp` (`proc_pid_net(5)`).
-pub(crate) fn tcp_entry(local: SocketAddrV4, remote: SocketAddrV4) -> Option<Entry> {
-    let table = file::read_small(Path::new("/proc/net/tcp"), TABLE_BYTES_MAX)?;
-    let (local, remote) = (hexadecimal(local), hexadecimal(remote));
+/// of `/proc/net/tcp` (`proc_pid_net(5)`). One for IPv6 may be connected by IPv4.
+pub(crate) fn tcp_entry(local: SocketAddr, remote: SocketAddr) -> Option<Entry> {
+    let both = [local, remote].map(|end| SocketAddr::new(end.ip().to_canonical(), end.port()));
+    let mapped = both.map(|end| match end.ip() {
+        IpAddr::V4(ip) => SocketAddr::new(ip.to_ipv6_mapped().into(), end.port()),
+        IpAddr::V6(_) => end,
+    });
+    entry_in("/proc/net/tcp", both).or_else(|| entry_in("/proc/net/tcp6", mapped))
+}
+
+fn entry_in(table: &str, ends: [SocketAddr; 2]) -> Option<Entry> {
+    let table = file::read_small(Path::new(table), TABLE_BYTES_MAX)?;
+    let [local, remote] = ends.map(hexadecimal);
     table.lines().find_map(|line| {
         let mut fields = line.split_whitespace().skip(1);
         let both = fields.next()? == local && fields.next()? == remote;
@@ -163,10 +171,22 @@ pub(crate) fn tcp_entry(local: SocketAddrV4, remote: SocketAddrV4) -> Option<Ent
     })
 }
 
-/// An address as the kernel writes it: the bytes in the machine's order.
-fn hexadecimal(address: SocketAddrV4) -> String {
-    let bytes = u32::from_ne_bytes(address.ip().octets());
-    format!("{bytes:08X}:{:04X}", address.port())
+/// An address as the kernel writes it: words of four bytes, each in the machine's order.
+fn hexadecimal(address: SocketAddr) -> String {
+    let octets = match address.ip() {
+        IpAddr::V4(ip) => ip.octets().to_vec(),
+        IpAddr::V6(ip) => ip.octets().to_vec(),
+    };
+    let (words, _) = octets.as_chunks::<4>();
+    let words = words.iter().map(|word| u32::from_ne_bytes(*word));
+    let ip: String = words.map(|word| format!("{word:08X}")).collect();
+    format!("{ip}:{:04X}", address.port())
+}
+
+/// Whether it does not tell this user which files it has open.
+pub(crate) fn hides_files(id: u32) -> bool {
+    let files = read_dir(format!("/proc/{id}/fd"));
+    files.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
 }
 
 pub(crate) fn holds_socket(id: u32, inode: u64) -> bool {
@@ -205,7 +225,7 @@ pub(crate) fn browser() -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{SocketAddr, TcpListener, TcpStream};
+    use std::net::{TcpListener, TcpStream};
     use std::os::unix::process::parent_id;
     use std::process::id;
 
@@ -266,14 +286,28 @@ mod tests {
 
     #[test]
     fn the_process_at_the_other_end_is_found_below_its_ancestors_only() {
-        let v4 = |address: SocketAddr| match address {
-            SocketAddr::V4(address) => address,
-            SocketAddr::V6(_) => panic!("{address}"),
-        };
+        for (listens, asked) in [
+            ("127.0.0.1:0", "127.0.0.1"),
+            ("127.0.0.1:0", "::ffff:127.0.0.1"),
+            ("[::1]:0", "::1"),
+        ] {
+            let Ok(listener) = TcpListener::bind(listens) else {
+                println!("skipped: no {listens} here");
+                continue;
+            };
+            let asked: IpAddr = asked.parse().unwrap();
+            let stream =
+                TcpStream::connect((asked, listener.local_addr().unwrap().port())).unwrap();
+            let (_, theirs) = listener.accept().unwrap();
+            let ours = listener.local_addr().unwrap();
+            assert_eq!(holder(theirs, ours, id()), Some(id()), "{asked}");
+            assert_eq!(user_of(theirs, ours), Some(crate::user::id()));
+            drop(stream);
+        }
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let theirs = v4(stream.local_addr().unwrap());
-        let ours = v4(stream.peer_addr().unwrap());
+        let theirs = stream.local_addr().unwrap();
+        let ours = stream.peer_addr().unwrap();
         assert_eq!(holder(theirs, ours, id()), Some(id()));
         assert_eq!(holder(theirs, ours, parent_id()), Some(id()));
         assert_eq!(user_of(theirs, ours), Some(crate::user::id()));

@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use axum::extract::{Extension, Path, Request, State};
 use axum::http::{HeaderMap, HeaderName, Method, StatusCode, header};
@@ -22,6 +23,8 @@ use crate::{App, strangers};
 
 /// Links that wait to be opened, at most; the oldest go.
 const LINKS_MAX: usize = 8;
+/// How long they wait.
+const LINK_LASTS: Duration = Duration::from_secs(600);
 const KEY: HeaderName = HeaderName::from_static("x-peerbus-key");
 /// How somebody gets in.
 const REMEDY: &str = "\"Link for another browser\" at the end of a dashboard that is open makes a link, \
@@ -31,7 +34,7 @@ const REMEDY: &str = "\"Link for another browser\" at the end of a dashboard tha
 
 /// The links that are still good, and what a browser shows that opened one.
 pub(crate) struct Login {
-    links: Mutex<VecDeque<TokenHash>>,
+    links: Mutex<VecDeque<(TokenHash, Instant)>>,
     cookie: String,
     key: String,
 }
@@ -59,7 +62,7 @@ impl Login {
     pub(crate) fn link(&self) -> String {
         let word = random_hex();
         let mut links = lock(&self.links);
-        links.extend(hash(&word));
+        links.extend(hash(&word).map(|word| (word, Instant::now())));
         while links.len() > LINKS_MAX {
             links.pop_front();
         }
@@ -67,12 +70,13 @@ impl Login {
     }
 
     /// Whether this word opens it; not again.
-    fn take(&self, word: &str) -> bool {
+    fn take(&self, word: &str, now: Instant) -> bool {
         let Some(shown) = hash(word) else {
             return false;
         };
         let mut links = lock(&self.links);
-        let found = links.iter().position(|link| link.matches(&shown));
+        links.retain(|(_, made)| now.saturating_duration_since(*made) < LINK_LASTS);
+        let found = links.iter().position(|(link, _)| link.matches(&shown));
         found.and_then(|at| links.remove(at)).is_some()
     }
 
@@ -115,14 +119,21 @@ pub(super) async fn page(State(app): State<Arc<App>>, headers: HeaderMap) -> Res
 }
 
 /// `GET /open/WORD`. The page comes at once: a cookie of this kind does not go along when a browser
-/// is sent on by a link that stands on another site.
+/// is sent on by a link that stands on another site. A link lies in a file for the browser, where an agent
+/// finds it, too; in a gateway of an agent's own it decides nothing.
 pub(super) async fn open(
     State(app): State<Arc<App>>,
     Path(word): Path<String>,
+    Extension(ends): Extension<Ends>,
     method: Method,
     headers: HeaderMap,
 ) -> Response {
-    if method != Method::GET || !app.dashboard.login.take(&word) {
+    let is_agents = app.options.agent;
+    let may_open = move || is_agents || ends.may_open().is_ok();
+    if !tokio::task::spawn_blocking(may_open).await.unwrap_or(false) {
+        return (StatusCode::FORBIDDEN, page::refused()).into_response();
+    }
+    if method != Method::GET || !app.dashboard.login.take(&word, Instant::now()) {
         return match is_known(&app, &headers) {
             true => Redirect::to("/").into_response(),
             false => (StatusCode::FORBIDDEN, page::used()).into_response(),
@@ -175,11 +186,16 @@ mod tests {
     #[test]
     fn a_link_opens_once_and_only_its_cookie_admits() {
         let login = Login::new();
-        let (one, two) = (login.link(), login.link());
+        let (one, old) = (login.link(), login.link());
+        let take = |word: &str| login.take(word, Instant::now());
         let word = |link: &str| link.strip_prefix("/open/").unwrap().to_owned();
-        assert!(!login.take("guess") && !login.take(""));
-        assert!(login.take(&word(&one)) && !login.take(&word(&one)));
-        assert!(login.take(&word(&two)));
+        assert!(!take("guess") && !take(""));
+        assert!(take(&word(&one)) && !take(&word(&one)));
+        let late = Instant::now() + LINK_LASTS;
+        assert!(!login.take(&word(&old), late));
+        assert!(!take(&word(&old)), "it is gone");
+        let two = login.link();
+        assert!(take(&word(&two)));
         let asks = |cookie: &str, key: &str| {
             let [cookie, key] = [cookie, key].map(|text| HeaderValue::from_str(text).unwrap());
             login.admits(
@@ -202,7 +218,7 @@ mod tests {
     fn of_many_links_the_last_ones_are_good() {
         let login = Login::new();
         let links: Vec<_> = (0..=LINKS_MAX).map(|_| login.link()).collect();
-        assert!(!login.take(&links[0]["/open/".len()..]));
-        assert!(login.take(&links[1]["/open/".len()..]));
+        assert!(!login.take(&links[0]["/open/".len()..], Instant::now()));
+        assert!(login.take(&links[1]["/open/".len()..], Instant::now()));
     }
 }

@@ -34,7 +34,12 @@ pub(super) fn closed() -> Html<String> {
 
 /// What somebody sees whose link opens nothing any more.
 pub(super) fn used() -> Html<String> {
-    says("This link was opened already, or is of another process")
+    says("This link was opened already, is older than ten minutes, or is of another process")
+}
+
+/// What somebody sees who may open none.
+pub(super) fn refused() -> Html<String> {
+    says("This link opens nothing for an agent, or for a program that is not known")
 }
 
 fn says(what: &str) -> Html<String> {

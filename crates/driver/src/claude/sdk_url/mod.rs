@@ -4,7 +4,7 @@ mod ledger;
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -283,7 +283,7 @@ impl Socket {
     /// Somebody connects, and must say who it is.
     #[expect(clippy::result_large_err, reason = "the library's type")]
     fn comes(&mut self, stream: TcpStream, theirs: SocketAddr) {
-        let both = both(theirs, stream.local_addr());
+        let both = stream.local_addr().ok().map(|ours| (theirs, ours));
         let user = both.and_then(|(theirs, ours)| tcp::user(theirs, ours));
         if user.is_some_and(|user| user != peerbus_os::user::id()) {
             // It would take a place that the client needs.
@@ -344,14 +344,6 @@ impl Socket {
         for (number, line) in self.ledger.came() {
             self.write(number, line).await;
         }
-    }
-}
-
-/// Both ends of a connection, if they are of IPv4 as ours are.
-fn both(theirs: SocketAddr, ours: io::Result<SocketAddr>) -> Option<(SocketAddrV4, SocketAddrV4)> {
-    match (theirs, ours) {
-        (SocketAddr::V4(theirs), Ok(SocketAddr::V4(ours))) => Some((theirs, ours)),
-        _ => None,
     }
 }
 

@@ -57,7 +57,12 @@ fn is_an_agents_among(id: u32, mut dirs: Vec<PathBuf>) -> bool {
     }
     dirs.extend(adapters(&homes));
     let dirs: BTreeSet<_> = dirs.into_iter().collect();
-    is_of_an_agent(&dirs.into_iter().collect::<Vec<_>>(), id)
+    let is_here = |adapter| {
+        let all = os::process::environment(adapter).ok();
+        all.and_then(|all| home(&all))
+            .is_some_and(|home| homes.contains(&home))
+    };
+    is_of_an_agent(&dirs.into_iter().collect::<Vec<_>>(), is_here, id)
 }
 
 /// The home in an environment.
@@ -111,17 +116,17 @@ fn is_own(process: u32) -> bool {
     os::user::owns(Path::new(&format!("/proc/{process}")))
 }
 
-/// Whether a process is an agent that has an adapter, or stands below one, as far as running adapters and
+/// Whether a process is an agent that has an adapter, or stands below one, as far as adapters that run here and
 /// the sockets in these directories tell. An agent can move or remove its socket.
 #[must_use]
-pub(super) fn is_of_an_agent(dirs: &[PathBuf], pid: u32) -> bool {
+pub(super) fn is_of_an_agent(dirs: &[PathBuf], is_here: impl Fn(u32) -> bool, pid: u32) -> bool {
     let Some(above) = Above::of(pid) else {
         return true;
     };
     // In another user's directory stands what that user says.
     let own = dirs.iter().filter(|dir| os::user::owns(dir));
     let mut sockets = own.flat_map(|dir| sockets(dir));
-    above.has_adapter()
+    above.has_adapter(is_here)
         || sockets.any(|(path, client, adapter)| {
             // What a killed adapter left says nothing of whoever has its number by now.
             let is_left = || os::socket::is_listening(&path).is_ok_and(|listening| !listening);
@@ -169,10 +174,11 @@ impl Above {
             || self.has(adapter)
     }
 
-    /// The same for the adapters and drivers that run.
-    fn has_adapter(&self) -> bool {
-        let all = os::process::called(PROGRAM, &[ADAPTER, "run", "acp"]);
-        all.into_iter().any(|(id, word)| match word {
+    /// The same for the adapters and drivers that run here.
+    fn has_adapter(&self, is_here: impl Fn(u32) -> bool) -> bool {
+        let all = os::process::called(PROGRAM, &[ADAPTER, "run", "acp"]).into_iter();
+        let mut all = all.filter(|(id, _)| is_here(*id));
+        all.any(|(id, word)| match word {
             0 => {
                 // One whose agent ended stands below the first process, as everything does.
                 let mut starters = os::process::starters(id).into_iter();
@@ -234,7 +240,8 @@ mod tests {
             let mut said = String::new();
             let mut stdout = BufReader::new(shell.stdout.take().unwrap());
             stdout.read_line(&mut said).unwrap();
-            let found = is_of_an_agent(&directories(&paths), said.trim().parse().unwrap());
+            let found =
+                is_of_an_agent(&directories(&paths), |_| true, said.trim().parse().unwrap());
             drop(shell.stdin.take());
             shell.wait().unwrap();
             found
@@ -287,7 +294,7 @@ mod tests {
         let mut said = BufReader::new(agent.stdout.take().unwrap()).lines();
         let mut number = || -> u32 { said.next().unwrap().unwrap().parse().unwrap() };
         let (runs, adapter) = (number(), number());
-        let is_agents = || is_of_an_agent(&directories(&paths), runs);
+        let is_agents = || is_of_an_agent(&directories(&paths), |_| true, runs);
         let before = is_agents();
         let socket = dir.join(format!("0.{adapter}.sock"));
         let listener = UnixListener::bind(socket).unwrap();

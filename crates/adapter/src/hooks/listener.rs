@@ -207,7 +207,7 @@ impl Places {
         let is_peoples = || {
             caller
                 .pid
-                .is_some_and(|pid| !is_of_an_agent(&self.dirs, pid))
+                .is_some_and(|pid| !is_of_an_agent(&self.dirs, |_| false, pid))
         };
         taken.or_else(|| Some(vec![take(&self.peoples).filter(|_| is_peoples())?]))
     }

@@ -80,7 +80,10 @@ fn two_projects_of_one_name_have_two_groups_that_say_so() {
     }
     assert!(!note(&first.call("bus.peers", json!({}))).contains("api-2"));
     let why = first.call_fails("bus.send", json!({ "to": "#api", "body": "a password" }));
-    assert!(why.contains("nobody else is in #api now"), "{why}");
+    assert!(
+        why.contains("nobody else of this token is in #api now"),
+        "{why}"
+    );
     let sent = second.call("bus.send", json!({ "to": "#api", "body": "hello" }));
     assert!(
         note(&sent).contains("mind that the group of this project is #api-2"),
@@ -200,7 +203,7 @@ fn a_session_joins_and_leaves_and_a_shell_does_likewise() {
     let [mut alice, mut bob] = ["alice", "bob"].map(|name| here(&home, name));
     let why = alice.call_fails("bus.send", json!({ "to": "#reviewers", "body": "?" }));
     assert!(
-        why.contains("nobody else is in #reviewers now; there are #shop"),
+        why.contains("nobody else of this token is in #reviewers now; its groups are #shop"),
         "{why}"
     );
     let joined = bob.call("bus.join", json!({ "group": "#Reviewers" }));

@@ -290,5 +290,15 @@ fn the_operator_ends_a_name_and_nothing_is_lost_in_silence() {
         .mcp
         .call_fails("bus.send", json!({ "to": "gone", "body": "late" }));
     assert!(refused.contains("nobody here is called gone"), "{refused}");
+    home.apart(&["names", "retire", "ada"]).ok();
+    let ended = eventually("ada is off the bus", || {
+        let answer = ada.mcp.request(
+            "tools/call",
+            json!({ "name": "bus.peers", "arguments": {} }),
+        );
+        let said = answer.to_string();
+        said.contains("was ended for good").then_some(said)
+    });
+    assert!(!ended.contains("rename"), "{ended}");
     broker.stop();
 }

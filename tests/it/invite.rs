@@ -138,7 +138,10 @@ fn mail_goes_both_ways_under_the_names_that_the_token_may_have() {
     fs::write(&code, desk.invite("laptop")).expect("a file");
     Finished::of(command.stdin(fs::File::open(&code).expect("a file"))).ok();
     desk.says(&["recv", "--name", "ann", "--timeout", "0.1"]);
-    laptop.run(&["send", "ann", "from the laptop"]).ok();
+    let sent = laptop.run(&["send", "ann", "from the laptop"]);
+    let says = "has one wait for `peerbus recv --name ME`";
+    assert!(sent.stderr.contains(says), "{}", sent.stderr);
+    sent.ok();
     let got = desk.says(&["recv", "--name", "ann", "--count", "1"]);
     assert!(
         got.contains("from the laptop") && got.contains("\"from\":\"laptop-"),
@@ -155,6 +158,7 @@ fn mail_goes_both_ways_under_the_names_that_the_token_may_have() {
         .run(&["recv", "--name", "ann", "--timeout", "60"])
         .fails(1);
     assert!(said.contains("laptop*"), "{said}");
+    only_what_works_there_is_named(&desk, &laptop);
     let said = laptop.run(&["broadcast", "to all"]).fails(1);
     assert!(said.contains("token"), "it may send only: {said}");
 
@@ -181,6 +185,47 @@ fn mail_goes_both_ways_under_the_names_that_the_token_may_have() {
     desk.says(&["audit", "verify"]);
     assert_eq!(desk.audited(), ["laptop join joined source \"127.0.0.1\""]);
     desk.broker.stop();
+}
+
+fn only_what_works_there_is_named(desk: &Desk, laptop: &Home) {
+    let me = ["--name", "laptop-me"];
+    let asked = |more: &[&str]| laptop.run(&[&["ask", "ann", "?"], more].concat());
+    let said = asked(&["--detach", "--name", "laptop-me"]).ok();
+    assert!(
+        said.ends_with("; the answer waits for `peerbus recv --name laptop-me`\n"),
+        "{said}"
+    );
+    let said = asked(&["--timeout", "1"]).fails(1);
+    assert!(
+        said.ends_with("the request stays owed until its time is over\n"),
+        "{said}"
+    );
+    let said = asked(&[&["--timeout", "1"], &me[..]].concat()).fails(1);
+    let waits = "an answer that comes later waits for `peerbus recv --name laptop-me`";
+    assert!(
+        said.contains(waits) && !said.contains("peerbus status"),
+        "{said}"
+    );
+    let desk_bob = Mcp::start(&desk.home, "generic", "bob", "some-bot");
+    let sent = eventually("bob is there", || {
+        let sent = laptop.run(&["send", "bob", "hello", "--wait", "seen=1"]);
+        sent.stderr.contains("got it").then_some(sent.stderr)
+    });
+    assert!(
+        sent.contains("what bob does is not known from here"),
+        "{sent}"
+    );
+    drop(desk_bob);
+    eventually("bob has left", || {
+        let said = laptop.run(&["peers"]).stderr;
+        said.contains(" more, away: `peerbus peers --all`")
+            .then_some(())
+    });
+    let said = laptop.run(&["send", "#shop", "hello"]).fails(1);
+    assert!(
+        said.contains("nobody else of this token is in #shop now; it has no groups"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -249,8 +294,12 @@ fn a_machine_is_sent_away_and_the_broker_listens_no_more() {
         "{said}"
     );
     assert_ne!(desk.home.credential("hmac_secret"), secret);
+    let out = "takes the token no more with which this machine joined";
+    let way = "`peerbus uninstall --join` gives the credentials back";
     let said = laptop.run(&["peers"]).fails(1);
-    assert!(said.contains("token"), "{said}");
+    assert!(said.contains(out) && said.contains(way), "{said}");
+    let said = laptop.run(&["doctor"]).stdout;
+    assert!(said.contains(out) && said.contains(way), "{said}");
     assert_eq!(desk.says(&["invite", "list"]), "no machine was invited\n");
     assert_eq!(desk.says(&["token", "list"]), "no tokens\n");
     desk.invite("lap");

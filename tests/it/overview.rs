@@ -384,6 +384,13 @@ fn a_name_in_the_place_of_an_id_leads_to_that_agent() {
     let asked = home.run(&["session", "approve", "asks"]);
     assert!(asked.stdout.contains("npm test"), "{}", asked.stdout);
     assert!(asked.fails(1).contains("gate `approve` is closed"));
+    home.apart(&["names", "retire", "loops"]).ok();
+    eventually("nothing is paused of what has expired", || {
+        let held = home.run(&["held"]).stderr;
+        let status = home.run(&["status"]).ok();
+        let is_paused = held.contains("paused: ") || status.contains("paused at");
+        (!is_paused).then_some(())
+    });
     signal(world.frozen.process(), Signal::CONT);
     world.broker.stop();
 }

@@ -155,6 +155,20 @@ fn what_the_agent_is_shown_beside_a_text_is_shown_to_its_user() {
         let said = home.run(&["held", "refuse", &digest(&home, beside)]).ok();
         assert!(said.contains("in carol"), "{said}");
     }
+    home.run(&[
+        "ask",
+        "carol",
+        "lunch at noon?",
+        "--within",
+        "2h",
+        "--detach",
+    ])
+    .ok();
+    let said = home.run(&["held"]).ok();
+    assert!(
+        said.contains(", a request with 2 h for it, digest ") && !said.contains("\"text\""),
+        "{said}"
+    );
     broker.stop();
 }
 

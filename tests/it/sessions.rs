@@ -200,7 +200,11 @@ fn who_waits_until_a_text_is_seen_is_told_that_it_will_not_be() {
     for wait in ["seen=0.1", "answer=0.1"] {
         let args = ["session", "inject", "bob", "later", "--wait", wait];
         let said = home.run(&args).fails(1);
-        assert!(said.contains("not seen: bob's adapter got it"), "{said}");
+        assert!(
+            said.contains("not seen: bob's adapter got it")
+                && said.contains("nothing wakes bob: it reads when it is told to"),
+            "{said}"
+        );
     }
     let args = ["session", "inject", "bob", "later", "--wait", "read"];
     assert!(home.run(&args).fails(2).contains("seen=SECONDS"));

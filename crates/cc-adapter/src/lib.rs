@@ -102,6 +102,7 @@ fn node(
         transcript: Some(transcript::events(session.clone())),
         shown_as: "peer",
         control: Some(Arc::new(session.clone())),
+        windowless: false,
     };
     let node = Node::new(&socket, places, about, mailbox);
     Some((node, socket))

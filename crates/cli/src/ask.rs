@@ -11,7 +11,7 @@ use tokio::time::{Duration, Instant};
 
 use crate::args::Ask;
 use crate::far::Far;
-use crate::{body, client, output, recv, send, told};
+use crate::{body, client, operator, output, recv, send, told};
 
 /// How often the broker is asked how far the request is, and how long that may take.
 const LOOK: Duration = Duration::from_millis(500);
@@ -51,24 +51,28 @@ fn stays(sent: &SentMessage, verb: &Ask) -> String {
     let id = &sent.id;
     let waits = verb.name.as_ref().map(|name| {
         let name = escape(name, NAME_CHARS);
-        format!("an answer that comes later waits in `peerbus inbox {name}`")
+        format!(
+            "an answer that comes later waits {}",
+            operator::waits(&name)
+        )
     });
     if sent.accepted.is_none() {
         return waits.unwrap_or_else(|| "an answer that comes later finds nobody here".into());
     }
     let waits = waits.map_or_else(String::new, |waits| format!("; {waits}"));
-    let back = match is_below_an_agent() {
-        true => String::new(),
-        false => format!(", and `peerbus requests cancel {id}` takes it back"),
+    let shows = match (operator::is_elsewhere(), is_below_an_agent()) {
+        (true, _) => String::new(),
+        (_, true) => format!(": `peerbus status {id}` shows it"),
+        (_, false) => format!(
+            ": `peerbus status {id}` shows it, and `peerbus requests cancel {id}` takes it back"
+        ),
     };
-    format!(
-        "the request stays owed until its time is over: `peerbus status {id}` shows it{back}{waits}"
-    )
+    format!("the request stays owed until its time is over{shows}{waits}")
 }
 
 /// Waits for the result and prints it.
 async fn result(bus: &Bus, verb: &Ask, sent: &SentMessage, end: Instant) -> Result<(), Failure> {
-    let (mut told, mut answered) = (None, false);
+    let (mut told, mut said_last, mut answered) = (None, String::new(), false);
     let mut look = tokio::time::interval(LOOK);
     loop {
         let event = tokio::select! {
@@ -94,7 +98,11 @@ async fn result(bus: &Bus, verb: &Ask, sent: &SentMessage, end: Instant) -> Resu
                 let now = Some((far.stage().cloned(), far.does));
                 if told != now {
                     told = now;
-                    output::say(&far.note());
+                    let note = far.note();
+                    if note != said_last {
+                        output::say(&note);
+                        said_last = note;
+                    }
                 }
                 continue;
             }
@@ -152,10 +160,13 @@ const fn is_answered(stage: &Stage) -> bool {
 
 /// That the request has ended by an answer that is not here.
 fn not_come(far: &Far, sent: &SentMessage) -> String {
+    let shows = match operator::is_elsewhere() {
+        true => String::new(),
+        false => format!(". `peerbus status {}` shows what is known of it", sent.id),
+    };
     format!(
-        "{}; it was not taken here: its signature does not hold, or it found no room. `peerbus status {}` \
-         shows what is known of it",
-        far.trail.note, sent.id
+        "{}; it was not taken here: its signature does not hold, or it found no room{shows}",
+        far.trail.note
     )
 }
 

@@ -1,6 +1,7 @@
 //! A verb's connection to the bus.
 
 use std::convert::Infallible;
+use std::path::Path;
 use std::time::Duration;
 
 use peerbus_adapter::demand::{Demand, Meant};
@@ -108,13 +109,14 @@ where
     F: Future<Output = Result<T, Failure>>,
 {
     let runtime = runtime()?;
+    let joined = config.token.is_none().then(|| config.credentials.clone());
     let result = runtime.block_on(async {
         let (bus, link): (Bus, Link) = connect(config);
         let driver = tokio::spawn(link.run());
         let result = tokio::select! {
             // What a verb would say of the broker is in there.
             biased;
-            hopeless = hopeless(&bus, refused) => Err(hopeless),
+            hopeless = hopeless(&bus, refused, joined.as_deref()) => Err(hopeless),
             result = verb(bus.clone()) => result,
             never = tell_of_wait(&bus), if refused == Refused::Fail => match never {},
         };
@@ -136,8 +138,8 @@ pub(crate) fn peers(config: BusConfig, timeout: f64) -> Result<Peers, Failure> {
     })
 }
 
-/// Resolves when waiting is of no use.
-async fn hopeless(bus: &Bus, refused: Refused) -> Failure {
+/// Resolves when waiting is of no use. `file`: where the token is from.
+async fn hopeless(bus: &Bus, refused: Refused, file: Option<&Path>) -> Failure {
     let mut link = bus.link();
     let mut joined = false;
     loop {
@@ -147,7 +149,11 @@ async fn hopeless(bus: &Bus, refused: Refused) -> Failure {
             state if !joined && let Some(why) = state.in_the_way() => return Failure::failed(why),
             state @ LinkState::NeedCredentials { .. } => return Failure::config(state),
             state @ LinkState::Refused { why, .. } if !may_pass(why, refused, joined) => {
-                return Failure::failed(for_verb(state, refused));
+                let turned_out = match why {
+                    Why::Token | Why::Revoked => file.and_then(peerbus_setup::turned_out),
+                    _ => None,
+                };
+                return Failure::failed(turned_out.unwrap_or_else(|| for_verb(state, refused)));
             }
             _ => {}
         }

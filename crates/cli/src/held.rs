@@ -4,9 +4,11 @@ use std::io::IsTerminal as _;
 
 use peerbus_adapter::Failure;
 use peerbus_adapter::credentials::SenderAllowance;
+use peerbus_adapter::mailbox::quote::said;
 use peerbus_adapter::paths::Paths;
 use peerbus_node::SessionNow;
-use peerbus_wire::{PeerName, escape, names_id};
+use peerbus_view::span;
+use peerbus_wire::{Conversation, PeerName, escape, names_id};
 use serde_json::{Value, json};
 
 use crate::args::{Held, HeldOne, HeldRelease, HeldVerb};
@@ -57,11 +59,19 @@ fn list(name: Option<&str>, json: bool) -> Result<(), Failure> {
 fn say_paused(name: Option<&str>) -> Result<(), Failure> {
     let mut sessions = here::sessions()?;
     sessions.retain(|it| it.paused > 0 && name.is_none_or(|name| session::is_meant(it, name)));
+    let mut any = false;
     for (now, _) in SessionNow::all(sessions) {
         for why in now.paused {
             let name = session::called(&now.session);
             output::say(&format!("at {name}, {}", escape(&why, WHY_CHARS)));
+            any = true;
         }
+    }
+    if any {
+        output::say(
+            "paused mail needs no word of yours: it goes on by itself, or now if you have its agent read its \
+             mail or write to that peer",
+        );
     }
     Ok(())
 }
@@ -73,14 +83,29 @@ fn shown(it: &Waiting) -> String {
         Value::String(token) => format!(" (token {})", escape(token, CELL_CHARS)),
         _ => String::new(),
     };
+    let text = it.told["text"].as_str().unwrap_or_default();
+    let talk = Conversation::of(text);
+    let plain = Conversation {
+        within_ms: talk.within_ms,
+        hops: talk.hops,
+        ..Conversation::default()
+    };
+    let (asks, text) = match talk.within_ms {
+        // What else the agent is shown stands in the JSON.
+        Some(within_ms) if talk == plain => {
+            let within = span(within_ms / 1_000);
+            (format!(", a request with {within} for it"), said(text))
+        }
+        _ => (String::new(), text.into()),
+    };
     format!(
-        "{} from {}{token} to {}, sent {}, digest {}:\n{}",
+        "{} from {}{token} to {}, sent {}{asks}, digest {}:\n{}",
         word("id"),
         word("from"),
         session::called(&it.session),
         word("sent_at"),
         word("digest"),
-        output::indented(it.told["text"].as_str().unwrap_or_default())
+        output::indented(&text)
     )
 }
 

@@ -140,6 +140,23 @@ pub(crate) fn sockets(given: Option<&PathBuf>) -> Result<Vec<PathBuf>, Failure> 
     }
 }
 
+/// Whether commands that ask as the operator have no broker on this machine to ask.
+pub(crate) fn is_elsewhere() -> bool {
+    let Ok(sockets) = sockets(None) else {
+        return true;
+    };
+    // A `url` of this machine may lead on, as that of a tunnel does.
+    matches!(meant(), Ok(Some((_, Url::Tcp { .. })))) && over(&sockets, "GET", "/broker").is_err()
+}
+
+/// Where mail for a name waits, which is fit to be shown.
+pub(crate) fn waits(name: &str) -> String {
+    match is_elsewhere() {
+        true => format!("for `peerbus recv --name {name}`"),
+        false => format!("in `peerbus inbox {name}`"),
+    }
+}
+
 /// The broker that `PEERBUS_URL` names, or else the credentials, and which of them does.
 fn meant() -> Result<Option<(String, Url)>, Failure> {
     let url = std::env::var("PEERBUS_URL").unwrap_or_default();

@@ -67,21 +67,22 @@ pub(crate) fn run(verb: Peers) -> Result<(), Failure> {
 }
 
 fn show(verb: &Peers, all: Vec<PeerView>, omitted: u32) -> Result<(), Failure> {
-    let known = all.len();
     let here = |peer: &PeerView| peer.online || peer.unacked.is_some_and(|waits| waits > 0);
-    let shown: Vec<_> = all
-        .into_iter()
-        .filter(|peer| verb.all || here(peer))
-        .collect();
-    let more = known - shown.len();
+    let (shown, more): (Vec<_>, Vec<_>) = all.into_iter().partition(|peer| verb.all || here(peer));
     if shown.is_empty() {
         output::line("no peers")?;
     } else {
         table::write(&COLUMNS, shown.iter().map(row), verb.wide)?;
     }
-    if more > 0 {
+    if !more.is_empty() {
+        // A token without the right `observe` is not told what others are owed.
+        let owed = match more.iter().all(|peer| peer.unacked.is_some()) {
+            true => " and owed nothing",
+            false => "",
+        };
         output::say(&format!(
-            "{more} more, away and owed nothing: `peerbus peers --all`"
+            "{} more, away{owed}: `peerbus peers --all`",
+            more.len()
         ));
     }
     if omitted > 0 {

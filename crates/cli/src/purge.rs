@@ -5,7 +5,7 @@ use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
 use peerbus_adapter::paths::Paths;
-use peerbus_adapter::{Failure, operator as broker};
+use peerbus_adapter::{Failure, PeerEntry, operator as broker};
 use peerbus_node::index::LiveSession;
 use peerbus_wire::printable;
 use serde_json::Value;
@@ -19,11 +19,16 @@ pub(crate) fn run(dry_run: bool, yes: bool) -> Result<(), Failure> {
     for_people("take peerbus away")?;
     let paths = Paths::find()?;
     if dry_run {
+        // Only what would be done is shown: where nothing would be, the refusal is.
+        let refused = nobody_is_here(&paths).err();
         install::undo_all(true)?;
-        return output::wrapped(&format!(
-            "and this would go: {}; nothing was deleted (--dry-run)",
+        output::wrapped(&format!(
+            "of peerbus itself this would go: {}; nothing was deleted (--dry-run)",
             places(&paths)
-        ));
+        ))?;
+        return refused.map_or(Ok(()), |why| {
+            Err(Failure::failed(format!("but not now: {why}")))
+        });
     }
     let databases = [nobody_is_here(&paths)?, paths.other_database()];
     if !yes {
@@ -94,7 +99,7 @@ fn nobody_is_here(paths: &Paths) -> Result<Option<PathBuf>, Failure> {
         let online = peers
             .into_iter()
             .filter(|peer| peer.online && !is_named(&peer.name));
-        here.extend(online.map(|peer| crate::told::name(&peer.name)));
+        here.extend(online.map(|peer| described(&peer)));
     }
     let database = about.as_ref().and_then(|about| about["database"].as_str());
     let database = database.map(PathBuf::from);
@@ -104,6 +109,19 @@ fn nobody_is_here(paths: &Paths) -> Result<Option<PathBuf>, Failure> {
             "these run, and would start a broker again when they need one: {}; end them first",
             here.into_iter().collect::<Vec<_>>().join(", ")
         ))),
+    }
+}
+
+/// A peer that has no session here, and what is to be ended.
+fn described(peer: &PeerEntry) -> String {
+    let about = crate::here::about(peer);
+    let is_web = about.client.as_deref() == Some("web");
+    let program = is_web.then(|| "`peerbus web`".to_owned());
+    let pid = about.pid.map(|pid| format!("process {pid}"));
+    let known: Vec<_> = program.into_iter().chain(pid).collect();
+    match known.is_empty() {
+        true => about.name,
+        false => format!("{} ({})", about.name, known.join(", ")),
     }
 }
 

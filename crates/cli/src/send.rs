@@ -92,8 +92,8 @@ fn say_unanswered(to: Option<&str>, outgoing: &Outgoing) {
         )
     });
     output::say(&format!(
-        "it says that no answer is wanted, as this command is gone: {ask}`--name ME` has one wait in \
-         `peerbus inbox ME`"
+        "it says that no answer is wanted, as this command is gone: {ask}`--name ME` has one wait {}",
+        operator::waits("ME")
     ));
 }
 
@@ -160,6 +160,13 @@ pub(crate) async fn asked(bus: &Bus, sent: &SentMessage, verb: &Ask) -> Result<(
     }
     let own = verb.name.as_deref().unwrap_or_default();
     output::wrapped(&match how(sent, Some(&to), own) {
+        Some(how) if operator::is_elsewhere() => {
+            let waits = verb.name.as_ref().map(|name| {
+                let waits = operator::waits(&escape(name, 64));
+                format!("; the answer waits {waits}")
+            });
+            format!("asked {}: {how}{}", sent.id, waits.unwrap_or_default())
+        }
         Some(how) => format!("asked {}: {how}; `peerbus requests` shows it", sent.id),
         None => sentence(sent, Some(&to), own),
     })

@@ -143,13 +143,22 @@ fn heading(message: &MessageView, secret: Option<&Secret>) -> String {
         "" => sender(""),
         _ => told::sender(message, secret),
     };
+    let to = message.content(secret).to;
+    let group = to.starts_with('#').then(|| escape(&to, 64));
+    let of = |names: String| match &group {
+        Some(group) => format!("{group} ({names})"),
+        None => names,
+    };
     match (
         names.first_key_value(),
         names.len().max(message.recipients as usize),
     ) {
         (_, 0) => format!("from {from}"),
-        (Some((name, _)), 1) => format!("from {from} to {name}"),
-        (_, count) => format!("from {from} to {}", output::plural(count as u64, "peer")),
+        (Some((name, _)), 1) => format!("from {from} to {}", of((*name).to_owned())),
+        (_, count) => {
+            let peers = output::plural(count as u64, "peer");
+            format!("from {from} to {}", of(peers))
+        }
     }
 }
 

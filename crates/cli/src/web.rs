@@ -201,7 +201,9 @@ fn add(verb: WebTokenAdd) -> Result<(), Failure> {
     }
     if verb.approve {
         output::say(&format!(
-            "its words are verdicts where a session's user names {} in `remote` of sessions.toml",
+            "its verdicts over HTTP{} need the gate `approve` alone; as messages they count where `remote` of \
+             sessions.toml names {}",
+            if verb.watch { "" } else { " (with --watch)" },
             peer.as_str()
         ));
     }

@@ -95,7 +95,7 @@ pub(crate) async fn host(
         options.tool_names.get_or_insert(Spelling::Underscore);
     }
     let instructions = woken.instruct(&client);
-    let nth = seat.as_ref().map_or(0, |seat| seat.nth);
+    let nth = seat.as_ref().map(|seat| seat.nth);
     let cwd = seat.as_ref().map(|seat| seat.cwd.clone());
     let cwd = cwd.or_else(|| std::env::current_dir().ok());
     let protocol = protocol(&settings, instructions, (&tools, &relays), seat);
@@ -237,15 +237,15 @@ async fn version(program: &OsStr) -> Result<String, String> {
     Ok(claude::version(&printed).to_owned())
 }
 
-/// The session's node, and what serves it. Where there can be no socket, nobody comes.
+/// The session's node, and what serves it; the `nth` is seen in an editor. Without a socket nobody comes.
 fn node(
-    (places, nth): (&Paths, u64),
+    (places, nth): (&Paths, Option<u64>),
     (session, client): (&Session, String),
     mailbox: Mailbox,
     relays: Arc<Relays>,
 ) -> (Option<Node>, BoxFuture<'static, ()>) {
     // All that runs below this process is the session's.
-    let socket = match SessionSocket::bind_nth(places, std::process::id(), nth) {
+    let socket = match SessionSocket::bind_nth(places, std::process::id(), nth.unwrap_or(0)) {
         Ok(socket) => socket,
         Err(error) => {
             tracing::warn!(%error, "the session cannot be watched: no socket for it");
@@ -258,11 +258,11 @@ fn node(
         transcript: None,
         shown_as: "user",
         control: Some(Arc::new(session.clone())),
+        windowless: nth.is_none(),
     };
     let node = Node::new(&socket, places, about, mailbox);
     let below = move |hook| Arc::clone(&relays).serve(hook);
-    let serve = node.clone().serve(socket, below);
-    (Some(node), Box::pin(serve))
+    (Some(node.clone()), Box::pin(node.serve(socket, below)))
 }
 
 struct Driver<'a> {

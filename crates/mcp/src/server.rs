@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use peerbus_adapter::agents::claude_code::ALWAYS_LOAD;
 use peerbus_adapter::mailbox::{Mailbox, Named, PIGGYBACK, Who};
-use peerbus_adapter::{Bus, LinkState, similar};
+use peerbus_adapter::{Bus, LinkState, RegistrationRefusal, similar};
 use peerbus_wire::escape;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, CustomNotification,
@@ -321,10 +321,18 @@ impl Session {
     fn unlinked(&self, needed: Link) -> Option<String> {
         let state = self.bus.link().borrow().clone();
         let remedy = match (needed, &state) {
+            // Whom the operator took off the bus is not told the way back.
+            (
+                Link::Needed,
+                LinkState::Refused {
+                    why: RegistrationRefusal::Ended,
+                    ..
+                },
+            )
+            | (Link::Needed | Link::EvenRefused, LinkState::NeedCredentials { .. }) => "",
             (Link::Needed, LinkState::Refused { .. }) => {
                 ". The bus rename tool gives this session another name"
             }
-            (Link::Needed | Link::EvenRefused, LinkState::NeedCredentials { .. }) => "",
             _ => return None,
         };
         Some(format!("not connected to the bus: {state}{remedy}"))

@@ -40,6 +40,9 @@ pub struct LiveSession {
     /// The terminal in which its client runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tty: Option<String>,
+    /// It runs in no window: `peerbus run` drives it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub windowless: bool,
     /// Its adapter is stopped: the rest is old.
     #[serde(skip)]
     pub stopped: bool,
@@ -218,6 +221,7 @@ mod tests {
             stuck: None,
             stopped: false,
             tty: None,
+            windowless: false,
             asked: 0,
             held: 0,
             paused: 0,

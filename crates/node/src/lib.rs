@@ -75,6 +75,8 @@ pub struct SessionStatus {
     pub shown_as: &'static str,
     /// What else can be done to it. `None`: its client offers no way.
     pub control: Option<Arc<dyn Control>>,
+    /// It runs in no window.
+    pub windowless: bool,
 }
 
 /// The node of a session. Clones share it.
@@ -84,6 +86,7 @@ pub struct Node(Arc<Shared>);
 pub(crate) struct Shared {
     client: String,
     shown_as: &'static str,
+    windowless: bool,
     control: Option<Arc<dyn Control>>,
     gates: PathBuf,
     socket: watch::Receiver<PathBuf>,
@@ -136,6 +139,7 @@ impl Node {
         let shared = Arc::new(Shared {
             client: about.client,
             shown_as: about.shown_as,
+            windowless: about.windowless,
             control: about.control,
             gates: paths.gates.clone(),
             socket: socket.path(),
@@ -271,6 +275,7 @@ impl Shared {
             stuck: self.mailbox.stuck(),
             stopped: false,
             tty: self.mailbox.terminal(),
+            windowless: self.windowless,
             asked,
             held: self.mailbox.withheld().len(),
             paused: self.mailbox.paused().len(),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use peerbus_adapter::wall_ms;
 use peerbus_view::{ADAPTER_STOPPED, Audience, PeerState, PeerView, does, quoted};
 use peerbus_wire::{escape, from_rfc3339, printable};
 use serde_json::{Value, json};
@@ -96,7 +97,12 @@ impl SessionNow {
             None => "answer in its own window".to_owned(),
         };
         let Some(first) = self.approvals.first() else {
-            return Some(format!("what it asks is known there alone: {there}"));
+            let is_there = !session.windowless;
+            return is_there.then(|| format!("what it asks is known there alone: {there}"));
+        };
+        let (or, too) = match session.windowless {
+            true => (String::new(), ""),
+            false => (format!("{there}, or "), ", too"),
         };
         let more = match (self.approvals.len(), self.unlisted) {
             (1, false) => String::new(),
@@ -116,10 +122,11 @@ impl SessionNow {
         };
         let file = escape(&session.gates_file.display().to_string(), 4 * NAME_CHARS);
         Some(match session.gates.approve {
-            true => format!("{asked}{more}: {there}, or {answers}"),
+            true => format!("{asked}{more}: {or}{answers}"),
             false => format!(
-                "{asked}{more}: {there}; the gate `approve` is closed: with `approve = true` in {file} \
-                 {answers} does, too"
+                "{asked}{more}: {}the gate `approve` is closed: with `approve = true` in {file} \
+                 {answers} does{too}",
+                or.replace(", or ", "; ")
             ),
         })
     }
@@ -172,11 +179,16 @@ impl LiveSession {
     /// Its state as lists have it, given the wall clock: since when, and what is kept from its agent.
     #[must_use]
     pub fn does(&self, now_ms: u64) -> String {
-        let since = self.active_at.as_deref().and_then(from_rfc3339);
-        let since = since.filter(|_| self.status.is_some() && self.state() != PeerState::Stuck);
-        let since = since.map(|at_ms| now_ms.saturating_sub(at_ms) / 1_000);
+        let since = self.since_s(now_ms);
         let [held, paused] = [self.held, self.paused].map(|it| Some(it).filter(|n| *n > 0));
         does(self.word(), since, [held, paused])
+    }
+
+    /// For how many seconds it has been in its state, given the wall clock; `None`: that is not known.
+    fn since_s(&self, now_ms: u64) -> Option<u64> {
+        let since = self.active_at.as_deref().and_then(from_rfc3339);
+        let since = since.filter(|_| self.status.is_some() && self.state() != PeerState::Stuck);
+        since.map(|at_ms| now_ms.saturating_sub(at_ms) / 1_000)
     }
 
     /// Whether its client tells what it does: of one that does not it is not known whether it asks something.
@@ -194,6 +206,10 @@ impl LiveSession {
         }
         if peer.is == PeerState::Stuck {
             peer.tried = self.tried();
+        }
+        // A broker counts from its own start at the earliest.
+        if peer.online && peer.is == state {
+            peer.activity_s = self.since_s(wall_ms()).or(peer.activity_s);
         }
         peer.held = Some(self.held).filter(|count| *count > 0);
         peer.paused = Some(self.paused).filter(|count| *count > 0);
@@ -272,6 +288,7 @@ mod tests {
                 stuck: None,
                 stopped: false,
                 tty: Some("pts/1".into()),
+                windowless: false,
                 asked: 0,
                 held: 0,
                 paused: 0,

@@ -13,6 +13,6 @@ mod text;
 pub use install::fuzz;
 pub use install::{
     FoundAgent, InstallLine, InstallRequest, asking_token, check_joinable, found, install, join,
-    leave, not_let_in, uninstall, uninstall_all,
+    leave, not_let_in, turned_out, uninstall, uninstall_all,
 };
 pub use purge::purge;

@@ -140,7 +140,9 @@ impl App {
         config.naming = Naming::Verbatim(tokens::peer(name).map_err(unusable)?);
         config.ephemeral = false;
         config.window = WINDOW;
-        config.presence = json!({ "client": "web" }).as_object().cloned();
+        config.presence = json!({ "client": "web", "pid": std::process::id() })
+            .as_object()
+            .cloned();
         if self.options.own_token
             && let Some(bus) = &self.tokens.now().bus
         {

@@ -84,6 +84,12 @@ fn all_of_peerbus_goes_and_what_is_not_its_own_stays() {
         said.contains("bob") && said.contains("end them first"),
         "{said}"
     );
+    let dry = ["uninstall", "--all", "--purge", "--dry-run"];
+    let said = world.home.apart(&dry).fails(1);
+    assert!(
+        said.contains("but not now: these run") && said.contains("bob"),
+        "{said}"
+    );
     drop::<Mcp>(bob);
     eventually("it has left", || {
         let done = world.home.apart(&["session", "list"]).ok();
@@ -91,10 +97,7 @@ fn all_of_peerbus_goes_and_what_is_not_its_own_stays() {
     });
     let said = world.home.apart(&purge[..3]).fails(2);
     assert!(said.contains("say --yes"), "{said}");
-    let dry = world
-        .home
-        .apart(&["uninstall", "--all", "--purge", "--dry-run"])
-        .ok();
+    let dry = world.home.apart(&dry).ok();
     assert!(dry.contains("nothing was deleted"), "{dry}");
     assert!(world.state("peerbus.db").exists());
     let text = fs::read_to_string(&codex).expect("a file");

@@ -137,7 +137,8 @@ fn what_a_turn_came_to_is_one_object() {
     let errors = Lines::of(waits.stderr.take().expect("a pipe"));
     let id = errors.find("that it waits for its user", |line| {
         let (_, way) = line.split_once("`peerbus session approve ")?;
-        assert!(line.contains("waits for you: Bash: \"ls\""), "{line}");
+        let asks = "waits for you: Bash: \"ls\": `peerbus session approve ";
+        assert!(line.contains(asks), "it has no window: {line}");
         Some(way.trim_end_matches('`').to_owned())
     });
     home.run(&["session", "deny", &id]).ok();

@@ -180,12 +180,6 @@ impl Mailbox {
         self.with(|state, _| state.about.terminal())
     }
 
-    /// Why the governor keeps mail from the agent, for each message that it keeps.
-    #[must_use]
-    pub fn paused(&self) -> Vec<String> {
-        self.machine(|it, _| it.paused().map(ToString::to_string).collect())
-    }
-
     /// The user has the word: what the agent does now is not what peers made it do. `prompt`: what
     /// started the turn; a push of ours may have.
     pub fn prompted(&self, prompt: &str) {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::{Mail, Mailbox, No};
+use crate::{LinkState, RegistrationRefusal};
 
 /// Why a message cannot be decided about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,9 +17,34 @@ pub enum Undecided {
 }
 
 impl Mailbox {
+    /// Its name was ended for good, and the mail for it has expired.
+    fn is_ended(&self) -> bool {
+        let link = self.shared.bus.link();
+        let state = link.borrow();
+        matches!(
+            *state,
+            LinkState::Refused {
+                why: RegistrationRefusal::Ended,
+                ..
+            }
+        )
+    }
+
+    /// Why the governor keeps mail from the agent, for each message that it keeps and that is owed.
+    #[must_use]
+    pub fn paused(&self) -> Vec<String> {
+        if self.is_ended() {
+            return Vec::new();
+        }
+        self.machine(|it, _| it.paused().map(ToString::to_string).collect())
+    }
+
     /// Messages that wait for the user, in order of arrival. The agent does not know of them.
     #[must_use]
     pub fn withheld(&self) -> Vec<(No, Arc<Mail>)> {
+        if self.is_ended() {
+            return Vec::new();
+        }
         let senders = self.shared.bus.shared().senders();
         self.machine(|it, now_ms| {
             it.set_senders(now_ms, &senders);

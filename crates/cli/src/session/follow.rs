@@ -32,6 +32,8 @@ struct Followed {
     words: Vec<String>,
     /// That the session waits for its user was said.
     told: bool,
+    /// How, when it was said last.
+    way: Option<String>,
 }
 
 impl Followed {
@@ -47,6 +49,7 @@ impl Followed {
             failed: None,
             words: Vec::new(),
             told: false,
+            way: None,
         })
     }
 
@@ -82,7 +85,10 @@ impl Followed {
         let now = now.filter(|now| now.state() == PeerState::Waits);
         if let Some(way) = now.and_then(|now| now.way_out()) {
             self.told = true;
-            output::say(&format!("{} waits for you: {way}", super::called(session)));
+            if self.way.as_ref() != Some(&way) {
+                output::say(&format!("{} waits for you: {way}", super::called(session)));
+                self.way = Some(way);
+            }
         }
     }
 

@@ -188,11 +188,11 @@ impl Broker {
         let named: Vec<_> = named.collect();
         let more = all.len().saturating_sub(NAMED_MAX);
         let there_are = match (named.as_slice(), more) {
-            ([], _) => "there are no groups".to_owned(),
-            (named, 0) => format!("there are {}", named.join(", ")),
-            (named, more) => format!("there are {} and {more} more", named.join(", ")),
+            ([], _) => "it has no groups".to_owned(),
+            (named, 0) => format!("its groups are {}", named.join(", ")),
+            (named, more) => format!("its groups are {} and {more} more", named.join(", ")),
         };
-        format!("nobody else is in {group} now; {there_are}")
+        format!("nobody else of this token is in {group} now; {there_are}")
     }
 
     /// The sender of a message for a group is told who has no room for it, until it takes note.

@@ -33,6 +33,7 @@ pub(crate) fn bind(
         transcript: None,
         shown_as: "peer",
         control: None,
+        windowless: false,
     };
     let node = Node::new(&socket, paths, about, mailbox.clone());
     Ok((node, socket))

@@ -11,6 +11,7 @@ use peerbus_view::{PROBE, presence};
 
 use super::report::Report;
 use super::{asleep, domains, elsewhere, health, settings};
+use crate::install::turned_out;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A clock that is off by more is worth a word.
@@ -71,6 +72,17 @@ async fn reach(bus: &Bus, config: &BusConfig, since: Instant, report: &mut Repor
             let took = since.elapsed().as_millis();
             answered(config, took, ext, report).await;
             Some(ext)
+        }
+        LinkState::Refused { why, .. }
+            if matches!(
+                why,
+                RegistrationRefusal::Token | RegistrationRefusal::Revoked
+            ) && config.token.is_none()
+                && let Some(turned_out) = turned_out(&config.credentials)
+                && let Some((says, remedy)) = turned_out.split_once(". ") =>
+        {
+            report.failed("token", says, remedy);
+            None
         }
         state @ LinkState::Refused { .. } => {
             let remedy = "use this broker's token: the credentials file that its `peerbus serve` \

@@ -10,6 +10,10 @@ use super::config_file::{ConfigFile, remove_parents};
 use super::record::{self, Asking, Done, Record, hash};
 use super::{InstallLine, Show};
 
+const TURNED_OUT: &str = "the broker takes the token no more with which this machine joined: its operator \
+    revoked it. `peerbus uninstall --join` gives the credentials back that were here before; to join again, \
+    ask for another invitation after that";
+
 /// The token with which this machine asks by the code of an invitation: a new one, or the one with which it
 /// has asked by that code before.
 ///
@@ -39,6 +43,14 @@ pub fn asking_token(code: &str) -> Result<Token, Failure> {
 /// A sentence with the way out.
 pub fn check_joinable() -> Result<(), Failure> {
     check_free(&Record::load())
+}
+
+/// Why a broker refuses the token of these credentials, and the way out; `None`: `peerbus join` did not write
+/// them.
+#[must_use]
+pub fn turned_out(credentials: &Path) -> Option<String> {
+    let (path, _) = Record::load().joined?;
+    (path == credentials).then(|| TURNED_OUT.to_owned())
 }
 
 /// The credentials of before are remembered once.

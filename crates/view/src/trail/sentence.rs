@@ -284,11 +284,25 @@ fn delivered(name: &str, ago: &str, peer: Option<&PeerEntry>, audience: Audience
                 "it was sent to {name}'s adapter{ago}, which is stopped and may not have read it"
             )
         }
+        // A token without the right `observe` is told no more than the name.
+        Some(peer) if peer.unacked.is_none() && is_plain(peer) => format!(
+            "{name} got it{ago} and has not said what became of it: what {name} does is not known \
+             from here"
+        ),
         Some(peer) if is_plain(peer) => format!(
             "{name} got it{ago} and has not said what became of it: it is a plain connection, without \
              an agent's adapter"
         ),
         None => format!("{name} got it{ago} and has not said what became of it"),
+        Some(peer)
+            if PeerView::new(peer, audience)
+                .wake
+                .is_some_and(|it| it.is_empty()) =>
+        {
+            format!(
+                "{name}'s adapter got it{ago}, and nothing wakes {name}: it reads when it is told to"
+            )
+        }
         Some(_) => {
             let list = match audience {
                 Audience::Owner => "`peerbus peers --wide`",

@@ -73,7 +73,9 @@ impl App {
         let name = PeerName::parse(PAGE).map_err(|error| unusable(error.to_string()))?;
         let mut config = self.options.bus.clone();
         config.naming = Naming::Verbatim(name);
-        config.presence = json!({ "client": "web" }).as_object().cloned();
+        config.presence = json!({ "client": "web", "pid": std::process::id() })
+            .as_object()
+            .cloned();
         let (bus, link) = connect(config);
         tokio::spawn(link.run());
         tokio::spawn(take(bus.clone()));

@@ -130,7 +130,10 @@ fn a_group_is_its_tokens_own() {
     rig.send(stranger, "eve", "#shop", "m1");
     let (code, why) = refused(&mut rig, stranger);
     assert_eq!(code, RefusalCode::UnknownRecipient);
-    assert_eq!(why, "nobody else is in #shop now; there are no groups");
+    assert_eq!(
+        why,
+        "nobody else of this token is in #shop now; it has no groups"
+    );
 }
 
 #[test]
@@ -140,14 +143,23 @@ fn an_unknown_group_is_refused_with_those_that_there_are_and_a_malformed_one_wit
     rig.send(ada, "ada", "#reviewers", "m1");
     let (code, why) = refused(&mut rig, ada);
     assert_eq!(code, RefusalCode::UnknownRecipient);
-    assert_eq!(why, "nobody else is in #reviewers now; there are #shop");
+    assert_eq!(
+        why,
+        "nobody else of this token is in #reviewers now; its groups are #shop"
+    );
     rig.send(ada, "ada", "#shop", "m2");
     let (_, why) = refused(&mut rig, ada);
-    assert_eq!(why, "nobody else is in #shop now; there are #shop");
+    assert_eq!(
+        why,
+        "nobody else of this token is in #shop now; its groups are #shop"
+    );
     regroup(&mut rig, ada, &[], &["shop"]);
     rig.send(ada, "ada", "#shop", "m4");
     let (_, why) = refused(&mut rig, ada);
-    assert_eq!(why, "nobody else is in #shop now; there are no groups");
+    assert_eq!(
+        why,
+        "nobody else of this token is in #shop now; it has no groups"
+    );
     rig.send(ada, "ada", "#a b", "m3");
     let (code, why) = refused(&mut rig, ada);
     assert_eq!(code, RefusalCode::Invalid);

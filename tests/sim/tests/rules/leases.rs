@@ -225,7 +225,7 @@ fn nobody_but_its_sender_in_a_group_is_a_refusal() {
     assert_eq!(refusal.code, RefusalCode::UnknownRecipient);
     assert_eq!(
         refusal.reason,
-        "nobody else is in #shop now; there are #shop"
+        "nobody else of this token is in #shop now; its groups are #shop"
     );
 }
 

@@ -176,6 +176,28 @@ async fn a_module_of_another_version_is_told_so_and_everything_goes_on_without_i
     let why = answer["error"]["message"].as_str().expect("a sentence");
     assert!(why.contains("peerbus install claude-code"), "{why}");
     assert_eq!(link.hear().await, None);
+#[tokio::test]
+async fn links_leave_the_hooks_of_the_session_their_places() {
+    let mut session = Session::at_home(&[SOCKET]).await;
+    let mut links = Vec::new();
+    for _ in 0..100 {
+        links.push(Link::open(&session.home).await);
+    }
+    session.deliver(r#"{"text":"by the way","priority":"quiet"}"#);
+    session.waiting(1).await;
+    let (text, hook) = session.home.hook("PostToolUse").await;
+    assert!(text.expect("it is shown").contains("by the way"));
+    hook.take().await;
+    let ended = links.len() - 4;
+    for link in &mut links[..ended] {
+        while link.hear().await.is_some() {}
+    }
+    for link in &mut links[ended..] {
+        link.is_told("attached/watch", &json!({ "any": true }))
+            .await;
+    }
+}
+
     session.deliver("\"hi\"");
     let posted = session.home.posted().await;
     session.home.write(&posted.line("a"));

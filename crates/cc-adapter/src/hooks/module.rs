@@ -134,7 +134,9 @@ impl HookServer {
     /// client has asked nobody. `None`: nobody here is meant.
     pub(super) async fn send(&self, on: &Occasion) -> Option<String> {
         let (to, text) = on.letter()?;
-        let sent = match self.session.settled_in().is_some_and(sends_unasked) {
+        let unasked =
+            self.session.minds_rules() && self.session.settled_in().is_some_and(sends_unasked);
+        let sent = match unasked {
             true => send_text(&self.mailbox, to, text).await?,
             false if is_address(to) || self.is_peer(to).await => Err(ASKS.to_owned()),
             false => return None,

@@ -30,6 +30,9 @@ pub(super) struct Occasion {
     cwd: Option<Short>,
     #[serde(deserialize_with = "lenient")]
     tool_name: Option<Short>,
+    /// When the client asks its user.
+    #[serde(deserialize_with = "lenient")]
+    permission_mode: Option<Short>,
     /// Only inside a subagent.
     #[serde(deserialize_with = "lenient")]
     agent_id: Option<Short>,
@@ -117,10 +120,12 @@ impl Occasion {
     }
 
     pub(super) fn facts(&self) -> SessionFacts {
+        let mode = self.permission_mode.as_deref();
         SessionFacts {
             session_id: self.session_id.as_deref().map(str::to_owned),
             transcript: self.transcript_path.as_deref().map(PathBuf::from),
             cwd: self.cwd.as_deref().map(PathBuf::from),
+            mode: mode.filter(|_| !self.in_subagent()).map(str::to_owned),
             renamed: self.event() == Event::Start && self.source.as_deref() != Some("startup"),
         }
     }

@@ -244,6 +244,12 @@ async fn writes(home: &Home, to: &str, message: &str) -> Option<Value> {
     if text.is_some() {
         hook.take().await;
     }
+/// A turn begins, and its hook says in which mode the client asks its user.
+async fn asks_in(home: &Home, mode: &str) {
+    let on = json!({ "hook_event_name": "UserPromptSubmit", "permission_mode": mode });
+    tells(home, &on).await;
+}
+
     text.map(|text| serde_json::from_str(&text).unwrap())
 }
 
@@ -259,6 +265,7 @@ async fn the_clients_own_tool_sends_where_the_users_rules_let_ours() {
         assert_eq!(said["success"], true, "{to}: {said}");
         let message = said["message"].as_str().unwrap();
         assert!(message.contains("accepted by the broker"), "{message}");
+    asks_in(&session.home, "default").await;
     }
     // An address that leads nowhere is answered by us: the other tool knows none of its kind.
     let said = writes(&session.home, "bob@beta", "hello").await.unwrap();
@@ -291,6 +298,16 @@ async fn without_such_a_rule_nothing_is_sent_and_the_model_learns_which_tool_ask
 
 #[tokio::test]
 async fn peers_are_listed_for_the_clients_own_list() {
+    let refused = async |home: &Home| {
+        let said = writes(home, "bob", "hello").await.unwrap();
+        assert_eq!(said["success"], false, "{said}");
+    };
+    // Nobody has told the mode, or in another one such rules may not hold.
+    refused(&session.home).await;
+    asks_in(&session.home, "plan").await;
+    refused(&session.home).await;
+    // The first message that the broker sees is another.
+    asks_in(&session.home, "default").await;
     let session = Session::at_home(&[SOCKET]).await;
     let project = json!({ "project": "shop\u{1b}[2J\nzoe · idle", "activity": "idle" });
     session.broker.set_presence("bob", &project);

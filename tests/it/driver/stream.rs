@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{Driven, home, told};
 use crate::sessions::{Node, listed};
-use crate::support::{Broker, Home};
+use crate::support::{Broker, Home, Mcp};
 
 /// A driven session whose gate `control` is open, and that had its first turn.
 fn controlled(home: &Home, more: &[&str]) -> Driven {
@@ -190,8 +190,12 @@ fn a_client_gets_variables_and_says_which_it_took_where_it_does() {
 
 /// A file that begins as an image does.
 pub(super) fn picture(home: &Home) -> String {
+/// What is in it, in base64.
+pub(super) const PICTURE: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAAA=";
+
     let file = home.path().join("picture.png");
-    std::fs::write(&file, b"\x89PNG\r\n\x1a\n").expect("written");
+    let header = b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\0\x01\0\0\0\x01\x08\x02\0\0\0";
+    std::fs::write(&file, header).expect("written");
     file.to_str().expect("a path").to_owned()
 }
 
@@ -218,7 +222,7 @@ fn an_image_stands_behind_the_text_that_it_was_put_in_with() {
             && text.contains("The images behind this are those that it names"),
         "{text}"
     );
-    let source = json!({ "type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo=" });
+    let source = json!({ "type": "base64", "media_type": "image/png", "data": PICTURE });
     assert_eq!(*one, json!({ "type": "image", "source": source }));
     assert_eq!(one, two);
     let script = home.path().join("claude.py");
@@ -229,6 +233,12 @@ fn an_image_stands_behind_the_text_that_it_was_put_in_with() {
     assert!(said.contains("cannot read /nonexistent"), "{said}");
     std::fs::write(&picture, vec![0; 3 << 20]).expect("written");
     let said = put(&["--image", &picture]).fails(2);
+    // From here on what this process runs stands below an agent.
+    let mut agent = Mcp::start(&home, "generic", "bob", "some-bot");
+    agent.call("bus.peers", json!({}));
+    let said = put(&["--image", &picture]).fails(1);
+    assert!(said.contains("may not put images"), "{said}");
+    put(&[]).ok();
     assert!(said.contains("make the image smaller"), "{said}");
     driven.stop();
     broker.stop();

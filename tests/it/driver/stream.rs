@@ -171,6 +171,8 @@ fn a_client_gets_variables_and_says_which_it_took_where_it_does() {
         (json!({ "A": 1 }), -32602),
         (json!({ "PEERBUS_DRIVER": "1" }), -32000),
         (json!({ "CLAUDE_CODE_SESSION_ACCESS_TOKEN": "x" }), -32000),
+        (json!({ "NO_PROXY": "" }), -32000),
+        (json!({ "MY_TOKEN": "x", "no_proxy": "" }), -32000),
     ] {
         let refused = set(variables);
         assert_eq!(refused["error"]["code"], code, "{refused}");
@@ -188,11 +190,11 @@ fn a_client_gets_variables_and_says_which_it_took_where_it_does() {
     broker.stop();
 }
 
-/// A file that begins as an image does.
-pub(super) fn picture(home: &Home) -> String {
 /// What is in it, in base64.
 pub(super) const PICTURE: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAAA=";
 
+/// A file that begins as an image does.
+pub(super) fn picture(home: &Home) -> String {
     let file = home.path().join("picture.png");
     let header = b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\0\x01\0\0\0\x01\x08\x02\0\0\0";
     std::fs::write(&file, header).expect("written");
@@ -231,14 +233,14 @@ fn an_image_stands_behind_the_text_that_it_was_put_in_with() {
     assert!(said.contains("is no image in PNG"), "{said}");
     let said = put(&["--image", "/nonexistent"]).fails(2);
     assert!(said.contains("cannot read /nonexistent"), "{said}");
-    std::fs::write(&picture, vec![0; 3 << 20]).expect("written");
-    let said = put(&["--image", &picture]).fails(2);
     // From here on what this process runs stands below an agent.
     let mut agent = Mcp::start(&home, "generic", "bob", "some-bot");
     agent.call("bus.peers", json!({}));
     let said = put(&["--image", &picture]).fails(1);
     assert!(said.contains("may not put images"), "{said}");
     put(&[]).ok();
+    std::fs::write(&picture, vec![0; 3 << 20]).expect("written");
+    let said = put(&["--image", &picture]).fails(2);
     assert!(said.contains("make the image smaller"), "{said}");
     driven.stop();
     broker.stop();

@@ -13,7 +13,7 @@ use crate::session::SessionFacts;
 const TEXT_MAX: usize = 4096;
 /// So many words of a prompt are kept from each end, and so long is the longest, in bytes.
 const MARKS_MAX: usize = 32;
-const MARK_MAX: usize = 32;
+const MARK_MAX: usize = 40;
 
 /// What is of use of the JSON that a hook is given on its standard input. A member that is
 /// missing, of another type or too long counts as not there.
@@ -322,7 +322,7 @@ mod tests {
             (Event::Other, SessionFacts::default())
         );
         assert!(given.in_subagent());
-        let fakes = "pb-00000000-00000000000000000000 é".repeat(9_000);
+        let fakes = "pb-0000000000000000-00000000000000000000 é".repeat(9_000);
         let long = occasion(&format!(
             r#"{{"prompt":"[pb-1] {fakes} my secret [pb-2]"}}"#
         ));

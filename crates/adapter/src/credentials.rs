@@ -35,7 +35,7 @@ use zeroize::Zeroizing;
 use crate::paths::Paths;
 use crate::url::Url;
 
-pub use joining::{joined, secret_text, set_listen};
+pub use joining::{check_joinable_file, joined, secret_text, set_listen};
 pub use pairing::SenderAllowance;
 pub use rotation::{retire, retired, rotate, rotated};
 

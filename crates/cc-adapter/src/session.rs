@@ -154,6 +154,11 @@ impl ClaudeSession {
         Some((self.around.config_dir.as_deref(), project))
     }
 
+    /// Whether the client asks its user as its rules say, as far as a hook has told.
+    pub(crate) fn minds_rules(&self) -> bool {
+        lock(&self.known).told.mode.as_deref() == Some("default")
+    }
+
     /// Whether our module in the client is linked.
     pub(crate) fn is_linked(&self) -> bool {
         lock(&self.known).links > 0

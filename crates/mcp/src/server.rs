@@ -308,11 +308,9 @@ impl Session {
     /// shown. An agent that answers one message may answer the next of the same result in its next call.
     fn note(&self, arguments: &Arguments) {
         let ids = ["msg_id", "reply_to"].map(|member| arguments.string(member));
-        let named = ids
-            .into_iter()
-            .flatten()
-            .map(|id| self.mailbox.named(&id, None));
-        if !named.fold(false, |any, it| any || it == Named::Seen) {
+        let named = ids.into_iter().flatten();
+        let named: Vec<_> = named.map(|id| self.mailbox.named(&id, None)).collect();
+        if !named.contains(&Named::Seen) {
             self.mailbox.machine(|it, now_ms| it.called(now_ms));
         }
     }

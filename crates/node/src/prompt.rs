@@ -10,6 +10,9 @@ use serde_json::{Value, json};
 const IMAGES_BYTES_MAX: usize = 3 << 20;
 /// So many images a prompt has at most.
 const IMAGES_MAX: usize = 20;
+/// Most pixels of a side of an image. Claude's service refuses more ("Vision", "Basics and limits", at
+/// docs.claude.com).
+const SIDE_MAX: usize = 8_000;
 
 /// A prompt.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -53,12 +56,30 @@ enum Encoding {
 /// Most bytes of an image.
 pub const IMAGE_BYTES_MAX: usize = IMAGES_BYTES_MAX / 4 * 3;
 
-/// The block of an image with these bytes. `None`: they are none that Claude's API takes.
-#[must_use]
-pub fn block(bytes: &[u8]) -> Option<Value> {
+/// The block of an image with these bytes.
+///
+/// # Errors
+///
+/// Why Claude's API does not take them, to be read after a name for the image.
+pub fn block(bytes: &[u8]) -> Result<Value, String> {
+    let media_type = media_type(bytes).ok_or("is no image in PNG, JPEG, GIF or WebP")?;
+    check_size(bytes)?;
     let data = BASE64.encode(bytes);
-    let source = json!({ "type": "base64", "media_type": media_type(bytes)?, "data": data });
-    Some(json!({ "type": "image", "source": source }))
+    let source = json!({ "type": "base64", "media_type": media_type, "data": data });
+    Ok(json!({ "type": "image", "source": source }))
+}
+
+fn check_size(bytes: &[u8]) -> Result<(), String> {
+    let size = imagesize::blob_size(bytes).ok();
+    let size = size.filter(|size| size.width.min(size.height) > 0);
+    let size = size.ok_or("is no whole image: its header names no size")?;
+    let (width, height) = (size.width, size.height);
+    match width.max(height) > SIDE_MAX {
+        false => Ok(()),
+        true => Err(format!(
+            "has {width} x {height} pixels; {SIDE_MAX} a side are the most: make the image smaller"
+        )),
+    }
 }
 
 fn media_type(bytes: &[u8]) -> Option<&'static str> {
@@ -142,7 +163,7 @@ impl Prompt {
 
 /// An image that is what it says it is: one that its service refuses would stay in the conversation, and
 /// fail each turn after it.
-fn image(source: ImageSource) -> Result<Image, &'static str> {
+fn image(source: ImageSource) -> Result<Image, String> {
     let data = source.data;
     let bytes = BASE64.decode(data.as_bytes());
     let bytes = bytes.map_err(|_| "`data` of an image is no base64, with padding")?;
@@ -150,6 +171,7 @@ fn image(source: ImageSource) -> Result<Image, &'static str> {
     let media_type = media_type.ok_or(
         "an image whose `data` is not of its `media_type`: expected image/png, image/jpeg, image/gif or image/webp",
     )?;
+    check_size(&bytes).map_err(|why| format!("an image of the prompt {why}"))?;
     Ok(Image { media_type, data })
 }
 
@@ -157,8 +179,17 @@ fn image(source: ImageSource) -> Result<Image, &'static str> {
 mod tests {
     use super::*;
 
+    const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
+
+    /// The beginning of a PNG of that many pixels.
+    fn header(width: u32, height: u32) -> Vec<u8> {
+        let head = [PNG, b"\0\0\0\x0dIHDR"].concat();
+        let sides = [width.to_be_bytes(), height.to_be_bytes()].concat();
+        [head, sides, b"\x08\x02\0\0\0".to_vec()].concat()
+    }
+
     fn png() -> Value {
-        block(b"\x89PNG\r\n\x1a\nrest").unwrap()
+        block(&header(8_000, 1)).unwrap()
     }
 
     fn read(prompt: Value) -> Result<Prompt, String> {
@@ -176,7 +207,34 @@ mod tests {
         assert_eq!(images[0].media_type, "image/png");
         assert_eq!(read(json!([png()])).unwrap().text, "[image 1]");
         assert_eq!(read(json!("a\nb")).unwrap().text, "a\nb");
-        assert_eq!(block(b"hi"), None);
+    }
+
+    #[test]
+    fn an_image_whose_header_names_no_size_that_its_service_takes_is_refused() {
+        let gif = |sides: [u8; 4]| [b"GIF89a".as_slice(), &sides, &[0; 3]].concat();
+        let jpeg = b"\xff\xd8\xff\xe0\0\x02\xff\xc0\0\x0b\x08\x01\0\x02\0\x01";
+        let webp = b"RIFF\x16\0\0\0WEBPVP8X\x0a\0\0\0\0\0\0\0\x0f\0\0\x0f\0\0";
+        for (bytes, why) in [
+            (header(1, 8_000), None),
+            (jpeg.to_vec(), None),
+            (gif([1, 0, 1, 0]), None),
+            (webp.to_vec(), None),
+            (b"hi".to_vec(), Some("is no image in PNG")),
+            (PNG.to_vec(), Some("names no size")),
+            (b"\xff\xd8\xff".to_vec(), Some("names no size")),
+            (jpeg[..10].to_vec(), Some("names no size")),
+            (gif([0, 0, 1, 0]), Some("names no size")),
+            (webp[..16].to_vec(), Some("names no size")),
+            (header(0, 1), Some("names no size")),
+            (header(20_000, 20_000), Some("has 20000 x 20000 pixels")),
+            (header(1, 8_001), Some("8000 a side are the most")),
+        ] {
+            let found = block(&bytes);
+            match why {
+                None => assert!(found.is_ok(), "{bytes:?}: {found:?}"),
+                Some(why) => assert!(found.unwrap_err().contains(why), "{why}: {bytes:?}"),
+            }
+        }
     }
 
     #[test]
@@ -186,8 +244,8 @@ mod tests {
             change(&mut block);
             json!([block])
         };
-        let large =
-            BASE64.encode(&[b"\x89PNG\r\n\x1a\n".as_slice(), &[0; IMAGES_BYTES_MAX]].concat());
+        let large = BASE64.encode(&[header(1, 1), vec![0; IMAGES_BYTES_MAX]].concat());
+        let (small, wide) = (BASE64.encode(PNG), BASE64.encode(&header(20_000, 1)));
         for (prompt, why) in [
             (json!(7), "expected a text, or a list of blocks"),
             (json!([{ "type": "video" }]), "unknown variant `video`"),
@@ -208,6 +266,14 @@ mod tests {
             (
                 with(&|it| it["source"]["media_type"] = "image/gif".into()),
                 "not of its `media_type`",
+            ),
+            (
+                with(&|it| it["source"]["data"] = small.as_str().into()),
+                "an image of the prompt is no whole image",
+            ),
+            (
+                with(&|it| it["source"]["data"] = wide.as_str().into()),
+                "an image of the prompt has 20000 x 1 pixels",
             ),
             (
                 with(&|it| it["source"]["data"] = large.as_str().into()),

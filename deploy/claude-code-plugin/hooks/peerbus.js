@@ -3,7 +3,7 @@
 // `peerbus hook` what the session does, and does what the link, `peerbus hook link`, says. Written for
 // Claude Code 2.1.287, the first with modules: it names no event that version lacks.
 const VERSION = '1' // of what is said here and there
-const MARK = /pb-[0-9a-f]{8}-[0-9]+/g // how peerbus marks what it shows; nothing else of a text is looked at
+const MARK = /pb-[0-9a-f]{16}-[0-9]+/g // how peerbus marks what it shows; nothing else of a text is looked at
 const LAST = 30 // so many messages of a request can hold what is new in it
 const PAUSE_MS = 500
 const PAUSE_MAX_MS = 60_000

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use super::stream::picture;
+use super::stream::{PICTURE, picture};
 use super::{Driven, send, state, told};
 use crate::sessions::{Node, listed};
 use crate::support::{Broker, Home, PATIENCE, eventually};
@@ -364,7 +364,7 @@ fn an_image_goes_to_an_agent_that_says_it_takes_one_and_to_no_other() {
     put(&acp).ok();
     let told = told(&acp.home);
     let asked = told.iter().rfind(|told| told["method"] == "session/prompt");
-    let image = json!({ "type": "image", "mimeType": "image/png", "data": "iVBORw0KGgo=" });
+    let image = json!({ "type": "image", "mimeType": "image/png", "data": PICTURE });
     assert_eq!(asked.expect("a turn")["params"]["prompt"][1], image);
     let gates = acp.home.credentials().with_file_name("sessions.toml");
     std::fs::write(gates, "control = true\n").expect("written");

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{Driven, home, told};
 use crate::sessions::{Node, listed};
-use crate::support::{Broker, Home, eventually};
+use crate::support::{Broker, Home, Mcp, eventually};
 
 /// A driven session whose gate `control` is open, and that had its first turn.
 fn controlled(home: &Home, more: &[&str]) -> Driven {
@@ -189,6 +189,8 @@ fn a_client_gets_variables_and_says_which_it_took_where_it_does() {
         (json!({ "A": 1 }), -32602),
         (json!({ "PEERBUS_DRIVER": "1" }), -32000),
         (json!({ "CLAUDE_CODE_SESSION_ACCESS_TOKEN": "x" }), -32000),
+        (json!({ "NO_PROXY": "" }), -32000),
+        (json!({ "MY_TOKEN": "x", "no_proxy": "" }), -32000),
     ] {
         let refused = set(variables);
         assert_eq!(refused["error"]["code"], code, "{refused}");
@@ -206,10 +208,14 @@ fn a_client_gets_variables_and_says_which_it_took_where_it_does() {
     broker.stop();
 }
 
+/// What is in it, in base64.
+pub(super) const PICTURE: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAAA=";
+
 /// A file that begins as an image does.
 pub(super) fn picture(home: &Home) -> String {
     let file = home.path().join("picture.png");
-    std::fs::write(&file, b"\x89PNG\r\n\x1a\n").expect("written");
+    let header = b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\0\x01\0\0\0\x01\x08\x02\0\0\0";
+    std::fs::write(&file, header).expect("written");
     file.to_str().expect("a path").to_owned()
 }
 
@@ -236,7 +242,7 @@ fn an_image_stands_behind_the_text_that_it_was_put_in_with() {
             && text.contains("The images behind this are those that it names"),
         "{text}"
     );
-    let source = json!({ "type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo=" });
+    let source = json!({ "type": "base64", "media_type": "image/png", "data": PICTURE });
     assert_eq!(*one, json!({ "type": "image", "source": source }));
     assert_eq!(one, two);
     let script = home.path().join("claude.py");
@@ -245,6 +251,12 @@ fn an_image_stands_behind_the_text_that_it_was_put_in_with() {
     assert!(said.contains("is no image in PNG"), "{said}");
     let said = put(&["--image", "/nonexistent"]).fails(2);
     assert!(said.contains("cannot read /nonexistent"), "{said}");
+    // From here on what this process runs stands below an agent.
+    let mut agent = Mcp::start(&home, "generic", "bob", "some-bot");
+    agent.call("bus.peers", json!({}));
+    let said = put(&["--image", &picture]).fails(1);
+    assert!(said.contains("may not put images"), "{said}");
+    put(&[]).ok();
     std::fs::write(&picture, vec![0; 3 << 20]).expect("written");
     let said = put(&["--image", &picture]).fails(2);
     assert!(said.contains("make the image smaller"), "{said}");

@@ -1,5 +1,6 @@
 //! Who is not let in.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
 
 use super::*;
@@ -141,6 +142,28 @@ fn without_tls_nobody_is_let_in() {
         desk.says(&["invite", "list"])
             .starts_with("laptop: invited, until ")
     );
+    desk.broker.stop();
+}
+
+#[test]
+fn a_code_is_not_spent_where_its_credentials_could_not_be_used() {
+    let (desk, laptop) = (Desk::new(), Home::new());
+    let code = desk.invite("laptop");
+    let dir = laptop
+        .credentials()
+        .parent()
+        .expect("a directory")
+        .to_owned();
+    fs::create_dir_all(&dir).expect("it is made");
+    let mode = |mode| fs::set_permissions(&dir, fs::Permissions::from_mode(mode)).expect("ours");
+    mode(0o777);
+    let said = join(&laptop, &code).fails(2);
+    assert!(said.contains("cannot be trusted"), "{said}");
+    mode(0o700);
+    let said = desk.says(&["invite", "list"]);
+    assert!(said.starts_with("laptop: invited, until "), "{said}");
+    assert_eq!(desk.audited(), [] as [&str; 0]);
+    join(&laptop, &code).ok();
     desk.broker.stop();
 }
 

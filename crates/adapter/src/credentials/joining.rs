@@ -1,10 +1,11 @@
 //! Changes that an invitation makes in the credentials: where the broker listens, and on the other machine
 //! which broker is meant.
 
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use peerbus_os::private;
+use peerbus_os::{dir, private};
 use peerbus_wire::Token;
 use zeroize::Zeroizing;
 
@@ -49,6 +50,36 @@ pub fn secret_text(path: &Path) -> Result<Zeroizing<String>, CredentialsError> {
     secret.map(|text| text.to_owned().into()).ok_or_else(none)
 }
 
+/// More than an invitation puts into a file of credentials.
+const GRANT_BYTES_MAX: usize = 8_192;
+
+/// Fails where [`joined`] could make of the file at `path`, which need not be there, none that can be used.
+///
+/// # Errors
+///
+/// What is in the way, with the remedy.
+pub fn check_joinable_file(path: &Path) -> Result<(), CredentialsError> {
+    let unusable = |why: &dyn Display| CredentialsError::Unusable(FILE.says(path, why));
+    let text = FILE.text(path).map_err(CredentialsError::Unusable)?;
+    let text = text.unwrap_or_default();
+    let dir = dir::above(path);
+    if dir.exists() {
+        dir::check_replacing(dir).map_err(|why| unusable(&format!("cannot be trusted: {why}")))?;
+    }
+    private::edited(&text, |_| Ok(())).map_err(|why| unusable(&why))?;
+    check_size(text.len() + GRANT_BYTES_MAX).map_err(|why| unusable(&why))
+}
+
+fn check_size(bytes: usize) -> Result<(), String> {
+    let most = FILE.bytes_max;
+    match bytes as u64 > most {
+        false => Ok(()),
+        true => Err(format!(
+            "would have {bytes} bytes, and {most} are the most: shorten it, or the broker's key"
+        )),
+    }
+}
+
 /// The text of a credentials file with which a machine is at home at the broker at `url`: `text`, what
 /// there was before, with these three in the place of its own.
 ///
@@ -70,12 +101,14 @@ pub fn joined(
     })?;
     let heading = if text.is_some() { "" } else { HEADING };
     let changed = Zeroizing::new(format!("{heading}{}", *changed));
+    check_size(changed.len())?;
     parse(&changed).map(|_| changed)
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
 
     use super::super::load_or_create;
     use super::*;
@@ -107,6 +140,9 @@ mod tests {
         let new = joined(None, &token, &key, &url).unwrap();
         let found = parse(&new).unwrap();
         assert!(found.token == token && found.url.as_ref() == Some(&url));
+        let long = joined(None, &token, &"k".repeat(70_000), &url);
+        let why = long.unwrap_err();
+        assert!(why.contains("65536 are the most"), "{why}");
         let old = format!(
             "senders = [\"a=hold\"] # mine\ntoken = \"o\"\nhmac_secret = \"{s}\"\n\
              hmac_secret_also = \"{s}\"\n[domains.beta]\nallow = [\"a -> b\"]\n",
@@ -122,5 +158,33 @@ mod tests {
                 .unwrap_err()
                 .contains("at least 32 bytes")
         );
+    }
+
+    #[test]
+    fn a_file_that_could_not_be_used_afterwards_is_told_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("c/credentials.toml");
+        check_joinable_file(&path).unwrap();
+        let mode = |path: &Path, mode| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        let refused = |words: &str| {
+            let why = check_joinable_file(&path).unwrap_err().to_string();
+            assert!(why.contains(words), "{words}: {why}");
+        };
+        fs::create_dir(dir.path().join("c")).unwrap();
+        mode(path.parent().unwrap(), 0o777);
+        refused("cannot be trusted");
+        mode(path.parent().unwrap(), 0o700);
+        check_joinable_file(&path).unwrap();
+        fs::write(&path, "# mine\n").unwrap();
+        mode(&path, 0o644);
+        refused("chmod 600");
+        mode(&path, 0o600);
+        check_joinable_file(&path).unwrap();
+        fs::write(&path, "no TOML").unwrap();
+        refused("is not TOML");
+        fs::write(&path, format!("# {}\n", "x".repeat(60_000))).unwrap();
+        refused("65536 are the most");
     }
 }

@@ -216,8 +216,8 @@ impl Mailbox {
     /// The text that identifies an attempt in a transcript. Peers cannot guess it.
     #[must_use]
     pub fn mark(&self, attempt: AttemptId) -> String {
-        let secret = self.shared.marks.hash_one(attempt.0) & 0xffff_ffff;
-        format!("{MARK}{secret:08x}-{}", attempt.0)
+        let secret = self.shared.marks.hash_one(attempt.0);
+        format!("{MARK}{secret:016x}-{}", attempt.0)
     }
 
     /// The attempt with this mark.

@@ -1,6 +1,6 @@
 use super::*;
 
-const MARK: &str = "pb-0123abcd-7";
+const MARK: &str = "pb-0123456789abcdef-7";
 
 /// Lines of four words: kind, name, parent, text.
 struct Words;

@@ -4,14 +4,14 @@ import { homedir } from "node:os"
 import { join } from "node:path"
 
 // What both ends speak: JSON-RPC, one text a line. `session/attach` has this number.
-const VERSION = 2
+const VERSION = 3
 const ATTACH = 0
 // What says that a text was not shown. After any other error nobody knows.
 const NOT_SHOWN = -32000
 const INTERNAL = -32603
 const LOOK_MS = 500
 // How peerbus marks what it shows. Nothing else of a text is ever looked at.
-const MARK = /pb-[0-9a-f]{8}-[0-9]+/g
+const MARK = /pb-[0-9a-f]{16}-[0-9]+/g
 const marksIn = (text) => [...new Set(String(text ?? "").match(MARK) ?? [])]
 
 // Nothing of a text can have been shown.

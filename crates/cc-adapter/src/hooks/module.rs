@@ -16,6 +16,7 @@ use peerbus_wire::jsonrpc::{RpcError, RpcMessage, WRONG_PARAMS};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
+use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::occasion::Occasion;
@@ -29,6 +30,9 @@ const VERSION: u64 = 1;
 const PATIENCE: Duration = Duration::from_secs(1);
 /// So long after the module said that the model answered the transcript has it, too.
 const WRITTEN: Duration = Duration::from_secs(5);
+
+/// So many links are open at once: who opens one more ends the oldest, and takes no place of a hook's.
+const LINKS_MAX: u64 = 4;
 
 /// How long it may take to look for a name.
 const LOOK_UP: Duration = Duration::from_millis(500);
@@ -64,6 +68,7 @@ impl HookServer {
             ..
         } = link.connection;
         let _linked = self.session.linked();
+        let (nth, mut last) = newest(&self.links);
         let mut wishes = self.session.wishes();
         let (mut watches, mut ends) = (!self.mailbox.watched().is_empty(), false);
         let watch = |any: bool| RpcMessage::notification("attached/watch", &json!({ "any": any }));
@@ -78,6 +83,7 @@ impl HookServer {
             line = tokio::select! {
                 // It has nothing to say.
                 _ = lines.next() => return,
+                _ = last.wait_for(|last| *last >= nth + LINKS_MAX) => return,
                 () = self.mailbox.watching(!watches) => {
                     watches = !watches;
                     watch(watches)
@@ -128,7 +134,9 @@ impl HookServer {
     /// client has asked nobody. `None`: nobody here is meant.
     pub(super) async fn send(&self, on: &Occasion) -> Option<String> {
         let (to, text) = on.letter()?;
-        let sent = match self.session.settled_in().is_some_and(sends_unasked) {
+        let unasked =
+            self.session.minds_rules() && self.session.settled_in().is_some_and(sends_unasked);
+        let sent = match unasked {
             true => send_text(&self.mailbox, to, text).await?,
             false if is_address(to) || self.is_peer(to).await => Err(ASKS.to_owned()),
             false => return None,
@@ -169,4 +177,14 @@ impl HookServer {
             drop(turn);
         });
     }
+}
+
+/// The number of a link that opens now, and the number of the last one from then on.
+fn newest(links: &watch::Sender<u64>) -> (u64, watch::Receiver<u64>) {
+    let mut nth = 0;
+    links.send_modify(|last| {
+        *last += 1;
+        nth = *last;
+    });
+    (nth, links.subscribe())
 }

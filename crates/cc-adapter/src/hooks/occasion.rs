@@ -13,7 +13,7 @@ use crate::session::SessionFacts;
 const TEXT_MAX: usize = 4096;
 /// So many words of a prompt are kept from each end, and so long is the longest, in bytes.
 const MARKS_MAX: usize = 32;
-const MARK_MAX: usize = 32;
+const MARK_MAX: usize = 40;
 
 /// What is of use of the JSON that a hook is given on its standard input. A member that is
 /// missing, of another type or too long counts as not there.
@@ -30,6 +30,9 @@ pub(super) struct Occasion {
     cwd: Option<Short>,
     #[serde(deserialize_with = "lenient")]
     tool_name: Option<Short>,
+    /// When the client asks its user.
+    #[serde(deserialize_with = "lenient")]
+    permission_mode: Option<Short>,
     /// Only inside a subagent.
     #[serde(deserialize_with = "lenient")]
     agent_id: Option<Short>,
@@ -117,10 +120,12 @@ impl Occasion {
     }
 
     pub(super) fn facts(&self) -> SessionFacts {
+        let mode = self.permission_mode.as_deref();
         SessionFacts {
             session_id: self.session_id.as_deref().map(str::to_owned),
             transcript: self.transcript_path.as_deref().map(PathBuf::from),
             cwd: self.cwd.as_deref().map(PathBuf::from),
+            mode: mode.filter(|_| !self.in_subagent()).map(str::to_owned),
             renamed: self.event() == Event::Start && self.source.as_deref() != Some("startup"),
         }
     }
@@ -315,7 +320,7 @@ mod tests {
             (Event::Other, SessionFacts::default())
         );
         assert!(given.in_subagent());
-        let fakes = "pb-00000000-00000000000000000000 é".repeat(9_000);
+        let fakes = "pb-0000000000000000-00000000000000000000 é".repeat(9_000);
         let long = occasion(&format!(
             r#"{{"prompt":"[pb-1] {fakes} my secret [pb-2]"}}"#
         ));

@@ -39,8 +39,9 @@ fn allows(settings: &[Value]) -> bool {
     // Any rule that may be about it, whatever it is meant to be about.
     let minds = |rule: &&str| {
         let names = SERVERS.into_iter().chain([OWN]);
-        let begins = rule.trim_end_matches('*');
-        let all = begins.len() < rule.len();
+        let tool = rule.split('(').next().unwrap_or_default();
+        let begins = tool.split('*').next().unwrap_or_default();
+        let all = begins.len() < tool.len();
         names
             .into_iter()
             .any(|it| rule.starts_with(it) || all && it.starts_with(begins))
@@ -60,8 +61,9 @@ mod tests {
     fn only_a_rule_of_the_users_that_no_other_may_contradict_counts() {
         let allowed = json!({ "permissions": { "allow": ["Bash(ls)", "mcp__peerbus__*"] } });
         let and = |more: Value| allows(&[allowed.clone(), more]);
+        let others = ["mcp__github__*", "Read(*)", "mcp__git*__bus_send"];
         assert!(and(
-            json!({ "permissions": { "deny": ["Bash(rm:*)"], "ask": ["mcp__github__*"] } })
+            json!({ "permissions": { "deny": ["Bash(rm:*)"], "ask": others } })
         ));
         for rule in [
             "mcp__peerbus__bus_send",
@@ -69,6 +71,10 @@ mod tests {
             "SendMessage",
             "*",
             "mcp__*",
+            "mcp__*__bus_send",
+            "mcp__plugin_*_send",
+            "*__bus_send",
+            "Send*(bob)",
         ] {
             for list in ["deny", "ask"] {
                 assert!(

@@ -9,7 +9,7 @@ use peerbus_adapter::mailbox::{self, Activity, BoxFuture, Checkout, Mailbox, Out
 use peerbus_node::Node;
 use peerbus_node::approvals::{By, Decision, Source, Verdict};
 use serde_json::json;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
 
 use super::ENDS_TURN;
@@ -49,6 +49,7 @@ pub(crate) fn server(
         session,
         node,
         compares: Arc::new(Semaphore::new(1)),
+        links: watch::Sender::default(),
         prompted: AtomicBool::new(false),
     });
     let receive = move |hook| -> BoxFuture<'static, ()> {
@@ -92,6 +93,8 @@ pub(super) struct HookServer {
     node: Node,
     /// The module's word is compared with the transcript, once at a time.
     pub(super) compares: Arc<Semaphore>,
+    /// So many links to the module were opened.
+    pub(super) links: watch::Sender<u64>,
     /// A prompt came in after the module told of the last turn that began.
     pub(super) prompted: AtomicBool,
 }

@@ -21,6 +21,8 @@ pub struct SessionFacts {
     pub transcript: Option<PathBuf>,
     /// Its directory.
     pub cwd: Option<PathBuf>,
+    /// The client's word for when it asks its user.
+    pub mode: Option<String>,
     /// It was cleared or resumed, and may have this id for the first time.
     pub renamed: bool,
 }
@@ -33,6 +35,7 @@ impl SessionFacts {
         self.session_id = id.clone().or(self.session_id.take());
         let transcript = news.transcript.filter(plain);
         self.transcript = transcript.or(self.transcript.take());
+        self.mode = news.mode.or(self.mode.take());
         self.cwd = news.cwd.filter(plain).or(self.cwd.take());
         id
     }

@@ -3,7 +3,7 @@ use peerbus_adapter::transcript::TranscriptReader;
 
 use super::*;
 
-const MARK: &str = "pb-0123abcd-7";
+const MARK: &str = "pb-0123456789abcdef-7";
 
 fn marks() -> Vec<String> {
     vec![MARK.to_owned()]

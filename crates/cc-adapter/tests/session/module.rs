@@ -72,7 +72,12 @@ async fn a_request_with_the_message_is_presented_and_its_answer_is_seen() {
     session.deliver("\"hi\"");
     let posted = session.home.posted().await;
     let mark = mark(posted.content()).to_owned();
-    step(&session.home, &format!("pb-00000000-9 {mark}"), false).await;
+    step(
+        &session.home,
+        &format!("pb-0000000000000000-9 {mark}"),
+        false,
+    )
+    .await;
     let presented = |seen| match seen {
         Seen::Progress {
             stage: Stage::Presented { path },
@@ -130,7 +135,9 @@ async fn only_who_was_shown_a_message_can_say_that_it_was_seen() {
         .await;
     let mark = mark(posted.content()).to_owned();
     let number = mark.rsplit('-').next().unwrap();
-    let made_up = ["00000000", "ffffffff"].map(|secret| format!("pb-{secret}-{number}"));
+    // 64 bits, which nobody finds by trying.
+    assert_eq!(mark.len(), "pb--".len() + 16 + number.len());
+    let made_up = ["0".repeat(16), "f".repeat(16)].map(|secret| format!("pb-{secret}-{number}"));
     step(&session.home, &made_up.join(" "), true).await;
     step(&session.home, "hi m1", true).await;
     link.say("attached/answered", &json!({ "prompt": mark }))
@@ -167,6 +174,28 @@ async fn the_module_hears_when_there_is_something_to_look_for() {
     step(&session.home, mark(posted.content()), true).await;
     link.is_told("attached/watch", &json!({ "any": false }))
         .await;
+}
+
+#[tokio::test]
+async fn links_leave_the_hooks_of_the_session_their_places() {
+    let mut session = Session::at_home(&[SOCKET]).await;
+    let mut links = Vec::new();
+    for _ in 0..100 {
+        links.push(Link::open(&session.home).await);
+    }
+    session.deliver(r#"{"text":"by the way","priority":"quiet"}"#);
+    session.waiting(1).await;
+    let (text, hook) = session.home.hook("PostToolUse").await;
+    assert!(text.expect("it is shown").contains("by the way"));
+    hook.take().await;
+    let ended = links.len() - 4;
+    for link in &mut links[..ended] {
+        while link.hear().await.is_some() {}
+    }
+    for link in &mut links[ended..] {
+        link.is_told("attached/watch", &json!({ "any": true }))
+            .await;
+    }
 }
 
 #[tokio::test]
@@ -215,6 +244,12 @@ async fn the_module_tells_when_a_turn_is_under_way() {
     }
 }
 
+/// A turn begins, and its hook says in which mode the client asks its user.
+async fn asks_in(home: &Home, mode: &str) {
+    let on = json!({ "hook_event_name": "UserPromptSubmit", "permission_mode": mode });
+    tells(home, &on).await;
+}
+
 /// The answer to the module about a text that the model writes with the client's own tool.
 async fn writes(home: &Home, to: &str, message: &str) -> Option<Value> {
     let on = json!({ "hook_event_name": "ModSend", "to": to, "message": message });
@@ -230,6 +265,7 @@ async fn the_clients_own_tool_sends_where_the_users_rules_let_ours() {
     let mut session = Session::at_home(&[SOCKET]).await;
     let settings = session.home.dir.path().join("settings.json");
     fs::write(settings, r#"{"permissions":{"allow":["mcp__peerbus__*"]}}"#).unwrap();
+    asks_in(&session.home, "default").await;
     for to in ["bob", "#shop"] {
         let said = writes(&session.home, to, "\u{1b}[2J hello").await.unwrap();
         let carried = session.broker.envelope().await;
@@ -260,9 +296,18 @@ async fn without_such_a_rule_nothing_is_sent_and_the_model_learns_which_tool_ask
         assert!(said["message"].as_str().unwrap().contains("bus send tool"));
     }
     assert_eq!(writes(&session.home, "nobody", "hello").await, None);
-    // The first message that the broker sees is another.
     let settings = session.home.dir.path().join("settings.json");
     fs::write(settings, r#"{"permissions":{"allow":["mcp__peerbus"]}}"#).unwrap();
+    let refused = async |home: &Home| {
+        let said = writes(home, "bob", "hello").await.unwrap();
+        assert_eq!(said["success"], false, "{said}");
+    };
+    // Nobody has told the mode, or in another one such rules may not hold.
+    refused(&session.home).await;
+    asks_in(&session.home, "plan").await;
+    refused(&session.home).await;
+    // The first message that the broker sees is another.
+    asks_in(&session.home, "default").await;
     writes(&session.home, "bob", "at last").await.unwrap();
     assert!(session.broker.envelope().await.text.contains("at last"));
 }

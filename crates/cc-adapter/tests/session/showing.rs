@@ -69,7 +69,7 @@ async fn an_answer_after_the_line_is_evidence_for_everything_in_it() {
     let push = session.client.push().await;
     let mark = push["meta"]["push"].as_str().unwrap();
     // Peers cannot guess a mark.
-    session.home.write(&line("f", "[pb-00000000-1]"));
+    session.home.write(&line("f", "[pb-0000000000000000-1]"));
     session.home.write(&answer("g", "f"));
     session.home.write(&line("a", &format!("[{mark}]")));
     let step = session.broker.saw("a step", |seen| match seen {

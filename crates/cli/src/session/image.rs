@@ -35,6 +35,5 @@ fn block(file: &Path) -> Result<Value, Failure> {
             "{shown} has more than {IMAGE_BYTES_MAX} bytes: make the image smaller"
         )));
     }
-    prompt::block(&bytes)
-        .ok_or_else(|| Failure::config(format!("{shown} is no image in PNG, JPEG, GIF or WebP")))
+    prompt::block(&bytes).map_err(|why| Failure::config(format!("{shown} {why}")))
 }

@@ -284,7 +284,8 @@ fn is_elsewhere(name: &str) -> bool {
 
 /// Whether a variable is not for others to set.
 fn is_drivers(name: &str) -> bool {
-    is_elsewhere(name) || name.starts_with("PEERBUS_")
+    let direct = |known: &str| name.eq_ignore_ascii_case(known);
+    is_elsewhere(name) || name.starts_with("PEERBUS_") || sdk_url::DIRECT.into_iter().any(direct)
 }
 
 /// What sets all servers, or one of them, must not take ours away.

@@ -33,8 +33,8 @@ use crate::wake::{Context, Surroundings, Waker, node};
 
 /// The pause after a push, in milliseconds: what comes meanwhile is one turn.
 const GAP_MS: u64 = 2_000;
-/// Of what the two ends say. Programs of version 1 spoke lines of their own.
-const VERSION: u64 = 2;
+/// Of what the two ends say. Programs of version 1 spoke lines of their own, those of 2 know shorter marks.
+const VERSION: u64 = 3;
 /// The code of an error that says that a text was not shown. After any other nobody knows.
 const NOT_SHOWN: i64 = -32_000;
 /// How long a program may take to show a text: it may have to begin a conversation.

@@ -81,11 +81,11 @@ impl Home {
 
     /// One that the adapter has taken, in a session that is idle.
     pub(crate) async fn plugin(&self) -> Plugin {
-        let mut plugin = self.connect(&attach(2, self.path())).await;
+        let mut plugin = self.connect(&attach(3, self.path())).await;
         let taken = plugin.hear().await.expect("an answer");
         assert_eq!(
             (&taken["id"], &taken["result"]["version"]),
-            (&0.into(), &2.into())
+            (&0.into(), &3.into())
         );
         plugin
             .status(&json!({ "session": SESSION, "activity": "idle" }))
@@ -277,7 +277,7 @@ async fn peers_are_told_what_the_session_does() {
 async fn the_plugin_of_another_project_is_told_nothing() {
     let (broker, home) = (Broker::start(true).await, Home::new());
     let (_client, _, _adapter) = begin(&broker, CLIENT, home.around()).await;
-    let elsewhere = attach(2, Path::new("/nonexistent/other"));
+    let elsewhere = attach(3, Path::new("/nonexistent/other"));
     assert_eq!(home.connect(&elsewhere).await.hear().await, None);
 }
 
@@ -285,7 +285,7 @@ async fn the_plugin_of_another_project_is_told_nothing() {
 async fn peers_are_told_to_have_the_plugin_of_another_version_installed_anew() {
     // Programs of version 1 spoke lines of their own, and come back where those are answered.
     let older = |home: &Home| json!({ "peerbus": 1, "directory": home.path() });
-    let newer = |home: &Home| attach(3, home.path());
+    let newer = |home: &Home| attach(4, home.path());
     for (hello, is_answered) in [(&older as &dyn Fn(&Home) -> Value, false), (&newer, true)] {
         let (mut broker, home) = (Broker::start(true).await, Home::new());
         let (_client, _, _adapter) = begin(&broker, CLIENT, home.around()).await;

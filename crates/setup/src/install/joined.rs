@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use peerbus_adapter::credentials::random_hex;
+use peerbus_adapter::credentials::{check_joinable_file, random_hex};
+use peerbus_adapter::paths::Paths;
 use peerbus_adapter::{Failure, Token};
 use peerbus_os::dir;
 
@@ -19,11 +20,12 @@ const TURNED_OUT: &str = "the broker takes the token no more with which this mac
 ///
 /// # Errors
 ///
-/// This machine has joined already, or the record cannot be written.
+/// This machine has joined already, its credentials could not be used afterwards, or the record cannot be written.
 pub fn asking_token(code: &str) -> Result<Token, Failure> {
     let _lock = record::lock()?;
     let mut record = Record::load();
     check_free(&record)?;
+    check_file()?;
     let code = hash(code);
     let known = record.asking.take().filter(|asking| asking.code == code);
     let asking = known.unwrap_or_else(|| Asking {
@@ -36,13 +38,21 @@ pub fn asking_token(code: &str) -> Result<Token, Failure> {
     token.ok_or_else(|| Failure::failed("no token could be made"))
 }
 
-/// Fails where this machine has joined already.
+/// Fails where this machine has joined already, or its credentials could not be used afterwards.
 ///
 /// # Errors
 ///
 /// A sentence with the way out.
 pub fn check_joinable() -> Result<(), Failure> {
-    check_free(&Record::load())
+    check_free(&Record::load())?;
+    check_file()
+}
+
+/// A code is good once.
+fn check_file() -> Result<(), Failure> {
+    let path = Paths::find()?.credentials;
+    check_joinable_file(&path).map_err(Failure::config)?;
+    ConfigFile::read(&path)?.check_writable()
 }
 
 /// Why a broker refuses the token of these credentials, and the way out; `None`: `peerbus join` did not write

@@ -30,7 +30,7 @@ use crate::process::{self, AgentLines, LINE_MAX, Outgoing, Process};
 /// The variable in which the client reads the token.
 pub(super) const TOKEN: &str = "CLAUDE_CODE_SESSION_ACCESS_TOKEN";
 /// Variables that name what is reached without a proxy.
-const DIRECT: [&str; 2] = ["NO_PROXY", "no_proxy"];
+pub(super) const DIRECT: [&str; 2] = ["NO_PROXY", "no_proxy"];
 /// How long a client may take to come, and to come back. After a cut it takes about one second.
 const COMES_WITHIN: Duration = Duration::from_secs(30);
 /// How long a client that seems to wait for what a cut took may say nothing.

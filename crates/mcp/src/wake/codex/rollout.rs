@@ -87,7 +87,7 @@ mod tests {
 
     use super::*;
 
-    const MARK: &str = "pb-0123abcd-7";
+    const MARK: &str = "pb-0123456789abcdef-7";
 
     fn item(turn: &str, kind: &str, role: &str, text: &str) -> Value {
         let mut payload = json!({ "type": kind, "content": [{ "type": "input_text", "text": text }],

@@ -1,6 +1,7 @@
 //! What the person is told who owns ten agents: the same of each, everywhere.
 
 mod forged;
+mod names;
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
@@ -310,87 +311,6 @@ fn a_closed_gate_is_named_everywhere_and_counts_at_once_when_it_opens() {
     home.run(&["session", "approve", id]).ok();
     let heard = world.permission.hear("hook 1");
     assert!(heard.contains(r#""behavior":"allow""#), "{heard}");
-    signal(world.frozen.process(), Signal::CONT);
-    world.broker.stop();
-}
-
-#[test]
-fn a_name_in_the_place_of_an_id_leads_to_that_agent() {
-    let mut world = World::new();
-    world.begin();
-    world.known();
-    let home = &world.home;
-    home.run(&["send", "unread", "are\nyou there?", "--name", "ann"])
-        .ok();
-    for (name, says) in [
-        (
-            "ASKS",
-            "asks waits for you 0 s: Bash: \"npm test\": answer in its own window",
-        ),
-        ("unread", "unread is stuck"),
-        (
-            "unread",
-            "unseen from ann, pushed, 0 s: are\\u000ayou there?",
-        ),
-        ("holds", "holds owes you an answer, seen, 0 s: ready?"),
-        ("loops", "paused at loops: 1 message: "),
-        ("fine-2", "fine-2  busy"),
-    ] {
-        let said = home.run(&["status", name]).ok();
-        let shown = said.replace(|c: char| c.is_ascii_digit(), "0");
-        let says = says.replace(|c: char| c.is_ascii_digit(), "0");
-        assert!(shown.contains(&says), "{name}: {said}");
-        let others = STATES
-            .iter()
-            .filter(|(it, ..)| !name.eq_ignore_ascii_case(it));
-        for (other, ..) in others {
-            let row = |line: &str| line.starts_with(&format!("{other} "));
-            assert!(!said.lines().any(row), "{name}: {said}");
-        }
-    }
-    let told = json(home, &["status", "holds", "--json"]);
-    assert_eq!(told["messages"], json!([]));
-    assert_eq!(told["peers"][0]["name"], "holds");
-    assert_eq!(told["requests"].as_array().map(Vec::len), Some(1), "{told}");
-    let why = home.run(&["status", "hold"]).fails(1);
-    assert!(
-        why.contains("nobody here is called hold,")
-            && why.contains("`peerbus peers --all`")
-            && why.contains("mean holds"),
-        "{why}"
-    );
-    // An id that somebody chose hides nobody.
-    world.peers[3].sends("asks", "fine-2", &json!({ "text": "an id" }));
-    let both = home.run(&["status", "asks"]).ok();
-    assert!(
-        both.contains("an id") && both.contains("npm test"),
-        "{both}"
-    );
-
-    let history = home.run(&["history", "holds"]).ok();
-    assert!(
-        history.contains("→ holds") && !history.contains("→ owes"),
-        "{history}"
-    );
-    let why = home.run(&["history", "nosuch"]).fails(1);
-    assert!(why.contains("nobody here is called nosuch"), "{why}");
-
-    let why = home.run(&["session", "approve", "loops"]).fails(1);
-    assert!(why.contains("asks nothing now: idle"), "{why}");
-    let asked = home.run(&["session", "approve", "questions"]);
-    assert!(asked.stdout.contains("Red or blue?"), "{}", asked.stdout);
-    let why = asked.fails(1);
-    assert!(why.contains("`peerbus session answer "), "{why}");
-    let asked = home.run(&["session", "approve", "asks"]);
-    assert!(asked.stdout.contains("npm test"), "{}", asked.stdout);
-    assert!(asked.fails(1).contains("gate `approve` is closed"));
-    home.apart(&["names", "retire", "loops"]).ok();
-    eventually("nothing is paused of what has expired", || {
-        let held = home.run(&["held"]).stderr;
-        let status = home.run(&["status"]).ok();
-        let is_paused = held.contains("paused: ") || status.contains("paused at");
-        (!is_paused).then_some(())
-    });
     signal(world.frozen.process(), Signal::CONT);
     world.broker.stop();
 }

@@ -186,7 +186,7 @@ impl Overview {
             let place = place.map_or_else(String::new, |tty| format!(" at {tty}"));
             output::wrapped(&format!("{} {}{place}{way}", peer.name, peer.does()))?;
         }
-        let stuck = |peer: &&&PeerView| peer.is == PeerState::Stuck && is_there(*peer);
+        let stuck = |peer: &&&PeerView| peer.is == PeerState::Stuck && is_there(peer);
         for peer in alarms.peers.iter().filter(stuck) {
             let tried = peer.tried.as_deref().unwrap_or("it does not say why");
             output::wrapped(&format!("{} is {}: {tried}", peer.name, peer.does()))?;

@@ -1,7 +1,6 @@
 //! A name where an id is meant.
 
 use rustix::process::Signal;
-use serde_json::json;
 
 use super::{STATES, World, json, signal};
 use crate::support::{Home, eventually};

@@ -266,7 +266,7 @@ fn a_machine_is_sent_away_and_the_broker_listens_no_more() {
     let code = desk.invite("laptop");
     let said = desk.home.run(&["invite", "off"]);
     assert!(
-        said.stdout.contains("listens for other machines no more"),
+        said.stdout == "laptop: its invitation is at an end\nno invitation is open\n",
         "{}",
         said.stdout
     );
@@ -282,4 +282,49 @@ fn a_machine_is_sent_away_and_the_broker_listens_no_more() {
     let said = join(&Home::new(), &code).fails(1);
     assert!(said.contains("no broker at wss://127.0.0.1:"), "{said}");
     again.stop();
+}
+
+#[test]
+fn a_machine_that_asked_and_never_came_is_sent_away_with_its_token() {
+    let desk = Desk::new();
+    let code = desk.invite("laptop");
+    shows(&code, "a").expect("it is let in");
+    // Its ten minutes are over, its token is not.
+    let file = desk.home.path().join(".config/peerbus/invitations.toml");
+    let text = fs::read_to_string(&file).expect("invitations");
+    let past = |line: &str| match line.starts_with("until = ") {
+        true => "until = 2001-01-01T00:00:00Z\n".to_owned(),
+        false => format!("{line}\n"),
+    };
+    fs::write(&file, text.lines().map(past).collect::<String>()).expect("our file");
+    desk.invite("pad");
+    let said = desk.says(&["invite", "list"]);
+    assert!(said.contains("laptop: let in, and not here yet"), "{said}");
+    let said = desk.home.run(&["invite", "laptop"]).fails(2);
+    assert!(said.contains("`peerbus invite revoke laptop`"), "{said}");
+
+    let said = desk.home.run(&["invite", "off"]).stdout;
+    assert!(
+        said.contains("laptop: its invitation and its token are at an end\n")
+            && said.contains("pad: its invitation is at an end\n"),
+        "{said}"
+    );
+    assert_eq!(desk.says(&["token", "list"]), "no tokens\n");
+    assert_eq!(desk.says(&["invite", "list"]), "no machine was invited\n");
+    let stranger = Home::new();
+    let mut peers = stranger.peerbus(&["peers"]);
+    peers
+        .env(
+            "PEERBUS_URL",
+            InviteCode::parse(&code).expect("a code").url.written(),
+        )
+        .env("PEERBUS_TOKEN", "a".repeat(64))
+        .env("PEERBUS_HMAC_SECRET", desk.home.credential("hmac_secret"));
+    let said = Finished::of(&mut peers).fails(1);
+    assert!(said.contains("the broker refused the token"), "{said}");
+
+    desk.says(&["token", "add", "tower"]);
+    let said = desk.home.run(&["invite", "tower"]).fails(2);
+    assert!(said.contains("`peerbus token revoke tower`"), "{said}");
+    desk.broker.stop();
 }

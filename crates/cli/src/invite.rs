@@ -80,8 +80,8 @@ fn invite(verb: &Invite) -> Result<(), Failure> {
     put.map_err(Failure::config)?;
     output::line(&code.to_string())?;
     output::say(&format!(
-        "on {name}: `peerbus join` with the line above. It is good for ten minutes, once, and for whoever has \
-         it; {name} gets the HMAC secret, and names that begin with {name}"
+        "on {name}: `peerbus join`, which asks for the line above. It is good for ten minutes, once, and for \
+         whoever has it; {name} gets the HMAC secret, and names that begin with {name}"
     ));
     Ok(())
 }
@@ -110,10 +110,10 @@ fn listening(paths: &Paths, at: Option<SocketAddr>) -> Result<Reached, Failure> 
     let about = about()?;
     let found = reached(&about);
     let is_there = |found: &Reached| at.is_none_or(|at| at == found.address);
-    if let Some(Ok(found)) = found
-        && is_there(&found)
-    {
-        return Ok(found);
+    match found {
+        Some(Ok(found)) if is_there(&found) => return Ok(found),
+        Some(Err(why)) => output::say(&format!("it listens for no other machine yet: {why}")),
+        _ => {}
     }
     if about["invitations"].is_null() {
         return Err(Failure::failed(

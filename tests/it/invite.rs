@@ -94,15 +94,14 @@ fn two_commands_let_a_second_machine_in() {
     let (desk, laptop) = (Desk::new(), Home::new());
     let code = desk.invite("laptop");
     let said = laptop.run(&["join", &code]).fails(2);
-    assert!(
-        said.contains(
-            "credentials.toml is made, with a token, HMAC secret and url (wss://127.0.0.1:"
-        ) && said.contains("say --yes"),
-        "{said}"
-    );
+    assert!(said.contains("say --yes"), "{said}");
     assert_eq!(files(&laptop), [], "nothing is written unasked");
+    let said = desk.says(&["invite", "list"]);
+    assert!(said.starts_with("laptop: invited, until "), "{said}");
     let secret = code.rsplit('/').next().expect("a secret");
     let said = join(&laptop, &code);
+    let plan = "credentials.toml is made, with a token, HMAC secret and url (wss://127.0.0.1:";
+    assert!(said.stderr.contains(plan), "{}", said.stderr);
     assert!(!said.stderr.contains(secret), "{}", said.stderr);
     let said = said.ok();
     assert!(
@@ -133,7 +132,7 @@ fn two_commands_let_a_second_machine_in() {
 fn mail_goes_both_ways_under_the_names_that_the_token_may_have() {
     let (desk, laptop) = (Desk::new(), Home::new());
     // Read from stdin, no other user of that machine sees it.
-    let mut command = laptop.peerbus(&["join", "-", "--yes"]);
+    let mut command = laptop.peerbus(&["join", "--yes"]);
     let code = laptop.path().join("code");
     fs::write(&code, desk.invite("laptop")).expect("a file");
     Finished::of(command.stdin(fs::File::open(&code).expect("a file"))).ok();
@@ -315,7 +314,7 @@ fn a_machine_is_sent_away_and_the_broker_listens_no_more() {
     let code = desk.invite("laptop");
     let said = desk.home.run(&["invite", "off"]);
     assert!(
-        said.stdout.contains("listens for other machines no more"),
+        said.stdout == "laptop: its invitation is at an end\nno invitation is open\n",
         "{}",
         said.stdout
     );
@@ -331,4 +330,110 @@ fn a_machine_is_sent_away_and_the_broker_listens_no_more() {
     let said = join(&Home::new(), &code).fails(1);
     assert!(said.contains("no broker at wss://127.0.0.1:"), "{said}");
     again.stop();
+}
+
+#[test]
+fn a_machine_that_asked_and_never_came_is_sent_away_with_its_token() {
+    let desk = Desk::new();
+    let code = desk.invite("laptop");
+    shows(&code, "a").expect("it is let in");
+    // Its ten minutes are over, its token is not.
+    let file = desk.home.path().join(".config/peerbus/invitations.toml");
+    let text = fs::read_to_string(&file).expect("invitations");
+    let past = |line: &str| match line.starts_with("until = ") {
+        true => "until = 2001-01-01T00:00:00Z\n".to_owned(),
+        false => format!("{line}\n"),
+    };
+    fs::write(&file, text.lines().map(past).collect::<String>()).expect("our file");
+    desk.invite("pad");
+    let said = desk.says(&["invite", "list"]);
+    assert!(said.contains("laptop: let in, and not here yet"), "{said}");
+    let said = desk.home.run(&["invite", "laptop"]).fails(2);
+    assert!(said.contains("`peerbus invite revoke laptop`"), "{said}");
+
+    let said = desk.home.run(&["invite", "off"]).stdout;
+    assert!(
+        said.contains("laptop: its invitation and its token are at an end\n")
+            && said.contains("pad: its invitation is at an end\n"),
+        "{said}"
+    );
+    assert_eq!(desk.says(&["token", "list"]), "no tokens\n");
+    assert_eq!(desk.says(&["invite", "list"]), "no machine was invited\n");
+    let stranger = Home::new();
+    let mut peers = stranger.peerbus(&["peers"]);
+    peers
+        .env(
+            "PEERBUS_URL",
+            InviteCode::parse(&code).expect("a code").url.written(),
+        )
+        .env("PEERBUS_TOKEN", "a".repeat(64))
+        .env("PEERBUS_HMAC_SECRET", desk.home.credential("hmac_secret"));
+    let said = Finished::of(&mut peers).fails(1);
+    assert!(said.contains("the broker refused the token"), "{said}");
+
+    desk.says(&["token", "add", "tower"]);
+    let said = desk.home.run(&["invite", "tower"]).fails(2);
+    assert!(said.contains("`peerbus token revoke tower`"), "{said}");
+    desk.broker.stop();
+}
+
+#[test]
+fn a_broken_way_in_is_a_warning_and_the_broker_serves() {
+    let Desk { home, broker } = Desk::new();
+    let config = home.path().join(".config/peerbus");
+    broker.stop();
+    let (cert, key) = (config.join("broker.crt"), config.join("broker.key"));
+    let (cert_text, key_text) = [&cert, &key].map(|it| fs::read(it).expect("a file")).into();
+    let other = Desk::new();
+    let strange = fs::read(other.home.path().join(".config/peerbus/broker.key")).expect("a key");
+    other.broker.stop();
+    let begins_with = |why: &str| {
+        let broker = Broker::start(&home);
+        home.run(&["peers"]).ok();
+        let said = home.run(&["invite", "laptop"]).fails(1);
+        assert!(said.contains(why), "{said}");
+        broker.stop();
+    };
+    fs::remove_file(&key).expect("a key");
+    begins_with("broker.crt is there without ");
+    assert!(!key.exists() && fs::read(&cert).expect("a file") == cert_text);
+    fs::write(&key, strange).expect("a file");
+    begins_with("broker.key");
+    fs::write(&key, "no key").expect("a file");
+    begins_with("broker.key");
+    fs::write(&key, key_text).expect("a file");
+    let broker = Broker::start(&home);
+    let code = home.run(&["invite", "laptop"]).ok();
+    join(&Home::new(), code.trim()).ok();
+    broker.stop();
+}
+
+#[test]
+fn the_code_is_asked_for_and_is_this_machines_before_the_question() {
+    let (desk, laptop) = (Desk::new(), Home::new());
+    let code = desk.invite("laptop");
+    let types = |code: &str, answer: &str| {
+        let typed = format!("{code}\n{answer}\n");
+        let said = crate::text::types(&laptop, 200, &["join"], &typed);
+        said.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let said = types(&code, "no");
+    assert!(
+        said.contains("Paste the line that `peerbus invite` printed")
+            && said.contains("credentials.toml is made, with a token, HMAC secret and url")
+            && said.contains("This code is used up"),
+        "{said}"
+    );
+    assert!(!laptop.path().join(".config").exists());
+    assert!(shows(&code, "b").is_err(), "nobody else can use it");
+    let said = types(&code, "yes");
+    assert!(
+        said.contains("another machine asks"),
+        "it is given up: {said}"
+    );
+    let said = desk.says(&["invite", "revoke", "laptop"]);
+    assert!(said.contains("its token are at an end"), "{said}");
+    let said = types(&desk.invite("laptop"), "yes");
+    assert!(said.contains("joined the broker at wss://"), "{said}");
+    desk.broker.stop();
 }

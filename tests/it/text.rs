@@ -50,7 +50,7 @@ fn fits(home: &Home, columns: usize, args: &[&str]) -> String {
 
 /// The same, where something is typed.
 #[track_caller]
-fn types(home: &Home, columns: usize, args: &[&str], typed: &str) -> String {
+pub(crate) fn types(home: &Home, columns: usize, args: &[&str], typed: &str) -> String {
     let shown = in_which(home, columns, args, &[("NO_COLOR", "1")], typed);
     for line in shown.lines() {
         assert!(line.width() <= columns, "{columns}: {line}");

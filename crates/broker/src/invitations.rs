@@ -76,6 +76,37 @@ pub fn change<R>(path: &Path, act: impl FnOnce(&mut Vec<Invitation>) -> R) -> Re
     })
 }
 
+/// Ends invitations, with the tokens of the machines that asked by them. Gives each that is gone, and
+/// whether its token was admitted until now.
+///
+/// # Errors
+///
+/// A sentence: a file cannot be used or written. Invitations that are not gone stand there still.
+pub fn end(
+    path: &Path,
+    tokens: &Path,
+    which: impl Fn(&Invitation) -> bool,
+) -> Result<Vec<(Invitation, bool)>, String> {
+    if !read(path)?.iter().any(&which) {
+        return Ok(Vec::new());
+    }
+    // First of all nobody is let in any more: a broker that is just doing it looks after it has.
+    let closed: Vec<_> = change(path, |known| {
+        let closed = known.iter_mut().filter(|it| which(it));
+        closed.map(|it| (it.close(), it.clone()).1).collect()
+    })?;
+    let mut ended = Vec::new();
+    for it in closed {
+        let revoke = |holder| tokens::revoke_exactly(tokens, &it.name, &holder);
+        let had_token = it.holder.map_or(Ok(false), revoke)?;
+        change(path, |known| {
+            known.retain(|other| other.secret != it.secret)
+        })?;
+        ended.push((it, had_token));
+    }
+    Ok(ended)
+}
+
 fn parse(text: &str) -> Result<Vec<Invitation>, String> {
     let entries: BTreeMap<String, Entry> = private::toml(text)?;
     let invitation = |(name, entry): (String, Entry)| {
@@ -225,8 +256,14 @@ impl Invited {
                 .iter()
                 .map(|it| it.as_str().to_owned())
                 .collect();
-            tokens::admit(&self.tokens, &grant).map_err(failed)?;
             lock(&self.fresh).insert(token);
+            tokens::admit(&self.tokens, &grant).map_err(failed)?;
+            // It may have been ended meanwhile, by a command that found no token yet.
+            let mut known = read(&self.file).map_err(failed)?;
+            if !invitation_of(&mut known, &secret).is_some_and(|it| it.holds(now_ms, &token)) {
+                tokens::revoke_exactly(&self.tokens, &name, &token).map_err(failed)?;
+                return Err(JoinRefusal::Unknown);
+            }
             Ok(JoinGrant { key, names })
         };
         let given = given();
@@ -239,19 +276,26 @@ impl Invited {
         if !lock(&self.fresh).remove(token) {
             return;
         }
-        let (invited, token) = (Arc::clone(self), *token);
-        let end = move || {
-            let ended = change(&invited.file, |known| {
-                known.iter_mut().any(|it| it.registered(now_ms, &token))
-            });
-            if let Err(error) = ended {
-                tracing::warn!("{error}; the machine that has joined may ask again meanwhile");
-            }
-        };
+        let (invited, used) = (Arc::clone(self), *token);
         // The engine waits for no file.
         let thread = std::thread::Builder::new().name("peerbus-invited".into());
-        if let Err(error) = thread.spawn(end) {
+        if let Err(error) = thread.spawn(move || invited.joined(&used, now_ms)) {
             tracing::warn!(%error, "that a machine has joined is not written down");
+            lock(&self.fresh).insert(*token);
+        }
+    }
+
+    /// Writes down that a machine is in. Where that fails, the next registration with its token tries again.
+    fn joined(&self, token: &TokenHash, now_ms: u64) {
+        let ended = change(&self.file, |known| {
+            known.iter_mut().any(|it| it.registered(now_ms, token))
+        });
+        if let Err(error) = ended {
+            tracing::warn!("{error}; the machine that has joined may ask again meanwhile");
+            lock(&self.fresh).insert(*token);
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -34,4 +34,4 @@ pub use options::{
     Times, Tune,
 };
 pub use running::{EngineEnd, LifeWatch, Running, ShutdownReport, start};
-pub use tls::{ServerTls, make_certificate};
+pub use tls::ServerTls;

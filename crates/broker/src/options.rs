@@ -72,7 +72,8 @@ pub struct Inviting {
     /// Tells the HMAC secret that they are given. The broker asks for it when it lets one in, and
     /// keeps it nowhere.
     pub secret: SecretSource,
-    /// Where they connect, and what TLS there needs, beside the addresses to listen on.
+    /// Where they connect, and what TLS there needs, beside the addresses to listen on. The files are made
+    /// if they are not there; where they cannot be used, only these machines do without.
     pub listen: Option<(SocketAddr, ServerTls)>,
 }
 

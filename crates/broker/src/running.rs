@@ -27,7 +27,7 @@ use crate::life;
 use crate::listener::{Acceptor, Bound, Places, Site, check_loopback, listen_at, raise_file_limit};
 use crate::options::{BrokerOptions, BrokerStartError, HistoryLimits};
 use crate::shared::{Phase, Shared};
-use crate::tls::{self, ServerTls};
+use crate::tls;
 use crate::tokens::TokensWatch;
 
 /// Open files that are not connections: the database, the listeners, the runtime, HTTP requests.
@@ -111,11 +111,9 @@ pub async fn start(mut options: BrokerOptions) -> Result<Running, BrokerStartErr
     if options.listen.is_empty() && options.unix.is_none() && options.given.is_empty() {
         return Err(BrokerStartError::NoAddress);
     }
-    let acceptor = |files: &ServerTls| tls::acceptor(files).map_err(BrokerStartError::Tls);
-    let tls = options.tls.as_ref().map(acceptor).transpose()?;
+    let tls = options.tls.as_ref().map(tls::acceptor).transpose();
+    let tls = tls.map_err(BrokerStartError::Tls)?;
     let invited = options.inviting.as_mut().and_then(|it| it.listen.take());
-    let own = invited.as_ref().map(|(_, files)| acceptor(files));
-    let own = own.transpose()?;
     let loopback_only = tls.is_none() && !options.insecure;
     if loopback_only {
         check_loopback(&options.listen)?;
@@ -131,13 +129,16 @@ pub async fn start(mut options: BrokerOptions) -> Result<Running, BrokerStartErr
         given: std::mem::take(&mut options.given),
         tcp_optional: options.tcp_optional,
         loopback_only,
-        invited: invited.as_ref().map(|(at, _)| *at).zip(own),
+        invited: None,
         tls,
     };
-    let files = invited.map(|(_, files)| files).or(options.tls.clone());
+    let files = invited.as_ref().map(|(_, files)| files);
+    let files = files.or(options.tls.as_ref()).cloned();
     // The database comes first: its lock says which of two brokers may touch the socket's file, and
     // a second broker hears of the first rather than of a port that is taken.
     let (shared, mut engine) = start_engine(options, tokens, grants).await?;
+    // The lock is for the certificate, too.
+    places.invited = invited.map(|(at, files)| Ok((at, tls::own_acceptor(&files)?)));
     let listening = match listen_at(&mut places) {
         Ok(listening) => listening,
         Err(error) => {

@@ -31,16 +31,34 @@ pub(crate) fn acceptor(files: &ServerTls) -> Result<TlsAcceptor, String> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
+/// As [`acceptor`], with a certificate of the broker's own, which is made if need be.
+pub(crate) fn own_acceptor(files: &ServerTls) -> Result<TlsAcceptor, String> {
+    make_certificate(files)?;
+    acceptor(files)
+}
+
 /// Makes a certificate that nobody signs, and its key, if they are not there. Clients know it by its
 /// fingerprint, and it does not end.
 ///
 /// # Errors
 ///
 /// A sentence that names what cannot be written.
-pub fn make_certificate(files: &ServerTls) -> Result<(), String> {
+fn make_certificate(files: &ServerTls) -> Result<(), String> {
     let ServerTls { cert, key, .. } = files;
-    if cert.exists() && key.exists() {
-        return Ok(());
+    let alone = match (cert.exists(), key.exists()) {
+        (true, true) => return Ok(()),
+        (false, false) => None,
+        (true, false) => Some((cert, key)),
+        (false, true) => Some((key, cert)),
+    };
+    if let Some((found, missing)) = alone {
+        // Machines that have joined know the certificate that belongs to it.
+        return Err(format!(
+            "{} is there without {}: put that back, or delete the first, and machines that have joined need a \
+             new invitation",
+            found.display(),
+            missing.display()
+        ));
     }
     let made = || {
         let pair = KeyPair::generate()?;

@@ -114,8 +114,8 @@ pub fn check_name(name: &TokenName) -> Result<(), String> {
             "{name} is a name of the broker's own tokens: choose another one"
         ));
     }
-    let programs = [GATEWAY_TOKEN, BRIDGE_TOKEN].into_iter();
-    if let Some(program) = { programs }.find(|program| name.eq_ignore_ascii_case(program)) {
+    if is_programs(name) {
+        let program = name.to_ascii_lowercase();
         return Err(format!(
             "{name} is what `peerbus {program}` calls a token of its own: choose another name"
         ));
@@ -123,7 +123,13 @@ pub fn check_name(name: &TokenName) -> Result<(), String> {
     Ok(())
 }
 
-/// Has the file admit a program's own token as it is here, in place of what it says of that token. Whether
+/// Whether a program calls a token of its own so.
+fn is_programs(name: &str) -> bool {
+    let mut programs = [GATEWAY_TOKEN, BRIDGE_TOKEN].into_iter();
+    programs.any(|program| name.eq_ignore_ascii_case(program))
+}
+
+/// Has the file admit the own token of a program, or of a machine that was invited, as it is here, in place of what it says of that token. Whether
 /// that changed anything.
 ///
 /// # Errors
@@ -150,9 +156,13 @@ fn put(path: &Path, grant: &Grant, replaces: bool) -> Result<bool, String> {
             }
             Some(other) if replaces => {
                 let (other, file) = (&other.name, path.display());
+                let maker = match is_programs(name) {
+                    true => format!("`peerbus {name}` made for itself"),
+                    false => "the machine that asks has made".to_owned(),
+                };
                 return Err(format!(
-                    "the token {other} in {file} is none that `peerbus {name}` made for itself: give what \
-                     uses it a token of another name, and end it with `peerbus token revoke {other}`"
+                    "the token {other} in {file} is none that {maker}: give what uses it a token of another \
+                     name, and end it with `peerbus token revoke {other}`"
                 ));
             }
             _ => {}
@@ -193,6 +203,29 @@ pub fn revoke(path: &Path, name: &TokenName) -> Result<String, String> {
         found.ok_or_else(|| {
             format!("there is no token {name}: `peerbus token list` shows which there are")
         })
+    })
+}
+
+/// Takes this very token out of the file, if it stands there under that name. Whether it did.
+///
+/// # Errors
+///
+/// As for [`revoke`].
+pub(crate) fn revoke_exactly(
+    path: &Path,
+    name: &TokenName,
+    token: &TokenHash,
+) -> Result<bool, String> {
+    let is_it = |known: &Grant| {
+        known.token == *token && known.name.as_str().eq_ignore_ascii_case(name.as_str())
+    };
+    // A file that is not there stays so.
+    if !read(path)?.iter().any(is_it) {
+        return Ok(false);
+    }
+    FILE.edit(path, |document, known| {
+        let is_there = known.unwrap_or_default().iter().any(is_it);
+        Ok(is_there && private::remove(document.as_table_mut(), name.as_str()).is_some())
     })
 }
 

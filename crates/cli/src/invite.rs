@@ -46,13 +46,25 @@ fn invite(verb: &Invite) -> Result<(), Failure> {
     // That its peers can have names.
     invitations::grant(&name, TokenHash([0; 32])).map_err(Failure::config)?;
     let known = tokens::read(&paths.tokens).map_err(Failure::config)?;
-    if known.iter().any(|it| is_called(&it.name, &name)) {
-        return Err(Failure::config(format!(
-            "there is a token {name} already: choose another name, or `peerbus invite revoke {name}` if that \
-             machine is to join anew"
-        )));
+    if let Some(known) = known.iter().find(|it| is_called(&it.name, &name)) {
+        let invited = invitations::read(&file()?).map_err(Failure::config)?;
+        let is_machines = invited.iter().any(|it| it.holder == Some(known.token));
+        return Err(Failure::config(match is_machines {
+            true => format!(
+                "there is a token {name} already: choose another name, or `peerbus invite revoke {name}` if \
+                 that machine is to join anew"
+            ),
+            false => format!(
+                "there is a token {name} already: choose another name, or `peerbus token revoke {name}` if \
+                 nobody needs it"
+            ),
+        }));
     }
     let reached = listening(&paths, verb.listen)?;
+    // One of that name has no token any more.
+    end(&paths, &reached.invitations, |it| {
+        it.state(wall_ms()) == InvitationState::Over || is_called(&it.name, &name)
+    })?;
     let others = invitations::read(&reached.invitations).map_err(Failure::config)?;
     check_apart(&name, others.iter().map(|it| &it.name))?;
     let place = place(&reached, verb.address.as_deref())?;
@@ -63,18 +75,13 @@ fn invite(verb: &Invite) -> Result<(), Failure> {
         url: Url::parse(&format!("wss://{place}#sha256={}", reached.certificate))?,
         secret: secret.clone(),
     };
-    let now_ms = wall_ms();
-    let invitation = Invitation::new(name.clone(), TokenHash::of(&secret), now_ms);
-    let put = invitations::change(&reached.invitations, |known| {
-        let over = |it: &Invitation| it.state(now_ms) == InvitationState::Over;
-        known.retain(|it| !over(it) && !is_called(&it.name, &name));
-        known.push(invitation);
-    });
+    let invitation = Invitation::new(name.clone(), TokenHash::of(&secret), wall_ms());
+    let put = invitations::change(&reached.invitations, |known| known.push(invitation));
     put.map_err(Failure::config)?;
     output::line(&code.to_string())?;
     output::say(&format!(
-        "on {name}: `peerbus join` with the line above. It is good for ten minutes, once, and for whoever has \
-         it; {name} gets the HMAC secret, and names that begin with {name}"
+        "on {name}: `peerbus join`, which asks for the line above. It is good for ten minutes, once, and for \
+         whoever has it; {name} gets the HMAC secret, and names that begin with {name}"
     ));
     Ok(())
 }
@@ -103,10 +110,10 @@ fn listening(paths: &Paths, at: Option<SocketAddr>) -> Result<Reached, Failure> 
     let about = about()?;
     let found = reached(&about);
     let is_there = |found: &Reached| at.is_none_or(|at| at == found.address);
-    if let Some(Ok(found)) = found
-        && is_there(&found)
-    {
-        return Ok(found);
+    match found {
+        Some(Ok(found)) if is_there(&found) => return Ok(found),
+        Some(Err(why)) => output::say(&format!("it listens for no other machine yet: {why}")),
+        _ => {}
     }
     if about["invitations"].is_null() {
         return Err(Failure::failed(
@@ -243,26 +250,16 @@ fn list(json: bool) -> Result<(), Failure> {
 fn revoke(text: &str, rotate: bool) -> Result<(), Failure> {
     for_people("revoke another machine's token")?;
     let (paths, name) = (Paths::find()?, named(text)?);
-    let gone = invitations::change(&file()?, |known| {
-        let at = known.iter().position(|it| is_called(&it.name, &name))?;
-        Some(known.remove(at))
-    });
-    let gone = gone.map_err(Failure::config)?.ok_or_else(|| {
+    let mut gone = end(&paths, &file()?, |it| is_called(&it.name, &name))?;
+    let (gone, had_token) = gone.pop().ok_or_else(|| {
         Failure::config(format!(
             "no machine {name} was invited: `peerbus invite list` shows which were"
         ))
     })?;
-    let known = tokens::read(&paths.tokens).map_err(Failure::config)?;
-    let own = known.iter().find(|it| Some(it.token) == gone.holder);
-    if let Some(own) = own {
-        tokens::revoke(&paths.tokens, &own.name).map_err(Failure::config)?;
-        // A broker that is away reads the file when it starts, one that runs within a second.
-        let _known = token::reload(&paths.tokens, None)?;
-    }
     output::line(&format!(
         "{}: its invitation{} at an end; its names and the mail for them stay",
         gone.name,
-        if own.is_some() {
+        if had_token {
             " and its token are"
         } else {
             " is"
@@ -274,7 +271,7 @@ fn revoke(text: &str, rotate: bool) -> Result<(), Failure> {
             "the HMAC secret is a new one: other machines that have joined need it, too (invite them anew), and \
              `peerbus secret retire` ends the old one",
         );
-    } else if own.is_some() {
+    } else if had_token {
         output::say(
             "that machine still knows the HMAC secret, with which nothing of it is carried without a token; \
              --rotate changes it",
@@ -286,24 +283,42 @@ fn revoke(text: &str, rotate: bool) -> Result<(), Failure> {
 fn off() -> Result<(), Failure> {
     for_people("have the broker listen for other machines no more")?;
     let paths = Paths::find()?;
-    let file = file()?;
-    if file.exists() {
-        // The file says still who has joined.
-        let closed = invitations::change(&file, |known| known.retain(|it| it.joined_ms.is_some()));
-        closed.map_err(Failure::config)?;
+    // The file says still who has joined.
+    for (gone, had_token) in end(&paths, &file()?, |it| it.joined_ms.is_none())? {
+        let token = if had_token {
+            " and its token are"
+        } else {
+            " is"
+        };
+        output::line(&format!("{}: its invitation{token} at an end", gone.name))?;
     }
     let changed = set_listen(&paths.credentials, None).map_err(Failure::config)?;
-    output::line(match changed {
-        true => "no invitation is open, and the broker listens for other machines no more",
-        false => "no invitation is open; the broker was not told to listen for other machines",
-    })?;
+    output::line("no invitation is open")?;
     let sockets = operator::sockets(None)?;
     let running = operator::over(&sockets, "GET", "/broker").ok();
     let about = running.and_then(|answer| serde_json::from_str::<Value>(&answer.body).ok());
     match about.filter(|about| changed && reached(about).is_some()) {
-        Some(about) => renew(&about, &paths.database, "which ends its connections there"),
-        None => Ok(()),
+        Some(about) => renew(&about, &paths.database, "which ends its connections there")?,
+        None => {}
     }
+    output::line(match changed {
+        true => "the broker listens for other machines no more",
+        false => "the broker was not told to listen for other machines",
+    })
+}
+
+/// Ends invitations, with the tokens of those that asked by them. Gives each, and whether it had one.
+fn end(
+    paths: &Paths,
+    file: &Path,
+    which: impl Fn(&Invitation) -> bool,
+) -> Result<Vec<(Invitation, bool)>, Failure> {
+    let ended = invitations::end(file, &paths.tokens, which).map_err(Failure::config)?;
+    if ended.iter().any(|(_, had_token)| *had_token) {
+        // A broker that is away reads the file when it starts, one that runs within a second.
+        let _known = token::reload(&paths.tokens, None)?;
+    }
+    Ok(ended)
 }
 
 fn is_called(name: &TokenName, other: &TokenName) -> bool {

@@ -1,6 +1,6 @@
 //! `peerbus join`.
 
-use std::io::{IsTerminal as _, Read as _};
+use std::io::IsTerminal as _;
 
 use peerbus_adapter::credentials::joined;
 use peerbus_adapter::invited::{InviteCode, NotLetIn, ask};
@@ -10,19 +10,23 @@ use peerbus_wire::escape;
 
 use crate::args::{Connection, Join};
 use crate::here::for_people;
-use crate::session::all::agreed;
+use crate::session::all::{agreed, typed};
 use crate::{client, output};
 
 /// How long it may take to be there for the first time, in seconds.
 const THERE_S: f64 = 20.0;
-/// More than a code has.
-const CODE_BYTES_MAX: u64 = 1_024;
 /// Longest name pattern of a broker that is repeated, in characters.
 const NAME_CHARS: usize = 64;
 
 pub(crate) fn run(verb: &Join) -> Result<(), Failure> {
     for_people("join this machine to a broker elsewhere")?;
-    let code = code(&verb.code)?;
+    let on_terminal = std::io::stdin().is_terminal();
+    if !on_terminal && !verb.yes {
+        return Err(Failure::config(
+            "this asks on a terminal before anything is written: say --yes where there is none",
+        ));
+    }
+    let code = code(verb.code.as_deref(), on_terminal)?;
     let paths = Paths::find()?;
     for variable in ["PEERBUS_URL", "PEERBUS_TOKEN", "PEERBUS_HMAC_SECRET"] {
         if std::env::var_os(variable).is_some_and(|value| !value.is_empty()) {
@@ -32,11 +36,7 @@ pub(crate) fn run(verb: &Join) -> Result<(), Failure> {
         }
     }
     peerbus_setup::check_joinable()?;
-    let shown = plan(&paths, &code.url);
-    match verb.yes {
-        true => output::say(&shown),
-        false => asked(&shown)?,
-    }
+    // The code is this machine's before a person reads anything: nobody else can use it meanwhile.
     let token = peerbus_setup::asking_token(&code.to_string())?;
     let runtime = client::runtime()?;
     let grant = match runtime.block_on(ask(&code, &token)) {
@@ -51,6 +51,11 @@ pub(crate) fn run(verb: &Join) -> Result<(), Failure> {
             )));
         }
     };
+    let shown = plan(&paths, &code.url);
+    match verb.yes {
+        true => output::say(&shown),
+        false => asked(&shown)?,
+    }
     peerbus_setup::join(&paths.credentials, |text| {
         joined(text, &token, &grant.key, &code.url)
     })?;
@@ -84,13 +89,15 @@ pub(crate) fn run(verb: &Join) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The code that is given, or stands on stdin, where no other user sees it.
-fn code(given: &str) -> Result<InviteCode, Failure> {
-    let text = match given {
-        "-" => std::io::read_to_string(std::io::stdin().take(CODE_BYTES_MAX)),
-        given => Ok(given.to_owned()),
-    };
-    Ok(InviteCode::parse(&text.map_err(Failure::failed)?)?)
+/// The code that is given, or is typed, or stands on stdin, where no other user sees it.
+fn code(given: Option<&str>, on_terminal: bool) -> Result<InviteCode, Failure> {
+    if let Some(given) = given.filter(|it| *it != "-") {
+        return Ok(InviteCode::parse(given)?);
+    }
+    if on_terminal {
+        output::wrapped("Paste the line that `peerbus invite` printed on the other machine:")?;
+    }
+    Ok(InviteCode::parse(&typed()?)?)
 }
 
 /// Says it before it is written.
@@ -110,14 +117,13 @@ fn plan(paths: &Paths, url: &Url) -> String {
     )
 }
 
-/// Asks a person, who types it.
+/// Asks a person, who types it. Where the answer is no, the code is given up.
 fn asked(shown: &str) -> Result<(), Failure> {
-    if !std::io::stdin().is_terminal() {
-        output::say(shown);
-        return Err(Failure::config(
-            "this asks on a terminal before it is written: say --yes where there is none",
-        ));
-    }
-    agreed(shown, "Type yes to go on:")
-        .map_err(|why| Failure::failed(format!("nothing was written: {why}")))
+    agreed(shown, "Type yes to go on:").or_else(|why| {
+        peerbus_setup::not_let_in()?;
+        Err(Failure::failed(format!(
+            "{why}, and no credentials were written. This code is used up: `peerbus invite revoke` there ends \
+             it, and the token that was made for this machine"
+        )))
+    })
 }

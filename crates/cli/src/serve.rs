@@ -11,9 +11,7 @@ use std::time::Duration;
 use peerbus_adapter::demand::take_mark_away;
 use peerbus_adapter::signals::Stop;
 use peerbus_adapter::{Failure, Token, credentials, paths::Paths};
-use peerbus_broker::{
-    BrokerOptions, Inviting, Origin, Running, ServerTls, ShutdownReport, make_certificate, start,
-};
+use peerbus_broker::{BrokerOptions, Inviting, Origin, Running, ServerTls, ShutdownReport, start};
 use peerbus_core::TokenHash;
 use peerbus_core::grant::Grant;
 use peerbus_wire::{Domain, TokenName, escape};
@@ -164,7 +162,7 @@ impl Setup {
         let domain = credentials.as_mut().and_then(|kept| kept.domain.take());
         // Who shows no certificate is let in nowhere.
         let kept_for = credentials.as_ref().filter(|_| verb.client_ca.is_none());
-        let inviting = kept_for.map(|kept| inviting(kept, &paths)).transpose()?;
+        let inviting = kept_for.map(|kept| inviting(kept, &paths));
         let listens = inviting.as_ref().is_some_and(|it| it.listen.is_some());
         let history = credentials.as_mut().and_then(|kept| kept.history.take());
         let history = verb.history.map_or_else(
@@ -213,23 +211,19 @@ impl Setup {
 }
 
 /// The way in for machines that are invited.
-fn inviting(kept: &Kept, paths: &Paths) -> Result<Inviting, Failure> {
+fn inviting(kept: &Kept, paths: &Paths) -> Inviting {
     let files = ServerTls {
         cert: paths.config_dir.join("broker.crt"),
         key: paths.config_dir.join("broker.key"),
         client_ca: None,
     };
-    let listen = kept.listen.map(|at| {
-        make_certificate(&files).map_err(Failure::config)?;
-        Ok::<_, Failure>((at, files))
-    });
     let file = kept.file.clone();
     let secret = move || credentials::secret_text(&file).map_err(|error| error.to_string());
-    Ok(Inviting {
+    Inviting {
         file: paths.config_dir.join(INVITATIONS),
         secret: Box::new(secret),
-        listen: listen.transpose()?,
-    })
+        listen: kept.listen.map(|at| (at, files)),
+    }
 }
 
 /// How this broker came to be.

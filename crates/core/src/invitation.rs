@@ -28,11 +28,11 @@ pub struct Invitation {
 pub enum InvitationState {
     /// Nobody has asked by it.
     Open,
-    /// A machine has asked by it, and has not used its token.
+    /// A machine has asked by it, and has not used its token, which it has for as long as nobody ends it.
     Asked,
     /// The machine is in.
     Joined,
-    /// Its time is over.
+    /// Its time is over, and nobody has asked by it.
     Over,
 }
 
@@ -54,8 +54,8 @@ impl Invitation {
     pub fn state(&self, now_ms: u64) -> InvitationState {
         match (self.joined_ms, self.holder) {
             (Some(_), _) => InvitationState::Joined,
-            _ if now_ms >= self.until_ms => InvitationState::Over,
             (None, Some(_)) => InvitationState::Asked,
+            (None, None) if now_ms >= self.until_ms => InvitationState::Over,
             (None, None) => InvitationState::Open,
         }
     }
@@ -69,7 +69,7 @@ impl Invitation {
     pub fn ask(&mut self, now_ms: u64, token: TokenHash) -> Result<(), JoinRefusal> {
         match self.state(now_ms) {
             InvitationState::Joined => Err(JoinRefusal::Used),
-            InvitationState::Over => Err(JoinRefusal::Expired),
+            _ if now_ms >= self.until_ms => Err(JoinRefusal::Expired),
             _ if self.holder.is_some_and(|holder| !holder.matches(&token)) => {
                 Err(JoinRefusal::Taken)
             }
@@ -78,6 +78,17 @@ impl Invitation {
                 Ok(())
             }
         }
+    }
+
+    /// Lets nobody in from now on.
+    pub fn close(&mut self) {
+        self.until_ms = 0;
+    }
+
+    /// Whether it still lets the machine in that asked by it with this token.
+    #[must_use]
+    pub fn holds(&self, now_ms: u64, token: &TokenHash) -> bool {
+        now_ms < self.until_ms && self.holder.as_ref() == Some(token)
     }
 
     /// A peer has registered with a token. Whether that changed anything.
@@ -139,7 +150,9 @@ mod tests {
         let mut asked = laptop();
         assert_eq!(asked.ask(last, A), Ok(()));
         assert_eq!(asked.ask(last + 1, A), Err(JoinRefusal::Expired));
-        assert_eq!(asked.state(last + 1), InvitationState::Over);
+        assert_eq!(asked.state(last + 1), InvitationState::Asked);
+        assert!(asked.holds(last, &A) && !asked.holds(last, &B) && !asked.holds(last + 1, &A));
+        assert_eq!(laptop().state(last + 1), InvitationState::Over);
     }
 
     #[test]

@@ -191,10 +191,7 @@ pub(super) const COMMANDS: &[(&str, How)] = &[
         By(ASKS, r#""requests", "cancel""#),
     ),
     ("peerbus invite laptop", By(INVITE, r#"invite("laptop")"#)),
-    (
-        "peerbus join pb1:desk.example:47823/…",
-        By(INVITE, r#""join", code, "--yes""#),
-    ),
+    ("peerbus join", By(INVITE, r#"&["join"]"#)),
     ("peerbus invite list", By(INVITE, r#""invite", "list""#)),
     (
         "peerbus invite revoke laptop",

@@ -31,8 +31,8 @@ pub(crate) struct Places {
     pub(crate) loopback_only: bool,
     /// TLS, if clients over TCP must speak it there.
     pub(crate) tls: Option<TlsAcceptor>,
-    /// Where machines that were invited connect, whatever was given.
-    pub(crate) invited: Option<(SocketAddr, TlsAcceptor)>,
+    /// Where machines that were invited connect, whatever was given, or why they cannot.
+    pub(crate) invited: Option<Result<(SocketAddr, TlsAcceptor), String>>,
 }
 
 /// What is listened on.
@@ -81,16 +81,14 @@ pub(crate) fn listen_at(places: &mut Places) -> Result<Listening, BrokerStartErr
             Err(why) => return Err(why),
         }
     }
-    if let Some((address, tls)) = places.invited.take() {
+    if let Some(place) = places.invited.take() {
         // Sessions of this user do without.
-        listening.invited = Some(match bind_tcp(address) {
-            Ok((listener, actual)) => {
-                let bound = (Bound::Tcp(listener), Site::Tcp(actual), Some(tls));
-                listening.bound.push(bound);
-                Ok(actual)
-            }
-            Err(why) => Err(why.to_string()),
-        });
+        listening.invited = Some(place.and_then(|(address, tls)| {
+            let (listener, actual) = bind_tcp(address).map_err(|why| why.to_string())?;
+            let bound = (Bound::Tcp(listener), Site::Tcp(actual), Some(tls));
+            listening.bound.push(bound);
+            Ok(actual)
+        }));
     }
     if !places.unix.is_empty() {
         let place = UnixPlace::bind(std::mem::take(&mut places.unix))?;

@@ -44,8 +44,9 @@ pub(crate) enum InviteVerb {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Join {
-    /// The line that `peerbus invite` printed on the other machine; `-` reads it from stdin
-    pub(crate) code: String,
+    /// The line that `peerbus invite` printed on the other machine. Without it, it is asked for on the
+    /// terminal, or read from stdin: other users see command lines, and a shell remembers them
+    pub(crate) code: Option<String>,
     /// Do not ask before
     #[arg(long)]
     pub(crate) yes: bool,

@@ -1,5 +1,7 @@
 //! What is asked of every session, and of the person who decides by it.
 
+use std::io::{BufRead as _, Read as _};
+
 use peerbus_adapter::Failure;
 use peerbus_node::index::LiveSession;
 use peerbus_node::{NodeClient, TELLS_WITHIN, each};
@@ -8,6 +10,9 @@ use serde_json::{Value, json};
 use super::{called, open};
 use crate::here::sessions;
 use crate::output;
+
+/// More than a person types in a line, or a code has.
+const TYPED_BYTES_MAX: u64 = 1_024;
 
 /// Something that waits for the user, and the session in which it does.
 pub(crate) struct Waiting {
@@ -89,11 +94,17 @@ pub(crate) fn agreed(shown: &str, question: &str) -> Result<(), Failure> {
             "nothing was answered: the question cannot be shown on stdout: {error}"
         ))
     })?;
-    let mut line = String::new();
-    let read = std::io::stdin().read_line(&mut line);
-    read.map_err(|error| Failure::failed(format!("cannot read the answer: {error}")))?;
-    match line.trim() {
+    match typed()?.trim() {
         "yes" => Ok(()),
         _ => Err(Failure::failed("nothing was answered")),
     }
+}
+
+/// A line that is typed, or the first that stdin has still.
+pub(crate) fn typed() -> Result<String, Failure> {
+    let mut line = String::new();
+    let mut stdin = std::io::stdin().lock().take(TYPED_BYTES_MAX);
+    let read = stdin.read_line(&mut line);
+    read.map_err(|error| Failure::failed(format!("cannot read the answer: {error}")))?;
+    Ok(line)
 }

@@ -297,9 +297,8 @@ fn off() -> Result<(), Failure> {
     let sockets = operator::sockets(None)?;
     let running = operator::over(&sockets, "GET", "/broker").ok();
     let about = running.and_then(|answer| serde_json::from_str::<Value>(&answer.body).ok());
-    match about.filter(|about| changed && reached(about).is_some()) {
-        Some(about) => renew(&about, &paths.database, "which ends its connections there")?,
-        None => {}
+    if let Some(about) = about.filter(|about| changed && reached(about).is_some()) {
+        renew(&about, &paths.database, "which ends its connections there")?;
     }
     output::line(match changed {
         true => "the broker listens for other machines no more",

@@ -119,6 +119,8 @@ pub enum CloseReason {
     },
     /// The machine is not let in by an invitation.
     NotJoined(JoinRefusal),
+    /// The machine is let in by an invitation, and was told so.
+    Joined,
     /// The token was revoked while it was connected.
     TokenRevoked,
     /// The token's time is over.
@@ -179,6 +181,7 @@ impl CloseReason {
             }
             Self::NoBridge { why } => return (1008, format!("cannot bridge: {}", cut(why, 100))),
             Self::NotJoined(refusal) => (1008, refusal.text()),
+            Self::Joined => (1000, "the machine is let in"),
             Self::TokenRevoked => (4005, "token was revoked"),
             Self::TokenExpired => (4005, "token has expired"),
             Self::TokenNames => (

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use peerbus_wire::bridge::UNKNOWN;
-use peerbus_wire::{Domain, Instance, Mark, PeerEntry, PeerName, Presence, Register, Seq, Window};
+use peerbus_wire::{
+    Domain, Instance, Mark, PeerEntry, PeerName, Presence, Register, Seq, TokenName, Window,
+};
 
 use super::audited::Budget;
 use super::flights::{Flight, Flights};
@@ -128,8 +130,9 @@ impl Session {
 pub(super) struct Conns {
     pub(super) all: BTreeMap<ConnId, Conn>,
     pub(super) timers: BTreeSet<(u64, Reason, ConnId)>,
-    /// How many machines that asked to be let in are written down.
-    pub(super) joins: Budget,
+    /// How many tries to be let in are written down, by each invitation and by none: nobody's tries hide
+    /// those by another one's code.
+    pub(super) joins: BTreeMap<Option<TokenName>, Budget>,
 }
 
 impl Conns {

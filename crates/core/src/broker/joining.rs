@@ -27,7 +27,12 @@ impl Broker {
         } = tried;
         self.end_joins(now_ms);
         // A machine that is let in is written down whatever others try.
-        if self.conns.joins.take(now_ms, !self.full) || outcome.is_ok() {
+        let room = !self.full;
+        let mut fits = || {
+            let budget = self.conns.joins.entry(name.clone()).or_default();
+            budget.take(now_ms, room)
+        };
+        if outcome.is_ok() || fits() {
             let word = outcome.as_ref().err().map_or("joined", |why| why.word());
             self.log
                 .join(name.as_ref().map(TokenName::as_str), word, &from);
@@ -41,6 +46,10 @@ impl Broker {
             Ok(grant) => {
                 let answer = BrokerOutput::Send(conn, BrokerFrame::Joined(grant));
                 self.outbox.waiting(answer, CommitNeed::Now);
+                // Its peers register on connections of their own.
+                self.conns.all.insert(conn, Conn::Closing);
+                let end = BrokerOutput::Close(conn, CloseReason::Joined);
+                self.outbox.waiting(end, CommitNeed::Now);
             }
             Err(refusal) => self.deny(conn, CloseReason::NotJoined(refusal)),
         }
@@ -48,12 +57,15 @@ impl Broker {
 
     /// Writes down how many more tried than were written down, once the time of these is over.
     pub(super) fn end_joins(&mut self, now_ms: u64) {
-        if self.conns.joins.is_over(now_ms) {
-            let tries = self.conns.joins.end();
-            if tries > 0 {
-                self.log.more_joins(tries);
-                self.outbox.want(CommitNeed::Soon);
-            }
+        let mut tries = 0;
+        self.conns.joins.retain(|_, budget| {
+            let over = budget.is_over(now_ms);
+            tries += if over { budget.end() } else { 0 };
+            !over
+        });
+        if tries > 0 {
+            self.log.more_joins(tries);
+            self.outbox.want(CommitNeed::Soon);
         }
     }
 }

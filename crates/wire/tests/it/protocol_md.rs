@@ -136,6 +136,7 @@ fn every_close_code_is_listed() {
         R::NotJoined(JoinRefusal::Used),
         R::NotJoined(JoinRefusal::Taken),
         R::NotJoined(JoinRefusal::Failed),
+        R::Joined,
     ];
     let table = DOCUMENT.split_once("## 3.1 Close codes").unwrap().1;
     for reason in &reasons {

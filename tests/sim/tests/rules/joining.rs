@@ -1,9 +1,9 @@
 //! Machines that ask to be let in, as the core has it.
 
 use peerbus_core::broker::{BrokerInput, ConnId, JoinTry};
-use peerbus_wire::{JoinGrant, JoinRefusal, TokenName};
+use peerbus_wire::{ClientFrame, JoinGrant, JoinRefusal, TokenName};
 
-use crate::rig::{Rig, SECOND};
+use crate::rig::{Rig, SECOND, register};
 
 /// A new connection asks, and this comes of it.
 fn asks(rig: &mut Rig, outcome: Result<JoinGrant, JoinRefusal>) -> ConnId {
@@ -40,6 +40,10 @@ fn what_came_of_it_is_in_the_chain_before_the_machine_is_told() {
     let conn = asks(&mut rig, grant());
     let given = rig.take(conn).joined.expect("it is let in");
     assert_eq!(given.names, ["laptop*"]);
+    let closed = rig.closed(conn);
+    assert_eq!(closed, Some((1000, "the machine is let in".into())));
+    rig.frame(conn, ClientFrame::Register(register("laptop-bob")));
+    assert!(rig.row("laptop-bob").is_none(), "it is for that alone");
     assert_eq!(written(&rig), ["I laptop joined 192.0.2.7"]);
     let conn = asks(&mut rig, Err(JoinRefusal::Unknown));
     let (code, text) = rig.closed(conn).expect("it is refused");
@@ -51,15 +55,19 @@ fn what_came_of_it_is_in_the_chain_before_the_machine_is_told() {
 fn who_tries_and_tries_is_counted_and_does_not_hide_who_is_let_in() {
     let mut rig = Rig::new();
     for _ in 0..100 {
-        asks(&mut rig, Err(JoinRefusal::Used));
+        asks(&mut rig, Err(JoinRefusal::Unknown));
     }
     asks(&mut rig, grant());
+    for _ in 0..61 {
+        asks(&mut rig, Err(JoinRefusal::Taken));
+    }
     let lines = written(&rig);
-    assert_eq!(lines.len(), 61);
-    assert_eq!(lines[60], "I laptop joined 192.0.2.7");
+    assert_eq!(lines.len(), 121);
+    let laptop = ["I laptop joined 192.0.2.7", "I laptop taken 192.0.2.7"];
+    assert_eq!(lines[60..62], laptop, "tries by no code hide nothing");
     rig.pass(61 * SECOND);
     asks(&mut rig, Err(JoinRefusal::Used));
-    assert_eq!(written(&rig)[61..], ["J 41", "I laptop used 192.0.2.7"]);
+    assert_eq!(written(&rig)[121..], ["J 41", "I laptop used 192.0.2.7"]);
 }
 
 #[test]

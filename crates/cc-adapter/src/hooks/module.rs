@@ -105,7 +105,8 @@ impl HookServer {
             }
             // The next prompt may be heard of before the end of the turn before it.
             Some(false) if !self.prompted.load(Ordering::Relaxed) => {
-                self.turn_over();
+                // How its dialogs ended the transcript tells, a little later.
+                self.session.turn_is_over();
                 self.does(Activity::Idle);
             }
             Some(false) => {}

@@ -249,7 +249,7 @@ impl HookServer {
     }
 
     /// The turn before has ended, and its dialogs.
-    pub(super) fn turn_over(&self) {
+    fn turn_over(&self) {
         self.session.turn_is_over();
         self.node.dialogs_over(None);
     }

@@ -270,6 +270,7 @@ def what_a_turn_came_to_is_told():
 
 def a_hook_is_answered(api):
     """A program says what becomes of a call of a tool, by a hook that Ben's client was set up with."""
+    approvals.gates('remote = ["phone"]\napprove = true\ninterrupt = true\ncontrol = true\n')
     with socket.socket(socket.AF_UNIX) as stream:
         stream.connect(named(BEN)["socket"])
         lines = stream.makefile()

@@ -141,7 +141,7 @@ def run(peerbus):
             waited = threading.Event()
             answering = threading.Thread(target=reader.answers, args=[waited])
             answering.start()
-            reader.types(f'peerbus ask bob "{QUESTION}"', "has not shown it", waited)
+            reader.types(f'peerbus ask bob "{QUESTION}"', "nothing wakes bob", waited)
             answering.join()
             history = reader.types("peerbus history bob --ids")
             identity = re.search("[0-9a-f]{32}", "\n".join(history))[0]

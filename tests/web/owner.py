@@ -128,7 +128,7 @@ class Owner(Scenario):
         # As the page is told of it when 50 of 60 minutes are over.
         late = {"seq": 1, "id": "x", "from": "ada", "owes": "coder", "state": "seen", "text": "may I merge?", "left_s": 600}
         self.page.do(f"""Promise.all(["requests", "waiting"].map((name) => import(`/page/${{name}}.js`))).then(([requests, waiting]) =>
-            waiting.showRequests(requests.show([{{ ...{json.dumps(late)}, at: Date.now() - 3000000 }}])))""")
+            waiting.showRequests(requests.show({{ requests: [{{ ...{json.dumps(late)}, at: Date.now() - 3000000 }}] }})))""")
         said = self.card("home/coder still owes home/ada an answer")
         check("Asked 50 min ago, seen. Its time is over in 10 min." in said or "over in 9 min." in said, "a late request", said)
 

@@ -284,11 +284,11 @@ impl Talk {
             InjectError::Full(why) => NodeError::unable(why),
         };
         if prompt.has_images() {
-            // No header proves that the model's service takes the rest, and each turn shows it anew.
-            self.is_no_agent("put images into a session")?;
             let control = shared.control.as_deref();
             let takes = control.map_or(Err(control::NO_IMAGES.into()), Control::takes_images);
             takes.map_err(NodeError::unable)?;
+            // No header proves that the model's service takes the rest, and each turn shows it anew.
+            self.is_no_agent("put images into a session")?;
         }
         let text = prompt.text.clone();
         let images = prompt.images().map_err(NodeError::params)?;

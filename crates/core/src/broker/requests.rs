@@ -296,20 +296,16 @@ impl Broker {
         named: Option<&str>,
     ) -> Result<(Vec<OpenRequest>, bool)> {
         let steady_ms = self.stamp(now).steady_ms;
-        let mut all = Vec::new();
-        let rows = self.leases.all.values().map(|lease| &lease.row);
-        let is_named =
-            |row: &&LeaseRow| named.is_none_or(|text| names_id(text, row.head.id.as_str()));
+        let is_named = |id: &MessageId| named.is_none_or(|text| names_id(text, id.as_str()));
+        let (mut all, mut requests) = (Vec::new(), Vec::new());
         let mut turns = BTreeMap::<_, usize>::new();
-        let mut requests: Vec<_> = rows
-            .filter(is_named)
-            .filter_map(|row| {
-                let request = row.request.as_ref()?;
+        for row in self.leases.all.values().map(|lease| &lease.row) {
+            if let Some(request) = row.request.as_ref().filter(|_| is_named(&row.head.id)) {
                 let turn = turns.entry(row.owner).or_default();
                 *turn += 1;
-                Some((*turn, row, request))
-            })
-            .collect();
+                requests.push((*turn, row, request));
+            }
+        }
         requests.sort_by_key(|(turn, ..)| *turn);
         let more = requests.len() > REQUESTS_MAX;
         for (_, row, request) in requests.into_iter().take(REQUESTS_MAX) {

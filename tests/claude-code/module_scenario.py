@@ -19,6 +19,7 @@ import mock_api
 import node
 import scenario
 import wake
+from plugin_scenario import plugin
 from support import check, eventually
 
 PLUGIN = scenario.HOME / ".claude" / "skills" / "peerbus"
@@ -58,21 +59,6 @@ class Model(wake.Model):
         if LIST in request.prompt and not request.tool_results:
             return mock_api.tool_use("ListAgents", {})
         return mock_api.text("noted")
-
-
-def plugin(api, *arguments):
-    """Runs `claude plugin …` and gives what it prints."""
-    done = subprocess.run(
-        [claude.PROGRAM, "plugin", *arguments],
-        cwd=scenario.PROJECT,
-        env=claude.environment(api.url),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-    )
-    said = done.stdout + done.stderr
-    check(f"claude plugin {arguments[0]}", done.returncode == 0, said)
-    return said
 
 
 def the_client_reads_it_as_documented(api):

@@ -1,11 +1,11 @@
-//! The pictures of the README.
+//! The picture of the guide.
 
 use std::process::Command;
 
 use crate::support::python;
 
 #[test]
-fn the_pictures_show_what_commands_say() {
+fn the_picture_shows_what_commands_say() {
     let mut command = Command::new("python3");
     command
         .arg(python::script("pictures/record.py"))

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""record.py PEERBUS [--check]: draws the pictures of the README.
+"""record.py PEERBUS [--check]: draws the picture of the guide, docs/session.svg.
 
-docs/session.svg shows commands of a real run: a throwaway home, a broker, and an agent that answers
-by a script; docs/how.svg is a drawing. With --check nothing is written: exit code 1 when the drawing
-is another, or the commands say something else than the picture shows, but for ids, times and names.
+It shows commands of a real run: a throwaway home, a broker, and an agent that answers by a script.
+With --check nothing is written: exit code 1 when the commands say something else than the picture
+shows, but for ids, times and names.
 """
 
 import fcntl
@@ -204,54 +204,6 @@ def text(column, y, words, kind, at):
     return f'<text class="{kind}" x="{x:.1f}" y="{y}"{fits} style="{hidden}">{escape(words)}</text>'
 
 
-BOXES = [
-    # x, width, title, two lines
-    (20, 180, "terminal 1", "an agent: alice", "works"),
-    (225, 140, "adapter", "signs", "shows receipts"),
-    (390, 180, "broker", "messages on disk", "until they are seen"),
-    (595, 140, "adapter", "checks, wakes", "looks for proof"),
-    (760, 180, "terminal 2", "an agent: bob", "sleeps, and is woken"),
-]
-
-def how():
-    """The drawing of who talks to whom."""
-    parts = []
-    for number, (x, width, title, first, second) in enumerate(BOXES):
-        colour = {2: "#7bd88f"}.get(number, "#8ab4f8" if number in (1, 3) else "#b6bdcc")
-        middle = x + width / 2
-        parts.append(
-            f'<rect x="{x}" y="40" width="{width}" height="110" rx="8" fill="#262b38" stroke="{colour}" stroke-width="2"/>'
-            f'<text x="{middle:g}" y="72" class="t" fill="{colour}">{title}</text>'
-            f'<text x="{middle:g}" y="104">{first}</text><text x="{middle:g}" y="128">{second}</text>'
-        )
-    gaps = [(200, 225), (365, 390), (570, 595), (735, 760)]
-    for left, right in gaps:
-        parts.append(f'<path d="M{left} 95 H{right}" stroke="#b6bdcc" stroke-width="2"/>')
-    arrows = [
-        (110, 445, 190, "1  bus.send: the broker has it on disk, alice is told accepted"),
-        (515, 850, 190, "2  the adapter wakes bob: pushed, by a named way"),
-        (850, 110, 250, "3  bob's model answers; that is the proof: alice is told seen"),
-    ]
-    for start, end, y, words in arrows:
-        tip = -10 if end > start else 10
-        parts.append(
-            f'<path d="M{start} {y} H{end} m{tip} -6 L{end} {y} l{tip} 6" fill="none" stroke="#7bd88f" stroke-width="2"/>'
-            f'<text x="{(start + end) / 2:g}" y="{y + 24}" class="s">{words}</text>'
-        )
-    return f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 960 300" role="img">
-<title>How peerbus works</title>
-<desc>Each agent's session has an adapter, which joins it to the broker. The broker keeps each message on disk until
-the recipient's model has seen it, and its sender is told each step: accepted, pushed, seen.</desc>
-<style>
-text {{ font: 14px system-ui, sans-serif; fill: #b6bdcc; text-anchor: middle; }}
-.t {{ font-weight: 600; font-size: 16px; fill: #f2f4f8; }} .s {{ font-size: 13px; }}
-</style>
-<rect width="100%" height="100%" rx="10" fill="#1b1e27"/>
-{chr(10).join(parts)}
-</svg>
-"""
-
-
 def masked(said):
     for mask in MASKS:
         said = re.sub(mask, "*", said, flags=re.MULTILINE)
@@ -267,15 +219,13 @@ def shown(picture):
 def main():
     peerbus, check = Path(sys.argv[1]).resolve(), "--check" in sys.argv[2:]
     lines = run(peerbus)
-    files = {TOP / "docs/how.svg": how(), TOP / "docs/session.svg": session(lines)}
+    path = TOP / "docs/session.svg"
     if not check:
-        for path, picture in files.items():
-            path.write_text(picture, encoding="utf-8")
+        path.write_text(session(lines), encoding="utf-8")
         return 0
-    [drawn, recorded] = [path.read_text(encoding="utf-8") for path in files]
-    now, then = masked("\n".join(lines)), masked(shown(recorded))
-    if drawn != how() or now != then:
-        print(f"the pictures are old: run {Path(__file__).name}\n{json.dumps([then, now])}")
+    now, then = masked("\n".join(lines)), masked(shown(path.read_text(encoding="utf-8")))
+    if now != then:
+        print(f"the picture is old: run {Path(__file__).name}\n{json.dumps([then, now])}")
         return 1
     return 0
 

@@ -1,9 +1,7 @@
 //! `peerbus requests`.
 
-use std::path::PathBuf;
-
 use peerbus_adapter::{Failure, wall_ms};
-use peerbus_view::{MessageText, MessageView, RequestView, span, spoken};
+use peerbus_view::{MessageText, MessageView, span, spoken};
 use peerbus_wire::{PeerName, Secret, escape, names_id, short_id};
 
 use crate::args::{Cancel, Requests, RequestsVerb};
@@ -139,11 +137,9 @@ fn is_meant(message: &MessageView, which: &str) -> bool {
 /// Who owes a request, how far it is, and since when.
 fn open(message: &MessageView) -> (String, String, u64) {
     let request = message.request.as_ref();
-    (
-        request.map_or_else(String::new, RequestView::owes),
-        request.map_or_else(String::new, |request| request.state.clone()),
-        message.at,
-    )
+    let known = request.map(|it| (it.owes(), it.state.clone()));
+    let (owes, state) = known.unwrap_or_default();
+    (owes, state, message.at)
 }
 
 /// Who had a request that ended, what came of it, and when.
@@ -161,7 +157,7 @@ fn ended(message: &MessageView, result: Option<String>) -> (String, String, u64)
 
 fn take_back(verb: &Cancel) -> Result<(), Failure> {
     here::for_people("take back what others asked")?;
-    let socket: Option<&PathBuf> = verb.socket.as_ref();
+    let socket = verb.socket.as_ref();
     let from = verb.name.as_deref().map(PeerName::parse).transpose();
     let from = from.map_err(Failure::config)?;
     let id = operator::encode_text(&verb.id);

@@ -183,14 +183,14 @@ impl Broker {
 
     fn nobody_in(&self, owner: Option<TokenHash>, group: &GroupName) -> String {
         let all = self.registry.groups.get(&owner).into_iter();
-        let all: Vec<_> = all.flat_map(BTreeMap::keys).collect();
-        let named = all.iter().take(NAMED_MAX).map(ToString::to_string);
-        let named: Vec<_> = named.collect();
-        let more = all.len().saturating_sub(NAMED_MAX);
-        let there_are = match (named.as_slice(), more) {
-            ([], _) => "it has no groups".to_owned(),
-            (named, 0) => format!("its groups are {}", named.join(", ")),
-            (named, more) => format!("its groups are {} and {more} more", named.join(", ")),
+        let all = all.flat_map(BTreeMap::keys).map(ToString::to_string);
+        let all: Vec<_> = all.collect();
+        let (named, more) = all.split_at(all.len().min(NAMED_MAX));
+        let named = named.join(", ");
+        let there_are = match more.len() {
+            _ if all.is_empty() => "it has no groups".to_owned(),
+            0 => format!("its groups are {named}"),
+            more => format!("its groups are {named} and {more} more"),
         };
         format!("nobody else of this token is in {group} now; {there_are}")
     }

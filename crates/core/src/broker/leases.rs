@@ -61,10 +61,9 @@ impl Broker {
         let before = |it: &LeaseRow| it.to == row.to && it.owner == row.owner;
         let waits = row.group().is_none() && self.leases.held(NOBODY).any(before);
         let first = match waits {
-            true => None,
-            false => self.next_holder(cx, &row, Had::All)?,
+            true => NOBODY,
+            false => self.next_holder(cx, &row, Had::All)?.unwrap_or(NOBODY),
         };
-        let first = first.unwrap_or(NOBODY);
         Ok(Ok(Recipients::Lease(first, Box::new(row))))
     }
 
@@ -270,10 +269,9 @@ impl Broker {
     /// Owes a lease to the next one who may have it, or to nobody, instead of to its holder.
     fn pass_lease(&mut self, cx: &mut Cx<'_>, row: &LeaseRow, why: &str) -> Result {
         // Those who give it back whenever they get it are not given it in turn.
-        let had = if why == GIVEN_BACK {
-            Had::Nobody
-        } else {
-            Had::All
+        let had = match why {
+            GIVEN_BACK => Had::Nobody,
+            _ => Had::All,
         };
         let next = self.next_holder(cx, row, had)?;
         if next.is_none() && !row.rejected.is_empty() && !self.is_wanted(cx.now, row) {

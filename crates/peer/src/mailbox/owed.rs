@@ -134,12 +134,11 @@ impl MailboxMachine {
 
     /// The request that is meant: one that is owed, or one that waits here.
     fn request(&self, id: &str, from: Option<&str>) -> Result<Arc<Mail>, NotOwed> {
-        let owed = self.owed.all.iter().map(|owed| &owed.mail);
         let here = self.messages.values();
         let here = here.filter(|message| !message.is_withheld() && !message.lapsed);
         let here = here.filter_map(|message| message.content.mail());
         let meant = |mail: &&Arc<Mail>| mail.is_request() && mail.is_meant(id, from);
-        let mut meant = owed.chain(here).filter(meant);
+        let mut meant = self.owed.mails().chain(here).filter(meant);
         let first = meant.next().ok_or(NotOwed::Unknown)?;
         match meant.all(|other| other.inbound.key == first.inbound.key) {
             true => Ok(Arc::clone(first)),

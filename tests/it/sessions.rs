@@ -391,7 +391,8 @@ fn what_runs_below_an_agent_keeps_its_user_out_of_nothing() {
     assert!(said.contains(&id), "{said}");
     assert_eq!(home.run(&["held"]).ok(), "no mail waits for you\n");
     home.run_unread(&["session", "approve", &id]).ok();
-    assert!(bob.hear("hook 1").contains(r#""behavior":"allow""#));
+    let heard = bob.hear("hook 1");
+    assert!(heard.contains(r#""behavior":"allow""#), "{heard}");
     fs::remove_file(&crowded).expect("it is there");
     broker.stop();
 }

@@ -4,11 +4,11 @@ use std::io::IsTerminal as _;
 
 use peerbus_adapter::Failure;
 use peerbus_adapter::credentials::SenderAllowance;
-use peerbus_adapter::mailbox::quote::said;
+use peerbus_adapter::mailbox::quote;
 use peerbus_adapter::paths::Paths;
 use peerbus_node::SessionNow;
 use peerbus_view::span;
-use peerbus_wire::{Conversation, PeerName, escape, names_id};
+use peerbus_wire::{PeerName, escape, names_id};
 use serde_json::{Value, json};
 
 use crate::args::{Held, HeldOne, HeldRelease, HeldVerb};
@@ -84,19 +84,12 @@ fn shown(it: &Waiting) -> String {
         _ => String::new(),
     };
     let text = it.told["text"].as_str().unwrap_or_default();
-    let talk = Conversation::of(text);
-    let plain = Conversation {
-        within_ms: talk.within_ms,
-        hops: talk.hops,
-        ..Conversation::default()
-    };
-    let (asks, text) = match talk.within_ms {
-        // What else the agent is shown stands in the JSON.
-        Some(within_ms) if talk == plain => {
+    let (asks, text) = match quote::request(text) {
+        Some((text, within_ms)) => {
             let within = span(within_ms / 1_000);
-            (format!(", a request with {within} for it"), said(text))
+            (format!(", a request with {within} for it"), text)
         }
-        _ => (String::new(), text.into()),
+        None => (String::new(), text.into()),
     };
     format!(
         "{} from {}{token} to {}, sent {}{asks}, digest {}:\n{}",

@@ -9,12 +9,15 @@ use peerbus_adapter::PeerEntry;
 use peerbus_adapter::hooks::{INDEX, adapter_of, directories};
 use peerbus_adapter::paths::Paths;
 use peerbus_os as os;
+use peerbus_wire::escape;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::gates::Gates;
 
 const LOCK: &str = "index.lock";
+/// Longest name of a terminal that is shown, in characters.
+const TTY_CHARS: usize = 64;
 /// More than it has.
 const BYTES_MAX: u64 = 4 << 20;
 
@@ -74,6 +77,15 @@ impl LiveSession {
     pub fn called(&self) -> &str {
         let name = self.name.as_ref().or(self.wanted_name.as_ref());
         name.unwrap_or(&self.id)
+    }
+
+    /// Where its user answers it; `None`: nowhere, since `peerbus run` drives it.
+    #[must_use]
+    pub fn answered_at(&self) -> Option<String> {
+        match &self.tty {
+            Some(tty) => Some(format!("at {}", escape(tty, TTY_CHARS))),
+            None => (!self.windowless).then(|| "in its own window".into()),
+        }
     }
 
     /// When it was active last, as far as that is known.

@@ -92,17 +92,16 @@ impl SessionNow {
             return None;
         }
         let session = &self.session;
-        let there = match &session.tty {
-            Some(tty) => format!("answer at {}", escape(tty, NAME_CHARS)),
-            None => "answer in its own window".to_owned(),
-        };
+        let place = session.answered_at();
         let Some(first) = self.approvals.first() else {
-            let is_there = !session.windowless;
-            return is_there.then(|| format!("what it asks is known there alone: {there}"));
+            return Some(format!(
+                "what it asks is known there alone: answer {}",
+                place?
+            ));
         };
-        let (or, too) = match session.windowless {
-            true => (String::new(), ""),
-            false => (format!("{there}, or "), ", too"),
+        let (or, too) = match place {
+            None => (String::new(), ""),
+            Some(place) => (format!("answer {place}, or "), ", too"),
         };
         let more = match (self.approvals.len(), self.unlisted) {
             (1, false) => String::new(),

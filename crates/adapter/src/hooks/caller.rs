@@ -19,8 +19,8 @@ use crate::deadline::Deadline;
 
 /// How long the adapter may take for a line that it owes.
 const ANSWER: Duration = Duration::from_millis(900);
-/// How long a driver may take.
-const DRIVER_ANSWERS: Duration = Duration::from_secs(10);
+/// How long it may take on a busy machine where no turn waits for it, and how long a driver may.
+const ANSWER_LATE: Duration = Duration::from_secs(10);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -87,10 +87,9 @@ impl Caller {
         let until = if wait { Deadline::NEVER } else { deadline };
         let offer: Offer = self.request(1, HOOK, &Ask { wait, on }, until)?;
         let text = offer.text?;
-        let until = if wait {
-            Deadline::after(ANSWER)
-        } else {
-            deadline
+        let until = match wait {
+            true => Deadline::after(ANSWER_LATE),
+            false => deadline,
         };
         let _shows: IgnoredAny = self.request(2, TOOK, &json!({}), until)?;
         Some(text)
@@ -137,7 +136,7 @@ pub fn ask_driver(driver: u32, ask: &AskTools) -> Option<(Role, UnixStream)> {
     // One that has several sessions drives each by itself.
     for stream in place::connected(&place::directories_of(driver), driver) {
         let mut caller = Caller::over(stream, Vec::new())?;
-        let role = caller.request(1, TOOLS, ask, Deadline::after(DRIVER_ANSWERS));
+        let role = caller.request(1, TOOLS, ask, Deadline::after(ANSWER_LATE));
         // It has said no more: it waits for the first line.
         let asked = role.map(|role| (role, caller.read.into_inner().stream));
         match asked {

@@ -249,6 +249,20 @@ pub fn said(body: &str) -> Cow<'_, str> {
     text.map_or(Cow::Borrowed(body), Cow::Owned)
 }
 
+/// What a request says, and so many milliseconds it leaves for a result; `None`: it is none, or says more
+/// than that.
+#[must_use]
+pub fn request(body: &str) -> Option<(Cow<'_, str>, u64)> {
+    let talk = Conversation::of(body);
+    let plain = Conversation {
+        within_ms: talk.within_ms,
+        hops: talk.hops,
+        ..Conversation::default()
+    };
+    let within_ms = talk.within_ms.filter(|_| talk == plain)?;
+    Some((said(body), within_ms))
+}
+
 /// A member that says what is shown apart from the text. What is not of its form says something
 /// else.
 fn is_conversation(name: &str, value: &str) -> bool {
@@ -367,6 +381,19 @@ mod tests {
             "1e400",
         ] {
             assert_eq!(said(body), body);
+        }
+    }
+
+    #[test]
+    fn a_request_is_its_text_where_it_says_no_more() {
+        let plain = r#"{"text":"t","wants":"result","within_ms":5,"hops":2}"#;
+        assert_eq!(request(plain), Some(("t".into(), 5)));
+        for body in [
+            r#"{"text":"t","wants":"result","within_ms":5,"thread":"t-1"}"#,
+            r#"{"text":"t","within_ms":5}"#,
+            r#""t""#,
+        ] {
+            assert_eq!(request(body), None, "{body}");
         }
     }
 

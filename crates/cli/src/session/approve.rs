@@ -252,21 +252,23 @@ fn of_id(requests: &[Waiting], id: &str) -> Result<Option<usize>, Failure> {
 
 /// That a session waits for its user, and cannot be answered from here.
 fn asks_there(session: &LiveSession) -> String {
-    let place = session.tty.as_deref().unwrap_or("its own window");
+    let way = session
+        .answered_at()
+        .map(|place| format!(": answer {place}"));
     format!(
-        "{} waits for you, and its client does not say what it asks: answer at {}",
+        "{} waits for you, and its client does not say what it asks{}",
         called(session),
-        escape(place, CELL_CHARS)
+        way.unwrap_or_default()
     )
 }
 
 /// That it cannot be known whether a session asks something.
 fn tells_nothing(session: &LiveSession) -> String {
-    let place = session.tty.as_deref().unwrap_or("its own window");
+    let way = session.answered_at().map(|place| format!("; look {place}"));
     format!(
-        "whether {} asks something is not known: its client tells nothing of its dialogs; look at {}",
+        "whether {} asks something is not known: its client tells nothing of its dialogs{}",
         called(session),
-        escape(place, CELL_CHARS)
+        way.unwrap_or_default()
     )
 }
 

@@ -10,9 +10,10 @@ use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::Response;
+use peerbus_adapter::mailbox::quote;
 use peerbus_node::index::LiveSession;
 use peerbus_node::{SessionNow, each};
-use peerbus_view::{Audience, PeerState};
+use peerbus_view::{Audience, PeerState, span};
 use peerbus_wire::{escape, escape_sentence, printable, short_id};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -100,7 +101,7 @@ impl Sessions {
             "state": state.word(self.audience),
             "alarm": alarm(state, self.audience),
             "tried": session.tried(),
-            "tty": session.tty.as_deref().map(word),
+            "place": session.answered_at(),
             "started_at": word(&session.started_at),
             "approve": session.gates.approve,
             "gates": word(&session.gates_file.display().to_string()),
@@ -213,12 +214,18 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
 
 /// A message that waits for the user. `raw` goes back as it came.
 fn mail(mail: &Value) -> Value {
+    let body = mail["text"].as_str().unwrap_or_default();
+    let (text, within_ms) = quote::request(body)
+        .map_or((body.into(), None), |(text, within_ms)| {
+            (text, Some(within_ms))
+        });
     json!({
         "id": word(&mail["id"]),
         "from": word(&mail["from"]),
         "token": word(&mail["token"]),
         "sent_at": word(&mail["sent_at"]),
-        "text": whole(&mail["text"]),
+        "text": printable(&text),
+        "within": within_ms.map(|ms| span(ms / 1_000)),
         "digest": word(&mail["digest"]),
         "raw": { "id": mail["id"], "from": mail["from"], "digest": mail["digest"] },
     })

@@ -162,11 +162,8 @@ function size(text) {
     ? el("p.about", {}, `${count(lines, "line", "lines")}, ${count(text.length, "character", "characters")}: all of it stands here, above the buttons.`) : null;
 }
 
-// Where a session is answered when this page cannot.
-const place = ({ tty }) => (tty ? `at ${tty}` : "in the session's own window");
-
 function alarm(one) {
-  const says = one.alarm === "waits" ? one.way_out || `What it asks is known there alone: answer ${place(one)}` : `What was tried: ${one.tried || "it does not say"}`;
+  const says = one.alarm === "waits" ? one.way_out || `What it asks is known there alone: answer ${one.tty ? `at ${one.tty}` : "it there"}` : `What was tried: ${one.tried || "it does not say"}`;
   return el("article.card.yours", {}, el("h3"), el("p", {}, sentence(says)));
 }
 
@@ -197,7 +194,7 @@ function approval({ session, request }) {
     deed(`Allow always: ${shown} (${destination.shown})`, "plain", said, () => answer({ decision: "allow_always", rule, destination: destination.raw })));
   const deny = deed("Deny", "plain", said, () => answer({ decision: "deny", message: why.value || null }));
   const more = [["Path", request.blocked_path], ["Because", request.decision_reason], ["For the agent", request.agent_id]];
-  const closed = el("p", {}, `This page may not answer: the gate \`approve\` is closed. Answer ${place(session)}; with \`approve = true\` in ${session.gates} this page answers, too.`);
+  const closed = el("p", {}, `This page may not answer: the gate \`approve\` is closed.${session.place ? ` Answer ${session.place}.` : ""} With \`approve = true\` in ${session.gates} this page answers.`);
   const cut = request.cut ? el("p.problem", {}, `… and ${count(request.cut, "more byte", "more bytes")} that are not shown: it can only be denied from here.`) : null;
   const yes = questions.length ? [reply] : [allow, ...always];
   const buttons = [
@@ -241,7 +238,7 @@ function held({ mail }) {
   const sent = Date.parse(mail.sent_at);
   return el("article.card.yours", {},
     el("h3"),
-    el("p.about", {}, `${sent ? `Sent ${clock(sent)}. ` : ""}It waits because your rules hold mail of this sender.`),
+    el("p.about", {}, `${sent ? `Sent ${clock(sent)}. ` : ""}${mail.within ? `It is a request with ${mail.within} for it. ` : ""}It waits because your rules hold mail of this sender.`),
     size(mail.text),
     block(mail.text, `Text of ${mail.from}`),
     el("p.buttons", {},

@@ -5,7 +5,7 @@ use std::env;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use clap::{Command, CommandFactory as _, FromArgMatches as _};
+use clap::{Command, CommandFactory as _, FromArgMatches as _, Parser as _};
 use peerbus_adapter::paths::Paths;
 
 use super::Args;
@@ -86,10 +86,12 @@ fn groups(command: &Command) -> String {
     text
 }
 
-/// Reads the words of a command line.
+/// Reads the words of a command line. The help is made for those that show it: hooks run at each turn.
 pub(super) fn parse() -> Result<Args, clap::Error> {
-    let matches = command(bridge_program().is_some()).try_get_matches()?;
-    Args::from_arg_matches(&matches)
+    Args::try_parse().or_else(|_| {
+        let matches = command(bridge_program().is_some()).try_get_matches()?;
+        Args::from_arg_matches(&matches)
+    })
 }
 
 /// The program behind `peerbus bridge`, which may not be there.

@@ -332,7 +332,11 @@ fn who_asks_one_that_waits_for_its_user_is_told_so_and_the_way_out() {
         peers.contains("waits for you").then_some(())
     });
     let why = home.run(&["ask", "bob", "?", "--timeout", "1"]).fails(1);
-    let out = "Bash: \"npm test\": answer in its own window; the gate `approve` is closed";
+    let id = listed(&home)[0]["id"].as_str().expect("an id").to_owned();
+    let out = format!(
+        "Bash: \"npm test\": answer in a window of session {id}; the gate `approve` is closed"
+    );
+    let out = out.as_str();
     assert!(
         why.contains("bob waits for you") && why.contains(out),
         "{why}"

@@ -229,7 +229,7 @@ fn a_wait_that_ends_leaves_the_request_and_says_how_it_is_seen_and_taken_back() 
         "{said}"
     );
     let said = home.run(&["requests", "cancel", &id[24..]]).ok();
-    let told = said.strip_suffix(": bob is told that it is owed no more\n");
+    let told = said.strip_suffix(": bob owes it no more\n");
     let of = format!("taken back {id} of ");
     assert!(told.is_some_and(|told| told.starts_with(&of)), "{said}");
     assert_eq!(open(&home), Vec::<Value>::new());

@@ -1,7 +1,7 @@
 //! `peerbus requests`.
 
 use peerbus_adapter::{Failure, wall_ms};
-use peerbus_view::{MessageText, MessageView, span, spoken};
+use peerbus_view::{MessageText, MessageView, Step, span, spoken};
 use peerbus_wire::{PeerName, Secret, escape, names_id, short_id};
 
 use crate::args::{Cancel, Requests, RequestsVerb};
@@ -36,7 +36,7 @@ fn list(verb: &Requests, done: bool) -> Result<(), Failure> {
         true => {
             let ended = |message: &MessageView| message.end().is_some() && is_meant(message);
             let (mut all, more) = told::newest(socket, "", verb.limit, Some(&ended))?;
-            all.reverse();
+            all.sort_by_key(ended_at);
             (all, more)
         }
         false => {
@@ -78,15 +78,14 @@ fn list(verb: &Requests, done: bool) -> Result<(), Failure> {
         (false, _) => table::write(&columns(done), rows, verb.wide)?,
     }
     match (more, done) {
-        (false, _) => {}
-        (true, true) if verb.shown.json || all.is_empty() => {}
-        (true, true) => output::say(&format!(
+        (true, true) if !verb.shown.json && !all.is_empty() => output::say(&format!(
             "these are the {} newest; --limit N shows more",
             all.len()
         )),
         (true, false) => output::say(
             "not all open requests were looked at: there are too many; `peerbus status ID` shows one",
         ),
+        _ => {}
     }
     Ok(())
 }
@@ -144,15 +143,17 @@ fn open(message: &MessageView) -> (String, String, u64) {
 
 /// Who had a request that ended, what came of it, and when.
 fn ended(message: &MessageView, result: Option<String>) -> (String, String, u64) {
-    let Some(end) = message.end() else {
-        return (String::new(), String::new(), message.at);
-    };
-    let state = match result.or_else(|| end.reason.clone()) {
-        Some(said) => format!("{}: {said}", end.state),
-        None => end.state.to_string(),
-    };
-    let at_ms = end.at_ms().unwrap_or(message.at);
-    (end.to.clone().unwrap_or_default(), state, at_ms)
+    let end = message.end();
+    let to = end.and_then(|end| end.to.clone()).unwrap_or_default();
+    let word = end.map_or("", |end| &end.state);
+    let said = result.or_else(|| end?.reason.clone());
+    let said = said.map_or_else(String::new, |said| format!(": {said}"));
+    (to, word.to_owned() + &said, ended_at(message))
+}
+
+/// When a request ended; when it was sent, where that is not known.
+fn ended_at(message: &MessageView) -> u64 {
+    message.end().and_then(Step::at_ms).unwrap_or(message.at)
 }
 
 fn take_back(verb: &Cancel) -> Result<(), Failure> {
@@ -180,7 +181,7 @@ fn take_back(verb: &Cancel) -> Result<(), Failure> {
             operator::ask(socket, "POST", &target)?;
             let holder = one.request.as_ref().and_then(|it| it.holder.as_deref());
             let told = match holder {
-                Some(holder) => format!("{} is told that it is owed no more", told::name(holder)),
+                Some(holder) => format!("{} owes it no more", told::name(holder)),
                 None => "nobody had it".into(),
             };
             let (id, from) = (told::name(&one.id), told::name(&one.from));

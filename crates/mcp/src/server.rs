@@ -230,6 +230,7 @@ impl Session {
             client: &client.name,
             version: &client.version,
             process: starter(),
+            driven: false,
         });
         // A client that initializes twice keeps the spelling that it was shown.
         let _ = self.client.set(client);

@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 use crate::gates::Gates;
 
 const LOCK: &str = "index.lock";
-/// Longest name of a terminal that is shown, in characters.
-const TTY_CHARS: usize = 64;
+/// Longest name or id that is shown, in characters.
+const WORD_CHARS: usize = 64;
 /// More than it has.
 const BYTES_MAX: u64 = 4 << 20;
 
@@ -82,10 +82,12 @@ impl LiveSession {
     /// Where its user answers it; `None`: nowhere, since `peerbus run` drives it.
     #[must_use]
     pub fn answered_at(&self) -> Option<String> {
-        match &self.tty {
-            Some(tty) => Some(format!("at {}", escape(tty, TTY_CHARS))),
-            None => (!self.windowless).then(|| "in its own window".into()),
-        }
+        let place = match &self.tty {
+            Some(tty) => format!("at {}", escape(tty, WORD_CHARS)),
+            // It may have none just now: Codex keeps a thread whose window was closed.
+            None => format!("in a window of session {}", escape(&self.id, WORD_CHARS)),
+        };
+        (!self.windowless).then_some(place)
     }
 
     /// When it was active last, as far as that is known.

@@ -193,10 +193,11 @@ impl MessageView {
         steps.find(|step| ENDS.contains(&&*step.state))
     }
 
-    /// Keeps the text from who asks, unless each of its recipients has shown it: a session may keep it from
-    /// its agent.
+    /// An agent asks: the text is kept from it, unless each of its recipients has shown it, since a session
+    /// may keep it from its agent; and no agent is who ran a command.
     pub fn keep_unshown(&mut self) {
         self.kept = !self.shown;
+        self.own = false;
     }
 
     /// What it says.

@@ -28,6 +28,8 @@ pub struct Who<'a> {
     pub version: &'a str,
     /// The process that a person sees: the client's, or one that runs it without a screen.
     pub process: u32,
+    /// Nobody answers it in that process' terminal: a program drives it.
+    pub driven: bool,
 }
 
 /// How a session describes itself, as it changes. Peers are told nothing before the client has
@@ -184,7 +186,9 @@ fn of(who: &Who<'_>) -> Map<String, Value> {
         );
         put("branch", &project::branch(&root).unwrap_or_default());
     }
-    put("tty", &terminal(who.process).unwrap_or_default());
+    if !who.driven {
+        put("tty", &terminal(who.process).unwrap_or_default());
+    }
     put("started", &rfc3339(wall_ms()));
     about.insert("pid".into(), who.process.into());
     about
@@ -216,6 +220,7 @@ mod tests {
             client: "claude-code",
             version: &version,
             process: 4711,
+            driven: false,
         });
         assert_eq!(about["pid"], 4711);
         assert_eq!(about["adapter"], "cc");

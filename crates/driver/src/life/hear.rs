@@ -45,6 +45,7 @@ impl Driver<'_> {
                 client: &who.name,
                 version: &who.version,
                 process: std::process::id(),
+                driven: true,
             }),
             Heard::Event(event) => {
                 if let Some(node) = &self.node {

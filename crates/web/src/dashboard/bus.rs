@@ -123,7 +123,15 @@ impl App {
             let request = message.request.as_ref()?;
             let shown = as_shown(message, secret.as_ref(), QUESTION_CHARS);
             let of = [
-                "seq", "id", "from", "at", "thread", "reply_to", "text", "hidden",
+                "seq",
+                "id",
+                "from",
+                "by_a_person",
+                "at",
+                "thread",
+                "reply_to",
+                "text",
+                "hidden",
             ];
             let of = of.map(|member| (member.to_owned(), shown[member].clone()));
             let mut told = Map::from_iter(of);
@@ -199,6 +207,7 @@ fn with(message: &MessageView, said: &MessageContent, chars: usize) -> Value {
         "seq": message.seq,
         "id": escape(&message.id, NAME_CHARS),
         "from": escape(&message.from, NAME_CHARS),
+        "by_a_person": said.by_a_person,
         "to": escape(&said.to, NAME_CHARS),
         "at": message.at,
         "thread": said.talk.thread.as_ref().map(|thread| escape_name(thread, NAME_CHARS)),
@@ -251,6 +260,7 @@ pub(super) fn event(
     if kind == "accepted" {
         let mut message: MessageView = serde_json::from_str(data).ok()?;
         message.kept = agent;
+        message.own &= !agent;
         return Some(("message", listed(&message, secret)?));
     }
     if kind == "refused" {

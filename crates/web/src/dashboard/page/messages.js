@@ -1,7 +1,7 @@
 // Conversations, their messages, and what became of each.
 
 import { announce, byId, clock, count, el, get, keyed, moment, put, sentence, soon, took, whom } from "./dom.js";
-import { called } from "./people.js";
+import { called, hear } from "./people.js";
 import * as write from "./write.js";
 
 // Messages by their number at the broker.
@@ -22,12 +22,13 @@ const PAGE = "dashboard";
 const keyOf = (message) => message.thread || message.reply_to || message.id;
 
 export function add(message) {
+  hear(message);
   const known = all.get(message.seq);
   // A text that was asked for whole stays.
   if (known && !known.more && message.more) Object.assign(message, { text: known.text, more: 0 });
   message.told = Date.now();
   all.set(message.seq, message);
-  if (!known && loaded && keyOf(message) === opened) announce(`${message.from} wrote`);
+  if (!known && loaded && keyOf(message) === opened) announce(`${called(message.from)} wrote`);
   // The oldest go, and come back when they are asked for.
   if (all.size > ALL_MAX) all.delete(Math.min(...all.keys()));
   draw();
@@ -164,7 +165,7 @@ function fill(item, conversation) {
   put(who.firstElementChild, between(list));
   put(who.lastElementChild, list.length > 1 ? ` · ${list.length} messages` : "");
   put(when, clock(last.at));
-  put(text, (list.length > 1 && !last.hidden ? `${last.from}: ` : "") + said(last).slice(0, 240));
+  put(text, (list.length > 1 && !last.hidden ? `${called(last.from)}: ` : "") + said(last).slice(0, 240));
   text.classList.toggle("hidden-text", Boolean(last.hidden));
   pill(state, last);
 }
@@ -193,7 +194,7 @@ function messageItem(message) {
   return el("li.message", {},
     el("p.head", {}, el("span.who", {}, `${called(message.from || "?")} → ${called(whom(message.to))}`), moment(message.at)),
     message.meta.length ? el("p.about", {}, `It says of itself: ${message.meta.join(" · ")}`) : el("p", { hidden: true }),
-    el("div.body", { tabIndex: 0, role: "group", "aria-label": `Text of ${message.from || "?"}` }), whole,
+    el("div.body", { tabIndex: 0, role: "group", "aria-label": `Text of ${called(message.from || "?")}` }), whole,
     el("p.foot", {}, el("span.pill"), toggle),
     el("div.story", { id, hidden: true }, el("p.note"), el("ol"), el("p.id", {}, `Message ${message.id}`)));
 }

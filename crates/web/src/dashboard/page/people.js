@@ -6,8 +6,16 @@ let known = [];
 let omitted = 0;
 let all = choice("away") === "shown";
 
+// Names of commands that the person who reads this ran in a shell.
+const yours = new Set();
+
+export function hear({ from, by_a_person }) {
+  if (by_a_person) yours.add(from);
+}
+
 // A name with the project in which its bearer works, as people know it.
 export function called(name) {
+  if (yours.has(name)) return "you";
   const project = known.find((peer) => peer.name === name)?.project;
   return project && project !== name ? `${project}/${name}` : name;
 }

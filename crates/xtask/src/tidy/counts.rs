@@ -78,7 +78,7 @@ const COUNTS: [Count; 7] = [
 const LONG_PER_MILLE: usize = 5;
 const SUBJECTS_PER_MILLE: usize = 2;
 /// Words of all documents together outside of code, the list of changes and the table of seeds apart.
-const WORDS: usize = 37_300;
+const WORDS: usize = 38_500;
 /// Sentences of documentation comments that have more than 40 words, and those that begin with a
 /// relative clause. A fall of some is written down here.
 const COMMENTS_LONG: usize = 30;

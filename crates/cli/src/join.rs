@@ -36,7 +36,13 @@ pub(crate) fn run(verb: &Join) -> Result<(), Failure> {
         }
     }
     peerbus_setup::check_joinable()?;
-    // The code is this machine's before a person reads anything: nobody else can use it meanwhile.
+    // The broker is told nothing before a person has agreed, and tells the HMAC secret to nobody else.
+    let shown = plan(&paths, &code.url);
+    match verb.yes {
+        true => output::say(&shown),
+        false => agreed(&shown, "Type yes to go on:")
+            .map_err(|why| Failure::failed(format!("{why}, and the code is good as before")))?,
+    }
     let token = peerbus_setup::asking_token(&code.to_string())?;
     let runtime = client::runtime()?;
     let grant = match runtime.block_on(ask(&code, &token)) {
@@ -51,11 +57,6 @@ pub(crate) fn run(verb: &Join) -> Result<(), Failure> {
             )));
         }
     };
-    let shown = plan(&paths, &code.url);
-    match verb.yes {
-        true => output::say(&shown),
-        false => asked(&shown)?,
-    }
     peerbus_setup::join(&paths.credentials, |text| {
         joined(text, &token, &grant.key, &code.url)
     })?;
@@ -111,19 +112,8 @@ fn plan(paths: &Paths, url: &Url) -> String {
         false => ("is made, with a", ""),
     };
     format!(
-        "{file} {what} token, HMAC secret and url ({url}, with the certificate that the code names). Agents of \
-         this user join that broker from then on, and whoever can write there can write to them.{own} `peerbus \
-         uninstall --join` puts all back."
+        "{file} {what} token, HMAC secret and url ({}). Agents of this user join that broker from then on, and \
+         whoever can write there can write to them.{own} `peerbus uninstall --join` puts all back.",
+        url.written()
     )
-}
-
-/// Asks a person, who types it. Where the answer is no, the code is given up.
-fn asked(shown: &str) -> Result<(), Failure> {
-    agreed(shown, "Type yes to go on:").or_else(|why| {
-        peerbus_setup::not_let_in()?;
-        Err(Failure::failed(format!(
-            "{why}, and no credentials were written. This code is used up: `peerbus invite revoke` there ends \
-             it, and the token that was made for this machine"
-        )))
-    })
 }

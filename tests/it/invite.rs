@@ -2,6 +2,7 @@
 
 mod netns;
 mod refused;
+mod ssh;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -423,7 +424,7 @@ fn the_code_is_asked_for_and_nothing_is_sent_before_a_person_says_yes() {
         said.contains("Paste the line that `peerbus invite` printed")
             && said.contains("credentials.toml is made, with a token, HMAC secret and url")
             && said.contains(&format!("({url})"))
-            && said.contains("the code is good as before"),
+            && said.contains("nothing was sent or written"),
         "{said}"
     );
     let kept = [".config", ".local"].map(|it| laptop.path().join(it).exists());

@@ -32,6 +32,7 @@ mod overview;
 mod peers;
 mod purge;
 mod recv;
+mod relay;
 mod requests;
 mod run;
 mod secret;
@@ -93,6 +94,7 @@ fn main() -> ExitCode {
         Verb::Token(verb) => token::run(&verb),
         Verb::Invite(verb) => invite::run(&verb),
         Verb::Join(verb) => join::run(&verb),
+        Verb::Relay => relay::run(),
         Verb::Names(verb) => names::run(&verb),
         Verb::Keygen { json } => secret::generate(json),
         Verb::Secret(verb) => secret::run(verb),

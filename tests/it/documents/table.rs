@@ -192,6 +192,10 @@ pub(super) const COMMANDS: &[(&str, How)] = &[
     ),
     ("peerbus invite laptop", By(INVITE, r#"invite("laptop")"#)),
     ("peerbus join", By(INVITE, r#"&["join"]"#)),
+    (
+        "peerbus join ssh:you@desk.example",
+        By("tests/it/invite/ssh.rs", r#"&["join", "ssh:desk""#),
+    ),
     ("peerbus invite list", By(INVITE, r#""invite", "list""#)),
     (
         "peerbus invite revoke laptop",

@@ -11,7 +11,7 @@ use super::{Broker, BrokerOutput, CommitNeed, ConnId};
 pub struct JoinTry {
     /// The invitation; `None`: no one is known.
     pub name: Option<TokenName>,
-    /// The machine's address; empty: not known.
+    /// The machine's address, or `unix`; empty: not known.
     pub from: String,
     /// The secret and names for the machine, or why it is not let in.
     pub outcome: Result<JoinGrant, JoinRefusal>,

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::args::{Invite, InviteVerb};
 use crate::here::for_people;
-use crate::{operator, output, stop, token};
+use crate::{operator, output, phone, stop, token};
 
 /// The file of the invitations, beside the credentials.
 pub(crate) const INVITATIONS: &str = "invitations.toml";
@@ -24,6 +24,10 @@ const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 47
 
 pub(crate) fn run(verb: &Invite) -> Result<(), Failure> {
     match &verb.verb {
+        None if verb.web => {
+            let name = named(verb.name.as_deref().unwrap_or_default())?;
+            phone::invite(&name, verb.address.as_deref())
+        }
         None => invite(verb),
         Some(InviteVerb::List { json }) => list(*json),
         Some(InviteVerb::Revoke { name, rotate }) => revoke(name, *rotate),

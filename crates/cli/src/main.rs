@@ -30,6 +30,7 @@ mod operator;
 mod output;
 mod overview;
 mod peers;
+mod phone;
 mod purge;
 mod recv;
 mod relay;

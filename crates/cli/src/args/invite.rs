@@ -20,8 +20,11 @@ pub(crate) struct Invite {
     /// Name or address by which the other machine reaches this one
     #[arg(long, value_name = "HOST[:PORT]")]
     pub(crate) address: Option<String>,
+    /// Show a code for the camera of a phone, which opens the dashboard there; --address is the gateway's
+    #[arg(long, conflicts_with = "listen")]
+    pub(crate) web: bool,
     /// Print the secret alone, and listen nowhere (run by `peerbus join ssh:USER@HOST`)
-    #[arg(long, hide = true, conflicts_with_all = ["listen", "address"])]
+    #[arg(long, hide = true, conflicts_with_all = ["listen", "address", "web"])]
     pub(crate) ssh: bool,
 }
 

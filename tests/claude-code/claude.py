@@ -49,11 +49,11 @@ def environment(api_url):
 
 
 class Claude:
-    """One interactive session."""
+    """One interactive session, which the command `within` starts elsewhere, if one is given."""
 
     count = 0
 
-    def __init__(self, project, api_url, log, *arguments, home=None):
+    def __init__(self, project, api_url, log, *arguments, home=None, within=()):
         Claude.count += 1
         self.home = home or Path.home()
         # A server of its own: one that is ending does not take a new session.
@@ -66,7 +66,7 @@ class Claude:
         command = f"{program} --debug-file {self.debug}; echo $? > {self.status}"
         keep = [";", "set-option", "-g", "remain-on-exit", "on"]
         around = environment(api_url) | {"HOME": str(self.home)}
-        subprocess.run([*self.tmux, *session, command, *keep], env=around, check=True)
+        subprocess.run([*within, *self.tmux, *session, command, *keep], env=around, check=True)
 
     def _tmux(self, *arguments):
         done = subprocess.run([*self.tmux, *arguments], check=True, capture_output=True, text=True)

@@ -67,7 +67,7 @@ class MockApi:
     Without `names_requests` it is as behind a gateway that hands on no `request-id`.
     """
 
-    def __init__(self, answer, log, names_requests=True):
+    def __init__(self, answer, log, names_requests=True, host="127.0.0.1"):
         self.answer = answer
         self.names_requests = names_requests
         self.asked = []
@@ -78,8 +78,8 @@ class MockApi:
         class Handler(_Handler):
             owner = api
 
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{server.server_port}"
+        server = ThreadingHTTPServer((host, 0), Handler)
+        self.url = f"http://{host}:{server.server_port}"
         threading.Thread(target=server.serve_forever, daemon=True).start()
 
     def wait_for(self, what, wanted, since=0):

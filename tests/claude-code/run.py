@@ -20,7 +20,7 @@ from pathlib import Path
 from isolated import NEWEST, CannotRun, arguments, claude_code, installed, need, other_agent, python, run, unshare, with_logs
 
 SCRIPTS = Path(__file__).resolve().parent
-SCENARIOS = ["scenario", "hooks_scenario", "approvals_scenario", "interrupt_scenario", "module_scenario", "driver_scenario", "plugin_scenario", "first_scenario", "shared_scenario", "domains_scenario", "groups_scenario", "managed_scenario", "request_scenario", "person_scenario", "stories_scenario"]
+SCENARIOS = ["scenario", "hooks_scenario", "approvals_scenario", "interrupt_scenario", "module_scenario", "driver_scenario", "plugin_scenario", "first_scenario", "shared_scenario", "domains_scenario", "join_scenario", "groups_scenario", "managed_scenario", "request_scenario", "person_scenario", "stories_scenario"]
 
 # Of the machine whose server is shared.
 SERVER = "mcp-server-filesystem"
@@ -65,6 +65,8 @@ def main():
         need("tmux")
         if args.scenario == "person_scenario":
             need("chromium")
+        if args.scenario == "join_scenario":
+            need("nsenter")
         unshare()
         cli, newest = claude_code(args.version), claude_code(NEWEST)
         namespace = SCRIPTS / "namespace.sh"

@@ -86,6 +86,11 @@ fn sessions_of_two_machines_wake_each_other_and_are_told_what_was_seen() {
 }
 
 #[test]
+fn two_real_clis_on_two_machines_wake_each_other_after_invite_and_join() {
+    holds(&["--scenario", "join_scenario"]);
+}
+
+#[test]
 fn sessions_of_one_project_are_woken_together_and_a_job_finds_the_one_that_is_free() {
     holds(&["--scenario", "groups_scenario"]);
 }

@@ -2,6 +2,7 @@
 
 mod netns;
 mod refused;
+mod ssh;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -409,31 +410,33 @@ fn a_broken_way_in_is_a_warning_and_the_broker_serves() {
 }
 
 #[test]
-fn the_code_is_asked_for_and_is_this_machines_before_the_question() {
+fn the_code_is_asked_for_and_nothing_is_sent_before_a_person_says_yes() {
     let (desk, laptop) = (Desk::new(), Home::new());
     let code = desk.invite("laptop");
     let types = |code: &str, answer: &str| {
         let typed = format!("{code}\n{answer}\n");
-        let said = crate::text::types(&laptop, 200, &["join"], &typed);
+        let said = crate::text::types(&laptop, 400, &["join"], &typed);
         said.split_whitespace().collect::<Vec<_>>().join(" ")
     };
+    let url = InviteCode::parse(&code).expect("a code").url.written();
     let said = types(&code, "no");
     assert!(
         said.contains("Paste the line that `peerbus invite` printed")
             && said.contains("credentials.toml is made, with a token, HMAC secret and url")
-            && said.contains("This code is used up"),
+            && said.contains(&format!("({url})"))
+            && said.contains("nothing was sent or written"),
         "{said}"
     );
-    assert!(!laptop.path().join(".config").exists());
-    assert!(shows(&code, "b").is_err(), "nobody else can use it");
-    let said = types(&code, "yes");
-    assert!(
-        said.contains("another machine asks"),
-        "it is given up: {said}"
+    let kept = [".config", ".local"].map(|it| laptop.path().join(it).exists());
+    assert_eq!(kept, [false; 2], "not even a record");
+    assert_eq!(
+        desk.audited(),
+        [] as [&str; 0],
+        "the broker was told nothing"
     );
-    let said = desk.says(&["invite", "revoke", "laptop"]);
-    assert!(said.contains("its token are at an end"), "{said}");
-    let said = types(&desk.invite("laptop"), "yes");
+    let said = desk.says(&["invite", "list"]);
+    assert!(said.starts_with("laptop: invited, until "), "{said}");
+    let said = types(&code, "yes");
     assert!(said.contains("joined the broker at wss://"), "{said}");
     desk.broker.stop();
 }

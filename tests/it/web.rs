@@ -3,6 +3,7 @@
 mod dashboard;
 pub(crate) mod hostile;
 pub(crate) mod page;
+mod phone;
 mod refused;
 mod replies;
 mod requests;

@@ -15,7 +15,7 @@ const ANSWER: Duration = Duration::from_secs(2);
 /// driver, one to spare.
 const TURNS: usize = 3;
 
-/// What is known of the connection when the broker was asked.
+/// The state of the connection when the broker was asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Liveness {
     /// The broker was heard on it now, or shortly before.

@@ -202,7 +202,7 @@ impl Bus {
         }
     }
 
-    /// What the caller of a send is told.
+    /// The answer for the caller of a send.
     fn sent(
         &self,
         id: &MessageId,

@@ -8,7 +8,7 @@ use peerbus_wire::{Address, GroupName, MessageId, PeerName, RefusalCode, utc};
 use crate::error::SendError;
 use crate::project::Project;
 
-/// What messages of ours say of the program that sent them, unless another word is given; v1's word.
+/// The program that messages of ours name as their sender, unless another word is given; v1's word.
 pub(crate) const SOURCE: &str = "peer-bus";
 
 pub(crate) fn recipient(to: &str) -> Result<Address, SendError> {

@@ -18,6 +18,7 @@ use tokio_tungstenite::{WebSocketStream, client_async_with_config, tungstenite};
 
 use crate::credentials::CredentialsError;
 use crate::demand::{Demand, with_named};
+use crate::ssh;
 use crate::stopped::check_awake;
 use crate::tls::{TlsFiles, Unusable};
 use crate::url::{DEFAULT_URL, Url};
@@ -87,7 +88,7 @@ pub(crate) async fn dial<'u>(
     }
     let mut failures = Vec::new();
     for url in urls {
-        match timeout(CONNECT, open(url, tls)).await {
+        match timeout(patience(url), open(url, tls)).await {
             Ok(Ok((socket, version))) => {
                 return Ok(Dialed {
                     socket,
@@ -103,14 +104,26 @@ pub(crate) async fn dial<'u>(
         }
     }
     let places = failures.join(" nor at ");
-    let never = never(demand);
-    let why = format!("no broker at {places}: is `peerbus serve` running?{never}");
+    let hint = match urls {
+        // Its machine has said why.
+        [Url::Ssh(_)] => String::new(),
+        _ => format!(": is `peerbus serve` running?{}", never(demand)),
+    };
+    let why = format!("no broker at {places}{hint}");
     unreached(why, true)
+}
+
+/// How long a broker there may take to answer.
+fn patience(url: &Url) -> Duration {
+    match url {
+        Url::Ssh(_) => ssh::LOGS_IN,
+        _ => CONNECT,
+    }
 }
 
 /// What is there that took a connection and does not answer.
 fn silent(url: &Url) -> String {
-    let silent = format!("no answer within {} s", CONNECT.as_secs());
+    let silent = format!("no answer within {} s", patience(url).as_secs());
     let Url::Unix(path) = url else {
         return silent;
     };
@@ -222,12 +235,28 @@ async fn connect(url: &Url, tls: &TlsFiles) -> Result<Box<dyn Stream>, Failure> 
             Box::new(Box::pin(tls.connect(host, *pin, tcp)).await?)
         }
         Url::Tcp { host, port, .. } => Box::new(dial_tcp(host, *port).await?),
+        Url::Ssh(to) => Box::new(ssh::start(to, ssh::RELAY).map_err(Failure::Absent)?.0),
     })
 }
 
 /// Gives the version that the broker says, too.
 async fn open(url: &Url, tls: &TlsFiles) -> Result<(Socket, Option<String>), Failure> {
-    let stream = connect(url, tls).await?;
+    let Url::Ssh(to) = url else {
+        return shake(url, tls, connect(url, tls).await?).await;
+    };
+    let (stream, login) = ssh::start(to, ssh::RELAY).map_err(Failure::Absent)?;
+    match shake(url, tls, Box::new(stream)).await {
+        Err(odd) => Err(login.ended().await.map_or_else(Failure::Absent, |()| odd)),
+        open => open,
+    }
+}
+
+/// Shakes hands over a stream.
+async fn shake(
+    url: &Url,
+    tls: &TlsFiles,
+    stream: Box<dyn Stream>,
+) -> Result<(Socket, Option<String>), Failure> {
     let config = WebSocketConfig::default()
         .read_buffer_size(READ_BUFFER)
         .max_message_size(Some(MESSAGE_BYTES_MAX))

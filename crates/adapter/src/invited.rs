@@ -4,12 +4,15 @@ use std::fmt;
 use std::time::Duration;
 
 use futures_util::{SinkExt as _, StreamExt as _};
-use peerbus_wire::{ClientFrame, CloseReason, JoinGrant, JoinRequest, Received, Token, escape};
+use peerbus_wire::{
+    ClientFrame, CloseReason, JoinGrant, JoinRequest, Received, Token, TokenName, escape,
+};
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Message;
 
 use crate::dial::{Socket, open_socket};
 use crate::error::ConfigError;
+use crate::ssh;
 use crate::tls::TlsFiles;
 use crate::url::Url;
 
@@ -42,8 +45,7 @@ impl InviteCode {
         let read = || {
             let mut parts = text.trim().strip_prefix(BEGINS)?.split('/');
             let (place, pin, secret) = (parts.next()?, parts.next()?, parts.next()?);
-            let is_hex = secret.bytes().all(|b| b.is_ascii_hexdigit());
-            let whole = parts.next().is_none() && is_hex && secret.len() == SECRET_DIGITS;
+            let whole = parts.next().is_none() && is_secret(secret);
             Some(Self {
                 url: Url::parse(&format!("wss://{place}#sha256={pin}")).ok()?,
                 secret: Token::parse(secret).filter(|_| whole)?,
@@ -57,6 +59,33 @@ impl InviteCode {
             )
         })
     }
+}
+
+/// Has the broker's machine invite this one under a name, over its user's own ssh: only that user's programs see the
+/// secret.
+///
+/// # Errors
+///
+/// A sentence: `ssh` failed, or the other side said no.
+pub async fn invited_over_ssh(url: &Url, name: &TokenName) -> Result<InviteCode, String> {
+    let Url::Ssh(to) = url else {
+        return Err(format!("{url} is none of ssh"));
+    };
+    // Of what a name may hold nothing means anything to a shell, and nothing is an option.
+    let printed = ssh::run(to, &format!("invite --ssh {name}")).await?;
+    let secret = is_secret(&printed)
+        .then(|| Token::parse(&printed))
+        .flatten();
+    let secret = secret.ok_or_else(|| {
+        let printed = escape(&printed, SAID_CHARS);
+        format!("the login {to} printed \"{printed}\" where `peerbus invite` prints a secret")
+    })?;
+    let url = url.clone();
+    Ok(InviteCode { url, secret })
+}
+
+fn is_secret(text: &str) -> bool {
+    text.len() == SECRET_DIGITS && text.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
 /// The code, secret included.

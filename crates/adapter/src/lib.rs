@@ -56,6 +56,7 @@ pub mod sessions;
 mod shared;
 pub mod signals;
 mod similar;
+mod ssh;
 pub mod stderr;
 mod stopped;
 mod template;

@@ -49,6 +49,20 @@ impl Unusable {
 }
 
 impl TlsFiles {
+    /// Makes a connection a TLS one, with a certificate for this host at the other end that an authority signed.
+    ///
+    /// # Errors
+    ///
+    /// A sentence: what was found there, and the remedy.
+    pub async fn trusted(
+        &self,
+        host: &str,
+        tcp: TcpStream,
+    ) -> Result<TlsStream<TcpStream>, String> {
+        let stream = self.connect(host, None, tcp).await;
+        stream.map_err(|why| why.to_string())
+    }
+
     /// Makes a connection a TLS one, with this one certificate at the other end where one is named.
     pub(crate) async fn connect(
         &self,

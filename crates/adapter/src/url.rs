@@ -13,8 +13,10 @@ use crate::error::ConfigError;
 pub const DEFAULT_URL: &str = "ws://127.0.0.1:47821";
 
 /// The forms that are understood, for error messages.
-const FORMS: &str =
-    "ws://host:port[/path], wss://host:port[/path][#sha256=FINGERPRINT] or unix:/path/to.sock";
+const FORMS: &str = "ws://host:port[/path], wss://host:port[/path][#sha256=FINGERPRINT], unix:/path/to.sock or ssh:[user@]host";
+
+/// Longest user and host for `ssh`, in bytes.
+const LOGIN_BYTES_MAX: usize = 255;
 
 /// The beginning of the one certificate that is taken, at the end of a `wss:` URL.
 const PIN: &str = "sha256=";
@@ -37,6 +39,9 @@ pub enum Url {
     },
     /// `unix:/path/to.sock`.
     Unix(PathBuf),
+    /// `ssh:[user@]host` or `ssh://[user@]host[:port]`, as `ssh` is given it (without the first `ssh:`): no option of
+    /// that, and nothing that a shell or a terminal reads otherwise.
+    Ssh(String),
 }
 
 impl Url {
@@ -64,6 +69,13 @@ impl Url {
                 return Err(wrong("does not name an absolute path"));
             }
             return Ok(Self::Unix(path.into()));
+        }
+        if let Some(place) = text.strip_prefix("ssh:") {
+            let bare = place.strip_prefix("//");
+            return match is_login(bare.unwrap_or(place)) {
+                true => Ok(Self::Ssh(bare.map_or(place, |_| text).into())),
+                false => Err(wrong("names no [user@]host that ssh may be given")),
+            };
         }
         let plain = text.strip_prefix("ws://").map(|rest| (rest, false, "80"));
         let (rest, tls, port) = plain
@@ -109,6 +121,7 @@ impl Url {
     pub fn is_local(&self) -> bool {
         match self {
             Self::Unix(_) => true,
+            Self::Ssh(_) => false,
             Self::Tcp { host, .. } => match host.parse::<IpAddr>() {
                 Ok(address) => address.is_loopback(),
                 Err(_) => host.eq_ignore_ascii_case("localhost"),
@@ -119,10 +132,18 @@ impl Url {
     /// What the WebSocket handshake asks for.
     pub(crate) fn request(&self) -> String {
         match self {
-            Self::Unix(_) => "ws://localhost/".into(),
+            Self::Unix(_) | Self::Ssh(_) => "ws://localhost/".into(),
             Self::Tcp { .. } => self.to_string(),
         }
     }
+}
+
+/// Whether `ssh` may be given this: neither user nor host is an option.
+fn is_login(place: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._-:[]".contains(c);
+    let part = |part: &str| !part.is_empty() && !part.starts_with('-') && part.chars().all(plain);
+    let (user, host) = place.split_once('@').unwrap_or(("me", place));
+    place.len() <= LOGIN_BYTES_MAX && part(user) && part(host)
 }
 
 /// Host without brackets, and port, or else the default one.
@@ -156,6 +177,8 @@ impl fmt::Display for Url {
                 write!(f, "unix://{}", path.display())
             }
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Ssh(place) if place.starts_with("ssh://") => f.write_str(place),
+            Self::Ssh(place) => write!(f, "ssh:{place}"),
             Self::Tcp {
                 tls,
                 host,
@@ -197,6 +220,10 @@ mod tests {
             ("wss://localhost:7", "wss://localhost:7", true),
             ("unix:/run/a b.sock", "unix:/run/a b.sock", true),
             ("unix:///run/x.sock", "unix:/run/x.sock", true),
+            ("ssh:desk", "ssh:desk", false),
+            ("ssh:ann@desk.local", "ssh:ann@desk.local", false),
+            ("ssh://ann@desk:22", "ssh://ann@desk:22", false),
+            ("ssh:ssh:x", "ssh:ssh:x", false),
         ] {
             let url = Url::parse(text).unwrap();
             assert_eq!(
@@ -259,6 +286,16 @@ mod tests {
             "unix:rel.sock",
             "ws://h:1/\u{7}",
             "ws://h:1/#f",
+            "ssh:",
+            "ssh:-oProxyCommand=x",
+            "ssh://-oProxyCommand=x",
+            "ssh:-l@desk",
+            "ssh:ann@-oProxyCommand=x",
+            "ssh:ann@",
+            "ssh:a b",
+            "ssh:desk;id",
+            "ssh:$(id)@desk",
+            "ssh:desk'",
         ] {
             let error = Url::parse(text).unwrap_err().to_string();
             assert!(

@@ -1,6 +1,5 @@
 //! The first frame of a machine that was invited.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use peerbus_core::broker::{BrokerInput, JoinTry};
@@ -11,8 +10,7 @@ use crate::shared::Shared;
 use crate::tokens::TokensWatch;
 
 /// Decides about a machine's first frame.
-pub(crate) async fn tried(shared: &Shared, asked: JoinRequest, from: SocketAddr) -> JoinTry {
-    let from = from.ip().to_canonical().to_string();
+pub(crate) async fn tried(shared: &Shared, asked: JoinRequest, from: String) -> JoinTry {
     let (name, outcome) = match shared.invited.clone() {
         None => (None, Err(JoinRefusal::Unknown)),
         Some(invited) => {

@@ -197,6 +197,9 @@ pub(crate) enum Verb {
     Invite(Invite),
     /// Join this machine to a broker elsewhere, which invited it.
     Join(Join),
+    /// Carry stdin and stdout to the broker (run by `ssh` for a machine that joined so).
+    #[command(hide = true)]
+    Relay,
     /// Free a name, or end one (the broker's operator, on its machine).
     #[command(subcommand)]
     Names(Names),
@@ -258,7 +261,7 @@ pub(crate) enum Verb {
 /// How to reach the broker.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Connection {
-    /// Where the broker is: ws://HOST:PORT, wss://HOST:PORT or unix:PATH [env: PEERBUS_URL]
+    /// Where the broker is: ws://HOST:PORT, wss://HOST:PORT, unix:PATH or ssh:USER@HOST [env: PEERBUS_URL]
     #[arg(long, value_name = "URL")]
     pub(crate) url: Option<String>,
     /// Authority to trust for wss:, in place of the system's (PEM) [env: PEERBUS_CA]

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::args::{Invite, InviteVerb};
 use crate::here::for_people;
-use crate::{operator, output, stop, token};
+use crate::{operator, output, phone, stop, token};
 
 /// The file of the invitations, beside the credentials.
 pub(crate) const INVITATIONS: &str = "invitations.toml";
@@ -24,6 +24,10 @@ const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 47
 
 pub(crate) fn run(verb: &Invite) -> Result<(), Failure> {
     match &verb.verb {
+        None if verb.web => {
+            let name = named(verb.name.as_deref().unwrap_or_default())?;
+            phone::invite(&name, verb.address.as_deref())
+        }
         None => invite(verb),
         Some(InviteVerb::List { json }) => list(*json),
         Some(InviteVerb::Revoke { name, rotate }) => revoke(name, *rotate),
@@ -45,6 +49,12 @@ fn invite(verb: &Invite) -> Result<(), Failure> {
     tokens::check_name(&name).map_err(Failure::config)?;
     // That its peers can have names.
     invitations::grant(&name, TokenHash([0; 32])).map_err(Failure::config)?;
+    if verb.ssh {
+        // One over ssh is asked for anew each time: what became of the last one nobody may have heard.
+        end(&paths, &file()?, |it| {
+            is_called(&it.name, &name) && it.joined_ms.is_none()
+        })?;
+    }
     let known = tokens::read(&paths.tokens).map_err(Failure::config)?;
     if let Some(known) = known.iter().find(|it| is_called(&it.name, &name)) {
         let invited = invitations::read(&file()?).map_err(Failure::config)?;
@@ -60,29 +70,45 @@ fn invite(verb: &Invite) -> Result<(), Failure> {
             ),
         }));
     }
-    let reached = listening(&paths, verb.listen)?;
+    let reached = match verb.ssh {
+        false => Some(listening(&paths, verb.listen)?),
+        true => None,
+    };
+    let file = match &reached {
+        Some(reached) => reached.invitations.clone(),
+        None => invitations_of(&about()?)?,
+    };
     // One of that name has no token any more.
-    end(&paths, &reached.invitations, |it| {
+    end(&paths, &file, |it| {
         it.state(wall_ms()) == InvitationState::Over || is_called(&it.name, &name)
     })?;
-    let others = invitations::read(&reached.invitations).map_err(Failure::config)?;
+    let others = invitations::read(&file).map_err(Failure::config)?;
     check_apart(&name, others.iter().map(|it| &it.name))?;
-    let place = place(&reached, verb.address.as_deref())?;
+    let place = match &reached {
+        Some(reached) => Some(place(reached, verb.address.as_deref())?),
+        None => None,
+    };
     // 128 bits of it.
     let secret = random_hex().get(..SECRET_DIGITS).and_then(Token::parse);
     let secret = secret.ok_or_else(|| Failure::failed("no code could be made"))?;
-    let code = InviteCode {
-        url: Url::parse(&format!("wss://{place}#sha256={}", reached.certificate))?,
-        secret: secret.clone(),
+    let hash = TokenHash::of(&secret);
+    let line = match (&reached, place) {
+        (Some(reached), Some(place)) => {
+            let url = Url::parse(&format!("wss://{place}#sha256={}", reached.certificate))?;
+            InviteCode { url, secret }.to_string()
+        }
+        _ => secret.expose().to_owned(),
     };
-    let invitation = Invitation::new(name.clone(), TokenHash::of(&secret), wall_ms());
-    let put = invitations::change(&reached.invitations, |known| known.push(invitation));
+    let invitation = Invitation::new(name.clone(), hash, wall_ms());
+    let put = invitations::change(&file, |known| known.push(invitation));
     put.map_err(Failure::config)?;
-    output::line(&code.to_string())?;
-    output::say(&format!(
-        "on {name}: `peerbus join`, which asks for the line above. It is good for ten minutes, once, and for \
-         whoever has it; {name} gets the HMAC secret, and names that begin with {name}"
-    ));
+    output::line(&line)?;
+    if reached.is_some() {
+        output::say(&format!(
+            "on {name}: `peerbus join`, which asks for the line above. It is good for ten minutes, once, and for \
+             whoever has it; {name} gets the HMAC secret, and names that begin with {name}"
+        ));
+    }
     Ok(())
 }
 
@@ -115,12 +141,7 @@ fn listening(paths: &Paths, at: Option<SocketAddr>) -> Result<Reached, Failure> 
         Some(Err(why)) => output::say(&format!("it listens for no other machine yet: {why}")),
         _ => {}
     }
-    if about["invitations"].is_null() {
-        return Err(Failure::failed(
-            "the broker lets no machine in: it has its tokens from PEERBUS_TOKENS, asks for certificates of \
-             clients (--client-ca), or is older than this program",
-        ));
-    }
+    invitations_of(&about)?;
     let known = credentials::load(&paths.credentials).map_err(Failure::config)?;
     let at = at.or(known.listen).unwrap_or(LISTEN);
     set_listen(&paths.credentials, Some(at)).map_err(Failure::config)?;
@@ -134,6 +155,17 @@ fn listening(paths: &Paths, at: Option<SocketAddr>) -> Result<Reached, Failure> 
             "the broker was told to listen at {at}, and does not: see its log"
         ))),
     }
+}
+
+/// The file of a broker's invitations.
+fn invitations_of(about: &Value) -> Result<PathBuf, Failure> {
+    let file = about["invitations"].as_str().map(PathBuf::from);
+    file.ok_or_else(|| {
+        Failure::failed(
+            "the broker lets no machine in: it has its tokens from PEERBUS_TOKENS, asks for certificates of \
+             clients (--client-ca), or is older than this program",
+        )
+    })
 }
 
 /// The broker's word of itself.

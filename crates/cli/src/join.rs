@@ -3,10 +3,10 @@
 use std::io::IsTerminal as _;
 
 use peerbus_adapter::credentials::joined;
-use peerbus_adapter::invited::{InviteCode, NotLetIn, ask};
+use peerbus_adapter::invited::{InviteCode, NotLetIn, ask, invited_over_ssh};
 use peerbus_adapter::paths::Paths;
-use peerbus_adapter::{Failure, Url};
-use peerbus_wire::escape;
+use peerbus_adapter::{Failure, Token, Url, project};
+use peerbus_wire::{JoinGrant, TokenName, escape};
 
 use crate::args::{Connection, Join};
 use crate::here::for_people;
@@ -26,7 +26,7 @@ pub(crate) fn run(verb: &Join) -> Result<(), Failure> {
             "this asks on a terminal before anything is written: say --yes where there is none",
         ));
     }
-    let code = code(verb.code.as_deref(), on_terminal)?;
+    let admission = admission(verb, on_terminal)?;
     let paths = Paths::find()?;
     for variable in ["PEERBUS_URL", "PEERBUS_TOKEN", "PEERBUS_HMAC_SECRET"] {
         if std::env::var_os(variable).is_some_and(|value| !value.is_empty()) {
@@ -36,26 +36,14 @@ pub(crate) fn run(verb: &Join) -> Result<(), Failure> {
         }
     }
     peerbus_setup::check_joinable()?;
-    // The code is this machine's before a person reads anything: nobody else can use it meanwhile.
-    let token = peerbus_setup::asking_token(&code.to_string())?;
-    let runtime = client::runtime()?;
-    let grant = match runtime.block_on(ask(&code, &token)) {
-        Ok(grant) => grant,
-        Err(NotLetIn::Refused(why)) => {
-            peerbus_setup::not_let_in()?;
-            return Err(Failure::failed(format!("{why}; nothing was written")));
-        }
-        Err(NotLetIn::Unanswered(why)) => {
-            return Err(Failure::failed(format!(
-                "{why}; nothing was written, and the same command asks again"
-            )));
-        }
-    };
-    let shown = plan(&paths, &code.url);
+    // The broker is told nothing before a person has agreed, and tells the HMAC secret to nobody else.
+    let shown = plan(&paths, admission.url());
     match verb.yes {
         true => output::say(&shown),
-        false => asked(&shown)?,
+        false => agreed(&shown, "Type yes to go on:")
+            .map_err(|why| Failure::failed(format!("{why}: nothing was sent or written")))?,
     }
+    let (code, token, grant) = let_in(admission)?;
     peerbus_setup::join(&paths.credentials, |text| {
         joined(text, &token, &grant.key, &code.url)
     })?;
@@ -89,9 +77,65 @@ pub(crate) fn run(verb: &Join) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The code that is given, or is typed, or stands on stdin, where no other user sees it.
+/// Asks the broker, with a token of this machine's own.
+fn let_in(admission: Admission) -> Result<(InviteCode, Token, JoinGrant), Failure> {
+    let runtime = client::runtime()?;
+    let code = match admission {
+        Admission::Code(code) => code,
+        Admission::Ssh(url, name) => {
+            let code = runtime.block_on(invited_over_ssh(&url, &name));
+            code.map_err(|why| Failure::failed(format!("{why}; nothing was written")))?
+        }
+    };
+    let token = peerbus_setup::asking_token(&code.to_string())?;
+    match runtime.block_on(ask(&code, &token)) {
+        Ok(grant) => Ok((code, token, grant)),
+        Err(NotLetIn::Refused(why)) => {
+            peerbus_setup::not_let_in()?;
+            Err(Failure::failed(format!("{why}; nothing was written")))
+        }
+        Err(NotLetIn::Unanswered(why)) => Err(Failure::failed(format!(
+            "{why}; nothing was written, and the same command asks again"
+        ))),
+    }
+}
+
+/// By what this machine is let in.
+enum Admission {
+    Code(InviteCode),
+    /// The login at the broker's machine, which invites it when that is asked, under this name.
+    Ssh(Url, TokenName),
+}
+
+impl Admission {
+    fn url(&self) -> &Url {
+        match self {
+            Self::Code(code) => &code.url,
+            Self::Ssh(url, _) => url,
+        }
+    }
+}
+
+/// The code that is given, or is typed, or stands on stdin, where no other user sees it; or the login.
+fn admission(verb: &Join, on_terminal: bool) -> Result<Admission, Failure> {
+    let given = verb.code.as_deref().filter(|it| *it != "-");
+    if let Some(place) = given.filter(|it| it.starts_with("ssh:")) {
+        let name = verb.name.clone().or_else(project::host);
+        let name = name.as_deref().and_then(TokenName::parse).ok_or_else(|| {
+            Failure::config("say what this machine is to be called there, such as --name laptop")
+        })?;
+        return Ok(Admission::Ssh(Url::parse(place)?, name));
+    }
+    if verb.name.is_some() {
+        return Err(Failure::config(
+            "--name goes with ssh:USER@HOST: a code has its name from `peerbus invite NAME`",
+        ));
+    }
+    Ok(Admission::Code(code(given, on_terminal)?))
+}
+
 fn code(given: Option<&str>, on_terminal: bool) -> Result<InviteCode, Failure> {
-    if let Some(given) = given.filter(|it| *it != "-") {
+    if let Some(given) = given {
         return Ok(InviteCode::parse(given)?);
     }
     if on_terminal {
@@ -111,19 +155,8 @@ fn plan(paths: &Paths, url: &Url) -> String {
         false => ("is made, with a", ""),
     };
     format!(
-        "{file} {what} token, HMAC secret and url ({url}, with the certificate that the code names). Agents of \
-         this user join that broker from then on, and whoever can write there can write to them.{own} `peerbus \
-         uninstall --join` puts all back."
+        "{file} {what} token, HMAC secret and url ({}). Agents of this user join that broker from then on, and \
+         whoever can write there can write to them.{own} `peerbus uninstall --join` puts all back.",
+        url.written()
     )
-}
-
-/// Asks a person, who types it. Where the answer is no, the code is given up.
-fn asked(shown: &str) -> Result<(), Failure> {
-    agreed(shown, "Type yes to go on:").or_else(|why| {
-        peerbus_setup::not_let_in()?;
-        Err(Failure::failed(format!(
-            "{why}, and no credentials were written. This code is used up: `peerbus invite revoke` there ends \
-             it, and the token that was made for this machine"
-        )))
-    })
 }

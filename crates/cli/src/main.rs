@@ -30,8 +30,10 @@ mod operator;
 mod output;
 mod overview;
 mod peers;
+mod phone;
 mod purge;
 mod recv;
+mod relay;
 mod requests;
 mod run;
 mod secret;
@@ -93,6 +95,7 @@ fn main() -> ExitCode {
         Verb::Token(verb) => token::run(&verb),
         Verb::Invite(verb) => invite::run(&verb),
         Verb::Join(verb) => join::run(&verb),
+        Verb::Relay => relay::run(),
         Verb::Names(verb) => names::run(&verb),
         Verb::Keygen { json } => secret::generate(json),
         Verb::Secret(verb) => secret::run(verb),

@@ -1,5 +1,6 @@
 //! The operator's requests: HTTP over the broker's Unix socket, which only its user can reach.
 
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -125,6 +126,12 @@ pub(crate) fn stream(socket: Option<&PathBuf>, cursor: Option<&str>) -> Result<E
     let stream = reach(socket, &sockets, connect);
     let stream = stream.map_err(|why| Streamless::Away(why.to_string()))?;
     Events::on(stream, cursor)
+}
+
+/// A connection to the broker of this machine, which is started if need be.
+pub(crate) fn connection() -> Result<UnixStream, Failure> {
+    let connect = |sockets: &[PathBuf]| operator::connect(sockets).map_err(Failure::failed);
+    reach(None, &sockets(None)?, connect)
 }
 
 /// The socket that is given, or else that of `PEERBUS_URL` or of the credentials, or else the usual

@@ -164,13 +164,17 @@ impl<T> PrivateFile<T> {
 ///
 /// # Errors
 ///
-/// When it is not TOML, or what `change` says.
+/// When it is not TOML, with the line and nothing of what stands there, or what `change` says.
 pub fn edited<R>(
     text: &str,
     change: impl FnOnce(&mut DocumentMut) -> Result<R, String>,
 ) -> Result<(Zeroizing<String>, R), String> {
     let document = text.parse::<DocumentMut>();
-    let mut document = document.map_err(|error| format!("is not TOML: {error}"))?;
+    let mut document = document.map_err(|error| {
+        let line = line(text, error.span().map_or(0, |span| span.start));
+        // The error's own text repeats the line, which may hold a secret.
+        format!("is not TOML: line {line}: {}", shown(error.message()))
+    })?;
     let done = change(&mut document)?;
     Ok((Zeroizing::new(document.to_string()), done))
 }
@@ -344,6 +348,8 @@ mod tests {
         assert_eq!(removed.unwrap().as_deref(), Some("b"));
         let left = fs::read_to_string(&path).unwrap();
         assert_eq!(left.trim_end(), text.split("\n\n").next().unwrap());
+        let broken = edited("a = 1\nb = \"hush\nhush = 2", |_| Ok(())).unwrap_err();
+        assert!(broken.starts_with("is not TOML: line 2: ") && !broken.contains("hush"));
         let spoiled = FILE.edit(&path, |document, _| {
             document.insert("x", toml_edit::value("y"));
             Ok(())

@@ -123,6 +123,16 @@ impl Gateway {
         OtherGateway::at(address)
     }
 
+    /// A link of the gateway that runs at `https://HOST:PORT`, whose certificate this machine's authorities
+    /// know. A secret.
+    ///
+    /// # Errors
+    ///
+    /// Why there is none, as a sentence.
+    pub async fn trusted_link(host: &str, port: u16) -> Result<String, String> {
+        other::trusted_link(host, port).await
+    }
+
     /// Serves until `stop` resolves.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let router = router(Arc::clone(&self.app));

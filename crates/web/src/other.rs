@@ -4,12 +4,15 @@ use std::io::{self, Read as _, Write as _};
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use peerbus_adapter::TlsFiles;
+use peerbus_adapter::demand::ask_over;
 use peerbus_adapter::hooks::is_an_agents;
 use peerbus_os::process::{closed, is_this_program};
 use peerbus_os::{tcp, user};
 use peerbus_wire::escape_sentence;
 use serde_json::Value;
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::timeout;
 
 /// How long another gateway may take to answer, and the most that it says.
 const ASKED: Duration = Duration::from_secs(2);
@@ -44,13 +47,7 @@ impl OtherGateway {
         let url = format!("http://{address}");
         let link = match ask(address, "POST /link") {
             Err(error) => Err(error.to_string()),
-            Ok((told, _)) => match (told["path"].as_str(), told["error"].as_str()) {
-                (Some(path), _) if is_link(path) => Ok(format!("{url}{path}")),
-                (_, why) => Err(escape_sentence(
-                    why.unwrap_or("it does not say why"),
-                    WHY_CHARS,
-                )),
-            },
+            Ok((told, _)) => link_of(&told).map(|path| format!("{url}{path}")),
         };
         Some(Self {
             url: format!("{url}/"),
@@ -58,6 +55,45 @@ impl OtherGateway {
             process,
         })
     }
+}
+
+/// A link of the gateway at `https://HOST:PORT`, for a browser of another machine.
+///
+/// # Errors
+///
+/// A sentence: none answers there, its certificate is not trusted, or it gives no link.
+pub(crate) async fn trusted_link(host: &str, port: u16) -> Result<String, String> {
+    let asked = async {
+        let all = lookup_host((host, port)).await;
+        let all = all.map_err(|error| error.to_string())?;
+        // Its processes are looked up for these alone.
+        let of_v4: Vec<_> = all.filter(SocketAddr::is_ipv4).collect();
+        let tcp = TcpStream::connect(&of_v4[..]).await;
+        let tcp = tcp.map_err(|error| error.to_string())?;
+        let ends = Ends::of(&tcp);
+        // As a browser trusts, which knows no other authorities than this system's.
+        let stream = TlsFiles::default().trusted(host, tcp).await?;
+        // A page of another user's, or of an agent's, is shown to nobody.
+        ends.holder()?;
+        let asked = ask_over(stream, host, "POST", "/link").await;
+        asked.map_err(|error| error.to_string())
+    };
+    let late = |_| Err("there is no answer".to_owned());
+    let (_, body) = timeout(ASKED, asked).await.unwrap_or_else(late)?;
+    let told: Value = serde_json::from_str(&body).unwrap_or_default();
+    match link_of(&told) {
+        Ok(path) => Ok(format!("https://{host}:{port}{path}")),
+        Err(why) => Err(format!("it gives no link: {why}")),
+    }
+}
+
+/// The link in a gateway's answer, or why there is none.
+fn link_of(told: &Value) -> Result<&str, String> {
+    let path = told["path"].as_str().filter(|path| is_link(path));
+    path.ok_or_else(|| {
+        let why = told["error"].as_str().unwrap_or("it does not say why");
+        escape_sentence(why, WHY_CHARS)
+    })
 }
 
 fn is_link(path: &str) -> bool {
@@ -127,10 +163,11 @@ impl Ends {
     /// connections, as a proxy or a tunnel, is another program.
     pub(crate) fn may_have_a_link(self) -> Result<(), String> {
         let id = self.holder()?;
-        match is_this_program(id, "web") {
-            true => Ok(()),
-            false => Err(UNKNOWN.into()),
-        }
+        // `peerbus web --open`, and `peerbus invite NAME --web`.
+        let is_ours = ["web", "invite"]
+            .into_iter()
+            .any(|verb| is_this_program(id, verb));
+        if is_ours { Ok(()) } else { Err(UNKNOWN.into()) }
     }
 
     /// The process of this user's at the other end, if no agent runs it.

@@ -192,6 +192,17 @@ pub(super) const COMMANDS: &[(&str, How)] = &[
     ),
     ("peerbus invite laptop", By(INVITE, r#"invite("laptop")"#)),
     ("peerbus join", By(INVITE, r#"&["join"]"#)),
+    (
+        "peerbus invite phone --web --address desk.example",
+        By(
+            "tests/it/web/phone.rs",
+            r#""invite", "phone", "--web", "--address""#,
+        ),
+    ),
+    (
+        "peerbus join ssh:you@desk.example",
+        By("tests/it/invite/ssh.rs", r#"&["join", "ssh:desk""#),
+    ),
     ("peerbus invite list", By(INVITE, r#""invite", "list""#)),
     (
         "peerbus invite revoke laptop",

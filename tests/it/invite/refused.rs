@@ -162,6 +162,28 @@ fn a_code_is_not_spent_where_its_credentials_could_not_be_used() {
 }
 
 #[test]
+fn credentials_that_are_broken_are_named_and_not_shown() {
+    let (desk, laptop) = (Desk::new(), Home::new());
+    let code = desk.invite("laptop");
+    Broker::start(&laptop).stop();
+    let (text, token) = (
+        fs::read_to_string(laptop.credentials()).expect("credentials"),
+        laptop.credential("token"),
+    );
+    // The end of the string is lost.
+    let broken = text.replace(&format!("{token}\""), &token);
+    fs::write(laptop.credentials(), &broken).expect("our file");
+    let said = join(&laptop, &code).fails(2);
+    assert!(
+        said.contains("credentials.toml is not TOML: line 2: "),
+        "{said}"
+    );
+    assert!(!said.contains(&token), "{said}");
+    assert_eq!(desk.audited(), [] as [&str; 0]);
+    desk.broker.stop();
+}
+
+#[test]
 fn an_agent_invites_nobody_and_joins_nothing() {
     let desk = Desk::new();
     let code = desk.invite("laptop");

@@ -161,7 +161,7 @@ async fn read(
         link.not_listening();
         if introduces
             && let ClientFrame::Join(asked) = &frame
-            && let Some(from) = socket.tls_peer()
+            && let Some(from) = socket.joins_from()
         {
             let tried = joining::tried(shared, asked.clone(), from).await;
             let tried = BrokerInput::Join(link.conn(), tried);

@@ -2,7 +2,6 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -116,11 +115,13 @@ impl Socket {
         matches!(&self.stream, Stream::Tls(tls) if tls.is_plain())
     }
 
-    /// The client's address, if it speaks TLS.
-    pub(crate) fn tls_peer(&self) -> Option<SocketAddr> {
+    /// From where a machine may ask to be let in: with TLS its address, over the Unix socket, to which its
+    /// user's own ssh brings it, no more than that.
+    pub(crate) fn joins_from(&self) -> Option<String> {
         match &self.stream {
-            Stream::Tls(tls) => tls.peer(),
-            Stream::Tcp(_) | Stream::Unix(_) => None,
+            Stream::Tls(tls) => Some(tls.peer()?.ip().to_canonical().to_string()),
+            Stream::Unix(_) => Some("unix".to_owned()),
+            Stream::Tcp(_) => None,
         }
     }
 

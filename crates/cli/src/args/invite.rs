@@ -20,6 +20,12 @@ pub(crate) struct Invite {
     /// Name or address by which the other machine reaches this one
     #[arg(long, value_name = "HOST[:PORT]")]
     pub(crate) address: Option<String>,
+    /// Show a code for the camera of a phone, which opens the dashboard there; --address is the gateway's
+    #[arg(long, conflicts_with = "listen")]
+    pub(crate) web: bool,
+    /// Print the secret alone, and listen nowhere (run by `peerbus join ssh:USER@HOST`)
+    #[arg(long, hide = true, conflicts_with_all = ["listen", "address", "web"])]
+    pub(crate) ssh: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -44,9 +50,12 @@ pub(crate) enum InviteVerb {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Join {
-    /// The line that `peerbus invite` printed on the other machine. Without it, it is asked for on the
-    /// terminal, or read from stdin: other users see command lines, and a shell remembers them
+    /// The line that `peerbus invite` printed on the other machine, or ssh:USER@HOST. Without it, the line is
+    /// asked for on the terminal, or read from stdin: other users see command lines, and a shell remembers them
     pub(crate) code: Option<String>,
+    /// With ssh: what this machine is called there (its host name)
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
     /// Do not ask before
     #[arg(long)]
     pub(crate) yes: bool,

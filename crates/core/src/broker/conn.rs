@@ -130,9 +130,9 @@ impl Session {
 pub(super) struct Conns {
     pub(super) all: BTreeMap<ConnId, Conn>,
     pub(super) timers: BTreeSet<(u64, Reason, ConnId)>,
-    /// How many tries to be let in are written down, by each invitation and by none: nobody's tries hide
-    /// those by another one's code.
-    pub(super) joins: BTreeMap<Option<TokenName>, Budget>,
+    /// How many tries to be let in are written down, by each invitation and by none, and apart from these how
+    /// often a machine was let in: nobody's tries hide that, or those by another one's code.
+    pub(super) joins: BTreeMap<(Option<TokenName>, bool), Budget>,
 }
 
 impl Conns {

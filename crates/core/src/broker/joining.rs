@@ -11,7 +11,7 @@ use super::{Broker, BrokerOutput, CommitNeed, ConnId};
 pub struct JoinTry {
     /// The invitation; `None`: no one is known.
     pub name: Option<TokenName>,
-    /// The machine's address; empty: not known.
+    /// The machine's address, or `unix`; empty: not known.
     pub from: String,
     /// The secret and names for the machine, or why it is not let in.
     pub outcome: Result<JoinGrant, JoinRefusal>,
@@ -26,13 +26,10 @@ impl Broker {
             outcome,
         } = tried;
         self.end_joins(now_ms);
-        // A machine that is let in is written down whatever others try.
-        let room = !self.full;
-        let mut fits = || {
-            let budget = self.conns.joins.entry(name.clone()).or_default();
-            budget.take(now_ms, room)
-        };
-        if outcome.is_ok() || fits() {
+        // A machine that is let in is written down whatever others try, and may ask again and again.
+        let is_in = outcome.is_ok();
+        let budget = self.conns.joins.entry((name.clone(), is_in)).or_default();
+        if budget.take(now_ms, is_in || !self.full) {
             let word = outcome.as_ref().err().map_or("joined", |why| why.word());
             self.log
                 .join(name.as_ref().map(TokenName::as_str), word, &from);

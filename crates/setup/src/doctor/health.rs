@@ -14,7 +14,7 @@ pub(super) async fn ask(url: &Url, tls: &TlsFiles) -> Option<Value> {
     let host = match url {
         Url::Tcp { host, .. } if host.contains(':') => format!("[{host}]"),
         Url::Tcp { host, .. } => host.clone(),
-        Url::Unix(_) => "localhost".to_owned(),
+        Url::Unix(_) | Url::Ssh(_) => "localhost".to_owned(),
     };
     let asked = async {
         let stream = reach(url, tls).await.ok()?;

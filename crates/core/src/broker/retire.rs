@@ -181,6 +181,10 @@ impl Broker {
         if let Some(newcomer) = newcomer {
             self.deny(newcomer, CloseReason::NameEnded);
         }
+        // First: a member more may want what others rejected.
+        if let Some(row) = successor.and_then(|to| self.registry.pass_groups(peer, to)) {
+            cx.txn.put_peer(row)?;
+        }
         self.leave_leases(cx, peer, NAME_ENDED)?;
         if let Some((queue, forwarded)) = self.take_back(cx, peer)? {
             for seq in forwarded {
@@ -192,9 +196,6 @@ impl Broker {
             None => self.leave_requests(cx, peer, NAME_ENDED)?,
         }
         self.pass_aliases(cx, peer, successor)?;
-        if let Some(row) = successor.and_then(|to| self.registry.pass_groups(peer, to)) {
-            cx.txn.put_peer(row)?;
-        }
         self.keep_left(cx.now, peer);
         let Some((name, row)) = self.registry.end(peer) else {
             return Ok(());

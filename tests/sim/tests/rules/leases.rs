@@ -314,6 +314,22 @@ fn who_inherits_a_membership_may_get_what_waits() {
 }
 
 #[test]
+fn who_inherits_a_membership_may_get_what_all_others_rejected() {
+    let mut rig = Rig::new();
+    let heir = rig.ext("heir");
+    let (_, members) = given(&mut rig, &["bob"]);
+    let generated = Register {
+        generated: true,
+        ..ext("gen", "gen")
+    };
+    let gone = join(&mut rig, generated);
+    reject(&mut rig, members[0]);
+    assert_eq!(rig.delivered(gone), [1]);
+    retire(&mut rig, "gen", Some("heir")).unwrap();
+    assert_eq!(came(&mut rig, heir), Some(true));
+}
+
+#[test]
 fn who_is_gone_for_good_is_not_waited_for_when_all_others_rejected_it() {
     let mut rig = Rig::new();
     let generated = Register {

@@ -128,7 +128,7 @@ impl Link {
                 self.unreceipted.fetch_add(1, Ordering::AcqRel);
             }
             Answer::Receipt | Answer::None => self.read_more(1),
-            Answer::Status => self.read_more(answer.frames()),
+            Answer::Status | Answer::Work => self.read_more(answer.frames()),
         }
         false
     }
@@ -253,6 +253,8 @@ pub(crate) enum Answer {
     Peers,
     /// Any number of receipts, for a client that gets receipts.
     Status,
+    /// Nothing, and its work may grow with what is open.
+    Work,
 }
 
 impl Answer {
@@ -261,16 +263,21 @@ impl Answer {
             ClientFrame::Envelope(_) | ClientFrame::Refused { id: Some(_), .. } => Self::Receipt,
             ClientFrame::Peers | ClientFrame::PeersOf(_) => Self::Peers,
             ClientFrame::Status { .. } => Self::Status,
+            ClientFrame::Presence(_)
+            | ClientFrame::Regroup { .. }
+            | ClientFrame::Withdraw { .. }
+            | ClientFrame::Rename { .. }
+            | ClientFrame::Retire { .. } => Self::Work,
             _ => Self::None,
         }
     }
 
-    /// As how many frames the one that it answers counts. What a question about messages has read from
-    /// disk has no bound of its own: nothing else of its connection is under way meanwhile.
+    /// As how many frames the one that it answers counts. What costs more than a message is alone under way
+    /// on its connection, so that many of these hold up nobody.
     pub(crate) fn frames(self) -> usize {
         match self {
-            Self::Status => FRAMES_UNANSWERED_MAX,
-            _ => 1,
+            Self::Status | Self::Peers | Self::Work => FRAMES_UNANSWERED_MAX,
+            Self::None | Self::Receipt => 1,
         }
     }
 }
@@ -280,6 +287,7 @@ mod tests {
     use std::future::Future;
 
     use futures_util::future::poll_immediate;
+    use peerbus_wire::MessageId;
     use tokio::task::coop::unconstrained;
 
     use super::*;
@@ -311,6 +319,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_question_for_messages_is_the_only_frame_until_it_is_answered() {
+        let withdraw = ClientFrame::Withdraw {
+            id: MessageId::parse("m1").unwrap(),
+        };
+        for alone in [ClientFrame::Peers, withdraw] {
+            assert_eq!(Answer::to(&alone).frames(), FRAMES_UNANSWERED_MAX);
+        }
         let answer = Answer::to(&ClientFrame::Status { ids: Vec::new() });
         assert_eq!(answer.frames(), FRAMES_UNANSWERED_MAX);
         for is_ext in [true, false] {

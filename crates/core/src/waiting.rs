@@ -61,7 +61,7 @@ pub const ANSWERS: PeerId = PeerId(u32::MAX - 1);
 const HAD_MAX: usize = 256;
 
 /// Who may have a lease.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lessee {
     /// A member of this group of the owner's: one at a time.
     One(GroupName),

@@ -8,8 +8,6 @@
 mod next;
 mod table;
 
-use std::collections::BTreeSet;
-
 use peerbus_wire::limits::WITHIN_MS_MAX;
 use peerbus_wire::{BrokerFrame, Carried, Recall, Refusal, RefusalCode, Seq, Stage, escape};
 
@@ -58,8 +56,8 @@ impl Broker {
             work: None,
         });
         // Those for one peer alone keep their order.
-        let before = |it: &LeaseRow| it.to == row.to && it.owner == row.owner;
-        let waits = row.group().is_none() && self.leases.held(NOBODY).any(before);
+        let before = (row.to.clone(), row.owner);
+        let waits = row.group().is_none() && self.leases.waiting.contains_key(&before);
         let first = match waits {
             true => NOBODY,
             false => self.next_holder(cx, &row, Had::All)?.unwrap_or(NOBODY),
@@ -176,42 +174,39 @@ impl Broker {
     /// A peer has come, has joined a group or is idle: it may be given what waits.
     pub(super) fn offer_leases(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result {
         let now_ms = cx.now.mono_ms;
-        let stuck = self.leases.all.values().filter(|lease| {
-            let late = lease.until_ms.is_some_and(|until| until <= now_ms);
-            let here = self.registry.conn(lease.row.holder).is_some();
-            late && here && self.could_have(peer, &lease.row, lease.had(now_ms))
+        let owner = self.registry.get(peer).and_then(|known| known.row.owner);
+        let owner = owner.filter(|_| self.has_room(peer));
+        let here = self.registry.of_token(owner);
+        let here = here.filter(|(_, member)| member.conn.is_some());
+        let held = here.flat_map(|(member, _)| self.leases.of_groups(member));
+        let late = held.filter(|seq| {
+            let lease = self.leases.all.get(seq);
+            let late = lease.filter(|it| it.until_ms.is_some_and(|until| until <= now_ms));
+            late.is_some_and(|it| self.could_have(peer, &it.row, it.had(now_ms)))
         });
-        let late: Vec<_> = stuck.map(|lease| lease.row.head.seq).take(SLICE).collect();
+        let late: Vec<_> = late.take(SLICE).collect();
         for seq in late {
             self.lease_due(cx, seq)?;
         }
         self.offer_waiting(cx, peer)
     }
 
-    /// A peer has room: it may be given what nobody has. Requests of one token for it alone keep their
-    /// order, and hold up no other token's.
+    /// A peer has room: it may be given what nobody has, of each token in its order. None holds up
+    /// another's.
     pub(super) fn offer_waiting(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result {
         let Some(known) = self.registry.get(peer) else {
             return Ok(());
         };
-        let (owner, groups) = (known.row.owner, &known.row.groups);
-        let waiting = self.leases.held(NOBODY);
-        let waiting = waiting.filter(|row| row.is_for(peer, owner, groups));
-        let waiting: Vec<_> = waiting.map(|row| (row.head.seq, row.owner)).collect();
-        let mut full = BTreeSet::new();
-        for (seq, owner) in waiting {
-            let Some(row) = self.leases.get(seq) else {
-                continue;
-            };
-            let own = row.group().is_none();
-            if own && full.contains(&owner) {
-                continue;
-            }
-            if !self.could_have(peer, row, Had::All) {
-                full.extend(Some(owner).filter(|_| own));
-            } else if self.left_ms(cx, row) != Some(0) {
+        let may = |row: &&LeaseRow| {
+            let over = self.left_ms(cx, row) == Some(0);
+            !over && !row.rejected.contains(&peer)
+        };
+        for seq in self.leases.offered(&known.row, may) {
+            let row = self.leases.get(seq);
+            let row = row.filter(|row| self.could_have(peer, row, Had::All));
+            if let Some(row) = row.cloned() {
                 // Others had their chance.
-                self.pass_lease(cx, &row.clone(), LATE)?;
+                self.pass_lease(cx, &row, LATE)?;
             }
         }
         Ok(())

@@ -8,7 +8,7 @@ use crate::{Now, TokenHash};
 
 /// Leases of groups that one member has at a time; fewer if its window is smaller. The others wait for
 /// whoever is done with one.
-const HELD_MAX: usize = 16;
+pub(super) const HELD_MAX: usize = 16;
 
 /// Requests to one peer that have no result,
 const OWN_MAX: usize = 64;
@@ -89,7 +89,7 @@ impl Broker {
     }
 
     /// Whether a member who is here may have one more lease of a group.
-    fn has_room(&self, peer: PeerId) -> bool {
+    pub(super) fn has_room(&self, peer: PeerId) -> bool {
         let session = self.session_of(peer);
         let most = session.map_or(0, |session| session.flights.most().min(HELD_MAX));
         let of_groups = self.leases.held(peer).filter(|row| row.group().is_some());

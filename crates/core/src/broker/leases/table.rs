@@ -1,12 +1,13 @@
 //! Every lease that is open, by holder and by deadline.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::collections::btree_map::{BTreeMap, Entry};
 
 use peerbus_wire::Seq;
 
-use super::next::Had;
+use super::next::{HELD_MAX, Had};
 use crate::TokenHash;
-use crate::store::{LeaseRow, Lessee, NOBODY, PeerId};
+use crate::store::{LeaseRow, Lessee, NOBODY, PeerId, PeerRow};
 
 /// A lease, and when something is to be done about it. Times are of the monotonic clock.
 #[derive(Debug)]
@@ -44,6 +45,8 @@ impl Lease {
 pub(in super::super) struct Leases {
     pub(in super::super) all: BTreeMap<Seq, Lease>,
     held: BTreeSet<(PeerId, Seq)>,
+    /// What nobody holds, by who may have it and by token.
+    pub(super) waiting: BTreeMap<(Lessee, TokenHash), BTreeSet<Seq>>,
     due: BTreeSet<(u64, Seq)>,
     /// How many there are of each token.
     open: BTreeMap<TokenHash, usize>,
@@ -69,6 +72,10 @@ impl Leases {
         let seq = row.head.seq;
         self.remove(seq);
         self.held.insert((row.holder, seq));
+        if row.holder == NOBODY {
+            let waiting = self.waiting.entry((row.to.clone(), row.owner));
+            waiting.or_default().insert(seq);
+        }
         *self.open.entry(row.owner).or_default() += 1;
         let lease = Lease {
             row,
@@ -83,6 +90,12 @@ impl Leases {
         self.set_due(seq, None);
         let Lease { row, .. } = self.all.remove(&seq)?;
         self.held.remove(&(row.holder, seq));
+        if let Entry::Occupied(mut waiting) = self.waiting.entry((row.to.clone(), row.owner)) {
+            waiting.get_mut().remove(&seq);
+            if waiting.get().is_empty() {
+                waiting.remove();
+            }
+        }
         match self.open(&row.owner) {
             ..=1 => self.open.remove(&row.owner),
             open => self.open.insert(row.owner, open - 1),
@@ -143,10 +156,30 @@ impl Leases {
         held.map(|row| row.head.seq).collect()
     }
 
+    /// What nobody holds for a peer alone, of each token.
+    fn asked(&self, peer: PeerId) -> impl Iterator<Item = &BTreeSet<Seq>> {
+        let key = |byte| (Lessee::Peer(peer), TokenHash([byte; 32]));
+        let asked = self.waiting.range(key(0)..=key(u8::MAX));
+        asked.map(|(_, seqs)| seqs)
+    }
+
+    /// What a peer may get of what nobody holds: of each token, and for each group, the oldest.
+    pub(super) fn offered(&self, peer: &PeerRow, may: impl Fn(&&LeaseRow) -> bool) -> Vec<Seq> {
+        let groups = peer.groups.iter().cloned().map(Lessee::One);
+        let groups = groups.filter_map(|group| self.waiting.get(&(group, peer.owner?)));
+        let each = self.asked(peer.id).chain(groups).map(|seqs| seqs.iter());
+        let each = each.map(|seqs| seqs.filter_map(|seq| self.get(*seq)).filter(&may));
+        let all = each.flat_map(|rows| rows.take(HELD_MAX));
+        let all: BTreeSet<_> = all.map(|row| row.head.seq).collect();
+        all.into_iter().collect()
+    }
+
     /// The requests for one peer alone that it has, those that wait for a place last.
     pub(in super::super) fn own(&self, peer: PeerId) -> impl Iterator<Item = &LeaseRow> {
-        let all = self.held(peer).chain(self.held(NOBODY));
-        all.filter(move |row| row.to == Lessee::Peer(peer))
+        let held = self
+            .held(peer)
+            .filter(move |row| row.to == Lessee::Peer(peer));
+        held.chain(self.asked(peer).flatten().filter_map(|seq| self.get(*seq)))
     }
 
     /// Requests that a peer has read and not answered.
@@ -171,11 +204,14 @@ impl Leases {
         let held = self.all.iter().map(|(seq, it)| (it.row.holder, *seq));
         let due = self.all.iter();
         let due = due.filter_map(|(seq, it)| Some((it.due_ms?, *seq)));
+        let nobodys = self.held(NOBODY).map(|it| it.head.seq);
         let own = |row: &LeaseRow| match row.to {
             Lessee::Peer(to) => [to, NOBODY].contains(&row.holder),
             Lessee::One(_) => true,
         };
         held.collect::<BTreeSet<_>>() == self.held
+            && nobodys.collect::<BTreeSet<_>>()
+                == self.waiting.values().flatten().copied().collect()
             && due.collect::<BTreeSet<_>>() == self.due
             && self.open.values().sum::<usize>() == self.all.len()
             && self.all.values().all(|lease| own(&lease.row))

@@ -54,6 +54,10 @@ impl Oracle {
         self.lease_delivered(peer, seq, delivery.remarks.again)?;
         self.not_again(conn, peer, seq)?;
         self.in_order(conn, peer, seq)?;
+        if let Some(claim) = self.conns.get(&conn).and_then(|it| it.claim.as_ref()) {
+            let got = (claim.name.to_ascii_lowercase(), seq);
+            self.hosts.got.insert(got, peer);
+        }
         let body = delivery.envelope.envelope.body.as_slice();
         let body = std::str::from_utf8(body).unwrap_or_default();
         let urgent = Conversation::of(body).priority == Priority::Now;

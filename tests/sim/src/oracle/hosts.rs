@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use peerbus_core::store::{ANSWERS, PeerId};
 use peerbus_peer::session::{SendResult, Unsent};
-use peerbus_wire::{Envelope, Received};
+use peerbus_wire::{Envelope, Received, Seq};
 
 use super::{End, Oracle};
 use crate::failure::{Failure, Verdict, ensure};
@@ -51,6 +51,9 @@ pub(crate) struct Hosts {
     /// The last message of an author, in one life of its name, that a process was shown while it
     /// was one peer. Under a name that another peer took meanwhile it has that one's queue.
     last: BTreeMap<(ProcId, Option<PeerId>, ProcId, PeerId), u64>,
+    /// As which peer a process that had registered under a lower-case name got a message: another one may have
+    /// that name by the time that it is shown.
+    pub(super) got: BTreeMap<(String, Seq), PeerId>,
     /// Author and id of what need not come in order: it was refused once and accepted when it was
     /// sent again, it was accepted twice because its author was forgotten in between, or it was
     /// altered on the way once.
@@ -133,7 +136,9 @@ impl Oracle {
             return Ok(());
         }
         let number = authored.number;
-        let recipient = self.durable.peer_named(name).map(|row| row.id);
+        let got = seq.and_then(|seq| self.hosts.got.get(&(name.to_ascii_lowercase(), *seq)));
+        let named = || Some(self.durable.peer_named(name)?.id);
+        let recipient = got.copied().or_else(named);
         let key = (proc, recipient, authored.proc, sender);
         let last = self.hosts.last.insert(key, number);
         ensure(last.is_none_or(|last| last < number), "I3", || {

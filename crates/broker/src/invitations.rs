@@ -243,6 +243,11 @@ impl Invited {
             Ok(Some((name, Ok(())))) => name,
         };
         let given = || {
+            let known = tokens::read(&self.tokens).map_err(failed)?;
+            if let Some(other) = known.iter().find(|it| it.token == token && it.name != name) {
+                let other = &other.name;
+                return Err(failed(format!("it shows the token {other}, which it has")));
+            }
             // Whatever fails from here on, the same machine may ask again.
             let bound = change(&self.file, |known| {
                 let found = invitation_of(known, &secret);

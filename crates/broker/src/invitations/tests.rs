@@ -133,3 +133,14 @@ fn a_token_of_somebody_else_is_neither_replaced_nor_revoked() {
     assert!(ended.len() == 1 && !ended[0].1);
     assert_eq!(tokens::read(&desk.tokens()).unwrap(), [other]);
 }
+
+#[test]
+fn a_machine_that_is_in_already_takes_nobodys_invitation() {
+    let desk = Desk::new();
+    let other = grant(&TokenName::parse("third").unwrap(), desk.token()).unwrap();
+    tokens::admit(&desk.tokens(), &other).unwrap();
+    let invited = desk.invited(|| ());
+    let (_, outcome) = invited.admit(&desk.asked, NOW);
+    assert_eq!(outcome, Err(JoinRefusal::Failed));
+    assert_eq!(read(&desk.file()).unwrap()[0].holder, None);
+}

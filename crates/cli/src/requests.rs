@@ -48,13 +48,16 @@ fn list(verb: &Requests, done: bool) -> Result<(), Failure> {
     };
     let mut rows = Vec::new();
     for message in &all {
-        let result = told::result(socket, message, secret)?;
+        let result = match done {
+            true => told::result(socket, message, secret)?,
+            false => None,
+        };
         if verb.shown.json {
             let mut told = message.json(secret);
-            match (done, result) {
-                (true, Some(result)) => told["result"] = result.json(secret),
-                (true, None) => {}
-                (false, _) => told["request"] = serde_json::json!(message.request),
+            match result {
+                Some(result) => told["result"] = result.json(secret),
+                None if done => {}
+                None => told["request"] = serde_json::json!(message.request),
             }
             output::json(&told)?;
             continue;
@@ -92,19 +95,13 @@ fn list(verb: &Requests, done: bool) -> Result<(), Failure> {
 
 /// That there is none of these.
 fn none(which: Option<&str>, done: bool) -> String {
-    let which = which.map(told::name);
-    match (which, done) {
-        (None, true) => "no request has ended that is known any more".into(),
-        (None, false) => {
-            "no open requests; `peerbus requests --done` shows those that ended".into()
+    let of = which.map(|it| format!(" is from or for {}, or has that id", told::name(it)));
+    let of = of.unwrap_or_else(|| " is known".into());
+    match done {
+        true => format!("no request that has ended{of}"),
+        false => {
+            format!("no open request{of}; `peerbus requests --done` shows those that ended")
         }
-        (Some(which), true) => {
-            format!("no request that has ended is from or for {which}, or has that id")
-        }
-        (Some(which), false) => format!(
-            "no open request is from or for {which}, or has that id; `peerbus requests --all {which}` looks \
-             among those that ended, too"
-        ),
     }
 }
 

@@ -48,6 +48,12 @@ def environment(api_url):
     }
 
 
+def version():
+    """Of the CLI, such as 2.1.331."""
+    said = subprocess.run([PROGRAM, "--version"], capture_output=True, check=True, text=True).stdout
+    return said.split()[0]
+
+
 class Claude:
     """One interactive session."""
 

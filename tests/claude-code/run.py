@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the real Claude Code CLI with the channel adapter, on a closed network.
 
-    run.py PEERBUS [--version V] [--scenario NAME] [--remind] [--refused] [--keep]
+    run.py PEERBUS [--version V] [--scenario NAME] [--remind] [--refused] [--measure] [--keep]
 
 PEERBUS is the binary, V an exact version of the public CLI. It is installed once from npm, into
 ${XDG_CACHE_HOME:-~/.cache}/peerbus-claude-code/V. NAME.py then runs in namespaces of its own:
@@ -59,6 +59,7 @@ def main():
     parser.add_argument("--scenario", default=SCENARIOS[0], choices=SCENARIOS)
     parser.add_argument("--remind", action="store_true", help="request_scenario: wait for a reminder, too")
     parser.add_argument("--refused", action="store_true", help="the user's settings switch the module off")
+    parser.add_argument("--measure", action="store_true", help="module_scenario: print how long things take, and no more")
     args = arguments(parser)
 
     def scenario(directory):
@@ -74,6 +75,7 @@ def main():
         bound = [f"{place}={source}" for place, source in more.items()]
         script = f"{script} remind" if args.remind else script
         script = f"{script} refused" if args.refused else script
+        script = f"{script} measure" if args.measure else script
         wrapper = [namespace, directory, SCRIPTS, cli, newest, args.peerbus, python(), script, *bound]
         return run(wrapper, directory, ["cli", "newest", "repository", *more])
 

@@ -1,6 +1,6 @@
 // Joins a session of Claude Code with its peerbus adapter. `peerbus install claude-code` wrote this file,
 // and `peerbus uninstall claude-code` takes it away. It runs inside Claude Code and decides nothing: it tells
-// `peerbus hook` what the session does, and does what the link, `peerbus hook link`, says. Written for
+// the adapter what the session does, and does what the link, `peerbus hook link`, says. Written for
 // Claude Code 2.1.287, the first with modules: it names no event that version lacks.
 const VERSION = '1' // of what is said here and there
 const MARK = /pb-[0-9a-f]{16}-[0-9]+/g // how peerbus marks what it shows; nothing else of a text is looked at
@@ -12,7 +12,9 @@ const SENDS_MS = 10_000
 const PROVEN_MAX = 1_000 // more of them are forgotten, and told again
 
 let linked = false
+let socket // the adapter's, as far as Claude Code lets a module post there
 let watches = false // something that was shown has no proof yet
+let begins = false // the turn's first request may have what the link has not told of yet
 let turn
 let asks = false // a request is with the model
 let ends = false // the turn is to end
@@ -21,17 +23,33 @@ const proven = new Set() // marks whose answer was told
 
 const marksIn = value => [...new Set(JSON.stringify(value ?? '').match(MARK) ?? [])].filter(mark => !proven.has(mark))
 
+// The id is another one after /clear and /resume.
+const occasion = async ($, event, more) => ({ hook_event_name: event, session_id: await $.session.id(), ...more })
+
 // Asks the adapter, and gives what it answers; undefined: nothing, or there is none.
 async function ask($, event, more, timeoutMs = TELLS_MS) {
-  const session_id = await $.session.id() // another one after /clear and /resume
-  const stdin = JSON.stringify({ hook_event_name: event, session_id, ...more })
+  const stdin = JSON.stringify(await occasion($, event, more))
   const { stdout } = await $.process.run(['peerbus', 'hook'], { stdin, timeoutMs })
   return stdout.trim() ? JSON.parse(stdout) : undefined
 }
 
-// Tells the adapter something, after what was told before.
+// Tells the adapter something: at its socket, or by a process where Claude Code does not let it post there.
+async function tells($, event, more) {
+  const there = socket
+  if (!there) return void await ask($, event, more)
+  const params = { wait: false, on: await occasion($, event, more) }
+  const body = JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'hook', params }) + '\n'
+  try {
+    await $.http.fetch('http://peerbus/', { method: 'POST', body, socketPath: there })
+  } catch {
+    socket = undefined
+    await ask($, event, more)
+  }
+}
+
+// The same, after what was told before.
 function tell($, event, more) {
-  if (linked) told = told.then(() => ask($, event, more)).catch(() => {})
+  if (linked) told = told.then(() => tells($, event, more)).catch(() => {})
 }
 
 // What is added to a list of whom one can write to; empty: nobody.
@@ -51,6 +69,7 @@ async function end($) {
 }
 
 async function heard($, { method, params }) {
+  if (method === 'attached/here') socket = params.socket
   if (method === 'attached/watch') watches = params.any
   if (method === 'attached/interrupt') ends = params.turn
   await end($)
@@ -73,22 +92,25 @@ async function link($) {
       }
     } catch {}
     linked = watches = false
+    socket = undefined
     await new Promise(done => $.clock.after(pause, done))
   }
 }
 
 // A request to the model: which marks of ours are in it, and that it was answered.
 async function* step($, e, next) {
-  if (!linked || !watches) return yield* next(e)
+  const looks = linked && (watches || begins)
+  begins = false
+  if (!looks) return yield* next(e)
   const all = await $.session.messages({ as: 'api', last: LAST }).catch(() => $.session.messages({ as: 'api' })).catch(() => [])
   const marks = marksIn(all.slice(-LAST))
   const prompt = marks.join(' ')
   if (prompt) tell($, 'ModStep', { prompt })
   const answer = yield* next(e)
-  // What fails or is ended has no reason of the model's.
-  if (prompt && typeof answer?.stopReason === 'string') {
+  // What fails or is ended has no reason of the model's. One that refuses has not answered.
+  if (prompt && typeof answer?.stopReason === 'string' && answer.stopReason !== 'refusal') {
     // Without a wait for what was told before: nobody minds the order, and a sender waits for this.
-    void ask($, 'ModStep', { prompt, answered: true }).then(() => proves(marks)).catch(() => {})
+    void tells($, 'ModStep', { prompt, answered: true }).then(() => proves(marks)).catch(() => {})
   }
   return answer
 }
@@ -108,6 +130,7 @@ export const register = on => {
     if (!e.agentId) {
       turn = e.turnId
       asks = ends = false
+      begins = true
       tell($, 'ModTurn', { busy: true })
     }
     return next(e)
@@ -130,10 +153,6 @@ export const register = on => {
       asks = false
     }
   })
-  on('session.receive', ($, e, next) => {
-    if (marksIn(e.text).length) watches = true // before the link says so
-    return next(e)
-  }).catch(($, e, next) => next(e))
   // The model's own tool reaches the bus. A name that Claude Code knows, too, is Claude Code's.
   on('tool.call', { tool: 'SendMessage' }, async ($, e, next) => {
     if (!linked || typeof e.to !== 'string' || typeof e.message !== 'string') return next(e)

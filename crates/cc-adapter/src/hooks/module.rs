@@ -1,8 +1,8 @@
 //! Our module in the client (`deploy/claude-code-plugin/hooks/peerbus.js`): what it tells, and what it is told.
 //!
-//! It speaks as hooks do, by `peerbus hook` and in events of its own, and is spoken to over a link that it keeps
-//! open, `peerbus hook link`. Both are processes below the client, as all is that the agent runs: nothing
-//! that comes in so is more than what the agent itself could bring about. So nobody is told the marks of what was
+//! It speaks as hooks do, in events of its own: it posts them to the socket of the session, or has `peerbus hook`
+//! do so. It is spoken to over a link that it keeps open, `peerbus hook link`. All that is the client or stands
+//! below it, as all does that the agent runs: nothing that comes in so is more than what the agent itself could bring about. So nobody is told the marks of what was
 //! shown. Who says that a request with a mark was answered has been shown the text.
 
 use std::sync::Arc;
@@ -73,14 +73,15 @@ impl HookServer {
         let (mut watches, mut ends) = (!self.mailbox.watched().is_empty(), false);
         let watch = |any: bool| RpcMessage::notification("attached/watch", &json!({ "any": any }));
         // The first line says that there is a link.
-        let mut line = watch(watches);
+        let here = json!({ "socket": self.node.socket() });
+        let here = RpcMessage::notification("attached/here", &here).line();
+        let mut text = here + &watch(watches).line();
         loop {
-            let text = line.line();
             let written = timeout(PATIENCE, write.write_all(text.as_bytes())).await;
             if !matches!(written, Ok(Ok(()))) {
                 return;
             }
-            line = tokio::select! {
+            let line = tokio::select! {
                 // It has nothing to say.
                 _ = lines.next() => return,
                 _ = last.wait_for(|last| *last >= nth + LINKS_MAX) => return,
@@ -93,6 +94,7 @@ impl HookServer {
                     RpcMessage::notification("attached/interrupt", &json!({ "turn": ends }))
                 }
             };
+            text = line.line();
         }
     }
 

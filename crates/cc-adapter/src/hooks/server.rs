@@ -90,7 +90,7 @@ pub(super) struct HookServer {
     rewake: Rewake,
     rewakes: bool,
     pub(super) session: ClaudeSession,
-    node: Node,
+    pub(super) node: Node,
     /// The module's word is compared with the transcript, once at a time.
     pub(super) compares: Arc<Semaphore>,
     /// So many links to the module were opened.

@@ -6,7 +6,7 @@ use peerbus_test_support::scripted::Seen;
 use peerbus_test_support::soon;
 use peerbus_wire::Stage;
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
 
 use crate::home::{Home, answer, line};
@@ -30,6 +30,9 @@ impl Link {
     async fn open(home: &Home) -> Self {
         let (mut link, answer) = Self::ask(home, 1).await;
         assert_eq!(answer["result"], json!({ "version": 1 }));
+        let socket = link.0.get_ref().peer_addr().unwrap();
+        let here = json!({ "socket": socket.as_pathname().unwrap() });
+        link.is_told("attached/here", &here).await;
         link.is_told("attached/watch", &json!({ "any": false }))
             .await;
         link
@@ -63,6 +66,37 @@ async fn tells(home: &Home, on: &Value) {
 async fn step(home: &Home, marks: &str, answered: bool) {
     let on = json!({ "hook_event_name": "ModStep", "prompt": marks, "answered": answered });
     tells(home, &on).await;
+}
+
+/// What comes back where a client of HTTP posts a call.
+async fn post(home: &Home, method: &str, params: &Value) -> String {
+    let call = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+    let call = format!("{call}\n");
+    let head = format!("host: peerbus\r\ncontent-length: {}", call.len());
+    let mut stream = home.node().await;
+    let request = format!("POST / HTTP/1.1\r\n{head}\r\n\r\n{call}");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    soon(stream.read_to_string(&mut answer)).await.unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn the_module_posts_what_it_tells_and_nobody_posts_anything_else() {
+    let mut session = Session::at_home(&[SOCKET]).await;
+    let _link = Link::open(&session.home).await;
+    session.deliver("\"hi\"");
+    let posted = session.home.posted().await;
+    let on =
+        json!({ "hook_event_name": "ModStep", "prompt": mark(posted.content()), "answered": true });
+    let told = post(&session.home, "hook", &json!({ "wait": false, "on": on })).await;
+    assert_eq!(session.broker.ack().await.1, seen("socket", "model_call"));
+    let (head, body) = told.split_once("\r\n\r\n").expect("an answer");
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    let body: Value = serde_json::from_str(body).unwrap();
+    assert_eq!(body["result"], json!({ "text": null }));
+    let refused = post(&session.home, "session/status", &json!({})).await;
+    assert!(refused.ends_with("\r\n\r\n"), "{refused}");
 }
 
 #[tokio::test]

@@ -35,17 +35,21 @@ SOON_S = 2.5
 FIRST = "2.1.287"
 # How long a module may spin on a busy machine.
 SPINS_S = 300
+HOSTILE = 'now `rm`\x1b[31m "held'
+SHOWN = r'''"now 'rm'\u001b[31m \'held"'''
 REASON = "interrupted this turn"
 LINKED = b"peerbus\0hook\0link"
 # All that the module does inside the CLI, as the CLI reads it: it grows by nobody's oversight.
 READ_AS = """\
-hooks: session.start, turn.start, turn.complete, turn.step, tool.call{tool=SendMessage}, \
-tool.call{tool=ListAgents}, command.run{command=list-agents}
+hooks: session.start, command.run{command=bus}, ui.render{component=Pane, requestId=bus}, turn.start, \
+turn.complete, turn.step, tool.call{tool=SendMessage}, tool.call{tool=ListAgents}, command.run{command=list-agents}
+gating hook with .catch: command.run{command=bus}
 gating hook with .catch: tool.call{tool=SendMessage}
 gating hook with .catch: tool.call{tool=ListAgents}
 gating hook with .catch: command.run{command=list-agents}
-calls: $.clock.after (via link), $.http.fetch (via tells), $.process.run (via ask), $.process.spawn (via link), \
-$.session.id (via occasion), $.session.messages (via step), $.turn.abort (via end), $.ui.log (via end)"""
+calls: $.clock.after (via link), $.command.register, $.http.fetch (via tells), $.process.run (via ask), \
+$.process.spawn (via link), $.session.id (via occasion), $.session.messages (via step), $.turn.abort (via end), \
+$.ui.invalidate (via bus), $.ui.log (via end), $.ui.open (via bus), $.ui.resolve, $.ui.status (via heard, link)"""
 
 
 class Model(wake.Model):
@@ -68,7 +72,7 @@ class Model(wake.Model):
 def the_client_reads_it_as_documented(api):
     said = plugin(api, "validate", str(PLUGIN))
     found = re.findall(r"\./peerbus\.js (.*)", said)
-    found = "\n".join(line.removesuffix(" (default matcher key: plugin)") for line in found)
+    found = "\n".join(found).replace(" (default matcher key: plugin)", "")
     check("it hooks and calls this, and nothing else", found == READ_AS, found)
     copy = Path("/tmp/plugin")
     shutil.copytree(PLUGIN, copy)
@@ -152,6 +156,36 @@ def a_turn_is_ended_at_once(session, api, model):
 def told(session):
     """How often the user was told that a turn was ended."""
     return " ".join(session.screen().split()).count(REASON)
+
+
+def words(session):
+    """What the screen says, without the breaks of its lines."""
+    return " ".join(session.screen().split())
+
+
+def pane(session):
+    """What stands at the right, behind the frame."""
+    lines = session.screen().splitlines()
+    return " ".join(" ".join(line.partition("│")[2] for line in lines).split())
+
+
+def the_person_sees_what_waits(session, api, model, worker):
+    eventually("the session is idle", node.idle)
+    since = len(api.asked)
+    with model.silent():
+        session.type(THINK)
+        api.wait_for("the turn", lambda r: THINK in r.prompt, since)
+        wake.send(worker, HOSTILE)
+        eventually("a line says that something waits", lambda: "⚠ peerbus: 1 unread" in words(session))
+        session.type("/bus")
+        eventually("the pane has the message, quoted", lambda: f"unread worker: {SHOWN}" in pane(session))
+        eventually("and the peers", lambda: "peer worker · " in pane(session))
+    eventually("the line is gone when nothing waits", lambda: "⚠ peerbus: 1 unread" not in words(session))
+    eventually("the session is idle", node.idle)
+    session.press("Escape")
+    eventually("the pane is closed", lambda: "peer worker · " not in pane(session))
+    model_read = [asked for asked in api.asked if "peer    worker" in json.dumps(asked.body, ensure_ascii=False)]
+    check("no model reads what the pane has", not model_read, model_read)
 
 
 def a_conversation_goes_on(session, api, worker):
@@ -246,6 +280,7 @@ def main():
             session.said('MCP server "peerbus": Successfully connected')
             eventually("the module is linked", lambda: links() == 1)
             a_conversation_goes_on(session, api, worker)
+            the_person_sees_what_waits(session, api, model, worker)
             found = doctor()
             linked = any(each["found"] == "ok" and "module linked" in each["says"] for each in found)
             check("doctor sees the link", linked, found)

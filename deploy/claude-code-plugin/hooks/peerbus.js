@@ -9,6 +9,7 @@ const PAUSE_MS = 500
 const PAUSE_MAX_MS = 60_000
 const TELLS_MS = 5_000
 const SENDS_MS = 10_000
+const PANE = 'bus'
 const PROVEN_MAX = 1_000 // more of them are forgotten, and told again
 
 let linked = false
@@ -19,6 +20,7 @@ let turn
 let asks = false // a request is with the model
 let ends = false // the turn is to end
 let told = Promise.resolve()
+let rows = [] // of the pane, as the adapter wrote them
 const proven = new Set() // marks whose answer was told
 
 const marksIn = value => [...new Set(JSON.stringify(value ?? '').match(MARK) ?? [])].filter(mark => !proven.has(mark))
@@ -71,6 +73,7 @@ async function end($) {
 async function heard($, { method, params }) {
   if (method === 'attached/here') socket = params.socket
   if (method === 'attached/watch') watches = params.any
+  if (method === 'attached/shows') $.ui.status(params.line ?? undefined)
   if (method === 'attached/interrupt') ends = params.turn
   await end($)
 }
@@ -91,6 +94,7 @@ async function link($) {
         }
       }
     } catch {}
+    if (linked) $.ui.status(undefined)
     linked = watches = false
     socket = undefined
     await new Promise(done => $.clock.after(pause, done))
@@ -120,11 +124,30 @@ function proves(marks) {
   for (const mark of marks) proven.add(mark)
 }
 
+// What waits here, for the person alone: in a pane where there is room for one, else below the command.
+async function bus($) {
+  const said = linked ? await ask($, 'ModBus', {}, SENDS_MS).catch(() => {}) : undefined
+  rows = said?.rows ?? ['this session has no link to its adapter: `peerbus doctor` says why']
+  const pane = { id: PANE, title: PANE, focus: true, closeOnEscape: true, rows: rows.length }
+  const { isPlaced } = await $.ui.open(pane).catch(() => ({}))
+  $.ui.invalidate('ui.render')
+  return { text: isPlaced ? rows[0] : rows.join('\n'), isTextDisplayOnly: true }
+}
+
 export const register = on => {
   on('session.start', async ($, e, next) => {
     const started = await next(e)
-    if (e.isInteractive) void link($) // any other session is its driver's
+    if (!e.isInteractive) return started // any other session is its driver's
+    void link($)
+    const command = { name: 'bus', description: 'Mail, requests and peers on the message bus', immediate: true }
+    void $.command.register(command).catch(() => {})
     return started
+  })
+  on('command.run', { command: 'bus' }, $ => bus($)).catch(($, e, next) => next(e))
+  on('ui.render', { component: 'Pane', requestId: 'bus' }, ($, e) => {
+    const { Box, Text } = $.ui.resolve(e)
+    const row = (text, n) => h(Text, { bold: n === 0 }, text)
+    return h(Box, { flexDirection: 'column' }, ...rows.map(row))
   })
   on('turn.start', ($, e, next) => {
     if (!e.agentId) {

@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use peerbus_adapter::hooks::{Connection, HookConnection};
 use peerbus_adapter::mailbox::{Activity, Evidence};
-use peerbus_mcp::{is_address, peer_lines, send_text};
+use peerbus_mcp::{desk_line, desk_rows, is_address, peer_lines, send_text};
 use peerbus_wire::jsonrpc::{RpcError, RpcMessage, WRONG_PARAMS};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::occasion::Occasion;
 use super::permission::sends_unasked;
@@ -30,6 +30,9 @@ const VERSION: u64 = 1;
 const PATIENCE: Duration = Duration::from_secs(1);
 /// So long after the module said that the model answered the transcript has it, too.
 const WRITTEN: Duration = Duration::from_secs(5);
+
+/// Mail that wakes the session is read so soon that nobody need be shown it.
+const SETTLES: Duration = Duration::from_millis(500);
 
 /// So many links are open at once: who opens one more ends the oldest, and takes no place of a hook's.
 const LINKS_MAX: u64 = 4;
@@ -75,26 +78,40 @@ impl HookServer {
         // The first line says that there is a link.
         let here = json!({ "socket": self.node.socket() });
         let here = RpcMessage::notification("attached/here", &here).line();
-        let mut text = here + &watch(watches).line();
+        let mut waits = self.mailbox.waits();
+        let mut shown = desk_line(&self.mailbox);
+        let mut settles = None;
+        let mut text = here + &watch(watches).line() + &shows(shown.as_deref());
         loop {
             let written = timeout(PATIENCE, write.write_all(text.as_bytes())).await;
             if !matches!(written, Ok(Ok(()))) {
                 return;
             }
-            let line = tokio::select! {
+            text = tokio::select! {
                 // It has nothing to say.
                 _ = lines.next() => return,
                 _ = last.wait_for(|last| *last >= nth + LINKS_MAX) => return,
                 () = self.mailbox.watching(!watches) => {
                     watches = !watches;
-                    watch(watches)
+                    watch(watches).line()
                 }
                 Ok(now) = wishes.wait_for(|wish| *wish != ends) => {
                     ends = *now;
-                    RpcMessage::notification("attached/interrupt", &json!({ "turn": ends }))
+                    RpcMessage::notification("attached/interrupt", &json!({ "turn": ends })).line()
+                }
+                Ok(()) = waits.changed(), if settles.is_none() => {
+                    settles = Some(Instant::now() + SETTLES);
+                    String::new()
+                }
+                () = sleep_until(settles.unwrap_or_else(Instant::now)), if settles.is_some() => {
+                    settles = None;
+                    let before = std::mem::replace(&mut shown, desk_line(&self.mailbox));
+                    match before == shown {
+                        true => String::new(),
+                        false => shows(shown.as_deref()),
+                    }
                 }
             };
-            text = line.line();
         }
     }
 
@@ -163,6 +180,11 @@ impl HookServer {
         json!({ "rows": peer_lines(self.mailbox.bus()).await }).to_string()
     }
 
+    /// Rows for the person who asks what waits.
+    pub(super) async fn desk(&self) -> String {
+        json!({ "rows": desk_rows(&self.mailbox).await }).to_string()
+    }
+
     /// Notes where the transcript does not say the same.
     fn compare(&self, marks: Vec<String>) {
         let Ok(turn) = Arc::clone(&self.compares).try_acquire_owned() else {
@@ -180,6 +202,11 @@ impl HookServer {
             drop(turn);
         });
     }
+}
+
+/// A line for the person while something waits.
+fn shows(line: Option<&str>) -> String {
+    RpcMessage::notification("attached/shows", &json!({ "line": line })).line()
 }
 
 /// The number of a link that opens now, and the number of the last one from then on.

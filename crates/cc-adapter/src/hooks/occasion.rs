@@ -115,6 +115,7 @@ impl Occasion {
             Some("ModStep") => Event::ModStep,
             Some("ModSend") => Event::ModSend,
             Some("ModList") => Event::ModList,
+            Some("ModBus") => Event::ModBus,
             _ => Event::Other,
         }
     }
@@ -229,13 +230,15 @@ pub(super) enum Event {
     ModSend,
     /// and asks whom it can write to.
     ModList,
+    /// Likewise: the person asks what waits.
+    ModBus,
     Other,
 }
 
 impl Event {
     /// The answer takes as long as the broker does, and is for the module.
     pub(super) const fn asks(self) -> bool {
-        matches!(self, Self::ModSend | Self::ModList)
+        matches!(self, Self::ModSend | Self::ModList | Self::ModBus)
     }
 
     /// The client's word for it.
@@ -246,7 +249,7 @@ impl Event {
             Self::Permission => "PermissionRequest",
             Self::Tool => "PostToolUse",
             Self::Stop => "Stop",
-            Self::ModTurn | Self::ModStep | Self::ModSend | Self::ModList | Self::Other => "",
+            _ => "",
         }
     }
 }

@@ -244,6 +244,7 @@ impl HookServer {
             }
             Event::ModSend => Some((self.send(on).await?, None)),
             Event::ModList => Some((self.list().await, None)),
+            Event::ModBus => Some((self.desk().await, None)),
             Event::Permission | Event::Other => None,
         }
     }

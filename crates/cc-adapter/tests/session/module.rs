@@ -51,8 +51,13 @@ impl Link {
         (!line.is_empty()).then(|| serde_json::from_str(&line).unwrap())
     }
 
+    /// A line for the person comes when it comes.
     async fn is_told(&mut self, method: &str, params: &Value) {
-        let line = self.hear().await.expect("a line");
+        let mut line = self.hear().await.expect("a line");
+        let shows = |method: &str| method == "attached/shows";
+        while shows(line["method"].as_str().unwrap_or_default()) != shows(method) {
+            line = self.hear().await.expect("a line");
+        }
         assert_eq!((&line["method"], &line["params"]), (&method.into(), params));
     }
 }
@@ -68,7 +73,7 @@ async fn step(home: &Home, marks: &str, answered: bool) {
     tells(home, &on).await;
 }
 
-/// What comes back where a client of HTTP posts a call.
+/// The answer where a client of HTTP posts a call.
 async fn post(home: &Home, method: &str, params: &Value) -> String {
     let call = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
     let call = format!("{call}\n");
@@ -208,6 +213,36 @@ async fn the_module_hears_when_there_is_something_to_look_for() {
     step(&session.home, mark(posted.content()), true).await;
     link.is_told("attached/watch", &json!({ "any": false }))
         .await;
+}
+
+#[tokio::test]
+async fn the_person_is_shown_what_waits_while_it_does() {
+    let mut session = Session::at_home(&[("PEERBUS_WAKE", "none")]).await;
+    let mut link = Link::open(&session.home).await;
+    link.is_told("attached/shows", &json!({ "line": null }))
+        .await;
+    session.deliver("\"hi\\u001b[31m\"");
+    link.is_told("attached/shows", &json!({ "line": "1 unread" }))
+        .await;
+    let rows = async |home: &Home| {
+        let (text, hook) = home.hook_on(&json!({ "hook_event_name": "ModBus" })).await;
+        hook.take().await;
+        let told: Value = serde_json::from_str(&text.expect("rows")).unwrap();
+        told["rows"].as_array().unwrap().clone()
+    };
+    let told = rows(&session.home).await;
+    assert_eq!(told[..2], ["1 unread", r#"unread  bob: "hi\u001b[31m""#]);
+    let (text, hook) = session.home.hook("PostToolUse").await;
+    hook.take().await;
+    session.home.write(&line("a", &text.expect("it is shown")));
+    session.home.write(&answer("b", "a"));
+    session.broker.ack().await;
+    link.is_told("attached/shows", &json!({ "line": null }))
+        .await;
+    assert_eq!(
+        rows(&session.home).await[0],
+        "nothing waits in this session"
+    );
 }
 
 #[tokio::test]

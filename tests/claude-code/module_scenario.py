@@ -7,6 +7,7 @@ did not.
 
 import contextlib
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -28,6 +29,11 @@ MODULE = PLUGIN / "hooks" / "peerbus.js"
 THINK = "think for long"
 WRITE = "write by your own tool to"
 LIST = "list by your own tool"
+WORK = "work for long"
+# Goes on until the scenario says so.
+COMMAND = "sh work.sh"
+STARTED, GO_ON = Path("/tmp/started"), Path("/tmp/go-on")
+SCRIPT = f"touch {STARTED}; until test -e {GO_ON}; do sleep 0.1; done"
 LETTER = "hello from the tool"
 # Ten times what it takes as a rule.
 SOON_S = 2.5
@@ -48,8 +54,9 @@ gating hook with .catch: tool.call{tool=SendMessage}
 gating hook with .catch: tool.call{tool=ListAgents}
 gating hook with .catch: command.run{command=list-agents}
 calls: $.clock.after (via link), $.command.register, $.http.fetch (via tells), $.process.run (via ask), \
-$.process.spawn (via link), $.session.id (via occasion), $.session.messages (via step), $.turn.abort (via end), \
-$.ui.invalidate (via bus), $.ui.log (via end), $.ui.open (via bus), $.ui.resolve, $.ui.status (via heard, link)"""
+$.process.spawn (via link), $.prompt.submit (via shows), $.session.append (via shows), $.session.id (via occasion), \
+$.session.messages (via step), $.settings.read (via shows), $.turn.abort (via end), $.ui.invalidate (via bus), \
+$.ui.log (via end), $.ui.open (via bus), $.ui.resolve, $.ui.status (via heard, link)"""
 
 
 class Model(wake.Model):
@@ -64,6 +71,8 @@ class Model(wake.Model):
             to = request.prompt.split(WRITE)[1].split()[0]
             letter = {"to": to, "summary": "a letter", "message": LETTER}
             return mock_api.tool_use("SendMessage", letter)
+        if WORK in request.prompt and not request.tool_results:
+            return mock_api.tool_use("Bash", {"command": COMMAND, "description": "Works"})
         if LIST in request.prompt and not request.tool_results:
             return mock_api.tool_use("ListAgents", {})
         return mock_api.text("noted")
@@ -233,6 +242,49 @@ def without_a_rule_it_is_told_what_asks(api, worker):
     check("and nothing was sent", not waits, waits)
 
 
+def posts(session):
+    """So often the module told something."""
+    return len(session.debug_lines("$.http.fetch (peerbus): POST"))
+
+
+@contextlib.contextmanager
+def without_a_socket(api):
+    """A session that has the module alone to wake it."""
+    os.environ["PEERBUS_WAKE"] = "module"
+    with started(api) as session:
+        eventually("the module is linked", lambda: links() == 1)
+        yield session
+    del os.environ["PEERBUS_WAKE"]
+
+
+def without_a_socket_the_module_wakes(api, worker):
+    with without_a_socket(api) as session:
+        _, found = seen(api, worker, "wake up")
+        by = (found["path"], found["evidence"])
+        check("the module wakes an idle session", by == ("module", "transcript"), found)
+        eventually("the session is idle", node.idle)
+        session.type(WORK)
+        eventually("the tool runs", STARTED.exists)
+        identity = wake.send(worker, "a note")
+        wake.step(worker, identity, "presented")
+        GO_ON.touch()
+        asked = api.wait_for("the note", lambda r: identity[-8:] in json.dumps(r.body))
+        results = [request for request in api.asked if request.tool_results]
+        check("a note is in the request after the tool", asked is results[-1], asked.body["messages"])
+        if claude.version() != FIRST:
+            wake.step(worker, identity, "seen")
+    with_settings(lambda value: value.update(crossSessionInbound="hold"))
+    with without_a_socket(api) as session:
+        eventually("the session is idle", node.idle)
+        told = posts(session)
+        identity = wake.send(worker, "not in this way")
+        eventually("the module says that it does not show it", lambda: posts(session) > told)
+        session.type("by myself")
+        asked = api.wait_for("the message", lambda r: identity[-8:] in json.dumps(r.body))
+        check("where the user holds mail, the module shows none", "by myself" in asked.prompt, asked.prompt)
+    with_settings(lambda value: value.pop("crossSessionInbound"))
+
+
 def broken(how, change):
     """The module with a change in its text, and what it should still be like."""
     text = MODULE.read_text(encoding="utf-8")
@@ -270,7 +322,8 @@ def main():
     try:
         scenario.start_broker()
         worker = scenario.start_worker()
-        hooks_scenario.configure()
+        hooks_scenario.configure(COMMAND)
+        (scenario.PROJECT / "work.sh").write_text(SCRIPT, encoding="utf-8")
         node.GATES.write_text("interrupt = true\n", encoding="utf-8")
         if "measure" in sys.argv:
             latency.measure(api, worker, started, links, switched)
@@ -289,6 +342,7 @@ def main():
             is_proven(api, worker, "after it was interrupted", "model_call")
         hooks_scenario.nothing_is_left()
         check("no link is left", links() == 0)
+        without_a_socket_the_module_wakes(api, worker)
         without_a_rule_it_is_told_what_asks(api, worker)
         without_it_the_transcript_proves(api, worker)
     except AssertionError as failed:

@@ -70,9 +70,26 @@ async function end($) {
   $.ui.log('a program of your user\'s interrupted this turn (peerbus session interrupt)')
 }
 
+// Shows the model a text, which the adapter gives where the session has no socket for messages. Never where the user
+// wants none at that socket, or would be asked about each.
+async function shows($, { text }) {
+  const { crossSessionInbound: inbound = 'accept' } = await $.settings.read()
+  if (inbound !== 'accept') throw new Error(inbound)
+  // While the model is asked a text would stand before an answer that knows nothing of it.
+  const joins = turn && !asks
+  const message = { type: 'user', content: [{ type: 'text', text }] }
+  const shown = joins ? await $.session.append({ message }) : await $.prompt.submit({ text })
+  if (shown.drop !== undefined || shown.deny !== undefined) throw new Error('dropped')
+  // It is in the next request of this conversation, even after a restart.
+  if (joins) tell($, 'ModStep', { prompt: marksIn(text).join(' ') })
+}
+
 async function heard($, { method, params }) {
   if (method === 'attached/here') socket = params.socket
   if (method === 'attached/watch') watches = params.any
+  if (method === 'attached/text') {
+    void shows($, params).catch(() => tell($, 'ModDrop', { prompt: marksIn(params.text).join(' ') }))
+  }
   if (method === 'attached/shows') $.ui.status(params.line ?? undefined)
   if (method === 'attached/interrupt') ends = params.turn
   await end($)

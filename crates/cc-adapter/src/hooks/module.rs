@@ -80,6 +80,7 @@ impl HookServer {
         let here = RpcMessage::notification("attached/here", &here).line();
         let mut waits = self.mailbox.waits();
         let mut shown = desk_line(&self.mailbox);
+        let mut texts = self.session.texts().subscribe();
         let mut settles = None;
         let mut text = here + &watch(watches).line() + &shows(shown.as_deref());
         loop {
@@ -98,6 +99,9 @@ impl HookServer {
                 Ok(now) = wishes.wait_for(|wish| *wish != ends) => {
                     ends = *now;
                     RpcMessage::notification("attached/interrupt", &json!({ "turn": ends })).line()
+                }
+                Ok(text) = texts.recv() => {
+                    RpcMessage::notification("attached/text", &json!({ "text": text })).line()
                 }
                 Ok(()) = waits.changed(), if settles.is_none() => {
                     settles = Some(Instant::now() + SETTLES);
@@ -147,6 +151,14 @@ impl HookServer {
         }
         if answered {
             self.compare(marks);
+        }
+    }
+
+    /// The client does not show what was given to the module, marked so.
+    pub(super) fn dropped(&self, on: &Occasion) {
+        let (marks, _) = on.requested();
+        for mark in marks {
+            self.mailbox.shows(&Evidence::Unshown(mark.to_owned()));
         }
     }
 

@@ -113,6 +113,7 @@ impl Occasion {
             Some("Stop") => Event::Stop,
             Some("ModTurn") => Event::ModTurn,
             Some("ModStep") => Event::ModStep,
+            Some("ModDrop") => Event::ModDrop,
             Some("ModSend") => Event::ModSend,
             Some("ModList") => Event::ModList,
             Some("ModBus") => Event::ModBus,
@@ -226,6 +227,8 @@ pub(super) enum Event {
     ModTurn,
     /// Likewise: a request with marks of ours goes to the model, or was answered.
     ModStep,
+    /// Likewise: a text that it was given is not shown,
+    ModDrop,
     /// Likewise: the model writes to somebody with the client's own tool,
     ModSend,
     /// and asks whom it can write to.

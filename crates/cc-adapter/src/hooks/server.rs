@@ -242,6 +242,10 @@ impl HookServer {
                 self.step(on);
                 None
             }
+            Event::ModDrop => {
+                self.dropped(on);
+                None
+            }
             Event::ModSend => Some((self.send(on).await?, None)),
             Event::ModList => Some((self.list().await, None)),
             Event::ModBus => Some((self.desk().await, None)),

@@ -51,6 +51,16 @@ impl Link {
         (!line.is_empty()).then(|| serde_json::from_str(&line).unwrap())
     }
 
+    /// The parameters of the next line of this method.
+    async fn hears(&mut self, method: &str) -> Value {
+        loop {
+            let line = self.hear().await.expect("a line");
+            if line["method"] == method {
+                return line["params"].clone();
+            }
+        }
+    }
+
     /// A line for the person comes when it comes.
     async fn is_told(&mut self, method: &str, params: &Value) {
         let mut line = self.hear().await.expect("a line");
@@ -243,6 +253,41 @@ async fn the_person_is_shown_what_waits_while_it_does() {
         rows(&session.home).await[0],
         "nothing waits in this session"
     );
+}
+
+#[tokio::test]
+async fn where_the_session_has_no_socket_the_module_is_given_the_text() {
+    let mut session = Session::at_home(&[("PEERBUS_WAKE", "module,rewake")]).await;
+    let mut link = Link::open(&session.home).await;
+    session.deliver("\"hi\"");
+    let text = link.hears("attached/text").await;
+    let text = text["text"].as_str().unwrap().to_owned();
+    assert!(text.contains("bob: \"hi\""), "{text}");
+    // A program of the agent's can hear it, too: its word is not enough.
+    step(&session.home, mark(&text), true).await;
+    session.settle().await;
+    assert_eq!(session.broker.acks(), []);
+    session.home.write(&line("a", &text));
+    session.home.write(&answer("b", "a"));
+    assert_eq!(session.broker.ack().await.1, seen("module", "transcript"));
+}
+
+#[tokio::test]
+async fn a_text_that_the_module_may_not_show_goes_another_way() {
+    let mut session = Session::at_home(&[("PEERBUS_WAKE", "module")]).await;
+    let mut link = Link::open(&session.home).await;
+    session.deliver("\"hi\"");
+    let text = link.hears("attached/text").await;
+    let mark = mark(text["text"].as_str().unwrap()).to_owned();
+    let on = json!({ "hook_event_name": "ModDrop", "prompt": mark });
+    tells(&session.home, &on).await;
+    let (text, hook) = session.home.hook("PostToolUse").await;
+    let text = text.expect("it is shown");
+    assert!(
+        text.contains("\"hi\"") && !text.contains("shown before"),
+        "{text}"
+    );
+    hook.take().await;
 }
 
 #[tokio::test]

@@ -19,6 +19,8 @@ def seed(home, project, server, allowed=True):
     switched off where this program's arguments say so."""
     state = {
         "hasCompletedOnboarding": True,
+        # The offer of auto mode, which 2.1.287 makes.
+        "hasSeenAutoDefaultNudge": True,
         "theme": "dark",
         "customApiKeyResponses": {"approved": [KEY[-20:]], "rejected": []},
         "projects": {

@@ -20,7 +20,7 @@ from pathlib import Path
 from isolated import NEWEST, CannotRun, arguments, claude_code, installed, need, other_agent, python, run, unshare, with_logs
 
 SCRIPTS = Path(__file__).resolve().parent
-SCENARIOS = ["scenario", "hooks_scenario", "approvals_scenario", "interrupt_scenario", "module_scenario", "driver_scenario", "plugin_scenario", "first_scenario", "shared_scenario", "domains_scenario", "groups_scenario", "managed_scenario", "request_scenario", "person_scenario", "stories_scenario"]
+SCENARIOS = ["scenario", "hooks_scenario", "approvals_scenario", "interrupt_scenario", "module_scenario", "witnesses_scenario", "driver_scenario", "plugin_scenario", "first_scenario", "shared_scenario", "domains_scenario", "groups_scenario", "managed_scenario", "request_scenario", "person_scenario", "stories_scenario"]
 
 # Of the machine whose server is shared.
 SERVER = "mcp-server-filesystem"

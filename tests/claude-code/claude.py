@@ -19,6 +19,8 @@ def seed(home, project, server, allowed=True):
     switched off where this program's arguments say so."""
     state = {
         "hasCompletedOnboarding": True,
+        # The offer of auto mode, which 2.1.287 makes.
+        "hasSeenAutoDefaultNudge": True,
         "theme": "dark",
         "customApiKeyResponses": {"approved": [KEY[-20:]], "rejected": []},
         "projects": {
@@ -46,6 +48,12 @@ def environment(api_url):
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "DISABLE_AUTOUPDATER": "1",
     }
+
+
+def version():
+    """Of the CLI, such as 2.1.331."""
+    said = subprocess.run([PROGRAM, "--version"], capture_output=True, check=True, text=True).stdout
+    return said.split()[0]
 
 
 class Claude:

@@ -15,6 +15,16 @@ def text(words):
     return {"type": "text", "text": words}
 
 
+def failure(status=400, kind="invalid_request_error"):
+    """The service fails. Of most kinds it is not asked the same again."""
+    return {"type": "error", "status": status, "error": {"type": kind, "message": "no"}}
+
+
+def refusal():
+    """The model does not answer, by its own choice."""
+    return {**text("no"), "stop_reason": "refusal"}
+
+
 def tool_use(name, arguments):
     """An answer that calls a tool."""
     return {
@@ -136,7 +146,10 @@ class _Handler(BaseHTTPRequestHandler):
             body = json.loads(raw)
             block = self.owner.ask(body)
             self.owner.note("POST", path, body, block)
-            self._answer(body, block)
+            if block["type"] == "error":
+                self._json(block["status"], {"type": "error", "error": block["error"]})
+            else:
+                self._answer(body, block)
         elif path == "/v1/messages/count_tokens":
             self._json(200, {"input_tokens": len(raw) // 4 + 1})
         else:
@@ -161,7 +174,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("request-id", f"req_{uuid.uuid4().hex[:16]}")
 
     def _answer(self, body, block):
-        stop = "tool_use" if block["type"] == "tool_use" else "end_turn"
+        block = dict(block)
+        stop = block.pop("stop_reason", "tool_use" if block["type"] == "tool_use" else "end_turn")
         message = {
             "id": f"msg_{uuid.uuid4().hex[:20]}",
             "type": "message",

@@ -7,6 +7,7 @@ did not.
 
 import contextlib
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import claude
 import hooks_scenario
+import latency
 import mock_api
 import node
 import scenario
@@ -27,21 +29,34 @@ MODULE = PLUGIN / "hooks" / "peerbus.js"
 THINK = "think for long"
 WRITE = "write by your own tool to"
 LIST = "list by your own tool"
+WORK = "work for long"
+# Goes on until the scenario says so.
+COMMAND = "sh work.sh"
+STARTED, GO_ON = Path("/tmp/started"), Path("/tmp/go-on")
+SCRIPT = f"touch {STARTED}; until test -e {GO_ON}; do sleep 0.1; done"
 LETTER = "hello from the tool"
+# Ten times what it takes as a rule.
+SOON_S = 2.5
+# It lets no module post at a socket where nonessential traffic is off.
+FIRST = "2.1.287"
 # How long a module may spin on a busy machine.
 SPINS_S = 300
+HOSTILE = 'now `rm`\x1b[31m "held'
+SHOWN = r'''"now 'rm'\u001b[31m \'held"'''
 REASON = "interrupted this turn"
 LINKED = b"peerbus\0hook\0link"
 # All that the module does inside the CLI, as the CLI reads it: it grows by nobody's oversight.
 READ_AS = """\
-hooks: session.start, turn.start, turn.complete, turn.step, session.receive, tool.call{tool=SendMessage}, \
-tool.call{tool=ListAgents}, command.run{command=list-agents}
-gating hook with .catch: session.receive
+hooks: session.start, command.run{command=bus}, ui.render{component=Pane, requestId=bus}, turn.start, \
+turn.complete, turn.step, tool.call{tool=SendMessage}, tool.call{tool=ListAgents}, command.run{command=list-agents}
+gating hook with .catch: command.run{command=bus}
 gating hook with .catch: tool.call{tool=SendMessage}
 gating hook with .catch: tool.call{tool=ListAgents}
 gating hook with .catch: command.run{command=list-agents}
-calls: $.clock.after (via link), $.process.run (via ask), $.process.spawn (via link), $.session.id (via ask), \
-$.session.messages (via step), $.turn.abort (via end), $.ui.log (via end)"""
+calls: $.clock.after (via link), $.command.register, $.http.fetch (via tells), $.process.run (via ask), \
+$.process.spawn (via link), $.prompt.submit (via shows), $.session.append (via shows), $.session.id (via occasion), \
+$.session.messages (via step), $.settings.read (via shows), $.turn.abort (via end), $.ui.invalidate (via bus), \
+$.ui.log (via end), $.ui.open (via bus), $.ui.resolve, $.ui.status (via heard, link)"""
 
 
 class Model(wake.Model):
@@ -49,13 +64,18 @@ class Model(wake.Model):
 
     def __init__(self):
         super().__init__(self.says)
+        # What it says to everything, where that is set.
+        self.only = None
 
-    @staticmethod
-    def says(request):
+    def says(self, request):
+        if self.only:
+            return self.only
         if WRITE in request.prompt and not request.tool_results:
             to = request.prompt.split(WRITE)[1].split()[0]
             letter = {"to": to, "summary": "a letter", "message": LETTER}
             return mock_api.tool_use("SendMessage", letter)
+        if WORK in request.prompt and not request.tool_results:
+            return mock_api.tool_use("Bash", {"command": COMMAND, "description": "Works"})
         if LIST in request.prompt and not request.tool_results:
             return mock_api.tool_use("ListAgents", {})
         return mock_api.text("noted")
@@ -64,8 +84,10 @@ class Model(wake.Model):
 def the_client_reads_it_as_documented(api):
     said = plugin(api, "validate", str(PLUGIN))
     found = re.findall(r"\./peerbus\.js (.*)", said)
-    found = "\n".join(line.removesuffix(" (default matcher key: plugin)") for line in found)
-    check("it hooks and calls this, and nothing else", found == READ_AS, found)
+    found = "\n".join(found).replace(" (default matcher key: plugin)", "")
+    # The first version says less.
+    as_pinned = found == READ_AS or claude.version() == FIRST
+    check("it hooks and calls this, and nothing else", as_pinned, found)
     copy = Path("/tmp/plugin")
     shutil.copytree(PLUGIN, copy)
     shutil.copytree("/tmp/scripts/module", copy / "tests")
@@ -77,6 +99,11 @@ def with_settings(change):
     value = json.loads(settings.read_text(encoding="utf-8"))
     change(value)
     settings.write_text(json.dumps(value), encoding="utf-8")
+
+
+def switched(on):
+    """The module, on or off, in sessions that start from now on."""
+    with_settings(lambda value: value.update(enabledPlugins={"peerbus@skills-dir": on}))
 
 
 @contextlib.contextmanager
@@ -100,16 +127,24 @@ def links():
 
 
 def seen(api, worker, body):
-    """Sends to the session; what shows that its model has seen it."""
+    """Sends to the session; the message's id, and what shows that its model has seen it."""
     eventually("the session is idle", node.idle)
     identity = wake.send(worker, body)
     api.wait_for(body, lambda r: identity[-8:] in r.context)
-    return wake.step(worker, identity, "seen")
+    return identity, wake.step(worker, identity, "seen")
 
 
 def is_proven(api, worker, body, by):
-    found = seen(api, worker, body)
+    """The message's id."""
+    identity, found = seen(api, worker, body)
     check(f"{body}: seen, by {by}", found["evidence"] == by, found)
+    return identity
+
+
+def is_soon_proven(api, worker, body):
+    identity = is_proven(api, worker, body, "model_call")
+    took = latency.between(worker, identity, "pushed", "seen")
+    check(f"{body}: within {SOON_S} s", took < SOON_S, took)
 
 
 def doctor():
@@ -137,12 +172,64 @@ def told(session):
     return " ".join(session.screen().split()).count(REASON)
 
 
+def words(session):
+    """What the screen says, without the breaks of its lines."""
+    return " ".join(session.screen().split())
+
+
+def pane(session):
+    """What stands at the right, behind the frame."""
+    lines = session.screen().splitlines()
+    return " ".join(" ".join(line.partition("│")[2] for line in lines).split())
+
+
+def the_person_sees_what_waits(session, api, model, worker):
+    eventually("the session is idle", node.idle)
+    since = len(api.asked)
+    with model.silent():
+        session.type(THINK)
+        api.wait_for("the turn", lambda r: THINK in r.prompt, since)
+        wake.send(worker, HOSTILE)
+        eventually("a line says that something waits", lambda: "⚠ peerbus: 1 unread" in words(session))
+        session.type("/bus")
+        eventually("the pane has the message, quoted", lambda: f"unread worker: {SHOWN}" in pane(session))
+        eventually("and the peers", lambda: "peer worker · " in pane(session))
+    eventually("the line is gone when nothing waits", lambda: "⚠ peerbus: 1 unread" not in words(session))
+    eventually("the session is idle", node.idle)
+    session.press("Escape")
+    eventually("the pane is closed", lambda: "peer worker · " not in pane(session))
+    model_read = [asked for asked in api.asked if "peer    worker" in json.dumps(asked.body, ensure_ascii=False)]
+    check("no model reads what the pane has", not model_read, model_read)
+
+
 def a_conversation_goes_on(session, api, worker):
     """With the module in every state of a conversation."""
-    is_proven(api, worker, "before it is cleared", "model_call")
+    is_soon_proven(api, worker, "before it is cleared")
+    processes = session.debug_lines("$.process.run (peerbus)")
+    check("the module starts no process in a turn", not processes or claude.version() == FIRST, processes)
     session.type("/clear")
-    eventually("the session is cleared", lambda: "before it" not in session.screen())
-    is_proven(api, worker, "after it was cleared", "model_call")
+    # What comes before its hook ends goes along with that, and waits for the user's next turn.
+    session.said("Hook SessionStart:clear (SessionStart) success")
+    is_soon_proven(api, worker, "after it was cleared")
+
+
+def what_is_no_answer_proves_nothing(session, api, model, worker):
+    for what, only in [("a failure", mock_api.failure()), ("a refusal", mock_api.refusal())]:
+        eventually("the session is idle", node.idle)
+        model.only = only
+        identity = wake.send(worker, f"before {what}")
+        api.wait_for("the message", lambda r: identity[-8:] in r.context)
+        wake.step(worker, identity, "presented")
+        eventually("the turn is over", node.idle)
+        model.only = None
+        since = len(api.asked)
+        with model.silent():
+            session.type("go on")
+            api.wait_for("the next turn", lambda r: identity[-8:] in r.context, since)
+            states = [step["state"] for step in wake.steps(worker, identity)]
+            check(f"{what} of the service proves nothing", "seen" not in states, states)
+        wake.step(worker, identity, "seen")
+        check("and an answer after it does", True)
 
 
 def result(session, api, prompt):
@@ -179,6 +266,50 @@ def without_a_rule_it_is_told_what_asks(api, worker):
     check("and nothing was sent", not waits, waits)
 
 
+def posts(session):
+    """So often the module told something."""
+    ways = ["$.http.fetch (peerbus): POST", "$.process.run (peerbus): peerbus with"]
+    return sum(len(session.debug_lines(way)) for way in ways)
+
+
+@contextlib.contextmanager
+def without_a_socket(api):
+    """A session that has the module alone to wake it."""
+    os.environ["PEERBUS_WAKE"] = "module"
+    with started(api) as session:
+        eventually("the module is linked", lambda: links() == 1)
+        yield session
+    del os.environ["PEERBUS_WAKE"]
+
+
+def without_a_socket_the_module_wakes(api, worker):
+    with without_a_socket(api) as session:
+        _, found = seen(api, worker, "wake up")
+        by = (found["path"], found["evidence"])
+        check("the module wakes an idle session", by == ("module", "transcript"), found)
+        eventually("the session is idle", node.idle)
+        session.type(WORK)
+        eventually("the tool runs", STARTED.exists)
+        identity = wake.send(worker, "a note")
+        wake.step(worker, identity, "presented")
+        GO_ON.touch()
+        asked = api.wait_for("the note", lambda r: identity[-8:] in json.dumps(r.body))
+        results = [request for request in api.asked if request.tool_results]
+        check("a note is in the request after the tool", asked is results[-1], asked.body["messages"])
+        if claude.version() != FIRST:
+            wake.step(worker, identity, "seen")
+    with_settings(lambda value: value.update(crossSessionInbound="hold"))
+    with without_a_socket(api) as session:
+        eventually("the session is idle", node.idle)
+        told = posts(session)
+        identity = wake.send(worker, "not in this way")
+        eventually("the module says that it does not show it", lambda: posts(session) > told)
+        session.type("by myself")
+        asked = api.wait_for("the message", lambda r: identity[-8:] in json.dumps(r.body))
+        check("where the user holds mail, the module shows none", "by myself" in asked.prompt, asked.prompt)
+    with_settings(lambda value: value.pop("crossSessionInbound"))
+
+
 def broken(how, change):
     """The module with a change in its text, and what it should still be like."""
     text = MODULE.read_text(encoding="utf-8")
@@ -200,7 +331,7 @@ def without_it_the_transcript_proves(api, worker):
         with started(api):
             is_proven(api, worker, how, "transcript")
         MODULE.write_text(whole, encoding="utf-8")
-    with_settings(lambda value: value.update(enabledPlugins={"peerbus@skills-dir": False}))
+    switched(False)
     found = doctor()
     refused = any(each["found"] == "warning" and "peerbus@skills-dir" in each["says"] for each in found)
     check("doctor names what refuses it", refused, found)
@@ -216,21 +347,28 @@ def main():
     try:
         scenario.start_broker()
         worker = scenario.start_worker()
-        hooks_scenario.configure()
+        hooks_scenario.configure(COMMAND)
+        (scenario.PROJECT / "work.sh").write_text(SCRIPT, encoding="utf-8")
         node.GATES.write_text("interrupt = true\n", encoding="utf-8")
+        if "measure" in sys.argv:
+            latency.measure(api, worker, started, links, switched)
+            return 0
         the_client_reads_it_as_documented(api)
         with started(api) as session:
             session.said('MCP server "peerbus": Successfully connected')
             eventually("the module is linked", lambda: links() == 1)
             a_conversation_goes_on(session, api, worker)
+            the_person_sees_what_waits(session, api, model, worker)
             found = doctor()
             linked = any(each["found"] == "ok" and "module linked" in each["says"] for each in found)
             check("doctor sees the link", linked, found)
             the_models_own_tools_reach_the_bus(session, api, worker)
             a_turn_is_ended_at_once(session, api, model)
             is_proven(api, worker, "after it was interrupted", "model_call")
+            what_is_no_answer_proves_nothing(session, api, model, worker)
         hooks_scenario.nothing_is_left()
         check("no link is left", links() == 0)
+        without_a_socket_the_module_wakes(api, worker)
         without_a_rule_it_is_told_what_asks(api, worker)
         without_it_the_transcript_proves(api, worker)
     except AssertionError as failed:

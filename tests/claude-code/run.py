@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the real Claude Code CLI with the channel adapter, on a closed network.
 
-    run.py PEERBUS [--version V] [--scenario NAME] [--remind] [--refused] [--keep]
+    run.py PEERBUS [--version V] [--scenario NAME] [--remind] [--refused] [--measure] [--keep]
 
 PEERBUS is the binary, V an exact version of the public CLI. It is installed once from npm, into
 ${XDG_CACHE_HOME:-~/.cache}/peerbus-claude-code/V. NAME.py then runs in namespaces of its own:
@@ -20,7 +20,7 @@ from pathlib import Path
 from isolated import NEWEST, CannotRun, arguments, claude_code, installed, need, other_agent, python, run, unshare, with_logs
 
 SCRIPTS = Path(__file__).resolve().parent
-SCENARIOS = ["scenario", "hooks_scenario", "approvals_scenario", "interrupt_scenario", "module_scenario", "driver_scenario", "plugin_scenario", "first_scenario", "shared_scenario", "domains_scenario", "join_scenario", "groups_scenario", "managed_scenario", "request_scenario", "person_scenario", "stories_scenario"]
+SCENARIOS = ["scenario", "hooks_scenario", "approvals_scenario", "interrupt_scenario", "module_scenario", "witnesses_scenario", "driver_scenario", "plugin_scenario", "first_scenario", "shared_scenario", "domains_scenario", "join_scenario", "groups_scenario", "managed_scenario", "request_scenario", "person_scenario", "stories_scenario"]
 
 # Of the machine whose server is shared.
 SERVER = "mcp-server-filesystem"
@@ -59,6 +59,7 @@ def main():
     parser.add_argument("--scenario", default=SCENARIOS[0], choices=SCENARIOS)
     parser.add_argument("--remind", action="store_true", help="request_scenario: wait for a reminder, too")
     parser.add_argument("--refused", action="store_true", help="the user's settings switch the module off")
+    parser.add_argument("--measure", action="store_true", help="module_scenario: print how long things take, and no more")
     args = arguments(parser)
 
     def scenario(directory):
@@ -76,6 +77,7 @@ def main():
         bound = [f"{place}={source}" for place, source in more.items()]
         script = f"{script} remind" if args.remind else script
         script = f"{script} refused" if args.refused else script
+        script = f"{script} measure" if args.measure else script
         wrapper = [namespace, directory, SCRIPTS, cli, newest, args.peerbus, python(), script, *bound]
         return run(wrapper, directory, ["cli", "newest", "repository", *more])
 

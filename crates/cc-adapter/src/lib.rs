@@ -69,6 +69,10 @@ fn start(around: ClaudeSurroundings, host: Host, mailbox: Mailbox) -> AgentLink 
             beside.push(Box::pin(node.serve(socket, serve)));
         }
     }
+    paths.push(Box::new(paths::Module {
+        session: session.clone(),
+        has_socket: allowed.allows(&waking::SOCKET),
+    }));
     paths.push(Box::new(paths::Channel {
         host,
         mailbox,

@@ -20,7 +20,7 @@ use peerbus_adapter::transcript::Places;
 use peerbus_agents::project_slug;
 use peerbus_os::sync::lock;
 use peerbus_os::watch::DirectoryWatch;
-use tokio::sync::{Mutex as AsyncMutex, Notify, watch as watch_channel};
+use tokio::sync::{Mutex as AsyncMutex, Notify, broadcast, watch as watch_channel};
 use tokio::time::Instant;
 
 pub use facts::SessionFacts;
@@ -33,6 +33,8 @@ pub(crate) use surroundings::ancestors;
 const SLUG_MAX: usize = 200;
 /// So many ids of the session are remembered.
 const IDS_MAX: usize = 64;
+/// So many texts wait for a link.
+const TEXTS: usize = 16;
 /// So long a hook's word on what the session does is believed, when nothing else is heard.
 const SAID_FOR: Duration = Duration::from_secs(600);
 
@@ -44,6 +46,8 @@ pub struct ClaudeSession {
     changed: Arc<Notify>,
     /// Somebody wishes that the turn that is under way ends with its next tool.
     ends_turn: Arc<watch_channel::Sender<bool>>,
+    /// Texts for our module.
+    texts: broadcast::Sender<Arc<str>>,
     /// On the client's files about its processes.
     watch: Arc<AsyncMutex<DirectoryWatch>>,
 }
@@ -88,6 +92,7 @@ impl ClaudeSession {
             known: Arc::new(Mutex::new(known)),
             changed: Arc::default(),
             ends_turn: Arc::default(),
+            texts: broadcast::Sender::new(TEXTS),
             watch: Arc::new(AsyncMutex::default()),
         }
     }
@@ -162,6 +167,11 @@ impl ClaudeSession {
     /// Whether our module in the client is linked.
     pub(crate) fn is_linked(&self) -> bool {
         lock(&self.known).links > 0
+    }
+
+    /// Texts that the module is to show, for each link.
+    pub(crate) fn texts(&self) -> &broadcast::Sender<Arc<str>> {
+        &self.texts
     }
 
     /// It is, until this is dropped.

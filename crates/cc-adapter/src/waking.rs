@@ -14,10 +14,19 @@ pub(crate) static SOCKET: PathSpec = PathSpec {
     ..PathSpec::waking(GAP_MS)
 };
 
+/// Our module in the client. Its text passes through processes below that.
+pub(crate) static MODULE: PathSpec = PathSpec {
+    word: "module",
+    rank: 1,
+    joins_busy_turn: true,
+    passes_below: true,
+    ..PathSpec::waking(GAP_MS)
+};
+
 /// A hook that waits in the background and rewakes its session.
 pub(crate) static REWAKE: PathSpec = PathSpec {
     word: "rewake",
-    rank: 1,
+    rank: 2,
     one_shot: true,
     ..PathSpec::waking(0)
 };
@@ -25,10 +34,10 @@ pub(crate) static REWAKE: PathSpec = PathSpec {
 /// A `claude/channel` notification. Wakes, or is dropped without a word.
 pub(crate) static CHANNEL: PathSpec = PathSpec {
     word: "channel",
-    rank: 2,
+    rank: 3,
     shows_over_dialogs: true,
     ..PathSpec::waking(GAP_MS)
 };
 
 /// The paths that wake a session of Claude Code, best first.
-pub static WAKING: [Path; 3] = [&SOCKET, &REWAKE, &CHANNEL];
+pub static WAKING: [Path; 4] = [&SOCKET, &MODULE, &REWAKE, &CHANNEL];

@@ -4,6 +4,7 @@
 //! `docs/ARCHITECTURE.md` follows a message through here.
 
 mod arguments;
+mod desk;
 mod generic;
 mod lifecycle;
 mod options;
@@ -17,6 +18,7 @@ mod spelling;
 mod tools;
 pub mod wake;
 
+pub use desk::{desk_line, desk_rows};
 pub use generic::generic;
 pub use lifecycle::Exit;
 pub use options::AdapterOptions;

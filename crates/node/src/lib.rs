@@ -165,6 +165,12 @@ impl Node {
         self.0.record(kind, members);
     }
 
+    /// Where its socket is now.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.0.socket.borrow().clone()
+    }
+
     /// Serves the socket for ever: hooks are `hooks`' to serve, everybody else is served here. When
     /// this is dropped the session is over: subscribers are told, and the list is without it.
     pub async fn serve<H>(

@@ -4,6 +4,7 @@
 //! tools, commands and page print what this crate makes. It has no clock and does no I/O.
 
 mod about;
+mod desk;
 mod domains;
 mod few;
 mod message;
@@ -13,6 +14,7 @@ mod tone;
 mod trail;
 
 pub use about::{ADAPTER_STOPPED, Around, Audience, PeerState, PeerView, does, presence};
+pub use desk::DeskView;
 pub use domains::{DomainKey, DomainReach, DomainView};
 pub use few::FewPeers;
 pub use message::{

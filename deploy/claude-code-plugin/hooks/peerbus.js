@@ -1,6 +1,6 @@
 // Joins a session of Claude Code with its peerbus adapter. `peerbus install claude-code` wrote this file,
 // and `peerbus uninstall claude-code` takes it away. It runs inside Claude Code and decides nothing: it tells
-// `peerbus hook` what the session does, and does what the link, `peerbus hook link`, says. Written for
+// the adapter what the session does, and does what the link, `peerbus hook link`, says. Written for
 // Claude Code 2.1.287, the first with modules: it names no event that version lacks.
 const VERSION = '1' // of what is said here and there
 const MARK = /pb-[0-9a-f]{16}-[0-9]+/g // how peerbus marks what it shows; nothing else of a text is looked at
@@ -9,29 +9,49 @@ const PAUSE_MS = 500
 const PAUSE_MAX_MS = 60_000
 const TELLS_MS = 5_000
 const SENDS_MS = 10_000
+const PANE = 'bus'
 const PROVEN_MAX = 1_000 // more of them are forgotten, and told again
 
 let linked = false
+let socket // the adapter's, as far as Claude Code lets a module post there
 let watches = false // something that was shown has no proof yet
+let begins = false // the turn's first request may have what the link has not told of yet
 let turn
 let asks = false // a request is with the model
 let ends = false // the turn is to end
 let told = Promise.resolve()
+let rows = [] // of the pane, as the adapter wrote them
 const proven = new Set() // marks whose answer was told
 
 const marksIn = value => [...new Set(JSON.stringify(value ?? '').match(MARK) ?? [])].filter(mark => !proven.has(mark))
 
+// The id is another one after /clear and /resume.
+const occasion = async ($, event, more) => ({ hook_event_name: event, session_id: await $.session.id(), ...more })
+
 // Asks the adapter, and gives what it answers; undefined: nothing, or there is none.
 async function ask($, event, more, timeoutMs = TELLS_MS) {
-  const session_id = await $.session.id() // another one after /clear and /resume
-  const stdin = JSON.stringify({ hook_event_name: event, session_id, ...more })
+  const stdin = JSON.stringify(await occasion($, event, more))
   const { stdout } = await $.process.run(['peerbus', 'hook'], { stdin, timeoutMs })
   return stdout.trim() ? JSON.parse(stdout) : undefined
 }
 
-// Tells the adapter something, after what was told before.
+// Tells the adapter something: at its socket, or by a process where Claude Code does not let it post there.
+async function tells($, event, more) {
+  const there = socket
+  if (!there) return void await ask($, event, more)
+  const params = { wait: false, on: await occasion($, event, more) }
+  const body = JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'hook', params }) + '\n'
+  try {
+    await $.http.fetch('http://peerbus/', { method: 'POST', body, socketPath: there })
+  } catch {
+    socket = undefined
+    await ask($, event, more)
+  }
+}
+
+// The same, after what was told before.
 function tell($, event, more) {
-  if (linked) told = told.then(() => ask($, event, more)).catch(() => {})
+  if (linked) told = told.then(() => tells($, event, more)).catch(() => {})
 }
 
 // What is added to a list of whom one can write to; empty: nobody.
@@ -50,8 +70,27 @@ async function end($) {
   $.ui.log('a program of your user\'s interrupted this turn (peerbus session interrupt)')
 }
 
+// Shows the model a text, which the adapter gives where the session has no socket for messages. Never where the user
+// wants none at that socket, or would be asked about each.
+async function shows($, { text }) {
+  const { crossSessionInbound: inbound = 'accept' } = await $.settings.read()
+  if (inbound !== 'accept') throw new Error(inbound)
+  // While the model is asked a text would stand before an answer that knows nothing of it.
+  const joins = turn && !asks
+  const message = { type: 'user', content: [{ type: 'text', text }] }
+  const shown = joins ? await $.session.append({ message }) : await $.prompt.submit({ text })
+  if (shown.drop !== undefined || shown.deny !== undefined) throw new Error('dropped')
+  // It is in the next request of this conversation, even after a restart.
+  if (joins) tell($, 'ModStep', { prompt: marksIn(text).join(' ') })
+}
+
 async function heard($, { method, params }) {
+  if (method === 'attached/here') socket = params.socket
   if (method === 'attached/watch') watches = params.any
+  if (method === 'attached/text') {
+    void shows($, params).catch(() => tell($, 'ModDrop', { prompt: marksIn(params.text).join(' ') }))
+  }
+  if (method === 'attached/shows') $.ui.status(params.line ?? undefined)
   if (method === 'attached/interrupt') ends = params.turn
   await end($)
 }
@@ -72,23 +111,27 @@ async function link($) {
         }
       }
     } catch {}
+    if (linked) $.ui.status(undefined)
     linked = watches = false
+    socket = undefined
     await new Promise(done => $.clock.after(pause, done))
   }
 }
 
 // A request to the model: which marks of ours are in it, and that it was answered.
 async function* step($, e, next) {
-  if (!linked || !watches) return yield* next(e)
+  const looks = linked && (watches || begins)
+  begins = false
+  if (!looks) return yield* next(e)
   const all = await $.session.messages({ as: 'api', last: LAST }).catch(() => $.session.messages({ as: 'api' })).catch(() => [])
   const marks = marksIn(all.slice(-LAST))
   const prompt = marks.join(' ')
   if (prompt) tell($, 'ModStep', { prompt })
   const answer = yield* next(e)
-  // What fails or is ended has no reason of the model's.
-  if (prompt && typeof answer?.stopReason === 'string') {
+  // What fails or is ended has no reason of the model's. One that refuses has not answered.
+  if (prompt && typeof answer?.stopReason === 'string' && answer.stopReason !== 'refusal') {
     // Without a wait for what was told before: nobody minds the order, and a sender waits for this.
-    void ask($, 'ModStep', { prompt, answered: true }).then(() => proves(marks)).catch(() => {})
+    void tells($, 'ModStep', { prompt, answered: true }).then(() => proves(marks)).catch(() => {})
   }
   return answer
 }
@@ -98,16 +141,36 @@ function proves(marks) {
   for (const mark of marks) proven.add(mark)
 }
 
+// What waits here, for the person alone: in a pane where there is room for one, else below the command.
+async function bus($) {
+  const said = linked ? await ask($, 'ModBus', {}, SENDS_MS).catch(() => {}) : undefined
+  rows = said?.rows ?? ['this session has no link to its adapter: `peerbus doctor` says why']
+  const pane = { id: PANE, title: PANE, focus: true, closeOnEscape: true, rows: rows.length }
+  const { isPlaced } = await $.ui.open(pane).catch(() => ({}))
+  $.ui.invalidate('ui.render')
+  return { text: isPlaced ? rows[0] : rows.join('\n'), isTextDisplayOnly: true }
+}
+
 export const register = on => {
   on('session.start', async ($, e, next) => {
     const started = await next(e)
-    if (e.isInteractive) void link($) // any other session is its driver's
+    if (!e.isInteractive) return started // any other session is its driver's
+    void link($)
+    const command = { name: 'bus', description: 'Mail, requests and peers on the message bus', immediate: true }
+    void $.command.register(command).catch(() => {})
     return started
+  })
+  on('command.run', { command: 'bus' }, $ => bus($)).catch(($, e, next) => next(e))
+  on('ui.render', { component: 'Pane', requestId: 'bus' }, ($, e) => {
+    const { Box, Text } = $.ui.resolve(e)
+    const row = (text, n) => h(Text, { bold: n === 0 }, text)
+    return h(Box, { flexDirection: 'column' }, ...rows.map(row))
   })
   on('turn.start', ($, e, next) => {
     if (!e.agentId) {
       turn = e.turnId
       asks = ends = false
+      begins = true
       tell($, 'ModTurn', { busy: true })
     }
     return next(e)
@@ -130,10 +193,6 @@ export const register = on => {
       asks = false
     }
   })
-  on('session.receive', ($, e, next) => {
-    if (marksIn(e.text).length) watches = true // before the link says so
-    return next(e)
-  }).catch(($, e, next) => next(e))
   // The model's own tool reaches the bus. A name that Claude Code knows, too, is Claude Code's.
   on('tool.call', { tool: 'SendMessage' }, async ($, e, next) => {
     if (!linked || typeof e.to !== 'string' || typeof e.message !== 'string') return next(e)

@@ -40,6 +40,9 @@ const LOOK: Duration = Duration::from_secs(10);
 const LOOK_WATCHED: Duration = Duration::from_secs(60);
 /// From the word that it may be gone to the look: whoever removes a whole directory is let finish.
 const SETTLED: Duration = Duration::from_secs(1);
+/// How a request of HTTP begins, and how it is answered.
+const POST: &[u8] = b"POST ";
+const POSTED: &[u8] = b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n";
 /// How long one that connects may take to say what it is.
 const FIRST: Duration = Duration::from_secs(10);
 
@@ -220,9 +223,13 @@ async fn meet(
     caller: Peer,
     own: bool,
 ) -> Option<(Option<RpcMessage>, Connection)> {
-    let (read, write) = stream.into_split();
+    let (read, mut write) = stream.into_split();
     let mut lines = BoundedLines::new(read, RPC_MAX);
-    let first = timeout(FIRST, lines.next()).await.ok()?;
+    let mut first = timeout(FIRST, lines.next()).await.ok()?;
+    let posts = first == NextLine::Line && lines.line().starts_with(POST);
+    if posts {
+        first = timeout(FIRST, posted(&mut lines, &mut write)).await.ok()?;
+    }
     let asked = match first {
         NextLine::Line => asked(lines.line()),
         NextLine::TooLong => None,
@@ -234,12 +241,23 @@ async fn meet(
         write,
         caller,
     };
-    if asked.is_some() && !own {
+    if (asked.is_some() || posts) && !own {
         tracing::debug!("a process outside the session asked as one of its own");
         return None;
     }
+    let known = asked.is_some() || !posts;
     let short = connection.lines.line().len() <= ASK_MAX;
-    (asked.is_none() || short).then_some((asked, connection))
+    (known && (asked.is_none() || short)).then_some((asked, connection))
+}
+
+/// Reads on to the lines that a client posted who can speak HTTP alone, and answers so far: what is written from
+/// here on is the answer's body, until the connection ends.
+async fn posted(lines: &mut BoundedLines<OwnedReadHalf>, write: &mut OwnedWriteHalf) -> NextLine {
+    while lines.next().await == NextLine::Line && !lines.line().is_empty() {}
+    match write.write_all(POSTED).await {
+        Ok(()) => lines.next().await,
+        Err(_) => NextLine::End,
+    }
 }
 
 /// What a process asks that the session's client runs. `None`: the line is no such process's.

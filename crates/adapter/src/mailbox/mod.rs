@@ -73,6 +73,8 @@ struct Shared {
     /// The next deadline may be another one.
     deadline: Notify,
     watched: watch::Sender<bool>,
+    /// So much waits here.
+    waits: watch::Sender<[usize; 4]>,
     /// Counts answers that somebody waits for, and ends of questions.
     answers: watch::Sender<u64>,
     /// Is told what happens here.
@@ -133,6 +135,7 @@ impl Mailbox {
             work: Notify::new(),
             deadline: Notify::new(),
             watched: watch::Sender::new(false),
+            waits: watch::Sender::default(),
             answers: watch::Sender::new(0),
             observer: OnceLock::new(),
         };
@@ -319,6 +322,7 @@ impl Mailbox {
         let result = f(&mut state, now_ms);
         state.act(&shared.bus);
         let watched = state.machine.watched().next().is_some();
+        let waits = state.machine.waits();
         let other_deadline = state.machine.poll_timeout() != before;
         let (work, answered) = (state.has_work(), state.answers);
         let warnings = std::mem::take(&mut state.warnings);
@@ -345,6 +349,8 @@ impl Mailbox {
         }
         let changed = |any: &mut bool| std::mem::replace(any, watched) != watched;
         shared.watched.send_if_modified(changed);
+        let other = |last: &mut [usize; 4]| std::mem::replace(last, waits) != waits;
+        shared.waits.send_if_modified(other);
         result
     }
 }

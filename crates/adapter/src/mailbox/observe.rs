@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use peerbus_peer::session::Inbound;
 use peerbus_wire::{Receipt, Stage};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use super::Mailbox;
@@ -106,6 +107,12 @@ impl Mailbox {
 
     fn set_evidence(&self, readable: bool) {
         self.with(|state, now_ms| state.machine.set_evidence(now_ms, readable));
+    }
+
+    /// Changes when something else waits here: mail, also mail that is kept, or requests.
+    #[must_use]
+    pub fn waits(&self) -> watch::Receiver<[usize; 4]> {
+        self.shared.waits.subscribe()
     }
 
     /// Waits until there are marks to look for, or none.

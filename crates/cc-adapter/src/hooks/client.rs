@@ -105,7 +105,7 @@ pub fn ignore() -> HookOutput {
 /// What the client expects of a hook that has something to say.
 fn output(event: Event, text: String) -> String {
     let output = match event {
-        Event::Permission | Event::ModSend | Event::ModList => return text,
+        event if event == Event::Permission || event.asks() => return text,
         // Nothing that a peer writes reads so: what is shown of it begins with our words.
         Event::Tool if text == ENDS_TURN => return text,
         Event::Stop => json!({ "decision": "block", "reason": text }),

@@ -1,8 +1,8 @@
 //! Our module in the client (`deploy/claude-code-plugin/hooks/peerbus.js`): what it tells, and what it is told.
 //!
-//! It speaks as hooks do, by `peerbus hook` and in events of its own, and is spoken to over a link that it keeps
-//! open, `peerbus hook link`. Both are processes below the client, as all is that the agent runs: nothing
-//! that comes in so is more than what the agent itself could bring about. So nobody is told the marks of what was
+//! It speaks as hooks do, in events of its own: it posts them to the socket of the session, or has `peerbus hook`
+//! do so. It is spoken to over a link that it keeps open, `peerbus hook link`. All that is the client or stands
+//! below it, as all does that the agent runs: nothing that comes in so is more than what the agent itself could bring about. So nobody is told the marks of what was
 //! shown. Who says that a request with a mark was answered has been shown the text.
 
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use peerbus_adapter::hooks::{Connection, HookConnection};
 use peerbus_adapter::mailbox::{Activity, Evidence};
-use peerbus_mcp::{is_address, peer_lines, send_text};
+use peerbus_mcp::{desk_line, desk_rows, is_address, peer_lines, send_text};
 use peerbus_wire::jsonrpc::{RpcError, RpcMessage, WRONG_PARAMS};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::occasion::Occasion;
 use super::permission::sends_unasked;
@@ -30,6 +30,9 @@ const VERSION: u64 = 1;
 const PATIENCE: Duration = Duration::from_secs(1);
 /// So long after the module said that the model answered the transcript has it, too.
 const WRITTEN: Duration = Duration::from_secs(5);
+
+/// Mail that wakes the session is read so soon that nobody need be shown it.
+const SETTLES: Duration = Duration::from_millis(500);
 
 /// So many links are open at once: who opens one more ends the oldest, and takes no place of a hook's.
 const LINKS_MAX: u64 = 4;
@@ -73,24 +76,44 @@ impl HookServer {
         let (mut watches, mut ends) = (!self.mailbox.watched().is_empty(), false);
         let watch = |any: bool| RpcMessage::notification("attached/watch", &json!({ "any": any }));
         // The first line says that there is a link.
-        let mut line = watch(watches);
+        let here = json!({ "socket": self.node.socket() });
+        let here = RpcMessage::notification("attached/here", &here).line();
+        let mut waits = self.mailbox.waits();
+        let mut shown = desk_line(&self.mailbox);
+        let mut texts = self.session.texts().subscribe();
+        let mut settles = None;
+        let mut text = here + &watch(watches).line() + &shows(shown.as_deref());
         loop {
-            let text = line.line();
             let written = timeout(PATIENCE, write.write_all(text.as_bytes())).await;
             if !matches!(written, Ok(Ok(()))) {
                 return;
             }
-            line = tokio::select! {
+            text = tokio::select! {
                 // It has nothing to say.
                 _ = lines.next() => return,
                 _ = last.wait_for(|last| *last >= nth + LINKS_MAX) => return,
                 () = self.mailbox.watching(!watches) => {
                     watches = !watches;
-                    watch(watches)
+                    watch(watches).line()
                 }
                 Ok(now) = wishes.wait_for(|wish| *wish != ends) => {
                     ends = *now;
-                    RpcMessage::notification("attached/interrupt", &json!({ "turn": ends }))
+                    RpcMessage::notification("attached/interrupt", &json!({ "turn": ends })).line()
+                }
+                Ok(text) = texts.recv() => {
+                    RpcMessage::notification("attached/text", &json!({ "text": text })).line()
+                }
+                Ok(()) = waits.changed(), if settles.is_none() => {
+                    settles = Some(Instant::now() + SETTLES);
+                    String::new()
+                }
+                () = sleep_until(settles.unwrap_or_else(Instant::now)), if settles.is_some() => {
+                    settles = None;
+                    let before = std::mem::replace(&mut shown, desk_line(&self.mailbox));
+                    match before == shown {
+                        true => String::new(),
+                        false => shows(shown.as_deref()),
+                    }
                 }
             };
         }
@@ -131,6 +154,14 @@ impl HookServer {
         }
     }
 
+    /// The client does not show what was given to the module, marked so.
+    pub(super) fn dropped(&self, on: &Occasion) {
+        let (marks, _) = on.requested();
+        for mark in marks {
+            self.mailbox.shows(&Evidence::Unshown(mark.to_owned()));
+        }
+    }
+
     /// Sends what the model writes with the client's own tool, as ours does; only where that runs unasked, for the
     /// client has asked nobody. `None`: nobody here is meant.
     pub(super) async fn send(&self, on: &Occasion) -> Option<String> {
@@ -161,6 +192,11 @@ impl HookServer {
         json!({ "rows": peer_lines(self.mailbox.bus()).await }).to_string()
     }
 
+    /// Rows for the person who asks what waits.
+    pub(super) async fn desk(&self) -> String {
+        json!({ "rows": desk_rows(&self.mailbox).await }).to_string()
+    }
+
     /// Notes where the transcript does not say the same.
     fn compare(&self, marks: Vec<String>) {
         let Ok(turn) = Arc::clone(&self.compares).try_acquire_owned() else {
@@ -178,6 +214,11 @@ impl HookServer {
             drop(turn);
         });
     }
+}
+
+/// A line for the person while something waits.
+fn shows(line: Option<&str>) -> String {
+    RpcMessage::notification("attached/shows", &json!({ "line": line })).line()
 }
 
 /// The number of a link that opens now, and the number of the last one from then on.

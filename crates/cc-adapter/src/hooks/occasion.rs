@@ -113,8 +113,10 @@ impl Occasion {
             Some("Stop") => Event::Stop,
             Some("ModTurn") => Event::ModTurn,
             Some("ModStep") => Event::ModStep,
+            Some("ModDrop") => Event::ModDrop,
             Some("ModSend") => Event::ModSend,
             Some("ModList") => Event::ModList,
+            Some("ModBus") => Event::ModBus,
             _ => Event::Other,
         }
     }
@@ -225,17 +227,21 @@ pub(super) enum Event {
     ModTurn,
     /// Likewise: a request with marks of ours goes to the model, or was answered.
     ModStep,
+    /// Likewise: a text that it was given is not shown,
+    ModDrop,
     /// Likewise: the model writes to somebody with the client's own tool,
     ModSend,
     /// and asks whom it can write to.
     ModList,
+    /// Likewise: the person asks what waits.
+    ModBus,
     Other,
 }
 
 impl Event {
     /// The answer takes as long as the broker does, and is for the module.
     pub(super) const fn asks(self) -> bool {
-        matches!(self, Self::ModSend | Self::ModList)
+        matches!(self, Self::ModSend | Self::ModList | Self::ModBus)
     }
 
     /// The client's word for it.
@@ -246,7 +252,7 @@ impl Event {
             Self::Permission => "PermissionRequest",
             Self::Tool => "PostToolUse",
             Self::Stop => "Stop",
-            Self::ModTurn | Self::ModStep | Self::ModSend | Self::ModList | Self::Other => "",
+            _ => "",
         }
     }
 }

@@ -90,7 +90,7 @@ pub(super) struct HookServer {
     rewake: Rewake,
     rewakes: bool,
     pub(super) session: ClaudeSession,
-    node: Node,
+    pub(super) node: Node,
     /// The module's word is compared with the transcript, once at a time.
     pub(super) compares: Arc<Semaphore>,
     /// So many links to the module were opened.
@@ -242,8 +242,13 @@ impl HookServer {
                 self.step(on);
                 None
             }
+            Event::ModDrop => {
+                self.dropped(on);
+                None
+            }
             Event::ModSend => Some((self.send(on).await?, None)),
             Event::ModList => Some((self.list().await, None)),
+            Event::ModBus => Some((self.desk().await, None)),
             Event::Permission | Event::Other => None,
         }
     }

@@ -17,6 +17,9 @@ const INTERRUPTED: &str = "[Request interrupted by user";
 /// What stands in the place of the model where the client wrote an answer itself.
 const SYNTHETIC: &str = "<synthetic>";
 
+/// Why a model stopped that does not answer.
+const REFUSAL: &str = "refusal";
+
 fn transcripts(session: ClaudeSession) -> Transcripts {
     let reader = || -> Box<dyn LineReader> { Box::new(Lines) };
     Transcripts::new(move |snapshot| places(&session, snapshot), reader)
@@ -127,6 +130,7 @@ impl LineReader for Lines {
         // client itself writes in the model's place.
         let message = line.message.unwrap_or_default();
         let own = message.model.as_deref() == Some(SYNTHETIC);
+        let refuses = message.stop_reason.as_deref() == Some(REFUSAL);
         let answer = message
             .id
             .filter(|id| message.model.is_some() && !id.is_empty());
@@ -135,7 +139,7 @@ impl LineReader for Lines {
             id: uuid,
             parent: line.parent,
             presents,
-            answers: request.is_some() && line.is_api_error != Some(true) && !own,
+            answers: request.is_some() && line.is_api_error != Some(true) && !own && !refuses,
             request,
             stopped: is("user") && is_interruption(text),
         })
@@ -184,6 +188,8 @@ struct Message {
     id: Option<String>,
     #[serde(default, deserialize_with = "lenient")]
     model: Option<String>,
+    #[serde(default, deserialize_with = "lenient")]
+    stop_reason: Option<String>,
 }
 
 #[derive(Deserialize)]

@@ -89,6 +89,9 @@ fn the_mere_line_is_no_proof() {
         r#","message":{"model":"<synthetic>"}"#,
     );
     assert_eq!(feed(&(user("a", "0") + &synthetic)), [presented()]);
+    let refused = r#","requestId":"r","message":{"model":"m","id":"i","stop_reason":"refusal"}"#;
+    let refused = line("assistant", "b", "a", refused);
+    assert_eq!(feed(&(user("a", "0") + &refused)), [presented()]);
     // Retried, it is answered.
     let text = user("a", "0") + &error + &assistant("c", "b");
     assert_eq!(feed(&text), [presented(), answered()]);

@@ -6,7 +6,7 @@ use peerbus_test_support::scripted::Seen;
 use peerbus_test_support::soon;
 use peerbus_wire::Stage;
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
 
 use crate::home::{Home, answer, line};
@@ -30,6 +30,9 @@ impl Link {
     async fn open(home: &Home) -> Self {
         let (mut link, answer) = Self::ask(home, 1).await;
         assert_eq!(answer["result"], json!({ "version": 1 }));
+        let socket = link.0.get_ref().peer_addr().unwrap();
+        let here = json!({ "socket": socket.as_pathname().unwrap() });
+        link.is_told("attached/here", &here).await;
         link.is_told("attached/watch", &json!({ "any": false }))
             .await;
         link
@@ -48,8 +51,23 @@ impl Link {
         (!line.is_empty()).then(|| serde_json::from_str(&line).unwrap())
     }
 
+    /// The parameters of the next line of this method.
+    async fn hears(&mut self, method: &str) -> Value {
+        loop {
+            let line = self.hear().await.expect("a line");
+            if line["method"] == method {
+                return line["params"].clone();
+            }
+        }
+    }
+
+    /// A line for the person comes when it comes.
     async fn is_told(&mut self, method: &str, params: &Value) {
-        let line = self.hear().await.expect("a line");
+        let mut line = self.hear().await.expect("a line");
+        let shows = |method: &str| method == "attached/shows";
+        while shows(line["method"].as_str().unwrap_or_default()) != shows(method) {
+            line = self.hear().await.expect("a line");
+        }
         assert_eq!((&line["method"], &line["params"]), (&method.into(), params));
     }
 }
@@ -63,6 +81,37 @@ async fn tells(home: &Home, on: &Value) {
 async fn step(home: &Home, marks: &str, answered: bool) {
     let on = json!({ "hook_event_name": "ModStep", "prompt": marks, "answered": answered });
     tells(home, &on).await;
+}
+
+/// The answer where a client of HTTP posts a call.
+async fn post(home: &Home, method: &str, params: &Value) -> String {
+    let call = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+    let call = format!("{call}\n");
+    let head = format!("host: peerbus\r\ncontent-length: {}", call.len());
+    let mut stream = home.node().await;
+    let request = format!("POST / HTTP/1.1\r\n{head}\r\n\r\n{call}");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    soon(stream.read_to_string(&mut answer)).await.unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn the_module_posts_what_it_tells_and_nobody_posts_anything_else() {
+    let mut session = Session::at_home(&[SOCKET]).await;
+    let _link = Link::open(&session.home).await;
+    session.deliver("\"hi\"");
+    let posted = session.home.posted().await;
+    let on =
+        json!({ "hook_event_name": "ModStep", "prompt": mark(posted.content()), "answered": true });
+    let told = post(&session.home, "hook", &json!({ "wait": false, "on": on })).await;
+    assert_eq!(session.broker.ack().await.1, seen("socket", "model_call"));
+    let (head, body) = told.split_once("\r\n\r\n").expect("an answer");
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    let body: Value = serde_json::from_str(body).unwrap();
+    assert_eq!(body["result"], json!({ "text": null }));
+    let refused = post(&session.home, "session/status", &json!({})).await;
+    assert!(refused.ends_with("\r\n\r\n"), "{refused}");
 }
 
 #[tokio::test]
@@ -174,6 +223,71 @@ async fn the_module_hears_when_there_is_something_to_look_for() {
     step(&session.home, mark(posted.content()), true).await;
     link.is_told("attached/watch", &json!({ "any": false }))
         .await;
+}
+
+#[tokio::test]
+async fn the_person_is_shown_what_waits_while_it_does() {
+    let mut session = Session::at_home(&[("PEERBUS_WAKE", "none")]).await;
+    let mut link = Link::open(&session.home).await;
+    link.is_told("attached/shows", &json!({ "line": null }))
+        .await;
+    session.deliver("\"hi\\u001b[31m\"");
+    link.is_told("attached/shows", &json!({ "line": "1 unread" }))
+        .await;
+    let rows = async |home: &Home| {
+        let (text, hook) = home.hook_on(&json!({ "hook_event_name": "ModBus" })).await;
+        hook.take().await;
+        let told: Value = serde_json::from_str(&text.expect("rows")).unwrap();
+        told["rows"].as_array().unwrap().clone()
+    };
+    let told = rows(&session.home).await;
+    assert_eq!(told[..2], ["1 unread", r#"unread  bob: "hi\u001b[31m""#]);
+    let (text, hook) = session.home.hook("PostToolUse").await;
+    hook.take().await;
+    session.home.write(&line("a", &text.expect("it is shown")));
+    session.home.write(&answer("b", "a"));
+    session.broker.ack().await;
+    link.is_told("attached/shows", &json!({ "line": null }))
+        .await;
+    assert_eq!(
+        rows(&session.home).await[0],
+        "nothing waits in this session"
+    );
+}
+
+#[tokio::test]
+async fn where_the_session_has_no_socket_the_module_is_given_the_text() {
+    let mut session = Session::at_home(&[("PEERBUS_WAKE", "module,rewake")]).await;
+    let mut link = Link::open(&session.home).await;
+    session.deliver("\"hi\"");
+    let text = link.hears("attached/text").await;
+    let text = text["text"].as_str().unwrap().to_owned();
+    assert!(text.contains("bob: \"hi\""), "{text}");
+    // A program of the agent's can hear it, too: its word is not enough.
+    step(&session.home, mark(&text), true).await;
+    session.settle().await;
+    assert_eq!(session.broker.acks(), []);
+    session.home.write(&line("a", &text));
+    session.home.write(&answer("b", "a"));
+    assert_eq!(session.broker.ack().await.1, seen("module", "transcript"));
+}
+
+#[tokio::test]
+async fn a_text_that_the_module_may_not_show_goes_another_way() {
+    let mut session = Session::at_home(&[("PEERBUS_WAKE", "module")]).await;
+    let mut link = Link::open(&session.home).await;
+    session.deliver("\"hi\"");
+    let text = link.hears("attached/text").await;
+    let mark = mark(text["text"].as_str().unwrap()).to_owned();
+    let on = json!({ "hook_event_name": "ModDrop", "prompt": mark });
+    tells(&session.home, &on).await;
+    let (text, hook) = session.home.hook("PostToolUse").await;
+    let text = text.expect("it is shown");
+    assert!(
+        text.contains("\"hi\"") && !text.contains("shown before"),
+        "{text}"
+    );
+    hook.take().await;
 }
 
 #[tokio::test]

@@ -110,17 +110,24 @@ impl MailboxMachine {
         let same = |known: &Receipt| {
             known.id == receipt.id && known.to.as_deref() == receipt.to.as_deref()
         };
-        self.receipts.retain(|known| !same(known));
+        self.receipts.retain(|(known, _)| !same(known));
         if self.receipts.len() >= RECEIPTS_MAX {
             self.receipts.pop_front();
         }
-        self.receipts.push_back(receipt.clone());
+        self.receipts.push_back((receipt.clone(), true));
     }
 
     /// The stages that messages of this session's reached since this was asked last: the newest of
     /// each, at most ten. They go along with the next thing that the agent is shown.
     pub fn take_receipts(&mut self) -> Vec<Receipt> {
-        self.receipts.drain(..).collect()
+        let new = self.receipts.iter_mut();
+        let new = new.filter_map(|(receipt, new)| std::mem::take(new).then(|| receipt.clone()));
+        new.collect()
+    }
+
+    /// The newest stages of messages of this session's, at most ten.
+    pub fn receipts(&self) -> impl Iterator<Item = &Receipt> {
+        self.receipts.iter().map(|(receipt, _)| receipt)
     }
 
     /// That a peer holds mail back is told once in a while, not for each message.

@@ -1,12 +1,13 @@
 //! Looking at what waits.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use peerbus_wire::{Conversation, names_id};
 
 use super::MailboxMachine;
 use super::message::{Message, Place};
-use super::types::{Content, Listed, No, Parent, Portion};
+use super::types::{Content, Listed, Mail, No, Parent, Portion};
 
 impl MailboxMachine {
     /// The messages that wait or are held and are not in other hands, in order of arrival, urgent
@@ -26,6 +27,20 @@ impl MailboxMachine {
         };
         let (first, rest): (Vec<_>, Vec<_>) = self.messages.iter().partition(|(_, m)| m.is_first());
         first.into_iter().chain(rest).filter_map(listed).collect()
+    }
+
+    /// The mail that the agent has not seen, in order of arrival, but for what it is kept from.
+    pub fn unread(&self) -> impl Iterator<Item = &Arc<Mail>> {
+        let here = self.messages.values();
+        let here = here.filter(|m| !m.is_withheld() && m.held().is_none());
+        here.filter_map(|message| message.content.mail())
+    }
+
+    /// So much mail is unread, is kept for the user, is paused, and so many requests are owed.
+    #[must_use]
+    pub fn waits(&self) -> [usize; 4] {
+        let (withheld, paused) = (self.withheld().count(), self.paused().count());
+        [self.unread().count(), withheld, paused, self.owed().count()]
     }
 
     /// Why the governor keeps mail from the agent, for each message that it keeps.

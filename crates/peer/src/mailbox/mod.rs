@@ -129,8 +129,9 @@ pub struct MailboxMachine {
     /// That peers may start no more turns, and that one may not.
     turns_told: Told,
     sent: SentMail,
-    /// How far messages of this session's got, for the next thing that is shown.
-    receipts: VecDeque<Receipt>,
+    /// How far messages of this session's got, and whether the agent is to be told with the next thing that is
+    /// shown.
+    receipts: VecDeque<(Receipt, bool)>,
     recent: Recent,
     /// Requests that the agent has read.
     owed: Debts,

@@ -44,6 +44,8 @@ pub struct PathSpec {
     pub joins_busy_turn: bool,
     /// What it brings is shown while a dialog waits for the user.
     pub shows_over_dialogs: bool,
+    /// A long-lived process below the client carries its text.
+    pub passes_below: bool,
     /// Its text stands in the result of a tool: a sign of life of the client shows that the client
     /// took it.
     pub in_result: bool,
@@ -68,6 +70,7 @@ impl PathSpec {
         one_shot: false,
         joins_busy_turn: false,
         shows_over_dialogs: false,
+        passes_below: false,
         in_result: true,
         limit: Limit {
             messages: usize::MAX,
@@ -92,9 +95,9 @@ impl PathSpec {
         }
     }
 
-    /// Whether a short-lived process carries the text to the client.
+    /// Whether a process that the agent could run, too, carries the text to the client.
     pub(super) const fn is_by_hook(&self) -> bool {
-        !self.in_result && (self.one_shot || !self.wakes)
+        self.passes_below || !self.in_result && (self.one_shot || !self.wakes)
     }
 }
 

@@ -33,7 +33,7 @@ pub struct Flags {
     pub credentials: Option<PathBuf>,
 }
 
-/// Which name to register.
+/// The name to register.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Naming {
     /// This one and no other.

@@ -27,7 +27,7 @@ const STREAM_SILENCE: Duration = Duration::from_secs(60);
 pub struct OperatorAnswer {
     /// The HTTP status.
     pub status: u16,
-    /// What it said.
+    /// Its body.
     pub body: String,
 }
 

@@ -166,7 +166,7 @@ pub struct Requirement {
     pub sign: Sign,
     /// What happens without it: a sentence without its full stop.
     pub without: &'static str,
-    /// What to do about it.
+    /// The remedy.
     pub remedy: &'static str,
 }
 

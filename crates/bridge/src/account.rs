@@ -33,7 +33,7 @@ const SEED_FILE: PrivateFile<String> = PrivateFile {
     },
 };
 
-/// What was written.
+/// The files that were written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Accounts {
     /// The file for nats-server to include.

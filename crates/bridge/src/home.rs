@@ -24,7 +24,7 @@ const SILENCE: Duration = Duration::from_secs(75);
 pub struct BrokerAddress {
     /// Its address.
     pub url: Url,
-    /// What TLS needs there.
+    /// The settings of TLS there.
     pub tls: TlsFiles,
     /// A token with the right `bridge`.
     pub token: Token,

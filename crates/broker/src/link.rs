@@ -242,7 +242,7 @@ impl Link {
     }
 }
 
-/// What answers a frame.
+/// The answer to a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// Nothing: the frame is done with when it is handled.

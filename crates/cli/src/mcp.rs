@@ -64,7 +64,7 @@ fn share_one(verb: McpShare) -> Result<(), Failure> {
     })
 }
 
-/// What may be allowed.
+/// The answers to a question for permission.
 fn set(word: &str) -> Result<Set, Failure> {
     let known = Set::ALL.map(Set::as_str).join(", ");
     Set::parse(word).ok_or_else(|| match word {

@@ -108,7 +108,7 @@ fn one_of(to: &str) -> Result<String, Failure> {
     }
 }
 
-/// Whom a message is for.
+/// The recipient of a message.
 pub(crate) struct To {
     given: String,
     /// The same without the broker's own domain.

@@ -77,7 +77,7 @@ pub(crate) fn live(socket: &Path, secret: Secret) -> Result<(), Failure> {
     }
 }
 
-/// What was shown.
+/// The events that were shown.
 struct Showing<'v> {
     verb: &'v Tail,
     peer: Option<PeerName>,

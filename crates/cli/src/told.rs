@@ -121,7 +121,7 @@ impl Yours {
     }
 }
 
-/// Who sent a message.
+/// The sender of a message.
 pub(crate) fn sender(message: &MessageView, secret: Option<&Secret>) -> String {
     let mut yours = Yours::default();
     yours.hear(message, &message.content(secret));

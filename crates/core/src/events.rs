@@ -32,7 +32,7 @@ pub enum Next<E> {
     Event {
         /// Its number.
         seq: u64,
-        /// What happened.
+        /// The event.
         event: E,
     },
     /// Nothing: all up to this one was looked at.

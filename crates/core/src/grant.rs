@@ -34,7 +34,7 @@ pub struct Grant {
     pub names: Vec<NamePattern>,
     /// It admits nobody from then on, wall clock, milliseconds since the Unix epoch.
     pub expires_ms: Option<u64>,
-    /// What its peers may do.
+    /// The rights of its peers.
     pub rights: Rights,
     /// How much it may take of what others need, too.
     pub quotas: Quotas,

@@ -209,7 +209,7 @@ pub struct Forgotten {
 pub struct Notice {
     /// Its number; greater than every earlier one.
     pub number: u64,
-    /// Whom to tell.
+    /// The peer to tell.
     pub sender: PeerId,
     /// The message, by the sender's id.
     pub id: MessageId,

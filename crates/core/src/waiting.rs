@@ -12,7 +12,7 @@ use crate::delivered::PeerId;
 pub struct MessageHead {
     /// Its number; greater than every earlier one.
     pub seq: Seq,
-    /// Who sent it.
+    /// Its sender.
     pub sender: PeerId,
     /// The sender's id for it.
     pub id: MessageId,

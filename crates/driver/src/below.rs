@@ -22,7 +22,7 @@ const HELLO_MAX: usize = 1 << 20;
 /// So far up a driver is looked for.
 const GENERATIONS_MAX: usize = 64;
 
-/// What an adapter is.
+/// The role of an adapter.
 pub enum Below {
     /// A peer: no driver stands above it, or one that drives another agent. What its client says is
     /// all to be read here.

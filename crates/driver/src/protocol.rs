@@ -90,7 +90,7 @@ impl<'a> From<&'a str> for Given<'a> {
     }
 }
 
-/// What an agent says.
+/// A word of an agent.
 #[derive(Debug)]
 pub(crate) enum Heard {
     /// It takes turns.

@@ -1,9 +1,9 @@
-//! What a tool call comes to.
+//! The results of tool calls.
 
 use peerbus_adapter::mailbox::{Checkout, Push};
 use serde_json::Value;
 
-/// What a tool did.
+/// The outcome of a tool.
 pub(crate) struct Reply {
     /// JSON text of an object.
     pub(crate) structured: String,

@@ -79,7 +79,7 @@ impl SessionNow {
         }
     }
 
-    /// What the session does.
+    /// The state of the session.
     #[must_use]
     pub fn state(&self) -> PeerState {
         self.session.state()

@@ -1,4 +1,4 @@
-//! What is in the way.
+//! The errors of an install.
 
 /// Something that keeps peerbus from working, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -47,7 +47,7 @@ pub enum BackupError {
     Store(#[from] StoreError),
 }
 
-/// What was restored.
+/// The outcome of a restore.
 #[derive(Debug)]
 pub struct Restored {
     /// The database, without symbolic links.

@@ -40,7 +40,7 @@ impl Audience {
     }
 }
 
-/// What a session does.
+/// The state of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeerState {
     /// It is not connected.
@@ -92,7 +92,7 @@ pub struct Around<'a> {
     pub now_ms: u64,
     /// The list of peers, where [that matters](crate::depends_on_peers).
     pub peers: &'a [PeerEntry],
-    /// Who reads it.
+    /// Its reader.
     pub audience: Audience,
 }
 

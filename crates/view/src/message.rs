@@ -73,7 +73,7 @@ pub struct StepView {
     pub from: String,
     /// When, in milliseconds by the broker's clock, if that is known.
     pub at: Option<u64>,
-    /// What happened.
+    /// The step.
     pub step: Step,
 }
 
@@ -200,7 +200,7 @@ impl MessageView {
         self.own = false;
     }
 
-    /// What it says.
+    /// Its contents.
     #[must_use]
     pub fn content(&self, secret: Option<&Secret>) -> MessageContent {
         let Some(envelope) = &self.envelope else {

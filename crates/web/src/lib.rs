@@ -41,7 +41,7 @@ use crate::streams::Streams;
 use crate::tokens::Tokens;
 pub use crate::way::Way;
 
-/// What a gateway needs to know.
+/// The settings of a gateway.
 #[derive(Debug, Clone)]
 pub struct GatewayOptions {
     /// Where to listen. Beyond loopback only with `tls`.
@@ -63,7 +63,7 @@ pub struct GatewayOptions {
     pub agent: bool,
 }
 
-/// What the handlers share.
+/// The state that handlers share.
 pub(crate) struct App {
     site: Site,
     options: GatewayOptions,

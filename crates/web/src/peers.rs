@@ -55,7 +55,7 @@ pub(crate) struct Peer {
     pace: Mutex<Pace>,
 }
 
-/// Whoever asks.
+/// The caller.
 pub(crate) struct Caller {
     name: String,
     pub(crate) token: WebToken,

@@ -52,7 +52,7 @@ const PREFIX: &str = "web:";
 /// How often the file is looked at while nobody asks, so that a stream ends whose token does.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// What the file says.
+/// The contents of the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WebFile {

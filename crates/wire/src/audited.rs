@@ -48,7 +48,7 @@ impl AuditAction {
 /// [`AUDIT_TEXT_BYTES_MAX`] bytes, and longer ones are cut with `…`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditRecord {
-    /// What it was.
+    /// Its kind.
     pub action: AuditAction,
     /// What came of it: `done`, `refused`, `failed`, or the decision (`_changed` behind it: something
     /// else was to happen); what control did.

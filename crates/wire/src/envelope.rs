@@ -82,7 +82,7 @@ pub enum Kind {
     Broadcast,
 }
 
-/// Whom a message is for.
+/// The recipient of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
     /// One peer (`kind` is `msg`).
@@ -117,7 +117,7 @@ pub struct Carried {
     pub id: MessageId,
     /// The name it was signed under. Whether the connection has that name is the broker's to check.
     pub from: PeerName,
-    /// Whom it is for.
+    /// Its recipient.
     pub to: Address,
     /// The JSON text: canonical members in order, then `hmac`. At most
     /// [`crate::limits::ENVELOPE_BYTES_MAX`] bytes.

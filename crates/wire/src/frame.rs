@@ -14,7 +14,7 @@ use crate::limits::{AGE_MS_MIN, DELIVER_OVERHEAD_BYTES};
 use crate::name::PeerName;
 use crate::stage::{How, Receipt, Refusal, Stage};
 
-/// What a client sends.
+/// A frame of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClientFrame {
     /// Mandatory first frame.
@@ -141,7 +141,7 @@ pub struct Register {
     pub generated: bool,
     /// The window that the client asks for.
     pub window: Option<Window>,
-    /// Who the client is.
+    /// The client.
     pub presence: Option<Presence>,
     /// It is the bridge to another domain, whose broker has this epoch.
     pub bridge: Option<Mark>,
@@ -194,7 +194,7 @@ pub struct Ack {
     pub how: Option<How>,
 }
 
-/// What a broker sends.
+/// A frame of a broker.
 #[derive(Debug, Clone)]
 pub enum BrokerFrame {
     /// Handshake ack, and answer to `peers`.
@@ -384,7 +384,7 @@ pub struct Remarks {
 /// A received deliver frame, decoded.
 #[derive(Debug, Clone)]
 pub struct Delivery {
-    /// What to ack.
+    /// The key to ack.
     pub key: DeliveryKey,
     /// The envelope as decoded, not yet verified.
     pub envelope: Decoded,
@@ -392,7 +392,7 @@ pub struct Delivery {
     pub remarks: Remarks,
 }
 
-/// What an adapter receives.
+/// A frame that an adapter receives.
 #[derive(Debug, Clone)]
 pub enum Received {
     /// Handshake ack, and answer to `peers`.

@@ -41,7 +41,7 @@ pub struct RpcMessage {
     pub error: Option<Box<RawValue>>,
 }
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RpcKind {
     /// It has an answer.
@@ -140,7 +140,7 @@ impl RpcMessage {
         }
     }
 
-    /// What it is.
+    /// Its kind.
     #[must_use]
     pub fn kind(&self) -> RpcKind {
         match (&self.method, &self.id) {

@@ -105,7 +105,7 @@ pub struct Accepted {
     pub duplicate: bool,
 }
 
-/// What an ack claims.
+/// The claim of an ack.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "how", rename_all = "snake_case")]
 pub enum How {

@@ -21,7 +21,7 @@ pub const RPC_MAX: usize = 4 * 1024 * 1024;
 /// Longest line of an adapter, in bytes.
 pub(super) const OFFER_MAX: usize = 4 * 1024 * 1024;
 
-/// What a hook asks.
+/// The question of a hook.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ask<T> {
     /// It waits for something to show. Otherwise it wants an answer at once.

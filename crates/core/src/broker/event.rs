@@ -33,7 +33,7 @@ pub enum BusEvent {
     Dead,
     /// A recipient holds a message back, and says why.
     Held {
-        /// Who sent it.
+        /// Its sender.
         from: String,
         /// Its recipient.
         to: String,

@@ -1,4 +1,4 @@
-//! Who is there.
+//! The answers to `peers`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -22,7 +22,7 @@ pub(super) struct Turn {
     pub(super) uuid: String,
     /// The mark of the push that it is.
     pub(super) mark: Option<String>,
-    /// What was asked.
+    /// The question.
     pub(super) text: String,
     /// The same without instructions, until whoever watches is told of it.
     pub(super) asked: Option<String>,

@@ -21,7 +21,7 @@ use crate::acp::{ELSEWHERE, UNASKED, WITHDRAW};
 pub(super) const HELD_MAX: usize = 64;
 pub(super) const HELD_BYTES_MAX: usize = 64 << 20;
 
-/// What is to be done.
+/// The steps to take.
 pub(super) enum Out {
     Editor(Vec<u8>),
     Agent(Vec<u8>),

@@ -22,7 +22,7 @@ const LOOK_UP: Duration = Duration::from_millis(500);
 pub(super) struct Output {
     /// The message left. See `status` for what that means.
     pub(super) sent: bool,
-    /// Whom it is for.
+    /// Its recipient.
     pub(super) to: String,
     #[serde(flatten)]
     pub(super) known: Known,

@@ -41,7 +41,7 @@ pub struct ConnectionCredentials {
 pub struct Draft {
     /// Its id; never used for another message of this process.
     pub id: MessageId,
-    /// Whom it is for.
+    /// Its recipient.
     pub to: Address,
     /// The sender's clock, RFC 3339.
     pub ts: String,
@@ -99,11 +99,11 @@ pub struct NoticeId(pub(super) u64);
 /// A received message: verified, not a duplicate, for this peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inbound {
-    /// What to ack.
+    /// The key to ack.
     pub key: Key,
     /// The sender's id for it.
     pub id: String,
-    /// Who sent it.
+    /// Its sender.
     pub from: String,
     /// What kind of program sent it.
     pub source: String,

@@ -74,6 +74,10 @@ fn how_far<'a>(receipts: impl Iterator<Item = &'a Receipt> + Clone, around: Arou
                  older mail goes first: it goes on when {name} acks what it has"
             );
         }
+        let had = |it: &Receipt| it.to == receipt.to && it.stage.rank() > Stage::Queued.rank();
+        if receipt.stage == Stage::Queued && receipts.clone().any(had) {
+            return queued(&name) + "; the session that had it left";
+        }
         let seen = |it: &Receipt| it.to == receipt.to && is_proven(&it.stage);
         if receipt.stage == Stage::Owed && receipts.clone().any(seen) {
             let away = away(&name, receipt, peers);

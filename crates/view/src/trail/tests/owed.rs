@@ -51,6 +51,33 @@ fn a_request_that_comes_again_is_where_it_is_now() {
 }
 
 #[test]
+fn what_a_session_had_that_is_gone_waits_at_the_broker() {
+    let path = || "socket".to_owned();
+    for had in [
+        Stage::Pushed { path: path() },
+        Stage::Presented { path: path() },
+        Stage::Held { why: "asks".into() },
+    ] {
+        let (word, had) = (had.word(), at(had));
+        let note = trail(vec![accepted(0), had.clone(), at(Stage::Queued)]).note;
+        let says = "it waits at the broker for bob; no session of that name has it now, and the next \
+                    one gets it; the session that had it left";
+        assert_eq!(note, says, "{word}");
+        let note = trail(vec![
+            accepted(1),
+            had,
+            at(Stage::Queued),
+            seen("drain", "x"),
+        ])
+        .note;
+        assert!(
+            note.starts_with("bob says that its model has seen it"),
+            "{note}"
+        );
+    }
+}
+
+#[test]
 fn who_owes_an_answer_and_is_away_is_said_to_be() {
     let peer = |online| PeerEntry {
         name: "bob".into(),

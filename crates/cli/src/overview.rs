@@ -253,7 +253,12 @@ impl Overview {
             true => format!("{owes} owes {from} an answer"),
             false => format!("{owes} has an unread request from {from}"),
         };
-        format!("{says}, {state}, {age}: {text}")
+        let is_it = |now: &SessionNow| now.session.name.as_ref() == Some(&owes);
+        let sessions = self.here.sessions.iter().map(|(now, _)| now);
+        let mut denied = sessions.filter(|now| is_it(now));
+        let denied = denied.find_map(|now| now.denied(message.at, wall_ms()));
+        let denied = denied.map_or_else(String::new, |denied| format!("; {denied}"));
+        format!("{says}, {state}, {age}: {text}{denied}")
     }
 
     pub(crate) fn json(&self) -> Value {

@@ -304,6 +304,14 @@ fn a_closed_gate_is_named_everywhere_and_counts_at_once_when_it_opens() {
         assert!(said.contains("gate `approve` is closed"), "{said}");
         assert!(said.contains(&gates.display().to_string()), "{said}");
     }
+    fs::write(&gates, "aprove = true").expect("it is written");
+    let asked = home.run(&["session", "approve"]).stderr;
+    let (status, doctor) = (home.run(&["status"]).ok(), home.run(&["doctor"]).stdout);
+    for said in [&asked, &status, &doctor] {
+        let mend = "every gate is closed until this is mended: ";
+        assert!(said.contains(mend) && said.contains("aprove"), "{said}");
+        assert!(!said.contains("with `approve = true`"), "{said}");
+    }
     fs::write(&gates, "approve = true").expect("it is written");
     let lines = home.run(&["status"]).ok();
     let id = lines.split("`peerbus session approve ").nth(1);

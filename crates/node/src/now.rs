@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::approvals::main_input;
 use crate::client::{NodeClient, NodeRefusal, each};
+use crate::gates::{Gates, closed_until_mended};
 use crate::index::LiveSession;
 
 /// How long a session may take to tell: nobody waits longer for one that hangs.
@@ -164,12 +165,13 @@ impl SessionNow {
             None => format!("`peerbus session approve {id}`"),
         };
         let file = escape(&session.gates_file.display().to_string(), 4 * NAME_CHARS);
-        Some(match session.gates.approve {
-            true => format!("{asked}{more}: {or}{answers}"),
-            false => format!(
-                "{asked}{more}: {}the gate `approve` is closed: with `approve = true` in {file} \
-                 {answers} does{too}",
-                or.replace(", or ", "; ")
+        let there = or.replace(", or ", "; ");
+        Some(match (session.gates.approve, session.broken_gates()) {
+            (true, _) => format!("{asked}{more}: {or}{answers}"),
+            (false, Some(why)) => format!("{asked}{more}: {there}{why}"),
+            (false, None) => format!(
+                "{asked}{more}: {there}the gate `approve` is closed: with `approve = true` in {file} \
+                 {answers} does{too}"
             ),
         })
     }
@@ -238,6 +240,13 @@ impl LiveSession {
     #[must_use]
     pub const fn tells(&self) -> bool {
         self.status.is_some()
+    }
+
+    /// That every gate is closed, since the file cannot be understood, and why; `None`: it can.
+    #[must_use]
+    pub fn broken_gates(&self) -> Option<String> {
+        let why = Gates::read(&self.gates_file).err()?;
+        Some(printable(&closed_until_mended(&why)))
     }
 
     /// Adds what is known here alone to what the bus knows of the session, for its user.
@@ -309,7 +318,6 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::gates::Gates;
 
     fn now(status: &str, approvals: Vec<Value>, approve: bool) -> SessionNow {
         SessionNow {

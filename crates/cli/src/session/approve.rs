@@ -298,12 +298,18 @@ fn tells_nothing(session: &LiveSession) -> String {
 fn say_closed(requests: &[Waiting]) {
     let closed = requests.iter().map(|it| &it.session);
     let closed = closed.filter(|session| !session.gates.approve);
-    let files: BTreeSet<_> = closed.map(|session| &session.gates_file).collect();
-    for file in files {
-        let file = escape(&file.display().to_string(), LINE_CHARS);
+    let opens = closed.map(|session| {
+        let file = escape(&session.gates_file.display().to_string(), LINE_CHARS);
+        let opens = || {
+            format!(
+                "a person opens it with `approve = true` in {file}, at once also for what is asked now"
+            )
+        };
+        session.broken_gates().unwrap_or_else(opens)
+    });
+    for opens in opens.collect::<BTreeSet<_>>() {
         output::say(&format!(
-            "the gate `approve` is closed, so these are answered where they are asked alone: a person opens \
-             it with `approve = true` in {file}, at once also for what is asked now"
+            "the gate `approve` is closed, so these are answered where they are asked alone: {opens}"
         ));
     }
 }

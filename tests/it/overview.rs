@@ -361,6 +361,37 @@ fn who_asks_one_that_waits_for_its_user_is_told_so_and_the_way_out() {
 }
 
 #[test]
+fn a_session_off_the_bus_that_waits_is_told_as_itself() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let _first = Session::start(&home, "twin");
+    eventually("one has the name", || {
+        names(&home).contains(&"twin".to_owned()).then_some(())
+    });
+    let mut second = Session::start(&home, "twin");
+    eventually("both are listed", || {
+        (listed(&home).len() == 2).then_some(())
+    });
+    asks(&mut second, 1, &npm_test());
+    let status = eventually("it waits", || {
+        let status = home.run(&["status"]).ok();
+        status.contains("npm test").then_some(status)
+    });
+    assert!(
+        status.contains("twin (off the bus) waits for you"),
+        "{status}"
+    );
+    let doctor = home.run(&["doctor"]).stdout;
+    assert!(
+        doctor.contains("twin (off the bus) waits for you"),
+        "{doctor}"
+    );
+    let approve = home.run(&["session", "approve"]).stdout;
+    assert!(approve.contains("twin (off the bus) asks: "), "{approve}");
+    broker.stop();
+}
+
+#[test]
 fn a_stopped_adapter_is_told_everywhere_in_one_word() {
     let home = Home::new();
     let broker = Broker::start(&home);

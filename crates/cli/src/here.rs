@@ -99,6 +99,13 @@ impl Here {
         .collect()
     }
 
+    /// Sessions off the bus that wait for their user, and how he lets each go on.
+    pub(crate) fn nameless_that_wait(&self) -> impl Iterator<Item = (&LiveSession, String)> {
+        let nameless = self.sessions.iter().map(|(now, _)| now);
+        let nameless = nameless.filter(|now| now.session.name.is_none());
+        nameless.filter_map(|now| Some((&now.session, now.way_out()?)))
+    }
+
     /// How its user lets a peer go on.
     pub(crate) fn way_out(&self, peer: &PeerView) -> Option<String> {
         let mut all = self.sessions.iter().map(|(now, _)| now);

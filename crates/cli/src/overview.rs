@@ -19,8 +19,6 @@ use crate::table::{self, Column};
 use crate::told;
 use crate::{operator, output, peers, requests};
 
-/// Longest name that is shown, in characters.
-const NAME_CHARS: usize = 64;
 /// Moves to the beginning of a terminal, and empties it.
 const CLEARS: &str = "\u{1b}[H\u{1b}[2J\u{1b}[3J";
 /// Between two times that it is shown.
@@ -186,6 +184,10 @@ impl Overview {
             let place = place.map_or_else(String::new, |tty| format!(" at {tty}"));
             output::wrapped(&format!("{} {}{place}{way}", peer.name, peer.does()))?;
         }
+        for (session, way) in self.here.nameless_that_wait().filter(|_| here) {
+            let does = session.does(wall_ms());
+            output::wrapped(&format!("{} {does}: {way}", session.title()))?;
+        }
         let stuck = |peer: &&&PeerView| peer.is == PeerState::Stuck && is_there(peer);
         for peer in alarms.peers.iter().filter(stuck) {
             let tried = peer.tried.as_deref().unwrap_or("it does not say why");
@@ -326,6 +328,5 @@ fn age(message: &MessageView) -> String {
 }
 
 fn name(now: &SessionNow) -> String {
-    let session = &now.session;
-    escape(session.called(), NAME_CHARS)
+    now.session.title()
 }

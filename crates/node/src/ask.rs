@@ -107,7 +107,7 @@ impl Pending {
             approvals: vec![asked],
             ..SessionNow::listed(self.shared.session())
         };
-        let (name, way) = (now.name(), now.way_out()?);
+        let (name, way) = (now.session.title(), now.way_out()?);
         Some(format!(
             "{name} asks, for {}: {way}",
             span(within.as_secs())

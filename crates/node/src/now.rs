@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use peerbus_adapter::wall_ms;
 use peerbus_view::{ADAPTER_STOPPED, Audience, PeerState, PeerView, does, quoted, span};
-use peerbus_wire::{escape, from_rfc3339, printable};
+use peerbus_wire::{escape, from_rfc3339, printable, short_id};
 use serde_json::{Value, json};
 
 use crate::approvals::main_input;
@@ -91,10 +91,6 @@ impl SessionNow {
         self.session.state()
     }
 
-    pub(crate) fn name(&self) -> String {
-        escape(self.session.called(), NAME_CHARS)
-    }
-
     /// The request of a dialog that stayed open after nobody had answered from elsewhere in time.
     #[must_use]
     pub fn lapsed(&self) -> Option<&Value> {
@@ -121,7 +117,7 @@ impl SessionNow {
         };
         let at_ms = last["at"].as_str().and_then(from_rfc3339)?;
         let ago = span(now_ms.saturating_sub(at_ms) / 1_000);
-        let (name, asked) = (self.name(), gist(last));
+        let (name, asked) = (self.session.title(), gist(last));
         let id = shown(&last["request_id"], NAME_CHARS);
         (at_ms >= since_ms).then(|| format!("{name} was denied {asked}, {ago} ago [{id}]: {why}"))
     }
@@ -178,6 +174,17 @@ impl SessionNow {
 }
 
 impl LiveSession {
+    /// Its name for people; one that is not on the bus has none there.
+    #[must_use]
+    pub fn title(&self) -> String {
+        let name = |name: &str| escape(name, NAME_CHARS);
+        match (&self.name, &self.wanted_name) {
+            (Some(own), _) => name(own),
+            (None, Some(wanted)) => format!("{} (off the bus)", name(wanted)),
+            (None, None) => name(short_id(&self.id)),
+        }
+    }
+
     /// What the session does, as the list has it.
     #[must_use]
     pub fn state(&self) -> PeerState {

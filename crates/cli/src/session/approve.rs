@@ -317,7 +317,7 @@ fn say_closed(requests: &[Waiting]) {
 /// A request with its session, for people: all of it.
 fn shown(found: &Waiting) -> String {
     let session = &found.session;
-    let name = escape(session.called(), CELL_CHARS);
+    let name = session.title();
     let until = found.told["until"].as_str().and_then(from_rfc3339);
     let until = until.map_or_else(String::new, |at_ms| {
         format!("\n    it can be answered here until {}", told::time(at_ms))

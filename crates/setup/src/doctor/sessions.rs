@@ -82,7 +82,7 @@ fn inboxes(peers: Option<&[PeerEntry]>, report: &mut Report) {
             report.warning(
                 "sessions",
                 format!("{all} of Claude Code run, {here} are on the bus"),
-                "start those anew that ran before the install; say yes to what Claude Code asks \
+                "start those anew that ran before the install, or whose name was retired; say yes to what Claude Code asks \
                  about peerbus; of two with one name one waits until the other ends: give each its \
                  own; `/mcp` in a session shows what is wrong with it",
             );

@@ -323,6 +323,7 @@ impl From<&Receipt> for Step {
                     text::says(peer, why)
                 }
                 Stage::Dead { .. } => text::rejected(peer, why),
+                Stage::Recalled { .. } | Stage::Unanswered { .. } => text::of_broker(peer, why),
                 _ => escape(why, REASON_CHARS),
             }),
             recipients: words.recipients,

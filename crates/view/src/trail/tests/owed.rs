@@ -25,6 +25,10 @@ fn of_a_message_for_one_of_a_group_it_says_who_has_it_and_who_had_it() {
         "it waits at the broker for one of #shop: no member is here that can take it, and the first \
          that comes gets it; before that bob had it (its session ended)"
     );
+    let why = r#"it was declined there: "no \"time\"" "#.trim();
+    let declined = vec![at("bob", recalled(why))];
+    let quoted = note([declined, vec![at("cyd", Stage::Acked(None))]].concat());
+    assert!(quoted.ends_with(&format!("bob had it ({why})")), "{quoted}");
     let has = note([ended(), vec![at("cyd", Stage::Acked(None))]].concat());
     assert!(has.starts_with("cyd acked it"), "{has}");
     assert!(

@@ -108,7 +108,7 @@ impl Question {
                 Some(label) => labels.push(label),
                 None if numbers => {
                     let options = self.options.len();
-                    return Err(format!("there is no option {part}, but {options}"));
+                    return Err(format!("there is no option {part}: the last is {options}"));
                 }
                 None => return Ok(answer.to_owned()),
             }

@@ -300,5 +300,18 @@ fn the_operator_ends_a_name_and_nothing_is_lost_in_silence() {
         said.contains("was ended for good").then_some(said)
     });
     assert!(!ended.contains("rename"), "{ended}");
+    // A made-up name that is ended is no reason to come back under another one.
+    let mut made_up = Agent::session(&home, "s-1");
+    let name = made_up.name();
+    home.apart(&["names", "retire", &name]).ok();
+    eventually("it is off the bus", || {
+        let call = json!({ "name": "bus.peers", "arguments": {} });
+        let answer = made_up.mcp.request("tools/call", call).to_string();
+        answer
+            .contains(&format!("{name} was ended for good"))
+            .then_some(())
+    });
+    let peers = home.run(&["peers"]).ok();
+    assert!(!peers.contains("some-bot"), "{peers}");
     broker.stop();
 }

@@ -304,6 +304,14 @@ fn a_closed_gate_is_named_everywhere_and_counts_at_once_when_it_opens() {
         assert!(said.contains("gate `approve` is closed"), "{said}");
         assert!(said.contains(&gates.display().to_string()), "{said}");
     }
+    fs::write(&gates, "aprove = true").expect("it is written");
+    let asked = home.run(&["session", "approve"]).stderr;
+    let (status, doctor) = (home.run(&["status"]).ok(), home.run(&["doctor"]).stdout);
+    for said in [&asked, &status, &doctor] {
+        let mend = "every gate is closed until this is mended: ";
+        assert!(said.contains(mend) && said.contains("aprove"), "{said}");
+        assert!(!said.contains("with `approve = true`"), "{said}");
+    }
     fs::write(&gates, "approve = true").expect("it is written");
     let lines = home.run(&["status"]).ok();
     let id = lines.split("`peerbus session approve ").nth(1);
@@ -353,6 +361,37 @@ fn who_asks_one_that_waits_for_its_user_is_told_so_and_the_way_out() {
         sent.contains("bob waits for you") && sent.contains(out),
         "{sent}"
     );
+    broker.stop();
+}
+
+#[test]
+fn a_session_off_the_bus_that_waits_is_told_as_itself() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let _first = Session::start(&home, "twin");
+    eventually("one has the name", || {
+        names(&home).contains(&"twin".to_owned()).then_some(())
+    });
+    let mut second = Session::start(&home, "twin");
+    eventually("both are listed", || {
+        (listed(&home).len() == 2).then_some(())
+    });
+    asks(&mut second, 1, &npm_test());
+    let status = eventually("it waits", || {
+        let status = home.run(&["status"]).ok();
+        status.contains("npm test").then_some(status)
+    });
+    assert!(
+        status.contains("twin (off the bus) waits for you"),
+        "{status}"
+    );
+    let doctor = home.run(&["doctor"]).stdout;
+    assert!(
+        doctor.contains("twin (off the bus) waits for you"),
+        "{doctor}"
+    );
+    let approve = home.run(&["session", "approve"]).stdout;
+    assert!(approve.contains("twin (off the bus) asks: "), "{approve}");
     broker.stop();
 }
 

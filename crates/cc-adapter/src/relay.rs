@@ -46,7 +46,7 @@ pub(crate) fn relay(host: &Host, node: Node) {
     host.listen(REQUEST, move |params| {
         let request: Result<Request, _> = serde_json::from_value(params);
         let pending = request.ok().and_then(|request| {
-            let pending = node.ask(Source::Channel, request.asked())?;
+            let pending = node.ask(Source::Channel, request.asked(), ASKS)?;
             Some((request, pending))
         });
         let Some((request, mut pending)) = pending else {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use peerbus_adapter::{Bus, BusError, Receipt, Stage};
 use peerbus_view::{PeerState, Trail, reached};
 
-use crate::here::{about, around, peers_of, ways_out};
+use crate::here::{about, around, denied, peers_of, ways_out};
 
 /// How far a message is.
 pub(crate) struct Far {
@@ -47,12 +47,19 @@ impl Far {
         each.find(|receipt| !matches!(receipt.stage, Stage::Recalled { .. }))
     }
 
-    /// The sentence, with the way out where who has it waits for the user.
+    /// The sentence, with the way out where who has it waits for the user, or what it was denied since it was
+    /// sent.
     pub(crate) fn note(&self) -> String {
-        let ways = ways_out(self.holder().into_iter());
-        match ways.is_empty() || self.does != Some(PeerState::Waits) {
-            true => self.trail.note.clone(),
-            false => format!("{}: {}", self.trail.note, ways.join("; ")),
+        let (note, holder) = (&self.trail.note, self.holder().into_iter());
+        let begun = self.receipts.first().and_then(|receipt| receipt.at_ms);
+        let (joint, more) = match (self.does, begun) {
+            (Some(PeerState::Waits), _) => (": ", ways_out(holder)),
+            (_, Some(since_ms)) => ("; ", denied(holder, since_ms)),
+            _ => ("", Vec::new()),
+        };
+        match more.is_empty() {
+            true => note.clone(),
+            false => format!("{note}{joint}{}", more.join("; ")),
         }
     }
 }

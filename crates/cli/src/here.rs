@@ -99,6 +99,13 @@ impl Here {
         .collect()
     }
 
+    /// Sessions off the bus that wait for their user, and how he lets each go on.
+    pub(crate) fn nameless_that_wait(&self) -> impl Iterator<Item = (&LiveSession, String)> {
+        let nameless = self.sessions.iter().map(|(now, _)| now);
+        let nameless = nameless.filter(|now| now.session.name.is_none());
+        nameless.filter_map(|now| Some((&now.session, now.way_out()?)))
+    }
+
     /// How its user lets a peer go on.
     pub(crate) fn way_out(&self, peer: &PeerView) -> Option<String> {
         let mut all = self.sessions.iter().map(|(now, _)| now);
@@ -161,16 +168,7 @@ pub(crate) async fn why_silent(bus: &Bus, name: &str) -> Option<String> {
 /// How the user lets those sessions go on, of these names, that wait for him or whose adapter is stopped; none
 /// where an agent asks.
 pub(crate) fn ways_out<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
-    let names: BTreeSet<String> = names.map(str::to_ascii_lowercase).collect();
-    if names.is_empty() || audience() == Audience::Peer {
-        return Vec::new();
-    }
-    let is_meant = |session: &LiveSession| {
-        let name = session.name.as_ref().map(|name| name.to_ascii_lowercase());
-        name.is_some_and(|name| names.contains(&name))
-    };
-    let mut meant = sessions().unwrap_or_default();
-    meant.retain(is_meant);
+    let mut meant = own(names);
     let stopped = meant
         .iter()
         .filter(|it| it.state() == PeerState::Stuck && it.stopped);
@@ -183,6 +181,28 @@ pub(crate) fn ways_out<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> 
     let asked = SessionNow::all(meant).into_iter();
     ways.extend(asked.filter_map(|(now, _)| now.way_out()));
     ways
+}
+
+/// The live sessions of these names; none where an agent asks.
+fn own<'a>(names: impl Iterator<Item = &'a str>) -> Vec<LiveSession> {
+    let names: BTreeSet<String> = names.map(str::to_ascii_lowercase).collect();
+    if names.is_empty() || audience() == Audience::Peer {
+        return Vec::new();
+    }
+    let is_meant = |session: &LiveSession| {
+        let name = session.name.as_ref().map(|name| name.to_ascii_lowercase());
+        name.is_some_and(|name| names.contains(&name))
+    };
+    let mut meant = sessions().unwrap_or_default();
+    meant.retain(is_meant);
+    meant
+}
+
+/// Tools that sessions of these names were denied since then, because nobody decided.
+pub(crate) fn denied<'a>(names: impl Iterator<Item = &'a str>, since_ms: u64) -> Vec<String> {
+    let asked = SessionNow::all(own(names)).into_iter();
+    let denied = asked.filter_map(|(now, _)| now.denied(since_ms, wall_ms()));
+    denied.collect()
 }
 
 /// Says on stderr where those work that a list named, as far as the broker knows that.

@@ -50,6 +50,9 @@ fn retire(name: &str, to: Option<&str>, socket: Option<&PathBuf>) -> Result<(), 
     operator::ask(socket, "POST", &target)?;
     output::line(&match successor {
         Some(to) => format!("{name} has ended: its unseen mail, and mail for it, goes to {to}"),
-        None => format!("{name} has ended: whoever sent it mail that it has not seen is told"),
+        None => format!(
+            "{name} has ended: whoever sent it mail that it has not seen is told. A session of that name \
+             is off the bus until it is started anew"
+        ),
     })
 }

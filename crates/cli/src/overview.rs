@@ -19,8 +19,6 @@ use crate::table::{self, Column};
 use crate::told;
 use crate::{operator, output, peers, requests};
 
-/// Longest name that is shown, in characters.
-const NAME_CHARS: usize = 64;
 /// Moves to the beginning of a terminal, and empties it.
 const CLEARS: &str = "\u{1b}[H\u{1b}[2J\u{1b}[3J";
 /// Between two times that it is shown.
@@ -186,6 +184,10 @@ impl Overview {
             let place = place.map_or_else(String::new, |tty| format!(" at {tty}"));
             output::wrapped(&format!("{} {}{place}{way}", peer.name, peer.does()))?;
         }
+        for (session, way) in self.here.nameless_that_wait().filter(|_| here) {
+            let does = session.does(wall_ms());
+            output::wrapped(&format!("{} {does}: {way}", session.title()))?;
+        }
         let stuck = |peer: &&&PeerView| peer.is == PeerState::Stuck && is_there(peer);
         for peer in alarms.peers.iter().filter(stuck) {
             let tried = peer.tried.as_deref().unwrap_or("it does not say why");
@@ -253,7 +255,12 @@ impl Overview {
             true => format!("{owes} owes {from} an answer"),
             false => format!("{owes} has an unread request from {from}"),
         };
-        format!("{says}, {state}, {age}: {text}")
+        let is_it = |now: &SessionNow| now.session.name.as_ref() == Some(&owes);
+        let sessions = self.here.sessions.iter().map(|(now, _)| now);
+        let mut denied = sessions.filter(|now| is_it(now));
+        let denied = denied.find_map(|now| now.denied(message.at, wall_ms()));
+        let denied = denied.map_or_else(String::new, |denied| format!("; {denied}"));
+        format!("{says}, {state}, {age}: {text}{denied}")
     }
 
     pub(crate) fn json(&self) -> Value {
@@ -321,6 +328,5 @@ fn age(message: &MessageView) -> String {
 }
 
 fn name(now: &SessionNow) -> String {
-    let session = &now.session;
-    escape(session.called(), NAME_CHARS)
+    now.session.title()
 }

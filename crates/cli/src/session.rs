@@ -93,7 +93,7 @@ fn place(session: &LiveSession) -> (Option<String>, Option<String>) {
 
 /// A session by its name, or its id, and where it runs.
 pub(crate) fn called(session: &LiveSession) -> String {
-    let name = escape(session.called(), CELL_CHARS);
+    let name = session.title();
     let (project, branch) = place(session);
     let place: Vec<_> = [project, branch].into_iter().flatten().collect();
     match place.is_empty() {
@@ -106,15 +106,9 @@ fn row(session: &LiveSession) -> [String; 8] {
     let (project, branch) = place(session);
     let cwd = session.cwd.as_ref().map(|cwd| cwd.display().to_string());
     let cell = |text: Option<&str>| escape(text.unwrap_or("-"), CELL_CHARS);
-    let wanted = session.wanted_name.as_deref();
-    let name = match (session.name.as_deref(), wanted) {
-        (Some(name), _) => escape(name, CELL_CHARS),
-        (None, Some(wanted)) => format!("{} (off the bus)", escape(wanted, CELL_CHARS)),
-        (None, None) => escape(short_id(&session.id), CELL_CHARS),
-    };
     [
         // By this it is named.
-        name,
+        session.title(),
         session.does(wall_ms()),
         cell(project.as_deref()),
         cell(Some(&session.client)),

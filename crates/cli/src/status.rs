@@ -69,9 +69,13 @@ pub(crate) fn run(verb: Status) -> Result<(), Failure> {
         output::wrapped(&heading(message, secret.as_ref()))?;
         let trail = message.trail();
         show(&trail)?;
-        let names = trail.steps.iter().filter_map(|step| step.to.as_deref());
-        for way in here::ways_out(names) {
-            output::wrapped(&way)?;
+        let names = || trail.steps.iter().filter_map(|step| step.to.as_deref());
+        let denied = match message.ended {
+            true => Vec::new(),
+            false => here::denied(names(), message.at),
+        };
+        for way in here::ways_out(names()).iter().chain(&denied) {
+            output::wrapped(way)?;
         }
         if let Some(content) = content(message) {
             show_text(&content)?;

@@ -11,7 +11,7 @@ use std::collections::{HashSet, VecDeque};
 use serde_json::{Value, json};
 
 pub use asked::{Asked, SuggestedRule};
-pub(crate) use asked::{INPUT_MAX, digest};
+pub(crate) use asked::{INPUT_MAX, digest, main_input};
 pub use verdict::{By, Decision, NewInput, PermissionUpdate, Verdict};
 pub(crate) use verdict::{Choice, VerdictRefusal, Wish};
 
@@ -22,6 +22,8 @@ const OPEN_MAX_DRIVEN: usize = 64;
 /// from afar.
 const AFAR_MAX: usize = 4_000;
 const CLOSED_KEPT: usize = 64;
+/// Of these so many are told.
+const OVER_TOLD: usize = 16;
 /// What an id is made of: no letter that looks like a number.
 const LETTERS: &[u8; 25] = b"abcdefghijkmnopqrstuvwxyz";
 const ID_CHARS: u32 = 5;
@@ -60,6 +62,8 @@ struct Open {
     sources: Vec<Source>,
     /// The client was seen to wait for its user since this was opened.
     shown: bool,
+    /// Until when somebody may answer, as RFC 3339.
+    until: Option<String>,
 }
 
 impl Open {
@@ -68,6 +72,9 @@ impl Open {
         let mut members = self.asked.members();
         members["request_id"] = self.id.as_str().into();
         members["digest"] = self.digest.as_str().into();
+        if let Some(until) = &self.until {
+            members["until"] = until.as_str().into();
+        }
         members
     }
 
@@ -126,6 +133,10 @@ struct Closed {
     verdict: Verdict,
     /// A hook waited for the verdict.
     hook: bool,
+    /// The request in a few words.
+    brief: Value,
+    /// When it was closed, as RFC 3339.
+    at: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -194,9 +205,37 @@ impl Approvals {
             asked,
             sources: vec![source],
             shown: false,
+            until: None,
         });
         let new = true;
         Some(Opened { id, new, replaces })
+    }
+
+    /// Until when somebody may answer a request.
+    pub(crate) fn set_until(&mut self, id: &str, until: String) {
+        if let Some(open) = self.open.iter_mut().find(|open| open.id == id) {
+            open.until = Some(until);
+        }
+    }
+
+    /// When a request was closed.
+    pub(crate) fn set_closed_at(&mut self, id: &str, at: String) {
+        if let Some(closed) = self.closed.iter_mut().find(|closed| closed.id == id) {
+            closed.at = at;
+        }
+    }
+
+    /// The last requests that were closed, oldest first, and how.
+    pub(crate) fn over(&self) -> impl Iterator<Item = Value> {
+        let first = self.closed.len().saturating_sub(OVER_TOLD);
+        self.closed.range(first..).map(|closed| {
+            let mut told = closed.brief.clone();
+            told["request_id"] = closed.id.as_str().into();
+            told["decision"] = json!(closed.verdict.decision.map(Decision::word));
+            told["by"] = closed.verdict.by.to_string().into();
+            told["at"] = closed.at.as_str().into();
+            told
+        })
     }
 
     /// The requests that wait, as an event has them, oldest first.
@@ -326,9 +365,14 @@ impl Approvals {
         let Some(at) = self.open.iter().position(|open| open.id == id) else {
             return false;
         };
-        let Open { id, sources, .. } = self.open.remove(at);
-        let hook = sources.contains(&Source::Hook);
-        self.closed.push_back(Closed { id, verdict, hook });
+        let open = self.open.remove(at);
+        self.closed.push_back(Closed {
+            hook: open.sources.contains(&Source::Hook),
+            brief: open.asked.brief(),
+            at: String::new(),
+            id: open.id,
+            verdict,
+        });
         if self.closed.len() > CLOSED_KEPT {
             self.closed.pop_front();
         }

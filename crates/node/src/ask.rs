@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use peerbus_adapter::mailbox::Activity;
 use peerbus_adapter::mailbox::quote::said;
-use peerbus_adapter::{AuditAction, AuditRecord, Inbound, Kind};
+use peerbus_adapter::{AuditAction, AuditRecord, Inbound, Kind, rfc3339, wall_ms};
 use peerbus_core::grant::is_of_gateway;
+use peerbus_view::span;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -16,7 +17,7 @@ use crate::approvals::{
 };
 use crate::gates::Gates;
 use crate::protocol::EventKind;
-use crate::{Node, Shared};
+use crate::{Node, SessionNow, Shared};
 
 /// How long the broker may take to accept what peers are sent.
 const SENDS_WITHIN: Duration = Duration::from_secs(10);
@@ -36,10 +37,10 @@ impl Node {
         self.0.gates().has_approvers()
     }
 
-    /// Shows a request to whoever watches, and asks the peers that may answer. `None`: too many are
-    /// open.
+    /// Shows a request to whoever watches, and asks the peers that may answer `within` this time. `None`:
+    /// too many are open.
     #[must_use]
-    pub fn ask(&self, source: Source, asked: Asked) -> Option<Pending> {
+    pub fn ask(&self, source: Source, asked: Asked, within: Duration) -> Option<Pending> {
         let shared = Arc::clone(&self.0);
         let news = shared.news.subscribe();
         let (Opened { id, new, replaces }, asked) = {
@@ -50,6 +51,9 @@ impl Node {
             }
             let opened = opened?;
             let id = &opened.id;
+            if let Some(until) = until(within).filter(|_| opened.new) {
+                state.approvals.set_until(id, until);
+            }
             let asked = state.approvals.get(id).zip(state.approvals.preview(id));
             (opened, asked)
         };
@@ -95,6 +99,41 @@ impl Pending {
         self.shared.state().approvals.speaks(&self.id, self.source)
     }
 
+    /// The request, and how it is answered within this time, for the user.
+    #[must_use]
+    pub fn asks(&self, within: Duration) -> Option<String> {
+        let asked = self.shared.state().approvals.get(&self.id)?;
+        let now = SessionNow {
+            approvals: vec![asked],
+            ..SessionNow::listed(self.shared.session())
+        };
+        let (name, way) = (now.session.title(), now.way_out()?);
+        Some(format!(
+            "{name} asks, for {}: {way}",
+            span(within.as_secs())
+        ))
+    }
+
+    /// Nobody decided: it is denied, which is audited. Gives a sentence for the user.
+    pub fn lapse(self, by: &By) -> Option<String> {
+        let (id, shared) = (self.id.clone(), Arc::clone(&self.shared));
+        let denied = Verdict::closed(Some(Decision::Deny), by.clone());
+        self.close(denied.decision, by);
+        shared
+            .mailbox
+            .bus()
+            .audit(verdict_record(&id, by, Some(&denied)));
+        let over: Vec<_> = shared.state().approvals.over().collect();
+        let now = SessionNow {
+            over: over
+                .into_iter()
+                .filter(|it| it["request_id"] == *id)
+                .collect(),
+            ..SessionNow::listed(shared.session())
+        };
+        now.denied(0, wall_ms())
+    }
+
     /// It is over in another way.
     pub fn close(self, decision: Option<Decision>, by: &By) {
         self.shared
@@ -110,6 +149,12 @@ impl Drop for Pending {
                 .close(std::slice::from_ref(&self.id), None, &By::Client);
         }
     }
+}
+
+/// When this time is over, as RFC 3339; `None`: never.
+fn until(within: Duration) -> Option<String> {
+    let within_ms = u64::try_from(within.as_millis()).ok()?;
+    Some(rfc3339(wall_ms().checked_add(within_ms)?))
 }
 
 impl Shared {
@@ -135,6 +180,8 @@ impl Shared {
 
     /// A request is closed: everybody hears of it.
     fn over(&self, id: &str, verdict: &Verdict) {
+        let at = rfc3339(wall_ms());
+        self.state().approvals.set_closed_at(id, at);
         self.record(EventKind::ApprovalResolved, resolved(id, verdict));
     }
 

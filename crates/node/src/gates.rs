@@ -130,9 +130,15 @@ pub(crate) fn may(file: &Path, gate: Gate) -> Result<(), NodeError> {
         Ok(gates) if is_open(&gates) => return Ok(()),
         Ok(_) if is_open(&Gates::default()) => format!("{shown} has `{word} = false`"),
         Ok(_) => format!("a person opens it with `{word} = true` in {shown}"),
-        Err(why) => format!("every gate is closed until this is mended: {why}"),
+        Err(why) => closed_until_mended(&why),
     };
     Err(NodeError::closed(word, &shown, &why))
+}
+
+/// A sentence for a file that cannot be understood.
+#[must_use]
+pub fn closed_until_mended(why: &str) -> String {
+    format!("every gate is closed until this is mended: {why}")
 }
 
 #[cfg(test)]

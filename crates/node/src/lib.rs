@@ -341,6 +341,7 @@ impl Shared {
         told["seq"] = state.log.last().into();
         told["approvals"] = state.approvals.told().collect();
         told["unlisted"] = state.approvals.has_unlisted().into();
+        told["over"] = state.approvals.over().collect();
         told
     }
 

@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use peerbus_adapter::wall_ms;
-use peerbus_view::{ADAPTER_STOPPED, Audience, PeerState, PeerView, does, quoted};
-use peerbus_wire::{escape, from_rfc3339, printable};
+use peerbus_view::{ADAPTER_STOPPED, Audience, PeerState, PeerView, does, quoted, span};
+use peerbus_wire::{escape, from_rfc3339, printable, short_id};
 use serde_json::{Value, json};
 
+use crate::approvals::main_input;
 use crate::client::{NodeClient, NodeRefusal, each};
+use crate::gates::{Gates, closed_until_mended};
 use crate::index::LiveSession;
 
 /// How long a session may take to tell: nobody waits longer for one that hangs.
@@ -26,6 +28,8 @@ pub struct SessionNow {
     pub approvals: Vec<Value>,
     /// It may ask more than that.
     pub unlisted: bool,
+    /// Its last requests that are over, oldest first, and how they ended.
+    pub over: Vec<Value>,
     /// Why the governor keeps mail from the agent, for each message that it keeps.
     pub paused: Vec<String>,
 }
@@ -53,6 +57,7 @@ impl SessionNow {
             },
             approvals: list("approvals"),
             unlisted: told["unlisted"] == true,
+            over: list("over"),
             paused: paused.collect(),
         })
     }
@@ -70,11 +75,12 @@ impl SessionNow {
         told.collect()
     }
 
-    fn listed(session: LiveSession) -> Self {
+    pub(crate) fn listed(session: LiveSession) -> Self {
         Self {
             session,
             approvals: Vec::new(),
             unlisted: false,
+            over: Vec::new(),
             paused: Vec::new(),
         }
     }
@@ -83,6 +89,37 @@ impl SessionNow {
     #[must_use]
     pub fn state(&self) -> PeerState {
         self.session.state()
+    }
+
+    /// The request of a dialog that stayed open after nobody had answered from elsewhere in time.
+    #[must_use]
+    pub fn lapsed(&self) -> Option<&Value> {
+        let last = self.over.last()?;
+        let is_lapsed = last["by"] == "timeout" && last["decision"].is_null();
+        let at = |text: Option<&str>| text.and_then(from_rfc3339);
+        let since = at(self.session.active_at.as_deref());
+        let waits = self.state() == PeerState::Waits && since <= at(last["at"].as_str());
+        (is_lapsed && waits && self.approvals.is_empty()).then_some(last)
+    }
+
+    /// Its last request was denied since this time, because nobody decided: that as a sentence.
+    #[must_use]
+    pub fn denied(&self, since_ms: u64, now_ms: u64) -> Option<String> {
+        let last = self.over.last().filter(|it| it["decision"] == "deny")?;
+        let file = escape(
+            &self.session.gates_file.display().to_string(),
+            4 * NAME_CHARS,
+        );
+        let why = match last["by"].as_str()? {
+            "timeout" => "nobody decided in time".to_owned(),
+            "nobody" => format!("the gate `approve` is closed in {file}"),
+            _ => return None,
+        };
+        let at_ms = last["at"].as_str().and_then(from_rfc3339)?;
+        let ago = span(now_ms.saturating_sub(at_ms) / 1_000);
+        let (name, asked) = (self.session.title(), gist(last));
+        let id = shown(&last["request_id"], NAME_CHARS);
+        (at_ms >= since_ms).then(|| format!("{name} was denied {asked}, {ago} ago [{id}]: {why}"))
     }
 
     /// What it asks its user, and the ways to answer; `None`: it asks nothing.
@@ -94,10 +131,14 @@ impl SessionNow {
         let session = &self.session;
         let place = session.answered_at();
         let Some(first) = self.approvals.first() else {
-            return Some(format!(
-                "what it asks is known there alone: answer {}",
-                place?
-            ));
+            let place = place?;
+            return Some(match self.lapsed() {
+                Some(asked) => format!(
+                    "{}, asked more than ten minutes ago: it is answered {place} only",
+                    gist(asked)
+                ),
+                None => format!("what it asks is known there alone: answer {place}"),
+            });
         };
         let (or, too) = match place {
             None => (String::new(), ""),
@@ -120,18 +161,30 @@ impl SessionNow {
             None => format!("`peerbus session approve {id}`"),
         };
         let file = escape(&session.gates_file.display().to_string(), 4 * NAME_CHARS);
-        Some(match session.gates.approve {
-            true => format!("{asked}{more}: {or}{answers}"),
-            false => format!(
-                "{asked}{more}: {}the gate `approve` is closed: with `approve = true` in {file} \
-                 {answers} does{too}",
-                or.replace(", or ", "; ")
+        let there = or.replace(", or ", "; ");
+        Some(match (session.gates.approve, session.broken_gates()) {
+            (true, _) => format!("{asked}{more}: {or}{answers}"),
+            (false, Some(why)) => format!("{asked}{more}: {there}{why}"),
+            (false, None) => format!(
+                "{asked}{more}: {there}the gate `approve` is closed: with `approve = true` in {file} \
+                 {answers} does{too}"
             ),
         })
     }
 }
 
 impl LiveSession {
+    /// Its name for people; one that is not on the bus has none there.
+    #[must_use]
+    pub fn title(&self) -> String {
+        let name = |name: &str| escape(name, NAME_CHARS);
+        match (&self.name, &self.wanted_name) {
+            (Some(own), _) => name(own),
+            (None, Some(wanted)) => format!("{} (off the bus)", name(wanted)),
+            (None, None) => name(short_id(&self.id)),
+        }
+    }
+
     /// What the session does, as the list has it.
     #[must_use]
     pub fn state(&self) -> PeerState {
@@ -196,6 +249,13 @@ impl LiveSession {
         self.status.is_some()
     }
 
+    /// That every gate is closed, since the file cannot be understood, and why; `None`: it can.
+    #[must_use]
+    pub fn broken_gates(&self) -> Option<String> {
+        let why = Gates::read(&self.gates_file).err()?;
+        Some(printable(&closed_until_mended(&why)))
+    }
+
     /// Adds what is known here alone to what the bus knows of the session, for its user.
     pub fn add_to(&self, peer: &mut PeerView) {
         peer.here = true;
@@ -221,14 +281,7 @@ fn gist(request: &Value) -> String {
         let shown: Vec<_> = questions.iter().map(question).collect();
         return shown.join(", and ");
     }
-    let input = &request["input"];
-    let members = ["command", "file_path", "path", "url"];
-    let main = members.iter().find_map(|member| input[member].as_str());
-    let input = match (main, input) {
-        (Some(main), _) => main.to_owned(),
-        (None, Value::String(text)) => text.clone(),
-        (None, input) => input.to_string(),
-    };
+    let input = main_input(request);
     let tool = request["tool"].as_str().unwrap_or_default();
     let is_name = |c: char| c.is_ascii_alphanumeric() || "_-.:".contains(c);
     let tool = match tool.len() <= NAME_CHARS && tool.chars().all(is_name) {
@@ -272,7 +325,6 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::gates::Gates;
 
     fn now(status: &str, approvals: Vec<Value>, approve: bool) -> SessionNow {
         SessionNow {
@@ -313,6 +365,53 @@ mod tests {
         let says = now.way_out().unwrap();
         let more = "(and 1 more, and not all that it asks is listed)";
         assert!(says.contains(more), "{says}");
+    }
+
+    #[test]
+    fn a_dialog_that_nobody_answered_from_elsewhere_in_time_is_answered_there_alone() {
+        let at = |at: &str| format!("1970-01-01T00:0{at}:00.000Z");
+        let over = json!({ "request_id": "qkzmw", "tool": "Bash", "input": "npm test",
+            "decision": null, "by": "timeout", "at": at("2") });
+        let says = |since: &str, over: &Value| {
+            let mut now = now("waiting_approval", Vec::new(), true);
+            now.session.active_at = Some(at(since));
+            now.over.push(over.clone());
+            now.way_out().unwrap()
+        };
+        let there =
+            "Bash: \"npm test\", asked more than ten minutes ago: it is answered at pts/1 only";
+        assert_eq!(says("1", &over), there);
+        let unknown = "what it asks is known there alone: answer at pts/1";
+        assert_eq!(says("3", &over), unknown, "another dialog");
+        let mut gone = over;
+        gone["by"] = "client".into();
+        assert_eq!(says("1", &gone), unknown);
+    }
+
+    #[test]
+    fn what_nobody_decided_is_said_until_something_else_was_asked() {
+        let over = |decision: &str, by: &str| {
+            json!({ "request_id": "qkzmw", "tool": "Bash", "input": "npm test", "decision": decision,
+                "by": by, "at": "1970-01-01T00:01:00.000Z" })
+        };
+        let says = |over: Vec<Value>, since_ms| {
+            let now = SessionNow {
+                over,
+                ..now("idle", Vec::new(), true)
+            };
+            now.denied(since_ms, 100_000)
+        };
+        let denied = "bob was denied Bash: \"npm test\", 40 s ago [qkzmw]: ";
+        for (by, why) in [
+            ("timeout", "nobody decided in time"),
+            ("nobody", "the gate `approve` is closed in /c/sessions.toml"),
+        ] {
+            let said = says(vec![over("deny", by)], 60_000);
+            assert_eq!(said, Some(format!("{denied}{why}")));
+            assert_eq!(says(vec![over("deny", by)], 60_001), None, "asked later");
+            assert_eq!(says(vec![over("deny", by), over("allow", "node")], 0), None);
+        }
+        assert_eq!(says(vec![over("deny", "node")], 0), None);
     }
 
     #[test]

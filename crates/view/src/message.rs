@@ -142,7 +142,10 @@ impl MessageView {
             }
             stage => matches!(stage, Stage::Acked(Some(_))),
         };
-        let shown = !reached.is_empty() && of_all(reached.len()) && reached.values().all(is_shown);
+        // What was shown stays shown when its session is gone.
+        let had = self::reached(receipts.iter().filter(|it| it.stage != Stage::Queued));
+        let is_shown = |to| had.get(to).is_some_and(is_shown);
+        let shown = !reached.is_empty() && of_all(reached.len()) && reached.keys().all(is_shown);
         let ends = stages().filter(|stage| stage.is_final()).count();
         let ended = recipients.is_some() && of_all(ends + settled.unwrap_or_default());
         let told = at.map_or_else(|| receipts.iter().collect(), |name| at_one(receipts, name));

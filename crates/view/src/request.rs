@@ -81,14 +81,12 @@ fn state(last: Option<&Receipt>, seen: bool, holder: Option<PeerView>) -> (bool,
             (is_read, Words::of(stage).state.to_owned())
         }
     };
-    let now = match holder {
-        Some(holder)
-            if matches!(holder.is, PeerState::Waits | PeerState::Stuck)
-                && *stage != Stage::Queued =>
-        {
+    // Nobody has one that is queued.
+    let now = match holder.filter(|_| *stage != Stage::Queued) {
+        Some(holder) if matches!(holder.is, PeerState::Waits | PeerState::Stuck) => {
             holder.state.to_owned()
         }
-        Some(holder) if is_read && !holder.online => word + ", away",
+        Some(holder) if !holder.online => word + ", away",
         _ => word,
     };
     (is_read, now)
@@ -149,6 +147,8 @@ mod tests {
         let away = [peer("ann", false, "waiting")];
         for (stage, peers, says) in [
             (Stage::Queued, &waiting, "queued"),
+            (Stage::Queued, &away, "queued"),
+            (Stage::Delivered, &away, "delivered, away"),
             (Stage::Delivered, &busy, "delivered"),
             (Stage::Delivered, &waiting, "waits for its user"),
             (Stage::Delivered, &stuck, "stuck"),

@@ -1,6 +1,6 @@
 //! What peers wrote, made fit to be shown.
 
-use peerbus_wire::{How, PeerName, Stage, escape};
+use peerbus_wire::{How, PeerName, Stage, escape, escape_sentence};
 
 /// Longest reason that is repeated, in characters.
 pub(crate) const REASON_CHARS: usize = 300;
@@ -27,6 +27,16 @@ pub fn rejected(to: &str, reason: &str) -> String {
     match escape(reason, REASON_CHARS).as_str() {
         quoted if abroad && !quoted.is_empty() => format!("the reason given is \"{quoted}\""),
         _ => says(to, reason),
+    }
+}
+
+/// A sentence of the broker's about a delivery to `to`: in it words of peers stand in quotes, escaped. Of
+/// another domain's broker that is not known.
+pub(crate) fn of_broker(to: &str, sentence: &str) -> String {
+    let abroad = PeerName::parse(to).is_ok_and(|name| name.address().is_some());
+    match abroad {
+        true => escape(sentence, REASON_CHARS),
+        false => escape_sentence(sentence, REASON_CHARS),
     }
 }
 

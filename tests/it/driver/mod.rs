@@ -1,6 +1,7 @@
 //! `peerbus run`, with a stand-in for Claude Code. `claude_code.rs` has the real one.
 
 mod acp;
+mod denied;
 mod editor;
 mod guard;
 mod node;

@@ -111,7 +111,7 @@ fn a_question_is_answered_from_elsewhere_and_not_allowed() {
     let why = home.run(&["session", "approve", id]).fails(1);
     assert!(why.contains("is a question"), "{why}");
     let why = home.run(&["session", "answer", id, "3"]).fails(1);
-    assert!(why.contains("no option 3, but 2"), "{why}");
+    assert!(why.contains("no option 3: the last is 2"), "{why}");
     assert_eq!(verdicts(&home), [] as [Value; 0]);
     let said = home.run(&["session", "answer", id, "2"]).ok();
     assert!(said.contains("answered"), "{said}");

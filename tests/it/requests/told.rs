@@ -54,6 +54,38 @@ fn a_request_of_one_who_has_left_hides_no_answer_to_another_one() {
 }
 
 #[test]
+fn who_asks_hears_at_once_that_the_session_left_that_had_the_request() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    for step in ["pushed", "presented"] {
+        let mut bob = Holder::new(&home, &broker, "bob");
+        let asking = Asking::start(&home, &["bob", "review the parser"]);
+        bob.gets();
+        bob.say(json!({ "type": "progress", "state": step, "path": "socket" }));
+        let says = match step {
+            "pushed" => "pushed to bob over socket",
+            _ => "came into bob's conversation",
+        };
+        asking.says(says);
+        let id = bob.id();
+        drop(bob);
+        let left = "no session of that name has it now, and the next one gets it; the session that had \
+                    it left";
+        asking.says(left);
+        let state = open(&home)[0]["request"]["state"].clone();
+        assert_eq!(state, "queued", "{step}");
+        for verb in ["status", "inbox"] {
+            let which = if verb == "status" { &*id } else { "bob" };
+            let shown = home.run(&[verb, which]).ok();
+            assert!(shown.contains(left), "{shown}");
+        }
+        home.run(&["requests", "cancel", &id]).ok();
+        assert_eq!(asking.ends().0, Some(1));
+    }
+    broker.stop();
+}
+
+#[test]
 fn a_request_is_unread_until_it_is_read_and_owed_from_then_on() {
     let home = Home::new();
     let broker = Broker::start(&home);

@@ -148,7 +148,7 @@ impl HookServer {
     async fn permit(&self, mut hook: HookConnection, on: &Occasion) {
         let waits = on.has_dialog() || self.node.has_approvers();
         let asked = on.asked().filter(|_| waits);
-        let pending = asked.and_then(|asked| self.node.ask(Source::Hook, asked));
+        let pending = asked.and_then(|asked| self.node.ask(Source::Hook, asked, ASKS));
         let Some(mut pending) = pending else {
             return hook.nothing().await;
         };

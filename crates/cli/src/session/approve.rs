@@ -5,17 +5,18 @@ use std::io::IsTerminal as _;
 use std::sync::{Mutex, PoisonError};
 
 use peerbus_adapter::Failure;
+use peerbus_node::SessionNow;
 use peerbus_node::approvals::in_words;
 use peerbus_node::index::LiveSession;
 use peerbus_view::PeerState;
-use peerbus_wire::{escape, printable};
+use peerbus_wire::{escape, from_rfc3339, printable};
 use serde_json::{Value, json};
 
 use super::all::{Waiting, agreed, show, waiting};
 use super::{CELL_CHARS, LINE_CHARS, called, is_meant, open, refused, text_or_stdin};
 use crate::args::{SessionAnswer, SessionApprove, SessionDeny};
 use crate::here::sessions;
-use crate::output;
+use crate::{output, told};
 
 pub(super) fn allow(verb: &SessionApprove) -> Result<(), Failure> {
     let Some(found) = find(verb.which.as_deref(), verb.json)? else {
@@ -165,7 +166,7 @@ fn find(meant: Option<&str>, json: bool) -> Result<Option<Waiting>, Failure> {
         let told = |it: &Waiting| it.session.socket == session.socket;
         session.state() == PeerState::Waits && !requests.iter().any(told)
     };
-    let dumb: Vec<_> = all.iter().filter(is_dumb).collect();
+    let dumb: Vec<_> = all.iter().filter(is_dumb).cloned().collect();
     let is_mute = |session: &&LiveSession| {
         let told = |it: &Waiting| it.session.socket == session.socket;
         !session.tells() && !session.stopped && !requests.iter().any(told)
@@ -179,7 +180,8 @@ fn find(meant: Option<&str>, json: bool) -> Result<Option<Waiting>, Failure> {
         };
         let done = show((&requests, silent), "approvals", json, nothing, shown);
         if !json {
-            dumb.iter().for_each(|it| output::say(&asks_there(it)));
+            let dumb = SessionNow::all(dumb);
+            dumb.iter().for_each(|(it, _)| output::say(&asks_there(it)));
             mute.iter().for_each(|it| output::say(&tells_nothing(it)));
             for name in more.into_inner().unwrap_or_default() {
                 output::say(&format!(
@@ -193,6 +195,9 @@ fn find(meant: Option<&str>, json: bool) -> Result<Option<Waiting>, Failure> {
     let id = meant.to_ascii_lowercase();
     if let Some(at) = of_id(&requests, &id)? {
         return Ok(Some(requests.swap_remove(at)));
+    }
+    if let Some(why) = over(&all, &id) {
+        return Err(Failure::failed(why));
     }
     requests.retain(|found| is_meant(&found.session, meant));
     if requests.len() > 1 {
@@ -208,18 +213,33 @@ fn find(meant: Option<&str>, json: bool) -> Result<Option<Waiting>, Failure> {
     }
     match requests.pop() {
         Some(found) => Ok(Some(found)),
-        None => Err(Failure::failed(not_asked(meant, &all, &dumb, silent))),
+        None => Err(Failure::failed(not_asked(meant, &all, dumb, silent))),
     }
 }
 
+/// That a request of these letters is not open any more, and why; or that it is answered where it is asked.
+fn over(all: &[LiveSession], id: &str) -> Option<String> {
+    in_words(&format!("yes {id}"))?;
+    SessionNow::all(all.to_vec()).iter().find_map(|(now, _)| {
+        let is_it = |over: &&Value| over["request_id"] == *id;
+        let over = now.over.iter().find(is_it)?;
+        let lapsed = now.lapsed().filter(is_it).and_then(|_| now.way_out());
+        Some(match lapsed {
+            Some(way) => format!("request {id} of {}: {way}", called(&now.session)),
+            None => format!("request {id} is over: {}", how_it_ended(over)),
+        })
+    })
+}
+
 /// Why there is no request that is meant by this word.
-fn not_asked(meant: &str, all: &[LiveSession], dumb: &[&LiveSession], silent: usize) -> String {
+fn not_asked(meant: &str, all: &[LiveSession], dumb: Vec<LiveSession>, silent: usize) -> String {
     let word = escape(meant, CELL_CHARS);
     if silent > 0 {
         return format!("no request {word} was found, and not every session answered");
     }
-    if let Some(session) = dumb.iter().find(|session| is_meant(session, meant)) {
-        return asks_there(session);
+    let dumb = dumb.into_iter().filter(|it| is_meant(it, meant));
+    if let Some((now, _)) = SessionNow::all(dumb.collect()).first() {
+        return asks_there(now);
     }
     match all.iter().find(|session| is_meant(session, meant)) {
         Some(session) if !session.tells() => tells_nothing(session),
@@ -251,13 +271,15 @@ fn of_id(requests: &[Waiting], id: &str) -> Result<Option<usize>, Failure> {
 }
 
 /// That a session waits for its user, and cannot be answered from here.
-fn asks_there(session: &LiveSession) -> String {
-    let way = session
-        .answered_at()
-        .map(|place| format!(": answer {place}"));
+fn asks_there(now: &SessionNow) -> String {
+    let name = called(&now.session);
+    if let Some(way) = now.lapsed().and_then(|_| now.way_out()) {
+        return format!("{name} waits for you: {way}");
+    }
+    let way = now.session.answered_at();
+    let way = way.map(|place| format!(": answer {place}"));
     format!(
-        "{} waits for you, and its client does not say what it asks{}",
-        called(session),
+        "{name} waits for you, and its client does not say what it asks{}",
         way.unwrap_or_default()
     )
 }
@@ -276,12 +298,18 @@ fn tells_nothing(session: &LiveSession) -> String {
 fn say_closed(requests: &[Waiting]) {
     let closed = requests.iter().map(|it| &it.session);
     let closed = closed.filter(|session| !session.gates.approve);
-    let files: BTreeSet<_> = closed.map(|session| &session.gates_file).collect();
-    for file in files {
-        let file = escape(&file.display().to_string(), LINE_CHARS);
+    let opens = closed.map(|session| {
+        let file = escape(&session.gates_file.display().to_string(), LINE_CHARS);
+        let opens = || {
+            format!(
+                "a person opens it with `approve = true` in {file}, at once also for what is asked now"
+            )
+        };
+        session.broken_gates().unwrap_or_else(opens)
+    });
+    for opens in opens.collect::<BTreeSet<_>>() {
         output::say(&format!(
-            "the gate `approve` is closed, so these are answered where they are asked alone: a person opens \
-             it with `approve = true` in {file}, at once also for what is asked now"
+            "the gate `approve` is closed, so these are answered where they are asked alone: {opens}"
         ));
     }
 }
@@ -289,8 +317,12 @@ fn say_closed(requests: &[Waiting]) {
 /// A request with its session, for people: all of it.
 fn shown(found: &Waiting) -> String {
     let session = &found.session;
-    let name = escape(session.called(), CELL_CHARS);
-    format!("{name} asks: {}", asked(&found.told))
+    let name = session.title();
+    let until = found.told["until"].as_str().and_then(from_rfc3339);
+    let until = until.map_or_else(String::new, |at_ms| {
+        format!("\n    it can be answered here until {}", told::time(at_ms))
+    });
+    format!("{name} asks: {}{until}", asked(&found.told))
 }
 
 fn word(value: &Value) -> String {
@@ -368,13 +400,6 @@ fn question(question: &Value) -> String {
 }
 
 pub(super) fn resolved(event: &Value) -> String {
-    let decision = match event["decision"].as_str() {
-        Some("allow") if event["answers"].is_object() => "answered",
-        Some("allow") => "allowed",
-        Some("deny") => "denied",
-        Some("allow_always") => "allowed, by a rule from now on",
-        _ => "over",
-    };
     let rule = event["rule"].as_str().map(|rule| {
         let destination = word(&event["destination"]);
         format!(": {} in {destination}", on_a_line(rule))
@@ -395,8 +420,20 @@ pub(super) fn resolved(event: &Value) -> String {
     if event["interrupt"] == true {
         more += "; its turn ends";
     }
-    let (id, by) = (word(&event["request_id"]), by(event));
-    format!("request {id}: {decision}, {by}{more}")
+    let id = word(&event["request_id"]);
+    format!("request {id}: {}{more}", how_it_ended(event))
+}
+
+/// A decision, and whose it is.
+fn how_it_ended(event: &Value) -> String {
+    let decision = match event["decision"].as_str() {
+        Some("allow") if event["answers"].is_object() => "answered",
+        Some("allow") => "allowed",
+        Some("deny") => "denied",
+        Some("allow_always") => "allowed, by a rule from now on",
+        _ => "over",
+    };
+    format!("{decision}, {}", by(event))
 }
 
 /// Who closed a request.
@@ -406,6 +443,7 @@ fn by(event: &Value) -> String {
         "node" if event["source"].is_string() => format!("by {}", word(&event["source"])),
         "node" => "by a command or the dashboard of this user's".to_owned(),
         "timeout" => "since nobody decided in time".to_owned(),
+        "nobody" => "since the gate `approve` is closed".to_owned(),
         "client" => "since its client asks no more".to_owned(),
         other => match other.strip_prefix("peer:") {
             Some(peer) => format!("by the peer {}", escape(peer, CELL_CHARS)),

@@ -255,7 +255,11 @@ impl Broker {
         let row = lease.row.clone();
         let wanted = self.is_wanted(cx.now, &row);
         if wanted {
-            let why = format!("it was rejected there: \"{}\"", escape(why, WHY_CHARS));
+            let word = match row.request {
+                Some(_) => "declined",
+                None => "rejected",
+            };
+            let why = format!("it was {word} there: \"{}\"", escape(why, WHY_CHARS));
             self.pass_lease(cx, &row, &why)?;
         }
         Ok(wanted)

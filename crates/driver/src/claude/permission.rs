@@ -1,16 +1,20 @@
 //! What the driver answers when the client asks whether a tool may be used. Pure.
 
-use peerbus_node::approvals::{self, Asked, Decision};
+use peerbus_node::approvals::{self, Asked, By, Decision};
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::SERVER;
 
-/// What is said of a tool that nobody is there to allow.
-const DENIED: &str = "nobody answered this permission request, in a session that peerbus \
+/// The message about a tool that nobody allowed in time, or that nobody may allow.
+const DENIED: &str = "nobody answered this permission request in time, in a session that peerbus \
     drives: its user can allow tools beforehand, with `peerbus run --permission-mode MODE`, with \
     `peerbus run -- --allowedTools TOOLS`, or in the settings. Go on without, or say what is needed";
+const UNASKED: &str = "nobody may answer permission requests in this session, which peerbus drives: \
+    the gate `approve` is closed. Its user can open that, or allow tools beforehand, with \
+    `peerbus run --permission-mode MODE`, with `peerbus run -- --allowedTools TOOLS`, or in the \
+    settings. Go on without, or say what is needed";
 
 /// What is said of a tool that somebody denied without a word.
 const REFUSED: &str = "The user denied this.";
@@ -57,7 +61,10 @@ pub(crate) fn answer<'a>(verdict: &'a approvals::Verdict, input: &'a RawValue) -
             interrupt: verdict.interrupt,
         },
         None => Verdict::Deny {
-            message: DENIED,
+            message: match verdict.by {
+                By::Nobody => UNASKED,
+                _ => DENIED,
+            },
             interrupt: false,
         },
     }

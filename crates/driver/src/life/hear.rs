@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use peerbus_adapter::mailbox::{WakePath as _, Who};
-use peerbus_node::approvals::{By, Decision, Source, Verdict};
+use peerbus_node::approvals::{By, Source, Verdict};
 use peerbus_node::{EventKind, Node, Pending, claude_code};
 use peerbus_wire::{escape, printable};
 use serde_json::json;
@@ -199,10 +199,18 @@ impl Driver<'_> {
             true => Source::Stream,
             false => Source::Options,
         };
-        let pending = node.and_then(|node| node.ask(source, asked.asked.clone()));
+        let pending = node.and_then(|node| node.ask(source, asked.asked.clone(), patience));
+        let asks = pending.as_ref().filter(|_| has_approvers && !in_editor);
+        if let Some(asks) = asks.and_then(|pending| pending.asks(patience)) {
+            tracing::warn!("{asks}");
+        }
+        let by = match has_approvers {
+            true => By::Timeout,
+            false => By::Nobody,
+        };
         let (protocol, id) = (Arc::clone(&self.protocol), asked.id.clone());
         self.open(client, id, has_approvers, async move {
-            let verdict = decided(pending, patience).await;
+            let verdict = decided(pending, patience, by).await;
             protocol.answer(&asked, &verdict)
         });
     }
@@ -234,8 +242,8 @@ impl Driver<'_> {
 }
 
 /// What somebody decides, if anybody does in time.
-async fn decided(pending: Option<Pending>, patience: Duration) -> Verdict {
-    let nobody = Verdict::closed(None, By::Timeout);
+async fn decided(pending: Option<Pending>, patience: Duration, by: By) -> Verdict {
+    let nobody = Verdict::closed(None, by);
     let Some(mut pending) = pending else {
         sleep(patience).await;
         return nobody;
@@ -243,7 +251,9 @@ async fn decided(pending: Option<Pending>, patience: Duration) -> Verdict {
     match timeout(patience, pending.verdict()).await {
         Ok(verdict) => verdict,
         Err(_) => {
-            pending.close(Some(Decision::Deny), &By::Timeout);
+            if let Some(denied) = pending.lapse(&nobody.by) {
+                tracing::warn!("{denied}");
+            }
             nobody
         }
     }

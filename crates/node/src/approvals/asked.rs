@@ -8,6 +8,8 @@ use sha2::{Digest as _, Sha256};
 
 /// Most that is kept of an input, in bytes of JSON. One that is longer cannot be allowed here.
 pub(crate) const INPUT_MAX: usize = 32 * 1024;
+/// Most of an input that is kept of a request that is over, in characters.
+const BRIEF_CHARS: usize = 100;
 /// Longest of its other texts, in characters.
 const TEXT_CHARS: usize = 1_024;
 /// Most rules that are offered, and the longest of them, in bytes of JSON.
@@ -106,7 +108,7 @@ impl Question {
                 Some(label) => labels.push(label),
                 None if numbers => {
                     let options = self.options.len();
-                    return Err(format!("there is no option {part}, but {options}"));
+                    return Err(format!("there is no option {part}: the last is {options}"));
                 }
                 None => return Ok(answer.to_owned()),
             }
@@ -254,6 +256,17 @@ impl Asked {
         members
     }
 
+    /// As much of it as is said of one that is over.
+    pub(super) fn brief(&self) -> Value {
+        let members = self.members();
+        let input = match &members["questions"][0]["question"] {
+            Value::String(question) => question.clone(),
+            _ => main_input(&members),
+        };
+        let input: String = input.chars().take(BRIEF_CHARS).collect();
+        json!({ "tool": self.tool, "input": input })
+    }
+
     /// Whether both are the same call, of which either may have only the beginning.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         let (mine, theirs) = (self.input.as_str(), other.input.as_str());
@@ -264,6 +277,18 @@ impl Asked {
             _ => mine.starts_with(theirs) || theirs.starts_with(mine),
         };
         input && self.tool == other.tool
+    }
+}
+
+/// The input of a tool, or the member of it that says most.
+pub(crate) fn main_input(request: &Value) -> String {
+    let input = &request["input"];
+    let members = ["command", "file_path", "path", "url"];
+    let main = members.iter().find_map(|member| input[member].as_str());
+    match (main, input) {
+        (Some(main), _) => main.to_owned(),
+        (None, Value::String(text)) => text.clone(),
+        (None, input) => input.to_string(),
     }
 }
 

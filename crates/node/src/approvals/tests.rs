@@ -272,7 +272,7 @@ fn a_question_wants_answers_and_nothing_else_does() {
     for (given, why) in [
         (&[][..], "is a question"),
         (&["2"], "2 questions, and 1"),
-        (&["3", "1"], "no option 3, but 2"),
+        (&["3", "1"], "no option 3: the last is 2"),
         (&["0", "1"], "no option 0"),
         (&["1,2", "1"], "one option"),
         (&["99999999999999999999999", "1"], "no option 9"),

@@ -344,8 +344,9 @@ impl PeerSession {
         let taken = is(CloseReason::NameClaimed) || in_use.is_some() || is(CloseReason::NameKnown);
         let kept = text.strip_prefix(NAME_KEPT).filter(|_| code == 1008);
         let taken = taken || kept.is_some();
-        let lost = registering && taken || is(CloseReason::NameEnded);
-        if self.config.generated && lost {
+        let lost = taken || is(CloseReason::NameEnded);
+        // The operator took one that was online off the bus.
+        if self.config.generated && registering && lost {
             return Next::Rename;
         }
         let allowed = text.strip_prefix(NAME_FORBIDDEN).filter(|_| code == 1008);

@@ -156,7 +156,7 @@ pub fn refusal(name: &impl fmt::Display, why: &RegistrationRefusal, setting: &st
         }
         RegistrationRefusal::Ended => format!(
             "the name {name} was ended for good: give this session another one ({setting}), or \
-             start it anew to begin again as {name}"
+             start it anew"
         ),
         RegistrationRefusal::TakenOver => format!(
             "another process registered the name {name} and took it over: give each session its \

@@ -42,6 +42,8 @@ pub struct Context {
 pub struct Watched {
     /// Peers, each with the way in which its user lets it go on, where it waits for that.
     pub peers: Vec<(PeerView, Option<String>)>,
+    /// Sessions off the bus that wait for their user, each as a sentence with the way out.
+    pub nameless_that_wait: Vec<(String, String)>,
     /// Which sessions want a name that another one has, each as a sentence.
     pub nameless: Vec<String>,
 }
@@ -64,6 +66,9 @@ pub fn examine(context: &Context) -> Result<Report, Failure> {
     };
     let told = peers.as_deref().map(context.look).unwrap_or_default();
     asleep::silent(&told.peers, &mut report);
+    for (says, way_out) in told.nameless_that_wait {
+        report.warning("waits", says, way_out);
+    }
     for says in told.nameless {
         report.warning(
             "name",

@@ -82,7 +82,7 @@ fn inboxes(peers: Option<&[PeerEntry]>, report: &mut Report) {
             report.warning(
                 "sessions",
                 format!("{all} of Claude Code run, {here} are on the bus"),
-                "start those anew that ran before the install; say yes to what Claude Code asks \
+                "start those anew that ran before the install, or whose name was retired; say yes to what Claude Code asks \
                  about peerbus; of two with one name one waits until the other ends: give each its \
                  own; `/mcp` in a session shows what is wrong with it",
             );
@@ -110,16 +110,27 @@ fn inboxes(peers: Option<&[PeerEntry]>, report: &mut Report) {
 
 /// Says in how many sessions our module is linked.
 fn modules(clients: &[u32], report: &mut Report) {
-    let links = process::running("link");
-    let below = |client: &&u32| {
-        let mut links = links.iter();
-        links.any(|link| process::descends(*link, **client) == Some(true))
-    };
-    let (linked, all) = (clients.iter().filter(below).count(), clients.len());
+    let (links, guards) = (process::running("link"), process::running("driven-guard"));
+    let descends = |id, above| process::descends(id, above) == Some(true);
+    let (linked, all) = linked(clients, (&links, &guards), descends);
     if linked > 0 {
         let says = format!("{linked} of {all} running of Claude Code with its module linked");
         report.ok("module", says);
     }
+}
+
+/// How many clients have a link below them, and of how many: the module does nothing below the guards of
+/// `peerbus run`.
+fn linked(
+    clients: &[u32],
+    (links, guards): (&[u32], &[u32]),
+    descends: impl Fn(u32, u32) -> bool,
+) -> (usize, usize) {
+    let is_driven = |client: u32| guards.iter().any(|guard| descends(client, *guard));
+    let is_linked = |client: u32| links.iter().any(|link| descends(*link, client));
+    let clients = clients.iter().filter(|client| !is_driven(**client));
+    let linked = clients.clone().filter(|client| is_linked(**client));
+    (linked.count(), clients.count())
 }
 
 fn read(path: &Path) -> Option<Value> {
@@ -135,4 +146,17 @@ fn files(dir: &Path, ending: &str) -> impl Iterator<Item = (PathBuf, String)> {
         let stem = path.file_stem()?.to_str()?.to_owned();
         right.then_some((path, stem))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_in_which_the_module_does_nothing_are_not_counted() {
+        // A tens digit is a session, with its link or guard.
+        let descends = |id: u32, above: u32| id / 10 == above / 10 && id > above;
+        let (clients, links, guards) = ([11, 21, 31], [12], [30]);
+        assert_eq!(linked(&clients, (&links, &guards), descends), (1, 2));
+    }
 }

@@ -7,7 +7,8 @@ use peerbus_wire::{How, PeerEntry, PeerName, Receipt, Stage, escape};
 use super::{open, reached};
 use crate::about::{Around, Audience, PeerState, PeerView};
 use crate::domains::DomainView;
-use crate::text::{NAME_CHARS, REASON_CHARS, is_proven, proof, rejected, says, shown, span, word};
+use crate::text::{NAME_CHARS, REASON_CHARS, is_proven, of_broker, proof, rejected};
+use crate::text::{says, shown, span, word};
 
 /// So long after an ack a turn may still be about the message.
 const TURN_MS: u64 = 3_600_000;
@@ -74,6 +75,10 @@ fn how_far<'a>(receipts: impl Iterator<Item = &'a Receipt> + Clone, around: Arou
                  older mail goes first: it goes on when {name} acks what it has"
             );
         }
+        let had = |it: &Receipt| it.to == receipt.to && it.stage.rank() > Stage::Queued.rank();
+        if receipt.stage == Stage::Queued && receipts.clone().any(had) {
+            return queued(&name) + "; the session that had it left";
+        }
         let seen = |it: &Receipt| it.to == receipt.to && is_proven(&it.stage);
         if receipt.stage == Stage::Owed && receipts.clone().any(seen) {
             let away = away(&name, receipt, peers);
@@ -113,11 +118,11 @@ fn how_far<'a>(receipts: impl Iterator<Item = &'a Receipt> + Clone, around: Arou
 }
 
 /// Who had a message that one of its group gets, and why not any more.
-fn before(name: &str, receipt: &Receipt) -> String {
-    let name = escape(name, NAME_CHARS);
+fn before(to: &str, receipt: &Receipt) -> String {
+    let name = escape(to, NAME_CHARS);
     match &receipt.stage {
         Stage::Recalled { why } if !why.is_empty() => {
-            format!("{name} had it ({})", escape(why, REASON_CHARS))
+            format!("{name} had it ({})", of_broker(to, why))
         }
         _ => format!("{name} had it"),
     }
@@ -240,7 +245,7 @@ fn of_request((name, to): (&str, &str), stage: &Stage, ago: &str) -> String {
         }
         Stage::Unanswered { why } => format!(
             "it has no result, and none is waited for: {}",
-            escape(why, REASON_CHARS)
+            of_broker(to, why)
         ),
         _ => String::new(),
     }

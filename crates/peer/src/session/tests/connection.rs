@@ -251,6 +251,7 @@ fn a_generated_name_that_is_taken_is_replaced() {
         CloseReason::NameClaimed,
         CloseReason::NameInUse,
         CloseReason::NameKnown,
+        CloseReason::NameEnded,
     ] {
         let mut rig = Rig::new(true);
         rig.send("m1", 60_000);
@@ -263,6 +264,22 @@ fn a_generated_name_that_is_taken_is_replaced() {
         assert_eq!(rig.session.name(), &name("other-name-000"));
         let frames = rig.frames();
         assert_eq!(decode(&frames[0]).envelope.from, "other-name-000");
+    }
+}
+
+#[test]
+fn a_session_that_the_operator_takes_off_the_bus_stays_off_under_any_name() {
+    for generated in [false, true] {
+        let mut rig = Rig::new(generated);
+        rig.register(true);
+        rig.actions();
+        rig.closed(&CloseReason::NameEnded);
+        let why = match rig.session.status() {
+            Status::Refused { why, .. } => why,
+            status => panic!("{status:?}"),
+        };
+        assert_eq!(*why, RegistrationRefusal::Ended);
+        assert_eq!(rig.actions(), []);
     }
 }
 

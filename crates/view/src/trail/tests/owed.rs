@@ -25,6 +25,10 @@ fn of_a_message_for_one_of_a_group_it_says_who_has_it_and_who_had_it() {
         "it waits at the broker for one of #shop: no member is here that can take it, and the first \
          that comes gets it; before that bob had it (its session ended)"
     );
+    let why = r#"it was declined there: "no \"time\"" "#.trim();
+    let declined = vec![at("bob", recalled(why))];
+    let quoted = note([declined, vec![at("cyd", Stage::Acked(None))]].concat());
+    assert!(quoted.ends_with(&format!("bob had it ({why})")), "{quoted}");
     let has = note([ended(), vec![at("cyd", Stage::Acked(None))]].concat());
     assert!(has.starts_with("cyd acked it"), "{has}");
     assert!(
@@ -47,6 +51,33 @@ fn a_request_that_comes_again_is_where_it_is_now() {
             let note = trail([&before[..], &[at(now)]].concat()).note;
             assert!(note.starts_with(says), "{note}");
         }
+    }
+}
+
+#[test]
+fn what_a_session_had_that_is_gone_waits_at_the_broker() {
+    let path = || "socket".to_owned();
+    for had in [
+        Stage::Pushed { path: path() },
+        Stage::Presented { path: path() },
+        Stage::Held { why: "asks".into() },
+    ] {
+        let (word, had) = (had.word(), at(had));
+        let note = trail(vec![accepted(0), had.clone(), at(Stage::Queued)]).note;
+        let says = "it waits at the broker for bob; no session of that name has it now, and the next \
+                    one gets it; the session that had it left";
+        assert_eq!(note, says, "{word}");
+        let note = trail(vec![
+            accepted(1),
+            had,
+            at(Stage::Queued),
+            seen("drain", "x"),
+        ])
+        .note;
+        assert!(
+            note.starts_with("bob says that its model has seen it"),
+            "{note}"
+        );
     }
 }
 

@@ -1,0 +1,87 @@
+//! A driven session asks for a tool that nobody allows: everybody who waits hears of it.
+
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use super::node::{asked, status};
+use super::{Driven, home, told};
+use crate::requests::open;
+use crate::support::{Broker, Lines, eventually};
+
+/// The letters of the request in a line.
+fn letters(line: &str) -> Option<String> {
+    let (_, rest) = line.split_once('[')?;
+    Some(rest.split_once(']')?.0.to_owned())
+}
+
+#[test]
+fn a_denial_for_want_of_an_answer_is_told_to_whoever_waits() {
+    let home = home();
+    let broker = Broker::start(&home);
+    let driven = Driven::start(&home, &[]);
+    eventually("it is here", || (status(&home)? == "idle").then_some(()));
+    let mut asking = home.peerbus(&["ask", "driven", "use a tool"]);
+    let mut asking = asking.stderr(Stdio::piped()).spawn().expect("it starts");
+    let said = Lines::of(asking.stderr.take().expect("a pipe"));
+    let closed = "the gate `approve` is closed in ";
+    let find = |lines: &Lines, who: &str| {
+        let is =
+            |line: &str| line.contains("driven was denied Bash: \"ls\"") && line.contains(closed);
+        lines.find(who, |line| is(line).then(|| line.to_owned()))
+    };
+    let id = letters(&find(&driven.errors, "the terminal is told")).expect("letters");
+    let line = find(&said, "who asks is told");
+    assert!(line.contains("owes an answer; driven was denied"), "{line}");
+    let message = told(&home)
+        .into_iter()
+        .find_map(|it| it.get("verdict").cloned());
+    let message = message.expect("a verdict")["response"]["message"].to_string();
+    assert!(
+        message.contains("the gate `approve` is closed"),
+        "{message}"
+    );
+    let over = home.run(&["session", "approve", &id]).fails(1);
+    let says = format!("request {id} is over: denied, since the gate `approve` is closed");
+    assert!(over.contains(&says), "{over}");
+    let request = open(&home)[0]["id"].as_str().expect("an id").to_owned();
+    for verb in [&["status"][..], &["status", &request]] {
+        let shown = home.run(verb).ok();
+        assert!(shown.contains("driven was denied Bash"), "{shown}");
+    }
+    eventually("it is audited", || {
+        let said = home.run(&["audit", "sessions"]).ok();
+        let record = format!("driven approve deny request_id {id} by nobody");
+        said.contains(&record).then_some(())
+    });
+    home.run(&["requests", "cancel", &request]).ok();
+    assert_eq!(asking.wait().expect("it ends").code(), Some(1));
+    let shown = home.run(&["status", &request]).ok();
+    assert!(!shown.contains("was denied"), "{shown}");
+    driven.stop();
+    broker.stop();
+}
+
+#[test]
+fn the_terminal_says_what_is_asked_and_for_how_long_it_can_be_answered() {
+    let home = home();
+    let broker = Broker::start(&home);
+    let file = home.path().join("own.toml");
+    std::fs::write(&file, "approve = true").expect("written");
+    let file = file.to_str().expect("a path");
+    let driven = Driven::start(&home, &["--gates", file, "use a tool"]);
+    let asked: Value = asked(&home);
+    let id = asked["request_id"].as_str().expect("an id");
+    let line = format!("driven asks, for 10 min: Bash: \"ls\": `peerbus session approve {id}`");
+    driven
+        .errors
+        .find("what it asks", |it| it.contains(&line).then_some(()));
+    let list = home.run(&["session", "approve"]).ok();
+    assert!(list.contains("it can be answered here until "), "{list}");
+    home.run(&["session", "approve", id]).ok();
+    let late = home.run(&["session", "approve", id]).fails(1);
+    let says = format!("request {id} is over: allowed, by ");
+    assert!(late.contains(&says), "{late}");
+    driven.stop();
+    broker.stop();
+}

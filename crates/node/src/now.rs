@@ -116,10 +116,13 @@ impl SessionNow {
             _ => return None,
         };
         let at_ms = last["at"].as_str().and_then(from_rfc3339)?;
-        let ago = span(now_ms.saturating_sub(at_ms) / 1_000);
+        let ago = match now_ms.saturating_sub(at_ms) / 1_000 {
+            0 => "just now".to_owned(),
+            seconds => format!("{} ago", span(seconds)),
+        };
         let (name, asked) = (self.session.title(), gist(last));
         let id = shown(&last["request_id"], NAME_CHARS);
-        (at_ms >= since_ms).then(|| format!("{name} was denied {asked}, {ago} ago [{id}]: {why}"))
+        (at_ms >= since_ms).then(|| format!("{name} was denied {asked}, {ago} [{id}]: {why}"))
     }
 
     /// What it asks its user, and the ways to answer; `None`: it asks nothing.

@@ -79,6 +79,10 @@ fn who_asks_hears_at_once_that_the_session_left_that_had_the_request() {
             let shown = home.run(&[verb, which]).ok();
             assert!(shown.contains(left), "{shown}");
         }
+        let mut next = Holder::new(&home, &broker, "bob");
+        next.gets();
+        asking.says("and has not said what became of it");
+        next.leaves();
         home.run(&["requests", "cancel", &id]).ok();
         assert_eq!(asking.ends().0, Some(1));
     }

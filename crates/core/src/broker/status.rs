@@ -54,6 +54,12 @@ fn tell(id: &MessageId, to: &str, way: &DeliveryHistory, told: &mut Vec<Receipt>
     told.extend(stages.map(|(stage, at_ms)| Receipt::at_one(id.clone(), to, stage, at_ms)));
 }
 
+/// Whether who has a delivery goes on where it was: it says again how far it is.
+fn resumes(past: &DeliveryHistory, now: &DeliveryHistory) -> bool {
+    let first = now.steps().first();
+    first.is_some_and(|(first, _)| past.ends_with(first))
+}
+
 fn accepted(head: &MessageHead, online: usize) -> Receipt {
     let accepted = Stage::Accepted(Accepted {
         recipients: head.recipients,
@@ -174,7 +180,14 @@ impl Broker {
                 Some(_) if self.is_bridge(peer) => {
                     queued.push(say(Some(to.clone()), Stage::Queued));
                 }
-                Some(flight) => history.follow(&flight.history),
+                Some(flight) if resumes(&history, &flight.history) => {
+                    history.follow(&flight.history);
+                }
+                // Another session may have it than before.
+                Some(flight) => {
+                    tell(&head.id, &to, &history, &mut told);
+                    history = flight.history.clone();
+                }
                 None if self.registry.is_forwarded(peer) => {
                     if history.steps().is_empty() {
                         told.push(say(Some(to.clone()), Stage::Forwarded));

@@ -113,8 +113,12 @@ pub fn reached<'a>(receipts: impl Iterator<Item = &'a Receipt>) -> BTreeMap<&'a 
             // It was passed on, or has come back.
             Some(Stage::Recalled { .. }) => true,
             _ if matches!(now, Stage::Recalled { .. }) => true,
-            // The session that had it is gone.
-            Some(before) if *now == Stage::Queued && before.is_progress() => true,
+            // The session that had it is gone, and another one may have it.
+            Some(before)
+                if matches!(now, Stage::Queued | Stage::Delivered) && before.is_progress() =>
+            {
+                true
+            }
             // The client's user may be asked after the push, and decide before another one.
             Some(Stage::Pushed { .. } | Stage::Held { .. }) => now.is_progress() || now.is_final(),
             // A request comes again when who had read it is gone.

@@ -100,6 +100,25 @@ fn what_a_holder_says_again_after_a_cut_is_news_to_a_new_broker_alone() {
 }
 
 #[test]
+fn of_the_next_session_that_has_it_only_what_that_one_said_is_the_last() {
+    let mut rig = Rig::new();
+    let (ada, bob) = (rig.ext("ada"), rig.ext("bob"));
+    rig.send(ada, "ada", "bob", "m1");
+    rig.frame(bob, progress(1, pushed("socket")));
+    rig.frame(bob, progress(1, held("its user")));
+    rig.close(bob, true);
+    rig.pass(1_000);
+    let bob = rig.ext("bob");
+    let last = |rig: &mut Rig| history(rig, ada).pop().map(|(_, stage)| stage);
+    assert_eq!(last(&mut rig), Some(Stage::Delivered));
+    rig.frame(bob, progress(1, pushed("socket")));
+    let told = history(&mut rig, ada);
+    let told: Vec<_> = told.into_iter().map(|(_, stage)| stage).collect();
+    let now = [held("its user"), Stage::Delivered, pushed("socket")];
+    assert!(told.ends_with(&now), "{told:?}");
+}
+
+#[test]
 fn only_the_holder_says_how_far_a_message_is() {
     let mut rig = Rig::new();
     let (ada, bob, cyd) = (rig.ext("ada"), rig.ext("bob"), rig.ext("cyd"));

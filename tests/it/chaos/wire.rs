@@ -219,7 +219,10 @@ impl<'a> Sender<'a> {
     fn make(&mut self) -> Sent {
         self.number += 1;
         let to = self.to[self.rng.random_range(0..self.to.len())];
-        let id = format!("{}-{:032x}", self.name, self.rng.random::<u128>());
+        let random = self.rng.random::<u128>() >> 32;
+        // A message is known by the end of its id: no two of a sender's are the same.
+        let end = (self.number as u32).wrapping_mul(0x9e37_79b1);
+        let id = format!("{}-{random:024x}{end:08x}", self.name);
         let body = json!({ "text": self.number.to_string() }).to_string();
         // Some are forgeries, which nobody may ever be shown.
         let (from, secret, kind) = match self.rng.random_range(0..60) {

@@ -115,7 +115,12 @@ impl Login<'_> {
         // A program that ssh left behind may hold the other end open: what is there is all.
         let _would_wait = self.says.by_ref().take(64 * 1_024).read_to_end(&mut said);
         let said = String::from_utf8_lossy(&said);
-        let said = said.lines().rfind(|line| !line.trim().is_empty());
+        // Of one that does not know these words the first line says so.
+        let mut lines = said.lines().filter(|line| !line.trim().is_empty());
+        let said = match status.code() {
+            Some(2) => lines.next(),
+            _ => lines.next_back(),
+        };
         let said = escape(said.unwrap_or("nothing").trim(), SAID_CHARS);
         match status.code() {
             Some(0) => Ok(()),

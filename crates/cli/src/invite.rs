@@ -50,9 +50,10 @@ fn invite(verb: &Invite) -> Result<(), Failure> {
     // That its peers can have names.
     invitations::grant(&name, TokenHash([0; 32])).map_err(Failure::config)?;
     if verb.ssh {
-        // One over ssh is asked for anew each time: what became of the last one nobody may have heard.
+        // One over ssh is asked for anew each time: what became of the last one nobody may have heard. Who was
+        // let in by it keeps its token.
         end(&paths, &file()?, |it| {
-            is_called(&it.name, &name) && it.joined_ms.is_none()
+            is_called(&it.name, &name) && it.holder.is_none()
         })?;
     }
     let known = tokens::read(&paths.tokens).map_err(Failure::config)?;

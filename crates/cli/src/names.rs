@@ -49,10 +49,13 @@ fn retire(name: &str, to: Option<&str>, socket: Option<&PathBuf>) -> Result<(), 
     let target = format!("/names/retire?name={name}{}", to.unwrap_or_default());
     operator::ask(socket, "POST", &target)?;
     output::line(&match successor {
-        Some(to) => format!("{name} has ended: its unseen mail, and mail for it, goes to {to}"),
+        Some(to) => format!(
+            "{name} has ended: its unseen mail, and mail for it, goes to {to}. A session that was connected \
+             under that name is off the bus until it is started anew"
+        ),
         None => format!(
-            "{name} has ended: whoever sent it mail that it has not seen is told. A session of that name \
-             is off the bus until it is started anew"
+            "{name} has ended: whoever sent it mail that it has not seen is told. A session that was \
+             connected under that name is off the bus until it is started anew"
         ),
     })
 }

@@ -19,7 +19,7 @@ use crate::stage::{How, Receipt, Refusal, Stage};
 pub enum ClientFrame {
     /// Mandatory first frame.
     Register(Register),
-    /// In place of it, over TLS: a machine that was invited asks to be let in.
+    /// In place of it, over TLS or the Unix socket: a machine that was invited asks to be let in.
     Join(JoinRequest),
     /// The recipient is done with a delivery.
     Ack(Ack),

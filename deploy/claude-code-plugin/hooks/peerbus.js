@@ -19,6 +19,7 @@ let begins = false // the turn's first request may have what the link has not to
 let turn
 let asks = false // a request is with the model
 let ends = false // the turn is to end
+let joined = false // a text stands in the conversation, and in no request yet
 let told = Promise.resolve()
 let rows = [] // of the pane, as the adapter wrote them
 const proven = new Set() // marks whose answer was told
@@ -41,8 +42,10 @@ async function tells($, event, more) {
   if (!there) return void await ask($, event, more)
   const params = { wait: false, on: await occasion($, event, more) }
   const body = JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'hook', params }) + '\n'
+  // An adapter that is stopped takes it, and answers nothing.
+  const late = new Promise((_, fail) => $.clock.after(TELLS_MS, () => fail(new Error('late'))))
   try {
-    await $.http.fetch('http://peerbus/', { method: 'POST', body, socketPath: there })
+    await Promise.race([$.http.fetch('http://peerbus/', { method: 'POST', body, socketPath: there }), late])
   } catch {
     socket = undefined
     await ask($, event, more)
@@ -78,6 +81,7 @@ async function shows($, { text }) {
   // While the model is asked a text would stand before an answer that knows nothing of it.
   const joins = turn && !asks
   const message = { type: 'user', content: [{ type: 'text', text }] }
+  joined = joined || Boolean(joins)
   const shown = joins ? await $.session.append({ message }) : await $.prompt.submit({ text })
   if (shown.drop !== undefined || shown.deny !== undefined) throw new Error('dropped')
   // It is in the next request of this conversation, even after a restart.
@@ -180,12 +184,16 @@ export const register = on => {
       turn = undefined
       asks = ends = false
       tell($, 'ModTurn', { busy: false })
+      // It came when no request of the turn's was left to show it.
+      if (joined) void $.prompt.submit({ text: 'Mail from the bus stands above.' }).catch(() => {})
+      joined = false
     }
     return next(e)
   })
   on('turn.step', async function* ($, e, next) {
     if (e.agentId) return yield* next(e)
     asks = true
+    joined = false
     try {
       await end($).catch(() => {})
       return yield* step($, e, next)

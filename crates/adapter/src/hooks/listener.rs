@@ -228,6 +228,9 @@ async fn meet(
     let mut first = timeout(FIRST, lines.next()).await.ok()?;
     let posts = first == NextLine::Line && lines.line().starts_with(POST);
     if posts {
+        if !own {
+            return None;
+        }
         first = timeout(FIRST, posted(&mut lines, &mut write)).await.ok()?;
     }
     let asked = match first {
@@ -241,7 +244,7 @@ async fn meet(
         write,
         caller,
     };
-    if (asked.is_some() || posts) && !own {
+    if asked.is_some() && !own {
         tracing::debug!("a process outside the session asked as one of its own");
         return None;
     }

@@ -322,7 +322,7 @@ impl Mailbox {
         let result = f(&mut state, now_ms);
         state.act(&shared.bus);
         let watched = state.machine.watched().next().is_some();
-        let waits = state.machine.waits();
+        let waits = (shared.waits.receiver_count() > 0).then(|| state.machine.waits());
         let other_deadline = state.machine.poll_timeout() != before;
         let (work, answered) = (state.has_work(), state.answers);
         let warnings = std::mem::take(&mut state.warnings);
@@ -349,8 +349,10 @@ impl Mailbox {
         }
         let changed = |any: &mut bool| std::mem::replace(any, watched) != watched;
         shared.watched.send_if_modified(changed);
-        let other = |last: &mut [usize; 4]| std::mem::replace(last, waits) != waits;
-        shared.waits.send_if_modified(other);
+        if let Some(waits) = waits {
+            let other = |last: &mut [usize; 4]| std::mem::replace(last, waits) != waits;
+            shared.waits.send_if_modified(other);
+        }
         result
     }
 }

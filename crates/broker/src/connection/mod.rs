@@ -186,7 +186,7 @@ async fn read(
             }
             _ => {}
         }
-        // Its answers are as many as the messages that it names.
+        // One that costs more than a message goes alone.
         for _ in 1..Answer::to(&frame).frames() {
             link.may_read().await;
         }

@@ -16,6 +16,7 @@ use peerbus_wire::jsonrpc::{RpcError, RpcMessage, WRONG_PARAMS};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
+use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -76,7 +77,7 @@ impl HookServer {
         let (mut watches, mut ends) = (!self.mailbox.watched().is_empty(), false);
         let watch = |any: bool| RpcMessage::notification("attached/watch", &json!({ "any": any }));
         // The first line says that there is a link.
-        let here = json!({ "socket": self.node.socket() });
+        let here = json!({ "socket": self.node.socket().display().to_string() });
         let here = RpcMessage::notification("attached/here", &here).line();
         let mut waits = self.mailbox.waits();
         let mut shown = desk_line(&self.mailbox);
@@ -100,9 +101,14 @@ impl HookServer {
                     ends = *now;
                     RpcMessage::notification("attached/interrupt", &json!({ "turn": ends })).line()
                 }
-                Ok(text) = texts.recv() => {
-                    RpcMessage::notification("attached/text", &json!({ "text": text })).line()
-                }
+                text = texts.recv() => match text {
+                    Ok(text) => {
+                        RpcMessage::notification("attached/text", &json!({ "text": text })).line()
+                    }
+                    // It was slow: what it missed goes another way when no proof comes.
+                    Err(RecvError::Lagged(_)) => String::new(),
+                    Err(RecvError::Closed) => return,
+                },
                 Ok(()) = waits.changed(), if settles.is_none() => {
                     settles = Some(Instant::now() + SETTLES);
                     String::new()

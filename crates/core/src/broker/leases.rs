@@ -199,7 +199,8 @@ impl Broker {
         };
         let may = |row: &&LeaseRow| {
             let over = self.left_ms(cx, row) == Some(0);
-            !over && !row.rejected.contains(&peer)
+            let own = row.group().is_some() && row.head.sender == peer;
+            !over && !own && !row.rejected.contains(&peer)
         };
         for seq in self.leases.offered(&known.row, may) {
             let row = self.leases.get(seq);

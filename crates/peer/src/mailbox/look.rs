@@ -29,10 +29,11 @@ impl MailboxMachine {
         first.into_iter().chain(rest).filter_map(listed).collect()
     }
 
-    /// The mail that the agent has not seen, in order of arrival, but for what it is kept from.
+    /// The mail that the agent has not seen, in order of arrival, but for what it is kept from, by its client
+    /// too.
     pub fn unread(&self) -> impl Iterator<Item = &Arc<Mail>> {
         let here = self.messages.values();
-        let here = here.filter(|m| !m.is_withheld() && m.held().is_none());
+        let here = here.filter(|message| message.is_open());
         here.filter_map(|message| message.content.mail())
     }
 

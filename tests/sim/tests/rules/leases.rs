@@ -314,6 +314,22 @@ fn who_inherits_a_membership_may_get_what_waits() {
 }
 
 #[test]
+fn what_a_member_sent_itself_hides_nothing_from_it() {
+    let mut rig = Rig::new();
+    let ada = member(&mut rig, "ada");
+    let bob = member(&mut rig, "bob");
+    rig.close(bob, true);
+    for n in 1..=17 {
+        rig.send(ada, "ada", "#shop!", &format!("m{n}"));
+    }
+    rig.close(ada, true);
+    let cyd = rig.ext("cyd");
+    rig.send(cyd, "cyd", "#shop!", "m18");
+    let ada = rig.join(ext("ada", "ada"));
+    assert_eq!(rig.delivered(ada), [18]);
+}
+
+#[test]
 fn who_inherits_a_membership_may_get_what_all_others_rejected() {
     let mut rig = Rig::new();
     let heir = rig.ext("heir");

@@ -163,7 +163,7 @@ function size(text) {
 }
 
 function alarm(one) {
-  const says = one.alarm === "waits" ? one.way_out || `What it asks is known there alone: answer ${one.tty ? `at ${one.tty}` : "it there"}` : `Why nothing comes of its mail: ${one.tried || "it does not say"}`;
+  const says = one.alarm === "waits" ? one.way_out || `What it asks is known there alone: answer ${one.place || (one.tty ? `at ${one.tty}` : "it there")}` : `Why nothing comes of its mail: ${one.tried || "it does not say"}`;
   return el("article.card.yours", {}, el("h3"), el("p", {}, sentence(says)));
 }
 

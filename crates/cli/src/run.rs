@@ -41,6 +41,8 @@ pub(crate) fn run(verb: Run) -> Result<(), Failure> {
         detached::leave()?;
     }
     let agent = agent(&verb)?;
+    let named = verb.name.clone().filter(|name| peerbus_agents::is_id(name));
+    let named = named.map_or_else(String::new, |name| format!(" --name {name}"));
     let flags = verb.connection.flags(verb.name);
     let config = client::driven(&flags)?;
     let variable = |name: &str| std::env::var(name).ok();
@@ -82,7 +84,7 @@ pub(crate) fn run(verb: Run) -> Result<(), Failure> {
     // One that a shell would read otherwise is not told.
     if let Some(id) = session.filter(|id| peerbus_agents::is_id(id) && !id.starts_with('-')) {
         output::complain(&format!(
-            "`peerbus run{which} --resume {id}{command}` goes on with this session"
+            "`peerbus run{which}{named} --resume {id}{command}` goes on with this session"
         ));
     }
     match ended {

@@ -106,13 +106,12 @@ impl SessionNow {
     #[must_use]
     pub fn denied(&self, since_ms: u64, now_ms: u64) -> Option<String> {
         let last = self.over.last().filter(|it| it["decision"] == "deny")?;
-        let file = escape(
-            &self.session.gates_file.display().to_string(),
-            4 * NAME_CHARS,
-        );
+        let file = &self.session.gates_file;
+        let file = escape(&file.display().to_string(), 4 * NAME_CHARS);
+        let closed = || format!("the gate `approve` is closed in {file}");
         let why = match last["by"].as_str()? {
             "timeout" => "nobody decided in time".to_owned(),
-            "nobody" => format!("the gate `approve` is closed in {file}"),
+            "nobody" => self.session.broken_gates().unwrap_or_else(closed),
             _ => return None,
         };
         let at_ms = last["at"].as_str().and_then(from_rfc3339)?;

@@ -53,8 +53,8 @@ gating hook with .catch: command.run{command=bus}
 gating hook with .catch: tool.call{tool=SendMessage}
 gating hook with .catch: tool.call{tool=ListAgents}
 gating hook with .catch: command.run{command=list-agents}
-calls: $.clock.after (via link), $.command.register, $.http.fetch (via tells), $.process.run (via ask), \
-$.process.spawn (via link), $.prompt.submit (via shows), $.session.append (via shows), $.session.id (via occasion), \
+calls: $.clock.after (via link, tells), $.command.register, $.http.fetch (via tells), $.process.run (via ask), \
+$.process.spawn (via link), $.prompt.submit, $.session.append (via shows), $.session.id (via occasion), \
 $.session.messages (via step), $.settings.read (via shows), $.turn.abort (via end), $.ui.invalidate (via bus), \
 $.ui.log (via end), $.ui.open (via bus), $.ui.resolve, $.ui.status (via heard, link)"""
 

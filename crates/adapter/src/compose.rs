@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn what_cannot_be_sent_is_said_before_it_is_queued() {
         let me = PeerName::parse("me").unwrap();
-        let to = || recipient("you").unwrap();
+        let to = || recipient("bob").unwrap();
         let sentence = |body: &str| draft(&me, new_id(), to(), (body, SOURCE)).unwrap_err();
         assert!(matches!(sentence(" "), SendError::InvalidBody(_)));
         assert!(matches!(sentence("{"), SendError::InvalidBody(_)));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use peerbus_core::broker::ConnId;
 use peerbus_os::sync::lock;
 use peerbus_wire::limits::{FRAMES_UNANSWERED_MAX, WINDOW_BYTES_MAX};
-use peerbus_wire::{ClientFrame, CloseReason};
+use peerbus_wire::{Address, ClientFrame, CloseReason};
 use tokio::sync::{Notify, Semaphore};
 
 use crate::places::StrangersPlace;
@@ -253,13 +253,15 @@ pub(crate) enum Answer {
     Peers,
     /// Any number of receipts, for a client that gets receipts.
     Status,
-    /// Nothing, and its work may grow with what is open.
+    /// Nothing, or a receipt that is not waited for; its work may grow with peers or with what is open.
     Work,
 }
 
 impl Answer {
     pub(crate) fn to(frame: &ClientFrame) -> Self {
         match frame {
+            // Work for each member, or for whose turn it is.
+            ClientFrame::Envelope(carried) if !matches!(carried.to, Address::Peer(_)) => Self::Work,
             ClientFrame::Envelope(_) | ClientFrame::Refused { id: Some(_), .. } => Self::Receipt,
             ClientFrame::Peers | ClientFrame::PeersOf(_) => Self::Peers,
             ClientFrame::Status { .. } => Self::Status,
@@ -322,7 +324,13 @@ mod tests {
         let withdraw = ClientFrame::Withdraw {
             id: MessageId::parse("m1").unwrap(),
         };
-        for alone in [ClientFrame::Peers, withdraw] {
+        let to_group = format!(
+            r##"{{"protocol_version":"v1","id":"m1","from":"ada","to":"#shop","ts":"2026-01-01T00:00:00Z",
+                "source":"test","kind":"msg","body":"x","hmac":"{}"}}"##,
+            "0".repeat(64)
+        );
+        let to_group = ClientFrame::parse(to_group.as_bytes());
+        for alone in [ClientFrame::Peers, withdraw, to_group] {
             assert_eq!(Answer::to(&alone).frames(), FRAMES_UNANSWERED_MAX);
         }
         let answer = Answer::to(&ClientFrame::Status { ids: Vec::new() });

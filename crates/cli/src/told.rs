@@ -100,21 +100,27 @@ pub(crate) fn newest(
     Ok((found, more))
 }
 
-/// The temporary names of commands that the person who reads this ran in a shell.
+/// The temporary names of commands that the person who reads this ran in a shell. One that somebody else
+/// wrote under, too, who may have taken it when the command had ended, is nobody's.
 #[derive(Debug, Default)]
-pub(crate) struct Yours(BTreeSet<String>);
+pub(crate) struct Yours {
+    own: BTreeSet<String>,
+    others: BTreeSet<String>,
+}
 
 impl Yours {
     /// Takes what a message says of who sent it.
     pub(crate) fn hear(&mut self, message: &MessageView, said: &MessageContent) {
-        if said.by_a_person && audience() == Audience::Owner {
-            self.0.insert(message.from.clone());
-        }
+        let names = match said.by_a_person && audience() == Audience::Owner {
+            true => &mut self.own,
+            false => &mut self.others,
+        };
+        names.insert(message.from.clone());
     }
 
     /// A name, or who that was.
     pub(crate) fn name(&self, of: &str) -> String {
-        match self.0.contains(of) {
+        match self.own.contains(of) && !self.others.contains(of) {
             true => "you".to_owned(),
             false => name(of),
         }

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use crate::limits::NAME_BYTES_MAX;
 
 /// Names that nobody may register: they would read as a speaker other than a peer.
-const RESERVED: [&str; 7] = [
+const RESERVED: [&str; 8] = [
     "user",
     "human",
+    "you",
     "system",
     "admin",
     "assistant",

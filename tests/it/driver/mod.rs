@@ -75,7 +75,7 @@ impl Driven {
         kill_process(pid, Signal::INT).expect("it runs");
         let status = self.child.wait().expect("it ends");
         assert_eq!(status.code(), Some(0));
-        let hint = "`peerbus run --resume 00000000-0000-4000-8000-000000000001` goes on";
+        let hint = "--resume 00000000-0000-4000-8000-000000000001` goes on";
         self.errors
             .find("how to go on", |line| line.contains(hint).then_some(()));
     }

@@ -133,7 +133,9 @@ fn what_the_clients_user_keeps_cannot_be_read_past_him() {
     let mut rig = Rig::new(&[&SOCKET]);
     let kept = rig.next();
     let push = rig.pushed();
+    assert_eq!(rig.mailbox.unread().count(), 1);
     rig.outcome(&push, Outcome::Kept);
+    assert_eq!(rig.mailbox.unread().count(), 0, "its user decides");
     assert!(rig.mailbox.look().is_empty());
     assert_eq!(rig.check_out(&[(kept, Portion::All)]), None);
     assert_eq!(rig.mailbox.waiting(), 0);

@@ -65,7 +65,10 @@ impl DeskView {
         few(&mut rows, owed);
         let (held, paused) = self.kept;
         if held > 0 {
-            rows.push(format!("held    {held}, for your word: `peerbus held` shows it, `peerbus held release DIGEST` lets it in"));
+            rows.push(format!(
+                "held    {held}, for your word: `peerbus held` shows it, `peerbus held release DIGEST` \
+                 lets it in"
+            ));
         }
         if paused > 0 {
             rows.push(format!(

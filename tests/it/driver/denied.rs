@@ -5,7 +5,7 @@ use std::process::Stdio;
 use serde_json::Value;
 
 use super::node::{asked, status};
-use super::{Driven, home, told};
+use super::{Driven, gates, home, told};
 use crate::requests::open;
 use crate::support::{Broker, Lines, eventually};
 
@@ -66,10 +66,8 @@ fn a_denial_for_want_of_an_answer_is_told_to_whoever_waits() {
 fn the_terminal_says_what_is_asked_and_for_how_long_it_can_be_answered() {
     let home = home();
     let broker = Broker::start(&home);
-    let file = home.path().join("own.toml");
-    std::fs::write(&file, "approve = true").expect("written");
-    let file = file.to_str().expect("a path");
-    let driven = Driven::start(&home, &["--gates", file, "use a tool"]);
+    let file = gates(&home, "approve = true");
+    let driven = Driven::start(&home, &["--gates", &file, "use a tool"]);
     let asked: Value = asked(&home);
     let id = asked["request_id"].as_str().expect("an id");
     let line = format!("driven asks, for 10 min: Bash: \"ls\": `peerbus session approve {id}`");

@@ -28,6 +28,13 @@ struct Driven {
 }
 
 /// A home in which `claude` is the stand-in.
+/// Writes a file of gates of a session's own, and gives its path.
+fn gates(home: &Home, text: &str) -> String {
+    let file = home.path().join("own.toml");
+    std::fs::write(&file, text).expect("written");
+    file.to_str().expect("a path").to_owned()
+}
+
 fn home() -> Home {
     let home = Home::new();
     let bin = home.path().join("bin");

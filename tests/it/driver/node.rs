@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use super::{Driven, home, told};
+use super::{Driven, gates, home, told};
 use crate::sessions::{Node, listed};
 use crate::support::{Broker, Home, Lines, eventually};
 
@@ -94,10 +94,8 @@ fn verdicts(home: &Home) -> Vec<Value> {
 fn a_question_is_answered_from_elsewhere_and_not_allowed() {
     let home = home();
     let broker = Broker::start(&home);
-    let file = home.path().join("own.toml");
-    std::fs::write(&file, "approve = true").expect("written");
-    let file = file.to_str().expect("a path");
-    let driven = Driven::start(&home, &["--gates", file, "ask your user"]);
+    let file = gates(&home, "approve = true");
+    let driven = Driven::start(&home, &["--gates", &file, "ask your user"]);
     let question = asked(&home);
     let id = question["request_id"].as_str().expect("an id");
     let shown = home.run(&["session", "answer", id]).ok();
@@ -132,10 +130,8 @@ fn a_question_is_answered_from_elsewhere_and_not_allowed() {
 fn what_it_asks_is_answered_from_elsewhere_with_one_of_its_rules_and_no_mode() {
     let home = home();
     let broker = Broker::start(&home);
-    let file = home.path().join("own.toml");
-    std::fs::write(&file, "approve = true").expect("written");
-    let file = file.to_str().expect("a path");
-    let driven = Driven::start(&home, &["--gates", file, "use a tool"]);
+    let file = gates(&home, "approve = true");
+    let driven = Driven::start(&home, &["--gates", &file, "use a tool"]);
     let asked = asked(&home);
     assert_eq!(asked["tool"], "Bash", "{asked}");
     assert_eq!(asked["suggestions"][0]["rule"], "Bash(ls:*)", "{asked}");
@@ -198,10 +194,8 @@ fn by_command(home: &Home) {
 fn what_runs_is_what_its_user_put_in_the_place_of_what_was_asked() {
     let home = home();
     let broker = Broker::start(&home);
-    let file = home.path().join("own.toml");
-    std::fs::write(&file, "approve = true").expect("written");
-    let path = file.to_str().expect("a path");
-    let driven = Driven::start(&home, &["--gates", path, "use a tool"]);
+    let file = gates(&home, "approve = true");
+    let driven = Driven::start(&home, &["--gates", &file, "use a tool"]);
     let request = asked(&home);
     let mut node = Node::of(&listed(&home)[0]);
     let input = json!({ "command": "echo CHANGED" });
@@ -219,7 +213,7 @@ fn what_runs_is_what_its_user_put_in_the_place_of_what_was_asked() {
     let changed = approve(json!({ "updatedInput": input, "updatedPermissions": [update] }));
     let closed = node.call("session/approve", changed.clone());
     assert_eq!(closed["error"]["data"]["gate"], "control", "{closed}");
-    std::fs::write(&file, "approve = true\ncontrol = true").expect("written");
+    gates(&home, "approve = true\ncontrol = true");
     for (more, why) in [
         (
             json!({ "updatedinput": input }),
@@ -345,7 +339,7 @@ fn the_bus_tools_stay_whatever_is_set() {
     let file = home.path().join("own.toml");
     std::fs::write(&file, "control = true").expect("written");
     let file = file.to_str().expect("a path");
-    let driven = Driven::start(&home, &["--gates", file, "hello"]);
+    let driven = Driven::start(&home, &["--gates", &file, "hello"]);
     driven
         .out
         .find("the answer", |line| (line == "heard it").then_some(()));

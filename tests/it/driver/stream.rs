@@ -2,16 +2,15 @@
 
 use serde_json::{Value, json};
 
-use super::{Driven, home, told};
+use super::{Driven, gates, home, told};
 use crate::sessions::{Node, listed};
 use crate::support::{Broker, Home, Mcp, eventually};
 
 /// A driven session whose gate `control` is open, and that had its first turn.
 fn controlled(home: &Home, more: &[&str]) -> Driven {
-    let file = home.path().join("own.toml");
-    std::fs::write(&file, "approve = true\ncontrol = true").expect("written");
-    let gates = ["--gates", file.to_str().expect("a path"), "hello"];
-    let driven = Driven::start(home, &[&gates[..], more].concat());
+    let file = gates(home, "approve = true\ncontrol = true");
+    let words = ["--gates", &file, "hello"];
+    let driven = Driven::start(home, &[&words[..], more].concat());
     heard(&driven);
     driven
 }

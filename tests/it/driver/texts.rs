@@ -7,7 +7,7 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 
 use super::node::status;
-use super::{Driven, home, turns};
+use super::{Driven, gates, home, turns};
 use crate::sessions::listed;
 use crate::support::{Broker, Home, Lines, eventually};
 
@@ -87,9 +87,8 @@ fn the_latest_session_is_the_one_that_was_active_last() {
 fn what_a_turn_came_to_is_one_object() {
     let home = home();
     let broker = Broker::start(&home);
-    let file = home.path().join("own.toml");
-    std::fs::write(&file, "approve = true").expect("written");
-    let driven = Driven::start(&home, &["--gates", file.to_str().expect("a path")]);
+    let file = gates(&home, "approve = true");
+    let driven = Driven::start(&home, &["--gates", &file]);
     eventually("it is idle", || (status(&home)? == "idle").then_some(()));
     let inject = |text: &'static str| {
         [

@@ -1,9 +1,10 @@
 //! Our module in the client (`deploy/claude-code-plugin/hooks/peerbus.js`): what it tells, and what it is told.
 //!
 //! It speaks as hooks do, in events of its own: it posts them to the socket of the session, or has `peerbus hook`
-//! do so. It is spoken to over a link that it keeps open, `peerbus hook link`. All that is the client or stands
-//! below it, as all does that the agent runs: nothing that comes in so is more than what the agent itself could bring about. So nobody is told the marks of what was
-//! shown. Who says that a request with a mark was answered has been shown the text.
+//! do so. It is spoken to over a link that it keeps open, `peerbus hook link`. Both ends are the client or stand below
+//! it, as all does that the agent runs: nothing that comes in so is more than what the agent itself could bring about.
+//! So nobody is told the marks of what was shown. Who says that a request with a mark was answered has been shown the
+//! text.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

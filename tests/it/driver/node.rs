@@ -339,7 +339,7 @@ fn the_bus_tools_stay_whatever_is_set() {
     let file = home.path().join("own.toml");
     std::fs::write(&file, "control = true").expect("written");
     let file = file.to_str().expect("a path");
-    let driven = Driven::start(&home, &["--gates", &file, "hello"]);
+    let driven = Driven::start(&home, &["--gates", file, "hello"]);
     driven
         .out
         .find("the answer", |line| (line == "heard it").then_some(()));

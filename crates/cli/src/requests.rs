@@ -2,7 +2,7 @@
 
 use peerbus_adapter::{Failure, wall_ms};
 use peerbus_view::{MessageText, MessageView, Step, span, spoken};
-use peerbus_wire::{PeerName, Secret, escape, names_id, short_id};
+use peerbus_wire::{Secret, escape, names_id, short_id};
 
 use crate::args::{Cancel, Requests, RequestsVerb};
 use crate::table::{self, Column};
@@ -15,16 +15,7 @@ pub(crate) fn run(verb: &Requests) -> Result<(), Failure> {
     if let Some(RequestsVerb::Cancel(cancel)) = &verb.verb {
         return take_back(cancel);
     }
-    if verb.all {
-        list(verb, false)?;
-        if !verb.shown.json {
-            output::line("")?;
-        }
-    }
-    list(verb, verb.done || verb.all)
-}
-
-fn list(verb: &Requests, done: bool) -> Result<(), Failure> {
+    let done = verb.done;
     let socket = verb.shown.socket.as_ref();
     let secret = told::secret(verb.shown.credentials.as_deref());
     let secret = secret.as_ref();
@@ -156,23 +147,17 @@ fn ended_at(message: &MessageView) -> u64 {
 fn take_back(verb: &Cancel) -> Result<(), Failure> {
     here::for_people("take back what others asked")?;
     let socket = verb.socket.as_ref();
-    let from = verb.name.as_deref().map(PeerName::parse).transpose();
-    let from = from.map_err(Failure::config)?;
     let id = operator::encode_text(&verb.id);
     let page = told::ask(socket, &format!("/v1/requests?id={id}"))?;
     let is_from = |message: &&MessageView| {
-        let sent = PeerName::parse(&message.from);
-        from.as_ref()
-            .is_none_or(|from| sent.is_ok_and(|sent| sent.key() == from.key()))
+        let from = verb.name.as_ref();
+        from.is_none_or(|from| message.from.eq_ignore_ascii_case(from))
     };
     // An id that somebody chose to read like a part of another one does not hide that.
     let found: Vec<_> = page.messages.iter().filter(is_from).collect();
     let given = escape(&verb.id, 128);
-    match found[..] {
-        [] => Err(Failure::failed(format!(
-            "no open request has the id {given}, or one that begins or ends so: `peerbus requests` \
-             shows those that are open"
-        ))),
+    let named = |it: &&MessageView| format!("{} of {}", told::name(&it.id), told::name(&it.from));
+    let why = match found[..] {
         [one] => {
             let target = format!("/requests/withdraw?seq={}", one.seq);
             operator::ask(socket, "POST", &target)?;
@@ -181,19 +166,18 @@ fn take_back(verb: &Cancel) -> Result<(), Failure> {
                 Some(holder) => format!("{} owes it no more", told::name(holder)),
                 None => "nobody had it".into(),
             };
-            let (id, from) = (told::name(&one.id), told::name(&one.from));
-            output::wrapped(&format!("taken back {id} of {from}: {told}"))
+            return output::wrapped(&format!("taken back {}: {told}", named(&one)));
         }
-        _ => {
-            let one =
-                |it: &&MessageView| format!("{} of {}", told::name(&it.id), told::name(&it.from));
-            let all: Vec<_> = found.iter().map(one).collect();
-            Err(Failure::failed(format!(
-                "{given} may be each of these: {}; give more of the id, or --name FROM",
-                all.join(", ")
-            )))
-        }
-    }
+        [] => format!(
+            "no open request has the id {given}, or one that begins or ends so: `peerbus requests` \
+             shows those that are open"
+        ),
+        _ => format!(
+            "{given} may be each of these: {}; give more of the id, or --name FROM",
+            found.iter().map(named).collect::<Vec<_>>().join(", ")
+        ),
+    };
+    Err(Failure::failed(why))
 }
 
 /// The beginning of what a message says, if that is its sender's.

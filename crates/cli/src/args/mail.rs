@@ -101,13 +101,10 @@ pub(crate) struct Requests {
     #[arg(value_name = "ID|NAME")]
     pub(crate) which: Option<String>,
     /// Those that ended, and what came of them
-    #[arg(long, group = "ended")]
+    #[arg(long)]
     pub(crate) done: bool,
-    /// Those that are open, and then those that ended
-    #[arg(long, group = "ended")]
-    pub(crate) all: bool,
-    /// With --done or --all: at most so many that ended, the newest
-    #[arg(long, value_name = "N", default_value_t = 20, requires = "ended")]
+    /// With --done: at most so many, the newest
+    #[arg(long, value_name = "N", default_value_t = 20, requires = "done")]
     pub(crate) limit: usize,
     /// Show all columns, however narrow the terminal is
     #[arg(long)]

@@ -2,7 +2,7 @@
 //!
 //! A group is a token's own: peers of another one neither see it nor write to it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use peerbus_wire::limits::{ENTRY_GROUPS_BYTES_MAX, GROUPS_MAX};
 use peerbus_wire::{BrokerFrame, GroupName, PeersFrame, Refusal, RefusalCode};
@@ -110,9 +110,8 @@ impl Broker {
                 groups.len()
             ));
         }
-        let none = BTreeMap::new();
-        let all = self.registry.groups.get(&known.row.owner).unwrap_or(&none);
-        let fresh = new.iter().filter(|name| !all.contains_key(**name));
+        let all = self.registry.groups_of(known.row.owner);
+        let fresh = new.iter().filter(|name| !all.contains(**name));
         if all.len() + fresh.count() > OF_TOKEN_MAX {
             return Err(format!(
                 "peers of this token are in {} groups, and {OF_TOKEN_MAX} is the most: join one \
@@ -182,9 +181,8 @@ impl Broker {
     }
 
     fn nobody_in(&self, owner: Option<TokenHash>, group: &GroupName) -> String {
-        let all = self.registry.groups.get(&owner).into_iter();
-        let all = all.flat_map(BTreeMap::keys).map(ToString::to_string);
-        let all: Vec<_> = all.collect();
+        let all = self.registry.groups_of(owner).into_iter();
+        let all: Vec<_> = all.map(ToString::to_string).collect();
         let (named, more) = all.split_at(all.len().min(NAMED_MAX));
         let named = named.join(", ");
         let there_are = match more.len() {
@@ -226,29 +224,19 @@ impl Peer {
     pub(super) fn groups_shown(&self) -> Vec<GroupName> {
         let mut room = ENTRY_GROUPS_BYTES_MAX - r#""groups":[],"#.len();
         let fits = |group: &&GroupName| {
-            let bytes = group.as_str().len() + 3;
-            let fits = bytes <= room;
-            room = room.saturating_sub(bytes);
-            fits
+            let left = room.checked_sub(group.as_str().len() + 3);
+            room = left.unwrap_or(0);
+            left.is_some()
         };
         self.row.groups.iter().take_while(fits).cloned().collect()
     }
 }
 
 impl Registry {
-    /// A row is taken in, or given up: so many more peers are in its groups.
-    pub(super) fn count_groups(&mut self, row: &PeerRow, more: isize) {
-        for group in &row.groups {
-            let of_token = self.groups.entry(row.owner).or_default();
-            let size = of_token.entry(group.clone()).or_default();
-            *size = size.saturating_add_signed(more);
-            if *size == 0 {
-                of_token.remove(group);
-            }
-            if of_token.is_empty() {
-                self.groups.remove(&row.owner);
-            }
-        }
+    /// The groups that peers of a token are in: each of its peers is looked at.
+    fn groups_of(&self, token: Option<TokenHash>) -> BTreeSet<&GroupName> {
+        let peers = self.of_token(token);
+        peers.flat_map(|(_, peer)| &peer.row.groups).collect()
     }
 
     /// The peers of a token that stay when they leave.

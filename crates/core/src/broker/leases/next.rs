@@ -35,8 +35,7 @@ impl Broker {
         may: Had,
     ) -> Result<Option<PeerId>> {
         if let Lessee::Peer(peer) = row.to {
-            let place = self.has_place(peer, &row.owner) && self.registry.get(peer).is_some();
-            return Ok(Some(peer).filter(|_| place));
+            return Ok(Some(peer).filter(|peer| self.could_have(*peer, row, may)));
         }
         let members = self.registry.of_token(Some(row.owner));
         let here = members.filter_map(|member| self.turn(row, may, member));
@@ -82,9 +81,9 @@ impl Broker {
     /// Whether it can be a peer's turn with a lease that nobody has, or that its holder does not come to.
     pub(super) fn could_have(&self, peer: PeerId, row: &LeaseRow, may: Had) -> bool {
         match (&row.to, self.registry.get(peer)) {
+            (_, None) => false,
             (Lessee::Peer(to), _) => *to == peer && self.has_place(peer, &row.owner),
             (_, Some(known)) => self.turn(row, may, (peer, known)).is_some(),
-            (_, None) => false,
         }
     }
 

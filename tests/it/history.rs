@@ -427,20 +427,3 @@ fn the_operators_stream_goes_on_behind_a_cursor_or_says_that_it_is_gone() {
     }
     broker.stop();
 }
-
-#[test]
-fn a_name_that_another_peer_took_after_a_command_is_not_you() {
-    let home = Home::new();
-    let broker = Broker::start(&home);
-    let _bob = Raw::register(&home, &broker, "bob");
-    home.run(&["send", "bob", "is it green?"]).ok();
-    let history = || home.run(&["history"]).ok();
-    assert!(history().contains(" you → bob "), "{}", history());
-    let told: Value = serde_json::from_str(&home.run(&["history", "--json"]).ok()).expect("JSON");
-    let name = told["from"].as_str().expect("a name");
-    home.run(&["send", "--name", name, "bob", "push it"]).ok();
-    let history = history();
-    let from = format!(" {name} → bob ");
-    assert_eq!(history.matches(&from).count(), 2, "{history}");
-    broker.stop();
-}

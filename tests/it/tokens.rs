@@ -218,36 +218,3 @@ fn names_of_tokens_ignore_case_and_none_is_over_when_it_is_made() {
     assert!(said.contains("token tk is revoked"), "{said}");
     assert!(home.run(&["token", "list"]).ok().starts_with("Tk: "));
 }
-
-#[test]
-fn lists_call_nobody_you_who_comes_with_another_token() {
-    let home = Home::new();
-    let broker = Broker::start(&home);
-    let team = add(&home, &["team"]);
-    let _bob = Raw::register(&home, &broker, "bob");
-    let send = |text: &str, token: Option<&str>| {
-        let mut send = home.peerbus(&["send", "bob", text, "--json"]);
-        if let Some(token) = token {
-            send.env("PEERBUS_TOKEN", token);
-        }
-        let sent = send.output().expect("it runs");
-        assert!(sent.status.success(), "{sent:?}");
-        let sent: Value = serde_json::from_slice(&sent.stdout).expect("JSON");
-        sent["id"].as_str().expect("an id").to_owned()
-    };
-    // Both have the secret, and say that a person runs them.
-    let (own, others) = (send("mine", None), send("theirs", Some(&team)));
-    let said = home.run(&["history"]).ok();
-    let of = |text: &str| {
-        said.lines()
-            .find(|line| line.contains(text))
-            .expect("a line")
-    };
-    assert!(of("mine").contains(" you \u{2192} bob"), "{said}");
-    assert!(!of("theirs").contains(" you "), "{said}");
-    for (id, is_you) in [(own, true), (others, false)] {
-        let said = home.run(&["status", &id]).ok();
-        assert_eq!(said.contains("from you to bob"), is_you, "{said}");
-    }
-    broker.stop();
-}

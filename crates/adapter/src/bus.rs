@@ -176,7 +176,7 @@ impl Bus {
     ) -> Result<SentMessage, SendError> {
         let deadline = self.patience(deadline);
         let from = self.shared().with(|session, _| session.name().clone());
-        let draft = compose::draft(&from, id.clone(), to, (body, self.shared().source))?;
+        let draft = compose::draft(&from, id.clone(), to, body)?;
         let answer = self.shared().ask(|session, now| {
             session.send(now, draft, now.mono_ms.saturating_add(millis(deadline)))?;
             Ok(Asked::Message(id.clone()))

@@ -8,8 +8,8 @@ use peerbus_wire::{Address, GroupName, MessageId, PeerName, RefusalCode, utc};
 use crate::error::SendError;
 use crate::project::Project;
 
-/// The program that messages of ours name as their sender, unless another word is given; v1's word.
-pub(crate) const SOURCE: &str = "peer-bus";
+/// The source that each message of ours names; v1's word.
+const SOURCE: &str = "peer-bus";
 
 pub(crate) fn recipient(to: &str) -> Result<Address, SendError> {
     if to == "*" {
@@ -53,7 +53,7 @@ pub(crate) fn draft(
     from: &PeerName,
     id: MessageId,
     to: Address,
-    (body, source): (&str, &str),
+    body: &str,
 ) -> Result<Draft, SendError> {
     if body.trim().is_empty() {
         let why = "the body is empty: pass a JSON value, such as a string in quotes";
@@ -63,7 +63,7 @@ pub(crate) fn draft(
         id,
         to,
         ts: timestamp(),
-        source: source.into(),
+        source: SOURCE.into(),
         body: body.into(),
     };
     draft.validate(from).map_err(|refusal| match refusal.code {
@@ -122,7 +122,7 @@ mod tests {
     fn what_cannot_be_sent_is_said_before_it_is_queued() {
         let me = PeerName::parse("me").unwrap();
         let to = || recipient("bob").unwrap();
-        let sentence = |body: &str| draft(&me, new_id(), to(), (body, SOURCE)).unwrap_err();
+        let sentence = |body: &str| draft(&me, new_id(), to(), body).unwrap_err();
         assert!(matches!(sentence(" "), SendError::InvalidBody(_)));
         assert!(matches!(sentence("{"), SendError::InvalidBody(_)));
         let deep = "[".repeat(65) + &"]".repeat(65);
@@ -135,7 +135,7 @@ mod tests {
                 "{bad}"
             );
         }
-        let draft = draft(&me, new_id(), to(), ("{ \"a\": 1 }", SOURCE)).unwrap();
+        let draft = draft(&me, new_id(), to(), "{ \"a\": 1 }").unwrap();
         assert_eq!(draft.body, r#"{"a":1}"#);
         assert_eq!(
             (draft.id.as_str().len(), draft.source.as_str()),

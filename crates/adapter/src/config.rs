@@ -8,7 +8,6 @@ use peerbus_wire::limits::{WINDOW_BYTES_DEFAULT, WINDOW_MESSAGES_DEFAULT};
 use peerbus_wire::{GroupName, PeerName, Secret, Token, Window, escape};
 use serde_json::{Map, Value};
 
-use crate::compose::SOURCE;
 use crate::demand::Demand;
 use crate::error::ConfigError;
 use crate::paths::Paths;
@@ -67,8 +66,6 @@ pub struct BusConfig {
     pub demand: Demand,
     /// Be forgotten at close: unique name, no queue, not in broadcasts.
     pub ephemeral: bool,
-    /// The source that messages name: the program that sends them.
-    pub source: &'static str,
     /// How much may be held unacked.
     pub window: Window,
     /// How this peer describes itself at first.
@@ -163,7 +160,6 @@ impl BusConfig {
             credentials,
             demand: Demand::None,
             ephemeral: false,
-            source: SOURCE,
             window: Window {
                 messages: WINDOW_MESSAGES_DEFAULT,
                 bytes: WINDOW_BYTES_DEFAULT,

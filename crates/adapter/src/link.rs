@@ -64,7 +64,7 @@ pub fn connect(config: BusConfig) -> (Bus, Link) {
         Naming::Generated => {
             let id = config.session.as_deref();
             let bound = id.zip(binder.as_ref()).and_then(|(id, b)| b.name_of(id));
-            (bound.unwrap_or_else(names::generate), true)
+            (bound.unwrap_or_else(|| made_up(&config)), true)
         }
     };
     if let (Some(binder), Some(id)) = (&mut binder, &config.session) {
@@ -92,14 +92,15 @@ pub fn connect(config: BusConfig) -> (Bus, Link) {
     if std::env::var("PEERBUS_BROKEN").as_deref() == Ok("dedupe-off") {
         session.mutate(session::SessionMutation::ShowTwice);
     }
-    let shared = Arc::new(Shared::new(
-        clock,
-        session,
-        binder,
-        Pulse::default(),
-        config.source,
-    ));
+    let shared = Arc::new(Shared::new(clock, session, binder, Pulse::default()));
     (Bus::new(Arc::clone(&shared)), Link { shared, config })
+}
+
+fn made_up(config: &BusConfig) -> PeerName {
+    match config.ephemeral {
+        true => names::of_command(),
+        false => names::generate(),
+    }
 }
 
 /// Only a made-up name needs to be remembered.
@@ -125,8 +126,9 @@ impl Link {
                     }
                 }
                 Step::Do(Action::Rename) => {
+                    let name = made_up(&self.config);
                     self.shared.with(|session, now| {
-                        let name = names::generate_as(session.begins().unwrap_or_default());
+                        let name = names::begin(session.begins().unwrap_or_default(), name);
                         session.go_by(now, name, true);
                     });
                 }

@@ -16,28 +16,36 @@ const RUDE: [&str; 34] = [
     "hooker", "idiot", "kinky", "moan", "naked", "nude", "rape", "sex", "slut", "tit", "ugly",
 ];
 
+/// Makes up a name of a command that is gone soon: `shell-<6 base36>`. Nobody takes it for a session's.
+#[must_use]
+pub fn of_command() -> PeerName {
+    named("shell", 6, &mut rand::rng())
+}
+
 /// Makes up a name: `<adjective>-<noun>-<3 base36>`, lower case.
 #[must_use]
 pub fn generate() -> PeerName {
-    const BASE36: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
     let words = Petnames::medium();
     let mut rng = rand::rng();
     let adjective = pick(&words.adjectives, &mut rng).unwrap_or("quiet");
     let noun = pick(&words.nouns, &mut rng).unwrap_or("otter");
-    let tail: String = (0..3)
-        .map(|_| char::from(BASE36[rng.random_range(0..BASE36.len())]))
-        .collect();
+    named(&format!("{adjective}-{noun}"), 3, &mut rng)
+}
+
+/// The words, and so many characters that tell names of the same words apart.
+fn named(words: &str, count: usize, rng: &mut rand::rngs::ThreadRng) -> PeerName {
+    const BASE36: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
+    let tail = (0..count).map(|_| char::from(BASE36[rng.random_range(0..BASE36.len())]));
     #[expect(
         clippy::expect_used,
         reason = "lower-case words and digits make a valid name"
     )]
-    PeerName::parse(&format!("{adjective}-{noun}-{tail}")).expect("valid name")
+    PeerName::parse(&format!("{words}-{}", tail.collect::<String>())).expect("valid name")
 }
 
-/// Makes up a name that begins so, where that can be.
+/// The name behind this beginning, where that can be one.
 #[must_use]
-pub fn generate_as(begins: &str) -> PeerName {
-    let name = generate();
+pub fn begin(begins: &str, name: PeerName) -> PeerName {
     PeerName::parse(&format!("{begins}{name}")).unwrap_or(name)
 }
 

@@ -31,8 +31,6 @@ pub(crate) struct Shared {
     pub(crate) events: Notify,
     status: watch::Sender<Status>,
     pub(crate) pulse: Pulse,
-    /// The source that messages name: this program.
-    pub(crate) source: &'static str,
     /// Whose mail reaches the agent.
     senders: Mutex<Senders>,
     pub(crate) ended: watch::Sender<bool>,
@@ -94,7 +92,6 @@ impl Shared {
         session: PeerSession,
         binder: Option<Binder>,
         pulse: Pulse,
-        source: &'static str,
     ) -> Self {
         let status = watch::Sender::new(session.status().clone());
         let inner = Inner {
@@ -111,7 +108,6 @@ impl Shared {
             events: Notify::new(),
             status,
             pulse,
-            source,
             senders: Mutex::default(),
             ended: watch::Sender::new(false),
         }

@@ -193,7 +193,6 @@ fn written(event: &BusEvent, now_ms: impl FnOnce() -> u64) -> Option<(&'static s
             from,
             recipients,
             at_ms,
-            own,
             envelope,
         } => {
             let accepted = Accepted {
@@ -209,7 +208,6 @@ fn written(event: &BusEvent, now_ms: impl FnOnce() -> u64) -> Option<(&'static s
                 seq: seq.0,
                 from: from.clone(),
                 at: *at_ms,
-                own: *own,
                 ..MessageView::new(id, &[receipt], None, Around::alone(*at_ms))
             };
             Some(("accepted", view.write(Some(envelope))))
@@ -290,7 +288,6 @@ mod tests {
             from: "ada".into(),
             recipients: 1,
             at_ms: 9,
-            own: true,
             envelope: envelope.into(),
         };
         let (kind, data) = written(&taken, || 0).unwrap();
@@ -300,7 +297,7 @@ mod tests {
             ("accepted", "accepted", 7, 9)
         );
         let note = "the broker has it on disk; nothing more is known";
-        assert_eq!((view.steps.len(), &*view.note, view.own), (1, note, true));
+        assert_eq!((view.steps.len(), &*view.note), (1, note));
         assert_eq!(view.envelope.unwrap().get(), envelope);
         let (path, evidence) = ("drain".into(), "tool_call".into());
         let seen = Stage::Acked(Some(How::Seen { path, evidence }));

@@ -22,7 +22,7 @@ const NAME_CHARS: usize = 64;
 
 pub(crate) fn run(verb: Ask) -> Result<(), Failure> {
     let body = body::json(&verb.body, &verb.more, verb.saying.text)?;
-    let config = client::speaker(&verb.connection, verb.name.clone())?;
+    let config = client::config(&verb.connection, verb.name.clone())?;
     let mut talk = send::conversation(&body, &verb.saying, &config)?;
     let within_ms = verb.within.or(talk.within_ms);
     talk.within_ms = Some(within_ms.unwrap_or(WITHIN_MS_DEFAULT));

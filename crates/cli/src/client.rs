@@ -11,7 +11,6 @@ use peerbus_adapter::{
     connect, groups, refusal,
 };
 
-use peerbus_view::BY_A_PERSON;
 
 use crate::args::Connection;
 use crate::output;
@@ -65,15 +64,6 @@ pub(crate) fn config(connection: &Connection, name: Option<String>) -> Result<Bu
     let mut config = BusConfig::resolve_with(&flags, env)?;
     config.ephemeral = matches!(config.naming, peerbus_adapter::Naming::Generated);
     config.demand = demand(&flags)?;
-    Ok(config)
-}
-
-/// The settings of a command that says something. Without a name it says whether a person runs it.
-pub(crate) fn speaker(connection: &Connection, name: Option<String>) -> Result<BusConfig, Failure> {
-    let mut config = config(connection, name)?;
-    if config.ephemeral && !is_below_an_agent() {
-        config.source = BY_A_PERSON;
-    }
     Ok(config)
 }
 

@@ -53,15 +53,11 @@ fn list(verb: &History) -> Result<(), Failure> {
     if found.is_empty() && !verb.shown.json {
         return output::line("no messages");
     }
-    let mut yours = told::Yours::default();
-    for message in &found {
-        yours.hear(message, &message.content(secret.as_ref()));
-    }
     for message in found.iter().rev() {
         if verb.shown.json {
             output::json(&message.json(secret.as_ref()))?;
         } else {
-            output::line(&told::line(message, secret.as_ref(), (&yours, verb.short)))?;
+            output::line(&told::line(message, secret.as_ref(), verb.short))?;
             if verb.ids {
                 output::line(&format!("    {}", told::name(&message.id)))?;
             }

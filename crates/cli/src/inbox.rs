@@ -35,7 +35,7 @@ pub(crate) fn run(verb: &Inbox) -> Result<(), Failure> {
         output::wrapped(&format!(
             "{} from {}  {} ago  {}  {}",
             told::time(message.at),
-            told::sender(message, secret.as_ref()),
+            told::name(&message.from),
             span(wall_ms().saturating_sub(message.at) / 1_000),
             message.state,
             told::name(&message.id),

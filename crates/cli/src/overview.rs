@@ -230,7 +230,7 @@ impl Overview {
             shown.any(|request| request.seq == message.seq)
         };
         for message in self.unseen.iter().rev().filter(|it| !is_shown(it)) {
-            let from = told::sender(message, self.secret.as_ref());
+            let from = told::name(&message.from);
             let text = requests::text(message, self.secret.as_ref());
             let (state, age) = (&message.state, age(message));
             output::wrapped(&format!("unseen from {from}, {state}, {age}: {text}"))?;
@@ -248,7 +248,7 @@ impl Overview {
         let request = message.request.as_ref();
         let owes = request.map_or_else(String::new, RequestView::owes);
         let state = request.map_or("", |request| &*request.state);
-        let from = told::sender(message, self.secret.as_ref());
+        let from = told::name(&message.from);
         let age = age(message);
         let text = requests::text(message, self.secret.as_ref());
         let says = match request.is_some_and(|request| request.read) {

@@ -59,7 +59,7 @@ pub(crate) fn run(verb: &Requests) -> Result<(), Failure> {
         };
         rows.push([
             told::name(short_id(&message.id)),
-            told::sender(message, secret),
+            told::name(&message.from),
             peer,
             state,
             span(wall_ms().saturating_sub(at_ms) / 1_000),

@@ -71,7 +71,7 @@ pub(crate) fn broadcast(outgoing: &Outgoing) -> Result<(), Failure> {
 /// What is to be sent, what it says of its conversation, and how the broker is reached.
 fn said(outgoing: &Outgoing) -> Result<(String, Conversation, BusConfig), Failure> {
     let body = body::json(&outgoing.body, &outgoing.more, outgoing.saying.text)?;
-    let config = client::speaker(&outgoing.connection, outgoing.name.clone())?;
+    let config = client::config(&outgoing.connection, outgoing.name.clone())?;
     let mut talk = conversation(&body, &outgoing.saying, &config)?;
     // Its temporary name ends with this command. A body may be a request by what it says itself.
     talk.unanswered |= outgoing.name.is_none() && talk.within_ms.is_none();

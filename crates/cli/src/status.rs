@@ -143,10 +143,7 @@ fn text(said: &MessageContent) -> String {
 /// From whom to whom.
 fn heading(message: &MessageView, secret: Option<&Secret>) -> String {
     let names = message.standing();
-    let from = match &*message.from {
-        "" => sender(""),
-        _ => told::sender(message, secret),
-    };
+    let from = sender(&message.from);
     let to = message.content(secret).to;
     let group = to.starts_with('#').then(|| escape(&to, 64));
     let of = |names: String| match &group {

@@ -84,7 +84,6 @@ struct Showing<'v> {
     secret: Option<Secret>,
     /// An agent looks on.
     agent: bool,
-    yours: told::Yours,
     /// Steps: number of the message, at whom, what, when.
     shown: BTreeSet<(u64, String, String, u64)>,
     /// Messages that have not ended: when they were accepted, and whether they want a result.
@@ -102,7 +101,6 @@ impl<'v> Showing<'v> {
             peer: peer.map_err(Failure::config)?,
             secret,
             agent: is_below_an_agent(),
-            yours: told::Yours::default(),
             shown: BTreeSet::new(),
             open: BTreeMap::new(),
             last_ms: 0,
@@ -197,7 +195,6 @@ impl<'v> Showing<'v> {
     /// A message, and the steps that are known of it.
     fn message(&mut self, message: &MessageView) -> Result<(), Failure> {
         let said = message.content(self.secret.as_ref());
-        self.yours.hear(message, &said);
         if !self.is_meant([&message.from, &said.to]) {
             return Ok(());
         }
@@ -215,7 +212,7 @@ impl<'v> Showing<'v> {
                 }
                 output::json(&told)?;
             } else {
-                let (from, to) = (self.yours.name(&message.from), self.yours.name(&said.to));
+                let (from, to) = (told::name(&message.from), told::name(&said.to));
                 let head = format!("{} {from} → {to}", told::time(message.at));
                 output::line(&told::with_text(&head, &said.text, self.verb.short))?;
             }
@@ -243,7 +240,7 @@ impl<'v> Showing<'v> {
                 "step": step,
             }));
         }
-        let (from, to) = (self.yours.name(from), self.yours.name(to));
+        let (from, to) = (told::name(from), told::name(to));
         let head = format!("{} {from} → {to} ", told::time(at_ms));
         let mut what = step.state.to_string();
         for how in step.how() {

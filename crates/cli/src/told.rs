@@ -100,49 +100,15 @@ pub(crate) fn newest(
     Ok((found, more))
 }
 
-/// The temporary names of commands that the person who reads this ran in a shell. One that somebody else
-/// wrote under, too, who may have taken it when the command had ended, is nobody's.
-#[derive(Debug, Default)]
-pub(crate) struct Yours {
-    own: BTreeSet<String>,
-    others: BTreeSet<String>,
-}
-
-impl Yours {
-    /// Takes what a message says of who sent it.
-    pub(crate) fn hear(&mut self, message: &MessageView, said: &MessageContent) {
-        let names = match said.by_a_person && audience() == Audience::Owner {
-            true => &mut self.own,
-            false => &mut self.others,
-        };
-        names.insert(message.from.clone());
-    }
-
-    /// A name, or who that was.
-    pub(crate) fn name(&self, of: &str) -> String {
-        match self.own.contains(of) && !self.others.contains(of) {
-            true => "you".to_owned(),
-            false => name(of),
-        }
-    }
-}
-
-/// The sender of a message.
-pub(crate) fn sender(message: &MessageView, secret: Option<&Secret>) -> String {
-    let mut yours = Yours::default();
-    yours.hear(message, &message.content(secret));
-    yours.name(&message.from)
-}
-
 /// A message: from whom, to whom, how far, and its text. `short`: as much of that as stands on a line.
 pub(crate) fn line(
     message: &MessageView,
     secret: Option<&Secret>,
-    (yours, short): (&Yours, bool),
+    short: bool,
 ) -> String {
     let said = message.content(secret);
     let (state, at) = (&message.state, time(message.at));
-    let (from, to) = (yours.name(&message.from), yours.name(&said.to));
+    let (from, to) = (name(&message.from), name(&said.to));
     let head = format!("{at} {from} → {to}  {state}");
     let line = with_text(&head, &said.text, short);
     match line.strip_prefix(&head) {

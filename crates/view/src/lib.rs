@@ -18,7 +18,7 @@ pub use desk::DeskView;
 pub use domains::{DomainKey, DomainReach, DomainView};
 pub use few::FewPeers;
 pub use message::{
-    BY_A_PERSON, MessageContent, MessagePage, MessageText, MessageView, PROBE, StepView, body_json,
+    MessageContent, MessagePage, MessageText, MessageView, PROBE, StepView, body_json,
     spoken,
 };
 pub use request::RequestView;

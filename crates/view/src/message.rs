@@ -48,9 +48,6 @@ pub struct MessageView {
     pub steps: Vec<Step>,
     /// The same as a sentence.
     pub note: String,
-    /// Its sender's token is known, and is the operator's own.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub own: bool,
     /// It is a request that has no result; told where those are asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<RequestView>,
@@ -95,9 +92,6 @@ pub struct MessageContent {
     pub talk: Conversation,
     /// How large its body is.
     pub bytes: usize,
-    /// It is signed, and says that a person's command in a shell sent it, under a name for the moment. Every
-    /// token has the secret: of [`MessageView::content`] the token is the operator's, too.
-    pub by_a_person: bool,
     /// The text.
     pub text: MessageText,
 }
@@ -197,10 +191,9 @@ impl MessageView {
     }
 
     /// An agent asks: the text is kept from it, unless each of its recipients has shown it, since a session
-    /// may keep it from its agent; and no agent is who ran a command.
+    /// may keep it from its agent.
     pub fn keep_unshown(&mut self) {
         self.kept = !self.shown;
-        self.own = false;
     }
 
     /// Its contents.
@@ -209,8 +202,7 @@ impl MessageView {
         let Some(envelope) = &self.envelope else {
             return MessageContent::nothing("its text is gone");
         };
-        let mut content = MessageContent::read(envelope, &self.id, secret);
-        content.by_a_person &= self.own;
+        let content = MessageContent::read(envelope, &self.id, secret);
         match self.kept {
             true => MessageContent {
                 talk: Conversation::default(),
@@ -285,7 +277,6 @@ impl MessageContent {
             to: String::new(),
             talk: Conversation::default(),
             bytes: 0,
-            by_a_person: false,
             text: MessageText::Hidden(why),
         }
     }
@@ -311,11 +302,7 @@ impl MessageContent {
             MessageText::Signed(body) => Conversation::of(body),
             MessageText::Hidden(_) => Conversation::default(),
         };
-        // The secret is of this domain: what is said of people elsewhere is said of others.
-        let is_here = !envelope.from.contains('@');
-        let is_signed = matches!(text, MessageText::Signed(_));
         Self {
-            by_a_person: is_signed && is_here && envelope.source == BY_A_PERSON,
             to: envelope.to,
             talk,
             bytes: body.len(),
@@ -347,10 +334,6 @@ pub fn body_json(body: &str) -> Cow<'_, RawValue> {
     let text = || to_raw_value(body).map_or(Cow::Borrowed(RawValue::NULL), Cow::Owned);
     serde_json::from_str(body).map_or_else(|_| text(), Cow::Borrowed)
 }
-
-/// What the envelopes of commands that a person runs without a name say as their source. Models read it: no
-/// word of a person is in it.
-pub const BY_A_PERSON: &str = "peerbus-cli";
 
 /// The body of the message that `peerbus doctor` sends to itself.
 pub const PROBE: &str = r#""peerbus doctor""#;

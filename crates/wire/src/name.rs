@@ -6,10 +6,9 @@ use std::sync::Arc;
 use crate::limits::NAME_BYTES_MAX;
 
 /// Names that nobody may register: they would read as a speaker other than a peer.
-const RESERVED: [&str; 8] = [
+const RESERVED: [&str; 7] = [
     "user",
     "human",
-    "you",
     "system",
     "admin",
     "assistant",

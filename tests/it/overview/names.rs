@@ -42,7 +42,8 @@ fn a_name_in_the_place_of_an_id_leads_to_that_agent() {
             "unread",
             "unseen from ann, pushed, 0 s: are\\u000ayou there?",
         ),
-        ("holds", "holds owes you an answer, seen, 0 s: ready?"),
+        ("holds", "holds owes shell-"),
+        ("holds", " an answer, seen, 0 s: ready?"),
         ("loops", "paused at loops: 1 message: "),
         ("fine-2", "fine-2  busy"),
     ] {

@@ -1,6 +1,6 @@
 //! What was said, who is there and what happens, for the operator's own programs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,9 +14,7 @@ use futures_util::stream;
 use peerbus_core::broker::{Broker, MessageHistory, OpenRequest};
 use peerbus_core::store::{StoreError, Txn};
 use peerbus_store::{History, HistoryRow, Page, Query as Meant};
-use peerbus_view::{
-    Around, Audience, BY_A_PERSON, MessageView, RequestView, depends_on_peers, spoken,
-};
+use peerbus_view::{Around, Audience, MessageView, RequestView, depends_on_peers, spoken};
 use peerbus_wire::{
     BrokerFrame, Conversation, Envelope, GroupName, MessageId, PeerName, Seq, Stage, body_of,
     is_id_part,
@@ -211,7 +209,6 @@ async fn answer(
         if some.is_empty() {
             break;
         }
-        let own = of_operator(shared, &some).await?;
         for (found, known) in histories(shared, some).await? {
             let over = known.receipts.iter().any(|receipt| receipt.stage.is_end());
             if over && open.contains_key(&found.head.seq) {
@@ -236,7 +233,6 @@ async fn answer(
                 seq: found.head.seq.0,
                 from: signed.map_or(known.from, |decoded| decoded.envelope.from),
                 at: found.head.accepted_ms,
-                own: own.contains(&found.head.seq),
                 request: open.get(&found.head.seq).map(|open| {
                     let whom = (&*open.to, open.holder.as_deref());
                     RequestView::new(whom, open.left_ms, &known.receipts, around)
@@ -261,25 +257,6 @@ async fn answer(
     let all = all.join(",");
     let body = format!(r#"{{"before":{before},"messages":[{all}]}}"#);
     Ok((JSON, body).into_response())
-}
-
-/// Of these messages those that commands of a person's sent with the operator's own token, as far as the
-/// engine knows that.
-async fn of_operator(shared: &Shared, messages: &[HistoryRow]) -> Result<BTreeSet<Seq>, Response> {
-    let said = |found: &HistoryRow| {
-        let decoded = Envelope::decode(found.envelope.as_deref()?.as_bytes()).ok()?;
-        let Envelope { source, from, .. } = decoded.envelope;
-        (source == BY_A_PERSON).then_some((found.head.seq, found.head.sender, from))
-    };
-    let mut said: Vec<_> = messages.iter().filter_map(said).collect();
-    if said.is_empty() {
-        return Ok(BTreeSet::new());
-    }
-    ask(shared, move |broker, _, _| {
-        said.retain(|(_, sender, name)| broker.is_operators(*sender, name));
-        Ok(said.into_iter().map(|(seq, ..)| seq).collect())
-    })
-    .await
 }
 
 /// What became of messages: of those that are under way the engine knows more than the disk.

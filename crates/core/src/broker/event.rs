@@ -110,8 +110,6 @@ pub enum BusEvent {
         recipients: u32,
         /// When, wall clock.
         at_ms: u64,
-        /// It came with the operator's own token.
-        own: bool,
         /// The carried envelope text.
         envelope: Arc<str>,
     },

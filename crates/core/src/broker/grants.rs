@@ -7,7 +7,7 @@ use peerbus_wire::{CloseReason, PeerName};
 use super::conn::{Conn, Contender};
 use super::mutation::BrokerMutation;
 use super::{Broker, BrokerOutput, BusEvent, CommitNeed, ConnId, Cx};
-use crate::grant::{Grant, PAGE};
+use crate::grant::Grant;
 use crate::store::{PeerId, Result};
 use crate::{Now, TokenHash};
 
@@ -46,15 +46,6 @@ impl Grants {
     pub(super) fn get(&self, token: &TokenHash) -> Option<&Grant> {
         let grant = self.all.iter().find(|grant| grant.token == *token);
         grant.map(|grant| &**grant)
-    }
-
-    /// The operator's own token; `None` where there are several: which of them it uses is not known.
-    pub(super) fn operators(&self) -> Option<TokenHash> {
-        let mut own = self.all.iter().filter(|grant| grant.keeps(PAGE));
-        match (own.next(), own.next()) {
-            (Some(one), None) => Some(one.token),
-            _ => None,
-        }
     }
 
     /// The token that has this name for itself, if another one asks for it.

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::collections::btree_map::{BTreeMap, Entry};
 
-use peerbus_wire::{Address, Carried, Conversation, NameKey, PeerName, Refusal, RefusalCode};
+use peerbus_wire::{Address, Carried, Conversation, NameKey, Refusal, RefusalCode};
 
 use super::{Broker, Cx};
 use crate::store::{PeerId, Result};
@@ -54,12 +54,6 @@ impl Left {
         }
     }
 
-    /// Whether a peer of this token had this name.
-    fn had(&self, key: NameKey, (token, peer): (TokenHash, PeerId)) -> bool {
-        let former = self.names.get(&(key, token));
-        former.is_some_and(|former| former.peers.contains(&peer))
-    }
-
     fn forget(&mut self, now_ms: u64) {
         let names = &mut self.names;
         self.order.retain(|token, order| {
@@ -99,21 +93,6 @@ impl Broker {
         {
             let key = known.key.clone();
             self.left.keep(key, (token, peer), now.mono_ms);
-        }
-    }
-
-    /// Whether mail of this sender, under this name, came with the operator's own token, as far as that is
-    /// known: while the sender is here, or its mail waits, and a while after it has left.
-    #[must_use]
-    pub fn is_operators(&self, sender: PeerId, name: &str) -> bool {
-        let Some(token) = self.grants.operators() else {
-            return false;
-        };
-        match self.payer(sender) {
-            Some(owner) => owner == token,
-            None => {
-                PeerName::parse(name).is_ok_and(|name| self.left.had(name.key(), (token, sender)))
-            }
         }
     }
 

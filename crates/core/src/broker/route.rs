@@ -141,7 +141,6 @@ impl Broker {
                 from: carried.from.as_str().to_owned(),
                 recipients: head.recipients,
                 at_ms: head.accepted_ms,
-                own: self.is_operators(head.sender, carried.from.as_str()),
                 envelope: Arc::clone(&carried.text),
             };
             self.outbox

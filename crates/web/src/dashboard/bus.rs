@@ -126,7 +126,6 @@ impl App {
                 "seq",
                 "id",
                 "from",
-                "by_a_person",
                 "at",
                 "thread",
                 "reply_to",
@@ -207,7 +206,6 @@ fn with(message: &MessageView, said: &MessageContent, chars: usize) -> Value {
         "seq": message.seq,
         "id": escape(&message.id, NAME_CHARS),
         "from": escape(&message.from, NAME_CHARS),
-        "by_a_person": said.by_a_person,
         "to": escape(&said.to, NAME_CHARS),
         "at": message.at,
         "thread": said.talk.thread.as_ref().map(|thread| escape_name(thread, NAME_CHARS)),
@@ -260,7 +258,6 @@ pub(super) fn event(
     if kind == "accepted" {
         let mut message: MessageView = serde_json::from_str(data).ok()?;
         message.kept = agent;
-        message.own &= !agent;
         return Some(("message", listed(&message, secret)?));
     }
     if kind == "refused" {

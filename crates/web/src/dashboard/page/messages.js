@@ -1,7 +1,7 @@
 // Conversations, their messages, and what became of each.
 
 import { announce, byId, clock, count, el, get, keyed, moment, put, sentence, soon, took, whom } from "./dom.js";
-import { called, hear } from "./people.js";
+import { called } from "./people.js";
 import * as write from "./write.js";
 
 // Messages by their number at the broker.
@@ -22,7 +22,6 @@ const PAGE = "dashboard";
 const keyOf = (message) => message.thread || message.reply_to || message.id;
 
 export function add(message) {
-  hear(message);
   const known = all.get(message.seq);
   // A text that was asked for whole stays.
   if (known && !known.more && message.more) Object.assign(message, { text: known.text, more: 0 });

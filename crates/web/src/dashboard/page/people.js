@@ -6,17 +6,8 @@ let known = [];
 let omitted = 0;
 let all = choice("away") === "shown";
 
-// Names of commands that the person who reads this ran in a shell. One that somebody else wrote under, too, who
-// may have taken it when the command had ended, is nobody's.
-const [yours, others] = [new Set(), new Set()];
-
-export function hear({ from, by_a_person }) {
-  (by_a_person ? yours : others).add(from);
-}
-
 // A name with the project in which its bearer works, as people know it.
 export function called(name) {
-  if (yours.has(name) && !others.has(name)) return "you";
   const project = known.find((peer) => peer.name === name)?.project;
   return project && project !== name ? `${project}/${name}` : name;
 }

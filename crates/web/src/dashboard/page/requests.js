@@ -1,14 +1,13 @@
 // Requests that have no result yet: since when, who asked, who owes it, how far it is.
 
 import { byId, el, keyed, put, span } from "./dom.js";
-import { called, hear } from "./people.js";
+import { called } from "./people.js";
 
 let open = [];
 let omits = "";
 
 export function show({ requests, more }) {
   omits = more ? " and more" : "";
-  requests.forEach(hear);
   open = requests.map((request) => ({ ...request, until: Date.now() + request.left_s * 1000 }));
   draw();
   return open;

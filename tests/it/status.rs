@@ -104,7 +104,7 @@ const TABLE: &[Row] = &[
     (
         |home, broker| with_peer(home, broker, acked("pushed")),
         "pushed",
-        &["acked it", "ask bob if it matters"],
+        &["acked it", "does not show that it was read"],
     ),
     (
         |home, broker| {

@@ -201,8 +201,8 @@ fn own<'a>(names: impl Iterator<Item = &'a str>) -> Vec<LiveSession> {
 /// Tools that sessions of these names were denied since then, because nobody decided.
 pub(crate) fn denied<'a>(names: impl Iterator<Item = &'a str>, since_ms: u64) -> Vec<String> {
     let asked = SessionNow::all(own(names)).into_iter();
-    let denied = asked.filter_map(|(now, _)| now.denied(since_ms, wall_ms()));
-    denied.collect()
+    let denied = asked.flat_map(|(now, _)| now.denied(since_ms));
+    denied.map(|denied| denied.says(wall_ms())).collect()
 }
 
 /// Says on stderr where those work that a list named, as far as the broker knows that.

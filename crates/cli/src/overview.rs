@@ -257,9 +257,10 @@ impl Overview {
         };
         let is_it = |now: &SessionNow| now.session.name.as_ref() == Some(&owes);
         let sessions = self.here.sessions.iter().map(|(now, _)| now);
-        let mut denied = sessions.filter(|now| is_it(now));
-        let denied = denied.find_map(|now| now.denied(message.at, wall_ms()));
-        let denied = denied.map_or_else(String::new, |denied| format!("; {denied}"));
+        let denied = sessions.filter(|now| is_it(now));
+        let denied = denied.flat_map(|now| now.denied(message.at));
+        let denied = denied.map(|denied| format!("; {}", denied.says(wall_ms())));
+        let denied = denied.collect::<String>();
         format!("{says}, {state}, {age}: {text}{denied}")
     }
 

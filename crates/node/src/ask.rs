@@ -131,7 +131,8 @@ impl Pending {
                 .collect(),
             ..SessionNow::listed(shared.session())
         };
-        now.denied(0, wall_ms())
+        let denied = now.denied(0).pop();
+        denied.map(|denied| denied.says(wall_ms()))
     }
 
     /// It is over in another way.

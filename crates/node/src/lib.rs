@@ -48,7 +48,7 @@ pub use feed::{FeedEvent, Transcript};
 use hooks::Hooks;
 use index::LiveSession;
 use log::{SessionLog, Text};
-pub use now::{SessionNow, TELLS_WITHIN};
+pub use now::{Denial, SessionNow, TELLS_WITHIN};
 pub use protocol::EventKind;
 
 /// Between two looks at the transcript while somebody watches.

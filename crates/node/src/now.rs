@@ -34,6 +34,29 @@ pub struct SessionNow {
     pub paused: Vec<String>,
 }
 
+/// A request that was denied because nobody decided.
+#[derive(Debug)]
+pub struct Denial {
+    /// When, wall clock in milliseconds.
+    pub at_ms: u64,
+    /// Whom, and what.
+    pub what: String,
+    /// Why nobody decided.
+    pub why: String,
+}
+
+impl Denial {
+    /// It as a sentence.
+    #[must_use]
+    pub fn says(&self, now_ms: u64) -> String {
+        let ago = match now_ms.saturating_sub(self.at_ms) / 1_000 {
+            0 => "just now".to_owned(),
+            seconds => format!("{} ago", span(seconds)),
+        };
+        format!("{}, {ago}: {}", self.what, self.why)
+    }
+}
+
 impl SessionNow {
     /// Asks the node of a session.
     ///
@@ -102,26 +125,31 @@ impl SessionNow {
         (is_lapsed && waits && self.approvals.is_empty()).then_some(last)
     }
 
-    /// Its last request was denied since this time, because nobody decided: that as a sentence.
+    /// Its last requests as far as they were denied since this time, because nobody decided.
     #[must_use]
-    pub fn denied(&self, since_ms: u64, now_ms: u64) -> Option<String> {
-        let last = self.over.last().filter(|it| it["decision"] == "deny")?;
-        let file = &self.session.gates_file;
-        let file = escape(&file.display().to_string(), 4 * NAME_CHARS);
-        let closed = || format!("the gate `approve` is closed in {file}");
-        let why = match last["by"].as_str()? {
-            "timeout" => "nobody decided in time".to_owned(),
-            "nobody" => self.session.broken_gates().unwrap_or_else(closed),
-            _ => return None,
+    pub fn denied(&self, since_ms: u64) -> Vec<Denial> {
+        let denied = |last: &Value| {
+            let last = Some(last).filter(|it| it["decision"] == "deny")?;
+            let file = &self.session.gates_file;
+            let file = escape(&file.display().to_string(), 4 * NAME_CHARS);
+            let closed = || format!("the gate `approve` is closed in {file}");
+            let why = match last["by"].as_str()? {
+                "timeout" => "nobody decided in time".to_owned(),
+                "nobody" => self.session.broken_gates().unwrap_or_else(closed),
+                _ => return None,
+            };
+            let (name, asked) = (self.session.title(), gist(last));
+            let id = shown(&last["request_id"], NAME_CHARS);
+            Some(Denial {
+                at_ms: last["at"].as_str().and_then(from_rfc3339)?,
+                what: format!("{name} was denied {asked} [{id}]"),
+                why,
+            })
         };
-        let at_ms = last["at"].as_str().and_then(from_rfc3339)?;
-        let ago = match now_ms.saturating_sub(at_ms) / 1_000 {
-            0 => "just now".to_owned(),
-            seconds => format!("{} ago", span(seconds)),
-        };
-        let (name, asked) = (self.session.title(), gist(last));
-        let id = shown(&last["request_id"], NAME_CHARS);
-        (at_ms >= since_ms).then(|| format!("{name} was denied {asked}, {ago} [{id}]: {why}"))
+        let last = self.over.iter().rev().map_while(denied);
+        let mut all: Vec<_> = last.take_while(|it| it.at_ms >= since_ms).collect();
+        all.reverse();
+        all
     }
 
     /// What it asks its user, and the ways to answer; `None`: it asks nothing.
@@ -401,19 +429,22 @@ mod tests {
                 over,
                 ..now("idle", Vec::new(), true)
             };
-            now.denied(since_ms, 100_000)
+            let denied = now.denied(since_ms).into_iter();
+            denied.map(|it| it.says(100_000)).collect::<Vec<_>>()
         };
-        let denied = "bob was denied Bash: \"npm test\", 40 s ago [qkzmw]: ";
+        let denied = "bob was denied Bash: \"npm test\" [qkzmw], 40 s ago: ";
         for (by, why) in [
             ("timeout", "nobody decided in time"),
             ("nobody", "the gate `approve` is closed in /c/sessions.toml"),
         ] {
             let said = says(vec![over("deny", by)], 60_000);
-            assert_eq!(said, Some(format!("{denied}{why}")));
-            assert_eq!(says(vec![over("deny", by)], 60_001), None, "asked later");
-            assert_eq!(says(vec![over("deny", by), over("allow", "node")], 0), None);
+            assert_eq!(said, [format!("{denied}{why}")]);
+            assert_eq!(says(vec![over("deny", by)], 60_001), [""; 0], "asked later");
+            let both = says(vec![over("allow", "node"), over("deny", by), over("deny", by)], 0);
+            assert_eq!(both.len(), 2);
+            assert_eq!(says(vec![over("deny", by), over("allow", "node")], 0), [""; 0]);
         }
-        assert_eq!(says(vec![over("deny", "node")], 0), None);
+        assert_eq!(says(vec![over("deny", "node")], 0), [""; 0]);
     }
 
     #[test]

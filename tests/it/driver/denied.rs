@@ -26,7 +26,7 @@ fn a_denial_for_want_of_an_answer_is_told_to_whoever_waits() {
     let said = Lines::of(asking.stderr.take().expect("a pipe"));
     let find = |lines: &Lines, begins: &str| {
         let is = |line: &str| {
-            let denied = format!("{begins}driven was denied Bash: \"ls\", ");
+            let denied = format!("{begins}driven was denied Bash: \"ls\" [");
             line.contains(&denied) && line.contains("the gate `approve` is closed in ")
         };
         lines.find(begins, |line| is(line).then(|| line.to_owned()))

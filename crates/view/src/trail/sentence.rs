@@ -264,16 +264,10 @@ fn acked(name: &str, ago: &str, how: Option<&How>) -> String {
             }
         }
         Some(How::Pushed { path }) => format!(
-            "{name} acked it{ago} as pushed over {}; the ack does not show that it was read: ask \
-             {name} if it matters and no answer has come",
+            "{name} acked it{ago} as pushed over {}; the ack does not show that it was read",
             word(path)
         ),
-        None => {
-            format!(
-                "{name} acked it{ago}; the ack does not show that it was read: ask {name} if it \
-                 matters and no answer has come"
-            )
-        }
+        None => format!("{name} acked it{ago}; the ack does not show that it was read"),
     }
 }
 

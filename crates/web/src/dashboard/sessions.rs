@@ -12,7 +12,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use peerbus_adapter::mailbox::quote;
 use peerbus_node::index::LiveSession;
-use peerbus_node::{SessionNow, each};
+use peerbus_node::{Denial, SessionNow, each};
 use peerbus_view::{Audience, PeerState, span};
 use peerbus_wire::{escape, escape_sentence, printable, short_id};
 use serde::Deserialize;
@@ -71,6 +71,7 @@ impl Sessions {
                     told["unlisted"] = now.unlisted.into();
                     told["approvals"] = now.approvals.iter().map(request).collect();
                     told["paused"] = paused(&now.paused);
+                    told["denied"] = now.denied(0).iter().map(denied).collect();
                     match held {
                         Ok(held) => told["held"] = held.iter().map(mail).collect(),
                         Err(why) => told["refused"] = escape_sentence(&why, WHY_CHARS).into(),
@@ -110,6 +111,11 @@ impl Sessions {
             "held": [],
         })
     }
+}
+
+fn denied(denied: &Denial) -> Value {
+    let says = format!("{}: {}", denied.what, denied.why);
+    json!({ "at": denied.at_ms, "says": escape_sentence(&says, WHY_CHARS) })
 }
 
 /// Mail that the loop governor keeps: how much, and why the last of it.

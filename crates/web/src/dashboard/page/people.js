@@ -107,7 +107,8 @@ function fillSession(item, session) {
   put(doing, session.state);
   mark(doing, session);
   put(about, [session.client, session.cwd].filter(Boolean).join(" · "));
-  put(problem, session.silent || session.refused || "");
+  const denied = (session.denied || []).map(({ at, says }) => `${clock(at)} ${says}`);
+  put(problem, [session.silent || session.refused || [], denied].flat().join("; "));
   problem.hidden = !problem.textContent;
 }
 

@@ -129,8 +129,14 @@ class Claude:
         self._tmux("send-keys", key)
 
     def quit(self):
-        """Leaves the CLI as a user does."""
+        """Leaves the CLI as a user does, who is asked first where a command runs in the background."""
         self.type("/exit")
-        status = eventually("the CLI ends", self.ended)
+
+        def leaves():
+            if "Exit and stop tasks" in self.screen():
+                self.press("Enter")
+            return self.ended()
+
+        status = eventually("the CLI ends", leaves)
         check("the CLI exits", status == "0", status)
         self._tmux("kill-server")

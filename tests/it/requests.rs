@@ -388,7 +388,10 @@ fn of_a_group_one_member_answers_and_the_next_where_one_is_gone() {
     assert_eq!(open(&home)[0]["request"]["to"], "#shop");
     let id = open(&home)[0]["id"].as_str().expect("an id").to_owned();
     let said = home.run(&["status", &id]).ok();
-    assert!(said.starts_with("from shell-") && said.contains(" to #shop (bob)\n"), "{said}");
+    assert!(
+        said.starts_with("from shell-") && said.contains(" to #shop (bob)\n"),
+        "{said}"
+    );
     bob.reads();
     asking.says("bob's model has seen it and owes an answer");
     let mut cyd = Holder::new(&home, &broker, "cyd");

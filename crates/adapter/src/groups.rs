@@ -110,7 +110,9 @@ impl Bus {
         deadline: Duration,
     ) -> Result<Vec<GroupName>, BusError> {
         let all = |names: &[String]| {
-            let all = names.iter().map(|name| read(name).map_err(BusError::Refused));
+            let all = names
+                .iter()
+                .map(|name| read(name).map_err(BusError::Refused));
             all.collect::<Result<Vec<_>, _>>()
         };
         let question = Question::Regroup(all(join)?, all(leave)?);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures_util::future::OptionFuture;
 use futures_util::{Sink, SinkExt as _, Stream as _, StreamExt as _};
 use peerbus_peer::session::{self, Action, ConnectionEnd, PeerSession, Status};
-use peerbus_wire::{CloseReason, Instance, Presence};
+use peerbus_wire::{CloseReason, Instance, PeerName, Presence};
 use tokio::time::sleep_until;
 use tokio_tungstenite::tungstenite::error::ProtocolError;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;

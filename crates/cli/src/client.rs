@@ -5,12 +5,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use peerbus_adapter::demand::{Demand, Meant};
-use peerbus_adapter::hooks::is_below_an_agent;
 use peerbus_adapter::{
     Bus, BusConfig, Failure, Flags, IN_USE_MS, Link, LinkState, Peers, RegistrationRefusal as Why,
     connect, groups, refusal,
 };
-
 
 use crate::args::Connection;
 use crate::output;

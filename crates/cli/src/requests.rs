@@ -53,9 +53,9 @@ pub(crate) fn run(verb: &Requests) -> Result<(), Failure> {
             output::json(&told)?;
             continue;
         }
-        let (peer, state, at_ms) = match done {
-            true => ended(message, result.map(|result| text(&result, secret))),
-            false => open(message),
+        let (peer, state, at_ms) = match &message.request {
+            Some(request) => (request.owes(), request.state.clone(), message.at),
+            None => ended(message, result.map(|result| text(&result, secret))),
         };
         rows.push([
             told::name(short_id(&message.id)),
@@ -119,14 +119,6 @@ fn is_meant(message: &MessageView, which: &str) -> bool {
     let holds = request.is_some_and(|it| is(&it.to) || it.holder.as_deref().is_some_and(is));
     let ended = message.end().and_then(|end| end.to.as_deref());
     names_id(which, &message.id) || is(&message.from) || holds || ended.is_some_and(is)
-}
-
-/// Who owes a request, how far it is, and since when.
-fn open(message: &MessageView) -> (String, String, u64) {
-    let request = message.request.as_ref();
-    let known = request.map(|it| (it.owes(), it.state.clone()));
-    let (owes, state) = known.unwrap_or_default();
-    (owes, state, message.at)
 }
 
 /// Who had a request that ended, what came of it, and when.

@@ -1,13 +1,12 @@
 //! Messages as the broker tells its operator of them, for a terminal.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, Local};
 use peerbus_adapter::hooks::is_below_an_agent;
 use peerbus_adapter::operator as answer;
 use peerbus_adapter::{Failure, credentials, paths::Paths};
-use peerbus_view::{Audience, MessageContent, MessagePage, MessageText, MessageView, spoken};
+use peerbus_view::{MessagePage, MessageText, MessageView, spoken};
 use peerbus_wire::{Secret, escape, from_rfc3339, printable};
 use unicode_width::UnicodeWidthStr as _;
 
@@ -101,11 +100,7 @@ pub(crate) fn newest(
 }
 
 /// A message: from whom, to whom, how far, and its text. `short`: as much of that as stands on a line.
-pub(crate) fn line(
-    message: &MessageView,
-    secret: Option<&Secret>,
-    short: bool,
-) -> String {
+pub(crate) fn line(message: &MessageView, secret: Option<&Secret>, short: bool) -> String {
     let said = message.content(secret);
     let (state, at) = (&message.state, time(message.at));
     let (from, to) = (name(&message.from), name(&said.to));
@@ -187,6 +182,7 @@ mod tests {
     use serde_json::value::RawValue;
 
     use super::*;
+    use peerbus_view::MessageContent;
 
     #[test]
     fn what_is_not_signed_is_not_shown_and_what_is_stays_on_its_line() {

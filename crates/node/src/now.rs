@@ -440,9 +440,15 @@ mod tests {
             let said = says(vec![over("deny", by)], 60_000);
             assert_eq!(said, [format!("{denied}{why}")]);
             assert_eq!(says(vec![over("deny", by)], 60_001), [""; 0], "asked later");
-            let both = says(vec![over("allow", "node"), over("deny", by), over("deny", by)], 0);
+            let both = says(
+                vec![over("allow", "node"), over("deny", by), over("deny", by)],
+                0,
+            );
             assert_eq!(both.len(), 2);
-            assert_eq!(says(vec![over("deny", by), over("allow", "node")], 0), [""; 0]);
+            assert_eq!(
+                says(vec![over("deny", by), over("allow", "node")], 0),
+                [""; 0]
+            );
         }
         assert_eq!(says(vec![over("deny", "node")], 0), [""; 0]);
     }

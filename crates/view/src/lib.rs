@@ -18,8 +18,7 @@ pub use desk::DeskView;
 pub use domains::{DomainKey, DomainReach, DomainView};
 pub use few::FewPeers;
 pub use message::{
-    MessageContent, MessagePage, MessageText, MessageView, PROBE, StepView, body_json,
-    spoken,
+    MessageContent, MessagePage, MessageText, MessageView, PROBE, StepView, body_json, spoken,
 };
 pub use request::RequestView;
 pub use text::{is_proven, proof, quoted, rejected, says, shown, span, word};

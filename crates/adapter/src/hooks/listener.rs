@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use peerbus_os::lines::{BoundedLines, NextLine};
 use peerbus_os::process;
 use peerbus_os::socket::SocketFile;
@@ -151,10 +152,14 @@ impl SessionSocket {
                     look_at = look_at.min(Instant::now() + SETTLED);
                     continue;
                 }
-                () = sleep_until(look_at) => {
-                    look_at = self.look();
-                    continue;
-                }
+                // Those who wait already are taken first: their socket ends where another takes its place.
+                () = sleep_until(look_at) => match self.listener.accept().now_or_never() {
+                    Some(accepted) => accepted,
+                    None => {
+                        look_at = self.look();
+                        continue;
+                    }
+                },
             };
             let Ok((stream, _)) = accepted else {
                 sleep(PATIENCE).await;

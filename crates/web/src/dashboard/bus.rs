@@ -123,14 +123,7 @@ impl App {
             let request = message.request.as_ref()?;
             let shown = as_shown(message, secret.as_ref(), QUESTION_CHARS);
             let of = [
-                "seq",
-                "id",
-                "from",
-                "at",
-                "thread",
-                "reply_to",
-                "text",
-                "hidden",
+                "seq", "id", "from", "at", "thread", "reply_to", "text", "hidden",
             ];
             let of = of.map(|member| (member.to_owned(), shown[member].clone()));
             let mut told = Map::from_iter(of);

@@ -392,7 +392,7 @@ pub(super) const COMMANDS: &[(&str, How)] = &[
     // WEB
     (
         r#"peerbus send reviewer "build failed""#,
-        By("tests/it/conversation.rs", r#""send", "bob", "hi", "--json""#),
+        By("tests/it/conversation.rs", r#""send", "bob", "hi""#),
     ),
     ("peerbus web token add ci --to reviewer", Runs),
     ("peerbus web", By(WEB, "\"web\", \"--listen\"")),

@@ -123,7 +123,7 @@ def codex_is_there():
 
 
 def the_other_machine_knows_the_broker():
-    """As docs/guide/machines.md says: the host's credentials, with the broker's address."""
+    """As docs/OPERATING.md says: the host's credentials, with the broker's address."""
     place = scenario.HOME / ".config/peerbus"
     place.mkdir(parents=True, mode=0o700)
     kept = shutil.copy2(HOST / ".config/peerbus/credentials.toml", place)

@@ -319,10 +319,12 @@ pub(super) const COMMANDS: &[(&str, How)] = &[
         Not("it needs a Docker daemon, and the network"),
     ),
     ("peerbus serve --domain alpha", Stays("listening on")),
-    ("peerbus serve --history 30d,1G", Stays("listening on")),
-    ("peerbus serve --history 0", Stays("listening on")),
     ("peerbus history bob --since 2h", Runs),
     ("peerbus tail --follow", Stays("hello from yesterday")),
+    (
+        "peerbus tail --follow --short",
+        Stays("hello from yesterday"),
+    ),
     ("peerbus history purge", Runs),
     ("peerbus audit verify", Runs),
     (
@@ -388,6 +390,10 @@ pub(super) const COMMANDS: &[(&str, How)] = &[
         By(NODES, "sshd"),
     ),
     // WEB
+    (
+        r#"peerbus send reviewer "build failed""#,
+        By("tests/it/conversation.rs", r#""send", "bob", "hi""#),
+    ),
     ("peerbus web token add ci --to reviewer", Runs),
     ("peerbus web", By(WEB, "\"web\", \"--listen\"")),
     ("peerbus web --open", By(BUS, "\"--open\"")),
@@ -411,6 +417,7 @@ pub(super) const COMMANDS: &[(&str, How)] = &[
         "peerbus web token add pocket --watch --inject --approve",
         Runs,
     ),
+    ("peerbus web token add pocket --watch --approve", Runs),
     (
         r#"curl -H "Authorization: Bearer $TOKEN" http://127.0.0.1:47822/v1/sessions"#,
         By(WEB_SESSIONS, "GET /v1/sessions"),

@@ -82,7 +82,7 @@ const WORDS: usize = 38_500;
 /// Sentences of documentation comments that have more than 40 words, and those that begin with a
 /// relative clause. A fall of some is written down here.
 const COMMENTS_LONG: usize = 30;
-const COMMENTS_SUBJECTS: usize = 1_370;
+const COMMENTS_SUBJECTS: usize = 1_345;
 /// How far below a count of comments nothing has to be written down: changes that meet shift it.
 const SLACK: usize = 30;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use peerbus_adapter::wall_ms;
-use peerbus_view::{ADAPTER_STOPPED, Audience, PeerState, PeerView, does, quoted, span};
+use peerbus_view::{ADAPTER_STOPPED, Audience, PeerState, PeerView, ago, does, quoted};
 use peerbus_wire::{escape, from_rfc3339, printable, short_id};
 use serde_json::{Value, json};
 
@@ -49,11 +49,7 @@ impl Denial {
     /// It as a sentence.
     #[must_use]
     pub fn says(&self, now_ms: u64) -> String {
-        let ago = match now_ms.saturating_sub(self.at_ms) / 1_000 {
-            0 => "just now".to_owned(),
-            seconds => format!("{} ago", span(seconds)),
-        };
-        format!("{}, {ago}: {}", self.what, self.why)
+        format!("{}, {}: {}", self.what, ago(self.at_ms, now_ms), self.why)
     }
 }
 
@@ -117,12 +113,17 @@ impl SessionNow {
     /// The request of a dialog that stayed open after nobody had answered from elsewhere in time.
     #[must_use]
     pub fn lapsed(&self) -> Option<&Value> {
+        let is_lapsed = |last: &&Value| last["by"] == "timeout" && last["decision"].is_null();
+        self.last_over().filter(is_lapsed)
+    }
+
+    /// The last request that is over, while the dialog is open that was its.
+    fn last_over(&self) -> Option<&Value> {
         let last = self.over.last()?;
-        let is_lapsed = last["by"] == "timeout" && last["decision"].is_null();
         let at = |text: Option<&str>| text.and_then(from_rfc3339);
         let since = at(self.session.active_at.as_deref());
         let waits = self.state() == PeerState::Waits && since <= at(last["at"].as_str());
-        (is_lapsed && waits && self.approvals.is_empty()).then_some(last)
+        (waits && self.approvals.is_empty()).then_some(last)
     }
 
     /// Its last requests as far as they were denied since this time, because nobody decided.
@@ -162,12 +163,16 @@ impl SessionNow {
         let place = session.answered_at();
         let Some(first) = self.approvals.first() else {
             let place = place?;
-            return Some(match self.lapsed() {
-                Some(asked) => format!(
+            let answered = self.last_over().filter(|it| it["decision"].is_string());
+            return Some(match (self.lapsed(), answered) {
+                (Some(asked), _) => format!(
                     "{}, asked more than ten minutes ago: it is answered {place} only",
                     gist(asked)
                 ),
-                None => format!("what it asks is known there alone: answer {place}"),
+                (None, Some(asked)) => {
+                    format!("{} is answered, and it has not gone on yet", gist(asked))
+                }
+                (None, None) => format!("what it asks is known there alone: answer {place}"),
             });
         };
         let (or, too) = match place {
@@ -413,6 +418,14 @@ mod tests {
         assert_eq!(says("1", &over), there);
         let unknown = "what it asks is known there alone: answer at pts/1";
         assert_eq!(says("3", &over), unknown, "another dialog");
+        let mut answered = over.clone();
+        (answered["by"], answered["decision"]) = ("node".into(), "allow".into());
+        let said = says("1", &answered);
+        assert_eq!(
+            said,
+            "Bash: \"npm test\" is answered, and it has not gone on yet"
+        );
+        assert_eq!(says("3", &answered), unknown, "another dialog");
         let mut gone = over;
         gone["by"] = "client".into();
         assert_eq!(says("1", &gone), unknown);

@@ -66,6 +66,15 @@ pub fn span(seconds: u64) -> String {
     }
 }
 
+/// How long ago something was, as a person says it: `just now`, `40 s ago`.
+#[must_use]
+pub fn ago(at_ms: u64, now_ms: u64) -> String {
+    match now_ms.saturating_sub(at_ms) / 1_000 {
+        0 => "just now".to_owned(),
+        seconds => format!("{} ago", span(seconds)),
+    }
+}
+
 /// A word that a peer chose for a path or for evidence, without [how much](shown) was shown by it.
 /// What has not the form of one is not repeated: it stands outside of quotes.
 #[must_use]

@@ -181,7 +181,7 @@ class Agent:
         [told] = self.servers[Current.id]
         env = {**os.environ, **{one["name"]: one["value"] for one in told["env"]}}
         argv = [told["command"], *told["args"]]
-        if "shell" in text:
+        if "another agent in a shell" in text:
             # What another agent's configuration names, which knows nothing of this session.
             env = os.environ
             argv = ["sh", "-c", 'sh -c "$0 adapter; :"; :', argv[0]]

@@ -8,7 +8,7 @@ use super::{open, reached};
 use crate::about::{Around, Audience, PeerState, PeerView};
 use crate::domains::DomainView;
 use crate::text::{NAME_CHARS, REASON_CHARS, is_proven, of_broker, proof, rejected};
-use crate::text::{says, shown, span, word};
+use crate::text::{ago, says, shown, word};
 
 /// So long after an ack a turn may still be about the message.
 const TURN_MS: u64 = 3_600_000;
@@ -387,12 +387,5 @@ fn listed(names: impl ExactSizeIterator<Item = String>) -> String {
     match rest {
         0 => shown.join(", "),
         rest => format!("{} and {rest} more", shown.join(", ")),
-    }
-}
-
-fn ago(at_ms: u64, now_ms: u64) -> String {
-    match now_ms.saturating_sub(at_ms) / 1_000 {
-        0 => "just now".to_owned(),
-        seconds => format!("{} ago", span(seconds)),
     }
 }

@@ -48,8 +48,10 @@ LINKED = b"peerbus\0hook\0link"
 # All that the module does inside the CLI, as the CLI reads it: it grows by nobody's oversight.
 READ_AS = """\
 hooks: session.start, command.run{command=bus}, ui.render{component=Pane, requestId=bus}, turn.start, \
-turn.complete, turn.step, tool.call{tool=SendMessage}, tool.call{tool=ListAgents}, command.run{command=list-agents}
+turn.complete, turn.step, classic.PreToolUse, tool.call{tool=SendMessage}, tool.call{tool=ListAgents}, \
+command.run{command=list-agents}
 gating hook with .catch: command.run{command=bus}
+gating hook with .catch: classic.PreToolUse
 gating hook with .catch: tool.call{tool=SendMessage}
 gating hook with .catch: tool.call{tool=ListAgents}
 gating hook with .catch: command.run{command=list-agents}

@@ -201,6 +201,11 @@ export const register = on => {
       asks = false
     }
   })
+  // A tool may run before the request that called it is over.
+  on('classic.PreToolUse', ($, e, next) => {
+    asks = false
+    return next(e)
+  }).catch(($, e, next) => next(e))
   // The model's own tool reaches the bus. A name that Claude Code knows, too, is Claude Code's.
   on('tool.call', { tool: 'SendMessage' }, async ($, e, next) => {
     if (!linked || typeof e.to !== 'string' || typeof e.message !== 'string') return next(e)

@@ -144,6 +144,32 @@ fn a_request_is_unread_until_it_is_read_and_owed_from_then_on() {
 }
 
 #[test]
+fn who_takes_the_mail_of_a_name_ends_what_that_had_read() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let mut bob = Holder::new(&home, &broker, "bob");
+    let mut succ = Holder::new(&home, &broker, "succ");
+    let asking = Asking::start(&home, &["bob", "review the parser"]);
+    bob.gets();
+    bob.reads();
+    asking.says("bob's model has seen it and owes an answer");
+    home.apart(&["names", "retire", "bob", "--to", "succ"]).ok();
+    succ.gets();
+    asking.says("before that bob had it");
+    let id = succ.id();
+    let said = home.run(&["status", &id]).ok();
+    assert!(
+        said.lines()
+            .next()
+            .is_some_and(|line| line.ends_with(" to succ")),
+        "{said}"
+    );
+    succ.answers("s1", json!({ "text": "two bugs" }));
+    assert_eq!(asking.ends(), (Some(0), "two bugs\n".to_owned()));
+    broker.stop();
+}
+
+#[test]
 fn a_name_is_taken_where_a_person_gives_it() {
     let home = Home::new();
     let broker = Broker::start(&home);

@@ -131,18 +131,17 @@ impl Broker {
         group: &GroupName,
         bytes: u64,
     ) -> Result<Result<Recipients, Refusal>> {
-        let owner = self.conns.session(caller.conn).map(|s| s.grant.token);
         let now_ms = cx.now.mono_ms;
         let all: Vec<_> = self
             .registry
-            .of_token(owner)
+            .of_token(Some(caller.token))
             .filter(|(id, peer)| *id != caller.peer && peer.is_in(group, now_ms))
             .filter(|(_, peer)| self.speaks_ext(peer))
             .map(|(id, _)| id)
             .collect();
         if all.is_empty() {
             return Ok(Err(
-                RefusalCode::UnknownRecipient.because(self.nobody_in(owner, group))
+                RefusalCode::UnknownRecipient.because(self.nobody_in(caller.token, group))
             ));
         }
         let (mut owed, full) = self.with_room(cx, all, (caller.token, bytes))?;
@@ -180,15 +179,14 @@ impl Broker {
         session.is_none_or(|session| session.ext)
     }
 
-    fn nobody_in(&self, owner: Option<TokenHash>, group: &GroupName) -> String {
-        let all = self.registry.groups_of(owner).into_iter();
+    fn nobody_in(&self, owner: TokenHash, group: &GroupName) -> String {
+        let all = self.registry.groups_of(Some(owner)).into_iter();
         let all: Vec<_> = all.map(ToString::to_string).collect();
         let (named, more) = all.split_at(all.len().min(NAMED_MAX));
-        let named = named.join(", ");
         let there_are = match more.len() {
             _ if all.is_empty() => "it has no groups".to_owned(),
-            0 => format!("its groups are {named}"),
-            more => format!("its groups are {named} and {more} more"),
+            0 => format!("its groups are {}", named.join(", ")),
+            more => format!("its groups are {} and {more} more", named.join(", ")),
         };
         format!("nobody else of this token is in {group} now; {there_are}")
     }

@@ -283,11 +283,16 @@ impl Broker {
         }
         if from != NOBODY {
             self.recall(row, why);
-            let (history, why) = (self.land(from, row.head.seq), why.to_owned());
-            let told = (self.registry.name(from), Stage::Recalled { why });
-            self.tell_fate(cx.now, (&row.head, from), told, history);
+            self.tell_recalled(cx, row, why);
         }
         self.move_lease(cx, row.clone(), to)
+    }
+
+    /// Whoever sent a lease is told that its holder has it no more.
+    pub(super) fn tell_recalled(&mut self, cx: &Cx<'_>, row: &LeaseRow, why: &str) {
+        let (history, why) = (self.land(row.holder, row.head.seq), why.to_owned());
+        let told = (self.registry.name(row.holder), Stage::Recalled { why });
+        self.tell_fate(cx.now, (&row.head, row.holder), told, history);
     }
 
     /// Tells a holder that is here that something is not its any more.

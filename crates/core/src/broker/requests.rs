@@ -11,7 +11,7 @@ use peerbus_wire::{
 };
 
 use super::ack::{Answer, End};
-use super::leases::WHY_CHARS;
+use super::leases::{NAME_ENDED, WHY_CHARS};
 use super::mutation::BrokerMutation;
 use super::retire::Denied;
 use super::{Broker, BusEvent, Caller, Cx};
@@ -127,18 +127,17 @@ impl Broker {
         said: &str,
     ) -> Result {
         let row = self.leases.get(seq).filter(|row| row.holder == holder);
-        let Some(mut row) = row.cloned() else {
-            return Ok(());
-        };
-        let Some(work) = row.request.as_mut().and_then(|it| it.work.as_mut()) else {
-            return Ok(());
-        };
-        let said = said.to_owned();
-        work.said = Some((said.clone(), cx.now.wall_ms));
-        let to = self.called(cx.txn, (ANSWERS, row.head.sender), seq)?;
-        let told = (to, Stage::Working { said });
-        self.tell_sender(cx.now, (&row.head, holder), told);
-        self.put_lease(cx, row)
+        if let Some(mut row) = row.cloned()
+            && let Some(work) = row.request.as_mut().and_then(|it| it.work.as_mut())
+        {
+            let said = said.to_owned();
+            work.said = Some((said.clone(), cx.now.wall_ms));
+            let to = self.called(cx.txn, (ANSWERS, row.head.sender), seq)?;
+            let told = (to, Stage::Working { said });
+            self.tell_sender(cx.now, (&row.head, holder), told);
+            self.put_lease(cx, row)?;
+        }
+        Ok(())
     }
 
     /// The holder of a request that was read is in a turn, or waits for its user.
@@ -346,12 +345,14 @@ impl Broker {
         peer: PeerId,
         successor: PeerId,
     ) -> Result {
-        let own: Vec<_> = self.leases.own(peer).cloned().collect();
-        for mut row in own {
+        for mut row in self.leases.own(peer).cloned().collect::<Vec<_>>() {
             row.to = Lessee::Peer(successor);
             match row.holder {
                 NOBODY => self.put_lease(cx, row)?,
-                _ => self.move_lease(cx, row, successor)?,
+                _ => {
+                    self.tell_recalled(cx, &row, NAME_ENDED);
+                    self.move_lease(cx, row, successor)?;
+                }
             }
         }
         self.offer_waiting(cx, successor)

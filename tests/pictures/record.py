@@ -36,7 +36,7 @@ MASKS = [
     r"[0-9a-f]{32}",
     r"\d{4}-\d\d-\d\dT[\d:.]+Z",
     r"\d\d-\d\d \d\d:\d\d:\d\d",
-    r"[a-z]+-[a-z]+-[a-z0-9]{3}\b",
+    r"\bshell-[a-z0-9]{6}\b",
     r"\d+ (s|ms|min) ago|just now",
     r"version \d+\.\d+\.\d+",
     r"\b\d{2,7}\b",

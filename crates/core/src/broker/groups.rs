@@ -2,7 +2,7 @@
 //!
 //! A group is a token's own: peers of another one neither see it nor write to it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use peerbus_wire::limits::{ENTRY_GROUPS_BYTES_MAX, GROUPS_MAX};
 use peerbus_wire::{BrokerFrame, GroupName, PeersFrame, Refusal, RefusalCode};
@@ -110,8 +110,9 @@ impl Broker {
                 groups.len()
             ));
         }
-        let all = self.registry.groups_of(known.row.owner);
-        let fresh = new.iter().filter(|name| !all.contains(**name));
+        let none = BTreeMap::new();
+        let all = self.registry.groups.get(&known.row.owner).unwrap_or(&none);
+        let fresh = new.iter().filter(|name| !all.contains_key(**name));
         if all.len() + fresh.count() > OF_TOKEN_MAX {
             return Err(format!(
                 "peers of this token are in {} groups, and {OF_TOKEN_MAX} is the most: join one \
@@ -180,11 +181,11 @@ impl Broker {
     }
 
     fn nobody_in(&self, owner: TokenHash, group: &GroupName) -> String {
-        let all = self.registry.groups_of(Some(owner)).into_iter();
-        let all: Vec<_> = all.map(ToString::to_string).collect();
-        let (named, more) = all.split_at(all.len().min(NAMED_MAX));
-        let there_are = match more.len() {
-            _ if all.is_empty() => "it has no groups".to_owned(),
+        let all = self.registry.groups.get(&Some(owner)).into_iter();
+        let all = all.flat_map(BTreeMap::keys);
+        let named: Vec<_> = all.clone().take(NAMED_MAX).map(GroupName::as_str).collect();
+        let there_are = match all.count() - named.len() {
+            _ if named.is_empty() => "it has no groups".to_owned(),
             0 => format!("its groups are {}", named.join(", ")),
             more => format!("its groups are {} and {more} more", named.join(", ")),
         };
@@ -231,10 +232,19 @@ impl Peer {
 }
 
 impl Registry {
-    /// The groups that peers of a token are in: each of its peers is looked at.
-    fn groups_of(&self, token: Option<TokenHash>) -> BTreeSet<&GroupName> {
-        let peers = self.of_token(token);
-        peers.flat_map(|(_, peer)| &peer.row.groups).collect()
+    /// A row is taken in, or given up: so many more peers are in its groups.
+    pub(super) fn count_groups(&mut self, row: &PeerRow, more: isize) {
+        for group in &row.groups {
+            let of_token = self.groups.entry(row.owner).or_default();
+            let size = of_token.entry(group.clone()).or_default();
+            *size = size.saturating_add_signed(more);
+            if *size == 0 {
+                of_token.remove(group);
+            }
+            if of_token.is_empty() {
+                self.groups.remove(&row.owner);
+            }
+        }
     }
 
     /// The peers of a token that stay when they leave.

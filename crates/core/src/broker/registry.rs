@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use peerbus_wire::{NameKey, PeerName, Presence};
+use peerbus_wire::{GroupName, NameKey, PeerName, Presence};
 
 use super::ConnId;
 use crate::store::{AliasRow, PeerId, PeerKind, PeerRow};
@@ -59,6 +59,8 @@ pub(super) struct Registry {
     pub(super) ended: BTreeMap<PeerId, PeerRow>,
     /// What each bridge has forwarded.
     pub(super) forwarded: BTreeMap<NameKey, PeerRow>,
+    /// Every group that has a member, of each token, and how many it has.
+    pub(super) groups: BTreeMap<Option<TokenHash>, BTreeMap<GroupName, usize>>,
     /// Bridges whose marks this transaction has changed.
     pub(super) marked: BTreeSet<PeerId>,
     /// The peers of each token.
@@ -166,6 +168,7 @@ impl Registry {
     }
 
     fn count(&mut self, row: &PeerRow) {
+        self.count_groups(row, 1);
         self.lasting += usize::from(!row.ephemeral);
         if let Some(owner) = row.owner {
             let owned = self.owned.entry(owner).or_default();
@@ -174,6 +177,7 @@ impl Registry {
     }
 
     fn uncount(&mut self, row: &PeerRow) {
+        self.count_groups(row, -1);
         self.lasting -= usize::from(!row.ephemeral);
         let Some(owner) = row.owner else { return };
         if let Some(owned) = self.owned.get_mut(&owner) {

@@ -164,7 +164,7 @@ fn a_verb_does_not_wait_for_a_name_that_is_in_use() {
         "{said}"
     );
     let said = home
-        .run(&["recv", "--name", "bob", "--take", "--timeout", "0.5"])
+        .apart(&["recv", "--name", "bob", "--take", "--timeout", "0.5"])
         .fails(1);
     assert!(!said.contains("PEERBUS_NAME"), "{said}");
     assert!(said.contains("trying again every"), "{said}");

@@ -173,7 +173,7 @@ fn recv_takes_an_agents_mail_only_when_told_to() {
     home.run(&["send", "bob", "do not lose me"]).ok();
     let said = home.run(&recv).fails(1);
     assert!(said.contains("--take"), "{said}");
-    let taken = home.run(&[&recv[..], &["--take"]].concat()).ok();
+    let taken = home.apart(&[&recv[..], &["--take"]].concat()).ok();
     assert!(taken.contains("do not lose me"), "{taken}");
     broker.stop();
 }

@@ -163,9 +163,10 @@ fn a_verb_does_not_wait_for_a_name_that_is_in_use() {
             && said.ends_with("another name (--name)\n"),
         "{said}"
     );
-    let said = home
-        .apart(&["recv", "--name", "bob", "--take", "--timeout", "0.5"])
-        .fails(1);
+    let take = ["recv", "--name", "bob", "--take", "--timeout", "0.5"];
+    let said = home.run(&take).fails(1);
+    assert!(said.contains("may not take the mail of"), "{said}");
+    let said = home.apart(&take).fails(1);
     assert!(!said.contains("PEERBUS_NAME"), "{said}");
     assert!(said.contains("trying again every"), "{said}");
     broker.stop();

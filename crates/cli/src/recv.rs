@@ -39,7 +39,10 @@ pub(crate) fn run(verb: Recv) -> Result<(), Failure> {
         let messages = u32::try_from(count).unwrap_or(u32::MAX).max(1);
         config.window.messages = config.window.messages.min(messages);
     }
-    if !verb.take {
+    if verb.take {
+        // Its session may keep mail from it that waits for its user.
+        here::for_people("take the mail of an agent's session")?;
+    } else {
         let unnamed = client::config(&verb.connection, None)?;
         client::with_bus(unnamed, client::Refused::Wait, async |bus| {
             is_nobodys(&bus, &verb).await

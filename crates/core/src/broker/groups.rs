@@ -183,7 +183,8 @@ impl Broker {
     fn nobody_in(&self, owner: TokenHash, group: &GroupName) -> String {
         let all = self.registry.groups.get(&Some(owner)).into_iter();
         let all = all.flat_map(BTreeMap::keys);
-        let named: Vec<_> = all.clone().take(NAMED_MAX).map(GroupName::as_str).collect();
+        let named = all.clone().take(NAMED_MAX).map(ToString::to_string);
+        let named: Vec<_> = named.collect();
         let there_are = match all.count() - named.len() {
             _ if named.is_empty() => "it has no groups".to_owned(),
             0 => format!("its groups are {}", named.join(", ")),

@@ -161,7 +161,7 @@ fn recv_shows_messages_to_people_on_a_terminal_and_json_to_programs() {
 #[test]
 fn recv_takes_an_agents_mail_only_when_told_to() {
     let home = Home::new();
-    let broker = Broker::start(&home);
+    let mut broker = Broker::start(&home);
     let bob = agent(&home, "bob");
     let recv = ["recv", "--name", "Bob", "--count", "1", "--timeout", "20"];
     let said = home.run(&recv).fails(1);
@@ -171,8 +171,14 @@ fn recv_takes_an_agents_mail_only_when_told_to() {
     );
     drop(bob);
     home.run(&["send", "bob", "do not lose me"]).ok();
-    let said = home.run(&recv).fails(1);
-    assert!(said.contains("--take"), "{said}");
+    for restarted in [false, true] {
+        if restarted {
+            broker.kill();
+            broker = Broker::start(&home);
+        }
+        let said = home.run(&recv).fails(1);
+        assert!(said.contains("--take"), "{restarted}: {said}");
+    }
     let taken = home.apart(&[&recv[..], &["--take"]].concat()).ok();
     assert!(taken.contains("do not lose me"), "{taken}");
     broker.stop();

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use peerbus_wire::{GroupName, Mark, MessageId, Seq, Stage};
+use peerbus_wire::{GroupName, Mark, MessageId, Presence, Seq, Stage};
 
 use crate::audit::{Block, ChainHead};
 pub use crate::delivered::PeerId;
@@ -51,6 +51,8 @@ pub struct PeerRow {
     pub mark: Option<Mark>,
     /// The groups of which it is a member: at most [`peerbus_wire::limits::GROUPS_MAX`].
     pub groups: BTreeSet<GroupName>,
+    /// What program it said last that it is: `client`, `version` and `adapter` of its presence.
+    pub program: Option<Presence>,
 }
 
 /// What a row with a name and a queue stands for. Stores keep the numbers.
@@ -80,6 +82,7 @@ impl PeerRow {
             delivered: None,
             mark: Some(epoch),
             groups: BTreeSet::new(),
+            program: None,
         }
     }
 }

@@ -98,6 +98,7 @@ impl Load {
                 delivered: None,
                 mark: None,
                 groups: Default::default(),
+                program: None,
             })?;
         }
         store.commit()?;

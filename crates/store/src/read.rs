@@ -9,7 +9,7 @@ use peerbus_core::store::{
     AliasRow, MessageHead, Notice, OwedRow, PeerId, PeerKind, PeerRow, Queued,
 };
 use peerbus_core::{Delivered, Stamp, TokenHash};
-use peerbus_wire::{EnvelopeHash, GroupName, Mark, MessageId, Seq, Stage};
+use peerbus_wire::{EnvelopeHash, GroupName, Mark, MessageId, Presence, Seq, Stage};
 use rusqlite::types::{FromSql, Type};
 use rusqlite::{Connection, Error, OptionalExtension as _, Params, Result, Row, Rows};
 
@@ -109,7 +109,7 @@ pub(crate) fn notice(row: &Row<'_>) -> Result<Notice> {
 
 pub(crate) fn peers(db: &Connection) -> Result<Vec<PeerRow>> {
     let sql = "SELECT id, name, owner, generated, ephemeral, online, last_seen_ms, kind,
-             delivered, last_seen_steady_ms, mark, groups
+             delivered, last_seen_steady_ms, mark, groups, program
          FROM peers ORDER BY id";
     all(db, sql, |row| {
         Ok(PeerRow {
@@ -124,6 +124,7 @@ pub(crate) fn peers(db: &Connection) -> Result<Vec<PeerRow>> {
             delivered: delivered(row, 8)?,
             mark: row.get_ref(10)?.as_str_or_null()?.and_then(Mark::parse),
             groups: groups(row.get_ref(11)?.as_str()?),
+            program: row.get_ref(12)?.as_str_or_null()?.and_then(Presence::parse),
         })
     })
 }

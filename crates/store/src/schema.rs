@@ -280,6 +280,8 @@ pub(crate) const STEPS: &[Step] = &[
              FROM jobs;
          DROP TABLE jobs;",
     ),
+    // What program a peer said last that it is, as JSON.
+    Step::Sql("ALTER TABLE peers ADD COLUMN program TEXT;"),
 ];
 
 /// Why a file's schema is not ours to use. Nothing was changed.

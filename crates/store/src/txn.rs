@@ -8,7 +8,7 @@ use peerbus_core::store::{
     AliasRow, DEAD_BYTES, Fate, Forgotten, Inserted, Keep, LeaseRow, MessageHead, Notice, OwedRow,
     PeerId, PeerRow, Queued, Result, Txn,
 };
-use peerbus_wire::{GroupName, Mark, MessageId, Seq};
+use peerbus_wire::{GroupName, Mark, MessageId, Presence, Seq};
 use rusqlite::{Connection, OptionalExtension as _, Result as SqlResult, params};
 
 use crate::SqliteStore;
@@ -21,14 +21,14 @@ impl Txn for SqliteStore {
     fn put_peer(&mut self, row: &PeerRow) -> Result {
         let sql =
             "INSERT INTO peers(id, kind, name, owner, generated, ephemeral, online, last_seen_ms,
-                 delivered, last_seen_steady_ms, mark, groups)
-             VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+                 delivered, last_seen_steady_ms, mark, groups, program)
+             VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
              ON CONFLICT(id) DO UPDATE SET kind = excluded.kind, name = excluded.name,
                  owner = excluded.owner, generated = excluded.generated,
                  ephemeral = excluded.ephemeral, online = excluded.online,
                  last_seen_ms = excluded.last_seen_ms, delivered = excluded.delivered,
                  last_seen_steady_ms = excluded.last_seen_steady_ms,
-                 mark = excluded.mark, groups = excluded.groups";
+                 mark = excluded.mark, groups = excluded.groups, program = excluded.program";
         let groups: Vec<_> = row.groups.iter().map(GroupName::as_str).collect();
         let values = params![
             row.id.0,
@@ -43,6 +43,7 @@ impl Txn for SqliteStore {
             row.last_seen.steady_ms,
             row.mark.as_ref().map(Mark::as_str),
             groups.join(" "),
+            row.program.as_ref().map(Presence::as_str),
         ];
         self.change("writing a peer", sql, values).map(drop)
     }

@@ -192,3 +192,22 @@ fn a_name_is_taken_where_a_person_gives_it() {
     assert!(why.contains("the name nosuch; there are cyd ("), "{why}");
     broker.stop();
 }
+
+#[test]
+fn a_command_whose_answer_nobody_gets_is_told_where_it_is() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let mut bob = Holder::new(&home, &broker, "bob");
+    let id = detached(&home, &["bob", "and the lexer?"]);
+    bob.gets();
+    bob.reads();
+    drop(bob);
+    let asker = open(&home)[0]["from"].as_str().expect("a name").to_owned();
+    let said = eventually("bob's name is free", || {
+        let args = ["send", &asker, "fine", "--name", "bob", "--reply-to", &id];
+        let run = home.run(&args);
+        (run.code == Some(0)).then(|| run.stderr.clone() + &run.stdout)
+    });
+    assert!(said.contains("it is kept under the request"), "{said}");
+    broker.stop();
+}

@@ -1,5 +1,7 @@
 //! A connection becomes a peer's, and stops being it.
 
+use std::collections::BTreeMap;
+
 use peerbus_wire::limits::{
     WINDOW_BYTES_DEFAULT, WINDOW_BYTES_MAX, WINDOW_MESSAGES_DEFAULT, WINDOW_MESSAGES_MAX,
     WINDOW_V1_BYTES, WINDOW_V1_MESSAGES,
@@ -7,6 +9,8 @@ use peerbus_wire::limits::{
 use peerbus_wire::{
     BrokerFrame, CloseReason, EXT, EXT_AUDIT, PeersFrame, Presence, Register, Seq, Window,
 };
+
+use serde_json::Value;
 
 use super::audited::Budget;
 use super::conn::{Bridge, Conn, Contender, Session};
@@ -149,6 +153,11 @@ impl Broker {
             delivered: None,
             mark,
             groups: groups.unwrap_or_default(),
+            program: newcomer
+                .register
+                .presence
+                .as_ref()
+                .and_then(|it| program(&said(it))),
         };
         cx.txn.put_peer(&row)?;
         self.registry.put(row);
@@ -269,18 +278,25 @@ impl Broker {
         let Some(session) = self.conns.session_mut(conn) else {
             return Ok(());
         };
-        let does = activity(&presence);
-        if does != session.presence.as_ref().and_then(activity) {
+        let now = said(&presence);
+        let does = activity(&now);
+        if does != session.presence.as_ref().and_then(|it| activity(&said(it))) {
             session.activity_since = does.map(|_| cx.now.mono_ms);
         }
-        let was_idle = std::mem::replace(&mut session.idle, is_idle(&presence));
+        let was_idle = std::mem::replace(&mut session.idle, is_idle(&now));
         let peer = session.peer;
         let free = session.idle && !was_idle && session.greeted;
         let changed = session.presence.as_ref() != Some(&presence);
         session.presence = Some(presence);
-        if let Some(known) = self.registry.get(peer).filter(|_| changed) {
+        if let Some(known) = self.registry.get_mut(peer).filter(|_| changed) {
             let name = known.row.name.to_string();
             self.outbox.event(BusEvent::Presence { name });
+            let program = program(&now);
+            if known.row.program != program {
+                known.row.program = program;
+                cx.txn.put_peer(&known.row)?;
+                self.outbox.want(CommitNeed::Soon);
+            }
         }
         match free {
             true => self.offer_leases(cx, peer),
@@ -323,16 +339,27 @@ fn window(ext: bool, register: &Register) -> Window {
     }
 }
 
+/// The members of a presence.
+pub(super) fn said(presence: &Presence) -> Value {
+    serde_json::from_str(presence.as_str()).unwrap_or_default()
+}
+
 /// What a peer says that it does. Any word counts: what it means is for those who read it.
-pub(super) fn activity(presence: &Presence) -> Option<String> {
-    let said: serde_json::Value = serde_json::from_str(presence.as_str()).ok()?;
+pub(super) fn activity(said: &Value) -> Option<String> {
     Some(said.get("activity")?.as_str()?.to_owned())
 }
 
 /// It says that it does nothing, and that it can be woken.
-fn is_idle(presence: &Presence) -> bool {
-    let said = serde_json::from_str::<serde_json::Value>(presence.as_str()).unwrap_or_default();
-    let wakes = said.get("wake").and_then(|wake| wake.as_array());
-    said.get("activity").and_then(|does| does.as_str()) == Some("idle")
+fn is_idle(said: &Value) -> bool {
+    let wakes = said.get("wake").and_then(Value::as_array);
+    said.get("activity").and_then(Value::as_str) == Some("idle")
         && wakes.is_some_and(|paths| !paths.is_empty())
+}
+
+/// What program a peer says that it is.
+fn program(said: &Value) -> Option<Presence> {
+    let kept = |key: &&str| said.get(key).is_some_and(Value::is_string);
+    let members = ["client", "version", "adapter"].into_iter().filter(kept);
+    let members: BTreeMap<_, _> = members.map(|key| (key, &said[key])).collect();
+    Presence::parse(&serde_json::to_string(&members).ok()?).filter(|_| !members.is_empty())
 }

@@ -58,13 +58,12 @@ impl Broker {
 
     /// An ephemeral peer has left: its name goes, and its mail slice by slice.
     pub(super) fn forget_ephemeral(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result {
-        self.keep_left(cx.now, peer);
         self.leave_requests(cx, peer, LEFT)?;
         if !self.expire_queue(cx, peer, LEFT)? {
             return self.forget(cx, peer);
         }
-        if let Some((_, row)) = self.registry.end(peer) {
-            cx.txn.put_peer(&row)?;
+        if let Some((_, row)) = self.registry.end(peer, cx.at) {
+            self.keep_left(cx, &row)?;
             self.outbox.want(CommitNeed::Soon);
             self.sweep.pass_now(cx.now);
         }

@@ -1,99 +1,137 @@
 //! Temporary names that were forgotten a moment ago. An answer may be under way to one.
+//!
+//! Their rows stay as long, so that a broker that starts again knows them.
 
-use std::collections::VecDeque;
-use std::collections::btree_map::{BTreeMap, Entry};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use peerbus_wire::{Address, Carried, Conversation, NameKey, Refusal, RefusalCode};
+use peerbus_wire::{Address, Carried, Conversation, NameKey, PeerName, Refusal, RefusalCode};
 
-use super::{Broker, Cx};
-use crate::store::{PeerId, Result};
-use crate::{Now, TokenHash};
+use super::{Broker, CommitNeed, Cx};
+use crate::TokenHash;
+use crate::store::{PeerId, PeerRow, Result};
 use peerbus_wire::body_of;
 
 /// A name is remembered for so long: ids of messages are known for as long at least.
 const LEFT_MS: u64 = 600_000;
 
-/// Names of one token that are remembered, the last ones.
-const NAMES_MAX: usize = 4_096;
+/// Peers of one token that are remembered, the last ones.
+const PEERS_MAX: usize = 4_096;
 
-/// Peers of one name and token that are remembered, the last ones.
-const PEERS_MAX: usize = 32;
+/// The same of one name and token.
+const NAMESAKES_MAX: usize = 32;
 
-/// Names that temporary peers had.
+/// Peers that had a temporary name.
 #[derive(Debug, Default)]
 pub(super) struct Left {
     /// By token, too: no other one makes the broker forget a name.
-    names: BTreeMap<(NameKey, TokenHash), Former>,
-    /// By token, the oldest first. May have names whose time began anew since.
-    order: BTreeMap<TokenHash, VecDeque<(u64, NameKey)>>,
-}
-
-/// Who had a name, of one token.
-#[derive(Debug, Default)]
-struct Former {
-    peers: VecDeque<PeerId>,
-    until_ms: u64,
+    names: BTreeSet<(NameKey, TokenHash, PeerId)>,
+    /// By token, the oldest first, with the end of their time (steady). May have peers that gave way to
+    /// namesakes.
+    order: BTreeMap<TokenHash, VecDeque<(u64, NameKey, PeerId)>>,
 }
 
 impl Left {
-    fn keep(&mut self, key: NameKey, (token, peer): (TokenHash, PeerId), now_ms: u64) {
-        self.forget(now_ms);
-        let until_ms = now_ms + LEFT_MS;
-        let former = self.names.entry((key.clone(), token)).or_default();
-        former.until_ms = until_ms;
-        former.peers.push_back(peer);
-        if former.peers.len() > PEERS_MAX {
-            former.peers.pop_front();
+    /// Takes the rows of names that have ended.
+    pub(super) fn new<'a>(ended: impl Iterator<Item = &'a PeerRow>) -> Self {
+        let mut left = Self::default();
+        let mut ended: Vec<_> = ended.collect();
+        ended.sort_by_key(|row| row.last_seen.steady_ms);
+        for row in ended {
+            left.keep(row);
         }
-        let order = self.order.entry(token).or_default();
-        order.push_back((until_ms, key));
-        if order.len() > NAMES_MAX
-            && let Some((until_ms, key)) = order.pop_front()
-        {
-            Former::drop_from(&mut self.names, (key, token), until_ms);
-        }
+        left
     }
 
-    fn forget(&mut self, now_ms: u64) {
-        let names = &mut self.names;
+    /// Remembers who had a name, if that was temporary. Gives those that it does not remember, or no
+    /// longer.
+    fn keep(&mut self, row: &PeerRow) -> Vec<PeerId> {
+        let Some((key, token)) = key_of(row) else {
+            return vec![row.id];
+        };
+        self.names.insert((key.clone(), token, row.id));
+        let namesakes = self.range((&key, token), (&key, token));
+        let oldest = namesakes.cloned().collect::<Vec<_>>();
+        let surplus = oldest.len().saturating_sub(NAMESAKES_MAX);
+        let mut gone: Vec<_> = oldest.into_iter().take(surplus).collect();
+        let order = self.order.entry(token).or_default();
+        order.push_back((row.last_seen.steady_ms + LEFT_MS, key, row.id));
+        if order.len() > PEERS_MAX
+            && let Some((_, key, peer)) = order.pop_front()
+        {
+            gone.push((key, token, peer));
+        }
+        gone.retain(|it| self.names.remove(it));
+        gone.into_iter().map(|(_, _, peer)| peer).collect()
+    }
+
+    /// Forgets those whose time is over, and gives them.
+    fn forget(&mut self, steady_ms: u64) -> Vec<PeerId> {
+        let (names, mut gone) = (&mut self.names, Vec::new());
         self.order.retain(|token, order| {
-            while let Some((until_ms, key)) = order.pop_front_if(|(until, _)| *until <= now_ms) {
-                Former::drop_from(names, (key, *token), until_ms);
+            while let Some((_, key, peer)) = order.pop_front_if(|(until, ..)| *until <= steady_ms) {
+                if names.remove(&(key, *token, peer)) {
+                    gone.push(peer);
+                }
             }
             !order.is_empty()
         });
+        gone
+    }
+
+    /// Whether the row of a name that has ended is to stay.
+    pub(super) fn has(&self, row: &PeerRow) -> bool {
+        key_of(row).is_some_and(|(key, token)| self.names.contains(&(key, token, row.id)))
     }
 
     /// Who had this name.
-    fn peers(&self, key: &NameKey, now_ms: u64) -> impl Iterator<Item = PeerId> {
-        let all = (key.clone(), TokenHash([0; 32]))..=(key.clone(), TokenHash([255; 32]));
-        let named = self.names.range(all).map(|(_, former)| former);
-        let known = named.filter(move |former| now_ms < former.until_ms);
-        known.flat_map(|former| former.peers.iter().copied())
+    fn peers(&self, key: &NameKey) -> impl Iterator<Item = PeerId> {
+        let all = self.range((key, TokenHash([0; 32])), (key, TokenHash([255; 32])));
+        all.map(|(_, _, peer)| *peer)
+    }
+
+    fn range(
+        &self,
+        (first, from): (&NameKey, TokenHash),
+        (last, to): (&NameKey, TokenHash),
+    ) -> impl Iterator<Item = &(NameKey, TokenHash, PeerId)> {
+        let from = (first.clone(), from, PeerId(0));
+        self.names
+            .range(from..=(last.clone(), to, PeerId(u32::MAX)))
     }
 }
 
-impl Former {
-    /// Forgets a name, unless its time began anew.
-    fn drop_from<K: Ord>(names: &mut BTreeMap<K, Self>, key: K, until_ms: u64) {
-        if let Entry::Occupied(former) = names.entry(key)
-            && former.get().until_ms == until_ms
-        {
-            former.remove();
-        }
-    }
+/// Under what a row is remembered, if its name was temporary and of a token.
+fn key_of(row: &PeerRow) -> Option<(NameKey, TokenHash)> {
+    let name = PeerName::parse(&row.name).ok().filter(|_| row.ephemeral)?;
+    Some((name.key(), row.owner?))
 }
 
 impl Broker {
-    /// A temporary peer is about to be forgotten.
-    pub(super) fn keep_left(&mut self, now: Now, peer: PeerId) {
-        if let Some(known) = self.registry.get(peer)
-            && known.row.ephemeral
-            && let Some(token) = known.row.owner
-        {
-            let key = known.key.clone();
-            self.left.keep(key, (token, peer), now.mono_ms);
+    /// A name has ended: its row stays while it has mail or, if it was temporary, an answer may be under
+    /// way.
+    pub(super) fn keep_left(&mut self, cx: &mut Cx<'_>, row: &PeerRow) -> Result {
+        let gone = self.left.keep(row);
+        if self.left.has(row) || self.registry.ended.contains_key(&row.id) {
+            cx.txn.put_peer(row)?;
         }
+        self.drop_rows(cx, gone)
+    }
+
+    /// Forgets temporary names whose time is over.
+    pub(super) fn forget_left(&mut self, cx: &mut Cx<'_>) -> Result {
+        let gone = self.left.forget(cx.at.steady_ms);
+        self.drop_rows(cx, gone)
+    }
+
+    fn drop_rows(&mut self, cx: &mut Cx<'_>, peers: Vec<PeerId>) -> Result {
+        for peer in peers {
+            // Those that have mail go with it.
+            if !self.registry.ended.contains_key(&peer) {
+                cx.txn.delete_peer(peer)?;
+                self.outbox.want(CommitNeed::Soon);
+            }
+        }
+        Ok(())
     }
 
     /// Refuses an answer to who had the recipient's name before.
@@ -113,7 +151,7 @@ impl Broker {
         let key = name
             .address()
             .map_or_else(|| name.key(), |(name, _)| name.key());
-        let mut former = self.left.peers(&key, cx.now.mono_ms).peekable();
+        let mut former = self.left.peers(&key).peekable();
         if former.peek().is_none() {
             return Ok(Ok(()));
         }

@@ -228,22 +228,23 @@ impl Broker {
         let grace_until = now.mono_ms + config.grace_ms;
         let durable = Seq(head.next_seq - 1);
         let steady = Steady::resume(loaded.sealed, now);
+        let registry = Registry::new(
+            loaded.peers,
+            loaded.aliases,
+            grace_until,
+            steady.stamp(now),
+            &Delivered {
+                to: durable,
+                ..Delivered::default()
+            },
+        );
         Self {
-            registry: Registry::new(
-                loaded.peers,
-                loaded.aliases,
-                grace_until,
-                steady.stamp(now),
-                &Delivered {
-                    to: durable,
-                    ..Delivered::default()
-                },
-            ),
+            left: Left::new(registry.ended.values()),
+            registry,
             conns: Conns::default(),
             outbox: Outbox::default(),
             owed: Owed::new(loaded.owed),
             leases: Leases::new(loaded.leases, grace_until, now.mono_ms + config.patience_ms),
-            left: Left::default(),
             steady,
             log: AuditLog::default(),
             durable,

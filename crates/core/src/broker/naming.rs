@@ -333,10 +333,11 @@ impl Broker {
     /// Forgets a peer that is owed nothing.
     pub(super) fn forget(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result {
         self.leave_requests(cx, peer, NAME_ENDED)?;
-        self.keep_left(cx.now, peer);
         self.pass_aliases(cx, peer, None)?;
-        cx.txn.delete_peer(peer)?;
-        self.registry.remove(peer);
+        if let Some((_, row)) = self.registry.end(peer, cx.at) {
+            self.registry.ended.remove(&peer);
+            self.keep_left(cx, &row)?;
+        }
         self.log.forget(peer);
         self.outbox.want(CommitNeed::Soon);
         Ok(())

@@ -259,7 +259,11 @@ impl Broker {
                 groups: peer.groups_shown(),
                 presence: match session {
                     Some(session) => session.presence.clone(),
-                    None => peer.presence.clone(),
+                    None => peer
+                        .presence
+                        .as_ref()
+                        .or(peer.row.program.as_ref())
+                        .cloned(),
                 },
                 stopped: false,
                 token: None,

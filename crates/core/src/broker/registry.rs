@@ -276,11 +276,12 @@ impl Registry {
 
     /// Takes a peer that is not connected out of those that have a name; gives the name, and its
     /// row, which is to be written.
-    pub(super) fn end(&mut self, id: PeerId) -> Option<(PeerName, PeerRow)> {
+    pub(super) fn end(&mut self, id: PeerId, at: Stamp) -> Option<(PeerName, PeerRow)> {
         let peer = self.peers.get(&id)?;
         let name = PeerName::parse(&peer.row.name).ok()?;
         let mut row = peer.row.clone();
-        (row.kind, row.owner, row.online) = (PeerKind::Ended, None, false);
+        (row.kind, row.online, row.last_seen) = (PeerKind::Ended, false, at);
+        row.owner = row.owner.filter(|_| row.ephemeral);
         self.remove(id);
         self.ended.insert(id, row.clone());
         Some((name, row))

@@ -144,7 +144,7 @@ impl Broker {
     pub(super) fn is_at_work(&self, row: &LeaseRow) -> bool {
         let presence = self.session_of(row.holder);
         let presence = presence.and_then(|session| session.presence.as_ref());
-        let does = presence.and_then(super::admit::activity);
+        let does = presence.and_then(|it| super::admit::activity(&super::admit::said(it)));
         row.work().is_some() && does.is_some_and(|does| does == "busy" || does == "waiting")
     }
 

@@ -112,6 +112,7 @@ impl Broker {
         let mut more = self.sweep.expiring;
         more |= self.expire_passing(cx)?;
         more |= self.settle_ended(cx)?;
+        self.forget_left(cx)?;
         more |= self.expire_aliases(cx)?;
         // Whether a message is needed yet is seen in what is written, also of what has just ended.
         self.write_fates(cx.at.steady_ms, cx.txn)?;

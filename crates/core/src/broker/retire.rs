@@ -196,11 +196,10 @@ impl Broker {
             None => self.leave_requests(cx, peer, NAME_ENDED)?,
         }
         self.pass_aliases(cx, peer, successor)?;
-        self.keep_left(cx.now, peer);
-        let Some((name, row)) = self.registry.end(peer) else {
+        let Some((name, row)) = self.registry.end(peer, cx.at) else {
             return Ok(());
         };
-        cx.txn.put_peer(&row)?;
+        self.keep_left(cx, &row)?;
         self.log.retire(peer, successor);
         self.outbox.event(BusEvent::Retired {
             name: name.as_str().to_owned(),
@@ -227,8 +226,14 @@ impl Broker {
             false => format!("{} ended for good", row.name),
         };
         if !self.expire_queue(cx, peer, &reason)? {
-            cx.txn.delete_peer(peer)?;
-            self.registry.ended.remove(&peer);
+            if !self
+                .registry
+                .ended
+                .remove(&peer)
+                .is_some_and(|row| self.left.has(&row))
+            {
+                cx.txn.delete_peer(peer)?;
+            }
             self.log.forget(peer);
             self.outbox.want(CommitNeed::Soon);
         }

@@ -58,6 +58,7 @@ fn old_database() -> (tempfile::TempDir, PathBuf) {
             delivered: None,
             mark: None,
             groups: Default::default(),
+            program: None,
         })
         .unwrap();
     store.commit().unwrap();

@@ -11,7 +11,7 @@ use peerbus_core::store::{
 use peerbus_core::testing::{FateRow, MemoryStore, Stored, Tables};
 use peerbus_core::{Delivered, Stamp, TokenHash};
 use peerbus_store::SqliteStore;
-use peerbus_wire::{GroupName, Mark, MessageId, Received, Seq, Stage};
+use peerbus_wire::{GroupName, Mark, MessageId, Presence, Received, Seq, Stage};
 use rusqlite::{Connection, OpenFlags, Row};
 
 type Result<T> = std::result::Result<T, StoreError>;
@@ -269,6 +269,7 @@ fn peers(db: &Connection) -> BTreeMap<PeerId, PeerRow> {
                 .split_ascii_whitespace()
                 .filter_map(|name| GroupName::parse(name).ok())
                 .collect(),
+            program: get::<Option<String>>(row, "program").and_then(|it| Presence::parse(&it)),
         };
         (id, peer)
     })

@@ -188,6 +188,7 @@ impl<T: Target> Work<'_, T> {
                 delivered: None,
                 mark: peerbus_wire::Mark::parse("e.1"),
                 groups: peerbus_wire::GroupName::parse("g1").into_iter().collect(),
+                program: peerbus_wire::Presence::parse(r#"{"client":"codex"}"#),
             },
         };
         self.head.next_peer = self.head.next_peer.max(row.id.0 + 1);

@@ -73,14 +73,19 @@ fn what_answers_it_goes_to_nobody_else() {
             successor: None,
         })
     };
-    for retired in [false, true] {
+    for (retired, restarted) in [(false, false), (true, false), (false, true), (true, true)] {
         let mut rig = Rig::with(|config| config.domain = Domain::parse("alpha"));
-        let bob = rig.ext("bob");
+        let mut bob = rig.ext("bob");
         let ask = rig.join(temporary("cli-1", "x"));
         rig.send(ask, "cli-1", "bob", "q1");
         match retired {
             true => rig.input(retire("cli-1")),
             false => rig.close(ask, true),
+        }
+        if restarted {
+            rig.pass(300 * SECOND);
+            rig.restart();
+            bob = rig.ext("bob");
         }
         // Another token cannot make the broker forget it.
         for n in 0..40 {
@@ -101,11 +106,17 @@ fn what_answers_it_goes_to_nobody_else() {
         }
         rig.send(bob, "bob", "cli-1", "m1");
         assert_eq!(rig.delivered(next).len(), 1, "it answers nothing");
-        rig.pass(600 * SECOND);
+        let peers = rig.store.tables().peers.len();
+        // And a sweep.
+        rig.pass(if restarted { 361 } else { 661 } * SECOND);
         rig.send(next, "CLI-1", "bob", "q3");
         rig.take(bob);
         let told = answer(&mut rig, bob, "cli-1", "a9", "q1");
         assert!(!matches!(told, Some(Stage::Refused(_))), "{told:?}");
+        // Of another token's namesakes the last ones are known, until their time is over.
+        rig.pass(600 * SECOND);
+        let known = rig.store.tables().peers.len();
+        assert_eq!((peers - known, known), (33, 2), "{retired} {restarted}");
     }
 }
 
@@ -132,6 +143,7 @@ fn all_of_its_mail_expires_when_it_says_goodbye_however_long_that_is() {
     let left = |stage: &Stage| matches!(stage, Stage::Expired { why } if why.contains("temporary"));
     assert!(told.iter().all(left), "{told:?}");
     assert_eq!((told.len(), rig.row("cli-1")), (10, None));
+    rig.pass(600 * SECOND);
     assert!(rig.store.tables().peers.len() == 1, "and no trace of it");
 }
 
@@ -206,6 +218,28 @@ fn names_of_one_token_hide_no_other_tokens_from_who_asks() {
             assert!(first.contains(&name.to_owned()), "{name} is hidden");
         }
     }
+}
+
+#[test]
+fn what_program_a_peer_is_that_is_away_is_known_after_a_restart() {
+    let mut rig = Rig::new();
+    let said = r#"{"client":"codex","activity":"idle","pid":7}"#;
+    let first = Register {
+        presence: Presence::parse(r#"{"pid":7}"#),
+        ..ext("ann", "ann")
+    };
+    let ann = rig.join(first);
+    let presence = Presence::parse(said).unwrap();
+    rig.frame(ann, ClientFrame::Presence(presence));
+    rig.restart();
+    let bob = rig.ext("bob");
+    let known = Presence::parse(r#"{"client":"codex"}"#);
+    assert_eq!(presence_of_ann(&mut rig, bob), known);
+    // What takes its mail is another program.
+    rig.join(ext("ann", "recv"));
+    rig.restart();
+    let bob = rig.ext("bob");
+    assert_eq!(presence_of_ann(&mut rig, bob), None);
 }
 
 /// What is told of ann, who is away.

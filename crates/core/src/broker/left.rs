@@ -8,7 +8,7 @@ use peerbus_wire::{Address, Carried, Conversation, NameKey, PeerName, Refusal, R
 
 use super::{Broker, CommitNeed, Cx};
 use crate::TokenHash;
-use crate::store::{PeerId, PeerRow, Result};
+use crate::store::{MessageHead, PeerId, PeerRow, Result};
 use peerbus_wire::body_of;
 
 /// A name is remembered for so long: ids of messages are known for as long at least.
@@ -84,9 +84,9 @@ impl Left {
     }
 
     /// Who had this name.
-    fn peers(&self, key: &NameKey) -> impl Iterator<Item = PeerId> {
+    fn peers(&self, key: &NameKey) -> impl Iterator<Item = (TokenHash, PeerId)> {
         let all = self.range((key, TokenHash([0; 32])), (key, TokenHash([255; 32])));
-        all.map(|(_, _, peer)| *peer)
+        all.map(|(_, token, peer)| (*token, *peer))
     }
 
     fn range(
@@ -158,11 +158,18 @@ impl Broker {
         let Some(id) = Conversation::of(body_of(&carried.text)).reply_to else {
             return Ok(Ok(()));
         };
-        if cx.txn.find_message(recipient, &id)?.is_some() {
-            return Ok(Ok(()));
-        }
-        for peer in former {
-            if peer != recipient && cx.txn.find_message(peer, &id)?.is_some() {
+        let sent = cx.txn.find_message(recipient, &id)?;
+        let owner = self
+            .registry
+            .get(recipient)
+            .and_then(|known| known.row.owner);
+        for (token, peer) in former {
+            // Another token may say again what it saw; one's own command says it again in vain.
+            let later = |head: &MessageHead| match &sent {
+                Some(own) => owner != Some(token) && head.seq < own.seq,
+                None => true,
+            };
+            if peer != recipient && cx.txn.find_message(peer, &id)?.as_ref().is_some_and(later) {
                 return Ok(Err(RefusalCode::UnknownRecipient.because(format!(
                         "the peer named {name} that sent {id} has left, and another one has the name now; \
                          nobody waits for this answer"

@@ -177,18 +177,19 @@ impl Broker {
         let meant =
             |row: &&LeaseRow| row.request.is_some() && talk.reply_to.as_ref() == Some(&row.head.id);
         let meant = self.leases.held(caller.peer).filter(meant);
-        let mut ends = None;
+        let (mut ends, mut owner) = (None, None);
         for row in meant {
             let sender = row.head.sender;
             let gone = self.registry.get(sender).is_none();
             let known = asker == Some(sender);
             // Another sender may have chosen the same id: who has left, and who is behind a bridge, goes by
-            // name.
+            // name; whoever has that name now is of the same token, or asked later.
             let is_asker = match gone || known && self.is_bridge(sender) {
                 true => self.is_signed_by(cx.txn, row, to)?,
                 false => known,
             };
-            if is_asker && (ends.is_none() || !gone) {
+            if is_asker && (ends.is_none() || !gone && owner == Some(row.owner)) {
+                owner = Some(row.owner);
                 ends = Some(EndsRequest {
                     seq: row.head.seq,
                     failed: talk.failed,

@@ -6,7 +6,7 @@ use peerbus_wire::{Register, Stage, Token};
 
 use crate::domains::{alpha, bridge};
 use crate::requests::{HOUR, another, answer, ask, id, is_over, request};
-use crate::rig::{OTHER_TOKEN, Rig, accepted, ext};
+use crate::rig::{OTHER_TOKEN, Rig, TOKEN, accepted, ext};
 
 /// Eve asks bob under another one's id from a temporary name, and leaves.
 fn ask_and_leave(rig: &mut Rig, bob: ConnId, id: &str) {
@@ -42,6 +42,27 @@ fn a_request_of_one_who_has_left_takes_no_answer_to_another_one() {
         answer(&mut rig, bob, ("bob", "TMP"), ("a2", "q1"));
         assert!(rig.states(bob).contains(&accepted(0, 0)));
         assert!(rig.store.tables().leases.is_empty());
+    }
+}
+
+#[test]
+fn whoever_asks_again_under_a_name_of_another_token_gets_no_answer_to_the_first() {
+    for thief in [true, false] {
+        let mut rig = Rig::new();
+        let bob = rig.ext("bob");
+        ask_and_leave(&mut rig, bob, "q1");
+        let token = if thief { OTHER_TOKEN } else { TOKEN };
+        let again = rig.join(Register {
+            token: Token::parse(token),
+            ephemeral: true,
+            ..ext("TMP", "again")
+        });
+        ask(&mut rig, again, ("TMP", "bob"), "q1");
+        rig.take(bob);
+        answer(&mut rig, bob, ("bob", "tmp"), ("a1", "q1"));
+        assert_eq!(rig.delivered(again).is_empty(), thief);
+        let kept = accepted(u32::from(!thief), u32::from(!thief));
+        assert!(rig.states(bob).contains(&kept), "{thief}");
     }
 }
 

@@ -101,6 +101,10 @@ fn what_answers_it_goes_to_nobody_else() {
                 panic!("{to}: {told:?}");
             };
             assert!(refusal.reason.contains("has left"), "{}", refusal.reason);
+            // Nor whoever says the same again.
+            rig.send(next, "CLI-1", "bob", "q1");
+            let told = answer(&mut rig, bob, to, &format!("c{n}"), "q1");
+            assert!(matches!(told, Some(Stage::Refused(_))), "{to}: {told:?}");
             answer(&mut rig, bob, to, &format!("b{n}"), "q2");
             assert_eq!(rig.delivered(next).len(), 1, "{to}");
         }

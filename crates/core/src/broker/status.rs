@@ -37,13 +37,15 @@ impl MessageHistory {
 }
 
 /// How deliveries ended, and what happened before: of one that went from member to member the last
-/// ones.
+/// ones. A recipient goes by its last name.
 fn ends(id: &MessageId, fates: &[Fate]) -> Vec<Receipt> {
     let mut told = Vec::new();
     for fate in &fates[fates.len().saturating_sub(RECIPIENTS_MAX)..] {
-        tell(id, &fate.to, &fate.way, &mut told);
+        let last = fates.iter().rfind(|it| it.recipient == fate.recipient);
+        let to = &*last.unwrap_or(fate).to;
+        tell(id, to, &fate.way, &mut told);
         let stage = Stage::clone(&fate.stage);
-        told.push(Receipt::at_one(id.clone(), &*fate.to, stage, fate.at_ms));
+        told.push(Receipt::at_one(id.clone(), to, stage, fate.at_ms));
     }
     told
 }
@@ -163,8 +165,15 @@ impl Broker {
         let here = |peer: &PeerId| self.registry.conn(*peer).is_some();
         let online = pending.iter().filter(|peer| here(peer)).count();
         fates.drain(..fates.len().saturating_sub(RECIPIENTS_MAX));
+        let lease = self.leases.get(head.seq);
+        let held = fates
+            .iter_mut()
+            .rfind(|fate| lease.is_some_and(|row| row.holder == fate.recipient));
+        if let Some(fate) = held.filter(|fate| !self.is_abroad(fate.recipient)) {
+            fate.to = self.registry.name(fate.recipient).into();
+        }
         let mut told = ends(&head.id, &fates);
-        let work = self.leases.get(head.seq).and_then(LeaseRow::work);
+        let work = lease.and_then(LeaseRow::work);
         let mut queued = Vec::new();
         let say = |to, stage| Receipt {
             to,

@@ -4,7 +4,8 @@ use peerbus_core::broker::ConnId;
 use peerbus_core::store::Store as _;
 use peerbus_wire::{Accepted, ClientFrame, RefusalCode, Register, Stage, Token};
 
-use crate::rig::{DAY, OTHER_TOKEN, Rig, SECOND, accepted, ext, register};
+use crate::requests::{answer, ask};
+use crate::rig::{DAY, OTHER_TOKEN, Rig, SECOND, accepted, ext, ids, register};
 
 fn rename(rig: &mut Rig, conn: ConnId, name: &str) -> Result<String, String> {
     rig.take(conn);
@@ -57,6 +58,32 @@ fn a_renamed_peer_keeps_its_queue_what_it_holds_and_its_old_name() {
     assert_eq!(rig.states(ada)[0], accepted(1, 1));
     assert_eq!(rig.delivered(bob), [4]);
     assert_eq!(rig.row("bob"), None);
+}
+
+#[test]
+fn a_request_is_of_one_peer_whatever_its_holder_was_called_when_it_read_it() {
+    let mut rig = Rig::new();
+    let (ada, bob) = (rig.ext("ada"), rig.ext("bob"));
+    ask(&mut rig, ada, ("ada", "bob"), "q1");
+    rig.ack(bob, 1);
+    rename(&mut rig, bob, "rob").unwrap();
+    let names = |rig: &mut Rig| {
+        let ada = rig.ext("ada");
+        rig.take(ada);
+        rig.frame(ada, ClientFrame::Status { ids: ids(&["q1"]) });
+        let told = rig.take(ada).receipts;
+        let told = told.into_iter().filter_map(|it| Some((it.to?, it.stage)));
+        told.map(|(to, stage)| format!("{to} {}", stage.word()))
+            .collect::<Vec<_>>()
+    };
+    let read = ["rob delivered", "rob acked"];
+    assert_eq!(names(&mut rig), [&read[..], &["rob owed"]].concat());
+    rig.close(bob, true);
+    rig.restart();
+    assert_eq!(names(&mut rig), [&read[..], &["rob owed"]].concat());
+    let bob = rig.join(ext("rob", "instance-of-bob"));
+    answer(&mut rig, bob, ("rob", "ada"), ("a1", "q1"));
+    assert_eq!(names(&mut rig), [&read[..], &["rob done"]].concat());
 }
 
 #[test]

@@ -139,7 +139,7 @@ pub(crate) async fn host(
         tokio::select! {
             ended = driver.live(stop, say) => ended,
             () = serve => RunEnd::Failed("the session's socket is gone".to_owned()),
-            () = tools.carry(&who, ours, waiting) => {
+            () = tools.carry(&who, ours, waiting, |line| driver.answered(line)) => {
                 RunEnd::Failed("the bus tools ended".to_owned())
             }
         }
@@ -292,7 +292,7 @@ struct Shown {
 }
 
 impl Driver<'_> {
-    async fn live(self, mut stop: Stop, mut say: impl FnMut(&str) -> bool) -> RunEnd {
+    async fn live(&self, mut stop: Stop, mut say: impl FnMut(&str) -> bool) -> RunEnd {
         let (mut ends, mut ever) = (0, false);
         let title = self.protocol.title();
         loop {

@@ -42,6 +42,13 @@ pub(crate) trait Protocol: Send + Sync {
         Ok(())
     }
 
+    /// The model was given the text with this mark by a tool. Whether what comes of it will be
+    /// [`Heard::Known`]; else the next answer is to it.
+    fn returned(&self, mark: &str) -> bool {
+        let _ = mark;
+        false
+    }
+
     /// Ends the turn that is under way.
     fn interrupt<'a>(&'a self, to: &'a AgentLines) -> BoxFuture<'a, Result<(), String>>;
 
@@ -107,8 +114,9 @@ pub(crate) enum Heard {
     Event(FeedEvent),
     /// The text of the turn with this id stands in the conversation.
     Shown(String),
-    /// The history of a session shows that the text with this mark was answered.
-    Known(String),
+    /// What came of the text with this mark, as a session's history shows it, or the end of a turn in which
+    /// a tool gave it to the model.
+    Known(String, TurnEnd),
     /// The model's words, of the answer with this id; without one they prove nothing by themselves.
     Words {
         answer: Option<String>,

@@ -78,12 +78,13 @@ impl Tools {
 
     /// Introduces the client to the server, before any client is there, since the bus needs no turn to
     /// begin with and some ask only when their first turn begins; then moves lines both ways until the
-    /// server has ended. Dropped, it ends the server.
+    /// server has ended. `answers` is told what a client was answered. Dropped, it ends the server.
     pub(crate) async fn carry(
         &self,
         who: &ClientInfo,
         server: DuplexStream,
         mut waiting: mpsc::Receiver<String>,
+        answers: impl Fn(&str),
     ) {
         let (read, mut write) = split(server);
         let hello = json!({
@@ -104,7 +105,9 @@ impl Tools {
         let down = async {
             let mut lines = BufReader::new(read).lines();
             while let Ok(Some(line)) = lines.next_line().await {
-                self.answered(&line).await;
+                if self.answered(&line).await {
+                    answers(&line);
+                }
             }
         };
         tokio::select! {
@@ -240,9 +243,10 @@ impl Tools {
         let _ = self.lines.send(line).await;
     }
 
-    async fn answered(&self, line: &str) {
+    /// What the server says. Whether it answered a client.
+    async fn answered(&self, line: &str) -> bool {
         let Ok(mut message) = RpcMessage::read(line.as_bytes()) else {
-            return;
+            return false;
         };
         match (&message.method, message.number()) {
             (None, Some(HELLO)) => drop(self.hello.send_replace(Some(message))),
@@ -251,11 +255,20 @@ impl Tools {
                 if let Some(Open { id, back, .. }) = open {
                     message.id = Some(id);
                     back(message).await;
+                    return true;
                 }
             }
-            // What the server asks is about its own streams, and a pair in memory loses nothing.
-            (method, _) => tracing::debug!(method, "the server speaks by itself"),
+            (Some(method), _) => {
+                tracing::debug!(method, "the server speaks by itself");
+                if let Some(id) = message.id.filter(|_| method == "ping") {
+                    // With 64 lines on their way it hears that somebody lives.
+                    let pong = RpcMessage::response(id, &Ok::<_, ()>(json!({})));
+                    let _ = self.lines.try_send(pong.line());
+                }
+            }
+            (None, None) => {}
         }
+        false
     }
 }
 

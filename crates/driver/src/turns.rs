@@ -20,6 +20,8 @@ pub(crate) struct Turns {
     pub(crate) elsewhere: bool,
     /// Texts that stand in the conversation.
     shown: BTreeMap<String, Shown>,
+    /// Texts that tools gave to the model, each with the answer that it may have been in the middle of.
+    returned: Vec<(String, Option<String>)>,
     /// The model's last answer.
     last: Option<String>,
     found: Vec<Evidence>,
@@ -83,13 +85,28 @@ impl Turns {
         }
     }
 
-    /// A session's history shows that the text with this mark was answered.
-    pub(crate) fn known(&mut self, mark: String) {
-        self.found.push(Evidence::Answered(mark));
+    /// What came of the text with this mark.
+    pub(crate) fn known(&mut self, mark: String, end: &TurnEnd) {
+        self.found.push(match end {
+            TurnEnd::Well => Evidence::Answered(mark),
+            TurnEnd::Unproven => Evidence::Unproven(mark),
+            _ => Evidence::Doubtful(mark),
+        });
+    }
+
+    /// A tool gave the text with this mark to the model.
+    pub(crate) fn returned(&mut self, mark: String) {
+        if self.returned.len() < MARKS_MAX {
+            self.returned.push((mark, self.last.clone()));
+        }
     }
 
     /// The model says something, which is part of this answer.
     pub(crate) fn answer(&mut self, answer: String) {
+        let another = |of: &Option<String>| of.as_deref() != Some(&answer);
+        let answered = self.returned.extract_if(.., |(_, of)| another(of));
+        self.found
+            .extend(answered.map(|(mark, _)| Evidence::Answered(mark)));
         for shown in self.shown.values_mut() {
             shown.answered |= shown.after.as_deref() != Some(&answer);
         }
@@ -165,6 +182,19 @@ mod tests {
         turns.answer("c".to_owned());
         assert_eq!(turns.take(), []);
         turns.ended(&[], &TurnEnd::Well);
+        assert_eq!(turns.take(), [Evidence::Answered("pb-1".into())]);
+    }
+
+    #[test]
+    fn what_a_tool_gave_is_answered_by_another_answer_than_the_one_that_called_it() {
+        let mut turns = Turns::default();
+        turns.answer("a".to_owned());
+        turns.returned("pb-1".to_owned());
+        turns.answer("a".to_owned());
+        assert_eq!(turns.take(), []);
+        for _ in 0..2 {
+            turns.answer("b".to_owned());
+        }
         assert_eq!(turns.take(), [Evidence::Answered("pb-1".into())]);
     }
 

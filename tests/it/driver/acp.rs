@@ -263,6 +263,25 @@ fn the_server_that_the_agent_is_told_to_start_is_the_drivers_and_no_peer() {
 }
 
 #[test]
+fn mail_that_a_tool_gave_is_seen_once_the_model_answers_after_it() {
+    let acp = Acp::start(&[]);
+    acp.send("call a tool of the bus, once told to");
+    eventually("it is in a turn", || {
+        (!acp.noted("waits").is_empty()).then_some(())
+    });
+    let id = acp.send("more of it");
+    std::fs::write(acp.home.path().join("go"), "").expect("it reads");
+    let seen = eventually("it is seen", || state(&acp.home, &id, "seen"));
+    assert_eq!(
+        (&seen["path"], &seen["evidence"]),
+        (&json!("piggyback"), &json!("transcript"))
+    );
+    let called = acp.noted("called")[0].to_string();
+    assert!(called.contains("more of it"), "{called}");
+    assert_eq!(acp.prompts("more of it"), [""; 0], "it needed no turn");
+}
+
+#[test]
 fn an_agent_below_the_agents_shell_is_a_peer_of_its_own() {
     let acp = Acp::start(&[]);
     let id = acp.send("start another agent in a shell");

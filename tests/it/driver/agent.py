@@ -169,6 +169,10 @@ class Agent:
             (HOME / "answered").touch()
             os._exit(1)
         elif "call a tool of the bus" in text or "another agent in a shell" in text:
+            if "once told to" in text:
+                os.mkfifo(HOME / "go")
+                note({"waits": True})
+                (HOME / "go").read_bytes()
             self.call(text)
             says("heard it", messageId=new())
             self.ends()

@@ -209,7 +209,7 @@ impl Acp {
     }
 
     async fn answered(&self, to: &AgentLines, asking: Asking, answer: Answer) -> Vec<Heard> {
-        let title = &self.agent.title;
+        let (title, proof) = (&self.agent.title, self.agent.facts().proof);
         match (asking, answer) {
             (Asking::Initialize, Ok(answer)) => {
                 let who = self.state().greeted(&answer);
@@ -219,7 +219,6 @@ impl Acp {
             (Asking::Load, answer) => {
                 let went_on = {
                     let mut state = self.state();
-                    let proof = self.agent.facts().proof;
                     let replayed = state.loaded(proof, answer.as_ref().unwrap_or(&Value::Null));
                     (
                         replayed,
@@ -266,10 +265,7 @@ impl Acp {
                 }
                 self.next_setting(to).await
             }
-            (Asking::Prompt(uuid), answer) => {
-                let proof = self.agent.facts().proof;
-                self.state().prompted(proof, &uuid, &answer)
-            }
+            (Asking::Prompt(uuid), answer) => self.state().prompted(proof, &uuid, &answer),
             (Asking::Control(waits), answer) => {
                 // Who asked may not wait any more.
                 let _ = waits.send(answer);
@@ -347,7 +343,8 @@ impl Acp {
                 let params = message.params.as_deref().map(RawValue::get);
                 let params = lines::object(params, LONG, TOLD);
                 let method = message.method.as_deref().unwrap_or_default();
-                self.state().told(self.in_editor, method, &params)
+                let proof = self.in_editor.then(|| self.agent.facts().proof);
+                self.state().told(proof, method, &params)
             }
         })
     }
@@ -424,6 +421,11 @@ impl Protocol for Acp {
 
     fn takes_images(&self) -> Result<(), String> {
         self.state().takes_images(&self.agent.title)
+    }
+
+    fn returned(&self, mark: &str) -> bool {
+        self.state().returned.add(mark);
+        true
     }
 
     fn interrupt<'a>(&'a self, to: &'a AgentLines) -> BoxFuture<'a, Result<(), String>> {

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use super::Answer;
 use super::calls::Calls;
 use super::lines::{self, events, told};
-use super::turn::{Began, Signs, Turn, Usage, is_users, words};
+use super::turn::{Began, Replay, Returned, Signs, Turn, Usage, is_users};
 use crate::WHY_CHARS;
 use crate::protocol::{Given, Heard, TurnEnd};
 
@@ -81,6 +81,7 @@ pub(super) struct State {
     is_late: bool,
     /// The turn that was under way when the last process ended.
     left: Option<Turn>,
+    pub(super) returned: Returned,
 }
 
 /// The model's words, which come in pieces.
@@ -88,18 +89,6 @@ pub(super) struct State {
 struct Words {
     id: Option<String>,
     text: String,
-}
-
-/// The history of a session, as the agent repeats it.
-#[derive(Debug, Default)]
-struct Replay {
-    /// Something was repeated.
-    any: bool,
-    /// The text of the turn that was under way is in it.
-    here: bool,
-    /// What follows it.
-    signs: Signs,
-    began: Began,
 }
 
 impl State {
@@ -190,7 +179,10 @@ impl State {
         self.is_late = true;
         let is_answered = replay.signs.answered(proof);
         let left = self.left.take().filter(|_| is_answered);
-        Some(left.and_then(|turn| turn.mark).map(Heard::Known))
+        Some(
+            left.and_then(|turn| turn.mark)
+                .map(|mark| Heard::Known(mark, TurnEnd::Well)),
+        )
     }
 
     /// How a setting is asked for; `None`: it is so already.
@@ -330,6 +322,9 @@ impl State {
             return heard;
         };
         let two = self.can.two;
+        if let Some((proof, answer)) = ended {
+            heard.extend(self.returned.end((proof, two), self.usage, answer));
+        }
         let end = match ended {
             Some((proof, answer)) => turn.signs.end((proof, two), &mut self.usage, answer),
             None => TurnEnd::Unshown,
@@ -362,28 +357,42 @@ impl State {
     }
 
     /// Takes what needs no answer, and is no update.
-    pub(super) fn told(&mut self, in_editor: bool, method: &str, params: &Value) -> Vec<Heard> {
+    /// `editor`: what proves an answer, in an editor.
+    pub(super) fn told(
+        &mut self,
+        editor: Option<Proof>,
+        method: &str,
+        params: &Value,
+    ) -> Vec<Heard> {
         match method {
             WITHDRAW => {
                 let id = params["requestId"].to_string();
                 let open = self.questions.remove(&id);
                 open.then_some(Heard::Withdrawn(id)).into_iter().collect()
             }
-            ELSEWHERE if in_editor && params["loaded"] == true => {
+            ELSEWHERE if editor.is_some() && params["loaded"] == true => {
                 self.is_late = true;
                 Vec::new()
             }
-            UNASKED if in_editor => {
+            UNASKED if editor.is_some() => {
                 let number = params["id"].as_u64();
                 match number.and_then(|number| self.asked.remove(&number)) {
                     Some(Asking::Prompt(uuid)) if self.is_in(&uuid) => self.end(None),
                     _ => Vec::new(),
                 }
             }
-            ELSEWHERE if in_editor => {
+            ELSEWHERE => {
+                let Some(proof) = editor else {
+                    return Vec::new();
+                };
+                let mut heard = vec![Heard::Elsewhere(params["busy"] == true)];
+                if params["busy"] == false {
+                    let by = (proof, self.can.two);
+                    heard.extend(self.returned.end(by, self.usage, &Ok(params.clone())));
+                }
                 // The next figure is compared with this one.
                 self.usage.grew(&params["usage"]);
-                vec![Heard::Elsewhere(params["busy"] == true)]
+                heard
             }
             _ => Vec::new(),
         }
@@ -407,6 +416,7 @@ impl State {
         }
         let mut heard = Vec::new();
         let fresh = self.began.is_fresh(update, self.can.two);
+        self.returned.update(proof, update, fresh);
         let is_echo = self.is_late && is_users(update);
         if let Some(turn) = self.turn.as_mut().filter(|_| is_echo) {
             self.is_late = !turn.echoes(update);
@@ -463,38 +473,5 @@ impl State {
             texts: vec![text],
         });
         heard
-    }
-}
-
-impl Replay {
-    fn take(
-        &mut self,
-        (proof, two): (Proof, bool),
-        kind: &str,
-        update: &Value,
-        left: Option<&str>,
-    ) {
-        match kind {
-            "user_message_chunk" | "user_message" => {
-                self.any = true;
-                let text = words(update);
-                match left.is_some_and(|left| text.contains(left)) {
-                    true => {
-                        (self.here, self.signs) = (true, Signs::default());
-                        self.began.next_turn();
-                    }
-                    // Behind an answer another turn begins; before one it is a note of the agent's.
-                    false => self.here &= self.signs == Signs::default(),
-                }
-            }
-            "agent_message_chunk" | "agent_thought_chunk" | "tool_call" | "tool_call_update" => {
-                self.any = true;
-                let fresh = self.began.is_fresh(update, two);
-                if self.here {
-                    self.signs.update(proof, update, fresh);
-                }
-            }
-            _ => {}
-        }
     }
 }

@@ -157,7 +157,7 @@ async fn a_history_shows_what_was_answered_and_nothing_else() {
             let heard = played(&acp, &to, capture).await;
             let known = heard
                 .iter()
-                .any(|heard| matches!(heard, Heard::Known(mark) if mark == id));
+                .any(|heard| matches!(heard, Heard::Known(mark, TurnEnd::Well) if mark == id));
             assert_eq!(known, proven.contains(id), "{name}: {id}");
             assert!(
                 heard
@@ -288,6 +288,55 @@ async fn the_rest_of_a_history_answers_nothing_and_the_turns_own_text_ends_it() 
         let heard = acp.state().prompted(proof, "two", &ended);
         assert_eq!(self::ends(&heard)[0].1, &TurnEnd::Well);
     }
+}
+
+#[tokio::test]
+async fn what_a_tool_gave_is_proven_by_what_comes_after_it_alone() {
+    let (said, end) = (
+        json!({ "totalTokens": 9 }),
+        json!({ "stopReason": "end_turn" }),
+    );
+    let stop = json!({ "stopReason": "cancelled" });
+    for (before, after, ended, proven) in [
+        ("", "a", &end, true),
+        ("", "a", &stop, false),
+        ("a", "", &end, false),
+        ("a", "", &stop, false),
+    ] {
+        let (acp, to) = driver("kimi");
+        let proof = acp.agent.facts().proof;
+        acp.state().began("s");
+        acp.state().prompt("one", given("new", None), "");
+        let call = json!({ "sessionUpdate": "tool_call", "toolCallId": "t" });
+        acp.state()
+            .update(proof, &json!({ "sessionId": "s", "update": call }));
+        let words = |text: &str| says_of("agent_message_chunk", text, "m");
+        acp.hear(&to, &words(before)).await;
+        assert!(acp.returned("mark"));
+        let another = json!({ "sessionUpdate": "tool_call", "toolCallId": "u" });
+        acp.state()
+            .update(proof, &json!({ "sessionId": "s", "update": another }));
+        acp.hear(&to, &words(after)).await;
+        let heard = acp.state().prompted(proof, "one", &Ok(ended.clone()));
+        assert_eq!(ends(&heard), [("one", &TurnEnd::Well)], "{before} {after}");
+        let known = heard.iter().filter_map(|heard| match heard {
+            Heard::Known(mark, end) => Some((&**mark, *end == TurnEnd::Well)),
+            _ => None,
+        });
+        assert_eq!(
+            known.collect::<Vec<_>>(),
+            [("mark", proven)],
+            "{before} {after}"
+        );
+    }
+    // In an editor it may be a turn of the user's.
+    let (acp, _) = driver("kimi");
+    acp.returned("mark");
+    let proof = Some(acp.agent.facts().proof);
+    let idle = json!({ "busy": false, "usage": said });
+    let heard = acp.state().told(proof, super::ELSEWHERE, &idle);
+    let is_known = |heard: &Heard| matches!(heard, Heard::Known(mark, _) if mark == "mark");
+    assert!(heard.iter().any(is_known), "{heard:?}");
 }
 
 #[tokio::test]

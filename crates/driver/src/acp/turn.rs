@@ -12,6 +12,8 @@ use crate::protocol::{Heard, TurnEnd};
 
 /// Calls and messages of a session that are remembered.
 const BEGAN_MAX: usize = 65_536;
+/// Texts that tools gave and of which it is open whether they were read.
+const RETURNED_MAX: usize = 256;
 /// What a cancelled prompt is answered with that the model was never given.
 const NEVER_SHOWN: i64 = -32_800;
 
@@ -240,6 +242,87 @@ impl Signs {
                 TurnEnd::Failed(format!("{why} ({reason})"))
             }
         }
+    }
+}
+
+/// The history of a session, as the agent repeats it.
+#[derive(Debug, Default)]
+pub(super) struct Replay {
+    /// Something was repeated.
+    pub(super) any: bool,
+    /// The text of the turn that was under way is in it.
+    here: bool,
+    /// What follows it.
+    pub(super) signs: Signs,
+    began: Began,
+}
+
+impl Replay {
+    pub(super) fn take(
+        &mut self,
+        (proof, two): (Proof, bool),
+        kind: &str,
+        update: &Value,
+        left: Option<&str>,
+    ) {
+        match kind {
+            "user_message_chunk" | "user_message" => {
+                self.any = true;
+                let text = words(update);
+                match left.is_some_and(|left| text.contains(left)) {
+                    true => {
+                        (self.here, self.signs) = (true, Signs::default());
+                        self.began.next_turn();
+                    }
+                    // Behind an answer another turn begins; before one it is a note of the agent's.
+                    false => self.here &= self.signs == Signs::default(),
+                }
+            }
+            "agent_message_chunk" | "agent_thought_chunk" | "tool_call" | "tool_call_update" => {
+                self.any = true;
+                let fresh = self.began.is_fresh(update, two);
+                if self.here {
+                    self.signs.update(proof, update, fresh);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Texts that tools gave to the model, and what was seen since.
+#[derive(Debug, Default)]
+pub(super) struct Returned(Vec<(String, Signs)>);
+
+impl Returned {
+    pub(super) fn add(&mut self, mark: &str) {
+        if self.0.len() < RETURNED_MAX {
+            self.0.push((mark.to_owned(), Signs::default()));
+        }
+    }
+
+    pub(super) fn update(&mut self, proof: Proof, update: &Value, fresh: bool) {
+        for (_, signs) in &mut self.0 {
+            signs.update(proof, update, fresh);
+        }
+    }
+
+    /// A turn ended, with this answer. Of the tools that the model called at the same time one may return
+    /// before another begins: a call proves nothing here.
+    pub(super) fn end(
+        &mut self,
+        by: (Proof, bool),
+        usage: Usage,
+        answer: &Result<Value, RpcError>,
+    ) -> impl Iterator<Item = Heard> {
+        let all = std::mem::take(&mut self.0).into_iter();
+        all.map(move |(mark, signs)| {
+            let signs = Signs {
+                called: false,
+                ..signs
+            };
+            Heard::Known(mark, signs.end(by, &mut usage.clone(), answer))
+        })
     }
 }
 

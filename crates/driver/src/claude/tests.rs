@@ -139,7 +139,7 @@ async fn what_is_asked_of_the_server_behind_the_stream_is_answered_inside_it() {
     };
     tokio::select! {
         () = test => {}
-        () = claude.tools.carry(&who, ours, waiting) => panic!("the server ended"),
+        () = claude.tools.carry(&who, ours, waiting, |_| {}) => panic!("the server ended"),
     }
 }
 

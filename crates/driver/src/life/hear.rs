@@ -62,7 +62,7 @@ impl Driver<'_> {
                 state.is_kept |= state.id.is_some();
                 state.turns.shown(&id);
             }
-            Heard::Known(mark) => self.session.state().turns.known(mark),
+            Heard::Known(mark, end) => self.session.state().turns.known(mark, &end),
             Heard::Words { answer, texts } => {
                 if let Some(answer) = answer {
                     self.session.state().turns.answer(answer);
@@ -95,6 +95,16 @@ impl Driver<'_> {
             }
         }
         None
+    }
+
+    /// A tool answered: its answer may have brought mail.
+    pub(super) fn answered(&self, line: &str) {
+        let marks = self.mailbox.watched().into_iter();
+        for mark in marks.filter(|mark| line.contains(&**mark)) {
+            if !self.protocol.returned(&mark) {
+                self.session.state().turns.returned(mark);
+            }
+        }
     }
 
     async fn begun(&self, client: &AgentLines, shown: &mut Shown) {

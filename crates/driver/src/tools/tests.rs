@@ -63,7 +63,7 @@ where
     };
     tokio::select! {
         () = test(Server { asked, write }) => {}
-        () = tools.carry(&who, ours, waiting) => panic!("the server ended"),
+        () = tools.carry(&who, ours, waiting, |_| {}) => panic!("the server ended"),
     }
 }
 
@@ -79,6 +79,29 @@ fn back() -> (Back, mpsc::Receiver<String>) {
         Box::pin(std::future::ready(()))
     };
     (Box::new(back), from)
+}
+
+#[tokio::test]
+async fn a_server_that_asks_whether_its_client_lives_is_answered() {
+    let (tools, waiting) = Tools::new();
+    carried(&tools, waiting, async |mut server| {
+        server.begin().await;
+        let (back, mut answer) = back();
+        tools.take(STREAM, message(LIST), back).await;
+        let asked = server.next().await;
+        let ping = r#"{"jsonrpc":"2.0","id":5,"method":"ping"}"#;
+        server.say(ping).await;
+        server.answer(&asked["id"], "none").await;
+        answer.recv().await.unwrap();
+        // What it is told then comes behind the answer.
+        tools.gone(STREAM).await;
+        let note = r#"{"jsonrpc":"2.0","method":"notifications/note"}"#;
+        let (back, _) = self::back();
+        tools.take(STREAM, message(note), back).await;
+        let pong = json!({ "jsonrpc": "2.0", "id": 5, "result": {} });
+        assert_eq!(server.next().await, pong);
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -49,7 +49,10 @@ impl MailboxMachine {
     pub(super) fn note_waits(&mut self, now_ms: u64) {
         let idle_ms = self.clock.at(now_ms);
         for message in self.messages.values_mut() {
-            let wakes = message.is_open() && message.is_owed() && !message.is_quiet();
+            let sent = message.out.and_then(|out| self.attempts.get(&out));
+            // The agent asked, and has it: nothing needs to wake it for that.
+            let has_it = sent.is_some_and(|sent| sent.path.in_result);
+            let wakes = message.is_open() && message.is_owed() && !message.is_quiet() && !has_it;
             message.waits_ms = wakes.then(|| message.waits_ms.unwrap_or(idle_ms));
         }
     }

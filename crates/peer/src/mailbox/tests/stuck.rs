@@ -73,6 +73,23 @@ fn mail_whose_push_hangs_came_by_no_path() {
 }
 
 #[test]
+fn an_agent_that_has_its_mail_from_a_tool_is_not_stuck_unless_that_comes_back() {
+    let mut rig = Rig::new(&[&SOCKET]);
+    rig.absent(&SOCKET);
+    rig.activity(Activity::Busy);
+    rig.next();
+    let drained = rig.along(&PIGGYBACK).unwrap();
+    rig.ready(&SOCKET);
+    rig.activity(Activity::Idle);
+    rig.pass(2 * LATE_MS);
+    assert_eq!(rig.mailbox.stuck(), None);
+    rig.outcome(&drained, Outcome::Doubtful);
+    rig.push();
+    rig.pass(LATE_MS);
+    assert_eq!(unseen(&rig), Some(vec![]));
+}
+
+#[test]
 fn a_stopped_client_is_stuck_and_looked_for_after_a_minute() {
     let mut rig = Rig::new(&[&SOCKET]);
     rig.activity(Activity::Idle);

@@ -96,6 +96,12 @@ impl Agent {
         self.client_info.iter().any(|known| name.starts_with(known))
     }
 
+    /// So many processes stand between the one that is started for ACP and its own, at most.
+    #[must_use]
+    pub fn wrappers(&self) -> usize {
+        self.acp.map_or(0, |acp| acp.wrappers)
+    }
+
     /// Whether there is a setting with which it calls the bus tools without asking its user.
     #[must_use]
     pub fn calls_unasked(&self) -> bool {

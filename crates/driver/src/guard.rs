@@ -22,6 +22,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 /// The variable in which the guard reads the number of its end of a pipe. Only the driver has the
 /// other end, and never writes: it closes when the driver ends, however that ends.
 pub(crate) const LIFELINE: &str = "PEERBUS_LIFELINE";
+/// So many processes stand between a driver and what it starts: the one that ends that with it.
+pub(crate) const GUARDS: usize = 1;
 /// How long the agent and all below it may take after SIGTERM. Claude's wrapper takes 2.3 s in a turn.
 pub(crate) const ENDS_WITHIN: Duration = Duration::from_secs(3);
 /// How long all are killed for: the kernel may keep one that waits for a disk.
@@ -89,6 +91,13 @@ fn lifeline() -> io::Result<Receiver> {
 /// others, and a driver that was detached is meant to stay.
 pub(crate) fn below(id: u32) -> Vec<u32> {
     descendants(id, |id| is_this_program(id, DETACHED))
+}
+
+/// The agent's process below this driver, and those that it may only be a wrapper of.
+pub(crate) fn agents(wrappers: usize) -> Vec<u32> {
+    let first = |id: &u32| below(*id).first().copied();
+    let line = std::iter::successors(Some(std::process::id()), first);
+    line.skip(1 + GUARDS).take(1 + wrappers).collect()
 }
 
 /// All that stands below this process.

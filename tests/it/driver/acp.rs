@@ -282,6 +282,30 @@ fn mail_that_a_tool_gave_is_seen_once_the_model_answers_after_it() {
 }
 
 #[test]
+fn an_agent_whose_process_is_stopped_is_stuck_until_it_goes_on() {
+    let acp = Acp::start(&[]);
+    acp.send("hold on");
+    let does = |word: &str| {
+        eventually(word, || {
+            let peers = acp.home.run(&["peers"]).ok();
+            let mut rows = peers.lines().filter(|line| line.starts_with("driven "));
+            let row = rows.next_back()?.to_owned();
+            row.contains(&format!(" {word} ")).then_some(peers)
+        })
+    };
+    does("busy");
+    let pid = acp.noted("pid")[0].as_i64();
+    let pid = pid.and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+    let pid = pid.expect("its process");
+    kill_process(pid, Signal::STOP).expect("it runs");
+    does("stuck");
+    let status = acp.home.run(&["status"]).ok();
+    assert!(status.contains("its process is stopped"), "{status}");
+    kill_process(pid, Signal::CONT).expect("it is there");
+    does("busy");
+}
+
+#[test]
 fn an_agent_below_the_agents_shell_is_a_peer_of_its_own() {
     let acp = Acp::start(&[]);
     let id = acp.send("start another agent in a shell");

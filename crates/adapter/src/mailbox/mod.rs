@@ -104,8 +104,8 @@ struct State {
     kept: (usize, usize),
     /// The observer is to be told of a change in that, or in being stuck.
     changed: bool,
-    /// The client's process.
-    client: Option<u32>,
+    /// The client's process; of one that something may stand before, all.
+    client: Vec<u32>,
 }
 
 impl Mailbox {
@@ -158,9 +158,14 @@ impl Mailbox {
     /// The client introduced itself: peers are told who is here.
     pub fn met(&self, who: &Who<'_>) {
         self.with(|state, _| {
-            state.client = Some(who.process);
+            state.client = vec![who.process];
             state.about.met(&self.shared.bus, who);
         });
+    }
+
+    /// The client is one of these processes, not the one that [introduced it](Self::met).
+    pub fn is_in(&self, processes: Vec<u32>) {
+        self.with(|state, _| state.client = processes);
     }
 
     /// The session does something else now. Peers are told.

@@ -165,8 +165,8 @@ impl Mailbox {
 
     /// Looks whether the client's process is stopped: it reads nothing then.
     pub fn is_client_stopped(&self) -> bool {
-        let client = self.with(|state, _| state.client);
-        let stopped = client.is_some_and(peerbus_os::process::is_stopped);
+        let client = self.with(|state, _| state.client.clone());
+        let stopped = client.into_iter().any(peerbus_os::process::is_stopped);
         self.with(|state, now_ms| state.machine.set_stopped(now_ms, stopped));
         stopped
     }

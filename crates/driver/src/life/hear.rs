@@ -11,10 +11,10 @@ use serde_json::json;
 use tokio::time::{sleep, timeout};
 
 use super::{Driver, KIND, Left, Shown};
-use crate::WHY_CHARS;
 use crate::process::AgentLines;
 use crate::protocol::{Heard, Permission, TurnEnd};
 use crate::session::Prompt;
+use crate::{DrivenAgent, WHY_CHARS, guard};
 
 /// The pause after a turn that failed, where the next would be given at once; it doubles.
 const REST: Duration = Duration::from_secs(5);
@@ -109,6 +109,11 @@ impl Driver<'_> {
 
     async fn begun(&self, client: &AgentLines, shown: &mut Shown) {
         shown.ready = true;
+        let wrappers = match &self.settings.agent {
+            DrivenAgent::Claude { .. } => 0,
+            DrivenAgent::Acp(agent) => agent.agent.wrappers(),
+        };
+        self.mailbox.is_in(guard::agents(wrappers));
         self.session.state().client = Some(client.clone());
         let prompt = {
             let state = self.session.state();

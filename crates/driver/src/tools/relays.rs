@@ -10,9 +10,7 @@ use subtle::ConstantTimeEq as _;
 
 use super::Tools;
 use crate::below::{DRIVER_VARIABLE, TOKEN_VARIABLE};
-
-/// So many processes stand between a driver and what it starts: the one that ends that with it.
-const GUARDS: usize = 1;
+use crate::guard::GUARDS;
 
 pub(crate) struct Relays {
     tools: Arc<Tools>,
@@ -67,8 +65,7 @@ impl Relays {
     fn role(&self, ask: &AskTools, adapter: Option<u32>) -> Role {
         let token = ask.token.as_deref().unwrap_or_default();
         let is_named: bool = token.as_bytes().ct_eq(self.token.as_bytes()).into();
-        let wrappers = self.agent.acp.map_or(0, |acp| acp.wrappers);
-        let up = GUARDS + 1 + wrappers + 1;
+        let up = GUARDS + 1 + self.agent.wrappers() + 1;
         let is_near = |adapter| {
             let above = process::ancestors(adapter, up);
             above.iter().any(|it| it.id == std::process::id())

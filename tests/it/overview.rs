@@ -436,6 +436,16 @@ fn a_stopped_adapter_is_told_everywhere_in_one_word() {
         let said = said.to_string();
         assert!(said.contains("stuck") && said.contains(why), "{said}");
     }
+    let status = run(&["status", id]);
+    for said in [
+        &status,
+        &run(&["status", id, "--json"]),
+        &run(&["inbox", "bob"]),
+    ] {
+        let told = said.contains("sent to bob's adapter") && said.contains(", which is stopped");
+        assert!(told && !said.contains("got it"), "{said}");
+    }
+    assert_eq!(status.matches("bob is stuck").count(), 1, "{status}");
     signal(adapter, Signal::CONT);
     broker.stop();
 }

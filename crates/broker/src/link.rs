@@ -19,6 +19,8 @@ pub(crate) const OUTBOUND_BYTES_MAX: usize = 4 * WINDOW_BYTES_MAX as usize;
 #[derive(Debug)]
 pub(crate) struct Link {
     conn: ConnId,
+    /// The client's process, where that is known.
+    process: OnceLock<u32>,
     /// A permit for each frame that may be read and not yet answered.
     unanswered: Semaphore,
     /// Handled envelopes whose receipt has not been written.
@@ -73,6 +75,7 @@ impl Link {
     pub(crate) fn new(conn: ConnId, now_ms: u64, stranger: StrangersPlace) -> Self {
         Self {
             conn,
+            process: OnceLock::new(),
             unanswered: Semaphore::new(FRAMES_UNANSWERED_MAX),
             unreceipted: AtomicU32::new(0),
             ext: AtomicBool::new(false),
@@ -91,6 +94,17 @@ impl Link {
 
     pub(crate) fn conn(&self) -> ConnId {
         self.conn
+    }
+
+    /// The client is this process.
+    pub(crate) fn set_process(&self, process: u32) {
+        self.process.get_or_init(|| process);
+    }
+
+    /// Whether the client is stopped, and has not read what it was sent.
+    pub(crate) fn is_stopped(&self) -> bool {
+        let process = self.process.get().copied();
+        process.is_some_and(peerbus_os::process::is_stopped)
     }
 
     /// The client has registered: it gives up its place among those that have not.

@@ -128,6 +128,12 @@ impl Table {
         }
     }
 
+    /// Whether the client of a connection is stopped.
+    pub(crate) fn is_stopped(&self, conn: ConnId) -> bool {
+        let link = self.entries.get(&conn).map(|it| Arc::clone(&it.link));
+        link.is_some_and(|link| link.is_stopped())
+    }
+
     /// Closes a connection: its writer sends what is queued, for at most `drain`, then the reason.
     pub(crate) fn close(&self, conn: ConnId, reason: CloseReason, drain: Duration) {
         if let Some((_, entry)) = self.entries.remove(&conn) {

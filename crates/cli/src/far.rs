@@ -53,7 +53,7 @@ impl Far {
         let (note, holder) = (&self.trail.note, self.holder().into_iter());
         let begun = self.receipts.first().and_then(|receipt| receipt.at_ms);
         let (joint, more) = match (self.does, begun) {
-            (Some(PeerState::Waits), _) => (": ", ways_out(holder)),
+            (Some(PeerState::Waits), _) => (": ", ways_out(holder, "")),
             (_, Some(since_ms)) => ("; ", denied(holder, since_ms)),
             _ => ("", Vec::new()),
         };

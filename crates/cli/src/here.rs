@@ -155,7 +155,7 @@ pub(crate) async fn why_silent(bus: &Bus, name: &str) -> Option<String> {
     }
     let why = peer.why_silent(audience())?;
     let ways = match peer.is {
-        PeerState::Waits => ways_out(std::iter::once(name)),
+        PeerState::Waits => ways_out(std::iter::once(name), ""),
         PeerState::Stuck => Vec::new(),
         _ => vec!["`peerbus held` shows what is kept, and why".to_owned()],
     };
@@ -166,8 +166,8 @@ pub(crate) async fn why_silent(bus: &Bus, name: &str) -> Option<String> {
 }
 
 /// How the user lets those sessions go on, of these names, that wait for him or whose adapter is stopped; none
-/// where an agent asks.
-pub(crate) fn ways_out<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
+/// where an agent asks. Of the latter only what is not `said`.
+pub(crate) fn ways_out<'a>(names: impl Iterator<Item = &'a str>, said: &str) -> Vec<String> {
     let mut meant = own(names);
     let stopped = meant
         .iter()
@@ -176,7 +176,7 @@ pub(crate) fn ways_out<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> 
         let name = escape(it.name.as_deref().unwrap_or_default(), NAME_CHARS);
         format!("{name} is {}: {ADAPTER_STOPPED}", it.word())
     });
-    let mut ways: Vec<String> = stopped.collect();
+    let mut ways: Vec<String> = stopped.filter(|way| !said.contains(&**way)).collect();
     meant.retain(|session| session.state() == PeerState::Waits);
     let asked = SessionNow::all(meant).into_iter();
     ways.extend(asked.filter_map(|(now, _)| now.way_out()));

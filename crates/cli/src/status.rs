@@ -74,7 +74,7 @@ pub(crate) fn run(verb: Status) -> Result<(), Failure> {
             true => Vec::new(),
             false => here::denied(names(), message.at),
         };
-        for way in here::ways_out(names()).iter().chain(&denied) {
+        for way in here::ways_out(names(), &trail.note).iter().chain(&denied) {
             output::wrapped(way)?;
         }
         if let Some(content) = content(message) {

@@ -61,6 +61,9 @@ pub(crate) async fn serve(
         return close.say(&mut sink, &mut stream, &socket, &shared).await;
     };
     let link = Arc::clone(&open.link);
+    if let Some(process) = socket.process() {
+        link.set_process(process);
+    }
     let end = tokio::select! {
         end = read(&mut stream, &socket, &link, &shared) => end,
         end = write(&mut sink, &mut queue, &socket, &link, &shared) => end,

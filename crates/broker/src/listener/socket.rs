@@ -110,6 +110,14 @@ impl Socket {
         !matches!(self.stream, Stream::Unix(_))
     }
 
+    /// The process at the other end of a Unix socket.
+    pub(crate) fn process(&self) -> Option<u32> {
+        let Stream::Unix(stream) = &self.stream else {
+            return None;
+        };
+        u32::try_from(stream.peer_cred().ok()?.pid()?).ok()
+    }
+
     /// Whether the client speaks no TLS at a port that wants it.
     pub(crate) fn lacks_tls(&self) -> bool {
         matches!(&self.stream, Stream::Tls(tls) if tls.is_plain())

@@ -16,8 +16,8 @@ use peerbus_core::store::{StoreError, Txn};
 use peerbus_store::{History, HistoryRow, Page, Query as Meant};
 use peerbus_view::{Around, Audience, MessageView, RequestView, depends_on_peers, spoken};
 use peerbus_wire::{
-    BrokerFrame, Conversation, Envelope, GroupName, MessageId, PeerName, Seq, Stage, body_of,
-    is_id_part,
+    BrokerFrame, Conversation, Envelope, GroupName, MessageId, PeerName, PeersFrame, Seq, Stage,
+    body_of, is_id_part,
 };
 use serde::Deserialize;
 use serde_json::json;
@@ -336,7 +336,23 @@ pub(crate) async fn peers(State(shared): State<Arc<Shared>>) -> HttpResult {
 }
 
 async fn all_peers(shared: &Shared) -> Result<BrokerFrame, Response> {
-    ask(shared, |broker, now, txn| broker.all_peers(now, txn)).await
+    let asked = ask(shared, |broker, now, txn| {
+        let frame = broker.all_peers(now, txn)?;
+        let peers = match &frame {
+            BrokerFrame::Peers(PeersFrame { peers, .. }) => peers.as_deref().unwrap_or_default(),
+            _ => &[],
+        };
+        let conns = peers.iter().map(|peer| broker.connection(&peer.name));
+        let conns = conns.collect::<Vec<_>>();
+        Ok((frame, conns))
+    });
+    let (mut frame, conns) = asked.await?;
+    if let BrokerFrame::Peers(PeersFrame { peers, .. }) = &mut frame {
+        for (peer, conn) in peers.iter_mut().flatten().zip(conns) {
+            peer.stopped = conn.is_some_and(|conn| shared.table.is_stopped(conn));
+        }
+    }
+    Ok(frame)
 }
 
 /// Whether what happens to each message is to be told.

@@ -8,7 +8,7 @@ use peerbus_wire::{BrokerFrame, Domain, PeerEntry, PeerName, PeersFrame, Presenc
 
 use super::conn::Session;
 use super::registry::Peer;
-use super::{Broker, Caller, Cx};
+use super::{Broker, Caller, ConnId, Cx};
 use crate::Now;
 use crate::grant::{Grant, Right};
 use crate::store::{PeerId, Result, Txn};
@@ -151,6 +151,13 @@ impl Broker {
             omitted,
             ..PeersFrame::default()
         }))
+    }
+
+    /// The connection of a peer; `None` where it is not here.
+    #[must_use]
+    pub fn connection(&self, name: &str) -> Option<ConnId> {
+        let name = PeerName::parse(name).ok()?;
+        self.registry.conn(self.registry.find(&name.key())?)
     }
 
     fn token_of(&self, entry: &PeerEntry) -> Option<TokenName> {

@@ -59,7 +59,9 @@ fn how_far<'a>(receipts: impl Iterator<Item = &'a Receipt> + Clone, around: Arou
         let had = had.into_iter().map(|(name, receipt)| before(name, receipt));
         let now = each.first_key_value();
         let now = now.map_or_else(String::new, |(name, receipt)| {
-            at_one(&escape(name, NAME_CHARS), receipt, around) + "; "
+            let name = escape(name, NAME_CHARS);
+            let seen = seen_before(&name, receipt, receipts.clone(), peers, now_ms);
+            seen.unwrap_or_else(|| at_one(&name, receipt, around)) + "; "
         });
         return format!("{now}before that {}", had.collect::<Vec<_>>().join(", "));
     }
@@ -67,6 +69,9 @@ fn how_far<'a>(receipts: impl Iterator<Item = &'a Receipt> + Clone, around: Arou
         let name = escape(to, NAME_CHARS);
         if let Some(joined) = DomainView::to(peers, to).filter(|_| !receipt.stage.is_final()) {
             return abroad(&joined, &name, receipt, now_ms);
+        }
+        if let Some(seen) = seen_before(&name, receipt, receipts.clone(), peers, now_ms) {
+            return seen;
         }
         let here = |receipt: &Receipt| matches!(&receipt.stage, Stage::Accepted(a) if a.online > 0);
         if receipt.stage == Stage::Queued && receipts.clone().any(here) {
@@ -78,11 +83,6 @@ fn how_far<'a>(receipts: impl Iterator<Item = &'a Receipt> + Clone, around: Arou
         let had = |it: &Receipt| it.to == receipt.to && it.stage.rank() > Stage::Queued.rank();
         if receipt.stage == Stage::Queued && receipts.clone().any(had) {
             return queued(&name) + "; the session that had it left";
-        }
-        let seen = |it: &Receipt| it.to == receipt.to && is_proven(&it.stage);
-        if receipt.stage == Stage::Owed && receipts.clone().any(seen) {
-            let away = away(&name, receipt, peers);
-            return format!("{name}'s model has seen it and owes an answer{away}");
         }
         return at_one(&name, receipt, around);
     }
@@ -115,6 +115,34 @@ fn how_far<'a>(receipts: impl Iterator<Item = &'a Receipt> + Clone, around: Arou
             "the broker knows no message of this sender with this id, or not any more".into()
         }
     }
+}
+
+/// The sentence about a request that its holder's model has seen, and that may have come again since: who
+/// had it may be gone. `None`: it has not, or the last step says it.
+fn seen_before<'a>(
+    name: &str,
+    receipt: &Receipt,
+    mut receipts: impl Iterator<Item = &'a Receipt>,
+    peers: &[PeerEntry],
+    now_ms: u64,
+) -> Option<String> {
+    let seen = |it: &Receipt| it.to == receipt.to && is_proven(&it.stage);
+    let ago = receipt.at_ms.map(|at| format!(" {}", ago(at, now_ms)));
+    let ago = ago.unwrap_or_default();
+    let again = match &receipt.stage {
+        stage if is_proven(stage) => return None,
+        Stage::Owed => away(name, receipt, peers),
+        Stage::Queued => {
+            format!("; the session that had it left: the next one of {name}'s gets it")
+        }
+        Stage::Delivered => format!("; another session of {name}'s got it{ago}"),
+        Stage::Pushed { path } => format!("; it was pushed again{ago}, over {}", word(path)),
+        Stage::Presented { path } => format!("; it was shown again{ago}, by {}", word(path)),
+        Stage::Acked(_) => format!("; it was acked again{ago}"),
+        _ => return None,
+    };
+    let told = || format!("{name}'s model has seen it and owes an answer{again}");
+    receipts.any(seen).then(told)
 }
 
 /// Who had a message that one of its group gets, and why not any more.

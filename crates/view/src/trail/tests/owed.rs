@@ -55,6 +55,39 @@ fn a_request_that_comes_again_is_where_it_is_now() {
 }
 
 #[test]
+fn what_a_model_has_seen_is_said_to_be_seen_when_it_comes_again() {
+    let path = || "acp".to_owned();
+    for (now, says) in [
+        (vec![Stage::Owed], ""),
+        (
+            vec![Stage::Queued],
+            "; the session that had it left: the next one of bob's gets it",
+        ),
+        (
+            vec![Stage::Delivered],
+            "; another session of bob's got it 40 s ago",
+        ),
+        (
+            vec![Stage::Delivered, Stage::Pushed { path: path() }],
+            "; it was pushed again 40 s ago, over acp",
+        ),
+        (
+            vec![Stage::Delivered, Stage::Presented { path: path() }],
+            "; it was shown again 40 s ago, by acp",
+        ),
+        (
+            vec![Stage::Delivered, Stage::Acked(None)],
+            "; it was acked again 40 s ago",
+        ),
+    ] {
+        let mut all = vec![accepted(1), seen("acp", "transcript")];
+        all.extend(now.into_iter().map(at));
+        let told = "bob's model has seen it and owes an answer";
+        assert_eq!(trail(all).note, format!("{told}{says}"));
+    }
+}
+
+#[test]
 fn what_a_session_had_that_is_gone_waits_at_the_broker() {
     let path = || "socket".to_owned();
     for had in [

@@ -12,8 +12,8 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
 use crate::about::Around;
-use crate::request::RequestView;
-use crate::trail::{Step, Trail, reached, sentence};
+use crate::request::{RequestView, is_seen};
+use crate::trail::{Step, Trail, reached, sentence, word};
 
 /// A page of messages.
 #[derive(Debug, Deserialize)]
@@ -253,7 +253,10 @@ fn state(receipts: &[&Receipt]) -> String {
     }
     // Who had it, and has it no more, is owed nothing.
     last.retain(|_, stage| !matches!(stage, Stage::Recalled { .. }));
-    let mut words = last.values().map(|stage| crate::Words::of(stage).state);
+    let mut words = last.iter().map(|(to, stage)| {
+        let seen = is_seen(receipts.iter().copied(), Some(to));
+        word(stage, seen)
+    });
     match last.len() {
         0 => match receipts.iter().find_map(|receipt| match &receipt.stage {
             Stage::Accepted(accepted) => Some(accepted.recipients),
@@ -392,6 +395,23 @@ mod tests {
         let view = view(&receipts, None);
         assert_eq!(view.state, "seen");
         assert_eq!(view.standing().into_keys().collect::<Vec<_>>(), ["bob"]);
+    }
+
+    #[test]
+    fn a_state_has_the_word_of_the_list_of_requests() {
+        let why = |why: &str| Stage::Held { why: why.into() };
+        for (stages, word) in [
+            (vec![seen(), Stage::Owed], "seen"),
+            (vec![Stage::Acked(None), Stage::Owed], "acked"),
+            (vec![why("paused: 3 replies")], "paused"),
+            (vec![why("a rule")], "held"),
+        ] {
+            let receipts: Vec<_> = stages.into_iter().map(|stage| at("bob", stage)).collect();
+            assert_eq!(view(&receipts, None).state, word);
+            let whom = ("bob", Some("bob"));
+            let request = RequestView::new(whom, 1, &receipts, Around::alone(0));
+            assert_eq!(request.state, word);
+        }
     }
 
     #[test]

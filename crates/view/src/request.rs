@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::about::{Around, PeerState, PeerView};
 use crate::text::is_proven;
-use crate::trail::{Words, reached};
+use crate::trail::{Words, reached, word};
 
 /// Longest text of what a holder says, in characters.
 const SAID_CHARS: usize = 60;
@@ -67,19 +67,13 @@ fn state(last: Option<&Receipt>, seen: bool, holder: Option<PeerView>) -> (bool,
     let Some(Receipt { stage, .. }) = last else {
         return (false, Words::of(&Stage::Queued).state.to_owned());
     };
-    let (is_read, word) = match stage {
-        Stage::Owed | Stage::Acked(_) if seen => (true, "seen".to_owned()),
-        Stage::Owed => (true, Words::of(&Stage::Acked(None)).state.to_owned()),
+    let is_read = seen || matches!(stage, Stage::Owed | Stage::Working { .. });
+    let word = match stage {
         Stage::Working { said } if !said.is_empty() => {
             let said = escape(said, SAID_CHARS);
-            (true, format!("working: \"{said}\""))
+            format!("working: \"{said}\"")
         }
-        // The governor's own word for it.
-        Stage::Held { why } if why.starts_with("paused: ") => (false, "paused".to_owned()),
-        stage => {
-            let is_read = matches!(stage, Stage::Working { .. });
-            (is_read, Words::of(stage).state.to_owned())
-        }
+        stage => word(stage, seen).to_owned(),
     };
     // Nobody has one that is queued.
     let now = match holder.filter(|_| *stage != Stage::Queued) {
@@ -93,14 +87,17 @@ fn state(last: Option<&Receipt>, seen: bool, holder: Option<PeerView>) -> (bool,
 }
 
 /// Whether it is proven that this one has seen it.
-fn is_seen(receipts: &[Receipt], holder: Option<&str>) -> bool {
-    let mut here = receipts.iter().filter(|it| it.to.as_deref() == holder);
-    here.any(|receipt| is_proven(&receipt.stage))
+pub(crate) fn is_seen<'a>(
+    receipts: impl IntoIterator<Item = &'a Receipt>,
+    holder: Option<&str>,
+) -> bool {
+    let is_here = |it: &Receipt| it.to.as_deref() == holder && is_proven(&it.stage);
+    receipts.into_iter().any(is_here)
 }
 
 #[cfg(test)]
 mod tests {
-    use peerbus_wire::{MessageId, PeerEntry, Presence};
+    use peerbus_wire::{How, MessageId, PeerEntry, Presence};
 
     use super::*;
     use crate::about::Audience;
@@ -170,8 +167,20 @@ mod tests {
         }
         let why = String::new();
         let passed = [("ann", Stage::Recalled { why }), ("bob", Stage::Owed)];
-        let view = view(&passed, &waiting);
-        assert_eq!((&*view.state, &*view.owes()), ("acked", "bob"));
+        let now = view(&passed, &waiting);
+        assert_eq!((&*now.state, &*now.owes()), ("acked", "bob"));
+        let proven = How::Seen {
+            path: "acp".into(),
+            evidence: "transcript".into(),
+        };
+        let again = view(
+            &[
+                ("ann", Stage::Acked(Some(proven))),
+                ("ann", Stage::Delivered),
+            ],
+            &busy,
+        );
+        assert_eq!((&*again.state, again.read), ("delivered", true));
         let nobody = RequestView::new(("#shop", None), 1, &[], around(&[]));
         assert_eq!(
             (&*nobody.state, &*nobody.owes()),

@@ -241,6 +241,17 @@ impl<'a> Words<'a> {
     }
 }
 
+/// The word of lists for where a message is. `seen`: it is proven that the model there has seen it.
+pub(crate) fn word(stage: &Stage, seen: bool) -> &'static str {
+    match stage {
+        Stage::Owed | Stage::Acked(_) if seen => "seen",
+        Stage::Owed => Words::of(&Stage::Acked(None)).state,
+        // The governor's own word for it.
+        Stage::Held { why } if why.starts_with("paused: ") => "paused",
+        stage => Words::of(stage).state,
+    }
+}
+
 /// What became of a message, as a sentence to its sender; `None` for progress as expected.
 #[must_use]
 pub fn fate(receipt: &Receipt) -> Option<String> {

@@ -451,6 +451,20 @@ fn a_stopped_adapter_is_told_everywhere_in_one_word() {
 }
 
 #[test]
+fn whoever_looks_for_questions_is_told_that_a_file_closes_every_gate() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let _bob = Session::start(&home, "bob");
+    eventually("bob is listed", || (names(&home) == ["bob"]).then_some(()));
+    let gates = home.credentials().with_file_name("sessions.toml");
+    fs::write(&gates, "aprove = true").expect("it is written");
+    let said = home.run(&["session", "approve"]).stderr;
+    let mend = "every gate is closed until this is mended: ";
+    assert_eq!(said.matches(mend).count(), 1, "{said}");
+    broker.stop();
+}
+
+#[test]
 fn a_broker_that_is_started_anew_says_what_it_said_of_mail_under_way() {
     let home = Home::new();
     let broker = Broker::start(&home);

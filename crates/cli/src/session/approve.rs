@@ -162,16 +162,15 @@ fn find(meant: Option<&str>, json: bool) -> Result<Option<Waiting>, Failure> {
     })?;
     // Of what a client asks that tells nobody, only that it asks is known.
     let all = sessions()?;
-    let is_dumb = |session: &&LiveSession| {
-        let told = |it: &Waiting| it.session.socket == session.socket;
-        session.state() == PeerState::Waits && !requests.iter().any(told)
+    let asks = |session: &&LiveSession| {
+        let mut all = requests.iter();
+        all.any(|it| it.session.socket == session.socket)
     };
-    let dumb: Vec<_> = all.iter().filter(is_dumb).cloned().collect();
-    let is_mute = |session: &&LiveSession| {
-        let told = |it: &Waiting| it.session.socket == session.socket;
-        !session.tells() && !session.stopped && !requests.iter().any(told)
-    };
-    let mute: Vec<_> = all.iter().filter(is_mute).collect();
+    let others = || all.iter().filter(|session| !asks(session));
+    let dumb = others().filter(|session| session.state() == PeerState::Waits);
+    let dumb: Vec<_> = dumb.cloned().collect();
+    let mute: Vec<_> = others().filter(|it| !it.tells() && !it.stopped).collect();
+    let broken: BTreeSet<_> = others().filter_map(LiveSession::broken_gates).collect();
     let Some(meant) = meant else {
         let nothing = match (dumb.is_empty(), mute.is_empty()) {
             (true, true) => "nothing is asked",
@@ -188,6 +187,7 @@ fn find(meant: Option<&str>, json: bool) -> Result<Option<Waiting>, Failure> {
                     "{name} asks more than is listed: answer the rest where it is asked"
                 ));
             }
+            broken.iter().for_each(|why| output::say(why));
             say_closed(&requests);
         }
         return done.map(|()| None);

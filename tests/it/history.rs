@@ -7,6 +7,7 @@ use std::os::unix::net::UnixListener;
 use std::process::Stdio;
 use std::thread;
 
+use crate::requests::Holder;
 use crate::support::{Broker, Home, Lines, Mcp, Raw, eventually};
 
 /// The last step of the message as `peer` is told it, once it is `state`.
@@ -238,6 +239,38 @@ fn a_tail_follows_messages_and_steps_over_a_restart_of_the_broker() {
     wait("alice → bob  \"after\"");
     read(&home, "bob", "1");
     wait("alice → bob  delivered");
+    broker.stop();
+    tail.kill().expect("it is ours");
+    tail.wait().expect("it is ours");
+}
+
+#[test]
+fn a_tail_names_a_sender_that_was_killed() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let mut bob = Holder::new(&home, &broker, "bob");
+    send(&home, "alice", "bob", "before", &[]);
+    let spawn = |args: &[&str]| home.peerbus(args).stdout(Stdio::piped()).spawn();
+    let mut tail = spawn(&["tail", "--follow"]).expect("tail");
+    let lines = Lines::of(tail.stdout.take().expect("a pipe"));
+    lines.find("before", |line| line.contains("before").then_some(()));
+    let mut ask = spawn(&["ask", "bob", "ready?"]).expect("ask");
+    let sender = lines.find("the question", |line| {
+        let (head, _) = line.split_once(" → bob  \"ready?\"")?;
+        head.split(' ').next_back().map(str::to_owned)
+    });
+    bob.gets();
+    bob.gets();
+    ask.kill().expect("it is ours");
+    ask.wait().expect("it is ours");
+    lines.find("that it left", |line| {
+        line.ends_with(&format!("{sender} left")).then_some(())
+    });
+    bob.reads();
+    let seen = lines.find("what became of it", |line| {
+        line.contains("→ bob  seen").then(|| line.to_owned())
+    });
+    assert!(seen.contains(&format!(" {sender} → bob")), "{seen}");
     broker.stop();
     tail.kill().expect("it is ours");
     tail.wait().expect("it is ours");

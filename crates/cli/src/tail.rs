@@ -86,8 +86,9 @@ struct Showing<'v> {
     agent: bool,
     /// Steps: number of the message, at whom, what, when.
     shown: BTreeSet<(u64, String, String, u64)>,
-    /// Messages that have not ended: when they were accepted, and whether they want a result.
-    open: BTreeMap<u64, (u64, bool)>,
+    /// Messages that have not ended: when they were accepted, whether they want a result, and who sent them:
+    /// the broker forgets a temporary name.
+    open: BTreeMap<u64, (u64, bool, String)>,
     /// The time of the last thing that was shown.
     last_ms: u64,
 }
@@ -133,7 +134,7 @@ impl<'v> Showing<'v> {
                 "ready" if self.last_ms == 0 => self.before()?,
                 "ready" => {
                     // Shows what happened while nobody told.
-                    let oldest = self.open.values().map(|(at, _)| *at).min();
+                    let oldest = self.open.values().map(|(at, ..)| *at).min();
                     let oldest = oldest.unwrap_or(self.last_ms);
                     let back_ms = self.last_ms.saturating_sub(BACK_MS);
                     let since = oldest.min(self.last_ms).max(back_ms);
@@ -157,13 +158,16 @@ impl<'v> Showing<'v> {
                 let StepView {
                     seq,
                     id,
-                    from,
+                    mut from,
                     step,
                     ..
                 } = read(data)?;
+                if let Some((.., known)) = self.open.get(&seq).filter(|_| from.is_empty()) {
+                    from.clone_from(known);
+                }
                 // A request that was read goes on.
                 let is_read = matches!(&*step.state, "seen" | "pushed" | "acked");
-                let wants = self.open.get(&seq).is_some_and(|(_, wants)| *wants);
+                let wants = self.open.get(&seq).is_some_and(|(_, wants, _)| *wants);
                 if kind == "settled" && !(is_read && wants) {
                     self.open.remove(&seq);
                 }
@@ -200,7 +204,8 @@ impl<'v> Showing<'v> {
         }
         if self.is_new(message.seq, "", "accepted", message.at) {
             let wants = said.talk.within_ms.is_some();
-            self.open.insert(message.seq, (message.at, wants));
+            let open = (message.at, wants, message.from.clone());
+            self.open.insert(message.seq, open);
             while self.open.len() >= STEPS_MAX {
                 self.open.pop_first();
             }

@@ -38,7 +38,9 @@ pub(crate) fn run(dry_run: bool, yes: bool) -> Result<(), Failure> {
     }
     // Its record is in the state directory.
     install::undo_all(false)?;
-    stop::end(&paths.sockets)?;
+    if let (Some(ended), _) = stop::end(&paths.sockets)? {
+        output::line(&ended)?;
+    }
     let mut left = peerbus_setup::purge(&paths)?;
     left.extend(databases.into_iter().flatten());
     left.extend(std::env::current_exe().ok());

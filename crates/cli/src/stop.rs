@@ -19,14 +19,20 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// Ends the broker, and keeps sessions that run from starting another one.
 pub(crate) fn run(socket: Option<&PathBuf>) -> Result<(), Failure> {
-    if end(&operator::sockets(socket)?)? {
+    let (ended, restarts) = end(&operator::sockets(socket)?)?;
+    output::line(&match ended {
+        Some(ended) => format!("{ended}; everything accepted is on disk"),
+        None => "no broker is running; sessions that run start none".to_owned(),
+    })?;
+    if restarts {
         output::say(RESTARTS);
     }
     Ok(())
 }
 
-/// Ends the broker that listens at one of these sockets. Says whether another one may be started.
-pub(crate) fn end(sockets: &[PathBuf]) -> Result<bool, Failure> {
+/// Ends the broker that listens at one of these sockets. Gives a sentence on that, if there was one, and
+/// whether another one may be started.
+pub(crate) fn end(sockets: &[PathBuf]) -> Result<(Option<String>, bool), Failure> {
     let paths = Paths::find()?;
     let usual = sockets == paths.sockets;
     if usual {
@@ -43,10 +49,12 @@ pub(crate) fn end(sockets: &[PathBuf]) -> Result<bool, Failure> {
     let about = match operator::over(sockets, "GET", "/broker") {
         Ok(about) => about,
         Err(_) if usual && holder(&paths.database).is_none() => {
-            output::line("no broker is running; sessions that run start none")?;
-            return Ok(false);
+            return Ok((None, false));
         }
-        Err(failure) => return without_socket(sockets, &paths.database, usual, failure),
+        Err(failure) => {
+            let ended = without_socket(sockets, &paths.database, usual, failure)?;
+            return Ok((Some(ended), true));
+        }
     };
     if about.status == 404 {
         return Err(Failure::failed(
@@ -65,10 +73,7 @@ pub(crate) fn end(sockets: &[PathBuf]) -> Result<bool, Failure> {
     let pid = pid
         .map(|pid| format!(", process {pid},"))
         .unwrap_or_default();
-    output::line(&format!(
-        "the broker{pid} has ended; everything accepted is on disk"
-    ))?;
-    Ok(usual)
+    Ok((Some(format!("the broker{pid} has ended")), usual))
 }
 
 /// Ends a broker of this user's that has the database and is reached at no socket.
@@ -77,7 +82,7 @@ fn without_socket(
     database: &Path,
     usual: bool,
     unreached: Failure,
-) -> Result<bool, Failure> {
+) -> Result<String, Failure> {
     if !usual || connect(sockets).is_ok() {
         return Err(unreached);
     }
@@ -87,11 +92,9 @@ fn without_socket(
     };
     let ending = "waiting for the broker to end: it is reached at no socket, and was sent SIGTERM";
     output::patiently(ending, || wait(database, Some(pid.into())))?;
-    output::line(&format!(
-        "the broker, process {pid}, was reached at no socket; it was sent SIGTERM and has ended: \
-         everything accepted is on disk"
-    ))?;
-    Ok(true)
+    Ok(format!(
+        "the broker, process {pid}, was reached at no socket; it was sent SIGTERM and has ended"
+    ))
 }
 
 /// Waits until the process has given the database up.

@@ -104,6 +104,10 @@ fn all_of_peerbus_goes_and_what_is_not_its_own_stays() {
     assert!(text.contains("peerbus"), "{text}");
 
     let said = world.home.apart(&purge).ok();
+    assert!(
+        said.contains("has ended\n") && !said.contains("on disk"),
+        "{said}"
+    );
     let program = std::path::Path::new(env!("CARGO_BIN_EXE_peerbus"));
     let left = others.iter().chain([&own]).map(std::path::PathBuf::as_path);
     for left in left.chain([program]) {
@@ -120,4 +124,8 @@ fn all_of_peerbus_goes_and_what_is_not_its_own_stays() {
         fs::read_to_string(&codex).expect("a file"),
         "model = \"x\"\n"
     );
+    let again = world.home.apart(&purge);
+    let said = again.stdout + &again.stderr;
+    assert!(said.contains("in no agent's configuration"), "{said}");
+    assert!(!said.contains("nothing to do"), "{said}");
 }

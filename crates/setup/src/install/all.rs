@@ -51,7 +51,7 @@ pub fn uninstall_all(dry_run: bool, show: Show<'_>) -> Result<(), Failure> {
     let own = own.map(|agent| (agent, Scope::User, home.clone()));
     let all: Vec<_> = own.chain(projects(&record)).collect();
     if all.is_empty() {
-        let none = "nothing to do: peerbus is in no agent's configuration that is known";
+        let none = "peerbus is in no agent's configuration that is known";
         show(InstallLine::Note(none));
     }
     let mut failures = Vec::new();

@@ -82,6 +82,13 @@ async fn is_nobodys(bus: &Bus, verb: &Recv) -> Result<(), Failure> {
     };
     let mut entries = peers.entries.iter();
     let found = entries.find(|peer| peer.name.eq_ignore_ascii_case(&verb.name));
+    if found.is_none() && peers.omitted > 0 {
+        return Err(Failure::failed(format!(
+            "{} peers are not listed, so it cannot be seen whether {} is an agent's session: `peerbus recv \
+             --take` takes its mail all the same",
+            peers.omitted, verb.name
+        )));
+    }
     let Some((name, client)) = found
         .map(here::about)
         .and_then(|it| Some((it.name, it.client?)))

@@ -8,7 +8,7 @@ use peerbus_wire::{Address, Carried, Conversation, NameKey, PeerName, Refusal, R
 
 use super::{Broker, CommitNeed, Cx};
 use crate::TokenHash;
-use crate::store::{MessageHead, PeerId, PeerRow, Result};
+use crate::store::{PeerId, PeerRow, Result};
 use peerbus_wire::body_of;
 
 /// A name is remembered for so long: ids of messages are known for as long at least.
@@ -164,14 +164,17 @@ impl Broker {
             .get(recipient)
             .and_then(|known| known.row.owner);
         for (token, peer) in former {
-            // Another token may say again what it saw; one's own command says it again in vain.
-            let later = |head: &MessageHead| match &sent {
-                Some(own) => owner != Some(token) && head.seq < own.seq,
-                None => true,
+            // Another token may say again what it saw, or wait until the message is forgotten; one's own
+            // command says it again in vain.
+            let others = owner != Some(token);
+            let is_its = match (&sent, cx.txn.find_message(peer, &id)?) {
+                (Some(own), Some(head)) => others && head.seq < own.seq,
+                (Some(_), None) => false,
+                (None, head) => others || head.is_some(),
             };
-            if peer != recipient && cx.txn.find_message(peer, &id)?.as_ref().is_some_and(later) {
+            if peer != recipient && is_its {
                 return Ok(Err(RefusalCode::UnknownRecipient.because(format!(
-                        "the peer named {name} that sent {id} has left, and another one has the name now; \
+                        "the peer named {name} that {id} answers has left, and another one has the name now; \
                          nobody waits for this answer"
                     ))));
             }

@@ -297,11 +297,15 @@ async fn what_a_tool_gave_is_proven_by_what_comes_after_it_alone() {
         json!({ "stopReason": "end_turn" }),
     );
     let stop = json!({ "stopReason": "cancelled" });
-    for (before, after, ended, proven) in [
-        ("", "a", &end, true),
-        ("", "a", &stop, false),
-        ("a", "", &end, false),
-        ("a", "", &stop, false),
+    for (before, done, after, ended, proven) in [
+        ("", "completed", "n", &end, true),
+        ("", "completed", "n", &stop, false),
+        ("a", "completed", "", &end, false),
+        ("a", "completed", "", &stop, false),
+        // The rest of what it said before.
+        ("a", "completed", "m", &end, false),
+        // It gave the call up.
+        ("", "failed", "n", &end, false),
     ] {
         let (acp, to) = driver("kimi");
         let proof = acp.agent.facts().proof;
@@ -310,13 +314,18 @@ async fn what_a_tool_gave_is_proven_by_what_comes_after_it_alone() {
         let call = json!({ "sessionUpdate": "tool_call", "toolCallId": "t" });
         acp.state()
             .update(proof, &json!({ "sessionId": "s", "update": call }));
-        let words = |text: &str| says_of("agent_message_chunk", text, "m");
-        acp.hear(&to, &words(before)).await;
+        let words = |text: &str, id: &str| says_of("agent_message_chunk", text, id);
+        acp.hear(&to, &words(before, "m")).await;
         assert!(acp.returned("mark"));
+        let update =
+            json!({ "sessionUpdate": "tool_call_update", "toolCallId": "t", "status": done });
+        acp.state()
+            .update(proof, &json!({ "sessionId": "s", "update": update }));
         let another = json!({ "sessionUpdate": "tool_call", "toolCallId": "u" });
         acp.state()
             .update(proof, &json!({ "sessionId": "s", "update": another }));
-        acp.hear(&to, &words(after)).await;
+        let text = if after.is_empty() { "" } else { "a" };
+        acp.hear(&to, &words(text, after)).await;
         let heard = acp.state().prompted(proof, "one", &Ok(ended.clone()));
         assert_eq!(ends(&heard), [("one", &TurnEnd::Well)], "{before} {after}");
         let known = heard.iter().filter_map(|heard| match heard {

@@ -292,18 +292,39 @@ impl Replay {
 
 /// Texts that tools gave to the model, and what was seen since.
 #[derive(Debug, Default)]
-pub(super) struct Returned(Vec<(String, Signs)>);
+pub(super) struct Returned {
+    texts: Vec<(String, Option<Signs>)>,
+    /// Under which id words came last, before the agent had the tool's result.
+    last: Option<String>,
+}
 
 impl Returned {
     pub(super) fn add(&mut self, mark: &str) {
-        if self.0.len() < RETURNED_MAX {
-            self.0.push((mark.to_owned(), Signs::default()));
+        if self.texts.len() < RETURNED_MAX {
+            self.texts.push((mark.to_owned(), None));
         }
     }
 
+    /// Only words that begin after the agent said that the tool is done can be of its result: it may have
+    /// given up the call.
     pub(super) fn update(&mut self, proof: Proof, update: &Value, fresh: bool) {
-        for (_, signs) in &mut self.0 {
-            signs.update(proof, update, fresh);
+        let done = update["sessionUpdate"] == "tool_call_update" && update["status"] == "completed";
+        let message = update["messageId"].as_str();
+        if !done && message.is_some() && message == self.last.as_deref() {
+            return;
+        }
+        let mut waits = false;
+        for (_, signs) in &mut self.texts {
+            match signs {
+                Some(signs) => {
+                    signs.update(proof, update, fresh);
+                }
+                None if done => *signs = Some(Signs::default()),
+                None => waits = true,
+            }
+        }
+        if waits || self.texts.is_empty() {
+            self.last = message.map(str::to_owned).or(self.last.take());
         }
     }
 
@@ -315,11 +336,11 @@ impl Returned {
         usage: Usage,
         answer: &Result<Value, RpcError>,
     ) -> impl Iterator<Item = Heard> {
-        let all = std::mem::take(&mut self.0).into_iter();
+        let all = std::mem::take(&mut self.texts).into_iter();
         all.map(move |(mark, signs)| {
             let signs = Signs {
                 called: false,
-                ..signs
+                ..signs.unwrap_or_default()
             };
             Heard::Known(mark, signs.end(by, &mut usage.clone(), answer))
         })

@@ -171,8 +171,12 @@ impl Oracle {
         let forgotten = matches!(receipt.stage, Stage::Settled { .. }) && self.rules.history;
         let fates = self.durable.ids.get(&(peer, receipt.id.clone()));
         let fates = fates.and_then(|seq| self.durable.fates.get(seq));
-        let said = (receipt.to.as_deref(), &receipt.stage);
-        let same = |fate: &Fate| (Some(&*fate.to), &*fate.stage) == said;
+        // Of a request that was read under an old name the present one is told.
+        let of = |fate: &Fate| {
+            let to = receipt.to.as_deref();
+            to == Some(&*fate.to) || self.any_name(fate.recipient, |it| Some(&**it) == to)
+        };
+        let same = |fate: &Fate| *fate.stage == receipt.stage && of(fate);
         let kept = fates.is_some_and(|fates| fates.iter().any(same));
         ensure(
             !forgotten && (!receipt.stage.is_final() || kept),

@@ -173,8 +173,9 @@ impl Oracle {
         let fates = fates.and_then(|seq| self.durable.fates.get(seq));
         // Of a request that was read under an old name the present one is told.
         let of = |fate: &Fate| {
-            let to = receipt.to.as_deref();
-            to == Some(&*fate.to) || self.any_name(fate.recipient, |it| Some(&**it) == to)
+            let to = receipt.to.as_deref().unwrap_or_default();
+            let is_to = |name: &str| name.eq_ignore_ascii_case(to);
+            is_to(&fate.to) || self.any_name(fate.recipient, |name| is_to(name))
         };
         let same = |fate: &Fate| *fate.stage == receipt.stage && of(fate);
         let kept = fates.is_some_and(|fates| fates.iter().any(same));

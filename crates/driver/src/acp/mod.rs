@@ -8,6 +8,7 @@ mod agent;
 pub(crate) mod calls;
 pub(crate) mod lines;
 pub(crate) mod permission;
+mod returned;
 mod session;
 #[cfg(test)]
 mod tests;

@@ -11,7 +11,8 @@ use tokio::sync::oneshot;
 use super::Answer;
 use super::calls::Calls;
 use super::lines::{self, events, told};
-use super::turn::{Began, Replay, Returned, Signs, Turn, Usage, is_users};
+use super::returned::Returned;
+use super::turn::{Began, Replay, Signs, Turn, Usage, is_users};
 use crate::WHY_CHARS;
 use crate::protocol::{Given, Heard, TurnEnd};
 

@@ -125,6 +125,24 @@ fn what_answers_it_goes_to_nobody_else() {
 }
 
 #[test]
+fn what_answers_it_goes_to_nobody_else_when_its_message_is_forgotten() {
+    let mut rig = Rig::with(|config| config.history_bytes = 0);
+    let bob = rig.ext("bob");
+    let ask = rig.join(temporary("cli-1", "x"));
+    rig.send(ask, "cli-1", "bob", "q1");
+    rig.ack(bob, 1);
+    rig.pass(700 * SECOND);
+    assert!(rig.store.tables().messages.is_empty(), "it is forgotten");
+    rig.close(ask, true);
+    rig.join(other(temporary("cli-1", "z")));
+    rig.take(bob);
+    let body = r#"{"text":"hunter2","reply_to":"q1"}"#;
+    rig.text(bob, &envelope("bob", "cli-1", "a1", body));
+    let told = rig.states(bob).pop();
+    assert!(matches!(told, Some(Stage::Refused(_))), "{told:?}");
+}
+
+#[test]
 fn all_of_its_mail_expires_when_it_says_goodbye_however_long_that_is() {
     let mut rig = Rig::new();
     let ada = rig.ext("ada");

@@ -153,11 +153,7 @@ impl Broker {
             delivered: None,
             mark,
             groups: groups.unwrap_or_default(),
-            program: newcomer
-                .register
-                .presence
-                .as_ref()
-                .and_then(|it| program(&said(it))),
+            program: newcomer.program(),
         };
         cx.txn.put_peer(&row)?;
         self.registry.put(row);
@@ -354,6 +350,14 @@ fn is_idle(said: &Value) -> bool {
     let wakes = said.get("wake").and_then(Value::as_array);
     said.get("activity").and_then(Value::as_str) == Some("idle")
         && wakes.is_some_and(|paths| !paths.is_empty())
+}
+
+impl Contender {
+    /// What program it says that it is.
+    pub(super) fn program(&self) -> Option<Presence> {
+        let presence = self.register.presence.as_ref();
+        presence.and_then(|it| program(&said(it)))
+    }
 }
 
 /// What program a peer says that it is.

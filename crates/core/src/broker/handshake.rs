@@ -41,7 +41,7 @@ impl Broker {
                 return Ok(());
             }
         };
-        self.reclaim(cx, &contender.name, &contender.grant.token)?;
+        self.reclaim(cx, &contender)?;
         self.decide(cx, conn, contender)
     }
 

@@ -2,6 +2,7 @@
 
 use peerbus_wire::{BrokerFrame, CloseReason, Instance, NameAnswer, NameKey, PeerName};
 
+use super::conn::Contender;
 use super::leases::NAME_ENDED;
 use super::{Broker, BusEvent, Caller, CommitNeed, ConnId, Cx};
 use crate::TokenHash;
@@ -289,13 +290,10 @@ impl Broker {
 
     /// A peer that was renamed and has left goes by its old name again, with its queue, when that
     /// is registered: a restarted process knows no other. While the peer is here, or may come back
-    /// any moment, its old name is for whoever wants it.
-    pub(super) fn reclaim(
-        &mut self,
-        cx: &mut Cx<'_>,
-        name: &PeerName,
-        token: &TokenHash,
-    ) -> Result {
+    /// any moment, its old name is for whoever wants it; and what says no program that it is, as a
+    /// command, is not one that did.
+    pub(super) fn reclaim(&mut self, cx: &mut Cx<'_>, newcomer: &Contender) -> Result {
+        let (name, token) = (&newcomer.name, &newcomer.grant.token);
         let alias = self.registry.aliases.get(&name.key());
         let Some(peer) = alias.filter(|alias| alias.own).map(|alias| alias.peer) else {
             return Ok(());
@@ -307,7 +305,8 @@ impl Broker {
             return Ok(());
         };
         let others = known.row.owner.is_some_and(|owner| !owner.matches(token));
-        if others || known.conn.is_some() || cx.now.mono_ms < known.grace_until {
+        let another = known.row.program.is_some() && newcomer.program().is_none();
+        if others || another || known.conn.is_some() || cx.now.mono_ms < known.grace_until {
             return Ok(());
         }
         self.drop_alias(cx, &name.key())?;

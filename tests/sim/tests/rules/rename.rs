@@ -2,7 +2,7 @@
 
 use peerbus_core::broker::ConnId;
 use peerbus_core::store::Store as _;
-use peerbus_wire::{Accepted, ClientFrame, RefusalCode, Register, Stage, Token};
+use peerbus_wire::{Accepted, ClientFrame, Presence, RefusalCode, Register, Stage, Token};
 
 use crate::requests::{answer, ask};
 use crate::rig::{DAY, OTHER_TOKEN, Rig, SECOND, accepted, ext, ids, register};
@@ -171,6 +171,27 @@ fn a_renamed_peer_that_has_left_finds_its_queue_under_its_old_name_too() {
     rig.send(ada, "ada", "rob", "m3");
     assert_eq!(rig.delivered(bob), [3], "and the other name leads to it");
     assert!(rig.row("rob").is_none() && rig.row("bob").is_some());
+}
+
+#[test]
+fn what_is_no_program_does_not_have_a_renamed_programs_queue_by_its_old_name() {
+    for is_one in [true, false] {
+        let mut rig = Rig::new();
+        let program = || Register {
+            presence: Presence::parse(r#"{"client":"codex"}"#),
+            ..ext("bob", "bob")
+        };
+        let (ada, bob) = (rig.ext("ada"), rig.join(program()));
+        rename(&mut rig, bob, "rob").unwrap();
+        rig.close(bob, true);
+        rig.send(ada, "ada", "rob", "m1");
+        let again = rig.join(match is_one {
+            true => program(),
+            false => ext("bob", "recv"),
+        });
+        assert_eq!(rig.delivered(again).len(), usize::from(is_one));
+        assert_eq!(rig.row("rob").is_none(), is_one);
+    }
 }
 
 #[test]

@@ -110,10 +110,8 @@ impl Bus {
         deadline: Duration,
     ) -> Result<Vec<GroupName>, BusError> {
         let all = |names: &[String]| {
-            let all = names
-                .iter()
-                .map(|name| read(name).map_err(BusError::Refused));
-            all.collect::<Result<Vec<_>, _>>()
+            let all = names.iter().map(|name| read(name));
+            all.collect::<Result<_, _>>().map_err(BusError::Refused)
         };
         let question = Question::Regroup(all(join)?, all(leave)?);
         let Answer::Peers(frame) = self.ask(question, deadline).await? else {

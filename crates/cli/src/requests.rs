@@ -19,10 +19,8 @@ pub(crate) fn run(verb: &Requests) -> Result<(), Failure> {
     let socket = verb.shown.socket.as_ref();
     let secret = told::secret(verb.shown.credentials.as_deref());
     let secret = secret.as_ref();
-    let is_meant = |message: &MessageView| {
-        let which = verb.which.as_deref();
-        which.is_none_or(|which| is_meant(message, which))
-    };
+    let which = verb.which.as_deref();
+    let is_meant = |message: &MessageView| which.is_none_or(|which| is_meant(message, which));
     let (all, more) = match done {
         true => {
             let ended = |message: &MessageView| message.end().is_some() && is_meant(message);
@@ -39,10 +37,8 @@ pub(crate) fn run(verb: &Requests) -> Result<(), Failure> {
     };
     let mut rows = Vec::new();
     for message in &all {
-        let result = match done {
-            true => told::result(socket, message, secret)?,
-            false => None,
-        };
+        let result = done.then(|| told::result(socket, message, secret));
+        let result = result.transpose()?.flatten();
         if verb.shown.json {
             let mut told = message.json(secret);
             match result {
@@ -68,7 +64,7 @@ pub(crate) fn run(verb: &Requests) -> Result<(), Failure> {
     }
     match (verb.shown.json, all.len()) {
         (true, _) => {}
-        (false, 0) => output::wrapped(&none(verb.which.as_deref(), done))?,
+        (false, 0) => output::wrapped(&none(which, done))?,
         (false, _) => table::write(&columns(done), rows, verb.wide)?,
     }
     match (more, done) {

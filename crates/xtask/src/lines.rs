@@ -22,7 +22,7 @@ history, status, autostart: core/events core/broker/event core/broker/history co
     cli/history cli/args/history cli/inbox cli/status cli/tail cli/told cli/operator cli/serve cli/stop \
     cli/logging
 groups, leases, requests: core/broker/groups core/broker/leases core/broker/requests adapter/groups store/leases \
-    peer/mailbox/lease peer/mailbox/owed cli/requests
+    cli/requests
 domains: peer/bridge bridge wire/bridge core/broker/domain adapter/domains cli/bridge
 node, approvals, sessions: node cli/session cli/args/session cli/held
 driver: driver cli/run cli/args/run

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use peerbus_wire::{Ack, DeliveryKey, How, MessageId, Seq, Stage};
 
+use super::leases::GIVEN_BACK;
 use super::mutation::BrokerMutation;
 use super::{Broker, BusEvent, Caller, CommitNeed, Cx};
 use crate::Now;
@@ -298,7 +299,7 @@ impl Broker {
         let Some((seq, _)) = held.filter(|(seq, session)| session.flights.holds(*seq)) else {
             return Ok(());
         };
-        if !self.lease_released(cx, seq)? {
+        if !self.leave_lease(cx, seq, GIVEN_BACK)? {
             self.land(caller.peer, seq);
         }
         Ok(())

@@ -265,13 +265,12 @@ impl Registry {
         let may = |heir: &&Peer| !heir.row.ephemeral && heir.row.owner == *owner;
         let heir = self.get(to).filter(may)?;
         let room = GROUPS_MAX.saturating_sub(heir.row.groups.len());
-        let new = groups.difference(&heir.row.groups).take(room).cloned();
-        let new: Vec<_> = new.collect();
-        if new.is_empty() {
+        let mut row = heir.row.clone();
+        let new = groups.difference(&heir.row.groups).take(room);
+        row.groups.extend(new.cloned());
+        if row.groups == heir.row.groups {
             return None;
         }
-        let mut row = heir.row.clone();
-        row.groups.extend(new);
         self.put(row);
         Some(&self.peers.get(&to)?.row)
     }

@@ -31,7 +31,7 @@ const ENDED: &str = "its session ended";
 pub(super) const NAME_ENDED: &str = "its name ended";
 const LATE: &str = "it was not read there in time";
 const IDLE: &str = "it was read there, and nothing more was said of it";
-const GIVEN_BACK: &str = "it was given back";
+pub(super) const GIVEN_BACK: &str = "it was given back";
 const UNWANTED: &str = "every member that is left rejected it";
 
 impl Broker {
@@ -181,8 +181,8 @@ impl Broker {
         let held = here.flat_map(|(member, _)| self.leases.of_groups(member));
         let late = held.filter(|seq| {
             let lease = self.leases.all.get(seq);
-            let late = lease.filter(|it| it.until_ms.is_some_and(|until| until <= now_ms));
-            late.is_some_and(|it| self.could_have(peer, &it.row, it.had(now_ms)))
+            let late = lease.filter(|it| it.had(now_ms) == Had::Idle);
+            late.is_some_and(|it| self.could_have(peer, &it.row, Had::Idle))
         });
         let late: Vec<_> = late.take(SLICE).collect();
         for seq in late {
@@ -224,21 +224,16 @@ impl Broker {
     /// Others get what a peer has for one of a group.
     pub(super) fn leave_leases(&mut self, cx: &mut Cx<'_>, peer: PeerId, why: &str) -> Result {
         for seq in self.leases.of_groups(peer) {
-            if let Some(row) = self.leases.get(seq).cloned() {
-                self.pass_lease(cx, &row, why)?;
-            }
+            self.leave_lease(cx, seq, why)?;
         }
         Ok(())
     }
 
-    /// Its holder gives it back. Says whether another one may have it.
-    pub(super) fn lease_released(&mut self, cx: &mut Cx<'_>, seq: Seq) -> Result<bool> {
+    /// Others get a lease, if it is for one of a group. Says whether it is.
+    pub(super) fn leave_lease(&mut self, cx: &mut Cx<'_>, seq: Seq, why: &str) -> Result<bool> {
         let row = self.leases.get(seq).filter(|row| row.group().is_some());
-        let Some(row) = row.cloned() else {
-            return Ok(false);
-        };
-        self.pass_lease(cx, &row, GIVEN_BACK)?;
-        Ok(true)
+        let passed = row.cloned().map(|row| self.pass_lease(cx, &row, why));
+        Ok(passed.transpose()?.is_some())
     }
 
     /// Its holder does not want it. Says whether another one may.
@@ -300,10 +295,9 @@ impl Broker {
         let Some(conn) = self.registry.conn(row.holder) else {
             return;
         };
-        let session = self.conns.session(conn).filter(|session| session.ext);
-        let has =
-            |it: &super::conn::Session| row.work().is_some() || it.flights.holds(row.head.seq);
-        if session.is_some_and(|session| session.bridge.is_none() && has(session)) {
+        let session = self.conns.session(conn);
+        let session = session.filter(|it| it.ext && it.bridge.is_none());
+        if session.is_some_and(|it| row.work().is_some() || it.flights.holds(row.head.seq)) {
             let recall = BrokerFrame::Recall(Recall {
                 key: row.head.seq.key(),
                 reason: why.to_owned(),

@@ -226,10 +226,8 @@ impl Broker {
             failed,
             kept,
         };
-        match self.leases.get(seq).cloned() {
-            Some(row) => self.end_owed(cx, &row, End::Answered(answer)),
-            None => Ok(()),
-        }
+        let row = self.leases.get(seq).cloned();
+        row.map_or(Ok(()), |row| self.end_owed(cx, &row, End::Answered(answer)))
     }
 
     /// A lease ends, wherever it is owed.
@@ -313,8 +311,9 @@ impl Broker {
             // To the broker the bridge of another domain has it; to people the one there who is asked.
             let queue = self.queue_of(txn, row.holder, head.seq)?;
             let has_it = self.called(txn, (queue, head.sender), head.seq)?;
-            let to = row.group().map(ToString::to_string);
-            let to = to.unwrap_or_else(|| has_it.clone());
+            let to = row
+                .group()
+                .map_or_else(|| has_it.clone(), ToString::to_string);
             let holder = Some(has_it).filter(|name| row.holder != NOBODY && !name.is_empty());
             all.push(OpenRequest {
                 seq: head.seq,

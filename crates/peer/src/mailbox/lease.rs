@@ -31,11 +31,9 @@ impl MailboxMachine {
             message.lapse(now_ms);
         }
         if let (Some(mail), Some(reason)) = (known, reason) {
-            let sentence = format!(
-                "{} is not yours any more: \"{}\"",
-                request(&mail),
-                escape(reason, REASON_CHARS)
-            );
+            let ([from, gist, id], why) = (named(&mail), escape(reason, REASON_CHARS));
+            let sentence =
+                format!("the request {gist} of {from} ({id}) is not yours any more: \"{why}\"");
             self.put_notice(&sentence, None, Priority::Quiet);
         }
         self.finish(now_ms);
@@ -124,9 +122,9 @@ impl Message {
     }
 }
 
-/// A request, for its holder's agent.
-fn request(mail: &Mail) -> String {
-    let (from, id) = (plain(&mail.inbound.from), plain(&mail.inbound.id));
+/// Who asks, what, and under which id, for its holder's agent.
+pub(super) fn named(mail: &Mail) -> [String; 3] {
     let gist = escape(&mail.wanted.gist, usize::MAX);
-    format!("the request \"{gist}\" of {from} ({id})")
+    let [from, id] = [&mail.inbound.from, &mail.inbound.id].map(|it| plain(it));
+    [from, format!("\"{gist}\""), id]
 }

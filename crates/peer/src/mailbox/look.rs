@@ -136,7 +136,7 @@ impl MailboxMachine {
     fn known(&self) -> impl Iterator<Item = (&str, &str, &Conversation)> {
         let here = self.messages.values().filter(|m| !m.is_withheld());
         let here = here.filter_map(|message| message.content.mail());
-        let mails = here.chain(self.owed.mails());
+        let mails = here.chain(self.owed().map(|owed| &owed.mail));
         let mails = mails.map(|mail| (&*mail.inbound.id, &*mail.inbound.from, &mail.talk));
         mails.chain(self.recent.all())
     }

@@ -4,10 +4,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use peerbus_wire::{Priority, Stage, escape};
+use peerbus_wire::{Priority, Stage};
 
 use super::MailboxMachine;
-use super::held::plain;
+use super::lease::named;
 use super::message::Message;
 use super::mutation::MailboxMutation;
 use super::types::{Activity, Mail, No, NotOwed, Owed};
@@ -37,13 +37,6 @@ pub(super) struct Debts {
 impl Owed {
     fn key(&self) -> Key {
         self.mail.inbound.key
-    }
-}
-
-impl Debts {
-    /// The requests.
-    pub(super) fn mails(&self) -> impl Iterator<Item = &Arc<Mail>> {
-        self.all.iter().map(|debt| &debt.mail)
     }
 }
 
@@ -138,7 +131,7 @@ impl MailboxMachine {
         let here = here.filter(|message| !message.is_withheld() && !message.lapsed);
         let here = here.filter_map(|message| message.content.mail());
         let meant = |mail: &&Arc<Mail>| mail.is_request() && mail.is_meant(id, from);
-        let mut meant = self.owed.mails().chain(here).filter(meant);
+        let mut meant = self.owed().map(|owed| &owed.mail).chain(here).filter(meant);
         let first = meant.next().ok_or(NotOwed::Unknown)?;
         match meant.all(|other| other.inbound.key == first.inbound.key) {
             true => Ok(Arc::clone(first)),
@@ -228,11 +221,8 @@ impl MailboxMachine {
         let due = self.owed.all.iter();
         let due = due.filter(|owed| self.reminded_at(owed).is_some_and(|at| at <= now_ms));
         let due: Vec<_> = due.map(|owed| Arc::clone(&owed.mail)).collect();
-        let what = due.iter().map(|mail| {
-            let (from, id) = (plain(&mail.inbound.from), plain(&mail.inbound.id));
-            let gist = escape(&mail.wanted.gist, usize::MAX);
-            format!("{from} an answer to \"{gist}\" ({id})")
-        });
+        let what = due.iter().map(|mail| named(mail));
+        let what = what.map(|[from, gist, id]| format!("{from} an answer to {gist} ({id})"));
         let what = what.collect::<Vec<_>>().join(", and ");
         let sentence = format!(
             "You still owe {what}: answer with the bus reply tool, or say with it that you cannot"

@@ -101,7 +101,7 @@ fn two_commands_let_a_second_machine_in() {
     assert!(said.starts_with("laptop: invited, until "), "{said}");
     let secret = code.rsplit('/').next().expect("a secret");
     let said = join(&laptop, &code);
-    let plan = "credentials.toml is made, with a token, HMAC secret and url (wss://127.0.0.1:";
+    let plan = "credentials.toml will be made, with a token, HMAC secret and url (wss://127.0.0.1:";
     assert!(said.stderr.contains(plan), "{}", said.stderr);
     assert!(!said.stderr.contains(secret), "{}", said.stderr);
     let said = said.ok();
@@ -422,7 +422,7 @@ fn the_code_is_asked_for_and_nothing_is_sent_before_a_person_says_yes() {
     let said = types(&code, "no");
     assert!(
         said.contains("Paste the line that `peerbus invite` printed")
-            && said.contains("credentials.toml is made, with a token, HMAC secret and url")
+            && said.contains("credentials.toml will be made, with a token, HMAC secret and url")
             && said.contains(&format!("({url})"))
             && said.contains("nothing was sent or written"),
         "{said}"

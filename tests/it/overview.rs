@@ -1,5 +1,6 @@
 //! What the person is told who owns ten agents: the same of each, everywhere.
 
+mod elsewhere;
 mod forged;
 mod names;
 

@@ -190,6 +190,8 @@ pub(crate) struct Invited {
     pub(crate) file: PathBuf,
     /// The tokens file, into which their tokens go.
     tokens: PathBuf,
+    /// Tokens that stand in no file: the broker's own.
+    own: Vec<Grant>,
     secret: SecretSource,
     /// One after another: each reads and writes files.
     pub(crate) turn: tokio::sync::Mutex<()>,
@@ -212,9 +214,11 @@ impl Invited {
             Vec::new()
         });
         let fresh = known.iter().filter(|it| it.joined_ms.is_none());
+        let tokens = tokens?;
         Some(Self {
             fresh: Mutex::new(fresh.filter_map(|it| it.holder).collect()),
-            tokens: tokens?.path.clone(),
+            tokens: tokens.path.clone(),
+            own: tokens.base.clone(),
             turn: tokio::sync::Mutex::default(),
             file,
             secret,
@@ -244,9 +248,12 @@ impl Invited {
         };
         let given = || {
             let known = tokens::read(&self.tokens).map_err(failed)?;
-            if let Some(other) = known.iter().find(|it| it.token == token && it.name != name) {
-                let other = &other.name;
-                return Err(failed(format!("it shows the token {other}, which it has")));
+            let mut others = known.iter().filter(|it| it.name != name).chain(&self.own);
+            if let Some(Grant { name: other, .. }) = others.find(|it| it.token == token) {
+                return Err(failed(format!(
+                    "it shows the token {other}, which is in use here: `peerbus join` there makes a token of \
+                     its own"
+                )));
             }
             // Whatever fails from here on, the same machine may ask again.
             let bound = change(&self.file, |known| {

@@ -336,7 +336,7 @@ impl TryFrom<toml::Value> for End {
 pub(crate) struct TokensWatch {
     pub(crate) path: PathBuf,
     /// Tokens that stand in no file.
-    base: Vec<Grant>,
+    pub(crate) base: Vec<Grant>,
     /// The file as it was read last, and as it was when it was last looked at.
     seen: Mutex<(Version, Version)>,
     paces: Mutex<BTreeMap<TokenHash, Arc<TokenPace>>>,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use peerbus_adapter::{Bus, BusError, Receipt, Stage};
+use peerbus_adapter::{Bus, BusError, PeerEntry, Receipt, Stage};
 use peerbus_view::{PeerState, Trail, reached};
 
 use crate::here::{about, around, denied, peers_of, ways_out};
@@ -13,6 +13,8 @@ pub(crate) struct Far {
     /// What the one does that has it now.
     pub(crate) does: Option<PeerState>,
     pub(crate) trail: Trail,
+    /// The list of peers, where that says more.
+    peers: Vec<PeerEntry>,
 }
 
 impl Far {
@@ -25,8 +27,9 @@ impl Far {
             receipts,
             does: None,
             trail,
+            peers,
         };
-        let mut peers = peers.iter();
+        let mut peers = far.peers.iter();
         let peer = peers.find(|peer| Some(&*peer.name) == far.holder());
         far.does = peer.map(|peer| about(peer).is);
         Ok(far)
@@ -50,11 +53,12 @@ impl Far {
     /// The sentence, with the way out where who has it waits for the user, or what it was denied since it was
     /// sent.
     pub(crate) fn note(&self) -> String {
-        let (note, holder) = (&self.trail.note, self.holder().into_iter());
+        let (note, peers) = (&self.trail.note, &self.peers);
+        let holder = self.holder().into_iter();
         let begun = self.receipts.first().and_then(|receipt| receipt.at_ms);
         let (joint, more) = match (self.does, begun) {
-            (Some(PeerState::Waits), _) => (": ", ways_out(holder, "")),
-            (_, Some(since_ms)) => ("; ", denied(holder, since_ms)),
+            (Some(PeerState::Waits), _) => (": ", ways_out(peers, holder, "")),
+            (_, Some(since_ms)) => ("; ", denied(peers, holder, since_ms)),
             _ => ("", Vec::new()),
         };
         match more.is_empty() {

@@ -49,6 +49,11 @@ pub(crate) fn sessions() -> Result<Vec<LiveSession>, Failure> {
     Ok(index::all(&Paths::find()?))
 }
 
+/// Whether a session on this machine is this peer's.
+fn is_of(session: &LiveSession, peer: &PeerView) -> bool {
+    session.is(&peer.name, peer.started.as_deref())
+}
+
 /// Peers, and what the sessions on this machine tell their user, who is told nothing of it where an agent asks.
 pub(crate) struct Here {
     pub(crate) peers: Vec<PeerView>,
@@ -69,7 +74,7 @@ impl Here {
             sessions: SessionNow::all(sessions),
         };
         for (now, _) in &here.sessions {
-            let is_it = |peer: &&mut PeerView| Some(&peer.name) == now.session.name.as_ref();
+            let is_it = |peer: &&mut PeerView| is_of(&now.session, peer);
             if let Some(peer) = here.peers.iter_mut().find(is_it) {
                 now.session.add_to(peer);
             }
@@ -109,8 +114,7 @@ impl Here {
     /// How its user lets a peer go on.
     pub(crate) fn way_out(&self, peer: &PeerView) -> Option<String> {
         let mut all = self.sessions.iter().map(|(now, _)| now);
-        all.find(|now| now.session.name.as_ref() == Some(&peer.name))?
-            .way_out()
+        all.find(|now| is_of(&now.session, peer))?.way_out()
     }
 }
 
@@ -150,12 +154,12 @@ pub(crate) async fn why_silent(bus: &Bus, name: &str) -> Option<String> {
     let mut peer = about(entries.first()?);
     if audience() == Audience::Owner {
         let sessions = sessions().unwrap_or_default();
-        let own = sessions.iter().find(|it| it.name.as_deref() == Some(name));
+        let own = sessions.iter().find(|it| is_of(it, &peer));
         own.inspect(|session| session.add_to(&mut peer));
     }
     let why = peer.why_silent(audience())?;
     let ways = match peer.is {
-        PeerState::Waits => ways_out(std::iter::once(name), ""),
+        PeerState::Waits => ways_out(&entries, std::iter::once(name), ""),
         PeerState::Stuck => Vec::new(),
         _ => vec!["`peerbus held` shows what is kept, and why".to_owned()],
     };
@@ -165,10 +169,14 @@ pub(crate) async fn why_silent(bus: &Bus, name: &str) -> Option<String> {
     })
 }
 
-/// How the user lets those sessions go on, of these names, that wait for him or whose adapter is stopped; none
+/// How the user lets those sessions go on, of the peers with these names, that wait for him or whose adapter is stopped; none
 /// where an agent asks. Of the latter only what is not `said`.
-pub(crate) fn ways_out<'a>(names: impl Iterator<Item = &'a str>, said: &str) -> Vec<String> {
-    let mut meant = own(names);
+pub(crate) fn ways_out<'a>(
+    peers: &[PeerEntry],
+    names: impl Iterator<Item = &'a str>,
+    said: &str,
+) -> Vec<String> {
+    let mut meant = own(peers, names);
     let stopped = meant
         .iter()
         .filter(|it| it.state() == PeerState::Stuck && it.stopped);
@@ -183,33 +191,41 @@ pub(crate) fn ways_out<'a>(names: impl Iterator<Item = &'a str>, said: &str) -> 
     ways
 }
 
-/// The live sessions of these names; none where an agent asks.
-fn own<'a>(names: impl Iterator<Item = &'a str>) -> Vec<LiveSession> {
-    let names: BTreeSet<String> = names.map(str::to_ascii_lowercase).collect();
-    if names.is_empty() || audience() == Audience::Peer {
+/// The live sessions of the peers with these names; none where an agent asks.
+fn own<'a>(peers: &[PeerEntry], names: impl Iterator<Item = &'a str>) -> Vec<LiveSession> {
+    let meant: Vec<_> = named(peers, names).map(about).collect();
+    if meant.is_empty() || audience() == Audience::Peer {
         return Vec::new();
     }
-    let is_meant = |session: &LiveSession| {
-        let name = session.name.as_ref().map(|name| name.to_ascii_lowercase());
-        name.is_some_and(|name| names.contains(&name))
-    };
-    let mut meant = sessions().unwrap_or_default();
-    meant.retain(is_meant);
-    meant
+    let mut own = sessions().unwrap_or_default();
+    own.retain(|session| meant.iter().any(|peer| is_of(session, peer)));
+    own
 }
 
-/// Tools that sessions of these names were denied since then, because nobody decided.
-pub(crate) fn denied<'a>(names: impl Iterator<Item = &'a str>, since_ms: u64) -> Vec<String> {
-    let asked = SessionNow::all(own(names)).into_iter();
+/// The peers with these names.
+fn named<'a, 'p>(
+    peers: &'p [PeerEntry],
+    names: impl Iterator<Item = &'a str>,
+) -> impl Iterator<Item = &'p PeerEntry> {
+    let names: BTreeSet<String> = names.map(str::to_ascii_lowercase).collect();
+    let all = peers.iter();
+    all.filter(move |peer| names.contains(&peer.name.to_ascii_lowercase()))
+}
+
+/// Tools that sessions of the peers with these names were denied since then, because nobody decided.
+pub(crate) fn denied<'a>(
+    peers: &[PeerEntry],
+    names: impl Iterator<Item = &'a str>,
+    since_ms: u64,
+) -> Vec<String> {
+    let asked = SessionNow::all(own(peers, names)).into_iter();
     let denied = asked.flat_map(|(now, _)| now.denied(since_ms));
     denied.map(|denied| denied.says(wall_ms())).collect()
 }
 
 /// Says on stderr where those work that a list named, as far as the broker knows that.
 pub(crate) fn say_where<'a>(names: impl Iterator<Item = &'a str>, peers: &[PeerEntry]) {
-    let names: BTreeSet<String> = names.map(str::to_ascii_lowercase).collect();
-    let named = |peer: &&PeerEntry| names.contains(&peer.name.to_ascii_lowercase());
-    for peer in peers.iter().filter(named) {
+    for peer in named(peers, names) {
         let about = about(peer);
         let branch = about.branch.map(|branch| format!("branch {branch}"));
         let pid = about.pid.map(|pid| format!("process {pid}"));

@@ -144,15 +144,15 @@ fn code(given: Option<&str>, on_terminal: bool) -> Result<InviteCode, Failure> {
     Ok(InviteCode::parse(&typed()?)?)
 }
 
-/// Says it before it is written.
+/// Says it before it is done: it may fail.
 fn plan(paths: &Paths, url: &Url) -> String {
     let file = paths.credentials.display();
     let (what, own) = match paths.credentials.exists() {
         true => (
-            "gets another",
+            "will get another",
             " What it holds now is kept, and the names and the mail at the broker of this machine wait there.",
         ),
-        false => ("is made, with a", ""),
+        false => ("will be made, with a", ""),
     };
     format!(
         "{file} {what} token, HMAC secret and url ({}). Agents of this user join that broker from then on, and \

@@ -20,7 +20,7 @@ pub(crate) const COLUMNS: [Column; 10] = [
     table::CLIENT,
     table::BRANCH,
     Column::ranked(4, "PROCESS"),
-    Column::ranked(5, "WAKE"),
+    Column::said(5, "WAKE"),
     Column::ranked(6, "ACKS"),
 ];
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use peerbus_adapter::{Failure, Stage, Url, credentials};
+use peerbus_adapter::{Failure, PeerEntry, Stage, Url, credentials};
 use peerbus_view::{MessageContent, MessageText, MessageView, Step, Trail, spoken};
 use peerbus_wire::{MessageId, PeerName, Secret, escape, escape_name, is_id_part};
 use serde_json::json;
@@ -22,13 +22,11 @@ pub(crate) fn run(verb: Status) -> Result<(), Failure> {
     let name = verb.name.as_deref().map(PeerName::parse).transpose();
     let name = name.map_err(Failure::config)?;
     let way = way(&verb)?;
-    let (messages, secret) = match &way {
-        Way::Operator(socket) => {
-            let secret = told::secret(verb.connection.credentials.as_deref());
-            (of_operator(socket.as_ref(), &id, name.as_ref())?, secret)
-        }
-        Way::Sender(url) => (of_sender(&verb, url, &id, name.as_ref())?, None),
-    };
+    let Found {
+        messages,
+        peers,
+        secret,
+    } = found(&verb, &way, &id, name.as_ref())?;
     let peer = match &way {
         Way::Operator(socket) if name.is_none() => Named::find(&id, socket.as_ref(), &verb)?,
         _ => Named::default(),
@@ -72,9 +70,10 @@ pub(crate) fn run(verb: Status) -> Result<(), Failure> {
         let names = || trail.steps.iter().filter_map(|step| step.to.as_deref());
         let denied = match message.ended {
             true => Vec::new(),
-            false => here::denied(names(), message.at),
+            false => here::denied(&peers, names(), message.at),
         };
-        for way in here::ways_out(names(), &trail.note).iter().chain(&denied) {
+        let ways = here::ways_out(&peers, names(), &trail.note);
+        for way in ways.iter().chain(&denied) {
             output::wrapped(way)?;
         }
         if let Some(content) = content(message) {
@@ -87,6 +86,38 @@ pub(crate) fn run(verb: Status) -> Result<(), Failure> {
     }
     // Both: neither an id nor a name that somebody chose hides the other.
     peer.overview.map_or(Ok(()), |it| it.print())
+}
+
+/// The messages with an id.
+#[derive(Default)]
+struct Found {
+    messages: Vec<MessageView>,
+    /// The list of peers, where people read what is said.
+    peers: Vec<PeerEntry>,
+    secret: Option<Secret>,
+}
+
+fn found(
+    verb: &Status,
+    way: &Way,
+    id: &MessageId,
+    name: Option<&PeerName>,
+) -> Result<Found, Failure> {
+    let socket = match way {
+        Way::Operator(socket) => socket.as_ref(),
+        Way::Sender(url) => return of_sender(verb, url, id, name),
+    };
+    let secret = told::secret(verb.connection.credentials.as_deref());
+    let messages = of_operator(socket, id, name)?;
+    let peers = match verb.json || messages.is_empty() {
+        true => Vec::new(),
+        false => here::peers(socket)?,
+    };
+    Ok(Found {
+        messages,
+        peers,
+        secret,
+    })
 }
 
 /// That there is no such message, nor such a peer.
@@ -228,9 +259,9 @@ fn of_sender(
     url: &Url,
     id: &MessageId,
     name: Option<&PeerName>,
-) -> Result<Vec<MessageView>, Failure> {
+) -> Result<Found, Failure> {
     let Some(name) = name else {
-        return Ok(Vec::new());
+        return Ok(Found::default());
     };
     let deadline = client::duration(verb.timeout);
     let mut config = client::config(&verb.connection, None)?;
@@ -238,7 +269,7 @@ fn of_sender(
     let peers = client::peers(config, verb.timeout)?;
     let is_known = |peer: &str| PeerName::parse(peer).is_ok_and(|peer| peer.key() == name.key());
     if !peers.entries.iter().any(|peer| is_known(&peer.name)) {
-        return Ok(Vec::new());
+        return Ok(Found::default());
     }
     output::say(&format!(
         "asking {url} as {name}, which registers that name for the moment: only over its Unix \
@@ -250,13 +281,18 @@ fn of_sender(
         let mut receipts = bus.statuses(&ids, deadline).await?;
         receipts.retain(|receipt| receipt.stage != Stage::Unknown);
         if receipts.is_empty() {
-            return Ok(Vec::new());
+            return Ok(Found::default());
         }
         let peers = here::peers_of(&bus, id.as_str(), &receipts).await;
-        Ok(vec![MessageView {
+        let message = MessageView {
             from: name.as_str().to_owned(),
             ..MessageView::new(id, &receipts, None, here::around(&peers))
-        }])
+        };
+        Ok(Found {
+            messages: vec![message],
+            peers,
+            secret: None,
+        })
     })
 }
 

@@ -8,6 +8,8 @@ use crate::wrap::{INDENT, cut, wrap};
 
 /// Narrowest cell that one is cut to, in columns of a terminal.
 const CELL_MIN: usize = 8;
+/// As wide a column may be of what peers say of themselves, while others want room.
+const SAID_MAX: usize = 24;
 /// Between two cells.
 const GAP: usize = 2;
 
@@ -16,17 +18,31 @@ pub(crate) struct Column {
     head: &'static str,
     /// 0: always there, and whole. The others stand in what room is left, the least first.
     rank: u8,
+    /// So wide while others want room.
+    most: usize,
 }
 
 impl Column {
     /// A column that is always there, and whole.
     pub(crate) const fn whole(head: &'static str) -> Self {
-        Self { head, rank: 0 }
+        Self::ranked(0, head)
     }
 
     /// A column that is there if those of lower ranks leave room for it.
     pub(crate) const fn ranked(rank: u8, head: &'static str) -> Self {
-        Self { head, rank }
+        Self {
+            head,
+            rank,
+            most: usize::MAX,
+        }
+    }
+
+    /// The same for what peers say of themselves: however long, it hides no other column.
+    pub(crate) const fn said(rank: u8, head: &'static str) -> Self {
+        Self {
+            most: SAID_MAX,
+            ..Self::ranked(rank, head)
+        }
     }
 }
 
@@ -35,9 +51,9 @@ pub(crate) const NAME: Column = Column::whole("NAME");
 pub(crate) const STATE: Column = Column::whole("STATE");
 pub(crate) const UNSEEN: Column = Column::whole("UNSEEN");
 pub(crate) const OWES: Column = Column::whole("OWES");
-pub(crate) const PROJECT: Column = Column::ranked(1, "PROJECT");
-pub(crate) const CLIENT: Column = Column::ranked(2, "CLIENT");
-pub(crate) const BRANCH: Column = Column::ranked(3, "BRANCH");
+pub(crate) const PROJECT: Column = Column::said(1, "PROJECT");
+pub(crate) const CLIENT: Column = Column::said(2, "CLIENT");
+pub(crate) const BRANCH: Column = Column::said(3, "BRANCH");
 
 /// Writes a table to stdout, each row on a line; all of it in a pipe, or if it is to be `wide`. The cells
 /// have been made safe.
@@ -90,10 +106,10 @@ fn fit<const N: usize>(
     let mut left = room.saturating_add(GAP);
     let mut ranked: Vec<usize> = (0..N).collect();
     ranked.sort_by_key(|at| columns[*at].rank);
-    for at in ranked {
-        let whole = natural[at].saturating_add(GAP);
-        let width = if whole <= left {
-            natural[at]
+    for &at in &ranked {
+        let wanted = natural[at].min(columns[at].most);
+        let width = if wanted.saturating_add(GAP) <= left {
+            wanted
         } else if columns[at].rank == 0 {
             return None;
         } else if left >= CELL_MIN + GAP {
@@ -103,6 +119,13 @@ fn fit<const N: usize>(
         };
         left -= width + GAP;
         widths[at] = Some(width);
+    }
+    for at in ranked {
+        if let Some(width) = &mut widths[at] {
+            let more = (natural[at] - *width).min(left);
+            *width += more;
+            left -= more;
+        }
     }
     Some(widths)
 }
@@ -122,4 +145,42 @@ fn block<const N: usize>(columns: &[Column; N], row: &[String; N], room: usize) 
         lines.extend(wrap(&head, cell, room));
     }
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COLUMNS: [Column; 5] = [NAME, STATE, PROJECT, CLIENT, Column::ranked(4, "PROCESS")];
+
+    fn table(said: &str, room: usize) -> Vec<String> {
+        let row = ["bob", "idle", said, said, "4711"].map(str::to_owned);
+        lines(&COLUMNS, &[row], room)
+    }
+
+    #[test]
+    fn what_one_says_of_itself_hides_no_other_column() {
+        let wide = "w".repeat(160);
+        let [head, row] = &table(&wide, 80)[..] else {
+            panic!("a head and a row");
+        };
+        let heads: Vec<_> = head.split_whitespace().collect();
+        assert_eq!(heads, ["NAME", "STATE", "PROJECT", "CLIENT", "PROCESS"]);
+        let cells: Vec<_> = row.split_whitespace().collect();
+        assert_eq!((cells[0], cells[1], cells[4]), ("bob", "idle", "4711"));
+        assert_eq!(row.width(), 80 - "PROCESS".len() + "4711".len());
+        let [_, row] = &table(&wide, usize::MAX)[..] else {
+            panic!("a head and a row");
+        };
+        assert_eq!(row.matches(&wide).count(), 2, "whole in a pipe: {row}");
+    }
+
+    #[test]
+    fn room_that_nobody_wants_goes_to_what_was_cut() {
+        let said = "s".repeat(SAID_MAX + 1);
+        let [_, row] = &table(&said, 80)[..] else {
+            panic!("a head and a row");
+        };
+        assert_eq!(row.matches(&said).count(), 2, "{row}");
+    }
 }

@@ -9,6 +9,7 @@ use peerbus_adapter::PeerEntry;
 use peerbus_adapter::hooks::{INDEX, adapter_of, directories};
 use peerbus_adapter::paths::Paths;
 use peerbus_os as os;
+use peerbus_view::presence;
 use peerbus_wire::escape;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -58,7 +59,7 @@ pub struct LiveSession {
     /// So much of its mail the loop governor keeps from the agent.
     #[serde(default)]
     pub paused: usize,
-    /// When its node began, as RFC 3339 in UTC.
+    /// When it began, as RFC 3339 in UTC. Its peers are told the same.
     pub started_at: String,
     /// When what it does changed last, likewise; `None`: its node began before this was told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -77,6 +78,12 @@ impl LiveSession {
     pub fn called(&self) -> &str {
         let name = self.name.as_ref().or(self.wanted_name.as_ref());
         name.unwrap_or(&self.id)
+    }
+
+    /// Whether it is the session of this peer: one at another broker may have the same name.
+    #[must_use]
+    pub fn is(&self, name: &str, started: Option<&str>) -> bool {
+        self.name.as_deref() == Some(name) && started == Some(&*self.started_at)
     }
 
     /// Where its user answers it; `None`: nowhere, since `peerbus run` drives it.
@@ -174,11 +181,14 @@ pub fn all(paths: &Paths) -> Vec<LiveSession> {
 /// Tells of those peers whose adapters are stopped, which say nothing themselves.
 pub fn look(peers: &mut [PeerEntry]) {
     let dirs = Paths::find().map_or_else(|_| Vec::new(), |paths| directories(&paths));
-    for session in dirs.iter().flat_map(|dir| live(dir)) {
-        let is_it =
-            |peer: &&mut PeerEntry| peer.online && session.name.as_ref() == Some(&peer.name);
+    let all = dirs.iter().flat_map(|dir| live(dir));
+    for session in all.filter(|session| session.stopped) {
+        let is_it = |peer: &&mut PeerEntry| {
+            let said = presence(peer);
+            peer.online && session.is(&peer.name, said["started"].as_str())
+        };
         if let Some(peer) = peers.iter_mut().find(is_it) {
-            peer.stopped |= session.stopped;
+            peer.stopped = true;
         }
     }
 }

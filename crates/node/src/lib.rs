@@ -127,7 +127,7 @@ impl Node {
         about: SessionStatus,
         mailbox: Mailbox,
     ) -> Self {
-        let started_at = rfc3339(wall_ms());
+        let started_at = mailbox.started();
         let state = State {
             log: SessionLog::default(),
             feed: Feed::new(about.transcript, started_at.clone()),

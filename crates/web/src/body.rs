@@ -163,12 +163,18 @@ pub(crate) fn bad(why: impl Into<String>) -> Failure {
     Failure::new(StatusCode::BAD_REQUEST, why)
 }
 
+/// Objects and lists in each other that `serde_json` reads.
+const LEVELS_MAX: usize = 127;
+
 pub(crate) fn not_json(error: &serde_json::Error) -> Failure {
     let (line, column) = (error.line(), error.column());
-    let why = format!(
-        "the body is not the JSON that is wanted: {}",
-        escape_sentence(&error.to_string(), 200)
-    );
+    let said = escape_sentence(&error.to_string(), 200);
+    let why = match said.starts_with("recursion limit exceeded") {
+        true => format!(
+            "the body is JSON that is nested too deep: at most {LEVELS_MAX} levels are read"
+        ),
+        false => format!("the body is not the JSON that is wanted: {said}"),
+    };
     bad(why).with("line", line).with("column", column)
 }
 
@@ -230,5 +236,18 @@ mod tests {
                 HeaderMap::from_iter([(header::CONTENT_ENCODING, encoding.parse().unwrap())]);
             assert_eq!(check(&headers, BODY_BYTES_MAX).is_ok(), taken, "{encoding}");
         }
+    }
+
+    #[test]
+    fn json_that_is_nested_too_deep_is_called_that() {
+        let read = |levels: usize| {
+            let text = format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+            serde_json::from_str::<serde_json::Value>(&text)
+        };
+        assert!(read(LEVELS_MAX).is_ok());
+        let deep = not_json(&read(LEVELS_MAX + 1).unwrap_err());
+        assert!(format!("{deep:?}").contains("nested too deep: at most 127"));
+        let other = not_json(&serde_json::from_str::<u8>("[").unwrap_err());
+        assert!(format!("{other:?}").contains("not the JSON"));
     }
 }

@@ -126,7 +126,7 @@ fn a_login_is_enough_to_join_and_mail_goes_both_ways() {
     let Some(login) = Login::new() else { return };
     // Its first command there starts a broker, which listens for nobody else.
     let said = login.join();
-    let plan = "is made, with a token, HMAC secret and url (ssh:desk)";
+    let plan = "will be made, with a token, HMAC secret and url (ssh:desk)";
     assert!(said.stderr.contains(plan), "{}", said.stderr);
     let said = said.ok();
     let joined = "joined the broker at ssh:desk: names here are laptop*\n";

@@ -176,18 +176,6 @@ impl Mailbox {
         });
     }
 
-    /// Why nothing comes of what waits here, as peers are told; `None`: something does, or nothing waits.
-    #[must_use]
-    pub fn stuck(&self) -> Option<String> {
-        self.with(|state, _| state.about.tried())
-    }
-
-    /// The terminal in which the client runs, where it has introduced itself.
-    #[must_use]
-    pub fn terminal(&self) -> Option<String> {
-        self.with(|state, _| state.about.terminal())
-    }
-
     /// The user has the word: what the agent does now is not what peers made it do. `prompt`: what
     /// started the turn; a push of ours may have.
     pub fn prompted(&self, prompt: &str) {

@@ -3,6 +3,7 @@
 use peerbus_peer::mailbox::{Activity, Policy, Stuck};
 use serde_json::{Map, Value};
 
+use super::Mailbox;
 use crate::project::{self, Project};
 use crate::{Bus, rfc3339, wall_ms};
 
@@ -14,7 +15,7 @@ const WHY_CHARS: usize = 160;
 
 /// Members that are left out, in this order, when the description is too long.
 const EXPENDABLE: [&str; 8] = [
-    "unwoken", "started", "tty", "pid", "branch", "project", "version", "client",
+    "unwoken", "tty", "pid", "branch", "project", "version", "client", "started",
 ];
 
 /// Who a session is, to its peers.
@@ -36,6 +37,8 @@ pub struct Who<'a> {
 /// introduced itself.
 #[derive(Debug, Default)]
 pub(super) struct About {
+    /// When the session began, as RFC 3339 in UTC.
+    started: String,
     /// Who is here; empty until that is known.
     client: Map<String, Value>,
     state: Map<String, Value>,
@@ -57,14 +60,20 @@ impl About {
         state.insert("wake".into(), Value::Array(Vec::new()));
         Self {
             state,
+            started: rfc3339(wall_ms()),
             ..Self::default()
         }
     }
 
     /// The client introduced itself.
     pub(super) fn met(&mut self, bus: &Bus, who: &Who<'_>) {
-        self.client = of(who);
+        self.client = of(who, &self.started);
         self.tell(bus);
+    }
+
+    /// When the session began.
+    pub(super) fn started(&self) -> &str {
+        &self.started
     }
 
     /// The waking paths that were probed and work, and why there is none.
@@ -157,6 +166,26 @@ impl About {
     }
 }
 
+impl Mailbox {
+    /// Why nothing comes of what waits here, as peers are told; `None`: something does, or nothing waits.
+    #[must_use]
+    pub fn stuck(&self) -> Option<String> {
+        self.with(|state, _| state.about.tried())
+    }
+
+    /// The terminal in which the client runs, where it has introduced itself.
+    #[must_use]
+    pub fn terminal(&self) -> Option<String> {
+        self.with(|state, _| state.about.terminal())
+    }
+
+    /// When the session began, as its peers are told.
+    #[must_use]
+    pub fn started(&self) -> String {
+        self.with(|state, _| state.about.started().to_owned())
+    }
+}
+
 /// Sets or removes a member; whether that changed anything.
 fn put(members: &mut Map<String, Value>, key: &str, value: Value) -> bool {
     if value.is_null() {
@@ -169,7 +198,7 @@ fn put(members: &mut Map<String, Value>, key: &str, value: Value) -> bool {
 
 /// Who is here: adapter, client, project, branch; and which of several there, by process, terminal
 /// and time.
-fn of(who: &Who<'_>) -> Map<String, Value> {
+fn of(who: &Who<'_>, started: &str) -> Map<String, Value> {
     let mut about = Map::new();
     let mut put = |key: &str, text: &str| {
         if !text.is_empty() {
@@ -189,7 +218,7 @@ fn of(who: &Who<'_>) -> Map<String, Value> {
     if !who.driven {
         put("tty", &terminal(who.process).unwrap_or_default());
     }
-    put("started", &rfc3339(wall_ms()));
+    put("started", started);
     about.insert("pid".into(), who.process.into());
     about
 }
@@ -215,13 +244,14 @@ mod tests {
     #[test]
     fn a_description_says_what_is_known() {
         let version = "v".repeat(200);
-        let about = of(&Who {
+        let who = Who {
             adapter: "cc",
             client: "claude-code",
             version: &version,
             process: 4711,
             driven: false,
-        });
+        };
+        let about = of(&who, "2026-01-01T00:00:00.000Z");
         assert_eq!(about["pid"], 4711);
         assert_eq!(about["adapter"], "cc");
         assert_eq!(about["client"], "claude-code");

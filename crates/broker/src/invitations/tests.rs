@@ -45,6 +45,15 @@ impl Desk {
 
     /// What lets machines in; `meanwhile` happens between the first word of a machine and its token.
     fn invited(&self, meanwhile: impl Fn() + Send + Sync + 'static) -> Arc<Invited> {
+        self.invited_beside(Vec::new(), meanwhile)
+    }
+
+    /// The same at a broker with tokens that stand in no file.
+    fn invited_beside(
+        &self,
+        base: Vec<Grant>,
+        meanwhile: impl Fn() + Send + Sync + 'static,
+    ) -> Arc<Invited> {
         let secret: SecretSource = Box::new(move || {
             meanwhile();
             Ok("k".repeat(32).into())
@@ -54,7 +63,7 @@ impl Desk {
             secret,
             listen: None,
         };
-        let (watch, _) = TokensWatch::new(self.tokens(), Vec::new()).unwrap();
+        let (watch, _) = TokensWatch::new(self.tokens(), base).unwrap();
         Arc::new(Invited::open(Some(inviting), Some(&watch)).unwrap())
     }
 }
@@ -143,4 +152,22 @@ fn a_machine_that_is_in_already_takes_nobodys_invitation() {
     let (_, outcome) = invited.admit(&desk.asked, NOW);
     assert_eq!(outcome, Err(JoinRefusal::Failed));
     assert_eq!(read(&desk.file()).unwrap()[0].holder, None);
+}
+
+#[test]
+fn a_token_of_the_brokers_own_is_not_narrowed_to_a_machines() {
+    let desk = Desk::new();
+    for name in ["credentials", "env-1"] {
+        let name = TokenName::parse(name).unwrap();
+        let own = Grant::usual(name, desk.token());
+        let invited = desk.invited_beside(vec![own], || panic!("no secret is told"));
+        let (_, outcome) = invited.admit(&desk.asked, NOW);
+        assert_eq!(outcome, Err(JoinRefusal::Failed));
+        assert_eq!(read(&desk.file()).unwrap()[0].holder, None);
+        assert!(!desk.tokens().exists(), "its file is as it was");
+    }
+    let free = desk.invited(|| ());
+    free.admit(&desk.asked, NOW)
+        .1
+        .expect("the code is not spent");
 }

@@ -53,7 +53,7 @@ pub(crate) struct TokenAdd {
     /// A name that it may register, `*` for any characters; every name without this (repeatable)
     #[arg(long = "names", value_name = "PATTERN")]
     pub(crate) names: Vec<String>,
-    /// What it may do: of send, broadcast, observe, operate, approve and bridge
+    /// What it may do: of send, broadcast, observe, approve and bridge; `operate` grants nothing yet
     #[arg(
         long,
         value_name = "LIST",

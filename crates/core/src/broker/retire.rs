@@ -3,7 +3,7 @@
 use peerbus_wire::{BrokerFrame, CloseReason, NameAnswer, PeerName, Seq};
 
 use super::conn::Conn;
-use super::expire::LEFT;
+use super::expire::{LEFT, SLICE};
 use super::leases::NAME_ENDED;
 use super::owed::HANDED_MAX;
 use super::{Broker, BrokerOutput, BusEvent, Caller, CommitNeed, ConnId, Cx};
@@ -216,22 +216,22 @@ impl Broker {
         Ok(())
     }
 
-    /// Expires one slice of the queues of names that have ended. Says whether there may be more.
+    /// Expires one slice of the queues of names that have ended, and settles those before it that have no
+    /// mail, a slice of them. Says whether there may be more.
     pub(super) fn settle_ended(&mut self, cx: &mut Cx<'_>) -> Result<bool> {
-        let Some((&peer, row)) = self.registry.ended.first_key_value() else {
-            return Ok(false);
-        };
-        let reason = match row.ephemeral {
-            true => LEFT.to_owned(),
-            false => format!("{} ended for good", row.name),
-        };
-        if !self.expire_queue(cx, peer, &reason)? {
-            if !self
-                .registry
-                .ended
-                .remove(&peer)
-                .is_some_and(|row| self.left.has(&row))
-            {
+        for _ in 0..SLICE {
+            let Some((&peer, row)) = self.registry.ended.first_key_value() else {
+                return Ok(false);
+            };
+            let reason = match row.ephemeral {
+                true => LEFT.to_owned(),
+                false => format!("{} ended for good", row.name),
+            };
+            if self.expire_queue(cx, peer, &reason)? {
+                break;
+            }
+            let row = self.registry.ended.remove(&peer);
+            if !row.is_some_and(|row| self.left.has(&row)) {
                 cx.txn.delete_peer(peer)?;
             }
             self.log.forget(peer);

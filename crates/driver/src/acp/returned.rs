@@ -1,5 +1,7 @@
 //! Texts that a tool gave to the model in the middle of a turn, and what comes of them.
 
+use std::collections::BTreeSet;
+
 use peerbus_adapter::agents::Proof;
 use peerbus_wire::jsonrpc::RpcError;
 use serde_json::Value;
@@ -9,43 +11,93 @@ use crate::protocol::Heard;
 
 /// Texts that tools gave and of which it is open whether they were read.
 const RETURNED_MAX: usize = 256;
+/// Calls that are known to be open, and the longest id of one, in bytes.
+const OPEN_MAX: usize = 256;
+const ID_MAX: usize = 256;
+
+/// Where a text is.
+#[derive(Debug)]
+enum Place {
+    /// In a call that is not known.
+    Unknown,
+    /// In what this call returned, as the agent showed.
+    In(String),
+    /// In the conversation, since its call is done; with what was seen from then on.
+    Here(Signs),
+}
 
 /// Texts that tools gave to the model, and what was seen since.
 #[derive(Debug, Default)]
 pub(super) struct Returned {
-    texts: Vec<(String, Option<Signs>)>,
+    texts: Vec<(String, Place)>,
     /// Under which id words came last, before the agent had the tool's result.
     last: Option<String>,
+    /// Calls of the turn that have not ended; the empty one stands for those that have no room.
+    open: BTreeSet<String>,
+    /// A call failed while a text's was not known: it may have been that one.
+    failed: bool,
 }
 
 impl Returned {
     pub(super) fn add(&mut self, mark: &str) {
+        self.failed &= self.waits();
         if self.texts.len() < RETURNED_MAX {
-            self.texts.push((mark.to_owned(), None));
+            self.texts.push((mark.to_owned(), Place::Unknown));
         }
     }
 
-    /// Only words that begin after the agent said that the tool is done can be of its result: it may have
-    /// given up the call.
+    fn waits(&self) -> bool {
+        let mut all = self.texts.iter();
+        all.any(|(_, place)| !matches!(place, Place::Here(_)))
+    }
+
+    /// Only words that begin after the agent said that the text's call is done can be of its result: it may
+    /// have given up the call. That is the call whose output has the text; where none shows it, all calls
+    /// have to be done.
     pub(super) fn update(&mut self, proof: Proof, update: &Value, fresh: bool) {
-        let done = update["sessionUpdate"] == "tool_call_update" && update["status"] == "completed";
         let message = update["messageId"].as_str();
+        let call = update["toolCallId"].as_str().unwrap_or_default();
+        let done = update["sessionUpdate"] == "tool_call_update" && update["status"] == "completed";
         if !done && message.is_some() && message == self.last.as_deref() {
             return;
         }
-        let mut waits = false;
-        for (_, signs) in &mut self.texts {
-            match signs {
-                Some(signs) => {
-                    signs.update(proof, update, fresh);
-                }
-                None if done => *signs = Some(Signs::default()),
-                None => waits = true,
+        let known = self.note(call, update);
+        let all_done = done && known && self.open.is_empty() && !self.failed;
+        for (mark, place) in &mut self.texts {
+            if let Place::Here(signs) = place {
+                signs.update(proof, update, fresh);
+                continue;
+            }
+            if !call.is_empty() && holds(update, mark) {
+                *place = Place::In(call.to_owned());
+            }
+            let is_done = match place {
+                Place::In(of) => done && of == call,
+                _ => all_done,
+            };
+            if is_done {
+                *place = Place::Here(Signs::default());
             }
         }
-        if waits || self.texts.is_empty() {
+        if self.waits() || self.texts.is_empty() {
             self.last = message.map(str::to_owned).or(self.last.take());
         }
+    }
+
+    /// Notes that a call began or ended. Whether it was known to have begun.
+    fn note(&mut self, call: &str, update: &Value) -> bool {
+        let status = update["status"].as_str();
+        if let Some("completed" | "failed") = status {
+            self.failed |= status == Some("failed") && self.waits();
+            return self.open.remove(call);
+        }
+        let begins = update["sessionUpdate"] == "tool_call";
+        if !call.is_empty() && (begins || matches!(status, Some("pending" | "in_progress"))) {
+            let has_room = self.open.len() < OPEN_MAX && call.len() <= ID_MAX;
+            let call = if has_room { call } else { "" };
+            self.open.insert(call.to_owned());
+        }
+        false
     }
 
     /// A turn ended, with this answer. Of the tools that the model called at the same time one may return
@@ -56,11 +108,86 @@ impl Returned {
         usage: Usage,
         answer: &Result<Value, RpcError>,
     ) -> impl Iterator<Item = Heard> {
+        self.open.clear();
         let all = std::mem::take(&mut self.texts).into_iter();
-        all.map(move |(mark, signs)| {
-            let mut signs = signs.unwrap_or_default();
+        all.map(move |(mark, place)| {
+            let mut signs = match place {
+                Place::Here(signs) => signs,
+                Place::Unknown | Place::In(_) => Signs::default(),
+            };
             signs.called = false;
             Heard::Known(mark, signs.end(by, &mut usage.clone(), answer))
         })
+    }
+}
+
+/// Whether a text stands in a value.
+fn holds(value: &Value, mark: &str) -> bool {
+    match value {
+        Value::String(text) => text.contains(mark),
+        Value::Array(all) => all.iter().any(|value| holds(value, mark)),
+        Value::Object(members) => members.values().any(|value| holds(value, mark)),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::protocol::TurnEnd;
+
+    fn tool(kind: &str, call: &str, status: &str, output: &str) -> Value {
+        json!({ "sessionUpdate": kind, "toolCallId": call, "status": status,
+            "rawOutput": { "content": [{ "text": output }] } })
+    }
+
+    /// Of the texts `pb-a` and `pb-b`, given by two calls that run at once: those that are proven by words
+    /// after these updates.
+    fn proven(updates: &[Value]) -> Vec<String> {
+        let mut returned = Returned::default();
+        for call in ["a", "b"] {
+            let begins = tool("tool_call", call, "pending", "");
+            returned.update(Proof::MessageId, &begins, true);
+        }
+        returned.add("pb-a");
+        returned.add("pb-b");
+        let words = json!({ "sessionUpdate": "agent_message_chunk", "messageId": "m",
+            "content": { "type": "text", "text": "I see" } });
+        for update in updates.iter().chain([&words]) {
+            returned.update(Proof::MessageId, update, true);
+        }
+        let end = Ok(json!({ "stopReason": "end_turn" }));
+        let all = returned.end((Proof::MessageId, false), Usage::default(), &end);
+        let well = all.filter_map(|heard| match heard {
+            Heard::Known(mark, end) => (end == TurnEnd::Well).then_some(mark),
+            _ => None,
+        });
+        well.collect()
+    }
+
+    #[test]
+    fn of_calls_that_run_at_once_each_proves_its_own_text_alone() {
+        let done = |call, output| tool("tool_call_update", call, "completed", output);
+        let failed = |call, output| tool("tool_call_update", call, "failed", output);
+        let shown = |call, output| tool("tool_call_update", call, "in_progress", output);
+        for (updates, expected) in [
+            (&[done("a", "[pb-a]")][..], &["pb-a"][..]),
+            (&[done("b", "[pb-b]"), failed("a", "")], &["pb-b"]),
+            (&[shown("a", "[pb-a]"), done("a", "")], &["pb-a"]),
+            (&[shown("a", "[pb-a]"), done("b", "")], &[]),
+            (
+                &[done("a", "[pb-a]"), done("b", "[pb-b]")],
+                &["pb-a", "pb-b"],
+            ),
+            // No output shows the texts.
+            (&[done("a", "")], &[]),
+            (&[done("a", ""), done("b", "")], &["pb-a", "pb-b"]),
+            (&[failed("a", ""), done("b", "")], &[]),
+            (&[done("c", "")], &[]),
+        ] {
+            assert_eq!(proven(updates), expected, "{updates:?}");
+        }
     }
 }

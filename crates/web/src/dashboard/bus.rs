@@ -94,7 +94,7 @@ impl App {
         };
         let view = |entry| {
             let mut peer = PeerView::new(entry, audience);
-            let is = |session: &&LiveSession| session.name.as_ref() == Some(&peer.name);
+            let is = |it: &&LiveSession| it.is(&peer.name, peer.started.as_deref());
             if let Some(session) = sessions.iter().find(is) {
                 session.add_to(&mut peer);
             }

@@ -1,6 +1,7 @@
 //! Temporary peers.
 
 use peerbus_core::broker::{BrokerInput, Command, ConnId};
+use peerbus_core::store::{PeerKind, Store as _};
 use peerbus_wire::{Accepted, ClientFrame, Domain, PeerName, Presence, Register, Stage, Token};
 
 use crate::rig::{OTHER_TOKEN, Rig, SECOND, accepted, envelope, ext};
@@ -297,4 +298,26 @@ fn peers_of_one_token_that_come_and_go_take_nobody_elses_last_presence() {
         let bob = rig.ext("bob");
         assert_eq!(presence_of_ann(&mut rig, bob), presence, "{ephemeral}");
     }
+}
+
+#[test]
+fn names_that_left_before_a_restart_are_forgotten_slice_by_slice() {
+    const NAMES: usize = 600;
+    let mut rig = Rig::new();
+    for n in 0..NAMES {
+        let conn = rig.join(temporary(&format!("t{n}"), "t"));
+        rig.close(conn, true);
+        rig.told.remove(&conn);
+    }
+    // Stopped for longer than they are remembered.
+    rig.ms += 601 * SECOND;
+    rig.restart();
+    let ended = |rig: &mut Rig| {
+        let peers = rig.store.load().unwrap().peers;
+        let ended = peers.iter().filter(|row| row.kind == PeerKind::Ended);
+        ended.count()
+    };
+    assert_eq!(ended(&mut rig), NAMES);
+    rig.pass(rig.config.sweep_ms + SECOND);
+    assert_eq!(ended(&mut rig), 0);
 }

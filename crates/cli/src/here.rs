@@ -11,12 +11,15 @@ use peerbus_adapter::{Bus, Failure, PeerEntry, Receipt, wall_ms};
 use peerbus_node::SessionNow;
 use peerbus_node::index::{self, LiveSession};
 use peerbus_view::{ADAPTER_STOPPED, Around, Audience, PeerState, PeerView, depends_on_peers};
-use peerbus_wire::escape;
+use peerbus_wire::{PeerName, escape};
+use serde_json::Value;
 
 use crate::{operator, output};
 
 /// Longest name, in characters.
 const NAME_CHARS: usize = 64;
+/// So many names of a list are looked up that nobody has now.
+const OLD_NAMES_MAX: usize = 8;
 /// How long it may take to ask who is there.
 const PEERS_WAIT: Duration = Duration::from_secs(2);
 
@@ -130,6 +133,30 @@ pub(crate) fn peers(socket: Option<&PathBuf>) -> Result<Vec<PeerEntry>, Failure>
     Ok(peers)
 }
 
+/// The present name of the peer that is called so, which is said where it was renamed.
+pub(crate) fn present(socket: Option<&PathBuf>, name: &PeerName) -> PeerName {
+    let present = said_if_old(socket, name.as_str());
+    let present = present.and_then(|present| PeerName::parse(&present).ok());
+    present.unwrap_or_else(|| name.clone())
+}
+
+/// The present name of a peer, which is said where the given one is an old one; `None`: nobody has it.
+fn said_if_old(socket: Option<&PathBuf>, name: &str) -> Option<String> {
+    let target = format!("/v1/names/{}", operator::encode_text(name));
+    let answer = operator::request(socket, "GET", &target).ok()?.ok().ok()?;
+    let answer: Value = serde_json::from_str(&answer).ok()?;
+    let present = escape(answer["name"].as_str()?, NAME_CHARS);
+    if !present.eq_ignore_ascii_case(name) {
+        output::say(&old_name(name, &present));
+    }
+    Some(present)
+}
+
+/// That a name is an old one of a peer.
+pub(crate) fn old_name(old: &str, present: &str) -> String {
+    format!("{old} is an old name of {present}")
+}
+
 /// What the peers say, where it matters for how far a message got.
 pub(crate) async fn peers_of(bus: &Bus, id: &str, receipts: &[Receipt]) -> Vec<PeerEntry> {
     let entries = match depends_on_peers(id, receipts) {
@@ -205,9 +232,26 @@ pub(crate) fn denied<'a>(names: impl Iterator<Item = &'a str>, since_ms: u64) ->
     denied.map(|denied| denied.says(wall_ms())).collect()
 }
 
-/// Says on stderr where those work that a list named, as far as the broker knows that.
-pub(crate) fn say_where<'a>(names: impl Iterator<Item = &'a str>, peers: &[PeerEntry]) {
-    let names: BTreeSet<String> = names.map(str::to_ascii_lowercase).collect();
+/// Says on stderr where those work that a list named, as far as the broker knows that, and which names are old.
+pub(crate) fn say_where<'a>(
+    names: impl Iterator<Item = &'a str>,
+    peers: &[PeerEntry],
+    socket: Option<&PathBuf>,
+) {
+    let mut names: BTreeSet<String> = names.map(str::to_ascii_lowercase).collect();
+    let is = |name: &str| {
+        peers
+            .iter()
+            .any(|peer| peer.name.eq_ignore_ascii_case(name))
+    };
+    let gone = names
+        .iter()
+        .filter(|name| PeerName::parse(name).is_ok() && !is(name));
+    let present = gone
+        .take(OLD_NAMES_MAX)
+        .filter_map(|name| said_if_old(socket, name));
+    let present: Vec<_> = present.map(|name| name.to_ascii_lowercase()).collect();
+    names.extend(present);
     let named = |peer: &&PeerEntry| names.contains(&peer.name.to_ascii_lowercase());
     for peer in peers.iter().filter(named) {
         let about = about(peer);

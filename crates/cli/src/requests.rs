@@ -2,7 +2,7 @@
 
 use peerbus_adapter::{Failure, wall_ms};
 use peerbus_view::{MessageText, MessageView, Step, span, spoken};
-use peerbus_wire::{Secret, escape, names_id, short_id};
+use peerbus_wire::{PeerName, Secret, escape, names_id, short_id};
 
 use crate::args::{Cancel, Requests, RequestsVerb};
 use crate::table::{self, Column};
@@ -19,24 +19,16 @@ pub(crate) fn run(verb: &Requests) -> Result<(), Failure> {
     let socket = verb.shown.socket.as_ref();
     let secret = told::secret(verb.shown.credentials.as_deref());
     let secret = secret.as_ref();
-    let is_meant = |message: &MessageView| {
-        let which = verb.which.as_deref();
-        which.is_none_or(|which| is_meant(message, which))
-    };
-    let (all, more) = match done {
-        true => {
-            let ended = |message: &MessageView| message.end().is_some() && is_meant(message);
-            let (mut all, more) = told::newest(socket, "", verb.limit, Some(&ended))?;
-            all.sort_by_key(ended_at);
-            (all, more)
-        }
-        false => {
-            let page = told::ask(socket, "/v1/requests")?;
-            let mut all = page.messages;
-            all.retain(is_meant);
-            (all, page.before.is_some())
-        }
-    };
+    let name = verb
+        .which
+        .as_deref()
+        .and_then(|which| PeerName::parse(which).ok());
+    let present = name.map(|name| here::present(socket, &name));
+    let meant = [
+        verb.which.as_deref(),
+        present.as_ref().map(PeerName::as_str),
+    ];
+    let (all, more) = find(verb, meant)?;
     let mut rows = Vec::new();
     for message in &all {
         let result = match done {
@@ -68,7 +60,7 @@ pub(crate) fn run(verb: &Requests) -> Result<(), Failure> {
     }
     match (verb.shown.json, all.len()) {
         (true, _) => {}
-        (false, 0) => output::wrapped(&none(verb.which.as_deref(), done))?,
+        (false, 0) => output::wrapped(&none(meant[1].or(meant[0]), done))?,
         (false, _) => table::write(&columns(done), rows, verb.wide)?,
     }
     match (more, done) {
@@ -82,6 +74,25 @@ pub(crate) fn run(verb: &Requests) -> Result<(), Failure> {
         _ => {}
     }
     Ok(())
+}
+
+/// The requests that are meant by one of these words, if there are any, and whether there may be more.
+fn find(verb: &Requests, meant: [Option<&str>; 2]) -> Result<(Vec<MessageView>, bool), Failure> {
+    let socket = verb.shown.socket.as_ref();
+    let is_meant = |message: &MessageView| {
+        let mut words = meant.iter().flatten();
+        meant[0].is_none() || words.any(|which| is_meant(message, which))
+    };
+    if verb.done {
+        let ended = |message: &MessageView| message.end().is_some() && is_meant(message);
+        let (mut all, more) = told::newest(socket, "", verb.limit, Some(&ended))?;
+        all.sort_by_key(ended_at);
+        return Ok((all, more));
+    }
+    let page = told::ask(socket, "/v1/requests")?;
+    let mut all = page.messages;
+    all.retain(is_meant);
+    Ok((all, page.before.is_some()))
 }
 
 /// That there is none of these.

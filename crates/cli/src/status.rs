@@ -117,6 +117,7 @@ impl Named {
         };
         let entries = here::peers(socket)?;
         let secret = told::secret(verb.connection.credentials.as_deref());
+        let name = here::present(socket, &name);
         let overview = Overview::of(&name, &entries, socket, secret)?;
         let names: Vec<String> = entries.into_iter().map(|entry| entry.name).collect();
         let nobody = overview

@@ -111,9 +111,18 @@ impl Here {
 
     /// How its user lets a peer go on.
     pub(crate) fn way_out(&self, peer: &PeerView) -> Option<String> {
+        self.of_peer(peer)?.way_out()
+    }
+
+    /// The command that lets a peer go on whose process is stopped.
+    pub(crate) fn goes_on(&self, peer: &PeerView) -> Option<String> {
+        let session = self.of_peer(peer).map(|now| &now.session);
+        session.filter(|_| peer.is == PeerState::Stuck)?.goes_on()
+    }
+
+    fn of_peer(&self, peer: &PeerView) -> Option<&SessionNow> {
         let mut all = self.sessions.iter().map(|(now, _)| now);
-        all.find(|now| now.session.name.as_ref() == Some(&peer.name))?
-            .way_out()
+        all.find(|now| now.session.name.as_ref() == Some(&peer.name))
     }
 }
 

@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use peerbus_adapter::PeerEntry;
-use peerbus_adapter::hooks::{INDEX, adapter_of, directories};
+use peerbus_adapter::hooks::{INDEX, directories, processes_of};
 use peerbus_adapter::paths::Paths;
 use peerbus_os as os;
 use peerbus_wire::escape;
@@ -88,6 +88,19 @@ impl LiveSession {
             None => format!("in a window of session {}", escape(&self.id, WORD_CHARS)),
         };
         (!self.windowless).then_some(place)
+    }
+
+    /// The command that lets its process go on which is stopped; `None`: none of its is.
+    #[must_use]
+    pub fn goes_on(&self) -> Option<String> {
+        let [client, adapter] = processes_of(&self.socket)?;
+        let below = match self.windowless {
+            true => os::process::descendants(adapter, |_| false),
+            false => Vec::new(),
+        };
+        let mut all = [adapter, client].into_iter().chain(below);
+        let stopped = all.find(|id| os::process::is_stopped(*id))?;
+        Some(format!("`kill -CONT {stopped}` lets it go on"))
     }
 
     /// When it was active last, as far as that is known.
@@ -184,7 +197,7 @@ pub fn look(peers: &mut [PeerEntry]) {
 }
 
 fn is_stopped(socket: &Path) -> bool {
-    adapter_of(socket).is_some_and(os::process::is_stopped)
+    processes_of(socket).is_some_and(|[_, adapter]| os::process::is_stopped(adapter))
 }
 
 fn read(path: &Path) -> Index {

@@ -31,6 +31,7 @@ use peerbus_adapter::hooks::{
 };
 use peerbus_adapter::mailbox::{Activity, Mailbox, Observer, SessionSource, Snapshot, Staged};
 use peerbus_adapter::paths::Paths;
+use peerbus_adapter::project;
 use peerbus_adapter::{Inbound, LinkState, rfc3339, wall_ms};
 use peerbus_core::events::Next;
 use peerbus_os::sync::lock;
@@ -285,7 +286,7 @@ impl Shared {
             asked,
             held: self.mailbox.withheld().len(),
             paused: self.mailbox.paused().len(),
-            cwd: session.cwd,
+            cwd: session.cwd.or_else(project::root),
             started_at: self.started_at.clone(),
             active_at: Some(active_at),
             socket: self.socket.borrow().clone(),

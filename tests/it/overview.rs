@@ -300,6 +300,8 @@ fn a_closed_gate_is_named_everywhere_and_counts_at_once_when_it_opens() {
     let gates = home.credentials().with_file_name("sessions.toml");
     let asked = home.run(&["session", "approve"]);
     assert!(asked.stdout.contains("npm test"), "{}", asked.stdout);
+    let until = ", once the gate is open\n";
+    assert!(asked.stdout.contains(until), "{}", asked.stdout);
     let (status, doctor) = (home.run(&["status"]).ok(), home.run(&["doctor"]).stdout);
     for said in [&asked.stderr, &status, &doctor] {
         assert!(said.contains("gate `approve` is closed"), "{said}");

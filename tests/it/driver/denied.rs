@@ -76,6 +76,18 @@ fn the_terminal_says_what_is_asked_and_for_how_long_it_can_be_answered() {
         .find("what it asks", |it| it.contains(&line).then_some(()));
     let list = home.run(&["session", "approve"]).ok();
     assert!(list.contains("it can be answered here until "), "{list}");
+    std::fs::write(&file, "remote = [\"phone\"]").expect("it is written");
+    let closed = home.run(&["session", "approve"]);
+    let denied = "unless it is answered before: here once the gate is open, or by phone\n";
+    assert!(closed.stdout.contains(denied), "{}", closed.stdout);
+    assert!(
+        !closed.stdout.contains("can be answered"),
+        "{}",
+        closed.stdout
+    );
+    let why = "so nothing is answered from here: a person opens it with `approve = true` in ";
+    assert!(closed.stderr.contains(why), "{}", closed.stderr);
+    std::fs::write(&file, "approve = true").expect("it is written");
     home.run(&["session", "approve", id]).ok();
     let late = home.run(&["session", "approve", id]).fails(1);
     let says = format!("request {id} is over: allowed, by ");

@@ -343,9 +343,15 @@ fn who_asks_one_that_waits_for_its_user_is_told_so_and_the_way_out() {
         peers.contains("waits for you").then_some(())
     });
     let why = home.run(&["ask", "bob", "?", "--timeout", "1"]).fails(1);
-    let id = listed(&home)[0]["id"].as_str().expect("an id").to_owned();
+    let socket = listed(&home)[0]["socket"].to_string();
+    let process = socket
+        .rsplit('/')
+        .next()
+        .and_then(|it| it.split('.').next());
     let out = format!(
-        "Bash: \"npm test\": answer in a window of session {id}; the gate `approve` is closed"
+        "Bash: \"npm test\": answer in its window (claude-code, process {} in {}); the gate `approve` is closed",
+        process.expect("a socket"),
+        home.path().display()
     );
     let out = out.as_str();
     assert!(

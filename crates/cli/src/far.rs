@@ -51,10 +51,11 @@ impl Far {
     /// sent.
     pub(crate) fn note(&self) -> String {
         let (note, holder) = (&self.trail.note, self.holder().into_iter());
-        let begun = self.receipts.first().and_then(|receipt| receipt.at_ms);
+        let first = self.receipts.first();
+        let begun = first.and_then(|receipt| Some((receipt.id.as_str(), receipt.at_ms?)));
         let (joint, more) = match (self.does, begun) {
             (Some(PeerState::Waits), _) => (": ", ways_out(holder, "")),
-            (_, Some(since_ms)) => ("; ", denied(holder, since_ms)),
+            (_, Some((id, since_ms))) => ("; ", denied(holder, id, since_ms)),
             _ => ("", Vec::new()),
         };
         match more.is_empty() {

@@ -234,10 +234,14 @@ fn own<'a>(names: impl Iterator<Item = &'a str>) -> Vec<LiveSession> {
     meant
 }
 
-/// Tools that sessions of these names were denied since then, because nobody decided.
-pub(crate) fn denied<'a>(names: impl Iterator<Item = &'a str>, since_ms: u64) -> Vec<String> {
+/// Tools that sessions of these names were denied in turns with a message of then, because nobody decided.
+pub(crate) fn denied<'a>(
+    names: impl Iterator<Item = &'a str>,
+    id: &str,
+    since_ms: u64,
+) -> Vec<String> {
     let asked = SessionNow::all(own(names)).into_iter();
-    let denied = asked.flat_map(|(now, _)| now.denied(since_ms));
+    let denied = asked.flat_map(|(now, _)| now.denied(since_ms, Some(id)));
     denied.map(|denied| denied.says(wall_ms())).collect()
 }
 

@@ -264,7 +264,7 @@ impl Overview {
         let is_it = |now: &SessionNow| now.session.name.as_ref() == Some(&owes);
         let sessions = self.here.sessions.iter().map(|(now, _)| now);
         let denied = sessions.filter(|now| is_it(now));
-        let denied = denied.flat_map(|now| now.denied(message.at));
+        let denied = denied.flat_map(|now| now.denied(message.at, Some(&message.id)));
         let denied = denied.map(|denied| format!("; {}", denied.says(wall_ms())));
         let denied = denied.collect::<String>();
         format!("{says}, {state}, {age}: {text}{denied}")

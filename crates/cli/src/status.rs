@@ -72,7 +72,7 @@ pub(crate) fn run(verb: Status) -> Result<(), Failure> {
         let names = || trail.steps.iter().filter_map(|step| step.to.as_deref());
         let denied = match message.ended {
             true => Vec::new(),
-            false => here::denied(names(), message.at),
+            false => here::denied(names(), &message.id, message.at),
         };
         for way in here::ways_out(names(), &trail.note).iter().chain(&denied) {
             output::wrapped(way)?;

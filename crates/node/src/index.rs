@@ -85,7 +85,10 @@ impl LiveSession {
         let place = match &self.tty {
             Some(tty) => format!("at {}", escape(tty, WORD_CHARS)),
             // It may have none just now: Codex keeps a thread whose window was closed.
-            None => format!("in a window of session {}", escape(&self.id, WORD_CHARS)),
+            None => {
+                let client = escape(&self.client, WORD_CHARS);
+                format!("in its window ({client}, {})", self.place())
+            }
         };
         (!self.windowless).then_some(place)
     }

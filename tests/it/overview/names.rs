@@ -35,7 +35,7 @@ fn a_name_in_the_place_of_an_id_leads_to_that_agent() {
     for (name, says) in [
         (
             "ASKS",
-            "asks waits for you 0 s: Bash: \"npm test\": answer in a window of session ",
+            "asks waits for you 0 s: Bash: \"npm test\": answer in its window (claude-code, process ",
         ),
         ("unread", "unread is stuck"),
         (

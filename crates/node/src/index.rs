@@ -40,6 +40,9 @@ pub struct LiveSession {
     /// What was tried to wake it, while mail that should stays unseen or its client is stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stuck: Option<String>,
+    /// Since when, as RFC 3339 in UTC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stuck_at: Option<String>,
     /// The terminal in which its client runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tty: Option<String>,
@@ -249,6 +252,7 @@ mod tests {
             cwd: None,
             status: Some("idle".into()),
             stuck: None,
+            stuck_at: None,
             stopped: false,
             tty: None,
             windowless: false,

@@ -76,6 +76,7 @@ impl SessionNow {
                 wanted_name: text("wanted_name"),
                 status: text("status"),
                 stuck: text("stuck"),
+                stuck_at: text("stuck_at"),
                 ..session.clone()
             },
             approvals: list("approvals"),
@@ -293,9 +294,16 @@ impl LiveSession {
 
     /// For how many seconds it has been in its state, given the wall clock; `None`: that is not known.
     fn since_s(&self, now_ms: u64) -> Option<u64> {
-        let since = self.active_at.as_deref().and_then(from_rfc3339);
-        let since = since.filter(|_| self.state() == PeerState::of(self.status.as_deref()));
-        since.map(|at_ms| now_ms.saturating_sub(at_ms) / 1_000)
+        let state = self.state();
+        let since = match state {
+            PeerState::Stuck => self.stuck_at.as_ref().filter(|_| !self.stopped),
+            _ => self.active_at.as_ref(),
+        };
+        let is_told = state == PeerState::Stuck || state == PeerState::of(self.status.as_deref());
+        let since = since.filter(|_| is_told && self.status.is_some());
+        since
+            .and_then(|at| from_rfc3339(at))
+            .map(|at_ms| now_ms.saturating_sub(at_ms) / 1_000)
     }
 
     /// Whether its client tells what it does: of one that does not it is not known whether it asks something.

@@ -1,9 +1,9 @@
-//! An adapter whose process is stopped.
+//! Agents of whose mail nothing comes.
 
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::{json, list, of, signal};
+use super::{Late, json, list, of, signal};
 use crate::orphans::Session;
 use crate::sessions::{listed, names};
 use crate::support::{Broker, Home, Mcp, eventually};
@@ -71,5 +71,29 @@ fn a_stopped_adapter_is_told_everywhere_in_one_word() {
     }
     assert_eq!(status.matches("bob is stuck").count(), 1, "{status}");
     signal(adapter, Signal::CONT);
+    broker.stop();
+}
+
+#[test]
+fn an_agent_is_stuck_for_as_long_as_before_when_the_broker_is_started_anew() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let late = Late::start(&home, "unread");
+    eventually("it is listed", || {
+        (names(&home) == ["unread"]).then_some(())
+    });
+    late.lets_mail_wait(&home);
+    let since = || {
+        let since = of(&listed(&home), "unread")?["stuck_at"].clone();
+        since.is_string().then_some(since)
+    };
+    let before = eventually("it is stuck", since);
+    broker.kill();
+    let broker = Broker::start(&home);
+    eventually("the new broker is told", || {
+        let told = json(&home, &["peers", "--json"]);
+        (of(&list(&told, "peers"), "unread")?["state"] == "stuck").then_some(())
+    });
+    assert_eq!(since(), Some(before));
     broker.stop();
 }

@@ -176,10 +176,11 @@ impl Mailbox {
         });
     }
 
-    /// Why nothing comes of what waits here, as peers are told; `None`: something does, or nothing waits.
+    /// Why nothing comes of what waits here, as peers are told, and since when, by the wall clock in
+    /// milliseconds; `None`: something does, or nothing waits.
     #[must_use]
-    pub fn stuck(&self) -> Option<String> {
-        self.with(|state, _| state.about.tried())
+    pub fn stuck(&self) -> Option<(String, u64)> {
+        self.with(|state, _| state.about.stuck())
     }
 
     /// The terminal in which the client runs, where it has introduced itself.

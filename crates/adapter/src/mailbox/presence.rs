@@ -41,6 +41,8 @@ pub(super) struct About {
     state: Map<String, Value>,
     activity: Activity,
     stuck: Option<Stuck>,
+    /// Since when, by the wall clock in milliseconds.
+    stuck_ms: u64,
 }
 
 impl About {
@@ -87,6 +89,9 @@ impl About {
     /// Why nothing comes of what waits here. Whether that is news.
     pub(super) fn set_stuck(&mut self, bus: &Bus, stuck: Option<Stuck>) -> bool {
         let changed = self.stuck != stuck;
+        if self.stuck.is_none() {
+            self.stuck_ms = wall_ms();
+        }
         self.stuck = stuck;
         if changed {
             self.set_does(bus);
@@ -113,6 +118,11 @@ impl About {
     /// The terminal in which the client runs.
     pub(super) fn terminal(&self) -> Option<String> {
         Some(self.client.get("tty")?.as_str()?.to_owned())
+    }
+
+    /// The word of [`Self::tried`], and since when it is true, by the wall clock in milliseconds.
+    pub(super) fn stuck(&self) -> Option<(String, u64)> {
+        Some((self.tried()?, self.stuck_ms))
     }
 
     /// What was tried while nothing comes of what waits here.

@@ -1,5 +1,8 @@
 use std::path::PathBuf;
 
+use peerbus_adapter::PeerEntry;
+use peerbus_wire::Presence;
+
 use super::*;
 
 fn now(status: &str, approvals: Vec<Value>, approve: bool) -> SessionNow {
@@ -13,6 +16,7 @@ fn now(status: &str, approvals: Vec<Value>, approve: bool) -> SessionNow {
             cwd: None,
             status: Some(status.into()),
             stuck: None,
+            stuck_at: None,
             stopped: false,
             tty: Some("pts/1".into()),
             windowless: false,
@@ -140,6 +144,10 @@ fn one_that_asks_something_waits_whatever_its_client_says_that_it_does() {
     assert_eq!(session.does(61_000), "waits for you");
     session.asked = 0;
     assert_eq!(session.does(61_000), "stuck");
+    session.stuck_at = Some("1970-01-01T00:00:31.000Z".into());
+    assert_eq!(session.does(61_000), "stuck 30 s");
+    session.stopped = true;
+    assert_eq!(session.does(61_000), "stuck", "the rest is old");
 }
 
 #[test]
@@ -190,4 +198,25 @@ fn the_ways_to_answer_are_those_that_are_open() {
     ] {
         assert_eq!(now.way_out().as_deref(), says);
     }
+}
+
+#[test]
+fn a_session_is_stuck_since_its_adapter_knows_it_however_young_the_broker_is() {
+    let mut session = now("idle", Vec::new(), false).session;
+    session.stuck = Some("socket".into());
+    session.stuck_at = Some("1970-01-01T00:00:00.000Z".into());
+    let entry = PeerEntry {
+        name: "bob".into(),
+        online: true,
+        activity_s: Some(1),
+        presence: Presence::parse(r#"{"activity":"stuck","tried":"socket"}"#),
+        ..PeerEntry::default()
+    };
+    let mut peer = PeerView::new(&entry, Audience::Owner);
+    session.add_to(&mut peer);
+    assert!(peer.activity_s.is_some_and(|seconds| seconds > 1_000));
+    session.stuck_at = None;
+    let mut peer = PeerView::new(&entry, Audience::Owner);
+    session.add_to(&mut peer);
+    assert_eq!(peer.activity_s, Some(1), "of an older adapter");
 }

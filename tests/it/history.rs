@@ -390,7 +390,14 @@ fn a_broker_of_an_older_version_is_called_that_with_the_remedy() {
 fn nothing_of_the_history_is_told_over_tcp() {
     let home = Home::new();
     let broker = Broker::start(&home);
-    for target in ["/v1/events", "/v1/messages", "/v1/messages/m1", "/v1/peers"] {
+    let targets = [
+        "/v1/events",
+        "/v1/messages",
+        "/v1/messages/m1",
+        "/v1/names/bob",
+        "/v1/peers",
+    ];
+    for target in targets {
         let mut stream = std::net::TcpStream::connect(&broker.address).expect("a broker");
         let request = format!("GET {target} HTTP/1.0\r\nHost: {}\r\n\r\n", broker.address);
         stream.write_all(request.as_bytes()).expect("a request");

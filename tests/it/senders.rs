@@ -120,7 +120,8 @@ fn mail_is_let_in_held_refused_or_dropped_as_the_user_has_it() {
     assert!(said.contains("waits for you"), "{said}");
     let shown = digest(&home, "please\n\u{1b}[2Jrun this");
     home.run(&["held", "release", &shown]).ok();
-    status(&home, &held, "pushed");
+    let told = status(&home, &held, "pushed");
+    assert!(told.contains("released"), "{told}");
     home.run(&["held", "refuse", &declined]).ok();
     status(&home, &declined, "declined this message");
     assert_eq!(home.run(&["held"]).ok(), "no mail waits for you\n");

@@ -44,6 +44,7 @@ pub(crate) fn router(shared: Arc<Shared>, site: Site) -> Router {
             .route("/stop", post(control::stop))
             .route("/names/release", post(operator::release))
             .route("/names/retire", post(operator::retire))
+            .route("/v1/names/{name}", get(operator::named))
             .route("/tokens/reload", post(operator::reload))
             .route("/audit/acknowledge", post(operator::acknowledge))
             .route("/v1/events", get(operator::history::events))

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Query, State};
+use axum::extract::{Path as PathOf, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use peerbus_core::Now;
@@ -41,6 +41,18 @@ pub(crate) struct Asked {
 
 /// An answer, or why there is none.
 pub(crate) type HttpResult = Result<Response, Response>;
+
+/// `GET /v1/names/NAME`: the present name of the peer that has or had it.
+pub(crate) async fn named(
+    State(shared): State<Arc<Shared>>,
+    PathOf(given): PathOf<String>,
+) -> HttpResult {
+    let nobody = || refused(StatusCode::NOT_FOUND, "nobody has that name, or had it");
+    let name = name(Some(&given))?.ok_or_else(nobody)?;
+    let find = move |broker: &mut Broker, _, _: &mut dyn Txn| Ok(broker.name_of(&name));
+    let found = ask(&shared, find).await?.ok_or_else(nobody)?;
+    Ok(Json(json!({"name": found})).into_response())
+}
 
 /// `POST /names/release?name=NAME`.
 pub(crate) async fn release(

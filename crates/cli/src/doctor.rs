@@ -20,7 +20,7 @@ pub(crate) fn run(connection: &Connection, json: bool) -> Result<(), Failure> {
         check_gates: |file| Gates::read(file).map(drop),
         look: |peers| {
             let here = Here::of(peers.iter());
-            let way_out = |peer: &PeerView| here.way_out(peer);
+            let way_out = |peer: &PeerView| here.way_out(peer).or_else(|| here.goes_on(peer));
             let ways = here.peers.iter().map(|it| (it.clone(), way_out(it)));
             let waits = here.nameless_that_wait();
             let waits =

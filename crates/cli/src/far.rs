@@ -55,10 +55,11 @@ impl Far {
     pub(crate) fn note(&self) -> String {
         let (note, peers) = (&self.trail.note, &self.peers);
         let holder = self.holder().into_iter();
-        let begun = self.receipts.first().and_then(|receipt| receipt.at_ms);
+        let first = self.receipts.first();
+        let begun = first.and_then(|receipt| Some((receipt.id.as_str(), receipt.at_ms?)));
         let (joint, more) = match (self.does, begun) {
             (Some(PeerState::Waits), _) => (": ", ways_out(peers, holder, "")),
-            (_, Some(since_ms)) => ("; ", denied(peers, holder, since_ms)),
+            (_, Some(sent)) => ("; ", denied(peers, holder, sent)),
             _ => ("", Vec::new()),
         };
         match more.is_empty() {

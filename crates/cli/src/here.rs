@@ -11,12 +11,15 @@ use peerbus_adapter::{Bus, Failure, PeerEntry, Receipt, wall_ms};
 use peerbus_node::SessionNow;
 use peerbus_node::index::{self, LiveSession};
 use peerbus_view::{ADAPTER_STOPPED, Around, Audience, PeerState, PeerView, depends_on_peers};
-use peerbus_wire::escape;
+use peerbus_wire::{PeerName, escape};
+use serde_json::Value;
 
 use crate::{operator, output};
 
 /// Longest name, in characters.
 const NAME_CHARS: usize = 64;
+/// So many names of a list are looked up that nobody has now.
+const OLD_NAMES_MAX: usize = 8;
 /// How long it may take to ask who is there.
 const PEERS_WAIT: Duration = Duration::from_secs(2);
 
@@ -113,8 +116,18 @@ impl Here {
 
     /// How its user lets a peer go on.
     pub(crate) fn way_out(&self, peer: &PeerView) -> Option<String> {
+        self.of_peer(peer)?.way_out()
+    }
+
+    /// The command that lets a peer go on whose process is stopped.
+    pub(crate) fn goes_on(&self, peer: &PeerView) -> Option<String> {
+        let session = self.of_peer(peer).map(|now| &now.session);
+        session.filter(|_| peer.is == PeerState::Stuck)?.goes_on()
+    }
+
+    fn of_peer(&self, peer: &PeerView) -> Option<&SessionNow> {
         let mut all = self.sessions.iter().map(|(now, _)| now);
-        all.find(|now| is_of(&now.session, peer))?.way_out()
+        all.find(|now| is_of(&now.session, peer))
     }
 }
 
@@ -132,6 +145,30 @@ pub(crate) fn peers(socket: Option<&PathBuf>) -> Result<Vec<PeerEntry>, Failure>
     let mut peers = peers.map_err(Failure::failed)?.0;
     index::look(&mut peers);
     Ok(peers)
+}
+
+/// The present name of the peer that is called so, which is said where it was renamed.
+pub(crate) fn present(socket: Option<&PathBuf>, name: &PeerName) -> PeerName {
+    let present = said_if_old(socket, name.as_str());
+    let present = present.and_then(|present| PeerName::parse(&present).ok());
+    present.unwrap_or_else(|| name.clone())
+}
+
+/// The present name of a peer, which is said where the given one is an old one; `None`: nobody has it.
+fn said_if_old(socket: Option<&PathBuf>, name: &str) -> Option<String> {
+    let target = format!("/v1/names/{}", operator::encode_text(name));
+    let answer = operator::request(socket, "GET", &target).ok()?.ok().ok()?;
+    let answer: Value = serde_json::from_str(&answer).ok()?;
+    let present = escape(answer["name"].as_str()?, NAME_CHARS);
+    if !present.eq_ignore_ascii_case(name) {
+        output::say(&old_name(name, &present));
+    }
+    Some(present)
+}
+
+/// That a name is an old one of a peer.
+pub(crate) fn old_name(old: &str, present: &str) -> String {
+    format!("{old} is an old name of {present}")
 }
 
 /// What the peers say, where it matters for how far a message got.
@@ -212,20 +249,34 @@ fn named<'a, 'p>(
     all.filter(move |peer| names.contains(&peer.name.to_ascii_lowercase()))
 }
 
-/// Tools that sessions of the peers with these names were denied since then, because nobody decided.
+/// Tools that sessions of the peers with these names were denied in turns with a message, of this id and sent
+/// then, because nobody decided.
 pub(crate) fn denied<'a>(
     peers: &[PeerEntry],
     names: impl Iterator<Item = &'a str>,
-    since_ms: u64,
+    (id, since_ms): (&str, u64),
 ) -> Vec<String> {
     let asked = SessionNow::all(own(peers, names)).into_iter();
-    let denied = asked.flat_map(|(now, _)| now.denied(since_ms));
+    let denied = asked.flat_map(|(now, _)| now.denied(since_ms, Some(id)));
     denied.map(|denied| denied.says(wall_ms())).collect()
 }
 
-/// Says on stderr where those work that a list named, as far as the broker knows that.
-pub(crate) fn say_where<'a>(names: impl Iterator<Item = &'a str>, peers: &[PeerEntry]) {
-    for peer in named(peers, names) {
+/// Says on stderr where those work that a list named, as far as the broker knows that, and which names are old.
+pub(crate) fn say_where<'a>(
+    names: impl Iterator<Item = &'a str>,
+    peers: &[PeerEntry],
+    socket: Option<&PathBuf>,
+) {
+    let mut names: BTreeSet<String> = names.map(str::to_ascii_lowercase).collect();
+    let is = |name: &str| peers.iter().any(|it| it.name.eq_ignore_ascii_case(name));
+    let gone = names.iter();
+    let gone = gone.filter(|name| PeerName::parse(name).is_ok() && !is(name));
+    let present = gone.take(OLD_NAMES_MAX);
+    let present: Vec<_> = present
+        .filter_map(|name| said_if_old(socket, name))
+        .collect();
+    names.extend(present);
+    for peer in named(peers, names.iter().map(String::as_str)) {
         let about = about(peer);
         let branch = about.branch.map(|branch| format!("branch {branch}"));
         let pid = about.pid.map(|pid| format!("process {pid}"));

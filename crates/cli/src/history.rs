@@ -24,11 +24,16 @@ fn list(verb: &History) -> Result<(), Failure> {
         let text = message.content(secret.as_ref()).text;
         matches!(text, MessageText::Signed(_))
     };
-    let mut meant = String::new();
+    let (mut meant, mut present) = (String::new(), None);
     if let Some(with) = verb.name.as_ref().or(verb.with.as_ref()) {
         let with = match with.starts_with('#') {
             true => groups::read(with).map_err(Failure::config)?.to_string(),
-            false => PeerName::parse(with).map_err(Failure::config)?.to_string(),
+            false => {
+                let name = PeerName::parse(with).map_err(Failure::config)?;
+                // Messages are shown under the names that signed them.
+                present = Some(here::present(verb.shown.socket.as_ref(), &name));
+                name.to_string()
+            }
         };
         meant += &format!("&with={}", operator::encode_text(&with));
     }
@@ -48,7 +53,10 @@ fn list(verb: &History) -> Result<(), Failure> {
         .then_some(&is_signed as &dyn Fn(&MessageView) -> bool);
     let (found, _) = told::newest(verb.shown.socket.as_ref(), &meant, verb.limit, is_meant)?;
     if let (true, Some(name)) = (found.is_empty(), &verb.name) {
-        is_there(name, verb.shown.socket.as_ref())?;
+        is_there(
+            present.as_ref().map_or(name, PeerName::as_str),
+            verb.shown.socket.as_ref(),
+        )?;
     }
     if found.is_empty() && !verb.shown.json {
         return output::line("no messages");
@@ -68,7 +76,13 @@ fn list(verb: &History) -> Result<(), Failure> {
         let peers = here::peers(verb.shown.socket.as_ref()).unwrap_or_default();
         let to: Vec<_> = found.iter().map(|it| it.content(None).to).collect();
         let from = found.iter().map(|it| it.from.as_str());
-        here::say_where(from.chain(to.iter().map(String::as_str)), &peers);
+        let named = from.chain(to.iter().map(String::as_str));
+        let is_said = |name: &&str| {
+            verb.name
+                .as_deref()
+                .is_none_or(|it| !it.eq_ignore_ascii_case(name))
+        };
+        here::say_where(named.filter(is_said), &peers, verb.shown.socket.as_ref());
     }
     Ok(())
 }

@@ -14,6 +14,7 @@ pub(crate) fn run(verb: &Inbox) -> Result<(), Failure> {
     let name = PeerName::parse(&verb.name).map_err(Failure::config)?;
     let secret = told::secret(verb.shown.credentials.as_deref());
     let socket = verb.shown.socket.as_ref();
+    let name = here::present(socket, &name);
     let (found, more) = told::newest(socket, &format!("&owed={name}"), verb.limit, None)?;
     let peers = here::peers(socket)?;
     if found.is_empty() && !peers.iter().any(|peer| is(&peer.name, &name)) {
@@ -52,7 +53,7 @@ pub(crate) fn run(verb: &Inbox) -> Result<(), Failure> {
     }
     if !verb.shown.json {
         let senders = found.iter().map(|message| message.from.as_str());
-        here::say_where(senders.chain([name.as_str()]), &peers);
+        here::say_where(senders.chain([name.as_str()]), &peers, socket);
     }
     if more {
         output::say(&format!(

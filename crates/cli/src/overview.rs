@@ -191,7 +191,13 @@ impl Overview {
         let stuck = |peer: &&&PeerView| peer.is == PeerState::Stuck && is_there(peer);
         for peer in alarms.peers.iter().filter(stuck) {
             let tried = peer.tried.as_deref().unwrap_or("it does not say why");
-            output::wrapped(&format!("{} is {}: {tried}", peer.name, peer.does()))?;
+            let goes_on = self.here.goes_on(peer);
+            let goes_on = goes_on.map_or_else(String::new, |how| format!(": {how}"));
+            output::wrapped(&format!(
+                "{} is {}: {tried}{goes_on}",
+                peer.name,
+                peer.does()
+            ))?;
         }
         Ok(())
     }
@@ -258,7 +264,7 @@ impl Overview {
         let is_it = |now: &SessionNow| now.session.name.as_ref() == Some(&owes);
         let sessions = self.here.sessions.iter().map(|(now, _)| now);
         let denied = sessions.filter(|now| is_it(now));
-        let denied = denied.flat_map(|now| now.denied(message.at));
+        let denied = denied.flat_map(|now| now.denied(message.at, Some(&message.id)));
         let denied = denied.map(|denied| format!("; {}", denied.says(wall_ms())));
         let denied = denied.collect::<String>();
         format!("{says}, {state}, {age}: {text}{denied}")

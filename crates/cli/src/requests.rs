@@ -2,7 +2,7 @@
 
 use peerbus_adapter::{Failure, wall_ms};
 use peerbus_view::{MessageText, MessageView, Step, span, spoken};
-use peerbus_wire::{Secret, escape, names_id, short_id};
+use peerbus_wire::{PeerName, Secret, escape, names_id, short_id};
 
 use crate::args::{Cancel, Requests, RequestsVerb};
 use crate::table::{self, Column};
@@ -20,7 +20,12 @@ pub(crate) fn run(verb: &Requests) -> Result<(), Failure> {
     let secret = told::secret(verb.shown.credentials.as_deref());
     let secret = secret.as_ref();
     let which = verb.which.as_deref();
-    let is_meant = |message: &MessageView| which.is_none_or(|which| is_meant(message, which));
+    let name = which.and_then(|which| Some(here::present(socket, &PeerName::parse(which).ok()?)));
+    let words = which.into_iter().chain(name.as_ref().map(PeerName::as_str));
+    let words: Vec<_> = words.collect();
+    let is_meant = |message: &MessageView| {
+        words.is_empty() || words.iter().any(|word| is_meant(message, word))
+    };
     let (all, more) = match done {
         true => {
             let ended = |message: &MessageView| message.end().is_some() && is_meant(message);
@@ -29,10 +34,9 @@ pub(crate) fn run(verb: &Requests) -> Result<(), Failure> {
             (all, more)
         }
         false => {
-            let page = told::ask(socket, "/v1/requests")?;
-            let mut all = page.messages;
-            all.retain(is_meant);
-            (all, page.before.is_some())
+            let mut page = told::ask(socket, "/v1/requests")?;
+            page.messages.retain(is_meant);
+            (page.messages, page.before.is_some())
         }
     };
     let mut rows = Vec::new();
@@ -64,7 +68,7 @@ pub(crate) fn run(verb: &Requests) -> Result<(), Failure> {
     }
     match (verb.shown.json, all.len()) {
         (true, _) => {}
-        (false, 0) => output::wrapped(&none(which, done))?,
+        (false, 0) => output::wrapped(&none(words.last().copied(), done))?,
         (false, _) => table::write(&columns(done), rows, verb.wide)?,
     }
     match (more, done) {
@@ -150,10 +154,9 @@ fn take_back(verb: &Cancel) -> Result<(), Failure> {
             let target = format!("/requests/withdraw?seq={}", one.seq);
             operator::ask(socket, "POST", &target)?;
             let holder = one.request.as_ref().and_then(|it| it.holder.as_deref());
-            let told = match holder {
-                Some(holder) => format!("{} owes it no more", told::name(holder)),
-                None => "nobody had it".into(),
-            };
+            let told = holder.map_or("nobody had it".into(), |holder| {
+                format!("{} owes it no more", told::name(holder))
+            });
             return output::wrapped(&format!("taken back {}: {told}", named(&one)));
         }
         [] => format!(

@@ -2,6 +2,7 @@
 
 pub(crate) mod all;
 mod approve;
+mod asked;
 mod event;
 mod follow;
 mod image;

@@ -70,7 +70,7 @@ pub(crate) fn run(verb: Status) -> Result<(), Failure> {
         let names = || trail.steps.iter().filter_map(|step| step.to.as_deref());
         let denied = match message.ended {
             true => Vec::new(),
-            false => here::denied(&peers, names(), message.at),
+            false => here::denied(&peers, names(), (&message.id, message.at)),
         };
         let ways = here::ways_out(&peers, names(), &trail.note);
         for way in ways.iter().chain(&denied) {
@@ -148,6 +148,7 @@ impl Named {
         };
         let entries = here::peers(socket)?;
         let secret = told::secret(verb.connection.credentials.as_deref());
+        let name = here::present(socket, &name);
         let overview = Overview::of(&name, &entries, socket, secret)?;
         let names: Vec<String> = entries.into_iter().map(|entry| entry.name).collect();
         let nobody = overview

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use unicode_width::UnicodeWidthStr as _;
 
 use crate::args::{Shown, Tail};
-use crate::{operator, output, told};
+use crate::{here, operator, output, told};
 
 /// Messages that are shown of the time before.
 const BEFORE: usize = 20;
@@ -97,9 +97,12 @@ impl<'v> Showing<'v> {
     fn new(verb: &'v Tail, secret: Option<Secret>) -> Result<Self, Failure> {
         let peer = verb.name.as_deref().or(verb.peer.as_deref());
         let peer = peer.map(PeerName::parse).transpose();
+        let peer = peer.map_err(Failure::config)?;
+        peer.iter()
+            .for_each(|name| drop(here::present(verb.shown.socket.as_ref(), name)));
         Ok(Self {
             verb,
-            peer: peer.map_err(Failure::config)?,
+            peer,
             secret,
             agent: is_below_an_agent(),
             shown: BTreeSet::new(),

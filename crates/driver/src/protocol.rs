@@ -84,6 +84,8 @@ pub(crate) struct Given<'a> {
     pub(crate) text: &'a str,
     /// It stands in the text.
     pub(crate) mark: Option<&'a str>,
+    /// Those of the peers' messages in it.
+    pub(crate) ids: &'a [String],
     /// Behind the text, which names them.
     pub(crate) images: &'a [&'a Image],
 }

@@ -142,7 +142,7 @@ impl Session {
         let uuid = Uuid::new_v4().to_string();
         let client = {
             let mut state = self.state();
-            state.turns.wrote(&uuid, given.mark);
+            state.turns.wrote(&uuid, given.mark, given.ids);
             // It would not be shown.
             let is_free = !state.turns.elsewhere;
             state.client.clone().filter(|_| is_free)
@@ -208,9 +208,12 @@ impl WakePath for Session {
     fn wake<'a>(&'a self, push: &'a Push) -> BoxFuture<'a, Outcome> {
         Box::pin(async move {
             let (text, images) = (push.framed(), push.images().collect::<Vec<_>>());
+            let mails = push.items.iter().filter_map(|item| item.content.mail());
+            let ids: Vec<_> = mails.map(|mail| mail.inbound.id.to_string()).collect();
             let given = Given {
                 text: &text,
                 mark: push.mark.as_deref(),
+                ids: &ids,
                 images: &images,
             };
             match self.turn(given).await {

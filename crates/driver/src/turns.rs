@@ -32,6 +32,8 @@ struct Open {
     uuid: String,
     /// The mark of the push that it is.
     mark: Option<String>,
+    /// Ids of the peers' messages in it.
+    ids: Vec<String>,
     /// The client repeated it.
     repeated: bool,
 }
@@ -45,12 +47,20 @@ struct Shown {
 
 impl Turns {
     /// A message goes to the client.
-    pub(crate) fn wrote(&mut self, uuid: &str, mark: Option<&str>) {
+    pub(crate) fn wrote(&mut self, uuid: &str, mark: Option<&str>, ids: &[String]) {
         self.open.push(Open {
             uuid: uuid.to_owned(),
             mark: mark.map(str::to_owned),
+            ids: ids.to_vec(),
             repeated: false,
         });
+    }
+
+    /// Ids of the peers' messages in the turn under way: messages join it in order.
+    pub(crate) fn messages(&self) -> Vec<String> {
+        let last = self.open.iter().rposition(|open| open.repeated);
+        let joined = self.open.iter().take(1 + last.unwrap_or(0));
+        joined.flat_map(|open| open.ids.clone()).collect()
     }
 
     /// It did not get there.
@@ -160,7 +170,7 @@ mod tests {
     fn messages_before_the_last_of_a_turn_end_with_it_and_none_after_it() {
         let mut turns = Turns::default();
         for uuid in ["one", "two", "three"] {
-            turns.wrote(uuid, None);
+            turns.wrote(uuid, None, &[]);
         }
         turns.shown("two");
         let over = turns.ended(&[], &TurnEnd::Well);
@@ -171,10 +181,24 @@ mod tests {
     }
 
     #[test]
+    fn a_turn_has_the_messages_that_joined_it_and_none_that_waits_behind_it() {
+        let mut turns = Turns::default();
+        assert_eq!(turns.messages(), [""; 0]);
+        for (uuid, ids) in [("one", &["a", "b"][..]), ("two", &["c"]), ("three", &["d"])] {
+            turns.wrote(uuid, None, &owned(ids));
+        }
+        assert_eq!(turns.messages(), ["a", "b"]);
+        turns.shown("two");
+        assert_eq!(turns.messages(), ["a", "b", "c"]);
+        turns.ended(&[], &TurnEnd::Well);
+        assert_eq!(turns.messages(), ["d"]);
+    }
+
+    #[test]
     fn the_rest_of_an_answer_answers_nothing() {
         let mut turns = Turns::default();
         turns.answer("a".to_owned());
-        turns.wrote("one", Some("pb-1"));
+        turns.wrote("one", Some("pb-1"), &[]);
         turns.shown("one");
         turns.answer("a".to_owned());
         turns.ended(&[], &TurnEnd::Well);
@@ -201,9 +225,9 @@ mod tests {
     #[test]
     fn what_was_taken_before_one_that_is_repeated_stands_there_too() {
         let mut turns = Turns::default();
-        turns.wrote("one", Some("pb-1"));
-        turns.wrote("two", Some("pb-2"));
-        turns.wrote("three", Some("pb-3"));
+        turns.wrote("one", Some("pb-1"), &[]);
+        turns.wrote("two", Some("pb-2"), &[]);
+        turns.wrote("three", Some("pb-3"), &[]);
         turns.shown("two");
         turns.shown("of another session");
         let presented = ["pb-1", "pb-2"].map(|mark| Evidence::Presented(mark.to_owned()));
@@ -214,7 +238,7 @@ mod tests {
     fn what_a_turn_that_did_not_go_well_had_is_told_of_once() {
         let mut turns = Turns::default();
         let mut of = |end: TurnEnd| {
-            turns.wrote("one", Some("pb-1"));
+            turns.wrote("one", Some("pb-1"), &[]);
             turns.shown("one");
             turns.answer("a".to_owned());
             turns.ended(&owned(&["one"]), &end);

@@ -131,7 +131,7 @@ impl Pending {
                 .collect(),
             ..SessionNow::listed(shared.session())
         };
-        let denied = now.denied(0).pop();
+        let denied = now.denied(0, None).pop();
         denied.map(|denied| denied.says(wall_ms()))
     }
 

@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use peerbus_adapter::PeerEntry;
-use peerbus_adapter::hooks::{INDEX, adapter_of, directories};
+use peerbus_adapter::hooks::{INDEX, directories, processes_of};
 use peerbus_adapter::paths::Paths;
 use peerbus_os as os;
 use peerbus_view::presence;
@@ -41,6 +41,9 @@ pub struct LiveSession {
     /// What was tried to wake it, while mail that should stays unseen or its client is stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stuck: Option<String>,
+    /// Since when, as RFC 3339 in UTC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stuck_at: Option<String>,
     /// The terminal in which its client runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tty: Option<String>,
@@ -92,9 +95,25 @@ impl LiveSession {
         let place = match &self.tty {
             Some(tty) => format!("at {}", escape(tty, WORD_CHARS)),
             // It may have none just now: Codex keeps a thread whose window was closed.
-            None => format!("in a window of session {}", escape(&self.id, WORD_CHARS)),
+            None => {
+                let client = escape(&self.client, WORD_CHARS);
+                format!("in its window ({client}, {})", self.place())
+            }
         };
         (!self.windowless).then_some(place)
+    }
+
+    /// The command that lets its process go on which is stopped; `None`: none of its is.
+    #[must_use]
+    pub fn goes_on(&self) -> Option<String> {
+        let [client, adapter] = processes_of(&self.socket)?;
+        let below = match self.windowless {
+            true => os::process::descendants(adapter, |_| false),
+            false => Vec::new(),
+        };
+        let mut all = [adapter, client].into_iter().chain(below);
+        let stopped = all.find(|id| os::process::is_stopped(*id))?;
+        Some(format!("`kill -CONT {stopped}` lets it go on"))
     }
 
     /// When it was active last, as far as that is known.
@@ -194,7 +213,7 @@ pub fn look(peers: &mut [PeerEntry]) {
 }
 
 fn is_stopped(socket: &Path) -> bool {
-    adapter_of(socket).is_some_and(os::process::is_stopped)
+    processes_of(socket).is_some_and(|[_, adapter]| os::process::is_stopped(adapter))
 }
 
 fn read(path: &Path) -> Index {
@@ -243,6 +262,7 @@ mod tests {
             cwd: None,
             status: Some("idle".into()),
             stuck: None,
+            stuck_at: None,
             stopped: false,
             tty: None,
             windowless: false,

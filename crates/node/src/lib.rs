@@ -31,10 +31,10 @@ use peerbus_adapter::hooks::{
 };
 use peerbus_adapter::mailbox::{Activity, Mailbox, Observer, SessionSource, Snapshot, Staged};
 use peerbus_adapter::paths::Paths;
+use peerbus_adapter::project;
 use peerbus_adapter::{Inbound, LinkState, rfc3339, wall_ms};
 use peerbus_core::events::Next;
 use peerbus_os::sync::lock;
-use peerbus_view::Words;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, Semaphore, broadcast, watch};
@@ -268,6 +268,7 @@ impl Shared {
             let asked = state.approvals.told().count();
             (state.session.clone(), asked, state.active_at.clone())
         };
+        let stuck = self.mailbox.stuck();
         let name = match &*self.mailbox.bus().link().borrow() {
             LinkState::Online { name, .. } => Some(name.to_string()),
             _ => None,
@@ -278,14 +279,15 @@ impl Shared {
             name,
             client: self.client.clone(),
             status: status(&session).map(str::to_owned),
-            stuck: self.mailbox.stuck(),
+            stuck: stuck.as_ref().map(|(why, _)| why.clone()),
+            stuck_at: stuck.map(|(_, at_ms)| rfc3339(at_ms)),
             stopped: false,
             tty: self.mailbox.terminal(),
             windowless: self.windowless,
             asked,
             held: self.mailbox.withheld().len(),
             paused: self.mailbox.paused().len(),
-            cwd: session.cwd,
+            cwd: session.cwd.or_else(project::root),
             started_at: self.started_at.clone(),
             active_at: Some(active_at),
             socket: self.socket.borrow().clone(),
@@ -426,7 +428,7 @@ impl State {
 
 impl Observer for Shared {
     fn staged(&self, staged: &Staged) {
-        self.record(EventKind::Bus, bus(staged));
+        self.record(EventKind::Bus, log::bus(staged));
     }
 
     fn looked(&self, session: &Snapshot) {
@@ -474,26 +476,4 @@ fn status(session: &Snapshot) -> Option<&'static str> {
         Activity::Waiting => Some("waiting_approval"),
         Activity::Unknown => None,
     }
-}
-
-/// How far a message is, as an event says it.
-fn bus(staged: &Staged) -> Value {
-    let words = Words::of(&staged.stage);
-    let stage = match words.evidence {
-        Some(_) => "seen",
-        None => staged.stage.word(),
-    };
-    let mut event = json!({ "id": staged.id, "stage": stage });
-    let peer = if staged.sent { "to" } else { "from" };
-    for (name, text) in [
-        (peer, staged.peer.as_deref()),
-        ("path", words.path),
-        ("evidence", words.evidence),
-        ("reason", words.reason),
-    ] {
-        if let Some(text) = text {
-            event[name] = text.into();
-        }
-    }
-    event
 }

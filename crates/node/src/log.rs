@@ -3,7 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use peerbus_adapter::mailbox::Staged;
 use peerbus_core::events::EventLog;
+use peerbus_view::Words;
+use serde_json::{Value, json};
 
 use crate::protocol::EventKind;
 
@@ -35,6 +38,28 @@ pub(crate) fn line(members: &str, seq: u64) -> String {
     format!(
         "{{\"jsonrpc\":\"2.0\",\"method\":\"session/event\",\"params\":{open},\"seq\":{seq}}}}}\n"
     )
+}
+
+/// How far a message is, as an event says it.
+pub(crate) fn bus(staged: &Staged) -> Value {
+    let words = Words::of(&staged.stage);
+    let stage = match words.evidence {
+        Some(_) => "seen",
+        None => staged.stage.word(),
+    };
+    let mut event = json!({ "id": staged.id, "stage": stage });
+    let peer = if staged.sent { "to" } else { "from" };
+    for (name, text) in [
+        (peer, staged.peer.as_deref()),
+        ("path", words.path),
+        ("evidence", words.evidence),
+        ("reason", words.reason),
+    ] {
+        if let Some(text) = text {
+            event[name] = text.into();
+        }
+    }
+    event
 }
 
 #[cfg(test)]

@@ -1,5 +1,8 @@
 //! What the sessions of this user do now, for the person whose agents they are.
 
+#[cfg(test)]
+mod tests;
+
 use std::time::Duration;
 
 use peerbus_adapter::wall_ms;
@@ -68,10 +71,12 @@ impl SessionNow {
         let paused = paused.filter_map(|why| Some(why.as_str()?.to_owned()));
         Ok(Self {
             session: LiveSession {
+                asked: list("approvals").len(),
                 name: text("name"),
                 wanted_name: text("wanted_name"),
                 status: text("status"),
                 stuck: text("stuck"),
+                stuck_at: text("stuck_at"),
                 ..session.clone()
             },
             approvals: list("approvals"),
@@ -126,17 +131,15 @@ impl SessionNow {
         (waits && self.approvals.is_empty()).then_some(last)
     }
 
-    /// Its last requests as far as they were denied since this time, because nobody decided.
+    /// Its last requests as far as they were denied since this time, because nobody decided. `of`: those of
+    /// the turns that the message with this id was in.
     #[must_use]
-    pub fn denied(&self, since_ms: u64) -> Vec<Denial> {
+    pub fn denied(&self, since_ms: u64, of: Option<&str>) -> Vec<Denial> {
         let denied = |last: &Value| {
             let last = Some(last).filter(|it| it["decision"] == "deny")?;
-            let file = &self.session.gates_file;
-            let file = escape(&file.display().to_string(), 4 * NAME_CHARS);
-            let closed = || format!("the gate `approve` is closed in {file}");
             let why = match last["by"].as_str()? {
                 "timeout" => "nobody decided in time".to_owned(),
-                "nobody" => self.session.broken_gates().unwrap_or_else(closed),
+                "nobody" => self.closed_then(),
                 _ => return None,
             };
             let (name, asked) = (self.session.title(), gist(last));
@@ -147,10 +150,26 @@ impl SessionNow {
                 why,
             })
         };
-        let last = self.over.iter().rev().map_while(denied);
+        let is_meant = |over: &&Value| {
+            let turn = over["turn"].as_array();
+            of.is_none_or(|id| turn.is_some_and(|turn| turn.iter().any(|it| it == id)))
+        };
+        let last = self.over.iter().rev().filter(is_meant).map_while(denied);
         let mut all: Vec<_> = last.take_while(|it| it.at_ms >= since_ms).collect();
         all.reverse();
         all
+    }
+
+    /// That the gate was closed when something was asked, and whether it is now.
+    fn closed_then(&self) -> String {
+        let session = &self.session;
+        let file = escape(&session.gates_file.display().to_string(), 4 * NAME_CHARS);
+        let closed = || format!("it still is, in {file}");
+        let now = match session.gates.approve {
+            true => "it is open now".to_owned(),
+            false => session.broken_gates().unwrap_or_else(closed),
+        };
+        format!("the gate `approve` was closed; {now}")
     }
 
     /// What it asks its user, and the ways to answer; `None`: it asks nothing.
@@ -202,7 +221,7 @@ impl SessionNow {
             (false, Some(why)) => format!("{asked}{more}: {there}{why}"),
             (false, None) => format!(
                 "{asked}{more}: {there}the gate `approve` is closed: with `approve = true` in {file} \
-                 {answers} does{too}"
+                 {answers} answers it{too}"
             ),
         })
     }
@@ -225,6 +244,8 @@ impl LiveSession {
     pub fn state(&self) -> PeerState {
         match PeerState::of(self.status.as_deref()) {
             PeerState::Waits => PeerState::Waits,
+            // A client without a screen asks while it works.
+            _ if self.asked > 0 => PeerState::Waits,
             _ if self.stopped || self.stuck.is_some() => PeerState::Stuck,
             state => state,
         }
@@ -273,9 +294,16 @@ impl LiveSession {
 
     /// For how many seconds it has been in its state, given the wall clock; `None`: that is not known.
     fn since_s(&self, now_ms: u64) -> Option<u64> {
-        let since = self.active_at.as_deref().and_then(from_rfc3339);
-        let since = since.filter(|_| self.status.is_some() && self.state() != PeerState::Stuck);
-        since.map(|at_ms| now_ms.saturating_sub(at_ms) / 1_000)
+        let state = self.state();
+        let since = match state {
+            PeerState::Stuck => self.stuck_at.as_ref().filter(|_| !self.stopped),
+            _ => self.active_at.as_ref(),
+        };
+        let is_told = state == PeerState::Stuck || state == PeerState::of(self.status.as_deref());
+        let since = since.filter(|_| is_told && self.status.is_some());
+        since
+            .and_then(|at| from_rfc3339(at))
+            .map(|at_ms| now_ms.saturating_sub(at_ms) / 1_000)
     }
 
     /// Whether its client tells what it does: of one that does not it is not known whether it asks something.
@@ -316,14 +344,18 @@ fn gist(request: &Value) -> String {
         let shown: Vec<_> = questions.iter().map(question).collect();
         return shown.join(", and ");
     }
-    let input = main_input(request);
+    let input = plain(&main_input(request), ASKED_CHARS);
     let tool = request["tool"].as_str().unwrap_or_default();
+    // Some agents give a call its command for a title.
+    if plain(tool.trim_matches('`'), ASKED_CHARS) == input {
+        return format!("\"{input}\"");
+    }
     let is_name = |c: char| c.is_ascii_alphanumeric() || "_-.:".contains(c);
     let tool = match tool.len() <= NAME_CHARS && tool.chars().all(is_name) {
         true => tool.to_owned(),
         false => format!("\"{}\"", plain(tool, NAME_CHARS)),
     };
-    format!("{tool}: \"{}\"", plain(&input, ASKED_CHARS))
+    format!("{tool}: \"{input}\"")
 }
 
 fn question(question: &Value) -> String {
@@ -353,148 +385,4 @@ fn plain(text: &str, chars: usize) -> String {
 
 fn shown(value: &Value, chars: usize) -> String {
     escape(value.as_str().unwrap_or_default(), chars)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::path::PathBuf;
-
-    use super::*;
-
-    fn now(status: &str, approvals: Vec<Value>, approve: bool) -> SessionNow {
-        SessionNow {
-            approvals,
-            ..SessionNow::listed(LiveSession {
-                id: "1".into(),
-                name: Some("bob".into()),
-                wanted_name: None,
-                client: "c".into(),
-                cwd: None,
-                status: Some(status.into()),
-                stuck: None,
-                stopped: false,
-                tty: Some("pts/1".into()),
-                windowless: false,
-                asked: 0,
-                held: 0,
-                paused: 0,
-                started_at: String::new(),
-                active_at: None,
-                socket: PathBuf::new(),
-                gates: Gates {
-                    approve,
-                    ..Gates::default()
-                },
-                gates_file: "/c/sessions.toml".into(),
-            })
-        }
-    }
-
-    #[test]
-    fn more_than_is_listed_is_not_kept_secret() {
-        let request = |id: &str| json!({ "request_id": id, "tool": "Bash", "input": "x" });
-        let now = SessionNow {
-            unlisted: true,
-            ..now("waiting_approval", vec![request("a"), request("b")], true)
-        };
-        let says = now.way_out().unwrap();
-        let more = "(and 1 more, and not all that it asks is listed)";
-        assert!(says.contains(more), "{says}");
-    }
-
-    #[test]
-    fn a_dialog_that_nobody_answered_from_elsewhere_in_time_is_answered_there_alone() {
-        let at = |at: &str| format!("1970-01-01T00:0{at}:00.000Z");
-        let over = json!({ "request_id": "qkzmw", "tool": "Bash", "input": "npm test",
-            "decision": null, "by": "timeout", "at": at("2") });
-        let says = |since: &str, over: &Value| {
-            let mut now = now("waiting_approval", Vec::new(), true);
-            now.session.active_at = Some(at(since));
-            now.over.push(over.clone());
-            now.way_out().unwrap()
-        };
-        let there =
-            "Bash: \"npm test\", asked more than ten minutes ago: it is answered at pts/1 only";
-        assert_eq!(says("1", &over), there);
-        let unknown = "what it asks is known there alone: answer at pts/1";
-        assert_eq!(says("3", &over), unknown, "another dialog");
-        let mut answered = over.clone();
-        (answered["by"], answered["decision"]) = ("node".into(), "allow".into());
-        let said = says("1", &answered);
-        assert_eq!(
-            said,
-            "Bash: \"npm test\" is answered, and it has not gone on yet"
-        );
-        assert_eq!(says("3", &answered), unknown, "another dialog");
-        let mut gone = over;
-        gone["by"] = "client".into();
-        assert_eq!(says("1", &gone), unknown);
-    }
-
-    #[test]
-    fn what_nobody_decided_is_said_until_something_else_was_asked() {
-        let over = |decision: &str, by: &str| {
-            json!({ "request_id": "qkzmw", "tool": "Bash", "input": "npm test", "decision": decision,
-                "by": by, "at": "1970-01-01T00:01:00.000Z" })
-        };
-        let says = |over: Vec<Value>, since_ms| {
-            let now = SessionNow {
-                over,
-                ..now("idle", Vec::new(), true)
-            };
-            let denied = now.denied(since_ms).into_iter();
-            denied.map(|it| it.says(100_000)).collect::<Vec<_>>()
-        };
-        let denied = "bob was denied Bash: \"npm test\" [qkzmw], 40 s ago: ";
-        for (by, why) in [
-            ("timeout", "nobody decided in time"),
-            ("nobody", "the gate `approve` is closed in /c/sessions.toml"),
-        ] {
-            let said = says(vec![over("deny", by)], 60_000);
-            assert_eq!(said, [format!("{denied}{why}")]);
-            assert_eq!(says(vec![over("deny", by)], 60_001), [""; 0], "asked later");
-            let both = says(
-                vec![over("allow", "node"), over("deny", by), over("deny", by)],
-                0,
-            );
-            assert_eq!(both.len(), 2);
-            assert_eq!(
-                says(vec![over("deny", by), over("allow", "node")], 0),
-                [""; 0]
-            );
-        }
-        assert_eq!(says(vec![over("deny", "node")], 0), [""; 0]);
-    }
-
-    #[test]
-    fn the_ways_to_answer_are_those_that_are_open() {
-        let asks = |input: Value| {
-            let request = json!({ "request_id": "qkzmw", "tool": "Bash", "input": input });
-            vec![request]
-        };
-        let npm = || asks(json!({ "command": "npm test\u{1b}" }));
-        let waits = "waiting_approval";
-        for (now, says) in [
-            (now("thinking", Vec::new(), true), None),
-            (
-                now(waits, Vec::new(), true),
-                Some("what it asks is known there alone: answer at pts/1"),
-            ),
-            (
-                now(waits, npm(), true),
-                Some(
-                    "Bash: \"npm test\\u001b\": answer at pts/1, or `peerbus session approve qkzmw`",
-                ),
-            ),
-            (
-                now(waits, npm(), false),
-                Some(
-                    "Bash: \"npm test\\u001b\": answer at pts/1; the gate `approve` is closed: with `approve = \
-                     true` in /c/sessions.toml `peerbus session approve qkzmw` does, too",
-                ),
-            ),
-        ] {
-            assert_eq!(now.way_out().as_deref(), says);
-        }
-    }
 }

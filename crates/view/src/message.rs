@@ -405,6 +405,8 @@ mod tests {
             (vec![Stage::Acked(None), Stage::Owed], "acked"),
             (vec![why("paused: 3 replies")], "paused"),
             (vec![why("a rule")], "held"),
+            (vec![why("a rule"), why("released: now")], "released"),
+            (vec![why("released by a rule")], "held"),
         ] {
             let receipts: Vec<_> = stages.into_iter().map(|stage| at("bob", stage)).collect();
             assert_eq!(view(&receipts, None).state, word);

@@ -300,7 +300,11 @@ fn an_agent_whose_process_is_stopped_is_stuck_until_it_goes_on() {
     kill_process(pid, Signal::STOP).expect("it runs");
     does("stuck");
     let status = acp.home.run(&["status"]).ok();
-    assert!(status.contains("its process is stopped"), "{status}");
+    let why = format!(
+        "its process is stopped, as by Ctrl-Z\": `kill -CONT {}` lets it go on",
+        pid.as_raw_nonzero()
+    );
+    assert!(status.contains(&why), "{status}");
     kill_process(pid, Signal::CONT).expect("it is there");
     does("busy");
 }

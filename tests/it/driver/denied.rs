@@ -5,7 +5,7 @@ use std::process::Stdio;
 use serde_json::Value;
 
 use super::node::{asked, status};
-use super::{Driven, gates, home, told};
+use super::{Driven, gates, home, state, told};
 use crate::requests::open;
 use crate::support::{Broker, Lines, eventually};
 
@@ -21,13 +21,20 @@ fn a_denial_for_want_of_an_answer_is_told_to_whoever_waits() {
     let broker = Broker::start(&home);
     let driven = Driven::start(&home, &[]);
     eventually("it is here", || (status(&home)? == "idle").then_some(()));
+    let mut other = home.peerbus(&["ask", "driven", "are you there?"]);
+    let mut other = other.stderr(Stdio::null()).spawn().expect("it starts");
+    let other_id = eventually("its turn is over", || {
+        let id = open(&home).first()?["id"].as_str()?.to_owned();
+        state(&home, &id, "seen").map(|_| id)
+    });
     let mut asking = home.peerbus(&["ask", "driven", "use a tool"]);
     let mut asking = asking.stderr(Stdio::piped()).spawn().expect("it starts");
     let said = Lines::of(asking.stderr.take().expect("a pipe"));
     let find = |lines: &Lines, begins: &str| {
         let is = |line: &str| {
             let denied = format!("{begins}driven was denied Bash: \"ls\" [");
-            line.contains(&denied) && line.contains("the gate `approve` is closed in ")
+            line.contains(&denied)
+                && line.contains("the gate `approve` was closed; it still is, in ")
         };
         lines.find(begins, |line| is(line).then(|| line.to_owned()))
     };
@@ -38,17 +45,27 @@ fn a_denial_for_want_of_an_answer_is_told_to_whoever_waits() {
         .find_map(|it| it.get("verdict").cloned());
     let message = message.expect("a verdict")["response"]["message"].to_string();
     assert!(
-        message.contains("the gate `approve` is closed"),
+        message.contains("the gate `approve` was closed"),
         "{message}"
     );
     let over = home.run(&["session", "approve", &id]).fails(1);
-    let says = format!("request {id} is over: denied, since the gate `approve` is closed");
+    let says = format!("request {id} is over: denied, since the gate `approve` was closed");
     assert!(over.contains(&says), "{over}");
-    let request = open(&home)[0]["id"].as_str().expect("an id").to_owned();
+    let request = open(&home)[1]["id"].as_str().expect("an id").to_owned();
     for verb in [&["status"][..], &["status", &request]] {
         let shown = home.run(verb).ok();
-        assert!(shown.contains("driven was denied Bash"), "{shown}");
+        let denied = shown.matches("driven was denied Bash").count();
+        assert_eq!(denied, 1, "{shown}");
     }
+    let shown = home.run(&["status", &other_id]).ok();
+    assert!(!shown.contains("was denied"), "of another turn: {shown}");
+    let file = home.credentials().with_file_name("sessions.toml");
+    std::fs::write(file, "approve = true\n").expect("it is written");
+    let shown = home.run(&["status", &request]).ok();
+    let open_now = "the gate `approve` was closed; it is open now";
+    assert!(shown.contains(open_now), "{shown}");
+    other.kill().expect("it runs");
+    other.wait().expect("it ends");
     eventually("it is audited", || {
         let said = home.run(&["audit", "sessions"]).ok();
         let record = format!("driven approve deny request_id {id} by nobody");
@@ -76,6 +93,18 @@ fn the_terminal_says_what_is_asked_and_for_how_long_it_can_be_answered() {
         .find("what it asks", |it| it.contains(&line).then_some(()));
     let list = home.run(&["session", "approve"]).ok();
     assert!(list.contains("it can be answered here until "), "{list}");
+    std::fs::write(&file, "remote = [\"phone\"]").expect("it is written");
+    let closed = home.run(&["session", "approve"]);
+    let denied = "unless it is answered before: here once the gate is open, or by phone\n";
+    assert!(closed.stdout.contains(denied), "{}", closed.stdout);
+    assert!(
+        !closed.stdout.contains("can be answered"),
+        "{}",
+        closed.stdout
+    );
+    let why = "so nothing is answered from here: a person opens it with `approve = true` in ";
+    assert!(closed.stderr.contains(why), "{}", closed.stderr);
+    std::fs::write(&file, "approve = true").expect("it is written");
     home.run(&["session", "approve", id]).ok();
     let late = home.run(&["session", "approve", id]).fails(1);
     let says = format!("request {id} is over: allowed, by ");

@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 
 use super::{STATES, World, json, signal};
-use crate::support::{Home, eventually};
+use crate::support::{Broker, Home, Mcp, eventually};
 
 /// A text with each figure as one zero.
 fn zeros(text: &str) -> String {
@@ -35,7 +35,7 @@ fn a_name_in_the_place_of_an_id_leads_to_that_agent() {
     for (name, says) in [
         (
             "ASKS",
-            "asks waits for you 0 s: Bash: \"npm test\": answer in a window of session ",
+            "asks waits for you 0 s: Bash: \"npm test\": answer in its window (claude-code, process ",
         ),
         ("unread", "unread is stuck"),
         (
@@ -96,4 +96,39 @@ fn a_name_in_the_place_of_an_id_leads_to_that_agent() {
     nothing_is_paused_of_a_name_that_is_retired(home, "loops");
     signal(world.frozen.process(), Signal::CONT);
     world.broker.stop();
+}
+
+#[test]
+fn an_old_name_leads_to_the_present_one_and_says_so() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let mut bob = Mcp::start(&home, "generic", "bob", "some-bot");
+    bob.call("bus.peers", json!({}));
+    home.run(&["send", "bob", "hello", "--name", "ann"]).ok();
+    bob.call("bus.rename", json!({ "name": "robert" }));
+    home.run(&["send", "robert", "are you there?", "--name", "ann"])
+        .ok();
+    for (args, says, tells) in [
+        (&["inbox", "bob"][..], "are you there?", true),
+        (&["inbox", "robert"], "are you there?", false),
+        (&["status", "bob"], "unseen from ann", true),
+        (&["status", "robert"], "unseen from ann", false),
+        (&["requests", "Bob"], "from or for robert", true),
+        (&["requests", "robert"], "from or for robert", false),
+        (&["history", "bob"], "ann → bob", true),
+        (&["history"], "ann → bob", true),
+        (&["history", "robert"], "ann → robert", false),
+    ] {
+        let said = home.apart(args);
+        let shown = format!("{args:?}: {} {}", said.stdout, said.stderr);
+        assert!(said.stdout.contains(says), "{shown}");
+        let told = said.stderr.to_lowercase();
+        let told = told.matches("bob is an old name of robert\n").count();
+        assert_eq!(told, usize::from(tells), "{shown}");
+    }
+    for args in [["inbox", "bop"], ["status", "bop"]] {
+        let nobody = home.apart(&args).fails(1);
+        assert!(nobody.contains("nobody here is called bop"), "{nobody}");
+    }
+    broker.stop();
 }

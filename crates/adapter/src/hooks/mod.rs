@@ -18,9 +18,9 @@ pub use line::{ASK_MAX, ATTACH, Ask, AskTools, HOOK, Introduced, RPC_MAX, Role, 
 pub use listener::{Connection, HookConnection, Peer, SessionSocket};
 pub use place::{Ancestor, INDEX, directories, directory, sweep};
 
-/// The process of the adapter whose socket this is.
+/// The processes by which a socket is called: the client's, or 0, and the adapter's.
 #[must_use]
-pub fn adapter_of(socket: &std::path::Path) -> Option<u32> {
-    let (_, adapter, _) = place::numbers(socket)?;
-    Some(adapter)
+pub fn processes_of(socket: &std::path::Path) -> Option<[u32; 2]> {
+    let (client, adapter, _) = place::numbers(socket)?;
+    Some([client, adapter])
 }

@@ -44,6 +44,8 @@ pub(super) struct About {
     state: Map<String, Value>,
     activity: Activity,
     stuck: Option<Stuck>,
+    /// Since when, by the wall clock in milliseconds.
+    stuck_ms: u64,
 }
 
 impl About {
@@ -96,6 +98,9 @@ impl About {
     /// Why nothing comes of what waits here. Whether that is news.
     pub(super) fn set_stuck(&mut self, bus: &Bus, stuck: Option<Stuck>) -> bool {
         let changed = self.stuck != stuck;
+        if self.stuck.is_none() {
+            self.stuck_ms = wall_ms();
+        }
         self.stuck = stuck;
         if changed {
             self.set_does(bus);
@@ -122,6 +127,11 @@ impl About {
     /// The terminal in which the client runs.
     pub(super) fn terminal(&self) -> Option<String> {
         Some(self.client.get("tty")?.as_str()?.to_owned())
+    }
+
+    /// The word of [`Self::tried`], and since when it is true, by the wall clock in milliseconds.
+    pub(super) fn stuck(&self) -> Option<(String, u64)> {
+        Some((self.tried()?, self.stuck_ms))
     }
 
     /// What was tried while nothing comes of what waits here.
@@ -167,10 +177,11 @@ impl About {
 }
 
 impl Mailbox {
-    /// Why nothing comes of what waits here, as peers are told; `None`: something does, or nothing waits.
+    /// Why nothing comes of what waits here, as peers are told, and since when, by the wall clock in
+    /// milliseconds; `None`: something does, or nothing waits.
     #[must_use]
-    pub fn stuck(&self) -> Option<String> {
-        self.with(|state, _| state.about.tried())
+    pub fn stuck(&self) -> Option<(String, u64)> {
+        self.with(|state, _| state.about.stuck())
     }
 
     /// The terminal in which the client runs, where it has introduced itself.

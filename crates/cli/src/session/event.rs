@@ -3,7 +3,7 @@
 use peerbus_wire::{escape, from_rfc3339, printable};
 use serde_json::Value;
 
-use super::{CELL_CHARS, LINE_CHARS, approve};
+use super::{CELL_CHARS, LINE_CHARS, asked};
 use crate::told;
 
 /// An event, for people.
@@ -42,8 +42,8 @@ pub(super) fn text(event: &Value) -> String {
             format!("bus: {}{peer}: {}", word("id"), word("stage"))
         }
         "gap" => format!("… {} events are missing", value("missed")),
-        "approval_request" => format!("asks: {}", approve::asked(event)),
-        "approval_resolved" => approve::resolved(event),
+        "approval_request" => format!("asks: {}", asked::asked(event)),
+        "approval_resolved" => asked::resolved(event),
         "result" => result(event),
         kind => format!("{}: {}", escape(kind, CELL_CHARS), told_of(event)),
     };

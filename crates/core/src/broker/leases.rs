@@ -113,8 +113,7 @@ impl Broker {
     /// Does what is due, a slice of it.
     pub(super) fn tick_leases(&mut self, cx: &mut Cx<'_>) -> Result {
         for _ in 0..SLICE {
-            let due = self.leases.next_due().filter(|_| !self.stopping);
-            match due {
+            match self.leases.next_due().filter(|_| !self.stopping) {
                 Some((at, seq)) if at <= cx.now.mono_ms => self.lease_due(cx, seq)?,
                 _ => break,
             }

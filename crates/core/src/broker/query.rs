@@ -153,6 +153,16 @@ impl Broker {
         }))
     }
 
+    /// The present name of the peer that gets mail for a name; `None`: there is none.
+    #[must_use]
+    pub fn name_of(&self, name: &PeerName) -> Option<String> {
+        let peer = self.registry.resolve(&name.key())?;
+        let owner = self.registry.get(peer)?.row.owner.as_ref();
+        let is_own = self.registry.find(&name.key()) == Some(peer);
+        let leads = is_own || !self.grants.is_kept_from(owner, name.as_str());
+        leads.then(|| self.registry.name(peer))
+    }
+
     /// The connection of a peer; `None` where it is not here.
     #[must_use]
     pub fn connection(&self, name: &str) -> Option<ConnId> {

@@ -130,10 +130,9 @@ impl Broker {
         if let Some(mut row) = row.cloned()
             && let Some(work) = row.request.as_mut().and_then(|it| it.work.as_mut())
         {
-            let said = said.to_owned();
-            work.said = Some((said.clone(), cx.now.wall_ms));
+            work.said = Some((said.into(), cx.now.wall_ms));
             let to = self.called(cx.txn, (ANSWERS, row.head.sender), seq)?;
-            let told = (to, Stage::Working { said });
+            let told = (to, Stage::Working { said: said.into() });
             self.tell_sender(cx.now, (&row.head, holder), told);
             self.put_lease(cx, row)?;
         }

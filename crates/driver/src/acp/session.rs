@@ -256,7 +256,9 @@ impl State {
     pub(super) fn prompt(
         &mut self,
         uuid: &str,
-        Given { text, mark, images }: Given<'_>,
+        Given {
+            text, mark, images, ..
+        }: Given<'_>,
         instructions: &str,
     ) -> Option<Value> {
         if self.turn.is_some() {

@@ -23,7 +23,12 @@ macro_rules! captures {
 
 fn given<'a>(text: &'a str, mark: Option<&'a str>) -> Given<'a> {
     let images = &[];
-    Given { text, mark, images }
+    Given {
+        text,
+        mark,
+        images,
+        ids: &[],
+    }
 }
 
 /// A driver of this agent, as the table knows it.

@@ -32,7 +32,7 @@ async fn shown(lines: &str) -> (Vec<Evidence>, Vec<String>, Activity) {
         if line.is_replay() {
             let text = line.to_string();
             let marks = text.match_indices("pb-").map(|(at, _)| &text[at..at + 13]);
-            turns.wrote(line.uuid().unwrap(), marks.last());
+            turns.wrote(line.uuid().unwrap(), marks.last(), &[]);
         }
     }
     assert_eq!(turns.activity(), Activity::Busy);

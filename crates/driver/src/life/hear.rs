@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use peerbus_adapter::mailbox::{WakePath as _, Who};
-use peerbus_node::approvals::{By, Source, Verdict};
+use peerbus_node::approvals::{Asked, By, Source, Verdict};
 use peerbus_node::{EventKind, Node, Pending, claude_code};
 use peerbus_wire::{escape, printable};
 use serde_json::json;
@@ -214,7 +214,11 @@ impl Driver<'_> {
             true => Source::Stream,
             false => Source::Options,
         };
-        let pending = node.and_then(|node| node.ask(source, asked.asked.clone(), patience));
+        let what = Asked {
+            turn: self.session.state().turns.messages(),
+            ..asked.asked.clone()
+        };
+        let pending = node.and_then(|node| node.ask(source, what, patience));
         let asks = pending.as_ref().filter(|_| has_approvers && !in_editor);
         if let Some(asks) = asks.and_then(|pending| pending.asks(patience)) {
             tracing::warn!("{asks}");

@@ -42,6 +42,9 @@ pub struct Asked {
     /// The agent inside the session that asks.
     #[serde(default)]
     pub agent_id: Option<String>,
+    /// Ids of the messages that its turn was given, where that is known.
+    #[serde(default)]
+    pub turn: Vec<String>,
 }
 
 /// A rule that the client suggests: with it, it allows such calls without asking.
@@ -264,7 +267,7 @@ impl Asked {
             _ => main_input(&members),
         };
         let input: String = input.chars().take(BRIEF_CHARS).collect();
-        json!({ "tool": self.tool, "input": input })
+        json!({ "tool": self.tool, "input": input, "turn": self.turn })
     }
 
     /// Whether both are the same call, of which either may have only the beginning.

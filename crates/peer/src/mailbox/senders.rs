@@ -20,6 +20,9 @@ const WITHHELD_BYTES_MAX: usize = 256 * 1024;
 const WITHHELD: &str =
     "the recipient's user decides whether the agent sees mail of this sender, with `peerbus held`";
 
+/// The same, once the user has.
+const RELEASED: &str = "released: the recipient's user lets the agent see it, in its turn";
+
 /// For the sender of a message that the user does not want.
 const UNWANTED: &str = "the recipient takes no mail of this sender";
 const DECLINED: &str = "the recipient's user declined this message";
@@ -223,8 +226,13 @@ impl MailboxMachine {
 
     /// It is where it would be had it passed at once.
     fn let_in(&mut self, no: No) {
-        if let Some(message) = self.messages.get_mut(&no) {
-            message.place = Place::New;
+        let Some(message) = self.messages.get_mut(&no) else {
+            return;
+        };
+        message.place = Place::New;
+        if let Some(mail) = message.content.mail().cloned() {
+            let why = RELEASED.to_owned();
+            self.tell(&mail, Stage::Held { why });
         }
     }
 }

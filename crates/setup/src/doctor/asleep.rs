@@ -60,11 +60,8 @@ pub(super) fn silent(peers: &[(PeerView, Option<String>)], report: &mut Report) 
             PeerState::Stuck => {
                 let tried = peer.tried.as_deref().unwrap_or("it does not say why");
                 let says = format!("{} is {}: {tried}", peer.name, peer.does());
-                report.warning(
-                    "stuck",
-                    says,
-                    "look at its window, or end it and start it anew",
-                );
+                let look = "look at its window, or end it and start it anew";
+                report.warning("stuck", says, way_out.as_deref().unwrap_or(look));
             }
             _ => {}
         }

@@ -40,7 +40,7 @@ pub struct Context {
 /// What is known of peers and of sessions on this machine.
 #[derive(Debug, Default)]
 pub struct Watched {
-    /// Peers, each with the way in which its user lets it go on, where it waits for that.
+    /// Peers, each with the way in which its user lets it go on, where it waits for that or is stopped.
     pub peers: Vec<(PeerView, Option<String>)>,
     /// Sessions off the bus that wait for their user, each as a sentence with the way out.
     pub nameless_that_wait: Vec<(String, String)>,

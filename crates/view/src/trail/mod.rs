@@ -18,6 +18,9 @@ use crate::text::{self, NAME_CHARS, REASON_CHARS};
 
 /// Most steps that are told of one message.
 const STEPS_MAX: usize = 64;
+/// The word for what a user let go on, with which the reason of its stage begins, too.
+const RELEASED: &str = "released";
+
 /// What is known of a message's way.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Trail {
@@ -38,7 +41,7 @@ pub struct Step {
     /// When, by the broker's clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
-    /// What: `accepted`, `queued`, `forwarded` (to another domain), `delivered`, `pushed`, `presented`, `held`, `seen`, `acked`
+    /// What: `accepted`, `queued`, `forwarded` (to another domain), `delivered`, `pushed`, `presented`, `held`, `released` (by its user), `seen`, `acked`
     /// (nothing that is known here shows that it was seen), `expired`, `dead`, `refused`, `settled`, `unknown`;
     /// of a request that was read `owed`, `working`, and as it ends `done`, `failed`, `declined`, `withdrawn`,
     /// `unanswered`.
@@ -192,7 +195,10 @@ impl<'a> Words<'a> {
     #[must_use]
     pub fn of(stage: &'a Stage) -> Self {
         let words = Self {
-            state: stage.word(),
+            state: match is_released(stage) {
+                true => RELEASED,
+                false => stage.word(),
+            },
             ..Self::default()
         };
         match stage {
@@ -241,6 +247,15 @@ impl<'a> Words<'a> {
     }
 }
 
+/// Whether the user of a recipient has let go on what was held there, as that says it.
+pub(crate) fn is_released(stage: &Stage) -> bool {
+    let says = |why: &str| {
+        why.strip_prefix(RELEASED)
+            .is_some_and(|rest| rest.starts_with(':'))
+    };
+    matches!(stage, Stage::Held { why } if says(why))
+}
+
 /// The word of lists for where a message is. `seen`: it is proven that the model there has seen it.
 pub(crate) fn word(stage: &Stage, seen: bool) -> &'static str {
     match stage {
@@ -267,6 +282,7 @@ pub fn fate(receipt: &Receipt) -> Option<String> {
         Stage::Refused(_) => " was refused by the broker and is not queued".to_owned(),
         Stage::Expired { .. } => format!(" to {to} expired and will not be delivered"),
         Stage::Dead { .. } => format!(" to {to} was not shown there and will not be"),
+        stage if is_released(stage) => return None,
         Stage::Held { .. } => format!(" to {to} waits there"),
         Stage::Recalled { .. } => {
             format!(", which one of its group gets, is not with {to} any more")
@@ -300,7 +316,7 @@ pub fn stage_of(member: impl Fn(&str) -> String) -> Option<Stage> {
     Some(match member("stage").as_str() {
         "pushed" => Stage::Pushed { path },
         "presented" => Stage::Presented { path },
-        "held" => Stage::Held { why },
+        "held" | RELEASED => Stage::Held { why },
         "seen" => Stage::Acked(Some(How::Seen {
             path,
             evidence: member("evidence"),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use peerbus_wire::{How, PeerEntry, PeerName, Receipt, Stage, escape};
 
-use super::{open, reached};
+use super::{is_released, open, reached};
 use crate::about::{Around, Audience, PeerState, PeerView};
 use crate::domains::DomainView;
 use crate::text::{NAME_CHARS, REASON_CHARS, is_proven, of_broker, proof, rejected};
@@ -214,8 +214,11 @@ fn at_one(name: &str, receipt: &Receipt, around: Around<'_>) -> String {
             },
             word(path)
         ),
+        stage if is_released(stage) => {
+            format!("{name} says that its user let it go on{ago}: it is shown in its turn")
+        }
         // Who holds it says what can be done.
-        // The user's word, or time, lets it go on, which no stage tells.
+        // Time lets go on what is paused, which no stage tells.
         Stage::Held { why } => format!(
             "it was held back at {name}{ago}, and nothing newer is known: {}",
             says(to, why)
@@ -376,13 +379,14 @@ fn at_many(each: &BTreeMap<&str, &Receipt>) -> String {
             Stage::Forwarded => "at the broker of another domain, for",
             Stage::Delivered => "with the adapter of",
             Stage::Pushed { .. } => "pushed, and not known to be read, to",
+            stage if is_released(stage) => "let go on by the user of",
             Stage::Held { .. } => "last known to be held back at",
             Stage::Presented { .. } => "in the conversation, and not known to be read, of",
             Stage::Acked(Some(How::Seen { evidence, .. })) => match proof(evidence) {
                 Some(_) => "seen by the model of",
                 None => "by their own word seen by the model of",
             },
-            Stage::Acked(_) => "acked, not proven, by",
+            Stage::Acked(_) => "acked, which does not show that it was read, by",
             Stage::Expired { .. } | Stage::Dead { .. } => "expired or rejected for",
             _ => "waits at the broker for",
         };

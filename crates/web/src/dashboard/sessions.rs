@@ -71,7 +71,7 @@ impl Sessions {
                     told["unlisted"] = now.unlisted.into();
                     told["approvals"] = now.approvals.iter().map(request).collect();
                     told["paused"] = paused(&now.paused);
-                    told["denied"] = now.denied(0).iter().map(denied).collect();
+                    told["denied"] = now.denied(0, None).iter().map(denied).collect();
                     match held {
                         Ok(held) => told["held"] = held.iter().map(mail).collect(),
                         Err(why) => told["refused"] = escape_sentence(&why, WHY_CHARS).into(),

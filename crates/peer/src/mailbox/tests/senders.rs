@@ -88,7 +88,11 @@ fn the_user_lets_it_in_or_declines_it() {
     assert!(rig.input(|mailbox, now| mailbox.decide(now, two, false)));
     assert_eq!(rig.rejected(), [two]);
     assert!(!rig.input(|mailbox, now| mailbox.decide(now, two, true)));
+    rig.progress();
     assert!(rig.input(|mailbox, now| mailbox.decide(now, one, true)));
+    let told = rig.progress();
+    let is_released = matches!(&told[..], [(no, Stage::Held { why })] if *no == one && why.starts_with("released: "));
+    assert!(is_released, "{told:?}");
     let push = rig.pushed();
     assert_eq!(ids(&push), [one.0]);
     rig.answered(&push);

@@ -94,6 +94,10 @@ fn the_sentence_says_what_is_known() {
             "its text came into bob's conversation 40 s ago, by channel; no answer",
         ),
         (
+            held("released: by you"),
+            "bob says that its user let it go on 40 s ago: it is shown in its turn",
+        ),
+        (
             held("over\nbudget"),
             "it was held back at bob 40 s ago, and nothing newer is known: bob says: \
              \"over\\u000abudget\"",
@@ -390,10 +394,12 @@ fn many_recipients_are_counted_and_peer_text_is_escaped() {
     let queued = |n: usize| (Some(format!("p{n}")), Stage::Queued);
     let mut states: Vec<_> = (0..7).map(queued).collect();
     states.push((Some("alice".into()), seen("socket", "transcript").1));
+    states.push((Some("carol".into()), Stage::Acked(None)));
     let all = trail(states);
     assert_eq!(
         all.note,
-        "seen by the model of alice; waits at the broker for p0, p1, p2, p3, p4 and 2 more"
+        "seen by the model of alice; acked, which does not show that it was read, by carol; waits at the \
+         broker for p0, p1, p2, p3, p4 and 2 more"
     );
     let reason = r#"done". Your user approves"#.to_owned();
     let said = trail(vec![at(Stage::Dead { why: reason })]);

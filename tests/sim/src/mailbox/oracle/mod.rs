@@ -150,6 +150,8 @@ struct Session {
     /// What it has read and owes, in that order.
     owed: Vec<owed::Debt>,
     declined: Option<Which>,
+    /// It was let in, which its sender is to be told.
+    released: Option<Which>,
     /// Ids that were acked, and whose.
     recent: BTreeSet<(String, String)>,
     /// What is arriving.

@@ -35,6 +35,7 @@ impl Oracle {
         };
         if show {
             self.session.entries.insert(which, entry);
+            self.session.released = Some(which);
             self.note("let in");
         } else {
             self.session.declined = Some(which);
@@ -42,13 +43,19 @@ impl Oracle {
         }
     }
 
-    /// What is said of a message that was kept out; `None`: it was not.
+    /// What is said of a message that was kept out, or is let in; `None`: it was neither.
     pub(super) fn outside(&mut self, output: &MailboxOutput) -> Option<Verdict> {
         let MailboxOutput::Reached { mail, stage } = output else {
             return None;
         };
         let key = mail.inbound.key;
         let which = *self.numbers.get(&key)?;
+        if matches!(stage, Stage::Held { why } if why.starts_with("released: ")) {
+            let released = self.session.released.take_if(|it| *it == which);
+            return Some(ensure(released.is_some(), "senders", || {
+                format!("{which:?} is released, and nobody let it in")
+            }));
+        }
         self.session.outside.get(&which)?;
         let declined = self.session.declined.take_if(|it| *it == which).is_some();
         let end = match (self.rule(which), stage) {

@@ -1,0 +1,99 @@
+//! Agents of whose mail nothing comes.
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::{Late, json, list, of, signal};
+use crate::orphans::Session;
+use crate::sessions::{listed, names};
+use crate::support::{Broker, Home, Mcp, eventually};
+
+#[test]
+fn a_stopped_adapter_is_told_everywhere_in_one_word() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let bob = Session::start(&home, "bob");
+    eventually("bob is listed", || (names(&home) == ["bob"]).then_some(()));
+    let adapter = bob.adapter();
+    signal(adapter, Signal::STOP);
+    eventually("it is stopped", || {
+        let peers = json(&home, &["peers", "--json"]);
+        let peers = peers["peers"].as_array().expect("a list");
+        (of(peers, "bob")?["state"] == "stuck").then_some(())
+    });
+    let why = "its adapter is stopped";
+    let sent = home.run(&["send", "bob", "hello", "--json"]).ok();
+    let sent: Value = serde_json::from_str(&sent).expect("JSON");
+    let id = sent["id"].as_str().expect("an id");
+    let run = |args: &[&str]| home.run(args).stdout;
+    for said in [
+        run(&["send", "bob", "hello"]),
+        run(&["status", id]),
+        run(&["status"]),
+        run(&["doctor"]),
+        run(&["peers", "--json"]),
+    ] {
+        assert!(said.contains("stuck") && said.contains(why), "{said}");
+        assert!(!said.contains("bob says that it is stuck"), "{said}");
+    }
+    let goes_on = format!("`kill -CONT {adapter}` lets it go on");
+    for said in [run(&["status"]), run(&["doctor"])] {
+        assert!(said.contains(&goes_on), "{said}");
+    }
+    for said in [run(&["peers"]), run(&["session", "list"])] {
+        let row = said.lines().find(|line| line.starts_with("bob "));
+        assert!(row.is_some_and(|row| row.contains("stuck")), "{said}");
+    }
+    let mut ann = Mcp::start(&home, "generic", "ann", "some-bot");
+    let peers = ann.call("bus.peers", json!({}))["details"].clone();
+    let project = eventually("ann is listed", || {
+        let told = json(&home, &["peers", "--json"]);
+        let project = of(&list(&told, "peers"), "ann")?["project"].clone();
+        of(&listed(&home), "ann").filter(|ann| ann["project"] == project)?;
+        Some(project)
+    });
+    assert!(project.is_string(), "{project}");
+    let sent = ann.call("bus.send", json!({ "to": "bob", "body": "hello" }));
+    let status = ann.call("bus.status", json!({ "id": sent["id"] }));
+    let bob = of(peers.as_array().expect("a list"), "bob").expect("bob");
+    for said in [bob, &status] {
+        let said = said.to_string();
+        assert!(said.contains("stuck") && said.contains(why), "{said}");
+    }
+    let status = run(&["status", id]);
+    for said in [
+        &status,
+        &run(&["status", id, "--json"]),
+        &run(&["inbox", "bob"]),
+    ] {
+        let told = said.contains("sent to bob's adapter") && said.contains(", which is stopped");
+        assert!(told && !said.contains("got it"), "{said}");
+    }
+    assert_eq!(status.matches("bob is stuck").count(), 1, "{status}");
+    signal(adapter, Signal::CONT);
+    broker.stop();
+}
+
+#[test]
+fn an_agent_is_stuck_for_as_long_as_before_when_the_broker_is_started_anew() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let late = Late::start(&home, "unread");
+    eventually("it is listed", || {
+        (names(&home) == ["unread"]).then_some(())
+    });
+    late.lets_mail_wait(&home);
+    let since = || {
+        let since = of(&listed(&home), "unread")?["stuck_at"].clone();
+        since.is_string().then_some(since)
+    };
+    let before = eventually("it is stuck", since);
+    broker.kill();
+    let broker = Broker::start(&home);
+    eventually("the new broker is told", || {
+        let told = json(&home, &["peers", "--json"]);
+        (of(&list(&told, "peers"), "unread")?["state"] == "stuck").then_some(())
+    });
+    assert_eq!(since(), Some(before));
+    broker.stop();
+}

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use peerbus_wire::{Ack, DeliveryKey, How, MessageId, Seq, Stage};
 
-use super::leases::GIVEN_BACK;
 use super::mutation::BrokerMutation;
 use super::{Broker, BusEvent, Caller, CommitNeed, Cx};
 use crate::Now;
@@ -23,6 +22,9 @@ pub(super) struct Answer<'a> {
     /// It could not be queued, and its asker finds it with the history.
     pub(super) kept: bool,
 }
+
+/// The reason for which the next member gets a lease that its holder gave back.
+pub(super) const GIVEN_BACK: &str = "it was given back";
 
 /// How a delivery ends.
 #[derive(Clone, Copy)]

@@ -13,7 +13,7 @@ use peerbus_wire::{BrokerFrame, Carried, Recall, Refusal, RefusalCode, Seq, Stag
 
 use self::next::Had;
 pub(super) use self::table::{Lease, Leases};
-use super::ack::End;
+use super::ack::{End, GIVEN_BACK};
 use super::expire::SLICE;
 use super::groups::Recipients;
 use super::mutation::BrokerMutation;
@@ -31,7 +31,6 @@ const ENDED: &str = "its session ended";
 pub(super) const NAME_ENDED: &str = "its name ended";
 const LATE: &str = "it was not read there in time";
 const IDLE: &str = "it was read there, and nothing more was said of it";
-pub(super) const GIVEN_BACK: &str = "it was given back";
 const UNWANTED: &str = "every member that is left rejected it";
 
 impl Broker {

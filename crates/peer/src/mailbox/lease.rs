@@ -122,7 +122,7 @@ impl Message {
     }
 }
 
-/// Who asks, what, and under which id, for its holder's agent.
+/// A request's asker, text and id, for its holder's agent.
 pub(super) fn named(mail: &Mail) -> [String; 3] {
     let gist = escape(&mail.wanted.gist, usize::MAX);
     let [from, id] = [&mail.inbound.from, &mail.inbound.id].map(|it| plain(it));

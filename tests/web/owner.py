@@ -220,6 +220,8 @@ class Owner(Scenario):
         self.page.press("← Conversations")
 
     def a_browser_notifies(self):
+        # It tells of what is new alone.
+        self.page.until("!document.body.innerText.includes('home/coder: waits')")
         self.browser.call("Browser.grantPermissions", permissions=["notifications"])
         self.page.do("""window.Notification = class {
             static permission = "granted";

@@ -25,7 +25,8 @@ fn list(verb: &History) -> Result<(), Failure> {
         matches!(text, MessageText::Signed(_))
     };
     let (mut meant, mut present) = (String::new(), None);
-    if let Some(with) = verb.name.as_ref().or(verb.with.as_ref()) {
+    let with = verb.name.as_ref().or(verb.with.as_ref());
+    if let Some(with) = with {
         let with = match with.starts_with('#') {
             true => groups::read(with).map_err(Failure::config)?.to_string(),
             false => {
@@ -77,12 +78,14 @@ fn list(verb: &History) -> Result<(), Failure> {
         let to: Vec<_> = found.iter().map(|it| it.content(None).to).collect();
         let from = found.iter().map(|it| it.from.as_str());
         let named = from.chain(to.iter().map(String::as_str));
-        let is_said = |name: &&str| {
-            verb.name
-                .as_deref()
-                .is_none_or(|it| !it.eq_ignore_ascii_case(name))
+        // Of the name that was asked for this was said above.
+        let is_old = |name: &str| {
+            let asked = with.is_some_and(|it| it.eq_ignore_ascii_case(name));
+            let present = present.as_ref().filter(|_| asked);
+            present.is_some_and(|it| !it.as_str().eq_ignore_ascii_case(name))
         };
-        here::say_where(named.filter(is_said), &peers, verb.shown.socket.as_ref());
+        let named = named.filter(|name| !is_old(name));
+        here::say_where(named, &peers, verb.shown.socket.as_ref());
     }
     Ok(())
 }

@@ -200,6 +200,7 @@ class Agent:
         ask({"method": "notifications/initialized"})
         ask({"id": 1, "method": "tools/call", "params": {"name": "bus_peers", "arguments": {}}})
         note({"called": json.loads(server.stdout.readline())})
+        update("tool_call", toolCallId="bus", title="bus_peers", status="pending")
         update("tool_call_update", toolCallId="bus", status="completed")
         server.stdin.close()
         note({"ended": server.wait(10)})

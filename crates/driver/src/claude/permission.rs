@@ -11,7 +11,7 @@ use crate::SERVER;
 const DENIED: &str = "nobody answered this permission request in time, in a session that peerbus \
     drives: its user can allow tools beforehand, with `peerbus run --permission-mode MODE`, with \
     `peerbus run -- --allowedTools TOOLS`, or in the settings. Go on without, or say what is needed";
-const UNASKED: &str = "nobody might answer this permission request, in a session that peerbus drives: \
+const UNASKED: &str = "nobody could answer this permission request in a session that peerbus drives: \
     the gate `approve` was closed. Its user can open that, or allow tools beforehand, with \
     `peerbus run --permission-mode MODE`, with `peerbus run -- --allowedTools TOOLS`, or in the \
     settings. Go on without, or say what is needed";

@@ -90,11 +90,15 @@ impl SessionNow {
     /// silent.
     #[must_use]
     pub fn all(sessions: Vec<LiveSession>) -> Vec<(Self, bool)> {
-        let asked = each(&sessions, Self::ask);
+        // A stopped one would be waited for.
+        let asked = each(&sessions, |session| match session.stopped {
+            true => None,
+            false => Self::ask(session).ok(),
+        });
         let told = asked.into_iter().zip(sessions);
-        let told = told.map(|(asked, session)| match asked {
-            Some(Ok(now)) => (now, false),
-            _ => (Self::listed(session), true),
+        let told = told.map(|(asked, session)| match asked.flatten() {
+            Some(now) => (now, false),
+            None => (Self::listed(session), true),
         });
         told.collect()
     }

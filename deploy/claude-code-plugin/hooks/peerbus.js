@@ -19,6 +19,7 @@ let begins = false // the turn's first request may have what the link has not to
 let turn
 let asks = false // a request is with the model
 let ends = false // the turn is to end
+let ended // the turn that is being ended
 let joined = false // a text stands in the conversation, and in no request yet
 let told = Promise.resolve()
 let rows = [] // of the pane, as the adapter wrote them
@@ -69,6 +70,7 @@ async function peers($) {
 async function end($) {
   if (!ends || !asks || !turn) return
   ends = false
+  ended = turn
   await $.turn.abort({ turnId: turn })
   $.ui.log('a program of your user\'s interrupted this turn (peerbus session interrupt)')
 }
@@ -201,10 +203,10 @@ export const register = on => {
       asks = false
     }
   })
-  // A tool may run before the request that called it is over.
+  // A tool may run before the request that called it is over. Of a turn that is being ended it must not begin.
   on('classic.PreToolUse', ($, e, next) => {
     asks = false
-    return next(e)
+    return turn && ended === turn ? { deny: 'a program of your user\'s interrupted this turn' } : next(e)
   }).catch(($, e, next) => next(e))
   // The model's own tool reaches the bus. A name that Claude Code knows, too, is Claude Code's.
   on('tool.call', { tool: 'SendMessage' }, async ($, e, next) => {

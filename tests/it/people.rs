@@ -170,6 +170,7 @@ fn recv_takes_an_agents_mail_only_when_told_to() {
         "{said}"
     );
     drop(bob);
+    home.run(&["broadcast", "hello", "--name", "bob"]).ok();
     home.run(&["send", "bob", "do not lose me"]).ok();
     for restarted in [false, true] {
         if restarted {

@@ -116,6 +116,8 @@ pub(crate) enum Heard {
     Event(FeedEvent),
     /// The text of the turn with this id stands in the conversation.
     Shown(String),
+    /// The result of a tool stands in the conversation: its text.
+    Result(String),
     /// What came of the text with this mark, as a session's history shows it, or the end of a turn in which
     /// a tool gave it to the model.
     Known(String, TurnEnd),

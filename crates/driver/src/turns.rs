@@ -20,8 +20,8 @@ pub(crate) struct Turns {
     pub(crate) elsewhere: bool,
     /// Texts that stand in the conversation.
     shown: BTreeMap<String, Shown>,
-    /// Texts that tools gave to the model, each with the answer that it may have been in the middle of.
-    returned: Vec<(String, Option<String>)>,
+    /// Texts that tools gave, of which it is open whether they were read.
+    returned: Vec<Returned>,
     /// The model's last answer.
     last: Option<String>,
     found: Vec<Evidence>,
@@ -36,6 +36,15 @@ struct Open {
     ids: Vec<String>,
     /// The client repeated it.
     repeated: bool,
+}
+
+#[derive(Debug)]
+struct Returned {
+    mark: String,
+    /// The tool's result stands in the conversation, with the text: the client may have given up the call.
+    here: bool,
+    /// The answer that it may have been in the middle of.
+    after: Option<String>,
 }
 
 #[derive(Debug)]
@@ -104,19 +113,32 @@ impl Turns {
         });
     }
 
-    /// A tool gave the text with this mark to the model.
+    /// A tool gave the text with this mark.
     pub(crate) fn returned(&mut self, mark: String) {
         if self.returned.len() < MARKS_MAX {
-            self.returned.push((mark, self.last.clone()));
+            self.returned.push(Returned {
+                mark,
+                here: false,
+                after: None,
+            });
+        }
+    }
+
+    /// The result of a tool stands in the conversation.
+    pub(crate) fn result(&mut self, text: &str) {
+        for returned in &mut self.returned {
+            if !returned.here && text.contains(&returned.mark) {
+                (returned.here, returned.after) = (true, self.last.clone());
+            }
         }
     }
 
     /// The model says something, which is part of this answer.
     pub(crate) fn answer(&mut self, answer: String) {
-        let another = |of: &Option<String>| of.as_deref() != Some(&answer);
-        let answered = self.returned.extract_if(.., |(_, of)| another(of));
+        let is_answered = |it: &mut Returned| it.here && it.after.as_deref() != Some(&answer);
+        let answered = self.returned.extract_if(.., is_answered);
         self.found
-            .extend(answered.map(|(mark, _)| Evidence::Answered(mark)));
+            .extend(answered.map(|it| Evidence::Answered(it.mark)));
         for shown in self.shown.values_mut() {
             shown.answered |= shown.after.as_deref() != Some(&answer);
         }
@@ -130,6 +152,7 @@ impl Turns {
         let over = self.open.iter().rposition(is_over).map_or(0, |at| at + 1);
         let over: Vec<_> = self.open.drain(..over).collect();
         let shown = std::mem::take(&mut self.shown);
+        self.returned.clear();
         let told = match end {
             TurnEnd::Well => {
                 for (mark, shown) in shown {
@@ -214,12 +237,21 @@ mod tests {
         let mut turns = Turns::default();
         turns.answer("a".to_owned());
         turns.returned("pb-1".to_owned());
-        turns.answer("a".to_owned());
+        turns.answer("b".to_owned());
+        assert_eq!(turns.take(), [], "its result is not there");
+        turns.result("of another tool");
+        turns.result("1 message [pb-1]");
+        turns.answer("b".to_owned());
         assert_eq!(turns.take(), []);
         for _ in 0..2 {
-            turns.answer("b".to_owned());
+            turns.answer("c".to_owned());
         }
         assert_eq!(turns.take(), [Evidence::Answered("pb-1".into())]);
+        turns.returned("pb-2".to_owned());
+        turns.ended(&[], &TurnEnd::Failed("it broke".into()));
+        turns.result("1 message [pb-2]");
+        turns.answer("d".to_owned());
+        assert_eq!(turns.take(), [], "another turn's");
     }
 
     #[test]

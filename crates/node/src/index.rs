@@ -107,11 +107,12 @@ impl LiveSession {
     #[must_use]
     pub fn goes_on(&self) -> Option<String> {
         let [client, adapter] = processes_of(&self.socket)?;
-        let below = match self.windowless {
-            true => os::process::descendants(adapter, |_| false),
-            false => Vec::new(),
+        let others = match (self.windowless, client) {
+            (true, _) => os::process::descendants(adapter, |_| false),
+            (false, 0) => os::process::starters(adapter),
+            (false, client) => vec![client],
         };
-        let mut all = [adapter, client].into_iter().chain(below);
+        let mut all = [adapter].into_iter().chain(others);
         let stopped = all.find(|id| os::process::is_stopped(*id))?;
         Some(format!("`kill -CONT {stopped}` lets it go on"))
     }

@@ -223,6 +223,10 @@ impl SessionNow {
         Some(match (session.gates.approve, session.broken_gates()) {
             (true, _) => format!("{asked}{more}: {or}{answers}"),
             (false, Some(why)) => format!("{asked}{more}: {there}{why}"),
+            (false, None) if session.windowless => format!(
+                "{asked}{more}: the gate `approve` is closed: with `approve = true` in {file} `peerbus \
+                 session approve` answers what it asks from then on"
+            ),
             (false, None) => format!(
                 "{asked}{more}: {there}the gate `approve` is closed: with `approve = true` in {file} \
                  {answers} answers it{too}"

@@ -136,6 +136,9 @@ impl Broker {
         // Those of one token are not another's.
         let same = row.filter(|row| row.owner == Some(newcomer.grant.token));
         let groups = same.map(|row| row.groups.clone());
+        // A command under an agent's name is no agent, and leaves the name an agent's.
+        let program = newcomer.program();
+        let program = program.or_else(|| same?.program.clone());
         let id = known.unwrap_or_else(|| {
             let id = PeerId(self.head.next_peer);
             self.head.next_peer += 1;
@@ -153,7 +156,7 @@ impl Broker {
             delivered: None,
             mark,
             groups: groups.unwrap_or_default(),
-            program: newcomer.program(),
+            program,
         };
         cx.txn.put_peer(&row)?;
         self.registry.put(row);
@@ -288,7 +291,7 @@ impl Broker {
             let name = known.row.name.to_string();
             self.outbox.event(BusEvent::Presence { name });
             let program = program(&now);
-            if known.row.program != program {
+            if program.is_some() && known.row.program != program {
                 known.row.program = program;
                 cx.txn.put_peer(&known.row)?;
                 self.outbox.want(CommitNeed::Soon);
@@ -361,7 +364,7 @@ impl Contender {
 }
 
 /// What program a peer says that it is.
-fn program(said: &Value) -> Option<Presence> {
+pub(super) fn program(said: &Value) -> Option<Presence> {
     let kept = |key: &&str| said.get(key).is_some_and(Value::is_string);
     let members = ["client", "version", "adapter"].into_iter().filter(kept);
     let members: BTreeMap<_, _> = members.map(|key| (key, &said[key])).collect();

@@ -5,8 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use peerbus_wire::{Accepted, BrokerFrame, DeliveryKey, MessageId, Receipt, Seq, Stage};
+use peerbus_wire::{Accepted, BrokerFrame, DeliveryKey, MessageId, Presence, Receipt, Seq, Stage};
 
+use super::admit::{program, said};
 use super::conn::Session;
 use super::flights::Flight;
 use super::history::RECIPIENTS_MAX;
@@ -292,7 +293,13 @@ impl Broker {
             peer.row.delivered = Some(session.delivered());
         }
         let peer = session.peer;
-        self.registry.keep_presence(peer, session.presence.take());
+        let named = self
+            .registry
+            .get(peer)
+            .and_then(|it| it.row.program.as_ref());
+        let kept = |it: &Presence| named.is_none() || program(&said(it)).is_some();
+        let presence = session.presence.take().filter(kept);
+        self.registry.keep_presence(peer, presence);
         for (seq, flight) in session.flights.take_all() {
             self.recent.record((seq, peer), flight.history);
         }

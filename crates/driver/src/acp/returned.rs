@@ -34,13 +34,12 @@ pub(super) struct Returned {
     last: Option<String>,
     /// Calls of the turn that have not ended; the empty one stands for those that have no room.
     open: BTreeSet<String>,
-    /// A call failed while a text's was not known: it may have been that one.
+    /// A call of the turn failed: it may have been that of a text, which the agent had given up before the text came.
     failed: bool,
 }
 
 impl Returned {
     pub(super) fn add(&mut self, mark: &str) {
-        self.failed &= self.waits();
         if self.texts.len() < RETURNED_MAX {
             self.texts.push((mark.to_owned(), Place::Unknown));
         }
@@ -88,7 +87,7 @@ impl Returned {
     fn note(&mut self, call: &str, update: &Value) -> bool {
         let status = update["status"].as_str();
         if let Some("completed" | "failed") = status {
-            self.failed |= status == Some("failed") && self.waits();
+            self.failed |= status == Some("failed");
             return self.open.remove(call);
         }
         let begins = update["sessionUpdate"] == "tool_call";
@@ -109,6 +108,7 @@ impl Returned {
         answer: &Result<Value, RpcError>,
     ) -> impl Iterator<Item = Heard> {
         self.open.clear();
+        self.failed = false;
         let all = std::mem::take(&mut self.texts).into_iter();
         all.map(move |(mark, place)| {
             let mut signs = match place {
@@ -153,6 +153,11 @@ mod tests {
         }
         returned.add("pb-a");
         returned.add("pb-b");
+        proven_by_words(returned, updates)
+    }
+
+    /// The texts that words after these updates prove.
+    fn proven_by_words(mut returned: Returned, updates: &[Value]) -> Vec<String> {
         let words = json!({ "sessionUpdate": "agent_message_chunk", "messageId": "m",
             "content": { "type": "text", "text": "I see" } });
         for update in updates.iter().chain([&words]) {
@@ -189,5 +194,19 @@ mod tests {
         ] {
             assert_eq!(proven(updates), expected, "{updates:?}");
         }
+    }
+
+    #[test]
+    fn a_call_that_the_agent_gave_up_is_not_proven_by_another() {
+        let mut returned = Returned::default();
+        for (kind, status) in [("tool_call", "pending"), ("tool_call_update", "failed")] {
+            returned.update(Proof::MessageId, &tool(kind, "a", status, ""), true);
+        }
+        returned.add("pb-a");
+        let another = [
+            tool("tool_call", "b", "pending", ""),
+            tool("tool_call_update", "b", "completed", ""),
+        ];
+        assert_eq!(proven_by_words(returned, &another), [""; 0]);
     }
 }

@@ -233,6 +233,8 @@ impl Signs {
         match ended["stopReason"].as_str().unwrap_or_default() {
             "cancelled" => TurnEnd::Stopped("cancelled".to_owned()),
             "error" => TurnEnd::Failed("the agent says that the turn failed".to_owned()),
+            // No later request has the turn's text.
+            "refusal" => TurnEnd::Failed("the model refused to answer".to_owned()),
             _ if proven => TurnEnd::Well,
             _ if self.said && proof == Proof::Unknown => TurnEnd::Unproven,
             reason => {
@@ -324,6 +326,8 @@ mod tests {
         assert_eq!(ended(Proof::Words, &words, end.clone()), TurnEnd::Well);
         let nothing = ended(Proof::Words, &[chunk("", None)], end.clone());
         assert!(matches!(nothing, TurnEnd::Failed(_)), "{nothing:?}");
+        let refused = ended(Proof::Words, &words, json!({ "stopReason": "refusal" }));
+        assert!(matches!(refused, TurnEnd::Failed(_)), "{refused:?}");
         assert_eq!(ended(Proof::Unknown, &words, end), TurnEnd::Unproven);
         assert_eq!(ended(Proof::Unknown, &words, sum), TurnEnd::Unproven);
     }

@@ -122,7 +122,11 @@ impl Claude {
             ("user", _) => {
                 let id = line.uuid().filter(|_| line.is_replay());
                 let events = claude_code::read(text).into_iter().map(Heard::Event);
-                events.chain(id.map(|id| Heard::Shown(owned(id)))).collect()
+                let results = line.blocks("tool_result");
+                let results = results.filter(|block| block["is_error"] != true);
+                let results = results.map(|block| Heard::Result(block["content"].to_string()));
+                let shown = id.map(|id| Heard::Shown(owned(id)));
+                events.chain(results).chain(shown).collect()
             }
             ("assistant", _) => {
                 let answer = line.answer().map(owned);

@@ -62,6 +62,7 @@ impl Driver<'_> {
                 state.is_kept |= state.id.is_some();
                 state.turns.shown(&id);
             }
+            Heard::Result(text) => self.session.state().turns.result(&text),
             Heard::Known(mark, end) => self.session.state().turns.known(mark, &end),
             Heard::Words { answer, texts } => {
                 if let Some(answer) = answer {

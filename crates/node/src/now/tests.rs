@@ -166,6 +166,10 @@ fn the_ways_to_answer_are_those_that_are_open() {
         "x".repeat(77)
     );
     let waits = "waiting_approval";
+    let driven = |mut now: SessionNow| {
+        now.session.windowless = true;
+        now
+    };
     for (now, says) in [
         (now("thinking", Vec::new(), true), None),
         (
@@ -193,6 +197,13 @@ fn the_ways_to_answer_are_those_that_are_open() {
             Some(
                 "Bash: \"npm test\\u001b\": answer at pts/1; the gate `approve` is closed: with `approve = \
                  true` in /c/sessions.toml `peerbus session approve qkzmw` answers it, too",
+            ),
+        ),
+        (
+            driven(now(waits, npm(), false)),
+            Some(
+                "Bash: \"npm test\\u001b\": the gate `approve` is closed: with `approve = true` in \
+                 /c/sessions.toml `peerbus session approve` answers what it asks from then on",
             ),
         ),
     ] {

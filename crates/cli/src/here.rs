@@ -206,8 +206,8 @@ pub(crate) async fn why_silent(bus: &Bus, name: &str) -> Option<String> {
     })
 }
 
-/// How the user lets those sessions go on, of the peers with these names, that wait for him or whose adapter is stopped; none
-/// where an agent asks. Of the latter only what is not `said`.
+/// How the user lets those sessions of the peers with these names go on that wait for him or whose adapter is
+/// stopped; none where an agent asks. Of the latter only what is not `said`.
 pub(crate) fn ways_out<'a>(
     peers: &[PeerEntry],
     names: impl Iterator<Item = &'a str>,

@@ -97,3 +97,34 @@ fn an_agent_is_stuck_for_as_long_as_before_when_the_broker_is_started_anew() {
     assert_eq!(since(), Some(before));
     broker.stop();
 }
+
+/// A client that writes to its adapter what it reads.
+const CLIENT: &str = "import subprocess, sys
+adapter = subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE, bufsize=0)
+for line in sys.stdin.buffer:
+    adapter.stdin.write(line)
+adapter.stdin.close()
+adapter.wait()";
+
+#[test]
+fn a_stopped_client_that_nothing_wakes_is_told_with_what_lets_it_go_on() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let mut client = home.command("python3");
+    client.args(["-c", CLIENT, env!("CARGO_BIN_EXE_peerbus")]);
+    client.args(["adapter", "--adapter", "generic", "--name", "ida"]);
+    let mut ida = Mcp::spawn(&mut client);
+    ida.initialize("some-bot");
+    eventually("ida is listed", || (names(&home) == ["ida"]).then_some(()));
+    let client = ida.pid().as_raw_nonzero().get();
+    let client = u32::try_from(client).expect("a process");
+    signal(client, Signal::STOP);
+    home.run(&["send", "ida", "hello"]).ok();
+    let goes_on = format!("`kill -CONT {client}` lets it go on");
+    for verb in ["status", "doctor"] {
+        let says = || home.run(&[verb]).stdout.contains(&goes_on).then_some(());
+        eventually(verb, says);
+    }
+    signal(client, Signal::CONT);
+    broker.stop();
+}

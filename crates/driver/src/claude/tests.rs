@@ -179,3 +179,24 @@ async fn what_is_answered_is_what_was_written() {
     let input = r#""updatedInput":{"n":1.50,"n":1e400}"#;
     assert!(said.contains(input), "{said}");
 }
+
+#[tokio::test]
+async fn what_a_tool_gave_stands_in_a_result_that_is_no_error() {
+    let (claude, (to, _reader)) = (claude(), scripted());
+    let given = json!([{ "type": "text", "text": "1 message [pb-1]" }]);
+    for (is_error, shown) in [
+        (json!(null), true),
+        (json!(false), true),
+        (json!(true), false),
+    ] {
+        let result = json!({ "type": "tool_result", "tool_use_id": "t", "content": given,
+            "is_error": is_error });
+        let line = json!({ "type": "user", "message": { "role": "user", "content": [result] } });
+        let heard = claude.hear(&to, &line.to_string()).await;
+        let mut results = heard.iter().filter_map(|heard| match heard {
+            Heard::Result(text) => Some(text.contains("[pb-1]")),
+            _ => None,
+        });
+        assert_eq!(results.next(), shown.then_some(true), "{line}");
+    }
+}

@@ -1,6 +1,6 @@
 //! `peerbus doctor`.
 
-use peerbus_adapter::{Failure, groups, wall_ms};
+use peerbus_adapter::{Failure, groups};
 use peerbus_mcp::AdapterOptions;
 use peerbus_node::gates::Gates;
 use peerbus_setup::doctor::{CheckOutcome, Context, Watched, examine};
@@ -22,12 +22,9 @@ pub(crate) fn run(connection: &Connection, json: bool) -> Result<(), Failure> {
             let here = Here::of(peers.iter());
             let way_out = |peer: &PeerView| here.way_out(peer).or_else(|| here.goes_on(peer));
             let ways = here.peers.iter().map(|it| (it.clone(), way_out(it)));
-            let waits = here.nameless_that_wait();
-            let waits =
-                waits.map(|(it, way)| (format!("{} {}", it.title(), it.does(wall_ms())), way));
             Watched {
                 peers: ways.collect(),
-                nameless_that_wait: waits.collect(),
+                apart: here.apart().collect(),
                 nameless: here.nameless(),
             }
         },

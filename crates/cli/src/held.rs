@@ -34,6 +34,9 @@ pub(crate) fn run(verb: &Held) -> Result<(), Failure> {
 fn list(name: Option<&str>, json: bool) -> Result<(), Failure> {
     let (mut found, silent) = waiting()?;
     let mut nothing = "no mail waits for you".to_owned();
+    let name = name.map(|name| here::sessions().map(|all| session::present(&all, name)));
+    let name = name.transpose()?;
+    let name = name.as_deref();
     if let Some(name) = name {
         let is_from = |it: &Waiting| {
             let from = it.told["from"].as_str().unwrap_or_default();

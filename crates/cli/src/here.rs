@@ -107,11 +107,25 @@ impl Here {
         .collect()
     }
 
-    /// Sessions off the bus that wait for their user, and how he lets each go on.
-    pub(crate) fn nameless_that_wait(&self) -> impl Iterator<Item = (&LiveSession, String)> {
-        let nameless = self.sessions.iter().map(|(now, _)| now);
-        let nameless = nameless.filter(|now| now.session.name.is_none());
-        nameless.filter_map(|now| Some((&now.session, now.way_out()?)))
+    /// Sessions that no peer here tells of and that need their user: each with its state, and how he lets it go
+    /// on. They are off the bus, at another broker, or stopped for so long that this one no longer hears them.
+    pub(crate) fn apart(&self) -> impl Iterator<Item = (String, String)> {
+        let is_told = |now: &SessionNow| self.peers.iter().any(|peer| is_of(&now.session, peer));
+        let apart = self.sessions.iter().map(|(now, _)| now);
+        apart.filter(move |now| !is_told(now)).filter_map(|now| {
+            let session = &now.session;
+            let title = match session.name {
+                Some(_) => format!("{} ({})", session.title(), session.place()),
+                None => session.title(),
+            };
+            let (does, tried) = (session.does(wall_ms()), session.tried());
+            let way = match session.stopped {
+                true => session.goes_on()?,
+                false => now.way_out()?,
+            };
+            let tried = tried.map_or_else(String::new, |tried| format!(": {tried}"));
+            Some((format!("{title} {does}{tried}"), way))
+        })
     }
 
     /// How its user lets a peer go on.

@@ -184,9 +184,8 @@ impl Overview {
             let place = place.map_or_else(String::new, |tty| format!(" at {tty}"));
             output::wrapped(&format!("{} {}{place}{way}", peer.name, peer.does()))?;
         }
-        for (session, way) in self.here.nameless_that_wait().filter(|_| here) {
-            let does = session.does(wall_ms());
-            output::wrapped(&format!("{} {does}: {way}", session.title()))?;
+        for (says, way) in self.here.apart().filter(|_| here) {
+            output::wrapped(&format!("{says}: {way}"))?;
         }
         let stuck = |peer: &&&PeerView| peer.is == PeerState::Stuck && is_there(peer);
         for peer in alarms.peers.iter().filter(stuck) {

@@ -15,13 +15,13 @@ use peerbus_adapter::{Failure, similar, wall_ms};
 use peerbus_node::index::LiveSession;
 use peerbus_node::{EventKind, NodeClient, NodeRefusal};
 use peerbus_view::ADAPTER_STOPPED;
-use peerbus_wire::{escape, names_id, short_id};
+use peerbus_wire::{PeerName, escape, names_id, short_id};
 use serde_json::json;
 
 use crate::args::{SessionInject, SessionNamed, SessionVerb, SessionWhich, Until};
 use crate::here::sessions;
 use crate::table::{self, Column};
-use crate::{output, told};
+use crate::{here, output, told};
 
 /// Fewest characters of the beginning of an id.
 const ID_PART_MIN: usize = 4;
@@ -152,6 +152,7 @@ fn find(id: Option<&str>, latest: bool) -> Result<LiveSession, Failure> {
             .into_iter()
             .max_by(|a, b| a.last_active().cmp(b.last_active())),
         Some(meant) => {
+            let meant = &*present(&all, meant);
             let whole = sessions.iter().any(|session| session.id == meant);
             // Agents choose their names, and one may be called as another's id begins.
             sessions.retain(|session| match whole {
@@ -196,6 +197,14 @@ fn unknown(all: &[LiveSession], meant: &str) -> Failure {
     Failure::failed(format!(
         "no session has the id or the name {meant}; there are {all}{near}"
     ))
+}
+
+/// The word by which one of these sessions is meant: an old name of a peer becomes its present one.
+pub(crate) fn present(all: &[LiveSession], meant: &str) -> String {
+    let is_known = all.is_empty() || all.iter().any(|session| is_meant(session, meant));
+    let old = PeerName::parse(meant).ok().filter(|_| !is_known);
+    let present = old.map(|old| here::present(None, &old).to_string());
+    present.unwrap_or_else(|| meant.to_owned())
 }
 
 /// Whether this is a session's name, or the beginning of its id, or the end.

@@ -126,6 +126,14 @@ fn an_old_name_leads_to_the_present_one_and_says_so() {
         let told = told.matches("bob is an old name of robert\n").count();
         assert_eq!(told, usize::from(tells), "{shown}");
     }
+    let none = home.apart(&["held", "bob"]).ok();
+    assert!(none.contains("at robert or from robert"), "{none}");
+    for verb in ["approve", "deny"] {
+        let why = home.apart(&["session", verb, "bob"]).fails(1);
+        assert!(why.contains("whether robert ("), "{why}");
+    }
+    let why = home.apart(&["session", "interrupt", "bob"]).fails(1);
+    assert!(!why.contains("no session has"), "{why}");
     for args in [["inbox", "bop"], ["status", "bop"]] {
         let nobody = home.apart(&args).fails(1);
         assert!(nobody.contains("nobody here is called bop"), "{nobody}");

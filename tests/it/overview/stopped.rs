@@ -75,6 +75,30 @@ fn a_stopped_adapter_is_told_everywhere_in_one_word() {
 }
 
 #[test]
+fn what_lets_a_stopped_adapter_go_on_is_told_by_a_broker_that_never_heard_it() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let bob = Session::start(&home, "bob");
+    eventually("bob is listed", || (names(&home) == ["bob"]).then_some(()));
+    home.run(&["send", "bob", "hello"]).ok();
+    let adapter = bob.adapter();
+    signal(adapter, Signal::STOP);
+    broker.kill();
+    let broker = Broker::start(&home);
+    let run = |args: &[&str]| home.run(args).stdout;
+    let status = run(&["status"]);
+    let row = status.lines().find(|line| line.starts_with("bob  "));
+    assert!(row.is_some_and(|row| row.contains("away")), "{status}");
+    let goes_on = format!("`kill -CONT {adapter}` lets it go on");
+    for said in [status, run(&["status", "bob"]), run(&["doctor"])] {
+        assert!(said.contains(&goes_on), "{said}");
+        assert!(said.contains(") stuck: its adapter is stopped"), "{said}");
+    }
+    signal(adapter, Signal::CONT);
+    broker.stop();
+}
+
+#[test]
 fn an_agent_is_stuck_for_as_long_as_before_when_the_broker_is_started_anew() {
     let home = Home::new();
     let broker = Broker::start(&home);

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::all::{Waiting, agreed, show, waiting};
 use super::asked::{asked, how_it_ended, on_a_line, resolved, word};
-use super::{CELL_CHARS, LINE_CHARS, called, is_meant, open, refused, text_or_stdin};
+use super::{CELL_CHARS, LINE_CHARS, called, is_meant, open, present, refused, text_or_stdin};
 use crate::args::{SessionAnswer, SessionApprove, SessionDeny};
 use crate::here::sessions;
 use crate::{output, told};
@@ -200,6 +200,7 @@ fn find(meant: Option<&str>, json: bool) -> Result<Option<Waiting>, Failure> {
     if let Some(why) = over(&all, &id) {
         return Err(Failure::failed(why));
     }
+    let meant = &*present(&all, meant);
     requests.retain(|found| is_meant(&found.session, meant));
     if requests.len() > 1 {
         if !json {

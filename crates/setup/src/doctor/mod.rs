@@ -42,8 +42,8 @@ pub struct Context {
 pub struct Watched {
     /// Peers, each with the way in which its user lets it go on, where it waits for that or is stopped.
     pub peers: Vec<(PeerView, Option<String>)>,
-    /// Sessions off the bus that wait for their user, each as a sentence with the way out.
-    pub nameless_that_wait: Vec<(String, String)>,
+    /// Sessions that need their user and that no peer tells of, each as a sentence with the way out.
+    pub apart: Vec<(String, String)>,
     /// Which sessions want a name that another one has, each as a sentence.
     pub nameless: Vec<String>,
 }
@@ -66,8 +66,8 @@ pub fn examine(context: &Context) -> Result<Report, Failure> {
     };
     let told = peers.as_deref().map(context.look).unwrap_or_default();
     asleep::silent(&told.peers, &mut report);
-    for (says, way_out) in told.nameless_that_wait {
-        report.warning("waits", says, way_out);
+    for (says, way_out) in told.apart {
+        report.warning("session", says, way_out);
     }
     for says in told.nameless {
         report.warning(

@@ -184,6 +184,7 @@ fn at_one(name: &str, receipt: &Receipt, around: Around<'_>) -> String {
     let ago = receipt
         .at_ms
         .map_or(String::new(), |at| format!(" {}", ago(at, now_ms)));
+    let state = |peer| PeerView::new(peer, around.audience).is;
     match &receipt.stage {
         Stage::Queued => queued(name),
         Stage::Forwarded => {
@@ -207,12 +208,18 @@ fn at_one(name: &str, receipt: &Receipt, around: Around<'_>) -> String {
         ),
         Stage::Presented { path } => format!(
             "{} came into {name}'s conversation{ago}, by {}; no answer of the model after \
-             it is known: its turn may run still",
+             it is known: {}",
             match part(path, " of its text") {
                 part if part.is_empty() => "its text".into(),
                 part => part,
             },
-            word(path)
+            word(path),
+            match peers.iter().find(|peer| peer.name == to).map(state) {
+                Some(PeerState::Idle | PeerState::Stuck | PeerState::Away) => {
+                    "it is owed until one shows that it was read"
+                }
+                _ => "its turn may run still",
+            }
         ),
         stage if is_released(stage) => {
             format!("{name} says that its user let it go on{ago}: it is shown in its turn")

@@ -124,3 +124,25 @@ fn who_owes_an_answer_and_is_away_is_said_to_be() {
         assert!(!away(&[peer(true)]) && !away(&[]));
     }
 }
+
+#[test]
+fn a_turn_may_run_still_unless_its_peer_says_otherwise() {
+    let path = "acp".to_owned();
+    let receipts = receipts(vec![accepted(1), at(Stage::Presented { path })]);
+    for (does, runs) in [
+        ("busy", true),
+        ("waiting", true),
+        ("idle", false),
+        ("stuck", false),
+    ] {
+        let bob = PeerEntry {
+            name: "bob".into(),
+            online: true,
+            presence: Presence::parse(&format!(r#"{{"activity":"{does}"}}"#)),
+            ..PeerEntry::default()
+        };
+        let note = Trail::among("m1", &receipts, among(&[bob])).note;
+        assert_eq!(note.contains("its turn may run still"), runs, "{note}");
+        assert_ne!(note.contains("it is owed until one shows"), runs, "{note}");
+    }
+}

@@ -8,15 +8,21 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
+/// Room for a file whose length the system does not tell, as below `/proc`.
+pub(crate) const UNTOLD_BYTES: usize = 4_096;
+
 /// Reads a regular file of at most `max` bytes; anything else is none. Other programs that write
 /// there can neither make us wait nor fill our memory.
 #[must_use]
 pub fn read_small(path: &Path, max: u64) -> Option<String> {
     let file = open_regular(path).ok()?;
-    if file.metadata().ok()?.len() > max {
+    let length = file.metadata().ok()?.len();
+    if length > max {
         return None;
     }
-    let mut text = String::new();
+    // Without room it is read by a few bytes at a time.
+    let room = usize::try_from(length + 1).ok()?.max(UNTOLD_BYTES);
+    let mut text = String::with_capacity(room);
     file.take(max).read_to_string(&mut text).ok()?;
     Some(text)
 }

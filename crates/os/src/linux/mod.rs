@@ -1,17 +1,18 @@
 //! What Linux tells and does: `/proc`, handles on processes, watches on directories.
 
-use std::fs::{read_dir, read_link};
+use std::fs;
+use std::fs::{File, read_dir, read_link};
+use std::io::{self, Read as _};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use std::{fs, io};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 use rustix::time::ClockId;
 
-use crate::file;
+use crate::file::{self, UNTOLD_BYTES};
 use crate::process::Stat;
 use crate::tcp::Entry;
 
@@ -57,7 +58,14 @@ pub(crate) fn all() -> Vec<u32> {
 }
 
 pub(crate) fn environment(id: u32) -> io::Result<Vec<u8>> {
-    fs::read(format!("/proc/{id}/environ"))
+    read(id, "environ")
+}
+
+/// The bytes that the system tells of a process.
+fn read(id: u32, what: &str) -> io::Result<Vec<u8>> {
+    let mut all = Vec::with_capacity(UNTOLD_BYTES);
+    File::open(format!("/proc/{id}/{what}"))?.read_to_end(&mut all)?;
+    Ok(all)
 }
 
 /// The pipe or socket that a process reads its input from. `None`: it reads something else, such as a
@@ -78,7 +86,7 @@ pub(crate) fn program(id: u32) -> Option<Vec<u8>> {
 
 /// The words of its command line, a 0 behind each.
 pub(crate) fn command_line(id: u32) -> Vec<u8> {
-    fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default()
+    read(id, "cmdline").unwrap_or_default()
 }
 
 pub(crate) fn has_open(id: u32, file: &Path) -> bool {

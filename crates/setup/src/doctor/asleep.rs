@@ -1,7 +1,7 @@
 //! Sessions on the bus that nothing can wake, by what they say of themselves.
 
 use peerbus_adapter::PeerEntry;
-use peerbus_view::{FewPeers, PeerState, PeerView, presence, says};
+use peerbus_view::{Audience, FewPeers, PeerState, PeerView, presence, says};
 
 use super::report::Report;
 
@@ -10,7 +10,8 @@ const NAMED_MAX: usize = 8;
 
 pub(super) fn check(peers: &[PeerEntry], report: &mut Report) {
     let (mut woken, mut drain, mut asleep) = (0, 0, Vec::new());
-    for peer in peers.iter().filter(|peer| peer.online) {
+    let is_stuck = |it: &PeerEntry| PeerView::new(it, Audience::Owner).is == PeerState::Stuck;
+    for peer in peers.iter().filter(|it| it.online && !is_stuck(it)) {
         let said = presence(peer);
         match (said["wake"].as_array(), said["unwoken"].as_str()) {
             (Some(paths), _) if !paths.is_empty() => woken += 1,

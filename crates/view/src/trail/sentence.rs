@@ -222,7 +222,9 @@ fn at_one(name: &str, receipt: &Receipt, around: Around<'_>) -> String {
             }
         ),
         stage if is_released(stage) => {
-            format!("{name} says that its user let it go on{ago}: it is shown in its turn")
+            format!(
+                "{name} says that its user let it go on{ago}: it comes with the next turn there"
+            )
         }
         // Who holds it says what can be done.
         // Time lets go on what is paused, which no stage tells.

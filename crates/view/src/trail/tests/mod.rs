@@ -95,7 +95,7 @@ fn the_sentence_says_what_is_known() {
         ),
         (
             held("released: by you"),
-            "bob says that its user let it go on 40 s ago: it is shown in its turn",
+            "bob says that its user let it go on 40 s ago: it comes with the next turn there",
         ),
         (
             held("over\nbudget"),

@@ -203,6 +203,45 @@ fn what_is_unseen_joins_the_turn_under_way_once() {
 }
 
 #[test]
+fn the_mark_of_a_hooks_text_in_a_tools_result_proves_nothing() {
+    let mut rig = Rig::start();
+    let _session = rig.session("none");
+    let projects = rig.home.path().join(".claude/projects/p");
+    std::fs::create_dir_all(&projects).expect("a directory");
+    let file = projects.join("0b9f0c3e.jsonl");
+    std::fs::write(&file, "").expect("a file");
+    // The first hook is one that a tool runs, which prints the mark alone.
+    let [printed, shown] = ["first", "second"].map(|text| {
+        let id = rig.send(&json!(text));
+        let said = rig
+            .context(TOOL, &json!({ "transcript_path": file }))
+            .to_string();
+        let mark = said.split(['[', ']']).find(|it| it.starts_with("pb-"));
+        (id, mark.expect("a mark").to_owned())
+    });
+    let result = json!({ "type": "tool_result", "content": printed.1 });
+    let hook = json!({ "type": "hook_additional_context", "content": [shown.1] });
+    let lines = [
+        json!({ "type": "user", "uuid": "a", "message": { "content": [result] } }),
+        json!({ "type": "assistant", "uuid": "b", "parentUuid": "a", "requestId": "1" }),
+        json!({ "type": "attachment", "uuid": "c", "attachment": hook }),
+        json!({ "type": "assistant", "uuid": "d", "parentUuid": "c", "requestId": "2" }),
+    ];
+    let lines = lines.map(|line| format!("{line}\n")).concat();
+    std::fs::write(&file, lines).expect("a file");
+    let mut ask = |id: &str| rig.worker.call("bus.status", json!({ "id": id }));
+    let mut status = |id: &str| ask(id).to_string();
+    let seen = || status(&shown.0).contains("seen").then_some(());
+    eventually("the hook's text is seen", seen);
+    let told = status(&printed.0);
+    assert!(
+        !told.contains("seen") && !told.contains("presented"),
+        "{told}"
+    );
+    rig.broker.stop();
+}
+
+#[test]
 fn a_turn_goes_on_for_new_mail_but_not_twice_in_a_row() {
     let mut rig = Rig::start();
     let session = rig.session("none");

@@ -257,7 +257,7 @@ fn what_join_wrote_is_taken_back_to_the_byte() {
     let text = fs::read_to_string(tower.credentials()).expect("credentials");
     fs::write(
         tower.credentials(),
-        format!("# mine\n{text}history = \"1d\"\n"),
+        format!("\u{feff}# mine\n{text}history = \"1d\"\n"),
     )
     .expect("a file");
     let before = files(&tower);
@@ -268,6 +268,13 @@ fn what_join_wrote_is_taken_back_to_the_byte() {
         "{joined}"
     );
     assert_ne!(files(&tower), before);
+    tower.run(&["uninstall", "--join"]).ok();
+    assert_eq!(files(&tower), before);
+
+    // What a join leaves that was killed before it wrote the file.
+    let bytes = fs::read(tower.credentials()).expect("credentials");
+    join(&tower, &desk.invite("pylon")).ok();
+    fs::write(tower.credentials(), bytes).expect("a file");
     tower.run(&["uninstall", "--join"]).ok();
     assert_eq!(files(&tower), before);
 

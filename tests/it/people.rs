@@ -162,7 +162,10 @@ fn recv_shows_messages_to_people_on_a_terminal_and_json_to_programs() {
 fn recv_takes_an_agents_mail_only_when_told_to() {
     let home = Home::new();
     let mut broker = Broker::start(&home);
-    let bob = agent(&home, "bob");
+    let mut bob = agent(&home, "rob");
+    bob.call("bus.rename", json!({ "name": "bob" }));
+    let said = home.run(&["recv", "--name", "rob"]).fails(1);
+    assert!(said.contains("an old one of bob"), "{said}");
     let recv = ["recv", "--name", "Bob", "--count", "1", "--timeout", "20"];
     let said = home.run(&recv).fails(1);
     assert!(

@@ -94,10 +94,12 @@ impl Here {
             let is = |other: &str| other.eq_ignore_ascii_case(&name);
             let mut here = self.sessions.iter().map(|(now, _)| &now.session);
             let holder = here.find(|it| it.name.as_deref().is_some_and(is));
-            let pid = || self.peers.iter().find(|peer| is(&peer.name))?.pid;
+            let mut peers = self.peers.iter();
+            // What process it is elsewhere is its own word.
             let holder = match holder {
                 Some(session) => session.place(),
-                None => format!("process {}", pid()?),
+                None if peers.any(|it| it.online && is(&it.name)) => "another session".into(),
+                None => return None,
             };
             let name = escape(&name, NAME_CHARS);
             Some(format!(
@@ -290,11 +292,16 @@ pub(crate) fn say_where<'a>(
         .filter_map(|name| said_if_old(socket, name))
         .collect();
     names.extend(present);
+    let own = sessions().unwrap_or_default();
     for peer in named(peers, names.iter().map(String::as_str)) {
         let about = about(peer);
+        let process = own.iter().find(|it| is_of(it, &about));
+        let process = process.map(LiveSession::process);
         let branch = about.branch.map(|branch| format!("branch {branch}"));
-        let pid = about.pid.map(|pid| format!("process {pid}"));
-        let place: Vec<_> = [about.project, branch, pid].into_iter().flatten().collect();
+        let place: Vec<_> = [about.project, branch, process]
+            .into_iter()
+            .flatten()
+            .collect();
         if !place.is_empty() {
             output::say(&format!("{}: {}", about.name, place.join(", ")));
         }

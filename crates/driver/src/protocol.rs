@@ -42,10 +42,10 @@ pub(crate) trait Protocol: Send + Sync {
         Ok(())
     }
 
-    /// The model was given the text with this mark by a tool. Whether what comes of it will be
+    /// The model was given the text with this mark by a tool, which answered this. Whether what comes of it will be
     /// [`Heard::Known`]; else the next answer is to it.
-    fn returned(&self, mark: &str) -> bool {
-        let _ = mark;
+    fn returned(&self, mark: &str, line: &str) -> bool {
+        let _ = (mark, line);
         false
     }
 

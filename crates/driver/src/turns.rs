@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use peerbus_adapter::mailbox::{Activity, Evidence};
+use serde_json::Value;
 
 use crate::protocol::TurnEnd;
 
@@ -41,6 +42,7 @@ struct Open {
 #[derive(Debug)]
 struct Returned {
     mark: String,
+    whole: [String; 2],
     /// The tool's result stands in the conversation, with the text: the client may have given up the call.
     here: bool,
     /// The answer that it may have been in the middle of.
@@ -114,9 +116,10 @@ impl Turns {
     }
 
     /// A tool gave the text with this mark.
-    pub(crate) fn returned(&mut self, mark: String) {
+    pub(crate) fn returned(&mut self, mark: String, line: &str) {
         if self.returned.len() < MARKS_MAX {
             self.returned.push(Returned {
+                whole: whole(&mark, line),
                 mark,
                 here: false,
                 after: None,
@@ -127,7 +130,8 @@ impl Turns {
     /// The result of a tool stands in the conversation.
     pub(crate) fn result(&mut self, text: &str) {
         for returned in &mut self.returned {
-            if !returned.here && text.contains(&returned.mark) {
+            let is_there = returned.whole.iter().any(|whole| text.contains(whole));
+            if !returned.here && is_there {
                 (returned.here, returned.after) = (true, self.last.clone());
             }
         }
@@ -178,6 +182,25 @@ impl Turns {
     /// Takes what was found.
     pub(crate) fn take(&mut self) -> Vec<Evidence> {
         std::mem::take(&mut self.found)
+    }
+}
+
+/// All of the text with a mark in a tool's answer, as it stands there, and within JSON.
+pub(crate) fn whole(mark: &str, line: &str) -> [String; 2] {
+    let answer: Value = serde_json::from_str(line).unwrap_or_default();
+    let whole = find(&answer, &|text| text.contains(mark)).unwrap_or(line);
+    let within = Value::from(whole.trim()).to_string();
+    let within = within.get(1..within.len() - 1).unwrap_or_default();
+    [whole.trim().to_owned(), within.to_owned()]
+}
+
+/// The first text in a value that is so.
+pub(crate) fn find<'a>(value: &'a Value, is: &dyn Fn(&str) -> bool) -> Option<&'a str> {
+    match value {
+        Value::String(text) => Some(&**text).filter(|text| is(text)),
+        Value::Array(all) => all.iter().find_map(|value| find(value, is)),
+        Value::Object(members) => members.values().find_map(|value| find(value, is)),
+        _ => None,
     }
 }
 
@@ -236,10 +259,10 @@ mod tests {
     fn what_a_tool_gave_is_answered_by_another_answer_than_the_one_that_called_it() {
         let mut turns = Turns::default();
         turns.answer("a".to_owned());
-        turns.returned("pb-1".to_owned());
+        turns.returned("pb-1".to_owned(), "1 message [pb-1]");
         turns.answer("b".to_owned());
         assert_eq!(turns.take(), [], "its result is not there");
-        turns.result("of another tool");
+        turns.result("of another tool, which has [pb-1]");
         turns.result("1 message [pb-1]");
         turns.answer("b".to_owned());
         assert_eq!(turns.take(), []);
@@ -247,7 +270,7 @@ mod tests {
             turns.answer("c".to_owned());
         }
         assert_eq!(turns.take(), [Evidence::Answered("pb-1".into())]);
-        turns.returned("pb-2".to_owned());
+        turns.returned("pb-2".to_owned(), "1 message [pb-2]");
         turns.ended(&[], &TurnEnd::Failed("it broke".into()));
         turns.result("1 message [pb-2]");
         turns.answer("d".to_owned());

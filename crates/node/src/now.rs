@@ -268,15 +268,20 @@ impl LiveSession {
         }
     }
 
-    /// The process of its client, or of its adapter where that is not told, and its directory where that is
-    /// known.
+    /// The process of its client, or of its adapter where that is not told.
     #[must_use]
-    pub fn place(&self) -> String {
+    pub fn process(&self) -> String {
         let stem = self.socket.file_stem().unwrap_or_default();
         let stem = stem.to_string_lossy();
         // The socket is called by both.
         let process = stem.split('.').find(|it| *it != "0").unwrap_or_default();
-        let process = format!("process {}", escape(process, NAME_CHARS));
+        format!("process {}", escape(process, NAME_CHARS))
+    }
+
+    /// Its process, and its directory where that is known.
+    #[must_use]
+    pub fn place(&self) -> String {
+        let process = self.process();
         match &self.cwd {
             Some(cwd) => {
                 let cwd = escape(&cwd.display().to_string(), 4 * NAME_CHARS);

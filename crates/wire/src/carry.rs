@@ -10,7 +10,9 @@ use crate::envelope_hash::EnvelopeHash;
 use crate::hex;
 use crate::ids::MessageId;
 use crate::json;
-use crate::limits::{ENVELOPE_BYTES_MAX, NESTING_MAX, SOURCE_BYTES_MAX, TS_BYTES_MAX};
+use crate::limits::{
+    DECODE_NESTING_MAX, ENVELOPE_BYTES_MAX, NESTING_MAX, SOURCE_BYTES_MAX, TS_BYTES_MAX,
+};
 use crate::name::{NameError, PeerName};
 use crate::stage::{Refusal, RefusalCode};
 use crate::text::quote;
@@ -49,6 +51,9 @@ impl Decoded {
         let e = &self.envelope;
         let depth = match json::value(if e.body.is_empty() { b"null" } else { &e.body }) {
             Ok(body) => usize::from(body.depth),
+            Err(error) if error.deep => {
+                return Err(too_deep(&format!("over {DECODE_NESTING_MAX}")));
+            }
             Err(error) => return Err(invalid(format!("body is not JSON (at byte {})", error.at))),
         };
         let strings = [
@@ -70,6 +75,12 @@ impl Decoded {
         }
         .carry()
     }
+}
+
+fn too_deep(depth: &impl std::fmt::Display) -> Refusal {
+    invalid(format!(
+        "body nests {depth} deep; at most {NESTING_MAX} arrays and objects may be open: flatten it"
+    ))
 }
 
 impl Parts<'_> {
@@ -96,10 +107,7 @@ impl Parts<'_> {
             )));
         }
         if self.depth > NESTING_MAX {
-            return Err(invalid(format!(
-                "body nests {} deep; at most {NESTING_MAX} arrays and objects may be open: flatten it",
-                self.depth
-            )));
+            return Err(too_deep(&self.depth));
         }
         let text = self.text(hmac)?;
         Ok(Carried {

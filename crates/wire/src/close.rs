@@ -86,6 +86,11 @@ pub enum CloseReason {
         /// What the holder says of itself, escaped; cut to fit a close frame.
         by: String,
     },
+    /// The name is an old one of a program, and the newcomer says no program that it is.
+    NameLeads {
+        /// That one's present name.
+        to: String,
+    },
     /// An ephemeral registration asked for a name that is known.
     NameKnown,
     /// A newer connection took the name over.
@@ -162,6 +167,13 @@ impl CloseReason {
             Self::InvalidName(error) => return (1008, error.to_string()),
             Self::NameInUse => (1008, "name in use"),
             Self::NameHeld { by } => return (1008, format!("name in use by {}", cut(by, 100))),
+            Self::NameLeads { to } => {
+                let to = cut(to, 64);
+                return (
+                    1008,
+                    format!("name is an old one of {to}: choose another one"),
+                );
+            }
             Self::NameKnown => (
                 1008,
                 "name is registered; an ephemeral peer needs an unused one",
@@ -213,6 +225,9 @@ mod tests {
             CloseReason::NameKnown,
             CloseReason::NameHeld {
                 by: "é".repeat(200),
+            },
+            CloseReason::NameLeads {
+                to: "t".repeat(200),
             },
             CloseReason::NameForbidden {
                 allowed: "build-*, ".repeat(20),

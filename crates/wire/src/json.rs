@@ -31,6 +31,8 @@ pub(crate) struct Raw<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SyntaxError {
     pub(crate) at: usize,
+    /// It is nested deeper than is read.
+    pub(crate) deep: bool,
 }
 
 /// Reads `bytes` as one value. Of an object, `visit` gets every member, name first, in order;
@@ -135,7 +137,8 @@ impl<'a> Scanner<'a> {
     }
 
     fn fail<T>(&self) -> Result<T, SyntaxError> {
-        Err(SyntaxError { at: self.at })
+        let (at, deep) = (self.at, false);
+        Err(SyntaxError { at, deep })
     }
 
     fn space(&mut self) {
@@ -228,7 +231,8 @@ impl<'a> Scanner<'a> {
             match self.peek() {
                 Some(bracket @ (b'{' | b'[')) => {
                     if outer + open.depth >= DECODE_NESTING_MAX {
-                        return self.fail();
+                        let (at, deep) = (self.at, true);
+                        return Err(SyntaxError { at, deep });
                     }
                     let object = bracket == b'{';
                     open.push(object);
@@ -412,7 +416,7 @@ mod tests {
         for (text, at) in cases {
             assert_eq!(
                 value(text).err(),
-                Some(SyntaxError { at }),
+                Some(SyntaxError { at, deep: false }),
                 "{}",
                 text.escape_ascii()
             );

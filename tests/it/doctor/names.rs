@@ -1,8 +1,11 @@
 //! Variables: what is wrong with them; of `PEERBUS_NAME` whose it is, and who has it.
 
+use peerbus_test_support::socket::registration;
+use serde_json::json;
+
 use crate::orphans::Session;
 use crate::sessions::names;
-use crate::support::{Home, Mcp, eventually};
+use crate::support::{Home, Mcp, Raw, eventually};
 
 use super::{OTHER_SECRET, Setup, has_failed};
 
@@ -87,6 +90,30 @@ fn two_that_want_one_name_are_both_named_with_the_remedy() {
     });
     let (lines, _) = setup.doctor(&[]);
     assert!(!lines.join("\n").contains("two agents want"), "{lines:#?}");
+}
+
+#[test]
+fn a_process_that_a_peer_says_is_told_as_no_process_of_this_machine() {
+    let setup = Setup::new();
+    let mut register = registration("carol", &setup.home.credential("token"));
+    register["ext"] = 1.into();
+    register["presence"] = json!({ "client": "x", "project": "p", "pid": 4711 });
+    register["instance"] = "e1".repeat(16).into();
+    let has = Raw::register_as(setup.broker.as_ref().expect("a broker"), &register);
+    let waits = Session::start(&setup.home, "Carol");
+    let line = eventually("both are named", || {
+        let (lines, _) = setup.doctor(&[]);
+        lines
+            .into_iter()
+            .find(|line| line.contains("two agents want"))
+    });
+    let process = waits.process();
+    let says = format!("Carol: another session has it, process {process} in ");
+    assert!(line.contains(&says), "{line}");
+    setup.home.run(&["send", "carol", "hi"]).ok();
+    let said = setup.home.run(&["history"]).stderr;
+    assert!(said.contains("carol: p\n"), "{said}");
+    has.leave();
 }
 
 #[test]

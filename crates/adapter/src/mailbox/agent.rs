@@ -80,6 +80,8 @@ pub enum Evidence {
     Unshown(String),
     /// The turn that had the mark's text ended well, and nothing shows whether the model answered.
     Unproven(String),
+    /// The same in the result of a tool, where no text stands that a hook carried: a tool can run as one.
+    InResult(Box<Self>),
 }
 
 impl Evidence {
@@ -94,6 +96,16 @@ impl Evidence {
             | Self::Stopped(mark)
             | Self::Unshown(mark)
             | Self::Unproven(mark) => mark,
+            Self::InResult(found) => found.mark(),
+        }
+    }
+
+    /// Whether the model answered.
+    #[must_use]
+    pub fn is_answer(&self) -> bool {
+        match self {
+            Self::InResult(found) => found.is_answer(),
+            found => matches!(found, Self::Answered(_)),
         }
     }
 }

@@ -230,6 +230,11 @@ impl Mailbox {
         };
         self.with(|state, now_ms| {
             let machine = &mut state.machine;
+            let evidence = match evidence {
+                Evidence::InResult(_) if machine.is_by_hook(attempt) => return,
+                Evidence::InResult(found) => found,
+                found => found,
+            };
             match evidence {
                 Evidence::Presented(_) => machine.presented(now_ms, attempt),
                 Evidence::Answered(_) => machine.answered(now_ms, attempt),
@@ -238,6 +243,7 @@ impl Mailbox {
                 Evidence::Stopped(_) => machine.stopped(now_ms, attempt),
                 Evidence::Unshown(_) => machine.outcome(now_ms, attempt, Outcome::Dropped),
                 Evidence::Unproven(_) => machine.unproven(now_ms, attempt),
+                Evidence::InResult(_) => {}
             }
         });
     }

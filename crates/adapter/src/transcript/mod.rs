@@ -35,6 +35,11 @@ pub struct TranscriptLine {
 pub trait LineReader: Send {
     /// What this line is. `None`: nothing of the conversation, or nothing that is understood.
     fn read(&mut self, line: &str) -> Option<TranscriptLine>;
+
+    /// Whether the result of a tool stands in this line, where that matters.
+    fn is_result(&self, _line: &str) -> bool {
+        false
+    }
 }
 
 /// Longest line that is looked at, in bytes. A result of a tool can hold a picture; its line is
@@ -59,6 +64,8 @@ pub struct TranscriptReader {
 #[derive(Debug)]
 struct Chain {
     mark: String,
+    /// The line has the result of a tool.
+    in_result: bool,
     root: String,
     lines: BTreeSet<String>,
 }
@@ -129,17 +136,22 @@ impl TranscriptReader {
             let follows = parent.as_ref().is_some_and(|it| chain.lines.contains(it));
             !follows || chain.grow(vec![&uuid], lines, found)
         });
+        let here = marks.iter().filter(|mark| presents && contains(text, mark));
+        let mut here = here.peekable();
+        let in_result = here.peek().is_some() && self.reader.is_result(text);
         let news = |mark: &&String| {
-            contains(text, mark) && !self.chains.iter().any(|chain| chain.mark == **mark)
+            let is_it = |chain: &Chain| chain.mark == **mark && chain.in_result == in_result;
+            !self.chains.iter().any(is_it)
         };
-        let news: Vec<&String> = marks.iter().filter(|_| presents).filter(news).collect();
+        let news: Vec<&String> = here.filter(news).collect();
         for mark in news {
-            found.push(Evidence::Presented(mark.clone()));
             let mut chain = Chain {
                 mark: mark.clone(),
+                in_result,
                 root: uuid.clone(),
                 lines: BTreeSet::from([uuid.clone()]),
             };
+            found.push(chain.found(Evidence::Presented));
             if chain.grow(lines.after(&uuid).collect(), lines, found) {
                 self.chains.push(chain);
             }
@@ -148,6 +160,13 @@ impl TranscriptReader {
 }
 
 impl Chain {
+    fn found(&self, what: impl Fn(String) -> Evidence) -> Evidence {
+        match (what(self.mark.clone()), self.in_result) {
+            (found, true) => Evidence::InResult(Box::new(found)),
+            (found, false) => found,
+        }
+    }
+
     /// Takes in lines and what is known to descend from them. Whether there is more to wait for.
     fn grow<'a>(
         &mut self,
@@ -162,7 +181,7 @@ impl Chain {
             // The rest of an answer that began before the mark was written is none to the mark.
             let request = line.request.as_ref().filter(|_| line.answers);
             if request.is_some() && request != all.request_above(&self.root) {
-                found.push(Evidence::Answered(self.mark.clone()));
+                found.push(self.found(Evidence::Answered));
                 return false;
             }
             self.lines.insert(uuid.clone());

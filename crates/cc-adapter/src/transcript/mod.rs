@@ -62,9 +62,8 @@ impl EvidenceSource for Witnesses {
     ) -> bool {
         let linked = self.session.is_linked();
         self.transcripts.watch(snapshot, marks, &mut |evidence| {
-            if let Evidence::Answered(mark) = &evidence
-                && linked
-            {
+            if linked && evidence.is_answer() {
+                let mark = evidence.mark();
                 tracing::info!(
                     mark,
                     "the transcript shows an answer of which the module said nothing"
@@ -85,8 +84,8 @@ pub(crate) fn unanswered(session: &ClaudeSession, mut marks: Vec<String>) -> Vec
     transcripts.begin(&snapshot);
     let mut answered = Vec::new();
     transcripts.watch(&snapshot, &marks, &mut |found| {
-        if let Evidence::Answered(mark) = found {
-            answered.push(mark);
+        if found.is_answer() {
+            answered.push(found.mark().to_owned());
         }
     });
     marks.retain(|mark| !answered.contains(mark));
@@ -143,6 +142,12 @@ impl LineReader for Lines {
             request,
             stopped: is("user") && is_interruption(text),
         })
+    }
+
+    fn is_result(&self, line: &str) -> bool {
+        let line: Value = serde_json::from_str(line).unwrap_or_default();
+        let blocks = line["message"]["content"].as_array();
+        blocks.is_some_and(|all| all.iter().any(|block| block["type"] == "tool_result"))
     }
 }
 

@@ -53,6 +53,7 @@ fn an_answer_that_descends_from_the_line_is_proof() {
 
 #[test]
 fn a_message_in_mid_turn_a_hook_and_a_tool_result_are_presented() {
+    let in_result = |found| Evidence::InResult(Box::new(found));
     let queued = format!(
         r#","attachment":{{"type":"queued_command","prompt":"{MARK}","origin":{{"msg_id":"x"}}}}"#
     );
@@ -61,14 +62,21 @@ fn a_message_in_mid_turn_a_hook_and_a_tool_result_are_presented() {
     let result = format!(
         r#","message":{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"t","content":"{MARK}"}}]}}"#
     );
-    for (kind, more) in [
-        ("attachment", queued),
-        ("attachment", hook),
-        ("user", result),
-    ] {
-        let text = line(kind, "a", "0", &more) + &assistant("b", "a");
+    for (kind, more) in [("attachment", &queued), ("attachment", &hook)] {
+        let text = line(kind, "a", "0", more) + &assistant("b", "a");
         assert_eq!(feed(&text), [presented(), answered()], "{more}");
     }
+    let text = line("user", "a", "0", &result) + &assistant("b", "a");
+    assert_eq!(feed(&text), [presented(), answered()].map(in_result));
+    // The tool has the mark of a text that stands in the conversation, too.
+    let both = line("user", "a", "0", &result) + &line("attachment", "b", "a", &hook);
+    let told = [
+        in_result(presented()),
+        presented(),
+        in_result(answered()),
+        answered(),
+    ];
+    assert_eq!(feed(&(both + &assistant("c", "b"))), told);
 }
 
 #[test]

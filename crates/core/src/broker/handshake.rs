@@ -119,7 +119,7 @@ impl Broker {
             ..
         } = contender;
         self.grants.may_have(grant, name)?;
-        self.check_alias(name, grant, register.ephemeral)?;
+        self.check_alias(contender)?;
         let known = self.registry.find(&name.key());
         let row = known.and_then(|id| Some(&self.registry.get(id)?.row));
         let others = |owner: TokenHash| !owner.matches(&grant.token);

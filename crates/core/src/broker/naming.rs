@@ -1,12 +1,11 @@
 //! Other names: a live peer takes another one, and its old ones go on leading to it.
 
-use peerbus_wire::{BrokerFrame, CloseReason, Instance, NameAnswer, NameKey, PeerName};
+use peerbus_wire::{BrokerFrame, CloseReason, EXT, Instance, NameAnswer, NameKey, PeerName};
 
 use super::conn::Contender;
 use super::leases::NAME_ENDED;
 use super::{Broker, BusEvent, Caller, CommitNeed, ConnId, Cx};
 use crate::TokenHash;
-use crate::grant::Grant;
 use crate::store::{AliasRow, PeerId, Result};
 
 /// Old names that lead to one peer. One more, and the one that was not used for longest goes.
@@ -263,12 +262,13 @@ impl Broker {
     }
 
     /// Whether a name that is asked for leads to somebody else: who may have it back, then.
-    pub(super) fn check_alias(
-        &self,
-        name: &PeerName,
-        grant: &Grant,
-        ephemeral: bool,
-    ) -> Result<(), CloseReason> {
+    pub(super) fn check_alias(&self, newcomer: &Contender) -> Result<(), CloseReason> {
+        let Contender {
+            name,
+            grant,
+            register,
+            ..
+        } = newcomer;
         let alias = self.registry.aliases.get(&name.key());
         let Some(leads_to) = alias.and_then(|alias| self.registry.get(alias.peer)) else {
             return Ok(());
@@ -282,10 +282,17 @@ impl Broker {
                 false => Err(CloseReason::NameClaimed),
             };
         }
-        if ephemeral {
+        if register.ephemeral {
             return Err(CloseReason::NameKnown);
         }
-        Ok(())
+        // As a command: mail for the old name would not reach the agent any more. Version 1 tells no program.
+        let is_program = register.ext < EXT || newcomer.program().is_some();
+        match leads_to.row.program.is_none() || is_program {
+            true => Ok(()),
+            false => Err(CloseReason::NameLeads {
+                to: leads_to.row.name.clone(),
+            }),
+        }
     }
 
     /// A peer that was renamed and has left goes by its old name again, with its queue, when that

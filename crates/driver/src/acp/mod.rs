@@ -424,8 +424,8 @@ impl Protocol for Acp {
         self.state().takes_images(&self.agent.title)
     }
 
-    fn returned(&self, mark: &str) -> bool {
-        self.state().returned.add(mark);
+    fn returned(&self, mark: &str, line: &str) -> bool {
+        self.state().returned.add(mark, line);
         true
     }
 

@@ -61,6 +61,16 @@ pub(crate) fn is_ours(call: &Value, agent: &Agent) -> bool {
     other && !runs && (titled || title(tool(call)).is_some())
 }
 
+/// Whether nothing says that a call is of another tool. Agents do not tell of all calls by the tool's name.
+pub(super) fn may_be_ours(call: &Value) -> bool {
+    let kind = call["kind"].as_str().unwrap_or("other");
+    let told = call["told"].as_str().unwrap_or_default();
+    let is_named = [tool(call), told]
+        .iter()
+        .any(|it| title(it, true).is_some());
+    matches!(kind, "other" | "read") || call["rawInput"]["server"] == SERVER || is_named
+}
+
 /// The title of the bus tool that is meant by a name, if one is.
 fn title(name: &str, alone: bool) -> Option<&'static str> {
     // As Gemini CLI writes it: `bus_send (peerbus MCP Server)`.

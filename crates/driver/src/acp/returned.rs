@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::turn::{Signs, Usage};
 use crate::protocol::Heard;
+use crate::turns::{find, whole};
 
 /// Texts that tools gave and of which it is open whether they were read.
 const RETURNED_MAX: usize = 256;
@@ -26,48 +27,62 @@ enum Place {
     Here(Signs),
 }
 
+#[derive(Debug)]
+struct Text {
+    mark: String,
+    /// All that the tool gave, as it stands there, and within JSON.
+    whole: [String; 2],
+    place: Place,
+}
+
 /// Texts that tools gave to the model, and what was seen since.
 #[derive(Debug, Default)]
 pub(super) struct Returned {
-    texts: Vec<(String, Place)>,
+    texts: Vec<Text>,
     /// Under which id words came last, before the agent had the tool's result.
     last: Option<String>,
-    /// Calls of the turn that have not ended; the empty one stands for those that have no room.
+    /// Calls of the turn that may be ours and have not ended; the empty one stands for those that have no room.
     open: BTreeSet<String>,
-    /// A call of the turn failed: it may have been that of a text, which the agent had given up before the text came.
+    /// One of those failed: it may have been that of a text, which the agent had given up before the text came.
     failed: bool,
 }
 
 impl Returned {
-    pub(super) fn add(&mut self, mark: &str) {
+    /// `line`: the answer of the tool that has the text with this mark.
+    pub(super) fn add(&mut self, mark: &str, line: &str) {
         if self.texts.len() < RETURNED_MAX {
-            self.texts.push((mark.to_owned(), Place::Unknown));
+            self.texts.push(Text {
+                mark: mark.to_owned(),
+                whole: whole(mark, line),
+                place: Place::Unknown,
+            });
         }
     }
 
     fn waits(&self) -> bool {
         let mut all = self.texts.iter();
-        all.any(|(_, place)| !matches!(place, Place::Here(_)))
+        all.any(|text| !matches!(text.place, Place::Here(_)))
     }
 
     /// Only words that begin after the agent said that the text's call is done can be of its result: it may
-    /// have given up the call. That is the call whose output has the text; where none shows it, all calls
-    /// have to be done.
-    pub(super) fn update(&mut self, proof: Proof, update: &Value, fresh: bool) {
+    /// have given up the call. That is the call whose output has all of the text; where none shows it, all
+    /// calls that may be ours have to be done. `may_be_ours`: whether this one may.
+    pub(super) fn update(&mut self, proof: Proof, update: &Value, fresh: bool, may_be_ours: bool) {
         let message = update["messageId"].as_str();
         let call = update["toolCallId"].as_str().unwrap_or_default();
         let done = update["sessionUpdate"] == "tool_call_update" && update["status"] == "completed";
         if !done && message.is_some() && message == self.last.as_deref() {
             return;
         }
-        let known = self.note(call, update);
+        let known = self.note(call, update, may_be_ours);
         let all_done = done && known && self.open.is_empty() && !self.failed;
-        for (mark, place) in &mut self.texts {
+        for Text { whole, place, .. } in &mut self.texts {
             if let Place::Here(signs) = place {
                 signs.update(proof, update, fresh);
                 continue;
             }
-            if !call.is_empty() && holds(update, mark) {
+            let has = |text: &str| whole.iter().any(|whole| text.contains(whole));
+            if !call.is_empty() && find(update, &has).is_some() {
                 *place = Place::In(call.to_owned());
             }
             let is_done = match place {
@@ -83,15 +98,18 @@ impl Returned {
         }
     }
 
-    /// Notes that a call began or ended. Whether it was known to have begun.
-    fn note(&mut self, call: &str, update: &Value) -> bool {
+    /// Notes that a call began or ended. Whether it was known to have begun, and may be ours.
+    fn note(&mut self, call: &str, update: &Value, may_be_ours: bool) -> bool {
         let status = update["status"].as_str();
         if let Some("completed" | "failed") = status {
-            self.failed |= status == Some("failed");
-            return self.open.remove(call);
+            self.failed |= may_be_ours && status == Some("failed");
+            return self.open.remove(call) && may_be_ours;
         }
         let begins = update["sessionUpdate"] == "tool_call";
-        if !call.is_empty() && (begins || matches!(status, Some("pending" | "in_progress"))) {
+        if may_be_ours
+            && !call.is_empty()
+            && (begins || matches!(status, Some("pending" | "in_progress")))
+        {
             let has_room = self.open.len() < OPEN_MAX && call.len() <= ID_MAX;
             let call = if has_room { call } else { "" };
             self.open.insert(call.to_owned());
@@ -110,7 +128,7 @@ impl Returned {
         self.open.clear();
         self.failed = false;
         let all = std::mem::take(&mut self.texts).into_iter();
-        all.map(move |(mark, place)| {
+        all.map(move |Text { mark, place, .. }| {
             let mut signs = match place {
                 Place::Here(signs) => signs,
                 Place::Unknown | Place::In(_) => Signs::default(),
@@ -121,21 +139,12 @@ impl Returned {
     }
 }
 
-/// Whether a text stands in a value.
-fn holds(value: &Value, mark: &str) -> bool {
-    match value {
-        Value::String(text) => text.contains(mark),
-        Value::Array(all) => all.iter().any(|value| holds(value, mark)),
-        Value::Object(members) => members.values().any(|value| holds(value, mark)),
-        _ => false,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::acp::permission::may_be_ours;
     use crate::protocol::TurnEnd;
 
     fn tool(kind: &str, call: &str, status: &str, output: &str) -> Value {
@@ -149,10 +158,13 @@ mod tests {
         let mut returned = Returned::default();
         for call in ["a", "b"] {
             let begins = tool("tool_call", call, "pending", "");
-            returned.update(Proof::MessageId, &begins, true);
+            returned.update(Proof::MessageId, &begins, true, true);
         }
-        returned.add("pb-a");
-        returned.add("pb-b");
+        returned.add(
+            "pb-a",
+            r#"{"result":{"content":[{"text":"\"hi\" [pb-a]\n"}]}}"#,
+        );
+        returned.add("pb-b", "[pb-b]");
         proven_by_words(returned, updates)
     }
 
@@ -161,7 +173,7 @@ mod tests {
         let words = json!({ "sessionUpdate": "agent_message_chunk", "messageId": "m",
             "content": { "type": "text", "text": "I see" } });
         for update in updates.iter().chain([&words]) {
-            returned.update(Proof::MessageId, update, true);
+            returned.update(Proof::MessageId, update, true, true);
         }
         let end = Ok(json!({ "stopReason": "end_turn" }));
         let all = returned.end((Proof::MessageId, false), Usage::default(), &end);
@@ -174,18 +186,19 @@ mod tests {
 
     #[test]
     fn of_calls_that_run_at_once_each_proves_its_own_text_alone() {
+        const A: &str = "\"hi\" [pb-a]";
         let done = |call, output| tool("tool_call_update", call, "completed", output);
         let failed = |call, output| tool("tool_call_update", call, "failed", output);
         let shown = |call, output| tool("tool_call_update", call, "in_progress", output);
         for (updates, expected) in [
-            (&[done("a", "[pb-a]")][..], &["pb-a"][..]),
+            (&[done("a", A)][..], &["pb-a"][..]),
             (&[done("b", "[pb-b]"), failed("a", "")], &["pb-b"]),
-            (&[shown("a", "[pb-a]"), done("a", "")], &["pb-a"]),
-            (&[shown("a", "[pb-a]"), done("b", "")], &[]),
-            (
-                &[done("a", "[pb-a]"), done("b", "[pb-b]")],
-                &["pb-a", "pb-b"],
-            ),
+            (&[shown("a", A), done("a", "")], &["pb-a"]),
+            (&[shown("a", A), done("b", "")], &[]),
+            (&[done("a", A), done("b", "[pb-b]")], &["pb-a", "pb-b"]),
+            (&[done("a", r#"\"hi\" [pb-a]"#)], &["pb-a"]),
+            // The mark alone is no text.
+            (&[failed("a", ""), done("b", "a log of [pb-a]")], &[]),
             // No output shows the texts.
             (&[done("a", "")], &[]),
             (&[done("a", ""), done("b", "")], &["pb-a", "pb-b"]),
@@ -200,13 +213,30 @@ mod tests {
     fn a_call_that_the_agent_gave_up_is_not_proven_by_another() {
         let mut returned = Returned::default();
         for (kind, status) in [("tool_call", "pending"), ("tool_call_update", "failed")] {
-            returned.update(Proof::MessageId, &tool(kind, "a", status, ""), true);
+            returned.update(Proof::MessageId, &tool(kind, "a", status, ""), true, true);
         }
-        returned.add("pb-a");
+        returned.add("pb-a", "[pb-a]");
         let another = [
             tool("tool_call", "b", "pending", ""),
             tool("tool_call_update", "b", "completed", ""),
         ];
         assert_eq!(proven_by_words(returned, &another), [""; 0]);
+    }
+    #[test]
+    fn a_call_of_ours_that_was_not_told_is_proven_by_no_other_tool() {
+        for (kind, expected) in [("other", &["pb-a"][..]), ("execute", &[])] {
+            let mut returned = Returned::default();
+            let of = |mut update: Value| {
+                update["kind"] = kind.into();
+                update
+            };
+            let may_be_ours = may_be_ours(&of(json!({})));
+            let begins = of(tool("tool_call", "b", "pending", ""));
+            returned.update(Proof::MessageId, &begins, true, may_be_ours);
+            returned.add("pb-a", "[pb-a]");
+            let done = tool("tool_call_update", "b", "completed", "");
+            returned.update(Proof::MessageId, &done, true, may_be_ours);
+            assert_eq!(proven_by_words(returned, &[]), expected, "{kind}");
+        }
     }
 }

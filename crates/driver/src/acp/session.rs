@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 use super::Answer;
 use super::calls::Calls;
 use super::lines::{self, events, told};
+use super::permission::may_be_ours;
 use super::returned::Returned;
 use super::turn::{Began, Replay, Signs, Turn, Usage, is_users};
 use crate::WHY_CHARS;
@@ -419,7 +420,11 @@ impl State {
         }
         let mut heard = Vec::new();
         let fresh = self.began.is_fresh(update, self.can.two);
-        self.returned.update(proof, update, fresh);
+        if matches!(kind, "tool_call" | "tool_call_update") {
+            self.calls.note(update);
+        }
+        let may_be_ours = may_be_ours(&self.calls.of(update));
+        self.returned.update(proof, update, fresh, may_be_ours);
         let is_echo = self.is_late && is_users(update);
         if let Some(turn) = self.turn.as_mut().filter(|_| is_echo) {
             self.is_late = !turn.echoes(update);
@@ -433,10 +438,7 @@ impl State {
         }
         match kind {
             "agent_message_chunk" => heard.extend(self.words(update)),
-            "tool_call" | "tool_call_update" => {
-                self.calls.note(update);
-                heard.extend(events(update));
-            }
+            "tool_call" | "tool_call_update" => heard.extend(events(update)),
             // One that comes before the text is in the conversation is of the turn before.
             "state_update" if self.can.two && update["state"] == "idle" => {
                 let here = |turn: &Turn| turn.signs.presented;

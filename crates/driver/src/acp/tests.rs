@@ -321,7 +321,7 @@ async fn what_a_tool_gave_is_proven_by_what_comes_after_it_alone() {
             .update(proof, &json!({ "sessionId": "s", "update": call }));
         let words = |text: &str, id: &str| says_of("agent_message_chunk", text, id);
         acp.hear(&to, &words(before, "m")).await;
-        assert!(acp.returned("mark"));
+        assert!(acp.returned("mark", "mark"));
         let update =
             json!({ "sessionUpdate": "tool_call_update", "toolCallId": "t", "status": done });
         acp.state()
@@ -345,7 +345,7 @@ async fn what_a_tool_gave_is_proven_by_what_comes_after_it_alone() {
     }
     // In an editor it may be a turn of the user's.
     let (acp, _) = driver("kimi");
-    acp.returned("mark");
+    acp.returned("mark", "mark");
     let proof = Some(acp.agent.facts().proof);
     let idle = json!({ "busy": false, "usage": said });
     let heard = acp.state().told(proof, super::ELSEWHERE, &idle);

@@ -102,8 +102,8 @@ impl Driver<'_> {
     pub(super) fn answered(&self, line: &str) {
         let marks = self.mailbox.watched().into_iter();
         for mark in marks.filter(|mark| line.contains(&**mark)) {
-            if !self.protocol.returned(&mark) {
-                self.session.state().turns.returned(mark);
+            if !self.protocol.returned(&mark, line) {
+                self.session.state().turns.returned(mark, line);
             }
         }
     }

@@ -29,10 +29,17 @@ impl MailboxMachine {
     /// A program in the client says that a request with the attempt's text was answered. That is not enough
     /// for a text which a hook carried: whatever runs below the client can run as one, and take it.
     pub fn model_called(&mut self, now_ms: u64, attempt: AttemptId) {
-        let path = self.attempts.get(&attempt).map(|sent| sent.path);
-        if path.is_some_and(|path| !path.is_by_hook()) {
+        if !self.is_by_hook(attempt) {
             self.proven(now_ms, attempt, "model_call");
         }
+    }
+
+    /// Whether the attempt's text goes through a process that the agent could run, too; also of one that is
+    /// not known.
+    #[must_use]
+    pub fn is_by_hook(&self, attempt: AttemptId) -> bool {
+        let sent = self.attempts.get(&attempt);
+        sent.is_none_or(|sent| sent.path.is_by_hook())
     }
 
     fn proven(&mut self, now_ms: u64, attempt: AttemptId, evidence: &str) {

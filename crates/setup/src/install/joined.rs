@@ -101,17 +101,15 @@ pub fn join<T: AsRef<str>>(
     check_free(&record)?;
     let file = ConfigFile::read(path)?;
     file.check_writable()?;
-    let before = match file.bytes {
-        None => None,
-        Some(_) => Some(file.text()?.0),
-    };
-    let after = change(before);
+    let (text, mark) = file.text()?;
+    let before = file.bytes.as_ref().map(|_| format!("{mark}{text}"));
+    let after = change(before.as_ref().map(|_| text));
     let after = after.map_err(|why| {
         let path = path.display();
         Failure::failed(format!("credentials file {path} {why}"))
     })?;
     let after = after.as_ref();
-    let mut done = Done::new(before.is_none(), before.unwrap_or_default(), after);
+    let mut done = Done::new(before.is_none(), &before.unwrap_or_default(), after);
     done.dirs = dir::missing_above(&file.path);
     let made = done.dirs.clone();
     let asking = record.asking.take();
@@ -147,9 +145,16 @@ pub fn leave(dry_run: bool, show: Show<'_>) -> Result<(), Failure> {
     };
     let shown = path.display();
     let file = ConfigFile::read(&path)?;
+    let (text, mark) = file.text()?;
+    // One that was killed has not written it.
+    let is_old = || {
+        done.original
+            .clone()
+            .filter(|old| *old == format!("{mark}{text}"))
+    };
     let original = match file.bytes {
         None => done.original.clone(),
-        Some(_) => done.original_of(file.text()?.0),
+        Some(_) => done.original_of(text).or_else(is_old),
     };
     let Some(original) = original else {
         return Err(Failure::failed(format!(

@@ -56,6 +56,14 @@ fn what_is_carried_is_canonical() {
 }
 
 #[test]
+fn a_body_that_nests_deeper_than_is_read_is_called_so() {
+    let mut decoded = signed("msg", "bob", b"[]");
+    decoded.envelope.body = [vec![b'['; 100_000], vec![b']'; 100_000]].concat();
+    let why = decoded.carry().unwrap_err().reason;
+    assert!(why.contains("nests over 10000 deep; at most 64"), "{why}");
+}
+
+#[test]
 fn a_refusal_names_the_thing_and_carries_the_id() {
     type Change = fn(&mut Envelope);
     let cases: [(Change, &str); 12] = [

@@ -174,24 +174,48 @@ fn a_renamed_peer_that_has_left_finds_its_queue_under_its_old_name_too() {
 }
 
 #[test]
-fn what_is_no_program_does_not_have_a_renamed_programs_queue_by_its_old_name() {
-    for is_one in [true, false] {
+fn what_is_no_program_does_not_have_a_programs_old_name() {
+    let program = |name: &str| Register {
+        presence: Presence::parse(r#"{"client":"codex"}"#),
+        ..ext(name, "bob")
+    };
+    for is_there in [true, false] {
         let mut rig = Rig::new();
-        let program = || Register {
-            presence: Presence::parse(r#"{"client":"codex"}"#),
-            ..ext("bob", "bob")
-        };
-        let (ada, bob) = (rig.ext("ada"), rig.join(program()));
+        let (ada, bob) = (rig.ext("ada"), rig.join(program("bob")));
         rename(&mut rig, bob, "rob").unwrap();
-        rig.close(bob, true);
-        rig.send(ada, "ada", "rob", "m1");
-        let again = rig.join(match is_one {
-            true => program(),
-            false => ext("bob", "recv"),
-        });
-        assert_eq!(rig.delivered(again).len(), usize::from(is_one));
-        assert_eq!(rig.row("rob").is_none(), is_one);
+        if !is_there {
+            rig.close(bob, true);
+            rig.restart();
+        }
+        let recv = rig.ask(ext("Bob", "recv"));
+        let (code, why) = rig.closed(recv).expect("it is refused");
+        let says = "name is an old one of rob: choose another one";
+        assert_eq!((code, &*why), (1008, says), "{is_there}");
+        let ada = if is_there { ada } else { rig.ext("ada") };
+        rig.send(ada, "ada", "bob", "m1");
+        let bob = if is_there {
+            bob
+        } else {
+            rig.join(program("bob"))
+        };
+        assert_eq!(rig.delivered(bob), [1], "{is_there}");
     }
+}
+
+#[test]
+fn a_version_1_client_is_a_peer_of_its_own_by_a_programs_old_name() {
+    let mut rig = Rig::new();
+    let bob = rig.join(Register {
+        presence: Presence::parse(r#"{"client":"codex"}"#),
+        ..ext("bob", "bob")
+    });
+    rename(&mut rig, bob, "rob").unwrap();
+    rig.close(bob, true);
+    let ada = rig.ext("ada");
+    rig.send(ada, "ada", "rob", "m1");
+    let old = rig.v1("bob");
+    assert_eq!(rig.delivered(old), [0; 0]);
+    assert!(rig.row("rob").is_some());
 }
 
 #[test]

@@ -315,6 +315,11 @@ fn a_machine_is_sent_away_and_the_broker_listens_no_more() {
         said.contains("the names of laptop and of lap, which was invited, too"),
         "{said}"
     );
+    let said = desk.home.run(&["token", "revoke", "Lap"]).fails(2);
+    assert!(
+        said.contains("`peerbus invite revoke Lap` ends it"),
+        "{said}"
+    );
     desk.says(&["invite", "revoke", "lap"]);
     let said = desk.home.run(&["invite", "revoke", "laptop"]).fails(2);
     assert!(said.contains("no machine laptop was invited"), "{said}");

@@ -26,6 +26,9 @@ use crate::options::{Inviting, SecretSource};
 use crate::tls::ServerTls;
 use crate::tokens::{self, End, TokensWatch};
 
+/// Their file, beside the credentials.
+pub const INVITATIONS: &str = "invitations.toml";
+
 const FILE: PrivateFile<Vec<Invitation>> = PrivateFile {
     what: "invitations file",
     bytes_max: 1_048_576,

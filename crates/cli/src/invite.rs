@@ -7,7 +7,8 @@ use peerbus_adapter::credentials::{self, random_hex, set_listen};
 use peerbus_adapter::invited::{InviteCode, SECRET_DIGITS};
 use peerbus_adapter::paths::Paths;
 use peerbus_adapter::{Failure, Token, Url, project, wall_ms};
-use peerbus_broker::{invitations, tokens};
+use peerbus_broker::invitations::{self, INVITATIONS};
+use peerbus_broker::tokens;
 use peerbus_core::{Invitation, InvitationState, TokenHash};
 use peerbus_wire::{TokenName, utc};
 use serde_json::{Value, json};
@@ -15,9 +16,6 @@ use serde_json::{Value, json};
 use crate::args::{Invite, InviteVerb};
 use crate::here::for_people;
 use crate::{operator, output, phone, stop, token};
-
-/// The file of the invitations, beside the credentials.
-pub(crate) const INVITATIONS: &str = "invitations.toml";
 
 /// Where the broker listens for machines that were invited when nothing else is said.
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 47_823);

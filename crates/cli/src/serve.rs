@@ -17,7 +17,6 @@ use peerbus_core::grant::Grant;
 use peerbus_wire::{Domain, TokenName, escape};
 
 use crate::args::{Serve, kept};
-use crate::invite::INVITATIONS;
 use crate::{client, output};
 
 /// Longest text that says who needed a broker, in characters.
@@ -220,7 +219,9 @@ fn inviting(kept: &Kept, paths: &Paths) -> Inviting {
     let file = kept.file.clone();
     let secret = move || credentials::secret_text(&file).map_err(|error| error.to_string());
     Inviting {
-        file: paths.config_dir.join(INVITATIONS),
+        file: paths
+            .config_dir
+            .join(peerbus_broker::invitations::INVITATIONS),
         secret: Box::new(secret),
         listen: kept.listen.map(|at| (at, files)),
     }

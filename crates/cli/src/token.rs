@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use peerbus_adapter::credentials::random_hex;
 use peerbus_adapter::paths::Paths;
 use peerbus_adapter::{Failure, Token, wall_ms};
+use peerbus_broker::invitations::{self, INVITATIONS};
 use peerbus_broker::tokens;
-use peerbus_core::TokenHash;
 use peerbus_core::grant::{Grant, NAMES_DEFAULT, NamePattern, Quotas, Right, Rights};
+use peerbus_core::{Invitation, TokenHash};
 use peerbus_wire::{TokenName, utc};
 use serde_json::json;
 
@@ -150,11 +151,26 @@ fn list(json: bool, file: Option<&PathBuf>) -> Result<(), Failure> {
 fn revoke(revoked: &str, at: &TokensFile) -> Result<(), Failure> {
     for_people("revoke a token")?;
     let file = place(at.file.as_ref())?;
-    let name = tokens::revoke(&file, &name(revoked)?).map_err(Failure::config)?;
+    let named = name(revoked)?;
+    let invited = is_invited(&named).then(|| {
+        format!("; the invitation of {named} is open: `peerbus invite revoke {named}` ends it")
+    });
+    let name = tokens::revoke(&file, &named);
+    let name = name.map_err(|why| Failure::config(why + &invited.unwrap_or_default()))?;
     output::line(&format!(
         "token {name} is revoked; its names and the mail for them stay"
     ))?;
     tell(&file, at)
+}
+
+/// Whether a machine that is called so has an invitation, and has not joined.
+fn is_invited(name: &TokenName) -> bool {
+    let paths = Paths::find().ok();
+    let all = paths.and_then(|it| invitations::read(&it.config_dir.join(INVITATIONS)).ok());
+    let own = name.as_str();
+    let is_it =
+        |it: &Invitation| it.name.as_str().eq_ignore_ascii_case(own) && it.joined_ms.is_none();
+    all.is_some_and(|all| all.iter().any(is_it))
 }
 
 /// Has a running broker read the file at once. It would do so by itself a moment later.

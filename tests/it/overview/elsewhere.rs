@@ -49,6 +49,11 @@ fn a_namesake_at_another_broker_changes_nothing_that_is_told_of_a_peer() {
     let (states, said) = told();
     assert_eq!(states, ["idle", "idle"]);
     assert!(!said.contains("bob waits for you"), "{said}");
+    // The agent `ann` of this test is told of no dialogs.
+    eventually("the namesake's dialog is told", || {
+        let said = home.apart(&["status"]).stdout;
+        said.contains(") waits for you").then_some(())
+    });
 
     let adapter = namesake.adapter();
     namesake.tell("status idle");

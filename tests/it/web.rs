@@ -13,7 +13,7 @@ mod webhooks;
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
@@ -34,8 +34,11 @@ impl Gateway {
 
     fn start_with(home: &Home, more: &[&str]) -> Self {
         let args = [&["web", "--listen", "127.0.0.1:0"], more].concat();
-        let mut child = home
-            .peerbus(&args)
+        Self::of(&mut home.peerbus(&args))
+    }
+
+    fn of(command: &mut Command) -> Self {
+        let mut child = command
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()

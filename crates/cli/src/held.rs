@@ -72,8 +72,8 @@ fn say_paused(name: Option<&str>) -> Result<(), Failure> {
     }
     if any {
         output::say(
-            "paused mail needs no word of yours: it goes on by itself, or now if you have its agent read its \
-             mail or write to that peer",
+            "paused mail needs no word of yours: once its agent has sent nothing for ten minutes, that peer's \
+             next message brings it; now, if you have the agent read its mail",
         );
     }
     Ok(())

@@ -175,6 +175,12 @@ fn meant() -> Result<Option<(String, Url)>, Failure> {
     Ok(url.map(|url| (file.display().to_string(), url)))
 }
 
+/// Why a broker is not shown here that this user's programs are meant for and that has no socket of theirs.
+pub(crate) fn why_elsewhere() -> Result<Option<String>, Failure> {
+    let meant = meant()?.filter(|(_, url)| !matches!(url, Url::Unix(_)));
+    Ok(meant.map(|(who, url)| elsewhere(&who, &url).to_string()))
+}
+
 /// That an operator's request is meant for a broker which only its own machine can ask.
 fn elsewhere(who: &str, url: &Url) -> Failure {
     Failure::config(format!(

@@ -56,6 +56,7 @@ fn serve(verb: Web) -> Result<(), Failure> {
         file,
         own_token,
         operator,
+        elsewhere: operator::why_elsewhere()?,
         audit: audit::check,
         agent: is_below_an_agent(),
     };

@@ -72,7 +72,7 @@ impl DeskView {
         }
         if paused > 0 {
             rows.push(format!(
-                "paused  {paused}, by the loop governor: it goes on by itself"
+                "paused  {paused}, by the loop governor: the inbox tool reads it"
             ));
         }
         let receipts = receipts.iter().rev().map(|receipt| {

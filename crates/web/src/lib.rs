@@ -56,6 +56,8 @@ pub struct GatewayOptions {
     pub own_token: bool,
     /// Where the broker may listen for its operator, on this machine.
     pub operator: Vec<PathBuf>,
+    /// Why none is started where none listens there: another one is meant.
+    pub elsewhere: Option<String>,
     /// Checks the audit chain of the database at a path: what it is like, or what is wrong.
     pub audit: fn(&Path) -> Result<String, String>,
     /// It was started by an agent, or by what one runs: texts that were not shown to all whom they

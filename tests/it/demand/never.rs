@@ -4,7 +4,8 @@ use std::fs;
 use std::os::unix::fs::chown;
 
 use super::World;
-use crate::support::Finished;
+use crate::support::{Finished, eventually};
+use crate::web::page::Page;
 
 /// Somebody else's number.
 const OTHER: u32 = 65_534;
@@ -49,6 +50,10 @@ fn none_is_started_where_another_one_is_meant() {
     world.has_none();
     assert!(!world.state("broker.log").exists());
     says_that_it_is_elsewhere(&world, &[]);
+    let page = Page::of(&mut world.peerbus(&["web", "--listen", "127.0.0.1:0", "--open"]));
+    let (why, stays) = eventually("the page is told", || page.away());
+    assert!(why.contains("names a broker elsewhere") && stays, "{why}");
+    world.has_none();
     fs::remove_file(&file).expect("our file");
     says_that_it_is_elsewhere(&world, &[("PEERBUS_URL", "ws://127.0.0.1:1")]);
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
@@ -20,7 +21,11 @@ pub(crate) struct Page {
 
 impl Page {
     pub(crate) fn open(home: &Home) -> Self {
-        let mut gateway = Gateway::start_with(home, &["--open"]);
+        Self::of(&mut home.peerbus(&["web", "--listen", "127.0.0.1:0", "--open"]))
+    }
+
+    pub(crate) fn of(command: &mut Command) -> Self {
+        let mut gateway = Gateway::of(command);
         let lines = Lines::of(gateway.child.stdout.take().expect("a pipe"));
         let word = lines.find("link", |line| Some(line.split_once("/open/")?.1.to_owned()));
         let opened = gateway.ask(&format!("GET /open/{word}"), &[], b"");
@@ -63,6 +68,13 @@ impl Page {
     /// What it was told last of `peers`, `sessions` or `requests`: a list.
     pub(crate) fn list(&self, name: &str) -> Vec<Value> {
         self.member(name, name)
+    }
+
+    /// Why it was told that no broker is there, and whether that stays so.
+    pub(crate) fn away(&self) -> Option<(String, bool)> {
+        let lists = self.lists.lock().expect("nobody panics here");
+        let told = lists.get("away")?;
+        Some((told["why"].as_str()?.to_owned(), told["stays"].as_bool()?))
     }
 
     /// Another list that it was told with that one.

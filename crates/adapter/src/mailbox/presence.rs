@@ -138,6 +138,9 @@ impl About {
     pub(super) fn tried(&self) -> Option<String> {
         Some(match self.stuck.as_ref()? {
             Stuck::Stopped => "its process is stopped, as by Ctrl-Z".into(),
+            Stuck::GivenBack => {
+                "its mail has waited for five idle minutes, and came back unread each time it was sent".into()
+            }
             Stuck::Unseen(words) if words.is_empty() => {
                 "its mail has waited for five idle minutes, and no path took it".into()
             }

@@ -53,6 +53,7 @@ impl MailboxMachine {
             self.written(now_ms, attempt);
         }
         self.paths.proved(path);
+        self.works(now_ms);
         for (no, portion) in self.items(attempt) {
             let read = self.messages.get(&no).map(|message| message.read);
             if read.is_some_and(|read| portion.completes(read)) {
@@ -176,6 +177,8 @@ impl MailboxMachine {
             {
                 let presented = false;
                 message.place = Place::Overdue { attempt, presented };
+                // Until it goes again nobody waits for it.
+                message.waits_ms = message.again_at_ms.or(message.waits_ms);
             }
         }
         self.finish(now_ms);

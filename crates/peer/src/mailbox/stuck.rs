@@ -22,7 +22,10 @@ impl MailboxMachine {
         let message = self.lulled().find(late)?;
         let mut words: Vec<_> = message.shown.iter().map(|it| it.path.word).collect();
         words.dedup();
-        Some(Stuck::Unseen(words))
+        Some(match words.is_empty() && message.drops > 0 {
+            true => Stuck::GivenBack,
+            false => Stuck::Unseen(words),
+        })
     }
 
     /// When to look next at what may be stuck.
@@ -43,6 +46,14 @@ impl MailboxMachine {
             // Without a transcript what was shown may have been read.
             wakes && (proves || message.is_fresh()) && self.activity == Activity::Idle
         })
+    }
+
+    /// The model answered: whatever else waits, a session that works is not stuck.
+    pub(super) fn works(&mut self, now_ms: u64) {
+        let idle_ms = self.clock.at(now_ms);
+        for message in self.messages.values_mut() {
+            message.waits_ms = message.waits_ms.map(|since| since.max(idle_ms));
+        }
     }
 
     /// Notes since when mail waits that should wake the session.

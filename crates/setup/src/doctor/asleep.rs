@@ -37,8 +37,8 @@ pub(super) fn check(peers: &[PeerEntry], report: &mut Report) {
     for sentence in asleep.iter().take(named) {
         report.warning(
             "wake",
-            format!("nothing wakes a session: {sentence}"),
-            "mend what it names; until then its mail waits for the drain tool",
+            format!("nothing wakes a session now: {sentence}"),
+            "mend what it names; until then its mail waits, unless its agent drains it",
         );
     }
     let more = asleep.len() - named;

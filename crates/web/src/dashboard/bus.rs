@@ -53,6 +53,9 @@ impl App {
     pub(super) fn events(&self) -> Result<Events, Streamless> {
         let connect = || operator::connect(&self.options.operator).map_err(Streamless::Away);
         let stream = match (connect(), self.options.bus.demand.starter()) {
+            (Err(_), _) if let Some(why) = &self.options.elsewhere => {
+                return Err(Streamless::Refused(why.clone()));
+            }
             (Err(_), Some(starter)) => {
                 if let Some(why) = starter.waits() {
                     return Err(Streamless::Away(why.into()));

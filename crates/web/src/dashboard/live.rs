@@ -80,22 +80,23 @@ pub(super) async fn live(State(app): State<Arc<App>>) -> Response {
 fn follow(app: &App, to: &Sender<String>, changed: &Changed) {
     let mut away = None;
     while !to.is_closed() {
-        let why = match app.events() {
+        let (why, stays) = match app.events() {
             Ok(events) => {
                 if !tell(app, events, to, changed) {
                     return;
                 }
                 away = None;
-                "the broker has ended".to_owned()
+                ("the broker has ended".to_owned(), false)
             }
             Err(Streamless::Gone) => continue,
-            Err(Streamless::Refused(why) | Streamless::Away(why)) => why,
+            Err(Streamless::Refused(why)) => (why, true),
+            Err(Streamless::Away(why)) => (why, false),
         };
         if away.as_ref() != Some(&why) {
             say(
                 to,
                 "away",
-                &json!({ "why": escape_sentence(&why, WHY_CHARS) }),
+                &json!({ "why": escape_sentence(&why, WHY_CHARS), "stays": stays }),
             );
             changed.hear("away");
             away = Some(why);

@@ -90,6 +90,51 @@ fn an_agent_that_has_its_mail_from_a_tool_is_not_stuck_unless_that_comes_back() 
 }
 
 #[test]
+fn mail_that_comes_back_each_time_was_taken() {
+    let mut rig = Rig::new(&[&SOCKET]);
+    rig.activity(Activity::Idle);
+    rig.next();
+    let push = rig.pushed();
+    rig.outcome(&push, Outcome::Dropped);
+    rig.pass(LATE_MS);
+    assert_eq!(rig.mailbox.stuck(), Some(Stuck::GivenBack));
+}
+
+#[test]
+fn a_session_that_answers_other_mail_is_not_stuck_by_what_waits() {
+    let mut rig = Rig::new(&[&SOCKET]);
+    rig.activity(Activity::Idle);
+    rig.next();
+    let first = rig.pushed();
+    rig.presented(&first);
+    rig.input(|mailbox, now_ms| mailbox.stopped(now_ms, first.id));
+    for _ in 0..5 {
+        rig.pass(LATE_MS / 3);
+        rig.next();
+        let other = rig.pushed();
+        rig.presented(&other);
+        rig.answered(&other);
+        assert_eq!(rig.mailbox.stuck(), None);
+    }
+}
+
+#[test]
+fn an_interrupted_message_makes_it_stuck_only_after_it_went_again() {
+    let mut rig = Rig::new(&[&SOCKET]);
+    rig.activity(Activity::Idle);
+    rig.next();
+    let first = rig.pushed();
+    rig.presented(&first);
+    rig.input(|mailbox, now_ms| mailbox.stopped(now_ms, first.id));
+    rig.pass(2 * LATE_MS - 1);
+    assert_eq!(rig.mailbox.stuck(), None);
+    rig.pass(1);
+    rig.pushed();
+    rig.pass(LATE_MS);
+    assert_eq!(unseen(&rig), Some(vec!["socket"]));
+}
+
+#[test]
 fn a_stopped_client_is_stuck_and_looked_for_after_a_minute() {
     let mut rig = Rig::new(&[&SOCKET]);
     rig.activity(Activity::Idle);

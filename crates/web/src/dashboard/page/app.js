@@ -50,7 +50,7 @@ let refused;
 
 const tells = {
   ready: begin,
-  away: ({ why }) => state("away", `No broker: ${why}. What is shown is from before; this goes on by itself.`),
+  away: ({ why, stays }) => state("away", stays ? why : `No broker: ${why}. What is shown is from before; this goes on by itself.`),
   message(message) {
     messages.add(message);
     rates.add(message);

@@ -72,7 +72,9 @@ function which(peer) {
 function wakes(peer) {
   if (!peer.online || !peer.wake) return "";
   if (peer.wake.length) return `wakes by ${peer.wake.join(", ")}`;
-  return `reads when it looks${peer.unwoken ? `: ${peer.unwoken}` : ""}`;
+  // A path that fails stands before its reason.
+  const what = peer.unwoken?.includes(": ") ? "not woken now" : "reads when it looks";
+  return peer.unwoken ? `${what}: ${peer.unwoken}` : what;
 }
 
 function drawPeers() {

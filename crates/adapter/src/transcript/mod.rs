@@ -36,9 +36,9 @@ pub trait LineReader: Send {
     /// What this line is. `None`: nothing of the conversation, or nothing that is understood.
     fn read(&mut self, line: &str) -> Option<TranscriptLine>;
 
-    /// Whether the result of a tool stands in this line, where that matters.
-    fn is_result(&self, _line: &str) -> bool {
-        false
+    /// What the model was shown of the results of tools in this line, where one can tell it from the rest.
+    fn result(&self, _line: &str) -> Option<String> {
+        None
     }
 }
 
@@ -136,14 +136,19 @@ impl TranscriptReader {
             let follows = parent.as_ref().is_some_and(|it| chain.lines.contains(it));
             !follows || chain.grow(vec![&uuid], lines, found)
         });
-        let here = marks.iter().filter(|mark| presents && contains(text, mark));
-        let mut here = here.peekable();
-        let in_result = here.peek().is_some() && self.reader.is_result(text);
+        let mut here: Vec<_> = marks
+            .iter()
+            .filter(|it| presents && contains(text, it))
+            .collect();
+        let result = here.first().and_then(|_| self.reader.result(text));
+        let in_result = result.is_some();
+        // Beside it the client may keep what it did not give to the model.
+        here.retain(|mark| result.as_ref().is_none_or(|shown| contains(shown, mark)));
         let news = |mark: &&String| {
             let is_it = |chain: &Chain| chain.mark == **mark && chain.in_result == in_result;
             !self.chains.iter().any(is_it)
         };
-        let news: Vec<&String> = here.filter(news).collect();
+        let news: Vec<&String> = here.into_iter().filter(news).collect();
         for mark in news {
             let mut chain = Chain {
                 mark: mark.clone(),

@@ -144,10 +144,12 @@ impl LineReader for Lines {
         })
     }
 
-    fn is_result(&self, line: &str) -> bool {
+    fn result(&self, line: &str) -> Option<String> {
         let line: Value = serde_json::from_str(line).unwrap_or_default();
-        let blocks = line["message"]["content"].as_array();
-        blocks.is_some_and(|all| all.iter().any(|block| block["type"] == "tool_result"))
+        let blocks = line["message"]["content"].as_array()?.iter();
+        let results = blocks.filter(|block| block["type"] == "tool_result");
+        let results: Vec<_> = results.map(|block| block["content"].to_string()).collect();
+        (!results.is_empty()).then(|| results.concat())
     }
 }
 

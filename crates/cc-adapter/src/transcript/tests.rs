@@ -68,6 +68,11 @@ fn a_message_in_mid_turn_a_hook_and_a_tool_result_are_presented() {
     }
     let text = line("user", "a", "0", &result) + &assistant("b", "a");
     assert_eq!(feed(&text), [presented(), answered()].map(in_result));
+    // The client cut the end off for the model, and keeps all of it beside that.
+    let cut = result.replace(MARK, "saved to a file")
+        + &format!(r#","mcpMeta":{{"structuredContent":{{"end":"[{MARK}]"}}}}"#);
+    let text = line("user", "a", "0", &cut) + &assistant("b", "a");
+    assert_eq!(feed(&text), []);
     // The tool has the mark of a text that stands in the conversation, too.
     let both = line("user", "a", "0", &result) + &line("attachment", "b", "a", &hook);
     let told = [

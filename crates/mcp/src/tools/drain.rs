@@ -19,7 +19,7 @@ pub(crate) const NAME: &str = "bus.drain";
 /// Most messages in an answer, and how many there are when the call says nothing.
 const MESSAGES_MAX: usize = 50;
 /// Size of the messages in an answer, in bytes; one message goes whatever its size.
-const BYTES_MAX: usize = 64 * 1024;
+const BYTES_MAX: usize = 32 * 1024;
 /// How long an empty answer waits for a link that is just coming up.
 const LINK_DEADLINE: Duration = Duration::from_secs(2);
 
@@ -40,6 +40,9 @@ struct Output<'a> {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<serde_json::Map<String, serde_json::Value>>")]
     receipts: Vec<serde_json::Value>,
+    /// Ends the result: whoever has it has all of the result.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    end: String,
 }
 
 /// A message.
@@ -112,13 +115,13 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
         .collect();
     let output = Output {
         note: note(messages.len(), remaining, held.0, held.1.as_deref())
-            + &marked(mailbox, &taken)
             + of_notices(taken.notices()),
         messages,
         remaining,
         held: held.0,
         notices: taken.notices().collect(),
         receipts: receipts(mailbox),
+        end: marked(mailbox, &taken),
     };
     done(&output).map(|reply| reply.with(taken))
 }

@@ -169,11 +169,11 @@ impl From<&SentMessage> for Known {
     }
 }
 
-/// The mark of what is returned, as a part of a note: it is found again where the client keeps its
-/// conversation.
+/// The mark of what is returned: it is found again where the client keeps its conversation. It ends the result,
+/// since clients cut off the end of what is too long.
 fn marked(mailbox: &Mailbox, checkout: &Checkout) -> String {
     let mark = checkout.attempt().map(|attempt| mailbox.mark(attempt));
-    mark.map_or_else(String::new, |mark| format!(" [{mark}]"))
+    mark.map_or_else(String::new, |mark| format!("[{mark}]"))
 }
 
 /// How far messages of this session's own got since it was told last.

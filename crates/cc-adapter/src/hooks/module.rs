@@ -153,7 +153,8 @@ impl HookServer {
         for mark in &marks {
             self.mailbox.shows(&match answered {
                 true => Evidence::Called(mark.clone()),
-                false => Evidence::Presented(mark.clone()),
+                // Whatever a hook could take can say so, too.
+                false => Evidence::InResult(Box::new(Evidence::Presented(mark.clone()))),
             });
         }
         if answered {

@@ -108,8 +108,8 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// To the connection that came last.
-    desk: Option<mpsc::Sender<Asked>>,
+    /// To the connection that came last, and its process.
+    desk: Option<(mpsc::Sender<Asked>, Option<u32>)>,
     /// Why there can be none, or why it shows nothing now.
     apart: Option<String>,
     session: Option<String>,
@@ -153,7 +153,7 @@ impl Plugin {
         let state = lock(&self.0.state);
         match (&state.apart, &state.desk) {
             (Some(why), _) => Err(why.clone()),
-            (None, Some(desk)) => Ok(desk.clone()),
+            (None, Some((desk, _))) => Ok(desk.clone()),
             (None, None) => Err(self.0.waker.absent.to_owned()),
         }
     }
@@ -199,25 +199,44 @@ impl Plugin {
             program.answer::<()>(Err(refusal)).await;
             return;
         }
-        if !program.answer(Ok(json!({ "version": VERSION }))).await {
+        let (desk, asked) = mpsc::channel(ASKED_MAX);
+        let process = program.connection.caller.pid;
+        if !self.takes((desk.clone(), process)) {
+            let why =
+                "a program in the agent is connected, and only its own process takes its place";
+            let refusal = RpcError::new(WRONG_PARAMS, why.to_owned());
+            program.answer::<()>(Err(refusal)).await;
             return;
         }
+        let greeted = program.answer(Ok(json!({ "version": VERSION }))).await;
         let Connection { lines, write, .. } = program.connection;
-        let (desk, asked) = mpsc::channel(ASKED_MAX);
-        lock(&self.0.state).desk = Some(desk.clone());
         let shown = Mutex::default();
         tokio::select! {
-            () = self.hear(lines, &shown, &mailbox) => {}
-            () = ask(write, asked, &shown) => {}
+            () = self.hear(lines, &shown, &mailbox), if greeted => {}
+            () = ask(write, asked, &shown), if greeted => {}
+            else => {}
         }
         let mut state = lock(&self.0.state);
         // Another connection may have taken its place.
         let mut desks = state.desk.iter();
-        if desks.any(|now| now.same_channel(&desk)) {
+        if desks.any(|(now, _)| now.same_channel(&desk)) {
             *state = State::default();
         }
         drop(state);
         self.tell(&mailbox);
+    }
+
+    /// Whether this connection is the one to the program now. What an agent runs must not take its program's place.
+    fn takes(&self, new: (mpsc::Sender<Asked>, Option<u32>)) -> bool {
+        let mut state = lock(&self.0.state);
+        let is_free = state
+            .desk
+            .as_ref()
+            .is_none_or(|(_, process)| *process == new.1);
+        if is_free {
+            state.desk = Some(new);
+        }
+        is_free
     }
 
     /// One process may serve several projects.

@@ -94,6 +94,15 @@ impl Home {
     }
 }
 
+/// Says something to a socket, and prints the answer.
+const THIEF: &str = "
+import socket, sys
+with socket.socket(socket.AF_UNIX) as s:
+    s.settimeout(20)
+    s.connect(sys.argv[1])
+    s.sendall(sys.argv[2].encode())
+    print(s.recv(4096).decode())";
+
 /// What a plugin asks first.
 fn attach(version: u64, directory: &Path) -> Value {
     let params = json!({ "version": version, "directory": directory });
@@ -279,6 +288,32 @@ async fn the_plugin_of_another_project_is_told_nothing() {
     let (_client, _, _adapter) = begin(&broker, CLIENT, home.around()).await;
     let elsewhere = attach(3, Path::new("/nonexistent/other"));
     assert_eq!(home.connect(&elsewhere).await.hear().await, None);
+}
+
+#[tokio::test]
+async fn what_the_agent_runs_does_not_take_the_place_of_its_plugin() {
+    let (broker, home) = (Broker::start(true).await, Home::new());
+    let (_client, _, _adapter) = begin(&broker, CLIENT, home.around()).await;
+    let mut plugin = home.plugin().await;
+    let name = format!("{0}.{0}.sock", std::process::id());
+    let socket = home.path().join("run/sessions").join(name);
+    let hello = format!("{}\n", attach(3, home.path()));
+    let mut thief = std::process::Command::new("python3");
+    thief.args(["-c", THIEF, &socket.to_string_lossy(), &hello]);
+    let told = tokio::task::spawn_blocking(move || thief.output())
+        .await
+        .unwrap()
+        .unwrap();
+    let told = String::from_utf8_lossy(&told.stdout).into_owned();
+    assert!(
+        told.contains("only its own process takes its place"),
+        "{told}"
+    );
+    plugin
+        .status(&json!({ "session": SESSION, "activity": "busy" }))
+        .await;
+    // Its own process may begin anew.
+    home.plugin().await;
 }
 
 #[tokio::test]

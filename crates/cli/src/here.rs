@@ -199,7 +199,8 @@ pub(crate) async fn peers_of(bus: &Bus, id: &str, receipts: &[Receipt]) -> Vec<P
     entries
 }
 
-/// Why nothing comes of mail for a peer as things are, and the way out; `None` where it may take it.
+/// Why nothing comes of mail for a peer as things are, and the way out, or that nothing wakes it; `None` where
+/// it may take it.
 pub(crate) async fn why_silent(bus: &Bus, name: &str) -> Option<String> {
     let mut entries = bus.peers(PEERS_WAIT).await.ok()?.entries;
     entries.retain(|peer| peer.name == name);
@@ -210,7 +211,9 @@ pub(crate) async fn why_silent(bus: &Bus, name: &str) -> Option<String> {
         let own = sessions.iter().find(|it| is_of(it, &peer));
         own.inspect(|session| session.add_to(&mut peer));
     }
-    let why = peer.why_silent(audience())?;
+    let Some(why) = peer.why_silent(audience()) else {
+        return peer.asleep();
+    };
     let ways = match peer.is {
         PeerState::Waits => ways_out(&entries, std::iter::once(name), ""),
         PeerState::Stuck => Vec::new(),

@@ -179,7 +179,10 @@ fn a_renamed_peer_is_reached_by_either_name() {
     let sent = home.run(&["send", "Bob", "from the shell", "--name", "ann"]);
     let sent = sent.ok();
     assert!(
-        sent.ends_with("Bob is an old name of robert; robert is connected\n"),
+        sent.ends_with(
+            "Bob is an old name of robert; robert is connected; nothing wakes robert: it \
+             reads when it is told to\n"
+        ),
         "{sent}"
     );
     assert_eq!(bob.drained()["body"], "from the shell");

@@ -247,6 +247,12 @@ pub(crate) fn ways_out<'a>(
     ways
 }
 
+/// The command that lets a session go on whose process is stopped; none where an agent asks.
+pub(crate) fn goes_on(session: &LiveSession) -> Option<String> {
+    let is_owner = audience() == Audience::Owner;
+    is_owner.then(|| session.goes_on()).flatten()
+}
+
 /// The live sessions of the peers with these names; none where an agent asks.
 fn own<'a>(peers: &[PeerEntry], names: impl Iterator<Item = &'a str>) -> Vec<LiveSession> {
     let meant: Vec<_> = named(peers, names).map(about).collect();

@@ -57,7 +57,7 @@ fn npm_test() -> Value {
     json!({ "tool_name": "Bash", "tool_input": { "command": "npm test" } })
 }
 
-fn signal(process: u32, signal: Signal) {
+pub(crate) fn signal(process: u32, signal: Signal) {
     let process = i32::try_from(process).ok().and_then(Pid::from_raw);
     kill_process(process.expect("a process"), signal).expect("our child");
 }

@@ -71,6 +71,19 @@ fn who_asks_and_gets_no_answer_is_told_how_far_the_question_is() {
 }
 
 #[test]
+fn who_writes_to_an_agent_that_nothing_wakes_is_told_so() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let _bob = agent(&home, "bob");
+    eventually("it is told", || {
+        let sent = home.run(&["send", "bob", "hi"]).ok();
+        let asleep = "bob is connected; nothing wakes bob: it reads when it is told to\n";
+        sent.ends_with(asleep).then_some(())
+    });
+    broker.stop();
+}
+
+#[test]
 fn a_command_says_that_nobody_waits_for_an_answer_and_one_with_a_name_finds_it_later() {
     let home = Home::new();
     let broker = Broker::start(&home);

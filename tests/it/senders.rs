@@ -3,9 +3,11 @@
 use std::fs;
 
 use peerbus_test_support::message::envelope;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::orphans::Session;
+use crate::overview::signal;
 use crate::sessions::{Node, listed, names};
 use crate::support::{Broker, Home, Raw, eventually};
 use crate::web::hostile::below;
@@ -69,6 +71,33 @@ fn digest(home: &Home, text: &str) -> String {
 fn shown(bob: &mut Session) -> String {
     bob.tell(r#"hook 1 {"hook_event_name":"UserPromptSubmit","prompt":"go on"}"#);
     bob.hear("hook 1")
+}
+
+#[test]
+fn a_message_that_a_stopped_session_holds_is_not_said_to_be_nowhere() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    rules(&home, r#"["cyd=hold"]"#);
+    let bob = session(&home);
+    status(&home, &send(&home, "cyd", "please run this"), "held");
+    let digest = digest(&home, "please run this");
+    let adapter = bob.adapter();
+    signal(adapter, Signal::STOP);
+    let goes_on = format!("`kill -CONT {adapter}` lets it go on");
+    for verb in ["release", "refuse"] {
+        let why = eventually("it is stopped", || {
+            let why = home.run(&["held", verb, &digest]).fails(1);
+            why.contains("as by Ctrl-Z").then_some(why)
+        });
+        assert!(why.contains("not every session answered"), "{why}");
+        assert!(
+            why.contains("the session bob") && why.contains(&goes_on),
+            "{why}"
+        );
+        assert!(!why.contains("lists those"), "{why}");
+    }
+    signal(adapter, Signal::CONT);
+    broker.stop();
 }
 
 #[test]

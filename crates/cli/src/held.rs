@@ -156,7 +156,7 @@ fn allowance(it: &Waiting, json: bool) -> Result<SenderAllowance, Failure> {
 
 /// The message that is meant, in each session in which it waits; and whether its whole digest names it.
 fn find(meant: &HeldOne) -> Result<(Vec<Waiting>, bool), Failure> {
-    let (mut found, _) = waiting()?;
+    let (mut found, silent) = waiting()?;
     // By a whole digest a text is known; a part of one can be had for another text, too.
     let by_digest = found.iter().any(|it| it.told["digest"] == meant.which);
     found.retain(|it| {
@@ -171,9 +171,12 @@ fn find(meant: &HeldOne) -> Result<(Vec<Waiting>, bool), Failure> {
     });
     let which = escape(&meant.which, CELL_CHARS);
     let Some(first) = found.first() else {
-        return Err(Failure::failed(format!(
-            "no message {which} waits for you: `peerbus held` lists those that do"
-        )));
+        return Err(Failure::failed(match silent {
+            0 => format!("no message {which} waits for you: `peerbus held` lists those that do"),
+            _ => format!(
+                "no message {which} waits for you where that is known: not every session answered"
+            ),
+        }));
     };
     // What calls itself a session may repeat another one's digest with another text.
     let same = |it: &Waiting| it.told == first.told;

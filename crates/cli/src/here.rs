@@ -199,7 +199,8 @@ pub(crate) async fn peers_of(bus: &Bus, id: &str, receipts: &[Receipt]) -> Vec<P
     entries
 }
 
-/// Why nothing comes of mail for a peer as things are, and the way out; `None` where it may take it.
+/// Why nothing comes of mail for a peer as things are, and the way out, or that nothing wakes it; `None` where
+/// it may take it.
 pub(crate) async fn why_silent(bus: &Bus, name: &str) -> Option<String> {
     let mut entries = bus.peers(PEERS_WAIT).await.ok()?.entries;
     entries.retain(|peer| peer.name == name);
@@ -210,7 +211,9 @@ pub(crate) async fn why_silent(bus: &Bus, name: &str) -> Option<String> {
         let own = sessions.iter().find(|it| is_of(it, &peer));
         own.inspect(|session| session.add_to(&mut peer));
     }
-    let why = peer.why_silent(audience())?;
+    let Some(why) = peer.why_silent(audience()) else {
+        return peer.asleep();
+    };
     let ways = match peer.is {
         PeerState::Waits => ways_out(&entries, std::iter::once(name), ""),
         PeerState::Stuck => Vec::new(),
@@ -242,6 +245,12 @@ pub(crate) fn ways_out<'a>(
     let asked = SessionNow::all(meant).into_iter();
     ways.extend(asked.filter_map(|(now, _)| now.way_out()));
     ways
+}
+
+/// The command that lets a session go on whose process is stopped; none where an agent asks.
+pub(crate) fn goes_on(session: &LiveSession) -> Option<String> {
+    let is_owner = audience() == Audience::Owner;
+    is_owner.then(|| session.goes_on()).flatten()
 }
 
 /// The live sessions of the peers with these names; none where an agent asks.

@@ -81,7 +81,7 @@ fn main() -> ExitCode {
         Verb::Recv(verb) => recv::run(verb),
         Verb::Peers(verb) => peers::run(verb),
         Verb::Inbox(verb) => inbox::run(&verb),
-        Verb::Status(verb) => status::run(verb),
+        Verb::Status(verb) => status::run(&verb),
         Verb::Tail(verb) => tail::run(&verb),
         Verb::History(verb) => history::run(verb),
         Verb::Demo => demo::run(),

@@ -186,7 +186,8 @@ fn elsewhere(who: &str, url: &Url) -> Failure {
     Failure::config(format!(
         "{who} names a broker elsewhere ({url}): its history, and what waits there, it shows on its \
          own machine only, over its Unix socket. From here `peerbus status ID --name FROM` asks it \
-         about a message of FROM, and `peerbus peers` who is there; --socket PATH asks a broker here"
+         about a message that was sent with `--name FROM`, and `peerbus peers` who is there; --socket \
+         PATH asks a broker here"
     ))
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use peerbus_adapter::demand::came_to_be;
 use peerbus_adapter::operator::{Events, Streamless};
 use peerbus_adapter::{Failure, PeerEntry, wall_ms};
-use peerbus_node::SessionNow;
+use peerbus_node::{Denial, SessionNow};
 use peerbus_view::{FewPeers, MessageView, PeerState, PeerView, RequestView, span};
 use peerbus_wire::{PeerName, Secret, escape};
 use serde_json::{Value, json};
@@ -150,9 +150,10 @@ impl Overview {
         self.print_kept()?;
         self.print_alarms(&alarms, false)?;
         print_more(&alarms)?;
-        for request in self.requests.iter().take(REQUESTS_MAX) {
-            output::wrapped(&self.request(request))?;
-        }
+        let requests = self.requests.iter().take(REQUESTS_MAX);
+        let requests: Vec<_> = requests.map(|it| self.request(it)).collect();
+        requests.iter().try_for_each(|it| output::wrapped(it))?;
+        self.print_denied(&requests)?;
         if let Some(more) = self.requests.len().checked_sub(REQUESTS_MAX + 1) {
             let more = output::plural(more as u64 + 1, "more request");
             output::wrapped(&format!("… and {more}: `peerbus requests`"))?;
@@ -224,6 +225,17 @@ impl Overview {
             let why = escape(now.paused.last().map_or("", |why| why), 300);
             let count = output::plural(now.paused.len() as u64, "message");
             output::wrapped(&format!("paused at {}: {count}: {why}", name(now)))?;
+        }
+        Ok(())
+    }
+
+    /// Denials of one peer, in turns with a message or without, beside those that are `said`.
+    fn print_denied(&self, said: &[String]) -> Result<(), Failure> {
+        let of_one = self.here.sessions.iter().filter(|_| self.broker.is_none());
+        let denied = of_one.flat_map(|(now, _)| now.denied(0, None));
+        let is_said = |denied: &Denial| said.iter().any(|it| it.contains(&denied.what));
+        for denied in denied.filter(|denied| !is_said(denied)) {
+            output::wrapped(&denied.says(wall_ms()))?;
         }
         Ok(())
     }

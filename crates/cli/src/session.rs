@@ -221,7 +221,8 @@ pub(crate) fn open(session: &LiveSession) -> Result<NodeClient, Failure> {
     if session.stopped {
         let name = called(session);
         let why = format!("the session {name} does not answer: {ADAPTER_STOPPED}");
-        return Err(Failure::failed(why));
+        let goes_on = here::goes_on(session).map(|how| format!(": {how}"));
+        return Err(Failure::failed(why + &goes_on.unwrap_or_default()));
     }
     NodeClient::connect(&session.socket).map_err(|error| {
         let socket = escape(&session.socket.display().to_string(), LINE_CHARS);

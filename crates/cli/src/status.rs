@@ -3,36 +3,62 @@
 use std::path::PathBuf;
 
 use peerbus_adapter::{Failure, PeerEntry, Stage, Url, credentials};
+use peerbus_node::SessionNow;
 use peerbus_view::{MessageContent, MessageText, MessageView, Step, Trail, spoken};
 use peerbus_wire::{MessageId, PeerName, Secret, escape, escape_name, is_id_part};
 use serde_json::json;
 
 use crate::args::Status;
+use crate::here::{self, Here};
 use crate::overview::{self, Overview};
-use crate::{client, here, operator, output, send, told};
+use crate::{client, operator, output, send, session, told};
 
 /// Longest text that is shown, in characters.
 const TEXT_CHARS: usize = 2_000;
 
-pub(crate) fn run(verb: Status) -> Result<(), Failure> {
-    let Some(id) = &verb.id else {
-        return overview::run(&verb);
+pub(crate) fn run(verb: &Status) -> Result<(), Failure> {
+    let done = match &verb.id {
+        Some(id) => tell(verb, id),
+        None => overview::run(verb),
     };
+    // What waits on this machine is known without that broker.
+    if done.is_err() && verb.socket.is_none() && operator::is_elsewhere() {
+        say_apart(verb.id.as_deref());
+    }
+    done
+}
+
+/// Says on stderr which sessions here need their user where no broker here tells of them, of all or of those
+/// that are meant by a word.
+fn say_apart(meant: Option<&str>) {
+    let mut here = Here::of(std::iter::empty());
+    let is_it = |now: &SessionNow| meant.is_none_or(|meant| session::is_meant(&now.session, meant));
+    here.sessions.retain(|(now, _)| is_it(now));
+    for (says, way) in here.apart() {
+        output::say(&format!("{says}: {way}"));
+    }
+}
+
+/// Prints what is known of a message, and of a peer.
+fn tell(verb: &Status, id: &str) -> Result<(), Failure> {
     let id = MessageId::parse(id).map_err(Failure::config)?;
     let name = verb.name.as_deref().map(PeerName::parse).transpose();
     let name = name.map_err(Failure::config)?;
-    let way = way(&verb)?;
+    let way = way(verb)?;
     let Found {
         messages,
         peers,
         secret,
-    } = found(&verb, &way, &id, name.as_ref())?;
+    } = found(verb, &way, &id, name.as_ref())?;
     let peer = match &way {
-        Way::Operator(socket) if name.is_none() => Named::find(&id, socket.as_ref(), &verb)?,
+        Way::Operator(socket) if name.is_none() => Named::find(&id, socket.as_ref(), verb)?,
         _ => Named::default(),
     };
     if messages.is_empty() && peer.overview.is_none() {
-        return Err(unknown(&id, peer.nobody));
+        return Err(match (&way, &name) {
+            (Way::Sender(url), Some(name)) => not_of(&id, name, url),
+            _ => unknown(&id, peer.nobody),
+        });
     }
     // A sender is told no texts.
     let content = |message: &MessageView| match way {
@@ -131,6 +157,15 @@ fn unknown(id: &MessageId, nobody: Option<String>) -> Failure {
         Some(nobody) => format!("no message has the id {id}, and {nobody}"),
         None => message,
     })
+}
+
+/// That a sender has no such message there.
+fn not_of(id: &MessageId, from: &PeerName, url: &Url) -> Failure {
+    Failure::failed(format!(
+        "{url} knows no message {id} of {from}, or not any more: it tells nobody but the sender what became of \
+         one, and a command without --name had its name only while it ran; on that machine `peerbus status \
+         {id}` asks for anybody's"
+    ))
 }
 
 /// The peer whose name stands in the place of an id.

@@ -270,6 +270,14 @@ impl PeerView {
         })
     }
 
+    /// That no path can wake its agent; `None`: one can, or that is not known.
+    #[must_use]
+    pub fn asleep(&self) -> Option<String> {
+        let name = &self.name;
+        let asleep = self.online && self.wake.as_ref().is_some_and(Vec::is_empty);
+        asleep.then(|| format!("nothing wakes {name}: it reads when it is told to"))
+    }
+
     /// Its state, since when, and what is kept from its agent: `waits for you 3 min, held 2`.
     #[must_use]
     pub fn does(&self) -> String {

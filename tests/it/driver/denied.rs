@@ -52,7 +52,11 @@ fn a_denial_for_want_of_an_answer_is_told_to_whoever_waits() {
     let says = format!("request {id} is over: denied, since the gate `approve` was closed");
     assert!(over.contains(&says), "{over}");
     let request = open(&home)[1]["id"].as_str().expect("an id").to_owned();
-    for verb in [&["status"][..], &["status", &request]] {
+    for verb in [
+        &["status"][..],
+        &["status", "driven"],
+        &["status", &request],
+    ] {
         let shown = home.run(verb).ok();
         let denied = shown.matches("driven was denied Bash").count();
         assert_eq!(denied, 1, "{shown}");
@@ -75,6 +79,21 @@ fn a_denial_for_want_of_an_answer_is_told_to_whoever_waits() {
     assert_eq!(asking.wait().expect("it ends").code(), Some(1));
     let shown = home.run(&["status", &request]).ok();
     assert!(!shown.contains("was denied"), "{shown}");
+    driven.stop();
+    broker.stop();
+}
+
+#[test]
+fn what_was_denied_in_a_turn_without_a_message_is_told_of_the_session() {
+    let home = home();
+    let broker = Broker::start(&home);
+    let driven = Driven::start(&home, &["use a tool"]);
+    let id = driven.errors.find("what was denied", |it| {
+        it.contains("was denied").then(|| letters(it)).flatten()
+    });
+    let shown = home.run(&["status", "driven"]).ok();
+    let denied = format!("driven was denied Bash: \"ls\" [{id}], ");
+    assert!(shown.contains(&denied), "{shown}");
     driven.stop();
     broker.stop();
 }

@@ -1,5 +1,7 @@
 //! A session of the same name at another broker.
 
+use std::os::unix::fs::PermissionsExt as _;
+
 use rustix::process::Signal;
 
 use super::{asks, json, npm_test, of, signal};
@@ -52,12 +54,17 @@ fn a_namesake_at_another_broker_changes_nothing_that_is_told_of_a_peer() {
     // The agent `ann` of this test is told of no dialogs.
     eventually("the namesake's dialog is told", || {
         let said = home.apart(&["status"]).stdout;
-        said.contains(") waits for you").then_some(())
+        let asks = said.contains(") waits for you") && said.contains("npm test");
+        asks.then_some(())
     });
 
     let adapter = namesake.adapter();
     namesake.tell("status idle");
-    does("idle");
+    eventually("both are idle", || {
+        let all = listed(&home);
+        let mut bobs = all.iter().filter(|it| it["name"] == "bob");
+        bobs.all(|it| it["status"] == "idle").then_some(())
+    });
     signal(adapter, Signal::STOP);
     eventually("it is stopped", || {
         let list = home.run(&["session", "list"]).stdout;
@@ -69,4 +76,44 @@ fn a_namesake_at_another_broker_changes_nothing_that_is_told_of_a_peer() {
     signal(adapter, Signal::CONT);
     there.stop();
     broker.stop();
+}
+
+#[test]
+fn what_waits_here_is_told_where_the_broker_is_elsewhere() {
+    let (home, far) = (Home::new(), Home::new());
+    let there = Broker::start(&far);
+    let text = std::fs::read_to_string(far.credentials()).expect("credentials");
+    let dir = home.credentials();
+    let dir = dir.parent().expect("a directory");
+    std::fs::create_dir_all(dir).expect("it is made");
+    let text = format!("url = \"{}\"\n{text}", there.url());
+    std::fs::write(home.credentials(), text).expect("it is written");
+    let private = std::fs::Permissions::from_mode(0o600);
+    std::fs::set_permissions(home.credentials(), private).expect("our file");
+    let mut bob = Session::start(&home, "bob");
+    eventually("bob is listed", || (names(&home) == ["bob"]).then_some(()));
+    asks(&mut bob, 1, &npm_test());
+    for args in [&["status"][..], &["status", "bob"], &["status", "--json"]] {
+        eventually("its dialog is told", || {
+            let said = home.apart(args).fails(2);
+            let waits = said.contains("bob (process ") && said.contains(") waits for you");
+            let way = said.contains("Bash: \"npm test\": answer in its window");
+            (waits && way && said.contains("names a broker elsewhere")).then_some(())
+        });
+    }
+    let other = home.apart(&["status", "cyd"]).fails(2);
+    assert!(!other.contains("waits for you"), "{other}");
+
+    let sent = |args: &[&str]| {
+        let sent = home.run(&[&["send", "bob", "hello", "--json"], args].concat());
+        let sent: serde_json::Value = serde_json::from_str(&sent.ok()).expect("JSON");
+        sent["id"].as_str().expect("an id").to_owned()
+    };
+    let (named, nameless) = (sent(&["--name", "ann"]), sent(&[]));
+    home.run(&["status", &named, "--name", "ann"]).ok();
+    let said = home.run(&["status", &nameless, "--name", "ann"]).fails(1);
+    let why = "a command without --name had its name only while it ran";
+    assert!(said.contains(why), "{said}");
+    assert!(!said.contains("peerbus history"), "{said}");
+    there.stop();
 }

@@ -333,16 +333,10 @@ fn delivered(name: &str, ago: &str, peer: Option<&PeerEntry>, audience: Audience
              an agent's adapter"
         ),
         None => format!("{name} got it{ago} and has not said what became of it"),
-        Some(peer)
-            if PeerView::new(peer, audience)
-                .wake
-                .is_some_and(|it| it.is_empty()) =>
-        {
-            format!(
-                "{name}'s adapter got it{ago}, and nothing wakes {name}: it reads when it is told to"
-            )
-        }
-        Some(_) => {
+        Some(peer) => {
+            if let Some(asleep) = PeerView::new(peer, audience).asleep() {
+                return format!("{name}'s adapter got it{ago}, and {asleep}");
+            }
             let list = match audience {
                 Audience::Owner => "`peerbus peers --wide`",
                 Audience::Peer => "the bus peers tool",

@@ -212,13 +212,18 @@ fn choose(found: &[Listed], max: usize) -> Vec<(No, Portion)> {
     chosen
 }
 
-/// What is read next of a message, and its length in an answer: less where it is escaped and would not fit.
+/// What is read next of a message, and its length in an answer.
 fn next(listed: &Listed) -> (Portion, usize) {
-    let text = quote::said(&listed.mail.inbound.body);
-    let mut portion = match listed.read > 0 || listed.mail.chars > PART_CHARS {
+    let portion = match listed.read > 0 || listed.mail.chars > PART_CHARS {
         true => Portion::part(listed.read, listed.mail.chars),
         false => Portion::All,
     };
+    fit(listed, portion)
+}
+
+/// As much of a portion as fits, where it is escaped, and its length in an answer.
+fn fit(listed: &Listed, mut portion: Portion) -> (Portion, usize) {
+    let text = quote::said(&listed.mail.inbound.body);
     loop {
         let (from, to) = match portion {
             Portion::Part { from, to, .. } => (from, to),
@@ -246,7 +251,7 @@ fn part(listed: &Listed, offset: usize) -> Result<Portion, String> {
              {offset}"
         ));
     }
-    Ok(Portion::part(offset, size))
+    Ok(fit(listed, Portion::part(offset, size)).0)
 }
 
 fn message<'a>((item, mail): (&'a AttemptItem, &'a std::sync::Arc<Mail>)) -> Message<'a> {

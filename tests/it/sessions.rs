@@ -345,6 +345,18 @@ fn who_cannot_be_asked_for_requests_is_named_and_nothing_is_said_of_it() {
         }
         assert!(!why.contains("nothing came within"), "{why}");
     }
+    let _ann = Mcp::start(&home, "generic", "ann", "some-bot");
+    eventually("ann is listed", || {
+        names(&home).contains(&"ann".into()).then_some(())
+    });
+    for verb in ["approve", "answer", "deny"] {
+        let why = home.run(&["session", verb, "ann"]).fails(1);
+        assert!(
+            why.contains("whether ann ") && why.contains("is not known"),
+            "{why}"
+        );
+        assert!(!why.contains("not every session"), "{why}");
+    }
     signal(rustix::process::Signal::CONT);
 }
 

@@ -225,6 +225,10 @@ fn no_gate_is_named_where_the_client_offers_no_way() {
     let _broker = Broker::start(&home);
     let _bob = Mcp::start(&home, "generic", "bob", "some-bot");
     eventually("bob is listed", || (names(&home) == ["bob"]).then_some(()));
+    let client = std::process::id();
+    eventually("its client is known", || {
+        (listed(&home)[0]["pid"] == client).then_some(())
+    });
     let why = home.run(&["session", "interrupt", "bob"]).fails(1);
     assert!(
         why.contains("its client (some-bot) offers no way") && !why.contains("gate"),

@@ -135,6 +135,13 @@ impl Here {
         self.of_peer(peer)?.way_out()
     }
 
+    /// Peers that wait for the user or are stopped, each with how he lets it go on.
+    pub(crate) fn ways(&self) -> impl Iterator<Item = String> {
+        let way = |peer| self.way_out(peer).or_else(|| self.goes_on(peer));
+        let ways = self.peers.iter();
+        ways.filter_map(move |peer| Some(format!("{} {}: {}", peer.name, peer.does(), way(peer)?)))
+    }
+
     /// The command that lets a peer go on whose process is stopped.
     pub(crate) fn goes_on(&self, peer: &PeerView) -> Option<String> {
         let session = self.of_peer(peer).map(|now| &now.session);

@@ -225,6 +225,10 @@ fn no_gate_is_named_where_the_client_offers_no_way() {
     let _broker = Broker::start(&home);
     let _bob = Mcp::start(&home, "generic", "bob", "some-bot");
     eventually("bob is listed", || (names(&home) == ["bob"]).then_some(()));
+    let client = std::process::id();
+    eventually("its client is known", || {
+        (listed(&home)[0]["pid"] == client).then_some(())
+    });
     let why = home.run(&["session", "interrupt", "bob"]).fails(1);
     assert!(
         why.contains("its client (some-bot) offers no way") && !why.contains("gate"),
@@ -344,6 +348,18 @@ fn who_cannot_be_asked_for_requests_is_named_and_nothing_is_said_of_it() {
             assert!(why.contains(words), "{words}: {why}");
         }
         assert!(!why.contains("nothing came within"), "{why}");
+    }
+    let _ann = Mcp::start(&home, "generic", "ann", "some-bot");
+    eventually("ann is listed", || {
+        names(&home).contains(&"ann".into()).then_some(())
+    });
+    for verb in ["approve", "answer", "deny"] {
+        let why = home.run(&["session", verb, "ann"]).fails(1);
+        assert!(
+            why.contains("whether ann ") && why.contains("is not known"),
+            "{why}"
+        );
+        assert!(!why.contains("not every session"), "{why}");
     }
     signal(rustix::process::Signal::CONT);
 }

@@ -50,18 +50,21 @@ impl Far {
         each.find(|receipt| !matches!(receipt.stage, Stage::Recalled { .. }))
     }
 
-    /// The sentence, with the way out where who has it waits for the user, or what it was denied since it was
-    /// sent.
+    /// The sentence, with the way out where who has it waits for the user or is stopped, and what it was denied
+    /// since it was sent.
     pub(crate) fn note(&self) -> String {
         let (note, peers) = (&self.trail.note, &self.peers);
         let holder = self.holder().into_iter();
         let first = self.receipts.first();
         let begun = first.and_then(|receipt| Some((receipt.id.as_str(), receipt.at_ms?)));
-        let (joint, more) = match (self.does, begun) {
-            (Some(PeerState::Waits), _) => (": ", ways_out(peers, holder, "")),
-            (_, Some(sent)) => ("; ", denied(peers, holder, sent)),
-            _ => ("", Vec::new()),
+        let (joint, mut more) = match self.does {
+            Some(PeerState::Waits) => (": ", ways_out(peers, holder.clone(), "")),
+            Some(PeerState::Stuck) => ("; ", ways_out(peers, holder.clone(), note)),
+            _ => ("; ", Vec::new()),
         };
+        if let Some(sent) = begun.filter(|_| self.does != Some(PeerState::Waits)) {
+            more.extend(denied(peers, holder, sent));
+        }
         match more.is_empty() {
             true => note.clone(),
             false => format!("{note}{joint}{}", more.join("; ")),

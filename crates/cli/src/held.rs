@@ -243,11 +243,12 @@ fn agreed(it: &Waiting, json: bool) -> Result<(), Failure> {
 
 /// What waits in all sessions, and how many did not say. Each of those is named.
 fn waiting() -> Result<(Vec<Waiting>, usize), Failure> {
-    all::waiting("held", |client| {
+    let (found, silent) = all::waiting("held", |client| {
         match client.call("session/held", &json!({})) {
             // An older adapter's: it holds nothing.
             Err(why) if why.is_unknown() => Ok(json!({})),
             answer => answer.map_err(crate::session::refused),
         }
-    })
+    })?;
+    Ok((found, silent.len()))
 }

@@ -135,6 +135,13 @@ impl Here {
         self.of_peer(peer)?.way_out()
     }
 
+    /// Peers that wait for the user or are stopped, each with how he lets it go on.
+    pub(crate) fn ways(&self) -> impl Iterator<Item = String> {
+        let way = |peer| self.way_out(peer).or_else(|| self.goes_on(peer));
+        let ways = self.peers.iter();
+        ways.filter_map(move |peer| Some(format!("{} {}: {}", peer.name, peer.does(), way(peer)?)))
+    }
+
     /// The command that lets a peer go on whose process is stopped.
     pub(crate) fn goes_on(&self, peer: &PeerView) -> Option<String> {
         let session = self.of_peer(peer).map(|now| &now.session);
@@ -215,8 +222,7 @@ pub(crate) async fn why_silent(bus: &Bus, name: &str) -> Option<String> {
         return peer.asleep();
     };
     let ways = match peer.is {
-        PeerState::Waits => ways_out(&entries, std::iter::once(name), ""),
-        PeerState::Stuck => Vec::new(),
+        PeerState::Waits | PeerState::Stuck => ways_out(&entries, std::iter::once(name), &why),
         _ => vec!["`peerbus held` shows what is kept, and why".to_owned()],
     };
     Some(match ways.is_empty() {
@@ -225,22 +231,26 @@ pub(crate) async fn why_silent(bus: &Bus, name: &str) -> Option<String> {
     })
 }
 
-/// How the user lets those sessions of the peers with these names go on that wait for him or whose adapter is
-/// stopped; none where an agent asks. Of the latter only what is not `said`.
+/// How the user lets those sessions of the peers with these names go on that wait for him or are stopped; none
+/// where an agent asks. That an adapter is, only where that is not `said`.
 pub(crate) fn ways_out<'a>(
     peers: &[PeerEntry],
     names: impl Iterator<Item = &'a str>,
     said: &str,
 ) -> Vec<String> {
     let mut meant = own(peers, names);
-    let stopped = meant
-        .iter()
-        .filter(|it| it.state() == PeerState::Stuck && it.stopped);
-    let stopped = stopped.map(|it| {
-        let name = escape(it.name.as_deref().unwrap_or_default(), NAME_CHARS);
-        format!("{name} is {}: {ADAPTER_STOPPED}", it.word())
-    });
-    let mut ways: Vec<String> = stopped.filter(|way| !said.contains(&**way)).collect();
+    let stuck = meant.iter().filter(|it| it.state() == PeerState::Stuck);
+    let mut ways: Vec<String> = stuck
+        .filter_map(|it| {
+            let name = escape(it.name.as_deref().unwrap_or_default(), NAME_CHARS);
+            let why = format!("{name} is {}: {ADAPTER_STOPPED}", it.word());
+            let why = Some(why).filter(|why| it.stopped && !said.contains(&**why));
+            match (why, it.goes_on()) {
+                (Some(why), Some(how)) => Some(format!("{why}: {how}")),
+                (why, how) => why.or(how),
+            }
+        })
+        .collect();
     meant.retain(|session| session.state() == PeerState::Waits);
     let asked = SessionNow::all(meant).into_iter();
     ways.extend(asked.filter_map(|(now, _)| now.way_out()));

@@ -5,7 +5,8 @@ use peerbus_view::{MessageText, span, spoken};
 use peerbus_wire::{PeerName, escape};
 
 use crate::args::Inbox;
-use crate::{here, output, send, told};
+use crate::here::{self, Here};
+use crate::{output, send, told};
 
 /// Longest text that is shown, in characters.
 const TEXT_CHARS: usize = 300;
@@ -52,6 +53,8 @@ pub(crate) fn run(verb: &Inbox) -> Result<(), Failure> {
         }
     }
     if !verb.shown.json {
+        let here = Here::of(peers.iter().filter(|peer| is(&peer.name, &name)));
+        here.ways().try_for_each(|way| output::wrapped(&way))?;
         let senders = found.iter().map(|message| message.from.as_str());
         here::say_where(senders.chain([name.as_str()]), &peers, socket);
     }

@@ -47,6 +47,9 @@ pub struct LiveSession {
     /// The terminal in which its client runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tty: Option<String>,
+    /// The client's process, as its peers are told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
     /// It runs in no window: `peerbus run` drives it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub windowless: bool,
@@ -97,7 +100,7 @@ impl LiveSession {
             // It may have none just now: Codex keeps a thread whose window was closed.
             None => {
                 let client = escape(&self.client, WORD_CHARS);
-                format!("in its window ({client}, {})", self.place())
+                format!("in its window ({client}, {})", self.window())
             }
         };
         (!self.windowless).then_some(place)
@@ -266,6 +269,7 @@ mod tests {
             stuck_at: None,
             stopped: false,
             tty: None,
+            pid: None,
             windowless: false,
             asked: 0,
             held: 0,

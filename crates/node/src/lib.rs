@@ -283,6 +283,7 @@ impl Shared {
             stuck_at: stuck.map(|(_, at_ms)| rfc3339(at_ms)),
             stopped: false,
             tty: self.mailbox.terminal(),
+            pid: self.mailbox.process(),
             windowless: self.windowless,
             asked,
             held: self.mailbox.withheld().len(),

@@ -281,7 +281,16 @@ impl LiveSession {
     /// Its process, and its directory where that is known.
     #[must_use]
     pub fn place(&self) -> String {
-        let process = self.process();
+        self.works(self.process())
+    }
+
+    /// The same of its window, which is its client's.
+    pub(crate) fn window(&self) -> String {
+        let process = self.pid.map(|pid| format!("process {pid}"));
+        self.works(process.unwrap_or_else(|| self.process()))
+    }
+
+    fn works(&self, process: String) -> String {
         match &self.cwd {
             Some(cwd) => {
                 let cwd = escape(&cwd.display().to_string(), 4 * NAME_CHARS);

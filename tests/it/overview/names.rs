@@ -57,6 +57,8 @@ fn a_name_in_the_place_of_an_id_leads_to_that_agent() {
             assert!(!said.lines().any(row), "{name}: {said}");
         }
     }
+    let inbox = zeros(&home.run(&["inbox", "ASKS"]).ok());
+    assert!(inbox.contains("asks waits for you 0 s: Bash"), "{inbox}");
     let told = json(home, &["status", "holds", "--json"]);
     assert_eq!(told["messages"], json!([]));
     assert_eq!(told["peers"][0]["name"], "holds");

@@ -37,8 +37,14 @@ fn a_stopped_adapter_is_told_everywhere_in_one_word() {
         assert!(!said.contains("bob says that it is stuck"), "{said}");
     }
     let goes_on = format!("`kill -CONT {adapter}` lets it go on");
-    for said in [run(&["status"]), run(&["doctor"])] {
-        assert!(said.contains(&goes_on), "{said}");
+    let ask = ["ask", "bob", "well?", "--timeout", "0.1"];
+    let verbs = [&["send", "bob", "hello"][..], &["status", id], &ask];
+    let others = [&["status"][..], &["doctor"], &["inbox", "bob"]];
+    let inject = &["session", "inject", "bob", "hello"][..];
+    for args in verbs.into_iter().chain(others).chain([inject]) {
+        let done = home.run(args);
+        let said = done.stdout + &done.stderr;
+        assert!(said.contains(&goes_on), "{args:?}: {said}");
     }
     for said in [run(&["peers"]), run(&["session", "list"])] {
         let row = said.lines().find(|line| line.starts_with("bob "));

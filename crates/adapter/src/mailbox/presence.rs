@@ -129,6 +129,11 @@ impl About {
         Some(self.client.get("tty")?.as_str()?.to_owned())
     }
 
+    /// The client's process.
+    pub(super) fn process(&self) -> Option<u32> {
+        self.client.get("pid")?.as_u64()?.try_into().ok()
+    }
+
     /// The word of [`Self::tried`], and since when it is true, by the wall clock in milliseconds.
     pub(super) fn stuck(&self) -> Option<(String, u64)> {
         Some((self.tried()?, self.stuck_ms))
@@ -191,6 +196,12 @@ impl Mailbox {
     #[must_use]
     pub fn terminal(&self) -> Option<String> {
         self.with(|state, _| state.about.terminal())
+    }
+
+    /// The client's process, likewise.
+    #[must_use]
+    pub fn process(&self) -> Option<u32> {
+        self.with(|state, _| state.about.process())
     }
 
     /// When the session began, as its peers are told.

@@ -20,17 +20,17 @@ pub(crate) struct Waiting {
     pub(crate) told: Value,
 }
 
-/// Asks all sessions at the same time for what waits in them, a list in their answers. Gives that, and how
-/// many gave no answer, each of which is named.
+/// Asks all sessions at the same time for what waits in them, a list in their answers. Gives that, and those
+/// that gave no answer, each of which is named.
 pub(crate) fn waiting(
     list: &str,
     ask: impl Fn(&mut NodeClient) -> Result<Value, Failure> + Sync,
-) -> Result<(Vec<Waiting>, usize), Failure> {
+) -> Result<(Vec<Waiting>, Vec<LiveSession>), Failure> {
     let all = sessions()?;
     let asked = each(&all, |session| {
         open(session).and_then(|it| ask(&mut it.within(TELLS_WITHIN)))
     });
-    let (mut found, mut silent) = (Vec::new(), 0);
+    let (mut found, mut silent) = (Vec::new(), Vec::new());
     for (session, asked) in all.into_iter().zip(asked) {
         let why = match asked {
             Some(Ok(mut answer)) => {
@@ -45,11 +45,11 @@ pub(crate) fn waiting(
             Some(Err(why)) => why.to_string(),
             None => "this process gets no more threads".to_owned(),
         };
-        silent += 1;
         output::complain(&match session.stopped {
             true => why,
             false => format!("the session {} does not answer: {why}", called(&session)),
         });
+        silent.push(session);
     }
     Ok((found, silent))
 }

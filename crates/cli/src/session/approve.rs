@@ -178,7 +178,7 @@ fn find(meant: Option<&str>, json: bool) -> Result<Option<Waiting>, Failure> {
             (true, false) => "nothing is asked that is known here",
             (false, _) => "nothing is asked that can be answered here",
         };
-        let done = show((&requests, silent), "approvals", json, nothing, shown);
+        let done = show((&requests, silent.len()), "approvals", json, nothing, shown);
         if !json {
             let dumb = SessionNow::all(dumb);
             dumb.iter().for_each(|(it, _)| output::say(&asks_there(it)));
@@ -215,7 +215,7 @@ fn find(meant: Option<&str>, json: bool) -> Result<Option<Waiting>, Failure> {
     }
     match requests.pop() {
         Some(found) => Ok(Some(found)),
-        None => Err(Failure::failed(not_asked(meant, &all, dumb, silent))),
+        None => Err(Failure::failed(not_asked(meant, (&all, &silent), dumb))),
     }
 }
 
@@ -234,16 +234,23 @@ fn over(all: &[LiveSession], id: &str) -> Option<String> {
 }
 
 /// Why there is no request that is meant by this word.
-fn not_asked(meant: &str, all: &[LiveSession], dumb: Vec<LiveSession>, silent: usize) -> String {
+fn not_asked(
+    meant: &str,
+    (all, silent): (&[LiveSession], &[LiveSession]),
+    dumb: Vec<LiveSession>,
+) -> String {
     let word = escape(meant, CELL_CHARS);
-    if silent > 0 {
+    let is_silent = |session: &LiveSession| silent.iter().any(|it| it.socket == session.socket);
+    let is_it = |session: &LiveSession| is_meant(session, meant) && !is_silent(session);
+    let found = all.iter().find(|it| is_it(it));
+    if found.is_none() && !silent.is_empty() {
         return format!("no request {word} was found, and not every session answered");
     }
-    let dumb = dumb.into_iter().filter(|it| is_meant(it, meant));
+    let dumb = dumb.into_iter().filter(is_it);
     if let Some((now, _)) = SessionNow::all(dumb.collect()).first() {
         return asks_there(now);
     }
-    match all.iter().find(|session| is_meant(session, meant)) {
+    match found {
         Some(session) if !session.tells() => tells_nothing(session),
         Some(session) => format!(
             "{} asks nothing now: {}; `peerbus status {word}` shows more",

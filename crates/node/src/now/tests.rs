@@ -19,6 +19,7 @@ fn now(status: &str, approvals: Vec<Value>, approve: bool) -> SessionNow {
             stuck_at: None,
             stopped: false,
             tty: Some("pts/1".into()),
+            pid: None,
             windowless: false,
             asked: 0,
             held: 0,
@@ -32,6 +33,18 @@ fn now(status: &str, approvals: Vec<Value>, approve: bool) -> SessionNow {
             },
             gates_file: "/c/sessions.toml".into(),
         })
+    }
+}
+
+#[test]
+fn a_session_without_a_terminal_is_in_the_window_of_its_client() {
+    let mut now = now("idle", Vec::new(), true);
+    now.session.tty = None;
+    now.session.socket = "/s/0.4518.sock".into();
+    for (pid, process) in [(None, 4518), (Some(4515), 4515)] {
+        now.session.pid = pid;
+        let place = format!("in its window (c, process {process})");
+        assert_eq!(now.session.answered_at(), Some(place));
     }
 }
 

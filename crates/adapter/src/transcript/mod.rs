@@ -36,7 +36,7 @@ pub trait LineReader: Send {
     /// What this line is. `None`: nothing of the conversation, or nothing that is understood.
     fn read(&mut self, line: &str) -> Option<TranscriptLine>;
 
-    /// What the model was shown of the results of tools in this line, where one can tell it from the rest.
+    /// The text of tools' results that the model was shown in this line, where it can be told from the rest.
     fn result(&self, _line: &str) -> Option<String> {
         None
     }

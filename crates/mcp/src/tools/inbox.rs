@@ -21,7 +21,7 @@ const MESSAGES: usize = 20;
 /// Messages in an answer, in bytes as they are written there: Claude Code 2.1.331 gave a result of 47 KB to its model,
 /// and the beginning alone of one of 61 KB.
 const BYTES_MAX: usize = 32 * 1024;
-/// What stands beside a message's text, in bytes.
+/// Room for the members beside a message's text, in bytes.
 const HEAD_BYTES: usize = 300;
 /// What is shown of a message that is listed, in characters.
 const PEEK_CHARS: usize = 120;
@@ -212,7 +212,7 @@ fn choose(found: &[Listed], max: usize) -> Vec<(No, Portion)> {
     chosen
 }
 
-/// What is read next of a message, and its length in an answer.
+/// The part of a message that is read next, and its length in an answer.
 fn next(listed: &Listed) -> (Portion, usize) {
     let portion = match listed.read > 0 || listed.mail.chars > PART_CHARS {
         true => Portion::part(listed.read, listed.mail.chars),

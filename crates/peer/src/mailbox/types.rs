@@ -257,7 +257,7 @@ pub enum Activity {
 pub enum Stuck {
     /// Its client's process is stopped.
     Stopped,
-    /// What it was sent came back unread.
+    /// Its mail came back unread.
     GivenBack,
     /// Mail went over these paths, none if there was no way, and stayed unseen.
     Unseen(Vec<&'static str>),

@@ -49,6 +49,19 @@ fn none_is_started_where_another_one_is_meant() {
     world.has_none();
     assert!(!world.state("broker.log").exists());
     says_that_it_is_elsewhere(&world, &[]);
+    let doctor = world.run(&["doctor"]).stdout;
+    let remedy = format!("or correct `url` in {}", file.display());
+    assert!(
+        doctor.contains(&remedy) && !doctor.contains("PEERBUS_URL"),
+        "{doctor}"
+    );
+    let said = world.run(&["stop"]).ok();
+    let here = "no broker is running here: ";
+    assert!(
+        said.starts_with(here) && said.contains("ws://127.0.0.1:1"),
+        "{said}"
+    );
+    fs::remove_file(world.state("stopped")).expect("a mark");
     fs::remove_file(&file).expect("our file");
     says_that_it_is_elsewhere(&world, &[("PEERBUS_URL", "ws://127.0.0.1:1")]);
 }

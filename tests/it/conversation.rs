@@ -264,6 +264,8 @@ fn the_command_line_shows_the_steps_of_any_message() {
     );
     let odd = home.run(&["status", "a b"]).fails(2);
     assert!(odd.contains("id contains"), "{odd}");
+    let group = home.run(&["status", "#web"]).fails(2);
+    assert!(group.contains("`peerbus requests '#web'`"), "{group}");
     broker.stop();
 }
 

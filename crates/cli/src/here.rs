@@ -95,7 +95,7 @@ impl Here {
             let mut here = self.sessions.iter().map(|(now, _)| &now.session);
             let holder = here.find(|it| it.name.as_deref().is_some_and(is));
             let mut peers = self.peers.iter();
-            // What process it is elsewhere is its own word.
+            // Its process is its own word elsewhere.
             let holder = match holder {
                 Some(session) => session.place(),
                 None if peers.any(|it| it.online && is(&it.name)) => "another session".into(),

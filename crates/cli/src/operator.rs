@@ -165,7 +165,7 @@ pub(crate) fn waits(name: &str) -> String {
 }
 
 /// The broker that `PEERBUS_URL` names, or else the credentials, and which of them does.
-fn meant() -> Result<Option<(String, Url)>, Failure> {
+pub(crate) fn meant() -> Result<Option<(String, Url)>, Failure> {
     let url = std::env::var("PEERBUS_URL").unwrap_or_default();
     if !url.is_empty() {
         return Ok(Some(("PEERBUS_URL".into(), Url::parse(&url)?)));

@@ -21,7 +21,7 @@ pub(crate) fn run(verb: &Status) -> Result<(), Failure> {
         Some(id) => tell(verb, id),
         None => overview::run(verb),
     };
-    // What waits on this machine is known without that broker.
+    // This machine knows without that broker what waits here.
     if done.is_err() && verb.socket.is_none() && operator::is_elsewhere() {
         say_apart(verb.id.as_deref());
     }
@@ -41,7 +41,7 @@ fn say_apart(meant: Option<&str>) {
 
 /// Prints what is known of a message, and of a peer.
 fn tell(verb: &Status, id: &str) -> Result<(), Failure> {
-    let id = MessageId::parse(id).map_err(Failure::config)?;
+    let id = meant(id)?;
     let name = verb.name.as_deref().map(PeerName::parse).transpose();
     let name = name.map_err(Failure::config)?;
     let way = way(verb)?;
@@ -112,6 +112,18 @@ fn tell(verb: &Status, id: &str) -> Result<(), Failure> {
     }
     // Both: neither an id nor a name that somebody chose hides the other.
     peer.overview.map_or(Ok(()), |it| it.print())
+}
+
+/// The id that is given, or that it is a group's name.
+fn meant(id: &str) -> Result<MessageId, Failure> {
+    if id.starts_with('#') {
+        let group = escape(id, 64);
+        return Err(Failure::config(format!(
+            "status tells of a message or a peer, and {group} is a group: `peerbus requests '{group}'` lists what it \
+             was asked"
+        )));
+    }
+    MessageId::parse(id).map_err(Failure::config)
 }
 
 /// The messages with an id.

@@ -22,7 +22,13 @@ pub(crate) fn run(socket: Option<&PathBuf>) -> Result<(), Failure> {
     let (ended, restarts) = end(&operator::sockets(socket)?)?;
     output::line(&match ended {
         Some(ended) => format!("{ended}; everything accepted is on disk"),
-        None => "no broker is running; sessions that run start none".to_owned(),
+        None => match operator::meant()? {
+            Some((who, url)) => format!(
+                "no broker is running here: {who} names {url}, which `peerbus stop` ends where it runs; sessions \
+                 that run start none"
+            ),
+            None => "no broker is running; sessions that run start none".to_owned(),
+        },
     })?;
     if restarts {
         output::say(RESTARTS);

@@ -120,10 +120,14 @@ async fn absent(config: &BusConfig, why: String, report: &mut Report) {
         return report.failed("broker", why, remedy);
     }
     let kept = credentials::load(&config.credentials).ok();
-    let has_url = config.url.is_some() || kept.is_some_and(|kept| kept.url.is_some());
-    if has_url {
-        let remedy = "start `peerbus serve` on the broker's machine, or correct PEERBUS_URL";
-        return report.failed("broker", why, remedy);
+    let file = config.credentials.display();
+    let named = match (&config.url, kept.and_then(|kept| kept.url)) {
+        (Some(_), _) => Some("PEERBUS_URL".to_owned()),
+        (None, url) => url.map(|_| format!("`url` in {file}")),
+    };
+    if let Some(named) = named {
+        let remedy = format!("start `peerbus serve` on the broker's machine, or correct {named}");
+        return report.failed("broker", why, &remedy);
     }
     if let Some((says, remedy)) = elsewhere::holder(config) {
         return report.failed("broker", says, remedy);

@@ -271,7 +271,7 @@ fn what_join_wrote_is_taken_back_to_the_byte() {
     tower.run(&["uninstall", "--join"]).ok();
     assert_eq!(files(&tower), before);
 
-    // What a join leaves that was killed before it wrote the file.
+    // A join that was killed before it wrote the file leaves this.
     let bytes = fs::read(tower.credentials()).expect("credentials");
     join(&tower, &desk.invite("pylon")).ok();
     fs::write(tower.credentials(), bytes).expect("a file");

@@ -50,12 +50,10 @@ fn none_is_started_where_another_one_is_meant() {
     world.has_none();
     assert!(!world.state("broker.log").exists());
     says_that_it_is_elsewhere(&world, &[]);
-<<<<<<< HEAD
     let page = Page::of(&mut world.peerbus(&["web", "--listen", "127.0.0.1:0", "--open"]));
     let (why, stays) = eventually("the page is told", || page.away());
     assert!(why.contains("names a broker elsewhere") && stays, "{why}");
     world.has_none();
-=======
     let doctor = world.run(&["doctor"]).stdout;
     let remedy = format!("or correct `url` in {}", file.display());
     assert!(
@@ -69,7 +67,6 @@ fn none_is_started_where_another_one_is_meant() {
         "{said}"
     );
     fs::remove_file(world.state("stopped")).expect("a mark");
->>>>>>> w-new
     fs::remove_file(&file).expect("our file");
     says_that_it_is_elsewhere(&world, &[("PEERBUS_URL", "ws://127.0.0.1:1")]);
 }

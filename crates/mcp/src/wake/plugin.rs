@@ -226,7 +226,7 @@ impl Plugin {
         self.tell(&mailbox);
     }
 
-    /// Whether this connection is the one to the program now. What an agent runs must not take its program's place.
+    /// Whether this connection is the one to the program now. A process that the agent runs must not take its place.
     fn takes(&self, new: (mpsc::Sender<Asked>, Option<u32>)) -> bool {
         let mut state = lock(&self.0.state);
         let is_free = state

@@ -153,8 +153,7 @@ impl HookServer {
         for mark in &marks {
             self.mailbox.shows(&match answered {
                 true => Evidence::Called(mark.clone()),
-                // A process that could run as a hook can say so, too.
-                false => Evidence::InResult(Box::new(Evidence::Presented(mark.clone()))),
+                false => Evidence::Presented(mark.clone()),
             });
         }
         if answered {

@@ -8,10 +8,11 @@ use std::sync::OnceLock;
 use peerbus_agents::{ALL, Scope};
 
 use super::config_file::{ConfigFile, Edit};
-use super::edit::{self, Target};
+use super::edit::{self, Target, Want};
 use super::record::Done;
 use super::targets::{Program, targets};
 use super::used::Uses;
+use super::whole;
 
 /// Installs into a text and uninstalls again, with and without a record of it. `which` chooses
 /// among the files of all agents.
@@ -64,7 +65,12 @@ pub fn fuzz(which: u8, text: &str) {
         assert!(!last.differs(), "all of it was taken out");
     }
     let out = plan(edit::uninstall, &after, done).expect("what was installed is found");
-    if !bare.differs() {
+    // One with our sign is an older version's, which nobody wants back.
+    let is_older = match &target.want {
+        Want::Whole(ours) => whole::is_signed(ours.text, text),
+        _ => false,
+    };
+    if !bare.differs() && !is_older {
         assert_eq!(out.after.as_deref(), Some(text), "the bytes come back");
     }
 }

@@ -5,12 +5,14 @@ use peerbus_adapter::Failure;
 use super::config_file::{ConfigFile, Edit};
 use super::record::Done;
 
-/// What the first line of each has, whatever version wrote it.
+/// How the words begin that the first lines of each have, whatever version wrote it.
 const SIGN: &str = "`peerbus install ";
 
-/// Whether a text begins as ours do.
-fn is_signed(text: &str) -> bool {
-    text.lines().take(2).any(|line| line.contains(SIGN))
+/// Whether a text begins as ours does: with the command that wrote it.
+pub(super) fn is_signed(ours: &str, text: &str) -> bool {
+    let sign = ours.find(SIGN).map(|at| &ours[at..]);
+    let sign = sign.and_then(|sign| sign.get(..=sign[SIGN.len()..].find('`')? + SIGN.len()));
+    sign.is_some_and(|sign| text.lines().take(2).any(|line| line.contains(sign)))
 }
 
 /// Whether a text is as peerbus wrote it, as far as is known.
@@ -25,7 +27,7 @@ pub(super) fn install(ours: &str, file: ConfigFile, done: Option<&Done>) -> Resu
     };
     if let Some(text) = text
         && !is_ours(ours, text, done)
-        && !is_signed(text)
+        && !is_signed(ours, text)
     {
         return Err(Failure::failed(format!(
             "{} is not peerbus's; nothing was changed: rename or remove it, and try again",
@@ -61,7 +63,7 @@ pub(super) fn uninstall(
             stays: Vec::new(),
         });
     }
-    let why = match is_signed(text) {
+    let why = match is_signed(ours, text) {
         true => "it was changed since peerbus wrote it, or another version did",
         false => "it is not peerbus's",
     };

@@ -110,7 +110,7 @@ impl Here {
     }
 
     /// Sessions that no peer here tells of and that need their user: each with its state, and how he lets it go
-    /// on. They are off the bus, at another broker, or stopped for so long that this one no longer hears them.
+    /// on. They are off the bus, at another broker, or stopped for longer than the broker waits for them.
     pub(crate) fn apart(&self) -> impl Iterator<Item = (String, String)> {
         let is_told = |now: &SessionNow| self.peers.iter().any(|peer| is_of(&now.session, peer));
         let apart = self.sessions.iter().map(|(now, _)| now);

@@ -187,6 +187,10 @@ impl World {
         let Some(link) = self.net.get(conn) else {
             return;
         };
+        // What is cut once has its ends under way, and keeps them.
+        if link.up.hole && link.down.hole {
+            return;
+        }
         link.up.truncate(up);
         link.down.truncate(down);
         let arrivals = [

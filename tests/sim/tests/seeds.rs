@@ -5,11 +5,13 @@ use peerbus_sim::{Options, run};
 /// Worlds of one test. The tests run side by side.
 const WORLDS: u64 = 500;
 
+fn world(seed: u64) {
+    let report = run(seed, Options::default());
+    assert!(report.failure.is_none(), "{}", report.sentence());
+}
+
 fn worlds(first: u64) {
-    for seed in first..first + WORLDS {
-        let report = run(seed, Options::default());
-        assert!(report.failure.is_none(), "{}", report.sentence());
-    }
+    (first..first + WORLDS).for_each(world);
 }
 
 #[test]
@@ -40,8 +42,19 @@ fn worlds_from_2000() {
 /// A message leaves for a peer with the commit that gives its queue to a successor.
 #[test]
 fn a_delivery_that_leaves_with_the_end_of_its_name() {
-    let report = run(12_676, Options::default());
-    assert!(report.failure.is_none(), "{}", report.sentence());
+    world(12_676);
+}
+
+/// A broadcast is accepted again after a day; a process that knows it goes by another name.
+#[test]
+fn a_broadcast_that_comes_again_to_one_renamed() {
+    world(38_003_668);
+}
+
+/// A connection is cut while its end is under way.
+#[test]
+fn a_connection_that_is_cut_twice() {
+    world(38_007_595);
 }
 
 #[test]

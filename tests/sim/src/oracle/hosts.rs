@@ -270,7 +270,8 @@ impl Oracle {
                     let key = (name.clone(), from.clone(), accepted.id.clone());
                     self.hosts.surfaced.contains(&key)
                 });
-                // A process that goes by another name by now acks again a job that it was shown before.
+                // A process that goes by another name by now acks again what it was shown before: a job, or
+                // what was accepted twice.
                 let under_another = || {
                     let all = self.hosts.shown.iter();
                     let mut by = all.filter(|(_, of, id)| *of == from && *id == accepted.id);
@@ -280,7 +281,11 @@ impl Oracle {
                         self.any_name(*peer, bore)
                     })
                 };
-                let surfaced = surfaced || self.is_lease(*seq) && under_another();
+                let late = self
+                    .hosts
+                    .late
+                    .contains(&(from.clone(), accepted.id.clone()));
+                let surfaced = surfaced || (late || self.is_lease(*seq)) && under_another();
                 // Whoever has read it is asked about below.
                 if matches!(end, Some((End::Acked, _))) && *peer != ANSWERS {
                     ensure(surfaced, "I8", || {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use peerbus_core::Now;
 use peerbus_peer::mailbox::{
     Activity, Attempt, INBOX, Limit, Mail, MailboxMachine, MailboxMutation, MailboxOutput, Outcome,
-    PIGGYBACK, PathSpec, Policy, Portion, Wanted,
+    PART_CHARS, PIGGYBACK, PathSpec, Policy, Portion, Wanted,
 };
 use peerbus_peer::session::{Inbound, Key, NoticeId, PeerSession};
 use peerbus_wire::{Conversation, How, NameKey, Priority, Receipt, Stage, Window};
@@ -99,6 +99,7 @@ impl HostMailbox {
             bytes,
             chars: bytes,
             beginning: bytes.min(4_096),
+            part: PART_CHARS,
             wanted: Wanted::default(),
             answers: false,
             images: Vec::new(),

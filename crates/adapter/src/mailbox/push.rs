@@ -10,7 +10,7 @@ use peerbus_view::Words;
 use peerbus_wire::{Conversation, MessageId, Receipt, rfc3339};
 use serde_json::json;
 
-use super::quote::{self, UNTRUSTED, without_mentions};
+use super::quote::{self, UNTRUSTED, inert};
 use crate::wall_ms;
 
 /// Something to show that nobody asked for: messages and notices, in order of arrival.
@@ -37,7 +37,8 @@ pub type Attribute = (&'static str, String);
 pub(super) fn mail(inbound: Inbound) -> Mail {
     let talk = Conversation::of(&inbound.body);
     let text = quote::said(&inbound.body);
-    let (chars, beginning) = (text.chars().count(), quote::beginning(&text));
+    let chars = text.chars().count();
+    let (beginning, part) = (quote::beginning(&text), quote::part(&text));
     let wanted = match inbound.within_ms {
         0 => Wanted::default(),
         within_ms => Wanted {
@@ -52,6 +53,7 @@ pub(super) fn mail(inbound: Inbound) -> Mail {
         bytes: 0,
         chars,
         beginning,
+        part,
         wanted,
         answers: false,
         images: Vec::new(),
@@ -98,7 +100,7 @@ impl Push {
         }
         lines.extend(self.more());
         lines.extend(receipts_line(&self.receipts));
-        without_mentions(&lines.join("\n"))
+        inert(&lines.join("\n"), self.mark.as_deref())
     }
 
     /// The text where a user's words would stand: it says at its beginning and at its end that it
@@ -148,7 +150,7 @@ impl Push {
             [single] => self.single(single),
             _ => self.digest(),
         };
-        (without_mentions(&content), meta)
+        (inert(&content, None), meta)
     }
 
     fn single(&self, item: &AttemptItem) -> (String, Vec<Attribute>) {
@@ -176,7 +178,7 @@ impl Push {
         if !receipts.is_empty() {
             let said = |(id, to, stage): &(&str, String, &str)| format!("{id} {to} {stage}");
             let receipts: Vec<_> = receipts.iter().map(said).collect();
-            meta.push(("receipts", receipts.join(", ")));
+            meta.push(("receipts", inert(&receipts.join(", "), None)));
         }
         (content, meta)
     }
@@ -297,7 +299,7 @@ fn message(mail: &Mail, portion: Portion) -> (String, Vec<Attribute>) {
     let talk = &mail.talk;
     let mut meta: Vec<Attribute> = Vec::new();
     let mut say = |key: &'static str, value: Option<&str>| {
-        meta.extend(value.map(|value| (key, quote::plain(value))));
+        meta.extend(value.map(|value| (key, inert(&quote::plain(value), None))));
     };
     say("from", Some(&inbound.from));
     say("source", Some(&inbound.source));
@@ -312,7 +314,7 @@ fn message(mail: &Mail, portion: Portion) -> (String, Vec<Attribute>) {
     say("outcome", talk.failed.then_some("failed"));
     meta.extend(quote::wanted(mail).map(|wants| ("wants", wants)));
     // One attribute for all that the sender says of itself: none has a name that it chose.
-    meta.extend(quote::attribute(mail).map(|said| ("it_says", said)));
+    meta.extend(quote::attribute(mail).map(|said| ("it_says", inert(&said, None))));
     (content, meta)
 }
 

@@ -215,7 +215,7 @@ fn choose(found: &[Listed], max: usize) -> Vec<(No, Portion)> {
 /// The part of a message that is read next, and its length in an answer.
 fn next(listed: &Listed) -> (Portion, usize) {
     let portion = match listed.read > 0 || listed.mail.chars > PART_CHARS {
-        true => Portion::part(listed.read, listed.mail.chars),
+        true => Portion::part(listed.read, listed.mail.chars, PART_CHARS),
         false => Portion::All,
     };
     fit(listed, portion)
@@ -251,7 +251,7 @@ fn part(listed: &Listed, offset: usize) -> Result<Portion, String> {
              {offset}"
         ));
     }
-    Ok(fit(listed, Portion::part(offset, size)).0)
+    Ok(fit(listed, Portion::part(offset, size, PART_CHARS)).0)
 }
 
 fn message<'a>((item, mail): (&'a AttemptItem, &'a std::sync::Arc<Mail>)) -> Message<'a> {

@@ -6,7 +6,6 @@ use peerbus_wire::{NameKey, PeerName, Priority};
 
 use crate::session::Key;
 
-use super::PART_CHARS;
 use super::governor::Starter;
 use super::types::{AskId, AttemptId, Content, Mail, No, Path, Portion};
 
@@ -185,8 +184,9 @@ impl Message {
 
     /// The part of it that was not read yet, or the next of several.
     pub(super) fn next_part(&self) -> Portion {
-        let chars = self.content.mail().map_or(0, |mail| mail.chars);
-        Portion::part(self.read, chars)
+        let mail = self.content.mail();
+        let (chars, most) = mail.map_or((0, 0), |mail| (mail.chars, mail.part));
+        Portion::part(self.read, chars, most)
     }
 
     /// The word for a path, and how much of this was shown where that is not all: `inbox
@@ -367,10 +367,10 @@ impl Sent {
 }
 
 impl Portion {
-    /// What is shown next of a message of so many characters of which so many were read.
+    /// What is shown next of a message of so many characters of which so many were read, `most` at once.
     #[must_use]
-    pub fn part(from: usize, chars: usize) -> Self {
-        let to = chars.min(from.saturating_add(PART_CHARS));
+    pub fn part(from: usize, chars: usize, most: usize) -> Self {
+        let to = chars.min(from.saturating_add(most));
         let last = to == chars;
         Self::Part { from, to, last }
     }

@@ -158,6 +158,8 @@ pub struct Mail {
     pub chars: usize,
     /// So many of them are shown where only its beginning is.
     pub beginning: usize,
+    /// Most of them in one part, where it is read part by part.
+    pub part: usize,
     /// Of a request: what the agent is told besides.
     pub wanted: Wanted,
     /// Its sender got the message of this session's that it says to answer. Known once it has arrived.

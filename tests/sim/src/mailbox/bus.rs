@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use peerbus_peer::mailbox::{Mail, MailboxMachine, SenderRule, Wanted};
+use peerbus_peer::mailbox::{Mail, MailboxMachine, PART_CHARS, SenderRule, Wanted};
 use peerbus_peer::session::{Inbound, Key};
 use peerbus_wire::{Conversation, Kind, MessageId, PeerName};
 
@@ -219,6 +219,7 @@ pub(super) fn mail(key: Key, id: String, letter: &Letter) -> Mail {
         bytes: letter.bytes,
         chars: letter.bytes,
         beginning: letter.bytes.min(4_096),
+        part: PART_CHARS,
         wanted: Wanted::default(),
         answers: false,
         images: Vec::new(),

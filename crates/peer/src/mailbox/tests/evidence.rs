@@ -129,7 +129,7 @@ fn what_is_named_and_was_shown_in_part_is_acked_by_nothing_and_its_rest_comes_al
                     &whole[..]
                 }
                 _ => {
-                    let first = Portion::part(0, 40_000);
+                    let first = Portion::part(0, 40_000, PART_CHARS);
                     let read = rig.check_out(&[(no, first)]).unwrap();
                     rig.outcome(&read, Outcome::Written);
                     assert_eq!(rig.progress(), [(no, stands("inbox 16384/40000"))]);
@@ -178,7 +178,7 @@ fn what_the_governor_holds_is_read_to_its_end_before_it_is_seen() {
             None
         );
         let read = rig
-            .check_out(&[(held, Portion::part(from, 20_000))])
+            .check_out(&[(held, Portion::part(from, 20_000, PART_CHARS))])
             .unwrap();
         rig.outcome(&read, Outcome::Written);
         let named = rig.named(held);

@@ -159,6 +159,7 @@ impl Rig {
             bytes,
             chars: bytes,
             beginning: bytes.min(4_096),
+            part: PART_CHARS,
             wanted: Wanted {
                 gist: "say \"hi\"".into(),
                 until: "noon".into(),

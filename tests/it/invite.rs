@@ -320,6 +320,12 @@ fn a_machine_is_sent_away_and_the_broker_listens_no_more() {
         said.contains("`peerbus invite revoke Lap` ends it"),
         "{said}"
     );
+    let elsewhere = ["invite", "pad", "--listen", "127.0.0.1:1"];
+    let said = desk.home.run(&elsewhere).fails(2);
+    assert!(
+        said.contains("lap was invited to 127.0.0.1:") && said.contains("leave --listen out"),
+        "{said}"
+    );
     desk.says(&["invite", "revoke", "lap"]);
     let said = desk.home.run(&["invite", "revoke", "laptop"]).fails(2);
     assert!(said.contains("no machine laptop was invited"), "{said}");
@@ -332,7 +338,10 @@ fn a_machine_is_sent_away_and_the_broker_listens_no_more() {
         said.stdout
     );
     assert!(
-        said.stderr.contains("restart it, which ends"),
+        said.stderr.contains("restart it, which ends")
+            && said
+                .stderr
+                .contains("`peerbus invite NAME --listen 127.0.0.1:0`"),
         "{}",
         said.stderr
     );

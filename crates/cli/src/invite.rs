@@ -137,6 +137,7 @@ fn listening(paths: &Paths, at: Option<SocketAddr>) -> Result<Reached, Failure> 
     let is_there = |found: &Reached| at.is_none_or(|at| at == found.address);
     match found {
         Some(Ok(found)) if is_there(&found) => return Ok(found),
+        Some(Ok(found)) => check_unused(&found)?,
         Some(Err(why)) => output::say(&format!("it listens for no other machine yet: {why}")),
         _ => {}
     }
@@ -152,6 +153,20 @@ fn listening(paths: &Paths, at: Option<SocketAddr>) -> Result<Reached, Failure> 
         ))),
         None => Err(Failure::failed(format!(
             "the broker was told to listen at {at}, and does not: see its log"
+        ))),
+    }
+}
+
+/// Fails where machines were told the address at which the broker listens.
+fn check_unused(found: &Reached) -> Result<(), Failure> {
+    let told = invitations::read(&found.invitations).map_err(Failure::config)?;
+    let open = |it: &&Invitation| it.state(wall_ms()) != InvitationState::Over;
+    match told.iter().find(open) {
+        None => Ok(()),
+        Some(it) => Err(Failure::config(format!(
+            "{} was invited to {}, where the broker listens at one address only: leave --listen out, or say \
+             `peerbus invite off` first, which cuts off who has joined",
+            it.name, found.address
         ))),
     }
 }
@@ -323,8 +338,16 @@ fn off() -> Result<(), Failure> {
         };
         output::line(&format!("{}: its invitation{token} at an end", gone.name))?;
     }
+    let listen = credentials::load(&paths.credentials)
+        .map_err(Failure::config)?
+        .listen;
     let changed = set_listen(&paths.credentials, None).map_err(Failure::config)?;
     output::line("no invitation is open")?;
+    if let Some(at) = listen {
+        output::say(&format!(
+            "machines that have joined find it again after `peerbus invite NAME --listen {at}`"
+        ));
+    }
     let sockets = operator::sockets(None)?;
     let running = operator::over(&sockets, "GET", "/broker").ok();
     let about = running.and_then(|answer| serde_json::from_str::<Value>(&answer.body).ok());

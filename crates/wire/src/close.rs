@@ -51,7 +51,7 @@ impl JoinRefusal {
             Self::Unknown => "no invitation has this code",
             Self::Expired => "the time of this invitation is over",
             Self::Used => "this invitation was used",
-            Self::Taken => "another machine asks by this invitation",
+            Self::Taken => "another join asked by this invitation first",
             Self::Failed => "the broker could not let this machine in; its log says why",
         }
     }

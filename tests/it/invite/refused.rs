@@ -27,11 +27,11 @@ fn a_code_lets_in_the_first_that_shows_it_once() {
     assert_eq!(*first.key, desk.home.credential("hmac_secret"));
     // As if the answer had been lost.
     assert_eq!(shows(&code, "a"), Ok(first));
-    assert!(told(&code, "b").contains("another machine asks by this invitation"));
+    assert!(told(&code, "b").contains("another join asked by this invitation first"));
     let stranger = Home::new();
     let said = join(&stranger, &code).fails(1);
     assert!(
-        said.contains("another machine asks") && said.contains("nothing was written"),
+        said.contains("another join asked") && said.contains("nothing was written"),
         "{said}"
     );
     assert_eq!(files(&stranger), []);

@@ -444,7 +444,9 @@ async fn peers_are_listed_for_the_clients_own_list() {
         panic!("{listed}");
     };
     assert!(
-        bob.contains("project shop") && !bob.contains(['\n', '\u{1b}']),
+        bob.contains(r#"project "shop\u001b"#)
+            && bob.ends_with('"')
+            && !bob.contains(['\n', '\u{1b}']),
         "{bob}"
     );
 }

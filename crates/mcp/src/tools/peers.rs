@@ -109,7 +109,7 @@ pub async fn peer_lines(bus: &Bus) -> Vec<String> {
     let line = |entry: &PeerEntry| {
         let peer = PeerView::new(entry, Audience::Peer);
         let project = peer.project.as_ref();
-        let project = project.map_or_else(String::new, |it| format!(" · project {it}"));
+        let project = project.map_or_else(String::new, |it| format!(" · project \"{it}\""));
         format!("{} · {}{project}", peer.name, peer.does())
     };
     others.take(LINES_MAX).map(line).collect()

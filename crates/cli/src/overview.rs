@@ -90,7 +90,9 @@ impl Overview {
         let broker = operator::ask(socket, "GET", "/broker")?;
         let entries = here::peers(socket)?;
         let requests = told::ask(socket, "/v1/requests")?;
-        let is_here = |peer: &&PeerEntry| peer.online || peer.unacked.is_some_and(|it| it > 0);
+        let is_here = |peer: &&PeerEntry| {
+            peer.online || peer.stopped || peer.unacked.is_some_and(|it| it > 0)
+        };
         Ok(Self {
             broker: Some(broker),
             here: Here::of(entries.iter().filter(is_here)),

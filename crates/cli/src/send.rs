@@ -372,7 +372,10 @@ fn how(sent: &SentMessage, to: Option<&To>, own: &str) -> Option<String> {
         Some(to) if accepted.recipients == 0 => format!(
             "{whose}{to} has left or has no room for it: it is kept under the request, which has ended with it"
         ),
-        Some(to) if accepted.online == 0 => format!("{whose}{to} is away, it is queued"),
+        Some(to) if accepted.online == 0 && silent.is_empty() => {
+            format!("{whose}{to} is away, it is queued")
+        }
+        Some(_) if accepted.online == 0 => format!("{whose}it is queued{silent}"),
         Some(to) => format!("{whose}{to} is connected{silent}"),
         None if accepted.recipients == 0 => "nobody is there, and nobody gets it".to_owned(),
         None => format!(

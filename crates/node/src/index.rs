@@ -208,7 +208,7 @@ pub fn look(peers: &mut [PeerEntry]) {
     for session in all.filter(|session| session.stopped) {
         let is_it = |peer: &&mut PeerEntry| {
             let said = presence(peer);
-            peer.online && session.is(&peer.name, said["started"].as_str())
+            session.is(&peer.name, said["started"].as_str())
         };
         if let Some(peer) = peers.iter_mut().find(is_it) {
             peer.stopped = true;

@@ -345,14 +345,15 @@ impl LiveSession {
     pub fn add_to(&self, peer: &mut PeerView) {
         peer.here = true;
         let state = self.state();
-        if peer.online && state != PeerState::Online && peer.is != state {
+        let here = peer.is != PeerState::Away;
+        if here && state != PeerState::Online && peer.is != state {
             (peer.is, peer.state, peer.activity_s) = (state, state.word(Audience::Owner), None);
         }
         if peer.is == PeerState::Stuck {
             peer.tried = self.tried();
         }
         // A broker counts from its own start at the earliest.
-        if peer.online && peer.is == state {
+        if here && peer.is == state {
             peer.activity_s = self.since_s(wall_ms()).or(peer.activity_s);
         }
         peer.held = Some(self.held).filter(|count| *count > 0);

@@ -163,11 +163,12 @@ impl Broker {
         leads.then(|| self.registry.name(peer))
     }
 
-    /// The connection of a peer; `None` where it is not here.
+    /// The last connection of a peer; `None`: it had none since this broker began.
     #[must_use]
     pub fn connection(&self, name: &str) -> Option<ConnId> {
         let name = PeerName::parse(name).ok()?;
-        self.registry.conn(self.registry.find(&name.key())?)
+        let peer = self.registry.find(&name.key())?;
+        self.registry.get(peer)?.last
     }
 
     fn token_of(&self, entry: &PeerEntry) -> Option<TokenName> {

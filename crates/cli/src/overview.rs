@@ -270,9 +270,12 @@ impl Overview {
         let from = told::name(&message.from);
         let age = age(message);
         let text = requests::text(message, self.secret.as_ref());
-        let says = match request.is_some_and(|request| request.read) {
-            true => format!("{owes} owes {from} an answer"),
-            false => format!("{owes} has an unread request from {from}"),
+        let says = match (request.is_some_and(|it| it.read), &*message.state) {
+            (true, _) => format!("{owes} owes {from} an answer"),
+            (false, "pushed" | "presented") => {
+                format!("{owes} has a request from {from}, not known to be read")
+            }
+            (false, _) => format!("{owes} has an unread request from {from}"),
         };
         let is_it = |now: &SessionNow| now.session.name.as_ref() == Some(&owes);
         let sessions = self.here.sessions.iter().map(|(now, _)| now);

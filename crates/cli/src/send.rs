@@ -253,7 +253,7 @@ async fn watch(bus: &Bus, id: &str, limit: Duration) -> Result<(Option<Stage>, T
             let note = far.note();
             return Ok((stage.cloned(), Trail { note, ..far.trail }));
         }
-        let news = Some((stage.map(Stage::rank), far.does));
+        let news = Some((stage.map(Stage::rank), far.does, far.ways.clone()));
         if now - begin >= output::SILENCE && told != news && output::is_read() {
             told = news;
             output::say(&format!("waiting until it is seen: {}", far.note()));

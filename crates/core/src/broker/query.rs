@@ -153,14 +153,20 @@ impl Broker {
         }))
     }
 
-    /// The present name of the peer that gets mail for a name; `None`: there is none.
+    /// The present name of the peer that gets mail for a name, and its old ones; `None`: there is none.
     #[must_use]
-    pub fn name_of(&self, name: &PeerName) -> Option<String> {
+    pub fn names_of(&self, name: &PeerName) -> Option<(String, Vec<String>)> {
         let peer = self.registry.resolve(&name.key())?;
         let owner = self.registry.get(peer)?.row.owner.as_ref();
         let is_own = self.registry.find(&name.key()) == Some(peer);
         let leads = is_own || !self.grants.is_kept_from(owner, name.as_str());
-        leads.then(|| self.registry.name(peer))
+        let old = self.registry.aliases.values().filter(|it| it.peer == peer);
+        leads.then(|| {
+            (
+                self.registry.name(peer),
+                old.map(|it| it.name.clone()).collect(),
+            )
+        })
     }
 
     /// The last connection of a peer; `None`: it had none since this broker began.

@@ -288,7 +288,12 @@ impl Overview {
 
     pub(crate) fn json(&self) -> Value {
         let sessions = self.here.sessions.iter().map(|(now, silent)| {
+            let denied = now.denied(0, None);
+            let denied = denied
+                .iter()
+                .map(|it| json!({ "at": it.at_ms, "what": it.what, "why": it.why }));
             json!({
+                "denied": denied.collect::<Vec<_>>(),
                 "session": now.session,
                 "state": now.session.word(),
                 "approvals": now.approvals,

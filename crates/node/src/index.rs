@@ -34,6 +34,9 @@ pub struct LiveSession {
     pub wanted_name: Option<String>,
     /// What its client calls itself.
     pub client: String,
+    /// Its version, where it says that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
     /// Its directory.
     pub cwd: Option<PathBuf>,
     /// `idle`, `thinking` or `waiting_approval`, where the client tells.
@@ -263,6 +266,7 @@ mod tests {
             name: None,
             wanted_name: None,
             client: "c".into(),
+            version: None,
             cwd: None,
             status: Some("idle".into()),
             stuck: None,

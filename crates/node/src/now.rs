@@ -192,9 +192,11 @@ impl SessionNow {
                     "{}, asked more than ten minutes ago: it is answered {place} only",
                     gist(asked)
                 ),
-                (None, Some(asked)) => {
-                    format!("{} is answered, and it has not gone on yet", gist(asked))
-                }
+                (None, Some(asked)) => format!(
+                    "{} is {}, and it has not gone on yet",
+                    gist(asked),
+                    decided(asked)
+                ),
                 (None, None) => format!("what it asks is known there alone: answer {place}"),
             });
         };
@@ -358,6 +360,18 @@ impl LiveSession {
         }
         peer.held = Some(self.held).filter(|count| *count > 0);
         peer.paused = Some(self.paused).filter(|count| *count > 0);
+    }
+}
+
+/// The word for a decision about a request.
+#[must_use]
+pub fn decided(event: &Value) -> &'static str {
+    match event["decision"].as_str() {
+        Some("allow") if event["answers"].is_object() => "answered",
+        Some("allow") => "allowed",
+        Some("deny") => "denied",
+        Some("allow_always") => "allowed, by a rule from now on",
+        _ => "over",
     }
 }
 

@@ -4,7 +4,8 @@ use std::process::Stdio;
 
 use rustix::process::Signal;
 
-use super::{STATES, World, json, signal};
+use super::{STATES, World, json, list, of, signal};
+use crate::orphans::Session;
 use crate::support::{Broker, Home, Lines, Mcp, eventually};
 
 /// A text with each figure as one zero.
@@ -165,6 +166,24 @@ fn an_old_name_leads_to_the_present_one_and_says_so() {
     for args in [["inbox", "bop"], ["status", "bop"]] {
         let nobody = home.apart(&args).fails(1);
         assert!(nobody.contains("nobody here is called bop"), "{nobody}");
+    }
+    broker.stop();
+}
+
+#[test]
+fn lists_of_peers_and_of_sessions_call_a_client_alike() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let _bob = Session::start(&home, "bob");
+    let _ann = Mcp::start(&home, "generic", "ann", "some-bot");
+    for name in ["ann", "bob"] {
+        eventually(name, || {
+            let told = json(&home, &["peers", "--json"]);
+            let client = of(&list(&told, "peers"), name)?["client"].clone();
+            let said = home.run(&["session", "list"]).ok();
+            let row = said.lines().find(|line| line.starts_with(name))?;
+            row.contains(client.as_str()?).then_some(())
+        });
     }
     broker.stop();
 }

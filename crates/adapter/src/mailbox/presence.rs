@@ -129,6 +129,12 @@ impl About {
         Some(self.client.get("tty")?.as_str()?.to_owned())
     }
 
+    /// The name and version of the client.
+    pub(super) fn client(&self) -> [Option<String>; 2] {
+        let text = |key: &str| Some(self.client.get(key)?.as_str()?.to_owned());
+        ["client", "version"].map(text)
+    }
+
     /// The client's process.
     pub(super) fn process(&self) -> Option<u32> {
         self.client.get("pid")?.as_u64()?.try_into().ok()
@@ -190,6 +196,12 @@ impl Mailbox {
     #[must_use]
     pub fn stuck(&self) -> Option<(String, u64)> {
         self.with(|state, _| state.about.stuck())
+    }
+
+    /// The name and version of the client, as far as it has introduced itself.
+    #[must_use]
+    pub fn client(&self) -> [Option<String>; 2] {
+        self.with(|state, _| state.about.client())
     }
 
     /// The terminal in which the client runs, where it has introduced itself.

@@ -14,8 +14,8 @@ const TEXT_CHARS: usize = 80;
 const WHY_CHARS: usize = 160;
 
 /// Members that are left out, in this order, when the description is too long.
-const EXPENDABLE: [&str; 8] = [
-    "unwoken", "tty", "pid", "branch", "project", "version", "client", "started",
+const EXPENDABLE: [&str; 9] = [
+    "since", "unwoken", "tty", "pid", "branch", "project", "version", "client", "started",
 ];
 
 /// Who a session is, to its peers.
@@ -119,7 +119,15 @@ impl About {
         };
         let tried = self.tried().map_or(Value::Null, Value::from);
         let changed = put(&mut self.state, "tried", tried);
-        if put(&mut self.state, "activity", word) || changed {
+        let since = match word {
+            Value::Null => Value::Null,
+            _ => Value::from(rfc3339(wall_ms())),
+        };
+        let other = put(&mut self.state, "activity", word);
+        if other {
+            put(&mut self.state, "since", since);
+        }
+        if other || changed {
             self.tell(bus);
         }
     }

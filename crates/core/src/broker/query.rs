@@ -276,9 +276,10 @@ impl Broker {
                     Some(_) => 0,
                     None => away_ms / 1_000,
                 }),
-                activity_s: session
-                    .and_then(|session| session.activity_since)
-                    .map(|since| cx.now.mono_ms.saturating_sub(since) / 1_000),
+                activity_s: session.and_then(|session| {
+                    let here_ms = cx.now.mono_ms.saturating_sub(session.activity_since?);
+                    Some(here_ms.saturating_add(session.activity_before) / 1_000)
+                }),
                 owes: Some(self.leases.owed_by(id)).filter(|owes| *owes > 0),
                 groups: peer.groups_shown(),
                 presence: match session {

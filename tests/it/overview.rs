@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::orphans::Session;
-use crate::requests::Holder;
+use crate::requests::{Asking, Holder};
 use crate::sessions::{listed, names};
 use crate::support::{Broker, Home, eventually, python};
 use crate::web::page::Page;
@@ -371,6 +371,33 @@ fn who_asks_one_that_waits_for_its_user_is_told_so_and_the_way_out() {
         sent.contains("bob waits for you") && sent.contains(out),
         "{sent}"
     );
+    broker.stop();
+}
+
+#[test]
+fn who_waits_for_an_answer_is_told_of_each_dialog_that_is_open() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let gates = home.credentials().with_file_name("sessions.toml");
+    fs::write(gates, "approve = true").expect("it is written");
+    let mut bob = Session::start(&home, "bob");
+    eventually("bob is listed", || (names(&home) == ["bob"]).then_some(()));
+    asks(&mut bob, 1, &npm_test());
+    eventually("bob waits", || {
+        let peers = home.run(&["peers"]).ok();
+        peers.contains("waits for you").then_some(())
+    });
+    let asking = Asking::start(&home, &["bob", "?"]);
+    asking.says("Bash: \"npm test\": answer in its window");
+    // Between the two it waits without a pause.
+    let other = json!({ "tool_name": "Bash", "tool_input": { "command": "make" } });
+    asks(&mut bob, 2, &other);
+    asking.says("Bash: \"npm test\" (and 1 more): answer");
+    let status = home.run(&["status"]).ok();
+    let id = status.split("`peerbus session approve ").nth(1);
+    let id = id.and_then(|rest| rest.split('`').next()).expect(&status);
+    home.run(&["session", "approve", id]).ok();
+    asking.says("Bash: \"make\": answer");
     broker.stop();
 }
 

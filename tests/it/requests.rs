@@ -105,13 +105,13 @@ impl Holder {
 }
 
 /// `peerbus ask`, and what it says meanwhile.
-struct Asking {
+pub(crate) struct Asking {
     child: Child,
     said: Lines,
 }
 
 impl Asking {
-    fn start(home: &Home, args: &[&str]) -> Self {
+    pub(crate) fn start(home: &Home, args: &[&str]) -> Self {
         let mut command = home.peerbus(&[&["ask"], args].concat());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("peerbus starts");
@@ -120,7 +120,7 @@ impl Asking {
     }
 
     #[track_caller]
-    fn says(&self, what: &str) {
+    pub(crate) fn says(&self, what: &str) {
         self.said
             .find(what, |line| line.contains(what).then_some(()));
     }

@@ -42,16 +42,16 @@ pub(crate) struct Asked {
 /// An answer, or why there is none.
 pub(crate) type HttpResult = Result<Response, Response>;
 
-/// `GET /v1/names/NAME`: the present name of the peer that has or had it.
+/// `GET /v1/names/NAME`: the present name of the peer that has or had it, and those that it had before.
 pub(crate) async fn named(
     State(shared): State<Arc<Shared>>,
     PathOf(given): PathOf<String>,
 ) -> HttpResult {
     let nobody = || refused(StatusCode::NOT_FOUND, "nobody has that name, or had it");
     let name = name(Some(&given))?.ok_or_else(nobody)?;
-    let find = move |broker: &mut Broker, _, _: &mut dyn Txn| Ok(broker.name_of(&name));
-    let found = ask(&shared, find).await?.ok_or_else(nobody)?;
-    Ok(Json(json!({"name": found})).into_response())
+    let find = move |broker: &mut Broker, _, _: &mut dyn Txn| Ok(broker.names_of(&name));
+    let (present, old) = ask(&shared, find).await?.ok_or_else(nobody)?;
+    Ok(Json(json!({ "name": present, "old": old })).into_response())
 }
 
 /// `POST /names/release?name=NAME`.

@@ -36,9 +36,14 @@ pub(crate) enum Outgoing {
     Done(usize),
 }
 
+/// Connections that are gone and whose clients are remembered, as they were stopped.
+const STOPPED_MAX: usize = 1_024;
+
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     entries: DashMap<ConnId, Entry>,
+    /// Those that are gone, and whose clients were stopped then.
+    stopped: DashMap<ConnId, Arc<Link>>,
     next: AtomicU64,
 }
 
@@ -128,9 +133,10 @@ impl Table {
         }
     }
 
-    /// Whether the client of a connection is stopped.
+    /// Whether the client of a connection is stopped, which the broker may have given up for that.
     pub(crate) fn is_stopped(&self, conn: ConnId) -> bool {
         let link = self.entries.get(&conn).map(|it| Arc::clone(&it.link));
+        let link = link.or_else(|| self.stopped.get(&conn).map(|it| Arc::clone(&it)));
         link.is_some_and(|link| link.is_stopped())
     }
 
@@ -148,8 +154,15 @@ impl Table {
         });
     }
 
-    pub(crate) fn remove(&self, conn: ConnId) {
-        self.entries.remove(&conn);
+    /// A connection is gone.
+    pub(crate) fn remove(&self, link: &Arc<Link>) {
+        self.entries.remove(&link.conn());
+        if link.is_stopped() {
+            self.stopped.retain(|_, link| link.is_stopped());
+            if self.stopped.len() < STOPPED_MAX {
+                self.stopped.insert(link.conn(), Arc::clone(link));
+            }
+        }
     }
 }
 

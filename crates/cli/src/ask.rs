@@ -95,7 +95,7 @@ async fn result(bus: &Bus, verb: &Ask, sent: &SentMessage, end: Instant) -> Resu
                 if is_answered && std::mem::replace(&mut answered, true) {
                     return Err(Failure::failed(not_come(&far, sent)));
                 }
-                let now = Some((far.stage().cloned(), far.does));
+                let now = Some((far.stage().cloned(), far.does, far.ways.clone()));
                 if told != now {
                     told = now;
                     let note = far.note();

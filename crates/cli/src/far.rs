@@ -12,6 +12,8 @@ pub(crate) struct Far {
     pub(crate) receipts: Vec<Receipt>,
     /// What the one does that has it now.
     pub(crate) does: Option<PeerState>,
+    /// How the user lets that one go on: another dialog has other ways.
+    pub(crate) ways: Vec<String>,
     pub(crate) trail: Trail,
     /// The list of peers, where that says more.
     peers: Vec<PeerEntry>,
@@ -26,12 +28,19 @@ impl Far {
         let mut far = Self {
             receipts,
             does: None,
+            ways: Vec::new(),
             trail,
             peers,
         };
         let mut peers = far.peers.iter();
         let peer = peers.find(|peer| Some(&*peer.name) == far.holder());
         far.does = peer.map(|peer| about(peer).is);
+        let said = match far.does {
+            Some(PeerState::Waits) => "",
+            Some(PeerState::Stuck) => &far.trail.note,
+            _ => return Ok(far),
+        };
+        far.ways = ways_out(&far.peers, far.holder().into_iter(), said);
         Ok(far)
     }
 
@@ -53,17 +62,13 @@ impl Far {
     /// The sentence, with the way out where who has it waits for the user or is stopped, and what it was denied
     /// since it was sent.
     pub(crate) fn note(&self) -> String {
-        let (note, peers) = (&self.trail.note, &self.peers);
-        let holder = self.holder().into_iter();
+        let (note, mut more) = (&self.trail.note, self.ways.clone());
         let first = self.receipts.first();
         let begun = first.and_then(|receipt| Some((receipt.id.as_str(), receipt.at_ms?)));
-        let (joint, mut more) = match self.does {
-            Some(PeerState::Waits) => (": ", ways_out(peers, holder.clone(), "")),
-            Some(PeerState::Stuck) => ("; ", ways_out(peers, holder.clone(), note)),
-            _ => ("; ", Vec::new()),
-        };
-        if let Some(sent) = begun.filter(|_| self.does != Some(PeerState::Waits)) {
-            more.extend(denied(peers, holder, sent));
+        let waits = self.does == Some(PeerState::Waits);
+        let joint = if waits { ": " } else { "; " };
+        if let Some(sent) = begun.filter(|_| !waits) {
+            more.extend(denied(&self.peers, self.holder().into_iter(), sent));
         }
         match more.is_empty() {
             true => note.clone(),

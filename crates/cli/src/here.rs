@@ -172,13 +172,25 @@ pub(crate) fn peers(socket: Option<&PathBuf>) -> Result<Vec<PeerEntry>, Failure>
 
 /// The present name of the peer that is called so, which is said where it was renamed.
 pub(crate) fn present(socket: Option<&PathBuf>, name: &PeerName) -> PeerName {
-    let present = said_if_old(socket, name.as_str());
-    let present = present.and_then(|present| PeerName::parse(&present).ok());
-    present.unwrap_or_else(|| name.clone())
+    names(socket, name).swap_remove(0)
 }
 
-/// The present name of a peer, which is said where the given one is an old one; `None`: nobody has it.
-fn said_if_old(socket: Option<&PathBuf>, name: &str) -> Option<String> {
+/// The same, and its old names behind it: messages are shown under the names by which they went.
+pub(crate) fn names(socket: Option<&PathBuf>, name: &PeerName) -> Vec<PeerName> {
+    let names = said_if_old(socket, name.as_str()).unwrap_or_default();
+    let mut names: Vec<_> = names
+        .iter()
+        .filter_map(|it| PeerName::parse(it).ok())
+        .collect();
+    if !names.iter().any(|it| it.key() == name.key()) {
+        names.push(name.clone());
+    }
+    names
+}
+
+/// The names of a peer, the present one first, which is said where the given one is an old one; `None`: nobody
+/// has it.
+fn said_if_old(socket: Option<&PathBuf>, name: &str) -> Option<Vec<String>> {
     let target = format!("/v1/names/{}", operator::encode_text(name));
     let answer = operator::request(socket, "GET", &target).ok()?.ok().ok()?;
     let answer: Value = serde_json::from_str(&answer).ok()?;
@@ -186,7 +198,9 @@ fn said_if_old(socket: Option<&PathBuf>, name: &str) -> Option<String> {
     if !present.eq_ignore_ascii_case(name) {
         output::say(&old_name(name, &present));
     }
-    Some(present)
+    let old = answer["old"].as_array().into_iter().flatten();
+    let old = old.filter_map(Value::as_str).map(str::to_owned);
+    Some(std::iter::once(present).chain(old).collect())
 }
 
 /// That a name is an old one of a peer.
@@ -308,7 +322,7 @@ pub(crate) fn say_where<'a>(
     let gone = gone.filter(|name| PeerName::parse(name).is_ok() && !is(name));
     let present = gone.take(OLD_NAMES_MAX);
     let present: Vec<_> = present
-        .filter_map(|name| said_if_old(socket, name))
+        .filter_map(|name| said_if_old(socket, name)?.into_iter().next())
         .collect();
     names.extend(present);
     let own = sessions().unwrap_or_default();

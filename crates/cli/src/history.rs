@@ -24,19 +24,18 @@ fn list(verb: &History) -> Result<(), Failure> {
         let text = message.content(secret.as_ref()).text;
         matches!(text, MessageText::Signed(_))
     };
-    let (mut meant, mut present) = (String::new(), None);
+    let (mut meant, mut names, mut present) = (String::new(), Vec::new(), None);
     let with = verb.name.as_ref().or(verb.with.as_ref());
     if let Some(with) = with {
-        let with = match with.starts_with('#') {
-            true => groups::read(with).map_err(Failure::config)?.to_string(),
+        match with.starts_with('#') {
+            true => names.push(groups::read(with).map_err(Failure::config)?.to_string()),
             false => {
                 let name = PeerName::parse(with).map_err(Failure::config)?;
-                // Messages are shown under the names that signed them.
-                present = Some(here::present(verb.shown.socket.as_ref(), &name));
-                name.to_string()
+                let all = here::names(verb.shown.socket.as_ref(), &name);
+                names.extend(all.iter().map(ToString::to_string));
+                present = all.into_iter().next();
             }
-        };
-        meant += &format!("&with={}", operator::encode_text(&with));
+        }
     }
     if let Some(thread) = &verb.thread {
         meant += &format!("&thread={}", operator::encode_text(thread.as_str()));
@@ -52,7 +51,8 @@ fn list(verb: &History) -> Result<(), Failure> {
         .grep
         .is_some()
         .then_some(&is_signed as &dyn Fn(&MessageView) -> bool);
-    let (found, _) = told::newest(verb.shown.socket.as_ref(), &meant, verb.limit, is_meant)?;
+    let meant = (&*names, &*meant);
+    let found = told::newest_with(verb.shown.socket.as_ref(), meant, verb.limit, is_meant)?;
     if let (true, Some(name)) = (found.is_empty(), &verb.name) {
         is_there(
             present.as_ref().map_or(name, PeerName::as_str),

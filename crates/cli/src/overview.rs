@@ -90,7 +90,9 @@ impl Overview {
         let broker = operator::ask(socket, "GET", "/broker")?;
         let entries = here::peers(socket)?;
         let requests = told::ask(socket, "/v1/requests")?;
-        let is_here = |peer: &&PeerEntry| peer.online || peer.unacked.is_some_and(|it| it > 0);
+        let is_here = |peer: &&PeerEntry| {
+            peer.online || peer.stopped || peer.unacked.is_some_and(|it| it > 0)
+        };
         Ok(Self {
             broker: Some(broker),
             here: Here::of(entries.iter().filter(is_here)),
@@ -268,9 +270,12 @@ impl Overview {
         let from = told::name(&message.from);
         let age = age(message);
         let text = requests::text(message, self.secret.as_ref());
-        let says = match request.is_some_and(|request| request.read) {
-            true => format!("{owes} owes {from} an answer"),
-            false => format!("{owes} has an unread request from {from}"),
+        let says = match (request.is_some_and(|it| it.read), &*message.state) {
+            (true, _) => format!("{owes} owes {from} an answer"),
+            (false, "pushed" | "presented") => {
+                format!("{owes} has a request from {from}, not known to be read")
+            }
+            (false, _) => format!("{owes} has an unread request from {from}"),
         };
         let is_it = |now: &SessionNow| now.session.name.as_ref() == Some(&owes);
         let sessions = self.here.sessions.iter().map(|(now, _)| now);
@@ -283,7 +288,12 @@ impl Overview {
 
     pub(crate) fn json(&self) -> Value {
         let sessions = self.here.sessions.iter().map(|(now, silent)| {
+            let denied = now.denied(0, None);
+            let denied = denied
+                .iter()
+                .map(|it| json!({ "at": it.at_ms, "what": it.what, "why": it.why }));
             json!({
+                "denied": denied.collect::<Vec<_>>(),
                 "session": now.session,
                 "state": now.session.word(),
                 "approvals": now.approvals,

@@ -253,7 +253,7 @@ async fn watch(bus: &Bus, id: &str, limit: Duration) -> Result<(Option<Stage>, T
             let note = far.note();
             return Ok((stage.cloned(), Trail { note, ..far.trail }));
         }
-        let news = Some((stage.map(Stage::rank), far.does));
+        let news = Some((stage.map(Stage::rank), far.does, far.ways.clone()));
         if now - begin >= output::SILENCE && told != news && output::is_read() {
             told = news;
             output::say(&format!("waiting until it is seen: {}", far.note()));
@@ -372,7 +372,10 @@ fn how(sent: &SentMessage, to: Option<&To>, own: &str) -> Option<String> {
         Some(to) if accepted.recipients == 0 => format!(
             "{whose}{to} has left or has no room for it: it is kept under the request, which has ended with it"
         ),
-        Some(to) if accepted.online == 0 => format!("{whose}{to} is away, it is queued"),
+        Some(to) if accepted.online == 0 && silent.is_empty() => {
+            format!("{whose}{to} is away, it is queued")
+        }
+        Some(_) if accepted.online == 0 => format!("{whose}it is queued{silent}"),
         Some(to) => format!("{whose}{to} is connected{silent}"),
         None if accepted.recipients == 0 => "nobody is there, and nobody gets it".to_owned(),
         None => format!(

@@ -107,12 +107,14 @@ fn row(session: &LiveSession) -> [String; 8] {
     let (project, branch) = place(session);
     let cwd = session.cwd.as_ref().map(|cwd| cwd.display().to_string());
     let cell = |text: Option<&str>| escape(text.unwrap_or("-"), CELL_CHARS);
+    let version = session.version.iter().map(|it| format!(" {it}"));
+    let client = session.client.clone() + &version.collect::<String>();
     [
         // By this it is named.
         session.title(),
         session.does(wall_ms()),
         cell(project.as_deref()),
-        cell(Some(&session.client)),
+        cell(Some(&client)),
         cell(branch.as_deref()),
         told::moment(&session.started_at),
         cell(cwd.as_deref()),

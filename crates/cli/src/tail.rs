@@ -80,7 +80,8 @@ pub(crate) fn live(socket: &Path, secret: Secret) -> Result<(), Failure> {
 /// The events that were shown.
 struct Showing<'v> {
     verb: &'v Tail,
-    peer: Option<PeerName>,
+    /// The names of the peer that is meant; none: everybody's.
+    names: Vec<String>,
     secret: Option<Secret>,
     /// An agent looks on.
     agent: bool,
@@ -98,11 +99,11 @@ impl<'v> Showing<'v> {
         let peer = verb.name.as_deref().or(verb.peer.as_deref());
         let peer = peer.map(PeerName::parse).transpose();
         let peer = peer.map_err(Failure::config)?;
-        peer.iter()
-            .for_each(|name| drop(here::present(verb.shown.socket.as_ref(), name)));
+        let names = peer.map(|name| here::names(verb.shown.socket.as_ref(), &name));
+        let names = names.iter().flatten().map(ToString::to_string);
         Ok(Self {
             verb,
-            peer,
+            names: names.collect(),
             secret,
             agent: is_below_an_agent(),
             shown: BTreeSet::new(),
@@ -112,15 +113,14 @@ impl<'v> Showing<'v> {
     }
 
     fn before(&mut self) -> Result<(), Failure> {
-        let with = self.peer.as_ref().map(|peer| format!("&with={peer}"));
-        self.messages(&with.unwrap_or_default(), BEFORE)?;
+        self.messages((&self.names.clone(), ""), BEFORE)?;
         self.last_ms = self.last_ms.max(1);
         Ok(())
     }
 
     /// Shows the newest messages that are meant by a query.
-    fn messages(&mut self, query: &str, limit: usize) -> Result<(), Failure> {
-        let (found, _) = told::newest(self.verb.shown.socket.as_ref(), query, limit, None)?;
+    fn messages(&mut self, query: (&[String], &str), limit: usize) -> Result<(), Failure> {
+        let found = told::newest_with(self.verb.shown.socket.as_ref(), query, limit, None)?;
         found.iter().rev().try_for_each(|it| self.message(it))
     }
 
@@ -141,7 +141,7 @@ impl<'v> Showing<'v> {
                     let oldest = oldest.unwrap_or(self.last_ms);
                     let back_ms = self.last_ms.saturating_sub(BACK_MS);
                     let since = oldest.min(self.last_ms).max(back_ms);
-                    self.messages(&format!("&since={since}"), STEPS_MAX)?;
+                    self.messages((&[], &format!("&since={since}")), STEPS_MAX)?;
                 }
                 "gone" => return Ok(()),
                 kind => self.event(kind, &event.data)?,
@@ -182,11 +182,9 @@ impl<'v> Showing<'v> {
 
     /// Whether something of these peers is wanted.
     fn is_meant(&self, peers: [&str; 2]) -> bool {
-        let Some(wanted) = &self.peer else {
-            return true;
-        };
-        let same = |peer: &str| peer == "*" || peer.eq_ignore_ascii_case(wanted.as_str());
-        peers.into_iter().any(same)
+        let is = |peer: &str| self.names.iter().any(|it| it.eq_ignore_ascii_case(peer));
+        let same = |peer: &str| peer == "*" || is(peer);
+        self.names.is_empty() || peers.into_iter().any(same)
     }
 
     /// Whether this is shown for the first time.
@@ -270,8 +268,11 @@ impl<'v> Showing<'v> {
         };
         let text = |name: &str| value[name].as_str().unwrap_or_default().to_owned();
         let (name, from, to) = (text("name"), text("from"), text("to"));
-        if self.peer.is_some() && !self.is_meant([&name, &from]) {
+        if !self.is_meant([&name, &from]) {
             return Ok(());
+        }
+        if kind == "renamed" && !self.names.is_empty() {
+            self.names.push(to.clone());
         }
         let at_ms = value["at"].as_u64().unwrap_or_else(wall_ms);
         self.last_ms = self.last_ms.max(at_ms);

@@ -1,5 +1,6 @@
 //! Messages as the broker tells its operator of them, for a terminal.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, Local};
@@ -97,6 +98,25 @@ pub(crate) fn newest(
     more |= found.len() > limit;
     found.truncate(limit);
     Ok((found, more))
+}
+
+/// The newest with any of these names, likewise; without one, of all.
+pub(crate) fn newest_with(
+    socket: Option<&PathBuf>,
+    (names, query): (&[String], &str),
+    limit: usize,
+    filter: Option<&dyn Fn(&MessageView) -> bool>,
+) -> Result<Vec<MessageView>, Failure> {
+    if names.is_empty() {
+        return Ok(newest(socket, query, limit, filter)?.0);
+    }
+    let mut all = BTreeMap::new();
+    for name in names {
+        let query = format!("&with={}{query}", operator::encode_text(name));
+        let (found, _) = newest(socket, &query, limit, filter)?;
+        all.extend(found.into_iter().map(|message| (message.seq, message)));
+    }
+    Ok(all.into_values().rev().take(limit).collect())
 }
 
 /// A message: from whom, to whom, how far, and its text. `short`: as much of that as stands on a line.

@@ -34,6 +34,9 @@ pub struct LiveSession {
     pub wanted_name: Option<String>,
     /// What its client calls itself.
     pub client: String,
+    /// Its version, where it says that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
     /// Its directory.
     pub cwd: Option<PathBuf>,
     /// `idle`, `thinking` or `waiting_approval`, where the client tells.
@@ -208,7 +211,7 @@ pub fn look(peers: &mut [PeerEntry]) {
     for session in all.filter(|session| session.stopped) {
         let is_it = |peer: &&mut PeerEntry| {
             let said = presence(peer);
-            peer.online && session.is(&peer.name, said["started"].as_str())
+            session.is(&peer.name, said["started"].as_str())
         };
         if let Some(peer) = peers.iter_mut().find(is_it) {
             peer.stopped = true;
@@ -263,6 +266,7 @@ mod tests {
             name: None,
             wanted_name: None,
             client: "c".into(),
+            version: None,
             cwd: None,
             status: Some("idle".into()),
             stuck: None,

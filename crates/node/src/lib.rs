@@ -48,7 +48,7 @@ pub use feed::{FeedEvent, Transcript};
 use hooks::Hooks;
 use index::LiveSession;
 use log::{SessionLog, Text};
-pub use now::{Denial, SessionNow, TELLS_WITHIN};
+pub use now::{Denial, SessionNow, TELLS_WITHIN, decided};
 pub use protocol::EventKind;
 
 /// Between two looks at the transcript while somebody watches.
@@ -273,11 +273,13 @@ impl Shared {
             LinkState::Online { name, .. } => Some(name.to_string()),
             _ => None,
         };
+        let [client, version] = self.mailbox.client();
         LiveSession {
             id: self.id(&session),
             wanted_name: name.is_none().then(|| self.mailbox.bus().name()),
             name,
-            client: self.client.clone(),
+            client: client.unwrap_or_else(|| self.client.clone()),
+            version,
             status: status(&session).map(str::to_owned),
             stuck: stuck.as_ref().map(|(why, _)| why.clone()),
             stuck_at: stuck.map(|(_, at_ms)| rfc3339(at_ms)),

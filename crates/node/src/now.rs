@@ -192,9 +192,11 @@ impl SessionNow {
                     "{}, asked more than ten minutes ago: it is answered {place} only",
                     gist(asked)
                 ),
-                (None, Some(asked)) => {
-                    format!("{} is answered, and it has not gone on yet", gist(asked))
-                }
+                (None, Some(asked)) => format!(
+                    "{} is {}, and it has not gone on yet",
+                    gist(asked),
+                    decided(asked)
+                ),
                 (None, None) => format!("what it asks is known there alone: answer {place}"),
             });
         };
@@ -345,18 +347,31 @@ impl LiveSession {
     pub fn add_to(&self, peer: &mut PeerView) {
         peer.here = true;
         let state = self.state();
-        if peer.online && state != PeerState::Online && peer.is != state {
+        let here = peer.is != PeerState::Away;
+        if here && state != PeerState::Online && peer.is != state {
             (peer.is, peer.state, peer.activity_s) = (state, state.word(Audience::Owner), None);
         }
         if peer.is == PeerState::Stuck {
             peer.tried = self.tried();
         }
         // A broker counts from its own start at the earliest.
-        if peer.online && peer.is == state {
+        if here && peer.is == state {
             peer.activity_s = self.since_s(wall_ms()).or(peer.activity_s);
         }
         peer.held = Some(self.held).filter(|count| *count > 0);
         peer.paused = Some(self.paused).filter(|count| *count > 0);
+    }
+}
+
+/// The word for a decision about a request.
+#[must_use]
+pub fn decided(event: &Value) -> &'static str {
+    match event["decision"].as_str() {
+        Some("allow") if event["answers"].is_object() => "answered",
+        Some("allow") => "allowed",
+        Some("deny") => "denied",
+        Some("allow_always") => "allowed, by a rule from now on",
+        _ => "over",
     }
 }
 

@@ -197,8 +197,10 @@ impl PeerView {
             Some(version) => format!("{name} {version}"),
             None => name,
         });
-        let activity = text("activity").and_then(activity).filter(|_| entry.online);
-        let is = match entry.online {
+        // A broker gives up a connection that is stopped, and what it said last is its own still.
+        let here = entry.online || entry.stopped;
+        let activity = text("activity").and_then(activity).filter(|_| here);
+        let is = match here {
             true => PeerState::of(activity),
             false => PeerState::Away,
         };
@@ -217,23 +219,20 @@ impl PeerView {
             project: short("project"),
             branch: short("branch"),
             groups: entry.groups.iter().map(ToString::to_string).collect(),
-            pid: said
-                .get("pid")
-                .and_then(Value::as_u64)
-                .filter(|_| entry.online),
-            tty: short("tty").filter(|tty| entry.online && is_terminal(tty)),
-            started: short("started").filter(|_| entry.online),
+            pid: said.get("pid").and_then(Value::as_u64).filter(|_| here),
+            tty: short("tty").filter(|tty| here && is_terminal(tty)),
+            started: short("started").filter(|_| here),
             wake: said.get("wake").and_then(Value::as_array).map(|w| paths(w)),
             unwoken: text("unwoken").map(|text| escape(text, WHY_CHARS)),
             acks: acks(text("ack"), said.get("evidence").and_then(Value::as_bool)),
             unacked: entry.unacked,
             owes: entry.owes,
-            away_s: entry.away_s.filter(|_| !entry.online),
+            away_s: entry.away_s.filter(|_| !here),
             held: None,
             paused: None,
         };
         // What it said last is old. A dialog may be open still.
-        if entry.stopped && !matches!(is, PeerState::Away | PeerState::Waits) {
+        if entry.stopped && is != PeerState::Waits {
             known.is = PeerState::Stuck;
             known.state = known.is.word(audience);
             (known.tried, known.activity_s) = (Some(ADAPTER_STOPPED.into()), None);
@@ -437,7 +436,16 @@ mod tests {
                 "waits for you",
                 Some("bob waits for you, for 4 min"),
             ),
-            (stopped(false, "idle"), "away", None),
+            (
+                stopped(false, "idle"),
+                "stuck",
+                Some("bob is stuck: its adapter is stopped, as by Ctrl-Z"),
+            ),
+            (
+                stopped(false, "waiting"),
+                "waits for you",
+                Some("bob waits for you, for 4 min"),
+            ),
         ] {
             let told = PeerView::new(&entry, Audience::Owner);
             let why_silent = told.why_silent(Audience::Owner);

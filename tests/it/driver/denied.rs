@@ -61,6 +61,10 @@ fn a_denial_for_want_of_an_answer_is_told_to_whoever_waits() {
         let denied = shown.matches("driven was denied Bash").count();
         assert_eq!(denied, 1, "{shown}");
     }
+    let told = home.run(&["status", "driven", "--json"]).ok();
+    let told: Value = serde_json::from_str(&told).expect("JSON");
+    let what = told["sessions"][0]["denied"][0]["what"].to_string();
+    assert!(what.contains("driven was denied Bash"), "{told}");
     let shown = home.run(&["status", &other_id]).ok();
     assert!(!shown.contains("was denied"), "of another turn: {shown}");
     let file = home.credentials().with_file_name("sessions.toml");

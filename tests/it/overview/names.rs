@@ -1,9 +1,12 @@
 //! A name where an id is meant.
 
+use std::process::Stdio;
+
 use rustix::process::Signal;
 
-use super::{STATES, World, json, signal};
-use crate::support::{Broker, Home, Mcp, eventually};
+use super::{STATES, World, json, list, of, signal};
+use crate::orphans::Session;
+use crate::support::{Broker, Home, Lines, Mcp, eventually};
 
 /// A text with each figure as one zero.
 fn zeros(text: &str) -> String {
@@ -119,7 +122,7 @@ fn an_old_name_leads_to_the_present_one_and_says_so() {
         (&["requests", "robert"], "from or for robert", false),
         (&["history", "bob"], "ann → bob", true),
         (&["history"], "ann → bob", true),
-        (&["history", "robert"], "ann → robert", false),
+        (&["history", "robert"], "ann → robert", true),
     ] {
         let said = home.apart(args);
         let shown = format!("{args:?}: {} {}", said.stdout, said.stderr);
@@ -127,6 +130,30 @@ fn an_old_name_leads_to_the_present_one_and_says_so() {
         let told = said.stderr.to_lowercase();
         let told = told.matches("bob is an old name of robert\n").count();
         assert_eq!(told, usize::from(tells), "{shown}");
+    }
+    // The same mail, whichever of the names it went to.
+    for name in ["bob", "robert"] {
+        for args in [["history", name], ["tail", name]] {
+            let said = home.apart(&args).ok();
+            let both = said.contains("ann → bob") && said.contains("ann → robert");
+            assert!(both, "{args:?}: {said}");
+        }
+    }
+    for name in ["bob", "robert"] {
+        let mut tail = home.peerbus(&["tail", "--follow", "--json", name]);
+        let mut tail = tail.stdout(Stdio::piped()).spawn().expect("it starts");
+        let said = Lines::of(tail.stdout.take().expect("a pipe"));
+        said.find("what was before", |line| {
+            line.contains("robert").then_some(())
+        });
+        let sent = json(&home, &["send", "bob", "hello", "--name", "ann", "--json"]);
+        let id = sent["id"].as_str().expect("an id");
+        for event in [r#""event":"accepted""#, r#""event":"step""#] {
+            let is_it = |line: &str| line.contains(id) && line.contains(event);
+            said.find(event, |line| is_it(line).then_some(()));
+        }
+        tail.kill().expect("our child");
+        tail.wait().expect("our child");
     }
     let none = home.apart(&["held", "bob"]).ok();
     assert!(none.contains("at robert or from robert"), "{none}");
@@ -139,6 +166,24 @@ fn an_old_name_leads_to_the_present_one_and_says_so() {
     for args in [["inbox", "bop"], ["status", "bop"]] {
         let nobody = home.apart(&args).fails(1);
         assert!(nobody.contains("nobody here is called bop"), "{nobody}");
+    }
+    broker.stop();
+}
+
+#[test]
+fn lists_of_peers_and_of_sessions_call_a_client_alike() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let _bob = Session::start(&home, "bob");
+    let _ann = Mcp::start(&home, "generic", "ann", "some-bot");
+    for name in ["ann", "bob"] {
+        eventually(name, || {
+            let told = json(&home, &["peers", "--json"]);
+            let client = of(&list(&told, "peers"), name)?["client"].clone();
+            let said = home.run(&["session", "list"]).ok();
+            let row = said.lines().find(|line| line.starts_with(name))?;
+            row.contains(client.as_str()?).then_some(())
+        });
     }
     broker.stop();
 }

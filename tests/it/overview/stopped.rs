@@ -1,9 +1,13 @@
 //! Agents of whose mail nothing comes.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+
+use peerbus_test_support::preload::preload;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::{Late, json, list, of, signal};
+use super::{LATER_S, Late, STEADY_CLOCK, json, list, of, signal};
 use crate::orphans::Session;
 use crate::sessions::{listed, names};
 use crate::support::{Broker, Home, Mcp, eventually};
@@ -77,6 +81,54 @@ fn a_stopped_adapter_is_told_everywhere_in_one_word() {
     }
     assert_eq!(status.matches("bob is stuck").count(), 1, "{status}");
     signal(adapter, Signal::CONT);
+    broker.stop();
+}
+
+#[test]
+fn a_stopped_adapter_is_stuck_when_its_broker_has_given_up_its_connection() {
+    let home = Home::new();
+    let path = home.path().join("clock");
+    let clock = File::create(&path).expect("a file");
+    clock.set_len(STEADY_CLOCK + 8).expect("room for a number");
+    let mut serve = home.peerbus(&["serve", "--listen", "127.0.0.1:0"]);
+    preload(home.path(), serve.env("PEERBUS_FAULTS", path));
+    let broker = Broker::spawn(&mut serve);
+    let bob = Session::start(&home, "bob");
+    eventually("bob is listed", || (names(&home) == ["bob"]).then_some(()));
+    let adapter = bob.adapter();
+    signal(adapter, Signal::STOP);
+    home.run(&["ask", "bob", "well?", "--detach"]).ok();
+    let later = clock.write_all_at(&LATER_S.to_ne_bytes(), STEADY_CLOCK);
+    later.expect("a file of ours");
+    eventually("its connection is given up", || {
+        let peers = json(&home, &["peers", "--all", "--json"]);
+        (of(&list(&peers, "peers"), "bob")?["online"] == false).then_some(())
+    });
+    let run = |args: &[&str]| home.run(args).ok();
+    let goes_on = format!("`kill -CONT {adapter}` lets it go on");
+    for args in [
+        &["peers"][..],
+        &["session", "list"],
+        &["status"],
+        &["status", "bob"],
+        &["requests"],
+        &["send", "bob", "hello"],
+        &["doctor"],
+    ] {
+        let said = run(args);
+        assert!(
+            said.contains("stuck") && !said.contains("away"),
+            "{args:?}: {said}"
+        );
+        let told = ["status", "send", "doctor"].contains(&args[0]);
+        assert!(!told || said.contains(&goes_on), "{args:?}: {said}");
+    }
+    signal(adapter, Signal::CONT);
+    eventually("it is here again", || {
+        let peers = json(&home, &["peers", "--json"]);
+        (of(&list(&peers, "peers"), "bob")?["online"] == true).then_some(())
+    });
+    assert!(!run(&["status"]).contains("stuck"));
     broker.stop();
 }
 

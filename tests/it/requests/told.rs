@@ -67,6 +67,9 @@ fn who_asks_hears_at_once_that_the_session_left_that_had_the_request() {
             _ => "came into bob's conversation",
         };
         asking.says(says);
+        let status = home.run(&["status", "bob"]).ok();
+        let may_be_read = ["bob has a request from shell-", ", not known to be read, "];
+        assert!(may_be_read.iter().all(|it| status.contains(it)), "{status}");
         let id = bob.id();
         drop(bob);
         let left = "no session of that name has it now, and the next one gets it; the session that had \

@@ -14,8 +14,8 @@ const TEXT_CHARS: usize = 80;
 const WHY_CHARS: usize = 160;
 
 /// Members that are left out, in this order, when the description is too long.
-const EXPENDABLE: [&str; 8] = [
-    "unwoken", "tty", "pid", "branch", "project", "version", "client", "started",
+const EXPENDABLE: [&str; 9] = [
+    "since", "unwoken", "tty", "pid", "branch", "project", "version", "client", "started",
 ];
 
 /// Who a session is, to its peers.
@@ -119,7 +119,15 @@ impl About {
         };
         let tried = self.tried().map_or(Value::Null, Value::from);
         let changed = put(&mut self.state, "tried", tried);
-        if put(&mut self.state, "activity", word) || changed {
+        let since = match word {
+            Value::Null => Value::Null,
+            _ => Value::from(rfc3339(wall_ms())),
+        };
+        let other = put(&mut self.state, "activity", word);
+        if other {
+            put(&mut self.state, "since", since);
+        }
+        if other || changed {
             self.tell(bus);
         }
     }
@@ -127,6 +135,12 @@ impl About {
     /// The terminal in which the client runs.
     pub(super) fn terminal(&self) -> Option<String> {
         Some(self.client.get("tty")?.as_str()?.to_owned())
+    }
+
+    /// The name and version of the client.
+    pub(super) fn client(&self) -> [Option<String>; 2] {
+        let text = |key: &str| Some(self.client.get(key)?.as_str()?.to_owned());
+        ["client", "version"].map(text)
     }
 
     /// The client's process.
@@ -190,6 +204,12 @@ impl Mailbox {
     #[must_use]
     pub fn stuck(&self) -> Option<(String, u64)> {
         self.with(|state, _| state.about.stuck())
+    }
+
+    /// The name and version of the client, as far as it has introduced itself.
+    #[must_use]
+    pub fn client(&self) -> [Option<String>; 2] {
+        self.with(|state, _| state.about.client())
     }
 
     /// The terminal in which the client runs, where it has introduced itself.

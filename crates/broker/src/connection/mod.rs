@@ -101,7 +101,7 @@ impl<'a> Open<'a> {
             .send_now(Content::Input(BrokerInput::Opened(conn)))
             .is_err()
         {
-            shared.table.remove(conn);
+            shared.table.remove(&link);
             return None;
         }
         shared.metrics.opened.inc();
@@ -123,7 +123,7 @@ impl<'a> Open<'a> {
 impl Drop for Open<'_> {
     fn drop(&mut self) {
         let conn = self.link.conn();
-        self.shared.table.remove(conn);
+        self.shared.table.remove(&self.link);
         let closed = BrokerInput::Closed {
             conn,
             goodbye: self.goodbye,

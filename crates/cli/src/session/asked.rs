@@ -1,5 +1,6 @@
 //! Requests of sessions to their users, and their ends, for people.
 
+use peerbus_node::decided;
 use peerbus_wire::{escape, printable};
 use serde_json::Value;
 
@@ -106,14 +107,7 @@ pub(super) fn resolved(event: &Value) -> String {
 
 /// A decision, and whose it is.
 pub(super) fn how_it_ended(event: &Value) -> String {
-    let decision = match event["decision"].as_str() {
-        Some("allow") if event["answers"].is_object() => "answered",
-        Some("allow") => "allowed",
-        Some("deny") => "denied",
-        Some("allow_always") => "allowed, by a rule from now on",
-        _ => "over",
-    };
-    format!("{decision}, {}", by(event))
+    format!("{}, {}", decided(event), by(event))
 }
 
 /// Who closed a request.

@@ -8,6 +8,7 @@ use peerbus_wire::limits::{
 };
 use peerbus_wire::{
     BrokerFrame, CloseReason, EXT, EXT_AUDIT, PeersFrame, Presence, Register, Seq, Window,
+    from_rfc3339,
 };
 
 use serde_json::Value;
@@ -69,6 +70,7 @@ impl Broker {
                 presence: None,
                 idle: false,
                 activity_since: None,
+                activity_before: 0,
                 greeted: false,
                 cursor: Seq(0),
                 again,
@@ -281,6 +283,10 @@ impl Broker {
         let does = activity(&now);
         if does != session.presence.as_ref().and_then(|it| activity(&said(it))) {
             session.activity_since = does.map(|_| cx.now.mono_ms);
+            // One that comes back tells since when, as the broker may have been another one then.
+            let since = now["since"].as_str().filter(|_| session.presence.is_none());
+            let since = since.and_then(from_rfc3339).unwrap_or(cx.now.wall_ms);
+            session.activity_before = cx.now.wall_ms.saturating_sub(since);
         }
         let was_idle = std::mem::replace(&mut session.idle, is_idle(&now));
         let peer = session.peer;

@@ -86,6 +86,8 @@ pub(super) struct Session {
     pub(super) idle: bool,
     /// When `activity` in it last changed (monotonic); `None` while there is none in it.
     pub(super) activity_since: Option<u64>,
+    /// For so long it had been so before, in milliseconds.
+    pub(super) activity_before: u64,
     /// The handshake ack has left.
     pub(super) greeted: bool,
     /// The highest message delivered on this connection.

@@ -153,21 +153,28 @@ impl Broker {
         }))
     }
 
-    /// The present name of the peer that gets mail for a name; `None`: there is none.
+    /// The present name of the peer that gets mail for a name, and its old ones; `None`: there is none.
     #[must_use]
-    pub fn name_of(&self, name: &PeerName) -> Option<String> {
+    pub fn names_of(&self, name: &PeerName) -> Option<(String, Vec<String>)> {
         let peer = self.registry.resolve(&name.key())?;
         let owner = self.registry.get(peer)?.row.owner.as_ref();
         let is_own = self.registry.find(&name.key()) == Some(peer);
         let leads = is_own || !self.grants.is_kept_from(owner, name.as_str());
-        leads.then(|| self.registry.name(peer))
+        let old = self.registry.aliases.values().filter(|it| it.peer == peer);
+        leads.then(|| {
+            (
+                self.registry.name(peer),
+                old.map(|it| it.name.clone()).collect(),
+            )
+        })
     }
 
-    /// The connection of a peer; `None` where it is not here.
+    /// The last connection of a peer; `None`: it had none since this broker began.
     #[must_use]
     pub fn connection(&self, name: &str) -> Option<ConnId> {
         let name = PeerName::parse(name).ok()?;
-        self.registry.conn(self.registry.find(&name.key())?)
+        let peer = self.registry.find(&name.key())?;
+        self.registry.get(peer)?.last
     }
 
     fn token_of(&self, entry: &PeerEntry) -> Option<TokenName> {
@@ -269,9 +276,10 @@ impl Broker {
                     Some(_) => 0,
                     None => away_ms / 1_000,
                 }),
-                activity_s: session
-                    .and_then(|session| session.activity_since)
-                    .map(|since| cx.now.mono_ms.saturating_sub(since) / 1_000),
+                activity_s: session.and_then(|session| {
+                    let here_ms = cx.now.mono_ms.saturating_sub(session.activity_since?);
+                    Some(here_ms.saturating_add(session.activity_before) / 1_000)
+                }),
                 owes: Some(self.leases.owed_by(id)).filter(|owes| *owes > 0),
                 groups: peer.groups_shown(),
                 presence: match session {

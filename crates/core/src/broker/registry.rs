@@ -15,6 +15,8 @@ pub(super) struct Peer {
     pub(super) key: NameKey,
     /// Its live connection.
     pub(super) conn: Option<ConnId>,
+    /// Its last one, which may be gone.
+    pub(super) last: Option<ConnId>,
     /// The connection that wants the name from the live one.
     pub(super) contender: Option<ConnId>,
     /// It counts as registered for a broadcast until then (monotonic).
@@ -138,6 +140,7 @@ impl Registry {
             row,
             key,
             conn: None,
+            last: None,
             contender: None,
             grace_until,
             taken_over_ms: None,
@@ -298,6 +301,7 @@ impl Registry {
             self.online -= usize::from(peer.conn.is_some());
             self.online += usize::from(conn.is_some());
             peer.conn = conn;
+            peer.last = conn.or(peer.last);
         }
     }
 

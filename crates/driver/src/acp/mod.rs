@@ -275,7 +275,7 @@ impl Acp {
         }
     }
 
-    async fn asked(&self, to: &AgentLines, message: RpcMessage) -> Option<Heard> {
+    async fn asked(&self, to: &AgentLines, message: RpcMessage) -> Option<Vec<Heard>> {
         let (id, method) = (message.id?, message.method?);
         if method != "session/request_permission" {
             let method = escape(&method, WHY_CHARS);
@@ -316,18 +316,20 @@ impl Acp {
         let id = id.get().to_owned();
         self.state().questions.insert(id.clone());
         let options = options.clone();
-        Some(Heard::Asks(Permission {
+        let mut heard = self.state().asks(self.agent.facts().proof, &params);
+        heard.push(Heard::Asks(Permission {
             id,
             asked,
             input,
             options,
-        }))
+        }));
+        Some(heard)
     }
 
     async fn heard(&self, to: &AgentLines, line: &str) -> Result<Vec<Heard>, RpcError> {
         let message = lines::message(line)?;
         Ok(match message.kind() {
-            RpcKind::Request => self.asked(to, message).await.into_iter().collect(),
+            RpcKind::Request => self.asked(to, message).await.unwrap_or_default(),
             RpcKind::Response => {
                 let number = message.number();
                 let asking = number.and_then(|number| self.state().asked.remove(&number));

@@ -429,10 +429,7 @@ impl State {
         if let Some(turn) = self.turn.as_mut().filter(|_| is_echo) {
             self.is_late = !turn.echoes(update);
         }
-        let first = |turn: &mut Turn| !turn.is_mixed && turn.signs.update(proof, update, fresh);
-        if self.turn.as_mut().is_some_and(first) {
-            heard.extend(self.presented());
-        }
+        heard.extend(self.signs(proof, update, fresh));
         if kind != "agent_message_chunk" && kind != "usage_update" {
             heard.extend(self.say());
         }
@@ -449,6 +446,26 @@ impl State {
             _ => {}
         }
         heard
+    }
+
+    /// Takes a question about a tool, which the model called: not every agent tells of a call before.
+    pub(super) fn asks(&mut self, proof: Proof, question: &Value) -> Vec<Heard> {
+        let id = &question["toolCall"]["toolCallId"];
+        if !id.is_string() || question["sessionId"].as_str() != self.session.as_deref() {
+            return Vec::new();
+        }
+        let call = json!({ "sessionUpdate": "tool_call", "toolCallId": id });
+        let fresh = self.began.is_fresh(&call, self.can.two);
+        self.signs(proof, &call, fresh)
+    }
+
+    /// What an update shows of the turn's text.
+    fn signs(&mut self, proof: Proof, update: &Value, fresh: bool) -> Vec<Heard> {
+        let first = |turn: &mut Turn| !turn.is_mixed && turn.signs.update(proof, update, fresh);
+        match self.turn.as_mut().is_some_and(first) {
+            true => self.presented(),
+            false => Vec::new(),
+        }
     }
 
     /// Takes a piece of the model's words.

@@ -251,6 +251,37 @@ async fn an_answer_is_that_of_its_own_prompt_and_a_verdict_that_of_its_own_quest
     assert_eq!(acp.answer(&asked, &verdict), None);
 }
 
+#[tokio::test]
+async fn a_question_about_a_call_shows_that_the_model_got_the_text_which_led_to_it() {
+    let asks = |session: &str, call: &Value| {
+        let params = json!({ "sessionId": session, "toolCall": call, "options": [] });
+        json!({ "jsonrpc": "2.0", "id": 7, "method": "session/request_permission", "params": params })
+            .to_string()
+    };
+    let call = json!({ "toolCallId": "t", "title": "ls", "rawInput": { "command": "ls" } });
+    let nameless = json!({ "title": "ls", "rawInput": { "command": "ls" } });
+    for (session, call, shows) in [
+        ("s", &call, true),
+        ("s", &nameless, false),
+        ("another", &call, false),
+    ] {
+        let (acp, to) = driver("kimi");
+        acp.state().began("s");
+        acp.state().prompt("one", given("a", None), "");
+        let heard = acp.hear(&to, &asks(session, call)).await;
+        let shown = |it: &Heard| matches!(it, Heard::Shown(uuid) if uuid == "one");
+        assert_eq!(heard.iter().any(shown), shows, "{heard:?}");
+        let stopped = Ok(json!({ "stopReason": "cancelled" }));
+        let proof = acp.agent.facts().proof;
+        let heard = acp.state().prompted(proof, "one", &stopped);
+        assert_eq!(*ends(&heard)[0].1 == TurnEnd::Well, shows);
+        // What is left of it is of no later turn.
+        acp.state().prompt("two", given("b", None), "");
+        let heard = acp.hear(&to, &asks(session, call)).await;
+        assert!(!heard.iter().any(|it| matches!(it, Heard::Shown(_))));
+    }
+}
+
 fn says_of(kind: &str, text: &str, id: &str) -> String {
     let update = json!({ "sessionUpdate": kind, "messageId": id, "content": { "text": text } });
     let params = json!({ "sessionId": "s", "update": update });

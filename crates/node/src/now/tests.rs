@@ -13,6 +13,7 @@ fn now(status: &str, approvals: Vec<Value>, approve: bool) -> SessionNow {
             name: Some("bob".into()),
             wanted_name: None,
             client: "c".into(),
+            version: None,
             cwd: None,
             status: Some(status.into()),
             stuck: None,
@@ -80,7 +81,7 @@ fn a_dialog_that_nobody_answered_from_elsewhere_in_time_is_answered_there_alone(
     let said = says("1", &answered);
     assert_eq!(
         said,
-        "Bash: \"npm test\" is answered, and it has not gone on yet"
+        "Bash: \"npm test\" is allowed, and it has not gone on yet"
     );
     assert_eq!(says("3", &answered), unknown, "another dialog");
     let mut gone = over;

@@ -17,7 +17,7 @@ pub(super) fn check(peers: &[PeerEntry], report: &mut Report) {
             (Some(paths), _) if !paths.is_empty() => woken += 1,
             // A path that fails is named before its reason. Where there is none, nothing can be mended.
             (_, Some(why)) if why.contains(": ") => asleep.push(says(&peer.name, why)),
-            (_, Some(_)) => drain += 1,
+            (_, Some(_)) | (Some(_), None) => drain += 1,
             _ => {}
         }
     }
@@ -117,7 +117,7 @@ mod tests {
         assert!(text.contains("1 of the sessions"), "{text}");
         let named = r#"bob says: "socket: it is gone\u001b""#;
         assert!(text.contains(named) && text.contains("drain"), "{text}");
-        assert!(text.contains("wakes 1 of the sessions"), "{text}");
+        assert!(text.contains("wakes 2 of the sessions"), "{text}");
         assert!(!text.contains("eve"), "{text}");
         assert!(!text.contains("cid") && !text.contains("dan"), "{text}");
         let many: Vec<_> = (0..20)

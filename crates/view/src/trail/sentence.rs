@@ -255,7 +255,8 @@ fn at_one(name: &str, receipt: &Receipt, around: Around<'_>) -> String {
 /// What follows when who owes an answer is not here.
 fn away(name: &str, receipt: &Receipt, peers: &[PeerEntry]) -> String {
     let owes = matches!(receipt.stage, Stage::Owed | Stage::Working { .. });
-    let is_away = |peer: &PeerEntry| Some(&peer.name) == receipt.to.as_ref() && !peer.online;
+    let is_away =
+        |peer: &PeerEntry| Some(&peer.name) == receipt.to.as_ref() && !peer.online && !peer.stopped;
     match owes && peers.iter().any(is_away) {
         true => format!("; {name} is away"),
         false => String::new(),

@@ -1,7 +1,7 @@
 //! What a sender is told, when, and in how many frames.
 
 use peerbus_core::broker::{BrokerInput, CommitNeed};
-use peerbus_wire::{ClientFrame, How, Presence, Stage};
+use peerbus_wire::{ClientFrame, How, Presence, Stage, rfc3339};
 
 use crate::rig::{Rig, accepted, ack, ext, ids, message, on_the_wire};
 
@@ -200,6 +200,21 @@ fn how_long_a_peer_does_what_it_says_is_told_of_those_that_are_here() {
     assert_eq!(for_s(&mut rig, 1_000), Some(1), "it says again");
     rig.close(bob, false);
     assert_eq!(for_s(&mut rig, 1_000), None, "it is away");
+    let since = rfc3339(rig.now().wall_ms - 60_000);
+    let bob = rig.join(peerbus_wire::Register {
+        presence: Presence::parse(&format!(r#"{{"activity":"busy","since":"{since}"}}"#)),
+        ..ext("bob", "instance-of-bob")
+    });
+    assert_eq!(
+        for_s(&mut rig, 1_000),
+        Some(61),
+        "before this connection, too"
+    );
+    rig.frame(
+        bob,
+        describe(&format!(r#"{{"activity":"idle","since":"{since}"}}"#)),
+    );
+    assert_eq!(for_s(&mut rig, 1_000), Some(1), "since the broker was told");
 }
 
 #[test]

@@ -4,12 +4,15 @@ use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{Error, ErrorKind, Read as _, Result, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 /// Room for a file whose length the system does not tell, as below `/proc`.
 pub(crate) const UNTOLD_BYTES: usize = 4_096;
+/// Longest time for which a file is being written.
+const WRITING_MAX: Duration = Duration::from_secs(60);
 
 /// Reads a regular file of at most `max` bytes; anything else is none. Other programs that write
 /// there can neither make us wait nor fill our memory.
@@ -197,13 +200,27 @@ pub fn replace_private(path: &Path, bytes: &[u8]) -> Result<()> {
 
 fn put(path: &Path, bytes: &[u8], mode: u32, old: Option<Metadata>) -> Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let fresh = path.with_file_name(format!(".{name}.peerbus-{:08x}", rand::random::<u32>()));
+    let unfinished = format!(".{name}.peerbus-");
+    sweep(path, &unfinished);
+    let fresh = path.with_file_name(format!("{unfinished}{:08x}", rand::random::<u32>()));
     let written = write(&fresh, bytes, mode, old).and_then(|()| fs::rename(&fresh, path));
     if written.is_err() {
         // A file that is half written is of no use; the first error is the one to tell.
         let _ = fs::remove_file(&fresh);
     }
     written
+}
+
+/// Removes what processes left beside a file that ended while they wrote it.
+fn sweep(path: &Path, unfinished: &str) {
+    let beside = path.parent().and_then(|dir| fs::read_dir(dir).ok());
+    for entry in beside.into_iter().flatten().flatten() {
+        let is_one = entry.file_name().to_string_lossy().starts_with(unfinished);
+        let written = || entry.metadata().ok()?.modified().ok()?.elapsed().ok();
+        if is_one && written().is_some_and(|age| age > WRITING_MAX) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
 }
 
 fn write(fresh: &Path, bytes: &[u8], mode: u32, old: Option<Metadata>) -> Result<()> {
@@ -262,6 +279,24 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn what_was_left_half_written_goes_with_the_next_writing() {
+        let dir = tempfile::tempdir().unwrap();
+        let [left, writing, other] =
+            [".a.peerbus-1", ".a.peerbus-2", ".b.peerbus-1"].map(|name| dir.path().join(name));
+        for path in [&left, &writing, &other] {
+            fs::write(path, "x").unwrap();
+        }
+        let old = std::time::SystemTime::now() - 2 * WRITING_MAX;
+        for path in [&left, &other] {
+            let file = OpenOptions::new().write(true).open(path).unwrap();
+            file.set_modified(old).unwrap();
+        }
+        replace_private(&dir.path().join("a"), b"y").unwrap();
+        let there = [left, writing, other].map(|path| path.exists());
+        assert_eq!(there, [false, true, true]);
     }
 
     #[test]

@@ -3,7 +3,8 @@
 // the adapter what the session does, and does what the link, `peerbus hook link`, says. Written for
 // Claude Code 2.1.287, the first with modules: it names no event that version lacks.
 const VERSION = '1' // of what is said here and there
-const MARK = /pb-[0-9a-f]{16}-[0-9]+/g // how peerbus marks what it shows; nothing else of a text is looked at
+// How peerbus marks what it shows; nothing else of a text is looked at. Before a mark that ends all of a text stands its length.
+const MARK = /\[([0-9]+) (pb-[0-9a-f]{16}-[0-9]+)|(?<!(?:^|[0-9]) )pb-[0-9a-f]{16}-[0-9]+/g
 const LAST = 30 // so many messages of a request can hold what is new in it
 const PAUSE_MS = 500
 const PAUSE_MAX_MS = 60_000
@@ -25,7 +26,27 @@ let told = Promise.resolve()
 let rows = [] // of the pane, as the adapter wrote them
 const proven = new Set() // marks whose answer was told
 
-const marksIn = value => [...new Set(JSON.stringify(value ?? '').match(MARK) ?? [])].filter(mark => !proven.has(mark))
+const marksIn = value => [...new Set(marksOf(value))].filter(mark => !proven.has(mark))
+
+function parsed(text) {
+  try {
+    return JSON.parse(text)
+  } catch {}
+}
+
+// Of what was cut out of a text, or moved, its mark tells nothing.
+function marksOf(value) {
+  if (typeof value !== 'string') return Object.values(Object(value)).flatMap(marksOf)
+  const found = [...value.matchAll(MARK)]
+  const whole = found.filter(({ 1: length, 2: mark, index }) => !mark || index === Number(length) || ends(value, mark, length))
+  if (found.length === whole.length) return whole.map(([all, , mark]) => mark ?? all)
+  return [...whole.map(([all, , mark]) => mark ?? all), ...marksOf(Object(parsed(value)))]
+}
+
+function ends(text, mark, length) {
+  const { end, along, replaced, ...rest } = Object(parsed(text))
+  return String(end).includes(mark) && JSON.stringify(rest).length === Number(length)
+}
 
 // The id is another one after /clear and /resume.
 const occasion = async ($, event, more) => ({ hook_event_name: event, session_id: await $.session.id(), ...more })

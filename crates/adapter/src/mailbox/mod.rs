@@ -44,9 +44,9 @@ pub use agent::{
 pub use checkout::Checkout;
 pub use expected::Expected;
 pub use inject::{InjectError, Injection, SOURCE_CHARS};
-pub use observe::{Observer, Staged};
+pub use observe::{Observer, Staged, receipt};
 pub use presence::Who;
-pub use push::{Attribute, Push, receipt, until};
+pub use push::{Attribute, Push, until};
 pub use senders::Undecided;
 pub use wake_list::WakeList;
 
@@ -259,7 +259,9 @@ impl Mailbox {
     /// it.
     #[must_use]
     pub fn along(&self, path: Path) -> Option<(Push, Checkout)> {
-        let (push, attempt) = self.show(path == &PIGGYBACK, |it, now_ms| it.along(now_ms, path))?;
+        let alone = path == &PIGGYBACK;
+        let (mut push, attempt) = self.show(alone, |it, now_ms| it.along(now_ms, path))?;
+        push.in_result = path.in_result;
         Some((push, Checkout::new(self.clone(), attempt)))
     }
 

@@ -5,12 +5,14 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use peerbus_peer::session::Inbound;
+use peerbus_view::Words;
 use peerbus_wire::{Receipt, Stage};
+use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use super::Mailbox;
 use super::agent::{EvidenceSource, Readable, SessionSource, Snapshot};
+use super::{Mailbox, quote};
 
 /// The first pause between two looks, and the longest, while something may soon be seen.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -55,6 +57,32 @@ pub trait Observer: Send + Sync {
 
     /// A message came. True: it is taken here, and nothing that the agent is to see.
     fn takes(self: Arc<Self>, inbound: &Inbound) -> bool;
+}
+
+/// How far messages of this session's own got, as a line: `📮 receipts: [{"id":…}]`.
+pub(super) fn receipts_line(receipts: &[Receipt]) -> Option<String> {
+    let entries: Vec<_> = receipts.iter().filter_map(receipt).collect();
+    (!entries.is_empty()).then(|| format!("📮 receipts: {}", serde_json::Value::from(entries)))
+}
+
+/// A receipt as a JSON object with `id`, `to` and `stage`, if it says how far a message got at a
+/// recipient.
+#[must_use]
+pub fn receipt(receipt: &Receipt) -> Option<serde_json::Value> {
+    let (id, to, stage) = reached(receipt)?;
+    Some(json!({ "id": id, "to": to, "stage": stage }))
+}
+
+pub(super) fn reached(receipt: &Receipt) -> Option<(&str, String, &'static str)> {
+    let words = Words::of(&receipt.stage);
+    let stage = match words.state {
+        // Its peer says so, on evidence that nobody here knows.
+        "acked" if words.evidence.is_some() => "seen, not proven",
+        known @ ("seen" | "pushed" | "presented" | "acked") => known,
+        _ => return None,
+    };
+    let to = quote::plain(receipt.to.as_deref()?);
+    Some((receipt.id.as_str(), to, stage))
 }
 
 impl Staged {

@@ -6,10 +6,9 @@ use peerbus_peer::mailbox::{
     Attempt, AttemptId, AttemptItem, Content, Image, Mail, Portion, Wanted,
 };
 use peerbus_peer::session::Inbound;
-use peerbus_view::Words;
 use peerbus_wire::{Conversation, MessageId, Receipt, rfc3339};
-use serde_json::json;
 
+use super::observe::{reached, receipts_line};
 use super::quote::{self, UNTRUSTED, inert};
 use crate::wall_ms;
 
@@ -28,6 +27,8 @@ pub struct Push {
     pub held: usize,
     /// How far messages of this session's own got.
     pub receipts: Vec<Receipt>,
+    /// It goes along with the result of a tool, which clients may cut: its length stands at its mark.
+    pub in_result: bool,
 }
 
 /// A key of ours, and a text that can stand in an attribute.
@@ -86,6 +87,7 @@ impl Push {
             rest: attempt.map_or(0, |attempt| attempt.rest),
             held,
             receipts,
+            in_result: false,
         }
     }
 
@@ -100,7 +102,13 @@ impl Push {
         }
         lines.extend(self.more());
         lines.extend(receipts_line(&self.receipts));
-        inert(&lines.join("\n"), self.mark.as_deref())
+        let mut text = inert(&lines.join("\n"), self.mark.as_deref());
+        let mark = self.mark.as_ref().filter(|_| self.in_result);
+        if let Some(at) = mark.and_then(|mark| text.find(&format!("[{mark}]"))) {
+            let length = text[..at].encode_utf16().count();
+            text.insert_str(at + 1, &format!("{length} "));
+        }
+        text
     }
 
     /// The text where a user's words would stand: it says at its beginning and at its end that it
@@ -246,32 +254,6 @@ fn framed(text: &str) -> String {
     )
 }
 
-/// How far messages of this session's own got, as a line: `📮 receipts: [{"id":…}]`.
-fn receipts_line(receipts: &[Receipt]) -> Option<String> {
-    let entries: Vec<_> = receipts.iter().filter_map(receipt).collect();
-    (!entries.is_empty()).then(|| format!("📮 receipts: {}", serde_json::Value::from(entries)))
-}
-
-/// A receipt as a JSON object with `id`, `to` and `stage`, if it says how far a message got at a
-/// recipient.
-#[must_use]
-pub fn receipt(receipt: &Receipt) -> Option<serde_json::Value> {
-    let (id, to, stage) = reached(receipt)?;
-    Some(json!({ "id": id, "to": to, "stage": stage }))
-}
-
-fn reached(receipt: &Receipt) -> Option<(&str, String, &'static str)> {
-    let words = Words::of(&receipt.stage);
-    let stage = match words.state {
-        // Its peer says so, on evidence that nobody here knows.
-        "acked" if words.evidence.is_some() => "seen, not proven",
-        known @ ("seen" | "pushed" | "presented" | "acked") => known,
-        _ => return None,
-    };
-    let to = quote::plain(receipt.to.as_deref()?);
-    Some((receipt.id.as_str(), to, stage))
-}
-
 /// Peers' text stands in it, in quotes.
 fn quotes(item: &AttemptItem) -> bool {
     match &item.content {
@@ -325,6 +307,7 @@ mod tests {
     use peerbus_peer::mailbox::No;
     use peerbus_peer::session::Key;
     use peerbus_wire::Kind;
+    use serde_json::json;
 
     use super::*;
 

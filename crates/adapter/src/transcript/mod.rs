@@ -10,6 +10,8 @@ mod files;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use serde_json::Value;
+
 use crate::mailbox::Evidence;
 
 pub use files::{Places, Transcripts};
@@ -36,8 +38,8 @@ pub trait LineReader: Send {
     /// What this line is. `None`: nothing of the conversation, or nothing that is understood.
     fn read(&mut self, line: &str) -> Option<TranscriptLine>;
 
-    /// The text of tools' results that the model was shown in this line, where it can be told from the rest.
-    fn result(&self, _line: &str) -> Option<String> {
+    /// The tools' results that the model was shown in this line, where they can be told from the rest.
+    fn result(&self, _line: &str) -> Option<Value> {
         None
     }
 }
@@ -138,12 +140,16 @@ impl TranscriptReader {
         });
         let mut here: Vec<_> = marks
             .iter()
-            .filter(|it| presents && contains(text, it))
+            .filter(|it| presents && !places(text, it).is_empty())
             .collect();
         let result = here.first().and_then(|_| self.reader.result(text));
         let in_result = result.is_some();
         // Beside it the client may keep what it did not give to the model.
-        here.retain(|mark| result.as_ref().is_none_or(|shown| contains(shown, mark)));
+        let shown = result.or_else(|| serde_json::from_str(text).ok());
+        here.retain(|mark| match &shown {
+            Some(shown) => stands(shown, mark),
+            None => places(text, mark).into_iter().any(|of| of.is_none()),
+        });
         let news = |mark: &&String| {
             let is_it = |chain: &Chain| chain.mark == **mark && chain.in_result == in_result;
             !self.chains.iter().any(is_it)
@@ -234,12 +240,65 @@ impl Lines {
     }
 }
 
-/// Whether the mark stands there, and not as the beginning of another one.
-fn contains(text: &str, mark: &str) -> bool {
-    text.match_indices(mark).any(|(at, _)| {
+/// Where the mark stands, and not as the beginning of another one. Of one that ends all of a text, the length
+/// of that stands before it, and is told with its place.
+fn places(text: &str, mark: &str) -> Vec<Option<(usize, usize)>> {
+    let all = text.match_indices(mark).filter_map(|(at, _)| {
         let next = text[at + mark.len()..].chars().next();
-        !next.is_some_and(|next| next.is_ascii_alphanumeric())
-    })
+        if next.is_some_and(|next| next.is_ascii_alphanumeric()) {
+            return None;
+        }
+        let before = text[..at].strip_suffix(' ');
+        let is_length =
+            |text: &&str| text.is_empty() || text.ends_with(|c: char| c.is_ascii_digit());
+        let Some(before) = before.filter(is_length) else {
+            return Some(None);
+        };
+        let digits = before.trim_end_matches(|c: char| c.is_ascii_digit());
+        let length = before[digits.len()..].parse().ok()?;
+        digits.strip_suffix('[')?;
+        Some(Some((digits.len() - 1, length)))
+    });
+    all.collect()
+}
+
+/// Whether the mark stands in a value with all of its text: clients cut the end, or the middle, out of what is
+/// too long. A result of ours that was written anew is as long as before.
+fn stands(value: &Value, mark: &str) -> bool {
+    let text = match value {
+        Value::String(text) => text,
+        Value::Array(all) => return all.iter().any(|value| stands(value, mark)),
+        Value::Object(members) => {
+            let mut within = members.values();
+            return ends(value, mark) || within.any(|value| stands(value, mark));
+        }
+        _ => return false,
+    };
+    let places = places(text, mark);
+    let is_whole = |place: &Option<(usize, usize)>| {
+        place.is_none_or(|(at, length)| text[..at].encode_utf16().count() == length)
+    };
+    if places.is_empty() || places.iter().any(is_whole) {
+        return !places.is_empty();
+    }
+    serde_json::from_str(text).is_ok_and(|within| stands(&within, mark))
+}
+
+/// Whether a result of ours is as long as its end says.
+fn ends(result: &Value, mark: &str) -> bool {
+    let places = places(result["end"].as_str().unwrap_or_default(), mark);
+    let mut lengths = places.into_iter().flatten().map(|(_, length)| length);
+    lengths.any(|it| length(result) == Some(it))
+}
+
+/// The length of a result of ours without what was put to it, in UTF-16 code units, as JSON text.
+#[must_use]
+pub fn length(result: &Value) -> Option<usize> {
+    let mut members = result.as_object()?.clone();
+    for name in ["end", "along", "replaced"] {
+        members.remove(name);
+    }
+    Some(Value::from(members).to_string().encode_utf16().count())
 }
 
 #[cfg(test)]

@@ -1,3 +1,5 @@
+use serde_json::json;
+
 use super::*;
 
 const MARK: &str = "pb-0123456789abcdef-7";
@@ -78,4 +80,44 @@ fn two_messages_are_told_apart_and_forgotten_ones_cost_nothing() {
     let found = transcript.feed(assistant("c", "b").as_bytes(), std::slice::from_ref(&other));
     assert_eq!(found, [Evidence::Answered(other)]);
     assert!(transcript.chains.is_empty());
+}
+
+#[test]
+fn a_mark_that_ends_a_text_proves_all_of_it_and_nothing_that_was_cut() {
+    let text = "\u{1b}é📨 <x> ".repeat(40);
+    let result = json!({ "messages": [{ "text": text, "meta": {} }], "n": 1 });
+    let length = length(&result).unwrap();
+    let ours = format!("[{length} {MARK}]");
+    let mut whole = result.clone();
+    whole["end"] = json!(ours);
+    let mut more = whole.clone();
+    more["along"] = json!("1 message");
+    let cut = whole.to_string().replacen("📨 <x>", "…", 7);
+    let tail: String = whole.to_string().chars().skip(200).collect();
+    let along = format!("{text}\npeerbus: 1 message [");
+    let units = along.encode_utf16().count() - 1;
+    let along = along.replace(" [", &format!(" [{units} {MARK}]."));
+    for (shown, is_whole) in [
+        (json!(whole.to_string()), true),
+        (json!([{ "text": more.to_string() }]), true),
+        (whole, true),
+        (
+            json!(json!([{ "type": "text", "text": more.to_string() }]).to_string()),
+            true,
+        ),
+        (json!({ "output": json!(along).to_string() }), true),
+        (json!(along), true),
+        (json!(format!("{along} and more")), true),
+        (json!(along.replacen('é', "", 1)), false),
+        (json!(format!("a log: {along}")), false),
+        (json!(cut), false),
+        (json!(tail), false),
+        (json!(ours), false),
+        (json!(format!("12 {MARK}]")), false),
+        (json!(format!(" {MARK}]")), false),
+        (json!(format!("[{MARK}]")), true),
+        (json!("else"), false),
+    ] {
+        assert_eq!(stands(&shown, MARK), is_whole, "{shown}");
+    }
 }

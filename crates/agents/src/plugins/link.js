@@ -11,8 +11,36 @@ const NOT_SHOWN = -32000
 const INTERNAL = -32603
 const LOOK_MS = 500
 // How peerbus marks what it shows. Nothing else of a text is ever looked at.
-const MARK = /pb-[0-9a-f]{16}-[0-9]+/g
-const marksIn = (text) => [...new Set(String(text ?? "").match(MARK) ?? [])]
+const MARK = /\[([0-9]+) (pb-[0-9a-f]{16}-[0-9]+)|(?<!(?:^|[0-9]) )pb-[0-9a-f]{16}-[0-9]+/g
+
+// The marks in a text. Before one that ends all of a text stands its length: what was cut has none.
+function marksIn(text) {
+  text = String(text ?? "")
+  const marks = new Set()
+  for (const { 0: all, 1: length, 2: mark, index } of text.matchAll(MARK)) {
+    if (!mark) marks.add(all)
+    else if (index === Number(length) || ends(text, mark, Number(length))) marks.add(mark)
+    else if (within(text).includes(mark)) marks.add(mark)
+  }
+  return [...marks]
+}
+
+function parsed(text) {
+  try {
+    return JSON.parse(text)
+  } catch {}
+}
+
+function ends(text, mark, length) {
+  const { end, along, replaced, ...rest } = Object(parsed(text))
+  return String(end).includes(mark) && JSON.stringify(rest).length === length
+}
+
+// Those of texts that stand in a text as JSON.
+function within(text) {
+  const values = Object.values(Object(parsed(text)))
+  return values.flatMap((value) => marksIn(typeof value === "string" ? value : JSON.stringify(value)))
+}
 
 // Nothing of a text can have been shown.
 class Refused extends Error {}

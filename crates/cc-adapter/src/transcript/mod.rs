@@ -144,12 +144,12 @@ impl LineReader for Lines {
         })
     }
 
-    fn result(&self, line: &str) -> Option<String> {
+    fn result(&self, line: &str) -> Option<Value> {
         let line: Value = serde_json::from_str(line).unwrap_or_default();
         let blocks = line["message"]["content"].as_array()?.iter();
         let results = blocks.filter(|block| block["type"] == "tool_result");
-        let results: Vec<_> = results.map(|block| block["content"].to_string()).collect();
-        (!results.is_empty()).then(|| results.concat())
+        let results: Vec<_> = results.map(|block| block["content"].clone()).collect();
+        (!results.is_empty()).then(|| results.into())
     }
 }
 

@@ -15,6 +15,8 @@ const RETURNED_MAX: usize = 256;
 /// Calls that are known to be open, and the longest id of one, in bytes.
 const OPEN_MAX: usize = 256;
 const ID_MAX: usize = 256;
+/// As much of a text as shows that an output has some of it, in bytes.
+const BEGINNING_BYTES: usize = 256;
 
 /// Where a text is.
 #[derive(Debug)]
@@ -23,6 +25,8 @@ enum Place {
     Unknown,
     /// In what this call returned, as the agent showed.
     In(String),
+    /// In a call of which the agent showed a part of the text: the model may have no more.
+    Cut,
     /// In the conversation, since its call is done; with what was seen from then on.
     Here(Signs),
 }
@@ -82,12 +86,17 @@ impl Returned {
                 continue;
             }
             let has = |text: &str| whole.iter().any(|whole| text.contains(whole));
-            if !call.is_empty() && find(update, &has).is_some() {
+            let begins = |text: &str| whole.iter().any(|whole| text.contains(beginning(whole)));
+            if call.is_empty() {
+            } else if find(update, &has).is_some() {
                 *place = Place::In(call.to_owned());
+            } else if find(update, &begins).is_some() {
+                *place = Place::Cut;
             }
             let is_done = match place {
                 Place::In(of) => done && of == call,
-                _ => all_done,
+                Place::Cut => false,
+                Place::Unknown | Place::Here(_) => all_done,
             };
             if is_done {
                 *place = Place::Here(Signs::default());
@@ -131,12 +140,17 @@ impl Returned {
         all.map(move |Text { mark, place, .. }| {
             let mut signs = match place {
                 Place::Here(signs) => signs,
-                Place::Unknown | Place::In(_) => Signs::default(),
+                Place::Unknown | Place::In(_) | Place::Cut => Signs::default(),
             };
             signs.called = false;
             Heard::Known(mark, signs.end(by, &mut usage.clone(), answer))
         })
     }
+}
+
+/// So much of a text that no other one begins likewise.
+fn beginning(text: &str) -> &str {
+    &text[..text.floor_char_boundary(BEGINNING_BYTES)]
 }
 
 #[cfg(test)]
@@ -206,6 +220,23 @@ mod tests {
             (&[done("c", "")], &[]),
         ] {
             assert_eq!(proven(updates), expected, "{updates:?}");
+        }
+    }
+
+    #[test]
+    fn a_text_of_which_the_agent_shows_a_part_is_not_proven() {
+        let text = format!("{} [pb-a]", "word ".repeat(100));
+        for (shown, expected) in [
+            (&*text, &["pb-a"][..]),
+            (&text[..300], &[]),
+            ("", &["pb-a"]),
+        ] {
+            let mut returned = Returned::default();
+            let begins = tool("tool_call", "a", "pending", "");
+            returned.update(Proof::MessageId, &begins, true, true);
+            returned.add("pb-a", &text);
+            let done = tool("tool_call_update", "a", "completed", shown);
+            assert_eq!(proven_by_words(returned, &[done]), expected, "{shown}");
         }
     }
 

@@ -20,7 +20,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use peerbus_adapter::mailbox::{Checkout, Mailbox, receipt};
-use peerbus_adapter::{Bus, SendError, SentMessage, Stage};
+use peerbus_adapter::{Bus, SendError, SentMessage, Stage, transcript};
 use peerbus_wire::escape_json;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -32,6 +32,9 @@ use crate::rpc::schemars::{self, JsonSchema};
 use crate::spelling::means;
 
 /// How long a tool waits for the broker. Clients wait longer than this for an answer.
+/// How the member begins that ends a result.
+const END: &str = r#""end":"["#;
+
 const DEADLINE: Duration = Duration::from_secs(4);
 
 /// Members of the bodies in which an adapter asks its user's phone for an approval, and says what
@@ -170,7 +173,7 @@ impl From<&SentMessage> for Known {
 }
 
 /// The mark of what is returned: it is found again where the client keeps its conversation. It ends the result,
-/// since clients cut off the end of what is too long.
+/// since clients cut what is too long; the length of the rest stands there, too.
 fn marked(mailbox: &Mailbox, checkout: &Checkout) -> String {
     let mark = checkout.attempt().map(|attempt| mailbox.mark(attempt));
     mark.map_or_else(String::new, |mark| format!("[{mark}]"))
@@ -183,8 +186,14 @@ fn receipts(mailbox: &Mailbox) -> Vec<Value> {
 }
 
 fn done(result: &impl Serialize) -> Result<Reply, String> {
-    let json = serde_json::to_string(result)
-        .map_err(|error| format!("the answer could not be written: {error}"))?;
+    let unwritten = |error| format!("the answer could not be written: {error}");
+    let mut json = serde_json::to_string(result).map_err(unwritten)?;
+    // Quotes within a text are escaped.
+    if let Some(at) = json.rfind(END) {
+        let result = serde_json::from_str(&json).map_err(unwritten)?;
+        let length = transcript::length(&result).unwrap_or_default();
+        json.insert_str(at + END.len(), &format!("{length} "));
+    }
     Ok(Reply {
         structured: escape_json(&json),
         mail: None,

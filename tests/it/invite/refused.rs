@@ -162,6 +162,23 @@ fn a_code_is_not_spent_where_its_credentials_could_not_be_used() {
 }
 
 #[test]
+fn a_machine_asks_again_where_the_broker_could_not_do_its_part() {
+    let (desk, laptop) = (Desk::new(), Home::new());
+    let code = desk.invite("laptop");
+    let text = fs::read(desk.home.credentials()).expect("credentials");
+    fs::write(desk.home.credentials(), "no TOML").expect("our file");
+    let said = join(&laptop, &code).fails(1);
+    assert!(
+        said.contains("could not let this machine in")
+            && said.contains("the same command asks again"),
+        "{said}"
+    );
+    fs::write(desk.home.credentials(), text).expect("our file");
+    join(&laptop, &code).ok();
+    desk.broker.stop();
+}
+
+#[test]
 fn credentials_that_are_broken_are_named_and_not_shown() {
     let (desk, laptop) = (Desk::new(), Home::new());
     let code = desk.invite("laptop");

@@ -179,6 +179,33 @@ fn a_machine_asks_again_where_the_broker_could_not_do_its_part() {
 }
 
 #[test]
+fn a_record_that_is_damaged_is_named_and_not_replaced() {
+    let (desk, laptop) = (Desk::new(), Home::new());
+    join(&laptop, &desk.invite("laptop")).ok();
+    let record = laptop.path().join(".local/state/peerbus/installed.json");
+    let text = fs::read(&record).expect("a record");
+    let code = desk.invite("pad");
+    for damaged in [&text[..text.len() / 2], b""] {
+        fs::write(&record, damaged).expect("our file");
+        for said in [
+            laptop.run(&["uninstall", "--join"]).fails(1),
+            join(&laptop, &code).fails(1),
+        ] {
+            assert!(
+                said.contains("installed.json has what was here before")
+                    && said.contains("nothing was done: put a copy of it back"),
+                "{said}"
+            );
+        }
+        assert_eq!(fs::read(&record).expect("a record"), damaged);
+    }
+    fs::write(&record, text).expect("our file");
+    laptop.run(&["uninstall", "--join"]).ok();
+    assert!(!laptop.credentials().exists());
+    desk.broker.stop();
+}
+
+#[test]
 fn credentials_that_are_broken_are_named_and_not_shown() {
     let (desk, laptop) = (Desk::new(), Home::new());
     let code = desk.invite("laptop");

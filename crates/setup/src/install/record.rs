@@ -131,6 +131,23 @@ impl Record {
         parsed.unwrap_or_default()
     }
 
+    /// Reads the record, of which no other file says what `peerbus join` has changed.
+    pub(crate) fn read() -> Result<Self, Failure> {
+        let Some(path) = place().filter(|path| path.symlink_metadata().is_ok()) else {
+            return Ok(Self::default());
+        };
+        let text = os::file::read_small(&path, BYTES_MAX);
+        let parsed = text.and_then(|text| serde_json::from_str(&text).ok());
+        parsed.ok_or_else(|| {
+            let path = path.display();
+            Failure::failed(format!(
+                "{path} has what was here before `peerbus install` and `peerbus join`, and cannot be read; nothing \
+                 was done: put a copy of it back. Without it `peerbus join` puts back nothing: move it away if there \
+                 is no copy"
+            ))
+        })
+    }
+
     /// What was done to a file.
     pub(crate) fn of(&self, path: &Path) -> Option<&Done> {
         self.files.get(path)

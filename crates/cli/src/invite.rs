@@ -45,6 +45,15 @@ fn invite(verb: &Invite) -> Result<(), Failure> {
     let paths = Paths::find()?;
     let name = named(verb.name.as_deref().unwrap_or_default())?;
     tokens::check_name(&name).map_err(Failure::config)?;
+    if let Some(at) = verb.listen.filter(|at| at.port() == 0) {
+        return Err(Failure::config(format!(
+            "--listen {at}: give a port other than 0, at which machines find the broker after each start of it"
+        )));
+    }
+    let given = verb.address.as_deref();
+    if given.is_some() {
+        place(LISTEN, given)?;
+    }
     // That its peers can have names.
     invitations::grant(&name, TokenHash([0; 32])).map_err(Failure::config)?;
     if verb.ssh {
@@ -54,21 +63,8 @@ fn invite(verb: &Invite) -> Result<(), Failure> {
             is_called(&it.name, &name) && it.holder.is_none()
         })?;
     }
-    let known = tokens::read(&paths.tokens).map_err(Failure::config)?;
-    if let Some(known) = known.iter().find(|it| is_called(&it.name, &name)) {
-        let invited = invitations::read(&file()?).map_err(Failure::config)?;
-        let is_machines = invited.iter().any(|it| it.holder == Some(known.token));
-        return Err(Failure::config(match is_machines {
-            true => format!(
-                "there is a token {name} already: choose another name, or `peerbus invite revoke {name}` if \
-                 that machine is to join anew"
-            ),
-            false => format!(
-                "there is a token {name} already: choose another name, or `peerbus token revoke {name}` if \
-                 nobody needs it"
-            ),
-        }));
-    }
+    let known = invitations::read(&file()?).map_err(Failure::config)?;
+    check_free(&paths, &name, &known)?;
     let reached = match verb.ssh {
         false => Some(listening(&paths, verb.listen)?),
         true => None,
@@ -77,16 +73,14 @@ fn invite(verb: &Invite) -> Result<(), Failure> {
         Some(reached) => reached.invitations.clone(),
         None => invitations_of(&about()?)?,
     };
-    // One of that name has no token any more.
-    end(&paths, &file, |it| {
-        it.state(wall_ms()) == InvitationState::Over || is_called(&it.name, &name)
-    })?;
-    let others = invitations::read(&file).map_err(Failure::config)?;
-    check_apart(&name, others.iter().map(|it| &it.name))?;
     let place = match &reached {
-        Some(reached) => Some(place(reached, verb.address.as_deref())?),
+        Some(reached) => Some(place(reached.address, given)?),
         None => None,
     };
+    check_apart(&name, &invitations::read(&file).map_err(Failure::config)?)?;
+    end(&paths, &file, |it| {
+        it.state(wall_ms()) == InvitationState::Over
+    })?;
     // 128 bits of it.
     let secret = random_hex().get(..SECRET_DIGITS).and_then(Token::parse);
     let secret = secret.ok_or_else(|| Failure::failed("no code could be made"))?;
@@ -99,8 +93,16 @@ fn invite(verb: &Invite) -> Result<(), Failure> {
         _ => secret.expose().to_owned(),
     };
     let invitation = Invitation::new(name.clone(), hash, wall_ms());
-    let put = invitations::change(&file, |known| known.push(invitation));
-    put.map_err(Failure::config)?;
+    // Another one may have come in between.
+    let put = invitations::change(&file, |known| -> Result<(), Failure> {
+        check_free(&paths, &name, known)?;
+        check_apart(&name, known)?;
+        // One of that name has no token any more.
+        known.retain(|it| !is_called(&it.name, &name));
+        known.push(invitation);
+        Ok(())
+    });
+    put.map_err(Failure::config)??;
     output::line(&line)?;
     if reached.is_some() {
         output::say(&format!(
@@ -111,21 +113,39 @@ fn invite(verb: &Invite) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Fails where there is a token of that name.
+fn check_free(paths: &Paths, name: &TokenName, invited: &[Invitation]) -> Result<(), Failure> {
+    let known = tokens::read(&paths.tokens).map_err(Failure::config)?;
+    let Some(known) = known.iter().find(|it| is_called(&it.name, name)) else {
+        return Ok(());
+    };
+    let is_machines = invited.iter().any(|it| it.holder == Some(known.token));
+    Err(Failure::config(match is_machines {
+        true => format!(
+            "there is a token {name} already: choose another name, or `peerbus invite revoke {name}` if \
+             that machine is to join anew"
+        ),
+        false => format!(
+            "there is a token {name} already: choose another name, or `peerbus token revoke {name}` if \
+             nobody needs it"
+        ),
+    }))
+}
+
 /// Fails where a machine may have the names of another one.
-fn check_apart<'n>(
-    name: &TokenName,
-    mut others: impl Iterator<Item = &'n TokenName>,
-) -> Result<(), Failure> {
+fn check_apart(name: &TokenName, invited: &[Invitation]) -> Result<(), Failure> {
     let small = |name: &TokenName| name.as_str().to_ascii_lowercase();
     let own = small(name);
-    let is_near = |other: &&TokenName| {
-        let other = small(other);
-        other != own && (other.starts_with(&own) || own.starts_with(&other))
+    let is_near = |other: &&Invitation| {
+        let name = small(&other.name);
+        let is_over = other.state(wall_ms()) == InvitationState::Over;
+        !is_over && name != own && (name.starts_with(&own) || own.starts_with(&name))
     };
-    match others.find(is_near) {
+    match invited.iter().find(is_near) {
         None => Ok(()),
         Some(other) => Err(Failure::config(format!(
-            "the names of {name} and of {other}, which was invited, too, would begin alike: choose another name"
+            "the names of {name} and of {}, which was invited, too, would begin alike: choose another name",
+            other.name
         ))),
     }
 }
@@ -146,15 +166,14 @@ fn listening(paths: &Paths, at: Option<SocketAddr>) -> Result<Reached, Failure> 
     let at = at.or(known.listen).unwrap_or(LISTEN);
     set_listen(&paths.credentials, Some(at)).map_err(Failure::config)?;
     renew(&about, &paths.database, "and invite the machine then")?;
-    match reached(&self::about()?) {
-        Some(Ok(found)) => Ok(found),
-        Some(Err(why)) => Err(Failure::failed(format!(
-            "the broker listens for no other machine: {why}"
-        ))),
-        None => Err(Failure::failed(format!(
-            "the broker was told to listen at {at}, and does not: see its log"
-        ))),
-    }
+    let why = match reached(&self::about()?) {
+        Some(Ok(found)) => return Ok(found),
+        Some(Err(why)) => format!("the broker listens for no other machine: {why}"),
+        None => format!("the broker was told to listen at {at}, and does not: see its log"),
+    };
+    // The next command tries what was there before.
+    set_listen(&paths.credentials, known.listen).map_err(Failure::config)?;
+    Err(Failure::failed(why))
 }
 
 /// Fails where machines were told the address at which the broker listens.
@@ -218,8 +237,8 @@ fn renew(about: &Value, database: &Path, then: &str) -> Result<(), Failure> {
 }
 
 /// `HOST:PORT` by which others reach the broker.
-fn place(reached: &Reached, given: Option<&str>) -> Result<String, Failure> {
-    let (ip, port) = (reached.address.ip(), reached.address.port());
+fn place(at: SocketAddr, given: Option<&str>) -> Result<String, Failure> {
+    let (ip, port) = (at.ip(), at.port());
     let host = match given {
         Some(given) => given.to_owned(),
         None if ip.is_unspecified() => {
@@ -232,7 +251,7 @@ fn place(reached: &Reached, given: Option<&str>) -> Result<String, Failure> {
                     )
                 });
         }
-        None => return Ok(reached.address.to_string()),
+        None => return Ok(at.to_string()),
     };
     // A bare IPv6 address has colons, too.
     let is_whole = |place: &str| Url::parse(&format!("wss://{place}")).is_ok();

@@ -1,6 +1,7 @@
 //! Who is not let in.
 
 use std::os::unix::fs::PermissionsExt as _;
+use std::process::Stdio;
 
 use super::*;
 
@@ -224,6 +225,60 @@ fn credentials_that_are_broken_are_named_and_not_shown() {
     );
     assert!(!said.contains(&token), "{said}");
     assert_eq!(desk.audited(), [] as [&str; 0]);
+    desk.broker.stop();
+}
+
+#[test]
+fn an_invitation_that_is_refused_ends_no_other_one() {
+    let desk = Desk::new();
+    let code = desk.invite("laptop");
+    for (args, why) in [
+        (["--address", "bad/x"], "give HOST or HOST:PORT"),
+        (["--listen", "127.0.0.1:0"], "give a port other than 0"),
+        (["--listen", "127.0.0.1:1"], "leave --listen out"),
+    ] {
+        let invite = [&["invite", "laptop"][..], &args].concat();
+        let said = desk.home.run(&invite).fails(2);
+        assert!(said.contains(why), "{said}");
+    }
+    join(&Home::new(), &code).ok();
+    desk.broker.stop();
+}
+
+#[test]
+fn of_two_invitations_at_once_the_second_knows_of_the_first() {
+    let desk = Desk::new();
+    desk.invite("laptop");
+    let dir = desk.home.path().join(".config/peerbus");
+    let file = dir.join("invitations.toml");
+    let first = fs::read(&file).expect("invitations");
+    desk.says(&["invite", "revoke", "laptop"]);
+    let lock = fs::File::open(&dir).expect("a directory");
+    lock.lock().expect("nobody else has it");
+    let mut second = desk.home.peerbus(&["invite", "lap"]);
+    second.stdout(Stdio::null()).stderr(Stdio::piped());
+    let second = second.spawn().expect("it starts");
+    let waits = format!(" WRITE {} ", second.id());
+    eventually("it waits for its turn", || {
+        let locks = fs::read_to_string("/proc/locks").expect("locks");
+        let mut lines = locks.lines();
+        lines.find(|it| it.contains("-> FLOCK") && it.contains(&waits))?;
+        Some(())
+    });
+    fs::write(&file, first).expect("our file");
+    drop(lock);
+    let done = second.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(done.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("the names of lap and of laptop, which was invited, too"),
+        "{said}"
+    );
+    let said = desk.says(&["invite", "list"]);
+    assert!(
+        said.starts_with("laptop: invited") && said.lines().count() == 1,
+        "{said}"
+    );
     desk.broker.stop();
 }
 

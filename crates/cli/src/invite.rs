@@ -4,7 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 
 use peerbus_adapter::credentials::{self, random_hex, set_listen};
+use peerbus_adapter::demand::holder;
 use peerbus_adapter::invited::{InviteCode, SECRET_DIGITS};
+use peerbus_adapter::operator::connect;
 use peerbus_adapter::paths::Paths;
 use peerbus_adapter::{Failure, Token, Url, project, wall_ms};
 use peerbus_broker::invitations::{self, INVITATIONS};
@@ -37,6 +39,8 @@ pub(crate) fn run(verb: &Invite) -> Result<(), Failure> {
 struct Reached {
     address: SocketAddr,
     certificate: String,
+    /// It listens there for everybody.
+    usual: bool,
     invitations: PathBuf,
 }
 
@@ -44,6 +48,7 @@ fn invite(verb: &Invite) -> Result<(), Failure> {
     for_people("invite another machine")?;
     let paths = Paths::find()?;
     let name = named(verb.name.as_deref().unwrap_or_default())?;
+    operator::check_own(&paths.credentials, "peerbus invite")?;
     tokens::check_name(&name).map_err(Failure::config)?;
     if let Some(at) = verb.listen.filter(|at| at.port() == 0) {
         return Err(Failure::config(format!(
@@ -215,6 +220,7 @@ fn reached(about: &Value) -> Option<Result<Reached, String>> {
     Some(Ok(Reached {
         address: told["address"].as_str()?.parse().ok()?,
         certificate: told["certificate"].as_str()?.to_owned(),
+        usual: told["usual"] == true,
         invitations: about["invitations"].as_str()?.into(),
     }))
 }
@@ -315,6 +321,10 @@ fn list(json: bool) -> Result<(), Failure> {
 fn revoke(text: &str, rotate: bool) -> Result<(), Failure> {
     for_people("revoke another machine's token")?;
     let (paths, name) = (Paths::find()?, named(text)?);
+    if rotate {
+        operator::check_own(&paths.credentials, "peerbus invite revoke --rotate")?;
+        credentials::check_rotatable(&paths.credentials).map_err(Failure::config)?;
+    }
     let mut gone = end(&paths, &file()?, |it| is_called(&it.name, &name))?;
     let (gone, had_token) = gone.pop().ok_or_else(|| {
         Failure::config(format!(
@@ -331,7 +341,11 @@ fn revoke(text: &str, rotate: bool) -> Result<(), Failure> {
         }
     ))?;
     if rotate {
-        credentials::rotate(&paths.credentials).map_err(Failure::config)?;
+        credentials::rotate(&paths.credentials).map_err(|why| {
+            Failure::config(format!(
+                "{why}; the secret is the old one still: then say `peerbus secret rotate`"
+            ))
+        })?;
         output::say(
             "the HMAC secret is a new one: other machines that have joined need it, too (invite them anew), and \
              `peerbus secret retire` ends the old one",
@@ -348,6 +362,8 @@ fn revoke(text: &str, rotate: bool) -> Result<(), Failure> {
 fn off() -> Result<(), Failure> {
     for_people("have the broker listen for other machines no more")?;
     let paths = Paths::find()?;
+    operator::check_own(&paths.credentials, "peerbus invite off")?;
+    let sockets = operator::sockets(None)?;
     // The file says still who has joined.
     for (gone, had_token) in end(&paths, &file()?, |it| it.joined_ms.is_none())? {
         let token = if had_token {
@@ -367,13 +383,29 @@ fn off() -> Result<(), Failure> {
             "machines that have joined find it again after `peerbus invite NAME --listen {at}`"
         ));
     }
-    let sockets = operator::sockets(None)?;
-    let running = operator::over(&sockets, "GET", "/broker").ok();
-    let about = running.and_then(|answer| serde_json::from_str::<Value>(&answer.body).ok());
-    if let Some(about) = about.filter(|about| changed && reached(about).is_some()) {
-        renew(&about, &paths.database, "which ends its connections there")?;
+    let listens = match operator::over(&sockets, "GET", "/broker") {
+        Ok(answer) => Some(answer.ok().map_err(Failure::failed)?),
+        Err(_) if holder(&paths.database).is_none() && connect(&sockets).is_err() => None,
+        Err(why) => {
+            return Err(Failure::failed(format!(
+                "the broker was not asked whether it listens for other machines still: {why}. Say `peerbus invite \
+                 off` again then"
+            )));
+        }
+    };
+    let listens = listens.map(|about| serde_json::from_str::<Value>(&about));
+    let listens = listens.transpose().map_err(Failure::failed)?;
+    let listens = listens.and_then(|about| Some((reached(&about)?.ok()?, about)));
+    if let Some((Reached { address, usual, .. }, about)) = &listens {
+        if *usual {
+            return Err(Failure::failed(format!(
+                "the broker listens at {address} whoever is invited, as it was started to: start it without that \
+                 address"
+            )));
+        }
+        renew(about, &paths.database, "which ends its connections there")?;
     }
-    output::line(match changed {
+    output::line(match changed || listens.is_some() {
         true => "the broker listens for other machines no more",
         false => "the broker was not told to listen for other machines",
     })

@@ -45,6 +45,29 @@ fn a_broker_on_demand_makes_room_for_one_that_listens_and_so_does_the_next_one()
 }
 
 #[test]
+fn an_off_that_was_cut_off_is_made_good_by_the_next_one() {
+    let desk = World::new();
+    let invite = ["invite", "laptop", "--listen", &free().to_string()];
+    desk.run(&invite).ok();
+    // As one leaves it that ended before the broker was restarted.
+    let file = desk.home.credentials();
+    let text = fs::read_to_string(&file).expect("credentials");
+    let rest = text.lines().filter(|line| !line.starts_with("listen"));
+    let rest: String = rest.map(|line| format!("{line}\n")).collect();
+    assert_ne!(rest, text);
+    fs::write(&file, rest).expect("our file");
+    let said = desk.run(&["invite", "off"]).ok();
+    let off = "the broker listens for other machines no more\n";
+    assert!(said.ends_with(off), "{said}");
+    desk.register("ann");
+    let (_, about) = desk.ask("GET /broker");
+    assert_eq!(about["reached"], serde_json::Value::Null);
+    let said = desk.run(&["invite", "off"]).ok();
+    assert!(said.contains("was not told to listen"), "{said}");
+    desk.stop();
+}
+
+#[test]
 fn an_address_at_which_the_broker_cannot_listen_is_not_kept() {
     let desk = World::new();
     let taken = TcpListener::bind(free()).expect("a port");

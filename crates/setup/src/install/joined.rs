@@ -59,8 +59,14 @@ fn check_file() -> Result<(), Failure> {
 /// them.
 #[must_use]
 pub fn turned_out(credentials: &Path) -> Option<String> {
-    let (path, _) = Record::load().joined?;
-    (path == credentials).then(|| TURNED_OUT.to_owned())
+    has_joined(credentials).then(|| TURNED_OUT.to_owned())
+}
+
+/// Whether `peerbus join` wrote these credentials.
+#[must_use]
+pub fn has_joined(credentials: &Path) -> bool {
+    let joined = Record::load().joined;
+    joined.is_some_and(|(path, _)| path == credentials)
 }
 
 /// The credentials of before are remembered once.

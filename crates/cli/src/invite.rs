@@ -347,14 +347,20 @@ fn revoke(text: &str, rotate: bool) -> Result<(), Failure> {
             ))
         })?;
         output::say(
-            "the HMAC secret is a new one: other machines that have joined need it, too (invite them anew), and \
-             `peerbus secret retire` ends the old one",
+            "the HMAC secret is a new one: other machines that have joined need it, too (revoke them, and invite \
+             them anew), and `peerbus secret retire` ends the old one",
         );
     } else if had_token {
         output::say(
             "that machine still knows the HMAC secret, with which nothing of it is carried without a token; \
              --rotate changes it",
         );
+    }
+    if had_token {
+        output::say(&format!(
+            "should {} join anew, `peerbus names release NAME` here gives it each name back that it had",
+            gone.name
+        ));
     }
     Ok(())
 }

@@ -88,6 +88,27 @@ fn a_machine_that_has_joined_another_one_leaves_both_as_they_are() {
 }
 
 #[test]
+fn a_machine_that_joins_anew_has_its_names_and_their_mail_when_they_are_released() {
+    let (desk, laptop) = (Desk::new(), Home::new());
+    join(&laptop, &desk.invite("laptop")).ok();
+    let api = ["recv", "--name", "laptop-api", "--timeout", "0.1"];
+    laptop.run(&api).ok();
+    desk.says(&["send", "laptop-api", "it waits"]);
+    let said = desk.home.run(&["invite", "revoke", "laptop"]);
+    let way = "should laptop join anew, `peerbus names release NAME` here gives it each name back";
+    assert!(said.stderr.contains(way), "{}", said.stderr);
+    laptop.run(&["uninstall", "--join"]).ok();
+    join(&laptop, &desk.invite("laptop")).ok();
+    let said = laptop.run(&api).fails(1);
+    assert!(said.contains("belongs to another token"), "{said}");
+    desk.says(&["names", "release", "laptop-api"]);
+    let got = ["recv", "--name", "laptop-api", "--count", "1"];
+    let got = laptop.run(&got).ok();
+    assert!(got.contains("it waits"), "{got}");
+    desk.broker.stop();
+}
+
+#[test]
 fn a_machine_is_not_sent_away_where_the_secret_cannot_be_changed_with_it() {
     let desk = Desk::new();
     desk.invite("pad");

@@ -1,5 +1,6 @@
 //! `peerbus invite`.
 
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 
@@ -8,7 +9,7 @@ use peerbus_adapter::demand::holder;
 use peerbus_adapter::invited::{InviteCode, SECRET_DIGITS};
 use peerbus_adapter::operator::connect;
 use peerbus_adapter::paths::Paths;
-use peerbus_adapter::{Failure, Token, Url, project, wall_ms};
+use peerbus_adapter::{Failure, Token, UNUSABLE, Url, project, wall_ms};
 use peerbus_broker::invitations::{self, INVITATIONS};
 use peerbus_broker::tokens;
 use peerbus_core::{Invitation, InvitationState, TokenHash};
@@ -169,6 +170,13 @@ fn listening(paths: &Paths, at: Option<SocketAddr>) -> Result<Reached, Failure> 
     invitations_of(&about)?;
     let known = credentials::load(&paths.credentials).map_err(Failure::config)?;
     let at = at.or(known.listen).unwrap_or(LISTEN);
+    // What has the port now may be gone when the broker starts.
+    let bound = UdpSocket::bind((at.ip(), 0));
+    if bound.is_err_and(|error| error.kind() == ErrorKind::AddrNotAvailable) {
+        return Err(Failure::config(format!(
+            "--listen {at}: this machine has no such address"
+        )));
+    }
     set_listen(&paths.credentials, Some(at)).map_err(Failure::config)?;
     renew(&about, &paths.database, "and invite the machine then")?;
     let why = match reached(&self::about()?) {
@@ -389,9 +397,13 @@ fn off() -> Result<(), Failure> {
             "machines that have joined find it again after `peerbus invite NAME --listen {at}`"
         ));
     }
+    let is_away = |why: &Failure| {
+        let runs = holder(&paths.database).is_some();
+        !runs && !why.to_string().starts_with(UNUSABLE)
+    };
     let listens = match operator::over(&sockets, "GET", "/broker") {
         Ok(answer) => Some(answer.ok().map_err(Failure::failed)?),
-        Err(_) if holder(&paths.database).is_none() && connect(&sockets).is_err() => None,
+        Err(why) if is_away(&why) && connect(&sockets).is_err() => None,
         Err(why) => {
             return Err(Failure::failed(format!(
                 "the broker was not asked whether it listens for other machines still: {why}. Say `peerbus invite \

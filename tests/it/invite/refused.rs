@@ -246,6 +246,19 @@ fn an_invitation_that_is_refused_ends_no_other_one() {
 }
 
 #[test]
+fn an_address_of_another_machine_is_not_written_down() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let before = fs::read(home.credentials()).expect("credentials");
+    // RFC 5737: no machine has it.
+    let invite = ["invite", "laptop", "--listen", "192.0.2.1:4711"];
+    let said = home.run(&invite).fails(2);
+    assert!(said.contains("this machine has no such address"), "{said}");
+    assert_eq!(fs::read(home.credentials()).expect("credentials"), before);
+    broker.stop();
+}
+
+#[test]
 fn of_two_invitations_at_once_the_second_knows_of_the_first() {
     let desk = Desk::new();
     desk.invite("laptop");

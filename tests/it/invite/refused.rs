@@ -191,6 +191,8 @@ fn a_record_that_is_damaged_is_named_and_not_replaced() {
         for said in [
             laptop.run(&["uninstall", "--join"]).fails(1),
             join(&laptop, &code).fails(1),
+            laptop.run(&["install", "gemini"]).fails(1),
+            laptop.run(&["uninstall", "--all"]).fails(1),
         ] {
             assert!(
                 said.contains("installed.json has what was here before")

@@ -288,7 +288,7 @@ fn carry_out(
         false => record::lock()?,
     };
     for _ in 0..ATTEMPTS {
-        let mut record = Record::load();
+        let mut record = Record::read()?;
         let mut edits = Vec::new();
         for target in targets {
             let file = ConfigFile::read(&target.path)?;

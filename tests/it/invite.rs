@@ -1,6 +1,7 @@
 //! A second machine in two commands: `peerbus invite` here, `peerbus join` there.
 
 mod netns;
+mod off;
 mod refused;
 mod ssh;
 
@@ -9,6 +10,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use peerbus_adapter::Token;
 use peerbus_adapter::invited::{InviteCode, NotLetIn, ask};
+use peerbus_test_support::socket::free;
 use peerbus_wire::JoinGrant;
 use serde_json::json;
 
@@ -24,7 +26,7 @@ impl Desk {
     fn new() -> Self {
         let home = Home::new();
         let broker = Broker::start(&home);
-        let invite = ["invite", "laptop", "--listen", "127.0.0.1:0"];
+        let invite = ["invite", "laptop", "--listen", &free().to_string()];
         let said = home.run(&invite).fails(1);
         assert!(
             said.contains("was started by hand: restart it, and invite the machine then"),
@@ -279,7 +281,8 @@ fn what_join_wrote_is_taken_back_to_the_byte() {
     assert_eq!(files(&tower), before);
 
     join(&tower, &desk.invite("mast")).ok();
-    tower.run(&["secret", "rotate"]).ok();
+    let text = fs::read_to_string(tower.credentials()).expect("credentials");
+    fs::write(tower.credentials(), text + "# changed\n").expect("a file");
     let said = tower.run(&["uninstall", "--join"]).fails(1);
     assert!(said.contains("was changed since"), "{said}");
     fs::remove_file(tower.credentials()).expect("credentials");
@@ -331,6 +334,10 @@ fn a_machine_is_sent_away_and_the_broker_listens_no_more() {
     assert!(said.contains("no machine laptop was invited"), "{said}");
 
     let code = desk.invite("laptop");
+    let again = format!(
+        "`peerbus invite NAME --listen {}`",
+        desk.home.credential("listen")
+    );
     let said = desk.home.run(&["invite", "off"]);
     assert!(
         said.stdout == "laptop: its invitation is at an end\nno invitation is open\n",
@@ -338,10 +345,7 @@ fn a_machine_is_sent_away_and_the_broker_listens_no_more() {
         said.stdout
     );
     assert!(
-        said.stderr.contains("restart it, which ends")
-            && said
-                .stderr
-                .contains("`peerbus invite NAME --listen 127.0.0.1:0`"),
+        said.stderr.contains("restart it, which ends") && said.stderr.contains(&again),
         "{}",
         said.stderr
     );

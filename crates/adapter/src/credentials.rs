@@ -37,7 +37,7 @@ use crate::url::Url;
 
 pub use joining::{check_joinable_file, joined, secret_text, set_listen};
 pub use pairing::SenderAllowance;
-pub use rotation::{retire, retired, rotate, rotated};
+pub use rotation::{check_rotatable, retire, retired, rotate, rotated};
 
 const FILE: PrivateFile<Credentials> = PrivateFile {
     what: "credentials file",

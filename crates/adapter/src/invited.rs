@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use peerbus_wire::{
-    ClientFrame, CloseReason, JoinGrant, JoinRequest, Received, Token, TokenName, escape,
+    ClientFrame, CloseReason, JoinGrant, JoinRefusal, JoinRequest, Received, Token, TokenName,
+    escape,
 };
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Message;
@@ -104,7 +105,7 @@ pub enum NotLetIn {
     /// The broker said no, and would again.
     #[error("{0}")]
     Refused(String),
-    /// It was not reached, or its answer was lost: the same machine may ask again.
+    /// It was not reached, could not do its part, or its answer was lost: the same machine may ask again.
     #[error("{0}")]
     Unanswered(String),
 }
@@ -138,6 +139,10 @@ async fn asked(code: &InviteCode, token: &Token) -> Result<JoinGrant, NotLetIn> 
     let answer = answer(&mut socket).await;
     let _gone = socket.close(None).await;
     answer.map_err(|why| match why {
+        // It has bound its invitation to this token by then.
+        Some((1008, text)) if text == CloseReason::NotJoined(JoinRefusal::Failed).text() => {
+            NotLetIn::Unanswered(format!("the broker there says \"{text}\""))
+        }
         Some((1008, text)) => NotLetIn::Refused(refusal(&text)),
         Some((code, text)) => {
             let text = escape(&text, SAID_CHARS);

@@ -55,6 +55,7 @@ pub(crate) async fn about(State(shared): State<Arc<Shared>>) -> Json<Value> {
             Ok(reached) => json!({
                 "address": reached.address.to_string(),
                 "certificate": hex::encode(&reached.certificate.0),
+                "usual": reached.usual,
             }),
             Err(why) => json!({ "why": why }),
         }),

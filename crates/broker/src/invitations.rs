@@ -163,6 +163,8 @@ pub fn grant(name: &TokenName, token: TokenHash) -> Result<Grant, String> {
 pub(crate) struct Reached {
     pub(crate) address: SocketAddr,
     pub(crate) certificate: Fingerprint,
+    /// It is one of its usual addresses.
+    pub(crate) usual: bool,
 }
 
 impl Reached {
@@ -175,6 +177,7 @@ impl Reached {
     ) -> Option<Result<Self, String>> {
         let is_far = |at: &&SocketAddr| !at.ip().to_canonical().is_loopback();
         let usual = usual.iter().find(is_far).copied();
+        let is_usual = told.is_none();
         let address = told.or(usual.map(Ok))?;
         Some(address.and_then(|address| {
             let certificate = certificates(&files.cert)?;
@@ -183,6 +186,7 @@ impl Reached {
             Ok(Self {
                 address,
                 certificate,
+                usual: is_usual,
             })
         }))
     }

@@ -1,12 +1,15 @@
 //! `peerbus invite`.
 
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 
 use peerbus_adapter::credentials::{self, random_hex, set_listen};
+use peerbus_adapter::demand::holder;
 use peerbus_adapter::invited::{InviteCode, SECRET_DIGITS};
+use peerbus_adapter::operator::connect;
 use peerbus_adapter::paths::Paths;
-use peerbus_adapter::{Failure, Token, Url, project, wall_ms};
+use peerbus_adapter::{Failure, Token, UNUSABLE, Url, project, wall_ms};
 use peerbus_broker::invitations::{self, INVITATIONS};
 use peerbus_broker::tokens;
 use peerbus_core::{Invitation, InvitationState, TokenHash};
@@ -37,6 +40,8 @@ pub(crate) fn run(verb: &Invite) -> Result<(), Failure> {
 struct Reached {
     address: SocketAddr,
     certificate: String,
+    /// It listens there for everybody.
+    usual: bool,
     invitations: PathBuf,
 }
 
@@ -44,7 +49,17 @@ fn invite(verb: &Invite) -> Result<(), Failure> {
     for_people("invite another machine")?;
     let paths = Paths::find()?;
     let name = named(verb.name.as_deref().unwrap_or_default())?;
+    operator::check_own(&paths.credentials, "peerbus invite")?;
     tokens::check_name(&name).map_err(Failure::config)?;
+    if let Some(at) = verb.listen.filter(|at| at.port() == 0) {
+        return Err(Failure::config(format!(
+            "--listen {at}: give a port other than 0, at which machines find the broker after each start of it"
+        )));
+    }
+    let given = verb.address.as_deref();
+    if given.is_some() {
+        place(LISTEN, given)?;
+    }
     // That its peers can have names.
     invitations::grant(&name, TokenHash([0; 32])).map_err(Failure::config)?;
     if verb.ssh {
@@ -54,21 +69,8 @@ fn invite(verb: &Invite) -> Result<(), Failure> {
             is_called(&it.name, &name) && it.holder.is_none()
         })?;
     }
-    let known = tokens::read(&paths.tokens).map_err(Failure::config)?;
-    if let Some(known) = known.iter().find(|it| is_called(&it.name, &name)) {
-        let invited = invitations::read(&file()?).map_err(Failure::config)?;
-        let is_machines = invited.iter().any(|it| it.holder == Some(known.token));
-        return Err(Failure::config(match is_machines {
-            true => format!(
-                "there is a token {name} already: choose another name, or `peerbus invite revoke {name}` if \
-                 that machine is to join anew"
-            ),
-            false => format!(
-                "there is a token {name} already: choose another name, or `peerbus token revoke {name}` if \
-                 nobody needs it"
-            ),
-        }));
-    }
+    let known = invitations::read(&file()?).map_err(Failure::config)?;
+    check_free(&paths, &name, &known)?;
     let reached = match verb.ssh {
         false => Some(listening(&paths, verb.listen)?),
         true => None,
@@ -77,16 +79,14 @@ fn invite(verb: &Invite) -> Result<(), Failure> {
         Some(reached) => reached.invitations.clone(),
         None => invitations_of(&about()?)?,
     };
-    // One of that name has no token any more.
-    end(&paths, &file, |it| {
-        it.state(wall_ms()) == InvitationState::Over || is_called(&it.name, &name)
-    })?;
-    let others = invitations::read(&file).map_err(Failure::config)?;
-    check_apart(&name, others.iter().map(|it| &it.name))?;
     let place = match &reached {
-        Some(reached) => Some(place(reached, verb.address.as_deref())?),
+        Some(reached) => Some(place(reached.address, given)?),
         None => None,
     };
+    check_apart(&name, &invitations::read(&file).map_err(Failure::config)?)?;
+    end(&paths, &file, |it| {
+        it.state(wall_ms()) == InvitationState::Over
+    })?;
     // 128 bits of it.
     let secret = random_hex().get(..SECRET_DIGITS).and_then(Token::parse);
     let secret = secret.ok_or_else(|| Failure::failed("no code could be made"))?;
@@ -99,8 +99,16 @@ fn invite(verb: &Invite) -> Result<(), Failure> {
         _ => secret.expose().to_owned(),
     };
     let invitation = Invitation::new(name.clone(), hash, wall_ms());
-    let put = invitations::change(&file, |known| known.push(invitation));
-    put.map_err(Failure::config)?;
+    // Another one may have come in between.
+    let put = invitations::change(&file, |known| -> Result<(), Failure> {
+        check_free(&paths, &name, known)?;
+        check_apart(&name, known)?;
+        // One of that name has no token any more.
+        known.retain(|it| !is_called(&it.name, &name));
+        known.push(invitation);
+        Ok(())
+    });
+    put.map_err(Failure::config)??;
     output::line(&line)?;
     if reached.is_some() {
         output::say(&format!(
@@ -111,21 +119,39 @@ fn invite(verb: &Invite) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Fails where there is a token of that name.
+fn check_free(paths: &Paths, name: &TokenName, invited: &[Invitation]) -> Result<(), Failure> {
+    let known = tokens::read(&paths.tokens).map_err(Failure::config)?;
+    let Some(known) = known.iter().find(|it| is_called(&it.name, name)) else {
+        return Ok(());
+    };
+    let is_machines = invited.iter().any(|it| it.holder == Some(known.token));
+    Err(Failure::config(match is_machines {
+        true => format!(
+            "there is a token {name} already: choose another name, or `peerbus invite revoke {name}` if \
+             that machine is to join anew"
+        ),
+        false => format!(
+            "there is a token {name} already: choose another name, or `peerbus token revoke {name}` if \
+             nobody needs it"
+        ),
+    }))
+}
+
 /// Fails where a machine may have the names of another one.
-fn check_apart<'n>(
-    name: &TokenName,
-    mut others: impl Iterator<Item = &'n TokenName>,
-) -> Result<(), Failure> {
+fn check_apart(name: &TokenName, invited: &[Invitation]) -> Result<(), Failure> {
     let small = |name: &TokenName| name.as_str().to_ascii_lowercase();
     let own = small(name);
-    let is_near = |other: &&TokenName| {
-        let other = small(other);
-        other != own && (other.starts_with(&own) || own.starts_with(&other))
+    let is_near = |other: &&Invitation| {
+        let name = small(&other.name);
+        let is_over = other.state(wall_ms()) == InvitationState::Over;
+        !is_over && name != own && (name.starts_with(&own) || own.starts_with(&name))
     };
-    match others.find(is_near) {
+    match invited.iter().find(is_near) {
         None => Ok(()),
         Some(other) => Err(Failure::config(format!(
-            "the names of {name} and of {other}, which was invited, too, would begin alike: choose another name"
+            "the names of {name} and of {}, which was invited, too, would begin alike: choose another name",
+            other.name
         ))),
     }
 }
@@ -144,17 +170,23 @@ fn listening(paths: &Paths, at: Option<SocketAddr>) -> Result<Reached, Failure> 
     invitations_of(&about)?;
     let known = credentials::load(&paths.credentials).map_err(Failure::config)?;
     let at = at.or(known.listen).unwrap_or(LISTEN);
+    // What has the port now may be gone when the broker starts.
+    let bound = UdpSocket::bind((at.ip(), 0));
+    if bound.is_err_and(|error| error.kind() == ErrorKind::AddrNotAvailable) {
+        return Err(Failure::config(format!(
+            "--listen {at}: this machine has no such address"
+        )));
+    }
     set_listen(&paths.credentials, Some(at)).map_err(Failure::config)?;
     renew(&about, &paths.database, "and invite the machine then")?;
-    match reached(&self::about()?) {
-        Some(Ok(found)) => Ok(found),
-        Some(Err(why)) => Err(Failure::failed(format!(
-            "the broker listens for no other machine: {why}"
-        ))),
-        None => Err(Failure::failed(format!(
-            "the broker was told to listen at {at}, and does not: see its log"
-        ))),
-    }
+    let why = match reached(&self::about()?) {
+        Some(Ok(found)) => return Ok(found),
+        Some(Err(why)) => format!("the broker listens for no other machine: {why}"),
+        None => format!("the broker was told to listen at {at}, and does not: see its log"),
+    };
+    // The next command tries what was there before.
+    set_listen(&paths.credentials, known.listen).map_err(Failure::config)?;
+    Err(Failure::failed(why))
 }
 
 /// Fails where machines were told the address at which the broker listens.
@@ -196,6 +228,7 @@ fn reached(about: &Value) -> Option<Result<Reached, String>> {
     Some(Ok(Reached {
         address: told["address"].as_str()?.parse().ok()?,
         certificate: told["certificate"].as_str()?.to_owned(),
+        usual: told["usual"] == true,
         invitations: about["invitations"].as_str()?.into(),
     }))
 }
@@ -218,8 +251,8 @@ fn renew(about: &Value, database: &Path, then: &str) -> Result<(), Failure> {
 }
 
 /// `HOST:PORT` by which others reach the broker.
-fn place(reached: &Reached, given: Option<&str>) -> Result<String, Failure> {
-    let (ip, port) = (reached.address.ip(), reached.address.port());
+fn place(at: SocketAddr, given: Option<&str>) -> Result<String, Failure> {
+    let (ip, port) = (at.ip(), at.port());
     let host = match given {
         Some(given) => given.to_owned(),
         None if ip.is_unspecified() => {
@@ -232,7 +265,7 @@ fn place(reached: &Reached, given: Option<&str>) -> Result<String, Failure> {
                     )
                 });
         }
-        None => return Ok(reached.address.to_string()),
+        None => return Ok(at.to_string()),
     };
     // A bare IPv6 address has colons, too.
     let is_whole = |place: &str| Url::parse(&format!("wss://{place}")).is_ok();
@@ -296,6 +329,10 @@ fn list(json: bool) -> Result<(), Failure> {
 fn revoke(text: &str, rotate: bool) -> Result<(), Failure> {
     for_people("revoke another machine's token")?;
     let (paths, name) = (Paths::find()?, named(text)?);
+    if rotate {
+        operator::check_own(&paths.credentials, "peerbus invite revoke --rotate")?;
+        credentials::check_rotatable(&paths.credentials).map_err(Failure::config)?;
+    }
     let mut gone = end(&paths, &file()?, |it| is_called(&it.name, &name))?;
     let (gone, had_token) = gone.pop().ok_or_else(|| {
         Failure::config(format!(
@@ -312,10 +349,14 @@ fn revoke(text: &str, rotate: bool) -> Result<(), Failure> {
         }
     ))?;
     if rotate {
-        credentials::rotate(&paths.credentials).map_err(Failure::config)?;
+        credentials::rotate(&paths.credentials).map_err(|why| {
+            Failure::config(format!(
+                "{why}; the secret is the old one still: then say `peerbus secret rotate`"
+            ))
+        })?;
         output::say(
-            "the HMAC secret is a new one: other machines that have joined need it, too (invite them anew), and \
-             `peerbus secret retire` ends the old one",
+            "the HMAC secret is a new one: other machines that have joined need it, too (revoke them, and invite \
+             them anew), and `peerbus secret retire` ends the old one",
         );
     } else if had_token {
         output::say(
@@ -323,12 +364,20 @@ fn revoke(text: &str, rotate: bool) -> Result<(), Failure> {
              --rotate changes it",
         );
     }
+    if had_token {
+        output::say(&format!(
+            "should {} join anew, `peerbus names release NAME` here gives it each name back that it had",
+            gone.name
+        ));
+    }
     Ok(())
 }
 
 fn off() -> Result<(), Failure> {
     for_people("have the broker listen for other machines no more")?;
     let paths = Paths::find()?;
+    operator::check_own(&paths.credentials, "peerbus invite off")?;
+    let sockets = operator::sockets(None)?;
     // The file says still who has joined.
     for (gone, had_token) in end(&paths, &file()?, |it| it.joined_ms.is_none())? {
         let token = if had_token {
@@ -348,13 +397,33 @@ fn off() -> Result<(), Failure> {
             "machines that have joined find it again after `peerbus invite NAME --listen {at}`"
         ));
     }
-    let sockets = operator::sockets(None)?;
-    let running = operator::over(&sockets, "GET", "/broker").ok();
-    let about = running.and_then(|answer| serde_json::from_str::<Value>(&answer.body).ok());
-    if let Some(about) = about.filter(|about| changed && reached(about).is_some()) {
-        renew(&about, &paths.database, "which ends its connections there")?;
+    let is_away = |why: &Failure| {
+        let runs = holder(&paths.database).is_some();
+        !runs && !why.to_string().starts_with(UNUSABLE)
+    };
+    let listens = match operator::over(&sockets, "GET", "/broker") {
+        Ok(answer) => Some(answer.ok().map_err(Failure::failed)?),
+        Err(why) if is_away(&why) && connect(&sockets).is_err() => None,
+        Err(why) => {
+            return Err(Failure::failed(format!(
+                "the broker was not asked whether it listens for other machines still: {why}. Say `peerbus invite \
+                 off` again then"
+            )));
+        }
+    };
+    let listens = listens.map(|about| serde_json::from_str::<Value>(&about));
+    let listens = listens.transpose().map_err(Failure::failed)?;
+    let listens = listens.and_then(|about| Some((reached(&about)?.ok()?, about)));
+    if let Some((Reached { address, usual, .. }, about)) = &listens {
+        if *usual {
+            return Err(Failure::failed(format!(
+                "the broker listens at {address} whoever is invited, as it was started to: start it without that \
+                 address"
+            )));
+        }
+        renew(about, &paths.database, "which ends its connections there")?;
     }
-    output::line(match changed {
+    output::line(match changed || listens.is_some() {
         true => "the broker listens for other machines no more",
         false => "the broker was not told to listen for other machines",
     })

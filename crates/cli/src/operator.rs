@@ -1,7 +1,7 @@
 //! The operator's requests: HTTP over the broker's Unix socket, which only its user can reach.
 
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -173,6 +173,25 @@ pub(crate) fn meant() -> Result<Option<(String, Url)>, Failure> {
     let file = Paths::find()?.credentials;
     let url = credentials::load(&file).ok().and_then(|found| found.url);
     Ok(url.map(|url| (file.display().to_string(), url)))
+}
+
+/// Fails where the credentials at `path` are those of a broker elsewhere, whose own machine runs `command`.
+pub(crate) fn check_own(path: &Path, command: &str) -> Result<(), Failure> {
+    // Those that cannot be used say it for themselves.
+    let url = credentials::load(path).ok().and_then(|found| found.url);
+    let joined = peerbus_setup::has_joined(path);
+    match url.filter(|url| joined || !url.is_local()) {
+        None => Ok(()),
+        Some(url) => Err(Failure::config(format!(
+            "{} names a broker elsewhere ({url}), and nothing was changed: run `{command}` on that broker's \
+             machine. For a broker of this one, {} first",
+            path.display(),
+            match joined {
+                true => "`peerbus uninstall --join`",
+                false => "take `url` out of that file",
+            }
+        ))),
+    }
 }
 
 /// Why a broker is not shown here that this user's programs are meant for and that has no socket of theirs.

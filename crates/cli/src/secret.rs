@@ -6,7 +6,7 @@ use peerbus_adapter::paths::Paths;
 
 use crate::args::Secret;
 use crate::here::for_people;
-use crate::output;
+use crate::{operator, output};
 
 pub(crate) fn run(verb: Secret) -> Result<(), Failure> {
     for_people("change the secret")?;
@@ -14,6 +14,7 @@ pub(crate) fn run(verb: Secret) -> Result<(), Failure> {
     output::line(&match verb {
         Secret::Rotate(verb) => {
             let file = verb.credentials.map_or_else(usual, Ok)?;
+            operator::check_own(&file, "peerbus secret rotate")?;
             credentials::rotate(&file).map_err(Failure::config)?;
             format!(
                 "{} has a new secret. What was signed with the old one is accepted until \

@@ -12,7 +12,7 @@ mod text;
 #[cfg(feature = "fuzzing")]
 pub use install::fuzz;
 pub use install::{
-    FoundAgent, InstallLine, InstallRequest, asking_token, check_joinable, found, install, join,
-    leave, not_let_in, turned_out, uninstall, uninstall_all,
+    FoundAgent, InstallLine, InstallRequest, asking_token, check_joinable, found, has_joined,
+    install, join, leave, not_let_in, turned_out, uninstall, uninstall_all,
 };
 pub use purge::purge;

@@ -60,7 +60,7 @@ fn between_two_machines_the_address_is_found_and_nothing_is_in_the_clear() {
     let serve =
         || Broker::spawn(&mut machines.run(0, &desk, &["serve", "--listen", "127.0.0.1:0"]));
     let first = serve();
-    let invite = ["invite", "laptop", "--listen", "0.0.0.0:0"];
+    let invite = ["invite", "laptop", "--listen", "0.0.0.0:4711"];
     at_desk(&invite).fails(1);
     first.stop();
     let broker = serve();

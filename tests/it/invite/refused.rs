@@ -1,6 +1,7 @@
 //! Who is not let in.
 
 use std::os::unix::fs::PermissionsExt as _;
+use std::process::Stdio;
 
 use super::*;
 
@@ -162,6 +163,52 @@ fn a_code_is_not_spent_where_its_credentials_could_not_be_used() {
 }
 
 #[test]
+fn a_machine_asks_again_where_the_broker_could_not_do_its_part() {
+    let (desk, laptop) = (Desk::new(), Home::new());
+    let code = desk.invite("laptop");
+    let text = fs::read(desk.home.credentials()).expect("credentials");
+    fs::write(desk.home.credentials(), "no TOML").expect("our file");
+    let said = join(&laptop, &code).fails(1);
+    assert!(
+        said.contains("could not let this machine in")
+            && said.contains("the same command asks again"),
+        "{said}"
+    );
+    fs::write(desk.home.credentials(), text).expect("our file");
+    join(&laptop, &code).ok();
+    desk.broker.stop();
+}
+
+#[test]
+fn a_record_that_is_damaged_is_named_and_not_replaced() {
+    let (desk, laptop) = (Desk::new(), Home::new());
+    join(&laptop, &desk.invite("laptop")).ok();
+    let record = laptop.path().join(".local/state/peerbus/installed.json");
+    let text = fs::read(&record).expect("a record");
+    let code = desk.invite("pad");
+    for damaged in [&text[..text.len() / 2], b""] {
+        fs::write(&record, damaged).expect("our file");
+        for said in [
+            laptop.run(&["uninstall", "--join"]).fails(1),
+            join(&laptop, &code).fails(1),
+            laptop.run(&["install", "gemini"]).fails(1),
+            laptop.run(&["uninstall", "--all"]).fails(1),
+        ] {
+            assert!(
+                said.contains("installed.json has what was here before")
+                    && said.contains("nothing was done: put a copy of it back"),
+                "{said}"
+            );
+        }
+        assert_eq!(fs::read(&record).expect("a record"), damaged);
+    }
+    fs::write(&record, text).expect("our file");
+    laptop.run(&["uninstall", "--join"]).ok();
+    assert!(!laptop.credentials().exists());
+    desk.broker.stop();
+}
+
+#[test]
 fn credentials_that_are_broken_are_named_and_not_shown() {
     let (desk, laptop) = (Desk::new(), Home::new());
     let code = desk.invite("laptop");
@@ -180,6 +227,73 @@ fn credentials_that_are_broken_are_named_and_not_shown() {
     );
     assert!(!said.contains(&token), "{said}");
     assert_eq!(desk.audited(), [] as [&str; 0]);
+    desk.broker.stop();
+}
+
+#[test]
+fn an_invitation_that_is_refused_ends_no_other_one() {
+    let desk = Desk::new();
+    let code = desk.invite("laptop");
+    for (args, why) in [
+        (["--address", "bad/x"], "give HOST or HOST:PORT"),
+        (["--listen", "127.0.0.1:0"], "give a port other than 0"),
+        (["--listen", "127.0.0.1:1"], "leave --listen out"),
+    ] {
+        let invite = [&["invite", "laptop"][..], &args].concat();
+        let said = desk.home.run(&invite).fails(2);
+        assert!(said.contains(why), "{said}");
+    }
+    join(&Home::new(), &code).ok();
+    desk.broker.stop();
+}
+
+#[test]
+fn an_address_of_another_machine_is_not_written_down() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let before = fs::read(home.credentials()).expect("credentials");
+    // RFC 5737: no machine has it.
+    let invite = ["invite", "laptop", "--listen", "192.0.2.1:4711"];
+    let said = home.run(&invite).fails(2);
+    assert!(said.contains("this machine has no such address"), "{said}");
+    assert_eq!(fs::read(home.credentials()).expect("credentials"), before);
+    broker.stop();
+}
+
+#[test]
+fn of_two_invitations_at_once_the_second_knows_of_the_first() {
+    let desk = Desk::new();
+    desk.invite("laptop");
+    let dir = desk.home.path().join(".config/peerbus");
+    let file = dir.join("invitations.toml");
+    let first = fs::read(&file).expect("invitations");
+    desk.says(&["invite", "revoke", "laptop"]);
+    let lock = fs::File::open(&dir).expect("a directory");
+    lock.lock().expect("nobody else has it");
+    let mut second = desk.home.peerbus(&["invite", "lap"]);
+    second.stdout(Stdio::null()).stderr(Stdio::piped());
+    let second = second.spawn().expect("it starts");
+    let waits = format!(" WRITE {} ", second.id());
+    eventually("it waits for its turn", || {
+        let locks = fs::read_to_string("/proc/locks").expect("locks");
+        let mut lines = locks.lines();
+        lines.find(|it| it.contains("-> FLOCK") && it.contains(&waits))?;
+        Some(())
+    });
+    fs::write(&file, first).expect("our file");
+    drop(lock);
+    let done = second.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(done.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("the names of lap and of laptop, which was invited, too"),
+        "{said}"
+    );
+    let said = desk.says(&["invite", "list"]);
+    assert!(
+        said.starts_with("laptop: invited") && said.lines().count() == 1,
+        "{said}"
+    );
     desk.broker.stop();
 }
 

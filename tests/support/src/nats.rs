@@ -1,12 +1,13 @@
 //! A nats-server of a test's own.
 
 use std::fs;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use crate::PATIENCE;
+use crate::socket::free;
 
 /// A server with JetStream, which is killed when it is dropped.
 pub struct Nats {
@@ -155,12 +156,6 @@ impl Drop for Nats {
     fn drop(&mut self) {
         self.kill();
     }
-}
-
-/// A free port. It is taken anew by the server; whoever else wants a port of its own asks the system, too.
-fn free() -> SocketAddr {
-    let free = TcpListener::bind("127.0.0.1:0").expect("a port");
-    free.local_addr().expect("it is bound")
 }
 
 #[expect(clippy::print_stdout, reason = "a test that is skipped says why")]

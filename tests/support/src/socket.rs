@@ -1,7 +1,8 @@
 //! One end of a WebSocket, as a test drives it. It follows no rule by itself.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use futures_util::{SinkExt, StreamExt};
 use peerbus_wire::CloseReason;
@@ -13,6 +14,20 @@ use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_tungstenite::{WebSocketStream, accept_async, client_async};
 
 use crate::soon;
+
+/// A port of this machine's own that nobody listens at, and that the system gives to nobody who asks for any.
+pub fn free() -> SocketAddr {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let own = u16::try_from(std::process::id() % 20_000).unwrap_or_default();
+    loop {
+        let next = NEXT.fetch_add(1, Ordering::Relaxed) % 100;
+        let port = 10_000 + (own + next * 199) % 20_000;
+        let at = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        if TcpListener::bind(at).is_ok() {
+            return at;
+        }
+    }
+}
 
 /// A stream of bytes in both directions.
 pub trait Io: AsyncRead + AsyncWrite + Unpin + Send {}

@@ -17,6 +17,18 @@ pub fn rotate(path: &Path) -> Result<(), CredentialsError> {
     edit(path, rotated)
 }
 
+/// Fails where [`rotate`] would for what stands in the file.
+///
+/// # Errors
+///
+/// As for [`rotate`].
+pub fn check_rotatable(path: &Path) -> Result<(), CredentialsError> {
+    let text = FILE.text(path).map_err(CredentialsError::Unusable)?;
+    let text = text.ok_or_else(|| CredentialsError::Missing(path.into()))?;
+    let changed = rotated(&text).map_err(|why| FILE.says(path, why));
+    changed.map(drop).map_err(CredentialsError::Unusable)
+}
+
 /// Takes `hmac_secret_also` out of the file at `path`. Everything else in it stays.
 ///
 /// # Errors

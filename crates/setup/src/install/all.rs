@@ -46,7 +46,7 @@ pub fn found() -> Result<Vec<FoundAgent>, Failure> {
 /// When a file cannot be understood or written: all such, with their places.
 pub fn uninstall_all(dry_run: bool, show: Show<'_>) -> Result<(), Failure> {
     let home = targets::project(Scope::User)?;
-    let record = Record::load();
+    let record = Record::read()?;
     let own = Agent::installable().filter(|agent| is_installed(agent, Scope::User, &home, &record));
     let own = own.map(|agent| (agent, Scope::User, home.clone()));
     let all: Vec<_> = own.chain(projects(&record)).collect();

@@ -23,7 +23,7 @@ const TURNED_OUT: &str = "the broker takes the token no more with which this mac
 /// This machine has joined already, its credentials could not be used afterwards, or the record cannot be written.
 pub fn asking_token(code: &str) -> Result<Token, Failure> {
     let _lock = record::lock()?;
-    let mut record = Record::load();
+    let mut record = Record::read()?;
     check_free(&record)?;
     check_file()?;
     let code = hash(code);
@@ -44,7 +44,7 @@ pub fn asking_token(code: &str) -> Result<Token, Failure> {
 ///
 /// A sentence with the way out.
 pub fn check_joinable() -> Result<(), Failure> {
-    check_free(&Record::load())?;
+    check_free(&Record::read()?)?;
     check_file()
 }
 
@@ -59,8 +59,14 @@ fn check_file() -> Result<(), Failure> {
 /// them.
 #[must_use]
 pub fn turned_out(credentials: &Path) -> Option<String> {
-    let (path, _) = Record::load().joined?;
-    (path == credentials).then(|| TURNED_OUT.to_owned())
+    has_joined(credentials).then(|| TURNED_OUT.to_owned())
+}
+
+/// Whether `peerbus join` wrote these credentials.
+#[must_use]
+pub fn has_joined(credentials: &Path) -> bool {
+    let joined = Record::load().joined;
+    joined.is_some_and(|(path, _)| path == credentials)
 }
 
 /// The credentials of before are remembered once.
@@ -81,7 +87,7 @@ fn check_free(record: &Record) -> Result<(), Failure> {
 /// When the record cannot be written.
 pub fn not_let_in() -> Result<(), Failure> {
     let _lock = record::lock()?;
-    let mut record = Record::load();
+    let mut record = Record::read()?;
     record.asking = None;
     record.save()
 }
@@ -97,7 +103,7 @@ pub fn join<T: AsRef<str>>(
     change: impl FnOnce(Option<&str>) -> Result<T, String>,
 ) -> Result<(), Failure> {
     let _lock = record::lock()?;
-    let mut record = Record::load();
+    let mut record = Record::read()?;
     check_free(&record)?;
     let file = ConfigFile::read(path)?;
     file.check_writable()?;
@@ -136,7 +142,7 @@ pub fn join<T: AsRef<str>>(
 /// When it was changed since, or cannot be written.
 pub fn leave(dry_run: bool, show: Show<'_>) -> Result<(), Failure> {
     let _lock = record::lock()?;
-    let mut record = Record::load();
+    let mut record = Record::read()?;
     let Some((path, done)) = record.joined.clone() else {
         show(InstallLine::Note(
             "nothing to do: this machine has joined no broker elsewhere",

@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 pub use all::{FoundAgent, found, uninstall_all};
 #[cfg(feature = "fuzzing")]
 pub use fuzzing::fuzz;
-pub use joined::{asking_token, check_joinable, join, leave, not_let_in, turned_out};
+pub use joined::{asking_token, check_joinable, has_joined, join, leave, not_let_in, turned_out};
 use peerbus_adapter::Failure;
 use peerbus_agents::{Agent, Scope, claude_code};
 
@@ -288,7 +288,7 @@ fn carry_out(
         false => record::lock()?,
     };
     for _ in 0..ATTEMPTS {
-        let mut record = Record::load();
+        let mut record = Record::read()?;
         let mut edits = Vec::new();
         for target in targets {
             let file = ConfigFile::read(&target.path)?;

@@ -123,12 +123,29 @@ pub(crate) fn hash(text: &str) -> String {
 }
 
 impl Record {
-    /// Reads the record. One that cannot be read counts as empty: uninstall then works from what
-    /// stands in the files.
+    /// Looks into the record. One that cannot be read counts as empty.
     pub(crate) fn load() -> Self {
         let text = place().and_then(|path| os::file::read_small(&path, BYTES_MAX));
         let parsed = text.and_then(|text| serde_json::from_str(&text).ok());
         parsed.unwrap_or_default()
+    }
+
+    /// Reads the record, to write another one: what it says stands nowhere else. Without one uninstall works
+    /// from what stands in the files.
+    pub(crate) fn read() -> Result<Self, Failure> {
+        let Some(path) = place().filter(|path| path.symlink_metadata().is_ok()) else {
+            return Ok(Self::default());
+        };
+        let text = os::file::read_small(&path, BYTES_MAX);
+        let parsed = text.and_then(|text| serde_json::from_str(&text).ok());
+        parsed.ok_or_else(|| {
+            let path = path.display();
+            Failure::failed(format!(
+                "{path} has what was here before `peerbus install` and `peerbus join`, and cannot be read; nothing \
+                 was done: put a copy of it back. If there is none, move it away: `peerbus uninstall` has nothing to \
+                 put back then"
+            ))
+        })
     }
 
     /// What was done to a file.

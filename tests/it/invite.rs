@@ -132,6 +132,33 @@ fn two_commands_let_a_second_machine_in() {
 }
 
 #[test]
+fn a_session_that_runs_stays_with_its_broker_and_goes_to_no_other() {
+    let (desk, laptop) = (Desk::new(), Home::new());
+    let broker = Broker::start(&laptop);
+    // A name that it could have there, too.
+    let mut session = Mcp::start(&laptop, "generic", "laptop-bob", "some-bot");
+    session.call("bus_peers", json!({}));
+    let code = desk.invite("laptop");
+    laptop.apart(&["join", &code, "--yes"]).ok();
+    session.call("bus_send", json!({ "to": "laptop-bob", "body": "here" }));
+    broker.stop();
+    eventually("it says why it is nowhere", || {
+        let said = session.call_fails("bus_peers", json!({}));
+        let why = "have become those of the broker at wss://127.0.0.1:";
+        (said.contains(why) && said.contains("start it anew")).then_some(())
+    });
+    let there = desk.says(&["peers", "--all"]);
+    assert!(!there.contains("laptop-bob"), "{there}");
+    session.close();
+    let mut session = Mcp::start(&laptop, "generic", "laptop-bob", "some-bot");
+    session.call("bus_peers", json!({}));
+    let there = desk.says(&["peers"]);
+    assert!(there.contains("laptop-bob"), "{there}");
+    session.close();
+    desk.broker.stop();
+}
+
+#[test]
 fn mail_goes_both_ways_under_the_names_that_the_token_may_have() {
     let (desk, laptop) = (Desk::new(), Home::new());
     // Read from stdin, no other user of that machine sees it.

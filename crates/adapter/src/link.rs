@@ -23,7 +23,7 @@ use crate::credentials::Credentials;
 use crate::dial::{Socket, Unreached, never};
 use crate::names;
 use crate::pulse::Pulse;
-use crate::reach::{Reached, credentials, reach};
+use crate::reach::{First, Reached, credentials, reach};
 use crate::sessions::Binder;
 use crate::shared::{Clock, Shared};
 
@@ -35,6 +35,7 @@ const GOODBYE: Duration = Duration::from_millis(40);
 pub struct Link {
     shared: Arc<Shared>,
     config: BusConfig,
+    first: First,
 }
 
 /// How a link ended.
@@ -93,7 +94,12 @@ pub fn connect(config: BusConfig) -> (Bus, Link) {
         session.mutate(session::SessionMutation::ShowTwice);
     }
     let shared = Arc::new(Shared::new(clock, session, binder, Pulse::default()));
-    (Bus::new(Arc::clone(&shared)), Link { shared, config })
+    let link = Link {
+        shared: Arc::clone(&shared),
+        config,
+        first: First::default(),
+    };
+    (Bus::new(shared), link)
 }
 
 fn made_up(config: &BusConfig) -> PeerName {
@@ -175,7 +181,7 @@ impl Link {
     /// Reads the credentials and connects. `None` when that failed, which the session knows, or
     /// the bus was closed meanwhile.
     async fn dial(&self) -> Option<Socket> {
-        let reached = reach(&self.config);
+        let reached = reach(&self.config, &self.first);
         tokio::pin!(reached);
         let reached = loop {
             tokio::select! {
@@ -236,7 +242,7 @@ impl Link {
                     Step::Do(Action::HangUp) => return None,
                     Step::Do(Action::Ping) => conn.ping(),
                     Step::Do(Action::Reread) => {
-                        let found = credentials(&self.config).ok();
+                        let found = credentials(&self.config, &self.first).ok();
                         let secret = found.map(|found| {
                             self.shared.set_senders(found.senders);
                             found.secret

@@ -2,10 +2,10 @@
 //! is none and one may be.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use peerbus_wire::is_older;
+use peerbus_wire::{Token, is_older};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
@@ -28,18 +28,46 @@ pub(crate) struct Reached {
     pub(crate) credentials: Credentials,
 }
 
-pub(crate) async fn reach(config: &BusConfig) -> Result<Reached, Unreached> {
+/// The broker that a link reached first: its place and token. Another one has other peers, of the same names,
+/// too.
+#[derive(Debug, Default)]
+pub(crate) struct First(OnceLock<(Option<Url>, Token)>);
+
+impl First {
+    /// The same credentials, if they are not another broker's.
+    fn check(
+        &self,
+        config: &BusConfig,
+        found: Credentials,
+    ) -> Result<Credentials, CredentialsError> {
+        let same = |(url, token): &(_, _)| *url == found.url || *token == found.token;
+        if self.0.get().is_none_or(same) {
+            return Ok(found);
+        }
+        let place = match &found.url {
+            Some(url) => format!("the broker at {url}"),
+            None => "the broker of this machine".to_owned(),
+        };
+        Err(CredentialsError::Unusable(format!(
+            "the credentials at {} have become those of {place}, which this session does not change to: start it \
+             anew to be there",
+            config.credentials.display()
+        )))
+    }
+}
+
+pub(crate) async fn reach(config: &BusConfig, first: &First) -> Result<Reached, Unreached> {
     let Some(starter) = config.demand.starter() else {
-        return once(config, None).await;
+        return once(config, first, None).await;
     };
-    let usual = credentials(config).map_or(true, |found| found.url.is_none());
+    let usual = credentials(config, first).map_or(true, |found| found.url.is_none());
     if config.url.is_some() || !usual {
-        return once(config, None).await;
+        return once(config, first, None).await;
     }
     if let Some(why) = starter.waits() {
         return Err(absent(why.to_owned()));
     }
-    match once(config, Some(starter)).await {
+    match once(config, first, Some(starter)).await {
         Err(
             Unreached::NoBroker { absent: true, .. }
             | Unreached::NoCredentials(CredentialsError::Missing(_)),
@@ -53,7 +81,7 @@ pub(crate) async fn reach(config: &BusConfig) -> Result<Reached, Unreached> {
             Tried::Busy(why) => Some(why),
             Tried::Failed(why) => return Err(absent(why)),
         };
-        match once(config, Some(starter)).await {
+        match once(config, first, Some(starter)).await {
             Err(failed) if Instant::now() < deadline => {
                 // One that serves has made the credentials.
                 if let (None, Unreached::NoCredentials(_)) = (&busy, &failed) {
@@ -104,14 +132,21 @@ async fn start(starter: &Arc<Starter>) -> Tried {
 
 /// One attempt. A broker that is older than this program, that somebody like `starter` started and
 /// that nobody uses is ended first.
-async fn once(config: &BusConfig, starter: Option<&Arc<Starter>>) -> Result<Reached, Unreached> {
-    let found = credentials(config).map_err(Unreached::NoCredentials)?;
+async fn once(
+    config: &BusConfig,
+    first: &First,
+    starter: Option<&Arc<Starter>>,
+) -> Result<Reached, Unreached> {
+    let found = credentials(config, first).map_err(Unreached::NoCredentials)?;
     let url = config.url.as_ref().or(found.url.as_ref());
     let urls = candidates(url, &config.sockets, config.token.is_some());
     let mut dialed = dial(&urls, &config.sockets, &config.tls, &config.demand).await?;
     if starter.is_some() {
         dialed = replaced(dialed).await?;
     }
+    first
+        .0
+        .get_or_init(|| (found.url.clone(), found.token.clone()));
     Ok(Reached {
         socket: dialed.socket,
         local: dialed.url.is_local(),
@@ -147,8 +182,12 @@ async fn replaced(dialed: Dialed<'_>) -> Result<Dialed<'_>, Unreached> {
 }
 
 /// The configured credentials, completed from the file.
-pub(crate) fn credentials(config: &BusConfig) -> Result<Credentials, CredentialsError> {
+pub(crate) fn credentials(
+    config: &BusConfig,
+    first: &First,
+) -> Result<Credentials, CredentialsError> {
     let file = file::load(&config.credentials);
+    let file = file.and_then(|found| first.check(config, found));
     let shares = file.as_ref().ok().map(|file| file.secret.clone());
     let mut found = match (&config.token, &config.secret) {
         (Some(token), Some(secret)) => Credentials {

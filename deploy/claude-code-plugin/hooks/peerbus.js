@@ -38,12 +38,12 @@ function parsed(text) {
 function marksOf(value) {
   if (typeof value !== 'string') return Object.values(Object(value)).flatMap(marksOf)
   const found = [...value.matchAll(MARK)]
-  const whole = found.filter(({ 1: length, 2: mark, index }) => !mark || index === Number(length) || ends(value, mark, length))
+  const whole = found.filter(({ 1: length, 2: mark, index }) => !mark || index === Number(length) || isWhole(value, mark, length))
   if (found.length === whole.length) return whole.map(([all, , mark]) => mark ?? all)
   return [...whole.map(([all, , mark]) => mark ?? all), ...marksOf(Object(parsed(value)))]
 }
 
-function ends(text, mark, length) {
+function isWhole(text, mark, length) {
   const { end, along, replaced, ...rest } = Object(parsed(text))
   return String(end).includes(mark) && JSON.stringify(rest).length === Number(length)
 }

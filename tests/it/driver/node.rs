@@ -110,6 +110,8 @@ fn a_question_is_answered_from_elsewhere_and_not_allowed() {
     assert!(why.contains("is a question"), "{why}");
     let why = home.run(&["session", "answer", id, "3"]).fails(1);
     assert!(why.contains("no option 3: the last is 2"), "{why}");
+    let why = home.run(&["session", "answer", id, "NUMBER"]).fails(2);
+    assert!(why.contains("NUMBER is no answer"), "{why}");
     assert_eq!(verdicts(&home), [] as [Value; 0]);
     let said = home.run(&["session", "answer", id, "2"]).ok();
     assert!(said.contains("answered"), "{said}");

@@ -112,11 +112,20 @@ pub(super) fn reply(verb: &SessionAnswer) -> Result<(), Failure> {
         output::say(&how);
         return Ok(());
     }
+    if verb.answers.iter().any(|it| it == NUMBER) {
+        return Err(Failure::config(format!(
+            "{NUMBER} is no answer: say the number of one, as `peerbus session answer {}` lists them, or a text",
+            word(&found.told["request_id"])
+        )));
+    }
     agree(&found, verb.which.as_deref(), verb.json, "answer it?")?;
     let digest = found.told["digest"].clone();
     let params = json!({ "decision": "allow", "digest": digest, "answers": verb.answers });
     answer(&found, params, verb.json)
 }
+
+/// Stands for the number of an answer in what is printed.
+const NUMBER: &str = "NUMBER";
 
 /// The command that answers a question; `None`: it is none.
 fn how_to_answer(found: &Waiting) -> Option<String> {
@@ -124,7 +133,7 @@ fn how_to_answer(found: &Waiting) -> Option<String> {
     let id = word(&found.told["request_id"]);
     Some(format!(
         "`peerbus session answer {id}{}` answers it; a text stands in the place of a number",
-        " NUMBER".repeat(questions)
+        format!(" {NUMBER}").repeat(questions)
     ))
 }
 

@@ -1,6 +1,6 @@
 //! A question whose answer somebody waits for.
 
-use peerbus_peer::mailbox::AskId;
+use peerbus_peer::mailbox::{AskId, Mail, Portion};
 use peerbus_wire::MessageId;
 
 use super::{Checkout, Mailbox, State};
@@ -25,10 +25,10 @@ impl Mailbox {
 }
 
 impl Expected {
-    /// Waits for the answer, and checks it out. Dropping the future loses nothing.
-    pub async fn arrived(&self) -> Checkout {
+    /// Waits for the answer, and checks out what `has_room` of it. Dropping the future loses nothing.
+    pub async fn arrived(&self, has_room: impl Fn(&Mail) -> Portion) -> Checkout {
         let ask = self.ask;
-        let take = |state: &mut State, now_ms| state.machine.take_answer(now_ms, ask);
+        let take = |state: &mut State, now_ms| state.machine.take_answer(now_ms, ask, &has_room);
         let attempt = self.until(take).await;
         Checkout::new(self.mailbox.clone(), Some(attempt))
     }

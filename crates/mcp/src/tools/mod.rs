@@ -9,6 +9,7 @@ mod inbox;
 mod peers;
 mod rename;
 mod reply;
+pub(crate) mod room;
 mod send;
 mod status;
 mod talk;
@@ -183,12 +184,18 @@ fn receipts(mailbox: &Mailbox) -> Vec<Value> {
 }
 
 fn done(result: &impl Serialize) -> Result<Reply, String> {
-    let json = serde_json::to_string(result)
-        .map_err(|error| format!("the answer could not be written: {error}"))?;
-    Ok(Reply {
-        structured: escape_json(&json),
+    let structured = json(result);
+    structured.map(|structured| Reply {
+        structured,
         mail: None,
     })
+}
+
+/// JSON text as it stands in a result.
+fn json(it: &impl Serialize) -> Result<String, String> {
+    serde_json::to_string(it)
+        .map(|json| escape_json(&json))
+        .map_err(|error| format!("the answer could not be written: {error}"))
 }
 
 /// Why a message is not known to be accepted, as a sentence.

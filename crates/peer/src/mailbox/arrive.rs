@@ -247,12 +247,17 @@ impl MailboxMachine {
         self.finish(now_ms);
     }
 
-    /// Checks the answer out, if it is here.
-    pub fn take_answer(&mut self, now_ms: u64, ask: AskId) -> Option<Attempt> {
+    /// Checks the answer out, if it is here, as far as it `has_room`.
+    pub fn take_answer(
+        &mut self,
+        now_ms: u64,
+        ask: AskId,
+        has_room: impl Fn(&Mail) -> Portion,
+    ) -> Option<Attempt> {
         self.advance(now_ms);
         let here = |m: &Message| m.place == Place::Expected(ask) && m.out.is_none();
-        let no = self.messages.iter().find(|(_, m)| here(m));
-        let chosen = [(*no?.0, Portion::All)];
+        let (no, message) = self.messages.iter().find(|(_, m)| here(m))?;
+        let chosen = [(*no, has_room(message.content.mail()?))];
         Some(self.send(&ASK, &chosen, 0, (Cause::Read, None)))
     }
 }

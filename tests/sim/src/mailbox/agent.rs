@@ -48,7 +48,7 @@ impl World {
             return Ok(None);
         };
         let listed = mailbox.look();
-        let notices = mailbox.notices(10);
+        let notices = mailbox.notices().into_iter().take(10).map(|(no, _)| no);
         let few = !self.healing && self.rng.chance(300);
         let most = if few { 2 } else { 20 };
         let mut chosen: Vec<(No, Portion)> = Vec::new();
@@ -245,7 +245,9 @@ impl World {
         if self.client.asks != Some(ask) {
             return Ok(());
         }
-        let attempt = self.takes(true, |mailbox, now| mailbox.take_answer(now, ask))?;
+        let attempt = self.takes(true, |mailbox, now| {
+            mailbox.take_answer(now, ask, |_| Portion::All)
+        })?;
         ensure(
             attempt.is_some() || !self.oracle.awaits(ask),
             "expected",

@@ -17,7 +17,7 @@ fn expect(rig: &mut Rig, question: &str, from: &str) -> AskId {
 }
 
 fn take(rig: &mut Rig, ask: AskId) -> Option<Attempt> {
-    rig.input(|mailbox, now| mailbox.take_answer(now, ask))
+    rig.input(|mailbox, now| mailbox.take_answer(now, ask, |_| Portion::All))
 }
 
 fn unexpect(rig: &mut Rig, ask: AskId) {

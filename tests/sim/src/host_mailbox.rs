@@ -153,6 +153,7 @@ impl HostMailbox {
                 MailboxOutput::Push(_)
                 | MailboxOutput::Announce(_)
                 | MailboxOutput::Answered(_)
+                | MailboxOutput::Claimed(_)
                 | MailboxOutput::Local { .. }
                 | MailboxOutput::Warn(_) => {}
             }

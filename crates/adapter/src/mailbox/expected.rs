@@ -13,8 +13,8 @@ pub struct Expected {
 }
 
 impl Mailbox {
-    /// From now on the message from `from`, a peer or one of a group, that replies to `question` goes to
-    /// the caller.
+    /// From now on the message from `from`, a peer or the one of a group that has it, that replies to `question`
+    /// goes to the caller.
     #[must_use]
     pub fn expect(&self, question: &MessageId, from: &str) -> Expected {
         Expected {
@@ -38,6 +38,19 @@ impl Expected {
     pub async fn ended(&self) {
         let ask = self.ask;
         self.until(|state, _| state.machine.is_ended(ask).then_some(()))
+            .await;
+    }
+
+    /// So many messages claimed to be the answer before the broker said who has the question.
+    #[must_use]
+    pub fn claims(&self) -> usize {
+        self.mailbox.machine(|it, _| it.claims(self.ask))
+    }
+
+    /// Waits until more than so many do. Dropping the future loses nothing.
+    pub async fn claimed(&self, seen: usize) {
+        let ask = self.ask;
+        self.until(|state, _| (state.machine.claims(ask) > seen).then_some(()))
             .await;
     }
 

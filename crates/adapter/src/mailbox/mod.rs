@@ -74,7 +74,7 @@ struct Shared {
     watched: watch::Sender<bool>,
     /// So much waits here.
     waits: watch::Sender<[usize; 4]>,
-    /// Counts answers that somebody waits for, and ends of questions.
+    /// Counts answers that somebody waits for, claims to be one, and ends of questions.
     answers: watch::Sender<u64>,
     /// Is told what happens here.
     observer: OnceLock<Weak<dyn Observer>>,
@@ -415,7 +415,7 @@ impl State {
                 self.staged.push(Staged::here(&mail.inbound, stage))
             }
             MailboxOutput::Told(token) => bus.ack_notice(token),
-            MailboxOutput::Answered(_) => self.answers += 1,
+            MailboxOutput::Answered(_) | MailboxOutput::Claimed(_) => self.answers += 1,
             MailboxOutput::Warn(line) => self.warnings.push(line),
         }
     }

@@ -273,7 +273,13 @@ impl Question<'_> {
         let end = self.started + self.timeout;
         let (mut aside, mut answered, mut ended) = (None, false, false);
         loop {
+            let claims = answers.asked.claims();
             let looked = self.unless(&answers, self.look()).await?;
+            if let Some(at) = looked.at() {
+                self.context
+                    .mailbox
+                    .machine(|it, now_ms| it.heard(now_ms, at));
+            }
             let name = looked.at().and_then(|at| at.to.as_deref());
             if let Some(name) = name.filter(|name| self.is_other(name)) {
                 let expect = || self.context.mailbox.expect(&self.id, name);
@@ -297,10 +303,11 @@ impl Question<'_> {
                 tokio::select! {
                     () = sleep_until(end.min(now + TICK)) => false,
                     () = answers.asked.ended(), if !ended && !answered => true,
+                    () = answers.asked.claimed(claims) => false,
                 }
             };
             ended |= self.unless(&answers, tick).await?;
-            aside = self.something_else();
+            aside = self.something_else(looked.at());
         }
     }
 
@@ -354,14 +361,16 @@ impl Question<'_> {
     /// A message of the peer's that came after the question and is not known to answer it. Either
     /// it does (not every client says so), or the peer waits in its turn: to go on waiting for each
     /// other would help nobody.
-    fn something_else(&self) -> Option<String> {
+    fn something_else(&self, at: Option<&Receipt>) -> Option<String> {
+        let at = at.and_then(|at| at.to.as_deref());
+        let holder = at.filter(|_| self.to.starts_with('#')).unwrap_or(&self.to);
         let waiting = self.context.mailbox.machine(|it, _| it.look());
         let mail = waiting.into_iter().find(|looked| {
             let message = &looked.mail.inbound;
             Some(looked.no) > self.before
                 && looked.held.is_none()
                 && message.kind == Kind::Msg
-                && !self.is_other(&message.from)
+                && message.from.eq_ignore_ascii_case(holder)
         });
         mail.map(|looked| looked.mail.inbound.id.clone())
     }
@@ -381,12 +390,7 @@ impl Question<'_> {
             _ => "answered",
         };
         let answer = answer.map(|(item, mail)| drain::message(mail, item.portion, item.repeat));
-        let more = match answer.as_ref().is_some_and(Message::goes_on) {
-            true => {
-                ". It goes on: read the rest with the bus inbox tool, `ids` and `offset` = `next_offset`"
-            }
-            false => "",
-        };
+        let more = answer.as_ref().map_or("", Message::rest);
         let output = Output {
             answered: !asks_back,
             id: self.id.as_str(),
@@ -415,7 +419,11 @@ impl Question<'_> {
             0 => format!("not waited for: {how_far}"),
             seconds => format!("no answer within {seconds} s: {how_far}"),
         };
-        let note = if lost || matches!(looked.at(), Some(at) if is_declined(&at.stage)) {
+        let declined = matches!(
+            looked.at().map(|at| &at.stage),
+            Some(Stage::Declined { .. })
+        );
+        let note = if lost || declined {
             format!("no answer will come: {how_far}")
         } else if looked.is_over() {
             format!("{how_far}. An answer that comes all the same is a message")
@@ -458,10 +466,6 @@ impl Question<'_> {
             self.id
         )
     }
-}
-
-const fn is_declined(stage: &Stage) -> bool {
-    matches!(stage, Stage::Declined { .. })
 }
 
 #[cfg(test)]

@@ -86,8 +86,18 @@ pub(super) struct Message<'a> {
 
 impl Message<'_> {
     /// More of its text is not here.
-    pub(super) const fn goes_on(&self) -> bool {
+    const fn goes_on(&self) -> bool {
         self.next_offset.is_some()
+    }
+
+    /// Where the rest of it is read, as the end of a note.
+    pub(super) const fn rest(&self) -> &'static str {
+        match self.goes_on() {
+            true => {
+                ". It goes on: read the rest with the bus inbox tool, `ids` and `offset` = `next_offset`"
+            }
+            false => "",
+        }
     }
 }
 

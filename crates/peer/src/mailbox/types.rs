@@ -459,6 +459,9 @@ pub enum MailboxOutput {
     Told(NoticeId),
     /// The answer to this question is here: [`MailboxMachine::take_answer`](super::MailboxMachine::take_answer).
     Answered(AskId),
+    /// A message claims to answer this question, and the broker has not said who has it: ask, and say so by
+    /// [`MailboxMachine::heard`](super::MailboxMachine::heard).
+    Claimed(AskId),
     /// A line for the human's log: mail of a peer is held back, or peers may start no more turns.
     Warn(Arc<str>),
 }

@@ -215,7 +215,12 @@ impl World {
         let Ok(question) = MessageId::parse(&id) else {
             return Ok(());
         };
-        let ask = self.input(|mailbox, _| Some(mailbox.expect(&question, peer)))?;
+        let of_group = self.rng.chance(500);
+        let to = if of_group { "#crew" } else { peer };
+        let ask = self.input(|mailbox, _| Some(mailbox.expect(&question, to)))?;
+        if of_group {
+            self.passes_on(&question, peer)?;
+        }
         let Some(ask) = ask else {
             return Ok(());
         };
@@ -237,6 +242,24 @@ impl World {
                 ..Letter::draw(&mut self.rng, 1)
             };
             self.after(late, Event::Sent(letter));
+        }
+        Ok(())
+    }
+
+    /// The broker says who has a group's question: another one had it before.
+    fn passes_on(&mut self, question: &MessageId, to: &'static str) -> Verdict {
+        let other = self.rng.pick(&PEERS);
+        let why = || "it is gone".to_owned();
+        for (at, stage) in [
+            (other, Stage::Owed),
+            (other, Stage::Recalled { why: why() }),
+            (to, Stage::Owed),
+        ] {
+            let receipt = Receipt {
+                to: Some(at.to_owned()),
+                ..Receipt::new(question.clone(), stage)
+            };
+            self.input(|mailbox, now| mailbox.heard(now, &receipt))?;
         }
         Ok(())
     }

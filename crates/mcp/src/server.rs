@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
 use peerbus_adapter::agents::claude_code::ALWAYS_LOAD;
-use peerbus_adapter::mailbox::{Mailbox, Named, PIGGYBACK, Who};
+use peerbus_adapter::mailbox::{Mailbox, Named, PIGGYBACK, Push, Who};
 use peerbus_adapter::{Bus, LinkState, RegistrationRefusal, similar};
 use peerbus_wire::escape;
 use rmcp::model::{
@@ -24,14 +24,17 @@ use crate::profile::{ClientInfo, Profile};
 use crate::reply::{Answer, Reply, with_member};
 use crate::rpc::{Caller, Calls, Host, Sending};
 use crate::spelling::{Spelling, means};
+use crate::tools::room::RESULT_BYTES;
 use crate::tools::{self, Context, Link, Tool};
 
 /// The newest version that is negotiated. Later ones have no `initialize`: their clients never
 /// send `notifications/initialized`, which a channel waits for.
 const NEWEST: ProtocolVersion = ProtocolVersion::V_2025_11_25;
 
-/// The member of a result in which mail goes along.
+/// The member of a result in which mail goes along,
 const ALONG: &str = "unseen";
+/// and what the member takes besides.
+const ALONG_BYTES: usize = 16;
 
 /// Whether a version of MCP is served.
 #[must_use]
@@ -299,7 +302,16 @@ impl Session {
             Ok(_) if tool.reads => None,
             _ => {
                 self.mailbox.confirm_alive().await;
-                self.mailbox.along(&PIGGYBACK)
+                let room = RESULT_BYTES.saturating_sub(match &reply {
+                    Ok(reply) => reply.structured.len(),
+                    Err(sentence) => sentence.len(),
+                });
+                let fits =
+                    |push: &Push| Value::from(push.text()).to_string().len() + ALONG_BYTES <= room;
+                // It goes with the next result otherwise.
+                self.mailbox
+                    .along(&PIGGYBACK)
+                    .filter(|(push, _)| fits(push))
             }
         };
         Some(Answer { reply, along })

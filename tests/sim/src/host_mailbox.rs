@@ -153,6 +153,7 @@ impl HostMailbox {
                 MailboxOutput::Push(_)
                 | MailboxOutput::Announce(_)
                 | MailboxOutput::Answered(_)
+                | MailboxOutput::Claimed(_)
                 | MailboxOutput::Local { .. }
                 | MailboxOutput::Warn(_) => {}
             }
@@ -218,7 +219,7 @@ impl HostMailbox {
         let made = if ctx.healing || ctx.rng.chance(300) {
             let listed = self.mailbox.look();
             let mut chosen: Vec<_> = listed.iter().map(|one| (one.no, Portion::All)).collect();
-            let notices = self.mailbox.notices(usize::MAX).into_iter();
+            let notices = self.mailbox.notices().into_iter().map(|(no, _)| no);
             chosen.extend(notices.map(|no| (no, Portion::All)));
             self.mailbox.check_out(now_ms, &INBOX, &chosen)
         } else {

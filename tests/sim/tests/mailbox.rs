@@ -274,6 +274,11 @@ fn an_answer_that_is_shown_to_others_than_the_one_who_asked() {
 }
 
 #[test]
+fn an_answer_for_a_group_by_another_than_the_one_that_has_the_question() {
+    caught(MailboxMutation::TrustAnswers, false, "expected");
+}
+
+#[test]
 fn what_waits_for_the_user_that_is_shown_all_the_same() {
     caught(MailboxMutation::ShowWithheld, false, "denied");
 }

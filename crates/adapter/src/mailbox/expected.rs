@@ -1,6 +1,6 @@
 //! A question whose answer somebody waits for.
 
-use peerbus_peer::mailbox::AskId;
+use peerbus_peer::mailbox::{AskId, Mail, Portion};
 use peerbus_wire::MessageId;
 
 use super::{Checkout, Mailbox, State};
@@ -13,8 +13,8 @@ pub struct Expected {
 }
 
 impl Mailbox {
-    /// From now on the message from `from`, a peer or one of a group, that replies to `question` goes to
-    /// the caller.
+    /// From now on the message from `from`, a peer or the one of a group that has it, that replies to `question`
+    /// goes to the caller.
     #[must_use]
     pub fn expect(&self, question: &MessageId, from: &str) -> Expected {
         Expected {
@@ -25,10 +25,10 @@ impl Mailbox {
 }
 
 impl Expected {
-    /// Waits for the answer, and checks it out. Dropping the future loses nothing.
-    pub async fn arrived(&self) -> Checkout {
+    /// Waits for the answer, and checks out what `has_room` of it. Dropping the future loses nothing.
+    pub async fn arrived(&self, has_room: impl Fn(&Mail) -> Portion) -> Checkout {
         let ask = self.ask;
-        let take = |state: &mut State, now_ms| state.machine.take_answer(now_ms, ask);
+        let take = |state: &mut State, now_ms| state.machine.take_answer(now_ms, ask, &has_room);
         let attempt = self.until(take).await;
         Checkout::new(self.mailbox.clone(), Some(attempt))
     }
@@ -38,6 +38,19 @@ impl Expected {
     pub async fn ended(&self) {
         let ask = self.ask;
         self.until(|state, _| state.machine.is_ended(ask).then_some(()))
+            .await;
+    }
+
+    /// So many messages claimed to be the answer before the broker said who has the question.
+    #[must_use]
+    pub fn claims(&self) -> usize {
+        self.mailbox.machine(|it, _| it.claims(self.ask))
+    }
+
+    /// Waits until more than so many do. Dropping the future loses nothing.
+    pub async fn claimed(&self, seen: usize) {
+        let ask = self.ask;
+        self.until(|state, _| (state.machine.claims(ask) > seen).then_some(()))
             .await;
     }
 

@@ -6,7 +6,7 @@ use peerbus_peer::mailbox::{HERE, Image, Mail, PUT_IN_MAX};
 use peerbus_peer::session::{Inbound, Key};
 use peerbus_wire::{Kind, Stage};
 
-use super::{Mailbox, Staged, push};
+use super::{Mailbox, Staged, mail};
 use crate::compose;
 
 /// Longest word for the program that asked, in characters.
@@ -48,7 +48,7 @@ impl Injection {
             )));
         }
         let unique = uuid::Uuid::now_v7();
-        let mail = push::mail(Inbound {
+        let mail = mail::mail(Inbound {
             key: Key::local(unique.as_u128()),
             id: unique.simple().to_string(),
             from: HERE.into(),

@@ -8,6 +8,8 @@ mod agent;
 mod checkout;
 mod expected;
 mod inject;
+mod mail;
+mod measure;
 mod observe;
 mod presence;
 mod push;
@@ -53,9 +55,6 @@ pub use wake_list::WakeList;
 /// Longest reason that is repeated, in characters.
 const REASON_CHARS: usize = 300;
 
-/// Most notices in an answer.
-const NOTICES_MAX: usize = 64;
-
 /// What waits for the agent of a session. Clones share it.
 #[derive(Clone)]
 pub struct Mailbox {
@@ -75,7 +74,7 @@ struct Shared {
     watched: watch::Sender<bool>,
     /// So much waits here.
     waits: watch::Sender<[usize; 4]>,
-    /// Counts answers that somebody waits for, and ends of questions.
+    /// Counts answers that somebody waits for, claims to be one, and ends of questions.
     answers: watch::Sender<u64>,
     /// Is told what happens here.
     observer: OnceLock<Weak<dyn Observer>>,
@@ -300,16 +299,9 @@ impl Mailbox {
         self.machine(|it, now_ms| it.named(now_ms, id, from))
     }
 
-    /// Checks these out, and the oldest notices with them, for an agent that asked.
-    pub fn check_out(&self, path: Path, chosen: &[(No, Portion)], notices: bool) -> Checkout {
-        let attempt = self.with(|state, now_ms| {
-            let mut chosen = chosen.to_vec();
-            if notices {
-                let notices = state.machine.notices(NOTICES_MAX).into_iter();
-                chosen.extend(notices.map(|no| (no, Portion::All)));
-            }
-            state.machine.check_out(now_ms, path, &chosen)
-        });
+    /// Checks these out, for an agent that asked.
+    pub fn check_out(&self, path: Path, chosen: &[(No, Portion)]) -> Checkout {
+        let attempt = self.machine(|it, now_ms| it.check_out(now_ms, path, chosen));
         Checkout::new(self.clone(), attempt)
     }
 
@@ -371,7 +363,7 @@ impl State {
             }
             SessionEvent::Message(inbound) => {
                 self.staged.push(Staged::here(&inbound, Stage::Delivered));
-                let mail = push::mail(inbound);
+                let mail = mail::mail(inbound);
                 self.machine.message(now_ms, mail);
                 self.look_for_paths();
             }
@@ -425,7 +417,7 @@ impl State {
                 self.staged.push(Staged::here(&mail.inbound, stage))
             }
             MailboxOutput::Told(token) => bus.ack_notice(token),
-            MailboxOutput::Answered(_) => self.answers += 1,
+            MailboxOutput::Answered(_) | MailboxOutput::Claimed(_) => self.answers += 1,
             MailboxOutput::Warn(line) => self.warnings.push(line),
         }
     }

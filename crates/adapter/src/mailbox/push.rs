@@ -2,15 +2,12 @@
 
 use std::fmt::Write as _;
 
-use peerbus_peer::mailbox::{
-    Attempt, AttemptId, AttemptItem, Content, Image, Mail, Portion, Wanted,
-};
-use peerbus_peer::session::Inbound;
-use peerbus_wire::{Conversation, MessageId, Receipt, rfc3339};
+use peerbus_peer::mailbox::{Attempt, AttemptId, AttemptItem, Content, Image, Mail, Portion};
+use peerbus_wire::{MessageId, Receipt, rfc3339};
 
+use super::measure::inert;
 use super::observe::{reached, receipts_line};
-use super::quote::{self, UNTRUSTED, inert};
-use crate::wall_ms;
+use super::quote::{self, UNTRUSTED};
 
 /// Something to show that nobody asked for: messages and notices, in order of arrival.
 #[derive(Debug, Clone)]
@@ -33,36 +30,6 @@ pub struct Push {
 
 /// A key of ours, and a text that can stand in an attribute.
 pub type Attribute = (&'static str, String);
-
-/// A message from the bus, with what the mailbox has to know of it.
-pub(super) fn mail(inbound: Inbound) -> Mail {
-    let talk = Conversation::of(&inbound.body);
-    let text = quote::said(&inbound.body);
-    let chars = text.chars().count();
-    let (beginning, part) = (quote::beginning(&text), quote::part(&text));
-    let wanted = match inbound.within_ms {
-        0 => Wanted::default(),
-        within_ms => Wanted {
-            gist: quote::gist(&text),
-            until: until(wall_ms().saturating_add(within_ms)),
-        },
-    };
-    drop(text);
-    let mut mail = Mail {
-        inbound,
-        talk,
-        bytes: 0,
-        chars,
-        beginning,
-        part,
-        wanted,
-        answers: false,
-        images: Vec::new(),
-    };
-    let line = quote::line(&mail, false, Portion::All).len();
-    mail.bytes = line.max(mail.inbound.body.len());
-    mail
-}
 
 /// A time since the Unix epoch, to the minute.
 #[must_use]
@@ -305,10 +272,11 @@ mod tests {
     use std::sync::Arc;
 
     use peerbus_peer::mailbox::No;
-    use peerbus_peer::session::Key;
+    use peerbus_peer::session::{Inbound, Key};
     use peerbus_wire::Kind;
     use serde_json::json;
 
+    use super::super::mail::mail;
     use super::*;
 
     fn came(body: &str, within_ms: u64) -> Mail {

@@ -7,8 +7,9 @@ use peerbus_adapter::mailbox::{Checkout, DRAIN, Mail, Mailbox, Portion, quote};
 use peerbus_adapter::{Bus, LinkState};
 use peerbus_view::body_json;
 use serde::Serialize;
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 
+use super::room::{self, beside, written};
 use super::{Context, Link, Tool, done, marked, receipts};
 use crate::arguments::{Argument, ArgumentKind, Arguments};
 use crate::reply::Reply;
@@ -18,8 +19,6 @@ pub(crate) const NAME: &str = "bus.drain";
 
 /// Most messages in an answer, and how many there are when the call says nothing.
 const MESSAGES_MAX: usize = 50;
-/// Size of the messages in an answer, in bytes; one message goes whatever its size.
-const BYTES_MAX: usize = 32 * 1024;
 /// How long an empty answer waits for a link that is just coming up.
 const LINK_DEADLINE: Duration = Duration::from_secs(2);
 
@@ -71,9 +70,35 @@ pub(super) struct Message<'a> {
     /// It may have been shown before, by this session or an earlier one of its name.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     shown_before: bool,
-    /// The message.
+    /// The message; of a long one a part of its text, and the next with the next call.
     #[schemars(with = "serde_json::Value")]
     body: Cow<'a, RawValue>,
+    /// The part begins after so many characters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    offset: Option<usize>,
+    /// The text goes on after so many characters: the inbox tool reads it, too, with `ids` and this `offset`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_offset: Option<usize>,
+    /// Length of the whole text in characters, where it is not all here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size: Option<usize>,
+}
+
+impl Message<'_> {
+    /// More of its text is not here.
+    const fn goes_on(&self) -> bool {
+        self.next_offset.is_some()
+    }
+
+    /// Where the rest of it is read, as the end of a note.
+    pub(super) const fn rest(&self) -> &'static str {
+        match self.goes_on() {
+            true => {
+                ". It goes on: read the rest with the bus inbox tool, `ids` and `offset` = `next_offset`"
+            }
+            false => "",
+        }
+    }
 }
 
 pub(crate) const TOOL: Tool = Tool {
@@ -101,18 +126,20 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
     let max = arguments
         .count("max")?
         .map_or(MESSAGES_MAX, |max| max.min(MESSAGES_MAX));
-    let mut taken = take(mailbox, max);
+    let receipts = receipts(mailbox);
+    let mut taken = take(mailbox, max, &receipts);
     let mut held = mailbox.machine(|it, _| it.held());
     if taken.is_empty() && held.0 == 0 {
         online(context.bus).await?;
-        taken = take(mailbox, max);
+        taken = take(mailbox, max, &receipts);
         held = mailbox.machine(|it, _| it.held());
     }
-    let remaining = mailbox.machine(|it, _| it.waiting());
+    let waiting = mailbox.machine(|it, _| it.waiting());
     let messages: Vec<_> = taken
         .messages()
-        .map(|(item, mail)| message(mail, item.repeat))
+        .map(|(item, mail)| message(mail, item.portion, item.repeat))
         .collect();
+    let remaining = waiting + messages.iter().filter(|message| message.goes_on()).count();
     let output = Output {
         note: note(messages.len(), remaining, held.0, held.1.as_deref())
             + of_notices(taken.notices()),
@@ -120,7 +147,7 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
         remaining,
         held: held.0,
         notices: taken.notices().collect(),
-        receipts: receipts(mailbox),
+        receipts,
         end: marked(mailbox, &taken),
     };
     done(&output).map(|reply| reply.with(taken))
@@ -135,19 +162,20 @@ pub(super) fn of_notices<'a>(mut notices: impl Iterator<Item = &'a str>) -> &'st
     }
 }
 
-/// Takes messages that are not held back, as many as fit.
-fn take(mailbox: &Mailbox, max: usize) -> Checkout {
-    let mut bytes = 0;
-    let mut chosen = Vec::new();
-    let waiting = mailbox.machine(|it, _| it.look());
-    for listed in waiting.iter().filter(|one| one.held.is_none()) {
-        bytes += listed.mail.bytes;
-        if chosen.len() >= max || !chosen.is_empty() && bytes > BYTES_MAX {
-            break;
-        }
-        chosen.push((listed.no, Portion::All));
-    }
-    mailbox.check_out(&DRAIN, &chosen, true)
+/// Takes messages that are not held back, as many as have room beside these.
+fn take(mailbox: &Mailbox, max: usize, receipts: &[serde_json::Value]) -> Checkout {
+    let mut waiting = mailbox.machine(|it, _| it.look());
+    waiting.retain(|one| one.held.is_none());
+    let (notices, bytes) = room::notices(mailbox);
+    let left = beside(bytes + written(&receipts));
+    let mut chosen = room::choose(&waiting, (max, usize::MAX), left, length);
+    chosen.extend(notices);
+    mailbox.check_out(&DRAIN, &chosen)
+}
+
+/// How long a message is with so much of its text.
+pub(super) fn length(mail: &Mail, portion: Portion) -> usize {
+    written(&message(mail, portion, true))
 }
 
 /// Waits a moment for the link. "No messages" from a peer that is not connected would be a guess.
@@ -173,9 +201,9 @@ pub(super) async fn online(bus: &Bus) -> Result<(), String> {
     }
 }
 
-pub(super) fn message(mail: &Mail, shown_before: bool) -> Message<'_> {
+pub(super) fn message(mail: &Mail, portion: Portion, shown_before: bool) -> Message<'_> {
     let inbound = &mail.inbound;
-    Message {
+    let whole = Message {
         wants: quote::wanted(mail),
         id: &inbound.id,
         from: &inbound.from,
@@ -185,7 +213,24 @@ pub(super) fn message(mail: &Mail, shown_before: bool) -> Message<'_> {
         source: &inbound.source,
         ts: &inbound.ts,
         shown_before,
-        body: body_json(&inbound.body),
+        body: Cow::Borrowed(RawValue::NULL),
+        offset: None,
+        next_offset: None,
+        size: None,
+    };
+    let Portion::Part { from, to, last } = portion else {
+        let body = body_json(&inbound.body);
+        return Message { body, ..whole };
+    };
+    let text = quote::said(&inbound.body);
+    let part: String = text.chars().skip(from).take(to - from).collect();
+    Message {
+        // Text is never refused.
+        body: to_raw_value(&part).map_or(whole.body, Cow::Owned),
+        offset: Some(from),
+        next_offset: (!last).then_some(to),
+        size: Some(mail.chars),
+        ..whole
     }
 }
 

@@ -3,14 +3,13 @@
 use std::fmt::Write as _;
 
 use peerbus_adapter::mailbox::{
-    AttemptItem, Checkout, INBOX, Listed, Mail, Mailbox, No, Owed, PART_CHARS, Portion, quote,
-    until,
+    AttemptItem, Checkout, INBOX, Listed, Mail, Mailbox, Owed, PART_CHARS, Portion, quote, until,
 };
 use peerbus_adapter::wall_ms;
 use peerbus_wire::names_id;
 use serde::Serialize;
-use serde_json::Value;
 
+use super::room::{self, beside, cut, written};
 use super::{Context, Link, Tool, done, drain, marked, receipts};
 use crate::arguments::{Argument, ArgumentKind, Arguments};
 use crate::reply::Reply;
@@ -18,13 +17,10 @@ use crate::rpc::schemars::{self, JsonSchema};
 
 const MESSAGES_MAX: usize = 50;
 const MESSAGES: usize = 20;
-/// Messages in an answer, in bytes as they are written there: Claude Code 2.1.331 gave a result of 47 KB to its model,
-/// and the beginning alone of one of 61 KB.
-const BYTES_MAX: usize = 32 * 1024;
-/// Room for the members beside a message's text, in bytes.
-const HEAD_BYTES: usize = 300;
-/// What is shown of a message that is listed, in characters.
+/// What is shown of a message that is listed, in characters,
 const PEEK_CHARS: usize = 120;
+/// and of that, or of what is owed, in bytes.
+const PEEK_BYTES: usize = 240;
 /// Most requests that are listed of those that are owed.
 const OWED_MAX: usize = 16;
 
@@ -173,9 +169,15 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
     if arguments.flag("peek")? {
         return peek(mailbox, &found, max);
     }
-    let chosen = match (offset, found.as_slice()) {
-        (None, _) => choose(&found, max),
-        (Some(offset), [one]) => vec![(one.no, part(one, offset)?)],
+    let (owed, receipts) = (owed(mailbox), receipts(mailbox));
+    let (notices, bytes) = match ids {
+        None => room::notices(mailbox),
+        Some(_) => Default::default(),
+    };
+    let left = beside(bytes + written(&owed) + written(&receipts));
+    let mut chosen = match (offset, found.as_slice()) {
+        (None, _) => room::choose(&found, (max, PART_CHARS), left, length),
+        (Some(offset), [one]) => vec![(one.no, part(one, offset, left)?)],
         (Some(_), _) => {
             return Err(format!(
                 "the argument offset goes on with one message: ids must name one that is unseen, \
@@ -184,8 +186,9 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
             ));
         }
     };
-    let taken = mailbox.check_out(&INBOX, &chosen, ids.is_none());
-    answer(mailbox, taken)
+    chosen.extend(notices);
+    let taken = mailbox.check_out(&INBOX, &chosen);
+    answer(mailbox, taken, owed, receipts)
 }
 
 fn find(mailbox: &Mailbox, ids: Option<&[String]>) -> Vec<Listed> {
@@ -197,53 +200,12 @@ fn find(mailbox: &Mailbox, ids: Option<&[String]>) -> Vec<Listed> {
     found
 }
 
-/// The first messages that fit, of each long one the next part.
-fn choose(found: &[Listed], max: usize) -> Vec<(No, Portion)> {
-    let mut bytes = 0;
-    let mut chosen = Vec::new();
-    for listed in found.iter().take(max) {
-        let (portion, length) = next(listed);
-        bytes += length + HEAD_BYTES;
-        if !chosen.is_empty() && bytes > BYTES_MAX {
-            break;
-        }
-        chosen.push((listed.no, portion));
-    }
-    chosen
+/// How long a message is with so much of its text.
+fn length(mail: &Mail, portion: Portion) -> usize {
+    written(&message(mail, portion))
 }
 
-/// The part of a message that is read next, and its length in an answer.
-fn next(listed: &Listed) -> (Portion, usize) {
-    let portion = match listed.read > 0 || listed.mail.chars > PART_CHARS {
-        true => Portion::part(listed.read, listed.mail.chars, PART_CHARS),
-        false => Portion::All,
-    };
-    fit(listed, portion)
-}
-
-/// As much of a portion as fits, where it is escaped, and its length in an answer.
-fn fit(listed: &Listed, mut portion: Portion) -> (Portion, usize) {
-    let text = quote::said(&listed.mail.inbound.body);
-    loop {
-        let (from, to) = match portion {
-            Portion::Part { from, to, .. } => (from, to),
-            _ => (0, listed.mail.chars),
-        };
-        let part: String = text.chars().skip(from).take(to - from).collect();
-        let length = Value::from(quote::within_json(&part)).to_string().len();
-        if length <= BYTES_MAX || to - from <= 1 {
-            return (portion, length);
-        }
-        let to = from + (to - from) / 2;
-        portion = Portion::Part {
-            from,
-            to,
-            last: false,
-        };
-    }
-}
-
-fn part(listed: &Listed, offset: usize) -> Result<Portion, String> {
+fn part(listed: &Listed, offset: usize, left: usize) -> Result<Portion, String> {
     let size = listed.mail.chars;
     if offset >= size {
         return Err(format!(
@@ -251,17 +213,22 @@ fn part(listed: &Listed, offset: usize) -> Result<Portion, String> {
              {offset}"
         ));
     }
-    Ok(fit(listed, Portion::part(offset, size, PART_CHARS)).0)
+    let portion = Portion::part(offset, size, PART_CHARS);
+    Ok(room::fit(&listed.mail, portion, left, length).map_or(portion, |(portion, _)| portion))
 }
 
-fn message<'a>((item, mail): (&'a AttemptItem, &'a std::sync::Arc<Mail>)) -> Message<'a> {
-    let text = quote::said(&mail.inbound.body);
-    let whole = Message {
+fn shown<'a>((item, mail): (&'a AttemptItem, &'a std::sync::Arc<Mail>)) -> Message<'a> {
+    Message {
         shown_before: item.repeat,
         held: item.held.as_deref(),
-        ..head(mail)
-    };
-    let Portion::Part { from, to, last } = item.portion else {
+        ..message(mail, item.portion)
+    }
+}
+
+fn message(mail: &Mail, portion: Portion) -> Message<'_> {
+    let text = quote::said(&mail.inbound.body);
+    let whole = head(mail);
+    let Portion::Part { from, to, last } = portion else {
         let text = quote::within_json(&text);
         return Message { text, ..whole };
     };
@@ -280,9 +247,9 @@ fn owed(mailbox: &Mailbox) -> Vec<Debt> {
     let debt = |owed: &Owed, now_ms| Debt {
         from: owed.mail.inbound.from.clone(),
         id: owed.mail.inbound.id.clone(),
-        text: quote::within_json(&owed.mail.wanted.gist),
+        text: cut(&owed.mail.wanted.gist, PEEK_BYTES),
         until: until(wall_ms().saturating_add(owed.until_ms.saturating_sub(now_ms))),
-        working: owed.said.as_deref().map(quote::within_json),
+        working: owed.said.as_deref().map(|said| cut(said, PEEK_BYTES)),
     };
     mailbox.machine(|it, now_ms| {
         let open = it.owed().filter(|owed| owed.until_ms > now_ms);
@@ -291,23 +258,20 @@ fn owed(mailbox: &Mailbox) -> Vec<Debt> {
 }
 
 fn peek(mailbox: &Mailbox, found: &[Listed], max: usize) -> Result<Reply, String> {
-    let beginning = |listed: &Listed| {
-        let text = quote::said(&listed.mail.inbound.body);
-        let size = text.chars().count();
-        let beginning: String = text.chars().take(PEEK_CHARS).collect();
-        (quote::within_json(&beginning), size)
-    };
-    let messages = found.iter().take(max).map(|listed| {
-        let (text, size) = beginning(listed);
-        Message {
-            text,
-            size: (size > PEEK_CHARS).then_some(size),
-            shown_before: listed.shown,
-            held: listed.held.as_deref(),
-            ..head(&listed.mail)
+    let owed = owed(mailbox);
+    let mut left = beside(written(&owed));
+    let mut messages = Vec::new();
+    for listed in room::in_turn(found, max).0 {
+        let message = listing(listed);
+        let bytes = written(&message) + 1;
+        if bytes > left {
+            break;
         }
-    });
-    let messages: Vec<_> = messages.collect();
+        left -= bytes;
+        messages.push((!listed.first, listed.no, message));
+    }
+    messages.sort_by_key(|(rest, no, _)| (*rest, *no));
+    let messages: Vec<_> = messages.into_iter().map(|(.., message)| message).collect();
     let remaining = found.len() - messages.len();
     let note = match messages.len() {
         0 => "nothing waits unseen".to_owned(),
@@ -319,13 +283,34 @@ fn peek(mailbox: &Mailbox, found: &[Listed], max: usize) -> Result<Reply, String
         note,
         messages,
         remaining,
-        owed: owed(mailbox),
+        owed,
         ..Output::default()
     })
 }
 
-fn answer(mailbox: &Mailbox, taken: Checkout) -> Result<Reply, String> {
-    let messages: Vec<_> = taken.messages().map(message).collect();
+/// A message with the beginning of its text.
+fn listing(listed: &Listed) -> Message<'_> {
+    let mail = &listed.mail;
+    let text = quote::said(&mail.inbound.body);
+    let beginning: String = text.chars().take(PEEK_CHARS).collect();
+    let text = cut(&beginning, PEEK_BYTES);
+    let is_cut = mail.chars > PEEK_CHARS || text.ends_with('…') && !beginning.ends_with('…');
+    Message {
+        text,
+        size: is_cut.then_some(mail.chars),
+        shown_before: listed.shown,
+        held: listed.held.as_deref(),
+        ..head(mail)
+    }
+}
+
+fn answer(
+    mailbox: &Mailbox,
+    taken: Checkout,
+    owed: Vec<Debt>,
+    receipts: Vec<serde_json::Value>,
+) -> Result<Reply, String> {
+    let messages: Vec<_> = taken.messages().map(shown).collect();
     let notices: Vec<_> = taken.notices().collect();
     let (held, why) = mailbox.machine(|it, _| it.held());
     let begun = messages.iter().filter(|m| m.next_offset.is_some()).count();
@@ -352,8 +337,8 @@ fn answer(mailbox: &Mailbox, taken: Checkout) -> Result<Reply, String> {
         messages,
         remaining,
         notices,
-        receipts: receipts(mailbox),
-        owed: owed(mailbox),
+        receipts,
+        owed,
         end: marked(mailbox, &taken),
     })?;
     Ok(reply.with(taken))

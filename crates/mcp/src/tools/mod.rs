@@ -9,6 +9,7 @@ mod inbox;
 mod peers;
 mod rename;
 mod reply;
+pub(crate) mod room;
 mod send;
 mod status;
 mod talk;
@@ -186,18 +187,28 @@ fn receipts(mailbox: &Mailbox) -> Vec<Value> {
 }
 
 fn done(result: &impl Serialize) -> Result<Reply, String> {
-    let unwritten = |error| format!("the answer could not be written: {error}");
-    let mut json = serde_json::to_string(result).map_err(unwritten)?;
+    let mut structured = json(result)?;
     // Quotes within a text are escaped.
-    if let Some(at) = json.rfind(END) {
-        let result = serde_json::from_str(&json).map_err(unwritten)?;
+    if let Some(at) = structured.rfind(END) {
+        let result = serde_json::from_str(&structured).map_err(unwritten)?;
         let length = transcript::length(&result).unwrap_or_default();
-        json.insert_str(at + END.len(), &format!("{length} "));
+        structured.insert_str(at + END.len(), &format!("{length} "));
     }
     Ok(Reply {
-        structured: escape_json(&json),
+        structured,
         mail: None,
     })
+}
+
+/// JSON text as it stands in a result.
+fn json(it: &impl Serialize) -> Result<String, String> {
+    serde_json::to_string(it)
+        .map(|json| escape_json(&json))
+        .map_err(unwritten)
+}
+
+fn unwritten(error: serde_json::Error) -> String {
+    format!("the answer could not be written: {error}")
 }
 
 /// Why a message is not known to be accepted, as a sentence.

@@ -4,6 +4,7 @@
 
 mod adapter;
 mod conversation;
+mod length;
 mod receipts;
 mod requests;
 

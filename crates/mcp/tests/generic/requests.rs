@@ -155,15 +155,20 @@ async fn work_at_a_request_that_was_only_listed_is_told_to_nobody() {
 }
 
 #[tokio::test]
-async fn of_a_group_whoever_has_it_answers() {
+async fn of_a_group_that_one_answers_that_has_it_and_no_other() {
     let mut broker = Broker::start(true).await;
     let mut client = greeted(&broker).await;
     let ask = json!({ "name": "bus.ask", "arguments": { "to": "#shop", "body": "ready?" } });
     let call = client.ask("tools/call", ask).await;
     let question = broker.envelope().await.id;
     let answer = format!(r#"{{"text":"yes","reply_to":"{question}"}}"#);
+    broker.deliver_from("eve", &answer);
     broker.deliver_from("carol", &answer);
+    let reply = MessageId::parse("m2").unwrap();
+    broker.receipt_of("carol", question.as_str(), Stage::Done { reply });
     let answer = client.answer(call).await["result"].take();
+    let unseen = answer["structuredContent"]["unseen"].as_str().unwrap();
+    assert!(unseen.contains("📨 eve: \"yes\""), "{unseen}");
     assert_eq!(
         answer["structuredContent"]["answer"]["from"], "carol",
         "{answer}"

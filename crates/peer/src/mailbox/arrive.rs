@@ -47,16 +47,23 @@ impl MailboxMachine {
         let from = message.from.clone();
         let mut result = |from| self.sent.takes_result(from, &mail.talk);
         let is_result = from.as_ref().is_some_and(&mut result);
-        if let Some(ask) = self.asks.expects(&mail, from.as_ref()) {
+        let pause = |from| self.pause(now_ms, from, mail.talk.hops);
+        let why = from.as_ref().filter(|_| !is_result).and_then(pause);
+        let careless = self.mutations.broken(MailboxMutation::TrustAnswers);
+        let expected = self.asks.expects(&mail, from.as_ref(), careless);
+        // A mere claim passes no pause.
+        if let Some((ask, is_theirs)) = expected.filter(|(_, theirs)| *theirs || why.is_none()) {
             if !self.mutations.broken(MailboxMutation::ShowExpected) {
                 message.place = Place::Expected(ask);
             }
             self.insert(message);
-            self.outputs.push_back(MailboxOutput::Answered(ask));
+            self.outputs.push_back(match is_theirs {
+                true => MailboxOutput::Answered(ask),
+                false => MailboxOutput::Claimed(ask),
+            });
             return self.finish(now_ms);
         }
-        let pause = |from| self.pause(now_ms, from, mail.talk.hops);
-        if let Some(why) = from.as_ref().filter(|_| !is_result).and_then(pause) {
+        if let Some(why) = why {
             self.hold(now_ms, message, &mail, &why);
         } else {
             self.insert(message);
@@ -81,6 +88,7 @@ impl MailboxMachine {
         self.sent.ended(receipt);
         self.note(receipt);
         self.asks.end(receipt);
+        self.judge(receipt);
         let priority = match &receipt.stage {
             // What is lost, refused or without a result may need to be done otherwise; a result that
             // found no room is read where it is kept.
@@ -182,25 +190,41 @@ pub(super) struct Asks {
 struct Waiting {
     ask: AskId,
     question: MessageId,
-    /// Who answers; `None`: one of a group, as it turns out.
-    from: Option<NameKey>,
+    /// The peer that was asked; `None`: one of a group,
+    asked: Option<NameKey>,
+    /// that has it by the broker's word,
+    holder: Option<NameKey>,
+    /// and its result by that.
+    result: Option<MessageId>,
+    /// So many messages claimed to answer it before the broker said who has it.
+    claims: usize,
     answered: bool,
     /// The broker said that it has ended.
     ended: bool,
 }
 
 impl Asks {
-    /// The question that this message answers.
-    pub(super) fn expects(&mut self, mail: &Mail, from: Option<&NameKey>) -> Option<AskId> {
+    /// The question that this message answers, or, as long as nobody knows who has it, claims to answer.
+    fn expects(
+        &mut self,
+        mail: &Mail,
+        from: Option<&NameKey>,
+        careless: bool,
+    ) -> Option<(AskId, bool)> {
         let question = mail.talk.reply_to.as_ref()?;
-        let waits = |waiting: &&mut Waiting| {
-            let expected = waiting.from.as_ref();
-            let is_theirs = expected.is_none() || expected == from;
-            !waiting.answered && waiting.question == *question && is_theirs
-        };
-        let waiting = self.waiting.iter_mut().find(waits)?;
-        waiting.answered = true;
-        Some(waiting.ask)
+        let mut waiting = self.waiting.iter_mut();
+        waiting.find_map(|waiting| {
+            if waiting.answered || waiting.question != *question {
+                return None;
+            }
+            match waiting.is_theirs(mail, from) {
+                _ if careless && waiting.asked.is_none() => waiting.answered = true,
+                Some(true) => waiting.answered = true,
+                Some(false) => return None,
+                None => waiting.claims += 1,
+            }
+            Some((waiting.ask, waiting.answered))
+        })
     }
 
     /// A question may end with this.
@@ -212,16 +236,93 @@ impl Asks {
     }
 }
 
+impl Waiting {
+    /// Whether a message is of the one that answers: not known of a group's until the broker says who that is.
+    fn is_theirs(&self, mail: &Mail, from: Option<&NameKey>) -> Option<bool> {
+        if let Some(asked) = &self.asked {
+            return Some(from == Some(asked));
+        }
+        let is_result = |result: &MessageId| result.as_str() == mail.inbound.id;
+        if self.result.as_ref().is_some_and(is_result) {
+            return Some(true);
+        }
+        let holder = self.holder.as_ref()?;
+        Some(from == Some(holder))
+    }
+
+    /// The broker says where a group's question is.
+    fn hears(&mut self, receipt: &Receipt) {
+        let at = receipt.to.as_deref().map(PeerName::parse);
+        let Some(Ok(at)) = at.filter(|_| self.asked.is_none()) else {
+            return;
+        };
+        let at = at.key();
+        match &receipt.stage {
+            Stage::Recalled { .. } => {
+                self.holder.take_if(|holder| *holder == at);
+            }
+            Stage::Done { reply } | Stage::Failed { reply } => {
+                (self.holder, self.result) = (Some(at), Some(reply.clone()));
+            }
+            _ => self.holder = Some(at),
+        }
+    }
+}
+
 impl MailboxMachine {
+    /// The broker was asked how far a message of this session's is, and says this.
+    pub fn heard(&mut self, now_ms: u64, receipt: &Receipt) {
+        self.advance(now_ms);
+        self.judge(receipt);
+        self.finish(now_ms);
+    }
+
+    /// Messages that claim to answer a question are its answer, or ordinary mail, as the broker has it.
+    fn judge(&mut self, receipt: &Receipt) {
+        let waiting = self.asks.waiting.iter_mut();
+        for waiting in waiting.filter(|waiting| waiting.question == receipt.id) {
+            waiting.hears(receipt);
+            if waiting.answered {
+                continue;
+            }
+            let claims = self.messages.values_mut();
+            for claim in claims.filter(|m| m.place == Place::Expected(waiting.ask)) {
+                let mail = claim.content.mail();
+                let is_theirs = mail.map(|mail| waiting.is_theirs(mail, claim.from.as_ref()));
+                match is_theirs.flatten() {
+                    Some(true) if !waiting.answered => {
+                        waiting.answered = true;
+                        let answered = MailboxOutput::Answered(waiting.ask);
+                        self.outputs.push_back(answered);
+                    }
+                    Some(_) => claim.place = Place::New,
+                    None => {}
+                }
+            }
+        }
+    }
+
+    /// So many messages claimed to answer a question before the broker said who has it.
+    #[must_use]
+    pub fn claims(&self, ask: AskId) -> usize {
+        let mut waiting = self.asks.waiting.iter();
+        let waiting = waiting.find(|waiting| waiting.ask == ask);
+        waiting.map_or(0, |waiting| waiting.claims)
+    }
+
     /// From now on the message of `from` that replies to `question` is shown to nobody but the
-    /// caller, until [`MailboxMachine::unexpect`]. Of a group (`#NAME`) whoever answers.
+    /// caller, until [`MailboxMachine::unexpect`]. Of a group (`#NAME`) that of the one that has it by the
+    /// broker's word.
     pub fn expect(&mut self, question: &MessageId, from: &str) -> AskId {
         self.asks.last += 1;
         let ask = AskId(self.asks.last);
         self.asks.waiting.push(Waiting {
             ask,
             question: question.clone(),
-            from: PeerName::parse(from).ok().map(|name| name.key()),
+            asked: PeerName::parse(from).ok().map(|name| name.key()),
+            holder: None,
+            result: None,
+            claims: 0,
             answered: false,
             ended: false,
         });
@@ -247,12 +348,19 @@ impl MailboxMachine {
         self.finish(now_ms);
     }
 
-    /// Checks the answer out, if it is here.
-    pub fn take_answer(&mut self, now_ms: u64, ask: AskId) -> Option<Attempt> {
+    /// Checks the answer out, if it is here, as far as it `has_room`.
+    pub fn take_answer(
+        &mut self,
+        now_ms: u64,
+        ask: AskId,
+        has_room: impl Fn(&Mail) -> Portion,
+    ) -> Option<Attempt> {
         self.advance(now_ms);
-        let here = |m: &Message| m.place == Place::Expected(ask) && m.out.is_none();
-        let no = self.messages.iter().find(|(_, m)| here(m));
-        let chosen = [(*no?.0, Portion::All)];
+        let mut waiting = self.asks.waiting.iter();
+        let answered = waiting.any(|waiting| waiting.ask == ask && waiting.answered);
+        let here = |m: &Message| answered && m.place == Place::Expected(ask) && m.out.is_none();
+        let (no, message) = self.messages.iter().find(|(_, m)| here(m))?;
+        let chosen = [(*no, has_room(message.content.mail()?))];
         Some(self.send(&ASK, &chosen, 0, (Cause::Read, None)))
     }
 }

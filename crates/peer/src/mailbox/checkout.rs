@@ -35,7 +35,8 @@ impl MailboxMachine {
     /// many as the path's limit allows: those that were never shown, urgent ones first, then those
     /// whose evidence is overdue and that this path has not shown. Each goes at most once over each
     /// of these paths. A message that is larger than the limit goes with its beginning. Into the
-    /// result of a tool the next part of one that was named before all of it was shown goes besides.
+    /// result of a tool the next part of one that was named before all of it was shown goes besides: the others
+    /// get half of the room then.
     pub fn along(&mut self, now_ms: u64, path: Path) -> Option<Attempt> {
         self.advance(now_ms);
         let pushed = self.pushed_unread(path);
@@ -52,9 +53,13 @@ impl MailboxMachine {
             |first: bool| waiting().filter(move |(_, m)| m.is_fresh() && m.is_first() == first);
         let overdue = waiting().filter(|(_, m)| !m.is_fresh());
         let candidates: Vec<_> = fresh(true).chain(fresh(false)).chain(overdue).collect();
-        let chosen = within(path.limit, candidates.iter().copied());
+        let mut limit = path.limit;
+        if next.is_some() {
+            limit.bytes /= 2;
+        }
+        let chosen = within(limit, candidates.iter().copied());
         let rest = candidates.len() - chosen.len();
-        let whole_max = WHOLE_BYTES_MAX.min(path.limit.bytes);
+        let whole_max = WHOLE_BYTES_MAX.min(limit.bytes);
         let mut chosen = self.portions(chosen, path, whole_max);
         chosen.extend(next);
         (!chosen.is_empty()).then(|| self.send(path, &chosen, rest, (Cause::Along, None)))

@@ -22,6 +22,7 @@ impl MailboxMachine {
                 mail: mail.clone(),
                 shown: message.is_repeat(Portion::All) || message.out.is_some(),
                 held: message.held().cloned(),
+                first: message.is_first(),
                 read: message.read,
             })
         };
@@ -58,14 +59,14 @@ impl MailboxMachine {
         message.is_open() && sent.is_some_and(|sent| sent.path.wakes)
     }
 
-    /// The oldest notices that can be read, at most so many.
+    /// The notices that can be read, the oldest first.
     #[must_use]
-    pub fn notices(&self, max: usize) -> Vec<No> {
-        let notice = |(_, message): &(&No, &Message)| {
-            matches!(message.content, Content::Notice { .. }) && message.is_free()
+    pub fn notices(&self) -> Vec<(No, Arc<str>)> {
+        let notice = |(no, message): (&No, &Message)| match &message.content {
+            Content::Notice { sentence, .. } if message.is_free() => Some((*no, sentence.clone())),
+            _ => None,
         };
-        let notices = self.messages.iter().filter(notice);
-        notices.map(|(no, _)| *no).take(max).collect()
+        self.messages.iter().filter_map(notice).collect()
     }
 
     /// So many messages and notices wait and are not being read, without those that are held.

@@ -31,6 +31,8 @@ pub enum MailboxMutation {
     ShowAsMade,
     /// An answer that somebody waits for is shown as well.
     ShowExpected,
+    /// Whoever claims to answer a group's question does.
+    TrustAnswers,
     /// What the client's user keeps is shown by another path.
     ShowKept,
     /// A result that left for the client counts as seen.

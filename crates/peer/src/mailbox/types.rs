@@ -230,12 +230,16 @@ impl Content {
         }
     }
 
-    /// Size of its text as it is shown, in bytes.
+    /// Size of its text as it is shown, in bytes: what peers mention, or a mark that they quote, stands
+    /// escaped in it.
     #[must_use]
     pub fn bytes(&self) -> usize {
         match self {
             Self::Mail(mail) => mail.bytes,
-            Self::Notice { sentence, .. } => sentence.len(),
+            Self::Notice { sentence, .. } => {
+                let escaped = |what: &str| 5 * sentence.matches(what).count();
+                sentence.len() + escaped("@") + escaped("pb-")
+            }
         }
     }
 }
@@ -347,6 +351,8 @@ pub struct Listed {
     pub shown: bool,
     /// Why the governor holds it.
     pub held: Option<Arc<str>>,
+    /// It goes before what came earlier.
+    pub first: bool,
     /// So many characters of it were read, where that is not all.
     pub read: usize,
 }
@@ -453,6 +459,9 @@ pub enum MailboxOutput {
     Told(NoticeId),
     /// The answer to this question is here: [`MailboxMachine::take_answer`](super::MailboxMachine::take_answer).
     Answered(AskId),
+    /// A message claims to answer this question, and the broker has not said who has it: ask, and say so by
+    /// [`MailboxMachine::heard`](super::MailboxMachine::heard).
+    Claimed(AskId),
     /// A line for the human's log: mail of a peer is held back, or peers may start no more turns.
     Warn(Arc<str>),
 }

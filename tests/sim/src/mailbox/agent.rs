@@ -48,7 +48,7 @@ impl World {
             return Ok(None);
         };
         let listed = mailbox.look();
-        let notices = mailbox.notices(10);
+        let notices = mailbox.notices().into_iter().take(10).map(|(no, _)| no);
         let few = !self.healing && self.rng.chance(300);
         let most = if few { 2 } else { 20 };
         let mut chosen: Vec<(No, Portion)> = Vec::new();
@@ -215,7 +215,12 @@ impl World {
         let Ok(question) = MessageId::parse(&id) else {
             return Ok(());
         };
-        let ask = self.input(|mailbox, _| Some(mailbox.expect(&question, peer)))?;
+        let of_group = self.rng.chance(500);
+        let to = if of_group { "#crew" } else { peer };
+        let ask = self.input(|mailbox, _| Some(mailbox.expect(&question, to)))?;
+        if of_group {
+            self.passes_on(&question, peer)?;
+        }
         let Some(ask) = ask else {
             return Ok(());
         };
@@ -241,11 +246,31 @@ impl World {
         Ok(())
     }
 
+    /// The broker says who has a group's question: another one had it before.
+    fn passes_on(&mut self, question: &MessageId, to: &'static str) -> Verdict {
+        let other = self.rng.pick(&PEERS);
+        let why = || "it is gone".to_owned();
+        for (at, stage) in [
+            (other, Stage::Owed),
+            (other, Stage::Recalled { why: why() }),
+            (to, Stage::Owed),
+        ] {
+            let receipt = Receipt {
+                to: Some(at.to_owned()),
+                ..Receipt::new(question.clone(), stage)
+            };
+            self.input(|mailbox, now| mailbox.heard(now, &receipt))?;
+        }
+        Ok(())
+    }
+
     pub(super) fn takes_answer(&mut self, ask: AskId) -> Verdict {
         if self.client.asks != Some(ask) {
             return Ok(());
         }
-        let attempt = self.takes(true, |mailbox, now| mailbox.take_answer(now, ask))?;
+        let attempt = self.takes(true, |mailbox, now| {
+            mailbox.take_answer(now, ask, |_| Portion::All)
+        })?;
         ensure(
             attempt.is_some() || !self.oracle.awaits(ask),
             "expected",

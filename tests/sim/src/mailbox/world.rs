@@ -388,6 +388,7 @@ impl World {
                 self.after(at, Event::TakesAnswer(ask));
             }
             MailboxOutput::Announce(_)
+            | MailboxOutput::Claimed(_)
             | MailboxOutput::Reached { .. }
             | MailboxOutput::Local { .. }
             | MailboxOutput::Told(_)

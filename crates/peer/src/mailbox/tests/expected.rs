@@ -17,7 +17,7 @@ fn expect(rig: &mut Rig, question: &str, from: &str) -> AskId {
 }
 
 fn take(rig: &mut Rig, ask: AskId) -> Option<Attempt> {
-    rig.input(|mailbox, now| mailbox.take_answer(now, ask))
+    rig.input(|mailbox, now| mailbox.take_answer(now, ask, |_| Portion::All))
 }
 
 fn unexpect(rig: &mut Rig, ask: AskId) {
@@ -109,14 +109,75 @@ fn an_answer_does_not_wait_for_the_governor() {
     assert_eq!((answers(&mut rig), rig.mailbox.held().0), (vec![ask], 0));
 }
 
+/// The broker says where a question is, asked or not.
+fn hears(rig: &mut Rig, id: &str, at: &str, stage: Stage, asked: bool) {
+    let receipt = receipt(id, at, stage);
+    rig.input(|mailbox, now| match asked {
+        true => mailbox.heard(now, &receipt),
+        false => mailbox.receipt(now, &receipt, None, None),
+    });
+}
+
 #[test]
-fn whoever_of_a_group_answers_its_question_is_expected() {
+fn of_a_group_only_that_one_answers_that_has_the_question() {
+    for asked in [false, true] {
+        let mut rig = Rig::new(&[]);
+        let ask = expect(&mut rig, "q1", "#shop");
+        answer(&mut rig, "bob", "q2");
+        hears(&mut rig, "q1", "cyd", Stage::Owed, asked);
+        answer(&mut rig, "eve", "q1");
+        assert_eq!((answers(&mut rig), rig.mailbox.waiting()), (vec![], 2));
+        assert_eq!((take(&mut rig, ask), rig.mailbox.claims(ask)), (None, 0));
+        let no = answer(&mut rig, "Cyd", "q1");
+        assert_eq!((answers(&mut rig), rig.mailbox.waiting()), (vec![ask], 2));
+        assert_eq!(take(&mut rig, ask).unwrap().items[0].no, no);
+    }
+}
+
+#[test]
+fn a_claim_to_answer_for_a_group_waits_for_the_brokers_word() {
+    for asked in [false, true] {
+        let mut rig = Rig::new(&[&SOCKET]);
+        let ask = expect(&mut rig, "q1", "#shop");
+        let eve = answer(&mut rig, "eve", "q1");
+        let bob = answer(&mut rig, "bob", "q1");
+        hears(&mut rig, "q2", "eve", Stage::Owed, asked);
+        assert_eq!((answers(&mut rig), take(&mut rig, ask)), (vec![], None));
+        assert_eq!((rig.wanted(), rig.mailbox.claims(ask)), (None, 2));
+        hears(&mut rig, "q1", "bob", Stage::Owed, asked);
+        assert_eq!(answers(&mut rig), [ask]);
+        assert_eq!(ids(&rig.push()), [eve.0], "it is ordinary mail");
+        assert_eq!(take(&mut rig, ask).unwrap().items[0].no, bob);
+    }
+}
+
+#[test]
+fn the_result_of_a_group_is_what_the_broker_says_whoever_has_the_question_then() {
     let mut rig = Rig::new(&[]);
     let ask = expect(&mut rig, "q1", "#shop");
-    answer(&mut rig, "bob", "q2");
-    assert_eq!((answers(&mut rig), rig.mailbox.waiting()), (vec![], 1));
-    answer(&mut rig, "cyd", "q1");
-    assert_eq!((answers(&mut rig), rig.mailbox.waiting()), (vec![ask], 1));
+    let why = || String::from("gone");
+    hears(&mut rig, "q1", "bob", Stage::Owed, false);
+    hears(&mut rig, "q1", "bob", Stage::Recalled { why: why() }, false);
+    let bob = answer(&mut rig, "bob", "q1");
+    assert_eq!(answers(&mut rig), [], "another one gets it");
+    let reply = MessageId::parse(&format!("m{}", bob.0)).unwrap();
+    hears(&mut rig, "q1", "bobby", Stage::Done { reply }, false);
+    assert_eq!(answers(&mut rig), [ask], "it has another name by now");
+    assert_eq!(take(&mut rig, ask).unwrap().items[0].no, bob);
+}
+
+#[test]
+fn what_only_claims_to_be_an_answer_passes_no_pause() {
+    let mut rig = Rig::governed(Policy::Auto, Some(0), &[]);
+    rig.input(|mailbox, now| mailbox.sent(now, Some(&key_of("eve")), "x1", 0));
+    let ask = expect(&mut rig, "q1", "#shop");
+    let talk = Conversation {
+        reply_to: Some(MessageId::parse("q1").unwrap()),
+        hops: 9,
+        ..Conversation::default()
+    };
+    rig.arrives("eve", 100, talk, false);
+    assert_eq!((take(&mut rig, ask), rig.mailbox.held().0), (None, 1));
 }
 
 #[test]

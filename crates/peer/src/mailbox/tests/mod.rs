@@ -230,7 +230,7 @@ impl Rig {
     /// The agent reads everything that waits.
     fn read(&mut self) -> Option<Attempt> {
         let mut chosen: Vec<_> = self.mailbox.look().iter().map(|listed| listed.no).collect();
-        chosen.extend(self.mailbox.notices(usize::MAX));
+        chosen.extend(self.mailbox.notices().into_iter().map(|(no, _)| no));
         let chosen: Vec<_> = chosen.into_iter().map(|no| (no, Portion::All)).collect();
         self.check_out(&chosen)
     }
@@ -326,7 +326,7 @@ impl Rig {
     /// The sentences of the bus that wait.
     fn notices(&self) -> Vec<String> {
         let mailbox = &self.mailbox;
-        let notices = mailbox.notices(usize::MAX).into_iter();
+        let notices = mailbox.notices().into_iter().map(|(no, _)| no);
         notices
             .map(|no| match &mailbox.messages[&no].content {
                 Content::Notice { sentence, .. } => sentence.to_string(),

@@ -77,7 +77,7 @@ fn an_answer_that_somebody_waits_for_waits_like_other_mail() {
     };
     let held = rig.arrives("bob", 10, talk, false);
     assert_eq!(waiting(&rig), [held]);
-    let here = rig.input(|mailbox, now| mailbox.take_answer(now, ask));
+    let here = rig.input(|mailbox, now| mailbox.take_answer(now, ask, |_| Portion::All));
     assert!(here.is_none());
 }
 

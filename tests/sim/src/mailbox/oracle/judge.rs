@@ -33,6 +33,10 @@ impl Oracle {
             MailboxOutput::Answered(ask) => ensure(self.awaits(*ask), "expected", || {
                 format!("there is no answer to {ask:?}")
             }),
+            // The broker has said who has it.
+            MailboxOutput::Claimed(ask) => {
+                ensure(false, "expected", || format!("{ask:?} is claimed"))
+            }
             MailboxOutput::Told(_) => Ok(()),
             MailboxOutput::Warn(_) => {
                 self.note("warned");

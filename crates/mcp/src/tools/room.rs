@@ -1,0 +1,132 @@
+//! The length of results: clients cut a long one, or give their model the name of a file instead.
+
+use std::collections::BTreeMap;
+
+use peerbus_adapter::mailbox::{Listed, Mail, Mailbox, No, Portion, quote};
+use serde::Serialize;
+
+use super::json;
+
+/// A result as it is written, escapes and all: Claude Code 2.1.331 gave a result of 47 KB to its model, and the
+/// beginning alone of one of 61 KB.
+pub(crate) const RESULT_BYTES: usize = 32 * 1024;
+/// Room beside the lists in a result: for its note, its mark, a word about the call.
+const ABOUT_BYTES: usize = 2 * 1024;
+/// Most notices in a result,
+const NOTICES_MAX: usize = 64;
+/// and what they take; the longest has room.
+const NOTICES_BYTES: usize = 8 * 1024;
+/// Room that is kept for each sender's first message while another one's is chosen; less if there are many.
+const SHARE_BYTES: usize = 2 * 1024;
+/// Room in which each message goes, if only a part of it.
+const LEAST_BYTES: usize = 4 * 1024;
+
+/// The length of something in a result, in bytes.
+pub(super) fn written(it: &impl Serialize) -> usize {
+    json(it).map_or(0, |json| json.len())
+}
+
+/// The beginning of a text that has room in so many bytes of JSON.
+pub(super) fn cut(text: &str, bytes: usize) -> String {
+    let shown: String = text.chars().take(quote::fitting(text, bytes)).collect();
+    let more = if shown.len() < text.len() { "…" } else { "" };
+    quote::within_json(&shown) + more
+}
+
+/// The oldest notices that have room, and their length.
+pub(super) fn notices(mailbox: &Mailbox) -> (Vec<(No, Portion)>, usize) {
+    let (mut chosen, mut bytes) = (Vec::new(), 0);
+    for (no, sentence) in mailbox.machine(|it, _| it.notices()) {
+        let more = bytes + written(&&*sentence) + 1;
+        if more > NOTICES_BYTES || chosen.len() >= NOTICES_MAX {
+            break;
+        }
+        bytes = more;
+        chosen.push((no, Portion::All));
+    }
+    (chosen, bytes)
+}
+
+/// The room for messages beside `others`.
+pub(super) const fn beside(others: usize) -> usize {
+    RESULT_BYTES.saturating_sub(ABOUT_BYTES + others)
+}
+
+/// The messages that go, at most `max`, and how much of each, in parts of at most `part` characters: the first of
+/// each sender before the second of any. `write`: how long one is with so much of its text.
+pub(super) fn choose(
+    found: &[Listed],
+    (max, part): (usize, usize),
+    room: usize,
+    write: impl Fn(&Mail, Portion) -> usize,
+) -> Vec<(No, Portion)> {
+    let (order, firsts) = in_turn(found, max);
+    let share = SHARE_BYTES.min(room / firsts.max(1));
+    let (mut left, mut chosen) = (room, Vec::new());
+    for (at, listed) in order.into_iter().enumerate() {
+        let kept = share * firsts.saturating_sub(at + 1);
+        let most = left.saturating_sub(kept).max(LEAST_BYTES).min(left);
+        let next = match listed.read > 0 || listed.mail.chars > part {
+            true => Portion::part(listed.read, listed.mail.chars, part),
+            false => Portion::All,
+        };
+        let fitting = fit(&listed.mail, next, most, &write);
+        let Some((portion, bytes)) = fitting.filter(|(it, _)| at < firsts || *it == next) else {
+            break;
+        };
+        left -= bytes;
+        chosen.push((listed.no, portion));
+    }
+    chosen
+}
+
+/// As many as may go, in the order in which they are chosen; so many of them are the first of their senders.
+/// Somebody with a token of their own can have any number of names.
+pub(super) fn in_turn(found: &[Listed], max: usize) -> (Vec<&Listed>, usize) {
+    let mut counts: BTreeMap<(bool, &str), usize> = BTreeMap::new();
+    let mut turns = Vec::with_capacity(found.len());
+    for listed in found {
+        let inbound = &listed.mail.inbound;
+        let sender = inbound.token.as_ref().unwrap_or(&inbound.from);
+        let count = counts.entry((inbound.token.is_some(), sender)).or_default();
+        turns.push((*count, listed));
+        *count += 1;
+    }
+    turns.sort_by_key(|(turn, _)| *turn);
+    turns.truncate(max);
+    let firsts = turns.iter().filter(|(turn, _)| *turn == 0).count();
+    (
+        turns.into_iter().map(|(_, listed)| listed).collect(),
+        firsts,
+    )
+}
+
+/// As much of a portion as has room, and its length; `None`: nothing of its text.
+pub(super) fn fit(
+    mail: &Mail,
+    portion: Portion,
+    room: usize,
+    write: impl Fn(&Mail, Portion) -> usize,
+) -> Option<(Portion, usize)> {
+    let mut bytes = write(mail, portion) + 1;
+    if bytes <= room {
+        return Some((portion, bytes));
+    }
+    let (from, mut to) = match portion {
+        Portion::Part { from, to, .. } => (from, to),
+        _ => (0, mail.chars),
+    };
+    let until = |to| Portion::Part {
+        from,
+        to,
+        last: false,
+    };
+    let beside = write(mail, until(from));
+    while bytes > room && to > from {
+        // What is escaped takes more room than the rest.
+        let fits = (to - from) * room.saturating_sub(beside) / bytes.saturating_sub(beside).max(1);
+        to = from + fits.min(to - from - 1);
+        bytes = write(mail, until(to)) + 1;
+    }
+    (to > from).then(|| (until(to), bytes))
+}

@@ -34,6 +34,9 @@ impl Far {
         };
         let mut peers = far.peers.iter();
         let peer = peers.find(|peer| Some(&*peer.name) == far.holder());
+        // Nobody has what is queued: one that is stopped keeps it there.
+        let is_queued = far.stage() == Some(&Stage::Queued);
+        let peer = peer.filter(|peer| !is_queued || peer.stopped);
         far.does = peer.map(|peer| about(peer).is);
         let said = match far.does {
             Some(PeerState::Waits) => "",

@@ -64,6 +64,7 @@ fn list(name: Option<&str>, wide: bool, json: bool) -> Result<(), Failure> {
             let mut told = json!(session);
             let (project, branch) = place(session);
             (told["project"], told["branch"]) = (json!(project), json!(branch));
+            told["state"] = json!(session.state().word(here::audience()));
             told
         };
         let told: Vec<_> = sessions.iter().map(told).collect();

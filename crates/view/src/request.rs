@@ -1,10 +1,11 @@
 //! An open request as its broker shows it.
 
-use peerbus_wire::{Receipt, Stage, escape};
+use peerbus_wire::{PeerEntry, Receipt, Stage, escape};
 use serde::{Deserialize, Serialize};
 
 use crate::about::{Around, PeerState, PeerView};
 use crate::text::is_proven;
+use crate::trail::sentence::is_queued_at_stopped;
 use crate::trail::{Words, reached, word};
 
 /// Longest text of what a holder says, in characters.
@@ -38,7 +39,14 @@ impl RequestView {
     ) -> Self {
         let mut each = reached(receipts.iter()).into_values();
         let last = each.find(|receipt| !matches!(receipt.stage, Stage::Recalled { .. }));
-        let peer = around.peers.iter().find(|peer| Some(&*peer.name) == holder);
+        let mut peers = around.peers.iter();
+        let has_it = holder.or(last.and_then(|it| it.to.as_deref()));
+        let peer = peers.find(|peer| Some(&*peer.name) == has_it);
+        // Nobody has one that is queued: one that is stopped keeps it there.
+        let is_there = |peer: &&PeerEntry| {
+            last.is_some_and(|it| it.stage != Stage::Queued || is_queued_at_stopped(it, peer))
+        };
+        let peer = peer.filter(is_there);
         let peer = peer.map(|peer| PeerView::new(peer, around.audience));
         let (read, state) = state(last, is_seen(receipts, holder), peer);
         Self {
@@ -75,8 +83,7 @@ fn state(last: Option<&Receipt>, seen: bool, holder: Option<PeerView>) -> (bool,
         }
         stage => word(stage, seen).to_owned(),
     };
-    // Nobody has one that is queued.
-    let now = match holder.filter(|_| *stage != Stage::Queued) {
+    let now = match holder {
         Some(holder) if matches!(holder.is, PeerState::Waits | PeerState::Stuck) => {
             holder.state.to_owned()
         }
@@ -97,7 +104,7 @@ pub(crate) fn is_seen<'a>(
 
 #[cfg(test)]
 mod tests {
-    use peerbus_wire::{How, MessageId, PeerEntry, Presence};
+    use peerbus_wire::{How, MessageId, Presence};
 
     use super::*;
     use crate::about::Audience;
@@ -166,6 +173,14 @@ mod tests {
             assert_eq!((&*view.state, &*view.owes()), (says, "ann"));
         }
         let why = String::new();
+        let stopped = PeerEntry {
+            stopped: true,
+            ..peer("ann", false, "idle")
+        };
+        let stopped = [stopped];
+        for stage in [Stage::Queued, Stage::Delivered, Stage::Owed] {
+            assert_eq!(view(&[("ann", stage)], &stopped).state, "stuck");
+        }
         let passed = [("ann", Stage::Recalled { why }), ("bob", Stage::Owed)];
         let now = view(&passed, &waiting);
         assert_eq!((&*now.state, &*now.owes()), ("acked", "bob"));

@@ -123,6 +123,7 @@ fn a_stopped_adapter_is_stuck_when_its_broker_has_given_up_its_connection() {
         let told = ["status", "send", "doctor"].contains(&args[0]);
         assert!(!told || said.contains(&goes_on), "{args:?}: {said}");
     }
+    mail_says_that_bob_is_stuck(&home, &goes_on);
     signal(adapter, Signal::CONT);
     eventually("it is here again", || {
         let peers = json(&home, &["peers", "--json"]);
@@ -130,6 +131,48 @@ fn a_stopped_adapter_is_stuck_when_its_broker_has_given_up_its_connection() {
     });
     assert!(!run(&["status"]).contains("stuck"));
     broker.stop();
+}
+
+/// The same is told of mail, to people and to agents.
+fn mail_says_that_bob_is_stuck(home: &Home, goes_on: &str) {
+    let sent = home.run(&["send", "bob", "hello", "--json"]).ok();
+    let sent: Value = serde_json::from_str(&sent).expect("JSON");
+    let id = sent["id"].as_str().expect("an id");
+    for args in [
+        &["ask", "bob", "again?", "--timeout", "0.1"][..],
+        &["send", "bob", "hello", "--wait", "seen=0.1"],
+        &["status", id],
+    ] {
+        let done = home.run(args);
+        let said = done.stdout + &done.stderr;
+        let told = said.contains("bob is stuck: its adapter is stopped") && said.contains(goes_on);
+        assert!(
+            told && !said.contains("no session of that name"),
+            "{args:?}: {said}"
+        );
+    }
+    for args in [&["requests"][..], &["status", "bob"]] {
+        let said = home.run(args).ok();
+        let row = said.lines().find(|line| line.contains("again?"));
+        assert!(
+            row.is_some_and(|row| row.contains("stuck")),
+            "{args:?}: {said}"
+        );
+    }
+    assert_eq!(of(&listed(home), "bob").expect("bob")["state"], "stuck");
+    let mut ann = Mcp::start(home, "generic", "ann", "some-bot");
+    let sent = ann.call("bus.send", json!({ "to": "bob", "body": "hello" }));
+    let asked = json!({ "to": "bob", "body": "well?", "timeout_s": 0 });
+    let asked = ann.call("bus.ask", asked);
+    let status = ann.call("bus.status", json!({ "id": sent["id"] }));
+    for said in [sent, asked, status] {
+        let said = said.to_string();
+        let told = said.contains("bob is stuck: its adapter is stopped");
+        assert!(
+            told && !said.contains("away") && !said.contains("no session"),
+            "{said}"
+        );
+    }
 }
 
 #[test]

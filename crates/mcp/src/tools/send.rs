@@ -6,6 +6,8 @@ use peerbus_adapter::mailbox::Mailbox;
 use peerbus_adapter::{
     Accepted, Bus, Domain, RefusalCode, SendError, SentMessage, domains, groups, similar,
 };
+use peerbus_node::index;
+use peerbus_view::{Audience, PeerView};
 use peerbus_wire::Conversation;
 use serde::Serialize;
 use serde_json::Value;
@@ -122,7 +124,20 @@ pub(super) async fn deliver(
     let bus = mailbox.bus();
     let sent = bus.send(to, &talk.write(body), DEADLINE).await?;
     mailbox.sent(Some(to), &sent.id, talk);
-    let note = note(&sent, to, bus.abroad(to).as_ref());
+    let abroad = bus.abroad(to);
+    let is_away = matches!(
+        sent.accepted,
+        Some(Accepted {
+            online: 0,
+            recipients: 1..,
+            ..
+        })
+    );
+    let silent = match is_away && abroad.is_none() && !to.starts_with('#') {
+        true => why_stopped(bus, to).await,
+        false => None,
+    };
+    let note = note(&sent, to, abroad.as_ref(), silent.as_deref());
     let mistaken = groups::mistaken(to, |name| std::env::var(name).ok());
     Ok(Output {
         sent: true,
@@ -137,7 +152,18 @@ pub(super) fn is_nobody(error: &SendError) -> bool {
         if refusal.code == RefusalCode::UnknownRecipient)
 }
 
-fn note(sent: &SentMessage, to: &str, abroad: Option<&Domain>) -> String {
+/// That the adapter of a peer is stopped; `None`: it is not, as far as is known.
+async fn why_stopped(bus: &Bus, to: &str) -> Option<String> {
+    let mut peers = bus.peers(LOOK_UP).await.ok()?.entries;
+    let home = bus.at_home(to);
+    peers.retain(|peer| peer.name.eq_ignore_ascii_case(&home));
+    index::look(&mut peers);
+    let stopped = peers.iter().find(|peer| peer.stopped)?;
+    PeerView::new(stopped, Audience::Peer).why_silent(Audience::Peer)
+}
+
+/// `silent`: why nothing comes of mail for a peer that is away.
+fn note(sent: &SentMessage, to: &str, abroad: Option<&Domain>, silent: Option<&str>) -> String {
     let group = to.trim_end_matches('!');
     match (sent.accepted, abroad) {
         (Some(accepted), _) if accepted.duplicate => {
@@ -170,10 +196,15 @@ fn note(sent: &SentMessage, to: &str, abroad: Option<&Domain>) -> String {
             members(accepted.recipients),
             accepted.online
         ),
-        (Some(Accepted { online: 0, .. }), None) => format!(
-            "accepted by the broker, on disk; {to} is away: the message waits and is delivered \
-             when {to} is back"
-        ),
+        (Some(Accepted { online: 0, .. }), None) => match silent {
+            Some(why) => {
+                format!("accepted by the broker, on disk: the message waits there; {why}")
+            }
+            None => format!(
+                "accepted by the broker, on disk; {to} is away: the message waits and is delivered \
+                 when {to} is back"
+            ),
+        },
         (Some(_), None) => format!(
             "accepted by the broker, on disk; {to} is connected and is being sent it; not known \
              to be read"
@@ -227,12 +258,17 @@ mod tests {
             online,
             duplicate: false,
         };
-        let near = |sent: &SentMessage| note(sent, "bob", None);
+        let near = |sent: &SentMessage| note(sent, "bob", None, None);
         assert!(near(&sent(Some(online(0)))).contains("bob is away"));
         assert!(near(&sent(Some(online(1)))).contains("not known to be read"));
+        let stuck = note(&sent(Some(online(0))), "bob", None, Some("bob is stuck"));
+        assert!(
+            stuck.ends_with("; bob is stuck") && !stuck.contains("away"),
+            "{stuck}"
+        );
         let beta = Domain::parse("beta");
         for (here, says) in [(0, "beta cannot be reached now"), (1, "to go to beta")] {
-            let note = note(&sent(Some(online(here))), "bob@beta", beta.as_ref());
+            let note = note(&sent(Some(online(here))), "bob@beta", beta.as_ref(), None);
             assert!(note.contains(says) && !note.contains("connected"), "{note}");
         }
         let kept = near(&sent(Some(Accepted {

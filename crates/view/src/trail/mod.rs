@@ -152,13 +152,15 @@ pub fn is_seen(receipts: &[Receipt]) -> bool {
     !each.is_empty() && each.into_keys().all(proven)
 }
 
-/// Whether the list of peers may say more of a message: somebody has it, or it is not at its recipient yet, who may be in another domain.
+/// Whether the list of peers may say more of a message: somebody has it; or it waits for its recipient, who may be stopped or in another domain.
 #[must_use]
 pub fn depends_on_peers(id: &str, receipts: &[Receipt]) -> bool {
     let own = || receipts.iter().filter(|receipt| receipt.id.as_str() == id);
     let far = |name: &str| PeerName::parse(name).is_ok_and(|name| name.address().is_some());
-    let mut each = reached(own()).into_iter();
-    !open(own()).is_empty() || each.any(|(name, receipt)| far(name) && !receipt.stage.is_final())
+    let waits = |(name, receipt): (&str, &Receipt)| {
+        receipt.stage == Stage::Queued || far(name) && !receipt.stage.is_final()
+    };
+    !open(own()).is_empty() || reached(own()).into_iter().any(waits)
 }
 
 /// Those that have it, and may have more to say of it.

@@ -24,8 +24,16 @@ pub(crate) fn of<'a>(
     let Around {
         peers, audience, ..
     } = around;
-    let open = open(receipts.clone());
-    let has_it = |peer: &PeerEntry| Some((*open.get(&*peer.name)?, PeerView::new(peer, audience)));
+    let (open, all) = (open(receipts.clone()), reached(receipts.clone()));
+    let has_it = |peer: &PeerEntry| {
+        // What is queued nobody has: one that is stopped keeps it there.
+        let queued = || {
+            all.get(&*peer.name)
+                .filter(|it| is_queued_at_stopped(it, peer))
+        };
+        let receipt = *open.get(&*peer.name).or_else(queued)?;
+        Some((receipt, PeerView::new(peer, audience)))
+    };
     let silent = peers.iter().filter_map(has_it);
     let silent = silent.filter(|(receipt, peer)| match peer.is {
         PeerState::Waits => is_before(receipt, peer, around.now_ms),
@@ -45,6 +53,16 @@ fn is_before(receipt: &Receipt, peer: &PeerView, now_ms: u64) -> bool {
     let open_ms = peer.activity_s.map_or(0, |seconds| seconds * 1_000);
     let age_ms = now_ms.saturating_sub(at_ms);
     (open_ms..=open_ms + TURN_MS).contains(&age_ms)
+}
+
+/// Whether a message waits at the broker because its recipient's adapter is stopped.
+pub(crate) fn is_queued_at_stopped(receipt: &Receipt, peer: &PeerEntry) -> bool {
+    let is_it = Some(&peer.name) == receipt.to.as_ref();
+    is_it && receipt.stage == Stage::Queued && peer.stopped
+}
+
+fn stays(receipt: &Receipt, peers: &[PeerEntry]) -> bool {
+    peers.iter().any(|peer| is_queued_at_stopped(receipt, peer))
 }
 
 fn how_far<'a>(receipts: impl Iterator<Item = &'a Receipt> + Clone, around: Around<'_>) -> String {
@@ -74,15 +92,16 @@ fn how_far<'a>(receipts: impl Iterator<Item = &'a Receipt> + Clone, around: Arou
             return seen;
         }
         let here = |receipt: &Receipt| matches!(&receipt.stage, Stage::Accepted(a) if a.online > 0);
-        if receipt.stage == Stage::Queued && receipts.clone().any(here) {
+        let left = peers.iter().any(|peer| peer.name == *to && !peer.online);
+        if receipt.stage == Stage::Queued && !left && receipts.clone().any(here) {
             return format!(
                 "it waits at the broker for {name}; {name} is connected, its window is full or \
                  older mail goes first: it goes on when {name} acks what it has"
             );
         }
         let had = |it: &Receipt| it.to == receipt.to && it.stage.rank() > Stage::Queued.rank();
-        if receipt.stage == Stage::Queued && receipts.clone().any(had) {
-            return queued(&name) + "; the session that had it left";
+        if receipt.stage == Stage::Queued && !stays(receipt, peers) && receipts.clone().any(had) {
+            return queued(&name, false) + "; the session that had it left";
         }
         return at_one(&name, receipt, around);
     }
@@ -132,6 +151,9 @@ fn seen_before<'a>(
     let again = match &receipt.stage {
         stage if is_proven(stage) => return None,
         Stage::Owed => away(name, receipt, peers),
+        Stage::Queued if stays(receipt, peers) => {
+            "; it waits at the broker to go there again".to_owned()
+        }
         Stage::Queued => {
             format!("; the session that had it left: the next one of {name}'s gets it")
         }
@@ -186,7 +208,7 @@ fn at_one(name: &str, receipt: &Receipt, around: Around<'_>) -> String {
         .map_or(String::new(), |at| format!(" {}", ago(at, now_ms)));
     let state = |peer| PeerView::new(peer, around.audience).is;
     match &receipt.stage {
-        Stage::Queued => queued(name),
+        Stage::Queued => queued(name, stays(receipt, peers)),
         Stage::Forwarded => {
             let there = PeerName::parse(to).ok().and_then(|to| to.address());
             let there = there.map_or("another domain".into(), |(_, domain)| domain.to_string());
@@ -315,15 +337,15 @@ fn acked(name: &str, ago: &str, how: Option<&How>) -> String {
 /// The sentence about one that got it, as far as the list of peers tells what it is.
 fn delivered(name: &str, ago: &str, peer: Option<&PeerEntry>, audience: Audience) -> String {
     match peer {
-        Some(peer) if !peer.online => format!(
-            "a connection of {name}'s got it{ago}, and is gone without a word of what became of it: the \
-             next one of that name gets it again"
-        ),
         Some(peer) if peer.stopped => {
             format!(
                 "it was sent to {name}'s adapter{ago}, which is stopped and may not have read it"
             )
         }
+        Some(peer) if !peer.online => format!(
+            "a connection of {name}'s got it{ago}, and is gone without a word of what became of it: the \
+             next one of that name gets it again"
+        ),
         // A token without the right `observe` is told no more than the name.
         Some(peer) if peer.unacked.is_none() && is_plain(peer) => format!(
             "{name} got it{ago} and has not said what became of it: what {name} does is not known \
@@ -362,9 +384,10 @@ fn part(path: &str, then: &str) -> String {
     part.unwrap_or_default()
 }
 
-/// The sentence about one that has not got it; about a group, of which one gets it.
-fn queued(name: &str) -> String {
+/// The sentence about one that has not got it, whose session may be here and stopped; about a group, of which one gets it.
+fn queued(name: &str, stays: bool) -> String {
     match name.starts_with('#') {
+        _ if stays => format!("it waits at the broker for {name}"),
         true => format!(
             "it waits at the broker for one of {name}: no member is here that can take it, and the \
              first that comes gets it"

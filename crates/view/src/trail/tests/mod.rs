@@ -187,7 +187,7 @@ fn who_has_not_acked_because_a_dialog_is_open_is_named() {
         (Stage::Owed, true),
     ] {
         let receipts = receipts(vec![at(stage.clone())]);
-        assert_eq!(depends_on_peers("m1", &receipts), open, "{stage:?}");
+        assert!(depends_on_peers("m1", &receipts), "{stage:?}");
         let note = |online, activity| {
             let peers = [entry("bob", online, activity)];
             Trail::among("m1", &receipts, among(&peers)).note

@@ -107,6 +107,59 @@ fn what_a_session_had_that_is_gone_waits_at_the_broker() {
 }
 
 #[test]
+fn what_one_whose_adapter_is_stopped_has_not_taken_says_so() {
+    let bob = |online| PeerEntry {
+        name: "bob".into(),
+        online,
+        presence: Presence::parse(r#"{"activity":"idle"}"#),
+        stopped: true,
+        ..PeerEntry::default()
+    };
+    let pushed = || at(Stage::Pushed { path: "x".into() });
+    let stuck = "; bob is stuck: its adapter is stopped, as by Ctrl-Z";
+    for (states, says) in [
+        (
+            vec![accepted(0), at(Stage::Queued)],
+            "it waits at the broker for bob",
+        ),
+        (
+            vec![accepted(1), at(Stage::Queued)],
+            "it waits at the broker for bob",
+        ),
+        (
+            vec![accepted(0), pushed(), at(Stage::Queued)],
+            "it waits at the broker for bob",
+        ),
+        (
+            vec![seen("drain", "tool_result"), at(Stage::Queued)],
+            "bob's model has seen it and owes an answer; it waits at the broker to go there again",
+        ),
+        (
+            vec![accepted(1), at(Stage::Delivered)],
+            "it was sent to bob's adapter 40 s ago, which is stopped and may not have read it",
+        ),
+    ] {
+        let note = Trail::among("m1", &receipts(states), among(&[bob(false)])).note;
+        assert_eq!(note, format!("{says}{stuck}"));
+    }
+    let full = receipts(vec![accepted(1), at(Stage::Queued)]);
+    let note = |peer| Trail::among("m1", &full, among(&[peer])).note;
+    let here = note(bob(true));
+    assert!(
+        here.contains("bob is connected") && here.ends_with(stuck),
+        "{here}"
+    );
+    let gone = note(PeerEntry {
+        stopped: false,
+        ..bob(false)
+    });
+    assert!(
+        gone.contains("no session of that name has it now"),
+        "{gone}"
+    );
+}
+
+#[test]
 fn who_owes_an_answer_and_is_away_is_said_to_be() {
     let peer = |online| PeerEntry {
         name: "bob".into(),

@@ -89,7 +89,7 @@ impl Overview {
     fn ask(socket: Option<&PathBuf>, secret: Option<Secret>) -> Result<Self, Failure> {
         let broker = operator::ask(socket, "GET", "/broker")?;
         let entries = here::peers(socket)?;
-        let requests = told::ask(socket, "/v1/requests")?;
+        let requests = told::requests(socket, &entries)?;
         let is_here = |peer: &&PeerEntry| {
             peer.online || peer.stopped || peer.unacked.is_some_and(|it| it > 0)
         };
@@ -117,7 +117,7 @@ impl Overview {
         let mut here = Here::of(std::iter::once(entry));
         here.sessions
             .retain(|(now, _)| now.session.name.as_deref().is_some_and(is));
-        let page = told::ask(socket, "/v1/requests")?;
+        let page = told::requests(socket, entries)?;
         let (mut requests, more) = (page.messages, page.before.is_some());
         requests.retain(|it| {
             let request = it.request.as_ref();

@@ -34,7 +34,7 @@ pub(crate) fn run(verb: &Requests) -> Result<(), Failure> {
             (all, more)
         }
         false => {
-            let mut page = told::ask(socket, "/v1/requests")?;
+            let mut page = told::requests(socket, &here::peers(socket)?)?;
             page.messages.retain(is_meant);
             (page.messages, page.before.is_some())
         }

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use chrono::{DateTime, Local};
 use peerbus_adapter::hooks::is_below_an_agent;
 use peerbus_adapter::operator as answer;
-use peerbus_adapter::{Failure, credentials, paths::Paths};
+use peerbus_adapter::{Failure, PeerEntry, credentials, paths::Paths};
 use peerbus_view::{MessagePage, MessageText, MessageView, spoken};
 use peerbus_wire::{Secret, escape, from_rfc3339, printable};
 use unicode_width::UnicodeWidthStr as _;
 
-use crate::here::audience;
+use crate::here::{about, audience};
 use crate::wrap::{cut, fold, wrap};
 use crate::{operator, output};
 
@@ -45,6 +45,23 @@ pub(crate) fn ask(socket: Option<&PathBuf>, target: &str) -> Result<MessagePage,
     // Its session may keep texts from it.
     if is_below_an_agent() {
         page.messages.iter_mut().for_each(MessageView::keep_unshown);
+    }
+    Ok(page)
+}
+
+/// Requests that have no result. These peers tell of stopped sessions, of which a new broker has heard nothing.
+pub(crate) fn requests(
+    socket: Option<&PathBuf>,
+    peers: &[PeerEntry],
+) -> Result<MessagePage, Failure> {
+    let mut page = ask(socket, "/v1/requests")?;
+    let requests = page.messages.iter_mut();
+    for request in requests.filter_map(|message| message.request.as_mut()) {
+        let has_it = request.holder.as_ref().unwrap_or(&request.to);
+        let mut stopped = peers.iter().filter(|peer| peer.stopped);
+        if let Some(peer) = stopped.find(|peer| peer.name == *has_it) {
+            about(peer).state.clone_into(&mut request.state);
+        }
     }
     Ok(page)
 }

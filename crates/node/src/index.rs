@@ -5,12 +5,12 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use peerbus_adapter::PeerEntry;
 use peerbus_adapter::hooks::{INDEX, directories, processes_of};
 use peerbus_adapter::paths::Paths;
+use peerbus_adapter::{PeerEntry, wall_ms};
 use peerbus_os as os;
-use peerbus_view::presence;
-use peerbus_wire::escape;
+use peerbus_view::{PeerState, presence};
+use peerbus_wire::{Presence, escape, from_rfc3339};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -93,6 +93,27 @@ impl LiveSession {
     #[must_use]
     pub fn is(&self, name: &str, started: Option<&str>) -> bool {
         self.name.as_deref() == Some(name) && started == Some(&*self.started_at)
+    }
+
+    /// A new broker has heard nothing of a peer. This session may be that one's if it began before the peer left.
+    fn may_be(&self, peer: &PeerEntry) -> bool {
+        let seen_ms =
+            (peer.away_s).map(|away| wall_ms().saturating_sub(away.saturating_mul(1_000)));
+        let is_silent = !peer.online && presence(peer)["started"].is_null();
+        let is_named = self.name.as_ref() == Some(&peer.name);
+        is_silent
+            && is_named
+            && from_rfc3339(&self.started_at).is_some_and(|at| Some(at) <= seen_ms)
+    }
+
+    /// Its presence, as far as the list tells it.
+    fn presence(&self) -> Option<Presence> {
+        let waits = (self.state() == PeerState::Waits).then_some("waiting");
+        let said = json!({
+            "started": self.started_at, "activity": waits, "client": self.client,
+            "version": self.version, "pid": self.pid, "tty": self.tty,
+        });
+        Presence::parse(&said.to_string())
     }
 
     /// Where its user answers it; `None`: nowhere, since `peerbus run` drives it.
@@ -215,6 +236,8 @@ pub fn look(peers: &mut [PeerEntry]) {
         };
         if let Some(peer) = peers.iter_mut().find(is_it) {
             peer.stopped = true;
+        } else if let Some(peer) = peers.iter_mut().find(|peer| session.may_be(peer)) {
+            (peer.stopped, peer.presence) = (true, session.presence());
         }
     }
 }
@@ -257,6 +280,8 @@ fn change(dir: &Path, of: &Path, new: Option<&LiveSession>) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixListener;
+
+    use peerbus_wire::rfc3339;
 
     use super::*;
 
@@ -316,6 +341,45 @@ mod tests {
         assert_eq!(live(dir), [thinking]);
         let mode = os::file::exposed_mode(&fs::metadata(dir.join(INDEX)).unwrap());
         assert_eq!(mode, None, "the user's alone");
+    }
+
+    #[test]
+    fn a_peer_of_which_nothing_is_heard_may_be_a_session_that_began_before_it_left() {
+        let now = wall_ms();
+        let session = |began_ms| LiveSession {
+            name: Some("bob".into()),
+            started_at: rfc3339(began_ms),
+            ..session(Path::new("/"), "1")
+        };
+        let gone = PeerEntry {
+            name: "bob".into(),
+            away_s: Some(60),
+            presence: Presence::parse(r#"{"client":"c"}"#),
+            ..PeerEntry::default()
+        };
+        let (early, late) = (session(now - 90_000), session(now - 30_000));
+        assert!(early.may_be(&gone) && !late.may_be(&gone));
+        let said = early.presence();
+        for other in [
+            PeerEntry {
+                name: "ann".into(),
+                ..gone.clone()
+            },
+            PeerEntry {
+                online: true,
+                ..gone.clone()
+            },
+            PeerEntry {
+                presence: said,
+                ..gone.clone()
+            },
+            PeerEntry {
+                away_s: None,
+                ..gone
+            },
+        ] {
+            assert!(!early.may_be(&other), "{other:?}");
+        }
     }
 
     #[test]

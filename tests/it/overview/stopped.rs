@@ -123,7 +123,7 @@ fn a_stopped_adapter_is_stuck_when_its_broker_has_given_up_its_connection() {
         let told = ["status", "send", "doctor"].contains(&args[0]);
         assert!(!told || said.contains(&goes_on), "{args:?}: {said}");
     }
-    mail_says_that_bob_is_stuck(&home, &goes_on);
+    mail_says_that_bob_is_stuck(&home, &goes_on, true);
     signal(adapter, Signal::CONT);
     eventually("it is here again", || {
         let peers = json(&home, &["peers", "--json"]);
@@ -133,8 +133,9 @@ fn a_stopped_adapter_is_stuck_when_its_broker_has_given_up_its_connection() {
     broker.stop();
 }
 
-/// The same is told of mail, to people and to agents.
-fn mail_says_that_bob_is_stuck(home: &Home, goes_on: &str) {
+/// The same is told of mail, to people and to agents. A broker that never heard bob says that none of that name
+/// has it.
+fn mail_says_that_bob_is_stuck(home: &Home, goes_on: &str, is_heard: bool) {
     let sent = home.run(&["send", "bob", "hello", "--json"]).ok();
     let sent: Value = serde_json::from_str(&sent).expect("JSON");
     let id = sent["id"].as_str().expect("an id");
@@ -143,11 +144,12 @@ fn mail_says_that_bob_is_stuck(home: &Home, goes_on: &str) {
         &["send", "bob", "hello", "--wait", "seen=0.1"],
         &["status", id],
     ] {
+        let is_known = is_heard || args[0] != "status";
         let done = home.run(args);
         let said = done.stdout + &done.stderr;
         let told = said.contains("bob is stuck: its adapter is stopped") && said.contains(goes_on);
         assert!(
-            told && !said.contains("no session of that name"),
+            told && (!is_known || !said.contains("no session of that name")),
             "{args:?}: {said}"
         );
     }
@@ -187,13 +189,28 @@ fn what_lets_a_stopped_adapter_go_on_is_told_by_a_broker_that_never_heard_it() {
     broker.kill();
     let broker = Broker::start(&home);
     let run = |args: &[&str]| home.run(args).stdout;
-    let status = run(&["status"]);
-    let row = status.lines().find(|line| line.starts_with("bob  "));
-    assert!(row.is_some_and(|row| row.contains("away")), "{status}");
     let goes_on = format!("`kill -CONT {adapter}` lets it go on");
-    for said in [status, run(&["status", "bob"]), run(&["doctor"])] {
-        assert!(said.contains(&goes_on), "{said}");
-        assert!(said.contains(") stuck: its adapter is stopped"), "{said}");
+    for args in [
+        &["status"][..],
+        &["status", "bob"],
+        &["doctor"],
+        &["send", "bob", "hello"],
+    ] {
+        let said = run(args);
+        assert!(said.contains(&goes_on), "{args:?}: {said}");
+        assert!(
+            said.contains("stuck: its adapter is stopped") && !said.contains("away"),
+            "{args:?}: {said}"
+        );
+    }
+    mail_says_that_bob_is_stuck(&home, &goes_on, false);
+    for args in [&["peers"][..], &["requests"], &["status"]] {
+        let said = run(args);
+        assert!(
+            said.contains("stuck") && !said.contains("away"),
+            "{args:?}: {said}"
+        );
+        assert!(!said.contains("queued"), "{args:?}: {said}");
     }
     signal(adapter, Signal::CONT);
     broker.stop();

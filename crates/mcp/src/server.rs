@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use peerbus_adapter::agents::claude_code::ALWAYS_LOAD;
 use peerbus_adapter::mailbox::{Mailbox, Named, PIGGYBACK, Push, Who};
+use peerbus_adapter::transcript::{ALONG, REPLACED};
 use peerbus_adapter::{Bus, LinkState, RegistrationRefusal, similar};
 use peerbus_wire::escape;
 use rmcp::model::{
@@ -31,9 +32,7 @@ use crate::tools::{self, Context, Link, Tool};
 /// send `notifications/initialized`, which a channel waits for.
 const NEWEST: ProtocolVersion = ProtocolVersion::V_2025_11_25;
 
-/// The member of a result in which mail goes along,
-const ALONG: &str = "unseen";
-/// and what the member takes besides.
+/// Of mail that goes along in a result, what its member takes besides.
 const ALONG_BYTES: usize = 16;
 
 /// Whether a version of MCP is served.
@@ -197,9 +196,7 @@ const CALLS_MAX: usize = 256;
 /// Longest name of an argument that is repeated, in characters.
 const NAME_CHARS: usize = 64;
 
-/// The member of a result that says what in its call was replaced,
-pub(crate) const REPLACED: &str = "replaced";
-/// and its text.
+/// What is said where something in a call was replaced.
 const REPLACED_WORDS: &str = "the call held what many readers of JSON refuse, and they got this in \
     its place: U+FFFD for half of a surrogate pair, a text of its digits for a number that no double holds";
 

@@ -44,7 +44,7 @@ function marksOf(value) {
 }
 
 function isWhole(text, mark, length) {
-  const { end, along, replaced, ...rest } = Object(parsed(text))
+  const { end, unseen, replaced, ...rest } = Object(parsed(text))
   return String(end).includes(mark) && JSON.stringify(rest).length === Number(length)
 }
 

@@ -44,6 +44,11 @@ pub trait LineReader: Send {
     }
 }
 
+/// The member of a tool's result in which mail goes along, and the one that says what in its call was replaced.
+/// Our modules in clients know both, too.
+pub const ALONG: &str = "unseen";
+/// See [`ALONG`].
+pub const REPLACED: &str = "replaced";
 /// Longest line that is looked at, in bytes. A result of a tool can hold a picture; its line is
 /// part of the chain.
 const LINE_MAX: usize = 8 << 20;
@@ -291,11 +296,12 @@ fn ends(result: &Value, mark: &str) -> bool {
     lengths.any(|it| length(result) == Some(it))
 }
 
-/// The length of a result of ours without what was put to it, in UTF-16 code units, as JSON text.
+/// The length of a result of ours without what is put to it once its end is written, in UTF-16 code units, as
+/// JSON text.
 #[must_use]
 pub fn length(result: &Value) -> Option<usize> {
     let mut members = result.as_object()?.clone();
-    for name in ["end", "along", "replaced"] {
+    for name in ["end", ALONG, REPLACED] {
         members.remove(name);
     }
     Some(Value::from(members).to_string().encode_utf16().count())

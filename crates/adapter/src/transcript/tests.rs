@@ -91,7 +91,8 @@ fn a_mark_that_ends_a_text_proves_all_of_it_and_nothing_that_was_cut() {
     let mut whole = result.clone();
     whole["end"] = json!(ours);
     let mut more = whole.clone();
-    more["along"] = json!("1 message");
+    more[ALONG] = json!("1 message");
+    more[REPLACED] = json!("a number");
     let cut = whole.to_string().replacen("📨 <x>", "…", 7);
     let tail: String = whole.to_string().chars().skip(200).collect();
     let along = format!("{text}\npeerbus: 1 message [");

@@ -32,7 +32,7 @@ function parsed(text) {
 }
 
 function ends(text, mark, length) {
-  const { end, along, replaced, ...rest } = Object(parsed(text))
+  const { end, unseen, replaced, ...rest } = Object(parsed(text))
   return String(end).includes(mark) && JSON.stringify(rest).length === length
 }
 

@@ -1,6 +1,7 @@
 //! What is read when it is asked for.
 
 use peerbus_adapter::LinkState;
+use peerbus_adapter::transcript::length;
 use peerbus_mcp::AdapterOptions;
 use peerbus_test_support::mcp::messages;
 use peerbus_test_support::scripted::Broker;
@@ -120,6 +121,18 @@ async fn a_result_is_short_whatever_is_escaped_in_it_and_ends_with_its_mark() {
         next = part["next_offset"].is_number();
     }
     assert_eq!(read, 16_000);
+}
+
+#[tokio::test]
+async fn a_result_says_how_long_it_is() {
+    let mut session = Session::greeted(&[DEAF]).await;
+    session.deliver(r#""<first> \u001b é""#);
+    session.waiting(1).await;
+    let result = session.call("bus.inbox", json!({})).await;
+    let result = &result["structuredContent"];
+    let length = length(result).unwrap();
+    let end = result["end"].as_str().unwrap();
+    assert!(end.starts_with(&format!("[{length} pb-")), "{result}");
 }
 
 #[tokio::test]

@@ -196,7 +196,7 @@ const CALLS_MAX: usize = 256;
 /// Longest name of an argument that is repeated, in characters.
 const NAME_CHARS: usize = 64;
 
-/// What is said where something in a call was replaced.
+/// The sentence for a call in which something was replaced.
 const REPLACED_WORDS: &str = "the call held what many readers of JSON refuse, and they got this in \
     its place: U+FFFD for half of a surrogate pair, a text of its digits for a number that no double holds";
 

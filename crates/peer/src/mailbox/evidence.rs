@@ -55,9 +55,20 @@ impl MailboxMachine {
         self.paths.proved(path);
         self.works(now_ms);
         for (no, portion) in self.items(attempt) {
-            let read = self.messages.get(&no).map(|message| message.read);
-            if read.is_some_and(|read| portion.completes(read)) {
+            let Some(message) = self.messages.get_mut(&no) else {
+                continue;
+            };
+            let trust = self.mutations.broken(MailboxMutation::TrustParts);
+            let stood = if trust { message.read } else { message.stood };
+            if portion.completes(stood) {
                 self.ack(no, seen(path, evidence));
+            } else if portion.completes(message.read) {
+                // The client took an earlier part, and has not shown it.
+                (message.read, message.again) = (stood, true);
+                self.goes_back(now_ms, no, attempt);
+                if let Some(sent) = self.attempts.get_mut(&attempt) {
+                    sent.items.retain(|(of, _)| *of != no);
+                }
             }
         }
         // What was shown in part stands there, in part.
@@ -78,7 +89,11 @@ impl MailboxMachine {
             sent.presented = true;
         }
         for (no, portion) in self.items(attempt) {
-            if portion.is_part() {
+            if let Portion::Part { from, to, .. } = portion {
+                let message = self.messages.get_mut(&no);
+                if let Some(message) = message.filter(|message| from <= message.stood) {
+                    message.stood = message.stood.max(to);
+                }
                 continue;
             }
             self.in_view(now_ms, no, attempt, (path, portion));

@@ -60,6 +60,8 @@ pub(super) struct Message {
     pub(super) known_hops: u32,
     /// So many characters of it were read, part by part.
     pub(super) read: usize,
+    /// So many of them are known to have reached the conversation.
+    pub(super) stood: usize,
     pub(super) place: Place,
     /// It is in this attempt, whose outcome is open: a push that is under way, or checked out by a tool
     /// or a hook.
@@ -113,6 +115,7 @@ impl Message {
             wanted: false,
             known_hops: 0,
             read: 0,
+            stood: 0,
             place: Place::New,
             out: None,
             shown: Vec::new(),

@@ -39,6 +39,8 @@ pub enum MailboxMutation {
     TrustPipe,
     /// What is named counts as seen, though only a part of it was shown.
     AckInPart,
+    /// The last part proves those before it.
+    TrustParts,
     /// What waits for the user is shown all the same.
     ShowWithheld,
     /// The broker is told what becomes of a text that was put in here.

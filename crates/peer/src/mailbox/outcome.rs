@@ -210,42 +210,46 @@ impl MailboxMachine {
         let Some(sent) = self.attempts.get(&attempt).filter(absent) else {
             return;
         };
-        let path = sent.path;
         if sent.step == Step::InFlight {
             self.took(now_ms, attempt);
         }
-        let idle_ms = self.clock.at(now_ms);
         for (no, _) in self.items(attempt) {
-            let Some(message) = self.messages.get_mut(&no) else {
-                continue;
-            };
-            let shown = message.shown.len();
-            message.shown.retain(|showing| showing.attempt != attempt);
-            if message.shown.len() == shown {
-                continue;
-            }
-            if !message.dropped.contains(&path) {
-                message.dropped.push(path);
-            }
-            let current = match message.place {
-                Place::New => true,
-                Place::Kept(of)
-                | Place::Shown { attempt: of, .. }
-                | Place::Overdue { attempt: of, .. } => of == attempt,
-                Place::Withheld | Place::Held(_) | Place::Expected(_) => false,
-            };
-            if !current {
-                continue;
-            }
-            let last = message.shown.last();
-            let place = last.map_or(Place::New, |last| Place::Overdue {
-                attempt: last.attempt,
-                presented: false,
-            });
-            message.place = place;
-            message.give_back(idle_ms);
+            self.goes_back(now_ms, no, attempt);
         }
         self.attempts.remove(&attempt);
+    }
+
+    /// A message goes back to where it was before an attempt, if that counts as a showing.
+    pub(super) fn goes_back(&mut self, now_ms: u64, no: No, attempt: AttemptId) {
+        let idle_ms = self.clock.at(now_ms);
+        let Some(message) = self.messages.get_mut(&no) else {
+            return;
+        };
+        let of = |showing: &Showing| showing.attempt == attempt;
+        let Some(at) = message.shown.iter().position(of) else {
+            return;
+        };
+        let path = message.shown.remove(at).path;
+        if !message.dropped.contains(&path) {
+            message.dropped.push(path);
+        }
+        let current = match message.place {
+            Place::New => true,
+            Place::Kept(of)
+            | Place::Shown { attempt: of, .. }
+            | Place::Overdue { attempt: of, .. } => of == attempt,
+            Place::Withheld | Place::Held(_) | Place::Expected(_) => false,
+        };
+        if !current {
+            return;
+        }
+        let last = message.shown.last();
+        let place = last.map_or(Place::New, |last| Place::Overdue {
+            attempt: last.attempt,
+            presented: false,
+        });
+        message.place = place;
+        message.give_back(idle_ms);
     }
 
     fn denied(&mut self, now_ms: u64, attempt: AttemptId) {

@@ -210,7 +210,10 @@ impl World {
     pub(super) fn alive(&mut self) -> Verdict {
         for attempt in std::mem::take(&mut self.client.flushed) {
             self.told(attempt.id, Outcome::Written)?;
-            self.join(attempt)?;
+            let cut = attempt.path.in_result && !self.healing;
+            if !(cut && self.rng.chance(self.plan.faults.cut)) {
+                self.join(attempt)?;
+            }
         }
         Ok(())
     }

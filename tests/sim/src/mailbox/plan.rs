@@ -28,6 +28,8 @@ pub(super) struct Faults {
     /// Of a thousand results of tools: never sent, and cancelled after that.
     pub(super) unsent: u64,
     pub(super) cancel: u64,
+    /// The client takes a tool's result, and cuts it before the model has it.
+    pub(super) cut: u64,
 }
 
 /// A message to come.
@@ -134,6 +136,7 @@ impl Plan {
                 late: often(rng),
                 unsent: seldom(rng),
                 cancel: seldom(rng),
+                cut: seldom(rng),
             },
             channel: rng.chance(700),
             channel_loses: rng.pick(&[0, 500, 1_000]),

@@ -160,6 +160,27 @@ fn a_long_message_is_seen_when_its_last_part_was() {
 }
 
 #[test]
+fn the_last_part_proves_none_that_the_client_cut_before_it() {
+    let mut rig = Rig::new(&[]);
+    let long = rig.arrive_sized(Priority::Next, 60_000);
+    read_part(&mut rig, long, FIRST);
+    let last = read_part(&mut rig, long, LAST);
+    rig.answered(&last);
+    assert_eq!(rig.acked(), []);
+    assert_eq!(rig.mailbox.look()[0].read, 0, "it is read from there again");
+    let along = rig.along(&PIGGYBACK).unwrap();
+    assert_eq!((ids(&along), repeats(&along)), (vec![long.0], vec![true]));
+    rig.outcome(&along, Outcome::Failed);
+    let (first, last) = (
+        read_part(&mut rig, long, FIRST),
+        read_part(&mut rig, long, LAST),
+    );
+    rig.answered(&first);
+    rig.answered(&last);
+    assert_eq!(rig.acked(), [(long, seen("inbox", "transcript"))]);
+}
+
+#[test]
 fn parts_that_were_read_do_not_come_again_as_new() {
     let mut rig = Rig::new(&[]);
     let long = rig.arrive_sized(Priority::Next, 60_000);

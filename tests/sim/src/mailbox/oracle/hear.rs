@@ -300,10 +300,14 @@ impl Oracle {
         }
         let attempt = showing.attempt.clone();
         for (which, item) in self.items(&attempt) {
-            if matches!(item.portion, Portion::Part { .. }) {
+            let entry = self.session.entries.get_mut(&which);
+            if let Portion::Part { from, to, .. } = item.portion {
+                if let Some(entry) = entry.filter(|entry| from <= entry.stood) {
+                    entry.stood = entry.stood.max(to);
+                }
                 continue;
             }
-            if let Some(entry) = self.session.entries.get_mut(&which) {
+            if let Some(entry) = entry {
                 entry.kept = None;
                 if policy == Policy::Pushed && item.portion == Portion::All {
                     entry.pushed.insert(attempt.path.word.into());
@@ -320,11 +324,15 @@ impl Oracle {
         };
         let attempt = showing.attempt.clone();
         for (which, item) in self.items(&attempt) {
-            if let Some(entry) = self.session.entries.get_mut(&which)
-                && entry.completes(item.portion)
-            {
+            let Some(entry) = self.session.entries.get_mut(&which) else {
+                continue;
+            };
+            if entry.is_proven(item.portion) {
                 let word = attempt.path.word.to_owned();
                 entry.evidence.insert((word, "transcript".into()));
+            } else if entry.completes(item.portion) {
+                (entry.read, entry.again) = (entry.stood, true);
+                entry.standing.retain(|stand| stand.attempt != id);
             }
         }
     }

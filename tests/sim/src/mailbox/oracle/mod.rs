@@ -71,6 +71,8 @@ struct Entry {
     denied: bool,
     /// So much of it was read.
     read: usize,
+    /// So much of it stood in the conversation.
+    stood: usize,
     evidence: BTreeSet<(String, String)>,
     /// What may be claimed without evidence.
     pushed: BTreeSet<String>,
@@ -357,6 +359,14 @@ impl Entry {
             Portion::All => true,
             Portion::Beginning => false,
             Portion::Part { from, last, .. } => last && from <= self.read,
+        }
+    }
+
+    /// The portion stands in the conversation, and the parts before it do.
+    fn is_proven(&self, portion: Portion) -> bool {
+        match portion {
+            Portion::Part { from, last, .. } => last && from <= self.stood,
+            portion => self.completes(portion),
         }
     }
 }

@@ -32,6 +32,27 @@ pub(super) struct Faults {
     pub(super) cut: u64,
 }
 
+impl Faults {
+    fn draw(rng: &mut Rng) -> Self {
+        let seldom = |rng: &mut Rng| rng.pick(&[0, 50, 200]);
+        Self {
+            fail: often(rng),
+            keep: often(rng),
+            deny: often(rng),
+            drop: often(rng),
+            lose: often(rng),
+            late: often(rng),
+            unsent: seldom(rng),
+            cancel: seldom(rng),
+            cut: seldom(rng),
+        }
+    }
+}
+
+fn often(rng: &mut Rng) -> u64 {
+    rng.pick(&[0, 0, 50, 200, 600])
+}
+
 /// A message to come.
 #[derive(Debug, Clone)]
 pub(super) struct Letter {
@@ -112,13 +133,11 @@ impl Plan {
             _ => rng.range(1, 40),
         };
         let letters = (0..count).map(|_| Letter::draw(rng, heal_ms)).collect();
-        let often = |rng: &mut Rng| rng.pick(&[0, 0, 50, 200, 600]);
         let times = |rng: &mut Rng, most: u64| {
             let count = if calm { 0 } else { rng.range(0, most) };
             (0..count).map(|_| rng.range(1_000, heal_ms)).collect()
         };
         let limits = [None, Some(0), Some(1), Some(3), Some(20)];
-        let seldom = |rng: &mut Rng| rng.pick(&[0, 50, 200]);
         Self {
             policy: rng.pick(&[Policy::Auto, Policy::Auto, Policy::Seen, Policy::Pushed]),
             hops_max: if calm { Some(20) } else { rng.pick(&limits) },
@@ -127,17 +146,7 @@ impl Plan {
             tells: calm || rng.chance(900),
             hooks: rng.chance(600),
             socket: rng.chance(700),
-            faults: Faults {
-                fail: often(rng),
-                keep: often(rng),
-                deny: often(rng),
-                drop: often(rng),
-                lose: often(rng),
-                late: often(rng),
-                unsent: seldom(rng),
-                cancel: seldom(rng),
-                cut: seldom(rng),
-            },
+            faults: Faults::draw(rng),
             channel: rng.chance(700),
             channel_loses: rng.pick(&[0, 500, 1_000]),
             mute: often(rng),

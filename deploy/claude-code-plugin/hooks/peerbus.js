@@ -5,6 +5,7 @@
 const VERSION = '1' // of what is said here and there
 // How peerbus marks what it shows; nothing else of a text is looked at. Before a mark that ends all of a text stands its length.
 const MARK = /\[([0-9]+) (pb-[0-9a-f]{16}-[0-9]+)|(?<!(?:^|[0-9]) )pb-[0-9a-f]{16}-[0-9]+/g
+const OURS = /^mcp__(plugin_peerbus_)?peerbus__bus_[a-z]+$/ // how Claude Code names peerbus's tools
 const LAST = 30 // so many messages of a request can hold what is new in it
 const PAUSE_MS = 500
 const PAUSE_MAX_MS = 60_000
@@ -24,28 +25,27 @@ let ended // the turn that is being ended
 let joined = false // a text stands in the conversation, and in no request yet
 let told = Promise.resolve()
 let rows = [] // of the pane, as the adapter wrote them
-const proven = new Set() // marks whose answer was told
+const [proven, calls] = [new Set(), new Set()] // marks whose answer was told, and calls of peerbus's tools
 
 const marksIn = value => [...new Set(marksOf(value))].filter(mark => !proven.has(mark))
 
-function parsed(text) {
-  try {
-    return JSON.parse(text)
-  } catch {}
-}
-
-// Of what was cut out of a text, or moved, its mark tells nothing.
+// Of what was cut out of a text, or moved, its mark tells nothing, and none in the result of a tool that is not peerbus's.
 function marksOf(value) {
-  if (typeof value !== 'string') return Object.values(Object(value)).flatMap(marksOf)
+  if (typeof value !== 'string') {
+    if (value?.type === 'tool_use' && OURS.test(value.name)) calls.add(value.id)
+    const isForeign = value?.type === 'tool_result' && !calls.has(value.tool_use_id)
+    return isForeign ? [] : Object.values(Object(value)).flatMap(marksOf)
+  }
   const found = [...value.matchAll(MARK)]
-  const whole = found.filter(({ 1: length, 2: mark, index }) => !mark || index === Number(length) || isWhole(value, mark, length))
-  if (found.length === whole.length) return whole.map(([all, , mark]) => mark ?? all)
-  return [...whole.map(([all, , mark]) => mark ?? all), ...marksOf(Object(parsed(value)))]
-}
-
-function isWhole(text, mark, length) {
-  const { end, unseen, replaced, ...rest } = Object(parsed(text))
-  return String(end).includes(mark) && JSON.stringify(rest).length === Number(length)
+  let within
+  try {
+    within = found.length && JSON.parse(value)
+  } catch {}
+  const { end, unseen, replaced, ...rest } = Object(within)
+  const isWhole = ({ 1: length, 2: mark, index }) =>
+    !mark || index === Number(length) || (String(end).includes(mark) && JSON.stringify(rest).length === Number(length))
+  const whole = found.filter(isWhole).map(([all, , mark]) => mark ?? all)
+  return found.length === whole.length ? whole : [...whole, ...marksOf(within)]
 }
 
 // The id is another one after /clear and /resume.
@@ -164,7 +164,7 @@ async function* step($, e, next) {
 }
 
 function proves(marks) {
-  if (proven.size > PROVEN_MAX) proven.clear()
+  for (const known of [proven, calls]) if (known.size > PROVEN_MAX) known.clear()
   for (const mark of marks) proven.add(mark)
 }
 

@@ -230,7 +230,7 @@ impl Mailbox {
         self.with(|state, now_ms| {
             let machine = &mut state.machine;
             let evidence = match evidence {
-                Evidence::InResult(_) if machine.is_by_hook(attempt) => return,
+                Evidence::InResult(_) if !machine.is_in_result(attempt) => return,
                 Evidence::InResult(found) => found,
                 found => found,
             };

@@ -1,3 +1,5 @@
+mod programs;
+
 use serde_json::json;
 
 use super::*;
@@ -82,8 +84,8 @@ fn two_messages_are_told_apart_and_forgotten_ones_cost_nothing() {
     assert!(transcript.chains.is_empty());
 }
 
-#[test]
-fn a_mark_that_ends_a_text_proves_all_of_it_and_nothing_that_was_cut() {
+/// Texts in which the mark stands, and whether all stands there that it is to prove.
+fn texts() -> Vec<(Value, bool)> {
     let text = "\u{1b}é📨 <x> ".repeat(40);
     let result = json!({ "messages": [{ "text": text, "meta": {} }], "n": 1 });
     let length = length(&result).unwrap();
@@ -98,7 +100,7 @@ fn a_mark_that_ends_a_text_proves_all_of_it_and_nothing_that_was_cut() {
     let along = format!("{text}\npeerbus: 1 message [");
     let units = along.encode_utf16().count() - 1;
     let along = along.replace(" [", &format!(" [{units} {MARK}]."));
-    for (shown, is_whole) in [
+    vec![
         (json!(whole.to_string()), true),
         (json!([{ "text": more.to_string() }]), true),
         (whole, true),
@@ -118,7 +120,12 @@ fn a_mark_that_ends_a_text_proves_all_of_it_and_nothing_that_was_cut() {
         (json!(format!(" {MARK}]")), false),
         (json!(format!("[{MARK}]")), true),
         (json!("else"), false),
-    ] {
+    ]
+}
+
+#[test]
+fn a_mark_that_ends_a_text_proves_all_of_it_and_nothing_that_was_cut() {
+    for (shown, is_whole) in texts() {
         assert_eq!(stands(&shown, MARK), is_whole, "{shown}");
     }
 }

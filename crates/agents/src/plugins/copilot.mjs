@@ -4,6 +4,7 @@ function turn(line) {
   let prompt
   let last
   let asked
+  const calls = new Set()
   const show = (id, role, text) => {
     line({ id, parent: last, role, marks: marksIn(text) })
     last = id
@@ -13,7 +14,12 @@ function turn(line) {
       ;[prompt, last, asked] = [id, undefined, undefined]
       show(id, "user", text)
     },
-    took: (id, text) => show(id, "tool", text),
+    calls: (id, ours) => {
+      if (calls.size > 256) calls.clear()
+      if (ours) calls.add(id)
+    },
+    // A mark in the output of a tool that is not peerbus's proves nothing.
+    took: (id, text) => show(id, "tool", calls.delete(id) ? text : ""),
     ask: () => (asked = last),
     // An answer says which prompt it is for: one to another proves nothing of this turn.
     answer: (id, prompted) => {
@@ -44,6 +50,12 @@ const bus = link({
 const now = turn(bus.line)
 const on = {
   "user.message": ({ messageId, content }) => now.begin(messageId, content),
+  "tool.execution_start": ({ toolCallId, toolName, mcpConfigServerName, mcpServerName, mcpToolName }) => {
+    const server = mcpConfigServerName ?? mcpServerName
+    const named = server === undefined && toolName.startsWith(`${SERVER}-`)
+    const ours = named ? TOOL.test(toolName.slice(SERVER.length + 1)) : isOurs(server, mcpToolName ?? toolName)
+    now.calls(toolCallId, ours)
+  },
   "tool.execution_complete": ({ toolCallId, result }) => now.took(toolCallId, result?.content),
   "model.call_start": () => now.ask(),
   "assistant.message": ({ messageId, originatingMessageId }) =>

@@ -13,33 +13,29 @@ const LOOK_MS = 500
 // How peerbus marks what it shows. Nothing else of a text is ever looked at.
 const MARK = /\[([0-9]+) (pb-[0-9a-f]{16}-[0-9]+)|(?<!(?:^|[0-9]) )pb-[0-9a-f]{16}-[0-9]+/g
 
+// peerbus's tools, by the name that `peerbus install` gives its server.
+const SERVER = "peerbus"
+const TOOL = /^bus[._][a-z]+$/
+const isOurs = (server, tool) => server === SERVER && TOOL.test(tool)
+
 // The marks in a text. Before one that ends all of a text stands its length: what was cut has none.
-function marksIn(text) {
-  text = String(text ?? "")
-  const marks = new Set()
-  for (const { 0: all, 1: length, 2: mark, index } of text.matchAll(MARK)) {
-    if (!mark) marks.add(all)
-    else if (index === Number(length) || ends(text, mark, Number(length))) marks.add(mark)
-    else if (within(text).includes(mark)) marks.add(mark)
-  }
-  return [...marks]
+const marksIn = (text) => [...new Set(marksOf(text))]
+
+function marksOf(value) {
+  if (typeof value !== "string") return Object.values(Object(value)).flatMap(marksOf)
+  const found = [...value.matchAll(MARK)]
+  const within = found.length ? parsed(value) : undefined
+  const { end, unseen, replaced, ...rest } = Object(within)
+  const isWhole = ({ 1: length, 2: mark, index }) =>
+    !mark || index === Number(length) || (String(end).includes(mark) && JSON.stringify(rest).length === Number(length))
+  const whole = found.filter(isWhole).map(([all, , mark]) => mark ?? all)
+  return found.length === whole.length ? whole : [...whole, ...marksOf(within)]
 }
 
 function parsed(text) {
   try {
     return JSON.parse(text)
   } catch {}
-}
-
-function ends(text, mark, length) {
-  const { end, unseen, replaced, ...rest } = Object(parsed(text))
-  return String(end).includes(mark) && JSON.stringify(rest).length === length
-}
-
-// Those of texts that stand in a text as JSON.
-function within(text) {
-  const values = Object.values(Object(parsed(text)))
-  return values.flatMap((value) => marksIn(typeof value === "string" ? value : JSON.stringify(value)))
 }
 
 // Nothing of a text can have been shown.

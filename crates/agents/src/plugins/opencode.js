@@ -117,10 +117,12 @@ export const Peerbus = async ({ client, directory }) => {
       if (info.time?.completed && info.finish && !info.error) known.answer(info.sessionID, info)
     },
     "message.part.updated": ({ part }) => {
-      const { id, messageID, sessionID, type, text, state } = part
+      const { id, messageID, sessionID, type, text, state, tool } = part
       if (type === "text" && prompts.has(messageID)) known.show(sessionID, id, messageID, true, text)
       if (type !== "tool" || !["completed", "error"].includes(state?.status)) return
-      known.show(sessionID, id, messageID, false, state.output)
+      // The server's name and the tool's, as one.
+      const [, server, name] = /^(.*?)_(bus[._].*)$/.exec(tool) ?? []
+      known.show(sessionID, id, messageID, false, isOurs(server, name) ? state.output : "")
     },
   }
   return {

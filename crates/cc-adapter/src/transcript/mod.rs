@@ -3,8 +3,11 @@
 //! The client writes one JSON object a line, each with a `uuid` and the `parentUuid` that it follows.
 //! The format is documented nowhere (seen with 2.1.330 and 2.1.114).
 
+use std::collections::VecDeque;
+
 use peerbus_adapter::mailbox::{Evidence, EvidenceSource, Readable, SessionSource as _, Snapshot};
 use peerbus_adapter::transcript::{LineReader, TranscriptLine, Transcripts};
+use peerbus_mcp::tool_title;
 use peerbus_wire::lenient;
 use serde::Deserialize;
 use serde_json::Value;
@@ -20,8 +23,11 @@ const SYNTHETIC: &str = "<synthetic>";
 /// Why a model stopped that does not answer.
 const REFUSAL: &str = "refusal";
 
+/// Calls of tools that are remembered: those of one answer run at a time.
+const CALLS_MAX: usize = 64;
+
 fn transcripts(session: ClaudeSession) -> Transcripts {
-    let reader = || -> Box<dyn LineReader> { Box::new(Lines) };
+    let reader = || -> Box<dyn LineReader> { Box::<Lines>::default() };
     Transcripts::new(move |snapshot| places(&session, snapshot), reader)
 }
 
@@ -110,8 +116,12 @@ pub(crate) fn events(session: ClaudeSession) -> peerbus_node::Transcript {
     }
 }
 
-/// Reads lines. Each says all that there is to know of it.
-struct Lines;
+/// Reads lines. Each says all that there is to know of it, but for the tool of a result.
+#[derive(Default)]
+struct Lines {
+    /// The last calls of the bus tools.
+    calls: VecDeque<String>,
+}
 
 impl LineReader for Lines {
     fn read(&mut self, text: &str) -> Option<TranscriptLine> {
@@ -128,6 +138,11 @@ impl LineReader for Lines {
         // A service behind a gateway may give a request no id; its answer has one. So has what the
         // client itself writes in the model's place.
         let message = line.message.unwrap_or_default();
+        let blocks = message.content.unwrap_or_default().into_iter();
+        let ours = blocks.filter(|block| block.name.as_deref().is_some_and(is_ours));
+        self.calls.extend(ours.filter_map(|block| block.id));
+        let more = self.calls.len().saturating_sub(CALLS_MAX);
+        self.calls.drain(..more);
         let own = message.model.as_deref() == Some(SYNTHETIC);
         let refuses = message.stop_reason.as_deref() == Some(REFUSAL);
         let answer = message
@@ -147,10 +162,22 @@ impl LineReader for Lines {
     fn result(&self, line: &str) -> Option<Value> {
         let line: Value = serde_json::from_str(line).unwrap_or_default();
         let blocks = line["message"]["content"].as_array()?.iter();
-        let results = blocks.filter(|block| block["type"] == "tool_result");
-        let results: Vec<_> = results.map(|block| block["content"].clone()).collect();
-        (!results.is_empty()).then(|| results.into())
+        let results: Vec<_> = blocks
+            .filter(|block| block["type"] == "tool_result")
+            .collect();
+        let is_ours = |block: &&&Value| self.calls.iter().any(|id| block["tool_use_id"] == **id);
+        let ours = results.iter().filter(is_ours);
+        let ours = ours.map(|block| block["content"].clone());
+        (!results.is_empty()).then(|| ours.collect())
     }
+}
+
+/// Whether a tool is one of ours, by the client's name for it: of the server that an install adds, or the plugin's.
+fn is_ours(name: &str) -> bool {
+    let rest = name.strip_prefix("mcp__").unwrap_or_default();
+    let rest = rest.strip_prefix("plugin_peerbus_").unwrap_or(rest);
+    rest.strip_prefix("peerbus__")
+        .is_some_and(|tool| tool_title(tool).is_some())
 }
 
 /// Whether a line of the user's says that the model was stopped. Others may speak of that.
@@ -197,6 +224,17 @@ struct Message {
     model: Option<String>,
     #[serde(default, deserialize_with = "lenient")]
     stop_reason: Option<String>,
+    #[serde(default, deserialize_with = "lenient")]
+    content: Option<Vec<Block>>,
+}
+
+/// A part of it; a call of a tool has a name.
+#[derive(Deserialize)]
+struct Block {
+    #[serde(default, deserialize_with = "lenient")]
+    id: Option<String>,
+    #[serde(default, deserialize_with = "lenient")]
+    name: Option<String>,
 }
 
 #[derive(Deserialize)]

@@ -10,7 +10,7 @@ fn marks() -> Vec<String> {
 }
 
 fn feed(text: &str) -> Vec<Evidence> {
-    TranscriptReader::new(Box::new(Lines)).feed(text.as_bytes(), &marks())
+    TranscriptReader::new(Box::<Lines>::default()).feed(text.as_bytes(), &marks())
 }
 
 fn presented() -> Evidence {
@@ -51,6 +51,37 @@ fn an_answer_that_descends_from_the_line_is_proof() {
     assert_eq!(feed(&text), [presented(), answered()]);
 }
 
+/// Calls a tool, as the call with this id.
+fn call(uuid: &str, parent: &str, tool: &str, id: &str) -> String {
+    let more = format!(
+        r#","message":{{"role":"assistant","content":[{{"type":"tool_use","id":"{id}","name":"{tool}","input":{{}}}}]}},"requestId":"req_0""#
+    );
+    line("assistant", uuid, parent, &more)
+}
+
+#[test]
+fn a_mark_in_the_result_of_a_tool_that_is_not_ours_says_nothing() {
+    let in_result = |found| Evidence::InResult(Box::new(found));
+    let result = format!(
+        r#","message":{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"t","content":"{MARK}"}}]}}"#
+    );
+    let proven = [presented(), answered()].map(in_result).to_vec();
+    for (tool, id, found) in [
+        ("mcp__peerbus__bus_inbox", "t", &proven),
+        ("mcp__plugin_peerbus_peerbus__bus_inbox", "t", &proven),
+        ("mcp__peerbus__bus_inbox", "u", &vec![]),
+        ("Bash", "t", &vec![]),
+        ("bus_inbox", "t", &vec![]),
+        ("mcp__peerbus_x__bus_inbox", "t", &vec![]),
+        ("mcp__peerbus___bus_inbox", "t", &vec![]),
+        ("mcp__x_peerbus__bus_inbox", "t", &vec![]),
+        ("mcp__peerbus__x", "t", &vec![]),
+    ] {
+        let text = call("c", "0", tool, id) + &line("user", "a", "c", &result);
+        assert_eq!(&feed(&(text + &assistant("b", "a"))), found, "{tool} {id}");
+    }
+}
+
 #[test]
 fn a_message_in_mid_turn_a_hook_and_a_tool_result_are_presented() {
     let in_result = |found| Evidence::InResult(Box::new(found));
@@ -66,15 +97,16 @@ fn a_message_in_mid_turn_a_hook_and_a_tool_result_are_presented() {
         let text = line(kind, "a", "0", more) + &assistant("b", "a");
         assert_eq!(feed(&text), [presented(), answered()], "{more}");
     }
-    let text = line("user", "a", "0", &result) + &assistant("b", "a");
+    let call = call("0", "z", "mcp__peerbus__bus_drain", "t");
+    let text = call.clone() + &line("user", "a", "0", &result) + &assistant("b", "a");
     assert_eq!(feed(&text), [presented(), answered()].map(in_result));
     // The client cut the end off for the model, and keeps all of it beside that.
     let cut = result.replace(MARK, "saved to a file")
         + &format!(r#","mcpMeta":{{"structuredContent":{{"end":"[{MARK}]"}}}}"#);
-    let text = line("user", "a", "0", &cut) + &assistant("b", "a");
+    let text = call.clone() + &line("user", "a", "0", &cut) + &assistant("b", "a");
     assert_eq!(feed(&text), []);
     // The tool has the mark of a text that stands in the conversation, too.
-    let both = line("user", "a", "0", &result) + &line("attachment", "b", "a", &hook);
+    let both = call + &line("user", "a", "0", &result) + &line("attachment", "b", "a", &hook);
     let told = [
         in_result(presented()),
         presented(),
@@ -208,7 +240,7 @@ fn the_rest_of_an_answer_that_began_before_is_no_proof() {
     let text = subagent.replace("req_1", "req_2") + &text;
     assert_eq!(feed(&(text + &next)), [presented(), answered()]);
     // Nothing was watched for while that was written.
-    let mut transcript = TranscriptReader::new(Box::new(Lines));
+    let mut transcript = TranscriptReader::new(Box::<Lines>::default());
     assert_eq!(transcript.feed(assistant("a", "0").as_bytes(), &[]), []);
     let text = user("b", "a") + &assistant("c", "b");
     assert_eq!(transcript.feed(text.as_bytes(), &marks()), [presented()]);
@@ -257,7 +289,7 @@ fn a_mark_elsewhere_says_nothing() {
 fn bytes_come_in_any_portions() {
     let text = user("a", "0") + &assistant("b", "a");
     for size in [1, 7, 100] {
-        let mut transcript = TranscriptReader::new(Box::new(Lines));
+        let mut transcript = TranscriptReader::new(Box::<Lines>::default());
         let portions = text.as_bytes().chunks(size);
         let found: Vec<_> = portions
             .flat_map(|part| transcript.feed(part, &marks()))
@@ -267,6 +299,6 @@ fn bytes_come_in_any_portions() {
     // The last line is not written to its end.
     let open = text.trim_end();
     assert_eq!(feed(open), [presented()]);
-    let mut tail = TranscriptReader::in_mid_line(Box::new(Lines));
+    let mut tail = TranscriptReader::in_mid_line(Box::<Lines>::default());
     assert_eq!(tail.feed(&text.as_bytes()[10..], &marks()), []);
 }

@@ -16,7 +16,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
 
-use crate::home::{Home, TOKEN, answer};
+use crate::home::{Home, TOKEN, answer, line};
 use crate::session;
 
 async fn start(broker: &mut Broker, around: ClaudeSurroundings) -> (Client, JoinHandle<Exit>) {
@@ -58,6 +58,32 @@ async fn a_message_is_posted_as_a_peers_quoted_text() {
         content.contains("m1") && !content.contains("from-mode"),
         "{content}"
     );
+}
+
+#[tokio::test]
+async fn a_posted_message_that_a_tool_quotes_is_not_seen_for_that() {
+    let (mut broker, home) = (Broker::start(true).await, Home::new());
+    let (_client, _adapter) = start(&mut broker, home.around("socket")).await;
+    broker.deliver("\"hi\"");
+    let first = home.posted().await;
+    let tool = json!([{ "type": "tool_use", "id": "t", "name": "mcp__peerbus__bus_status" }]);
+    let mut call = answer("b", "a");
+    call["message"]["content"] = tool;
+    home.write(&call);
+    let text = first.content();
+    let result = json!([{ "type": "tool_result", "tool_use_id": "t", "content": text }]);
+    let mut quotes = line("c", "");
+    quotes["parentUuid"] = "b".into();
+    quotes["message"]["content"] = result;
+    home.write(&quotes);
+    let mut after = answer("d", "c");
+    after["requestId"] = "req_2".into();
+    home.write(&after);
+    broker.deliver("\"and\"");
+    let second = home.posted().await;
+    home.write(&second.line("e"));
+    home.write(&answer("f", "e"));
+    assert_eq!(broker.ack().await.0, "2");
 }
 
 #[tokio::test]

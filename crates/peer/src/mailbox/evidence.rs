@@ -36,10 +36,17 @@ impl MailboxMachine {
 
     /// Whether the attempt's text goes through a process that the agent could run, too; also of one that is
     /// not known.
-    #[must_use]
-    pub fn is_by_hook(&self, attempt: AttemptId) -> bool {
+    fn is_by_hook(&self, attempt: AttemptId) -> bool {
         let sent = self.attempts.get(&attempt);
         sent.is_none_or(|sent| sent.path.is_by_hook())
+    }
+
+    /// Whether a tool's result in the conversation can have the attempt's text: any other tool may quote one
+    /// that was shown otherwise.
+    #[must_use]
+    pub fn is_in_result(&self, attempt: AttemptId) -> bool {
+        let sent = self.attempts.get(&attempt);
+        sent.is_some_and(|sent| sent.path.in_result && !sent.path.is_by_hook())
     }
 
     fn proven(&mut self, now_ms: u64, attempt: AttemptId, evidence: &str) {

@@ -12,6 +12,9 @@ const COMMANDS: [&str; 3] = ["command", "commands", "cmd"];
 /// The word for the one agent whose questions about tools of servers have a form of their own.
 pub(super) const CODEX: &str = "codex";
 
+/// Agents write one of these between `mcp`, the server's name and the tool's.
+const BETWEEN: [&str; 6] = ["__", "_", "-", ".", "/", ":"];
+
 /// The tool's name. Where a member is made for it, the title does not count: in some agents the model's
 /// own words stand there.
 pub(crate) fn tool(call: &Value) -> &str {
@@ -68,6 +71,11 @@ pub(super) fn may_be_ours(call: &Value) -> bool {
     let is_named = [tool(call), told]
         .iter()
         .any(|it| title(it, true).is_some());
+    let server = call["rawInput"]["server"].as_str();
+    let is_codex = call["rawInput"]["tool"].is_string();
+    if is_codex && server.is_some_and(|server| server != SERVER) {
+        return false;
+    }
     matches!(kind, "other" | "read") || call["rawInput"]["server"] == SERVER || is_named
 }
 
@@ -76,11 +84,15 @@ fn title(name: &str, alone: bool) -> Option<&'static str> {
     // As Gemini CLI writes it: `bus_send (peerbus MCP Server)`.
     let of_ours = name.strip_suffix(" (peerbus MCP Server)");
     let (name, alone) = (of_ours.unwrap_or(name), alone || of_ours.is_some());
-    let between = ['_', '-', '.', '/', ':'];
-    let rest = name.strip_prefix("mcp").unwrap_or(name);
-    let rest = rest.trim_start_matches(between).strip_prefix(SERVER);
-    let rest = rest.map(|rest| rest.trim_start_matches(between));
-    peerbus_mcp::tool_title(rest.or(alone.then_some(name))?)
+    // With more between them it is a server whose name begins with ours.
+    let of_server = BETWEEN.iter().find_map(|between| {
+        let rest = name
+            .strip_prefix("mcp")
+            .and_then(|it| it.strip_prefix(between));
+        let rest = rest.unwrap_or(name).strip_prefix(SERVER)?;
+        peerbus_mcp::tool_title(rest.strip_prefix(between)?)
+    });
+    of_server.or_else(|| peerbus_mcp::tool_title(alone.then_some(name)?))
 }
 
 /// What the tool would get, and what else the agent says of the call; `null`: it says nothing.
@@ -181,14 +193,16 @@ mod tests {
         assert!(ours(json!({ "title": "mcp__peerbus__bus_send" })));
         assert!(ours(json!({ "title": "bus_send (peerbus MCP Server)" })));
         assert!(!ours(json!({ "title": "bus_send" })));
-        let said = json!({ "_meta": { "is_mcp_tool_approval": true }, "toolCall": { "toolCallId": "t",
-            "kind": "execute", "rawInput": { "server": "peerbus", "tool": "bus_send" } } });
-        let of = |word: &str| {
+        let of = |word: &str, server: &str| {
+            let said = json!({ "_meta": { "is_mcp_tool_approval": true }, "toolCall": { "toolCallId": "t",
+                "kind": "execute", "rawInput": { "server": server, "tool": "bus_send" } } });
             let mut all = peerbus_adapter::agents::ALL.into_iter();
             let agent = all.find(|agent| agent.word == word).unwrap();
             is_ours(&Calls::default().asked(&said, agent), agent)
         };
-        assert_eq!((of("codex"), of("kimi")), (true, false));
+        let ours = ["peerbus", "peerbus_", "peerbus__", "peerbus-"].map(|it| of("codex", it));
+        assert_eq!(ours, [true, false, false, false]);
+        assert!(!of("kimi", "peerbus"));
     }
 
     #[test]
@@ -210,6 +224,15 @@ mod tests {
         ] {
             let call = json!({ "title": "bus_send", "kind": kind, "rawInput": input });
             assert!(!is_ours(&call, known()), "{call}");
+        }
+    }
+
+    #[test]
+    fn a_call_of_a_server_of_another_name_is_not_ours() {
+        for (server, ours) in [("peerbus", true), ("peerbus_x", false), ("files", false)] {
+            let input = json!({ "server": server, "tool": "bus_send", "arguments": {} });
+            let call = json!({ "title": "bus_send", "kind": "other", "rawInput": input });
+            assert_eq!(may_be_ours(&call), ours, "{server}");
         }
     }
 
@@ -299,6 +322,13 @@ mod tests {
                 false,
             ),
             (json!({ "title": "mcp__evil__bus_send" }), false),
+            (json!({ "title": "mcp__peerbus___bus_send" }), false),
+            (json!({ "title": "mcp__peerbus-__bus_send" }), false),
+            (json!({ "title": "mcp__peerbus_bus_send" }), false),
+            (json!({ "title": "mcp_peerbus__bus_send" }), false),
+            (json!({ "title": "mcppeerbus_bus_send" }), false),
+            (json!({ "title": "_peerbus_bus_send" }), false),
+            (json!({ "title": "peerbusbus_send" }), false),
             (json!({ "title": "rm -rf / bus_send" }), false),
             (json!({ "title": "peerbus__x__bus_send" }), false),
             (json!({ "title": "peerbus" }), false),

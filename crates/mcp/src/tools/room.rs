@@ -26,6 +26,20 @@ pub(super) fn written(it: &impl Serialize) -> usize {
     json(it).map_or(0, |json| json.len())
 }
 
+/// The first of a list that have room in so many bytes, and their length.
+pub(super) fn firsts<T: Serialize>(all: impl Iterator<Item = T>, room: usize) -> (Vec<T>, usize) {
+    let (mut firsts, mut bytes) = (Vec::new(), 0);
+    for it in all {
+        let more = bytes + written(&it) + 1;
+        if more > room {
+            break;
+        }
+        bytes = more;
+        firsts.push(it);
+    }
+    (firsts, bytes)
+}
+
 /// The beginning of a text that has room in so many bytes of JSON.
 pub(super) fn cut(text: &str, bytes: usize) -> String {
     let shown: String = text.chars().take(quote::fitting(text, bytes)).collect();

@@ -6,6 +6,7 @@ use peerbus_node::index;
 use peerbus_view::{Around, Audience, Trail, depends_on_peers};
 use serde::Serialize;
 
+use super::room::{beside, cut, firsts, written};
 use super::{Context, DEADLINE, Tool, done, talk};
 use crate::arguments::{Argument, ArgumentKind, Arguments};
 use crate::reply::Reply;
@@ -13,10 +14,16 @@ use crate::rpc::schemars::{self, JsonSchema};
 
 const IDS_MAX: usize = 16;
 
+/// Room for the sentence on a message.
+const NOTE_BYTES: usize = 8 * 1024;
+
 #[derive(Serialize, JsonSchema)]
 struct Output {
     /// How far each message got.
     messages: Vec<Trail>,
+    /// What has no room here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    note: Option<&'static str>,
 }
 
 pub(crate) const TOOL: Tool = Tool {
@@ -47,10 +54,12 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
     let receipts = context.bus.statuses(&ids, DEADLINE).await;
     let receipts = receipts.map_err(|error| error.to_string())?;
     let messages = trails(context, &ids, &receipts).await;
-    done(&Output { messages })
+    let is_cut = ids.len() > 1 && messages.iter().any(|trail| trail.omitted > 0);
+    let note = is_cut.then_some("steps are left out (`omitted`): ask for each message alone");
+    done(&Output { messages, note })
 }
 
-/// How far these messages got, with what the list of peers tells where that says more.
+/// How far these messages got, with what the list of peers tells where that says more, as far as it has room.
 pub(super) async fn trails(
     context: &Context<'_>,
     ids: &[String],
@@ -71,7 +80,25 @@ pub(super) async fn trails(
         audience: Audience::Peer,
     };
     let trail = |id: &String| Trail::among(id, receipts, around);
-    ids.iter().map(trail).collect()
+    fitting(ids.iter().map(trail).collect())
+}
+
+/// The first steps of each that have room beside those of the others.
+fn fitting(mut trails: Vec<Trail>) -> Vec<Trail> {
+    let (mut left, mut others) = (beside(0), trails.len());
+    for trail in &mut trails {
+        let share = left / others;
+        if written(&trail.note) > NOTE_BYTES.min(share / 2) {
+            trail.note = cut(&trail.note, NOTE_BYTES.min(share / 2));
+        }
+        let steps = std::mem::take(&mut trail.steps);
+        let (all, room) = (steps.len(), share.saturating_sub(written(trail) + 1));
+        trail.steps = firsts(steps.into_iter(), room).0;
+        trail.omitted += all - trail.steps.len();
+        left = left.saturating_sub(written(trail) + 1);
+        others -= 1;
+    }
+    trails
 }
 
 fn ids(arguments: &Arguments) -> Result<Vec<String>, String> {
@@ -91,7 +118,48 @@ fn ids(arguments: &Arguments) -> Result<Vec<String>, String> {
 
 #[cfg(test)]
 mod tests {
+    use peerbus_view::Step;
+
+    use super::super::room::RESULT_BYTES;
     use super::*;
+
+    #[test]
+    fn the_steps_of_all_messages_have_room_and_a_short_one_keeps_its_own() {
+        let trail = |id: &str, count: usize, odd: &str| Trail {
+            id: id.to_owned(),
+            steps: vec![
+                Step {
+                    reason: Some(odd.repeat(300)),
+                    ..Step::default()
+                };
+                count
+            ],
+            omitted: 0,
+            note: odd.repeat(1_000 * count),
+        };
+        for odd in ["x", "\\u0001", "@"] {
+            let mut all = vec![trail("last", 1, "x")];
+            all.extend((1..IDS_MAX).map(|n| trail(&n.to_string(), 64, odd)));
+            for trails in [all.clone(), vec![all.remove(1)]] {
+                let fit = fitting(trails.clone());
+                let result = Output {
+                    messages: fit.clone(),
+                    note: None,
+                };
+                assert!(
+                    written(&result) <= RESULT_BYTES,
+                    "{odd} {}",
+                    written(&result)
+                );
+                for (fit, trail) in fit.iter().zip(&trails) {
+                    assert_eq!(fit.omitted + fit.steps.len(), trail.steps.len());
+                    assert!(!fit.steps.is_empty() || trails.len() > 1);
+                    assert!(!fit.note.is_empty());
+                }
+                assert!(trails.len() == 1 || fit[0].omitted == 0);
+            }
+        }
+    }
 
     #[test]
     fn one_id_or_several_are_asked_for() {

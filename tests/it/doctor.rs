@@ -107,7 +107,10 @@ const FAULTS: &[Fault] = &[
     Fault {
         what: "a broker elsewhere that is not there",
         plant: nothing,
-        env: &[("PEERBUS_URL", "ws://127.0.0.1:1")],
+        env: &[
+            ("PEERBUS_URL", "ws://127.0.0.1:1"),
+            ("PEERBUS_TOKEN", "one of that broker"),
+        ],
         says: &["failed  broker: ", "127.0.0.1:1", "correct PEERBUS_URL"],
     },
     Fault {

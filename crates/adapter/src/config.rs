@@ -8,6 +8,7 @@ use peerbus_wire::limits::{WINDOW_BYTES_DEFAULT, WINDOW_MESSAGES_DEFAULT};
 use peerbus_wire::{GroupName, PeerName, Secret, Token, Window, escape};
 use serde_json::{Map, Value};
 
+use crate::credentials::Credentials;
 use crate::demand::Demand;
 use crate::error::ConfigError;
 use crate::paths::Paths;
@@ -125,6 +126,10 @@ impl BusConfig {
             cert: file("PEERBUS_CLIENT_CERT"),
             key: file("PEERBUS_CLIENT_KEY"),
         };
+        if tls.cert.is_some() != tls.key.is_some() {
+            let why = "only one of PEERBUS_CLIENT_CERT and PEERBUS_CLIENT_KEY is set: set both, or neither";
+            return Err(ConfigError(why.into()));
+        }
         let naming = match given(&flags.name, "PEERBUS_NAME") {
             Some(name) => Naming::Verbatim(parse_name(&name, &env)?),
             None => Naming::Generated,
@@ -169,6 +174,28 @@ impl BusConfig {
             sessions,
             session: Sessions::id(env),
         })
+    }
+}
+
+impl BusConfig {
+    /// Refuses an address for which the token of the credentials file is not. A token is for one broker, and a
+    /// project's settings can name any address: the token goes there only if the file names it, too, or to a
+    /// socket at which this user listens.
+    ///
+    /// # Errors
+    ///
+    /// A sentence with, behind `; `, the remedy.
+    pub fn check_place(&self, file: &Credentials) -> Result<(), String> {
+        match &self.url {
+            None | Some(Url::Unix(_)) => Ok(()),
+            Some(_) if self.token.is_some() => Ok(()),
+            Some(url) if file.url.as_ref() == Some(url) => Ok(()),
+            Some(url) => Err(format!(
+                "the token in {} is for that file's broker, and was not sent to {url}, which PEERBUS_URL or --url \
+                 names; take that address away, or set PEERBUS_TOKEN to a token of the broker there",
+                self.credentials.display()
+            )),
+        }
     }
 }
 
@@ -294,6 +321,12 @@ mod tests {
                 "a b",
                 "the name \"a b\" (--name or PEERBUS_NAME) cannot be used: peer name",
             ),
+            (
+                "PEERBUS_CLIENT_CERT",
+                "/cert",
+                "only one of PEERBUS_CLIENT_CERT and",
+            ),
+            ("PEERBUS_CLIENT_KEY", "/key", "set both, or neither"),
             ("PEERBUS_NAME", "System", "peer name is reserved"),
             ("PEERBUS_NAME", "Dashboard", "kept for the dashboard's page"),
             ("PEERBUS_URL", "http://x", "broker URL \"http://x\""),

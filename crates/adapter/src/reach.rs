@@ -188,6 +188,11 @@ pub(crate) fn credentials(
 ) -> Result<Credentials, CredentialsError> {
     let file = file::load(&config.credentials);
     let file = file.and_then(|found| first.check(config, found));
+    if let Ok(found) = &file {
+        config
+            .check_place(found)
+            .map_err(CredentialsError::Unusable)?;
+    }
     let shares = file.as_ref().ok().map(|file| file.secret.clone());
     let mut found = match (&config.token, &config.secret) {
         (Some(token), Some(secret)) => Credentials {

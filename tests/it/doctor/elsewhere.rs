@@ -58,3 +58,24 @@ fn a_port_is_a_hint_and_the_reason_of_the_start_comes_first() {
     );
     broker.stop();
 }
+
+#[test]
+fn an_address_for_which_the_files_token_is_not_is_named() {
+    let home = Home::new();
+    Broker::start(&home).stop();
+    let mut doctor = home.peerbus(&["doctor"]);
+    let output = doctor.env("PEERBUS_URL", "ws://127.0.0.1:1").output();
+    let text = String::from_utf8_lossy(&output.expect("peerbus starts").stdout).into_owned();
+    let file = home.credentials().display().to_string();
+    let line = text
+        .lines()
+        .find(|line| line.starts_with("failed  credentials: the token in "));
+    let line = line.unwrap_or_else(|| panic!("{text}"));
+    for part in [
+        &*file,
+        "was not sent to ws://127.0.0.1:1",
+        "remedy: take that address away",
+    ] {
+        assert!(line.contains(part), "{line}");
+    }
+}

@@ -71,7 +71,11 @@ fn between_two_machines_the_address_is_found_and_nothing_is_in_the_clear() {
     let said = at_laptop(&["peers", "--url", &plain]).fails(2);
     assert!(said.contains("credentials"), "{said}");
     at_laptop(&["join", code.trim(), "--yes"]).ok();
-    let said = at_laptop(&["peers", "--url", &plain]).fails(1);
+    let said = at_laptop(&["peers", "--url", &plain]).fails(2);
+    let not_sent = format!("was not sent to {plain}");
+    assert!(said.contains(&not_sent), "{said}");
+    let mut peers = machines.run(1, &laptop, &["peers", "--url", &plain]);
+    let said = Finished::of(peers.env("PEERBUS_TOKEN", laptop.credential("token"))).fails(1);
     assert!(said.contains("it speaks TLS"), "{said}");
     at_desk(&["recv", "--name", "ann", "--timeout", "0.1"]).ok();
     at_laptop(&["send", "ann", "from afar", "--name", "laptop-bob"]).ok();

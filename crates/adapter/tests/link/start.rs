@@ -30,6 +30,47 @@ async fn credentials_that_appear_later_are_found() {
     until(&bus, |state| matches!(state, LinkState::Online { .. })).await;
 }
 
+/// What comes of a URL in the settings, where only the file has a token: an address that was dialed, or why not.
+async fn dialed(in_file: impl Fn(&str) -> Option<String>, own_token: bool) -> Result<(), String> {
+    let place = Place::new();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("ws://{}", listener.local_addr().unwrap());
+    let path = place.path("credentials.toml");
+    credentials::load_or_create(&path).unwrap();
+    if let Some(other) = in_file(&url) {
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, format!("{text}url = \"{other}\"\n")).unwrap();
+    }
+    let mut config = place.config();
+    config.url = Some(Url::parse(&url).unwrap());
+    config.token = config.token.filter(|_| own_token);
+    config.secret = None;
+    let (bus, _link) = place.start(config);
+    let refused = until(&bus, |state| {
+        matches!(state, LinkState::NeedCredentials { .. })
+    });
+    tokio::select! {
+        _ = listener.accept() => Ok(()),
+        state = refused => {
+            let why = state.to_string();
+            let named = [url.as_str(), path.to_str().unwrap(), "PEERBUS_URL", "set PEERBUS_TOKEN"];
+            assert!(named.iter().all(|it| why.contains(it)), "{why}");
+            Err(why)
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_files_token_goes_only_where_the_file_names_the_broker() {
+    let same = |url: &str| Some(url.to_owned());
+    let other = |_: &str| Some("wss://bus.example:47821".to_owned());
+    dialed(|_| None, false).await.unwrap_err();
+    dialed(other, false).await.unwrap_err();
+    dialed(same, false).await.unwrap();
+    dialed(|_| None, true).await.unwrap();
+    dialed(other, true).await.unwrap();
+}
+
 #[tokio::test]
 async fn the_socket_that_is_there_is_found_without_a_url() {
     let place = Place::new();

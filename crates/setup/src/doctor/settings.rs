@@ -91,6 +91,11 @@ fn keys(config: &BusConfig, report: &mut Report) -> bool {
             true
         }
         (_, Ok(found)) => {
+            if let Err(why) = config.check_place(found) {
+                let (says, remedy) = why.rsplit_once("; ").unwrap_or((&why, "correct it"));
+                report.failed("credentials", says, remedy);
+                return false;
+            }
             let ours = config.secret.as_ref();
             let says = match ours
                 .map(|ours| (found.secret.accepts(ours), ours.accepts(&found.secret)))

@@ -230,9 +230,11 @@ async fn connect(url: &Url, tls: &TlsFiles) -> Result<Box<dyn Stream>, Failure> 
             pin,
             ..
         } => {
+            // Files that are of no use are named whether or not somebody answers.
+            let connector = tls.connector(*pin)?;
             let tcp = dial_tcp(host, *port).await?;
             // Its state is large, and most adapters have none.
-            Box::new(Box::pin(tls.connect(host, *pin, tcp)).await?)
+            Box::new(Box::pin(tls.connect(connector, host, tcp)).await?)
         }
         Url::Tcp { host, port, .. } => Box::new(dial_tcp(host, *port).await?),
         Url::Ssh(to) => Box::new(ssh::start(to, ssh::RELAY).map_err(Failure::Absent)?.0),
@@ -373,6 +375,17 @@ mod tests {
             why.contains("`peerbus serve`") && why.contains("PEERBUS_URL"),
             "{why}"
         );
+    }
+
+    #[tokio::test]
+    async fn a_file_of_no_use_is_named_whether_or_not_a_broker_is_there() {
+        let url = Url::parse("wss://127.0.0.1:1").unwrap();
+        let files = TlsFiles {
+            ca: Some("/nonexistent/ca.pem".into()),
+            ..TlsFiles::default()
+        };
+        let said = open_socket(&url, &files).await.err().unwrap();
+        assert!(said.contains("PEERBUS_CA is of no use"), "{said}");
     }
 
     #[test]

@@ -59,23 +59,27 @@ impl TlsFiles {
         host: &str,
         tcp: TcpStream,
     ) -> Result<TlsStream<TcpStream>, String> {
-        let stream = self.connect(host, None, tcp).await;
-        stream.map_err(|why| why.to_string())
+        let connected = async { self.connect(self.connector(None)?, host, tcp).await };
+        connected.await.map_err(|why: Unusable| why.to_string())
     }
 
-    /// Makes a connection a TLS one, with this one certificate at the other end where one is named.
+    /// Reads the files. `pin`: the one certificate that is taken at the other end.
+    pub(crate) fn connector(&self, pin: Option<Fingerprint>) -> Result<TlsConnector, Unusable> {
+        let config = self.config(pin)?;
+        Ok(TlsConnector::from(Arc::new(config)))
+    }
+
+    /// Makes a connection a TLS one.
     pub(crate) async fn connect(
         &self,
+        connector: TlsConnector,
         host: &str,
-        pin: Option<Fingerprint>,
         tcp: TcpStream,
     ) -> Result<TlsStream<TcpStream>, Unusable> {
-        let config = self.config(pin)?;
         let name = ServerName::try_from(host.to_owned()).map_err(|_| {
             let found = format!("no certificate can be for the host name {host}");
             Unusable::new(found, "use another name, or the address")
         })?;
-        let connector = TlsConnector::from(Arc::new(config));
         let connected = connector.connect(name, tcp).await;
         connected.map_err(|error| {
             self.explain(&error).unwrap_or_else(|| {

@@ -237,7 +237,7 @@ async fn connect(url: &Url, tls: &TlsFiles) -> Result<Box<dyn Stream>, Failure> 
             Box::new(Box::pin(tls.connect(connector, host, tcp)).await?)
         }
         Url::Tcp { host, port, .. } => Box::new(dial_tcp(host, *port).await?),
-        Url::Ssh(to) => Box::new(ssh::start(to, ssh::RELAY).map_err(Failure::Absent)?.0),
+        Url::Ssh(to) => Box::new(ssh_to(to).await?.0),
     })
 }
 
@@ -246,11 +246,15 @@ async fn open(url: &Url, tls: &TlsFiles) -> Result<(Socket, Option<String>), Fai
     let Url::Ssh(to) = url else {
         return shake(url, tls, connect(url, tls).await?).await;
     };
-    let (stream, login) = ssh::start(to, ssh::RELAY).map_err(Failure::Absent)?;
+    let (stream, login) = ssh_to(to).await?;
     match shake(url, tls, Box::new(stream)).await {
         Err(odd) => Err(login.ended().await.map_or_else(Failure::Absent, |()| odd)),
         open => open,
     }
+}
+
+async fn ssh_to(to: &str) -> Result<(UnixStream, ssh::Login<'_>), Failure> {
+    ssh::start(to, ssh::RELAY).await.map_err(Failure::Absent)
 }
 
 /// Shakes hands over a stream.

@@ -8,7 +8,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use peerbus_wire::escape;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
@@ -40,11 +40,16 @@ const OPTIONS: [&str; 11] = [
     "--",
 ];
 
+/// The line behind which peerbus speaks there: a login shell may greet before it.
+const BEGINS: &str = "peerbus begins";
+/// Most bytes of such a greeting.
+const GREETING_BYTES_MAX: u64 = 64 * 1_024;
+
 /// Every login shell reads this as one program with two words. The shell of a login without a terminal may not look
 /// where peerbus is installed.
 fn line(words: &str) -> String {
     let path = r#"PATH="$PATH:$HOME/.local/bin:$HOME/.cargo/bin"; export PATH"#;
-    format!("exec sh -c '{path}; exec peerbus {words}'")
+    format!("exec sh -c '{path}; echo {BEGINS}; exec peerbus {words}'")
 }
 
 /// A running `ssh`, as far as it is not the stream.
@@ -55,8 +60,8 @@ pub(crate) struct Login<'t> {
 }
 
 /// Has `ssh` run `peerbus` with these words at `to`, which are letters, digits, dots, hyphens and spaces. Gives what that
-/// reads and writes.
-pub(crate) fn start<'t>(to: &'t str, words: &str) -> Result<(UnixStream, Login<'t>), String> {
+/// reads and writes, once it begins or is over.
+pub(crate) async fn start<'t>(to: &'t str, words: &str) -> Result<(UnixStream, Login<'t>), String> {
     let failed = |error: std::io::Error| match error.kind() {
         ErrorKind::NotFound => "there is no `ssh` on the PATH".to_owned(),
         _ => format!("ssh cannot be started: {error}"),
@@ -77,13 +82,26 @@ pub(crate) fn start<'t>(to: &'t str, words: &str) -> Result<(UnixStream, Login<'
         .process_group(0)
         .spawn()
         .map_err(failed)?;
-    let stream = UnixStream::from_std(ours).map_err(failed)?;
+    let mut stream = UnixStream::from_std(ours).map_err(failed)?;
+    // Its end says why it does not begin.
+    let _begins = timeout(LOGS_IN, begun(&mut stream)).await;
     Ok((stream, Login { to, child, says }))
+}
+
+/// Reads up to where peerbus begins, and no byte of that.
+async fn begun(stream: &mut (impl AsyncRead + Unpin)) -> std::io::Result<()> {
+    let begins = format!("{BEGINS}\n");
+    let mut stream = stream.take(GREETING_BYTES_MAX);
+    let mut greeting = Vec::new();
+    while !greeting.ends_with(begins.as_bytes()) {
+        greeting.push(stream.read_u8().await?);
+    }
+    Ok(())
 }
 
 /// Runs `peerbus` with these words at `to`, and gives the last line that it prints.
 pub(crate) async fn run(to: &str, words: &str) -> Result<String, String> {
-    let (mut stream, login) = start(to, words)?;
+    let (mut stream, login) = start(to, words).await?;
     let mut printed = Vec::new();
     let read = async {
         stream.shutdown().await?;
@@ -145,5 +163,27 @@ mod tests {
         let inner = words.strip_prefix("exec sh -c '").unwrap();
         let inner = inner.strip_suffix('\'').unwrap();
         assert!(!inner.contains('\'') && inner.ends_with("; exec peerbus invite laptop --ssh"));
+    }
+
+    #[tokio::test]
+    async fn a_greeting_of_the_other_sides_shell_is_passed_over() {
+        for (printed, rest) in [
+            (
+                &b"peerbus begins\nHTTP/1.1 101"[..],
+                Some(&b"HTTP/1.1 101"[..]),
+            ),
+            (
+                b"Welcome!\r\n\x1b[1mpeerbus begins\nxpeerbus begins\n",
+                Some(b"xpeerbus begins\n"),
+            ),
+            (b"Welcome!\n", None),
+            (b"", None),
+        ] {
+            let mut stream = printed;
+            let begins = begun(&mut stream).await.is_ok();
+            assert_eq!(begins.then_some(stream), rest);
+        }
+        let mut endless = tokio::io::repeat(b'x');
+        assert!(begun(&mut endless).await.is_err());
     }
 }

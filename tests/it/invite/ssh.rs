@@ -124,6 +124,12 @@ impl Drop for Login {
 #[test]
 fn a_login_is_enough_to_join_and_mail_goes_both_ways() {
     let Some(login) = Login::new() else { return };
+    // The shell there greets everybody.
+    fs::write(
+        login.file(".bashrc"),
+        "echo Welcome; printf %s 'no end of line'\n",
+    )
+    .expect("ours");
     // Its first command there starts a broker, which listens for nobody else.
     let said = login.join();
     let plan = "will be made, with a token, HMAC secret and url (ssh:desk)";

@@ -80,6 +80,52 @@ fn what_was_changed_before_a_failure_is_named_and_can_be_undone() {
 }
 
 #[test]
+fn a_projects_link_that_leads_out_of_it_is_refused_and_named() {
+    let home = Home::new();
+    let project = home.path().join("shop");
+    let install = |place: &Path| {
+        let mut command = home.peerbus(&["install", "claude-code", "--project"]);
+        command.current_dir(place).output().expect("it starts")
+    };
+    let outside = home.path().join(".claude");
+    write(&outside.join("settings.json"), "{}\n");
+    write(&outside.join("else.json"), "{}\n");
+    fs::create_dir_all(project.join(".git")).expect("a directory");
+    for (link, to) in [
+        (".claude", &*outside),
+        (".claude", &home.path().join("nowhere")),
+        (".mcp.json", &outside.join("else.json")),
+    ] {
+        symlink(to, project.join(link)).expect("a link");
+        let found = || {
+            let here = fs::read_dir(&project).expect("a directory").count();
+            (tree(&outside), home.path().join("nowhere").exists(), here)
+        };
+        let before = found();
+        let output = install(&project);
+        let said = String::from_utf8_lossy(&output.stderr);
+        let named = format!(
+            "{} is a symbolic link out of ",
+            project.join(link).display()
+        );
+        assert!(
+            said.contains(&named) && said.contains("nothing was changed"),
+            "{said}"
+        );
+        assert_eq!((output.status.code(), found()), (Some(1), before));
+        fs::remove_file(project.join(link)).expect("our link");
+    }
+    // A link within the repository is one of the project's own.
+    let part = project.join("part");
+    fs::create_dir_all(project.join("shared")).expect("a directory");
+    fs::create_dir_all(&part).expect("a directory");
+    symlink("../shared", part.join(".claude")).expect("a link");
+    assert!(install(&part).status.success());
+    let hooks = fs::read_to_string(project.join("shared/settings.json"));
+    assert!(hooks.expect("the hooks").contains("peerbus hook"));
+}
+
+#[test]
 fn what_nobody_reads_is_done_all_the_same() {
     let home = Home::new();
     let before = tree(home.path());

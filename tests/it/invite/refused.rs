@@ -321,3 +321,25 @@ fn an_agent_invites_nobody_and_joins_nothing() {
     assert!(said.starts_with("laptop: invited, until "), "{said}");
     desk.broker.stop();
 }
+
+#[test]
+fn what_a_broker_made_here_once_the_joined_file_was_gone_stays() {
+    let (desk, laptop) = (Desk::new(), Home::new());
+    join(&laptop, &desk.invite("laptop")).ok();
+    // As a run leaves it that is killed before it is done.
+    fs::remove_file(laptop.credentials()).expect("credentials");
+    Broker::start(&laptop).stop();
+    let made = fs::read(laptop.credentials()).expect("credentials");
+    let said = laptop.run(&["uninstall", "--join"]);
+    assert!(
+        said.stderr
+            .contains("is not what `peerbus join` wrote, and stays"),
+        "{}",
+        said.stderr
+    );
+    said.ok();
+    assert_eq!(fs::read(laptop.credentials()).expect("credentials"), made);
+    let said = laptop.run(&["uninstall", "--join"]).stderr;
+    assert!(said.contains("nothing to do"), "{said}");
+    desk.broker.stop();
+}

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use peerbus_adapter::credentials::{check_joinable_file, random_hex};
+use peerbus_adapter::credentials::{self, check_joinable_file, random_hex};
 use peerbus_adapter::paths::Paths;
 use peerbus_adapter::{Failure, Token};
 use peerbus_os::dir;
@@ -162,6 +162,21 @@ pub fn leave(dry_run: bool, show: Show<'_>) -> Result<(), Failure> {
         None => done.original.clone(),
         Some(_) => done.original_of(text).or_else(is_old),
     };
+    // It was killed once the file was gone, and a broker of this machine has made another since.
+    let is_another = || {
+        let theirs = credentials::parse(text);
+        done.created && theirs.is_ok_and(|found| found.url.is_none())
+    };
+    if original.is_none() && is_another() {
+        show(InstallLine::Note(&format!(
+            "{shown} is not what `peerbus join` wrote, and stays"
+        )));
+        if !dry_run {
+            record.joined = None;
+            record.save()?;
+        }
+        return Ok(());
+    }
     let Some(original) = original else {
         return Err(Failure::failed(format!(
             "{shown} was changed since `peerbus join` wrote it, and nothing was done: take out of it what is \

@@ -120,6 +120,7 @@ pub fn install(request: InstallRequest, show: Show<'_>) -> Result<(), Failure> {
     let project = targets::project(scope)?;
     targets::check_places(agent, scope)?;
     let targets = targets::targets(agent, scope, &project, &program);
+    targets::check_within(scope, &project, &targets)?;
     let kept = targets::kept(&targets).filter(|_| program.name.is_none());
     program.uses = Uses {
         shared,

@@ -50,6 +50,39 @@ pub(super) fn check_places(agent: &Agent, scope: Scope) -> Result<(), Failure> {
     }
 }
 
+/// Refuses files of a project that a symbolic link of that leads out of it: a repository would have its user's own
+/// configuration changed.
+pub(super) fn check_within(
+    scope: Scope,
+    project: &Path,
+    targets: &[Target],
+) -> Result<(), Failure> {
+    let above = above(project);
+    let root = above.last().map_or(project, PathBuf::as_path);
+    let real = root.canonicalize();
+    let leads_out = |path: &Path| {
+        let is_link = path
+            .symlink_metadata()
+            .is_ok_and(|found| found.is_symlink());
+        let within = |to: PathBuf| real.as_ref().is_ok_and(|root| to.starts_with(root));
+        is_link && !path.canonicalize().is_ok_and(within)
+    };
+    let ours = targets.iter().filter(|_| scope == Scope::Project);
+    let ours = ours.flat_map(|target| {
+        let below = target.path.ancestors();
+        below.take_while(|path| path.starts_with(project) && *path != project)
+    });
+    let mut links = ours.filter(|path| leads_out(path));
+    links.next().map_or(Ok(()), |link| {
+        Err(Failure::failed(format!(
+            "{} is a symbolic link out of {}, and nothing was changed: put a file or a directory of the project \
+             there, or install for yourself with --user",
+            link.display(),
+            root.display()
+        )))
+    })
+}
+
 /// What was installed in an agent's own configuration in other places than these: a variable named
 /// them then.
 pub(super) fn elsewhere(

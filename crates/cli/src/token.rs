@@ -152,25 +152,33 @@ fn revoke(revoked: &str, at: &TokensFile) -> Result<(), Failure> {
     for_people("revoke a token")?;
     let file = place(at.file.as_ref())?;
     let named = name(revoked)?;
-    let invited = is_invited(&named).then(|| {
-        format!("; the invitation of {named} is open: `peerbus invite revoke {named}` ends it")
-    });
-    let name = tokens::revoke(&file, &named);
-    let name = name.map_err(|why| Failure::config(why + &invited.unwrap_or_default()))?;
+    let invited = Paths::find()?.config_dir.join(INVITATIONS);
+    let is_open = |it: &Invitation| {
+        let own = it.name.as_str().eq_ignore_ascii_case(named.as_str());
+        own && it.joined_ms.is_none()
+    };
+    // Its code would let the machine in again that has shown it.
+    let let_in = |it: &Invitation| is_open(it) && it.holder.is_some();
+    let ended = invitations::end(&invited, &file, let_in).map_err(Failure::config)?;
+    let ended = ended.into_iter().find(|(_, had_token)| *had_token);
+    let (name, with) = match ended {
+        Some((it, _)) => (it.name.to_string(), ", and its invitation is at an end"),
+        None => {
+            let open = invitations::read(&invited).is_ok_and(|all| all.iter().any(is_open));
+            let open = open.then(|| {
+                format!(
+                    "; the invitation of {named} is open: `peerbus invite revoke {named}` ends it"
+                )
+            });
+            let name = tokens::revoke(&file, &named);
+            let name = name.map_err(|why| Failure::config(why + &open.unwrap_or_default()))?;
+            (name, "")
+        }
+    };
     output::line(&format!(
-        "token {name} is revoked; its names and the mail for them stay"
+        "token {name} is revoked{with}; its names and the mail for them stay"
     ))?;
     tell(&file, at)
-}
-
-/// Whether a machine that is called so has an invitation, and has not joined.
-fn is_invited(name: &TokenName) -> bool {
-    let paths = Paths::find().ok();
-    let all = paths.and_then(|it| invitations::read(&it.config_dir.join(INVITATIONS)).ok());
-    let own = name.as_str();
-    let is_it =
-        |it: &Invitation| it.name.as_str().eq_ignore_ascii_case(own) && it.joined_ms.is_none();
-    all.is_some_and(|all| all.iter().any(is_it))
 }
 
 /// Has a running broker read the file at once. It would do so by itself a moment later.

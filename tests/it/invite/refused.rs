@@ -323,6 +323,22 @@ fn an_agent_invites_nobody_and_joins_nothing() {
 }
 
 #[test]
+fn a_token_that_is_revoked_before_its_machine_came_is_not_given_again() {
+    let desk = Desk::new();
+    let code = desk.invite("laptop");
+    shows(&code, "a").expect("it is let in");
+    let said = desk.says(&["token", "revoke", "Laptop"]);
+    assert!(
+        said.contains("token laptop is revoked, and its invitation is at an end"),
+        "{said}"
+    );
+    assert!(told(&code, "a").contains("no invitation has this code"));
+    assert_eq!(desk.says(&["token", "list"]), "no tokens\n");
+    assert_eq!(desk.says(&["invite", "list"]), "no machine was invited\n");
+    desk.broker.stop();
+}
+
+#[test]
 fn what_a_broker_made_here_once_the_joined_file_was_gone_stays() {
     let (desk, laptop) = (Desk::new(), Home::new());
     join(&laptop, &desk.invite("laptop")).ok();

@@ -153,6 +153,8 @@ impl TranscriptReader {
         let shown = result.or_else(|| serde_json::from_str(text).ok());
         here.retain(|mark| match &shown {
             Some(shown) => stands(shown, mark),
+            // JSON that is nested too deep for a value.
+            None if text.starts_with('{') => false,
             None => places(text, mark).into_iter().any(|of| of.is_none()),
         });
         let news = |mark: &&String| {

@@ -160,14 +160,13 @@ impl LineReader for Lines {
     }
 
     fn result(&self, line: &str) -> Option<Value> {
-        let line: Value = serde_json::from_str(line).unwrap_or_default();
-        let blocks = line["message"]["content"].as_array()?.iter();
-        let results: Vec<_> = blocks
-            .filter(|block| block["type"] == "tool_result")
-            .collect();
-        let is_ours = |block: &&&Value| self.calls.iter().any(|id| block["tool_use_id"] == **id);
+        // What stands beside the message may be nested too deep for a value.
+        let line: Written = serde_json::from_str(line).ok()?;
+        let blocks = line.message?.content?.into_iter();
+        let results: Vec<_> = blocks.filter(Block::is_result).collect();
+        let is_ours = |block: &&Block| self.calls.iter().any(|id| block.call.as_ref() == Some(id));
         let ours = results.iter().filter(is_ours);
-        let ours = ours.map(|block| block["content"].clone());
+        let ours = ours.map(|block| block.content.clone().unwrap_or_default());
         (!results.is_empty()).then(|| ours.collect())
     }
 }
@@ -228,13 +227,25 @@ struct Message {
     content: Option<Vec<Block>>,
 }
 
-/// A part of it; a call of a tool has a name.
+/// A part of it; a call of a tool has a name, the result of one has the call's id.
 #[derive(Deserialize)]
 struct Block {
+    #[serde(rename = "type", default, deserialize_with = "lenient")]
+    kind: Option<String>,
+    #[serde(rename = "tool_use_id", default, deserialize_with = "lenient")]
+    call: Option<String>,
+    #[serde(default, deserialize_with = "lenient")]
+    content: Option<Value>,
     #[serde(default, deserialize_with = "lenient")]
     id: Option<String>,
     #[serde(default, deserialize_with = "lenient")]
     name: Option<String>,
+}
+
+impl Block {
+    fn is_result(&self) -> bool {
+        self.kind.as_deref() == Some("tool_result")
+    }
 }
 
 #[derive(Deserialize)]

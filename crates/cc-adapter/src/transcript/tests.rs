@@ -83,6 +83,28 @@ fn a_mark_in_the_result_of_a_tool_that_is_not_ours_says_nothing() {
 }
 
 #[test]
+fn a_result_is_found_however_deep_what_stands_beside_it_is() {
+    let in_result = |found| Evidence::InResult(Box::new(found));
+    let deep = format!("{}{}", "[".repeat(300), "]".repeat(300));
+    let result = |content: &str, beside: &str| {
+        let more = format!(
+            r#","message":{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"t","content":{content}}}]}},"toolUseResult":{beside}"#
+        );
+        call("c", "0", "mcp__peerbus__bus_inbox", "t")
+            + &line("user", "a", "c", &more)
+            + &assistant("b", "a")
+    };
+    let mark = format!("\"{MARK}\"");
+    let proven = [presented(), answered()].map(in_result);
+    assert_eq!(feed(&result(&mark, &deep)), proven);
+    // Nothing can be told of a text that is nested too deep itself.
+    let within = deep.replacen("[]", &format!("[{mark}]"), 1);
+    assert_eq!(feed(&result(&within, "1")), []);
+    let other = format!(r#","message":{{"role":"user","content":{within}}}"#);
+    assert_eq!(feed(&line("user", "a", "0", &other)), []);
+}
+
+#[test]
 fn a_message_in_mid_turn_a_hook_and_a_tool_result_are_presented() {
     let in_result = |found| Evidence::InResult(Box::new(found));
     let queued = format!(

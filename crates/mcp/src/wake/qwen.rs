@@ -310,11 +310,34 @@ impl LineReader for Lines {
             stopped: false,
         })
     }
+
+    fn result(&self, line: &str) -> Option<Value> {
+        let line: Value = serde_json::from_str(line).ok()?;
+        (line["type"] == "tool_result").then_some(line)
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use peerbus_adapter::mailbox::Evidence;
+    use peerbus_adapter::transcript::TranscriptReader;
+
     use super::*;
+
+    #[test]
+    fn what_a_tool_gave_is_told_apart() {
+        const MARK: &str = "pb-0123456789abcdef-7";
+        let found = |kind: &str| {
+            let line =
+                json!({ "uuid": "a", "type": kind, "message": { "parts": [{ "text": MARK }] } });
+            let mut reader = TranscriptReader::new(Box::new(Lines));
+            reader.feed(format!("{line}\n").as_bytes(), &[MARK.to_owned()])
+        };
+        let presented = || Evidence::Presented(MARK.to_owned());
+        assert_eq!(found("user"), [presented()]);
+        let in_result = Evidence::InResult(Box::new(presented()));
+        assert_eq!(found("tool_result"), [in_result]);
+    }
 
     #[test]
     fn receipts_as_the_client_writes_them() {

@@ -4,6 +4,7 @@
 
 use peerbus_adapter::transcript::{LineReader, TranscriptLine};
 use serde::Deserialize;
+use serde_json::Value;
 
 /// Reads lines; each follows the one before in its turn.
 #[derive(Debug, Default)]
@@ -58,7 +59,7 @@ impl LineReader for Lines {
                 Some("assistant") => (false, true),
                 _ => return None,
             },
-            ("response_item", "function_call_output" | "custom_tool_call_output") => (true, false),
+            ("response_item", kind) if is_output(kind) => (true, false),
             ("response_item", "function_call" | "custom_tool_call" | "local_shell_call") => {
                 (false, true)
             }
@@ -77,13 +78,27 @@ impl LineReader for Lines {
             stopped: !presents && !answers,
         })
     }
+
+    fn result(&self, line: &str) -> Option<Value> {
+        let mut line: Value = serde_json::from_str(line).ok()?;
+        let payload = line["payload"].take();
+        payload["type"]
+            .as_str()
+            .is_some_and(is_output)
+            .then_some(payload)
+    }
+}
+
+/// Whether an item is what a tool gave.
+fn is_output(kind: &str) -> bool {
+    matches!(kind, "function_call_output" | "custom_tool_call_output")
 }
 
 #[cfg(test)]
 mod tests {
     use peerbus_adapter::mailbox::Evidence;
     use peerbus_adapter::transcript::TranscriptReader;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -111,6 +126,8 @@ mod tests {
         let word = |evidence| match evidence {
             Evidence::Presented(_) => "presented",
             Evidence::Answered(_) => "answered",
+            Evidence::InResult(found) if found.is_answer() => "answered, in a result",
+            Evidence::InResult(_) => "presented, in a result",
             other => panic!("{other:?}"),
         };
         found.map(word).collect()
@@ -152,12 +169,13 @@ mod tests {
     }
 
     #[test]
-    fn a_drains_result_is_presented_too() {
+    fn what_a_tool_gave_is_told_apart() {
         let lines = [
             item("a", "function_call", "", "bus_drain"),
             item("a", "function_call_output", "", MARK),
             item("a", "message", "assistant", "noted"),
         ];
-        assert_eq!(found(&lines), ["presented", "answered"]);
+        let expected = ["presented, in a result", "answered, in a result"];
+        assert_eq!(found(&lines), expected);
     }
 }

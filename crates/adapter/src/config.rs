@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use peerbus_core::grant::not_the_pages;
+use peerbus_os::user;
 use peerbus_peer::mailbox::Senders;
 use peerbus_wire::limits::{WINDOW_BYTES_DEFAULT, WINDOW_MESSAGES_DEFAULT};
 use peerbus_wire::{GroupName, PeerName, Secret, Token, Window, escape};
@@ -186,8 +187,11 @@ impl BusConfig {
     ///
     /// A sentence with, behind `; `, the remedy.
     pub fn check_place(&self, file: &Credentials) -> Result<(), String> {
+        // Whose socket it is that anybody else dials is looked at then.
+        let is_own = |path: &PathBuf| user::id() != 0 || !path.exists() || user::owns(path);
         match &self.url {
-            None | Some(Url::Unix(_)) => Ok(()),
+            None => Ok(()),
+            Some(Url::Unix(path)) if is_own(path) => Ok(()),
             Some(_) if self.token.is_some() => Ok(()),
             Some(url) if file.url.as_ref() == Some(url) => Ok(()),
             Some(url) => Err(format!(

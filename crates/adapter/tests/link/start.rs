@@ -72,6 +72,26 @@ async fn the_files_token_goes_only_where_the_file_names_the_broker() {
 }
 
 #[tokio::test]
+async fn roots_own_token_goes_to_no_socket_of_another_user() {
+    let place = Place::new();
+    let socket = place.path("bus.sock");
+    // Another user looks at who listens.
+    if std::os::unix::fs::chown(&socket, Some(65_534), None).is_err() {
+        return;
+    }
+    credentials::load_or_create(&place.path("credentials.toml")).unwrap();
+    let mut config = place.config();
+    config.url = Some(Url::Unix(socket));
+    (config.token, config.secret) = (None, None);
+    let (bus, _link) = place.start(config);
+    let waits = until(&bus, |state| {
+        matches!(state, LinkState::NeedCredentials { .. })
+    });
+    let why = waits.await.to_string();
+    assert!(why.contains("was not sent to unix:/"), "{why}");
+}
+
+#[tokio::test]
 async fn the_socket_that_is_there_is_found_without_a_url() {
     let place = Place::new();
     let mut config = place.config();

@@ -451,18 +451,18 @@ impl Driver<'_> {
     fn tell(&self) {
         let path = self.protocol.path();
         self.mailbox.report(&self.session);
-        let (busy, found) = {
+        let (busy, rests, found) = {
             let state = self.session.state();
             let busy = state.turns.activity() == Activity::Busy;
             let title = self.protocol.title();
             let gone = || format!("{title} is being started again");
             let found = state.client.as_ref().map(drop).ok_or_else(gone);
-            let rests = state.rest.as_ref().map(|(_, why)| why.clone());
-            (busy, found.and_then(|()| rests.map_or(Ok(()), Err)))
+            (busy, state.rest.is_some(), found)
         };
-        match path.one_shot && busy && found.is_ok() {
-            true => self.mailbox.used(path),
-            false => self.mailbox.found(path, found),
+        match found.is_ok() {
+            true if path.one_shot && busy => self.mailbox.used(path),
+            true if rests => self.mailbox.rests(path),
+            _ => self.mailbox.found(path, found),
         }
         self.session.look_again();
     }

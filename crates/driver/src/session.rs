@@ -53,8 +53,8 @@ pub(crate) struct State {
     pub(crate) open: BTreeMap<String, (AbortHandle, bool)>,
     /// Turns that failed in a row.
     pub(crate) failures: u32,
-    /// The pause after a turn that failed, and what is said of it.
-    pub(crate) rest: Option<(AbortHandle, String)>,
+    /// The pause after a turn that failed.
+    pub(crate) rest: Option<AbortHandle>,
     /// The user's first turn.
     pub(crate) prompt: Option<Prompt>,
 }
@@ -110,7 +110,7 @@ impl Session {
         let open = {
             let mut state = self.state();
             state.turns = Turns::default();
-            if let Some((rests, _)) = state.rest.take() {
+            if let Some(rests) = state.rest.take() {
                 rests.abort();
             }
             std::mem::take(&mut state.open)

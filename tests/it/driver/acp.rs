@@ -176,6 +176,36 @@ fn a_turn_that_failed_proves_nothing_and_its_message_goes_again() {
 }
 
 #[test]
+fn one_whose_turn_failed_is_stuck_until_one_ends_well_and_mail_wakes_it() {
+    let acp = Acp::start(&[]);
+    let (home, why) = (&acp.home, "its last turn failed, and the next begins");
+    acp.send("no credit");
+    eventually("it is stuck", || {
+        let told = home.run(&["peers", "--json"]).ok();
+        let told: Value = serde_json::from_str(&told).expect("JSON");
+        let peer = &told["peers"][0];
+        assert_eq!(peer["wake"], json!(["acp"]), "{peer}");
+        let says = peer["tried"].as_str().is_some_and(|it| it.contains(why));
+        (peer["state"] == "stuck" && says).then_some(())
+    });
+    let status = home.run(&["status"]).ok();
+    assert!(status.contains(why), "{status}");
+    let doctor = home.run(&["doctor"]).stdout;
+    assert!(
+        doctor.contains(why) && !doctor.contains("nothing wakes"),
+        "{doctor}"
+    );
+    let list = home.run(&["session", "list"]).ok();
+    assert!(list.contains("stuck"), "{list}");
+    let tried = acp.prompts("").len();
+    let sent = home.run(&["send", "driven", "hello again"]).ok();
+    assert!(!sent.contains("nothing wakes"), "{sent}");
+    eventually("it is tried at once", || {
+        (acp.prompts("").len() > tried).then_some(())
+    });
+}
+
+#[test]
 fn of_an_agent_of_which_nothing_is_known_words_alone_are_no_proof() {
     let acp = Acp::start(&[]);
     for text in ["words alone", "a false end"] {

@@ -126,7 +126,7 @@ class Agent:
         self.open = number
         (HOME / "history").write_text(text)
         (HOME / "answered").unlink(missing_ok=True)
-        if "no service" in text and first("no service"):
+        if "no credit" in text or "no service" in text and first("no service"):
             write({"id": number, "error": {"code": -32603, "message": "the model's service failed"}})
             self.open = None
         elif "false end" in text and first("false end"):

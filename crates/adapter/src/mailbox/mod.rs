@@ -96,6 +96,8 @@ struct State {
     offered: BTreeSet<Path>,
     /// The waking paths as they were found: why one cannot be used.
     paths: BTreeMap<Path, Option<String>>,
+    /// It takes no push for a while, unless there is mail that has come since.
+    resting: Option<Path>,
     probe: Probe,
     /// What the observer is to be told.
     staged: Vec<Staged>,
@@ -191,6 +193,7 @@ impl Mailbox {
             // The machine takes a path that failed or was used up for absent by itself: it is told
             // in any case.
             state.machine.set_path(now_ms, path, found.is_ok());
+            state.resting.take_if(|it| *it == path);
             state.found(&self.shared.bus, path, found.err());
         });
     }
@@ -199,8 +202,15 @@ impl Mailbox {
     pub fn used(&self, path: Path) {
         self.with(|state, now_ms| {
             state.machine.set_path(now_ms, path, false);
+            state.resting.take_if(|it| *it == path);
             state.found(&self.shared.bus, path, None);
         });
+    }
+
+    /// The same, but what comes meanwhile has it looked for at once.
+    pub fn rests(&self, path: Path) {
+        self.used(path);
+        self.with(|state, _| state.resting = Some(path));
     }
 
     /// What came of an attempt, after [`WakePath::wake`] has answered.

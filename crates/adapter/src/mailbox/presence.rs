@@ -157,6 +157,7 @@ impl About {
     pub(super) fn tried(&self) -> Option<String> {
         Some(match self.stuck.as_ref()? {
             Stuck::Stopped => "its process is stopped, as by Ctrl-Z".into(),
+            Stuck::Failed(why) => why.to_string(),
             Stuck::GivenBack => {
                 "its mail has waited for five idle minutes, and came back unread each time it was sent".into()
             }

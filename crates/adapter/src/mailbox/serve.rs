@@ -54,7 +54,7 @@ impl State {
 
     /// A path that could not be used may be there by now.
     pub(super) fn look_for_paths(&mut self) {
-        if self.paths.values().any(Option::is_some) {
+        if self.resting.is_some() || self.paths.values().any(Option::is_some) {
             self.probe = self.probe.max(Probe::Absent);
         }
     }
@@ -197,7 +197,10 @@ impl Mailbox {
     async fn probe_paths(&self, paths: &[Box<dyn WakePath>], which: Probe) {
         for path in paths {
             let spec = path.spec();
-            let works = self.with(|state, _| state.paths.get(&spec).is_some_and(Option::is_none));
+            let works = self.with(|state, _| {
+                let works = state.paths.get(&spec).is_some_and(Option::is_none);
+                works && state.resting != Some(spec)
+            });
             if which == Probe::All || !works {
                 let found = path.probe().await;
                 self.found(spec, found);

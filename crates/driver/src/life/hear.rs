@@ -8,6 +8,7 @@ use peerbus_node::approvals::{Asked, By, Source, Verdict};
 use peerbus_node::{EventKind, Node, Pending, claude_code};
 use peerbus_wire::{escape, printable};
 use serde_json::json;
+use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
 use super::{Driver, KIND, Left, Shown};
@@ -150,11 +151,18 @@ impl Driver<'_> {
                 let why = escape(&why, WHY_CHARS);
                 tracing::warn!("a turn failed: {why}");
                 self.tell_failed(&why);
+                let next = self.rest().map_or_else(String::new, |pause| {
+                    let pause = pause.as_secs();
+                    format!(", and the next begins {pause} s after it, or when mail comes")
+                });
+                let failed = format!("its last turn failed{next}: {why}");
+                self.turn_ended(Some(failed.into()));
                 shown.why = Some(why);
-                self.rest();
             }
             TurnEnd::Well | TurnEnd::Unproven => {
                 state.failures = 0;
+                drop(state);
+                self.turn_ended(None);
                 shown.worked = true;
                 shown.why = None;
             }
@@ -171,6 +179,11 @@ impl Driver<'_> {
         }
     }
 
+    fn turn_ended(&self, failed: Option<Arc<str>>) {
+        self.mailbox
+            .machine(|it, now_ms| it.turn_ended(now_ms, failed));
+    }
+
     /// Whoever watches is told that a turn has no answer, and why.
     fn tell_failed(&self, why: &str) {
         if let Some(node) = &self.node {
@@ -178,11 +191,11 @@ impl Driver<'_> {
         }
     }
 
-    /// Gives no turn for a while, where what failed would be given again at once.
-    fn rest(&self) {
+    /// Gives no turn for a while, where what failed would be given again at once: for how long.
+    fn rest(&self) -> Option<Duration> {
         let path = self.protocol.path();
         if !path.one_shot {
-            return;
+            return None;
         }
         let failures = self.session.state().failures;
         let pause = (REST * (1 << (failures.clamp(1, 7) - 1))).min(REST_MAX);
@@ -192,13 +205,10 @@ impl Driver<'_> {
             session.state().rest = None;
             mailbox.found(path, session.probe().await);
         });
-        let why = format!(
-            "its last turn failed, and the next begins after {} s",
-            pause.as_secs()
-        );
-        let rest = (rests.abort_handle(), why);
         // The task has not run yet: there is one thread.
-        self.session.state().rest = Some(rest);
+        let before = self.session.state().rest.replace(rests.abort_handle());
+        before.inspect(AbortHandle::abort);
+        Some(pause)
     }
 
     fn permit(&self, client: &AgentLines, asked: Permission) {

@@ -56,6 +56,7 @@ mod transcript;
 mod types;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use peerbus_wire::{Receipt, Window};
 
@@ -114,6 +115,8 @@ pub struct MailboxMachine {
     dialogs: IdleClock,
     /// The client's process is stopped: it reads nothing.
     stopped: bool,
+    /// Why its last turn failed, until one ends well.
+    failed: Option<Arc<str>>,
     /// When it was found running last.
     ran_ms: u64,
     transcript: Transcript,

@@ -1,5 +1,7 @@
 //! Whether the session is stuck: it does nothing, and mail that should wake it does not.
 
+use std::sync::Arc;
+
 use super::MailboxMachine;
 use super::message::Message;
 use super::types::{Activity, Stuck};
@@ -17,6 +19,12 @@ impl MailboxMachine {
         if self.stopped {
             return Some(Stuck::Stopped);
         }
+        let mut all = self.messages.values();
+        if let Some(why) = &self.failed
+            && all.any(|it| it.failures > 0 && it.waits_ms.is_some())
+        {
+            return Some(Stuck::Failed(why.clone()));
+        }
         let late_ms = self.clock.at(self.now_ms).checked_sub(STUCK_MS)?;
         let late = |message: &&Message| message.waits_ms.is_some_and(|since| since <= late_ms);
         let message = self.lulled().find(late)?;
@@ -26,6 +34,12 @@ impl MailboxMachine {
             true => Stuck::GivenBack,
             false => Stuck::Unseen(words),
         })
+    }
+
+    /// A turn ended: well, or not, and why.
+    pub fn turn_ended(&mut self, now_ms: u64, failed: Option<Arc<str>>) {
+        self.failed = failed;
+        self.finish(now_ms);
     }
 
     /// When to look next at what may be stuck.

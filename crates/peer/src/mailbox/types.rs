@@ -263,6 +263,8 @@ pub enum Activity {
 pub enum Stuck {
     /// Its client's process is stopped.
     Stopped,
+    /// Its last turn failed, for this reason, and left mail unread.
+    Failed(Arc<str>),
     /// Its mail came back unread.
     GivenBack,
     /// Mail went over these paths, none if there was no way, and stayed unseen.

@@ -148,3 +148,35 @@ fn a_stopped_client_is_stuck_and_looked_for_after_a_minute() {
     rig.input(|mailbox, now_ms| mailbox.set_stopped(now_ms, false));
     assert_eq!(rig.mailbox.stuck(), None);
 }
+
+#[test]
+fn a_turn_that_failed_makes_it_stuck_until_one_ends_well_or_its_mail_is_read() {
+    let ends = |rig: &mut Rig, why: Option<&str>| {
+        let why = why.map(Into::into);
+        rig.input(|mailbox, now_ms| mailbox.turn_ended(now_ms, why));
+    };
+    let mut rig = Rig::new(&[&SOCKET]);
+    ends(&mut rig, Some("out of credit"));
+    rig.next();
+    let push = rig.pushed();
+    assert_eq!(rig.mailbox.stuck(), None, "no turn has had it");
+    rig.activity(Activity::Busy);
+    rig.outcome(&push, Outcome::Doubtful);
+    for activity in [Activity::Busy, Activity::Idle, Activity::Busy] {
+        rig.activity(activity);
+        let why = Some(Stuck::Failed("out of credit".into()));
+        assert_eq!(rig.mailbox.stuck(), why, "{activity:?}");
+    }
+    ends(&mut rig, None);
+    assert_eq!(rig.mailbox.stuck(), None);
+    ends(&mut rig, Some("again"));
+    assert!(rig.mailbox.stuck().is_some());
+    rig.activity(Activity::Idle);
+    rig.absent(&SOCKET);
+    rig.ready(&SOCKET);
+    rig.pass(LATE_MS);
+    let push = rig.pushed();
+    rig.presented(&push);
+    rig.answered(&push);
+    assert_eq!(rig.mailbox.stuck(), None);
+}

@@ -18,7 +18,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::agents::is_of_an_agent;
@@ -184,6 +184,8 @@ impl SessionSocket {
                         None => {}
                     }
                 });
+                // After a stop many wait that have left: each frees its place before the next takes one.
+                yield_now().await;
             }
         }
     }
@@ -392,21 +394,45 @@ mod tests {
     /// Above any number that Linux gives to a process (`proc(5)`, pid_max).
     const NOBODY: u32 = 4_194_305;
 
+    /// A socket in this directory.
+    fn bound(dir: &std::path::Path) -> SessionSocket {
+        let paths = Paths {
+            config_dir: dir.to_owned(),
+            state_dir: dir.join("state"),
+            runtime_dir: dir.join("run"),
+            credentials: dir.join("credentials.toml"),
+            gates: dir.join("sessions.toml"),
+            tokens: dir.join("tokens"),
+            database: dir.join("peerbus.db"),
+            socket: dir.join("peerbus.sock"),
+            sockets: Vec::new(),
+        };
+        SessionSocket::bind(&paths, NOBODY).unwrap()
+    }
+
+    #[tokio::test]
+    async fn those_that_left_while_the_process_was_stopped_keep_nobody_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = bound(dir.path());
+        let path = socket.path().borrow().clone();
+        for _ in 0..2 * STRANGERS_MAX {
+            drop(UnixStream::connect(&path).await.unwrap());
+        }
+        let mut here = UnixStream::connect(&path).await.unwrap();
+        here.write_all(b"hello\n").await.unwrap();
+        let answers = async |mut connection: Connection| {
+            connection.write.write_all(b"!").await.unwrap();
+        };
+        tokio::select! {
+            () = socket.serve(async |_| {}, answers) => {}
+            read = here.read_u8() => assert_eq!(read.unwrap(), b'!'),
+        }
+    }
+
     #[tokio::test]
     async fn strangers_leave_room_for_the_sessions_hooks() {
         let dir = tempfile::tempdir().unwrap();
-        let paths = Paths {
-            config_dir: dir.path().to_owned(),
-            state_dir: dir.path().join("state"),
-            runtime_dir: dir.path().join("run"),
-            credentials: dir.path().join("credentials.toml"),
-            gates: dir.path().join("sessions.toml"),
-            tokens: dir.path().join("tokens"),
-            database: dir.path().join("peerbus.db"),
-            socket: dir.path().join("peerbus.sock"),
-            sockets: Vec::new(),
-        };
-        let socket = SessionSocket::bind(&paths, NOBODY).unwrap();
+        let socket = bound(dir.path());
         let path = socket.path().borrow().clone();
         let nothing = async |stream: &mut UnixStream| stream.read(&mut [0]).await.unwrap();
         let strangers = async {

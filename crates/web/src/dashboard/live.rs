@@ -9,8 +9,9 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::response::Response;
 use peerbus_adapter::operator::{Events, Streamless};
+use peerbus_view::ADAPTER_STOPPED;
 use peerbus_wire::{Secret, escape_sentence};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::Sender;
 use tokio::task::spawn_blocking;
@@ -162,7 +163,8 @@ impl Wake {
         begin(&mut self.files);
     }
 
-    async fn wait(&mut self) {
+    /// `within`: at most so long.
+    async fn wait(&mut self, within: Duration) {
         tokio::select! {
             () = self.told.notified() => {}
             () = written(&mut self.files) => {
@@ -170,7 +172,7 @@ impl Wake {
                     also.notify_one();
                 }
             }
-            () = sleep(UNTOLD) => {}
+            () = sleep(within) => {}
         }
     }
 }
@@ -202,15 +204,27 @@ where
             return;
         }
         last = seen;
+        let within = if has_stopped(&found) {
+            Duration::ZERO
+        } else {
+            UNTOLD
+        };
         let next = async {
             sleep(PAUSE).await;
-            wake.wait().await;
+            wake.wait(within).await;
         };
         tokio::select! {
             () = to.closed() => return,
             () = next => {}
         }
     }
+}
+
+/// Whether one in a list is stopped: nothing tells that it goes on.
+fn has_stopped(found: &Value) -> bool {
+    let lists = found.as_object().into_iter().flat_map(Map::values);
+    let mut all = lists.filter_map(Value::as_array).flatten();
+    all.any(|one| one["tried"] == ADAPTER_STOPPED)
 }
 
 /// Without the members that count seconds.
@@ -304,6 +318,22 @@ mod tests {
         changed.peers.notified().await;
         assert_eq!(after(PAUSE * 2).await, 4, "of the file");
         assert_eq!(after(UNTOLD + PAUSE).await, 5, "at last");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_with_one_that_is_stopped_is_looked_at_again_soon() {
+        let (said, mut told) = channel(WAITING);
+        let mut found = vec![
+            json!({}),
+            json!({ "peers": [{ "tried": ADAPTER_STOPPED }] }),
+        ];
+        let wake = Wake::by(&Changed::default().peers);
+        tokio::spawn(look(said, "peers", wake, move || {
+            Ok(found.pop().unwrap_or_default())
+        }));
+        assert!(told.recv().await.unwrap().contains("stopped"));
+        let goes_on = tokio::time::timeout(2 * PAUSE, told.recv()).await;
+        assert!(goes_on.is_ok(), "it is looked at within two seconds");
     }
 
     #[test]

@@ -49,9 +49,11 @@ impl Sessions {
         let all = all()?;
         self.quiet.retain(|_, since| since.elapsed() < QUIET);
         let quiet = &self.quiet;
-        let asked = each(&all, |session| match quiet.contains_key(&session.socket) {
-            true => Err("it does not answer: its adapter is stopped or hangs".into()),
-            false => Asked::ask(session),
+        let asked = each(&all, |session| {
+            match session.stopped || quiet.contains_key(&session.socket) {
+                true => Err("it does not answer: its adapter is stopped or hangs".into()),
+                false => Asked::ask(session),
+            }
         });
         let told = all.iter().zip(asked).map(|(session, asked)| {
             let asked = asked.unwrap_or_else(|| {
@@ -80,9 +82,12 @@ impl Sessions {
                 told
             }
             Err(why) => {
-                self.quiet
-                    .entry(listed.socket.clone())
-                    .or_insert_with(Instant::now);
+                // One that is stopped is seen to go on.
+                if !listed.stopped {
+                    self.quiet
+                        .entry(listed.socket.clone())
+                        .or_insert_with(Instant::now);
+                }
                 let mut told = self.about(listed);
                 told["silent"] = escape_sentence(&why, WHY_CHARS).into();
                 told

@@ -117,7 +117,7 @@ fn mail_is_let_in_held_refused_or_dropped_as_the_user_has_it() {
     status(&home, &held, "held");
     let told = status(&home, &held, "the recipient's user decides");
     assert!(!told.contains("presented"), "{told}");
-    let past = "it was held back at bob ";
+    let past = "it was held back at bob, which told so ";
     assert!(
         told.contains(past) && told.contains("nothing newer is known"),
         "true after the release, too: {told}"

@@ -91,7 +91,7 @@ const TABLE: &[Row] = &[
         |home, broker| with_peer(home, broker, progress("held")),
         "held",
         &[
-            "it was held back at bob ",
+            "it was held back at bob, which told so ",
             "nothing newer is known: bob says: \"keeps it",
             "its user decides in the dialog there",
         ],

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::args::{Held, HeldOne, HeldRelease, HeldVerb};
 use crate::session;
-use crate::session::all::{self, Waiting};
+use crate::session::all::{self, Silent, Waiting};
 use crate::{here, output};
 
 /// Longest name or id that is shown, in characters.
@@ -45,38 +45,44 @@ fn list(name: Option<&str>, json: bool) -> Result<(), Failure> {
         found.retain(|it| session::is_meant(&it.session, name) || is_from(it));
         nothing += &format!(" at {0} or from {0}", escape(name, CELL_CHARS));
     }
-    let done = all::show((&found, silent), "held", json, &nothing, shown);
-    if !json {
-        if !found.is_empty() {
-            output::say(
-                "`peerbus held release DIGEST` gives the agent a message, and with --always all mail of \
-                 its sender from now on; `peerbus held refuse DIGEST` declines one",
-            );
+    let paused = paused(name)?;
+    if json {
+        let paused = paused.iter().flat_map(|now| {
+            let (name, id) = (&now.session.name, &now.session.id);
+            let why = now.paused.iter();
+            why.map(move |why| json!({ "session": name, "session_id": id, "why": why }))
+        });
+        let paused: Vec<_> = paused.collect();
+        output::json(&json!({ "held": all::told(&found), "paused": paused }))?;
+        return silent.complete();
+    }
+    let done = all::show((&found, &silent), "held", json, &nothing, shown);
+    if !found.is_empty() {
+        output::say(
+            "`peerbus held release DIGEST` gives the agent a message, and with --always all mail of \
+             its sender from now on; `peerbus held refuse DIGEST` declines one",
+        );
+    }
+    for now in &paused {
+        let name = session::called(&now.session);
+        for why in &now.paused {
+            output::say(&format!("at {name}, {}", escape(why, WHY_CHARS)));
         }
-        say_paused(name)?;
+    }
+    if !paused.is_empty() {
+        output::say(
+            "paused mail needs no word of yours; to have it now, tell the agent to read its mail",
+        );
     }
     done
 }
 
-/// Says what waits for nobody's word: the loop governor keeps it.
-fn say_paused(name: Option<&str>) -> Result<(), Failure> {
+/// Sessions with mail that waits for nobody's word: the loop governor keeps it.
+fn paused(name: Option<&str>) -> Result<Vec<SessionNow>, Failure> {
     let mut sessions = here::sessions()?;
     sessions.retain(|it| it.paused > 0 && name.is_none_or(|name| session::is_meant(it, name)));
-    let mut any = false;
-    for (now, _) in SessionNow::all(sessions) {
-        for why in now.paused {
-            let name = session::called(&now.session);
-            output::say(&format!("at {name}, {}", escape(&why, WHY_CHARS)));
-            any = true;
-        }
-    }
-    if any {
-        output::say(
-            "paused mail needs no word of yours: once its agent has sent nothing for ten minutes, that peer's \
-             next message brings it; now, if you have the agent read its mail",
-        );
-    }
-    Ok(())
+    let all = SessionNow::all(sessions).into_iter().map(|(now, _)| now);
+    Ok(all.filter(|now| !now.paused.is_empty()).collect())
 }
 
 /// A message for people: whole, since they decide by it.
@@ -171,7 +177,8 @@ fn find(meant: &HeldOne) -> Result<(Vec<Waiting>, bool), Failure> {
     });
     let which = escape(&meant.which, CELL_CHARS);
     let Some(first) = found.first() else {
-        return Err(Failure::failed(match silent {
+        silent.complain();
+        return Err(Failure::failed(match silent.0.len() {
             0 => format!("no message {which} waits for you: `peerbus held` lists those that do"),
             _ => format!(
                 "no message {which} waits for you where that is known: not every session answered"
@@ -241,14 +248,13 @@ fn agreed(it: &Waiting, json: bool) -> Result<(), Failure> {
     all::agreed(&shown(it), "let the agent have it? Type yes:")
 }
 
-/// What waits in all sessions, and how many did not say. Each of those is named.
-fn waiting() -> Result<(Vec<Waiting>, usize), Failure> {
-    let (found, silent) = all::waiting("held", |client| {
+/// Mail that waits in all sessions, and those that did not say.
+fn waiting() -> Result<(Vec<Waiting>, Silent), Failure> {
+    all::waiting("held", |client| {
         match client.call("session/held", &json!({})) {
             // An older adapter's: it holds nothing.
             Err(why) if why.is_unknown() => Ok(json!({})),
             answer => answer.map_err(crate::session::refused),
         }
-    })?;
-    Ok((found, silent.len()))
+    })
 }

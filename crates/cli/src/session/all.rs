@@ -20,17 +20,38 @@ pub(crate) struct Waiting {
     pub(crate) told: Value,
 }
 
-/// Asks all sessions at the same time for what waits in them, a list in their answers. Gives that, and those
-/// that gave no answer, each of which is named.
+/// Sessions that gave no answer, each with a sentence on why.
+#[derive(Default)]
+pub(crate) struct Silent(pub(crate) Vec<(LiveSession, String)>);
+
+impl Silent {
+    /// Says of each that it did not answer.
+    pub(crate) fn complain(&self) {
+        self.0.iter().for_each(|(_, why)| output::complain(why));
+    }
+
+    /// Fails when they may have more.
+    pub(crate) fn complete(&self) -> Result<(), Failure> {
+        self.complain();
+        match self.0.is_empty() {
+            true => Ok(()),
+            false => Err(Failure::failed(
+                "there may be more: not every session answered",
+            )),
+        }
+    }
+}
+
+/// Asks all sessions at the same time for what waits in them, a list in their answers.
 pub(crate) fn waiting(
     list: &str,
     ask: impl Fn(&mut NodeClient) -> Result<Value, Failure> + Sync,
-) -> Result<(Vec<Waiting>, Vec<LiveSession>), Failure> {
+) -> Result<(Vec<Waiting>, Silent), Failure> {
     let all = sessions()?;
     let asked = each(&all, |session| {
         open(session).and_then(|it| ask(&mut it.within(TELLS_WITHIN)))
     });
-    let (mut found, mut silent) = (Vec::new(), Vec::new());
+    let (mut found, mut silent) = (Vec::new(), Silent::default());
     for (session, asked) in all.into_iter().zip(asked) {
         let why = match asked {
             Some(Ok(mut answer)) => {
@@ -45,11 +66,11 @@ pub(crate) fn waiting(
             Some(Err(why)) => why.to_string(),
             None => "this process gets no more threads".to_owned(),
         };
-        output::complain(&match session.stopped {
+        let why = match session.stopped {
             true => why,
             false => format!("the session {} does not answer: {why}", called(&session)),
-        });
-        silent.push(session);
+        };
+        silent.0.push((session, why));
     }
     Ok((found, silent))
 }
@@ -57,34 +78,33 @@ pub(crate) fn waiting(
 /// Prints what waits, in JSON or for people, who are told `nothing` where nothing does. Fails when there
 /// may be more.
 pub(crate) fn show(
-    (waiting, silent): (&[Waiting], usize),
+    (waiting, silent): (&[Waiting], &Silent),
     list: &str,
     json: bool,
     nothing: &str,
     shown: impl Fn(&Waiting) -> String,
 ) -> Result<(), Failure> {
     if json {
-        let told = |it: &Waiting| {
-            let mut told = it.told.clone();
-            told["session"] = json!(it.session.name);
-            told["session_id"] = json!(it.session.id);
-            told
-        };
-        let told: Vec<_> = waiting.iter().map(told).collect();
-        output::json(&json!({ list: told }))?;
-    } else if waiting.is_empty() && silent == 0 {
+        output::json(&json!({ list: told(waiting) }))?;
+    } else if waiting.is_empty() && silent.0.is_empty() {
         output::line(nothing)?;
     } else {
         waiting
             .iter()
             .try_for_each(|it| output::wrapped(&shown(it)))?;
     }
-    match silent {
-        0 => Ok(()),
-        _ => Err(Failure::failed(
-            "there may be more: not every session answered",
-        )),
-    }
+    silent.complete()
+}
+
+/// The list in JSON.
+pub(crate) fn told(waiting: &[Waiting]) -> Vec<Value> {
+    let told = |it: &Waiting| {
+        let mut told = it.told.clone();
+        told["session"] = json!(it.session.name);
+        told["session_id"] = json!(it.session.id);
+        told
+    };
+    waiting.iter().map(told).collect()
 }
 
 /// Asks the person at the terminal, who decides by `shown`.

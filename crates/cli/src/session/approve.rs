@@ -12,7 +12,7 @@ use peerbus_view::{PeerState, span};
 use peerbus_wire::{escape, from_rfc3339};
 use serde_json::{Value, json};
 
-use super::all::{Waiting, agreed, show, waiting};
+use super::all::{Silent, Waiting, agreed, show, waiting};
 use super::asked::{asked, how_it_ended, on_a_line, resolved, word};
 use super::{CELL_CHARS, LINE_CHARS, called, is_meant, open, present, refused, text_or_stdin};
 use crate::args::{SessionAnswer, SessionApprove, SessionDeny};
@@ -187,7 +187,7 @@ fn find(meant: Option<&str>, json: bool) -> Result<Option<Waiting>, Failure> {
             (true, false) => "nothing is asked that is known here",
             (false, _) => "nothing is asked that can be answered here",
         };
-        let done = show((&requests, silent.len()), "approvals", json, nothing, shown);
+        let done = show((&requests, &silent), "approvals", json, nothing, shown);
         if !json {
             let dumb = SessionNow::all(dumb);
             dumb.iter().for_each(|(it, _)| output::say(&asks_there(it)));
@@ -245,14 +245,18 @@ fn over(all: &[LiveSession], id: &str) -> Option<String> {
 /// Why there is no request that is meant by this word.
 fn not_asked(
     meant: &str,
-    (all, silent): (&[LiveSession], &[LiveSession]),
+    (all, silent): (&[LiveSession], &Silent),
     dumb: Vec<LiveSession>,
 ) -> String {
     let word = escape(meant, CELL_CHARS);
-    let is_silent = |session: &LiveSession| silent.iter().any(|it| it.socket == session.socket);
+    let is_silent = |session: &LiveSession| {
+        let mut silent = silent.0.iter();
+        silent.any(|(it, _)| it.socket == session.socket)
+    };
     let is_it = |session: &LiveSession| is_meant(session, meant) && !is_silent(session);
     let found = all.iter().find(|it| is_it(it));
-    if found.is_none() && !silent.is_empty() {
+    if found.is_none() && !silent.0.is_empty() {
+        silent.complain();
         return format!("no request {word} was found, and not every session answered");
     }
     let dumb = dumb.into_iter().filter(is_it);

@@ -116,7 +116,8 @@ impl MailboxMachine {
         let from = from.as_str();
         Some(format!(
             "paused: {hops} replies led to this message of {from}, budget {limit} (the recipient's \
-             PEERBUS_BUDGET); it begins anew when the recipient has sent nothing for ten minutes"
+             PEERBUS_BUDGET); after ten minutes of the recipient's silence the next message of {from} \
+             brings it"
         ))
     }
 }

@@ -251,7 +251,7 @@ fn at_one(name: &str, receipt: &Receipt, around: Around<'_>) -> String {
         // Who holds it says what can be done.
         // Time lets go on what is paused, which no stage tells.
         Stage::Held { why } => format!(
-            "it was held back at {name}{ago}, and nothing newer is known: {}",
+            "it was held back at {name}, which told so{ago}, and nothing newer is known: {}",
             says(to, why)
         ),
         Stage::Acked(how) => acked(name, &ago, how.as_ref()),

@@ -26,8 +26,8 @@ fn what_is_held_is_shown_by_nobody_and_all_three_are_told_once() {
     let mut rig = rig(&[]);
     let held = exchange(&mut rig);
     let reason = "paused: 2 replies led to this message of bob, budget 1 (the recipient's \
-                  PEERBUS_BUDGET); it begins anew when the recipient has sent nothing for ten \
-                  minutes";
+                  PEERBUS_BUDGET); after ten minutes of the recipient's silence the next message \
+                  of bob brings it";
     let why = format!("{reason}; the recipient's agent can read it in its inbox");
     assert_eq!(rig.progress(), [(held, Stage::Held { why })]);
     assert_eq!(rig.warned(), [format!("mail of bob is {reason}")]);

@@ -99,12 +99,12 @@ fn the_sentence_says_what_is_known() {
         ),
         (
             held("over\nbudget"),
-            "it was held back at bob 40 s ago, and nothing newer is known: bob says: \
+            "it was held back at bob, which told so 40 s ago, and nothing newer is known: bob says: \
              \"over\\u000abudget\"",
         ),
         (
             held(""),
-            "it was held back at bob 40 s ago, and nothing newer is known: bob gives no reason",
+            "it was held back at bob, which told so 40 s ago, and nothing newer is known: bob gives no reason",
         ),
         (
             at(Stage::Expired { why: reason() }),

@@ -279,7 +279,7 @@ fn of_ten_agents_everything_tells_the_same() {
     let paused = &json(&world.home, &["held", "--json"])["paused"][0];
     assert_eq!(paused["session"], "loops", "{paused}");
     let sent = world.home.run(&["send", "unread", "hello"]).ok();
-    let stuck = ["unread says that it is stuck", "five idle minutes, sent by socket"];
+    let stuck = ["unread is stuck, for ", "five idle minutes, sent by socket"];
     assert!(stuck.iter().all(|part| sent.contains(part)), "{sent}");
     signal(world.frozen.process(), Signal::CONT);
     eventually("it goes on", || {

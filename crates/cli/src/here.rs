@@ -235,14 +235,28 @@ pub(crate) async fn why_silent(bus: &Bus, name: &str) -> Option<String> {
     let Some(why) = peer.why_silent(audience()) else {
         return peer.asleep();
     };
-    let ways = match peer.is {
+    let mut ways = match peer.is {
         PeerState::Waits | PeerState::Stuck => ways_out(&entries, std::iter::once(name), &why),
         _ => vec!["`peerbus held` shows what is kept, and why".to_owned()],
     };
+    ways.extend(answered_there(&peer));
     Some(match ways.is_empty() {
         true => why,
         false => format!("{why}: {}", ways.join("; ")),
     })
+}
+
+/// Where the user answers one that waits, and of which no session of this home tells.
+pub(crate) fn answered_there(peer: &PeerView) -> Option<String> {
+    let is_known = peer.here || peer.tty.is_some();
+    if audience() == Audience::Peer || peer.is != PeerState::Waits || is_known {
+        return None;
+    }
+    let process = peer.pid.map(|pid| format!(" (process {pid})"));
+    Some(format!(
+        "answer it where it runs{}",
+        process.unwrap_or_default()
+    ))
 }
 
 /// How the user lets those sessions of the peers with these names go on that wait for him or are stopped; none

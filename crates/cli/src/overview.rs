@@ -182,6 +182,7 @@ impl Overview {
             if way.is_none() && !waits {
                 continue;
             }
+            let way = way.or_else(|| here::answered_there(peer));
             let way = way.map_or_else(String::new, |way| format!(": {way}"));
             let place = peer.tty.as_ref().filter(|_| way.is_empty());
             let place = place.map_or_else(String::new, |tty| format!(" at {tty}"));

@@ -261,7 +261,10 @@ impl PeerView {
                 Some(ADAPTER_STOPPED) => format!("{name} is {}: {ADAPTER_STOPPED}", self.state),
                 tried => {
                     let tried = tried.unwrap_or("it does not say why");
-                    format!("{name} says that it is {}{since}: {tried}", self.state)
+                    format!(
+                        "{name} is {}{since}, as its adapter says: {tried}",
+                        self.state
+                    )
                 }
             },
             _ if self.held.or(self.paused).is_some() => format!("{name} is {}", self.does()),
@@ -457,7 +460,7 @@ mod tests {
     fn why_nothing_comes_of_mail_is_said_where_it_is_so() {
         let forged = format!(r#"{{"activity":"stuck","tried":"{ADAPTER_STOPPED}"}}"#);
         let forged = about(true, &forged).why_silent(Audience::Peer).unwrap();
-        let its_word = "bob says that it is stuck, for 4 min: \"its adapter";
+        let its_word = "bob is stuck, for 4 min, as its adapter says: \"its adapter";
         assert!(forged.starts_with(its_word), "{forged}");
         let mut idle = about(true, r#"{"activity":"idle"}"#);
         assert_eq!(idle.why_silent(Audience::Owner), None);

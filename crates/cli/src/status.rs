@@ -146,11 +146,13 @@ fn found(
         Way::Sender(url) => return of_sender(verb, url, id, name),
     };
     let secret = told::secret(verb.connection.credentials.as_deref());
-    let messages = of_operator(socket, id, name)?;
-    let peers = match verb.json || messages.is_empty() {
+    let mut messages = of_operator(socket, id, name)?;
+    let peers = match messages.is_empty() {
         true => Vec::new(),
         false => here::peers(socket)?,
     };
+    let all = messages.iter_mut();
+    all.for_each(|message| message.tell_stopped(&peers, here::audience()));
     Ok(Found {
         messages,
         peers,

@@ -11,7 +11,7 @@ use peerbus_view::{MessagePage, MessageText, MessageView, spoken};
 use peerbus_wire::{Secret, escape, from_rfc3339, printable};
 use unicode_width::UnicodeWidthStr as _;
 
-use crate::here::{about, audience};
+use crate::here::audience;
 use crate::wrap::{cut, fold, wrap};
 use crate::{operator, output};
 
@@ -56,13 +56,7 @@ pub(crate) fn requests(
 ) -> Result<MessagePage, Failure> {
     let mut page = ask(socket, "/v1/requests")?;
     let requests = page.messages.iter_mut();
-    for request in requests.filter_map(|message| message.request.as_mut()) {
-        let has_it = request.holder.as_ref().unwrap_or(&request.to);
-        let mut stopped = peers.iter().filter(|peer| peer.stopped);
-        if let Some(peer) = stopped.find(|peer| peer.name == *has_it) {
-            about(peer).state.clone_into(&mut request.state);
-        }
-    }
+    requests.for_each(|message| message.tell_stopped(peers, audience()));
     Ok(page)
 }
 

@@ -6,12 +6,14 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use peerbus_wire::{Conversation, Envelope, MessageId, Receipt, Secret, Stage, readable};
+use peerbus_wire::{
+    Conversation, Envelope, MessageId, PeerEntry, Receipt, Secret, Stage, readable,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
-use crate::about::Around;
+use crate::about::{Around, Audience, PeerView};
 use crate::request::{RequestView, is_seen};
 use crate::trail::{Step, Trail, reached, sentence, word};
 
@@ -161,6 +163,19 @@ impl MessageView {
         let mut text = json!(self).to_string();
         text.pop();
         text + r#","envelope":"# + envelope.unwrap_or("null") + "}"
+    }
+
+    /// Tells of a recipient that is stopped, of which a new broker has heard nothing.
+    pub fn tell_stopped(&mut self, peers: &[PeerEntry], audience: Audience) {
+        for peer in peers.iter().filter(|peer| peer.stopped) {
+            self.note = sentence::kept_there(std::mem::take(&mut self.note), &peer.name);
+            let request = self.request.as_mut();
+            let is_its = |it: &&mut RequestView| *it.holder.as_ref().unwrap_or(&it.to) == peer.name;
+            if let Some(request) = request.filter(is_its) {
+                let state = PeerView::new(peer, audience).state;
+                state.clone_into(&mut request.state);
+            }
+        }
     }
 
     /// Its way alone, as tools tell it.

@@ -385,6 +385,15 @@ fn part(path: &str, then: &str) -> String {
 }
 
 /// The sentence about one that has not got it, whose session may be here and stopped; about a group, of which one gets it.
+/// The sentence about a message, or what it is where this recipient is stopped, and keeps it at the broker.
+pub(crate) fn kept_there(note: String, name: &str) -> String {
+    let name = escape(name, NAME_CHARS);
+    match note == queued(&name, false) {
+        true => queued(&name, true),
+        false => note,
+    }
+}
+
 fn queued(name: &str, stays: bool) -> String {
     match name.starts_with('#') {
         _ if stays => format!("it waits at the broker for {name}"),

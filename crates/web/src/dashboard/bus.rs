@@ -121,7 +121,8 @@ impl App {
 
     /// Requests that have no result yet, the oldest first.
     pub(super) fn requests(&self) -> Result<Value, String> {
-        let (all, secret) = (self.open_requests(self.audience())?, self.secret());
+        let (mut all, secret) = (self.open_requests(self.audience())?, self.secret());
+        self.tell_stopped(&mut all.messages)?;
         let shown = |message: &MessageView| {
             let request = message.request.as_ref()?;
             let shown = as_shown(message, secret.as_ref(), QUESTION_CHARS);
@@ -141,6 +142,20 @@ impl App {
         let more = all.before.is_some();
         let all: Vec<_> = all.messages.iter().filter_map(shown).collect();
         Ok(json!({ "requests": all, "more": more }))
+    }
+
+    /// Tells of recipients here that are stopped, of which a new broker has heard nothing.
+    fn tell_stopped(&self, messages: &mut [MessageView]) -> Result<(), String> {
+        if !all()?.iter().any(|session| session.stopped) {
+            return Ok(());
+        }
+        let (mut peers, _) = operator::peers(self.get("/v1/peers")?)?;
+        index::look(&mut peers);
+        let audience = self.audience();
+        messages
+            .iter_mut()
+            .for_each(|message| message.tell_stopped(&peers, audience));
+        Ok(())
     }
 
     /// Checks the audit chain, or says what the last check came to.
@@ -315,7 +330,8 @@ pub(super) async fn message(State(app): State<Arc<App>>, Query(one): Query<One>)
     ask(app, move |app| {
         let (id, next) = (encode_text(&one.id), one.seq.saturating_add(1));
         let target = format!("/v1/messages/{id}?before={next}");
-        let page = app.messages(&target, app.audience())?;
+        let mut page = app.messages(&target, app.audience())?;
+        app.tell_stopped(&mut page.messages)?;
         let found = page.messages.iter().find(|message| message.seq == one.seq);
         let found = found.ok_or("the broker knows this message no more")?;
         let chars = if one.whole { usize::MAX } else { TEXT_CHARS };

@@ -90,7 +90,7 @@ class Owner(Scenario):
         check(said == {"Which colours?": "Blue<b>\u202e, Green", "Since when?": "yesterday"}, "the answers", said)
 
     def one_that_does_not_say_what_it_asks(self):
-        self.card("is allowed, and it has not gone on yet")
+        self.card("is answered, and it has not gone on yet")
         self.coder.is_now("busy")
         self.no_card()
         self.coder.is_now("waiting")

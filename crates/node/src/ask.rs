@@ -8,7 +8,6 @@ use peerbus_adapter::mailbox::Activity;
 use peerbus_adapter::mailbox::quote::said;
 use peerbus_adapter::{AuditAction, AuditRecord, Inbound, Kind, rfc3339, wall_ms};
 use peerbus_core::grant::is_of_gateway;
-use peerbus_view::span;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -99,19 +98,16 @@ impl Pending {
         self.shared.state().approvals.speaks(&self.id, self.source)
     }
 
-    /// The request, and how it is answered within this time, for the user.
+    /// The request, and how it is answered, for the user.
     #[must_use]
-    pub fn asks(&self, within: Duration) -> Option<String> {
+    pub fn asks(&self) -> Option<String> {
         let asked = self.shared.state().approvals.get(&self.id)?;
         let now = SessionNow {
             approvals: vec![asked],
             ..SessionNow::listed(self.shared.session())
         };
         let (name, way) = (now.session.title(), now.way_out()?);
-        Some(format!(
-            "{name} asks, for {}: {way}",
-            span(within.as_secs())
-        ))
+        Some(format!("{name} asks: {way}"))
     }
 
     /// Nobody decided: it is denied, which is audited. Gives a sentence for the user.

@@ -6,7 +6,7 @@ mod tests;
 use std::time::Duration;
 
 use peerbus_adapter::wall_ms;
-use peerbus_view::{ADAPTER_STOPPED, Audience, PeerState, PeerView, ago, does, quoted};
+use peerbus_view::{ADAPTER_STOPPED, Audience, PeerState, PeerView, ago, does, quoted, span};
 use peerbus_wire::{escape, from_rfc3339, printable, short_id};
 use serde_json::{Value, json};
 
@@ -220,14 +220,16 @@ impl SessionNow {
             }
             None => format!("`peerbus session approve {id}`"),
         };
+        let ends = |open| session.ends(first, open);
         let file = escape(&session.gates_file.display().to_string(), 4 * NAME_CHARS);
         let there = or.replace(", or ", "; ");
         Some(match (session.gates.approve, session.broken_gates()) {
-            (true, _) => format!("{asked}{more}: {or}{answers}"),
+            (true, _) => format!("{asked}{more}: {or}{answers}{}", ends(true)),
             (false, Some(why)) => format!("{asked}{more}: {there}{why}"),
             (false, None) if session.windowless => format!(
-                "{asked}{more}: the gate `approve` is closed: with `approve = true` in {file} `peerbus \
-                 session approve` answers what it asks from then on"
+                "{asked}{more}: {}the gate `approve` is closed: with `approve = true` in {file} `peerbus \
+                 session approve` answers what it asks from then on",
+                ends(false)
             ),
             (false, None) => format!(
                 "{asked}{more}: {there}the gate `approve` is closed: with `approve = true` in {file} \
@@ -238,6 +240,21 @@ impl SessionNow {
 }
 
 impl LiveSession {
+    /// When a request is denied that nobody answers, before or behind the way to answer it: the gate is `open`,
+    /// or not. Empty where a dialog stays.
+    fn ends(&self, request: &Value, open: bool) -> String {
+        let until = request["until"].as_str().and_then(from_rfc3339);
+        let Some(at_ms) = until.filter(|_| self.windowless) else {
+            return String::new();
+        };
+        let left = span(at_ms.saturating_sub(wall_ms()).div_ceil(1_000));
+        match (open, self.gates.remote.join(" or ")) {
+            (true, _) => format!("; it is denied in {left}, if nobody answers"),
+            (false, peers) if peers.is_empty() => format!("it is denied in {left}; "),
+            (false, peers) => format!("it is denied in {left}, unless {peers} answers; "),
+        }
+    }
+
     /// Its name for people; one that is not on the bus has none there.
     #[must_use]
     pub fn title(&self) -> String {
@@ -254,8 +271,10 @@ impl LiveSession {
     pub fn state(&self) -> PeerState {
         match PeerState::of(self.status.as_deref()) {
             PeerState::Waits => PeerState::Waits,
-            // A client without a screen asks while it works.
-            _ if self.asked > 0 => PeerState::Waits,
+            // A client without a screen asks while it works. A request that nobody may allow is denied at once.
+            _ if self.asked > 0 && (!self.windowless || self.gates.has_approvers()) => {
+                PeerState::Waits
+            }
             _ if self.stopped || self.stuck.is_some() => PeerState::Stuck,
             state => state,
         }
@@ -367,7 +386,7 @@ impl LiveSession {
 #[must_use]
 pub fn decided(event: &Value) -> &'static str {
     match event["decision"].as_str() {
-        Some("allow") if event["answers"].is_object() => "answered",
+        Some("allow") if event["answers"].is_object() || event["question"] == true => "answered",
         Some("allow") => "allowed",
         Some("deny") => "denied",
         Some("allow_always") => "allowed, by a rule from now on",

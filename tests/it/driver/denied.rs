@@ -110,7 +110,9 @@ fn the_terminal_says_what_is_asked_and_for_how_long_it_can_be_answered() {
     let driven = Driven::start(&home, &["--gates", &file, "use a tool"]);
     let asked: Value = asked(&home);
     let id = asked["request_id"].as_str().expect("an id");
-    let line = format!("driven asks, for 10 min: Bash: \"ls\": `peerbus session approve {id}`");
+    let line = format!(
+        "driven asks: Bash: \"ls\": `peerbus session approve {id}`; it is denied in 10 min, if nobody answers"
+    );
     driven
         .errors
         .find("what it asks", |it| it.contains(&line).then_some(()));

@@ -138,7 +138,7 @@ fn what_a_turn_came_to_is_one_object() {
         let (_, way) = line.split_once("`peerbus session approve ")?;
         let asks = "waits for you: Bash: \"ls\": `peerbus session approve ";
         assert!(line.contains(asks), "it has no window: {line}");
-        Some(way.trim_end_matches('`').to_owned())
+        Some(way.split('`').next()?.to_owned())
     });
     home.run(&["session", "deny", &id]).ok();
     let output = waits.wait_with_output().expect("it ends");

@@ -231,7 +231,7 @@ impl Driver<'_> {
         };
         let pending = node.and_then(|node| node.ask(source, what, patience));
         let asks = pending.as_ref().filter(|_| has_approvers && !in_editor);
-        if let Some(asks) = asks.and_then(|pending| pending.asks(patience)) {
+        if let Some(asks) = asks.and_then(Pending::asks) {
             tracing::warn!("{asks}");
         }
         let by = match has_approvers {

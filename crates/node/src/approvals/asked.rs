@@ -267,7 +267,8 @@ impl Asked {
             _ => main_input(&members),
         };
         let input: String = input.chars().take(BRIEF_CHARS).collect();
-        json!({ "tool": self.tool, "input": input, "turn": self.turn })
+        let question = self.is_question();
+        json!({ "tool": self.tool, "input": input, "turn": self.turn, "question": question })
     }
 
     /// Whether both are the same call, of which either may have only the beginning.

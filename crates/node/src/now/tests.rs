@@ -156,6 +156,11 @@ fn one_that_asks_something_waits_whatever_its_client_says_that_it_does() {
     assert_eq!(session.does(61_000), "waits for you");
     session.stuck = Some("socket".into());
     assert_eq!(session.does(61_000), "waits for you");
+    // Nobody may allow it: it is denied at once.
+    session.windowless = true;
+    assert_eq!(session.does(61_000), "stuck");
+    session.gates.remote = vec!["phone".into()];
+    assert_eq!(session.does(61_000), "waits for you");
     session.asked = 0;
     assert_eq!(session.does(61_000), "stuck");
     session.stuck_at = Some("1970-01-01T00:00:31.000Z".into());
@@ -244,4 +249,34 @@ fn a_session_is_stuck_since_its_adapter_knows_it_however_young_the_broker_is() {
     let mut peer = PeerView::new(&entry, Audience::Owner);
     session.add_to(&mut peer);
     assert_eq!(peer.activity_s, Some(1), "of an older adapter");
+}
+
+#[test]
+fn a_session_in_no_window_says_when_it_is_denied_what_nobody_answers() {
+    let until = peerbus_wire::rfc3339(wall_ms() + 300_500);
+    let asks =
+        vec![json!({ "request_id": "qkzmw", "tool": "Bash", "input": "ls", "until": until })];
+    let says = |approve, remote: &[&str]| {
+        let mut now = now("thinking", asks.clone(), approve);
+        now.session.windowless = true;
+        now.session.gates.remote = remote.iter().map(ToString::to_string).collect();
+        now.way_out().unwrap()
+    };
+    let way =
+        "Bash: \"ls\": `peerbus session approve qkzmw`; it is denied in 5 min, if nobody answers";
+    assert_eq!(says(true, &[]), way);
+    let closed = says(false, &[]);
+    let denied = "Bash: \"ls\": it is denied in 5 min; the gate `approve` is closed: with ";
+    assert!(closed.starts_with(denied), "{closed}");
+    let phone = says(false, &["phone"]);
+    assert!(
+        phone.contains("denied in 5 min, unless phone answers; the gate"),
+        "{phone}"
+    );
+}
+
+#[test]
+fn a_question_that_is_over_was_answered_and_not_allowed() {
+    let over = json!({ "request_id": "qkzmw", "decision": "allow", "question": true });
+    assert_eq!(decided(&over), "answered");
 }

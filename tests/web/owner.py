@@ -29,6 +29,7 @@ class Owner(Scenario):
             self.a_second_gateway_shows_the_first, self.doctor_is_no_conversation, self.a_text_is_found, self.a_person_writes_and_is_answered,
             self.a_sentence_tells_what_the_list_of_peers_tells,
             self.a_browser_notifies, self.a_choice_survives_a_reload, self.anybody_can_use_what_waits,
+            self.without_a_broker_nothing_counts_twice,
         ])  # fmt: skip
 
     def asks(self, command):
@@ -107,8 +108,11 @@ class Owner(Scenario):
             said = self.card("home/coder: stuck")
             check(f"its {whose} is stopped, as by Ctrl-Z" in said, "what was tried", said)
             self.does("coder", "stuck")
+            if whose == "adapter":
+                check(f"`kill -CONT {pid}` lets it go on" in said, "the way out", said)
             os.kill(pid, signal.SIGCONT)
-            self.page.call("Page.reload")
+            if whose == "process":
+                self.page.call("Page.reload")
             self.no_card()
 
     def paused_mail_has_a_reason(self):
@@ -253,6 +257,15 @@ class Owner(Scenario):
         self.page.do("document.getElementById('write').open = true")
         self.anybody_can_use(["#/", "#/q/pong", "#/q/nothing%20of%20the%20kind"])
         check(not self.page.complaints(), "the browser complains", self.page.complaints())
+
+    def without_a_broker_nothing_counts_twice(self):
+        waits = "document.getElementById('waits').innerText"
+        before = self.page.do(waits)
+        self.broker.terminate()
+        self.broker.wait(timeout=60)
+        self.card("home/coder (off the bus)")
+        after = self.page.do(waits)
+        check(after == before, "what waits without a broker", (before, after))
 
 
 if __name__ == "__main__":

@@ -98,10 +98,13 @@ impl Sessions {
     fn about(&self, session: &LiveSession) -> Value {
         let word = |text: &str| escape(text, NAME_CHARS);
         let state = session.state();
+        let is_stuck = state == PeerState::Stuck && self.audience == Audience::Owner;
         json!({
             "key": escape(&key(session), NAME_CHARS),
             "id": word(&session.id),
             "name": session.name.as_deref().map(word),
+            "wanted": session.wanted_name.as_deref().map(word),
+            "goes_on": is_stuck.then(|| session.goes_on()),
             "client": word(&session.client),
             "cwd": session.cwd.as_ref().map(|cwd| word(&cwd.display().to_string())),
             "state": state.word(self.audience),

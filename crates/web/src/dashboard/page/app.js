@@ -53,6 +53,8 @@ const tells = {
   away: ({ why, stays }) => state("away", stays ? why : `No broker: ${why}. What is shown is from before; this goes on by itself.`),
   message(message) {
     messages.add(message);
+    // It may be queued by now, which no step tells.
+    messages.step(message);
     rates.add(message);
   },
   step(told) {

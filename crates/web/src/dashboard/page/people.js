@@ -12,6 +12,12 @@ export function called(name) {
   return project && project !== name ? `${project}/${name}` : name;
 }
 
+// A session or a peer, as people know it.
+export function titled({ name, wanted, id }) {
+  if (name) return called(name);
+  return wanted ? `${called(wanted)} (off the bus)` : id;
+}
+
 export function peers(told) {
   const now = Date.now();
   const since = (seconds) => (seconds === undefined ? null : now - seconds * 1000);
@@ -32,9 +38,9 @@ export function lasts(peer) {
   return since === null || seconds < 10 ? "" : span(seconds);
 }
 
-function does(peer) {
-  const kept = ["held", "paused"].filter((word) => peer[word]).map((word) => `${word} ${peer[word]}`);
-  return [[peer.state, lasts(peer)].filter(Boolean).join(" "), ...kept].join(", ");
+function does(state, kept) {
+  const some = Object.entries(kept).filter(([, many]) => many);
+  return [state, ...some.map(([word, many]) => `${word} ${many}`)].join(", ");
 }
 
 function peerItem() {
@@ -48,7 +54,7 @@ function fillPeer(item, peer) {
   mark(doing, peer);
   put(who, peer.name);
   who.href = `#/p/${encodeURIComponent(peer.name)}`;
-  put(doing, does(peer));
+  put(doing, does([peer.state, lasts(peer)].filter(Boolean).join(" "), { held: peer.held, paused: peer.paused }));
   put(about, [peer.project, peer.branch, peer.client, ...which(peer)].filter(Boolean).join(" · "));
   put(paths, wakes(peer));
   const waits = peer.unacked || 0;
@@ -105,8 +111,8 @@ function sessionItem(session) {
 
 function fillSession(item, session) {
   const [who, doing, about, problem] = item.children;
-  put(who, called(session.name || session.id));
-  put(doing, session.state);
+  put(who, titled(session));
+  put(doing, does(session.state, { held: session.held.length, paused: session.paused?.count }));
   mark(doing, session);
   put(about, [session.client, session.cwd].filter(Boolean).join(" · "));
   const denied = (session.denied || []).map(({ at, says }) => `${clock(at)} ${says}`);
@@ -158,7 +164,7 @@ function show(event) {
 
 function about() {
   const session = live.find(({ key }) => key === watched);
-  put(byId("watch-title"), session ? called(session.name || session.id) : "A session that has ended");
+  put(byId("watch-title"), session ? titled(session) : "A session that has ended");
   if (session) put(byId("watch-about"), [session.client, session.cwd, session.state].filter(Boolean).join(" · "));
 }
 

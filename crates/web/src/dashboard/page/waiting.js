@@ -2,7 +2,7 @@
 
 import { announce, byId, clock, count, el, keyed, post, put, sentence, span } from "./dom.js";
 import { notify } from "./notify.js";
-import { called, lasts } from "./people.js";
+import { called, lasts, titled } from "./people.js";
 
 // Milliseconds for which nothing that has just moved under a pointer counts as meant by it.
 const SETTLES = 700;
@@ -34,14 +34,16 @@ export function showRequests(told) {
   draw();
 }
 
-const nameOf = (one) => called(one.name || one.id);
+// Whether a session is a peer's. Off the bus it has no name: what the broker said last tells.
+const isOf = (session, peer) => peer.name === session.name
+  || (!session.name && peer.name === session.wanted && peer.started === session.started_at);
 
 // Where a session's peer is on the bus, that one tells since when.
-const peerOf = (session) => peers.find(({ name }) => name === session.name);
+const peerOf = (session) => peers.find((peer) => isOf(session, peer));
 
 const alarms = (all) => all.map((one) => ({
-  key: ["s", one.key || one.name, one.state, one.way_out, one.tried].join(" "), make: () => alarm(one),
-  title: `${nameOf(one)}: ${[one.state, one.peer && lasts(one.peer)].filter(Boolean).join(" ")}`,
+  key: ["s", one.key || one.name, one.state, one.way_out, one.tried, one.goes_on].join(" "), make: () => alarm(one),
+  title: `${titled(one)}: ${[one.state, one.peer && lasts(one.peer)].filter(Boolean).join(" ")}`,
 }));
 
 // Sessions of this machine that wait or are stuck. What one asks stands on cards of its own.
@@ -52,7 +54,7 @@ function here() {
 
 // Peers that say so, of which this machine knows nothing, and how many are not told of one by one.
 function elsewhere() {
-  const some = peers.filter((peer) => peer.alarm && !sessions.some(({ name }) => name === peer.name));
+  const some = peers.filter((peer) => peer.alarm && !sessions.some((session) => isOf(session, peer)));
   return [...alarms(some.map((peer) => ({ ...peer, peer }))), ...more.map((title) => (
     rest(title, "They say that they wait for you or are stuck. The list of peers has all of them.")))];
 }
@@ -68,7 +70,7 @@ function mails() {
       // A broadcast waits in each session, and is decided about once; another text is another card.
       const key = `m ${mail.from} ${mail.digest || `${session.key} ${mail.id}`}`;
       if (!found.has(key)) found.set(key, { mail, to: [] });
-      found.get(key).to.push(session.name || session.id);
+      found.get(key).to.push(titled(session));
     }
   }
   return [...found].map(([key, it]) => ({ key, make: () => held(it), title: mailTitle(it) }));
@@ -78,7 +80,7 @@ function paused() {
   const some = sessions.filter((session) => session.paused);
   return some.map((session) => ({
     key: ["p", session.key, session.paused.count, session.paused.why].join(" "), make: () => loop(session),
-    title: `${count(session.paused.count, "message is", "messages are")} paused at ${nameOf(session)}`,
+    title: `${count(session.paused.count, "message is", "messages are")} paused at ${titled(session)}`,
   }));
 }
 
@@ -95,7 +97,7 @@ function late() {
 
 function draw() {
   const approvals = sessions.flatMap((session) => session.approvals.map((request) => (
-    { key: `a ${session.key} ${request.request_id} ${session.approve}`, make: () => approval({ session, request }), title: `${nameOf(session)} asks${request.questions.length ? "" : `: may it use ${request.tool}?`}` })));
+    { key: `a ${session.key} ${request.request_id} ${session.approve}`, make: () => approval({ session, request }), title: `${titled(session)} asks${request.questions.length ? "" : `: may it use ${request.tool}?`}` })));
   const own = [...approvals, ...here(), ...mails(), ...paused()];
   const items = [...own, ...elsewhere(), ...late()];
   const list = byId("waiting-list");
@@ -163,7 +165,7 @@ function size(text) {
 }
 
 function alarm(one) {
-  const says = one.alarm === "waits" ? one.way_out || `What it asks is known there alone: answer ${one.place || (one.tty ? `at ${one.tty}` : "it there")}` : `Why nothing comes of its mail: ${one.tried || "it does not say"}`;
+  const says = one.alarm === "waits" ? one.way_out || `What it asks is known there alone: answer ${one.place || (one.tty ? `at ${one.tty}` : "it there")}` : `Why nothing comes of its mail: ${[one.tried || "it does not say", one.goes_on].filter(Boolean).join("; ")}`;
   return el("article.card.yours", {}, el("h3"), el("p", {}, sentence(says)));
 }
 
@@ -230,7 +232,7 @@ function chosen(question) {
 
 function mailTitle({ mail, to }) {
   const token = mail.token ? ` (token ${mail.token})` : "";
-  return `Mail of ${called(mail.from)}${token} for ${to.map(called).join(", ")}`;
+  return `Mail of ${called(mail.from)}${token} for ${to.join(", ")}`;
 }
 
 function held({ mail }) {

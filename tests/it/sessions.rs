@@ -96,8 +96,16 @@ fn a_text_that_is_put_into_an_agents_session_waits_there_and_its_way_is_watched(
         (&event["stage"], &event["from"]),
         (&json!("delivered"), &json!("peerbus"))
     );
+    let listed = session.call("bus.inbox", json!({ "peek": true }));
+    assert_eq!(listed["messages"][0]["kind"], "put_in", "{listed}");
     let drained = session.call("bus.drain", json!({}));
     assert!(drained.to_string().contains("hello"), "{drained}");
+    let note = drained["note"].as_str().expect("a note");
+    assert!(note.contains("a program that runs as your user"), "{note}");
+    assert!(
+        !note.contains("reply tool") && !note.contains("peers"),
+        "{note}"
+    );
     let seen = session.call("bus.ack", json!({ "ids": [id] }));
     assert_eq!(seen["acked"], json!([id]), "{seen}");
     events.find("that it is seen", |line| {

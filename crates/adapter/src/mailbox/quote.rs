@@ -290,6 +290,15 @@ impl<'de> Deserialize<'de> for Members {
     }
 }
 
+/// The sender of a message, and the word for its kind: a text that was put in here is no peer's.
+#[must_use]
+pub fn whose(mail: &Mail) -> (&str, &'static str) {
+    match mail.is_local() {
+        true => ("a program of your user's", "put_in"),
+        false => (&mail.inbound.from, kind(mail.inbound.kind)),
+    }
+}
+
 /// The word for a kind.
 #[must_use]
 pub fn kind(kind: Kind) -> &'static str {

@@ -40,6 +40,13 @@ impl Acp {
         acp
     }
 
+    /// What is told of it.
+    fn peer(&self) -> Value {
+        let told = self.home.run(&["peers", "--json"]).ok();
+        let told: Value = serde_json::from_str(&told).expect("JSON");
+        told["peers"][0].clone()
+    }
+
     #[track_caller]
     fn send(&self, text: &str) -> String {
         send(&self.home, text)
@@ -181,9 +188,7 @@ fn one_whose_turn_failed_is_stuck_until_one_ends_well_and_mail_wakes_it() {
     let (home, why) = (&acp.home, "its last turn failed, and the next begins");
     acp.send("no credit");
     eventually("it is stuck", || {
-        let told = home.run(&["peers", "--json"]).ok();
-        let told: Value = serde_json::from_str(&told).expect("JSON");
-        let peer = &told["peers"][0];
+        let peer = acp.peer();
         assert_eq!(peer["wake"], json!(["acp"]), "{peer}");
         let says = peer["tried"].as_str().is_some_and(|it| it.contains(why));
         (peer["state"] == "stuck" && says).then_some(())
@@ -202,6 +207,25 @@ fn one_whose_turn_failed_is_stuck_until_one_ends_well_and_mail_wakes_it() {
     assert!(!sent.contains("nothing wakes"), "{sent}");
     eventually("it is tried at once", || {
         (acp.prompts("").len() > tried).then_some(())
+    });
+}
+
+#[test]
+fn an_interrupt_of_another_turn_ends_what_a_failed_one_began() {
+    let acp = Acp::start(&[]);
+    acp.send("no credit");
+    // It goes alone from then on.
+    for _ in 0..2 {
+        let is_it = |line: &str| line.contains("a turn failed").then_some(());
+        acp.driven.errors.find("a turn failed", is_it);
+    }
+    acp.send("hold on");
+    eventually("it is a turn", || {
+        (acp.prompts("hold on").len() == 1).then_some(())
+    });
+    acp.home.run(&["session", "interrupt", "driven"]).ok();
+    eventually("its user has acted", || {
+        (acp.peer()["state"] == "idle").then_some(())
     });
 }
 

@@ -174,6 +174,7 @@ impl Driver<'_> {
             }
             TurnEnd::Stopped(why) => {
                 drop(state);
+                self.turn_ended(None);
                 self.tell_failed(&escape(&why, WHY_CHARS));
             }
         }

@@ -235,11 +235,10 @@ pub(crate) async fn why_silent(bus: &Bus, name: &str) -> Option<String> {
     let Some(why) = peer.why_silent(audience()) else {
         return peer.asleep();
     };
-    let mut ways = match peer.is {
+    let ways = match peer.is {
         PeerState::Waits | PeerState::Stuck => ways_out(&entries, std::iter::once(name), &why),
         _ => vec!["`peerbus held` shows what is kept, and why".to_owned()],
     };
-    ways.extend(answered_there(&peer));
     Some(match ways.is_empty() {
         true => why,
         false => format!("{why}: {}", ways.join("; ")),
@@ -266,7 +265,11 @@ pub(crate) fn ways_out<'a>(
     names: impl Iterator<Item = &'a str>,
     said: &str,
 ) -> Vec<String> {
-    let mut meant = own(peers, names);
+    let asked: Vec<_> = named(peers, names).map(about).collect();
+    let mut meant = own(&asked);
+    let is_here = |peer: &&PeerView| meant.iter().any(|session| is_of(session, peer));
+    let apart = asked.iter().filter(|peer| !is_here(peer));
+    let apart: Vec<_> = apart.filter_map(answered_there).collect();
     let stuck = meant.iter().filter(|it| it.state() == PeerState::Stuck);
     let mut ways: Vec<String> = stuck
         .filter_map(|it| {
@@ -282,6 +285,7 @@ pub(crate) fn ways_out<'a>(
     meant.retain(|session| session.state() == PeerState::Waits);
     let asked = SessionNow::all(meant).into_iter();
     ways.extend(asked.filter_map(|(now, _)| now.way_out()));
+    ways.extend(apart);
     ways
 }
 
@@ -291,9 +295,8 @@ pub(crate) fn goes_on(session: &LiveSession) -> Option<String> {
     is_owner.then(|| session.goes_on()).flatten()
 }
 
-/// The live sessions of the peers with these names; none where an agent asks.
-fn own<'a>(peers: &[PeerEntry], names: impl Iterator<Item = &'a str>) -> Vec<LiveSession> {
-    let meant: Vec<_> = named(peers, names).map(about).collect();
+/// The live sessions of these peers; none where an agent asks.
+fn own(meant: &[PeerView]) -> Vec<LiveSession> {
     if meant.is_empty() || audience() == Audience::Peer {
         return Vec::new();
     }
@@ -319,7 +322,8 @@ pub(crate) fn denied<'a>(
     names: impl Iterator<Item = &'a str>,
     (id, since_ms): (&str, u64),
 ) -> Vec<String> {
-    let asked = SessionNow::all(own(peers, names)).into_iter();
+    let meant: Vec<_> = named(peers, names).map(about).collect();
+    let asked = SessionNow::all(own(&meant)).into_iter();
     let denied = asked.flat_map(|(now, _)| now.denied(since_ms, Some(id)));
     denied.map(|denied| denied.says(wall_ms())).collect()
 }

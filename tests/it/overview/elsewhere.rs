@@ -6,6 +6,7 @@ use rustix::process::Signal;
 
 use super::{asks, json, npm_test, of, signal};
 use crate::orphans::Session;
+use crate::requests::Holder;
 use crate::sessions::{listed, names};
 use crate::support::{Broker, Home, Mcp, eventually};
 
@@ -116,4 +117,29 @@ fn what_waits_here_is_told_where_the_broker_is_elsewhere() {
     assert!(said.contains(why), "{said}");
     assert!(!said.contains("peerbus history"), "{said}");
     there.stop();
+}
+
+#[test]
+fn one_that_waits_and_is_no_session_of_this_home_is_answered_where_it_runs() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let mut far = Holder::new(&home, &broker, "far");
+    far.does("waiting");
+    let sent = json(&home, &["send", "far", "hello", "--json"]);
+    let id = sent["id"].as_str().expect("an id");
+    far.gets();
+    for args in [
+        &["status"][..],
+        &["status", id],
+        &["send", "far", "hello"],
+        &["ask", "far", "well?", "--timeout", "0.1"],
+    ] {
+        eventually(args[0], || {
+            let done = home.run(args);
+            let said = done.stdout + &done.stderr;
+            let (_, way) = said.split_once("far waits for you")?;
+            way.contains("answer it where it runs").then_some(())
+        });
+    }
+    broker.stop();
 }

@@ -29,11 +29,11 @@ LAST_WORDS = "so that is that"
 CREDENTIALS = f'token = "{secrets.token_hex(32)}"\nhmac_secret = "{secrets.token_hex(32)}"\n'
 
 
-def may_join(home, more=""):
+def may_join(home):
     """Whoever has this home has the same user."""
     place = home / ".config/peerbus"
     place.mkdir(parents=True, mode=0o700, exist_ok=True)
-    (place / "credentials.toml").write_text(CREDENTIALS + more, encoding="utf-8")
+    (place / "credentials.toml").write_text(CREDENTIALS, encoding="utf-8")
     (place / "credentials.toml").chmod(0o600)
 
 
@@ -46,8 +46,8 @@ class Member:
         self.project = self.home / "shop"
         self.project.mkdir(parents=True)
         self.environment = os.environ | {"HOME": str(self.home)}
-        may_join(self.home, f'url = "ws://{BROKER}"\n')
-        around = {"PEERBUS_NAME": name}
+        may_join(self.home)
+        around = {"PEERBUS_NAME": name, "PEERBUS_URL": f"ws://{BROKER}"}
         adapter = scenario.MCP_JSON["mcpServers"][scenario.SERVER] | {"env": around}
         config = json.dumps({"mcpServers": {scenario.SERVER: adapter}})
         (self.project / ".mcp.json").write_text(config, encoding="utf-8")
@@ -88,8 +88,8 @@ class Member:
 
 def peerbus(member, *arguments):
     """Runs a command as in a shell of a member's user, and gives what it prints."""
-    around = {"env": member.environment, "stdin": subprocess.DEVNULL}
-    done = subprocess.run(["peerbus", *arguments], capture_output=True, text=True, **around)
+    around = member.environment | {"PEERBUS_URL": f"ws://{BROKER}"}
+    done = subprocess.run(["peerbus", *arguments], env=around, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     if done.returncode != 0:
         raise AssertionError(f"peerbus {' '.join(arguments)} failed: {done.stdout}{done.stderr}")
     return done.stdout

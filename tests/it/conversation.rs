@@ -5,7 +5,7 @@ use std::time::Instant;
 use peerbus_test_support::message::envelope;
 use serde_json::{Value, json};
 
-use crate::support::{Broker, Finished, Home, Mcp, PATIENCE, Raw, eventually};
+use crate::support::{Broker, Home, Mcp, PATIENCE, Raw, eventually};
 
 /// The result of a tool call that was asked before.
 #[track_caller]
@@ -277,8 +277,6 @@ fn a_question_about_a_message_registers_nobody() {
     let id = alice.call("bus.send", json!({ "to": "bob", "body": "hi" }))["id"].take();
     let id = id.as_str().expect("an id");
     let url = broker.url();
-    let token = home.credential("token");
-    let run = |args: &[&str]| Finished::of(home.peerbus(args).env("PEERBUS_TOKEN", &token));
     // While alice is connected her name is in use.
     let status = home.run(&["status", id, "--name", "Alice"]).ok();
     assert!(status.starts_with("from alice to bob\n"), "{status}");
@@ -286,7 +284,7 @@ fn a_question_about_a_message_registers_nobody() {
     assert_eq!(unknown, "");
     for elsewhere in [&[][..], &["--url", &url]] {
         let ask = ["status", id, "--name", "zed"];
-        let unknown = run(&[&ask[..], elsewhere].concat()).fails(1);
+        let unknown = home.run(&[&ask[..], elsewhere].concat()).fails(1);
         assert!(
             unknown.contains(&format!(" knows no message {id}")),
             "{unknown}"
@@ -298,10 +296,10 @@ fn a_question_about_a_message_registers_nobody() {
     let sent = ["send", "bob", "hi", "--name", "ci", "--json"];
     let sent: Value = serde_json::from_str(&home.run(&sent).ok()).expect("JSON");
     let sent = sent["id"].as_str().expect("an id");
-    let status = run(&["status", sent, "--name", "ci", "--url", &url]);
+    let status = home.run(&["status", sent, "--name", "ci", "--url", &url]);
     assert!(status.stderr.contains("registers"), "{}", status.stderr);
     assert!(status.ok().starts_with("from ci to bob\n"));
-    let nobody = run(&["status", sent, "--url", &url]).fails(2);
+    let nobody = home.run(&["status", sent, "--url", &url]).fails(2);
     assert!(nobody.contains("--name"), "{nobody}");
     broker.stop();
 }

@@ -107,10 +107,7 @@ const FAULTS: &[Fault] = &[
     Fault {
         what: "a broker elsewhere that is not there",
         plant: nothing,
-        env: &[
-            ("PEERBUS_URL", "ws://127.0.0.1:1"),
-            ("PEERBUS_TOKEN", "one of that broker"),
-        ],
+        env: &[("PEERBUS_URL", "ws://127.0.0.1:1")],
         says: &["failed  broker: ", "127.0.0.1:1", "correct PEERBUS_URL"],
     },
     Fault {

@@ -6,7 +6,7 @@ use std::process::Command;
 use peerbus_test_support::tls::{Authority, Files, Valid};
 use serde_json::json;
 
-use crate::support::{Broker, Finished, Home, Mcp, eventually, python};
+use crate::support::{Broker, Home, Mcp, eventually, python};
 
 /// The names of a certificate for this machine.
 const HERE: [&str; 2] = ["localhost", "127.0.0.1"];
@@ -25,13 +25,6 @@ fn serve(home: &Home, files: &Files, more: &[&str]) -> Broker {
     ];
     args.extend_from_slice(more);
     Broker::start_with(home, &args)
-}
-
-/// A command of this home at an address of its broker, for which the file's token is not.
-fn client(home: &Home, args: &[&str]) -> Command {
-    let mut command = home.peerbus(args);
-    command.env("PEERBUS_TOKEN", home.credential("token"));
-    command
 }
 
 /// What a command says that must fail, on either stream.
@@ -83,23 +76,23 @@ fn adapters_commands_and_the_doctor_reach_a_broker_over_tls() {
     let (url, file) = (broker.url(), ca.file());
     assert!(url.starts_with("wss://"), "{url}");
 
-    let mut adapter = client(&home, &["adapter", "--name", "bob"]);
+    let mut adapter = home.peerbus(&["adapter", "--name", "bob"]);
     let mut bob = Mcp::spawn(adapter.env("PEERBUS_URL", &url).env("PEERBUS_CA", &file));
     bob.initialize("some-bot");
     let ca = ["--url", &url, "--ca", text(&file)];
     eventually("bob is there", || {
-        let said = Finished::of(&mut client(&home, &[&["peers"], &ca[..]].concat())).ok();
+        let said = home.run(&[&["peers"], &ca[..]].concat()).ok();
         said.contains("bob").then_some(())
     });
-    let send = [&["send", "bob", "over TLS"], &ca[..]].concat();
-    Finished::of(&mut client(&home, &send)).ok();
+    home.run(&[&["send", "bob", "over TLS"], &ca[..]].concat())
+        .ok();
     eventually("the message comes", || {
         let got = bob.call("bus.inbox", json!({})).to_string();
         got.contains("over TLS").then_some(())
     });
     // The system's authorities are those of this file.
     let by_name = url.replace("127.0.0.1", "localhost");
-    let mut doctor = client(&home, &["doctor", "--url", &by_name]);
+    let mut doctor = home.peerbus(&["doctor", "--url", &by_name]);
     let output = doctor
         .env("SSL_CERT_FILE", &file)
         .output()
@@ -156,7 +149,7 @@ impl Case<'_> {
         let port = broker.address.rsplit(':').next().expect("a port");
         let url = format!("{}:{port}", self.at);
         let with = |args: &[&str]| {
-            let mut command = client(home, args);
+            let mut command = home.peerbus(args);
             command.env("PEERBUS_URL", &url);
             command.envs(self.env.iter().copied());
             command
@@ -344,10 +337,7 @@ fn a_broker_that_asks_for_certificates_gets_one_or_says_so() {
     );
 
     let broker = serve(&home, &server, &["--client-ca", text(&asked)]);
-    let mut peers = client(
-        &home,
-        &["peers", "--url", &broker.url(), "--ca", text(&file)],
-    );
+    let mut peers = home.peerbus(&["peers", "--url", &broker.url(), "--ca", text(&file)]);
     let output = peers
         .env("PEERBUS_CLIENT_CERT", &good.cert)
         .env("PEERBUS_CLIENT_KEY", &good.key)
@@ -424,7 +414,7 @@ fn a_clients_files_that_cannot_be_used_are_named() {
     let broker = serve(&home, &one, &[]);
     let (url, file) = (broker.url(), ca.file());
     let peers = |ca: &Path, cert: Option<&Path>, key: Option<&Path>| {
-        let mut command = client(&home, &["peers", "--timeout", "2", "--url", &url]);
+        let mut command = home.peerbus(&["peers", "--timeout", "2", "--url", &url]);
         command.env("PEERBUS_CA", ca);
         cert.map(|cert| command.env("PEERBUS_CLIENT_CERT", cert));
         key.map(|key| command.env("PEERBUS_CLIENT_KEY", key));

@@ -180,8 +180,8 @@ impl BusConfig {
 
 impl BusConfig {
     /// Refuses an address for which the token of the credentials file is not. A token is for one broker, and a
-    /// project's settings can name any address: the token goes there only if the file names it, too, or to a
-    /// socket at which this user listens.
+    /// project's settings can name any address: beyond this machine the token goes there only if the file names
+    /// it, too.
     ///
     /// # Errors
     ///
@@ -192,6 +192,7 @@ impl BusConfig {
         match &self.url {
             None => Ok(()),
             Some(Url::Unix(path)) if is_own(path) => Ok(()),
+            Some(Url::Tcp { .. }) if self.url.as_ref().is_some_and(Url::is_local) => Ok(()),
             Some(_) if self.token.is_some() => Ok(()),
             Some(url) if file.url.as_ref() == Some(url) => Ok(()),
             Some(url) => Err(format!(

@@ -64,7 +64,7 @@ fn an_address_for_which_the_files_token_is_not_is_named() {
     let home = Home::new();
     Broker::start(&home).stop();
     let mut doctor = home.peerbus(&["doctor"]);
-    let output = doctor.env("PEERBUS_URL", "ws://127.0.0.1:1").output();
+    let output = doctor.env("PEERBUS_URL", "ws://192.0.2.1:1").output();
     let text = String::from_utf8_lossy(&output.expect("peerbus starts").stdout).into_owned();
     let file = home.credentials().display().to_string();
     let line = text
@@ -73,7 +73,7 @@ fn an_address_for_which_the_files_token_is_not_is_named() {
     let line = line.unwrap_or_else(|| panic!("{text}"));
     for part in [
         &*file,
-        "was not sent to ws://127.0.0.1:1",
+        "was not sent to ws://192.0.2.1:1",
         "remedy: take that address away",
     ] {
         assert!(line.contains(part), "{line}");

@@ -14,7 +14,7 @@ use peerbus_adapter::mailbox::quote;
 use peerbus_node::index::LiveSession;
 use peerbus_node::{Denial, SessionNow, each};
 use peerbus_view::{Audience, PeerState, span};
-use peerbus_wire::{escape, escape_sentence, printable, short_id};
+use peerbus_wire::{escape, escape_sentence, from_rfc3339, printable, short_id};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -206,6 +206,7 @@ fn request(request: &Value) -> Value {
         "agent_id": whole(&request["agent_id"]),
         "questions": list(&request["questions"]).map(question).collect::<Vec<_>>(),
         "cut": request["cut"].as_u64(),
+        "until": request["until"].as_str().and_then(from_rfc3339),
         "rules": rules.collect::<Value>(),
     })
 }
@@ -427,11 +428,13 @@ mod tests {
     fn what_a_session_asks_is_shown_whole_and_nothing_in_it_moves_the_page() {
         let asked = json!({
             "request_id": "abcde", "digest": "00", "tool": "Bash\u{202e}",
+            "until": "1970-01-01T00:00:01.000Z",
             "input": { "command": format!("{}\u{1b}[2J", "x".repeat(20_000)) },
             "suggestions": [{ "rule": "Bash(a\u{202e})", "destination": "session" }],
         });
         let shown = request(&asked);
         assert_eq!(shown["tool"], "Bash\\u202e");
+        assert_eq!(shown["until"], 1_000);
         let input = shown["input"].as_str().unwrap();
         assert!(
             input.len() > 20_000 && input.contains("\\u001b[2J"),

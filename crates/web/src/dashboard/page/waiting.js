@@ -210,6 +210,8 @@ function approval({ session, request }) {
     request.description ? el("p", {}, request.description) : null,
     ...wants,
     ...more.filter(([, text]) => text).map(([label, text]) => el("p.about", {}, `${label}: ${text}`)),
+    // A dialog stays.
+    request.until && !session.place ? el("p.about", {}, `It is denied at ${clock(request.until)}, if nobody answers.`) : null,
     cut, ...(session.approve ? buttons : [closed]), said);
 }
 

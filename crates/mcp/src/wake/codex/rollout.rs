@@ -6,6 +6,10 @@ use peerbus_adapter::transcript::{LineReader, TranscriptLine};
 use serde::Deserialize;
 use serde_json::Value;
 
+/// Before what a tool gave stands how long it took, and these words.
+const TIME: &str = "Wall time: ";
+const OUTPUT: &str = "\nOutput:\n";
+
 /// Reads lines; each follows the one before in its turn.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
@@ -81,11 +85,15 @@ impl LineReader for Lines {
 
     fn result(&self, line: &str) -> Option<Value> {
         let mut line: Value = serde_json::from_str(line).ok()?;
-        let payload = line["payload"].take();
-        payload["type"]
+        let mut payload = line["payload"].take();
+        payload["type"].as_str().filter(|kind| is_output(kind))?;
+        let timed = payload["output"]
             .as_str()
-            .is_some_and(is_output)
-            .then_some(payload)
+            .filter(|text| text.starts_with(TIME));
+        if let Some((_, own)) = timed.and_then(|text| text.split_once(OUTPUT)) {
+            payload["output"] = own.into();
+        }
+        Some(payload)
     }
 }
 
@@ -177,5 +185,23 @@ mod tests {
         ];
         let expected = ["presented, in a result", "answered, in a result"];
         assert_eq!(found(&lines), expected);
+    }
+
+    #[test]
+    fn a_tools_result_is_read_behind_the_time_that_it_took() {
+        let result = json!({ "text": "the tests are green" });
+        let length = peerbus_adapter::transcript::length(&result).unwrap();
+        let with = |end: String| json!({ "text": "the tests are green", "end": end }).to_string();
+        let gave = |text: &str| {
+            let mut line = item("a", "function_call_output", "", "");
+            line["payload"]["output"] =
+                format!("Wall time: 0.0417 seconds\nOutput:\n{text}").into();
+            found(&[line])
+        };
+        assert_eq!(
+            gave(&with(format!("[{length} {MARK}]"))),
+            ["presented, in a result"]
+        );
+        assert_eq!(gave(&with(format!("[{} {MARK}]", length + 9))), [""; 0]);
     }
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
 use peerbus_adapter::agents::claude_code::ALWAYS_LOAD;
-use peerbus_adapter::mailbox::{Mailbox, Named, PIGGYBACK, Push, Who};
+use peerbus_adapter::mailbox::{Mailbox, Named, PIGGYBACK, Push, Who, without_marks};
 use peerbus_adapter::transcript::{ALONG, REPLACED};
 use peerbus_adapter::{Bus, LinkState, RegistrationRefusal, similar};
 use peerbus_wire::escape;
@@ -26,7 +26,7 @@ use crate::reply::{Answer, Reply, with_member};
 use crate::rpc::{Caller, Calls, Host, Sending};
 use crate::spelling::{Spelling, means};
 use crate::tools::room::RESULT_BYTES;
-use crate::tools::{self, Context, Link, Tool};
+use crate::tools::{self, Context, END, Link, Tool};
 
 /// The newest version that is negotiated. Later ones have no `initialize`: their clients never
 /// send `notifications/initialized`, which a channel waits for.
@@ -144,6 +144,7 @@ fn result(
     reply: Result<String, String>,
     along: Option<String>,
 ) -> (CallToolResult, Option<String>) {
+    let reply = reply.map_err(|sentence| without_marks(&sentence, END));
     let text = match &reply {
         Ok(text) | Err(text) => text,
     };

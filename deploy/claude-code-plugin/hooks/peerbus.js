@@ -29,24 +29,27 @@ const [proven, calls] = [new Set(), new Set()] // marks whose answer was told, a
 
 const marksIn = value => [...new Set(marksOf(value))].filter(mark => !proven.has(mark))
 
-// Of what was cut out of a text, or moved, its mark tells nothing, and none in the result of a tool that is not peerbus's.
-function marksOf(value) {
-  if (typeof value !== 'string') {
-    if (value?.type === 'tool_use' && OURS.test(value.name)) calls.add(value.id)
-    const isForeign = value?.type === 'tool_result' && !calls.has(value.tool_use_id)
-    return isForeign ? [] : Object.values(Object(value)).flatMap(marksOf)
+// Of what was cut out of a text its mark tells nothing, and none in the result of another's tool. In one of ours its end tells it.
+function marksOf(value, inResult) {
+  if (typeof value === 'string') {
+    const found = [...value.matchAll(MARK)]
+    const isWhole = ({ 1: length, 2: mark, index: at }) => (mark ? at === Number(length) || value[at - length - 1] === '\n' : !inResult)
+    const marks = found.filter(isWhole).map(([all, , mark]) => mark ?? all)
+    try {
+      if (found.length > marks.length) return [...marks, ...marksOf(JSON.parse(value), inResult)]
+    } catch {}
+    return marks
   }
-  const found = [...value.matchAll(MARK)]
-  let within
-  try {
-    within = found.length && JSON.parse(value)
-  } catch {}
-  const { end, unseen, replaced, ...rest } = Object(within)
-  const isWhole = ({ 1: length, 2: mark, index }) =>
-    !mark || index === Number(length) || (String(end).includes(mark) && JSON.stringify(rest).length === Number(length))
-  const whole = found.filter(isWhole).map(([all, , mark]) => mark ?? all)
-  return found.length === whole.length ? whole : [...whole, ...marksOf(within)]
+  if (value?.type === 'tool_use' && OURS.test(value.name)) calls.add(value.id)
+  if (value?.type === 'tool_result' && !calls.has(value.tool_use_id)) return []
+  const { end, unseen, replaced, ...rest } = Object(value)
+  const [own] = String(end).matchAll(MARK)
+  if (!own) return Object.values(Object(value)).flatMap(it => marksOf(it, inResult || value.type === 'tool_result'))
+  return [...(size(rest) === Number(own[1]) ? [own[2]] : []), ...marksOf(unseen, true)]
 }
+
+const size = value => typeof value === 'string' ? value.length // of all texts and names: clients write numbers anew
+  : Object.entries(Object(value)).reduce((sum, [key, it]) => sum + (Array.isArray(value) ? 0 : key.length) + size(it), 0)
 
 // The id is another one after /clear and /resume.
 const occasion = async ($, event, more) => ({ hook_event_name: event, session_id: await $.session.id(), ...more })
@@ -114,9 +117,7 @@ async function shows($, { text }) {
 async function heard($, { method, params }) {
   if (method === 'attached/here') socket = params.socket
   if (method === 'attached/watch') watches = params.any
-  if (method === 'attached/text') {
-    void shows($, params).catch(() => tell($, 'ModDrop', { prompt: marksIn(params.text).join(' ') }))
-  }
+  if (method === 'attached/text') void shows($, params).catch(() => tell($, 'ModDrop', { prompt: marksIn(params.text).join(' ') }))
   if (method === 'attached/shows') $.ui.status(params.line ?? undefined)
   if (method === 'attached/interrupt') ends = params.turn
   await end($)
@@ -183,8 +184,7 @@ export const register = on => {
     const started = await next(e)
     if (!e.isInteractive) return started // any other session is its driver's
     void link($)
-    const command = { name: 'bus', description: 'Mail, requests and peers on the message bus', immediate: true }
-    void $.command.register(command).catch(() => {})
+    void $.command.register({ name: 'bus', description: 'Mail, requests and peers on the message bus', immediate: true }).catch(() => {})
     return started
   })
   on('command.run', { command: 'bus' }, $ => bus($)).catch(($, e, next) => next(e))

@@ -93,6 +93,20 @@ pub(super) fn inert(text: &str, own: Option<&str>) -> String {
     plain
 }
 
+/// JSON text of a tool's result in which no mark stands but the one right behind `own`: see [`inert`].
+#[must_use]
+pub fn without_marks(json: &str, own: &str) -> String {
+    let mut plain = String::with_capacity(json.len());
+    for (at, c) in json.char_indices() {
+        let begins = c == '-' && plain.ends_with("pb") && is_mark(&json[at - 2..], None);
+        match begins && !json[..at - 2].ends_with(own) {
+            true => plain.push_str("\\\\u002d"),
+            false => plain.push(c),
+        }
+    }
+    plain
+}
+
 /// Whether a text begins with a mark that is not `own`.
 fn is_mark(text: &str, own: Option<&str>) -> bool {
     let hex = text.bytes().skip(MARK.len()).take(16);
@@ -103,6 +117,14 @@ fn is_mark(text: &str, own: Option<&str>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_peer_puts_a_mark_into_a_result() {
+        let json = r#"{"text":"pb-x [9 pb-0123456789abcdef-1]","end":"[pb-0123456789abcdef-1]"}"#;
+        let plain =
+            r#"{"text":"pb-x [9 pb\\u002d0123456789abcdef-1]","end":"[pb-0123456789abcdef-1]"}"#;
+        assert_eq!(without_marks(json, r#""end":"["#), plain);
+    }
 
     #[test]
     fn a_beginning_and_each_part_fit_as_they_are_written() {

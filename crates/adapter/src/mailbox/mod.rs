@@ -46,6 +46,7 @@ pub use agent::{
 pub use checkout::Checkout;
 pub use expected::Expected;
 pub use inject::{InjectError, Injection, SOURCE_CHARS};
+pub use measure::without_marks;
 pub use observe::{Observer, Staged, receipt};
 pub use presence::Who;
 pub use push::{Attribute, Push, until};

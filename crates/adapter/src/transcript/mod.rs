@@ -152,7 +152,7 @@ impl TranscriptReader {
         // Beside it the client may keep what it did not give to the model.
         let shown = result.or_else(|| serde_json::from_str(text).ok());
         here.retain(|mark| match &shown {
-            Some(shown) => stands(shown, mark),
+            Some(shown) => stands(shown, mark, in_result),
             // JSON that is nested too deep for a value.
             None if text.starts_with('{') => false,
             None => places(text, mark).into_iter().any(|of| of.is_none()),
@@ -270,25 +270,43 @@ fn places(text: &str, mark: &str) -> Vec<Option<(usize, usize)>> {
 }
 
 /// Whether the mark stands in a value with all of its text: clients cut the end, or the middle, out of what is
-/// too long. A result of ours that was written anew is as long as before.
-fn stands(value: &Value, mark: &str) -> bool {
+/// too long. In a result a mark has a length. A result of ours names its mark at its end; nothing else in it does.
+fn stands(value: &Value, mark: &str, in_result: bool) -> bool {
     let text = match value {
         Value::String(text) => text,
-        Value::Array(all) => return all.iter().any(|value| stands(value, mark)),
+        Value::Array(all) => return all.iter().any(|value| stands(value, mark, in_result)),
         Value::Object(members) => {
-            let mut within = members.values();
-            return ends(value, mark) || within.any(|value| stands(value, mark));
+            let is_ours = value["end"].as_str().is_some_and(|end| end.contains("pb-"));
+            let mut within = members.iter();
+            let within =
+                within.any(|(name, it)| (!is_ours || name == ALONG) && stands(it, mark, in_result));
+            return ends(value, mark) || within;
         }
         _ => return false,
     };
     let places = places(text, mark);
-    let is_whole = |place: &Option<(usize, usize)>| {
-        place.is_none_or(|(at, length)| text[..at].encode_utf16().count() == length)
+    let is_whole = |place: &Option<(usize, usize)>| match *place {
+        Some((at, length)) => is_as_long(&text[..at], length),
+        None => !in_result,
     };
     if places.is_empty() || places.iter().any(is_whole) {
         return !places.is_empty();
     }
-    serde_json::from_str(text).is_ok_and(|within| stands(&within, mark))
+    serde_json::from_str(text).is_ok_and(|within| stands(&within, mark, in_result))
+}
+
+/// Whether a text has so many UTF-16 code units, or its end has that begins a line: some clients join the texts
+/// of a result.
+fn is_as_long(text: &str, length: usize) -> bool {
+    let mut units = 0;
+    let begins = text.char_indices().rev().find(|(_, c)| {
+        units += c.len_utf16();
+        units >= length
+    });
+    match begins {
+        Some((at, _)) => units == length && (at == 0 || text[..at].ends_with('\n')),
+        None => length == 0 && text.is_empty(),
+    }
 }
 
 /// Whether a result of ours is as long as its end says.
@@ -298,15 +316,26 @@ fn ends(result: &Value, mark: &str) -> bool {
     lengths.any(|it| length(result) == Some(it))
 }
 
-/// The length of a result of ours without what is put to it once its end is written, in UTF-16 code units, as
-/// JSON text.
+/// The length of all texts in a result of ours, names of members included, without what is put to it once its
+/// end is written, in UTF-16 code units. Clients write numbers anew, each in its own way.
 #[must_use]
 pub fn length(result: &Value) -> Option<usize> {
-    let mut members = result.as_object()?.clone();
-    for name in ["end", ALONG, REPLACED] {
-        members.remove(name);
+    let members = result.as_object()?.iter();
+    let own = members.filter(|(name, _)| !["end", ALONG, REPLACED].contains(&name.as_str()));
+    Some(own.map(|(name, value)| units(name) + size(value)).sum())
+}
+
+fn size(value: &Value) -> usize {
+    match value {
+        Value::String(text) => units(text),
+        Value::Array(all) => all.iter().map(size).sum(),
+        Value::Object(members) => members.iter().map(|(n, v)| units(n) + size(v)).sum(),
+        _ => 0,
     }
-    Some(Value::from(members).to_string().encode_utf16().count())
+}
+
+fn units(text: &str) -> usize {
+    text.encode_utf16().count()
 }
 
 #[cfg(test)]

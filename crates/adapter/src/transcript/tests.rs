@@ -92,6 +92,13 @@ fn texts() -> Vec<(Value, bool)> {
     let ours = format!("[{length} {MARK}]");
     let mut whole = result.clone();
     whole["end"] = json!(ours);
+    // Clients write numbers anew.
+    let mut numbers = whole.clone();
+    numbers["n"] = json!(1.0e30);
+    let mut shorter = whole.clone();
+    shorter["messages"][0]["text"] = json!("é");
+    let mut quoted = shorter.clone();
+    quoted["messages"][0]["text"] = json!(json!({ "end": format!("[3 {MARK}]"), "a": "bc" }));
     let mut more = whole.clone();
     more[ALONG] = json!("1 message");
     more[REPLACED] = json!("a number");
@@ -104,12 +111,21 @@ fn texts() -> Vec<(Value, bool)> {
         (json!(whole.to_string()), true),
         (json!([{ "text": more.to_string() }]), true),
         (whole, true),
+        (numbers, true),
+        (shorter, false),
+        (quoted, false),
         (
             json!(json!([{ "type": "text", "text": more.to_string() }]).to_string()),
             true,
         ),
         (json!({ "output": json!(along).to_string() }), true),
         (json!(along), true),
+        (json!(format!("{{\"n\":1}}\n{along}")), true),
+        (json!(format!("{{\"n\":1}}\n\n{along}")), true),
+        (
+            json!(format!("{{\"n\":1}}\n{}", along.replacen('é', "", 1))),
+            false,
+        ),
         (json!(format!("{along} and more")), true),
         (json!(along.replacen('é', "", 1)), false),
         (json!(format!("a log: {along}")), false),
@@ -118,7 +134,6 @@ fn texts() -> Vec<(Value, bool)> {
         (json!(ours), false),
         (json!(format!("12 {MARK}]")), false),
         (json!(format!(" {MARK}]")), false),
-        (json!(format!("[{MARK}]")), true),
         (json!("else"), false),
     ]
 }
@@ -126,6 +141,11 @@ fn texts() -> Vec<(Value, bool)> {
 #[test]
 fn a_mark_that_ends_a_text_proves_all_of_it_and_nothing_that_was_cut() {
     for (shown, is_whole) in texts() {
-        assert_eq!(stands(&shown, MARK), is_whole, "{shown}");
+        for in_result in [false, true] {
+            assert_eq!(stands(&shown, MARK, in_result), is_whole, "{shown}");
+        }
     }
+    let bare = json!(format!("[{MARK}]"));
+    assert!(stands(&bare, MARK, false), "a prompt");
+    assert!(!stands(&bare, MARK, true), "a result tells its length");
 }

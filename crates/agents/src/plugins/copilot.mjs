@@ -6,7 +6,7 @@ function turn(line) {
   let asked
   const calls = new Set()
   const show = (id, role, text) => {
-    line({ id, parent: last, role, marks: marksIn(text) })
+    line({ id, parent: last, role, marks: marksIn(text, role === "tool") })
     last = id
   }
   return {

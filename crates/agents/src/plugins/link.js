@@ -18,18 +18,29 @@ const SERVER = "peerbus"
 const TOOL = /^bus[._][a-z]+$/
 const isOurs = (server, tool) => server === SERVER && TOOL.test(tool)
 
-// The marks in a text. Before one that ends all of a text stands its length: what was cut has none.
-const marksIn = (text) => [...new Set(marksOf(text))]
+// The marks in a text. Before one that ends all of a text stands its length: what was cut has none. In a result
+// each has one, and nothing but its end names the mark of a result of ours.
+const marksIn = (text, inResult) => [...new Set(marksOf(text, inResult))]
 
-function marksOf(value) {
-  if (typeof value !== "string") return Object.values(Object(value)).flatMap(marksOf)
+function marksOf(value, inResult) {
+  if (typeof value !== "string") {
+    const { end, unseen, replaced, ...rest } = Object(value)
+    const [own] = String(end).matchAll(MARK)
+    if (!own) return Object.values(Object(value)).flatMap((it) => marksOf(it, inResult))
+    return [...(size(rest) === Number(own[1]) ? [own[2]] : []), ...marksOf(unseen, inResult)]
+  }
   const found = [...value.matchAll(MARK)]
-  const within = found.length ? parsed(value) : undefined
-  const { end, unseen, replaced, ...rest } = Object(within)
-  const isWhole = ({ 1: length, 2: mark, index }) =>
-    !mark || index === Number(length) || (String(end).includes(mark) && JSON.stringify(rest).length === Number(length))
+  const begins = (at) => at === 0 || value[at - 1] === "\n"
+  const isWhole = ({ 1: length, 2: mark, index }) => (mark ? begins(index - length) : !inResult)
   const whole = found.filter(isWhole).map(([all, , mark]) => mark ?? all)
-  return found.length === whole.length ? whole : [...whole, ...marksOf(within)]
+  return found.length === whole.length ? whole : [...whole, ...marksOf(parsed(value), inResult)]
+}
+
+// The length of all texts in a value, names of members included. Clients write numbers anew, each in its own way.
+function size(value) {
+  if (typeof value === "string") return value.length
+  const name = (key) => (Array.isArray(value) ? 0 : key.length)
+  return Object.entries(Object(value)).reduce((sum, [key, it]) => sum + name(key) + size(it), 0)
 }
 
 function parsed(text) {

@@ -23,7 +23,7 @@ function conversations(line) {
     const parent = known.shown.at(-1)?.id
     known.shown.push({ id, message, user })
     if (known.shown.length > 256) known.done.delete(known.shown.shift().id)
-    line({ id, parent, role: user ? "user" : "tool", marks: marksIn(text) })
+    line({ id, parent, role: user ? "user" : "tool", marks: marksIn(text, !user) })
   }
   // An answer was asked for with all that stood there then. The last prompt that it was asked with is
   // its parent: one that came while it was being asked is not in it.
@@ -122,7 +122,9 @@ export const Peerbus = async ({ client, directory }) => {
       if (type !== "tool" || !["completed", "error"].includes(state?.status)) return
       // The server's name and the tool's, as one.
       const [, server, name] = /^(.*?)_(bus[._].*)$/.exec(tool) ?? []
-      known.show(sessionID, id, messageID, false, isOurs(server, name) ? state.output : "")
+      // What a helper was shown its agent was not.
+      const counts = isOurs(server, name) && !children.has(sessionID)
+      known.show(sessionID, id, messageID, false, counts ? state.output : "")
     },
   }
   return {

@@ -20,7 +20,7 @@ pub use send::{is_address, send_text};
 use std::pin::Pin;
 use std::time::Duration;
 
-use peerbus_adapter::mailbox::{Checkout, Mailbox, receipt};
+use peerbus_adapter::mailbox::{Checkout, Mailbox, receipt, without_marks};
 use peerbus_adapter::{Bus, SendError, SentMessage, Stage, transcript};
 use peerbus_wire::escape_json;
 use serde::Serialize;
@@ -32,10 +32,10 @@ use crate::rpc::Caller;
 use crate::rpc::schemars::{self, JsonSchema};
 use crate::spelling::means;
 
-/// How long a tool waits for the broker. Clients wait longer than this for an answer.
 /// How the member begins that ends a result.
-const END: &str = r#""end":"["#;
+pub(crate) const END: &str = r#""end":"["#;
 
+/// How long a tool waits for the broker. Clients wait longer than this for an answer.
 const DEADLINE: Duration = Duration::from_secs(4);
 
 /// Members of the bodies in which an adapter asks its user's phone for an approval, and says what
@@ -203,7 +203,7 @@ fn done(result: &impl Serialize) -> Result<Reply, String> {
 /// JSON text as it stands in a result.
 fn json(it: &impl Serialize) -> Result<String, String> {
     serde_json::to_string(it)
-        .map(|json| escape_json(&json))
+        .map(|json| without_marks(&escape_json(&json), END))
         .map_err(unwritten)
 }
 

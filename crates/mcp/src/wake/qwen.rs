@@ -327,9 +327,10 @@ mod tests {
     #[test]
     fn what_a_tool_gave_is_told_apart() {
         const MARK: &str = "pb-0123456789abcdef-7";
+        let text = format!("[0 {MARK}]");
         let found = |kind: &str| {
             let line =
-                json!({ "uuid": "a", "type": kind, "message": { "parts": [{ "text": MARK }] } });
+                json!({ "uuid": "a", "type": kind, "message": { "parts": [{ "text": text }] } });
             let mut reader = TranscriptReader::new(Box::new(Lines));
             reader.feed(format!("{line}\n").as_bytes(), &[MARK.to_owned()])
         };

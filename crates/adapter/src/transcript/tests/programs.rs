@@ -23,6 +23,7 @@ const OTHER: &str = "pb-fedcba9876543210-12";
 fn shown(tool: Option<(&'static str, &'static str)>) -> Vec<Shown> {
     let ours = matches!(tool, None | Some(("peerbus" | CLAUDE_PLUGIN, "bus_inbox")));
     let marks = |is_whole: bool, mark| Vec::from_iter((is_whole && ours).then_some(mark));
+    let bare = |mark| marks(tool.is_none(), mark);
     let of_table = texts().into_iter().map(|(value, is_whole)| Shown {
         tool,
         text: value
@@ -33,7 +34,7 @@ fn shown(tool: Option<(&'static str, &'static str)>) -> Vec<Shown> {
     let beside = Shown {
         tool,
         text: format!("[{OTHER}] a log: [7 {MARK}]"),
-        marks: marks(true, OTHER),
+        marks: bare(OTHER),
     };
     of_table.chain([beside]).collect()
 }

@@ -180,7 +180,7 @@ mod tests {
     fn what_a_tool_gave_is_told_apart() {
         let lines = [
             item("a", "function_call", "", "bus_drain"),
-            item("a", "function_call_output", "", MARK),
+            item("a", "function_call_output", "", &format!("[0 {MARK}]")),
             item("a", "message", "assistant", "noted"),
         ];
         let expected = ["presented, in a result", "answered, in a result"];

@@ -1,7 +1,5 @@
 //! Texts that a tool gave to the model in the middle of a turn, and what comes of them.
 
-use std::collections::BTreeSet;
-
 use peerbus_adapter::agents::Proof;
 use peerbus_wire::jsonrpc::RpcError;
 use serde_json::Value;
@@ -12,21 +10,16 @@ use crate::turns::{find, whole};
 
 /// Texts that tools gave and of which it is open whether they were read.
 const RETURNED_MAX: usize = 256;
-/// Calls that are known to be open, and the longest id of one, in bytes.
-const OPEN_MAX: usize = 256;
-const ID_MAX: usize = 256;
 /// As much of a text as shows that an output has some of it, in bytes.
 const BEGINNING_BYTES: usize = 256;
 
 /// Where a text is.
 #[derive(Debug)]
 enum Place {
-    /// In a call that is not known.
-    Unknown,
+    /// In a call that the agent did not show with it, or showed as failed.
+    Unshown,
     /// In what this call returned, as the agent showed.
     In(String),
-    /// In a call of which the agent showed a part of the text: the model may have no more.
-    Cut,
     /// In the conversation, since its call is done; with what was seen from then on.
     Here(Signs),
 }
@@ -45,10 +38,6 @@ pub(super) struct Returned {
     texts: Vec<Text>,
     /// Under which id words came last, before the agent had the tool's result.
     last: Option<String>,
-    /// Calls of the turn that may be ours and have not ended; the empty one stands for those that have no room.
-    open: BTreeSet<String>,
-    /// One of those failed: it may have been that of a text, which the agent had given up before the text came.
-    failed: bool,
 }
 
 impl Returned {
@@ -58,7 +47,7 @@ impl Returned {
             self.texts.push(Text {
                 mark: mark.to_owned(),
                 whole: whole(mark, line),
-                place: Place::Unknown,
+                place: Place::Unshown,
             });
         }
     }
@@ -69,17 +58,16 @@ impl Returned {
     }
 
     /// Only words that begin after the agent said that the text's call is done can be of its result: it may
-    /// have given up the call. That is the call whose output has all of the text; where none shows it, all
-    /// calls that may be ours have to be done. `may_be_ours`: whether this one may.
+    /// have given up the call. That is the call whose output has all of the text: of less the model may have
+    /// no more. `may_be_ours`: whether this one may.
     pub(super) fn update(&mut self, proof: Proof, update: &Value, fresh: bool, may_be_ours: bool) {
         let message = update["messageId"].as_str();
-        let call = update["toolCallId"].as_str().unwrap_or_default();
-        let done = update["sessionUpdate"] == "tool_call_update" && update["status"] == "completed";
+        let call = update["toolCallId"].as_str().filter(|_| may_be_ours);
+        let status = update["status"].as_str().filter(|_| call.is_some());
+        let (done, failed) = (status == Some("completed"), status == Some("failed"));
         if !done && message.is_some() && message == self.last.as_deref() {
             return;
         }
-        let known = self.note(call, update, may_be_ours);
-        let all_done = done && known && self.open.is_empty() && !self.failed;
         for Text { whole, place, .. } in &mut self.texts {
             if let Place::Here(signs) = place {
                 signs.update(proof, update, fresh);
@@ -87,43 +75,21 @@ impl Returned {
             }
             let has = |text: &str| whole.iter().any(|whole| text.contains(whole));
             let begins = |text: &str| whole.iter().any(|whole| text.contains(beginning(whole)));
-            if call.is_empty() {
-            } else if find(update, &has).is_some() {
+            let Some(call) = call else { continue };
+            if find(update, &has).is_some() {
                 *place = Place::In(call.to_owned());
             } else if find(update, &begins).is_some() {
-                *place = Place::Cut;
+                *place = Place::Unshown;
             }
-            let is_done = match place {
-                Place::In(of) => done && of == call,
-                Place::Cut => false,
-                Place::Unknown | Place::Here(_) => all_done,
-            };
-            if is_done {
-                *place = Place::Here(Signs::default());
+            match place {
+                Place::In(of) if of == call && done => *place = Place::Here(Signs::default()),
+                Place::In(of) if of == call && failed => *place = Place::Unshown,
+                _ => {}
             }
         }
         if self.waits() || self.texts.is_empty() {
             self.last = message.map(str::to_owned).or(self.last.take());
         }
-    }
-
-    /// Notes that a call began or ended. Whether it was known to have begun, and may be ours.
-    fn note(&mut self, call: &str, update: &Value, may_be_ours: bool) -> bool {
-        let status = update["status"].as_str();
-        if let Some("completed" | "failed") = status {
-            self.failed |= may_be_ours && status == Some("failed");
-            return self.open.remove(call) && may_be_ours;
-        }
-        let begins = update["sessionUpdate"] == "tool_call";
-        if may_be_ours
-            && !call.is_empty()
-            && (begins || matches!(status, Some("pending" | "in_progress")))
-        {
-            let has_room = self.open.len() < OPEN_MAX && call.len() <= ID_MAX;
-            let call = if has_room { call } else { "" };
-            self.open.insert(call.to_owned());
-        }
-        false
     }
 
     /// A turn ended, with this answer. Of the tools that the model called at the same time one may return
@@ -134,16 +100,16 @@ impl Returned {
         usage: Usage,
         answer: &Result<Value, RpcError>,
     ) -> impl Iterator<Item = Heard> {
-        self.open.clear();
-        self.failed = false;
         let all = std::mem::take(&mut self.texts).into_iter();
         all.map(move |Text { mark, place, .. }| {
             let mut signs = match place {
                 Place::Here(signs) => signs,
-                Place::Unknown | Place::In(_) | Place::Cut => Signs::default(),
+                Place::Unshown | Place::In(_) => Signs::default(),
             };
             signs.called = false;
-            Heard::Known(mark, signs.end(by, &mut usage.clone(), answer))
+            // The request that called the tool is in the figure, too.
+            let mut usage = if signs.said { usage } else { Usage(None) };
+            Heard::Known(mark, signs.end(by, &mut usage, answer))
         })
     }
 }
@@ -215,7 +181,8 @@ mod tests {
             (&[failed("a", ""), done("b", "a log of [pb-a]")], &[]),
             // No output shows the texts.
             (&[done("a", "")], &[]),
-            (&[done("a", ""), done("b", "")], &["pb-a", "pb-b"]),
+            (&[done("a", ""), done("b", "")], &[]),
+            (&[shown("a", A), failed("a", ""), done("b", "")], &[]),
             (&[failed("a", ""), done("b", "")], &[]),
             (&[done("c", "")], &[]),
         ] {
@@ -226,11 +193,7 @@ mod tests {
     #[test]
     fn a_text_of_which_the_agent_shows_a_part_is_not_proven() {
         let text = format!("{} [pb-a]", "word ".repeat(100));
-        for (shown, expected) in [
-            (&*text, &["pb-a"][..]),
-            (&text[..300], &[]),
-            ("", &["pb-a"]),
-        ] {
+        for (shown, expected) in [(&*text, &["pb-a"][..]), (&text[..300], &[]), ("", &[])] {
             let mut returned = Returned::default();
             let begins = tool("tool_call", "a", "pending", "");
             returned.update(Proof::MessageId, &begins, true, true);
@@ -241,33 +204,60 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_the_agent_gave_up_is_not_proven_by_another() {
-        let mut returned = Returned::default();
-        for (kind, status) in [("tool_call", "pending"), ("tool_call_update", "failed")] {
-            returned.update(Proof::MessageId, &tool(kind, "a", status, ""), true, true);
-        }
-        returned.add("pb-a", "[pb-a]");
-        let another = [
-            tool("tool_call", "b", "pending", ""),
-            tool("tool_call_update", "b", "completed", ""),
-        ];
-        assert_eq!(proven_by_words(returned, &another), [""; 0]);
-    }
-    #[test]
-    fn a_call_of_ours_that_was_not_told_is_proven_by_no_other_tool() {
+    fn a_call_of_another_tool_proves_nothing_whatever_it_shows() {
         for (kind, expected) in [("other", &["pb-a"][..]), ("execute", &[])] {
             let mut returned = Returned::default();
-            let of = |mut update: Value| {
-                update["kind"] = kind.into();
-                update
-            };
-            let may_be_ours = may_be_ours(&of(json!({})));
-            let begins = of(tool("tool_call", "b", "pending", ""));
-            returned.update(Proof::MessageId, &begins, true, may_be_ours);
             returned.add("pb-a", "[pb-a]");
-            let done = tool("tool_call_update", "b", "completed", "");
-            returned.update(Proof::MessageId, &done, true, may_be_ours);
+            let mut done = tool("tool_call_update", "b", "completed", "[pb-a]");
+            done["kind"] = kind.into();
+            returned.update(Proof::MessageId, &done, true, may_be_ours(&done));
             assert_eq!(proven_by_words(returned, &[]), expected, "{kind}");
+        }
+    }
+
+    #[test]
+    fn usage_proves_no_text_but_one_that_was_shown_whole_and_done_before_words() {
+        let text = format!("{} [pb-a]", "word ".repeat(100));
+        let update = |status, output| tool("tool_call_update", "a", status, output);
+        let words =
+            json!({ "sessionUpdate": "agent_message_chunk", "content": { "text": "I see" } });
+        for (updates, expected) in [
+            (vec![], false),
+            (vec![words.clone()], false),
+            (vec![update("failed", ""), words.clone()], false),
+            (vec![update("failed", &text), words.clone()], false),
+            (vec![update("in_progress", &text), words.clone()], false),
+            (
+                vec![update("completed", &text[..300]), words.clone()],
+                false,
+            ),
+            (
+                vec![update("completed", "stored in a file"), words.clone()],
+                false,
+            ),
+            (vec![update("completed", ""), words.clone()], false),
+            // The request that called the tool is in the figure, too.
+            (vec![update("completed", &text)], false),
+            (vec![update("completed", &text), words.clone()], true),
+            (
+                vec![tool("tool_call", "b", "completed", &text), words],
+                true,
+            ),
+        ] {
+            for proof in [Proof::Usage, Proof::Unknown] {
+                let mut returned = Returned::default();
+                returned.update(proof, &tool("tool_call", "a", "pending", ""), true, true);
+                returned.add("pb-a", &text);
+                for update in &updates {
+                    returned.update(proof, update, true, true);
+                }
+                let usage = json!({ "totalTokens": 2 });
+                let end = Ok(json!({ "stopReason": "end_turn", "usage": usage }));
+                let mut all = returned.end((proof, false), Usage(Some(1)), &end);
+                let is_well = |heard| matches!(heard, Heard::Known(_, end) if end == TurnEnd::Well);
+                let proven = all.next().is_some_and(is_well);
+                assert_eq!(proven, expected, "{proof:?}: {updates:?}");
+            }
         }
     }
 }

@@ -353,8 +353,8 @@ async fn what_a_tool_gave_is_proven_by_what_comes_after_it_alone() {
         let words = |text: &str, id: &str| says_of("agent_message_chunk", text, id);
         acp.hear(&to, &words(before, "m")).await;
         assert!(acp.returned("mark", "mark"));
-        let update =
-            json!({ "sessionUpdate": "tool_call_update", "toolCallId": "t", "status": done });
+        let update = json!({ "sessionUpdate": "tool_call_update", "toolCallId": "t",
+            "status": done, "rawOutput": "mark" });
         acp.state()
             .update(proof, &json!({ "sessionId": "s", "update": update }));
         let another = json!({ "sessionUpdate": "tool_call", "toolCallId": "u" });

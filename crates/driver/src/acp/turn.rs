@@ -75,7 +75,7 @@ pub(super) struct Signs {
     /// Words came under an id: the model's.
     spoke: bool,
     /// Words came.
-    said: bool,
+    pub(super) said: bool,
     /// A tool was called.
     pub(super) called: bool,
 }

@@ -108,6 +108,8 @@ struct State {
     changed: bool,
     /// The client's process; of one that something may stand before, all.
     client: Vec<u32>,
+    /// The session's conversation, by the client's id.
+    conversation: Option<String>,
 }
 
 impl Mailbox {

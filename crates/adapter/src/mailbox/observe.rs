@@ -123,6 +123,9 @@ impl Mailbox {
         if let Some((id, is_new)) = session.binding(&snapshot) {
             self.shared.bus.bind_session(&id, is_new);
         }
+        if let Some(id) = &snapshot.id {
+            self.converses(id);
+        }
         // Somebody else may know where the client says nothing.
         if let Some(activity) = snapshot.activity {
             self.activity(activity);
@@ -131,6 +134,16 @@ impl Mailbox {
             observer.looked(&snapshot);
         }
         snapshot
+    }
+
+    /// The session is in this conversation.
+    fn converses(&self, id: &str) {
+        self.with(|state, now_ms| {
+            let before = state.conversation.replace(id.to_owned());
+            if before.is_some_and(|before| before != id) {
+                state.machine.cleared(now_ms);
+            }
+        });
     }
 
     fn set_evidence(&self, readable: bool) {

@@ -99,6 +99,33 @@ async fn a_long_message_is_read_in_parts_and_seen_with_the_last() {
 }
 
 #[tokio::test]
+async fn a_long_message_is_read_from_its_beginning_where_the_user_begins_anew() {
+    let mut session = Session::greeted(&[DEAF]).await;
+    let begins = |id: &str, source: &str| json!({ "hook_event_name": "SessionStart", "session_id": id, "source": source });
+    session.home.hook_on(&begins("a", "startup")).await;
+    session.deliver(&Value::from("x".repeat(40_000)).to_string());
+    session.waiting(1).await;
+    for (id, source, offset) in [
+        ("a", "startup", 0),
+        ("a", "compact", 16_384),
+        ("b", "clear", 0),
+        ("b", "compact", 16_384),
+        ("b", "compact", 32_768),
+    ] {
+        session.home.hook_on(&begins(id, source)).await;
+        let result = session.call("bus.inbox", json!({})).await;
+        let part = result["structuredContent"]["messages"][0].clone();
+        assert_eq!(
+            part["offset"].as_u64().unwrap_or(0),
+            offset,
+            "{id} {source}"
+        );
+        let again = part["shown_before"] == true;
+        assert_eq!(again, id == "b", "{id} {source}");
+    }
+}
+
+#[tokio::test]
 async fn a_result_is_short_whatever_is_escaped_in_it_and_ends_with_its_mark() {
     let mut session = Session::greeted(&[]).await;
     let text = "\u{202e}".repeat(16_000);

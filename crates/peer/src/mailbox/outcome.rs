@@ -219,6 +219,30 @@ impl MailboxMachine {
         self.attempts.remove(&attempt);
     }
 
+    /// The session goes on in another conversation, which has no part of what was read or is being read: a
+    /// long message is read from its beginning again.
+    pub fn cleared(&mut self, now_ms: u64) {
+        self.advance(now_ms);
+        for message in self.messages.values_mut() {
+            message.again |= message.read > 0;
+            (message.read, message.stood) = (0, 0);
+        }
+        let mut parts = Vec::new();
+        for (attempt, sent) in &mut self.attempts {
+            let is_part = |it: &mut (No, Portion)| it.1.is_part() && !it.1.completes(0);
+            let items = sent.items.extract_if(.., is_part);
+            parts.extend(items.map(|(no, _)| (no, *attempt)));
+        }
+        for (no, attempt) in parts {
+            if let Some(message) = self.messages.get_mut(&no) {
+                message.again = true;
+                message.out.take_if(|out| *out == attempt);
+            }
+            self.goes_back(now_ms, no, attempt);
+        }
+        self.finish(now_ms);
+    }
+
     /// A message goes back to where it was before an attempt, if that counts as a showing.
     pub(super) fn goes_back(&mut self, now_ms: u64, no: No, attempt: AttemptId) {
         let idle_ms = self.clock.at(now_ms);

@@ -181,6 +181,55 @@ fn the_last_part_proves_none_that_the_client_cut_before_it() {
 }
 
 #[test]
+fn parts_that_stand_in_two_conversations_prove_nothing() {
+    // What was read before the user began anew: a part, one that is on its way, or all.
+    for before in 0..4 {
+        let mut rig = Rig::new(&[]);
+        let long = rig.arrive_sized(Priority::Next, 60_000);
+        let first = rig.check_out(&[(long, FIRST)]).unwrap();
+        let mut read = vec![first.clone()];
+        if before > 0 {
+            rig.outcome(&first, Outcome::Written);
+            rig.answered(&first);
+        }
+        if before > 1 {
+            read.push(rig.check_out(&[(long, LAST)]).unwrap());
+        }
+        if before > 2 {
+            rig.outcome(&read[1], Outcome::Written);
+        }
+        rig.input(MailboxMachine::cleared);
+        for earlier in &read {
+            rig.outcome(earlier, Outcome::Written);
+            rig.answered(earlier);
+        }
+        assert_eq!(rig.mailbox.look()[0].read, 0, "{before}");
+        let last = read_part(&mut rig, long, LAST);
+        rig.answered(&last);
+        assert_eq!(rig.named(long), Named::NotShown, "{before}");
+        assert_eq!(rig.acked(), [], "{before}");
+        let first = rig.check_out(&[(long, FIRST)]).unwrap();
+        assert_eq!(repeats(&first), [true], "{before}");
+        rig.outcome(&first, Outcome::Written);
+        rig.answered(&first);
+        let last = read_part(&mut rig, long, LAST);
+        rig.answered(&last);
+        assert_eq!(rig.acked(), [(long, seen("inbox", "transcript"))]);
+    }
+}
+
+#[test]
+fn a_text_that_stands_whole_in_a_conversation_that_ended_is_proven() {
+    let mut rig = Rig::new(&[]);
+    let message = rig.next();
+    let read = rig.read().unwrap();
+    rig.outcome(&read, Outcome::Written);
+    rig.input(MailboxMachine::cleared);
+    rig.answered(&read);
+    assert_eq!(rig.acked(), [(message, seen("inbox", "transcript"))]);
+}
+
+#[test]
 fn parts_that_were_read_do_not_come_again_as_new() {
     let mut rig = Rig::new(&[]);
     let long = rig.arrive_sized(Priority::Next, 60_000);

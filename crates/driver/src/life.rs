@@ -428,8 +428,7 @@ impl Driver<'_> {
                     None => {}
                 }
             }
-            let found = self.session.state().turns.take();
-            found.iter().for_each(|found| self.mailbox.shows(found));
+            self.found();
             if is_over {
                 self.tell();
             } else if is_news {

@@ -219,6 +219,13 @@ fn an_interrupt_of_another_turn_ends_what_a_failed_one_began() {
         let is_it = |line: &str| line.contains("a turn failed").then_some(());
         acp.driven.errors.find("a turn failed", is_it);
     }
+    eventually("it names the pause of that", || {
+        let peer = acp.peer();
+        let tried = peer["tried"].as_str().unwrap_or_default();
+        tried
+            .contains("the next begins 60 s after it")
+            .then_some(())
+    });
     acp.send("hold on");
     eventually("it is a turn", || {
         (acp.prompts("hold on").len() == 1).then_some(())

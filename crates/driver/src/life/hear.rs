@@ -151,8 +151,11 @@ impl Driver<'_> {
                 let why = escape(&why, WHY_CHARS);
                 tracing::warn!("a turn failed: {why}");
                 self.tell_failed(&why);
-                let next = self.rest().map_or_else(String::new, |pause| {
-                    let pause = pause.as_secs();
+                let rest = self.rest();
+                self.found();
+                let again = self.mailbox.machine(|it, now_ms| it.again_in_ms(now_ms));
+                let next = rest.map_or_else(String::new, |rest| {
+                    let pause = rest.as_secs().max(again.div_ceil(1_000));
                     format!(", and the next begins {pause} s after it, or when mail comes")
                 });
                 let failed = format!("its last turn failed{next}: {why}");
@@ -178,6 +181,12 @@ impl Driver<'_> {
                 self.tell_failed(&escape(&why, WHY_CHARS));
             }
         }
+    }
+
+    /// The mailbox gets what was found out about its mail.
+    pub(super) fn found(&self) {
+        let found = self.session.state().turns.take();
+        found.iter().for_each(|found| self.mailbox.shows(found));
     }
 
     fn turn_ended(&self, failed: Option<Arc<str>>) {

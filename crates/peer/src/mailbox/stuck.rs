@@ -42,6 +42,18 @@ impl MailboxMachine {
         self.finish(now_ms);
     }
 
+    /// How long nothing goes again by itself once the session does nothing, in milliseconds: mail of which turns
+    /// failed goes at its own pace, everything else at once.
+    #[must_use]
+    pub fn again_in_ms(&self, now_ms: u64) -> u64 {
+        let idle_ms = self.clock.at(now_ms);
+        let waits = self.messages.values();
+        let waits = waits.filter(|it| it.is_open() && !it.is_quiet());
+        let again = waits.map(|it| it.again_at_ms.filter(|_| it.is_suspect()));
+        let left = again.map(|at| at.map_or(0, |at| at.saturating_sub(idle_ms)));
+        left.min().unwrap_or(0)
+    }
+
     /// When to look next at what may be stuck.
     pub(super) fn stuck_at(&self) -> Option<u64> {
         let idle_ms = self.clock.at(self.now_ms);

@@ -150,6 +150,32 @@ fn a_stopped_client_is_stuck_and_looked_for_after_a_minute() {
 }
 
 #[test]
+fn mail_of_which_turns_failed_goes_again_after_the_pause_that_is_named() {
+    let mut rig = Rig::new(&[&SOCKET]);
+    rig.activity(Activity::Idle);
+    rig.next();
+    for _ in 0..3 {
+        let push = rig.pushed();
+        rig.activity(Activity::Busy);
+        rig.outcome(&push, Outcome::Doubtful);
+        rig.activity(Activity::Idle);
+        rig.absent(&SOCKET);
+        rig.ready(&SOCKET);
+        match rig.mailbox.again_in_ms(rig.now_ms) {
+            0 => rig.pass(10_000),
+            again_in_ms => {
+                rig.pass(again_in_ms - 1);
+                assert!(rig.wanted().is_none());
+                rig.pass(1);
+            }
+        }
+    }
+    rig.pushed();
+    rig.next();
+    assert_eq!(rig.mailbox.again_in_ms(rig.now_ms), 0, "it is the first");
+}
+
+#[test]
 fn a_turn_that_failed_makes_it_stuck_until_one_ends_well_or_its_mail_is_read() {
     let ends = |rig: &mut Rig, why: Option<&str>| {
         let why = why.map(Into::into);

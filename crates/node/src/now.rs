@@ -6,7 +6,9 @@ mod tests;
 use std::time::Duration;
 
 use peerbus_adapter::wall_ms;
-use peerbus_view::{ADAPTER_STOPPED, Audience, PeerState, PeerView, ago, does, quoted, span};
+use peerbus_view::{
+    ADAPTER_STOPPED, Audience, PeerState, PeerView, ago, does, opens_approve, quoted, span,
+};
 use peerbus_wire::{escape, from_rfc3339, printable, short_id};
 use serde_json::{Value, json};
 
@@ -221,19 +223,14 @@ impl SessionNow {
             None => format!("`peerbus session approve {id}`"),
         };
         let ends = |open| session.ends(first, open);
-        let file = escape(&session.gates_file.display().to_string(), 4 * NAME_CHARS);
         let there = or.replace(", or ", "; ");
         Some(match (session.gates.approve, session.broken_gates()) {
             (true, _) => format!("{asked}{more}: {or}{answers}{}", ends(true)),
             (false, Some(why)) => format!("{asked}{more}: {there}{why}"),
-            (false, None) if session.windowless => format!(
-                "{asked}{more}: {}the gate `approve` is closed: with `approve = true` in {file} `peerbus \
-                 session approve` answers what it asks from then on",
-                ends(false)
-            ),
             (false, None) => format!(
-                "{asked}{more}: {there}the gate `approve` is closed: with `approve = true` in {file} \
-                 {answers} answers it{too}"
+                "{asked}{more}: {there}{}the gate `approve` is closed: {}; {answers} answers it then{too}",
+                ends(false),
+                session.opens()
             ),
         })
     }
@@ -360,6 +357,14 @@ impl LiveSession {
     pub fn broken_gates(&self) -> Option<String> {
         let why = Gates::read(&self.gates_file).err()?;
         Some(printable(&closed_until_mended(&why)))
+    }
+
+    /// How its gate `approve` is opened, or why its file has to be mended.
+    #[must_use]
+    pub fn opens(&self) -> String {
+        let file = || escape(&self.gates_file.display().to_string(), 4 * NAME_CHARS);
+        let broken = self.broken_gates();
+        broken.unwrap_or_else(|| opens_approve(&file()))
     }
 
     /// Adds what is known here alone to what the bus knows of the session, for its user.

@@ -40,6 +40,12 @@ pub(crate) fn of_broker(to: &str, sentence: &str) -> String {
     }
 }
 
+/// How the gate for answers is opened, which this file keeps.
+#[must_use]
+pub fn opens_approve(file: &str) -> String {
+    format!("a person opens it with `approve = true` in {file}, at once also for what is asked now")
+}
+
 /// What others wrote, in quotes, in a sentence that may name a command: nothing in it reads like one.
 #[must_use]
 pub fn quoted(text: &str, chars: usize) -> String {

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::all::{Silent, Waiting, agreed, show, waiting};
 use super::asked::{asked, how_it_ended, on_a_line, resolved, word};
-use super::{CELL_CHARS, LINE_CHARS, called, is_meant, open, present, refused, text_or_stdin};
+use super::{CELL_CHARS, called, is_meant, open, present, refused, text_or_stdin};
 use crate::args::{SessionAnswer, SessionApprove, SessionDeny};
 use crate::here::sessions;
 use crate::{output, told};
@@ -320,16 +320,7 @@ fn tells_nothing(session: &LiveSession) -> String {
 fn say_closed(requests: &[Waiting]) {
     let closed = requests.iter().map(|it| &it.session);
     let closed = closed.filter(|session| !session.gates.approve);
-    let opens = closed.map(|session| {
-        let file = escape(&session.gates_file.display().to_string(), LINE_CHARS);
-        let opens = || {
-            format!(
-                "a person opens it with `approve = true` in {file}, at once also for what is asked now"
-            )
-        };
-        session.broken_gates().unwrap_or_else(opens)
-    });
-    for opens in opens.collect::<BTreeSet<_>>() {
+    for opens in closed.map(LiveSession::opens).collect::<BTreeSet<_>>() {
         output::say(&format!(
             "the gate `approve` is closed, so nothing is answered from here: {opens}"
         ));

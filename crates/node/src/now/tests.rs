@@ -214,15 +214,17 @@ fn the_ways_to_answer_are_those_that_are_open() {
         (
             now(waits, npm(), false),
             Some(
-                "Bash: \"npm test\\u001b\": answer at pts/1; the gate `approve` is closed: with `approve = \
-                 true` in /c/sessions.toml `peerbus session approve qkzmw` answers it, too",
+                "Bash: \"npm test\\u001b\": answer at pts/1; the gate `approve` is closed: a person opens it with \
+                 `approve = true` in /c/sessions.toml, at once also for what is asked now; `peerbus session \
+                 approve qkzmw` answers it then, too",
             ),
         ),
         (
             driven(now(waits, npm(), false)),
             Some(
-                "Bash: \"npm test\\u001b\": the gate `approve` is closed: with `approve = true` in \
-                 /c/sessions.toml `peerbus session approve` answers what it asks from then on",
+                "Bash: \"npm test\\u001b\": the gate `approve` is closed: a person opens it with `approve = true` in \
+                 /c/sessions.toml, at once also for what is asked now; `peerbus session approve qkzmw` answers it \
+                 then",
             ),
         ),
     ] {
@@ -266,7 +268,7 @@ fn a_session_in_no_window_says_when_it_is_denied_what_nobody_answers() {
         "Bash: \"ls\": `peerbus session approve qkzmw`; it is denied in 5 min, if nobody answers";
     assert_eq!(says(true, &[]), way);
     let closed = says(false, &[]);
-    let denied = "Bash: \"ls\": it is denied in 5 min; the gate `approve` is closed: with ";
+    let denied = "Bash: \"ls\": it is denied in 5 min; the gate `approve` is closed: a person ";
     assert!(closed.starts_with(denied), "{closed}");
     let phone = says(false, &["phone"]);
     assert!(

@@ -113,8 +113,7 @@ impl Sessions {
             "place": session.answered_at(),
             "started_at": word(&session.started_at),
             "approve": session.gates.approve,
-            "broken": session.broken_gates(),
-            "gates": word(&session.gates_file.display().to_string()),
+            "opens": session.opens(),
             "approvals": [],
             "held": [],
         })

@@ -196,8 +196,7 @@ function approval({ session, request }) {
     deed(`Allow always: ${shown} (${destination.shown})`, "plain", said, () => answer({ decision: "allow_always", rule, destination: destination.raw })));
   const deny = deed("Deny", "plain", said, () => answer({ decision: "deny", message: why.value || null }));
   const more = [["Path", request.blocked_path], ["Because", request.decision_reason], ["For the agent", request.agent_id]];
-  const opens = session.broken ? sentence(session.broken) : `With \`approve = true\` in ${session.gates} this page answers.`;
-  const closed = el("p", {}, `This page may not answer: the gate \`approve\` is closed.${session.place ? ` Answer ${session.place}.` : ""} ${opens}`);
+  const closed = el("p", {}, `This page may not answer: the gate \`approve\` is closed.${session.place ? ` Answer ${session.place}.` : ""} ${sentence(session.opens)}`);
   const cut = request.cut ? el("p.problem", {}, `… and ${count(request.cut, "more byte", "more bytes")} that are not shown: it can only be denied from here.`) : null;
   const yes = questions.length ? [reply] : [allow, ...always];
   const buttons = [

@@ -14,6 +14,7 @@ pub(crate) fn profile(relays: bool) -> Profile {
         },
         drain: false,
         allowed: false,
+        driven: false,
     }
 }
 

@@ -105,6 +105,7 @@ pub(crate) async fn host(
     let profile = Profile {
         kind: KIND,
         allowed: true,
+        driven: true,
         instructions: Box::new(|_| ""),
         ..woken
     };
@@ -119,10 +120,8 @@ pub(crate) async fn host(
         let Ok(mailbox) = mailbox.await else {
             return RunEnd::Failed("the bus tools ended".to_owned());
         };
-        let who = ClientInfo {
-            name: client.clone(),
-            version,
-        };
+        let name = client.clone();
+        let who = ClientInfo { name, version };
         let (node, serve) = node(
             (&settings.places, nth),
             (&session, client),

@@ -12,6 +12,7 @@ pub fn generic(woken: impl Fn(&str) -> bool + Send + Sync + 'static) -> Profile 
         experimental: &[],
         drain: true,
         allowed: false,
+        driven: false,
     }
 }
 

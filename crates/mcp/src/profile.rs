@@ -18,6 +18,8 @@ pub struct Profile {
     /// The tools are allowed in any case: none is said to reach beyond the session, for which some
     /// clients ask their user.
     pub allowed: bool,
+    /// This process runs the client, and a person sees this one.
+    pub driven: bool,
 }
 
 impl Profile {

@@ -230,8 +230,11 @@ impl Session {
             adapter: self.profile.kind,
             client: &client.name,
             version: &client.version,
-            process: starter(),
-            driven: false,
+            process: match self.profile.driven {
+                true => std::process::id(),
+                false => starter(),
+            },
+            driven: self.profile.driven,
         });
         // A client that initializes twice keeps the spelling that it was shown.
         let _ = self.client.set(client);

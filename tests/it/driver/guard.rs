@@ -78,6 +78,23 @@ fn ends(home: &Home, transport: &str, prompt: &str, way: Signal) -> Option<i32> 
 }
 
 #[test]
+fn peers_are_told_the_process_of_the_driver_before_its_client_has_said_a_word() {
+    let home = home();
+    let broker = Broker::start(&home);
+    let mut driven = Driven::start(&home, &[]);
+    let pid = eventually("it is on the bus", || {
+        let told: Value = serde_json::from_str(&home.run(&["peers", "--json"]).ok()).ok()?;
+        let peers = told["peers"].as_array()?;
+        let peer = peers.iter().find(|peer| peer["name"] == "driven")?;
+        peer["pid"].as_u64()
+    });
+    assert_eq!(pid, u64::from(driven.child.id()));
+    kill_process(Pid::from_child(&driven.child), Signal::TERM).expect("it runs");
+    driven.child.wait().expect("it ends");
+    broker.stop();
+}
+
+#[test]
 fn nothing_is_left_of_a_client_and_its_orphans_when_the_driver_has_ended() {
     for (transport, prompt, way) in [
         ("stdio", "leave orphans", Signal::INT),

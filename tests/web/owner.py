@@ -25,7 +25,7 @@ class Owner(Scenario):
         self.coder = Coder(self.bus, "coder")
         self.go([
             self.a_closed_gate_names_the_place, self.a_gate_that_opens_is_noticed, self.questions_are_answered,
-            self.one_that_does_not_say_what_it_asks, self.who_is_stuck_is_told, self.paused_mail_has_a_reason, self.late_requests_are_told,
+            self.one_that_does_not_say_what_it_asks, self.who_is_stuck_is_told, self.away_is_who_neither_runs_nor_owes, self.paused_mail_has_a_reason, self.late_requests_are_told,
             self.a_second_gateway_shows_the_first, self.doctor_is_no_conversation, self.a_text_is_found, self.a_person_writes_and_is_answered,
             self.a_sentence_tells_what_the_list_of_peers_tells,
             self.a_browser_notifies, self.a_choice_survives_a_reload, self.anybody_can_use_what_waits,
@@ -114,6 +114,17 @@ class Owner(Scenario):
             if whose == "process":
                 self.page.call("Page.reload")
             self.no_card()
+
+    def away_is_who_neither_runs_nor_owes(self):
+        # The broker gives up one that is stopped only after a while.
+        frozen, debtor, gone = ({"name": name, "online": False, "state": state, **more} for name, state, more in
+            (("frozen", "stuck", {"alarm": "stuck"}), ("debtor", "away", {"owes": 1}), ("gone", "away", {})))  # fmt: skip
+        told = json.dumps({"peers": [gone, debtor, frozen], "omitted": 0})
+        names = "[...document.querySelectorAll('.peer .who')].map((who) => who.textContent)"
+        shown = self.page.do(f"import('/page/people.js').then((people) => {{ people.peers({told}); return {names}; }})")
+        check(shown == ["frozen", "debtor"], "who is listed", shown)
+        self.page.call("Page.reload")
+        self.page.until(LIVE)
 
     def paused_mail_has_a_reason(self):
         self.ada = ada = Agent(self.bus, "ada", env={"PEERBUS_BUDGET": "1"})

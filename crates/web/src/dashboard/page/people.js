@@ -33,7 +33,7 @@ export function peers(told) {
 
 // For how long a peer has been as it is; nothing where that is not known, or a moment.
 export function lasts(peer) {
-  const since = peer.online ? peer.active : peer.left;
+  const since = peer.state === "away" ? peer.left : peer.active;
   const seconds = (Date.now() - since) / 1000;
   return since === null || seconds < 10 ? "" : span(seconds);
 }
@@ -83,9 +83,12 @@ function wakes(peer) {
   return peer.unwoken ? `${what}: ${peer.unwoken}` : what;
 }
 
+// One that is stopped is not away.
+const isOfNote = (peer) => peer.state !== "away" || peer.unacked || peer.owes;
+
 function drawPeers() {
-  const idle = known.filter((peer) => !peer.online && !peer.unacked);
-  const shown = all ? known : known.filter((peer) => peer.online || peer.unacked);
+  const idle = known.filter((peer) => !isOfNote(peer));
+  const shown = all ? known : known.filter(isOfNote);
   byId("peers-empty").hidden = shown.length > 0;
   keyed(byId("peers"), shown, (peer) => peer.name, peerItem, fillPeer);
   const more = byId("peers-more");

@@ -375,7 +375,7 @@ pub(crate) struct Serve {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Peers {
-    /// Show those, too, that are away and are owed nothing
+    /// Show those, too, that are away, owe nothing and are owed nothing
     #[arg(long)]
     pub(crate) all: bool,
     /// Show all columns, however narrow the terminal is

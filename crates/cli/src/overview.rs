@@ -90,9 +90,7 @@ impl Overview {
         let broker = operator::ask(socket, "GET", "/broker")?;
         let entries = here::peers(socket)?;
         let requests = told::requests(socket, &entries)?;
-        let is_here = |peer: &&PeerEntry| {
-            peer.online || peer.stopped || peer.unacked.is_some_and(|it| it > 0)
-        };
+        let is_here = |peer: &&PeerEntry| here::about(peer).is_of_note();
         Ok(Self {
             broker: Some(broker),
             here: Here::of(entries.iter().filter(is_here)),

@@ -3,7 +3,7 @@
 use peerbus_adapter::demand::came_to_be;
 use peerbus_adapter::domains::There;
 use peerbus_adapter::{Domain, Failure, PeerEntry, project};
-use peerbus_view::{DomainReach, DomainView, PeerState, PeerView};
+use peerbus_view::{DomainReach, DomainView, PeerView};
 use serde_json::{Value, json};
 
 use crate::args::Peers;
@@ -67,9 +67,8 @@ pub(crate) fn run(verb: Peers) -> Result<(), Failure> {
 }
 
 fn show(verb: &Peers, all: Vec<PeerView>, omitted: u32) -> Result<(), Failure> {
-    let here =
-        |peer: &PeerView| peer.is != PeerState::Away || peer.unacked.is_some_and(|waits| waits > 0);
-    let (shown, more): (Vec<_>, Vec<_>) = all.into_iter().partition(|peer| verb.all || here(peer));
+    let (shown, more): (Vec<_>, Vec<_>) =
+        (all.into_iter()).partition(|peer| verb.all || peer.is_of_note());
     if shown.is_empty() {
         output::line("no peers")?;
     } else {

@@ -282,12 +282,17 @@ impl PeerView {
         self.is != PeerState::Away || owes
     }
 
-    /// That no path can wake its agent; `None`: one can, or that is not known.
+    /// That no path can wake its agent, or none now; `None`: one can, or that is not known.
     #[must_use]
     pub fn asleep(&self) -> Option<String> {
         let name = &self.name;
         let asleep = self.online && self.wake.as_ref().is_some_and(Vec::is_empty);
-        asleep.then(|| format!("nothing wakes {name}: it reads when it is told to"))
+        // A path that cannot be used now is named before its reason.
+        let why = self.unwoken.as_ref().filter(|why| why.contains(": "));
+        asleep.then(|| match why.map(|why| why.replace(['`', '"'], "'")) {
+            Some(why) => format!("nothing wakes {name} as long as it says \"{why}\""),
+            None => format!("nothing wakes {name}: it reads when it is told to"),
+        })
     }
 
     /// Its state, since when, and what is kept from its agent: `waits for you 3 min, held 2`.

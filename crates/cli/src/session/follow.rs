@@ -175,14 +175,8 @@ pub(super) fn say_asleep(session: &LiveSession) {
     let Some(peer) = peer.map(here::about) else {
         return;
     };
-    if peer.wake.is_some_and(|paths| paths.is_empty()) {
-        let why = peer.unwoken.map_or_else(String::new, |why| {
-            format!(" ({} says: \"{why}\")", peer.name)
-        });
-        output::say(&format!(
-            "nothing wakes {}{why}: the text waits until its agent looks at its mail",
-            peer.name
-        ));
+    if let Some(asleep) = peer.asleep() {
+        output::say(&format!("{asleep}; the text waits until then"));
     }
 }
 

@@ -38,7 +38,7 @@ pub(super) fn check(peers: &[PeerEntry], report: &mut Report) {
         report.warning(
             "wake",
             format!("nothing wakes a session now: {sentence}"),
-            "mend what it names; until then its mail waits, unless its agent drains it",
+            "mend what it names, unless it passes; until then its mail waits, unless its agent drains it",
         );
     }
     let more = asleep.len() - named;

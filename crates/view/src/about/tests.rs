@@ -135,6 +135,19 @@ fn why_nothing_comes_of_mail_is_said_where_it_is_so() {
 }
 
 #[test]
+fn one_whose_path_cannot_be_used_now_is_not_said_to_wait_until_it_is_told() {
+    let asleep = |why: &str| {
+        let said = serde_json::json!({ "wake": [], "unwoken": why });
+        about(true, &said.to_string()).asleep().unwrap()
+    };
+    let starts = asleep("acp: `x\u{1b}` is being started");
+    let now = "nothing wakes bob as long as it says \"acp: 'x\\u001b' is being started\"";
+    assert_eq!(starts, now);
+    let drains = asleep("nothing is known that wakes an agent");
+    assert_eq!(drains, "nothing wakes bob: it reads when it is told to");
+}
+
+#[test]
 fn one_that_is_away_is_of_note_while_it_owes_or_is_owed_something() {
     let away = |unacked, owes| {
         let mut peer = about(false, "{}");

@@ -273,6 +273,7 @@ impl LiveSession {
                 PeerState::Waits
             }
             _ if self.stopped || self.stuck.is_some() => PeerState::Stuck,
+            PeerState::Online if self.name.is_none() => PeerState::Away,
             state => state,
         }
     }

@@ -147,6 +147,16 @@ fn what_was_denied_is_said_of_the_messages_in_its_turn_and_the_gate_as_it_was() 
 }
 
 #[test]
+fn one_off_the_bus_of_which_nothing_more_is_known_is_away() {
+    let mut session = now("unknown", Vec::new(), false).session;
+    assert_eq!(session.state(), PeerState::Online);
+    session.name = None;
+    assert_eq!(session.state(), PeerState::Away);
+    session.status = Some("thinking".into());
+    assert_eq!(session.state(), PeerState::Busy);
+}
+
+#[test]
 fn one_that_asks_something_waits_whatever_its_client_says_that_it_does() {
     let mut session = now("thinking", Vec::new(), false).session;
     session.active_at = Some("1970-01-01T00:00:01.000Z".into());

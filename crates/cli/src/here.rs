@@ -253,7 +253,7 @@ pub(crate) fn answered_there(peer: &PeerView) -> Option<String> {
     }
     let process = peer.pid.map(|pid| format!(" (process {pid})"));
     Some(format!(
-        "answer it where it runs{}",
+        "answer it where it runs{}, or with `peerbus session approve` in its own HOME",
         process.unwrap_or_default()
     ))
 }

@@ -130,7 +130,8 @@ impl LiveSession {
         (!self.windowless).then_some(place)
     }
 
-    /// The command that lets its process go on which is stopped; `None`: none of its is.
+    /// The command that lets its process go on which is stopped, or that ends one that is stuck and in no window;
+    /// `None`: its process is not stopped, and its window tells more.
     #[must_use]
     pub fn goes_on(&self) -> Option<String> {
         let [client, adapter] = processes_of(&self.socket)?;
@@ -140,8 +141,13 @@ impl LiveSession {
             (false, client) => vec![client],
         };
         let mut all = [adapter].into_iter().chain(others);
-        let stopped = all.find(|id| os::process::is_stopped(*id))?;
-        Some(format!("`kill -CONT {stopped}` lets it go on"))
+        match all.find(|id| os::process::is_stopped(*id)) {
+            Some(stopped) => Some(format!("`kill -CONT {stopped}` lets it go on")),
+            None if self.windowless && self.stuck.is_some() => Some(format!(
+                "`kill {adapter}` ends it, and its mail waits for the next session of its name"
+            )),
+            None => None,
+        }
     }
 
     /// When it was active last, as far as that is known.

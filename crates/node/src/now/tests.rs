@@ -157,6 +157,20 @@ fn one_off_the_bus_of_which_nothing_more_is_known_is_away() {
 }
 
 #[test]
+fn the_way_out_of_one_that_is_stuck_in_no_window_is_its_end() {
+    let mut session = now("idle", Vec::new(), false).session;
+    // No process has either number.
+    session.socket = "/s/4294967294.4294967295.sock".into();
+    session.stuck = Some("its last turn failed".into());
+    assert_eq!(session.goes_on(), None, "its window tells");
+    session.windowless = true;
+    let way = "`kill 4294967295` ends it, and its mail waits for the next session of its name";
+    assert_eq!(session.goes_on().as_deref(), Some(way));
+    session.stuck = None;
+    assert_eq!(session.goes_on(), None);
+}
+
+#[test]
 fn one_that_asks_something_waits_whatever_its_client_says_that_it_does() {
     let mut session = now("thinking", Vec::new(), false).session;
     session.active_at = Some("1970-01-01T00:00:01.000Z".into());

@@ -428,7 +428,17 @@ fn a_session_off_the_bus_that_waits_is_told_as_itself() {
     );
     let approve = home.run(&["session", "approve"]).stdout;
     assert!(approve.contains("twin (off the bus) asks: "), "{approve}");
-    broker.stop();
+    // It waits without a broker, too, which no command starts here.
+    let stop = home.run(&["stop"]);
+    let way = "`peerbus serve` starts it again: PEERBUS_AUTOSTART=off";
+    assert!(stop.stderr.contains(way), "{}", stop.stderr);
+    stop.ok();
+    assert_eq!(broker.ended().0, Some(0));
+    let status = home.run(&["status"]).fails(1);
+    let doctor = home.run(&["doctor"]).stdout;
+    for said in [status, doctor] {
+        assert!(said.contains("twin (off the bus) waits for you"), "{said}");
+    }
 }
 
 #[test]

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use crate::args::Status;
 use crate::here::{self, Here};
+use crate::stop::starts_again;
 use crate::table::{self, Column};
 use crate::told;
 use crate::{operator, output, peers, requests};
@@ -44,7 +45,12 @@ pub(crate) fn run(verb: &Status) -> Result<(), Failure> {
     let secret = || told::secret(verb.connection.credentials.as_deref());
     let socket = verb.socket.as_ref();
     let show = || {
-        let now = Overview::ask(socket, secret())?;
+        let now = Overview::ask(socket, secret()).inspect_err(|_| {
+            let apart = Here::of(std::iter::empty());
+            apart
+                .apart()
+                .for_each(|(says, way)| output::say(&format!("{says}: {way}")));
+        })?;
         match verb.json {
             true => output::json(&now.json()),
             false => now.print(),
@@ -68,10 +74,10 @@ pub(crate) fn run(verb: &Status) -> Result<(), Failure> {
         std::thread::sleep(PAUSE);
         if news.recv().is_err() {
             // To ask once more would start the next one.
-            return Err(Failure::failed(
-                "the broker has ended, and what stands above was so before: the next session or command \
-                 that needs one starts it",
-            ));
+            return Err(Failure::failed(format!(
+                "the broker has ended, and what stands above was so before: {}",
+                starts_again()?
+            )));
         }
     }
 }

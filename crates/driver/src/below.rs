@@ -44,7 +44,7 @@ pub async fn below(input: Input, output: Output) -> Below {
 
 /// The driver that stands above this process. Where the system does not tell, one that gave a token.
 fn driver(has_token: bool) -> Option<u32> {
-    let above = process::ancestors(std::process::id(), GENERATIONS_MAX);
+    let above: Vec<_> = process::ancestors(std::process::id(), GENERATIONS_MAX).collect();
     let own = std::env::var(DRIVER_VARIABLE).ok();
     // Agents keep variables from their servers, and have them themselves.
     let theirs = || above.iter().find_map(|above| told(above.id));

@@ -64,6 +64,8 @@ where
     let agent = start(host.clone(), mailbox.clone());
     let (closed, mut closing) = watch_channel::channel(false);
     let background = async {
+        // Requests that wait by now are answered before the session is listed and looked at.
+        tokio::task::yield_now().await;
         mailbox.serve(host.ready(), agent).await;
         std::future::pending::<Exit>().await
     };
@@ -76,6 +78,7 @@ where
         Exit::InputClosed
     };
     let exit = tokio::select! {
+        biased;
         exit = rpc::serve(handler, (host.clone(), calls), input, output, closed) => exit,
         exit = last => exit,
         exit = background => exit,

@@ -18,8 +18,8 @@ const WRITING_MAX: Duration = Duration::from_secs(60);
 /// there can neither make us wait nor fill our memory.
 #[must_use]
 pub fn read_small(path: &Path, max: u64) -> Option<String> {
-    let file = open_regular(path).ok()?;
-    let length = file.metadata().ok()?.len();
+    let (file, found) = regular(OpenOptions::new().read(true), OFlags::NONBLOCK, path).ok()?;
+    let length = found.len();
     if length > max {
         return None;
     }
@@ -37,11 +37,12 @@ pub fn read_small(path: &Path, max: u64) -> Option<String> {
 ///
 /// When it cannot be opened; [`ErrorKind::InvalidInput`] when it is no regular file.
 pub fn open_regular(path: &Path) -> Result<File> {
-    regular(OpenOptions::new().read(true), OFlags::NONBLOCK, path)
+    let opened = regular(OpenOptions::new().read(true), OFlags::NONBLOCK, path);
+    opened.map(|(file, _)| file)
 }
 
 /// Opens with these flags what is a regular file. The open of a pipe would wait for its other end.
-fn regular(options: &mut OpenOptions, flags: OFlags, path: &Path) -> Result<File> {
+fn regular(options: &mut OpenOptions, flags: OFlags, path: &Path) -> Result<(File, Metadata)> {
     let not_regular = || Error::new(ErrorKind::InvalidInput, "it is no regular file");
     let flags = (flags | OFlags::NONBLOCK).bits().cast_signed();
     let file = options.custom_flags(flags).open(path).map_err(|error| {
@@ -51,8 +52,9 @@ fn regular(options: &mut OpenOptions, flags: OFlags, path: &Path) -> Result<File
             _ => error,
         }
     })?;
-    match file.metadata()?.is_file() {
-        true => Ok(file),
+    let found = file.metadata()?;
+    match found.is_file() {
+        true => Ok((file, found)),
         false => Err(not_regular()),
     }
 }
@@ -91,7 +93,8 @@ pub fn create_private(path: &Path) -> Result<File> {
 pub fn open_private(path: &Path) -> Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
-    regular(options.mode(0o600), OFlags::NOFOLLOW, path)
+    let opened = regular(options.mode(0o600), OFlags::NOFOLLOW, path);
+    opened.map(|(file, _)| file)
 }
 
 /// Opens a file to write behind what stands in it, or makes one that only its owner can read or
@@ -103,7 +106,7 @@ pub fn open_private(path: &Path) -> Result<File> {
 pub fn append_private(path: &Path) -> Result<File> {
     let mut options = OpenOptions::new();
     options.append(true).create(true).mode(0o600);
-    regular(&mut options, OFlags::NOFOLLOW, path)
+    regular(&mut options, OFlags::NOFOLLOW, path).map(|(file, _)| file)
 }
 
 /// Makes what lies at a path, if anything does, this user's alone: others lose their rights. Gives

@@ -45,18 +45,18 @@ pub fn find(id: u32) -> Process {
     Process { id, started }
 }
 
-/// The parent of a process, its parent, and so on, at most `max` of them, as far as the system tells.
-#[must_use]
-pub fn ancestors(of: u32, max: usize) -> Vec<Process> {
-    let mut found = Vec::new();
+/// The parent of a process, its parent, and so on, at most `max` of them, as far as the system tells. Each is
+/// looked at when it is wanted.
+pub fn ancestors(of: u32, max: usize) -> impl Iterator<Item = Process> {
     let mut next = stat(of).map(|found| found.parent);
-    while let Some(id) = next.filter(|id| *id > 0 && found.len() < max) {
+    let above = std::iter::from_fn(move || {
+        let id = next.filter(|id| *id > 0)?;
         let stat = stat(id);
         next = stat.as_ref().map(|found| found.parent);
         let started = stat.map(|found| found.started);
-        found.push(Process { id, started });
-    }
-    found
+        Some(Process { id, started })
+    });
+    above.take(max)
 }
 
 /// Whether parents may be hidden from a person on this system: then a chain that breaks off is no sign of
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn ancestors_begin_with_the_parent() {
-        let found = ancestors(id(), 2);
+        let found: Vec<_> = ancestors(id(), 2).collect();
         assert_eq!(found[0].id, parent_id());
         assert!(found.len() <= 2);
         assert!(find(id()).started.unwrap().parse::<u64>().unwrap() > 0);

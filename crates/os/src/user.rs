@@ -58,9 +58,9 @@ pub fn name() -> Option<String> {
 #[must_use]
 pub fn runtime_dir() -> Option<PathBuf> {
     let id = id();
-    let dir = system::runtime_dir(id)?;
+    let dir = system::runtime_dir(id).filter(|dir| is_private(dir, id))?;
     let is_home = Path::new(&std::env::var_os("HOME")?) == system::user(id)?.1;
-    (is_home && is_private(&dir, id)).then_some(dir)
+    is_home.then_some(dir)
 }
 
 /// It is this user's, and nobody else may enter it.

@@ -193,6 +193,16 @@ fn what_is_named_and_counts_as_seen_though_a_part_of_it_was_shown() {
 }
 
 #[test]
+fn what_is_named_and_counts_as_seen_though_the_client_did_not_show_it() {
+    caught(MailboxMutation::TrustNames, false, "evidence");
+}
+
+#[test]
+fn what_is_read_on_in_another_conversation() {
+    caught(MailboxMutation::JoinConversations, false, "read");
+}
+
+#[test]
 fn what_counts_as_seen_though_the_client_cut_a_part_before() {
     caught(MailboxMutation::TrustParts, false, "evidence");
 }

@@ -154,7 +154,7 @@ impl Above {
     fn of(pid: u32) -> Option<Self> {
         // Without, it has ended, and left its connection to another. Or the system does not tell.
         os::process::find(pid).started?;
-        let above = os::process::ancestors(pid, GENERATIONS_MAX);
+        let above: Vec<_> = os::process::ancestors(pid, GENERATIONS_MAX).collect();
         let breaks_off = above.last().is_some_and(|top| top.started.is_none());
         let is_cut = above.len() == GENERATIONS_MAX || breaks_off && !os::process::HIDES_OTHERS;
         let ids = above.iter().map(|process| process.id);

@@ -193,7 +193,7 @@ pub(super) mod tests {
     }
 
     fn ancestors() -> Vec<Ancestor> {
-        let above = os::process::ancestors(std::process::id(), 64).into_iter();
+        let above = os::process::ancestors(std::process::id(), 64);
         let plain = |process: os::process::Process| Ancestor {
             pid: process.id,
             session: false,

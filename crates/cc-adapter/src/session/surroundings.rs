@@ -66,5 +66,5 @@ fn path(name: &str) -> Option<PathBuf> {
 
 /// The ancestors of a process as far as `/proc` tells.
 pub(crate) fn ancestors(of: u32) -> Vec<Process> {
-    process::ancestors(of, ANCESTORS_MAX)
+    process::ancestors(of, ANCESTORS_MAX).collect()
 }

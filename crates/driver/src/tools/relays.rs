@@ -67,8 +67,8 @@ impl Relays {
         let is_named: bool = token.as_bytes().ct_eq(self.token.as_bytes()).into();
         let up = GUARDS + 1 + self.agent.wrappers() + 1;
         let is_near = |adapter| {
-            let above = process::ancestors(adapter, up);
-            above.iter().any(|it| it.id == std::process::id())
+            let mut above = process::ancestors(adapter, up);
+            above.any(|it| it.id == std::process::id())
         };
         let is_agents = || self.agent.is_client(&ask.client.name) && adapter.is_some_and(is_near);
         // Without a token nothing says of which of several sessions it is.

@@ -14,6 +14,10 @@ const IDS_MAX: usize = 256;
 struct Output {
     /// These were unseen; their senders are told that they were seen.
     acked: Vec<String>,
+    /// You were shown these, as far as your client took them: they are acked once your conversation shows them,
+    /// and come again if it does not.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    awaited: Vec<String>,
     /// No unseen message has one of these ids: seen before, or never here.
     unknown: Vec<String>,
     /// Only a part of these was shown to you: they stay unseen. Their rest comes with the results of
@@ -61,6 +65,7 @@ fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
     for id in ids {
         let list = match context.mailbox.named(&id, None) {
             Named::Seen => &mut output.acked,
+            Named::Awaited => &mut output.awaited,
             Named::InPart => &mut output.shown_in_part,
             Named::NotShown => &mut output.not_shown,
             Named::Unknown => &mut output.unknown,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use peerbus_adapter::mailbox::{HERE, NotOwed, Owed, Parent, quote};
+use peerbus_adapter::mailbox::{HERE, Named, NotOwed, Owed, Parent, quote};
 use peerbus_wire::{Conversation, Priority, Stage, escape};
 use serde::Serialize;
 
@@ -81,7 +81,7 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
         ));
     };
     let id = &parent.id;
-    mailbox.named(id.as_str(), Some(&parent.from));
+    let is_awaited = mailbox.named(id.as_str(), Some(&parent.from)) == Named::Awaited;
     if parent.from == HERE {
         return Err(format!(
             "{id} was put in by a program of your user's, which is not on the bus: answer in the \
@@ -89,7 +89,7 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
         ));
     }
     match outcome {
-        Some(word @ (WORKING | DECLINED)) => tell(context, &parent, word, body).await,
+        Some(word @ (WORKING | DECLINED)) => tell(context, &parent, (word, is_awaited), body).await,
         outcome => answer(context, parent, body, (priority, outcome)).await,
     }
 }
@@ -105,11 +105,12 @@ fn outcome(arguments: &Arguments) -> Result<Option<&'static str>, String> {
     })
 }
 
-/// Says what becomes of a request, without a message. The broker hears of work at one that was read.
+/// Says what becomes of a request, without a message. The broker hears of work at one that was read, or
+/// (`is_awaited`) will be read when the conversation shows it.
 async fn tell(
     context: &Context<'_>,
     parent: &Parent,
-    word: &str,
+    (word, is_awaited): (&str, bool),
     body: &str,
 ) -> Result<Reply, String> {
     let mailbox = context.mailbox;
@@ -122,7 +123,7 @@ async fn tell(
     let is_it = |owed: &Owed| owed.mail.inbound.id == id && owed.mail.inbound.from == from;
     let told = mailbox.machine(|it, now_ms| {
         let told = it.says_of(now_ms, (id, Some(from)), stage);
-        told.map(|()| !works || it.owed().any(is_it))
+        told.map(|()| !works || is_awaited || it.owed().any(is_it))
     });
     match told {
         Ok(false) => Err(format!(
@@ -132,7 +133,9 @@ async fn tell(
             sent: true,
             to: from.to_owned(),
             known: None,
-            note: {
+            note: if works && is_awaited {
+                format!("{from} is told that you work at it once your conversation shows {id}")
+            } else {
                 let (says, then) = match word {
                     WORKING => ("you work at it", "you still owe the answer"),
                     _ => ("you decline it", "you owe nothing for it any more"),

@@ -38,7 +38,7 @@ impl Surroundings {
             variables: Arc::new(|name| std::env::var(name).ok()),
             home: peerbus_agents::home(),
             cwd: std::env::current_dir().ok(),
-            ancestors: process::ancestors(std::process::id(), ANCESTORS_MAX),
+            ancestors: process::ancestors(std::process::id(), ANCESTORS_MAX).collect(),
             wake,
             paths: Paths::find().ok(),
         }

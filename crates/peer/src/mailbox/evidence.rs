@@ -96,14 +96,27 @@ impl MailboxMachine {
             sent.presented = true;
         }
         for (no, portion) in self.items(attempt) {
-            if let Portion::Part { from, to, .. } = portion {
-                let message = self.messages.get_mut(&no);
-                if let Some(message) = message.filter(|message| from <= message.stood) {
+            let Some(message) = self.messages.get_mut(&no) else {
+                continue;
+            };
+            match portion {
+                Portion::Part { from, to, .. } if from <= message.stood => {
                     message.stood = message.stood.max(to);
                 }
+                Portion::All => message.stood = message.chars(),
+                Portion::Part { .. } | Portion::Beginning => {}
+            }
+            let is_named = message.named > Some(attempt) && message.stands();
+            if !portion.is_part() {
+                self.in_view(now_ms, no, attempt, (path, portion));
+            }
+            if is_named {
+                self.ack(no, seen(path, "tool_call"));
                 continue;
             }
-            self.in_view(now_ms, no, attempt, (path, portion));
+            if portion.is_part() {
+                continue;
+            }
             if self.mutations.broken(MailboxMutation::TrustPresence) {
                 self.ack(no, seen(path, "transcript"));
             } else if self.policy == Policy::Pushed && portion.completes(0) {
@@ -138,7 +151,8 @@ impl MailboxMachine {
         }
     }
 
-    /// A tool call names the message with this id: the agent has seen it, if all of it was shown.
+    /// A tool call names the message with this id: the agent has seen it, if all of it was shown. Where the
+    /// conversation would show that it has to, before or later.
     /// `from` tells which, where several senders used the id.
     pub fn named(&mut self, now_ms: u64, id: &str, from: Option<&str>) -> Named {
         self.advance(now_ms);
@@ -158,7 +172,7 @@ impl MailboxMachine {
         let found: Vec<_> = found.map(|(no, _)| *no).collect();
         let named: Vec<_> = found.into_iter().map(|no| self.named_one(no)).collect();
         self.finish(now_ms);
-        let order = [Named::Seen, Named::InPart, Named::NotShown];
+        let order = [Named::Seen, Named::Awaited, Named::InPart, Named::NotShown];
         let best = order.into_iter().find(|one| named.contains(one));
         best.unwrap_or(Named::Unknown)
     }
@@ -184,6 +198,17 @@ impl MailboxMachine {
             message.wanted = true;
             return Named::InPart;
         };
+        let trusts = self.mutations.broken(MailboxMutation::TrustNames);
+        let shows = self.transcript.shows() && !trusts;
+        let next = AttemptId(self.next_attempt);
+        if let Some(message) = self.messages.get_mut(&no)
+            && shows
+            && !message.stands()
+        {
+            // A list tells the id of a message that the client cut, or never showed.
+            message.named = Some(next);
+            return Named::Awaited;
+        }
         self.paths.proved(path);
         self.ack(no, seen(path, "tool_call"));
         Named::Seen
@@ -260,6 +285,8 @@ impl MailboxMachine {
 
     /// The end of a message, with what its ack may claim.
     pub(super) fn ack(&mut self, no: No, how: How) {
+        let held = self.messages.get_mut(&no);
+        let said = held.and_then(|message| message.said.take());
         let held = self.messages.get(&no).filter(|message| !message.lapsed);
         let until_ms = held.map(|message| message.until_ms);
         let Some(mail) = self.ends(no, Stage::Acked(Some(how))) else {
@@ -267,6 +294,9 @@ impl MailboxMachine {
         };
         if let Some(until_ms) = until_ms.filter(|at| mail.is_request() && *at > self.now_ms) {
             self.owe(&mail, until_ms);
+            if let Some(said) = said {
+                self.works_at(&mail, said);
+            }
         }
         let inbound = &mail.inbound;
         if let Some(parent) = Parent::of(&inbound.id, &inbound.from, &mail.talk) {

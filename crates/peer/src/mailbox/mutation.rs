@@ -39,8 +39,12 @@ pub enum MailboxMutation {
     TrustPipe,
     /// What is named counts as seen, though only a part of it was shown.
     AckInPart,
+    /// A message that is named counts as seen, though the conversation does not show it.
+    TrustNames,
     /// The last part proves those before it.
     TrustParts,
+    /// Parts that stood in the conversation before stand in the next one.
+    JoinConversations,
     /// What waits for the user is shown all the same.
     ShowWithheld,
     /// The broker is told what becomes of a text that was put in here.

@@ -223,9 +223,12 @@ impl MailboxMachine {
     /// long message is read from its beginning again.
     pub fn cleared(&mut self, now_ms: u64) {
         self.advance(now_ms);
+        if self.mutations.broken(MailboxMutation::JoinConversations) {
+            return self.finish(now_ms);
+        }
         for message in self.messages.values_mut() {
             message.again |= message.read > 0;
-            (message.read, message.stood) = (0, 0);
+            (message.read, message.stood, message.named) = (0, 0, None);
         }
         let mut parts = Vec::new();
         for (attempt, sent) in &mut self.attempts {

@@ -111,18 +111,31 @@ impl MailboxMachine {
         self.advance(now_ms);
         let mail = self.request(id, from)?;
         let key = mail.inbound.key;
-        if let Stage::Working { said } = &stage {
-            self.retract(|of| of == key);
-            if let Some(owed) = self.owed.all.iter_mut().find(|owed| owed.key() == key) {
-                (owed.said, owed.said_ms) = (Some(said.clone()), Some(now_ms));
+        if let Stage::Working { said } = stage {
+            let here = self.messages.values_mut().filter(|it| it.is_of(key));
+            let mut named = here.filter(|message| message.named.is_some());
+            match named.next() {
+                // It is told with the ack.
+                Some(message) => message.said = Some(said),
+                None => self.works_at(&mail, said),
             }
         } else {
             self.forgive(key);
             self.messages.retain(|_, message| !message.is_of(key));
+            self.tell(&mail, stage);
         }
-        self.tell(&mail, stage);
         self.finish(now_ms);
         Ok(())
+    }
+
+    /// The agent works at a request, in its words. The broker hears of work at one that was read.
+    pub(super) fn works_at(&mut self, mail: &Arc<Mail>, said: String) {
+        let (key, now_ms) = (mail.inbound.key, self.now_ms);
+        self.retract(|of| of == key);
+        if let Some(owed) = self.owed.all.iter_mut().find(|owed| owed.key() == key) {
+            (owed.said, owed.said_ms) = (Some(said.clone()), Some(now_ms));
+        }
+        self.tell(mail, Stage::Working { said });
     }
 
     /// The request that is meant: one that is owed, or one that waits here.

@@ -402,6 +402,8 @@ pub enum NotOwed {
 pub enum Named {
     /// It was unseen, and is seen now.
     Seen,
+    /// The client took all of it, and the conversation does not show that yet: it is seen when it does.
+    Awaited,
     /// Only a part of it was shown: it stays unseen, and its rest goes along with results of tools.
     InPart,
     /// It waits, and was not shown yet in this life of the adapter: the id is known from a list, or

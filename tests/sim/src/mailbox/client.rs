@@ -53,6 +53,17 @@ impl World {
         Ok(())
     }
 
+    /// The user begins another conversation: what stands in the one before is not answered any more.
+    pub(super) fn clear(&mut self) -> Verdict {
+        if self.client.turn.is_some() || self.client.handing > 0 || !self.is_alive() {
+            return Ok(());
+        }
+        self.alive()?;
+        self.client.open.clear();
+        self.oracle.clears();
+        self.input(MailboxMachine::cleared)
+    }
+
     fn begin_turn(&mut self) -> Verdict {
         self.client.turns += 1;
         let turn = self.client.turns;

@@ -107,6 +107,8 @@ pub(super) struct Plan {
     pub(super) doubts: Vec<u64>,
     /// When the broker takes something back.
     pub(super) recalls: Vec<u64>,
+    /// When the user begins another conversation.
+    pub(super) clears: Vec<u64>,
     pub(super) letters: Vec<Letter>,
     /// Texts that programs put in here.
     pub(super) put_in: Vec<Letter>,
@@ -161,6 +163,7 @@ impl Plan {
             outages: times(rng, 2),
             doubts: times(rng, 1),
             recalls: times(rng, 8),
+            clears: times(rng, 3),
             letters,
             put_in: if calm || flood {
                 Vec::new()

@@ -39,6 +39,8 @@ pub(super) enum Event {
     Doubt,
     /// The broker takes something back.
     Recall,
+    /// The user begins another conversation.
+    Clear,
     /// This comes again.
     Again(usize),
     Heal,
@@ -139,6 +141,7 @@ impl World {
             (plan.outages, Event::Outage(true)),
             (plan.doubts, Event::Doubt),
             (plan.recalls, Event::Recall),
+            (plan.clears, Event::Clear),
         ] {
             for at in times {
                 self.after(at, event.clone());
@@ -254,6 +257,7 @@ impl World {
                 | Event::Outage(_)
                 | Event::Doubt
                 | Event::Recall
+                | Event::Clear
                 | Event::Heal
                 | Event::User
                 | Event::Read
@@ -274,6 +278,7 @@ impl World {
                 self.input(MailboxMachine::doubt)
             }
             Event::Recall => self.recall(),
+            Event::Clear => self.clear(),
             Event::Again(which) => self.comes_again(which),
             Event::Heal => self.heal(),
             Event::User => {

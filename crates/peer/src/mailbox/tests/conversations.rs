@@ -13,6 +13,7 @@ fn named(rig: &mut Rig, id: &str, from: Option<&str>) -> Named {
 #[test]
 fn an_id_that_several_used_names_nothing_without_its_sender() {
     let mut rig = Rig::new(&[&SOCKET]);
+    rig.readable(false);
     arrives_as(&mut rig, "x", "bob");
     let second = arrives_as(&mut rig, "x", "mallory");
     rig.pushed();
@@ -36,6 +37,7 @@ fn an_id_that_several_used_names_nothing_without_its_sender() {
 fn a_part_of_an_id_names_its_message_unless_another_one_is_named_so_too() {
     let id = |n: u32| format!("01a2106bb3a37537b43068a3{n:08x}");
     let mut rig = Rig::new(&[&SOCKET]);
+    rig.readable(false);
     let first = arrives_as(&mut rig, &id(0xf6af_7622), "bob");
     rig.pushed();
     let parent = rig.mailbox.parent("f6af7622", None).unwrap();

@@ -55,6 +55,7 @@ fn a_late_answer_to_an_earlier_showing_counts() {
 #[test]
 fn a_tool_call_that_names_it_settles_it_alone() {
     let mut rig = Rig::new(&[]);
+    rig.readable(false);
     let (first, second) = (rig.next(), rig.next());
     rig.ready(&CHANNEL);
     rig.pushed();
@@ -69,6 +70,7 @@ fn a_tool_call_that_names_it_settles_it_alone() {
 #[test]
 fn a_name_from_an_earlier_session_settles_nothing_before_this_one_has_shown_it() {
     let mut rig = Rig::new(&[]);
+    rig.readable(false);
     let message = rig.arrives("bob", 100, of(Priority::Next), true);
     assert_eq!(rig.named(message), Named::NotShown);
     assert_eq!(rig.acked(), [], "who knows how much of it was shown");
@@ -82,6 +84,7 @@ fn a_name_from_an_earlier_session_settles_nothing_before_this_one_has_shown_it()
 /// The next result carries the next part of a message that was named, and nothing acks it before
 /// its end.
 fn reads_the_rest(rig: &mut Rig, no: No, parts: &[(usize, usize, bool)]) {
+    let shows = rig.mailbox.evidence();
     for (n, &(from, to, last)) in parts.iter().enumerate() {
         assert_eq!(rig.named(no), Named::InPart, "part {n}");
         assert_eq!(rig.acked(), [], "part {n}");
@@ -96,6 +99,10 @@ fn reads_the_rest(rig: &mut Rig, no: No, parts: &[(usize, usize, bool)]) {
         };
         assert_eq!(rig.progress().last(), Some(&(no, over)));
         assert_eq!(rig.mailbox.look().len(), 1, "it can be read");
+    }
+    if shows {
+        assert_eq!(rig.named(no), Named::Awaited);
+        rig.readable(false);
     }
     assert_eq!(rig.named(no), Named::Seen);
     assert_eq!(rig.acked(), [(no, seen("piggyback", "tool_call"))]);
@@ -168,6 +175,7 @@ fn the_rest_of_what_was_named_leaves_room_for_others_and_may_be_lost() {
 #[test]
 fn what_the_governor_holds_is_read_to_its_end_before_it_is_seen() {
     let mut rig = Rig::governed(Policy::Auto, Some(0), &[]);
+    rig.readable(false);
     rig.input(|mailbox, now| mailbox.sent(now, Some(&key_of("bob")), "q", 0));
     let held = rig.arrive_sized(Priority::Next, 20_000);
     assert_eq!(rig.mailbox.held().0, 1);

@@ -277,6 +277,32 @@ fn who_works_at_it_says_so_and_is_left_alone_for_a_while() {
     assert!(reminded(&mut rig).is_some());
 }
 
+#[test]
+fn what_is_said_of_a_request_before_the_conversation_shows_it_is_told_once_it_does() {
+    let mut rig = rig();
+    rig.arrive_from("ann", Priority::Next);
+    let push = rig.pushed();
+    assert_eq!(rig.named(No(1)), Named::Awaited);
+    assert_eq!(says(&mut rig, "m1", None, works()), Ok(()));
+    let told = |rig: &mut Rig| rig.progress().contains(&(No(1), works()));
+    assert!(!told(&mut rig) && owed(&rig).is_empty());
+    rig.presented(&push);
+    assert!(told(&mut rig));
+    assert_eq!(owed(&rig), ["ann m1"]);
+    let said = rig.mailbox.owed().next().unwrap().said.clone();
+    assert_eq!(said.as_deref(), Some("half way"));
+
+    rig.arrive_from("ann", Priority::Next);
+    rig.pass(2_000);
+    let push = rig.pushed();
+    rig.named(No(2));
+    answered(&mut rig, "ann", "m2");
+    rig.acked();
+    rig.presented(&push);
+    assert_eq!(rig.acked(), [(No(2), seen("socket", "tool_call"))]);
+    assert_eq!(owed(&rig), ["ann m1"], "it has its answer");
+}
+
 /// A governed session that owes ann an answer, and that her mail woke so often.
 fn woken(times: u32) -> Rig {
     let mut rig = Rig::governed(Policy::Auto, Some(1_000), &[&SOCKET]);

@@ -306,6 +306,7 @@ fn a_failed_push_was_none_and_its_path_is_gone_until_it_is_ready_again() {
 #[test]
 fn a_push_whose_messages_were_seen_meanwhile_does_not_speak_against_its_path() {
     let mut rig = Rig::new(&[&SOCKET]);
+    rig.readable(false);
     let message = rig.next();
     let push = rig.push();
     rig.named(message);
@@ -347,9 +348,11 @@ fn a_path_that_brought_proof_goes_first() {
     assert_eq!(rig.push().path, &CHANNEL);
 
     let mut rig = Rig::new(&[&CHANNEL]);
+    rig.readable(false);
     let message = rig.next();
     rig.pushed();
-    rig.named(message);
+    assert_eq!(rig.named(message), Named::Seen);
+    rig.readable(true);
     rig.ready(&SOCKET);
     rig.pass(2_000);
     rig.next();

@@ -57,8 +57,41 @@ fn what_was_read_and_is_named_later_is_seen() {
     let first = rig.next();
     let read = rig.read().unwrap();
     rig.outcome(&read, Outcome::Written);
-    assert_eq!(rig.named(first), Named::Seen);
+    // The client may have cut it.
+    assert_eq!(rig.named(first), Named::Awaited);
+    assert_eq!(rig.acked(), []);
+    rig.presented(&read);
     assert_eq!(rig.acked(), [(first, seen("inbox", "tool_call"))]);
+
+    let second = rig.next();
+    let read = rig.read().unwrap();
+    rig.presented(&read);
+    assert_eq!(rig.named(second), Named::Seen, "it stands there");
+    assert_eq!(rig.acked(), [(second, seen("inbox", "tool_call"))]);
+}
+
+#[test]
+fn what_was_named_and_never_stood_there_comes_again_and_its_name_counts_no_more() {
+    let mut rig = Rig::new(&[&CHANNEL]);
+    let message = rig.next();
+    rig.pushed();
+    assert_eq!(rig.named(message), Named::Awaited);
+    rig.pass(10_000);
+    rig.ready(&SOCKET);
+    let again = rig.pushed();
+    assert_eq!(ids(&again), [message.0]);
+    rig.presented(&again);
+    assert_eq!(rig.acked(), [], "it was named before it was shown");
+    assert_eq!(rig.named(message), Named::Seen);
+
+    // Another conversation has nothing of what stood in the one before.
+    let message = rig.next();
+    let read = rig.read().unwrap();
+    rig.presented(&read);
+    rig.acked();
+    rig.input(MailboxMachine::cleared);
+    assert_eq!(rig.named(message), Named::Awaited);
+    assert_eq!(rig.acked(), []);
 }
 
 #[test]

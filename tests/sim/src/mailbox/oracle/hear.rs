@@ -1,7 +1,7 @@
 //! What the mailbox hears: what follows from it.
 
 use peerbus_peer::mailbox::{
-    Activity, AskId, Attempt, AttemptId, AttemptItem, Mail, Named, Outcome, Portion,
+    Activity, AskId, Attempt, AttemptId, AttemptItem, Mail, Outcome, Portion,
 };
 use peerbus_peer::mailbox::{Path, Policy};
 use peerbus_wire::{Receipt, Window};
@@ -270,6 +270,14 @@ impl Oracle {
                 Portion::Part { from, to, .. } => (from, to),
                 Portion::All | Portion::Beginning => (0, 1),
             };
+            letter.stands_to = match item.portion {
+                Portion::Part { from, to, .. } if from <= letter.stands_to => {
+                    letter.stands_to.max(to)
+                }
+                Portion::All => letter.mail.chars,
+                Portion::Part { .. } | Portion::Beginning => letter.stands_to,
+            };
+            letter.stood_whole |= letter.stands_to == letter.mail.chars;
             // What a client kept may stand there after parts of it that came later.
             let part = matches!(item.portion, Portion::Part { .. });
             let before = letter.shown_as_new && from == 0 || part && from < letter.shown_to;
@@ -300,14 +308,22 @@ impl Oracle {
         }
         let attempt = showing.attempt.clone();
         for (which, item) in self.items(&attempt) {
-            let entry = self.session.entries.get_mut(&which);
-            if let Portion::Part { from, to, .. } = item.portion {
-                if let Some(entry) = entry.filter(|entry| from <= entry.stood) {
+            let Some(entry) = self.session.entries.get_mut(&which) else {
+                continue;
+            };
+            let chars = item.content.mail().map_or(1, |mail| mail.chars.max(1));
+            match item.portion {
+                Portion::Part { from, to, .. } if from <= entry.stood => {
                     entry.stood = entry.stood.max(to);
                 }
-                continue;
+                Portion::All => entry.stood = chars,
+                Portion::Part { .. } | Portion::Beginning => {}
             }
-            if let Some(entry) = entry {
+            if entry.named >= Some(id) && entry.stood >= chars {
+                let word = attempt.path.word.to_owned();
+                entry.evidence.insert((word, "tool_call".into()));
+            }
+            if !matches!(item.portion, Portion::Part { .. }) {
                 entry.kept = None;
                 if policy == Policy::Pushed && item.portion == Portion::All {
                     entry.pushed.insert(attempt.path.word.into());
@@ -335,76 +351,6 @@ impl Oracle {
                 entry.standing.retain(|stand| stand.attempt != id);
             }
         }
-    }
-
-    /// The mailbox hears that the agent named a message. Whether it was shown all of it, a part, or
-    /// nothing, and whether it is not here.
-    pub(in crate::mailbox) fn named(&mut self, id: &str, from: Option<&str>) -> Named {
-        let here: Vec<_> = (self.session.entries.keys())
-            .copied()
-            .filter(|which| {
-                let letter = self.letters.get(*which);
-                letter.is_some_and(|letter| letter.mail.inbound.id == id)
-            })
-            .collect();
-        let recent = self.session.recent.iter();
-        let mut senders: Vec<_> = here
-            .iter()
-            .filter_map(|which| self.from(*which))
-            .chain(
-                recent
-                    .filter(|(of, _)| of == id)
-                    .map(|(_, from)| from.as_str()),
-            )
-            .collect();
-        senders.sort_unstable();
-        senders.dedup();
-        if from.is_none() && senders.len() > 1 {
-            return Named::Several;
-        }
-        let meant: Vec<_> = here
-            .into_iter()
-            .filter(|which| from.is_none() || self.from(*which) == from)
-            .collect();
-        let mut named = Named::Unknown;
-        for which in meant {
-            let session = &mut self.session;
-            let Some(entry) = session.entries.get_mut(&which) else {
-                continue;
-            };
-            let open = entry.open.filter(|_| !entry.held);
-            let open = open.and_then(|open| session.attempts.get(&open));
-            let portion = open.and_then(|showing| {
-                let key = self.letters[which].mail.inbound.key;
-                let is_it = |item: &&AttemptItem| {
-                    let mail = item.content.mail();
-                    mail.is_some_and(|mail| mail.inbound.key == key)
-                };
-                showing
-                    .attempt
-                    .items
-                    .iter()
-                    .find(is_it)
-                    .map(|item| item.portion)
-            });
-            let whole = entry.standing.iter().any(|stand| stand.whole)
-                || portion.is_some_and(|portion| entry.completes(portion));
-            if !whole {
-                let begun = entry.read > 0 || !entry.is_fresh() || portion.is_some();
-                named = match (named, begun) {
-                    (Named::Seen, _) => Named::Seen,
-                    (_, true) | (Named::InPart, false) => Named::InPart,
-                    (_, false) => Named::NotShown,
-                };
-                continue;
-            }
-            named = Named::Seen;
-            let last = entry.standing.last().map(|stand| stand.path);
-            let path = last.or(open.map(|showing| showing.attempt.path));
-            let word = path.map_or("unknown", |path| path.word);
-            entry.evidence.insert((word.into(), "tool_call".into()));
-        }
-        named
     }
 
     /// The mailbox hears that the agent called a tool.

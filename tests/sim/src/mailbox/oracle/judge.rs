@@ -253,6 +253,8 @@ impl Oracle {
         ensure(any, "quiet", || format!("{attempt:?}"))?;
         let waits = |which: Which, entry: &Entry| {
             let hidden = entry.held || entry.expected.is_some() || entry.kept.is_some();
+            // A lapsed message stays for its proof, and is not pushed here any more.
+            let hidden = hidden || entry.lapsed_ms.is_some();
             let open = entry.open.and_then(|open| self.session.attempts.get(&open));
             // It is in the client's hands already, which takes its time.
             let out = open.is_some_and(|showing| showing.attempt.path.in_result);
@@ -294,7 +296,11 @@ impl Oracle {
         };
         let (holds, word) = match how {
             How::Seen { path, evidence } => {
+                let letter = which.and_then(|which| self.letters.get(which));
+                let stood = letter.is_some_and(|letter| letter.stood_whole);
                 let shown = entry.evidence.contains(&(path.clone(), evidence.clone()));
+                // A name proves without it where nothing would show it.
+                let shown = shown && (stood || evidence == "tool_call" && !self.session.evidence);
                 (shown, format!("seen {path} {evidence}"))
             }
             How::Pushed { path } => {

@@ -4,6 +4,7 @@
 mod hear;
 mod judge;
 mod local;
+mod named;
 mod owed;
 mod place;
 mod senders;
@@ -33,6 +34,10 @@ struct Letter {
     shown_as_new: bool,
     /// So much of it stood there, part by part.
     shown_to: usize,
+    /// So much of it stands in this conversation, from its beginning on.
+    stands_to: usize,
+    /// All of it stood in one conversation.
+    stood_whole: bool,
     /// How it was acked; the broker may not know that yet.
     acked: Option<String>,
     /// Another one has it, as far as the broker told.
@@ -73,6 +78,8 @@ struct Entry {
     read: usize,
     /// So much of it stood in the conversation.
     stood: usize,
+    /// The agent named it when the client had taken all of it; the last attempt was this one.
+    named: Option<AttemptId>,
     evidence: BTreeSet<(String, String)>,
     /// What may be claimed without evidence.
     pushed: BTreeSet<String>,
@@ -191,6 +198,8 @@ impl Oracle {
             delivered: false,
             shown_as_new: false,
             shown_to: 0,
+            stands_to: 0,
+            stood_whole: false,
             acked: None,
             away: false,
             end: None,
@@ -222,6 +231,7 @@ impl Oracle {
     /// The adapter dies: what it knew is gone, what it acked and nobody heard, too.
     pub(in crate::mailbox) fn killed(&mut self) {
         self.leaves_debts();
+        self.leaves_conversation();
         self.session = Session::default();
         self.unheard.clear();
         self.lose_local();

@@ -1,6 +1,6 @@
 //! Where messages stand between inputs, and at the end.
 
-use peerbus_peer::mailbox::MailboxMachine;
+use peerbus_peer::mailbox::{AttemptItem, MailboxMachine, Portion};
 use peerbus_wire::Priority;
 
 use super::{Entry, NOTICE, Oracle, Which};
@@ -38,6 +38,37 @@ impl Oracle {
         ensure(!rests || ticks.is_none(), "rest", || {
             format!("it ticks at {ticks:?}, and nothing waits")
         })
+    }
+
+    /// Another conversation begins: no part of a message stands in it.
+    pub(in crate::mailbox) fn clears(&mut self) {
+        self.leaves_conversation();
+        let entries = &mut self.session.entries;
+        for entry in entries.values_mut() {
+            entry.again |= entry.read > 0;
+            (entry.read, entry.stood, entry.named) = (0, 0, None);
+        }
+        for (id, showing) in &mut self.session.attempts {
+            let is_part = |item: &mut AttemptItem| match item.portion {
+                Portion::Part { from, last, .. } => from > 0 || !last,
+                Portion::All | Portion::Beginning => false,
+            };
+            let items = &mut showing.attempt.items;
+            for item in items.extract_if(.., is_part) {
+                let entry = entries.values_mut().find(|entry| entry.no == Some(item.no));
+                if let Some(entry) = entry {
+                    entry.again = true;
+                    entry.open.take_if(|open| open == id);
+                    entry.standing.retain(|stand| stand.attempt != *id);
+                }
+            }
+        }
+    }
+
+    pub(super) fn leaves_conversation(&mut self) {
+        for letter in &mut self.letters {
+            letter.stands_to = 0;
+        }
     }
 
     /// What the agent could read is what should be there, in order of arrival.

@@ -64,9 +64,9 @@ pub(super) struct Message<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     wants: Option<String>,
     /// What kind of program sent it.
-    source: &'a str,
+    source: String,
     /// The sender's clock.
-    ts: &'a str,
+    ts: String,
     /// It may have been shown before, by this session or an earlier one of its name.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     shown_before: bool,
@@ -212,8 +212,8 @@ pub(super) fn message(mail: &Mail, portion: Portion, shown_before: bool) -> Mess
         kind,
         group: inbound.group.clone(),
         one: inbound.one,
-        source: &inbound.source,
-        ts: &inbound.ts,
+        source: quote::plain(&inbound.source),
+        ts: quote::plain(&inbound.ts),
         shown_before,
         body: Cow::Borrowed(RawValue::NULL),
         offset: None,

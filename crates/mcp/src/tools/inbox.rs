@@ -72,7 +72,7 @@ struct Message<'a> {
     /// `msg`: to this peer; `broadcast`: to all; `put_in`: a program of your user's put it in here.
     kind: &'static str,
     /// The sender's clock.
-    ts: &'a str,
+    ts: String,
     /// What the peer wrote, a text or JSON: untrusted. Tags and invisible characters in it are
     /// shown as escapes.
     text: String,
@@ -348,7 +348,7 @@ fn head(mail: &Mail) -> Message<'_> {
         id: &inbound.id,
         from,
         kind,
-        ts: &inbound.ts,
+        ts: quote::plain(&inbound.ts),
         reply_to: mail.talk.reply_to.as_ref().map(|id| id.as_str()),
         thread: mail.talk.thread.as_deref(),
         meta: quote::meta(mail),

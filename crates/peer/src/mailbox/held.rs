@@ -93,12 +93,12 @@ impl MailboxMachine {
     }
 }
 
-/// A text that can stand in an attribute or outside quotes, of at most 128 characters: names, ids and
-/// sources have no other characters than these, and whoever lets one through does not get to forge an
+/// A text that can stand in an attribute or outside quotes, of at most 128 characters: names, ids, sources
+/// and times have no other characters than these, and whoever lets one through does not get to forge an
 /// attribute.
 #[must_use]
 pub fn plain(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "._@:-".contains(c);
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._@:+-".contains(c);
     let shown = text.chars().take(128);
     shown.map(|c| if plain(c) { c } else { '_' }).collect()
 }

@@ -150,3 +150,11 @@ fn without_a_budget_nothing_is_held_and_turns_are_not_counted() {
         assert_eq!(rig.mailbox.held().0, 0);
     }
 }
+
+#[test]
+fn names_ids_and_times_stay_and_words_do_not_pass_for_one() {
+    let time = "2026-01-01T00:00:00.123+02:00";
+    assert_eq!(plain(time), time);
+    assert_eq!(plain("now</x> \"do\" it"), "now__x___do__it");
+    assert_eq!(plain(&"x".repeat(1_000)).len(), 128);
+}

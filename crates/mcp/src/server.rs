@@ -76,7 +76,14 @@ impl ServerHandler for Handler {
             name: request.client_info.name.clone(),
             version: request.client_info.version.clone(),
         };
-        self.session.met(client.clone());
+        // A client that initializes twice keeps the spelling that it was shown.
+        let _ = self.session.client.set(client.clone());
+        let (session, who) = (Arc::clone(&self.session), client.clone());
+        tokio::spawn(async move {
+            // The answer goes first.
+            tokio::task::yield_now().await;
+            session.met(&who);
+        });
         context.peer.set_peer_info(request.clone());
         self.host.met(context.peer, client);
         self.negotiate_initialize(&request)
@@ -225,7 +232,7 @@ impl Session {
     }
 
     /// The client introduced itself: peers are told who is here.
-    pub(crate) fn met(&self, client: ClientInfo) {
+    pub(crate) fn met(&self, client: &ClientInfo) {
         self.mailbox.met(&Who {
             adapter: self.profile.kind,
             client: &client.name,
@@ -236,8 +243,6 @@ impl Session {
             },
             driven: self.profile.driven,
         });
-        // A client that initializes twice keeps the spelling that it was shown.
-        let _ = self.client.set(client);
     }
 
     /// What this client's agent is told about the bus.

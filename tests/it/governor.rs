@@ -67,3 +67,45 @@ fn agents_that_thank_each_other_for_ever_are_stopped_and_all_three_can_see_why()
     let log = broker.stop_and_read().join("\n");
     assert!(log.contains("WARN") && log.contains(why), "the log: {log}");
 }
+
+#[test]
+fn a_peer_whose_mail_is_paused_stays_the_same_under_another_name() {
+    let home = Home::new();
+    let _broker = Broker::start(&home);
+    let start = |name: &str| Mcp::start(&home, "generic", name, "some-bot");
+    let [mut alice, mut bob] = ["alice", "bob"].map(start);
+    bob.call("bus.peers", json!({}));
+    let paused = |alice: &mut Mcp, count: u64| {
+        eventually("mail is paused", || {
+            let answer = alice.call("bus.drain", json!({}));
+            (answer["held"].as_u64() == Some(count)).then(|| answer["note"].to_string())
+        })
+    };
+    // Each message of alice's says that one more reply led to it, for it has read bob's.
+    let (note, last) = eventually("mail is paused", || {
+        let sent = alice.call("bus.send", json!({ "to": "bob", "body": "And now?" }));
+        let Found::Message(id) = look(&mut bob) else {
+            return None;
+        };
+        bob.call("bus.reply", json!({ "msg_id": id, "body": "Not yet." }));
+        match look(&mut alice) {
+            Found::Held(note) => Some((note, sent["id"].as_str()?.to_owned())),
+            Found::Message(_) => None,
+        }
+    });
+    let says = "the next message of bob, whatever its name then";
+    assert!(note.contains(says), "{note}");
+    eventually("bob is done with what it was sent", || {
+        bob.call("bus.peers", json!({}));
+        let status = home.run(&["status", &last]).ok();
+        status.contains("seen").then_some(())
+    });
+    let renamed = bob.call("bus.rename", json!({ "name": "rob" }));
+    assert_eq!(renamed["self"], "rob", "{renamed}");
+    bob.call("bus.send", json!({ "to": "alice", "body": "It is me." }));
+    let note = paused(&mut alice, 2);
+    assert!(
+        note.contains("the next message of rob, whatever its name"),
+        "{note}"
+    );
+}

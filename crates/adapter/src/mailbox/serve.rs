@@ -133,6 +133,9 @@ impl Mailbox {
                     self.shared.bus.ack(&inbound.key, How::Pushed { path });
                 }
                 _ => {
+                    if let SessionEvent::Message(inbound) = &event {
+                        self.learn_names(&inbound.from).await;
+                    }
                     let senders = self.shared.bus.shared().senders();
                     self.with(|state, now_ms| {
                         state.machine.set_senders(now_ms, &senders);
@@ -141,6 +144,21 @@ impl Mailbox {
                 }
             }
         }
+    }
+
+    /// A message arrives under this name: perhaps a peer with paused mail has it now.
+    async fn learn_names(&self, from: &str) {
+        let sent = self.with(|state, _| state.machine.sent_to_paused(from));
+        if sent.is_empty() {
+            return;
+        }
+        let receipts = self.shared.bus.statuses(&sent, ALIVE_WITHIN).await;
+        let receipts = receipts.unwrap_or_default();
+        self.with(|state, now_ms| {
+            for receipt in &receipts {
+                state.machine.heard(now_ms, receipt);
+            }
+        });
     }
 
     async fn watch_deadlines(&self) {

@@ -317,7 +317,8 @@ async fn what_is_held_is_released_in_its_place_when_the_next_one_passes() {
     session
         .broker
         .deliver_from("zoe", r#"{"text":"between","priority":"quiet"}"#);
-    session.settle().await;
+    // The broker says first whether zoe is bob under another name.
+    session.waiting(2).await;
     let listed = session.inbox(json!({ "peek": true })).await;
     let held = |listed: &Value| listed.to_string().contains("paused: ");
     assert!(held(&listed), "{listed}");

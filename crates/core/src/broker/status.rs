@@ -166,15 +166,14 @@ impl Broker {
         let here = |peer: &PeerId| self.registry.conn(*peer).is_some();
         let online = pending.iter().filter(|peer| here(peer)).count();
         fates.drain(..fates.len().saturating_sub(RECIPIENTS_MAX));
-        let lease = self.leases.get(head.seq);
-        let held = fates
-            .iter_mut()
-            .rfind(|fate| lease.is_some_and(|row| row.holder == fate.recipient));
-        if let Some(fate) = held.filter(|fate| !self.is_abroad(fate.recipient)) {
-            fate.to = self.registry.name(fate.recipient).into();
+        for fate in &mut fates {
+            let peer = self.registry.get(fate.recipient).map(|peer| &peer.row);
+            if let Some(row) = peer.filter(|_| !self.is_abroad(fate.recipient)) {
+                fate.to = row.name.as_str().into();
+            }
         }
         let mut told = ends(&head.id, &fates);
-        let work = lease.and_then(LeaseRow::work);
+        let work = self.leases.get(head.seq).and_then(LeaseRow::work);
         let mut queued = Vec::new();
         let say = |to, stage| Receipt {
             to,

@@ -84,7 +84,7 @@ impl MailboxMachine {
         token: Option<NoticeId>,
     ) {
         self.advance(now_ms);
-        self.sent.answers_as(receipt);
+        self.learn_name(receipt);
         self.sent.ended(receipt);
         self.note(receipt);
         self.asks.end(receipt);
@@ -273,6 +273,8 @@ impl MailboxMachine {
     /// The broker was asked how far a message of this session's is, and says this.
     pub fn heard(&mut self, now_ms: u64, receipt: &Receipt) {
         self.advance(now_ms);
+        self.learn_name(receipt);
+        self.sent.ended(receipt);
         self.judge(receipt);
         self.finish(now_ms);
     }

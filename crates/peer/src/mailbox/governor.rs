@@ -9,9 +9,9 @@
 //! request has one, and is judged itself. A peer to which nothing was sent, in a session that answers nobody, is never
 //! paused, however much it sends and whatever it says.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use peerbus_wire::{Conversation, NameKey, PeerName, Receipt, Stage, names_id};
+use peerbus_wire::{Conversation, NameKey, PeerName, Receipt, Stage, limits, names_id};
 
 use super::MailboxMachine;
 use super::mutation::MailboxMutation;
@@ -113,12 +113,45 @@ impl MailboxMachine {
         if !answered && self.sent.most(now_ms) == 0 {
             return None;
         }
+        // Its new name is known by what it was sent alone.
+        let renamed = match self.sent.last_alone(from) {
+            Some(_) => ", whatever its name then,",
+            None => "",
+        };
         let from = from.as_str();
         Some(format!(
             "paused: {hops} replies led to this message of {from}, budget {limit} (the recipient's \
-             PEERBUS_BUDGET); after ten minutes of the recipient's silence the next message of {from} \
-             brings it"
+             PEERBUS_BUDGET); after ten minutes of the recipient's silence the next message of \
+             {from}{renamed} brings it"
         ))
+    }
+
+    /// The broker says who got a message of this session's: a peer answers under its present name, and
+    /// what is paused of it is mail of that name.
+    pub(super) fn learn_name(&mut self, receipt: &Receipt) {
+        let Some((old, new)) = self.sent.answers_as(receipt) else {
+            return;
+        };
+        for no in self.held_of(&old) {
+            if let Some(message) = self.messages.get_mut(&no) {
+                message.from = Some(new.clone());
+            }
+        }
+    }
+
+    /// What this session sent to each peer of which mail is paused, if a message of another name arrives:
+    /// the broker's [word](Self::heard) about it tells whether that is such a peer's new name.
+    #[must_use]
+    pub fn sent_to_paused(&self, from: &str) -> Vec<String> {
+        let held = self.messages.values().filter(|it| it.held().is_some());
+        let held: BTreeSet<&NameKey> = held.filter_map(|it| it.from.as_ref()).collect();
+        if held.iter().any(|it| it.as_str().eq_ignore_ascii_case(from)) {
+            return Vec::new();
+        }
+        let sent = held.into_iter().filter_map(|it| self.sent.last_alone(it));
+        sent.map(str::to_owned)
+            .take(limits::STATUS_IDS_MAX)
+            .collect()
     }
 }
 
@@ -312,13 +345,21 @@ impl SentMail {
         newest.take_while(move |sent| is_recent(now_ms, sent.at_ms))
     }
 
-    /// The broker says who got a message: that peer answers under its present name.
-    pub(super) fn answers_as(&mut self, receipt: &Receipt) {
-        let at = receipt.to.as_deref().map(PeerName::parse);
+    /// The last message that went to this peer and nobody else.
+    fn last_alone(&self, peer: &NameKey) -> Option<&str> {
+        let mut sent = self.sent.iter().rev();
+        let last = sent.find(|sent| sent.to.as_ref() == Some(peer));
+        last.map(|sent| &*sent.id)
+    }
+
+    /// The broker says who got a message: that peer answers under its present name. Both names, where
+    /// they differ.
+    fn answers_as(&mut self, receipt: &Receipt) -> Option<(NameKey, NameKey)> {
+        let at = PeerName::parse(receipt.to.as_deref()?).ok()?.key();
         let is_it = |sent: &&mut Sent| sent.id == receipt.id.as_str() && sent.to.is_some();
-        if let (Some(Ok(at)), Some(sent)) = (at, self.sent.iter_mut().find(is_it)) {
-            sent.to = Some(at.key());
-        }
+        let sent = self.sent.iter_mut().find(is_it)?;
+        let old = sent.to.replace(at.clone())?;
+        (old != at).then_some((old, at))
     }
 }
 

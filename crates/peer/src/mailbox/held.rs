@@ -65,7 +65,7 @@ impl MailboxMachine {
         }
     }
 
-    fn held_of(&self, from: &NameKey) -> Vec<No> {
+    pub(super) fn held_of(&self, from: &NameKey) -> Vec<No> {
         let of_them =
             |message: &Message| message.from.as_ref() == Some(from) && message.held().is_some();
         let held = self.messages.iter().filter(|(_, m)| of_them(m));

@@ -27,7 +27,7 @@ fn what_is_held_is_shown_by_nobody_and_all_three_are_told_once() {
     let held = exchange(&mut rig);
     let reason = "paused: 2 replies led to this message of bob, budget 1 (the recipient's \
                   PEERBUS_BUDGET); after ten minutes of the recipient's silence the next message \
-                  of bob brings it";
+                  of bob, whatever its name then, brings it";
     let why = format!("{reason}; the recipient's agent can read it in its inbox");
     assert_eq!(rig.progress(), [(held, Stage::Held { why })]);
     assert_eq!(rig.warned(), [format!("mail of bob is {reason}")]);
@@ -114,6 +114,47 @@ fn what_is_released_keeps_its_place_and_starts_nothing() {
     assert_eq!(waits, [No(1), held, ann, quiet]);
     rig.ready(&SOCKET);
     assert_eq!(ids(&rig.push()), [1, 2, held.0, ann.0, quiet.0]);
+}
+
+#[test]
+fn what_is_paused_of_a_renamed_peer_comes_with_its_next_message() {
+    let mut rig = rig(&[&SOCKET]);
+    let first = rig.pushed();
+    rig.answered(&first);
+    exchange(&mut rig);
+    hops::sends(&mut rig, Some("bob"), "q9", 1);
+    rig.pass(600_000);
+    assert_eq!(rig.mailbox.sent_to_paused("BOB"), [""; 0], "it is known");
+    assert_eq!(rig.mailbox.sent_to_paused("rob"), ["q9"], "the last");
+    rig.arrive_from("ann", Priority::Quiet);
+    assert_eq!(rig.mailbox.held().0, 1);
+    let told = receipt("q9", "rob", Stage::Acked(None));
+    rig.input(|mailbox, now| mailbox.heard(now, &told));
+    assert_eq!(rig.mailbox.sent_to_paused("rob"), [""; 0]);
+    assert_eq!(rig.mailbox.held().0, 1, "nothing of its has come");
+    rig.arrive_from("rob", Priority::Quiet);
+    assert_eq!(rig.mailbox.held().0, 0);
+}
+
+#[test]
+fn a_new_name_is_no_way_around_a_pause() {
+    let mut rig = rig(&[]);
+    exchange(&mut rig);
+    hops::sends(&mut rig, Some("bob"), "q9", 1);
+    let told = receipt("q9", "rob", Stage::Acked(None));
+    rig.input(|mailbox, now| mailbox.heard(now, &told));
+    rig.arrive_from("rob", Priority::Next);
+    assert_eq!(rig.mailbox.held().0, 2);
+}
+
+#[test]
+fn of_a_peer_that_nothing_but_a_broadcast_went_to_the_name_is_all_that_is_known() {
+    let mut rig = rig(&[]);
+    hops::sends(&mut rig, None, "all", 1);
+    rig.arrive_from("cyd", Priority::Next);
+    let why = rig.mailbox.held().1.unwrap();
+    assert!(why.ends_with("the next message of cyd brings it"), "{why}");
+    assert_eq!(rig.mailbox.sent_to_paused("rob"), [""; 0]);
 }
 
 #[test]

@@ -224,7 +224,7 @@ fn more_replies_than_the_limit_are_paused_and_the_reason_is_told_once_in_ten_min
     assert_eq!(rig.mailbox.held().0, 2, "urgent or not");
     let why = "mail of bob is paused: 17 replies led to this message of bob, budget 16 (the \
                recipient's PEERBUS_BUDGET); after ten minutes of the recipient's silence the \
-               next message of bob brings it";
+               next message of bob, whatever its name then, brings it";
     assert_eq!(rig.warned(), [why]);
     rig.pass(599_999);
     sends(&mut rig, Some("bob"), "s", 16);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::{OptionFuture, join_all};
 use peerbus_peer::mailbox::{Attempt, Outcome, Path};
 use peerbus_peer::session::SessionEvent;
-use peerbus_wire::How;
+use peerbus_wire::{How, Receipt, Stage};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -149,16 +149,28 @@ impl Mailbox {
     /// A message arrives under this name: perhaps a peer with paused mail has it now.
     async fn learn_names(&self, from: &str) {
         let sent = self.with(|state, _| state.machine.sent_to_paused(from));
-        if sent.is_empty() {
-            return;
+        if !sent.is_empty() {
+            self.look_at(&sent, ALIVE_WITHIN).await;
         }
-        let receipts = self.shared.bus.statuses(&sent, ALIVE_WITHIN).await;
-        let receipts = receipts.unwrap_or_default();
+    }
+
+    /// Asks the broker about messages of this session's, each to one peer: where they are, and under which
+    /// names. What is told of them meanwhile is no event, and stands in the answer.
+    pub async fn look_at(&self, sent: &[String], within: Duration) -> Vec<Receipt> {
+        let answer = self.shared.bus.statuses(sent, within).await;
+        let receipts = answer.unwrap_or_default();
         self.with(|state, now_ms| {
-            for receipt in &receipts {
+            let mut rest = receipts.iter().peekable();
+            while let Some(receipt) = rest.next() {
                 state.machine.heard(now_ms, receipt);
+                let last = rest.peek().is_none_or(|next| next.id != receipt.id);
+                if last && matches!(receipt.stage, Stage::Held { .. }) {
+                    let (receipt, id) = (receipt.clone(), None);
+                    state.put(now_ms, SessionEvent::Notice { receipt, id });
+                }
             }
         });
+        receipts
     }
 
     async fn watch_deadlines(&self) {

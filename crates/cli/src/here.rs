@@ -253,6 +253,30 @@ pub(crate) fn answered_there(peer: &PeerView) -> Option<String> {
     ))
 }
 
+/// Of a peer that is no session of this home: where it runs, as far as it says so.
+pub(crate) fn runs_elsewhere(name: &str) -> Option<String> {
+    let peers = peers(None).ok()?;
+    let peer = about(named(&peers, std::iter::once(name)).next()?);
+    if !peer.online {
+        return Some(format!(
+            "{} is away, and no session of this HOME",
+            peer.name
+        ));
+    }
+    let process = peer.pid.map(|pid| format!("process {pid}"));
+    let place = [peer.client, process, peer.tty, peer.project];
+    let place: Vec<_> = place.into_iter().flatten().collect();
+    let place = match place.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", place.join(", ")),
+    };
+    Some(format!(
+        "{} is on the bus{place}, and no session of this HOME: a session can be reached from its own HOME, on \
+         its own machine, alone",
+        peer.name
+    ))
+}
+
 /// How the user lets those sessions of the peers with these names go on that wait for him or are stopped; none
 /// where an agent asks. That an adapter is, only where that is not `said`.
 pub(crate) fn ways_out<'a>(

@@ -91,7 +91,7 @@ fn list(verb: &History) -> Result<(), Failure> {
 }
 
 /// Fails where nobody has a name of which nothing is known.
-fn is_there(name: &str, socket: Option<&PathBuf>) -> Result<(), Failure> {
+pub(crate) fn is_there(name: &str, socket: Option<&PathBuf>) -> Result<(), Failure> {
     let peers = here::peers(socket)?;
     let is = |peer: &PeerEntry| peer.name.eq_ignore_ascii_case(name);
     if name.starts_with('#') || peers.iter().any(is) {

@@ -168,7 +168,6 @@ fn find(id: Option<&str>, latest: bool) -> Result<LiveSession, Failure> {
             }
             let mut found = sessions;
             match found.len() {
-                0 if all.is_empty() => None,
                 0 => return Err(unknown(&all, meant)),
                 1 => found.pop(),
                 _ => {
@@ -180,9 +179,11 @@ fn find(id: Option<&str>, latest: bool) -> Result<LiveSession, Failure> {
             }
         }
     };
-    session.ok_or_else(|| {
-        Failure::failed("there is no live session: one begins with an agent that has an adapter")
-    })
+    session.ok_or_else(none)
+}
+
+fn none() -> Failure {
+    Failure::failed("there is no live session: one begins with an agent that has an adapter")
 }
 
 fn ids(sessions: &[LiveSession]) -> String {
@@ -191,6 +192,12 @@ fn ids(sessions: &[LiveSession]) -> String {
 
 /// That none of these sessions is meant.
 fn unknown(all: &[LiveSession], meant: &str) -> Failure {
+    if let Some(where_it_runs) = here::runs_elsewhere(meant) {
+        return Failure::failed(where_it_runs);
+    }
+    if all.is_empty() {
+        return none();
+    }
     let names: Vec<_> = all.iter().map(|it| it.called().to_owned()).collect();
     let near = match similar(&names, meant) {
         near if near.is_empty() => String::new(),

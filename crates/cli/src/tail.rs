@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use unicode_width::UnicodeWidthStr as _;
 
 use crate::args::{Shown, Tail};
-use crate::{here, operator, output, told};
+use crate::{here, history, operator, output, told};
 
 /// Messages that are shown of the time before.
 const BEFORE: usize = 20;
@@ -113,15 +113,23 @@ impl<'v> Showing<'v> {
     }
 
     fn before(&mut self) -> Result<(), Failure> {
-        self.messages((&self.names.clone(), ""), BEFORE)?;
+        let found = self.messages((&self.names.clone(), ""), BEFORE)?;
         self.last_ms = self.last_ms.max(1);
+        let Some(name) = self.names.first().filter(|_| !found) else {
+            return Ok(());
+        };
+        match history::is_there(name, self.verb.shown.socket.as_ref()) {
+            Err(why) if self.verb.follow => output::say(&format!("waiting for {name}: {why}")),
+            there => return there,
+        }
         Ok(())
     }
 
-    /// Shows the newest messages that are meant by a query.
-    fn messages(&mut self, query: (&[String], &str), limit: usize) -> Result<(), Failure> {
+    /// Shows the newest messages that are meant by a query. False: there are none.
+    fn messages(&mut self, query: (&[String], &str), limit: usize) -> Result<bool, Failure> {
         let found = told::newest_with(self.verb.shown.socket.as_ref(), query, limit, None)?;
-        found.iter().rev().try_for_each(|it| self.message(it))
+        found.iter().rev().try_for_each(|it| self.message(it))?;
+        Ok(!found.is_empty())
     }
 
     /// Shows events until the stream ends.

@@ -143,3 +143,55 @@ fn one_that_waits_and_is_no_session_of_this_home_is_answered_where_it_runs() {
     }
     broker.stop();
 }
+
+#[test]
+fn a_peer_of_another_home_is_told_from_one_that_nobody_is() {
+    let (home, far) = (Home::new(), Home::new());
+    let broker = Broker::start(&home);
+    let variables = [
+        ("PEERBUS_URL", &*broker.url()),
+        ("PEERBUS_TOKEN", &home.credential("token")),
+        ("PEERBUS_HMAC_SECRET", &home.credential("hmac_secret")),
+    ];
+    let bob = Session::start_with(&far, "bob", &variables);
+    let is_here = || {
+        of(
+            &json(&home, &["peers", "--json"])["peers"]
+                .as_array()?
+                .clone(),
+            "bob",
+        )
+        .map(drop)
+    };
+    eventually("bob is on the bus", is_here);
+    for with_another in [false, true] {
+        let own = with_another.then(|| Session::start(&home, "ann"));
+        let count = usize::from(with_another);
+        eventually("ann has a session", || {
+            (names(&home).len() == count).then_some(())
+        });
+        for args in [
+            &["watch", "BOB"][..],
+            &["inject", "bob", "go on"],
+            &["stop", "bob"],
+        ] {
+            let why = home.run(&[&["session"], args].concat()).fails(1);
+            let says =
+                why.contains("bob is on the bus (") && why.contains("no session of this HOME");
+            assert!(says, "{why}");
+        }
+        let why = home.run(&["session", "watch", "nosuch"]).fails(1);
+        assert!(!why.contains("HOME"), "{why}");
+        drop(own);
+    }
+    let why = home.run(&["tail", "nosuch"]).fails(1);
+    assert!(why.contains("nobody here is called nosuch"), "{why}");
+    assert_eq!(home.run(&["tail", "bob"]).ok(), "", "nothing was sent");
+    drop(bob);
+    eventually("bob has left", || {
+        let why = home.run(&["session", "watch", "bob"]).fails(1);
+        why.contains("bob is away, and no session of this HOME")
+            .then_some(())
+    });
+    broker.stop();
+}

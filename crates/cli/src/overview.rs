@@ -2,13 +2,13 @@
 
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
-use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
 use peerbus_adapter::demand::came_to_be;
 use peerbus_adapter::operator::{Events, Streamless};
 use peerbus_adapter::{Failure, PeerEntry, wall_ms};
-use peerbus_node::{Denial, SessionNow};
+use peerbus_node::{Denial, SessionNow, index};
 use peerbus_view::{FewPeers, MessageView, PeerState, PeerView, RequestView, span};
 use peerbus_wire::{PeerName, Secret, escape};
 use serde_json::{Value, json};
@@ -24,6 +24,8 @@ use crate::{operator, output, peers, requests};
 const CLEARS: &str = "\u{1b}[H\u{1b}[2J\u{1b}[3J";
 /// Between two times that it is shown.
 const PAUSE: Duration = Duration::from_millis(250);
+/// Between two looks whether a session's process is stopped.
+const LOOK: Duration = Duration::from_secs(1);
 /// Open requests that are shown, and messages that wait for one peer.
 const REQUESTS_MAX: usize = 10;
 const UNSEEN_MAX: usize = 5;
@@ -70,9 +72,15 @@ pub(crate) fn run(verb: &Status) -> Result<(), Failure> {
         if std::io::stdout().is_terminal() && !verb.json {
             output::text(CLEARS)?;
         }
+        let stopped = index::stopped();
         show()?;
         std::thread::sleep(PAUSE);
-        if news.recv().is_err() {
+        // Of a process that is stopped nothing tells.
+        let mut told = news.recv_timeout(LOOK);
+        while told == Err(RecvTimeoutError::Timeout) && index::stopped() == stopped {
+            told = news.recv_timeout(LOOK);
+        }
+        if told == Err(RecvTimeoutError::Disconnected) {
             // To ask once more would start the next one.
             return Err(Failure::failed(format!(
                 "the broker has ended, and what stands above was so before: {}",

@@ -248,6 +248,23 @@ pub fn look(peers: &mut [PeerEntry]) {
     }
 }
 
+/// The processes of live sessions that are stopped, clients' and adapters', as the lists name them. No session
+/// is asked: it is cheap enough for each second in which somebody looks on.
+#[must_use]
+pub fn stopped() -> Vec<u32> {
+    let dirs = Paths::find().map_or_else(|_| Vec::new(), |paths| directories(&paths));
+    let own = dirs.iter().filter(|dir| os::user::owns(dir));
+    let listed = own.flat_map(|dir| read(&dir.join(INDEX)).sessions);
+    let processes = listed.flat_map(|entry| {
+        let called = processes_of(socket(&entry)).into_iter().flatten();
+        let client = entry["pid"].as_u64().and_then(|id| u32::try_from(id).ok());
+        called.chain(client).collect::<Vec<_>>()
+    });
+    processes
+        .filter(|id| os::process::is_stopped(*id))
+        .collect()
+}
+
 fn is_stopped(socket: &Path) -> bool {
     processes_of(socket).is_some_and(|[_, adapter]| os::process::is_stopped(adapter))
 }

@@ -4,13 +4,15 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
 use peerbus_test_support::preload::preload;
+use std::process::Stdio;
+
 use rustix::process::Signal;
 use serde_json::Value;
 
 use super::{LATER_S, Late, STEADY_CLOCK, json, list, of, signal};
 use crate::orphans::Session;
 use crate::sessions::{listed, names};
-use crate::support::{Broker, Home, Mcp, eventually};
+use crate::support::{Broker, Home, Lines, Mcp, eventually};
 use crate::web::page::Page;
 
 #[test]
@@ -273,5 +275,34 @@ fn a_stopped_client_that_nothing_wakes_is_told_with_what_lets_it_go_on() {
         eventually(verb, says);
     }
     signal(client, Signal::CONT);
+    broker.stop();
+}
+
+#[test]
+fn a_client_that_stops_is_shown_to_somebody_who_watches() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let mut client = home.command("python3");
+    client.args(["-c", CLIENT, env!("CARGO_BIN_EXE_peerbus")]);
+    client.args(["adapter", "--adapter", "generic", "--name", "ida"]);
+    let mut ida = Mcp::spawn(&mut client);
+    ida.initialize("some-bot");
+    eventually("ida is listed", || (names(&home) == ["ida"]).then_some(()));
+    let mut watch = home.peerbus(&["status", "--watch"]);
+    let mut watch = watch.stdout(Stdio::piped()).spawn().expect("it starts");
+    let lines = Lines::of(watch.stdout.take().expect("a pipe"));
+    let shows = |what: &str| lines.find(what, |line| line.contains(what).then_some(()));
+    shows("ida");
+    // Meanwhile all that the broker tells of is shown.
+    for _ in 0..50 {
+        assert_eq!(names(&home), ["ida"]);
+    }
+    let client = u32::try_from(ida.pid().as_raw_nonzero().get()).expect("a process");
+    signal(client, Signal::STOP);
+    shows(&format!("`kill -CONT {client}` lets it go on"));
+    signal(client, Signal::CONT);
+    shows("online");
+    watch.kill().expect("our child");
+    watch.wait().expect("our child");
     broker.stop();
 }

@@ -2,6 +2,7 @@
 //! asks for everything; so nothing is numbered or kept. A list is looked at when something says that
 //! it may have changed: an event of the broker, or a file of the sessions.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::response::Response;
 use peerbus_adapter::operator::{Events, Streamless};
+use peerbus_node::index;
 use peerbus_view::ADAPTER_STOPPED;
 use peerbus_wire::{Secret, escape_sentence};
 use serde_json::{Map, Value, json};
@@ -62,6 +64,7 @@ pub(super) async fn live(State(app): State<Arc<App>>) -> Response {
             files: files(),
             // A peer is told with what its session's list says of it.
             also: Some(Arc::clone(&changed.peers)),
+            stopped: Some(index::stopped),
             ..Wake::by(&changed.sessions)
         };
         let it = Arc::clone(app);
@@ -147,6 +150,10 @@ struct Wake {
     files: Vec<Watched>,
     /// Another list, of which the files tell, too.
     also: Option<Arc<Notify>>,
+    /// Processes that are stopped. Those say nothing, and are looked at while the page is open.
+    stopped: Option<fn() -> Vec<u32>>,
+    /// The same, as they were at the last look at the list.
+    before: Vec<u32>,
 }
 
 impl Wake {
@@ -155,25 +162,44 @@ impl Wake {
             told: Arc::clone(told),
             files: Vec::new(),
             also: None,
+            stopped: None,
+            before: Vec::new(),
         }
     }
 
-    /// From now on no change of a file that can be watched is missed.
+    /// From now on no change of a file that can be watched is missed, and of no process.
     fn begin(&mut self) {
         begin(&mut self.files);
+        self.before = self.stopped.map_or_else(Vec::new, |stopped| stopped());
     }
 
     /// `within`: at most so long.
     async fn wait(&mut self, within: Duration) {
+        let changed = async {
+            tokio::select! {
+                () = written(&mut self.files) => {}
+                () = stops(self.stopped, &self.before) => {}
+            }
+        };
         tokio::select! {
             () = self.told.notified() => {}
-            () = written(&mut self.files) => {
+            () = changed => {
                 if let Some(also) = &self.also {
                     also.notify_one();
                 }
             }
             () = sleep(within) => {}
         }
+    }
+}
+
+/// Waits until other processes are stopped than before.
+async fn stops(stopped: Option<fn() -> Vec<u32>>, before: &[u32]) {
+    let Some(stopped) = stopped else {
+        return pending().await;
+    };
+    while stopped() == before {
+        sleep(PAUSE).await;
     }
 }
 
@@ -334,6 +360,32 @@ mod tests {
         assert!(told.recv().await.unwrap().contains("stopped"));
         let goes_on = tokio::time::timeout(2 * PAUSE, told.recv()).await;
         assert!(goes_on.is_ok(), "it is looked at within two seconds");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_process_that_stops_is_looked_at_within_two_seconds() {
+        use std::sync::atomic::{AtomicU32, Ordering};
+
+        static STOPPED: AtomicU32 = AtomicU32::new(0);
+        let (said, mut told) = channel(WAITING);
+        let changed = Changed::default();
+        let wake = Wake {
+            also: Some(Arc::clone(&changed.peers)),
+            stopped: Some(|| vec![STOPPED.load(Ordering::Relaxed)]),
+            ..Wake::by(&changed.sessions)
+        };
+        tokio::spawn(look(said, "sessions", wake, || {
+            Ok(json!({ "stopped": STOPPED.load(Ordering::Relaxed) }))
+        }));
+        assert!(told.recv().await.unwrap().contains(":0}"));
+        for stopped in [4711, 0] {
+            sleep(4 * PAUSE).await;
+            STOPPED.store(stopped, Ordering::Relaxed);
+            let next = tokio::time::timeout(2 * PAUSE, told.recv());
+            let next = next.await.unwrap().unwrap();
+            assert!(next.contains(&format!(":{stopped}}}")), "{next}");
+            changed.peers.notified().await;
+        }
     }
 
     #[test]

@@ -105,7 +105,7 @@ const fn columns(done: bool) -> [Column; 6] {
     [
         Column::whole("ID"),
         Column::ranked(3, "FROM"),
-        Column::whole("PEER"),
+        Column::names("PEER"),
         state,
         at,
         Column::ranked(2, "QUESTION"),

@@ -20,6 +20,8 @@ pub(crate) struct Column {
     rank: u8,
     /// So wide while others want room.
     most: usize,
+    /// A cell that is far wider than others stands on a line of its own.
+    apart: bool,
 }
 
 impl Column {
@@ -28,12 +30,21 @@ impl Column {
         Self::ranked(0, head)
     }
 
+    /// The same for names: the long ones of a few take no room from the others' rows.
+    pub(crate) const fn names(head: &'static str) -> Self {
+        Self {
+            apart: true,
+            ..Self::whole(head)
+        }
+    }
+
     /// A column that is there if those of lower ranks leave room for it.
     pub(crate) const fn ranked(rank: u8, head: &'static str) -> Self {
         Self {
             head,
             rank,
             most: usize::MAX,
+            apart: false,
         }
     }
 
@@ -47,7 +58,7 @@ impl Column {
 }
 
 /// The columns of what lists peers and sessions: one word for one thing, wherever it stands.
-pub(crate) const NAME: Column = Column::whole("NAME");
+pub(crate) const NAME: Column = Column::names("NAME");
 pub(crate) const STATE: Column = Column::whole("STATE");
 pub(crate) const UNSEEN: Column = Column::whole("UNSEEN");
 pub(crate) const OWES: Column = Column::whole("OWES");
@@ -72,13 +83,17 @@ fn lines<const N: usize>(columns: &[Column; N], rows: &[[String; N]], room: usiz
         let cells = rows.iter().map(|row| row[at].width());
         cells.max().unwrap_or(0).max(columns[at].head.width())
     });
+    let all = natural.iter().map(|width| width + GAP).sum::<usize>();
+    let natural = match all > room.saturating_add(GAP) {
+        true => narrowed(columns, rows, natural, room),
+        false => natural,
+    };
     let Some(widths) = fit(columns, &natural, room) else {
         return rows
             .iter()
             .flat_map(|row| block(columns, row, room))
             .collect();
     };
-    let heads = columns.each_ref().map(|column| column.head.to_owned());
     let line = |row: &[String; N], marks: bool| {
         let mut line = String::new();
         let mut pad = 0;
@@ -91,8 +106,49 @@ fn lines<const N: usize>(columns: &[Column; N], rows: &[[String; N]], room: usiz
         }
         line.trim_end().to_owned()
     };
-    let head = std::iter::once(line(&heads, false));
-    head.chain(rows.iter().map(|row| line(row, true))).collect()
+    let mut lines = vec![line(
+        &columns.each_ref().map(|it| it.head.to_owned()),
+        false,
+    )];
+    for row in rows {
+        let mut row = row.clone();
+        let mut below = Vec::new();
+        for (at, column) in columns.iter().enumerate().filter(|(_, it)| it.apart) {
+            if row[at].width() <= natural[at] {
+                continue;
+            }
+            let cell = std::mem::take(&mut row[at]);
+            match at {
+                0 => lines.extend(wrap("", &cell, room)),
+                _ => {
+                    let head = format!("{INDENT}{}", column.head.to_lowercase());
+                    below.extend(wrap(&head, &cell, room));
+                }
+            }
+        }
+        lines.push(line(&row, true));
+        lines.extend(below);
+    }
+    lines
+}
+
+/// The widths of columns without the names of a few that are far wider than the others.
+fn narrowed<const N: usize>(
+    columns: &[Column; N],
+    rows: &[[String; N]],
+    mut natural: [usize; N],
+    room: usize,
+) -> [usize; N] {
+    let most = (room / 3).max(SAID_MAX);
+    for (at, column) in columns.iter().enumerate().filter(|(_, it)| it.apart) {
+        let cells = rows.iter().map(|row| row[at].width());
+        let others: Vec<_> = cells.filter(|width| *width <= most).collect();
+        if others.len() * 2 >= rows.len() {
+            let widest = others.into_iter().max().unwrap_or(0);
+            natural[at] = widest.max(column.head.width());
+        }
+    }
+    natural
 }
 
 /// How wide each column is; `None` for one that has no room. `None` altogether where those that must be
@@ -173,6 +229,42 @@ mod tests {
             panic!("a head and a row");
         };
         assert_eq!(row.matches(&wide).count(), 2, "whole in a pipe: {row}");
+    }
+
+    #[test]
+    fn a_long_name_takes_no_room_from_the_rows_of_others() {
+        let long = "n".repeat(62);
+        let row = |name: &str| [name, "idle", "shop", "codex", "4711"].map(str::to_owned);
+        let rows = ["ann", &long, "bob"].map(row);
+        for room in [60, 80] {
+            let told = lines(&COLUMNS, &rows, room).join("\n");
+            let table = format!(
+                "NAME  STATE  PROJECT  CLIENT  PROCESS\n\
+                 ann   idle   shop     codex   4711\n\
+                 {long}\n      idle   shop     codex   4711\n\
+                 bob   idle   shop     codex   4711"
+            );
+            // The longest is folded where it is wider than all there is.
+            let whole = told.replace(&format!("{}\n    nn", "n".repeat(60)), &long);
+            assert_eq!(whole, table, "{room}");
+        }
+        let told = lines(&COLUMNS, &rows, 100);
+        assert_eq!(told.len(), 4, "there is room for all");
+        let behind = [
+            Column::whole("ID"),
+            Column::names("PEER"),
+            Column::ranked(1, "SAYS"),
+        ];
+        let rows = [["1", "ann", "hello"], ["2", &long, "hello"]];
+        let told = lines(&behind, &rows.map(|row| row.map(str::to_owned)), 72);
+        let below = format!("    peer {long}");
+        let table = [
+            "ID  PEER  SAYS",
+            "1   ann   hello",
+            "2         hello",
+            &below,
+        ];
+        assert_eq!(told, table);
     }
 
     #[test]

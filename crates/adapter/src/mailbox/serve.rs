@@ -162,6 +162,7 @@ impl Mailbox {
         self.with(|state, now_ms| {
             let mut rest = receipts.iter().peekable();
             while let Some(receipt) = rest.next() {
+                state.machine.learn_name(receipt);
                 state.machine.heard(now_ms, receipt);
                 let last = rest.peek().is_none_or(|next| next.id != receipt.id);
                 if last && matches!(receipt.stage, Stage::Held { .. }) {

@@ -273,7 +273,6 @@ impl MailboxMachine {
     /// The broker was asked how far a message of this session's is, and says this.
     pub fn heard(&mut self, now_ms: u64, receipt: &Receipt) {
         self.advance(now_ms);
-        self.learn_name(receipt);
         self.sent.ended(receipt);
         self.judge(receipt);
         self.finish(now_ms);

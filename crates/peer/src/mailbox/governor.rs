@@ -126,9 +126,9 @@ impl MailboxMachine {
         ))
     }
 
-    /// The broker says who got a message of this session's: a peer answers under its present name, and
-    /// what is paused of it is mail of that name.
-    pub(super) fn learn_name(&mut self, receipt: &Receipt) {
+    /// The broker says who got a message of this session's to one peer: that answers under its present name,
+    /// and what is paused of it is mail of that name.
+    pub fn learn_name(&mut self, receipt: &Receipt) {
         let Some((old, new)) = self.sent.answers_as(receipt) else {
             return;
         };
@@ -140,7 +140,7 @@ impl MailboxMachine {
     }
 
     /// What this session sent to each peer of which mail is paused, if a message of another name arrives:
-    /// the broker's [word](Self::heard) about it tells whether that is such a peer's new name.
+    /// the broker's word about it [tells](Self::learn_name) whether that is such a peer's new name.
     #[must_use]
     pub fn sent_to_paused(&self, from: &str) -> Vec<String> {
         let held = self.messages.values().filter(|it| it.held().is_some());

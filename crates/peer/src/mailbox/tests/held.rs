@@ -129,7 +129,7 @@ fn what_is_paused_of_a_renamed_peer_comes_with_its_next_message() {
     rig.arrive_from("ann", Priority::Quiet);
     assert_eq!(rig.mailbox.held().0, 1);
     let told = receipt("q9", "rob", Stage::Acked(None));
-    rig.input(|mailbox, now| mailbox.heard(now, &told));
+    rig.input(|mailbox, _| mailbox.learn_name(&told));
     assert_eq!(rig.mailbox.sent_to_paused("rob"), [""; 0]);
     assert_eq!(rig.mailbox.held().0, 1, "nothing of its has come");
     rig.arrive_from("rob", Priority::Quiet);
@@ -142,7 +142,7 @@ fn a_new_name_is_no_way_around_a_pause() {
     exchange(&mut rig);
     hops::sends(&mut rig, Some("bob"), "q9", 1);
     let told = receipt("q9", "rob", Stage::Acked(None));
-    rig.input(|mailbox, now| mailbox.heard(now, &told));
+    rig.input(|mailbox, _| mailbox.learn_name(&told));
     rig.arrive_from("rob", Priority::Next);
     assert_eq!(rig.mailbox.held().0, 2);
 }

@@ -12,10 +12,11 @@ const IDS_MAX: usize = 256;
 
 #[derive(Default, Serialize, JsonSchema)]
 struct Output {
-    /// These were unseen; their senders are told that they were seen.
+    /// These were unseen; their senders are told that they were seen, or that they were pushed where nothing can
+    /// show more.
     acked: Vec<String>,
-    /// You were shown these, as far as your client took them: they are acked once your conversation shows them,
-    /// and come again if it does not.
+    /// You were shown these, as far as your client took them: they are acked as soon as your conversation shows that
+    /// you go on after them, and come again if it does not.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     awaited: Vec<String>,
     /// No unseen message has one of these ids: seen before, or never here.
@@ -64,7 +65,7 @@ fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
     let mut output = Output::default();
     for id in ids {
         let list = match context.mailbox.named(&id, None) {
-            Named::Seen => &mut output.acked,
+            Named::Seen | Named::Pushed => &mut output.acked,
             Named::Awaited => &mut output.awaited,
             Named::InPart => &mut output.shown_in_part,
             Named::NotShown => &mut output.not_shown,

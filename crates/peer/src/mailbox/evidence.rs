@@ -96,27 +96,14 @@ impl MailboxMachine {
             sent.presented = true;
         }
         for (no, portion) in self.items(attempt) {
-            let Some(message) = self.messages.get_mut(&no) else {
-                continue;
-            };
-            match portion {
-                Portion::Part { from, to, .. } if from <= message.stood => {
+            if let Portion::Part { from, to, .. } = portion {
+                let message = self.messages.get_mut(&no);
+                if let Some(message) = message.filter(|message| from <= message.stood) {
                     message.stood = message.stood.max(to);
                 }
-                Portion::All => message.stood = message.chars(),
-                Portion::Part { .. } | Portion::Beginning => {}
-            }
-            let is_named = message.named > Some(attempt) && message.stands();
-            if !portion.is_part() {
-                self.in_view(now_ms, no, attempt, (path, portion));
-            }
-            if is_named {
-                self.ack(no, seen(path, "tool_call"));
                 continue;
             }
-            if portion.is_part() {
-                continue;
-            }
+            self.in_view(now_ms, no, attempt, (path, portion));
             if self.mutations.broken(MailboxMutation::TrustPresence) {
                 self.ack(no, seen(path, "transcript"));
             } else if self.policy == Policy::Pushed && portion.completes(0) {
@@ -151,8 +138,8 @@ impl MailboxMachine {
         }
     }
 
-    /// A tool call names the message with this id: the agent has seen it, if all of it was shown. Where the
-    /// conversation would show that it has to, before or later.
+    /// A tool call names the message with this id: the agent has seen it, if all of it was shown, and nothing
+    /// would show more. A list tells ids, too: where the conversation can be read, an answer in it is the proof.
     /// `from` tells which, where several senders used the id.
     pub fn named(&mut self, now_ms: u64, id: &str, from: Option<&str>) -> Named {
         self.advance(now_ms);
@@ -172,7 +159,13 @@ impl MailboxMachine {
         let found: Vec<_> = found.map(|(no, _)| *no).collect();
         let named: Vec<_> = found.into_iter().map(|no| self.named_one(no)).collect();
         self.finish(now_ms);
-        let order = [Named::Seen, Named::Awaited, Named::InPart, Named::NotShown];
+        let order = [
+            Named::Seen,
+            Named::Pushed,
+            Named::Awaited,
+            Named::InPart,
+            Named::NotShown,
+        ];
         let best = order.into_iter().find(|one| named.contains(one));
         best.unwrap_or(Named::Unknown)
     }
@@ -181,9 +174,9 @@ impl MailboxMachine {
         let Some(message) = self.messages.get(&no) else {
             return Named::Unknown;
         };
-        // What the governor holds is the agent's when the client has what it read.
-        let out = message.out.filter(|_| message.held().is_none());
-        let out = out.and_then(|out| self.attempts.get(&out));
+        // A result is the agent's when its client went on after it.
+        let out = message.out.and_then(|out| self.attempts.get(&out));
+        let out = out.filter(|sent| !sent.path.in_result);
         let portion = |sent: &Sent| sent.items.iter().find(|(of, _)| *of == no).map(|(_, p)| *p);
         let portion = out.and_then(portion);
         let whole = message.is_whole() || portion.is_some_and(|p| p.completes(message.read));
@@ -199,15 +192,19 @@ impl MailboxMachine {
             return Named::InPart;
         };
         let trusts = self.mutations.broken(MailboxMutation::TrustNames);
-        let shows = self.transcript.shows() && !trusts;
-        let next = AttemptId(self.next_attempt);
-        if let Some(message) = self.messages.get_mut(&no)
-            && shows
-            && !message.stands()
-        {
-            // A list tells the id of a message that the client cut, or never showed.
-            message.named = Some(next);
-            return Named::Awaited;
+        if self.transcript.is_readable() && !trusts {
+            let proves = self.transcript.shows();
+            if let Some(message) = self
+                .messages
+                .get_mut(&no)
+                .filter(|it| proves && !it.is_leased())
+            {
+                message.named = true;
+                return Named::Awaited;
+            }
+            // Nobody else of its group gets it.
+            self.ack(no, pushed(path));
+            return Named::Pushed;
         }
         self.paths.proved(path);
         self.ack(no, seen(path, "tool_call"));

@@ -56,8 +56,8 @@ pub(super) struct Message {
     pub(super) again: bool,
     /// The agent named it when not all of it was shown: the rest goes along with results of tools.
     pub(super) wanted: bool,
-    /// The agent named it when the client had taken all of it, in attempts before this one.
-    pub(super) named: Option<AttemptId>,
+    /// The agent named it when the client had taken all of it.
+    pub(super) named: bool,
     /// It said that it works at it: its sender hears that when it is seen.
     pub(super) said: Option<String>,
     /// So many replies led to it, as far as this session knows by itself.
@@ -117,7 +117,7 @@ impl Message {
             priority,
             again: false,
             wanted: false,
-            named: None,
+            named: false,
             said: None,
             known_hops: 0,
             read: 0,
@@ -174,16 +174,6 @@ impl Message {
     /// All of it was shown.
     pub(super) fn is_whole(&self) -> bool {
         self.shown.iter().any(|showing| showing.whole)
-    }
-
-    /// All of it is known to have reached the conversation.
-    pub(super) fn stands(&self) -> bool {
-        self.stood >= self.chars()
-    }
-
-    /// Its length in characters; 1 where it is empty.
-    pub(super) fn chars(&self) -> usize {
-        self.content.mail().map_or(1, |mail| mail.chars.max(1))
     }
 
     /// Something of it was shown, not a list only.

@@ -39,7 +39,7 @@ pub enum MailboxMutation {
     TrustPipe,
     /// What is named counts as seen, though only a part of it was shown.
     AckInPart,
-    /// A message that is named counts as seen, though the conversation does not show it.
+    /// A message that is named counts as seen, though the conversation shows no answer.
     TrustNames,
     /// The last part proves those before it.
     TrustParts,

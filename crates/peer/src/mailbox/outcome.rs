@@ -228,7 +228,7 @@ impl MailboxMachine {
         }
         for message in self.messages.values_mut() {
             message.again |= message.read > 0;
-            (message.read, message.stood, message.named) = (0, 0, None);
+            (message.read, message.stood, message.named) = (0, 0, false);
         }
         let mut parts = Vec::new();
         for (attempt, sent) in &mut self.attempts {

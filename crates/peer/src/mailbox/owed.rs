@@ -10,7 +10,7 @@ use super::MailboxMachine;
 use super::lease::named;
 use super::message::Message;
 use super::mutation::MailboxMutation;
-use super::types::{Activity, Mail, No, NotOwed, Owed};
+use super::types::{Activity, Content, Mail, No, NotOwed, Owed};
 use crate::session::Key;
 
 /// The broker lets nobody owe more: 64 that are for a peer alone, and 16 of groups.
@@ -88,10 +88,13 @@ impl MailboxMachine {
         {
             let key = mail.inbound.key;
             self.forgive(key);
-            // It may be acked later.
-            let here = self.messages.values_mut();
-            here.filter(|it| it.is_of(key))
-                .for_each(|it| it.until_ms = 0);
+            // It may be acked later, and be shown again: it wants nothing any more.
+            for message in self.messages.values_mut().filter(|it| it.is_of(key)) {
+                message.until_ms = 0;
+                if let Content::Mail(mail) = &mut message.content {
+                    Arc::make_mut(mail).inbound.within_ms = 0;
+                }
+            }
         }
         self.finish(now_ms);
     }
@@ -113,7 +116,7 @@ impl MailboxMachine {
         let key = mail.inbound.key;
         if let Stage::Working { said } = stage {
             let here = self.messages.values_mut().filter(|it| it.is_of(key));
-            let mut named = here.filter(|message| message.named.is_some());
+            let mut named = here.filter(|message| message.named);
             match named.next() {
                 // It is told with the ack.
                 Some(message) => message.said = Some(said),

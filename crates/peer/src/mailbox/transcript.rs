@@ -23,6 +23,11 @@ impl Transcript {
         }
     }
 
+    /// The host can read it, whether or not it is the session's.
+    pub(super) fn is_readable(&self) -> bool {
+        self.readable
+    }
+
     /// An answer in it would be noticed.
     pub(super) fn shows(&self) -> bool {
         self.readable && self.unfound < UNFOUND_MAX

@@ -402,8 +402,11 @@ pub enum NotOwed {
 pub enum Named {
     /// It was unseen, and is seen now.
     Seen,
-    /// The client took all of it, and the conversation does not show that yet: it is seen when it does.
+    /// The client took all of it: it is seen when the conversation shows an answer after it.
     Awaited,
+    /// It was unseen, and is acked as pushed: one for a member of a group, or where the conversation that can be
+    /// read shows nothing of the last attempts.
+    Pushed,
     /// Only a part of it was shown: it stays unseen, and its rest goes along with results of tools.
     InPart,
     /// It waits, and was not shown yet in this life of the adapter: the id is known from a list, or

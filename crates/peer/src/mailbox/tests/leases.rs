@@ -199,6 +199,15 @@ fn it_is_not_acked_until_it_is_seen_where_nothing_is_proven() {
 }
 
 #[test]
+fn whoever_names_it_takes_it_and_no_other_gets_it() {
+    let (mut rig, no) = rig(&[]);
+    let read = rig.read().unwrap();
+    rig.outcome(&read, Outcome::Written);
+    assert_eq!(rig.named(no), Named::Pushed, "the client may have cut it");
+    assert_eq!(rig.acked(), [(no, only_pushed("inbox"))]);
+}
+
+#[test]
 fn its_user_may_have_it_acked_as_pushed() {
     let (mut rig, no) = rig_with(Policy::Pushed, &[&SOCKET]);
     rig.pushed();

@@ -286,7 +286,7 @@ fn what_is_said_of_a_request_before_the_conversation_shows_it_is_told_once_it_do
     assert_eq!(says(&mut rig, "m1", None, works()), Ok(()));
     let told = |rig: &mut Rig| rig.progress().contains(&(No(1), works()));
     assert!(!told(&mut rig) && owed(&rig).is_empty());
-    rig.presented(&push);
+    rig.answered(&push);
     assert!(told(&mut rig));
     assert_eq!(owed(&rig), ["ann m1"]);
     let said = rig.mailbox.owed().next().unwrap().said.clone();
@@ -298,8 +298,12 @@ fn what_is_said_of_a_request_before_the_conversation_shows_it_is_told_once_it_do
     rig.named(No(2));
     answered(&mut rig, "ann", "m2");
     rig.acked();
-    rig.presented(&push);
-    assert_eq!(rig.acked(), [(No(2), seen("socket", "tool_call"))]);
+    assert!(
+        !rig.mailbox.look()[0].mail.is_request(),
+        "it has its answer"
+    );
+    rig.answered(&push);
+    assert_eq!(rig.acked(), [(No(2), seen("socket", "transcript"))]);
     assert_eq!(owed(&rig), ["ann m1"], "it has its answer");
 }
 

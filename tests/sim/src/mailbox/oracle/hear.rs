@@ -308,22 +308,14 @@ impl Oracle {
         }
         let attempt = showing.attempt.clone();
         for (which, item) in self.items(&attempt) {
-            let Some(entry) = self.session.entries.get_mut(&which) else {
-                continue;
-            };
-            let chars = item.content.mail().map_or(1, |mail| mail.chars.max(1));
-            match item.portion {
-                Portion::Part { from, to, .. } if from <= entry.stood => {
+            let entry = self.session.entries.get_mut(&which);
+            if let Portion::Part { from, to, .. } = item.portion {
+                if let Some(entry) = entry.filter(|entry| from <= entry.stood) {
                     entry.stood = entry.stood.max(to);
                 }
-                Portion::All => entry.stood = chars,
-                Portion::Part { .. } | Portion::Beginning => {}
+                continue;
             }
-            if entry.named >= Some(id) && entry.stood >= chars {
-                let word = attempt.path.word.to_owned();
-                entry.evidence.insert((word, "tool_call".into()));
-            }
-            if !matches!(item.portion, Portion::Part { .. }) {
+            if let Some(entry) = entry {
                 entry.kept = None;
                 if policy == Policy::Pushed && item.portion == Portion::All {
                     entry.pushed.insert(attempt.path.word.into());

@@ -300,7 +300,7 @@ impl Oracle {
                 let stood = letter.is_some_and(|letter| letter.stood_whole);
                 let shown = entry.evidence.contains(&(path.clone(), evidence.clone()));
                 // A name proves without it where nothing would show it.
-                let shown = shown && (stood || evidence == "tool_call" && !self.session.evidence);
+                let shown = shown && (stood || evidence == "tool_call" && !self.session.readable);
                 (shown, format!("seen {path} {evidence}"))
             }
             How::Pushed { path } => {

@@ -78,8 +78,6 @@ struct Entry {
     read: usize,
     /// So much of it stood in the conversation.
     stood: usize,
-    /// The agent named it when the client had taken all of it; the last attempt was this one.
-    named: Option<AttemptId>,
     evidence: BTreeSet<(String, String)>,
     /// What may be claimed without evidence.
     pushed: BTreeSet<String>,

@@ -17,8 +17,8 @@ impl Oracle {
             let Some(entry) = session.entries.get_mut(&which) else {
                 continue;
             };
-            let open = entry.open.filter(|_| !entry.held);
-            let open = open.and_then(|open| session.attempts.get(&open));
+            let open = entry.open.and_then(|open| session.attempts.get(&open));
+            let open = open.filter(|showing| !showing.attempt.path.in_result);
             let portion = open.and_then(|showing| {
                 let key = self.letters[which].mail.inbound.key;
                 let is_it = |item: &&AttemptItem| {
@@ -37,25 +37,31 @@ impl Oracle {
             if !whole {
                 let begun = entry.read > 0 || !entry.is_fresh() || portion.is_some();
                 named = match (named, begun) {
-                    (Named::Seen | Named::Awaited, _) => named,
+                    (Named::Seen | Named::Pushed | Named::Awaited, _) => named,
                     (_, true) | (Named::InPart, false) => Named::InPart,
                     (_, false) => Named::NotShown,
                 };
                 continue;
             }
-            let chars = self.letters[which].mail.chars.max(1);
-            if session.evidence && entry.stood < chars {
-                entry.named = session.attempts.keys().copied().max();
-                named = match named {
-                    Named::Seen => Named::Seen,
-                    _ => Named::Awaited,
+            let last = entry.standing.last().map(|stand| stand.path);
+            let path = last.or(open.map(|showing| showing.attempt.path));
+            let word = path.map_or("unknown", |path| path.word);
+            if session.readable {
+                let one = self.letters[which].mail.inbound.one;
+                let how = match session.evidence && !one {
+                    true => Named::Awaited,
+                    false => Named::Pushed,
+                };
+                if how == Named::Pushed {
+                    entry.pushed.insert(word.into());
+                }
+                named = match (named, how) {
+                    (Named::Seen | Named::Pushed, _) => named,
+                    (_, how) => how,
                 };
                 continue;
             }
             named = Named::Seen;
-            let last = entry.standing.last().map(|stand| stand.path);
-            let path = last.or(open.map(|showing| showing.attempt.path));
-            let word = path.map_or("unknown", |path| path.word);
             entry.evidence.insert((word.into(), "tool_call".into()));
         }
         named

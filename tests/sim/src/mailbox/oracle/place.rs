@@ -46,7 +46,7 @@ impl Oracle {
         let entries = &mut self.session.entries;
         for entry in entries.values_mut() {
             entry.again |= entry.read > 0;
-            (entry.read, entry.stood, entry.named) = (0, 0, None);
+            (entry.read, entry.stood) = (0, 0);
         }
         for (id, showing) in &mut self.session.attempts {
             let is_part = |item: &mut AttemptItem| match item.portion {

@@ -131,6 +131,7 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
     let mut held = mailbox.machine(|it, _| it.held());
     if taken.is_empty() && held.0 == 0 {
         online(context.bus).await?;
+        mailbox.confirm_alive().await;
         taken = take(mailbox, max, &receipts);
         held = mailbox.machine(|it, _| it.held());
     }
@@ -195,7 +196,12 @@ pub(super) async fn online(bus: &Bus) -> Result<(), String> {
     let _ = tokio::time::timeout(LINK_DEADLINE, up).await;
     let state = link.borrow().clone();
     match state {
-        LinkState::Online { .. } => Ok(()),
+        LinkState::Online { .. } => {
+            // What the broker owed as the link came is here before its answer.
+            bus.doubt();
+            bus.confirm_alive(LINK_DEADLINE).await;
+            Ok(())
+        }
         other => Err(format!(
             "no messages wait here, but more may wait at the broker: {other}"
         )),

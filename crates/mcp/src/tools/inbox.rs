@@ -164,6 +164,7 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
     let mut found = find(mailbox, ids.as_deref());
     if found.is_empty() && mailbox.machine(|it, _| it.waiting()) == 0 {
         drain::online(context.bus).await?;
+        mailbox.confirm_alive().await;
         found = find(mailbox, ids.as_deref());
     }
     if arguments.flag("peek")? {
@@ -316,6 +317,7 @@ fn answer(
     let begun = messages.iter().filter(|m| m.next_offset.is_some()).count();
     let remaining = mailbox.machine(|it, _| it.waiting()) + held + begun;
     let mut note = match messages.len() {
+        0 if remaining > held => "what waits is on its way to you already".to_owned(),
         0 if notices.is_empty() => "nothing waits unseen".to_owned(),
         0 => "no messages wait".to_owned(),
         _ => drain::whose(taken.messages().map(|(_, mail)| &**mail)),

@@ -48,6 +48,7 @@ async fn each_message_of_a_result_that_is_answered_is_seen() {
     let mut drained = Vec::new();
     for _ in 0..1_000 {
         broker.deliver("\"?\"");
+        broker.deliver("\"?\"");
         let result = client.call("bus.drain", json!({})).await;
         drained = messages(&result);
         if drained.len() > 1 {

@@ -283,7 +283,7 @@ impl Session {
             return Some(Answer { reply, along });
         };
         if !tool.acks {
-            self.note(arguments);
+            self.note(arguments).await;
         }
         let refused = unknown(tool, arguments).or_else(|| self.unlinked(tool.link));
         let reply = match refused {
@@ -325,10 +325,10 @@ impl Session {
 
     /// What a call shows, whatever comes of it: the agent has seen what it names, or else goes on from what it was
     /// shown. An agent that answers one message may answer the next of the same result in its next call.
-    fn note(&self, arguments: &Arguments) {
+    async fn note(&self, arguments: &Arguments) {
         let ids = ["msg_id", "reply_to"].map(|member| arguments.string(member));
-        let named = ids.into_iter().flatten();
-        let named: Vec<_> = named.map(|id| self.mailbox.named(&id, None)).collect();
+        let ids: Vec<&str> = ids.iter().flatten().map(|id| &**id).collect();
+        let named = self.mailbox.named_in_conversation(&ids).await;
         if !named.contains(&Named::Seen) {
             self.mailbox.machine(|it, now_ms| it.called(now_ms));
         }

@@ -75,6 +75,8 @@ struct Shared {
     watched: watch::Sender<bool>,
     /// So much waits here.
     waits: watch::Sender<[usize; 4]>,
+    /// Some message got further.
+    further: Notify,
     /// Counts answers that somebody waits for, claims to be one, and ends of questions.
     answers: watch::Sender<u64>,
     /// Is told what happens here.
@@ -138,6 +140,7 @@ impl Mailbox {
             marks: RandomState::new(),
             work: Notify::new(),
             deadline: Notify::new(),
+            further: Notify::new(),
             watched: watch::Sender::new(false),
             waits: watch::Sender::default(),
             answers: watch::Sender::new(0),
@@ -307,11 +310,6 @@ impl Mailbox {
         })
     }
 
-    /// A tool call names this message: the agent has seen it, if it was shown it.
-    pub fn named(&self, id: &str, from: Option<&str>) -> Named {
-        self.machine(|it, now_ms| it.named(now_ms, id, from))
-    }
-
     /// Checks these out, for an agent that asked.
     pub fn check_out(&self, path: Path, chosen: &[(No, Portion)]) -> Checkout {
         let attempt = self.machine(|it, now_ms| it.check_out(now_ms, path, chosen));
@@ -335,6 +333,9 @@ impl Mailbox {
         let staged = std::mem::take(&mut state.staged);
         let changed = std::mem::take(&mut state.changed);
         drop(state);
+        if !staged.is_empty() {
+            shared.further.notify_waiters();
+        }
         if let Some(observer) = self.observer().filter(|_| changed || !staged.is_empty()) {
             staged.iter().for_each(|staged| observer.staged(staged));
             if changed {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::{OptionFuture, join_all};
-use peerbus_peer::mailbox::{Attempt, Outcome, Path};
+use peerbus_peer::mailbox::{Attempt, Named, Outcome, Path};
 use peerbus_peer::session::SessionEvent;
 use peerbus_wire::{How, Receipt, Stage};
 use tokio::sync::watch;
@@ -16,6 +16,8 @@ use crate::{Bus, LinkState, Liveness};
 
 /// How long the broker may take to say that the name is still ours.
 const ALIVE_WITHIN: Duration = Duration::from_secs(2);
+/// A client writes so soon what its model said: Claude Code and Codex take a tenth of it.
+const WRITTEN_WITHIN: Duration = Duration::from_secs(1);
 
 /// After so long without a word of the broker's a session counts as one that was suspended.
 const SILENT: Duration = Duration::from_secs(30);
@@ -152,6 +154,35 @@ impl Mailbox {
         if !sent.is_empty() {
             self.look_at(&sent, ALIVE_WITHIN).await;
         }
+    }
+
+    /// A tool call names this message: the agent has seen it, if it was shown it.
+    pub fn named(&self, id: &str, from: Option<&str>) -> Named {
+        self.machine(|it, now_ms| it.named(now_ms, id, from))
+    }
+
+    /// As [`Mailbox::named`], of several. Agents' clients write a conversation a moment after its words: where it is
+    /// to show the answer that this call is, it has that moment.
+    pub async fn named_in_conversation(&self, ids: &[&str]) -> Vec<Named> {
+        let mut named: Vec<_> = ids.iter().map(|id| self.named(id, None)).collect();
+        let deadline = sleep(WRITTEN_WITHIN);
+        tokio::pin!(deadline);
+        while named.contains(&Named::Awaited) {
+            let further = self.shared.further.notified();
+            for (one, id) in named.iter_mut().zip(ids) {
+                if *one == Named::Awaited {
+                    *one = match self.named(id, None) {
+                        Named::Unknown => Named::Seen,
+                        other => other,
+                    };
+                }
+            }
+            tokio::select! {
+                () = further => {}
+                () = &mut deadline => break,
+            }
+        }
+        named
     }
 
     /// Asks the broker about messages of this session's, each to one peer: where they are, and under which

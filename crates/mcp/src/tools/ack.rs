@@ -48,11 +48,11 @@ pub(crate) const TOOL: Tool = Tool {
     acks: true,
     link: Link::Unneeded,
     ..Tool::new("bus.ack", |context, arguments| {
-        Box::pin(std::future::ready(call(context, arguments)))
+        Box::pin(call(context, arguments))
     })
 };
 
-fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
+async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
     let Some(ids) = arguments.strings("ids")? else {
         return Err("the argument ids is missing; it is a list of message ids".into());
     };
@@ -63,8 +63,10 @@ fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
         ));
     }
     let mut output = Output::default();
-    for id in ids {
-        let list = match context.mailbox.named(&id, None) {
+    let texts: Vec<&str> = ids.iter().map(|id| &**id).collect();
+    let named = context.mailbox.named_in_conversation(&texts).await;
+    for (id, named) in ids.into_iter().zip(named) {
+        let list = match named {
             Named::Seen | Named::Pushed => &mut output.acked,
             Named::Awaited => &mut output.awaited,
             Named::InPart => &mut output.shown_in_part,

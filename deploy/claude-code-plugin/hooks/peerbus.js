@@ -11,7 +11,6 @@ const PAUSE_MS = 500
 const PAUSE_MAX_MS = 60_000
 const TELLS_MS = 5_000
 const SENDS_MS = 10_000
-const PANE = 'bus'
 const PROVEN_MAX = 1_000 // more of them are forgotten, and told again
 
 let linked = false
@@ -25,26 +24,32 @@ let ended // the turn that is being ended
 let joined = false // a text stands in the conversation, and in no request yet
 let told = Promise.resolve()
 let rows = [] // of the pane, as the adapter wrote them
-const [proven, calls] = [new Set(), new Set()] // marks whose answer was told, and calls of peerbus's tools
+const [proven, calls, given] = [new Set(), new Set(), new Set()] // marks whose answer was told, calls of our tools, and marks in what they gave
 
-const marksIn = value => [...new Set(marksOf(value))].filter(mark => !proven.has(mark))
+const marksIn = marks => [...new Set(marks)].filter(mark => !proven.has(mark))
 
-// Of what was cut out of a text its mark tells nothing, and none in the result of another's tool. In one of ours its end tells it.
+// Of a message of a request: what the user's side says, and what our tools gave. The model's own words prove nothing.
+const marksOfMessage = ({ role, content }) => [content].flat().flatMap(it => {
+  if (it?.type === 'tool_use' && OURS.test(it.name)) calls.add(it.id)
+  if (it?.type === 'tool_result') return calls.has(it.tool_use_id) ? marksOf(it.content, true) : []
+  return role === 'user' ? marksOf(it?.text ?? (typeof it === 'string' && it)) : []
+})
+
+// Of what was cut out of a text its mark tells nothing. In a result of ours its end tells it, and nothing elsewhere does.
 function marksOf(value, inResult) {
   if (typeof value === 'string') {
     const found = [...value.matchAll(MARK)]
     const isWhole = ({ 1: length, 2: mark, index: at }) => (mark ? at === Number(length) || value[at - length - 1] === '\n' : !inResult)
-    const marks = found.filter(isWhole).map(([all, , mark]) => mark ?? all)
+    if (inResult) for (const [all, , mark] of found) given.add(mark ?? all)
+    const marks = found.filter(isWhole).map(([all, , mark]) => mark ?? all).filter(mark => inResult || !given.has(mark))
     try {
       if (found.length > marks.length) return [...marks, ...marksOf(JSON.parse(value), inResult)]
     } catch {}
     return marks
   }
-  if (value?.type === 'tool_use' && OURS.test(value.name)) calls.add(value.id)
-  if (value?.type === 'tool_result' && !calls.has(value.tool_use_id)) return []
   const { end, unseen, replaced, ...rest } = Object(value)
   const [own] = String(end).matchAll(MARK)
-  if (!own) return Object.values(Object(value)).flatMap(it => marksOf(it, inResult || value.type === 'tool_result'))
+  if (!own) return Object.values(Object(value)).flatMap(it => marksOf(it, inResult))
   return [...(size(rest) === Number(own[1]) ? [own[2]] : []), ...marksOf(unseen, true)]
 }
 
@@ -65,8 +70,7 @@ async function ask($, event, more, timeoutMs = TELLS_MS) {
 async function tells($, event, more) {
   const there = socket
   if (!there) return void await ask($, event, more)
-  const params = { wait: false, on: await occasion($, event, more) }
-  const body = JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'hook', params }) + '\n'
+  const body = JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'hook', params: { wait: false, on: await occasion($, event, more) } }) + '\n'
   // An adapter that is stopped takes it, and answers nothing.
   const late = new Promise((_, fail) => $.clock.after(TELLS_MS, () => fail(new Error('late'))))
   try {
@@ -106,18 +110,17 @@ async function shows($, { text }) {
   if (inbound !== 'accept') throw new Error(inbound)
   // While the model is asked a text would stand before an answer that knows nothing of it.
   const joins = turn && !asks
-  const message = { type: 'user', content: [{ type: 'text', text }] }
   joined = joined || Boolean(joins)
-  const shown = joins ? await $.session.append({ message }) : await $.prompt.submit({ text })
+  const shown = joins ? await $.session.append({ message: { type: 'user', content: [{ type: 'text', text }] } }) : await $.prompt.submit({ text })
   if (shown.drop !== undefined || shown.deny !== undefined) throw new Error('dropped')
   // It is in the next request of this conversation, even after a restart.
-  if (joins) tell($, 'ModStep', { prompt: marksIn(text).join(' ') })
+  if (joins) tell($, 'ModStep', { prompt: marksIn(marksOf(text)).join(' ') })
 }
 
 async function heard($, { method, params }) {
   if (method === 'attached/here') socket = params.socket
   if (method === 'attached/watch') watches = params.any
-  if (method === 'attached/text') void shows($, params).catch(() => tell($, 'ModDrop', { prompt: marksIn(params.text).join(' ') }))
+  if (method === 'attached/text') void shows($, params).catch(() => tell($, 'ModDrop', { prompt: marksIn(marksOf(params.text)).join(' ') }))
   if (method === 'attached/shows') $.ui.status(params.line ?? undefined)
   if (method === 'attached/interrupt') ends = params.turn
   await end($)
@@ -152,7 +155,7 @@ async function* step($, e, next) {
   begins = false
   if (!looks) return yield* next(e)
   const all = await $.session.messages({ as: 'api', last: LAST }).catch(() => $.session.messages({ as: 'api' })).catch(() => [])
-  const marks = marksIn(all.slice(-LAST))
+  const marks = marksIn(all.slice(-LAST).flatMap(marksOfMessage))
   const prompt = marks.join(' ')
   if (prompt) tell($, 'ModStep', { prompt })
   const answer = yield* next(e)
@@ -165,7 +168,7 @@ async function* step($, e, next) {
 }
 
 function proves(marks) {
-  for (const known of [proven, calls]) if (known.size > PROVEN_MAX) known.clear()
+  for (const known of [proven, calls, given]) if (known.size > PROVEN_MAX) known.clear()
   for (const mark of marks) proven.add(mark)
 }
 
@@ -173,8 +176,7 @@ function proves(marks) {
 async function bus($) {
   const said = linked ? await ask($, 'ModBus', {}, SENDS_MS).catch(() => {}) : undefined
   rows = said?.rows ?? ['this session has no link to its adapter: `peerbus doctor` says why']
-  const pane = { id: PANE, title: PANE, focus: true, closeOnEscape: true, rows: rows.length }
-  const { isPlaced } = await $.ui.open(pane).catch(() => ({}))
+  const { isPlaced } = await $.ui.open({ id: 'bus', title: 'bus', focus: true, closeOnEscape: true, rows: rows.length }).catch(() => ({}))
   $.ui.invalidate('ui.render')
   return { text: isPlaced ? rows[0] : rows.join('\n'), isTextDisplayOnly: true }
 }
@@ -190,8 +192,7 @@ export const register = on => {
   on('command.run', { command: 'bus' }, $ => bus($)).catch(($, e, next) => next(e))
   on('ui.render', { component: 'Pane', requestId: 'bus' }, ($, e) => {
     const { Box, Text } = $.ui.resolve(e)
-    const row = (text, n) => h(Text, { bold: n === 0 }, text)
-    return h(Box, { flexDirection: 'column' }, ...rows.map(row))
+    return h(Box, { flexDirection: 'column' }, ...rows.map((text, n) => h(Text, { bold: n === 0 }, text)))
   })
   on('turn.start', ($, e, next) => {
     if (!e.agentId) {
@@ -243,8 +244,7 @@ export const register = on => {
     return more ? { result: { ...found.result, listing: found.result.listing + more } } : found
   }).catch(($, e, next) => next(e))
   on('command.run', { command: 'list-agents' }, async ($, e, next) => {
-    const found = await next(e)
-    const more = await peers($)
+    const [found, more] = [await next(e), await peers($)]
     return more ? { ...found, text: (found.text ?? '') + more } : found
   }).catch(($, e, next) => next(e))
 }

@@ -108,13 +108,13 @@ const CLIENTS = {
       }
     }
     const told = new Map()
-    for (const [n, { tool, server, text }] of texts.entries()) {
+    for (const [n, { tool, server, text, messages: all }] of texts.entries()) {
       const name = server ? `mcp__${server}__${tool}` : tool
       const calls = { role: "assistant", content: [{ type: "tool_use", id: `${n}`, name, input: {} }] }
       const result = { type: "tool_result", tool_use_id: `${n}`, content: [{ type: "text", text }] }
       const shown = tool ? [calls, { role: "user", content: [result] }] : [{ role: "user", content: text }]
       marks = []
-      await asks(shown)
+      await asks(all ?? shown)
       const end = new Promise((done) => (ended = done))
       await asks([{ role: "user", content: `[${MARK_OF_END}${n}]` }])
       await end

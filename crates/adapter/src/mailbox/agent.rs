@@ -70,7 +70,9 @@ pub enum Evidence {
     Presented(String),
     /// The model answered after the mark's text.
     Answered(String),
-    /// A program in the client says that a request with the mark's text was answered.
+    /// A program in the client says that a request has the mark's text.
+    Requested(String),
+    /// It says that such a request was answered.
     Called(String),
     /// The turn that had the mark's text failed: it is shown again, as a repeat.
     Doubtful(String),
@@ -91,6 +93,7 @@ impl Evidence {
         match self {
             Self::Presented(mark)
             | Self::Answered(mark)
+            | Self::Requested(mark)
             | Self::Called(mark)
             | Self::Doubtful(mark)
             | Self::Stopped(mark)

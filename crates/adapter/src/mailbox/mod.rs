@@ -253,6 +253,7 @@ impl Mailbox {
             match evidence {
                 Evidence::Presented(_) => machine.presented(now_ms, attempt),
                 Evidence::Answered(_) => machine.answered(now_ms, attempt),
+                Evidence::Requested(_) => machine.shown_by_program(now_ms, attempt),
                 Evidence::Called(_) => machine.model_called(now_ms, attempt),
                 Evidence::Doubtful(_) => machine.outcome(now_ms, attempt, Outcome::Doubtful),
                 Evidence::Stopped(_) => machine.stopped(now_ms, attempt),

@@ -153,7 +153,7 @@ impl HookServer {
         for mark in &marks {
             self.mailbox.shows(&match answered {
                 true => Evidence::Called(mark.clone()),
-                false => Evidence::Presented(mark.clone()),
+                false => Evidence::Requested(mark.clone()),
             });
         }
         if answered {

@@ -206,7 +206,15 @@ async fn a_text_that_a_hook_took_is_proven_by_the_transcript_alone() {
     let (text, hook) = session.home.hook("PostToolUse").await;
     hook.take().await;
     let text = text.expect("it is shown");
+    session.settle().await;
+    session.broker.noticed();
+    // A program below the agent can run as the hook, and speak as the module.
+    step(&session.home, mark(&text), false).await;
     step(&session.home, mark(&text), true).await;
+    session.settle().await;
+    let is_claim = |seen: &Seen| matches!(seen, Seen::Progress { .. } | Seen::Ack { .. });
+    let claims: Vec<_> = session.broker.noticed();
+    assert!(!claims.iter().any(is_claim), "{claims:?}");
     session.home.write(&line("a", &text));
     session.home.write(&answer("b", "a"));
     assert_eq!(session.broker.ack().await.1, seen("hook", "transcript"));

@@ -34,6 +34,13 @@ impl MailboxMachine {
         }
     }
 
+    /// The same program says that a request has the text: that shows nothing of what a hook carried.
+    pub fn shown_by_program(&mut self, now_ms: u64, attempt: AttemptId) {
+        if !self.is_by_hook(attempt) {
+            self.presented(now_ms, attempt);
+        }
+    }
+
     /// Whether the attempt's text goes through a process that the agent could run, too; also of one that is
     /// not known.
     fn is_by_hook(&self, attempt: AttemptId) -> bool {

@@ -243,6 +243,9 @@ fn what_the_client_says_of_its_model_is_proof_but_not_of_a_text_that_a_hook_carr
             false => rig.along(path).unwrap(),
         };
         rig.outcome(&shown, Outcome::Written);
+        rig.progress();
+        rig.input(|mailbox, now| mailbox.shown_by_program(now, shown.id));
+        assert_eq!(rig.progress(), [], "{}", path.word);
         rig.input(|mailbox, now| mailbox.model_called(now, shown.id));
         assert_eq!(rig.acked(), [], "{}", path.word);
         rig.answered(&shown);

@@ -271,6 +271,17 @@ async fn where_the_session_has_no_socket_the_module_is_given_the_text() {
     let text = link.hears("attached/text").await;
     let text = text["text"].as_str().unwrap().to_owned();
     assert!(text.contains("bob: \"hi\""), "{text}");
+    // The transcript may have it later.
+    step(&session.home, mark(&text), false).await;
+    let presented = |seen| match seen {
+        Seen::Progress {
+            stage: Stage::Presented { path },
+            ..
+        } => Some(path),
+        _ => None,
+    };
+    let path = session.broker.saw("that it is presented", presented).await;
+    assert_eq!(path, "module");
     // A program of the agent's can hear it, too: its word is not enough.
     step(&session.home, mark(&text), true).await;
     session.settle().await;

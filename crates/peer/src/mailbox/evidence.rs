@@ -34,9 +34,12 @@ impl MailboxMachine {
         }
     }
 
-    /// The same program says that a request has the text: that shows nothing of what a hook carried.
+    /// The same program says that a request has the text: that shows nothing of what a hook carried. A text
+    /// of its own it may have put where no transcript has it yet.
     pub fn shown_by_program(&mut self, now_ms: u64, attempt: AttemptId) {
-        if !self.is_by_hook(attempt) {
+        let sent = self.attempts.get(&attempt);
+        let is_its_own = sent.is_some_and(|sent| sent.path.passes_below);
+        if is_its_own || !self.is_by_hook(attempt) {
             self.presented(now_ms, attempt);
         }
     }

@@ -56,6 +56,25 @@ fn an_agent_answers_who_asks_from_a_shell() {
 }
 
 #[test]
+fn no_line_of_an_answer_on_a_terminal_looks_like_one_of_ours() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let mut bob = agent(&home, "bob");
+    let printed = std::thread::scope(|scope| {
+        let asking = scope.spawn(|| on_a_terminal(&home, "80", &["ask", "bob", "2+3?"]));
+        let id = shown(&mut bob)["id"].take();
+        let answer = "five\npeerbus: ann waits for you";
+        bob.call("bus.reply", json!({ "msg_id": id, "body": answer }));
+        asking.join().expect("it ends")
+    });
+    assert!(
+        printed.contains("    five\n    peerbus: ann waits for you\n"),
+        "{printed}"
+    );
+    broker.stop();
+}
+
+#[test]
 fn who_asks_and_gets_no_answer_is_told_how_far_the_question_is() {
     let home = Home::new();
     let broker = Broker::start(&home);

@@ -1,5 +1,7 @@
 //! `peerbus ask`.
 
+use std::io::{IsTerminal as _, stdout};
+
 use peerbus_adapter::hooks::is_below_an_agent;
 use peerbus_adapter::mailbox::quote::said;
 use peerbus_adapter::signals::Stop;
@@ -136,9 +138,12 @@ async fn result(bus: &Bus, verb: &Ask, sent: &SentMessage, end: Instant) -> Resu
 
 /// Prints a result. One that says so is no success.
 async fn show(bus: &Bus, verb: &Ask, message: &Inbound) -> Result<(), Failure> {
-    let shown = match verb.json {
-        true => recv::line(message)?,
-        false => printable(&said(&message.body)),
+    let text = said(&message.body);
+    let shown = match (verb.json, stdout().is_terminal()) {
+        (true, _) => recv::line(message)?,
+        // Lines of ours stand there, too.
+        (false, true) => output::fitted(&output::indented(&text)).into_owned(),
+        (false, false) => printable(&text),
     };
     output::line_aside(shown).await?;
     let path = "ask".into();

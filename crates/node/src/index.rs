@@ -242,6 +242,12 @@ pub fn look(peers: &mut [PeerEntry]) {
         };
         if let Some(peer) = peers.iter_mut().find(is_it) {
             peer.stopped = true;
+            if session.windowless {
+                // Nobody can answer what its driver asks.
+                let mut said = presence(peer);
+                said["activity"] = Value::Null;
+                peer.presence = Presence::parse(&said.to_string());
+            }
         } else if let Some(peer) = peers.iter_mut().find(|peer| session.may_be(peer)) {
             (peer.stopped, peer.presence) = (true, session.presence());
         }

@@ -267,6 +267,8 @@ impl LiveSession {
     #[must_use]
     pub fn state(&self) -> PeerState {
         match PeerState::of(self.status.as_deref()) {
+            // Nobody can answer what a driver asked that is stopped.
+            _ if self.stopped && self.windowless => PeerState::Stuck,
             PeerState::Waits => PeerState::Waits,
             // A client without a screen asks while it works. A request that nobody may allow is denied at once.
             _ if self.asked > 0 && (!self.windowless || self.gates.has_approvers()) => {

@@ -16,7 +16,7 @@ use crate::{Bus, LinkState, Liveness};
 
 /// How long the broker may take to say that the name is still ours.
 const ALIVE_WITHIN: Duration = Duration::from_secs(2);
-/// A client writes so soon what its model said: Claude Code and Codex take a tenth of it.
+/// Clients write so soon what their model said. Those that were measured take a tenth of it.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(1);
 
 /// After so long without a word of the broker's a session counts as one that was suspended.

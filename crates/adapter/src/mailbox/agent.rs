@@ -84,10 +84,14 @@ pub enum Evidence {
     Unproven(String),
     /// The same in the result of a tool, where no text stands that a hook carried: a tool can run as one.
     InResult(Box<Self>),
+    /// The same in a file of lines, outside of each tool's result: no text stands there that one carried.
+    Beside(Box<Self>),
+    /// A client has put a summary in the place of all that stood before.
+    Anew,
 }
 
 impl Evidence {
-    /// Of which mark.
+    /// Of which mark; empty: of none.
     #[must_use]
     pub fn mark(&self) -> &str {
         match self {
@@ -99,7 +103,8 @@ impl Evidence {
             | Self::Stopped(mark)
             | Self::Unshown(mark)
             | Self::Unproven(mark) => mark,
-            Self::InResult(found) => found.mark(),
+            Self::InResult(found) | Self::Beside(found) => found.mark(),
+            Self::Anew => "",
         }
     }
 
@@ -107,7 +112,7 @@ impl Evidence {
     #[must_use]
     pub fn is_answer(&self) -> bool {
         match self {
-            Self::InResult(found) => found.is_answer(),
+            Self::InResult(found) | Self::Beside(found) => found.is_answer(),
             found => matches!(found, Self::Answered(_)),
         }
     }

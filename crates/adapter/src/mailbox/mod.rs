@@ -238,32 +238,6 @@ impl Mailbox {
         (self.mark(attempt) == mark).then_some(attempt)
     }
 
-    /// What stands in the session's conversation.
-    pub fn shows(&self, evidence: &Evidence) {
-        let Some(attempt) = self.attempt(evidence.mark()) else {
-            return;
-        };
-        self.with(|state, now_ms| {
-            let machine = &mut state.machine;
-            let evidence = match evidence {
-                Evidence::InResult(_) if !machine.is_in_result(attempt) => return,
-                Evidence::InResult(found) => found,
-                found => found,
-            };
-            match evidence {
-                Evidence::Presented(_) => machine.presented(now_ms, attempt),
-                Evidence::Answered(_) => machine.answered(now_ms, attempt),
-                Evidence::Requested(_) => machine.shown_by_program(now_ms, attempt),
-                Evidence::Called(_) => machine.model_called(now_ms, attempt),
-                Evidence::Doubtful(_) => machine.outcome(now_ms, attempt, Outcome::Doubtful),
-                Evidence::Stopped(_) => machine.stopped(now_ms, attempt),
-                Evidence::Unshown(_) => machine.outcome(now_ms, attempt, Outcome::Dropped),
-                Evidence::Unproven(_) => machine.unproven(now_ms, attempt),
-                Evidence::InResult(_) => {}
-            }
-        });
-    }
-
     /// The marks to look for. Nobody needs to look when there are none.
     #[must_use]
     pub fn watched(&self) -> Vec<String> {

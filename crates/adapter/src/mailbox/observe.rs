@@ -4,6 +4,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use peerbus_peer::mailbox::Outcome;
 use peerbus_peer::session::Inbound;
 use peerbus_view::Words;
 use peerbus_wire::{Receipt, Stage};
@@ -11,7 +12,7 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use super::agent::{EvidenceSource, Readable, SessionSource, Snapshot};
+use super::agent::{Evidence, EvidenceSource, Readable, SessionSource, Snapshot};
 use super::{Mailbox, quote};
 
 /// The first pause between two looks, and the longest, while something may soon be seen.
@@ -142,6 +143,36 @@ impl Mailbox {
             let before = state.conversation.replace(id.to_owned());
             if before.is_some_and(|before| before != id) {
                 state.machine.cleared(now_ms);
+            }
+        });
+    }
+
+    /// Takes in what the session's conversation shows.
+    pub fn shows(&self, evidence: &Evidence) {
+        if *evidence == Evidence::Anew {
+            return self.with(|state, now_ms| state.machine.cleared(now_ms));
+        }
+        let Some(attempt) = self.attempt(evidence.mark()) else {
+            return;
+        };
+        self.with(|state, now_ms| {
+            let machine = &mut state.machine;
+            let evidence = match evidence {
+                Evidence::InResult(_) if !machine.is_in_result(attempt) => return,
+                Evidence::Beside(_) if machine.is_in_result(attempt) => return,
+                Evidence::InResult(found) | Evidence::Beside(found) => found,
+                found => found,
+            };
+            match evidence {
+                Evidence::Presented(_) => machine.presented(now_ms, attempt),
+                Evidence::Answered(_) => machine.answered(now_ms, attempt),
+                Evidence::Requested(_) => machine.shown_by_program(now_ms, attempt),
+                Evidence::Called(_) => machine.model_called(now_ms, attempt),
+                Evidence::Doubtful(_) => machine.outcome(now_ms, attempt, Outcome::Doubtful),
+                Evidence::Stopped(_) => machine.stopped(now_ms, attempt),
+                Evidence::Unshown(_) => machine.outcome(now_ms, attempt, Outcome::Dropped),
+                Evidence::Unproven(_) => machine.unproven(now_ms, attempt),
+                Evidence::InResult(_) | Evidence::Beside(_) | Evidence::Anew => {}
             }
         });
     }

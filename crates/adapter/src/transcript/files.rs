@@ -31,6 +31,11 @@ pub struct Places {
     pub file: Option<PathBuf>,
 }
 
+/// A file is there, and no link to one elsewhere.
+fn is_own(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|found| found.is_file())
+}
+
 /// Finds out where the transcripts of a session are.
 type Find = Box<dyn Fn(&Snapshot) -> Places + Send>;
 /// Makes what reads a file.
@@ -67,7 +72,7 @@ impl Transcripts {
         let since = self.last.replace(now).unwrap_or(now);
         let since = since.checked_sub(GREW_WITHIN).unwrap_or(since);
         let grew = |path: PathBuf| {
-            let found = std::fs::metadata(&path).ok()?;
+            let found = std::fs::symlink_metadata(&path).ok()?;
             let lately = found.modified().is_ok_and(|at| at >= since);
             (found.is_file() && lately).then_some((path, found.len()))
         };
@@ -133,15 +138,22 @@ impl Places {
 
     /// Whether the session's transcript is there, or any where the session's id is not known.
     fn there(&self) -> bool {
-        let Some(id) = &self.id else {
-            return self.files().next().is_some();
-        };
-        let name = format!("{id}.jsonl");
-        let named = self.directories.iter().map(|dir| dir.join(&name));
-        named.chain(self.file.clone()).any(|path| path.is_file())
+        self.files().any(|path| is_own(&path))
     }
 
-    fn files(&self) -> impl Iterator<Item = PathBuf> {
+    /// The session's transcript, or all where the session's id is not known: a copy of one, or another
+    /// session's, shows nothing of this session.
+    fn files(&self) -> Box<dyn Iterator<Item = PathBuf> + '_> {
+        let Some(id) = &self.id else {
+            return Box::new(self.all());
+        };
+        let name = format!("{id}.jsonl");
+        let told = self.file.clone().filter(|file| file.ends_with(&name));
+        let named = self.directories.iter().map(move |dir| dir.join(&name));
+        Box::new(told.into_iter().chain(named))
+    }
+
+    fn all(&self) -> impl Iterator<Item = PathBuf> {
         let entries = self.directories.iter().flat_map(std::fs::read_dir);
         let entries = entries.flatten().take(ENTRIES_MAX).flatten();
         let entries = entries.map(|entry| entry.path());
@@ -180,8 +192,16 @@ impl Reading {
             self.at += read as u64;
             let new = portion.get(..read).unwrap_or_default();
             let shown = self.transcript.feed(new, marks);
-            shown.into_iter().for_each(&mut *found);
+            shown.into_iter().map(beside).for_each(&mut *found);
         }
+    }
+}
+
+/// Readers of files tell a tool's result from all else.
+fn beside(found: Evidence) -> Evidence {
+    match found {
+        Evidence::InResult(_) | Evidence::Anew => found,
+        found => Evidence::Beside(Box::new(found)),
     }
 }
 
@@ -218,6 +238,14 @@ mod tests {
         found
     }
 
+    fn presented() -> Evidence {
+        beside(Evidence::Presented("pb-1-1".into()))
+    }
+
+    fn answered() -> Evidence {
+        beside(Evidence::Answered("pb-1-1".into()))
+    }
+
     const USER: &str = "user 1 0 [pb-1-1]\n";
     const ANSWER: &str = "assistant 2 1 with pleasure\n";
 
@@ -231,13 +259,13 @@ mod tests {
         assert_eq!(seen(&mut look), []);
         // The session was cleared: it goes on in another file.
         append(&new, USER);
-        assert_eq!(seen(&mut look), [Evidence::Presented("pb-1-1".into())]);
+        assert_eq!(seen(&mut look), [presented()]);
         assert_eq!(seen(&mut look), []);
         let (begin, end) = ANSWER.split_at(20);
         append(&new, begin);
         assert_eq!(seen(&mut look), []);
         append(&new, end);
-        assert_eq!(seen(&mut look), [Evidence::Answered("pb-1-1".into())]);
+        assert_eq!(seen(&mut look), [answered()]);
     }
 
     #[test]
@@ -253,7 +281,7 @@ mod tests {
         assert_eq!(seen(&mut look), []);
         append(&file, USER);
         let mut later = transcripts(dir.path());
-        assert_eq!(seen(&mut later), [Evidence::Presented("pb-1-1".into())]);
+        assert_eq!(seen(&mut later), [presented()]);
     }
 
     #[test]
@@ -272,9 +300,9 @@ mod tests {
             .unwrap()
             .set_modified(at)
             .unwrap();
-        assert_eq!(seen(&mut look), [Evidence::Presented("pb-1-1".into())]);
+        assert_eq!(seen(&mut look), [presented()]);
         append(&file, ANSWER);
-        assert_eq!(seen(&mut look), [Evidence::Answered("pb-1-1".into())]);
+        assert_eq!(seen(&mut look), [answered()]);
     }
 
     #[test]
@@ -285,6 +313,42 @@ mod tests {
         let mut look = transcripts(dir.path());
         seen(&mut look);
         std::fs::write(&file, USER).unwrap();
-        assert_eq!(seen(&mut look), [Evidence::Presented("pb-1-1".into())]);
+        assert_eq!(seen(&mut look), [presented()]);
+    }
+
+    #[test]
+    fn only_the_file_of_a_known_session_shows_something() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = |name: &str| dir.path().join(name);
+        let places = |id: &str| Places {
+            id: Some(id.to_owned()),
+            directories: vec![dir.path().to_owned()],
+            file: Some(own("old.jsonl")),
+        };
+        // A fork has copies of its lines, and somebody else's answer.
+        append(&own("fork.jsonl"), &format!("{USER}{ANSWER}"));
+        append(&own("elsewhere"), &format!("{USER}{ANSWER}"));
+        append(&own("old.jsonl"), USER);
+        #[cfg(unix)]
+        std::os::unix::fs::symlink(own("elsewhere"), own("new.jsonl")).unwrap();
+        assert!(places("old").there() && !places("new").there() && !places("x").there());
+        let id = std::sync::Arc::new(std::sync::Mutex::new("new"));
+        let (at, now) = (dir.path().to_owned(), id.clone());
+        let find = move |_: &Snapshot| Places {
+            id: Some((*now.lock().unwrap()).to_owned()),
+            directories: vec![at.clone()],
+            file: Some(at.join("old.jsonl")),
+        };
+        let mut look = Transcripts::new(find, reader);
+        look.begin(&Snapshot::default());
+        assert_eq!(seen(&mut look), []);
+        *id.lock().unwrap() = "old";
+        assert_eq!(seen(&mut look), [presented()]);
+        append(&own("old.jsonl"), ANSWER);
+        // After a switch the file of before shows nothing any more.
+        *id.lock().unwrap() = "next";
+        assert_eq!(seen(&mut look), []);
+        append(&own("next.jsonl"), &format!("{USER}{ANSWER}"));
+        assert_eq!(seen(&mut look), [presented(), answered()]);
     }
 }

@@ -38,6 +38,11 @@ pub trait LineReader: Send {
     /// What this line is. `None`: nothing of the conversation, or nothing that is understood.
     fn read(&mut self, line: &str) -> Option<TranscriptLine>;
 
+    /// The conversation goes on from this line without those before.
+    fn is_anew(&self, _line: &str) -> bool {
+        false
+    }
+
     /// The tools' results that the model was shown in this line, where they can be told from the rest.
     fn result(&self, _line: &str) -> Option<Value> {
         None
@@ -64,6 +69,8 @@ pub struct TranscriptReader {
     /// The rest of a line that is too long, or that began before the first byte.
     skipping: bool,
     chains: Vec<Chain>,
+    /// A mark stood in the conversation as it is, also one that is forgotten.
+    has_marks: bool,
     lines: Lines,
 }
 
@@ -93,6 +100,7 @@ impl TranscriptReader {
             partial: Vec::new(),
             skipping: false,
             chains: Vec::new(),
+            has_marks: false,
             lines: Lines::default(),
         }
     }
@@ -135,6 +143,10 @@ impl TranscriptReader {
         let Some(line) = self.reader.read(text) else {
             return;
         };
+        if self.has_marks && self.reader.is_anew(text) {
+            self.has_marks = false;
+            found.push(Evidence::Anew);
+        }
         let (uuid, presents) = (line.id.clone(), line.presents);
         let parent = line.parent.clone();
         self.lines.add(line);
@@ -169,6 +181,7 @@ impl TranscriptReader {
                 root: uuid.clone(),
                 lines: BTreeSet::from([uuid.clone()]),
             };
+            self.has_marks = true;
             found.push(chain.found(Evidence::Presented));
             if chain.grow(lines.after(&uuid).collect(), lines, found) {
                 self.chains.push(chain);

@@ -17,6 +17,9 @@ use crate::session::{ClaudeSession, places};
 /// What the client writes where its user stopped the model.
 const INTERRUPTED: &str = "[Request interrupted by user";
 
+/// Marks that the client has put a summary in the place of the conversation.
+const COMPACTED: &str = "compact_boundary";
+
 /// What stands in the place of the model where the client wrote an answer itself.
 const SYNTHETIC: &str = "<synthetic>";
 
@@ -127,11 +130,9 @@ impl LineReader for Lines {
     fn read(&mut self, text: &str) -> Option<TranscriptLine> {
         let line: Written = serde_json::from_str(text).ok()?;
         let uuid = line.uuid.filter(|_| line.is_sidechain != Some(true))?;
-        // A hook's output is logged, too; what of it reached the model has a line of its own.
-        let is_log = |it: Attachment| it.kind.as_deref() == Some("hook_success");
         let presents = match line.kind.as_deref() {
             Some("user") => true,
-            Some("attachment") => line.attachment.is_some_and(|it| !is_log(it)),
+            Some("attachment") => line.attachment.is_some_and(|it| it.carries()),
             _ => false,
         };
         let is = |kind: &str| line.kind.as_deref() == Some(kind);
@@ -157,6 +158,13 @@ impl LineReader for Lines {
             request,
             stopped: is("user") && is_interruption(text),
         })
+    }
+
+    fn is_anew(&self, text: &str) -> bool {
+        let compacted = |line: Written| {
+            line.is_summary == Some(true) || line.subtype.as_deref() == Some(COMPACTED)
+        };
+        serde_json::from_str(text).is_ok_and(compacted)
     }
 
     fn result(&self, line: &str) -> Option<Value> {
@@ -208,6 +216,10 @@ struct Written {
     is_api_error: Option<bool>,
     #[serde(rename = "isSidechain", default, deserialize_with = "lenient")]
     is_sidechain: Option<bool>,
+    #[serde(rename = "isCompactSummary", default, deserialize_with = "lenient")]
+    is_summary: Option<bool>,
+    #[serde(default, deserialize_with = "lenient")]
+    subtype: Option<String>,
     #[serde(default, deserialize_with = "lenient")]
     attachment: Option<Attachment>,
     #[serde(default, deserialize_with = "lenient")]
@@ -252,6 +264,18 @@ impl Block {
 struct Attachment {
     #[serde(rename = "type", default, deserialize_with = "lenient")]
     kind: Option<String>,
+}
+
+impl Attachment {
+    /// Texts of ours come in it. Others quote files, which anybody writes. A hook's output is logged,
+    /// too; what of it reached the model has a line of its own.
+    fn carries(&self) -> bool {
+        match self.kind.as_deref() {
+            Some("queued_command" | "plugin_note") => true,
+            Some(kind) => kind.starts_with("hook_") && kind != "hook_success",
+            None => false,
+        }
+    }
 }
 
 #[cfg(test)]

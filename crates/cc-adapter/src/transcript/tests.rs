@@ -139,6 +139,54 @@ fn a_message_in_mid_turn_a_hook_and_a_tool_result_are_presented() {
 }
 
 #[test]
+fn a_mark_in_another_attachment_says_nothing() {
+    for (kind, carries) in [
+        ("hook_additional_context", true),
+        ("hook_blocking_error", true),
+        ("queued_command", true),
+        ("plugin_note", true),
+        ("hook_success", false),
+        ("edited_text_file", false),
+        ("file", false),
+    ] {
+        let more = format!(r#","attachment":{{"type":"{kind}","snippet":"note: {MARK}"}}"#);
+        let text = line("attachment", "a", "0", &more) + &assistant("b", "a");
+        let found = feed(&text);
+        assert_eq!(!found.is_empty(), carries, "{kind}: {found:?}");
+    }
+}
+
+#[test]
+fn a_compaction_takes_away_what_stood() {
+    let boundary = line("system", "b", "a", r#","subtype":"compact_boundary""#);
+    let summary = line("user", "c", "b", r#","isCompactSummary":true,"message":{}"#);
+    let asked = line("user", "b", "a", r#","message":{"content":"go on"}"#);
+    let both = boundary.clone() + &summary;
+    for (text, found) in [
+        (
+            user("a", "0") + &boundary,
+            vec![presented(), Evidence::Anew],
+        ),
+        (user("a", "0") + &summary, vec![presented(), Evidence::Anew]),
+        (user("a", "0") + &both, vec![presented(), Evidence::Anew]),
+        (user("a", "0") + &asked, vec![presented()]),
+        (both.clone() + &user("a", "0"), vec![presented()]),
+        (
+            user("a", "0") + &boundary.replace("\"isSidechain\":false", "\"isSidechain\":true"),
+            vec![presented()],
+        ),
+    ] {
+        assert_eq!(feed(&text), found, "{text}");
+    }
+    // The next part of a long text was called for before anybody looked.
+    let mut transcript = TranscriptReader::new(Box::<Lines>::default());
+    let found = transcript.feed(user("a", "0").as_bytes(), &marks());
+    assert_eq!(found, [presented()]);
+    let next = ["pb-0123456789abcdef-8".to_owned()];
+    assert_eq!(transcript.feed(both.as_bytes(), &next), [Evidence::Anew]);
+}
+
+#[test]
 fn the_mere_line_is_no_proof() {
     assert_eq!(feed(&user("a", "0")), [presented()]);
     // The model's service is down: the client writes an answer in its name.

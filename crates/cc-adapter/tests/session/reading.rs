@@ -8,6 +8,7 @@ use peerbus_test_support::scripted::Broker;
 use peerbus_wire::Stage;
 use serde_json::{Value, json};
 
+use crate::home::{answer, line};
 use crate::session::{DEAF, Session, along, bus, generic, pushed, seen};
 
 #[tokio::test]
@@ -180,6 +181,40 @@ async fn what_is_named_before_its_end_was_shown_is_not_acked_and_its_rest_comes_
     assert_eq!(
         session.broker.ack().await,
         ("1".into(), seen("piggyback", "tool_call"))
+    );
+}
+
+#[tokio::test]
+async fn the_mark_of_a_result_proves_nothing_outside_of_one() {
+    let mut session = Session::at_home(&[("PEERBUS_WAKE", "none")]).await;
+    session.deliver("\"hi\"");
+    session.deliver("\"ho\"");
+    session.waiting(2).await;
+    let mut results = Vec::new();
+    for id in ["m1", "m2"] {
+        results.push(session.call("bus.inbox", json!({ "ids": [id] })).await);
+    }
+    // The user, or a summary, speaks of a result that was cut.
+    let end = results[0]["structuredContent"]["end"].as_str().unwrap();
+    let mark = end.split(['[', ' ', ']']).find(|it| it.starts_with("pb-"));
+    session
+        .home
+        .write(&line("a", &format!("what about {}?", mark.unwrap())));
+    let mut call = answer("b", "a");
+    call["message"]["content"] =
+        json!([{ "type": "tool_use", "id": "t", "name": "mcp__peerbus__bus_inbox" }]);
+    session.home.write(&call);
+    let mut gave = line("c", "");
+    gave["parentUuid"] = "b".into();
+    gave["message"]["content"] = json!([{ "type": "tool_result", "tool_use_id": "t",
+        "content": results[1]["content"] }]);
+    session.home.write(&gave);
+    let mut after = answer("d", "c");
+    after["requestId"] = "req_2".into();
+    session.home.write(&after);
+    assert_eq!(
+        session.broker.ack().await,
+        ("2".into(), seen("inbox", "transcript"))
     );
 }
 

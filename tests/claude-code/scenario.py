@@ -212,14 +212,13 @@ def the_worker_replies(worker):
     check("the reply is on one line", "one, two" in reply["content"], reply)
     channel.pushes_are_well_formed(session, SERVER)
     dropped_pushes_are_seen_another_way(session, worker, {early, sent})
-    eventually("all of it is acked", lambda: about_session()["unacked"] == 0)
     channel.end(session)
     return instructions
 
 
 def dropped_pushes_are_seen_another_way(session, worker, dropped):
     """The client took the pushes, and its model never saw one. Nobody can tell, but for the
-    silence: the next tool call shows them once more, and the agent acks what it is shown."""
+    silence: the next tool call shows them once more."""
     waiting = set(dropped)
 
     def look():
@@ -231,17 +230,11 @@ def dropped_pushes_are_seen_another_way(session, worker, dropped):
                 waiting.discard(identity)
                 once_more = len(shown) == 1 and "(shown before)" in shown[0]
                 check("the result of a tool shows it, as shown before", once_more, shown)
-                acked = session.call("bus.ack", {"ids": [identity]})
-                check("the agent has seen it", acked["acked"] == [identity], acked)
         return not waiting
 
     states = [step["state"] for one in dropped for step in wake.steps(worker, one)]
     check("a push that was dropped is not seen", "seen" not in states, states)
     eventually("the results of tools show what was dropped", look)
-    for identity in dropped:
-        seen = wake.step(worker, identity, "seen")
-        named = seen["evidence"] == "tool_call"
-        check("its sender is told: seen, because a tool call names it", named, seen)
     metas = [params["meta"] for params in channel.pushes(session)]
     new = [meta.get("msg_id") for meta in metas if "repeat" not in meta]
     once = all(new.count(identity) == 1 for identity in dropped)

@@ -166,6 +166,7 @@ impl Mailbox {
     pub fn met(&self, who: &Who<'_>) {
         self.with(|state, _| {
             state.client = vec![who.process];
+            state.machine.set_driven(who.driven);
             state.about.met(&self.shared.bus, who);
         });
     }

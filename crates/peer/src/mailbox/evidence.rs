@@ -180,6 +180,11 @@ impl MailboxMachine {
         best.unwrap_or(Named::Unknown)
     }
 
+    /// Whether the host of this machine starts the session's turns, and knows which of them failed.
+    pub fn set_driven(&mut self, driven: bool) {
+        self.driven = driven;
+    }
+
     fn named_one(&mut self, no: No) -> Named {
         let Some(message) = self.messages.get(&no) else {
             return Named::Unknown;
@@ -202,7 +207,9 @@ impl MailboxMachine {
             return Named::InPart;
         };
         let trusts = self.mutations.broken(MailboxMutation::TrustNames);
-        if self.transcript.is_readable() && !trusts {
+        // A driver's prompt stands where it wrote it: a call in that turn is an answer.
+        let prompted = self.driven && !path.in_result;
+        if self.transcript.is_readable() && !prompted && !trusts {
             let proves = self.transcript.shows();
             if let Some(message) = self
                 .messages

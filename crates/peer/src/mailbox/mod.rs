@@ -138,6 +138,7 @@ pub struct MailboxMachine {
     recent: Recent,
     /// Requests that the agent has read.
     owed: Debts,
+    driven: bool,
     asks: Asks,
     /// So much the broker sends ahead of acks, as far as is known.
     window: Option<Window>,

@@ -77,6 +77,20 @@ fn what_was_read_and_is_named_later_is_seen() {
 }
 
 #[test]
+fn what_a_driver_prompted_is_proven_by_its_name_and_no_result_of_a_tool_is() {
+    let mut rig = Rig::new(&[&CHANNEL]);
+    rig.mailbox.set_driven(true);
+    let message = rig.next();
+    rig.pushed();
+    assert_eq!(rig.named(message), Named::Seen);
+    assert_eq!(rig.acked(), [(message, seen("channel", "tool_call"))]);
+    let message = rig.next();
+    let read = rig.read().unwrap();
+    rig.outcome(&read, Outcome::Written);
+    assert_eq!(rig.named(message), Named::Awaited);
+}
+
+#[test]
 fn what_was_named_and_never_stood_there_comes_again_and_is_never_told_as_seen() {
     let mut rig = Rig::new(&[&CHANNEL]);
     let message = rig.next();

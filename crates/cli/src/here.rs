@@ -196,11 +196,16 @@ fn said_if_old(socket: Option<&PathBuf>, name: &str) -> Option<Vec<String>> {
     let answer: Value = serde_json::from_str(&answer).ok()?;
     let present = escape(answer["name"].as_str()?, NAME_CHARS);
     if !present.eq_ignore_ascii_case(name) {
-        output::say(&peerbus_view::old_name(name, &present));
+        output::say(&old_name(name, &present));
     }
     let old = answer["old"].as_array().into_iter().flatten();
     let old = old.filter_map(Value::as_str).map(str::to_owned);
     Some(std::iter::once(present).chain(old).collect())
+}
+
+/// That a name is an old one of a peer.
+pub(crate) fn old_name(old: &str, present: &str) -> String {
+    format!("{old} is an old name of {present}")
 }
 
 /// What the peers say, where it matters for how far a message got.

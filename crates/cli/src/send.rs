@@ -346,7 +346,7 @@ fn how(sent: &SentMessage, to: Option<&To>, own: &str) -> Option<String> {
     let to = to.map(|to| to.name.as_str());
     let whose = match (to, holder) {
         (Some(to), Some(holder)) if !to.eq_ignore_ascii_case(holder) => {
-            format!("{}; ", peerbus_view::old_name(to, holder))
+            format!("{}; ", here::old_name(to, holder))
         }
         _ => String::new(),
     };

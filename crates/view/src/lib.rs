@@ -21,8 +21,6 @@ pub use message::{
     MessageContent, MessagePage, MessageText, MessageView, PROBE, StepView, body_json, spoken,
 };
 pub use request::RequestView;
-pub use text::{
-    ago, is_proven, old_name, opens_approve, proof, quoted, rejected, says, shown, span, word,
-};
+pub use text::{ago, is_proven, opens_approve, proof, quoted, rejected, says, shown, span, word};
 pub use tone::Tone;
 pub use trail::{Step, Trail, Words, depends_on_peers, fate, is_seen, reached, stage_of};

@@ -46,12 +46,6 @@ pub fn opens_approve(file: &str) -> String {
     format!("a person opens it with `approve = true` in {file}, at once also for what is asked now")
 }
 
-/// That a name is an old one of a peer.
-#[must_use]
-pub fn old_name(old: &str, present: &str) -> String {
-    format!("{old} is an old name of {present}")
-}
-
 /// What others wrote, in quotes, in a sentence that may name a command: nothing in it reads like one.
 #[must_use]
 pub fn quoted(text: &str, chars: usize) -> String {

@@ -104,25 +104,6 @@ fn a_name_in_the_place_of_an_id_leads_to_that_agent() {
 }
 
 #[test]
-fn an_agent_that_sends_to_an_old_name_is_told_the_present_one() {
-    let home = Home::new();
-    let broker = Broker::start(&home);
-    let [mut alice, mut bob] =
-        ["alice", "bob"].map(|name| Mcp::start(&home, "generic", name, "some-bot"));
-    bob.call("bus.rename", json!({ "name": "robert" }));
-    for (to, tells) in [("bob", true), ("robert", false)] {
-        let sent = alice.call("bus.send", json!({ "to": to, "body": "hello" }));
-        let note = sent["note"].to_string();
-        let told = note.contains("bob is an old name of robert; accepted");
-        assert!(
-            told == tells && note.contains("robert is connected"),
-            "{note}"
-        );
-    }
-    broker.stop();
-}
-
-#[test]
 fn an_old_name_leads_to_the_present_one_and_says_so() {
     let home = Home::new();
     let broker = Broker::start(&home);

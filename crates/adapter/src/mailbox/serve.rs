@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::{OptionFuture, join_all};
 use peerbus_peer::mailbox::{Attempt, Named, Outcome, Path};
 use peerbus_peer::session::SessionEvent;
-use peerbus_wire::{How, Receipt, Stage};
+use peerbus_wire::{How, Stage};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -187,7 +187,7 @@ impl Mailbox {
 
     /// Asks the broker about messages of this session's, each to one peer: where they are, and under which
     /// names. What is told of them meanwhile is no event, and stands in the answer.
-    pub async fn look_at(&self, sent: &[String], within: Duration) -> Vec<Receipt> {
+    async fn look_at(&self, sent: &[String], within: Duration) {
         let answer = self.shared.bus.statuses(sent, within).await;
         let receipts = answer.unwrap_or_default();
         self.with(|state, now_ms| {
@@ -202,7 +202,6 @@ impl Mailbox {
                 }
             }
         });
-        receipts
     }
 
     async fn watch_deadlines(&self) {

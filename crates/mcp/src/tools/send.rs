@@ -7,8 +7,8 @@ use peerbus_adapter::{
     Accepted, Bus, Domain, RefusalCode, SendError, SentMessage, domains, groups, similar,
 };
 use peerbus_node::index;
-use peerbus_view::{Audience, PeerView, old_name};
-use peerbus_wire::{Conversation, PeerName};
+use peerbus_view::{Audience, PeerView};
+use peerbus_wire::Conversation;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -133,22 +133,11 @@ pub(super) async fn deliver(
             ..
         })
     );
-    let is_near = abroad.is_none() && !to.starts_with('#');
-    let holder = match is_near {
-        true => holder(mailbox, &sent).await,
+    let silent = match is_away && abroad.is_none() && !to.starts_with('#') {
+        true => why_stopped(bus, to).await,
         false => None,
     };
-    let holder = holder.filter(|holder| !holder.eq_ignore_ascii_case(&bus.at_home(to)));
-    let name = holder.as_deref().unwrap_or(to);
-    let silent = match is_away && is_near {
-        true => why_stopped(bus, name).await,
-        false => None,
-    };
-    let note = note(&sent, name, abroad.as_ref(), silent.as_deref());
-    let note = match &holder {
-        Some(holder) => format!("{}; {note}", old_name(to, holder)),
-        None => note,
-    };
+    let note = note(&sent, to, abroad.as_ref(), silent.as_deref());
     let mistaken = groups::mistaken(to, |name| std::env::var(name).ok());
     Ok(Output {
         sent: true,
@@ -156,16 +145,6 @@ pub(super) async fn deliver(
         to: to.to_owned(),
         note: mistaken.map_or(note.clone(), |told| format!("{note}; mind that {told}")),
     })
-}
-
-/// The present name of a message's recipient: the broker says to whom it owes the message.
-async fn holder(mailbox: &Mailbox, sent: &SentMessage) -> Option<String> {
-    sent.accepted?;
-    let ids = std::slice::from_ref(&sent.id);
-    let receipts = mailbox.look_at(ids, LOOK_UP).await;
-    let at = receipts.into_iter().find(|receipt| receipt.to.is_some())?;
-    let name = PeerName::parse(at.to.as_deref()?).ok()?;
-    Some(name.as_str().to_owned())
 }
 
 pub(super) fn is_nobody(error: &SendError) -> bool {

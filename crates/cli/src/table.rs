@@ -10,6 +10,8 @@ use crate::wrap::{INDENT, cut, wrap};
 const CELL_MIN: usize = 8;
 /// As wide a column may be of what peers say of themselves, while others want room.
 const SAID_MAX: usize = 24;
+/// Longest name that keeps its column on a narrow terminal.
+const USUAL_MAX: usize = 32;
 /// Between two cells.
 const GAP: usize = 2;
 
@@ -139,7 +141,7 @@ fn narrowed<const N: usize>(
     mut natural: [usize; N],
     room: usize,
 ) -> [usize; N] {
-    let most = (room / 3).max(SAID_MAX);
+    let most = (room / 3).max(USUAL_MAX);
     for (at, column) in columns.iter().enumerate().filter(|(_, it)| it.apart) {
         let cells = rows.iter().map(|row| row[at].width());
         let others: Vec<_> = cells.filter(|width| *width <= most).collect();

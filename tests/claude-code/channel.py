@@ -15,6 +15,8 @@ from mcp_client import Server
 from support import check
 
 PUSH = "notifications/claude/channel"
+# The id of the stand-in's session.
+SESSION = "00000000-0000-4000-8000-000000000001"
 CLIENT = {"name": "claude-code", "title": "Claude Code", "version": "2.1.330"}
 CAPABILITIES = {"roots": {"listChanged": True}, "elicitation": {"form": {}, "url": {}}}
 # How long the real client waits for an answer to its probe before it goes on without.
@@ -27,7 +29,7 @@ def start(server, project, log):
     """Starts the server of an entry in `.mcp.json`."""
     session = {
         "CLAUDECODE": "1",
-        "CLAUDE_CODE_SESSION_ID": "00000000-0000-4000-8000-000000000001",
+        "CLAUDE_CODE_SESSION_ID": SESSION,
         "CLAUDE_PROJECT_DIR": str(project),
     }
     environment = os.environ | session | server.get("env", {})

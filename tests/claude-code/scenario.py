@@ -7,8 +7,10 @@ did not.
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 
 import channel
@@ -212,13 +214,15 @@ def the_worker_replies(worker):
     check("the reply is on one line", "one, two" in reply["content"], reply)
     channel.pushes_are_well_formed(session, SERVER)
     dropped_pushes_are_seen_another_way(session, worker, {early, sent})
+    eventually("all of it is acked", lambda: about_session()["unacked"] == 0)
     channel.end(session)
     return instructions
 
 
 def dropped_pushes_are_seen_another_way(session, worker, dropped):
     """The client took the pushes, and its model never saw one. Nobody can tell, but for the
-    silence: the next tool call shows them once more."""
+    silence: the next tool call shows them once more, the conversation has its result, and the
+    agent acks what it was shown."""
     waiting = set(dropped)
 
     def look():
@@ -230,15 +234,42 @@ def dropped_pushes_are_seen_another_way(session, worker, dropped):
                 waiting.discard(identity)
                 once_more = len(shown) == 1 and "(shown before)" in shown[0]
                 check("the result of a tool shows it, as shown before", once_more, shown)
+                goes_on_after(answer["result"]["content"])
+                acked = session.call("bus.ack", {"ids": [identity]})
+                # Its conversation may have proven that before.
+                check("the agent has seen it", identity in acked["acked"] + acked["unknown"], acked)
         return not waiting
 
     states = [step["state"] for one in dropped for step in wake.steps(worker, one)]
     check("a push that was dropped is not seen", "seen" not in states, states)
     eventually("the results of tools show what was dropped", look)
+    for identity in dropped:
+        seen = wake.step(worker, identity, "seen")
+        proven = seen["evidence"] == "transcript"
+        check("its sender is told: seen, because the conversation goes on", proven, seen)
     metas = [params["meta"] for params in channel.pushes(session)]
     new = [meta.get("msg_id") for meta in metas if "repeat" not in meta]
     once = all(new.count(identity) == 1 for identity in dropped)
     check("each was pushed as new once", once, metas)
+
+
+def goes_on_after(content):
+    """The stand-in's conversation has a call with this result, and its model's next answer."""
+    project = re.sub("[^a-zA-Z0-9]", "-", str(PROJECT))
+    file = HOME / ".claude" / "projects" / project / f"{channel.SESSION}.jsonl"
+    call, parent = str(uuid.uuid4()), None
+    blocks = [
+        ("assistant", {"type": "tool_use", "id": call, "name": f"mcp__{SERVER}__bus_peers"}),
+        ("user", {"type": "tool_result", "tool_use_id": call, "content": content}),
+        ("assistant", {"type": "text", "text": "I have it."}),
+    ]
+    with file.open("a", encoding="utf-8") as lines:
+        for role, block in blocks:
+            line = {"type": role, "uuid": str(uuid.uuid4()), "parentUuid": parent}
+            line |= {"isSidechain": False, "sessionId": channel.SESSION, "cwd": str(PROJECT)}
+            line |= {"message": {"role": role, "content": [block]}, "requestId": line["uuid"]}
+            lines.write(json.dumps(line) + "\n")
+            parent = line["uuid"]
 
 
 def main():

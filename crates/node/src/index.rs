@@ -373,6 +373,19 @@ mod tests {
     }
 
     #[test]
+    fn what_a_stopped_driver_asks_nobody_can_answer_and_what_a_window_asks_its_user_can() {
+        let asks = |windowless, stopped| LiveSession {
+            status: Some("waiting_approval".into()),
+            windowless,
+            stopped,
+            ..session(Path::new("/"), "1")
+        };
+        assert_eq!(asks(true, true).state(), PeerState::Stuck);
+        assert_eq!(asks(true, false).state(), PeerState::Waits);
+        assert_eq!(asks(false, true).state(), PeerState::Waits);
+    }
+
+    #[test]
     fn a_peer_of_which_nothing_is_heard_may_be_a_session_that_began_before_it_left() {
         let now = wall_ms();
         let session = |began_ms| LiveSession {

@@ -255,16 +255,22 @@ for line in sys.stdin.buffer:
 adapter.stdin.close()
 adapter.wait()";
 
-#[test]
-fn a_stopped_client_that_nothing_wakes_is_told_with_what_lets_it_go_on() {
-    let home = Home::new();
-    let broker = Broker::start(&home);
+/// The agent ida, whose adapter is below a client of its own.
+fn behind_a_client(home: &Home) -> Mcp {
     let mut client = home.command("python3");
     client.args(["-c", CLIENT, env!("CARGO_BIN_EXE_peerbus")]);
     client.args(["adapter", "--adapter", "generic", "--name", "ida"]);
     let mut ida = Mcp::spawn(&mut client);
     ida.initialize("some-bot");
-    eventually("ida is listed", || (names(&home) == ["ida"]).then_some(()));
+    eventually("ida is listed", || (names(home) == ["ida"]).then_some(()));
+    ida
+}
+
+#[test]
+fn a_stopped_client_that_nothing_wakes_is_told_with_what_lets_it_go_on() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let ida = behind_a_client(&home);
     let client = ida.pid().as_raw_nonzero().get();
     let client = u32::try_from(client).expect("a process");
     signal(client, Signal::STOP);
@@ -282,12 +288,7 @@ fn a_stopped_client_that_nothing_wakes_is_told_with_what_lets_it_go_on() {
 fn a_client_that_stops_is_shown_to_somebody_who_watches() {
     let home = Home::new();
     let broker = Broker::start(&home);
-    let mut client = home.command("python3");
-    client.args(["-c", CLIENT, env!("CARGO_BIN_EXE_peerbus")]);
-    client.args(["adapter", "--adapter", "generic", "--name", "ida"]);
-    let mut ida = Mcp::spawn(&mut client);
-    ida.initialize("some-bot");
-    eventually("ida is listed", || (names(&home) == ["ida"]).then_some(()));
+    let ida = behind_a_client(&home);
     let mut watch = home.peerbus(&["status", "--watch"]);
     let mut watch = watch.stdout(Stdio::piped()).spawn().expect("it starts");
     let lines = Lines::of(watch.stdout.take().expect("a pipe"));

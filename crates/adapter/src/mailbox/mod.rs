@@ -77,6 +77,8 @@ struct Shared {
     waits: watch::Sender<[usize; 4]>,
     /// Some message got further.
     further: Notify,
+    /// The conversation is about to show more.
+    goes_on: Notify,
     /// Counts answers that somebody waits for, claims to be one, and ends of questions.
     answers: watch::Sender<u64>,
     /// Is told what happens here.
@@ -141,6 +143,7 @@ impl Mailbox {
             work: Notify::new(),
             deadline: Notify::new(),
             further: Notify::new(),
+            goes_on: Notify::new(),
             watched: watch::Sender::new(false),
             waits: watch::Sender::default(),
             answers: watch::Sender::new(0),

@@ -270,6 +270,7 @@ async fn while_watched(
         tokio::select! {
             () = sleep(rest) => pause = (pause * 2).min(PAUSE_MAX),
             () = session.changed() => (pause, hoped) = (PAUSE_MIN, Instant::now()),
+            () = mailbox.shared.goes_on.notified() => (pause, hoped) = (PAUSE_MIN, Instant::now()),
             () = mailbox.watching(false) => {}
         }
     }

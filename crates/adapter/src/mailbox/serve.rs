@@ -167,6 +167,9 @@ impl Mailbox {
         let mut named: Vec<_> = ids.iter().map(|id| self.named(id, None)).collect();
         let deadline = sleep(WRITTEN_WITHIN);
         tokio::pin!(deadline);
+        if named.contains(&Named::Awaited) {
+            self.shared.goes_on.notify_one();
+        }
         while named.contains(&Named::Awaited) {
             let further = self.shared.further.notified();
             for (one, id) in named.iter_mut().zip(ids) {

@@ -23,6 +23,8 @@ pub struct TranscriptLine {
     pub id: String,
     /// The line that it follows.
     pub parent: Option<String>,
+    /// A turn of the user's begins with it.
+    pub prompts: bool,
     /// Text for the model stands in it: a mark in it shows that the model will be given that.
     pub presents: bool,
     /// It is part of the answer to this request; several lines may be.
@@ -143,7 +145,8 @@ impl TranscriptReader {
         let Some(line) = self.reader.read(text) else {
             return;
         };
-        if self.has_marks && self.reader.is_anew(text) {
+        let is_anew = || self.lines.rewinds(&line) || self.reader.is_anew(text);
+        if self.has_marks && is_anew() {
             self.has_marks = false;
             found.push(Evidence::Anew);
         }
@@ -236,6 +239,14 @@ impl Lines {
         {
             self.known.remove(&oldest);
         }
+    }
+
+    /// The user went back: a turn began there already, or before all that is known.
+    fn rewinds(&self, line: &TranscriptLine) -> bool {
+        let parent = line.parent.as_deref().unwrap_or_default();
+        let known = self.known.contains_key(parent);
+        let began = |id: &String| *id != line.id && self.known[id].prompts;
+        line.prompts && (!known || self.after(parent).any(began))
     }
 
     /// The lines that follow directly.

@@ -14,6 +14,7 @@ impl LineReader for Words {
         let words: Vec<_> = line.splitn(4, ' ').map(str::to_owned).collect();
         let [kind, id, parent, _] = words.try_into().ok()?;
         Some(TranscriptLine {
+            prompts: kind == "prompt",
             presents: kind == "user",
             answers: kind == "assistant",
             request: (kind == "assistant").then(|| id.clone()),
@@ -38,6 +39,24 @@ fn user(id: &str, parent: &str) -> String {
 
 fn assistant(id: &str, parent: &str) -> String {
     format!("assistant {id} {parent} ok\n")
+}
+
+#[test]
+fn a_turn_that_begins_where_another_began_leaves_what_came_between() {
+    let begun = user("a", "0") + &assistant("b", "a") + "prompt c b and now?\n";
+    for (next, rewinds) in [
+        ("user d b more\n", false),
+        ("prompt d c after that?\n", false),
+        ("prompt c b and now?\n", false),
+        ("prompt d b or this?\n", true),
+        ("prompt d 0 long ago\n", true),
+    ] {
+        let mut transcript = TranscriptReader::new(reader());
+        transcript.feed(begun.as_bytes(), &marks());
+        let anew = [Evidence::Anew];
+        let expected: &[_] = if rewinds { &anew } else { &[] };
+        assert_eq!(transcript.feed(next.as_bytes(), &marks()), expected, "{next}");
+    }
 }
 
 #[test]

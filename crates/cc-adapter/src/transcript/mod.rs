@@ -139,7 +139,9 @@ impl LineReader for Lines {
         // A service behind a gateway may give a request no id; its answer has one. So has what the
         // client itself writes in the model's place.
         let message = line.message.unwrap_or_default();
-        let blocks = message.content.unwrap_or_default().into_iter();
+        let blocks = message.content.unwrap_or_default();
+        let prompts = is("user") && !blocks.iter().any(Block::is_result);
+        let blocks = blocks.into_iter();
         let ours = blocks.filter(|block| block.name.as_deref().is_some_and(is_ours));
         self.calls.extend(ours.filter_map(|block| block.id));
         let more = self.calls.len().saturating_sub(CALLS_MAX);
@@ -153,6 +155,7 @@ impl LineReader for Lines {
         Some(TranscriptLine {
             id: uuid,
             parent: line.parent,
+            prompts,
             presents,
             answers: request.is_some() && line.is_api_error != Some(true) && !own && !refuses,
             request,

@@ -449,6 +449,7 @@ impl LineReader for Lines {
             request: answers.then(|| told.id.clone()),
             id: told.id,
             parent: told.parent,
+            prompts: false,
             presents: !answers,
             answers,
             stopped: false,

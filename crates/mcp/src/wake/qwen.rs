@@ -305,6 +305,7 @@ impl LineReader for Lines {
             request: answers.then(|| line.uuid.clone()),
             id: line.uuid,
             parent: line.parent_uuid,
+            prompts: line.kind == "user",
             presents: matches!(line.kind.as_str(), "user" | "tool_result"),
             answers,
             stopped: false,

@@ -68,6 +68,7 @@ impl LineReader for Lines {
                 (false, true)
             }
             ("event_msg", "turn_aborted") => (false, false),
+            _ if is_anew(&kind, &payload.kind) => (false, false),
             _ => return None,
         };
         let parent = (self.count > 0).then(|| self.name(&turn));
@@ -77,10 +78,16 @@ impl LineReader for Lines {
             request: answers.then(|| id.clone()),
             id,
             parent,
+            prompts: false,
             presents,
             answers,
             stopped: !presents && !answers,
         })
+    }
+
+    fn is_anew(&self, line: &str) -> bool {
+        let line: Result<Written, _> = serde_json::from_str(line);
+        line.is_ok_and(|line| is_anew(&line.kind, &line.payload.kind))
     }
 
     fn result(&self, line: &str) -> Option<Value> {
@@ -95,6 +102,11 @@ impl LineReader for Lines {
         }
         Some(payload)
     }
+}
+
+/// Whether the thread goes on without what stood before, or some of it: it was summed up, or the user went back.
+fn is_anew(kind: &str, of: &str) -> bool {
+    kind == "compacted" || (kind, of) == ("event_msg", "thread_rolled_back")
 }
 
 /// Whether an item is what a tool gave.

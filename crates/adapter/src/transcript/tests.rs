@@ -55,7 +55,11 @@ fn a_turn_that_begins_where_another_began_leaves_what_came_between() {
         transcript.feed(begun.as_bytes(), &marks());
         let anew = [Evidence::Anew];
         let expected: &[_] = if rewinds { &anew } else { &[] };
-        assert_eq!(transcript.feed(next.as_bytes(), &marks()), expected, "{next}");
+        assert_eq!(
+            transcript.feed(next.as_bytes(), &marks()),
+            expected,
+            "{next}"
+        );
     }
 }
 

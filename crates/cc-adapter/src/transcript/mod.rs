@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use peerbus_adapter::mailbox::{Evidence, EvidenceSource, Readable, SessionSource as _, Snapshot};
 use peerbus_adapter::transcript::{LineReader, TranscriptLine, Transcripts};
-use peerbus_mcp::tool_title;
+use peerbus_mcp::is_tool_of_ours;
 use peerbus_wire::lenient;
 use serde::Deserialize;
 use serde_json::Value;
@@ -142,7 +142,7 @@ impl LineReader for Lines {
         let blocks = message.content.unwrap_or_default();
         let prompts = is("user") && !blocks.iter().any(Block::is_result);
         let blocks = blocks.into_iter();
-        let ours = blocks.filter(|block| block.name.as_deref().is_some_and(is_ours));
+        let ours = blocks.filter(|block| block.name.as_deref().is_some_and(is_tool_of_ours));
         self.calls.extend(ours.filter_map(|block| block.id));
         let more = self.calls.len().saturating_sub(CALLS_MAX);
         self.calls.drain(..more);
@@ -180,14 +180,6 @@ impl LineReader for Lines {
         let ours = ours.map(|block| block.content.clone().unwrap_or_default());
         (!results.is_empty()).then(|| ours.collect())
     }
-}
-
-/// Whether a tool is one of ours, by the client's name for it: of the server that an install adds, or the plugin's.
-fn is_ours(name: &str) -> bool {
-    let rest = name.strip_prefix("mcp__").unwrap_or_default();
-    let rest = rest.strip_prefix("plugin_peerbus_").unwrap_or(rest);
-    rest.strip_prefix("peerbus__")
-        .is_some_and(|tool| tool_title(tool).is_some())
 }
 
 /// Whether a line of the user's says that the model was stopped. Others may speak of that.

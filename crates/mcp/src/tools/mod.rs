@@ -124,6 +124,15 @@ pub fn tool_title(name: &str) -> Option<&'static str> {
     Some(tool.title)
 }
 
+/// Whether a tool is one of ours, by the client's name for it: of the server that an install adds, or of the plugin's.
+#[must_use]
+pub fn is_tool_of_ours(name: &str) -> bool {
+    let rest = name.strip_prefix("mcp__").unwrap_or_default();
+    let rest = rest.strip_prefix("plugin_peerbus_").unwrap_or(rest);
+    rest.strip_prefix("peerbus__")
+        .is_some_and(|tool| tool_title(tool).is_some())
+}
+
 pub(crate) static ALL: [Tool; 12] = [
     send::TOOL,
     reply::TOOL,

@@ -23,6 +23,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
+use crate::tools::is_tool_of_ours;
 use crate::wake::{Context, Surroundings, Waker};
 
 pub(crate) static WAKER: Waker = Waker {
@@ -313,8 +314,16 @@ impl LineReader for Lines {
     }
 
     fn result(&self, line: &str) -> Option<Value> {
-        let line: Value = serde_json::from_str(line).ok()?;
-        (line["type"] == "tool_result").then_some(line)
+        let mut line: Value = serde_json::from_str(line).ok()?;
+        if line["type"] != "tool_result" {
+            return None;
+        }
+        let parts = line["message"]["parts"].as_array_mut();
+        let results = parts.into_iter().flatten();
+        let results = results.map(|part| part["functionResponse"].take());
+        let is_ours = |of: &Value| of["name"].as_str().is_some_and(is_tool_of_ours);
+        let ours = results.filter(is_ours).map(|mut of| of["response"].take());
+        Some(ours.collect())
     }
 }
 
@@ -329,16 +338,25 @@ mod tests {
     fn what_a_tool_gave_is_told_apart() {
         const MARK: &str = "pb-0123456789abcdef-7";
         let text = format!("[0 {MARK}]");
-        let found = |kind: &str| {
-            let line =
-                json!({ "uuid": "a", "type": kind, "message": { "parts": [{ "text": text }] } });
+        let found = |kind: &str, part: Value| {
+            let line = json!({ "uuid": "a", "type": kind, "message": { "parts": [part] },
+                "toolCallResult": { "resultDisplay": text } });
             let mut reader = TranscriptReader::new(Box::new(Lines));
             reader.feed(format!("{line}\n").as_bytes(), &[MARK.to_owned()])
         };
         let presented = || Evidence::Presented(MARK.to_owned());
-        assert_eq!(found("user"), [presented()]);
-        let in_result = Evidence::InResult(Box::new(presented()));
-        assert_eq!(found("tool_result"), [in_result]);
+        assert_eq!(found("user", json!({ "text": text })), [presented()]);
+        for (tool, is_ours) in [
+            ("mcp__peerbus__bus_drain", true),
+            ("run_shell_command", false),
+        ] {
+            let response = json!({ "name": tool, "response": { "output": text } });
+            let in_result = found("tool_result", json!({ "functionResponse": response }));
+            let proven = [Evidence::InResult(Box::new(presented()))];
+            assert_eq!(in_result, proven[..usize::from(is_ours)], "{tool}");
+        }
+        // What the client shows its user the model need not have.
+        assert_eq!(found("tool_result", json!({})), []);
     }
 
     #[test]

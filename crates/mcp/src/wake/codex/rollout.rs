@@ -2,19 +2,28 @@
 //! happened. A line of the user's is written right before the model is asked; an answer that stands
 //! behind it in the same turn was made with it. Documented nowhere, seen with 0.169.0.
 
+use std::collections::VecDeque;
+
 use peerbus_adapter::transcript::{LineReader, TranscriptLine};
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::tools::is_tool_of_ours;
+
 /// Before what a tool gave stands how long it took, and these words.
 const TIME: &str = "Wall time: ";
 const OUTPUT: &str = "\nOutput:\n";
+
+/// Calls of tools that are remembered: those of one answer run at a time.
+const CALLS_MAX: usize = 64;
 
 /// Reads lines; each follows the one before in its turn.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     turn: Option<String>,
     count: u64,
+    /// The last calls of the bus tools.
+    calls: VecDeque<String>,
 }
 
 #[derive(Deserialize)]
@@ -30,6 +39,13 @@ struct Payload {
     kind: String,
     #[serde(default)]
     role: Option<String>,
+    /// Of a tool, and of the server that has it.
+    #[serde(default)]
+    name: Option<String>,
+    #[serde(default)]
+    namespace: Option<String>,
+    #[serde(default)]
+    call_id: Option<String>,
     #[serde(default)]
     turn_id: Option<String>,
     #[serde(rename = "internal_chat_message_metadata_passthrough", default)]
@@ -42,6 +58,17 @@ struct About {
     turn_id: Option<String>,
 }
 
+impl Payload {
+    /// It calls a tool of ours.
+    fn is_ours(&self) -> bool {
+        let name = self.name.as_deref().unwrap_or_default();
+        match &self.namespace {
+            Some(server) => is_tool_of_ours(&format!("{server}__{name}")),
+            None => is_tool_of_ours(name),
+        }
+    }
+}
+
 impl Lines {
     fn name(&self, turn: &str) -> String {
         format!("{turn}#{}", self.count)
@@ -51,6 +78,11 @@ impl Lines {
 impl LineReader for Lines {
     fn read(&mut self, line: &str) -> Option<TranscriptLine> {
         let Written { kind, payload } = serde_json::from_str(line).ok()?;
+        if payload.is_ours() {
+            self.calls.extend(payload.call_id.clone());
+            let more = self.calls.len().saturating_sub(CALLS_MAX);
+            self.calls.drain(..more);
+        }
         let turn = payload.turn_id.or(payload.about.and_then(|a| a.turn_id));
         if turn.is_some() && turn != self.turn {
             self.turn = turn;
@@ -94,6 +126,10 @@ impl LineReader for Lines {
         let mut line: Value = serde_json::from_str(line).ok()?;
         let mut payload = line["payload"].take();
         payload["type"].as_str().filter(|kind| is_output(kind))?;
+        let call = payload["call_id"].as_str();
+        if !self.calls.iter().any(|ours| call == Some(ours)) {
+            return Some(Value::Null);
+        }
         let timed = payload["output"]
             .as_str()
             .filter(|text| text.starts_with(TIME));
@@ -148,6 +184,7 @@ mod tests {
             Evidence::Answered(_) => "answered",
             Evidence::InResult(found) if found.is_answer() => "answered, in a result",
             Evidence::InResult(_) => "presented, in a result",
+            Evidence::Anew => "anew",
             other => panic!("{other:?}"),
         };
         found.map(word).collect()
@@ -188,15 +225,47 @@ mod tests {
         assert_eq!(found(&lines), ["presented"]);
     }
 
+    /// A call of a tool, and what it gave.
+    fn ran(namespace: &str, tool: &str, output: &str) -> [Value; 2] {
+        let mut call = item("a", "function_call", "", "");
+        call["payload"]["name"] = tool.into();
+        call["payload"]["namespace"] = namespace.into();
+        let mut gave = item("a", "function_call_output", "", "");
+        gave["payload"]["output"] = output.into();
+        for line in [&mut call, &mut gave] {
+            line["payload"]["call_id"] = "call_1".into();
+        }
+        [call, gave]
+    }
+
     #[test]
-    fn what_a_tool_gave_is_told_apart() {
-        let lines = [
-            item("a", "function_call", "", "bus_drain"),
-            item("a", "function_call_output", "", &format!("[0 {MARK}]")),
-            item("a", "message", "assistant", "noted"),
-        ];
-        let expected = ["presented, in a result", "answered, in a result"];
-        assert_eq!(found(&lines), expected);
+    fn what_a_tool_of_ours_gave_is_told_apart() {
+        let output = format!("[0 {MARK}]");
+        for (server, tool, is_ours) in [
+            ("mcp__peerbus", "bus_drain", true),
+            ("mcp__other", "bus_drain", false),
+            ("mcp__peerbus", "shell", false),
+        ] {
+            let mut lines = ran(server, tool, &output).to_vec();
+            lines.push(item("a", "message", "assistant", "noted"));
+            let expected = ["presented, in a result", "answered, in a result"];
+            let expected = &expected[..if is_ours { 2 } else { 0 }];
+            assert_eq!(found(&lines), expected, "{server} {tool}");
+        }
+    }
+
+    #[test]
+    fn what_stood_before_a_rollback_or_a_summary_is_not_answered() {
+        let rollback = event("a", "thread_rolled_back", "");
+        let summary = json!({ "type": "compacted", "payload": { "message": "…" } });
+        for anew in [rollback, summary] {
+            let lines = [
+                item("a", "message", "user", MARK),
+                anew,
+                item("a", "message", "assistant", "what was it?"),
+            ];
+            assert_eq!(found(&lines), ["presented", "anew"]);
+        }
     }
 
     #[test]
@@ -205,10 +274,8 @@ mod tests {
         let length = peerbus_adapter::transcript::length(&result).unwrap();
         let with = |end: String| json!({ "text": "the tests are green", "end": end }).to_string();
         let gave = |text: &str| {
-            let mut line = item("a", "function_call_output", "", "");
-            line["payload"]["output"] =
-                format!("Wall time: 0.0417 seconds\nOutput:\n{text}").into();
-            found(&[line])
+            let output = format!("Wall time: 0.0417 seconds\nOutput:\n{text}");
+            found(&ran("mcp__peerbus", "bus_drain", &output))
         };
         assert_eq!(
             gave(&with(format!("[{length} {MARK}]"))),

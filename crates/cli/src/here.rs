@@ -10,7 +10,9 @@ use peerbus_adapter::paths::Paths;
 use peerbus_adapter::{Bus, Failure, PeerEntry, Receipt, wall_ms};
 use peerbus_node::SessionNow;
 use peerbus_node::index::{self, LiveSession};
-use peerbus_view::{ADAPTER_STOPPED, Around, Audience, PeerState, PeerView, depends_on_peers};
+use peerbus_view::{
+    ADAPTER_STOPPED, Around, Audience, FewPeers, PeerState, PeerView, depends_on_peers,
+};
 use peerbus_wire::{PeerName, escape};
 use serde_json::Value;
 
@@ -252,34 +254,57 @@ pub(crate) fn answered_there(peer: &PeerView) -> Option<String> {
         return None;
     }
     let process = peer.pid.map(|pid| format!(" (process {pid})"));
-    Some(format!(
-        "answer it where it runs{}, or with `peerbus session approve` in its own HOME",
-        process.unwrap_or_default()
-    ))
+    Some(where_it_runs(&process.unwrap_or_default()))
+}
+
+fn where_it_runs(place: &str) -> String {
+    format!(
+        "answer it where it runs{place}, or with `peerbus session approve` in its own HOME, on its own machine"
+    )
 }
 
 /// Of a peer that is no session of this home: where it runs, as far as it says so.
 pub(crate) fn runs_elsewhere(name: &str) -> Option<String> {
     let peers = peers(None).ok()?;
-    let peer = about(named(&peers, std::iter::once(name)).next()?);
+    Some(elsewhere(&about(
+        named(&peers, std::iter::once(name)).next()?,
+    )))
+}
+
+/// Peers that wait for this user and are no sessions of this home, as a broker says that runs.
+pub(crate) fn waits_elsewhere() -> Vec<String> {
+    let answer = operator::sockets(None).and_then(|all| operator::over(&all, "GET", "/v1/peers"));
+    let peers = answer.ok().and_then(|answer| answer::peers(answer).ok());
+    let Some((peers, _)) = peers.filter(|_| audience() == Audience::Owner) else {
+        return Vec::new();
+    };
+    let here = Here::of(peers.iter());
+    let apart = here.peers.iter();
+    let apart = apart.filter(|peer| peer.is == PeerState::Waits && !peer.here);
+    let few = FewPeers::alarms(apart);
+    let told = few.peers.iter().map(|peer| elsewhere(peer));
+    told.chain(few.more()).collect()
+}
+
+fn elsewhere(peer: &PeerView) -> String {
+    let name = &peer.name;
     if !peer.online {
-        return Some(format!(
-            "{} is away, and no session of this HOME",
-            peer.name
-        ));
+        return format!("{name} is away, and no session of this HOME");
     }
     let process = peer.pid.map(|pid| format!("process {pid}"));
-    let place = [peer.client, process, peer.tty, peer.project];
-    let place: Vec<_> = place.into_iter().flatten().collect();
+    let place = [&peer.client, &process, &peer.tty, &peer.project];
+    let place: Vec<_> = place.into_iter().flatten().map(String::as_str).collect();
     let place = match place.is_empty() {
         true => String::new(),
         false => format!(" ({})", place.join(", ")),
     };
-    Some(format!(
-        "{} is on the bus{place}, and no session of this HOME: a session can be reached from its own HOME, on \
-         its own machine, alone",
-        peer.name
-    ))
+    let answer_there = where_it_runs("");
+    let (does, way) = match (peer.is, audience()) {
+        (PeerState::Waits, Audience::Owner) => (peer.state, &*answer_there),
+        (PeerState::Waits, Audience::Peer) => (peer.state, REACHED_THERE),
+        _ => ("is on the bus", REACHED_THERE),
+    };
+    format!("{name} {does}{place}, and is no session of this HOME: {way}")
 }
 
 /// How the user lets those sessions of the peers with these names go on that wait for him or are stopped; none
@@ -312,6 +337,9 @@ pub(crate) fn ways_out<'a>(
     ways.extend(apart);
     ways
 }
+/// How a session of another home is reached.
+const REACHED_THERE: &str = "a session can be reached from its own HOME, on its own machine, alone";
+
 
 /// The command that lets a session go on whose process is stopped; none where an agent asks.
 pub(crate) fn goes_on(session: &LiveSession) -> Option<String> {

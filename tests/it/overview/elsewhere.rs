@@ -153,7 +153,7 @@ fn a_peer_of_another_home_is_told_from_one_that_nobody_is() {
         ("PEERBUS_TOKEN", &home.credential("token")),
         ("PEERBUS_HMAC_SECRET", &home.credential("hmac_secret")),
     ];
-    let bob = Session::start_with(&far, "bob", &variables);
+    let mut bob = Session::start_with(&far, "bob", &variables);
     let is_here = || {
         of(
             &json(&home, &["peers", "--json"])["peers"]
@@ -192,6 +192,26 @@ fn a_peer_of_another_home_is_told_from_one_that_nobody_is() {
         let why = home.run(&["session", "watch", "bob"]).fails(1);
         why.contains("bob is away, and no session of this HOME")
             .then_some(())
+    asks(&mut bob, 1, &npm_test());
+    eventually("bob asks", || {
+        let said = home.apart(&["status"]).stdout;
+        said.contains("bob waits for you").then_some(())
+    });
+    for args in [
+        &["approve", "bob"][..],
+        &["answer", "BOB", "1"],
+        &["deny", "bob"],
+        &["watch", "bob"],
+    ] {
+        let why = home.apart(&[&["session"], args].concat()).fails(1);
+        let says = why.contains("bob waits for you (") && why.contains("no session of this HOME");
+        let way = why.contains("answer it where it runs, or with `peerbus session approve`");
+        assert!(says && way, "{args:?}: {why}");
+    }
+    let said = home.apart(&["session", "approve"]);
+    let told = said.stdout + &said.stderr;
+    let way = told.contains("bob waits for you") && told.contains("answer it where it runs");
+    assert!(way, "{told}");
     });
     broker.stop();
 }

@@ -16,7 +16,7 @@ use super::all::{Silent, Waiting, agreed, show, waiting};
 use super::asked::{asked, how_it_ended, on_a_line, resolved, word};
 use super::{CELL_CHARS, called, is_meant, open, present, refused, text_or_stdin};
 use crate::args::{SessionAnswer, SessionApprove, SessionDeny};
-use crate::here::sessions;
+use crate::here::{self, sessions};
 use crate::{output, told};
 
 pub(super) fn allow(verb: &SessionApprove) -> Result<(), Failure> {
@@ -182,7 +182,8 @@ fn find(meant: Option<&str>, json: bool) -> Result<Option<Waiting>, Failure> {
     let mute: Vec<_> = others().filter(|it| !it.tells() && !it.stopped).collect();
     let broken: BTreeSet<_> = others().filter_map(LiveSession::broken_gates).collect();
     let Some(meant) = meant else {
-        let nothing = match (dumb.is_empty(), mute.is_empty()) {
+        let apart = here::waits_elsewhere();
+        let nothing = match (dumb.is_empty() && apart.is_empty(), mute.is_empty()) {
             (true, true) => "nothing is asked",
             (true, false) => "nothing is asked that is known here",
             (false, _) => "nothing is asked that can be answered here",
@@ -191,6 +192,7 @@ fn find(meant: Option<&str>, json: bool) -> Result<Option<Waiting>, Failure> {
         if !json {
             let dumb = SessionNow::all(dumb);
             dumb.iter().for_each(|(it, _)| output::say(&asks_there(it)));
+            apart.iter().for_each(|it| output::say(it));
             mute.iter().for_each(|it| output::say(&tells_nothing(it)));
             for name in more.into_inner().unwrap_or_default() {
                 output::say(&format!(
@@ -254,6 +256,11 @@ fn not_asked(
         silent.any(|(it, _)| it.socket == session.socket)
     };
     let is_it = |session: &LiveSession| is_meant(session, meant) && !is_silent(session);
+    if !all.iter().any(|it| is_meant(it, meant))
+        && let Some(there) = here::runs_elsewhere(meant)
+    {
+        return there;
+    }
     let found = all.iter().find(|it| is_it(it));
     if found.is_none() && !silent.0.is_empty() {
         silent.complain();

@@ -46,7 +46,7 @@ class Scenario:
         self.link, self.gateway, _ = self.bus.web()
         self.page = self.browser.page()
         steps = [
-            self.a_link_opens_once, self.a_message_arrives_and_is_seen, self.held_mail_is_released,
+            self.a_link_opens_once, self.a_message_arrives_and_is_seen, self.a_renamed_peer_is_counted_once, self.held_mail_is_released,
             self.what_is_released_is_what_is_shown, self.nothing_to_decide_by_is_hidden,
             self.a_line_separator_hides_nothing, self.an_approval_is_answered_by_keyboard, self.a_closed_gate_is_named,
             self.what_others_wrote_is_text, self.an_open_request_is_shown, self.anybody_can_use_it,
@@ -124,6 +124,14 @@ class Scenario:
         self.page.says("bob and home/ada · 2 messages")
         self.page.says("2 messages in the last hour")
         self.page.says("1 is known to be seen")
+
+    def a_renamed_peer_is_counted_once(self):
+        eva = Agent(self.bus, "eva")
+        self.bus.send("bob", "eva", "which port?")
+        question = eva.read()[0]["id"]
+        eva.call("bus.rename", name="evita")
+        eva.call("bus.send", to="bob", body="port 4711", reply_to=question)
+        self.page.says("bob and home/evita · 2 messages")
 
     def held_mail_is_released(self):
         self.coder = Coder(self.bus, "coder")

@@ -124,9 +124,12 @@ pub struct PeerView {
     /// A session on this machine has the name: its node was asked, and this is not its word alone.
     #[serde(skip)]
     pub here: bool,
-    /// The token that its name belongs to, as the broker's operator is told.
+    /// The token that its name belongs to, and names that it had before, as the broker's operator is told.
     #[serde(skip)]
     pub token: Option<TokenName>,
+    /// See `token`.
+    #[serde(skip)]
+    pub old: Vec<String>,
     /// What its session does: `away`, `waits for its user` (`waits for you`, where that reads it), `stuck`
     /// (unseen mail does not wake it), `busy`, `idle`; `online` where its client does not say.
     pub state: &'static str,
@@ -214,6 +217,9 @@ impl PeerView {
             is,
             here: false,
             token: entry.token.clone(),
+            old: (entry.old.iter())
+                .map(|old| escape_name(old, TEXT_CHARS))
+                .collect(),
             state: is.word(audience),
             tried: tried.map(|text| quoted(text, WHY_CHARS)),
             activity,

@@ -139,6 +139,7 @@ mod tests {
             presence: Presence::parse(&format!(r#"{{"activity":"{activity}"}}"#)),
             stopped: false,
             token: None,
+            old: Vec::new(),
         }
     }
 

@@ -26,6 +26,13 @@ pub(crate) fn write_entries(peers: &[PeerEntry], writer: &mut Writer) {
         if let Some(token) = &peer.token {
             writer.string("token", token.as_str());
         }
+        if !peer.old.is_empty() {
+            writer.name("names").begin(b'[');
+            peer.old.iter().for_each(|name| {
+                writer.element(name);
+            });
+            writer.end(b']');
+        }
         writer.end(b'}');
     }
     writer.end(b']');
@@ -43,6 +50,13 @@ pub(crate) fn write_groups(name: &str, groups: &[GroupName], writer: &mut Writer
 pub(crate) fn groups(members: &Members<'_>, name: Member) -> Option<Vec<GroupName>> {
     let group = |raw: &Raw<'_>| GroupName::parse(&raw.string()?.text).ok();
     members.get(name)?.elements()?.iter().map(group).collect()
+}
+
+fn names(members: &Members<'_>, name: Member) -> Option<Vec<String>> {
+    let all = members.get(name)?.elements()?;
+    all.iter()
+        .map(|raw| Some(raw.string()?.text.into_owned()))
+        .collect()
 }
 
 /// An entry that cannot be read is left out.
@@ -64,5 +78,6 @@ pub(crate) fn entry(raw: &Raw<'_>) -> Option<PeerEntry> {
         token: members
             .string(Member::Token)
             .and_then(|name| TokenName::parse(&name)),
+        old: names(&members, Member::Names).unwrap_or_default(),
     })
 }

@@ -298,6 +298,8 @@ pub struct PeerEntry {
     pub stopped: bool,
     /// The token that its name belongs to: told to the operator alone.
     pub token: Option<TokenName>,
+    /// The names that it had before: told to the operator alone.
+    pub old: Vec<String>,
 }
 
 /// A deliver frame as encoded for the wire: encoded once, shared by every recipient.

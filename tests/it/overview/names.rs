@@ -7,6 +7,7 @@ use rustix::process::Signal;
 use super::{STATES, World, json, list, of, signal};
 use crate::orphans::Session;
 use crate::support::{Broker, Home, Lines, Mcp, eventually};
+use crate::web::page::Page;
 
 /// A text with each figure as one zero.
 fn zeros(text: &str) -> String {
@@ -156,6 +157,11 @@ fn an_old_name_leads_to_the_present_one_and_says_so() {
         tail.wait().expect("our child");
     }
     let none = home.apart(&["held", "bob"]).ok();
+    let page = Page::open(&home);
+    eventually("the page knows both names", || {
+        let robert = of(&page.list("peers"), "robert")?["old"].clone();
+        (robert == json!(["bob"])).then_some(())
+    });
     assert!(none.contains("at robert or from robert"), "{none}");
     for verb in ["approve", "deny"] {
         let why = home.apart(&["session", verb, "bob"]).fails(1);

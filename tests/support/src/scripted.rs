@@ -394,6 +394,7 @@ fn answer(frame: ClientFrame, ext: bool, note: &impl Fn(Seen), answers: &Shared)
                 presence: answers.lock().unwrap().presence.get(name).cloned(),
                 stopped: false,
                 token: None,
+                old: Vec::new(),
             };
             let entries = vec![entry("bob", true), entry("me", true), entry("zoe", false)];
             let frame = PeersFrame {

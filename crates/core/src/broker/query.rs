@@ -13,6 +13,9 @@ use crate::Now;
 use crate::grant::{Grant, Right};
 use crate::store::{PeerId, Result, Txn};
 
+/// Most old names of a peer that the operator is told.
+const OLD_NAMES_MAX: usize = 8;
+
 /// How mail gets to another domain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DomainRoute {
@@ -142,8 +145,17 @@ impl Broker {
     pub fn all_peers(&mut self, now: Now, txn: &mut dyn Txn) -> Result<BrokerFrame> {
         let all = |_: &Self, _: PeerId| Sight::All;
         let (mut entries, omitted) = self.entries(&mut self.cx(now, txn), all)?;
+        let mut old = BTreeMap::<_, Vec<String>>::new();
+        // Mail of a name that ended may lead to it, too.
+        for alias in self.registry.aliases.values().filter(|alias| alias.own) {
+            let names = old.entry(alias.peer).or_default();
+            names.extend((names.len() < OLD_NAMES_MAX).then(|| alias.name.clone()));
+        }
         for entry in &mut entries {
             entry.token = self.token_of(entry);
+            let name = PeerName::parse(&entry.name).ok();
+            let peer = name.and_then(|name| self.registry.find(&name.key()));
+            entry.old = peer.and_then(|peer| old.remove(&peer)).unwrap_or_default();
         }
         Ok(BrokerFrame::Peers(PeersFrame {
             names: self.names(|_| true),
@@ -292,6 +304,7 @@ impl Broker {
                 },
                 stopped: false,
                 token: None,
+                old: Vec::new(),
             });
         }
         Ok((entries, u32::try_from(omitted).unwrap_or(u32::MAX)))

@@ -187,6 +187,7 @@ mod tests {
             presence: Presence::parse(&presence),
             stopped: false,
             token: None,
+            old: Vec::new(),
         };
         (0..count).map(entry).collect()
     }

@@ -99,6 +99,7 @@ mod tests {
             presence: Presence::parse(&presence.to_string()),
             stopped: false,
             token: None,
+            old: Vec::new(),
         }
     }
 

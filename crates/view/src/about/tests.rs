@@ -14,6 +14,7 @@ fn about(online: bool, presence: &str) -> PeerView {
         presence: Presence::parse(presence),
         stopped: false,
         token: None,
+        old: Vec::new(),
     };
     PeerView::new(&entry, Audience::Peer)
 }

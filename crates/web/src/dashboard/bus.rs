@@ -109,6 +109,8 @@ impl App {
             let mut told = json!(peer);
             let alarm = alarm(peer.is, audience).filter(|_| alarms.has(peer));
             told["alarm"] = json!(alarm);
+            told["unseen"] = json!(peer.unseen());
+            told["old"] = json!(peer.old);
             told
         };
         let more: Vec<String> = match audience {

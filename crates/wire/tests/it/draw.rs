@@ -257,6 +257,7 @@ fn entry() -> impl Strategy<Value = PeerEntry> {
                     presence,
                     stopped: false,
                     token: token.and_then(TokenName::parse),
+                    old: Vec::new(),
                 }
             },
         )

@@ -147,18 +147,12 @@ fn broker_frames_are_spelled_so() {
         presence: Presence::parse("{}"),
         stopped: false,
         token: TokenName::parse("eve"),
+        old: vec!["bobby".into()],
     };
     let carol = PeerEntry {
         name: "carol".into(),
-        online: false,
-        unacked: None,
         away_s: Some(60),
-        activity_s: None,
-        owes: None,
-        groups: Vec::new(),
-        presence: None,
-        stopped: false,
-        token: None,
+        ..PeerEntry::default()
     };
     let answer = PeersFrame {
         peers: Some(vec![bob, carol]),
@@ -181,7 +175,7 @@ fn broker_frames_are_spelled_so() {
             answer,
             concat!(
                 r#"{"protocol_version":"v1","type":"peers","names":["alice","bob"],"#,
-                r#""peers":[{"name":"bob","online":true,"unacked":3,"away_s":0,"activity_s":90,"owes":2,"groups":["shop"],"presence":{},"token":"eve"},"#,
+                r#""peers":[{"name":"bob","online":true,"unacked":3,"away_s":0,"activity_s":90,"owes":2,"groups":["shop"],"presence":{},"token":"eve","names":["bobby"]},"#,
                 r#"{"name":"carol","online":false,"away_s":60}],"omitted":2}"#
             ),
         ),
@@ -243,6 +237,7 @@ fn a_list_of_very_many_peers_fits_a_frame() {
         presence: presence.clone(),
         stopped: false,
         token: TokenName::parse(&"t".repeat(32)),
+        old: Vec::new(),
     };
     for (entries, at_least) in [(0, 15_000), (PEERS_ENTRIES_MAX, 4_000)] {
         let frame = PeersFrame {

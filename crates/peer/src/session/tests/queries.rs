@@ -29,6 +29,7 @@ fn peers_queries_are_answered_in_order() {
         presence: None,
         stopped: false,
         token: None,
+        old: Vec::new(),
     };
     let frame = PeersFrame {
         peers: Some(vec![entry]),

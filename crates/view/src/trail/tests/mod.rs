@@ -133,6 +133,7 @@ fn of_one_that_got_it_no_more_is_said_than_is_known_of_it() {
         presence: Presence::parse(presence),
         stopped: false,
         token: None,
+        old: Vec::new(),
     };
     let receipts = receipts(vec![accepted(1), at(Stage::Delivered)]);
     for (peer, says) in [
@@ -175,6 +176,7 @@ fn who_has_not_acked_because_a_dialog_is_open_is_named() {
         presence: Presence::parse(&format!(r#"{{"activity":"{activity}","tty":"pts/1"}}"#)),
         stopped: false,
         token: None,
+        old: Vec::new(),
     };
     let dialog = "; bob says that it waits for its user: a dialog is open there";
     let path = || "socket".to_owned();

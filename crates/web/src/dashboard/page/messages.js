@@ -1,7 +1,7 @@
 // Conversations, their messages, and what became of each.
 
 import { announce, byId, clock, count, el, get, keyed, moment, put, sentence, soon, took, whom } from "./dom.js";
-import { called } from "./people.js";
+import { called, names } from "./people.js";
 import * as write from "./write.js";
 
 // Messages by their number at the broker.
@@ -101,8 +101,8 @@ async function look(from) {
 // Whether a message is searched: for its text, who wrote it, to whom, in which project.
 function isFound(message) {
   const text = search.text.toLowerCase();
-  const names = () => [message.from, whom(message.to)].some((name) => called(name).toLowerCase().includes(text));
-  return search.found.has(message.seq) || message.text?.toLowerCase().includes(text) || names();
+  const named = () => [message.from, whom(message.to)].some((name) => called(name).toLowerCase().includes(text));
+  return search.found.has(message.seq) || message.text?.toLowerCase().includes(text) || named();
 }
 
 let asking = false;
@@ -132,8 +132,9 @@ function conversations() {
 }
 
 function between(list) {
-  const names = new Set(list.flatMap((message) => [called(message.from || "?"), called(whom(message.to))]));
-  const [one, two, ...more] = names;
+  // One that has another name now is the same.
+  const now = (name) => called(names(name)[0]);
+  const [one, two, ...more] = new Set(list.flatMap((message) => [now(message.from || "?"), now(whom(message.to))]));
   if (!two) return one;
   if (!more.length) return list.length > 1 ? `${one} and ${two}` : `${one} → ${two}`;
   return `${one}, ${two} and ${count(more.length, "other", "others")}`;
@@ -226,7 +227,7 @@ export function open(key, { peer: name, text }) {
   }
   if (name) write.about(name);
   draw();
-  if (name) ask(`with=${encodeURIComponent(name)}`).catch(() => {});
+  for (const one of name ? names(name) : []) ask(`with=${encodeURIComponent(one)}`).catch(() => {});
   if (key === opened) return;
   opened = key;
   stories.clear();
@@ -259,7 +260,7 @@ function drawConversation() {
 }
 
 // Whether a peer has to do with a message.
-const has = (message) => [message.from, message.to, ...message.steps.map(({ to }) => to)].includes(peer);
+const has = (message) => [message.from, message.to, ...message.steps.map(({ to }) => to)].some((name) => names(peer).includes(name));
 
 const draw = soon(() => {
   if (opened) return drawConversation();

@@ -6,6 +6,12 @@ let known = [];
 let omitted = 0;
 let all = choice("away") === "shown";
 
+// All names of the peer that has or had this one, its present one first.
+export function names(name) {
+  const peer = known.find((one) => one.name === name) || known.find(({ old }) => old.includes(name));
+  return peer ? [peer.name, ...peer.old] : [name];
+}
+
 // A name with the project in which its bearer works, as people know it.
 export function called(name) {
   const project = known.find((peer) => peer.name === name)?.project;

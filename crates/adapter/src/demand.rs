@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use peerbus_os::user;
 
-pub use self::ask::{ask, ask_over, came_to_be, unadmitted};
+pub use self::ask::{ask, ask_over, came_to_be, has_just_begun, unadmitted};
 pub(crate) use self::ask::{request, status_and_body};
 pub use self::lock::{end_holder, holder, known_holder, turn, with_named};
 pub use self::log::{LOG_BYTES_MAX, begin_log, open_log, turn_log};

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use peerbus_adapter::demand::has_just_begun;
 use peerbus_adapter::hooks::is_below_an_agent;
 use peerbus_adapter::operator as answer;
 use peerbus_adapter::paths::Paths;
@@ -52,6 +53,17 @@ pub(crate) fn about(peer: &PeerEntry) -> PeerView {
 /// The live sessions, with the gates as they are now.
 pub(crate) fn sessions() -> Result<Vec<LiveSession>, Failure> {
     Ok(index::all(&Paths::find()?))
+}
+
+/// That a broker which says this of itself may not have all of these back whose program it knows; `None`: it has,
+/// as far as is known.
+pub(crate) fn may_come_back(
+    broker: &str,
+    mut peers: impl Iterator<Item = PeerView>,
+) -> Option<&'static str> {
+    let is_missing = |peer: PeerView| peer.is == PeerState::Away && peer.client.is_some();
+    let some = has_just_begun(broker) && peers.any(is_missing);
+    some.then_some("the broker has just started: not all peers may be back yet")
 }
 
 /// Whether a session on this machine is this peer's.

@@ -41,6 +41,8 @@ pub(crate) struct Overview {
     /// The newest of what waits for one peer, newest first.
     unseen: Vec<MessageView>,
     secret: Option<Secret>,
+    /// That peers may not be back.
+    begun: Option<&'static str>,
 }
 
 pub(crate) fn run(verb: &Status) -> Result<(), Failure> {
@@ -107,6 +109,7 @@ impl Overview {
         let is_here = |peer: &&PeerEntry| here::about(peer).is_of_note();
         Ok(Self {
             broker: Some(broker),
+            begun: here::may_come_back(&broker, all),
             here: Here::of(entries.iter().filter(is_here)),
             more: requests.before.is_some(),
             requests: requests.messages,
@@ -140,6 +143,7 @@ impl Overview {
         Ok(Some(Self {
             broker: None,
             here,
+            begun: here::may_come_back(&broker, std::iter::once(here::about(entry))),
             requests,
             more,
             unseen: told::newest(socket, &owed, UNSEEN_MAX, None)?.0,
@@ -161,6 +165,7 @@ impl Overview {
         }
         let alarms = FewPeers::alarms(&self.here.peers);
         self.print_alarms(&alarms, true)?;
+        self.begun.map_or(Ok(()), output::wrapped)?;
         self.print_kept()?;
         self.print_alarms(&alarms, false)?;
         print_more(&alarms)?;

@@ -56,6 +56,10 @@ pub(crate) fn run(verb: Peers) -> Result<(), Failure> {
         output::say(&format!("broker: {says}"));
     }
     if let Some(domain) = &answer.domain {
+    let all = others.peers.iter().cloned();
+    if let Some(says) = here::may_come_back(&broker, all) {
+        output::say(says);
+    }
         output::say(&format!(
             "domain: {domain}; from elsewhere a peer is NAME@{domain}"
         ));

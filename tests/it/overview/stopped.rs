@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::{LATER_S, Late, STEADY_CLOCK, json, list, of, signal};
 use crate::orphans::Session;
+use crate::requests::Holder;
 use crate::sessions::{listed, names};
 use crate::support::{Broker, Home, Lines, Mcp, eventually};
 use crate::web::page::Page;
@@ -306,4 +307,26 @@ fn a_client_that_stops_is_shown_to_somebody_who_watches() {
     watch.kill().expect("our child");
     watch.wait().expect("our child");
     broker.stop();
+}
+
+#[test]
+fn a_broker_that_has_just_started_says_that_its_peers_may_not_be_back_yet() {
+    let home = Home::new();
+    let mut broker = Some(Broker::start(&home));
+    for name in ["ann", "bob"] {
+        let mut peer = Holder::new(&home, broker.as_ref().expect("it runs"), name);
+        peer.shows(json!({ "client": "some-bot" }));
+        peer.leaves();
+    }
+    for args in [&["status"][..], &["status", "bob"], &["peers"]] {
+        eventually("it has just started", || {
+            broker.take().expect("it runs").stop();
+            broker = Some(Broker::start(&home));
+            let done = home.run(args);
+            let said = done.stdout + &done.stderr;
+            let says = "the broker has just started: not all peers may be back yet\n";
+            said.contains(says).then_some(())
+        });
+    }
+    broker.take().expect("it runs").stop();
 }

@@ -16,6 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const ANSWER_BYTES_MAX: u64 = 65_536;
 /// Longest text about the broker's start, in characters.
 const STARTED_CHARS: usize = 300;
+/// Within so many milliseconds peers find a new broker, as a rule.
+const BACK_WITHIN_MS: u64 = 10_000;
 
 /// Asks. Gives the status of the answer and its body.
 ///
@@ -93,6 +95,15 @@ fn living(started: &str) -> &str {
         Some((who, pid)) if !process::exists(pid) => who,
         _ => started,
     }
+}
+
+/// Whether a broker began so short a time ago that peers of the one before it may not be back, from what it
+/// answers to `GET /broker`.
+#[must_use]
+pub fn has_just_begun(about: &str) -> bool {
+    let about: Value = serde_json::from_str(about).unwrap_or_default();
+    let ago_ms = about["started_ms_ago"].as_u64();
+    ago_ms.is_some_and(|ago_ms| ago_ms < BACK_WITHIN_MS)
 }
 
 /// How a broker came to be, and when, from what it answers to `GET /broker`.

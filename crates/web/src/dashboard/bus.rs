@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use axum::extract::{Query, RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use peerbus_adapter::demand::Tried;
+use peerbus_adapter::demand::{Tried, has_just_begun};
 use peerbus_adapter::operator::{self, Events, OperatorAnswer, Streamless, encode_text};
 use peerbus_adapter::{credentials, wall_ms};
 use peerbus_node::index::{self, LiveSession};
@@ -118,7 +118,8 @@ impl App {
             Audience::Peer => Vec::new(),
         };
         let all: Vec<Value> = all.iter().map(told).collect();
-        Ok(json!({ "peers": all, "more": more, "omitted": omitted }))
+        let begun = has_just_begun(&self.get("/broker")?.ok()?);
+        Ok(json!({ "peers": all, "more": more, "omitted": omitted, "begun": begun }))
     }
 
     /// Requests that have no result yet, the oldest first.

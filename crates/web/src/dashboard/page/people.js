@@ -29,7 +29,8 @@ export function peers(told) {
   const since = (seconds) => (seconds === undefined ? null : now - seconds * 1000);
   known = told.peers.map((peer) => ({ ...peer, active: since(peer.activity_s), left: since(peer.away_s) }));
   omitted = told.omitted;
-  const waits = (peer) => peer.unacked || 0;
+  byId("peers-begun").hidden = !told.begun || !known.some(({ state, client }) => state === "away" && client);
+  const waits = (peer) => peer.unseen || 0;
   const first = (peer) => (peer.alarm ? 2 : 0) + (peer.online ? 1 : 0);
   known.sort((a, b) => first(b) - first(a) || waits(b) - waits(a) || a.name.localeCompare(b.name));
   drawPeers();

@@ -52,6 +52,11 @@ fn a_namesake_at_another_broker_changes_nothing_that_is_told_of_a_peer() {
     let (states, said) = told();
     assert_eq!(states, ["idle", "idle"]);
     assert!(!said.contains("bob waits for you"), "{said}");
+    // An agent is told what is true of either.
+    let sent = Mcp::start(&home, "generic", "eve", "some-bot")
+        .call("bus.send", json!({ "to": "bob", "body": "hello" }));
+    let says = "; a session bob on this machine waits for its user";
+    assert!(sent["note"].to_string().contains(says), "{sent}");
     // The agent `ann` of this test is told of no dialogs.
     eventually("the namesake's dialog is told", || {
         let said = home.apart(&["status"]).stdout;
@@ -187,11 +192,6 @@ fn a_peer_of_another_home_is_told_from_one_that_nobody_is() {
     let why = home.run(&["tail", "nosuch"]).fails(1);
     assert!(why.contains("nobody here is called nosuch"), "{why}");
     assert_eq!(home.run(&["tail", "bob"]).ok(), "", "nothing was sent");
-    drop(bob);
-    eventually("bob has left", || {
-        let why = home.run(&["session", "watch", "bob"]).fails(1);
-        why.contains("bob is away, and no session of this HOME")
-            .then_some(())
     asks(&mut bob, 1, &npm_test());
     eventually("bob asks", || {
         let said = home.apart(&["status"]).stdout;
@@ -212,6 +212,11 @@ fn a_peer_of_another_home_is_told_from_one_that_nobody_is() {
     let told = said.stdout + &said.stderr;
     let way = told.contains("bob waits for you") && told.contains("answer it where it runs");
     assert!(way, "{told}");
+    drop(bob);
+    eventually("bob has left", || {
+        let why = home.run(&["session", "watch", "bob"]).fails(1);
+        why.contains("bob is away, and no session of this HOME")
+            .then_some(())
     });
     broker.stop();
 }

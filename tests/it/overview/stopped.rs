@@ -70,7 +70,7 @@ fn a_stopped_adapter_is_told_everywhere_in_one_word() {
     let sent = ann.call("bus.send", json!({ "to": "bob", "body": "hello" }));
     let status = ann.call("bus.status", json!({ "id": sent["id"] }));
     let bob = of(peers.as_array().expect("a list"), "bob").expect("bob");
-    for said in [bob, &status] {
+    for said in [bob, &status, &sent] {
         let said = said.to_string();
         assert!(said.contains("stuck") && said.contains(why), "{said}");
     }

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use peerbus_adapter::mailbox::Mailbox;
+use peerbus_adapter::paths::Paths;
 use peerbus_adapter::{
     Accepted, Bus, Domain, RefusalCode, SendError, SentMessage, domains, groups, similar,
 };
-use peerbus_node::index;
-use peerbus_view::{Audience, PeerView};
+use peerbus_node::index::{self, LiveSession};
+use peerbus_view::{Audience, PeerState, PeerView};
 use peerbus_wire::Conversation;
 use serde::Serialize;
 use serde_json::Value;
@@ -137,7 +138,12 @@ pub(super) async fn deliver(
         true => why_stopped(bus, to).await,
         false => None,
     };
-    let note = note(&sent, to, abroad.as_ref(), silent.as_deref());
+    let still = match is_away || abroad.is_some() || to.starts_with('#') {
+        true => None,
+        false => stands_still(&bus.at_home(to)),
+    };
+    let still = still.map_or_else(String::new, |still| format!("; {still}"));
+    let note = note(&sent, to, abroad.as_ref(), silent.as_deref()) + &still;
     let mistaken = groups::mistaken(to, |name| std::env::var(name).ok());
     Ok(Output {
         sent: true,
@@ -160,6 +166,30 @@ async fn why_stopped(bus: &Bus, to: &str) -> Option<String> {
     index::look(&mut peers);
     let stopped = peers.iter().find(|peer| peer.stopped)?;
     PeerView::new(stopped, Audience::Peer).why_silent(Audience::Peer)
+}
+
+/// That a session which is called so waits for its user or is stuck. The broker is not asked: mail that came
+/// meanwhile would come along with the answer. It may have a namesake at another broker.
+fn stands_still(name: &str) -> Option<String> {
+    let all = index::all(&Paths::find().ok()?);
+    let is_it = |it: &&LiveSession| {
+        let own = it.name.as_deref();
+        own.is_some_and(|own| own.eq_ignore_ascii_case(name))
+    };
+    let does = |session: &LiveSession| {
+        let word = session.state().word(Audience::Peer);
+        match session.state() {
+            PeerState::Waits => Some(word.to_owned()),
+            PeerState::Stuck => {
+                let why = session.tried().map(|why| format!(": {why}"));
+                Some(format!("is {word}{}", why.unwrap_or_default()))
+            }
+            _ => None,
+        }
+    };
+    let does = all.iter().filter(is_it).find_map(does)?;
+    let name = peerbus_wire::escape(name, 80);
+    Some(format!("a session {name} on this machine {does}"))
 }
 
 /// `silent`: why nothing comes of mail for a peer that is away.

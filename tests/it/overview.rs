@@ -267,17 +267,29 @@ fn of_ten_agents_everything_tells_the_same() {
     world.is_shown();
     let held = world.home.run(&["held"]);
     assert_eq!(held.stdout, "no mail waits for you\n");
-    let (at, why) = held
-        .stderr
-        .split_once(", paused: ")
-        .expect("what is paused");
-    assert!(
-        at.starts_with("at loops ") && why.starts_with("2 replies led"),
-        "{}",
-        held.stderr
-    );
-    let paused = &json(&world.home, &["held", "--json"])["paused"][0];
-    assert_eq!(paused["session"], "loops", "{paused}");
+    // Its sender's name leads to it, too.
+    for name in [None, Some("loops"), Some("FINE-1")] {
+        let args: Vec<_> = ["held"].into_iter().chain(name).collect();
+        let held = world.home.run(&args);
+        let says = "paused at loops: 1 message: 2 replies led";
+        assert!(held.stderr.contains(says), "{}", held.stderr);
+        let paused = &json(&world.home, &[&args[..], &["--json"]].concat())["paused"][0];
+        assert_eq!(paused["session"], "loops", "{paused}");
+    }
+    let held = world.home.run(&["held", "holds"]).stderr;
+    assert!(!held.contains("paused"), "{held}");
+    for told in [
+        world.home.run(&["peers"]).ok(),
+        world.home.run(&["status"]).ok(),
+    ] {
+        let row = told.lines().rfind(|line| line.starts_with("loops "));
+        let row = row.expect("its row").split_whitespace().collect::<Vec<_>>();
+        let at = row
+            .iter()
+            .position(|word| *word == "paused")
+            .expect("its state");
+        assert_eq!(row[at + 1..at + 3], ["1", "0"], "paused, and none unseen");
+    }
     let sent = world.home.run(&["send", "unread", "hello"]).ok();
     let stuck = ["unread is stuck, for ", "five idle minutes, sent by socket"];
     assert!(stuck.iter().all(|part| sent.contains(part)), "{sent}");

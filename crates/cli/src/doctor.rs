@@ -24,7 +24,7 @@ pub(crate) fn run(connection: &Connection, json: bool) -> Result<(), Failure> {
             let ways = here.peers.iter().map(|it| (it.clone(), way_out(it)));
             Watched {
                 peers: ways.collect(),
-                apart: here.apart().collect(),
+                apart: here.apart().chain(here.denials()).collect(),
                 nameless: here.nameless(),
             }
         },

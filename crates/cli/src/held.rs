@@ -18,7 +18,6 @@ use crate::{here, output};
 
 /// Longest name or id that is shown, in characters.
 const CELL_CHARS: usize = 64;
-const WHY_CHARS: usize = 400;
 
 pub(crate) fn run(verb: &Held) -> Result<(), Failure> {
     match &verb.verb {
@@ -63,12 +62,10 @@ fn list(name: Option<&str>, json: bool) -> Result<(), Failure> {
              its sender from now on; `peerbus held refuse DIGEST` declines one",
         );
     }
-    for now in &paused {
-        let name = session::called(&now.session);
-        for why in &now.paused {
-            output::say(&format!("at {name}, {}", escape(why, WHY_CHARS)));
-        }
-    }
+    paused
+        .iter()
+        .filter_map(SessionNow::pause)
+        .for_each(|says| output::say(&says));
     if !paused.is_empty() {
         output::say(
             "paused mail needs no word of yours; to have it now, tell the agent to read its mail",
@@ -77,12 +74,16 @@ fn list(name: Option<&str>, json: bool) -> Result<(), Failure> {
     done
 }
 
-/// Sessions with mail that waits for nobody's word: the loop governor keeps it.
+/// Sessions with mail that waits for nobody's word, at one that is called so or of it: the loop governor keeps it.
 fn paused(name: Option<&str>) -> Result<Vec<SessionNow>, Failure> {
     let mut sessions = here::sessions()?;
-    sessions.retain(|it| it.paused > 0 && name.is_none_or(|name| session::is_meant(it, name)));
+    sessions.retain(|it| it.paused > 0);
     let all = SessionNow::all(sessions).into_iter().map(|(now, _)| now);
-    Ok(all.filter(|now| !now.paused.is_empty()).collect())
+    let meant = all.map(|now| match name {
+        Some(name) if !session::is_meant(&now.session, name) => now.of_sender(name),
+        _ => now,
+    });
+    Ok(meant.filter(|now| !now.paused.is_empty()).collect())
 }
 
 /// A message for people: whole, since they decide by it.

@@ -15,7 +15,7 @@ use peerbus_view::{
     ADAPTER_STOPPED, Around, Audience, FewPeers, PeerState, PeerView, depends_on_peers,
 };
 use peerbus_wire::{PeerName, escape};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{operator, output};
 
@@ -142,6 +142,24 @@ impl Here {
             let tried = tried.map_or_else(String::new, |tried| format!(": {tried}"));
             Some((format!("{title} {does}{tried}"), way))
         })
+    }
+
+    /// How many requests each session was denied, since nobody decided, and what tells of them.
+    pub(crate) fn denials(&self) -> impl Iterator<Item = (String, String)> {
+        let sessions = self.sessions.iter();
+        sessions.filter_map(|(now, _)| now.denials())
+    }
+
+    /// The peers in JSON, each with the command that lets it go on where its process is stopped.
+    pub(crate) fn json(&self) -> Vec<Value> {
+        let told = |peer| {
+            let mut told = json!(peer);
+            if let Some(goes_on) = self.goes_on(peer) {
+                told["goes_on"] = goes_on.into();
+            }
+            told
+        };
+        self.peers.iter().map(told).collect()
     }
 
     /// How its user lets a peer go on.
@@ -319,6 +337,9 @@ fn elsewhere(peer: &PeerView) -> String {
     format!("{name} {does}{place}, and is no session of this HOME: {way}")
 }
 
+/// How a session of another home is reached.
+const REACHED_THERE: &str = "a session can be reached from its own HOME, on its own machine, alone";
+
 /// How the user lets those sessions of the peers with these names go on that wait for him or are stopped; none
 /// where an agent asks. That an adapter is, only where that is not `said`.
 pub(crate) fn ways_out<'a>(
@@ -349,9 +370,6 @@ pub(crate) fn ways_out<'a>(
     ways.extend(apart);
     ways
 }
-/// How a session of another home is reached.
-const REACHED_THERE: &str = "a session can be reached from its own HOME, on its own machine, alone";
-
 
 /// The command that lets a session go on whose process is stopped; none where an agent asks.
 pub(crate) fn goes_on(session: &LiveSession) -> Option<String> {

@@ -16,7 +16,7 @@ pub(crate) fn run(verb: &Inbox) -> Result<(), Failure> {
     let secret = told::secret(verb.shown.credentials.as_deref());
     let socket = verb.shown.socket.as_ref();
     let name = here::present(socket, &name);
-    let (found, more) = told::newest(socket, &format!("&owed={name}"), verb.limit, None)?;
+    let (mut found, more) = told::newest(socket, &format!("&owed={name}"), verb.limit, None)?;
     let peers = here::peers(socket)?;
     if found.is_empty() && !peers.iter().any(|peer| is(&peer.name, &name)) {
         let names: Vec<String> = peers.into_iter().map(|peer| peer.name).collect();
@@ -25,6 +25,8 @@ pub(crate) fn run(verb: &Inbox) -> Result<(), Failure> {
     if found.is_empty() && !verb.shown.json {
         output::line(&format!("nothing waits for {name}"))?;
     }
+    let all = found.iter_mut();
+    all.for_each(|message| message.tell_stopped(&peers, here::audience()));
     for message in found.iter().rev() {
         let said = message.content(secret.as_ref());
         if verb.shown.json {

@@ -10,7 +10,7 @@ use peerbus_adapter::operator::{Events, Streamless};
 use peerbus_adapter::{Failure, PeerEntry, wall_ms};
 use peerbus_node::{Denial, SessionNow, index};
 use peerbus_view::{FewPeers, MessageView, PeerState, PeerView, RequestView, span};
-use peerbus_wire::{PeerName, Secret, escape};
+use peerbus_wire::{PeerName, Secret};
 use serde_json::{Value, json};
 
 use crate::args::Status;
@@ -107,9 +107,10 @@ impl Overview {
         let entries = here::peers(socket)?;
         let requests = told::requests(socket, &entries)?;
         let is_here = |peer: &&PeerEntry| here::about(peer).is_of_note();
+        let all = entries.iter().map(here::about);
         Ok(Self {
-            broker: Some(broker),
             begun: here::may_come_back(&broker, all),
+            broker: Some(broker),
             here: Here::of(entries.iter().filter(is_here)),
             more: requests.before.is_some(),
             requests: requests.messages,
@@ -140,10 +141,11 @@ impl Overview {
             holds || is(&it.from)
         });
         let owed = format!("&owed={}", operator::encode_text(&entry.name));
+        let broker = operator::ask(socket, "GET", "/broker")?;
         Ok(Some(Self {
+            begun: here::may_come_back(&broker, std::iter::once(here::about(entry))),
             broker: None,
             here,
-            begun: here::may_come_back(&broker, std::iter::once(here::about(entry))),
             requests,
             more,
             unseen: told::newest(socket, &owed, UNSEEN_MAX, None)?.0,
@@ -163,9 +165,9 @@ impl Overview {
                 false => format!("broker: {process}{says}"),
             })?;
         }
+        self.begun.map_or(Ok(()), output::wrapped)?;
         let alarms = FewPeers::alarms(&self.here.peers);
         self.print_alarms(&alarms, true)?;
-        self.begun.map_or(Ok(()), output::wrapped)?;
         self.print_kept()?;
         self.print_alarms(&alarms, false)?;
         print_more(&alarms)?;
@@ -236,21 +238,17 @@ impl Overview {
             let held = output::plural(held as u64, "message");
             output::wrapped(&format!("held for you: {held}: `peerbus held`"))?;
         }
-        for (now, _) in self
-            .here
-            .sessions
-            .iter()
-            .filter(|(now, _)| !now.paused.is_empty())
-        {
-            let why = escape(now.paused.last().map_or("", |why| why), 300);
-            let count = output::plural(now.paused.len() as u64, "message");
-            output::wrapped(&format!("paused at {}: {count}: {why}", name(now)))?;
-        }
-        Ok(())
+        let paused = self.here.sessions.iter().filter_map(|(now, _)| now.pause());
+        let mut paused = paused.collect::<Vec<_>>().into_iter();
+        paused.try_for_each(|says| output::wrapped(&says))
     }
 
-    /// Denials of one peer, in turns with a message or without, beside those that are `said`.
+    /// Denials of one peer, in turns with a message or without, beside those that are `said`; of all peers how
+    /// many.
     fn print_denied(&self, said: &[String]) -> Result<(), Failure> {
+        for (says, way) in self.here.denials().filter(|_| self.broker.is_some()) {
+            output::wrapped(&format!("{says}: {way}"))?;
+        }
         let of_one = self.here.sessions.iter().filter(|_| self.broker.is_none());
         let denied = of_one.flat_map(|(now, _)| now.denied(0, None));
         let is_said = |denied: &Denial| said.iter().any(|it| it.contains(&denied.what));
@@ -269,8 +267,11 @@ impl Overview {
         for message in self.unseen.iter().rev().filter(|it| !is_shown(it)) {
             let from = told::name(&message.from);
             let text = requests::text(message, self.secret.as_ref());
-            let (state, age) = (&message.state, age(message));
-            output::wrapped(&format!("unseen from {from}, {state}, {age}: {text}"))?;
+            let (state, age) = (&*message.state, age(message));
+            output::wrapped(&match state {
+                "held" | "paused" => format!("{state} from {from}, {age}: {text}"),
+                _ => format!("unseen from {from}, {state}, {age}: {text}"),
+            })?;
         }
         let shown = self.unseen.len() as u64;
         let peers = self.here.peers.iter().filter(|_| shown > 0);
@@ -288,9 +289,13 @@ impl Overview {
         let from = told::name(&message.from);
         let age = age(message);
         let text = requests::text(message, self.secret.as_ref());
+        // It may have come again since.
+        let mut steps = message.steps.iter();
+        let was_shown = steps.any(|step| matches!(&*step.state, "pushed" | "presented"));
         let says = match (request.is_some_and(|it| it.read), &*message.state) {
             (true, _) => format!("{owes} owes {from} an answer"),
-            (false, "pushed" | "presented") => {
+            (false, "held" | "paused") => format!("{owes} has a request from {from}"),
+            (false, _) if was_shown => {
                 format!("{owes} has a request from {from}, not known to be read")
             }
             (false, _) => format!("{owes} has an unread request from {from}"),
@@ -316,6 +321,7 @@ impl Overview {
                 "state": now.session.word(),
                 "approvals": now.approvals,
                 "way_out": now.way_out(),
+                "goes_on": here::goes_on(&now.session),
                 "paused": now.paused,
                 "silent": silent,
             })
@@ -326,7 +332,7 @@ impl Overview {
             told
         });
         let mut told = json!({
-            "peers": self.here.peers,
+            "peers": self.here.json(),
             "sessions": sessions.collect::<Vec<_>>(),
             "requests": requests.collect::<Vec<_>>(),
         });

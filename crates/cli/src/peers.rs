@@ -32,14 +32,14 @@ pub(crate) fn run(verb: Peers) -> Result<(), Failure> {
     let bridge = |peer: &PeerEntry| answer.domain.is_some() && DomainView::is_bridge(peer);
     let own = |peer: &&PeerEntry| peer.name == answer.me || bridge(peer);
     let others = answer.entries.iter().filter(|peer| !own(peer));
-    let others = Here::of(others).peers;
+    let others = Here::of(others);
     let joined = match answer.domain {
         Some(_) => DomainView::all(&answer.entries),
         None => Vec::new(),
     };
     let broker = broker(&verb);
     if verb.json {
-        let mut told = json!({ "peers": others, "omitted": answer.omitted });
+        let mut told = json!({ "peers": others.json(), "omitted": answer.omitted });
         if let Some(broker) = broker {
             told["broker"] = broker;
         }
@@ -52,14 +52,15 @@ pub(crate) fn run(verb: Peers) -> Result<(), Failure> {
         }
         return output::json(&told);
     }
-    if let Some(says) = broker.and_then(|broker| came_to_be(&broker.to_string())) {
+    let broker = broker.unwrap_or_default().to_string();
+    if let Some(says) = came_to_be(&broker) {
         output::say(&format!("broker: {says}"));
     }
-    if let Some(domain) = &answer.domain {
     let all = others.peers.iter().cloned();
     if let Some(says) = here::may_come_back(&broker, all) {
         output::say(says);
     }
+    if let Some(domain) = &answer.domain {
         output::say(&format!(
             "domain: {domain}; from elsewhere a peer is NAME@{domain}"
         ));
@@ -67,7 +68,7 @@ pub(crate) fn run(verb: Peers) -> Result<(), Failure> {
             output::say(&domain_line(joined));
         }
     }
-    show(&verb, others, answer.omitted)
+    show(&verb, others.peers, answer.omitted)
 }
 
 fn show(verb: &Peers, all: Vec<PeerView>, omitted: u32) -> Result<(), Failure> {
@@ -148,7 +149,7 @@ pub(crate) fn row(peer: &PeerView) -> [String; 10] {
     [
         peer.name.clone(),
         peer.does(),
-        count(peer.unacked),
+        count(peer.unseen()),
         count(peer.owes),
         works_on(peer),
         text(&peer.client),

@@ -178,6 +178,34 @@ impl SessionNow {
         format!("the gate `approve` was closed; {now}")
     }
 
+    /// How much of its mail the loop governor keeps, and why the last of it; `None`: none.
+    #[must_use]
+    pub fn pause(&self) -> Option<String> {
+        let why = escape(self.paused.last()?, 2 * WHY_CHARS);
+        let why = why.strip_prefix("paused: ").unwrap_or(&why);
+        let (name, count) = (self.session.title(), counted(self.paused.len(), "message"));
+        Some(format!("paused at {name}: {count}: {why}"))
+    }
+
+    /// The same of one sender alone.
+    #[must_use]
+    pub fn of_sender(mut self, name: &str) -> Self {
+        let named = format!(" of {}, ", name.to_ascii_lowercase());
+        self.paused
+            .retain(|why| why.to_ascii_lowercase().contains(&named));
+        self
+    }
+
+    /// How many of its last requests were denied because nobody decided, and what tells of them; `None`: none.
+    #[must_use]
+    pub fn denials(&self) -> Option<(String, String)> {
+        let count = Some(self.denied(0, None).len()).filter(|count| *count > 0)?;
+        let name = escape(self.session.name.as_ref()?, NAME_CHARS);
+        let count = counted(count, "request");
+        let says = format!("denied at {name}: {count}, since nobody decided");
+        Some((says, format!("`peerbus status {name}`")))
+    }
+
     /// What it asks its user, and the ways to answer; `None`: it asks nothing.
     #[must_use]
     pub fn way_out(&self) -> Option<String> {
@@ -387,6 +415,13 @@ impl LiveSession {
         }
         peer.held = Some(self.held).filter(|count| *count > 0);
         peer.paused = Some(self.paused).filter(|count| *count > 0);
+    }
+}
+
+fn counted(count: usize, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        count => format!("{count} {what}s"),
     }
 }
 

@@ -174,7 +174,7 @@ pub struct PeerView {
     /// What its acks mean: `seen`, `pushed` (not proven), or `seen or pushed`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub acks: Option<&'static str>,
-    /// Messages for it that are not acked: unseen.
+    /// Messages for it that are not acked: unseen, held and paused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unacked: Option<u64>,
     /// Requests that it has read and not answered. Absent: none, or not known.
@@ -279,6 +279,14 @@ impl PeerView {
             _ if self.held.or(self.paused).is_some() => format!("{name} is {}", self.does()),
             _ => return None,
         })
+    }
+
+    /// So much of its mail is unseen, beside what is held and paused.
+    #[must_use]
+    pub fn unseen(&self) -> Option<u64> {
+        let kept = self.held.into_iter().chain(self.paused).sum::<usize>();
+        let unseen = |all: u64| all.saturating_sub(kept as u64);
+        self.unacked.map(unseen)
     }
 
     /// It is here, or something is owed to it or by it.

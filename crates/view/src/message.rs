@@ -169,11 +169,12 @@ impl MessageView {
     pub fn tell_stopped(&mut self, peers: &[PeerEntry], audience: Audience) {
         for peer in peers.iter().filter(|peer| peer.stopped) {
             self.note = sentence::kept_there(std::mem::take(&mut self.note), &peer.name);
+            let view = PeerView::new(peer, audience);
+            self.note = sentence::stopped_there(std::mem::take(&mut self.note), &view, audience);
             let request = self.request.as_mut();
             let is_its = |it: &&mut RequestView| *it.holder.as_ref().unwrap_or(&it.to) == peer.name;
             if let Some(request) = request.filter(is_its) {
-                let state = PeerView::new(peer, audience).state;
-                state.clone_into(&mut request.state);
+                view.state.clone_into(&mut request.state);
             }
         }
     }
@@ -260,17 +261,12 @@ fn at_one<'a>(receipts: &'a [Receipt], name: &str) -> Vec<&'a Receipt> {
 
 /// How far a message is, in a word or two.
 fn state(receipts: &[&Receipt]) -> String {
-    let mut last = BTreeMap::new();
-    for receipt in receipts {
-        if let Some(to) = receipt.to.as_deref() {
-            last.insert(to, &receipt.stage);
-        }
-    }
+    let mut last = reached(receipts.iter().copied());
     // Who had it, and has it no more, is owed nothing.
-    last.retain(|_, stage| !matches!(stage, Stage::Recalled { .. }));
-    let mut words = last.iter().map(|(to, stage)| {
+    last.retain(|_, receipt| !matches!(receipt.stage, Stage::Recalled { .. }));
+    let mut words = last.iter().map(|(to, receipt)| {
         let seen = is_seen(receipts.iter().copied(), Some(to));
-        word(stage, seen)
+        word(&receipt.stage, seen)
     });
     match last.len() {
         0 => match receipts.iter().find_map(|receipt| match &receipt.stage {
@@ -415,6 +411,9 @@ mod tests {
     #[test]
     fn a_state_has_the_word_of_the_list_of_requests() {
         let why = |why: &str| Stage::Held { why: why.into() };
+        let path = || "hook".to_owned();
+        let presented = || Stage::Presented { path: path() };
+        let pushed = || Stage::Pushed { path: path() };
         for (stages, word) in [
             (vec![seen(), Stage::Owed], "seen"),
             (vec![Stage::Acked(None), Stage::Owed], "acked"),
@@ -422,6 +421,9 @@ mod tests {
             (vec![why("a rule")], "held"),
             (vec![why("a rule"), why("released: now")], "released"),
             (vec![why("released by a rule")], "held"),
+            // By another path, too.
+            (vec![presented(), pushed()], "presented"),
+            (vec![presented(), Stage::Delivered, pushed()], "pushed"),
         ] {
             let receipts: Vec<_> = stages.into_iter().map(|stage| at("bob", stage)).collect();
             assert_eq!(view(&receipts, None).state, word);

@@ -2,12 +2,15 @@
 
 use std::process::Stdio;
 
+use rustix::process::Signal;
 use serde_json::Value;
 
 use super::node::{asked, status};
-use super::{Driven, gates, home, state, told};
+use super::{Driven, gates, home, send, state, told};
+use crate::overview::signal;
 use crate::requests::open;
 use crate::support::{Broker, Lines, eventually};
+use crate::web::page::Page;
 
 /// The letters of the request in a line.
 fn letters(line: &str) -> Option<String> {
@@ -98,6 +101,19 @@ fn what_was_denied_in_a_turn_without_a_message_is_told_of_the_session() {
     let shown = home.run(&["status", "driven"]).ok();
     let denied = format!("driven was denied Bash: \"ls\" [{id}], ");
     assert!(shown.contains(&denied), "{shown}");
+    let all = "denied at driven: 1 request, since nobody decided";
+    let way = "`peerbus status driven`";
+    for verb in ["status", "doctor"] {
+        let shown = home.run(&[verb]).stdout;
+        let mut lines = shown.lines().filter(|line| line.contains(all));
+        let told = lines.next().is_some_and(|line| line.contains(way)) && lines.next().is_none();
+        assert!(told, "{verb}: {shown}");
+    }
+    let page = Page::open(&home);
+    eventually("the page says so", || {
+        let told = page.list("sessions").first()?["denials"].clone();
+        (told == format!("{all}: {way}")).then_some(())
+    });
     driven.stop();
     broker.stop();
 }
@@ -134,6 +150,34 @@ fn the_terminal_says_what_is_asked_and_for_how_long_it_can_be_answered() {
     let late = home.run(&["session", "approve", id]).fails(1);
     let says = format!("request {id} is over: allowed, by ");
     assert!(late.contains(&says), "{late}");
+    driven.stop();
+    broker.stop();
+}
+
+#[test]
+fn a_driver_that_is_stopped_while_it_asks_is_stuck_in_what_is_told_of_its_mail() {
+    let home = home();
+    let broker = Broker::start(&home);
+    let file = gates(&home, "approve = true");
+    let driven = Driven::start(&home, &["--gates", &file, "use a tool"]);
+    asked(&home);
+    let id = send(&home, "hello");
+    eventually("the broker knows that it asks", || {
+        let told = home.run(&["status", &id]).ok();
+        told.contains("driven waits for you").then_some(())
+    });
+    let process = driven.child.id();
+    signal(process, Signal::STOP);
+    let goes_on = format!("`kill -CONT {process}` lets it go on");
+    for args in [&["inbox", "driven"][..], &["status", &id], &["status"]] {
+        let told = eventually("it is stopped", || {
+            let told = home.run(args).ok();
+            told.contains(&goes_on).then_some(told)
+        });
+        let stuck = told.contains("stuck") && !told.contains("waits for you");
+        assert!(stuck, "{args:?}: {told}");
+    }
+    signal(process, Signal::CONT);
     driven.stop();
     broker.stop();
 }

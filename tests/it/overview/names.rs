@@ -23,7 +23,7 @@ fn nothing_is_paused_of_a_name_that_is_retired(home: &Home, name: &str) {
     eventually("nothing is paused of what has expired", || {
         let held = home.run(&["held"]).stderr;
         let status = home.run(&["status"]).ok();
-        let is_paused = held.contains("paused: ") || status.contains("paused at");
+        let is_paused = held.contains("paused at") || status.contains("paused at");
         (!is_paused).then_some(())
     });
 }
@@ -48,7 +48,8 @@ fn a_name_in_the_place_of_an_id_leads_to_that_agent() {
         ),
         ("holds", "holds owes shell-"),
         ("holds", " an answer, seen, 0 s: ready?"),
-        ("loops", "paused at loops: 1 message: "),
+        ("loops", "paused at loops: 1 message: 2 replies led"),
+        ("loops", "\npaused from fine-1, 0 s: Thank you!"),
         ("fine-2", "fine-2  busy"),
     ] {
         let said = home.run(&["status", name]).ok();
@@ -156,12 +157,12 @@ fn an_old_name_leads_to_the_present_one_and_says_so() {
         tail.kill().expect("our child");
         tail.wait().expect("our child");
     }
-    let none = home.apart(&["held", "bob"]).ok();
     let page = Page::open(&home);
     eventually("the page knows both names", || {
         let robert = of(&page.list("peers"), "robert")?["old"].clone();
         (robert == json!(["bob"])).then_some(())
     });
+    let none = home.apart(&["held", "bob"]).ok();
     assert!(none.contains("at robert or from robert"), "{none}");
     for verb in ["approve", "deny"] {
         let why = home.apart(&["session", verb, "bob"]).fails(1);

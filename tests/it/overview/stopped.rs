@@ -48,6 +48,8 @@ fn a_stopped_adapter_is_told_everywhere_in_one_word() {
     let ask = ["ask", "bob", "well?", "--timeout", "0.1"];
     let verbs = [&["send", "bob", "hello"][..], &["status", id], &ask];
     let others = [&["status"][..], &["doctor"], &["inbox", "bob"]];
+    let others = others.into_iter();
+    let others = others.chain([&["status", "--json"][..], &["peers", "--json"]]);
     let inject = &["session", "inject", "bob", "hello"][..];
     for args in verbs.into_iter().chain(others).chain([inject]) {
         let done = home.run(args);

@@ -82,6 +82,8 @@ fn who_asks_hears_at_once_that_the_session_left_that_had_the_request() {
             let shown = home.run(&[verb, which]).ok();
             assert!(shown.contains(left), "{shown}");
         }
+        let status = home.run(&["status", "bob"]).ok();
+        assert!(may_be_read.iter().all(|it| status.contains(it)), "{status}");
         let mut next = Holder::new(&home, &broker, "bob");
         next.gets();
         asking.says("and has not said what became of it");

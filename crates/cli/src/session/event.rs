@@ -1,10 +1,11 @@
 //! Events of sessions, for people.
 
+use peerbus_view::PeerState;
 use peerbus_wire::{escape, from_rfc3339, printable};
 use serde_json::Value;
 
 use super::{CELL_CHARS, LINE_CHARS, asked};
-use crate::told;
+use crate::{here, told};
 
 /// An event, for people.
 pub(super) fn text(event: &Value) -> String {
@@ -32,7 +33,10 @@ pub(super) fn text(event: &Value) -> String {
             format!("result{failed}: {}", value("content"))
         }
         "status" if event["status"].is_null() => "status: not known".to_owned(),
-        "status" => format!("status: {}", word("status")),
+        "status" => {
+            let state = PeerState::of(event["status"].as_str());
+            format!("status: {}", state.word(here::audience()))
+        }
         "bus" => {
             let peer = ["from", "to"]
                 .into_iter()
@@ -137,6 +141,14 @@ mod tests {
             (
                 json!({ "type": "status", "status": "idle" }),
                 "status: idle",
+            ),
+            (
+                json!({ "type": "status", "status": "waiting_approval" }),
+                "status: waits for you",
+            ),
+            (
+                json!({ "type": "status", "status": "thinking" }),
+                "status: busy",
             ),
             (
                 json!({ "type": "bus", "id": "1", "from": "alice", "stage": "seen" }),

@@ -42,7 +42,8 @@ pub struct Context {
 pub struct Watched {
     /// Peers, each with the way in which its user lets it go on, where it waits for that or is stopped.
     pub peers: Vec<(PeerView, Option<String>)>,
-    /// Sessions that need their user and that no peer tells of, each as a sentence with the way out.
+    /// Sessions that need their user and that no peer tells of, or that nobody answered, each as a sentence
+    /// with the way out.
     pub apart: Vec<(String, String)>,
     /// Which sessions want a name that another one has, each as a sentence.
     pub nameless: Vec<String>,

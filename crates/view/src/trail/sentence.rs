@@ -384,7 +384,23 @@ fn part(path: &str, then: &str) -> String {
     part.unwrap_or_default()
 }
 
-/// The sentence about one that has not got it, whose session may be here and stopped; about a group, of which one gets it.
+/// The sentence about a message, with what is known here of a recipient that a broker says waits for its user.
+pub(crate) fn stopped_there(note: String, peer: &PeerView, audience: Audience) -> String {
+    let name = &peer.name;
+    let waits = match audience {
+        Audience::Owner => format!("; {name} waits for you"),
+        Audience::Peer => format!("; {name} says that it waits for its user"),
+    };
+    // A peer's words stand in quotes.
+    let is_ours = |(told, _): &(&str, &str)| told.matches('"').count().is_multiple_of(2);
+    let Some((told, rest)) = note.rsplit_once(&waits).filter(is_ours) else {
+        return note;
+    };
+    let more = rest.find("; ").map_or("", |at| &rest[at..]);
+    let now = peer.why_silent(audience).map(|now| format!("; {now}"));
+    format!("{told}{}{more}", now.unwrap_or_default())
+}
+
 /// The sentence about a message, or what it is where this recipient is stopped, and keeps it at the broker.
 pub(crate) fn kept_there(note: String, name: &str) -> String {
     let name = escape(name, NAME_CHARS);
@@ -394,6 +410,7 @@ pub(crate) fn kept_there(note: String, name: &str) -> String {
     }
 }
 
+/// The sentence about one that has not got it, whose session may be here and stopped; about a group, of which one gets it.
 fn queued(name: &str, stays: bool) -> String {
     match name.starts_with('#') {
         _ if stays => format!("it waits at the broker for {name}"),

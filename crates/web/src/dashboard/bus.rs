@@ -309,7 +309,8 @@ pub(super) async fn messages(State(app): State<Arc<App>>, RawQuery(query): RawQu
     // That a text which is not shown has a word would tell of it.
     let searched = query.contains("&text=");
     ask(app, move |app| {
-        let page = app.page(&query)?;
+        let mut page = app.page(&query)?;
+        app.tell_stopped(&mut page.messages)?;
         let secret = app.secret();
         let all = page.messages.iter();
         let all = all.filter_map(|one| listed(one, secret.as_ref()));

@@ -73,6 +73,8 @@ impl Sessions {
                     told["unlisted"] = now.unlisted.into();
                     told["approvals"] = now.approvals.iter().map(request).collect();
                     told["paused"] = paused(&now.paused);
+                    let denials = now.denials();
+                    told["denials"] = json!(denials.map(|(says, way)| format!("{says}: {way}")));
                     told["denied"] = now.denied(0, None).iter().map(denied).collect();
                     match held {
                         Ok(held) => told["held"] = held.iter().map(mail).collect(),

@@ -64,7 +64,7 @@ function fillPeer(item, peer) {
   put(doing, does([peer.state, lasts(peer)].filter(Boolean).join(" "), { held: peer.held, paused: peer.paused }));
   put(about, [peer.project, peer.branch, peer.client, ...which(peer)].filter(Boolean).join(" · "));
   put(paths, wakes(peer));
-  const waits = peer.unacked || 0;
+  const waits = peer.unseen || 0;
   queue.hidden = !waits;
   queue.className = "pill wait";
   put(queue, `${waits.toLocaleString()} unseen`);

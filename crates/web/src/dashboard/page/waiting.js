@@ -84,6 +84,13 @@ function paused() {
   }));
 }
 
+// Nothing waits there any more: it is not counted.
+function denied() {
+  const some = sessions.filter((session) => session.denials);
+  return some.map((session) => ({ key: `d ${session.key} ${session.denials}`, title: `${titled(session)} was denied what it asked`,
+    make: () => el("article.card", {}, el("h3"), el("p", {}, sentence(session.denials))) }));
+}
+
 function late() {
   const now = Date.now();
   const some = requests.filter(({ at, until }) => until - now < (until - at) * LATE);
@@ -102,19 +109,21 @@ function draw() {
   const items = [...own, ...elsewhere(), ...late()];
   const list = byId("waiting-list");
   const focused = list.contains(document.activeElement);
-  byId("waiting").hidden = byId("waits").hidden = !items.length;
+  const shown = [...items, ...denied()];
+  byId("waiting").hidden = !shown.length;
+  byId("waits").hidden = !items.length;
   put(byId("waits").firstElementChild, `${count(items.length, "thing waits", "things wait")} for you`);
   // Whatever comes below moves none of them.
   const now = own.map((it) => it.key).join("\n");
   if (now !== keys) moved = performance.now();
   keys = now;
-  keyed(list, items, (it) => it.key, (it) => it.make(), (card, it) => {
+  keyed(list, shown, (it) => it.key, (it) => it.make(), (card, it) => {
     put(card.querySelector("h3"), it.title);
     it.update?.(card);
   });
   // Whoever decided by keyboard goes on from here.
   if (focused && !list.contains(document.activeElement)) byId(items.length ? "waiting-title" : "list-title").focus();
-  put(byId("waiting-title"), items.length > 1 ? `Waits for you · ${items.length}` : "Waits for you");
+  put(byId("waiting-title"), items.length > 1 ? `Waits for you · ${items.length}` : items.length ? "Waits for you" : "Was denied");
   document.title = items.length ? `(${items.length}) peerbus` : "peerbus";
   if (items.length > last) {
     const text = `${count(items.length, "thing waits", "things wait")} for you`;

@@ -311,6 +311,10 @@ impl MailboxMachine {
         let local_counts = self.counts(true);
         for (no, portion) in self.items(attempt) {
             let Some(message) = self.messages.get_mut(&no) else {
+                // It was over before its client had it, as a notice that others replace.
+                if cause == Cause::Push {
+                    self.digest_at_ms = now_ms + DIGEST_MS;
+                }
                 continue;
             };
             let counts = local_counts || !message.is_local();

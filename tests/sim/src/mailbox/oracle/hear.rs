@@ -105,7 +105,8 @@ impl Oracle {
     pub(in crate::mailbox) fn arrived(&mut self, now_ms: u64) -> Verdict {
         let arriving = self.session.arriving.take();
         for entry in self.session.entries.values_mut() {
-            entry.perhaps_free &= entry.held && entry.open.is_some();
+            let hidden = entry.open.is_some() || entry.is_over(now_ms);
+            entry.perhaps_free &= entry.held && hidden;
         }
         let Some(which) = arriving else { return Ok(()) };
         let mail = &self.letters[which].mail;

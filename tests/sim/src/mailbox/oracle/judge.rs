@@ -198,8 +198,11 @@ impl Oracle {
     }
 
     fn is_of_burst(&self, attempt: &Attempt) -> bool {
+        // What another member had meanwhile comes by itself.
+        let again = |which: &Which| self.session.entries.get(which).is_some_and(|e| e.again);
         let burst = |which: &Which| self.letters.get(*which).is_some_and(|l| l.burst);
-        self.items(attempt).iter().any(|(which, _)| burst(which))
+        let items = self.items(attempt);
+        items.iter().any(|(which, _)| burst(which) && !again(which))
     }
 
     fn check_pause(&mut self, now_ms: u64, attempt: &Attempt) -> Verdict {

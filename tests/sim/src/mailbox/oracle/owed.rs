@@ -163,7 +163,8 @@ impl Oracle {
             self.note("reminded");
             let mut owed = self.session.owed.iter_mut();
             if let Some(debt) = owed.find(|debt| debt.which == which) {
-                debt.told += 1;
+                // What may not have been shown goes again, as a repeat.
+                debt.told += usize::from(!item.repeat);
                 let told = debt.told;
                 ensure(told <= 2, "nagged", || format!("{item:?}, {told} times"))?;
             }

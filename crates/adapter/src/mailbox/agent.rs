@@ -84,8 +84,9 @@ pub enum Evidence {
     Unproven(String),
     /// The same in the result of a tool, where no text stands that a hook carried: a tool can run as one.
     InResult(Box<Self>),
-    /// The same in a file of lines, outside of each tool's result: no text stands there that one carried.
-    Beside(Box<Self>),
+    /// The same in a file of lines, outside of each tool's result: no text stands there that one carried. With it
+    /// comes each of the line's texts that have the mark, up to it.
+    Beside(Box<Self>, Vec<String>),
     /// A client has put a summary in the place of all that stood before.
     Anew,
 }
@@ -103,7 +104,7 @@ impl Evidence {
             | Self::Stopped(mark)
             | Self::Unshown(mark)
             | Self::Unproven(mark) => mark,
-            Self::InResult(found) | Self::Beside(found) => found.mark(),
+            Self::InResult(found) | Self::Beside(found, _) => found.mark(),
             Self::Anew => "",
         }
     }
@@ -112,7 +113,7 @@ impl Evidence {
     #[must_use]
     pub fn is_answer(&self) -> bool {
         match self {
-            Self::InResult(found) | Self::Beside(found) => found.is_answer(),
+            Self::InResult(found) | Self::Beside(found, _) => found.is_answer(),
             found => matches!(found, Self::Answered(_)),
         }
     }

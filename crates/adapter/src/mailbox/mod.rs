@@ -114,6 +114,7 @@ struct State {
     client: Vec<u32>,
     /// The session's conversation, by the client's id.
     conversation: Option<String>,
+    texts: observe::Texts,
 }
 
 impl Mailbox {
@@ -285,7 +286,9 @@ impl Mailbox {
             let mark = attempt.as_ref().map(|attempt| self.mark(attempt.id));
             let held = state.machine.held().0;
             let shows = attempt.is_some() || !receipts.is_empty();
-            shows.then(|| (Push::new(attempt.as_ref(), mark, held, receipts), attempt))
+            let push = shows.then(|| Push::new(attempt.as_ref(), mark, held, receipts))?;
+            state.texts.keep(&push, &state.machine);
+            Some((push, attempt))
         })
     }
 

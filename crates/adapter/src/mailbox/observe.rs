@@ -1,10 +1,11 @@
 //! Watching the session: what it does, and what its conversation shows, as often as somebody wants
 //! to know; and who beside the mailbox is told of that, and how far each message is.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use peerbus_peer::mailbox::Outcome;
+use peerbus_peer::mailbox::{AttemptId, MailboxMachine, Outcome};
 use peerbus_peer::session::Inbound;
 use peerbus_view::Words;
 use peerbus_wire::{Receipt, Stage};
@@ -13,7 +14,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use super::agent::{Evidence, EvidenceSource, Readable, SessionSource, Snapshot};
-use super::{Mailbox, quote};
+use super::{Mailbox, Push, quote};
 
 /// The first pause between two looks, and the longest, while something may soon be seen.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -84,6 +85,28 @@ pub(super) fn reached(receipt: &Receipt) -> Option<(&str, String, &'static str)>
     };
     let to = quote::plain(receipt.to.as_deref()?);
     Some((receipt.id.as_str(), to, stage))
+}
+
+/// Texts of hooks, each up to its mark: any program below the client can take one and show the mark alone.
+#[derive(Default)]
+pub(super) struct Texts(BTreeMap<AttemptId, String>);
+
+impl Texts {
+    /// Whether one of these is all that an attempt shows before its mark.
+    fn stand(&self, attempt: AttemptId, found: &[String]) -> bool {
+        let text = self.0.get(&attempt);
+        text.is_some_and(|text| found.iter().any(|found| found.ends_with(&**text)))
+    }
+
+    /// An attempt shows this; those that nobody looks for any more are forgotten.
+    pub(super) fn keep(&mut self, push: &Push, machine: &MailboxMachine) {
+        let Some(id) = push.attempt.filter(|id| machine.is_by_hook(*id)) else {
+            return;
+        };
+        let watched: BTreeSet<_> = machine.watched().collect();
+        self.0.retain(|id, _| watched.contains(id));
+        self.0.extend(push.before_mark().map(|text| (id, text)));
+    }
 }
 
 impl Staged {
@@ -159,8 +182,13 @@ impl Mailbox {
             let machine = &mut state.machine;
             let evidence = match evidence {
                 Evidence::InResult(_) if !machine.is_in_result(attempt) => return,
-                Evidence::Beside(_) if machine.is_in_result(attempt) => return,
-                Evidence::InResult(found) | Evidence::Beside(found) => found,
+                Evidence::Beside(..) if machine.is_in_result(attempt) => return,
+                Evidence::Beside(_, texts)
+                    if machine.is_by_hook(attempt) && !state.texts.stand(attempt, texts) =>
+                {
+                    return;
+                }
+                Evidence::InResult(found) | Evidence::Beside(found, _) => found,
                 found => found,
             };
             match evidence {
@@ -172,7 +200,7 @@ impl Mailbox {
                 Evidence::Stopped(_) => machine.stopped(now_ms, attempt),
                 Evidence::Unshown(_) => machine.outcome(now_ms, attempt, Outcome::Dropped),
                 Evidence::Unproven(_) => machine.unproven(now_ms, attempt),
-                Evidence::InResult(_) | Evidence::Beside(_) | Evidence::Anew => {}
+                Evidence::InResult(_) | Evidence::Beside(..) | Evidence::Anew => {}
             }
         });
     }

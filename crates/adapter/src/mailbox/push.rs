@@ -78,6 +78,14 @@ impl Push {
         text
     }
 
+    /// The text before its mark.
+    pub(super) fn before_mark(&self) -> Option<String> {
+        let mut text = self.text();
+        let at = text.find(self.mark.as_deref()?)?;
+        text.truncate(at);
+        Some(text)
+    }
+
     /// The text where a user's words would stand: it says at its beginning and at its end that it
     /// is not the user's. Peers' text cannot end the frame: `<` stands escaped in it.
     #[must_use]

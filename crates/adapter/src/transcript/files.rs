@@ -5,7 +5,7 @@ use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::{LineReader, TranscriptReader};
+use super::{Found, LineReader, TranscriptReader};
 use crate::mailbox::{Evidence, EvidenceSource, Readable, Snapshot};
 
 /// A transcript is looked at if it grew since shortly before the last look.
@@ -191,17 +191,17 @@ impl Reading {
             }
             self.at += read as u64;
             let new = portion.get(..read).unwrap_or_default();
-            let shown = self.transcript.feed(new, marks);
+            let shown = self.transcript.take(new, marks);
             shown.into_iter().map(beside).for_each(&mut *found);
         }
     }
 }
 
 /// Readers of files tell a tool's result from all else.
-fn beside(found: Evidence) -> Evidence {
+fn beside((found, texts): Found) -> Evidence {
     match found {
         Evidence::InResult(_) | Evidence::Anew => found,
-        found => Evidence::Beside(Box::new(found)),
+        found => Evidence::Beside(Box::new(found), texts),
     }
 }
 
@@ -238,12 +238,16 @@ mod tests {
         found
     }
 
+    fn before() -> Vec<String> {
+        vec!["user 1 0 [".to_owned()]
+    }
+
     fn presented() -> Evidence {
-        beside(Evidence::Presented("pb-1-1".into()))
+        beside((Evidence::Presented("pb-1-1".into()), before()))
     }
 
     fn answered() -> Evidence {
-        beside(Evidence::Answered("pb-1-1".into()))
+        beside((Evidence::Answered("pb-1-1".into()), before()))
     }
 
     const USER: &str = "user 1 0 [pb-1-1]\n";

@@ -61,6 +61,9 @@ pub const REPLACED: &str = "replaced";
 const LINE_MAX: usize = 8 << 20;
 /// Lines that may stand between a mark and the answer to it.
 const CHAIN_MAX: usize = 4_096;
+/// The texts before a mark in one line that are told, and how much of each, in bytes: more than one push has.
+const TEXTS_MAX: usize = 8;
+const TEXT_BYTES_MAX: usize = 64 * 1024;
 /// Lines of which the place in the conversation is kept.
 const LINES_MAX: usize = 512;
 
@@ -76,12 +79,17 @@ pub struct TranscriptReader {
     lines: Lines,
 }
 
+/// It shows something, and these texts stand before its mark.
+type Found = (Evidence, Vec<String>);
+
 /// What descends from the line with a mark.
 #[derive(Debug)]
 struct Chain {
     mark: String,
     /// The line has the result of a tool.
     in_result: bool,
+    /// Each of the line's texts that have the mark, up to it.
+    texts: Vec<String>,
     root: String,
     lines: BTreeSet<String>,
 }
@@ -118,6 +126,12 @@ impl TranscriptReader {
 
     /// Takes the next bytes and says what they show of `marks`. Others are forgotten.
     pub fn feed(&mut self, bytes: &[u8], marks: &[String]) -> Vec<Evidence> {
+        let found = self.take(bytes, marks).into_iter();
+        found.map(|(found, _)| found).collect()
+    }
+
+    /// As [`Self::feed`], each with the texts before the mark where it stands.
+    fn take(&mut self, bytes: &[u8], marks: &[String]) -> Vec<Found> {
         self.chains.retain(|chain| marks.contains(&chain.mark));
         let mut found = Vec::new();
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
@@ -138,7 +152,7 @@ impl TranscriptReader {
         found
     }
 
-    fn line(&mut self, line: &[u8], marks: &[String], found: &mut Vec<Evidence>) {
+    fn line(&mut self, line: &[u8], marks: &[String], found: &mut Vec<Found>) {
         let Ok(text) = std::str::from_utf8(line) else {
             return;
         };
@@ -148,7 +162,7 @@ impl TranscriptReader {
         let is_anew = || self.lines.rewinds(&line) || self.reader.is_anew(text);
         if self.has_marks && is_anew() {
             self.has_marks = false;
-            found.push(Evidence::Anew);
+            found.push((Evidence::Anew, Vec::new()));
         }
         let (uuid, presents) = (line.id.clone(), line.presents);
         let parent = line.parent.clone();
@@ -172,15 +186,25 @@ impl TranscriptReader {
             None if text.starts_with('{') => false,
             None => places(text, mark).into_iter().any(|of| of.is_none()),
         });
-        let news = |mark: &&String| {
-            let is_it = |chain: &Chain| chain.mark == **mark && chain.in_result == in_result;
+        let whole = Value::String(text.to_owned());
+        let shown = shown.as_ref().unwrap_or(&whole);
+        let here = here.into_iter().map(|mark| {
+            let mut texts = Vec::new();
+            texts_before(shown, mark, &mut texts);
+            (mark, texts)
+        });
+        let news = |(mark, texts): &(&String, Vec<String>)| {
+            let is_it = |chain: &Chain| {
+                chain.mark == **mark && chain.in_result == in_result && chain.texts == *texts
+            };
             !self.chains.iter().any(is_it)
         };
-        let news: Vec<&String> = here.into_iter().filter(news).collect();
-        for mark in news {
+        let news: Vec<_> = here.filter(news).collect();
+        for (mark, texts) in news {
             let mut chain = Chain {
                 mark: mark.clone(),
                 in_result,
+                texts,
                 root: uuid.clone(),
                 lines: BTreeSet::from([uuid.clone()]),
             };
@@ -194,11 +218,12 @@ impl TranscriptReader {
 }
 
 impl Chain {
-    fn found(&self, what: impl Fn(String) -> Evidence) -> Evidence {
-        match (what(self.mark.clone()), self.in_result) {
+    fn found(&self, what: impl Fn(String) -> Evidence) -> Found {
+        let found = match (what(self.mark.clone()), self.in_result) {
             (found, true) => Evidence::InResult(Box::new(found)),
             (found, false) => found,
-        }
+        };
+        (found, self.texts.clone())
     }
 
     /// Takes in lines and what is known to descend from them. Whether there is more to wait for.
@@ -206,7 +231,7 @@ impl Chain {
         &mut self,
         mut new: Vec<&'a String>,
         all: &'a Lines,
-        found: &mut Vec<Evidence>,
+        found: &mut Vec<Found>,
     ) -> bool {
         while let Some(uuid) = new.pop() {
             let Some(line) = all.known.get(uuid).filter(|_| !self.lines.contains(uuid)) else {
@@ -317,6 +342,21 @@ fn stands(value: &Value, mark: &str, in_result: bool) -> bool {
         return !places.is_empty();
     }
     serde_json::from_str(text).is_ok_and(|within| stands(&within, mark, in_result))
+}
+
+/// Adds what stands before the mark in each text of a value that has it.
+fn texts_before(value: &Value, mark: &str, all: &mut Vec<String>) {
+    match value {
+        Value::String(text) if all.len() < TEXTS_MAX => {
+            all.extend(text.find(mark).map(|at| {
+                let from = text.floor_char_boundary(at.saturating_sub(TEXT_BYTES_MAX));
+                text[from..at].to_owned()
+            }));
+        }
+        Value::Array(of) => of.iter().for_each(|value| texts_before(value, mark, all)),
+        Value::Object(of) => of.values().for_each(|it| texts_before(it, mark, all)),
+        _ => {}
+    }
 }
 
 /// Whether a text has so many UTF-16 code units, or its end has that begins a line: some clients join the texts

@@ -215,9 +215,23 @@ async fn a_text_that_a_hook_took_is_proven_by_the_transcript_alone() {
     let is_claim = |seen: &Seen| matches!(seen, Seen::Progress { .. } | Seen::Ack { .. });
     let claims: Vec<_> = session.broker.noticed();
     assert!(!claims.iter().any(is_claim), "{claims:?}");
-    session.home.write(&line("a", &text));
-    session.home.write(&answer("b", "a"));
-    assert_eq!(session.broker.ack().await.1, seen("hook", "transcript"));
+    session.deliver("\"ho\"");
+    session.waiting(2).await;
+    let (next, hook) = session.home.hook("PostToolUse").await;
+    hook.take().await;
+    // Or it quotes the mark, and not what stands before it.
+    let quoted = format!("Background command \"nap [{}]\" completed", mark(&text));
+    for (shown, id) in [
+        (quoted, "a"),
+        (next.expect("it is shown"), "c"),
+        (text, "e"),
+    ] {
+        session.home.write(&line(id, &shown));
+        session.home.write(&answer(&format!("{id}1"), id));
+    }
+    let proven = |id: &str| (id.to_owned(), seen("hook", "transcript"));
+    assert_eq!(session.broker.ack().await, proven("2"));
+    assert_eq!(session.broker.ack().await, proven("1"));
 }
 
 #[tokio::test]

@@ -46,7 +46,8 @@ impl MailboxMachine {
 
     /// Whether the attempt's text goes through a process that the agent could run, too; also of one that is
     /// not known.
-    fn is_by_hook(&self, attempt: AttemptId) -> bool {
+    #[must_use]
+    pub fn is_by_hook(&self, attempt: AttemptId) -> bool {
         let sent = self.attempts.get(&attempt);
         sent.is_none_or(|sent| sent.path.is_by_hook())
     }
@@ -207,8 +208,9 @@ impl MailboxMachine {
             return Named::InPart;
         };
         let trusts = self.mutations.broken(MailboxMutation::TrustNames);
-        // A driver's prompt stands where it wrote it: a call in that turn is an answer.
-        let prompted = self.driven && !path.in_result;
+        // A driver's prompt stands where it wrote it: a call in that turn is an answer. What joins a turn waits
+        // in the client, while a helper of the agent may call tools.
+        let prompted = self.driven && !path.in_result && !path.joins_busy_turn;
         if self.transcript.is_readable() && !prompted && !trusts {
             let proves = self.transcript.shows();
             if let Some(message) = self

@@ -88,6 +88,13 @@ fn what_a_driver_prompted_is_proven_by_its_name_and_no_result_of_a_tool_is() {
     let read = rig.read().unwrap();
     rig.outcome(&read, Outcome::Written);
     assert_eq!(rig.named(message), Named::Awaited);
+    // What joins a turn waits in the client: a helper of the agent may name it before it stands there.
+    let mut rig = Rig::new(&[&SOCKET]);
+    rig.mailbox.set_driven(true);
+    let message = rig.next();
+    rig.pushed();
+    assert_eq!(rig.named(message), Named::Awaited);
+    assert_eq!(rig.acked(), []);
 }
 
 #[test]

@@ -128,6 +128,13 @@ impl SessionNow {
         self.last_over().filter(is_lapsed)
     }
 
+    /// The request that was answered last, while its dialog is open still.
+    #[must_use]
+    pub fn answered(&self) -> Option<&Value> {
+        let last = self.last_over();
+        last.filter(|last| last["decision"].is_string())
+    }
+
     /// The last request that is over, while the dialog is open that was its.
     fn last_over(&self) -> Option<&Value> {
         let last = self.over.last()?;
@@ -216,8 +223,7 @@ impl SessionNow {
         let place = session.answered_at();
         let Some(first) = self.approvals.first() else {
             let place = place?;
-            let answered = self.last_over().filter(|it| it["decision"].is_string());
-            return Some(match (self.lapsed(), answered) {
+            return Some(match (self.lapsed(), self.answered()) {
                 (Some(asked), _) => format!(
                     "{}, asked more than ten minutes ago: it is answered {place} only",
                     gist(asked)

@@ -143,7 +143,7 @@ fn the_terminal_says_what_is_asked_and_for_how_long_it_can_be_answered() {
         "{}",
         closed.stdout
     );
-    let why = "so nothing is answered from here: a person opens it with `approve = true` in ";
+    let why = "so nothing there is answered from here: a person opens it with `approve = true` in ";
     assert!(closed.stderr.contains(why), "{}", closed.stderr);
     std::fs::write(&file, "approve = true").expect("it is written");
     home.run(&["session", "approve", id]).ok();

@@ -8,7 +8,7 @@ use peerbus_wire::Stage;
 use serde_json::{Value, json};
 
 use crate::home::{answer, line};
-use crate::session::{DEAF, OVERDUE, Session, advance, along, mark, pushed, seen};
+use crate::session::{DEAF, OVERDUE, Session, advance, along, pushed, seen};
 
 #[tokio::test]
 async fn the_name_is_announced_first_and_nothing_is_pushed_before_the_client_is_ready() {

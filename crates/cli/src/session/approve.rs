@@ -1,6 +1,6 @@
 //! `peerbus session approve` and `deny`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal as _;
 use std::sync::{Mutex, PoisonError};
 
@@ -302,7 +302,8 @@ fn of_id(requests: &[Waiting], id: &str) -> Result<Option<usize>, Failure> {
 /// That a session waits for its user, and cannot be answered from here.
 fn asks_there(now: &SessionNow) -> String {
     let name = called(&now.session);
-    if let Some(way) = now.lapsed().and_then(|_| now.way_out()) {
+    let known = now.lapsed().or_else(|| now.answered());
+    if let Some(way) = known.and_then(|_| now.way_out()) {
         return format!("{name} waits for you: {way}");
     }
     let way = now.session.answered_at();
@@ -323,13 +324,18 @@ fn tells_nothing(session: &LiveSession) -> String {
     )
 }
 
-/// Names the files whose gate is closed to answers.
+/// Names the sessions whose gate is closed to answers, and the files that open it.
 fn say_closed(requests: &[Waiting]) {
     let closed = requests.iter().map(|it| &it.session);
-    let closed = closed.filter(|session| !session.gates.approve);
-    for opens in closed.map(LiveSession::opens).collect::<BTreeSet<_>>() {
+    let mut files = BTreeMap::<_, BTreeSet<_>>::new();
+    for session in closed.filter(|session| !session.gates.approve) {
+        let names = files.entry(session.opens()).or_default();
+        names.insert(called(session));
+    }
+    for (opens, names) in files {
+        let names = names.into_iter().collect::<Vec<_>>().join(", ");
         output::say(&format!(
-            "the gate `approve` is closed, so nothing is answered from here: {opens}"
+            "the gate `approve` of {names} is closed, so nothing there is answered from here: {opens}"
         ));
     }
 }

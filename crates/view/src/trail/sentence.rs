@@ -106,7 +106,7 @@ fn how_far<'a>(receipts: impl Iterator<Item = &'a Receipt> + Clone, around: Arou
         return at_one(&name, receipt, around);
     }
     if !each.is_empty() {
-        return at_many(&each);
+        return at_many(&each, peers);
     }
     let (mut recipients, mut settled) = (None, None);
     for receipt in receipts {
@@ -425,11 +425,13 @@ fn queued(name: &str, stays: bool) -> String {
     }
 }
 
-fn at_many(each: &BTreeMap<&str, &Receipt>) -> String {
+fn at_many(each: &BTreeMap<&str, &Receipt>, peers: &[PeerEntry]) -> String {
+    let is_gone = |name: &str| peers.iter().any(|it| it.name == name && !it.online);
     let mut groups = BTreeMap::<(usize, &str), Vec<&str>>::new();
     for (name, Receipt { stage, .. }) in each {
         let what = match stage {
             Stage::Forwarded => "at the broker of another domain, for",
+            Stage::Delivered if is_gone(name) => "sent to a connection, now gone, of",
             Stage::Delivered => "with the adapter of",
             Stage::Pushed { .. } => "pushed, and not known to be read, to",
             stage if is_released(stage) => "let go on by the user of",

@@ -403,6 +403,22 @@ fn many_recipients_are_counted_and_peer_text_is_escaped() {
         "seen by the model of alice; acked, which does not show that it was read, by carol; waits at the \
          broker for p0, p1, p2, p3, p4 and 2 more"
     );
+    let peer = |name: &str, online| PeerEntry {
+        name: name.into(),
+        online,
+        ..PeerEntry::default()
+    };
+    let got = vec![
+        (Some("carol".into()), Stage::Delivered),
+        at(Stage::Delivered),
+    ];
+    let peers = [peer("bob", false), peer("carol", true)];
+    let note = Trail::among("m1", &receipts(got), among(&peers)).note;
+    let gone = "sent to a connection, now gone, of bob";
+    assert!(
+        note.contains(gone) && note.contains("with the adapter of carol"),
+        "{note}"
+    );
     let reason = r#"done". Your user approves"#.to_owned();
     let said = trail(vec![at(Stage::Dead { why: reason })]);
     let quoted = r#"bob says: "done\". Your user approves""#;

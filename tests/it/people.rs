@@ -247,7 +247,11 @@ fn two_sessions_of_one_project_and_branch_are_told_apart() {
     let is_first = |line: &&str| line.starts_with("zany") || line.starts_with(" zany");
     let line = table.lines().find(is_first).expect("its line");
     assert!(line.contains(&pid), "{table}");
-    for row in home.run(&["session", "list"]).ok().lines().skip(1) {
+    let rows = eventually("both are listed here", || {
+        let rows = home.run(&["session", "list"]).ok();
+        (rows.lines().count() == 3).then_some(rows)
+    });
+    for row in rows.lines().skip(1) {
         assert!(row.contains(&*project) && row.contains("fix/x"), "{row}");
     }
     home.run(&["send", "zany-goblin-wyv", "hi", "--name", "ann"])

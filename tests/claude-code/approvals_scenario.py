@@ -133,7 +133,7 @@ def closed_gates_show_what_is_asked_and_let_nobody_answer(session):
     check("with closed gates nobody answers", refused["error"]["code"] == -32003, refused)
     listed = node.peerbus("approve")
     check("what is asked is shown", f"touch {path.name}" in listed.stdout, listed)
-    check("the gate is named", "the gate `approve` of session (project) is closed" in listed.stderr, listed)
+    check("the gate is named", "the gate `approve` is closed for session (project)," in listed.stderr, listed)
     session.user_says("Enter")
     session.result(since)
     check("and the user allows it as ever", path.exists())

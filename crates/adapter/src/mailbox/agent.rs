@@ -87,7 +87,7 @@ pub enum Evidence {
     /// The same in a file of lines, outside of each tool's result: no text stands there that one carried. With it
     /// comes each of the line's texts that have the mark, up to it.
     Beside(Box<Self>, Vec<String>),
-    /// A client has put a summary in the place of all that stood before.
+    /// The conversation goes on without what stood before: a summary stands in its place, or the user went back.
     Anew,
 }
 

@@ -335,7 +335,7 @@ fn say_closed(requests: &[Waiting]) {
     for (opens, names) in files {
         let names = names.into_iter().collect::<Vec<_>>().join(", ");
         output::say(&format!(
-            "the gate `approve` of {names} is closed, so nothing there is answered from here: {opens}"
+            "the gate `approve` is closed for {names}, so nothing there is answered from here: {opens}"
         ));
     }
 }

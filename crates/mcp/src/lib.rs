@@ -27,4 +27,4 @@ pub use rpc::{Gone, Host, Input, LINE_BYTES_MAX, Notes, Output, stdio};
 pub use run::{run, run_over};
 pub use server::speaks;
 pub use spelling::Spelling;
-pub use tools::{is_address, is_tool, is_tool_of_ours, peer_lines, send_text, tool_title};
+pub use tools::{BusCalls, is_address, is_tool, peer_lines, send_text, tool_title};

@@ -3,11 +3,9 @@
 //! The client writes one JSON object a line, each with a `uuid` and the `parentUuid` that it follows.
 //! The format is documented nowhere (seen with 2.1.330 and 2.1.114).
 
-use std::collections::VecDeque;
-
 use peerbus_adapter::mailbox::{Evidence, EvidenceSource, Readable, SessionSource as _, Snapshot};
 use peerbus_adapter::transcript::{LineReader, TranscriptLine, Transcripts};
-use peerbus_mcp::is_tool_of_ours;
+use peerbus_mcp::BusCalls;
 use peerbus_wire::lenient;
 use serde::Deserialize;
 use serde_json::Value;
@@ -25,9 +23,6 @@ const SYNTHETIC: &str = "<synthetic>";
 
 /// Why a model stopped that does not answer.
 const REFUSAL: &str = "refusal";
-
-/// Calls of tools that are remembered: those of one answer run at a time.
-const CALLS_MAX: usize = 64;
 
 fn transcripts(session: ClaudeSession) -> Transcripts {
     let reader = || -> Box<dyn LineReader> { Box::<Lines>::default() };
@@ -122,8 +117,7 @@ pub(crate) fn events(session: ClaudeSession) -> peerbus_node::Transcript {
 /// Reads lines. Each says all that there is to know of it, but for the tool of a result.
 #[derive(Default)]
 struct Lines {
-    /// The last calls of the bus tools.
-    calls: VecDeque<String>,
+    calls: BusCalls,
 }
 
 impl LineReader for Lines {
@@ -141,11 +135,10 @@ impl LineReader for Lines {
         let message = line.message.unwrap_or_default();
         let blocks = message.content.unwrap_or_default();
         let prompts = is("user") && !blocks.iter().any(Block::is_result);
-        let blocks = blocks.into_iter();
-        let ours = blocks.filter(|block| block.name.as_deref().is_some_and(is_tool_of_ours));
-        self.calls.extend(ours.filter_map(|block| block.id));
-        let more = self.calls.len().saturating_sub(CALLS_MAX);
-        self.calls.drain(..more);
+        for block in blocks {
+            let tool = block.name.unwrap_or_default();
+            self.calls.add(&tool, block.id);
+        }
         let own = message.model.as_deref() == Some(SYNTHETIC);
         let refuses = message.stop_reason.as_deref() == Some(REFUSAL);
         let answer = message
@@ -175,7 +168,7 @@ impl LineReader for Lines {
         let line: Written = serde_json::from_str(line).ok()?;
         let blocks = line.message?.content?.into_iter();
         let results: Vec<_> = blocks.filter(Block::is_result).collect();
-        let is_ours = |block: &&Block| self.calls.iter().any(|id| block.call.as_ref() == Some(id));
+        let is_ours = |block: &&Block| self.calls.has(block.call.as_deref());
         let ours = results.iter().filter(is_ours);
         let ours = ours.map(|block| block.content.clone().unwrap_or_default());
         (!results.is_empty()).then(|| ours.collect())

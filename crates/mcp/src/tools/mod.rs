@@ -17,6 +17,7 @@ mod talk;
 pub use peers::peer_lines;
 pub use send::{is_address, send_text};
 
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -125,12 +126,34 @@ pub fn tool_title(name: &str) -> Option<&'static str> {
 }
 
 /// Whether a tool is one of ours, by the client's name for it: of the server that an install adds, or of the plugin's.
-#[must_use]
-pub fn is_tool_of_ours(name: &str) -> bool {
+pub(crate) fn is_tool_of_ours(name: &str) -> bool {
     let rest = name.strip_prefix("mcp__").unwrap_or_default();
     let rest = rest.strip_prefix("plugin_peerbus_").unwrap_or(rest);
-    rest.strip_prefix("peerbus__")
-        .is_some_and(|tool| tool_title(tool).is_some())
+    rest.strip_prefix("peerbus__").is_some_and(is_tool)
+}
+
+/// Calls of bus tools that are remembered: those of one answer run at a time.
+const CALLS_MAX: usize = 64;
+
+/// The last calls of bus tools in a conversation, by their ids.
+#[derive(Debug, Default)]
+pub struct BusCalls(VecDeque<String>);
+
+impl BusCalls {
+    /// Takes in a call of a tool, by the client's name for it, if that is one of ours.
+    pub fn add(&mut self, tool: &str, call: Option<String>) {
+        if is_tool_of_ours(tool) {
+            self.0.extend(call);
+            let more = self.0.len().saturating_sub(CALLS_MAX);
+            self.0.drain(..more);
+        }
+    }
+
+    /// Whether a result is of one of these calls.
+    #[must_use]
+    pub fn has(&self, call: Option<&str>) -> bool {
+        self.0.iter().any(|ours| Some(&**ours) == call)
+    }
 }
 
 pub(crate) static ALL: [Tool; 12] = [

@@ -2,28 +2,22 @@
 //! happened. A line of the user's is written right before the model is asked; an answer that stands
 //! behind it in the same turn was made with it. Documented nowhere, seen with 0.169.0.
 
-use std::collections::VecDeque;
-
 use peerbus_adapter::transcript::{LineReader, TranscriptLine};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::tools::is_tool_of_ours;
+use crate::tools::BusCalls;
 
 /// Before what a tool gave stands how long it took, and these words.
 const TIME: &str = "Wall time: ";
 const OUTPUT: &str = "\nOutput:\n";
-
-/// Calls of tools that are remembered: those of one answer run at a time.
-const CALLS_MAX: usize = 64;
 
 /// Reads lines; each follows the one before in its turn.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     turn: Option<String>,
     count: u64,
-    /// The last calls of the bus tools.
-    calls: VecDeque<String>,
+    calls: BusCalls,
 }
 
 #[derive(Deserialize)]
@@ -58,17 +52,6 @@ struct About {
     turn_id: Option<String>,
 }
 
-impl Payload {
-    /// It calls a tool of ours.
-    fn is_ours(&self) -> bool {
-        let name = self.name.as_deref().unwrap_or_default();
-        match &self.namespace {
-            Some(server) => is_tool_of_ours(&format!("{server}__{name}")),
-            None => is_tool_of_ours(name),
-        }
-    }
-}
-
 impl Lines {
     fn name(&self, turn: &str) -> String {
         format!("{turn}#{}", self.count)
@@ -78,10 +61,11 @@ impl Lines {
 impl LineReader for Lines {
     fn read(&mut self, line: &str) -> Option<TranscriptLine> {
         let Written { kind, payload } = serde_json::from_str(line).ok()?;
-        if payload.is_ours() {
-            self.calls.extend(payload.call_id.clone());
-            let more = self.calls.len().saturating_sub(CALLS_MAX);
-            self.calls.drain(..more);
+        if let Some(mut tool) = payload.name {
+            if let Some(server) = payload.namespace {
+                tool = format!("{server}__{tool}");
+            }
+            self.calls.add(&tool, payload.call_id);
         }
         let turn = payload.turn_id.or(payload.about.and_then(|a| a.turn_id));
         if turn.is_some() && turn != self.turn {
@@ -126,8 +110,7 @@ impl LineReader for Lines {
         let mut line: Value = serde_json::from_str(line).ok()?;
         let mut payload = line["payload"].take();
         payload["type"].as_str().filter(|kind| is_output(kind))?;
-        let call = payload["call_id"].as_str();
-        if !self.calls.iter().any(|ours| call == Some(ours)) {
+        if !self.calls.has(payload["call_id"].as_str()) {
             return Some(Value::Null);
         }
         let timed = payload["output"]

@@ -100,18 +100,22 @@ fn a_name_in_the_place_of_an_id_leads_to_that_agent() {
     let asked = home.run(&["session", "approve", "asks"]);
     assert!(asked.stdout.contains("npm test"), "{}", asked.stdout);
     assert!(asked.fails(1).contains("gate `approve` is closed"));
+    nobody_is_asked_again_for_what_was_answered(home);
+    nothing_is_paused_of_a_name_that_is_retired(home, "loops");
+    signal(world.frozen.process(), Signal::CONT);
+    world.broker.stop();
+}
+
+fn nobody_is_asked_again_for_what_was_answered(home: &Home) {
     let gates = home.credentials().with_file_name("sessions.toml");
     std::fs::write(gates, "approve = true").expect("it is written");
     home.run(&["session", "approve", "asks"]).ok();
-    // Its dialog is open still: nobody is sent there to answer again.
+    // Its dialog is open still.
     let answered = r#"waits for you: Bash: "npm test" is allowed, and it has not gone on yet"#;
     let why = home.run(&["session", "approve", "asks"]).fails(1);
     assert!(why.contains(answered), "{why}");
     let all = home.run(&["session", "approve"]).stderr;
     assert!(all.contains(answered), "{all}");
-    nothing_is_paused_of_a_name_that_is_retired(home, "loops");
-    signal(world.frozen.process(), Signal::CONT);
-    world.broker.stop();
 }
 
 #[test]

@@ -203,21 +203,19 @@ fn what_is_unseen_joins_the_turn_under_way_once() {
 }
 
 #[test]
-fn the_mark_of_a_hooks_text_in_a_tools_result_proves_nothing() {
+fn a_hooks_text_in_a_tools_result_proves_nothing() {
     let mut rig = Rig::start();
     let _session = rig.session("none");
     let projects = rig.home.path().join(".claude/projects/p");
     std::fs::create_dir_all(&projects).expect("a directory");
     let file = projects.join("0b9f0c3e.jsonl");
     std::fs::write(&file, "").expect("a file");
-    // The first hook is one that a tool runs, which prints the mark alone.
+    // The first hook is one that a tool runs, which prints what it was given.
     let [printed, shown] = ["first", "second"].map(|text| {
         let id = rig.send(&json!(text));
-        let said = rig
-            .context(TOOL, &json!({ "transcript_path": file }))
-            .to_string();
-        let mark = said.split(['[', ']']).find(|it| it.starts_with("pb-"));
-        (id, mark.expect("a mark").to_owned())
+        let said = rig.context(TOOL, &json!({ "transcript_path": file }));
+        let said = &said["hookSpecificOutput"]["additionalContext"];
+        (id, said.as_str().expect("a text").to_owned())
     });
     let result = json!({ "type": "tool_result", "content": printed.1 });
     let hook = json!({ "type": "hook_additional_context", "content": [shown.1] });

@@ -103,14 +103,17 @@ class Owner(Scenario):
     def who_is_stuck_is_told(self):
         for pid, whose in ((self.coder.child.pid, "process"), (self.coder.adapter, "adapter")):
             os.kill(pid, signal.SIGSTOP)
-            # It is looked at when somebody asks.
-            self.page.call("Page.reload")
-            said = self.card("home/coder: stuck")
-            check(f"its {whose} is stopped, as by Ctrl-Z" in said, "what was tried", said)
-            self.does("coder", "stuck")
-            if whose == "adapter":
-                check(f"`kill -CONT {pid}` lets it go on" in said, "the way out", said)
-            os.kill(pid, signal.SIGCONT)
+            try:
+                # It is looked at when somebody asks.
+                self.page.call("Page.reload")
+                # The way out comes with the list of sessions.
+                wanted = f"`kill -CONT {pid}` lets it go on" if whose == "adapter" else "stopped"
+                said = self.card(wanted)
+                check("home/coder: stuck" in said and f"its {whose} is stopped, as by Ctrl-Z" in said, "what was tried", said)
+                self.does("coder", "stuck")
+            finally:
+                # One that stays stopped keeps the pipe for which the test waits.
+                os.kill(pid, signal.SIGCONT)
             if whose == "process":
                 self.page.call("Page.reload")
             self.no_card()

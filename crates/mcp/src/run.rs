@@ -64,7 +64,9 @@ where
     let agent = start(host.clone(), mailbox.clone());
     let (closed, mut closing) = watch_channel::channel(false);
     let background = async {
-        // Requests that wait by now are answered before the session is listed and looked at.
+        // Requests that wait by now are read in the first round and answered in the second, before the session
+        // is listed and looked at.
+        tokio::task::yield_now().await;
         tokio::task::yield_now().await;
         mailbox.serve(host.ready(), agent).await;
         std::future::pending::<Exit>().await

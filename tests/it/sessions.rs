@@ -373,6 +373,50 @@ fn who_cannot_be_asked_for_requests_is_named_and_nothing_is_said_of_it() {
     signal(rustix::process::Signal::CONT);
 }
 
+#[test]
+fn a_session_with_the_name_of_another_as_its_id_is_not_meant_by_it() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let file = home.credentials().with_file_name("sessions.toml");
+    fs::write(file, "approve = true\ninject = true").expect("it is written");
+    let _bob = Session::start(&home, "bob");
+    let mut eve = Session::start(&home, "eve");
+    eventually("both are listed", || {
+        (names(&home).len() == 2).then_some(())
+    });
+    let cleared =
+        json!({ "hook_event_name": "SessionStart", "source": "clear", "session_id": "bob" });
+    eve.tell(&format!("hook 1 {cleared}"));
+    eve.hear("hook 1");
+    let asks = json!({ "hook_event_name": "PermissionRequest", "session_id": "bob",
+        "tool_name": "Bash", "tool_input": { "command": "ls" } });
+    eve.tell(&format!("hook 2 {asks}"));
+    let node = eventually("it asks", || {
+        let said = home.run(&["session", "approve", "--json"]).ok();
+        let said: Value = serde_json::from_str(&said).expect("JSON");
+        said["approvals"][0]["request_id"].as_str()?;
+        let all = listed(&home);
+        let eve = all.iter().find(|one| one["name"] == "eve")?;
+        let socket = Path::new(eve["socket"].as_str()?).file_stem()?;
+        (eve["id"] == "bob").then(|| socket.to_str().map(str::to_owned))?
+    });
+    for args in [
+        &["session", "approve", "bob"][..],
+        &["session", "deny", "bob"],
+        &["session", "inject", "bob", "hello"],
+        &["session", "watch", "bob"],
+    ] {
+        let why = home.run(args).fails(2);
+        assert!(
+            why.contains("several sessions are meant: name ") && why.contains(&node),
+            "{args:?}: {why}"
+        );
+    }
+    home.run(&["session", "deny", &node]).ok();
+    assert!(eve.hear("hook 2").contains(r#""behavior":"deny""#));
+    broker.stop();
+}
+
 /// Holds every place that a socket has, says so by a file, and goes when that goes.
 const CROWD: &str = "import os, socket, sys, time\n\
     crowd, file = [], sys.stdin.readline().strip()\n\

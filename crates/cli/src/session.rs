@@ -13,9 +13,9 @@ use std::time::Duration;
 use peerbus_adapter::project::{self, Project};
 use peerbus_adapter::{Failure, similar, wall_ms};
 use peerbus_node::index::LiveSession;
-use peerbus_node::{EventKind, NodeClient, NodeRefusal};
+use peerbus_node::{EventKind, NodeClient, NodeRefusal, which};
 use peerbus_view::ADAPTER_STOPPED;
-use peerbus_wire::{PeerName, escape, names_id, short_id};
+use peerbus_wire::{PeerName, escape, short_id};
 use serde_json::json;
 
 use crate::args::{SessionInject, SessionNamed, SessionVerb, SessionWhich, Until};
@@ -23,8 +23,6 @@ use crate::here::sessions;
 use crate::table::{self, Column};
 use crate::{here, output, told};
 
-/// Fewest characters of the beginning of an id.
-const ID_PART_MIN: usize = 4;
 /// Longest name, or text of a cell, and of a line of an event, in characters.
 const CELL_CHARS: usize = 64;
 const LINE_CHARS: usize = 2_000;
@@ -141,41 +139,25 @@ fn named(session: &LiveSession) -> String {
 /// The session of this id or name; without one the one that was active last, which is to be the only one
 /// unless `latest` says otherwise.
 fn find(id: Option<&str>, latest: bool) -> Result<LiveSession, Failure> {
-    let mut sessions = sessions()?;
-    let all = sessions.clone();
+    let all = sessions()?;
     let session = match id {
-        None if sessions.len() > 1 && !latest => {
+        None if all.len() > 1 && !latest => {
             return Err(Failure::config(format!(
                 "there are several sessions: name one of {}, or say --latest",
                 ids(&all)
             )));
         }
         // Of those that were active at the same time the one that started last.
-        None => sessions
-            .into_iter()
-            .max_by(|a, b| a.last_active().cmp(b.last_active())),
+        None => all
+            .iter()
+            .max_by(|a, b| a.last_active().cmp(b.last_active()))
+            .cloned(),
         Some(meant) => {
             let meant = &*present(&all, meant);
-            let whole = sessions.iter().any(|session| session.id == meant);
-            // Agents choose their names, and one may be called as another's id begins.
-            sessions.retain(|session| match whole {
-                true => session.id == meant,
-                false => is_meant(session, meant),
-            });
-            // A session that would have the name of another one is not meant by it.
-            if sessions.iter().any(|it| it.name.is_some()) {
-                sessions.retain(|it| it.name.is_some() || has_id(it, meant));
-            }
-            let mut found = sessions;
-            match found.len() {
-                0 => return Err(unknown(&all, meant)),
-                1 => found.pop(),
-                _ => {
-                    let found = ids(&found);
-                    return Err(Failure::config(format!(
-                        "several sessions are meant: {found}"
-                    )));
-                }
+            match which::meant(&all, meant)[..] {
+                [] => return Err(unknown(&all, meant)),
+                [one] => Some(one.clone()),
+                ref several => return Err(ambiguous(several)),
             }
         }
     };
@@ -184,6 +166,14 @@ fn find(id: Option<&str>, latest: bool) -> Result<LiveSession, Failure> {
 
 fn none() -> Failure {
     Failure::failed("there is no live session: one begins with an agent that has an adapter")
+}
+
+/// That a word means several sessions. One of them may have taken what another one is called.
+fn ambiguous(several: &[&LiveSession]) -> Failure {
+    let one = |it: &&LiveSession| format!("{} by {}", named(it), it.node());
+    let several: Vec<_> = several.iter().map(one).collect();
+    let several = several.join(", ");
+    Failure::config(format!("several sessions are meant: name {several}"))
 }
 
 fn ids(sessions: &[LiveSession]) -> String {
@@ -218,13 +208,9 @@ pub(crate) fn present(all: &[LiveSession], meant: &str) -> String {
 }
 
 /// Whether this is a session's name, or the beginning of its id, or the end.
-pub(crate) fn is_meant(session: &LiveSession, meant: &str) -> bool {
-    let name = session.name.as_ref().or(session.wanted_name.as_ref());
-    name.is_some_and(|name| name.eq_ignore_ascii_case(meant)) || has_id(session, meant)
-}
-
-fn has_id(session: &LiveSession, meant: &str) -> bool {
-    (session.id.starts_with(meant) && meant.len() >= ID_PART_MIN) || names_id(meant, &session.id)
+/// Whether a word can mean a session: for lists, which show several.
+pub(crate) fn is_meant(session: &LiveSession, word: &str) -> bool {
+    !which::meant(std::slice::from_ref(session), word).is_empty()
 }
 
 pub(crate) fn open(session: &LiveSession) -> Result<NodeClient, Failure> {

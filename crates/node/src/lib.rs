@@ -21,6 +21,7 @@ mod log;
 mod now;
 pub mod prompt;
 mod protocol;
+pub mod which;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};

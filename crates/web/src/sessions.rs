@@ -11,7 +11,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::{get, post};
 use peerbus_node::index::LiveSession;
-use peerbus_node::{NodeClient, NodeRefusal, SessionNow};
+use peerbus_node::{NodeClient, NodeRefusal, SessionNow, which};
 use peerbus_wire::escape_sentence;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -24,7 +24,7 @@ use crate::body::{self, BODY_BYTES_MAX, PROMPT_BYTES_MAX, not_json};
 use crate::peers::{Caller, nobody};
 use crate::send;
 use crate::tokens::WebToken;
-use crate::watch::{all, connect, key};
+use crate::watch::{all, connect};
 
 /// Longest sentence of a session, in characters.
 const WHY_CHARS: usize = 600;
@@ -113,19 +113,13 @@ fn told(now: &SessionNow, silent: bool) -> Value {
 /// What does not change while a session does something.
 fn about(session: &LiveSession) -> Value {
     json!({
-        "node": node(session),
+        "node": session.node(),
         "id": session.id,
         "name": session.name,
         "client": session.client,
         "cwd": session.cwd,
         "started_at": session.started_at,
     })
-}
-
-/// What names a session while it lives, whatever becomes of its id and its name.
-fn node(session: &LiveSession) -> String {
-    let key = key(session);
-    key.strip_suffix(".sock").unwrap_or(&key).to_owned()
 }
 
 /// The sessions that a token is for.
@@ -135,29 +129,17 @@ fn reachable(token: &WebToken) -> Result<Vec<LiveSession>, Failure> {
     Ok(all)
 }
 
-/// The session of this id, or of this name where none has that id. Agents choose their names.
-fn named(token: &WebToken, meant: &str) -> Result<LiveSession, Failure> {
+/// The session that is meant by a word, among those that a token is for.
+fn named(token: &WebToken, word: &str) -> Result<LiveSession, Failure> {
     let all = reachable(token)?;
-    let ways: [fn(&LiveSession, &str) -> bool; 3] = [
-        |session, meant| session.id == meant,
-        |session, meant| node(session) == meant,
-        |session, meant| {
-            let name = session.name.as_deref();
-            name.is_some_and(|name| name.eq_ignore_ascii_case(meant))
-        },
-    ];
-    for is in ways {
-        let mut found = all.iter().filter(|session| is(session, meant));
-        match (found.next(), found.next()) {
-            (Some(one), None) => return Ok(one.clone()),
-            (Some(_), Some(_)) => {
-                let why = "several sessions have this id: name one by its `node`";
-                return Err(Failure::new(StatusCode::CONFLICT, why));
-            }
-            _ => {}
+    match which::meant(&all, word)[..] {
+        [] => Err(nowhere()),
+        [one] => Ok(one.clone()),
+        _ => {
+            let why = "several sessions have this id or name: name one by its `node`";
+            Err(Failure::new(StatusCode::CONFLICT, why))
         }
     }
-    Err(nowhere())
 }
 
 fn nowhere() -> Failure {

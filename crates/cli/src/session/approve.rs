@@ -5,16 +5,16 @@ use std::io::IsTerminal as _;
 use std::sync::{Mutex, PoisonError};
 
 use peerbus_adapter::{Failure, wall_ms};
-use peerbus_node::SessionNow;
 use peerbus_node::approvals::in_words;
 use peerbus_node::index::LiveSession;
+use peerbus_node::{SessionNow, which};
 use peerbus_view::{PeerState, span};
 use peerbus_wire::{escape, from_rfc3339};
 use serde_json::{Value, json};
 
 use super::all::{Silent, Waiting, agreed, show, waiting};
 use super::asked::{asked, how_it_ended, on_a_line, resolved, word};
-use super::{CELL_CHARS, called, is_meant, open, present, refused, text_or_stdin};
+use super::{CELL_CHARS, ambiguous, called, open, present, refused, text_or_stdin};
 use crate::args::{SessionAnswer, SessionApprove, SessionDeny};
 use crate::here::{self, sessions};
 use crate::{output, told};
@@ -212,7 +212,11 @@ fn find(meant: Option<&str>, json: bool) -> Result<Option<Waiting>, Failure> {
         return Err(Failure::failed(why));
     }
     let meant = &*present(&all, meant);
-    requests.retain(|found| is_meant(&found.session, meant));
+    let named = which::meant(&all, meant);
+    requests.retain(|found| named.iter().any(|it| it.socket == found.session.socket));
+    if named.len() > 1 {
+        return Err(ambiguous(&named));
+    }
     if requests.len() > 1 {
         if !json {
             let mut all = requests.iter();
@@ -220,9 +224,8 @@ fn find(meant: Option<&str>, json: bool) -> Result<Option<Waiting>, Failure> {
         }
         let ids = requests.iter().map(|found| word(&found.told["request_id"]));
         let ids = ids.collect::<Vec<_>>().join(", ");
-        return Err(Failure::config(format!(
-            "several requests are open, name one of them: {ids}"
-        )));
+        let why = format!("several requests are open, name one of them: {ids}");
+        return Err(Failure::config(why));
     }
     match requests.pop() {
         Some(found) => Ok(Some(found)),
@@ -255,8 +258,12 @@ fn not_asked(
         let mut silent = silent.0.iter();
         silent.any(|(it, _)| it.socket == session.socket)
     };
-    let is_it = |session: &LiveSession| is_meant(session, meant) && !is_silent(session);
-    if !all.iter().any(|it| is_meant(it, meant))
+    let named = which::meant(all, meant);
+    let is_it = |session: &LiveSession| {
+        let is_named = named.iter().any(|it| it.socket == session.socket);
+        is_named && !is_silent(session)
+    };
+    if named.is_empty()
         && let Some(there) = here::runs_elsewhere(meant)
     {
         return there;

@@ -22,7 +22,7 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
-use super::{Answer, WATCH, WHY_CHARS, about, beside, is_for, named, node, place, reachable};
+use super::{Answer, WATCH, WHY_CHARS, about, beside, is_for, named, place, reachable};
 use crate::App;
 use crate::answer::Failure;
 use crate::body::bad;
@@ -200,7 +200,7 @@ impl Following {
 
     /// Follows a session, unless that is done already.
     fn follow(self, session: LiveSession, old: bool) {
-        let node = node(&session);
+        let node = session.node();
         let since = {
             let mut board = lock(&self.board);
             let full = board.followed.len() >= FOLLOWED_MAX;
@@ -242,7 +242,7 @@ impl Following {
 impl Board {
     /// Forgets where it was in sessions that are gone.
     fn forget_but(&mut self, all: &[LiveSession]) {
-        let live: BTreeSet<_> = all.iter().map(node).collect();
+        let live: BTreeSet<_> = all.iter().map(LiveSession::node).collect();
         let followed = &self.followed;
         self.at
             .retain(|node, _| live.contains(node) || followed.contains(node));

@@ -191,6 +191,10 @@ fn directory(socket: &Path) -> &Path {
 /// dropped from the file, too. Only sockets in that directory are looked at, whatever the file says.
 #[must_use]
 pub fn live(dir: &Path) -> Vec<LiveSession> {
+    live_of(dir, |_| true)
+}
+
+fn live_of(dir: &Path, is_wanted: impl Fn(&LiveSession) -> bool) -> Vec<LiveSession> {
     if !os::user::owns(dir) {
         return Vec::new();
     }
@@ -198,7 +202,7 @@ pub fn live(dir: &Path) -> Vec<LiveSession> {
     let found = read(&path).sessions;
     let mut live = Vec::new();
     for entry in found {
-        let Ok(session) = serde_json::from_value::<LiveSession>(entry) else {
+        let Some(session) = serde_json::from_value(entry).ok().filter(&is_wanted) else {
             continue;
         };
         let here = session.socket.file_name().map(|name| dir.join(name));
@@ -222,8 +226,14 @@ pub fn live(dir: &Path) -> Vec<LiveSession> {
 /// All live sessions of this user, with the gates as they are now.
 #[must_use]
 pub fn all(paths: &Paths) -> Vec<LiveSession> {
+    all_of(paths, |_| true)
+}
+
+/// Those of them that are wanted, as the lists have them: no other one is asked whether it lives.
+#[must_use]
+pub fn all_of(paths: &Paths, is_wanted: impl Fn(&LiveSession) -> bool + Copy) -> Vec<LiveSession> {
     let found = directories(paths).into_iter();
-    let found = found.flat_map(|dir| live(&dir));
+    let found = found.flat_map(|dir| live_of(&dir, is_wanted));
     let now = |session: LiveSession| LiveSession {
         gates: Gates::effective(&session.gates_file),
         ..session

@@ -8,7 +8,6 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use peerbus_adapter::demand::begin_log;
-use peerbus_adapter::hooks::directories;
 use peerbus_adapter::paths::Paths;
 use peerbus_adapter::{Failure, wall_ms};
 use peerbus_node::index::{self, LiveSession};
@@ -129,10 +128,8 @@ fn bounded(log: &File, most: u64) -> io::Result<()> {
 /// The session of a driver with this number, once its client takes turns.
 fn listed(paths: &Paths, driver: u32) -> Option<LiveSession> {
     let own = format!("{driver}.{driver}.sock");
-    let mut found = directories(paths)
-        .into_iter()
-        .flat_map(|dir| index::live(&dir));
-    found.find(|session| session.socket.ends_with(&own) && session.status.is_some())
+    let is_it = |it: &LiveSession| it.socket.ends_with(&own) && it.status.is_some();
+    index::all_of(paths, is_it).pop()
 }
 
 #[cfg(test)]

@@ -171,8 +171,7 @@ async fn why_stopped(bus: &Bus, to: &str) -> Option<String> {
 /// That a session which is called so waits for its user or is stuck. The broker is not asked: mail that came
 /// meanwhile would come along with the answer. It may have a namesake at another broker.
 fn stands_still(name: &str) -> Option<String> {
-    let all = index::all(&Paths::find().ok()?);
-    let is_it = |it: &&LiveSession| {
+    let is_it = |it: &LiveSession| {
         let own = it.name.as_deref();
         own.is_some_and(|own| own.eq_ignore_ascii_case(name))
     };
@@ -187,7 +186,8 @@ fn stands_still(name: &str) -> Option<String> {
             _ => None,
         }
     };
-    let does = all.iter().filter(is_it).find_map(does)?;
+    let named = index::all_of(&Paths::find().ok()?, is_it);
+    let does = named.iter().find_map(does)?;
     let name = peerbus_wire::escape(name, 80);
     Some(format!("a session {name} on this machine {does}"))
 }

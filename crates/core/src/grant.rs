@@ -212,7 +212,7 @@ impl Default for Quotas {
 }
 
 /// Names of peers: the characters of a name, and `*` for any number of any of them. Case does not
-/// matter.
+/// matter. Other domains choose their names: `*` alone stands for those, too, and with an `@` a pattern says of which.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct NamePattern(Arc<str>);
@@ -239,6 +239,13 @@ impl NamePattern {
     /// Whether a name is one of those that are meant.
     #[must_use]
     pub fn matches(&self, name: &PeerName) -> bool {
+        let is_for_domains = &*self.0 == "*" || self.0.contains('@');
+        (is_for_domains || name.address().is_none()) && self.means(name.as_str())
+    }
+
+    /// Whether a name is one of those, or such a name of another domain: for what keeps somebody out.
+    #[must_use]
+    pub fn covers(&self, name: &PeerName) -> bool {
         self.means(name.as_str())
     }
 
@@ -327,6 +334,12 @@ mod tests {
             ("a*b*c", "acb", false),
             ("a*bb", "ab", false),
             ("a*a", "a", false),
+            // Another domain calls its peers as it likes.
+            ("build-*", "build-7@beta", false),
+            ("*-ci", "x@shop-ci", false),
+            ("build-*@beta", "build-7@beta", true),
+            ("build-*@*", "build-7@beta", true),
+            ("*", "build-7@beta", true),
         ];
         for (pattern, name, expected) in cases {
             let pattern = NamePattern::parse(pattern).unwrap();

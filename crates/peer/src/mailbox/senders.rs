@@ -77,7 +77,10 @@ impl Senders {
     /// What is done with mail of this sender.
     #[must_use]
     pub fn rule(&self, from: &PeerName) -> SenderRule {
-        let fits = self.0.iter().find(|(pattern, _)| pattern.matches(from));
+        let fits = self.0.iter().find(|(pattern, rule)| match rule {
+            SenderRule::Allow => pattern.matches(from),
+            _ => pattern.covers(from),
+        });
         fits.map_or(SenderRule::Allow, |(_, rule)| *rule)
     }
 }

@@ -22,13 +22,17 @@ fn waiting(rig: &Rig) -> Vec<No> {
 
 #[test]
 fn the_first_rule_that_fits_counts() {
-    let senders = rules(&["Alice=allow", "ci-*=hold", "*-bot = drop", "*=refuse"]);
+    let senders = rules(&["Alice=allow", "ci-*=hold", "*-bot = drop", "dev-*=allow", "*=refuse"]);
     for (name, rule) in [
         ("alice", SenderRule::Allow),
         ("CI-7", SenderRule::Hold),
         ("ci-bot", SenderRule::Hold),
         ("a-bot", SenderRule::Drop),
         ("alice2", SenderRule::Refuse),
+        ("dev-1", SenderRule::Allow),
+        // What lets in is for names at home; what keeps out is for those that another domain takes, too.
+        ("dev-1@beta", SenderRule::Refuse),
+        ("ci-7@beta", SenderRule::Hold),
     ] {
         assert_eq!(
             senders.rule(&PeerName::parse(name).unwrap()),

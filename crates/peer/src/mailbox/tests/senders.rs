@@ -22,7 +22,13 @@ fn waiting(rig: &Rig) -> Vec<No> {
 
 #[test]
 fn the_first_rule_that_fits_counts() {
-    let senders = rules(&["Alice=allow", "ci-*=hold", "*-bot = drop", "dev-*=allow", "*=refuse"]);
+    let senders = rules(&[
+        "Alice=allow",
+        "ci-*=hold",
+        "*-bot = drop",
+        "dev-*=allow",
+        "*=refuse",
+    ]);
     for (name, rule) in [
         ("alice", SenderRule::Allow),
         ("CI-7", SenderRule::Hold),

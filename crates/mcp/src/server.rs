@@ -308,7 +308,8 @@ impl Session {
             Ok(_) if tool.reads => None,
             _ => {
                 self.mailbox.confirm_alive().await;
-                let room = RESULT_BYTES.saturating_sub(match &reply {
+                let room = self.mailbox.machine(|it, _| it.room(RESULT_BYTES));
+                let room = room.saturating_sub(match &reply {
                     Ok(reply) => reply.structured.len(),
                     Err(sentence) => sentence.len(),
                 });

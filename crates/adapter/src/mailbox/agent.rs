@@ -82,6 +82,8 @@ pub enum Evidence {
     Unshown(String),
     /// The turn that had the mark's text ended well, and nothing shows whether the model answered.
     Unproven(String),
+    /// The mark stands in the conversation, and not all of its text: the client cut that.
+    Cut(String),
     /// The same in the result of a tool, where no text stands that a hook carried: a tool can run as one.
     InResult(Box<Self>),
     /// The same in a file of lines, outside of each tool's result: no text stands there that one carried. With it
@@ -103,7 +105,8 @@ impl Evidence {
             | Self::Doubtful(mark)
             | Self::Stopped(mark)
             | Self::Unshown(mark)
-            | Self::Unproven(mark) => mark,
+            | Self::Unproven(mark)
+            | Self::Cut(mark) => mark,
             Self::InResult(found) | Self::Beside(found, _) => found.mark(),
             Self::Anew => "",
         }

@@ -86,6 +86,8 @@ impl Checkout {
     pub fn taken(&mut self) {
         self.way = Way::Taken;
         self.tell(Outcome::Written);
+        // Its conversation has by now what it left of it.
+        self.mailbox.shared.goes_on.notify_one();
     }
 
     /// The client throws it away, whether it has it or not.

@@ -200,6 +200,7 @@ impl Mailbox {
                 Evidence::Stopped(_) => machine.stopped(now_ms, attempt),
                 Evidence::Unshown(_) => machine.outcome(now_ms, attempt, Outcome::Dropped),
                 Evidence::Unproven(_) => machine.unproven(now_ms, attempt),
+                Evidence::Cut(_) => machine.cut(now_ms, attempt),
                 Evidence::InResult(_) | Evidence::Beside(..) | Evidence::Anew => {}
             }
         });

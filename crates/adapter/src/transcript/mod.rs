@@ -172,7 +172,7 @@ impl TranscriptReader {
             let follows = parent.as_ref().is_some_and(|it| chain.lines.contains(it));
             !follows || chain.grow(vec![&uuid], lines, found)
         });
-        let mut here: Vec<_> = marks
+        let here: Vec<_> = marks
             .iter()
             .filter(|it| presents && !places(text, it).is_empty())
             .collect();
@@ -180,12 +180,12 @@ impl TranscriptReader {
         let in_result = result.is_some();
         // Beside it the client may keep what it did not give to the model.
         let shown = result.or_else(|| serde_json::from_str(text).ok());
-        here.retain(|mark| match &shown {
+        let is_whole = |mark: &str| match &shown {
             Some(shown) => stands(shown, mark, in_result),
             // JSON that is nested too deep for a value.
             None if text.starts_with('{') => false,
             None => places(text, mark).into_iter().any(|of| of.is_none()),
-        });
+        };
         let whole = Value::String(text.to_owned());
         let shown = shown.as_ref().unwrap_or(&whole);
         let here = here.into_iter().map(|mark| {
@@ -193,13 +193,19 @@ impl TranscriptReader {
             texts_before(shown, mark, &mut texts);
             (mark, texts)
         });
+        let (here, cut): (Vec<_>, Vec<_>) = here.partition(|(mark, _)| is_whole(mark));
+        let cut = cut
+            .into_iter()
+            .filter(|(_, texts)| in_result && !texts.is_empty());
+        let cut = cut.map(|(mark, _)| Evidence::InResult(Box::new(Evidence::Cut(mark.clone()))));
+        found.extend(cut.map(|cut| (cut, Vec::new())));
         let news = |(mark, texts): &(&String, Vec<String>)| {
             let is_it = |chain: &Chain| {
                 chain.mark == **mark && chain.in_result == in_result && chain.texts == *texts
             };
             !self.chains.iter().any(is_it)
         };
-        let news: Vec<_> = here.filter(news).collect();
+        let news: Vec<_> = here.into_iter().filter(news).collect();
         for (mark, texts) in news {
             let mut chain = Chain {
                 mark: mark.clone(),

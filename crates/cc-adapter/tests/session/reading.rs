@@ -184,6 +184,19 @@ async fn what_is_named_before_its_end_was_shown_is_not_acked_and_its_rest_comes_
     );
 }
 
+/// A call of the inbox and its result, as the client keeps them.
+fn read_at(id: &str, parent: &str, content: &Value) -> [Value; 2] {
+    let mut call = answer(id, parent);
+    call["requestId"] = id.into();
+    call["message"]["content"] =
+        json!([{ "type": "tool_use", "id": id, "name": "mcp__peerbus__bus_inbox" }]);
+    let mut gave = line(&format!("{id}-gave"), "");
+    gave["parentUuid"] = id.into();
+    gave["message"]["content"] =
+        json!([{ "type": "tool_result", "tool_use_id": id, "content": content }]);
+    [call, gave]
+}
+
 #[tokio::test]
 async fn the_mark_of_a_result_proves_nothing_outside_of_one() {
     let mut session = Session::at_home(&[("PEERBUS_WAKE", "none")]).await;
@@ -200,22 +213,45 @@ async fn the_mark_of_a_result_proves_nothing_outside_of_one() {
     session
         .home
         .write(&line("a", &format!("what about {}?", mark.unwrap())));
-    let mut call = answer("b", "a");
-    call["message"]["content"] =
-        json!([{ "type": "tool_use", "id": "t", "name": "mcp__peerbus__bus_inbox" }]);
-    session.home.write(&call);
-    let mut gave = line("c", "");
-    gave["parentUuid"] = "b".into();
-    gave["message"]["content"] = json!([{ "type": "tool_result", "tool_use_id": "t",
-        "content": results[1]["content"] }]);
-    session.home.write(&gave);
-    let mut after = answer("d", "c");
-    after["requestId"] = "req_2".into();
-    session.home.write(&after);
+    for line in read_at("b", "a", &results[1]["content"]) {
+        session.home.write(&line);
+    }
+    session.home.write(&answer("c", "b-gave"));
     assert_eq!(
         session.broker.ack().await,
         ("2".into(), seen("inbox", "transcript"))
     );
+}
+
+#[tokio::test]
+async fn a_client_that_cuts_results_is_given_less_until_it_has_all_of_a_long_message() {
+    let mut session = Session::at_home(&[("PEERBUS_WAKE", "none")]).await;
+    let text = "0123456789".repeat(4_200);
+    session.deliver(&Value::from(text.as_str()).to_string());
+    session.waiting(1).await;
+    let (mut read, mut acks) = (vec![false; text.len()], Vec::new());
+    for n in 0..1_000 {
+        let result = session.call("bus.inbox", json!({})).await;
+        let mut content = result["content"].clone();
+        let shown = content[0]["text"].as_str().unwrap();
+        if shown.len() > 12_000 {
+            let mut cut = shown.to_owned();
+            cut.replace_range(6_000..shown.len() - 6_000, "…1 tokens truncated…");
+            content[0]["text"] = cut.into();
+        } else if let Some(part) = result["structuredContent"]["messages"].get(0) {
+            let at = part["offset"].as_u64().unwrap() as usize;
+            read[at..][..part["text"].as_str().unwrap().len()].fill(true);
+        }
+        for line in read_at(&n.to_string(), &format!("{}-gave", n - 1), &content) {
+            session.home.write(&line);
+        }
+        acks = session.broker.acks();
+        if !acks.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(acks, [("1".into(), seen("inbox", "transcript"))]);
+    assert!(read.into_iter().all(|read| read), "all of it stood there");
 }
 
 #[tokio::test]

@@ -130,6 +130,7 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
     let answers = Answers {
         asked: context.mailbox.expect(&question.id, &question.to),
         also: None,
+        room: room::left(context.mailbox, 0),
     };
     match question.pursue(&talk, body, answers).await {
         Ok(unanswered) => Ok(unanswered),
@@ -202,21 +203,21 @@ enum End {
     Unsent(String),
 }
 
-/// As much of an answer as has room in the result.
-fn has_room(answer: &Mail) -> Portion {
-    let fitting = room::fit(answer, Portion::All, room::beside(0), drain::length);
-    fitting.map_or(Portion::Beginning, |(portion, _)| portion)
-}
-
 /// Where an answer comes from.
 struct Answers {
     asked: Expected,
     /// The peer's present name, when it was asked by an older one.
     also: Option<Expected>,
+    /// The room in the result.
+    room: usize,
 }
 
 impl Answers {
     async fn arrived(&self) -> Checkout {
+        let has_room = |answer: &Mail| {
+            let fitting = room::fit(answer, Portion::All, self.room, drain::length);
+            fitting.map_or(Portion::Beginning, |(portion, _)| portion)
+        };
         let also = OptionFuture::from(self.also.as_ref().map(|also| also.arrived(has_room)));
         tokio::select! {
             taken = self.asked.arrived(has_room) => taken,

@@ -9,7 +9,7 @@ use peerbus_view::body_json;
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::room::{self, beside, written};
+use super::room::{self, written};
 use super::{Context, Link, Tool, done, marked, receipts};
 use crate::arguments::{Argument, ArgumentKind, Arguments};
 use crate::reply::Reply;
@@ -169,7 +169,7 @@ fn take(mailbox: &Mailbox, max: usize, receipts: &[serde_json::Value]) -> Checko
     let mut waiting = mailbox.machine(|it, _| it.look());
     waiting.retain(|one| one.held.is_none());
     let (notices, bytes) = room::notices(mailbox);
-    let left = beside(bytes + written(&receipts));
+    let left = room::left(mailbox, bytes + written(&receipts));
     let mut chosen = room::choose(&waiting, (max, usize::MAX), left, length);
     chosen.extend(notices);
     mailbox.check_out(&DRAIN, &chosen)

@@ -9,7 +9,7 @@ use peerbus_adapter::wall_ms;
 use peerbus_wire::names_id;
 use serde::Serialize;
 
-use super::room::{self, beside, cut, written};
+use super::room::{self, cut, written};
 use super::{Context, Link, Tool, done, drain, marked, receipts};
 use crate::arguments::{Argument, ArgumentKind, Arguments};
 use crate::reply::Reply;
@@ -175,7 +175,8 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
         None => room::notices(mailbox),
         Some(_) => Default::default(),
     };
-    let left = beside(bytes + written(&owed) + written(&receipts));
+    let others = bytes + written(&owed) + written(&receipts);
+    let left = room::left(mailbox, others);
     let mut chosen = match (offset, found.as_slice()) {
         (None, _) => room::choose(&found, (max, PART_CHARS), left, length),
         (Some(offset), [one]) => vec![(one.no, part(one, offset, left)?)],
@@ -254,13 +255,14 @@ fn owed(mailbox: &Mailbox) -> Vec<Debt> {
     };
     mailbox.machine(|it, now_ms| {
         let open = it.owed().filter(|owed| owed.until_ms > now_ms);
-        open.take(OWED_MAX).map(|owed| debt(owed, now_ms)).collect()
+        let most = it.room(OWED_MAX);
+        open.take(most).map(|owed| debt(owed, now_ms)).collect()
     })
 }
 
 fn peek(mailbox: &Mailbox, found: &[Listed], max: usize) -> Result<Reply, String> {
     let owed = owed(mailbox);
-    let mut left = beside(written(&owed));
+    let mut left = room::left(mailbox, written(&owed));
     let mut messages = Vec::new();
     for listed in room::in_turn(found, max).0 {
         let message = listing(listed);

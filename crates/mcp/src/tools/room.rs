@@ -50,9 +50,10 @@ pub(super) fn cut(text: &str, bytes: usize) -> String {
 /// The oldest notices that have room, and their length.
 pub(super) fn notices(mailbox: &Mailbox) -> (Vec<(No, Portion)>, usize) {
     let (mut chosen, mut bytes) = (Vec::new(), 0);
-    for (no, sentence) in mailbox.machine(|it, _| it.notices()) {
+    let (notices, room) = mailbox.machine(|it, _| (it.notices(), it.room(NOTICES_BYTES)));
+    for (no, sentence) in notices {
         let more = bytes + written(&&*sentence) + 1;
-        if more > NOTICES_BYTES || chosen.len() >= NOTICES_MAX {
+        if more > room && !chosen.is_empty() || chosen.len() >= NOTICES_MAX {
             break;
         }
         bytes = more;
@@ -64,6 +65,12 @@ pub(super) fn notices(mailbox: &Mailbox) -> (Vec<(No, Portion)>, usize) {
 /// The room for messages beside `others`.
 pub(super) const fn beside(others: usize) -> usize {
     RESULT_BYTES.saturating_sub(ABOUT_BYTES + others)
+}
+
+/// The same where the client cuts what is longer.
+pub(super) fn left(mailbox: &Mailbox, others: usize) -> usize {
+    let whole = mailbox.machine(|it, _| it.room(RESULT_BYTES));
+    whole.saturating_sub(ABOUT_BYTES + others)
 }
 
 /// The messages that go, at most `max`, and how much of each, in parts of at most `part` characters: the first of

@@ -46,7 +46,7 @@ impl MailboxMachine {
         };
         let next = self.messages.iter().find(|(_, m)| m.wants_rest());
         let next = next.filter(|_| path.in_result);
-        let next = next.map(|(no, message)| (*no, message.next_part()));
+        let next = next.map(|(no, message)| (*no, message.next_part(&self.transcript)));
         let other = |(no, _): &(&No, &Message)| next.is_none_or(|(next, _)| next != **no);
         let waiting = || self.messages.iter().filter(&fits).filter(&other);
         let fresh =
@@ -54,6 +54,9 @@ impl MailboxMachine {
         let overdue = waiting().filter(|(_, m)| !m.is_fresh());
         let candidates: Vec<_> = fresh(true).chain(fresh(false)).chain(overdue).collect();
         let mut limit = path.limit;
+        if path.in_result {
+            limit.bytes = self.room(limit.bytes);
+        }
         if next.is_some() {
             limit.bytes /= 2;
         }

@@ -4,6 +4,7 @@ use super::MailboxMachine;
 use super::clock::IdleClock;
 use super::message::{Cause, Message, Place, Sent, WAKING_SHOWINGS_MAX};
 use super::mutation::MailboxMutation;
+use super::types::AttemptId;
 
 /// How long a push may take into the conversation of an idle session.
 pub(super) const PRESENT_MS: u64 = 10_000;
@@ -55,6 +56,9 @@ impl MailboxMachine {
             if self.transcript.shows() && !sent.presented && !sent.missed {
                 sent.missed = true;
                 self.paths.missed(sent.path);
+                if sent.path.in_result {
+                    self.transcript.cut(attempt, AttemptId(self.next_attempt));
+                }
                 if sent.cause == Cause::Push || sent.path.in_result {
                     self.lost_sight |= self.transcript.missed(attempt);
                 }

@@ -9,7 +9,7 @@ use super::escalate::ANSWER_MS;
 use super::message::{Message, Place, Sent, Showing, Step};
 use super::mutation::MailboxMutation;
 use super::types::{
-    AttemptId, Content, Mail, MailboxOutput, Named, No, Parent, Path, Policy, Portion,
+    AttemptId, Content, Mail, MailboxOutput, Named, No, Outcome, Parent, Path, Policy, Portion,
 };
 
 impl MailboxMachine {
@@ -19,6 +19,22 @@ impl MailboxMachine {
         self.transcript.found(AttemptId(self.next_attempt));
         self.in_conversation(now_ms, attempt);
         self.finish(now_ms);
+    }
+
+    /// The client cut the result of a tool with the attempt's text: all of that goes again, in less at a time.
+    pub fn cut(&mut self, now_ms: u64, attempt: AttemptId) {
+        let next = AttemptId(self.next_attempt);
+        self.transcript.found(next);
+        match self.attempts.contains_key(&attempt) && self.transcript.cut(attempt, next) {
+            true => self.outcome(now_ms, attempt, Outcome::Doubtful),
+            false => self.finish(now_ms),
+        }
+    }
+
+    /// So much of the room in a tool's result is used: less where the client cut one.
+    #[must_use]
+    pub fn room(&self, whole: usize) -> usize {
+        self.transcript.room(whole)
     }
 
     /// The model answered after the attempt's text.
@@ -82,6 +98,7 @@ impl MailboxMachine {
                 self.ack(no, seen(path, evidence));
             } else if portion.completes(message.read) {
                 // The client took an earlier part, and has not shown it.
+                self.transcript.cut(attempt, AttemptId(self.next_attempt));
                 (message.read, message.again) = (stood, true);
                 self.goes_back(now_ms, no, attempt);
                 if let Some(sent) = self.attempts.get_mut(&attempt) {

@@ -7,6 +7,7 @@ use peerbus_wire::{NameKey, PeerName, Priority};
 use crate::session::Key;
 
 use super::governor::Starter;
+use super::transcript::Transcript;
 use super::types::{AskId, AttemptId, Content, Mail, No, Path, Portion};
 
 /// Attempts with a message over waking paths, whatever happens.
@@ -191,11 +192,11 @@ impl Message {
         self.priority == Priority::Now && self.held().is_none()
     }
 
-    /// The part of it that was not read yet, or the next of several.
-    pub(super) fn next_part(&self) -> Portion {
+    /// The part of it that was not read yet, or the next of several, as large as one may be.
+    pub(super) fn next_part(&self, transcript: &Transcript) -> Portion {
         let mail = self.content.mail();
         let (chars, most) = mail.map_or((0, 0), |mail| (mail.chars, mail.part));
-        Portion::part(self.read, chars, most)
+        Portion::part(self.read, chars, transcript.room(most))
     }
 
     /// The word for a path, and how much of this was shown where that is not all: `inbox

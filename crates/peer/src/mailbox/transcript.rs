@@ -6,6 +6,9 @@ use super::types::AttemptId;
 /// after so many the transcript that is read is not the session's, or not where the pushes go.
 const UNFOUND_MAX: u32 = 8;
 
+/// So often the room in a result is halved.
+const HALVED_MAX: u32 = 2;
+
 /// What is known of the session's transcript.
 #[derive(Debug, Default)]
 pub(super) struct Transcript {
@@ -13,6 +16,10 @@ pub(super) struct Transcript {
     unfound: u32,
     /// Attempts before this do not count.
     since: Option<AttemptId>,
+    /// So often the room in a result was halved, as the client cut one,
+    halved: u32,
+    /// and attempts before this were larger.
+    halved_at: Option<AttemptId>,
 }
 
 impl Transcript {
@@ -40,6 +47,25 @@ impl Transcript {
             self.unfound = self.unfound.saturating_add(1);
         }
         shows && !self.shows()
+    }
+
+    /// The attempt's result does not stand there whole: the next ones are smaller, or all since are already.
+    /// False: they are as small as they get.
+    pub(super) fn cut(&mut self, attempt: AttemptId, next: AttemptId) -> bool {
+        if self.halved_at > Some(attempt) {
+            return true;
+        }
+        let goes = self.halved < HALVED_MAX;
+        if goes {
+            self.halved += 1;
+            self.halved_at = Some(next);
+        }
+        goes
+    }
+
+    /// So much is left of the room in a result.
+    pub(super) fn room(&self, whole: usize) -> usize {
+        whole >> self.halved
     }
 
     /// A mark was found. `next`: the next attempt that will be made.

@@ -166,6 +166,7 @@ mod tests {
             Evidence::Presented(_) => "presented",
             Evidence::Answered(_) => "answered",
             Evidence::InResult(found) if found.is_answer() => "answered, in a result",
+            Evidence::InResult(found) if matches!(*found, Evidence::Cut(_)) => "cut",
             Evidence::InResult(_) => "presented, in a result",
             Evidence::Anew => "anew",
             other => panic!("{other:?}"),
@@ -264,6 +265,9 @@ mod tests {
             gave(&with(format!("[{length} {MARK}]"))),
             ["presented, in a result"]
         );
-        assert_eq!(gave(&with(format!("[{} {MARK}]", length + 9))), [""; 0]);
+        assert_eq!(gave(&with(format!("[{} {MARK}]", length + 9))), ["cut"]);
+        let whole = with(format!("[{length} {MARK}]"));
+        let middle = whole.replace("tests are", "…5 tokens truncated…");
+        assert_eq!(gave(&middle), ["cut"]);
     }
 }

@@ -357,6 +357,36 @@ fn a_notice_that_was_read_is_told_when_its_result_was_taken() {
 }
 
 #[test]
+fn what_the_client_cut_goes_again_and_what_follows_is_smaller() {
+    let mut rig = Rig::new(&[]);
+    let no = rig.arrive_sized(Priority::Next, 40_000);
+    let part = |rig: &Rig, from| Portion::part(from, 40_000, rig.mailbox.room(PART_CHARS));
+    let take = |rig: &mut Rig, from| {
+        let portion = part(rig, from);
+        let read = rig.check_out(&[(no, portion)]).unwrap();
+        rig.outcome(&read, Outcome::Written);
+        read
+    };
+    let cuts = |rig: &mut Rig, read: &Attempt| {
+        let id = read.id;
+        rig.input(|mailbox, now| mailbox.cut(now, id));
+        (rig.mailbox.look()[0].read, rig.mailbox.room(PART_CHARS))
+    };
+    let (first, second) = (take(&mut rig, 0), take(&mut rig, 16_384));
+    assert_eq!(cuts(&mut rig, &first), (0, 8_192));
+    assert_eq!(cuts(&mut rig, &second), (0, 8_192), "as large as the first");
+    let smaller = take(&mut rig, 0);
+    assert_eq!(repeats(&smaller), [true]);
+    assert_eq!(cuts(&mut rig, &smaller), (0, 4_096));
+    let least = take(&mut rig, 0);
+    assert_eq!(cuts(&mut rig, &least), (4_096, 4_096), "it goes on");
+    assert_eq!(rig.named(no), Named::InPart);
+    let along = rig.along(&PIGGYBACK).unwrap();
+    assert_eq!(portions(&along), [part(&rig, 4_096)]);
+    assert_eq!(rig.acked(), []);
+}
+
+#[test]
 fn of_passing_notices_the_oldest_make_room() {
     let mut rig = Rig::new(&[]);
     for n in 0..100 {

@@ -175,7 +175,8 @@ impl Mailbox {
             for (one, id) in named.iter_mut().zip(ids) {
                 if *one == Named::Awaited {
                     *one = match self.named(id, None) {
-                        Named::Unknown => Named::Seen,
+                        // It was acked, or else it left unseen.
+                        Named::Unknown if self.machine(|it, _| it.remembers(id)) => Named::Seen,
                         other => other,
                     };
                 }

@@ -124,6 +124,10 @@ async fn what_the_user_refuses_is_rejected_and_goes_no_other_way() {
         assert_eq!(client.push().await["meta"]["self"], "me");
         broker.deliver("\"unwanted\"");
         let posted = home.posted().await;
+        // An ack waits for the conversation, and is told what became of the message.
+        let ack = json!({ "name": "bus.ack", "arguments": { "ids": ["m1"] } });
+        let ack = client.ask("tools/call", ack).await;
+        client.request("tools/list", json!({})).await;
         posted.receipt(status, detail).await;
         let rejected = |seen| match seen {
             Seen::Reject(key) => Some(key),
@@ -131,6 +135,8 @@ async fn what_the_user_refuses_is_rejected_and_goes_no_other_way() {
             _ => None,
         };
         assert_eq!(broker.saw("that it is rejected", rejected).await, "1");
+        let told = client.answer(ack).await["result"]["structuredContent"].take();
+        assert_eq!(told, json!({ "acked": [], "unknown": ["m1"] }));
         let result = client.call("bus.peers", json!({})).await;
         assert!(!result.to_string().contains("unwanted"), "{result}");
         assert!(client.pushed.is_empty(), "{:?}", client.pushed);

@@ -19,7 +19,7 @@ struct Output {
     /// you go on after them, and come again if it does not.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     awaited: Vec<String>,
-    /// No unseen message has one of these ids: seen before, or never here.
+    /// No unseen message has one of these ids: seen before, not here any more, or never here.
     unknown: Vec<String>,
     /// Only a part of these was shown to you: they stay unseen. Their rest comes with the results of
     /// tools, and the inbox tool reads it.

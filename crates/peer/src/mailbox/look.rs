@@ -133,6 +133,12 @@ impl MailboxMachine {
         found
     }
 
+    /// One with this id was acked, not long ago.
+    #[must_use]
+    pub fn remembers(&self, id: &str) -> bool {
+        self.recent.all().any(|(of, ..)| names_id(id, of))
+    }
+
     /// Messages that can be answered: their ids, senders and places in conversations.
     fn known(&self) -> impl Iterator<Item = (&str, &str, &Conversation)> {
         let here = self.messages.values().filter(|m| !m.is_withheld());

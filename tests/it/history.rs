@@ -7,7 +7,7 @@ use std::os::unix::net::UnixListener;
 use std::process::Stdio;
 use std::thread;
 
-use crate::requests::Holder;
+use crate::requests::{Holder, detached};
 use crate::support::{Broker, Home, Lines, Mcp, Raw, eventually};
 
 /// The last step of the message as `peer` is told it, once it is `state`.
@@ -352,6 +352,34 @@ fn an_inbox_shows_what_waits_for_one_name_and_takes_nothing() {
         inbox(&["cyd"]).contains("still here").then_some(())
     });
     assert!(inbox(&["bob"]).contains("still here"), "by its old name");
+    broker.stop();
+}
+
+#[test]
+fn what_a_client_that_is_gone_had_is_queued_wherever_it_is_told() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let mut bob = Raw::register(&home, &broker, "bob");
+    let id = detached(&home, &["bob", "well?"]);
+    bob.delivery();
+    drop(bob);
+    eventually("the broker has it back", || {
+        let steps = home.run(&["status", &id]).ok();
+        steps.contains("  queued     bob").then_some(())
+    });
+    for args in [
+        &["status"][..],
+        &["status", "bob"],
+        &["inbox", "bob"],
+        &["history"],
+        &["requests"],
+    ] {
+        let told = home.run(args).ok();
+        assert!(
+            told.contains("queued") && !told.contains("delivered"),
+            "{args:?}: {told}"
+        );
+    }
     broker.stop();
 }
 

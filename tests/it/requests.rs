@@ -141,7 +141,7 @@ pub(crate) fn open(home: &Home) -> Vec<Value> {
 }
 
 /// Asks and leaves; gives the request's id.
-fn detached(home: &Home, args: &[&str]) -> String {
+pub(crate) fn detached(home: &Home, args: &[&str]) -> String {
     let said = home.run(&[&["ask", "--detach"], args].concat()).ok();
     let id = said
         .strip_prefix("asked ")

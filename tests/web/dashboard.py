@@ -361,6 +361,8 @@ class Scenario:
         self.page.until(LIVE)
         self.bus.send("bob", "ada", "are you back?")
         self.pill("are you back?", "delivered")
+        self.ada.child.kill()
+        self.pill("are you back?", "queued")
         check(self.page.do("window.still") == "here", "the page was loaded anew")
 
     def a_gateway_that_ends_is_missed(self):

@@ -424,6 +424,8 @@ mod tests {
             // By another path, too.
             (vec![presented(), pushed()], "presented"),
             (vec![presented(), Stage::Delivered, pushed()], "pushed"),
+            // Who had it is gone.
+            (vec![Stage::Delivered, Stage::Queued], "queued"),
         ] {
             let receipts: Vec<_> = stages.into_iter().map(|stage| at("bob", stage)).collect();
             assert_eq!(view(&receipts, None).state, word);

@@ -116,20 +116,14 @@ pub fn reached<'a>(receipts: impl Iterator<Item = &'a Receipt>) -> BTreeMap<&'a 
             // It was passed on, or has come back.
             Some(Stage::Recalled { .. }) => true,
             _ if matches!(now, Stage::Recalled { .. }) => true,
-            // The session that had it is gone, and another one may have it.
-            Some(before)
-                if matches!(now, Stage::Queued | Stage::Delivered) && before.is_progress() =>
-            {
-                true
+            // The session that had it is gone, and another one may have it. A request comes again when
+            // who had read it is gone.
+            Some(before) if matches!(now, Stage::Queued | Stage::Delivered) => {
+                let went_on = matches!(before, Stage::Delivered | Stage::Acked(_) | Stage::Owed);
+                went_on || before.is_progress() || now.rank() >= before.rank()
             }
             // The client's user may be asked after the push, and decide before another one.
             Some(Stage::Pushed { .. } | Stage::Held { .. }) => now.is_progress() || now.is_final(),
-            // A request comes again when who had read it is gone.
-            Some(Stage::Acked(_) | Stage::Owed | Stage::Working { .. })
-                if matches!(now, Stage::Queued | Stage::Delivered) =>
-            {
-                true
-            }
             Some(before) => now.rank() >= before.rank(),
         };
         if later {

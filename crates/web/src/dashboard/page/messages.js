@@ -66,8 +66,8 @@ let states = new Map();
 // Who is there has changed, and with it what is said of messages that are not at their end.
 export function stand(peers) {
   const now = new Map(peers.map(({ name, state }) => [name, state]));
-  const isOther = ({ to }) => to && now.get(to) !== states.get(to);
-  const open = [...all.values()].filter((message) => keyOf(message) === opened && message.steps.some(isOther));
+  const isOther = ({ to }) => to && states.size && now.get(to) !== states.get(to);
+  const open = [...all.values()].filter((message) => message.steps.some(isOther));
   open.filter(({ ended }) => !ended).forEach(({ seq }) => stale.add(seq));
   states = now;
   draw();

@@ -177,7 +177,7 @@ pub struct PeerView {
     /// Messages for it that are not acked: unseen, held and paused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unacked: Option<u64>,
-    /// Requests that it has read and not answered. Absent: none, or not known.
+    /// Requests that it has not answered. Absent: none, or not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owes: Option<u64>,
     /// Seconds since it was last connected.

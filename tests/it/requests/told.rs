@@ -216,3 +216,27 @@ fn a_command_whose_answer_nobody_gets_is_told_where_it_is() {
     assert!(said.contains("it is kept under the request"), "{said}");
     broker.stop();
 }
+
+#[test]
+fn a_peer_owes_what_it_was_asked_whether_it_has_read_it_or_not() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let mut bob = Holder::new(&home, &broker, "bob");
+    let owes = |count: u64| {
+        eventually("what bob owes", || {
+            let told = home.run(&["peers", "--json"]).ok();
+            let told: Value = serde_json::from_str(&told).expect("JSON");
+            (told["peers"][0]["owes"] == count).then_some(())
+        });
+    };
+    detached(&home, &["bob", "are the tests green?"]);
+    owes(1);
+    bob.gets();
+    bob.reads();
+    detached(&home, &["bob", "and the build?"]);
+    owes(2);
+    bob.leaves();
+    detached(&home, &["bob", "still?"]);
+    owes(3);
+    broker.stop();
+}

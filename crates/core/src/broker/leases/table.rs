@@ -182,9 +182,10 @@ impl Leases {
         held.chain(self.asked(peer).flatten().filter_map(|seq| self.get(*seq)))
     }
 
-    /// Requests that a peer has read and not answered.
+    /// Requests that a peer has not answered, whether it has read them or not.
     pub(in super::super) fn owed_by(&self, holder: PeerId) -> u64 {
-        self.held(holder).filter(|row| row.work().is_some()).count() as u64
+        let held = self.held(holder).filter(|row| row.request.is_some());
+        (held.count() + self.asked(holder).map(BTreeSet::len).sum::<usize>()) as u64
     }
 
     /// It is delivered to its holder.

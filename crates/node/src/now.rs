@@ -229,7 +229,7 @@ impl SessionNow {
                     gist(asked)
                 ),
                 (None, Some(asked)) => format!(
-                    "{} is {}, and it has not gone on yet",
+                    "{} is {}, and it has not gone on yet: if it asks still, answer {place}",
                     gist(asked),
                     decided(asked)
                 ),

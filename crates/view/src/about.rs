@@ -262,10 +262,10 @@ impl PeerView {
                 let place = tty.map_or_else(String::new, |tty| format!(" at {tty}"));
                 format!("{name} {}{place}{since}", self.state)
             }
-            (PeerState::Waits, Audience::Peer) => format!(
-                "{name} says that it {}{since}: a dialog is open there",
-                self.state
-            ),
+            // It may be answered by now, and not have gone on.
+            (PeerState::Waits, Audience::Peer) => {
+                format!("{name} says that it {}{since}", self.state)
+            }
             (PeerState::Stuck, _) => match self.tried.as_deref() {
                 Some(ADAPTER_STOPPED) => format!("{name} is {}: {ADAPTER_STOPPED}", self.state),
                 tried => {

@@ -424,7 +424,7 @@ mod tests {
             // By another path, too.
             (vec![presented(), pushed()], "presented"),
             (vec![presented(), Stage::Delivered, pushed()], "pushed"),
-            // Who had it is gone.
+            // Its session is gone.
             (vec![Stage::Delivered, Stage::Queued], "queued"),
         ] {
             let receipts: Vec<_> = stages.into_iter().map(|stage| at("bob", stage)).collect();

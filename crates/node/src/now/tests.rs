@@ -81,7 +81,7 @@ fn a_dialog_that_nobody_answered_from_elsewhere_in_time_is_answered_there_alone(
     let said = says("1", &answered);
     assert_eq!(
         said,
-        "Bash: \"npm test\" is allowed, and it has not gone on yet"
+        "Bash: \"npm test\" is allowed, and it has not gone on yet: if it asks still, answer at pts/1"
     );
     assert_eq!(says("3", &answered), unknown, "another dialog");
     let mut gone = over;

@@ -116,8 +116,8 @@ pub fn reached<'a>(receipts: impl Iterator<Item = &'a Receipt>) -> BTreeMap<&'a 
             // It was passed on, or has come back.
             Some(Stage::Recalled { .. }) => true,
             _ if matches!(now, Stage::Recalled { .. }) => true,
-            // The session that had it is gone, and another one may have it. A request comes again when
-            // who had read it is gone.
+            // The session that had it is gone, and another one may have it; a request that was read,
+            // too.
             Some(before) if matches!(now, Stage::Queued | Stage::Delivered) => {
                 let went_on = matches!(before, Stage::Delivered | Stage::Acked(_) | Stage::Owed);
                 went_on || before.is_progress() || now.rank() >= before.rank()

@@ -178,7 +178,7 @@ fn who_has_not_acked_because_a_dialog_is_open_is_named() {
         token: None,
         old: Vec::new(),
     };
-    let dialog = "; bob says that it waits for its user: a dialog is open there";
+    let dialog = "; bob says that it waits for its user";
     let path = || "socket".to_owned();
     for (stage, open) in [
         (Stage::Queued, false),
@@ -211,7 +211,7 @@ fn who_has_not_acked_because_a_dialog_is_open_is_named() {
         };
         Trail::among("m1", &receipts(states), around).note
     };
-    let since = "; alice says that it waits for its user, for 4 min: a dialog is open there";
+    let since = "; alice says that it waits for its user, for 4 min";
     let note = told(vec![alice(), at(Stage::Delivered)], Audience::Peer);
     assert!(note.ends_with(&format!("{since}{dialog}")), "{note}");
     let note = told(vec![alice()], Audience::Owner);

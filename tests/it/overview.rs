@@ -375,6 +375,10 @@ fn who_asks_one_that_waits_for_its_user_is_told_so_and_the_way_out() {
         sent.contains("bob waits for you") && sent.contains(out),
         "{sent}"
     );
+    let id = sent.split([' ', ':']).nth(1).expect(&sent);
+    let told = home.run(&["status", id]).ok();
+    let mut sentence = told.lines().filter(|it| it.contains("bob waits for you"));
+    assert!(sentence.any(|it| it.contains(out)), "{told}");
     let sent = home
         .run(&["send", "bob", "hello", "--wait", "seen=1"])
         .fails(1);

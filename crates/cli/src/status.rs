@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use peerbus_adapter::{Failure, PeerEntry, Stage, Url, credentials};
 use peerbus_node::SessionNow;
-use peerbus_view::{MessageContent, MessageText, MessageView, Step, Trail, spoken};
+use peerbus_view::{
+    Audience, MessageContent, MessageText, MessageView, PeerState, Step, Trail, spoken,
+};
 use peerbus_wire::{MessageId, PeerName, Secret, escape, escape_name, is_id_part};
 use serde_json::json;
 
@@ -91,17 +93,7 @@ fn tell(verb: &Status, id: &str) -> Result<(), Failure> {
     }
     for message in &messages {
         output::wrapped(&heading(message, secret.as_ref()))?;
-        let trail = message.trail();
-        show(&trail)?;
-        let names = || trail.steps.iter().filter_map(|step| step.to.as_deref());
-        let denied = match message.ended {
-            true => Vec::new(),
-            false => here::denied(&peers, names(), (&message.id, message.at)),
-        };
-        let ways = here::ways_out(&peers, names(), &trail.note);
-        for way in ways.iter().chain(&denied) {
-            output::wrapped(way)?;
-        }
+        show_way(message, &peers)?;
         if let Some(content) = content(message) {
             show_text(&content)?;
         }
@@ -112,6 +104,28 @@ fn tell(verb: &Status, id: &str) -> Result<(), Failure> {
     }
     // Both: neither an id nor a name that somebody chose hides the other.
     peer.overview.map_or(Ok(()), |it| it.print())
+}
+
+/// Prints what became of a message, and how the user lets those go on that have it.
+fn show_way(message: &MessageView, peers: &[PeerEntry]) -> Result<(), Failure> {
+    let mut trail = message.trail();
+    let names = || trail.steps.iter().filter_map(|step| step.to.as_deref());
+    let denied = match message.ended {
+        true => Vec::new(),
+        false => here::denied(peers, names(), (&message.id, message.at)),
+    };
+    let mut ways = here::ways_out(peers, names(), &trail.note);
+    let waits = trail.note.contains(PeerState::Waits.word(Audience::Owner));
+    if waits && !ways.is_empty() {
+        // They end the sentence that says who waits.
+        trail.note = format!("{}: {}", trail.note, ways.join("; "));
+        ways.clear();
+    }
+    show(&trail)?;
+    for way in ways.iter().chain(&denied) {
+        output::wrapped(way)?;
+    }
+    Ok(())
 }
 
 /// The id that is given, or that it is a group's name.

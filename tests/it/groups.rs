@@ -217,7 +217,7 @@ fn a_session_joins_and_leaves_and_a_shell_does_likewise() {
     );
     assert_eq!(bob.drained()["group"], "reviewers");
     let peers = home.run(&["peers"]).ok();
-    assert!(peers.contains(" #reviewers #shop "), "{peers}");
+    assert!(peers.contains(" shop #reviewers #shop "), "{peers}");
 
     // It goes on, so it has read that. Who runs below an agent is told what every recipient was shown.
     bob.call("bus.peers", json!({}));

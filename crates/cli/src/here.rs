@@ -50,6 +50,12 @@ pub(crate) fn about(peer: &PeerEntry) -> PeerView {
     PeerView::new(peer, audience())
 }
 
+/// The order of each list of peers: sessions of this machine, others that are here, and those that are away, by name.
+pub(crate) fn in_order(peers: &mut [PeerView]) {
+    let away = |peer: &PeerView| peer.is == PeerState::Away;
+    peers.sort_by_cached_key(|it| (!it.here, away(it), it.name.to_ascii_lowercase()));
+}
+
 /// The live sessions, with the gates as they are now.
 pub(crate) fn sessions() -> Result<Vec<LiveSession>, Failure> {
     Ok(index::all(&Paths::find()?))
@@ -96,6 +102,7 @@ impl Here {
                 now.session.add_to(peer);
             }
         }
+        in_order(&mut here.peers);
         here
     }
 

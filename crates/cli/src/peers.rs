@@ -110,7 +110,8 @@ fn there(verb: &Peers, domain: &Domain) -> Result<(), Failure> {
             .await
             .map_err(Failure::failed)
     })?;
-    let all: Vec<_> = there.peers.iter().map(here::about).collect();
+    let mut all: Vec<_> = there.peers.iter().map(here::about).collect();
+    here::in_order(&mut all);
     if verb.json {
         let told = json!({ "peers": all, "omitted": there.omitted, "note": there.note });
         return output::json(&told);
@@ -160,15 +161,10 @@ pub(crate) fn row(peer: &PeerView) -> [String; 10] {
     ]
 }
 
-/// What it works on, and its groups: that of the project stands for the project.
+/// What it works on, and its groups.
 fn works_on(peer: &PeerView) -> String {
-    let is_group = |project: &&String| {
-        let group = format!("#{}", project.to_ascii_lowercase());
-        peer.groups.contains(&group)
-    };
-    let project = peer.project.iter().filter(|project| !is_group(project));
-    let all: Vec<&str> = project.chain(&peer.groups).map(String::as_str).collect();
-    all.join(" ")
+    let all = peer.project.iter().chain(&peer.groups);
+    all.map(String::as_str).collect::<Vec<_>>().join(" ")
 }
 
 /// Which of several sessions in one place it is: the process, and its terminal.

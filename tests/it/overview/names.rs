@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 use super::{STATES, World, json, list, of, signal};
 use crate::orphans::Session;
-use crate::support::{Broker, Home, Lines, Mcp, eventually};
+use crate::support::{Broker, Home, Lines, Mcp, Raw, eventually};
 use crate::web::page::Page;
 
 /// A text with each figure as one zero.
@@ -204,6 +204,16 @@ fn lists_of_peers_and_of_sessions_call_a_client_alike() {
             let row = said.lines().find(|line| line.starts_with(name))?;
             row.contains(client.as_str()?).then_some(())
         });
+    }
+    let _abe = Raw::register(&home, &broker, "abe");
+    for verb in ["peers", "status"] {
+        let table = home.apart(&[verb]).ok();
+        let rows = table.lines().skip_while(|line| !line.starts_with("NAME"));
+        let names: Vec<_> = rows
+            .skip(1)
+            .filter_map(|row| row.split(' ').next())
+            .collect();
+        assert_eq!(names, ["ann", "bob", "abe"], "{verb}: {table}");
     }
     broker.stop();
 }

@@ -1,9 +1,12 @@
 //! Groups, between real adapters and on the command line.
 
+use std::process::Stdio;
+
 use peerbus_test_support::message::envelope;
+use peerbus_wire::short_id;
 use serde_json::{Value, json};
 
-use crate::support::{Broker, Home, Mcp, Raw, eventually};
+use crate::support::{Broker, Home, Lines, Mcp, Raw, eventually};
 
 /// An agent's session that works on the project `shop`.
 pub(crate) fn agent(home: &Home, name: &str) -> Mcp {
@@ -256,6 +259,40 @@ fn a_session_joins_and_leaves_and_a_shell_does_likewise() {
 }
 
 #[test]
+fn a_tail_of_a_group_or_of_one_in_it_shows_what_is_said_in_it() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let _bob = joins(&home, &broker, "bob");
+    let says = |text: &str| home.run(&["send", "--name", "ann", "#crowd", text]).ok();
+    says("before");
+    let of = ["bob", "ann", "#crowd"];
+    let mut tails = of.map(|of| {
+        let mut command = home.peerbus(&["tail", "--follow", of]);
+        command.stdout(Stdio::piped()).spawn().expect("tail")
+    });
+    let shown = tails.each_mut().map(|tail| {
+        let lines = Lines::of(tail.stdout.take().expect("a pipe"));
+        let wait = |text: &str| lines.find(text, |line| line.contains(text).then_some(()));
+        wait(r##"ann → #crowd  "before""##);
+        wait("ann → bob  delivered");
+        lines
+    });
+    let id = says("live");
+    let id = id.split([' ', ':']).nth(1).expect("an id");
+    for lines in &shown {
+        let said = format!(r##"{} ann → #crowd  "live""##, short_id(id));
+        lines.find("live", |line| line.contains(&said).then_some(()));
+        let step = format!("{} ann → bob  delivered", short_id(id));
+        lines.find("how far", |line| line.contains(&step).then_some(()));
+    }
+    for tail in &mut tails {
+        tail.kill().expect("it is ours");
+        tail.wait().expect("it is ours");
+    }
+    broker.stop();
+}
+
+#[test]
 fn who_left_a_group_is_not_in_it_again_when_its_broker_comes_back() {
     let home = Home::new();
     let broker = Broker::start(&home);
@@ -395,11 +432,12 @@ const MEMBERS: usize = 100;
 const MESSAGES: usize = 1_000;
 const ROUNDS: usize = 5;
 
-/// Joins a group, and leaves the connection.
-fn joins(home: &Home, broker: &Broker, name: &str) {
+/// One that has joined a group.
+fn joins(home: &Home, broker: &Broker, name: &str) -> Raw {
     let mut raw = Raw::register(home, broker, name);
     raw.say(r#"{"protocol_version":"v1","type":"peers","join":["crowd"]}"#);
     while raw.next()["groups"] != json!(["crowd"]) {}
+    raw
 }
 
 /// Sends these until each is accepted for every member.
@@ -437,7 +475,7 @@ fn a_group_of_a_hundred_gets_everything_in_order_from_a_broker_that_is_killed() 
     let mut broker = Broker::start(&home);
     let names: Vec<_> = (0..MEMBERS).map(|n| format!("m{n}")).collect();
     for name in &names {
-        joins(&home, &broker, name);
+        drop(joins(&home, &broker, name));
     }
     let secret = home.credential("hmac_secret");
     let ids: Vec<_> = (0..MESSAGES).map(|n| format!("{n:06}")).collect();

@@ -249,7 +249,8 @@ fn a_tail_names_a_sender_that_has_left() {
     let home = Home::new();
     let broker = Broker::start(&home);
     let mut bob = Holder::new(&home, &broker, "bob");
-    send(&home, "alice", "bob", "before", &[]);
+    home.run(&["send", "bob", "first"]).ok();
+    (0..20).for_each(|_| drop(send(&home, "alice", "bob", "before", &[])));
     let spawn = |args: &[&str]| home.peerbus(args).stdout(Stdio::piped()).spawn();
     let mut tail = spawn(&["tail", "--follow"]).expect("tail");
     let lines = Lines::of(tail.stdout.take().expect("a pipe"));
@@ -259,11 +260,15 @@ fn a_tail_names_a_sender_that_has_left() {
         let (head, _) = line.split_once(" → bob  \"ready?\"")?;
         head.split(' ').next_back().map(str::to_owned)
     });
-    bob.gets();
-    bob.gets();
     lines.find("that it left", |line| {
         line.ends_with(&format!("{sender} left")).then_some(())
     });
+    bob.gets();
+    bob.reads();
+    let first = |line: &str| line.contains("→ bob  seen").then(|| line.to_owned());
+    let first = lines.find("what became of the first", first);
+    assert!(first.contains(" shell-"), "{first}");
+    (0..21).for_each(|_| bob.gets());
     bob.reads();
     let seen = lines.find("what became of it", |line| {
         line.contains("→ bob  seen").then(|| line.to_owned())

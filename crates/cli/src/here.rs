@@ -8,7 +8,7 @@ use peerbus_adapter::demand::has_just_begun;
 use peerbus_adapter::hooks::is_below_an_agent;
 use peerbus_adapter::operator as answer;
 use peerbus_adapter::paths::Paths;
-use peerbus_adapter::{Bus, Failure, PeerEntry, Receipt, wall_ms};
+use peerbus_adapter::{Bus, Failure, PeerEntry, Receipt, groups, wall_ms};
 use peerbus_node::SessionNow;
 use peerbus_node::index::{self, LiveSession};
 use peerbus_view::{
@@ -225,6 +225,20 @@ pub(crate) fn names(socket: Option<&PathBuf>, name: &PeerName) -> Vec<PeerName> 
         names.push(name.clone());
     }
     names
+}
+
+/// The names of the peer that is called so, likewise, or that of the group (`#shop`).
+pub(crate) fn meant(socket: Option<&PathBuf>, with: &str) -> Result<Vec<String>, Failure> {
+    if with.starts_with('#') {
+        return Ok(vec![
+            groups::read(with).map_err(Failure::config)?.to_string(),
+        ]);
+    }
+    let name = PeerName::parse(with).map_err(Failure::config)?;
+    Ok(names(socket, &name)
+        .iter()
+        .map(ToString::to_string)
+        .collect())
 }
 
 /// The names of a peer, the present one first, which is said where the given one is an old one; `None`: nobody

@@ -2,9 +2,8 @@
 
 use std::path::PathBuf;
 
-use peerbus_adapter::{Failure, PeerEntry, groups, wall_ms};
+use peerbus_adapter::{Failure, PeerEntry, wall_ms};
 use peerbus_view::{MessageText, MessageView};
-use peerbus_wire::PeerName;
 
 use crate::args::{History, HistoryVerb};
 use crate::told;
@@ -24,19 +23,11 @@ fn list(verb: &History) -> Result<(), Failure> {
         let text = message.content(secret.as_ref()).text;
         matches!(text, MessageText::Signed(_))
     };
-    let (mut meant, mut names, mut present) = (String::new(), Vec::new(), None);
+    let mut meant = String::new();
     let with = verb.name.as_ref().or(verb.with.as_ref());
-    if let Some(with) = with {
-        match with.starts_with('#') {
-            true => names.push(groups::read(with).map_err(Failure::config)?.to_string()),
-            false => {
-                let name = PeerName::parse(with).map_err(Failure::config)?;
-                let all = here::names(verb.shown.socket.as_ref(), &name);
-                names.extend(all.iter().map(ToString::to_string));
-                present = all.into_iter().next();
-            }
-        }
-    }
+    let names = with.map(|with| here::meant(verb.shown.socket.as_ref(), with));
+    let names = names.transpose()?.unwrap_or_default();
+    let present = names.first();
     if let Some(thread) = &verb.thread {
         meant += &format!("&thread={}", operator::encode_text(thread.as_str()));
     }
@@ -54,10 +45,7 @@ fn list(verb: &History) -> Result<(), Failure> {
     let meant = (&*names, &*meant);
     let found = told::newest_with(verb.shown.socket.as_ref(), meant, verb.limit, is_meant)?;
     if let (true, Some(name)) = (found.is_empty(), &verb.name) {
-        is_there(
-            present.as_ref().map_or(name, PeerName::as_str),
-            verb.shown.socket.as_ref(),
-        )?;
+        is_there(present.unwrap_or(name), verb.shown.socket.as_ref())?;
     }
     if found.is_empty() && !verb.shown.json {
         return output::line("no messages");
@@ -81,8 +69,8 @@ fn list(verb: &History) -> Result<(), Failure> {
         // Of the name that was asked for this was said above.
         let is_old = |name: &str| {
             let asked = with.is_some_and(|it| it.eq_ignore_ascii_case(name));
-            let present = present.as_ref().filter(|_| asked);
-            present.is_some_and(|it| !it.as_str().eq_ignore_ascii_case(name))
+            let present = present.filter(|_| asked);
+            present.is_some_and(|it| !it.eq_ignore_ascii_case(name))
         };
         let named = named.filter(|name| !is_old(name));
         here::say_where(named, &peers, verb.shown.socket.as_ref());

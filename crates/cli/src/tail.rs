@@ -8,7 +8,7 @@ use peerbus_adapter::hooks::is_below_an_agent;
 use peerbus_adapter::operator::{Events, Streamless};
 use peerbus_adapter::{Failure, wall_ms};
 use peerbus_view::{MessageView, Step, StepView};
-use peerbus_wire::{PeerName, Secret, escape};
+use peerbus_wire::{Secret, escape, short_id};
 use serde_json::{Value, json};
 use unicode_width::UnicodeWidthStr as _;
 
@@ -80,30 +80,39 @@ pub(crate) fn live(socket: &Path, secret: Secret) -> Result<(), Failure> {
 /// The events that were shown.
 struct Showing<'v> {
     verb: &'v Tail,
-    /// The names of the peer that is meant; none: everybody's.
+    /// The names of the peer or group that is meant; none: everybody's.
     names: Vec<String>,
     secret: Option<Secret>,
     /// An agent looks on.
     agent: bool,
     /// Steps: number of the message, at whom, what, when.
     shown: BTreeSet<(u64, String, String, u64)>,
-    /// Messages that have not ended: when they were accepted, whether they want a result, and who sent them:
-    /// the broker forgets a temporary name.
-    open: BTreeMap<u64, (u64, bool, String)>,
+    /// Messages that have not ended.
+    open: BTreeMap<u64, Open>,
     /// The time of the last thing that was shown.
     last_ms: u64,
 }
 
+/// A message that was shown and has not ended.
+struct Open {
+    /// When it was accepted.
+    at_ms: u64,
+    /// It wants a result.
+    wants: bool,
+    /// Its sender: the broker forgets a temporary name.
+    from: String,
+    to: String,
+    /// At so many of its recipients it has not ended.
+    left: u32,
+}
+
 impl<'v> Showing<'v> {
     fn new(verb: &'v Tail, secret: Option<Secret>) -> Result<Self, Failure> {
-        let peer = verb.name.as_deref().or(verb.peer.as_deref());
-        let peer = peer.map(PeerName::parse).transpose();
-        let peer = peer.map_err(Failure::config)?;
-        let names = peer.map(|name| here::names(verb.shown.socket.as_ref(), &name));
-        let names = names.iter().flatten().map(ToString::to_string);
+        let with = verb.name.as_deref().or(verb.peer.as_deref());
+        let names = with.map(|with| here::meant(verb.shown.socket.as_ref(), with));
         Ok(Self {
             verb,
-            names: names.collect(),
+            names: names.transpose()?.unwrap_or_default(),
             secret,
             agent: is_below_an_agent(),
             shown: BTreeSet::new(),
@@ -145,7 +154,7 @@ impl<'v> Showing<'v> {
                 "ready" if self.last_ms == 0 => self.before()?,
                 "ready" => {
                     // Shows what happened while nobody told.
-                    let oldest = self.open.values().map(|(at, ..)| *at).min();
+                    let oldest = self.open.values().map(|it| it.at_ms).min();
                     let oldest = oldest.unwrap_or(self.last_ms);
                     let back_ms = self.last_ms.saturating_sub(BACK_MS);
                     let since = oldest.min(self.last_ms).max(back_ms);
@@ -173,23 +182,53 @@ impl<'v> Showing<'v> {
                     step,
                     ..
                 } = read(data)?;
-                if let Some((.., known)) = self.open.get(&seq).filter(|_| from.is_empty()) {
-                    from.clone_from(known);
+                let to = step.to.as_deref().unwrap_or_default();
+                let lacks = from.is_empty() || !self.is_shown(seq);
+                if lacks && !self.open.contains_key(&seq) && self.is_meant([&*from, to]) {
+                    // It was sent before this began, or to a group, and this is a member that gets it.
+                    if let Some(message) = self.find(seq, &id) {
+                        self.message(&message)?;
+                        from = message.from;
+                    }
                 }
+                if let Some(known) = self.open.get(&seq).filter(|_| from.is_empty()) {
+                    from.clone_from(&known.from);
+                }
+                self.step(seq, (&id, &from), &step)?;
                 // A request that was read goes on.
                 let is_read = matches!(&*step.state, "seen" | "pushed" | "acked");
-                let wants = self.open.get(&seq).is_some_and(|(_, wants, _)| *wants);
-                if kind == "settled" && !(is_read && wants) {
-                    self.open.remove(&seq);
+                if kind == "settled"
+                    && let Some(open) = self.open.get_mut(&seq)
+                    && !(is_read && open.wants)
+                {
+                    open.left = open.left.saturating_sub(1);
+                    if open.left == 0 {
+                        self.open.remove(&seq);
+                    }
                 }
-                self.step(seq, (&id, &from), &step)
+                Ok(())
             }
             kind => self.other(kind, data),
         }
     }
 
+    /// The message with this number, as the broker's history has it.
+    fn find(&self, seq: u64, id: &str) -> Option<MessageView> {
+        let (id, before) = (operator::encode_text(id), seq + 1);
+        let target = format!("/v1/messages/{id}?before={before}");
+        let page = told::ask(self.verb.shown.socket.as_ref(), &target).ok()?;
+        let is_it = |it: &MessageView| it.seq == seq && it.envelope.is_some();
+        page.messages.into_iter().find(is_it)
+    }
+
+    /// Whether this message was shown.
+    fn is_shown(&self, seq: u64) -> bool {
+        let at = |at_ms| (seq, String::new(), "accepted".to_owned(), at_ms);
+        self.shown.range(at(0)..=at(u64::MAX)).next().is_some()
+    }
+
     /// Whether something of these peers is wanted.
-    fn is_meant(&self, peers: [&str; 2]) -> bool {
+    fn is_meant<'p>(&self, peers: impl IntoIterator<Item = &'p str>) -> bool {
         let is = |peer: &str| self.names.iter().any(|it| it.eq_ignore_ascii_case(peer));
         let same = |peer: &str| peer == "*" || is(peer);
         self.names.is_empty() || peers.into_iter().any(same)
@@ -208,12 +247,18 @@ impl<'v> Showing<'v> {
     /// A message, and the steps that are known of it.
     fn message(&mut self, message: &MessageView) -> Result<(), Failure> {
         let said = message.content(self.secret.as_ref());
-        if !self.is_meant([&message.from, &said.to]) {
+        let at = message.steps.iter().filter_map(|step| step.to.as_deref());
+        if !self.is_meant(at.chain([&*message.from, &*said.to])) {
             return Ok(());
         }
         if self.is_new(message.seq, "", "accepted", message.at) {
-            let wants = said.talk.within_ms.is_some();
-            let open = (message.at, wants, message.from.clone());
+            let open = Open {
+                at_ms: message.at,
+                wants: said.talk.within_ms.is_some(),
+                from: message.from.clone(),
+                to: said.to.clone(),
+                left: message.recipients,
+            };
             self.open.insert(message.seq, open);
             while self.open.len() >= STEPS_MAX {
                 self.open.pop_first();
@@ -226,8 +271,7 @@ impl<'v> Showing<'v> {
                 }
                 output::json(&told)?;
             } else {
-                let (from, to) = (told::name(&message.from), told::name(&said.to));
-                let head = format!("{} {from} → {to}", told::time(message.at));
+                let head = head(message.at, &message.id, [&message.from, &said.to]);
                 output::line(&told::with_text(&head, &said.text, self.verb.short))?;
             }
         }
@@ -245,7 +289,10 @@ impl<'v> Showing<'v> {
     fn step(&mut self, seq: u64, (id, from): (&str, &str), step: &Step) -> Result<(), Failure> {
         let to = step.to.as_deref().unwrap_or_default();
         let at_ms = step.at_ms().unwrap_or_else(wall_ms);
-        if !self.is_meant([from, to]) || !self.is_new(seq, to, &step.state, at_ms) {
+        let group = self.open.get(&seq).map(|it| &*it.to);
+        let group = group.filter(|to| to.starts_with('#'));
+        let is_meant = self.is_meant([from, to].into_iter().chain(group));
+        if !is_meant || !self.is_new(seq, to, &step.state, at_ms) {
             return Ok(());
         }
         if self.verb.shown.json {
@@ -254,8 +301,7 @@ impl<'v> Showing<'v> {
                 "step": step,
             }));
         }
-        let (from, to) = (told::name(from), told::name(to));
-        let head = format!("{} {from} → {to} ", told::time(at_ms));
+        let head = head(at_ms, id, [from, to]) + " ";
         let mut what = step.state.to_string();
         for how in step.how() {
             what.push(' ');
@@ -276,7 +322,7 @@ impl<'v> Showing<'v> {
         };
         let text = |name: &str| value[name].as_str().unwrap_or_default().to_owned();
         let (name, from, to) = (text("name"), text("from"), text("to"));
-        if !self.is_meant([&name, &from]) {
+        if !self.is_meant([&*name, &*from]) {
             return Ok(());
         }
         if kind == "renamed" && !self.names.is_empty() {
@@ -305,6 +351,16 @@ impl<'v> Showing<'v> {
         };
         output::wrapped(&format!("{} {what}", told::time(at_ms)))
     }
+}
+
+/// When, of which message, and between whom. A sender that nobody knows any more is left out.
+fn head(at_ms: u64, id: &str, [from, to]: [&str; 2]) -> String {
+    let from = match from {
+        "" => String::new(),
+        from => told::name(from) + " ",
+    };
+    let (at, id, to) = (told::time(at_ms), told::name(short_id(id)), told::name(to));
+    format!("{at} {id} {from}→ {to}")
 }
 
 fn read<T: serde::de::DeserializeOwned>(data: &str) -> Result<T, Failure> {

@@ -28,7 +28,7 @@ pub(crate) struct Shown {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Tail {
-    /// Only what this peer sends or gets
+    /// Only what this peer sends or gets, or this group (`#shop`)
     pub(crate) name: Option<String>,
     /// The same
     #[arg(long, value_name = "NAME", conflicts_with = "name")]

@@ -3,7 +3,7 @@
 use peerbus_adapter::demand::came_to_be;
 use peerbus_adapter::domains::There;
 use peerbus_adapter::{Domain, Failure, PeerEntry, project};
-use peerbus_view::{DomainReach, DomainView, PeerView};
+use peerbus_view::{Audience, DomainReach, DomainView, PeerView};
 use serde_json::{Value, json};
 
 use crate::args::Peers;
@@ -110,7 +110,9 @@ fn there(verb: &Peers, domain: &Domain) -> Result<(), Failure> {
             .await
             .map_err(Failure::failed)
     })?;
-    let mut all: Vec<_> = there.peers.iter().map(here::about).collect();
+    // Who waits there waits for a user there.
+    let about = |peer| PeerView::new(peer, Audience::Peer);
+    let mut all: Vec<_> = there.peers.iter().map(about).collect();
     here::in_order(&mut all);
     if verb.json {
         let told = json!({ "peers": all, "omitted": there.omitted, "note": there.note });

@@ -104,8 +104,11 @@ fn who_is_in_another_domain_can_be_asked() {
         return;
     };
     let (alpha, beta) = (machine("alpha", &nats), machine("beta", &nats));
-    let _bob = Peer::at(&beta, "bob");
+    let mut bob = Peer::at(&beta, "bob");
     drop(Peer::at(&beta, "carol"));
+    let asks = json!({ "protocol_version": "v1", "type": "presence",
+        "presence": { "activity": "waiting" } });
+    bob.raw.say(&asks.to_string());
     alpha.joined("beta");
     let told = eventually("beta tells who is there", || {
         let told = alpha
@@ -113,7 +116,7 @@ fn who_is_in_another_domain_can_be_asked() {
             .run(&["peers", "--domain", "beta", "--json"])
             .ok();
         let told: Value = serde_json::from_str(&told).expect("JSON");
-        (told["peers"] != json!([])).then_some(told)
+        (told["peers"][0]["state"] == "waits for its user").then_some(told)
     });
     let peers = told["peers"].as_array().expect("a list").iter();
     let peers: Vec<_> = peers.map(|it| (&it["name"], &it["online"])).collect();

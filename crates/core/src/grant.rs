@@ -83,7 +83,8 @@ impl Grant {
     /// Whether the token may register a name.
     #[must_use]
     pub fn allows(&self, name: &PeerName) -> bool {
-        self.names.is_empty() || self.names.iter().any(|pattern| pattern.matches(name))
+        // Only a bridge has another domain in its own name.
+        self.names.is_empty() || self.names.iter().any(|pattern| pattern.covers(name))
     }
 
     /// Whether the name is this token's: a pattern of it names that one and no other, or the peers of the

@@ -3,8 +3,8 @@
 // the adapter what the session does, and does what the link, `peerbus hook link`, says. Written for
 // Claude Code 2.1.287, the first with modules: it names no event that version lacks.
 const VERSION = '1' // of what is said here and there
-// How peerbus marks what it shows; nothing else of a text is looked at. Before a mark that ends all of a text stands its length.
-const MARK = /\[([0-9]+) (pb-[0-9a-f]{16}-[0-9]+)|(?<!(?:^|[0-9]) )pb-[0-9a-f]{16}-[0-9]+/g
+// How peerbus marks what it shows; nothing else of a text is looked at. Before a mark that ends all of a text stands its length. JSON is read first: escapes add to it.
+const MARK = /\[([0-9]+) (pb-[0-9a-f]{16}-[0-9]+)|(?<!(?:^|[0-9]) )pb-[0-9a-f]{16}-[0-9]+/g, ENDS_JSON = /"end\\*": ?\\*"$/
 const OURS = /^mcp__(plugin_peerbus_)?peerbus__bus_[a-z]+$/ // how Claude Code names peerbus's tools
 const LAST = 30 // so many messages of a request can hold what is new in it
 const PAUSE_MS = 500
@@ -39,7 +39,7 @@ const marksOfMessage = ({ role, content }) => [content].flat().flatMap(it => {
 function marksOf(value, inResult) {
   if (typeof value === 'string') {
     const found = [...value.matchAll(MARK)]
-    const isWhole = ({ 1: length, 2: mark, index: at }) => (mark ? at === Number(length) || value[at - length - 1] === '\n' : !inResult)
+    const isWhole = ({ 1: length, 2: mark, index: at }) => (mark ? !ENDS_JSON.test(value.slice(0, at)) && (at === Number(length) || value[at - length - 1] === '\n') : !inResult)
     if (inResult) for (const [all, , mark] of found) given.add(mark ?? all)
     const marks = found.filter(isWhole).map(([all, , mark]) => mark ?? all).filter(mark => inResult || !given.has(mark))
     try {

@@ -341,7 +341,8 @@ fn stands(value: &Value, mark: &str, in_result: bool) -> bool {
     };
     let places = places(text, mark);
     let is_whole = |place: &Option<(usize, usize)>| match *place {
-        Some((at, length)) => is_as_long(&text[..at], length),
+        // Escapes in JSON as it is written count for more: what was cut may be made up for by them.
+        Some((at, length)) => !ends_json(&text[..at]) && is_as_long(&text[..at], length),
         None => !in_result,
     };
     if places.is_empty() || places.iter().any(is_whole) {
@@ -363,6 +364,12 @@ fn texts_before(value: &Value, mark: &str, all: &mut Vec<String>) {
         Value::Object(of) => of.values().for_each(|it| texts_before(it, mark, all)),
         _ => {}
     }
+}
+
+/// Whether a text is the JSON of a result of ours up to its end, also within a string of other JSON.
+fn ends_json(text: &str) -> bool {
+    let end = text.chars().rev().filter(|c| !matches!(c, '\\' | ' '));
+    end.take(7).eq(r#"":"dne""#.chars())
 }
 
 /// Whether a text has so many UTF-16 code units, or its end has that begins a line: some clients join the texts

@@ -127,6 +127,9 @@ fn texts() -> Vec<(Value, bool)> {
     more[REPLACED] = json!("a number");
     let cut = whole.to_string().replacen("📨 <x>", "…", 7);
     let tail: String = whole.to_string().chars().skip(200).collect();
+    let head = r#"{"messages":""#;
+    let raw = head.to_owned() + &"\"".repeat(length - head.len() - 9) + r#"","end":""#;
+    let raw = format!("{raw}{ours}\"}}");
     let along = format!("{text}\npeerbus: 1 message [");
     let units = along.encode_utf16().count() - 1;
     let along = along.replace(" [", &format!(" [{units} {MARK}]."));
@@ -153,6 +156,11 @@ fn texts() -> Vec<(Value, bool)> {
         (json!(along.replacen('é', "", 1)), false),
         (json!(format!("a log: {along}")), false),
         (json!(cut), false),
+        (json!(raw), false),
+        (
+            json!({ "output": json!({ "text": raw }).to_string() }),
+            false,
+        ),
         (json!(tail), false),
         (json!(ours), false),
         (json!(format!("12 {MARK}]")), false),

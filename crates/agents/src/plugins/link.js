@@ -31,7 +31,10 @@ function marksOf(value, inResult) {
   }
   const found = [...value.matchAll(MARK)]
   const begins = (at) => at === 0 || value[at - 1] === "\n"
-  const isWhole = ({ 1: length, 2: mark, index }) => (mark ? begins(index - length) : !inResult)
+  // Escapes in JSON as it is written may make up for what was cut.
+  const isJson = (at) => /"end\\*": ?\\*"$/.test(value.slice(0, at))
+  const isText = (at, length) => !isJson(at) && begins(at - length)
+  const isWhole = ({ 1: length, 2: mark, index }) => (mark ? isText(index, length) : !inResult)
   const whole = found.filter(isWhole).map(([all, , mark]) => mark ?? all)
   return found.length === whole.length ? whole : [...whole, ...marksOf(parsed(value), inResult)]
 }

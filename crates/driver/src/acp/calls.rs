@@ -56,9 +56,16 @@ impl Call {
         Value::Object(members.collect())
     }
 
+    fn status(&self) -> &str {
+        self.members.get("status").map_or("", String::as_str)
+    }
+
     fn is_open(&self) -> bool {
-        let status = self.members.get("status").map(String::as_str);
-        matches!(status, Some("\"pending\"" | "\"in_progress\""))
+        matches!(self.status(), "\"pending\"" | "\"in_progress\"")
+    }
+
+    fn is_over(&self) -> bool {
+        matches!(self.status(), "\"completed\"" | "\"failed\"")
     }
 }
 
@@ -85,12 +92,9 @@ impl Calls {
         }
     }
 
-    /// A turn has ended, and all calls with it.
+    /// A turn has ended, and all calls with it. What the next one does under an old id is another call.
     pub(super) fn end(&mut self) {
-        for call in &mut self.0 {
-            let status = call.members.remove("status");
-            call.bytes -= status.map_or(0, |status| status.len());
-        }
+        self.0.clear();
     }
 
     /// The calls that have not ended: what a question is about that names none, as OpenHands asks.
@@ -116,7 +120,8 @@ impl Calls {
 
     /// What the question says goes before.
     pub(super) fn of(&self, asked: &Value) -> Value {
-        let mut known = self.0.iter();
+        // A call that is over asks nothing: another one has its id.
+        let mut known = self.0.iter().filter(|call| !call.is_over());
         let known = known.find(|call| asked["toolCallId"] == *call.id);
         let mut call = known.map(Call::value).unwrap_or_else(|| json!({}));
         if call["told"].is_null() && !asked["title"].is_null() {

@@ -370,8 +370,13 @@ mod tests {
         note(&mut calls, "a", "completed");
         let open = json!([{ "title": "t", "input": { "command": "b" } }]);
         assert_eq!(calls.open(), open);
+        let known =
+            |calls: &Calls, id: &str| calls.of(&json!({ "toolCallId": id }))["title"].take();
+        assert_eq!(known(&calls, "b"), "t");
+        assert_eq!(known(&calls, "a"), Value::Null, "another call has its id");
         calls.end();
         assert_eq!(calls.open(), Value::Null);
+        assert_eq!(known(&calls, "b"), Value::Null);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 //! happened. A line of the user's is written right before the model is asked; an answer that stands
 //! behind it in the same turn was made with it. Documented nowhere, seen with 0.169.0.
 
+use std::ops::Range;
+
 use peerbus_adapter::transcript::{LineReader, TranscriptLine};
 use serde::Deserialize;
 use serde_json::Value;
@@ -119,8 +121,37 @@ impl LineReader for Lines {
         if let Some((_, own)) = timed.and_then(|text| text.split_once(OUTPUT)) {
             payload["output"] = own.into();
         }
+        uncover(&mut payload["output"]);
         Some(payload)
     }
+}
+
+/// Takes out what stands in the place of what was cut: it may be as long.
+fn uncover(output: &mut Value) {
+    match output {
+        Value::String(text) => {
+            while let Some(cover) = cover(text) {
+                text.replace_range(cover, "");
+            }
+        }
+        Value::Array(all) => all.iter_mut().for_each(uncover),
+        Value::Object(of) => of.values_mut().for_each(uncover),
+        _ => {}
+    }
+}
+
+/// Where `…20 chars truncated…` stands.
+fn cover(text: &str) -> Option<Range<usize>> {
+    text.match_indices(" truncated…").find_map(|(at, words)| {
+        let before = &text[..at];
+        let number = ["chars", "tokens"]
+            .iter()
+            .find_map(|of| before.strip_suffix(of))?;
+        let number = number.strip_suffix(' ')?;
+        let before = number.trim_end_matches(|c: char| c.is_ascii_digit());
+        let from = before.strip_suffix('…')?.len();
+        Some(from..at + words.len())
+    })
 }
 
 /// Whether the thread goes on without what stood before, or some of it: it was summed up, or the user went back.
@@ -269,5 +300,13 @@ mod tests {
         let whole = with(format!("[{length} {MARK}]"));
         let middle = whole.replace("tests are", "…5 tokens truncated…");
         assert_eq!(gave(&middle), ["cut"]);
+        // What stands in its place is as long.
+        let text = "20 characters of this are cut";
+        let result = json!({ "text": text });
+        let length = peerbus_adapter::transcript::length(&result).unwrap();
+        let whole = json!({ "text": text, "end": format!("[{length} {MARK}]") }).to_string();
+        assert_eq!(gave(&whole), ["presented, in a result"]);
+        let covered = whole.replace("20 characters of thi", "…20 chars truncated…");
+        assert_eq!(gave(&covered), ["cut"]);
     }
 }

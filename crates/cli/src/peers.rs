@@ -110,7 +110,7 @@ fn there(verb: &Peers, domain: &Domain) -> Result<(), Failure> {
             .await
             .map_err(Failure::failed)
     })?;
-    // Who waits there waits for a user there.
+    // A peer there waits for a user there.
     let about = |peer| PeerView::new(peer, Audience::Peer);
     let mut all: Vec<_> = there.peers.iter().map(about).collect();
     here::in_order(&mut all);

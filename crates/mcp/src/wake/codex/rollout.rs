@@ -300,7 +300,7 @@ mod tests {
         let whole = with(format!("[{length} {MARK}]"));
         let middle = whole.replace("tests are", "…5 tokens truncated…");
         assert_eq!(gave(&middle), ["cut"]);
-        // What stands in its place is as long.
+        // The words in its place are as long.
         let text = "20 characters of this are cut";
         let result = json!({ "text": text });
         let length = peerbus_adapter::transcript::length(&result).unwrap();

@@ -36,7 +36,7 @@ fn the_first_rule_that_fits_counts() {
         ("a-bot", SenderRule::Drop),
         ("alice2", SenderRule::Refuse),
         ("dev-1", SenderRule::Allow),
-        // What lets in is for names at home; what keeps out is for those that another domain takes, too.
+        // A rule that lets in is for names at home; one that keeps out covers those of another domain, too.
         ("dev-1@beta", SenderRule::Refuse),
         ("ci-7@beta", SenderRule::Hold),
     ] {

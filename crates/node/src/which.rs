@@ -1,4 +1,4 @@
-//! Which session a person or a program means by a word.
+//! The session that a person or a program means by a word.
 
 use peerbus_wire::names_id;
 

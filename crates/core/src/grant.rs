@@ -357,6 +357,9 @@ mod tests {
         let token = TokenHash([0; 32]);
         let mut grant = Grant::usual(TokenName::parse("t").unwrap(), token);
         assert!(!grant.keeps("phone"), "every name is nobody's own");
+        grant.names = vec![NamePattern::parse("bridge*").unwrap()];
+        assert!(grant.allows(&PeerName::parse("bridge@beta").unwrap()));
+        grant.names.clear();
         grant.names = ["phone", "build-*", "*", "web:*"]
             .map(|text| NamePattern::parse(text).unwrap())
             .to_vec();

@@ -207,7 +207,6 @@ pub(crate) fn present(all: &[LiveSession], meant: &str) -> String {
     present.unwrap_or_else(|| meant.to_owned())
 }
 
-/// Whether this is a session's name, or the beginning of its id, or the end.
 /// Whether a word can mean a session: for lists, which show several.
 pub(crate) fn is_meant(session: &LiveSession, word: &str) -> bool {
     !which::meant(std::slice::from_ref(session), word).is_empty()

@@ -41,3 +41,48 @@ pub fn meant<'s>(all: &'s [LiveSession], word: &str) -> Vec<&'s LiveSession> {
     let mut nodes = found.iter().filter(|it| it.node() == word);
     nodes.next().map_or_else(|| found.clone(), |one| vec![*one])
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const ID: &str = "0f3c9a77-1c2d-4e5f-8a9b-abcdef5e7c4f";
+
+    /// A session with this node, id, name, and the name that it would have.
+    fn session((node, id, name, wanted): (&str, &str, Value, Value)) -> LiveSession {
+        let told = json!({ "id": id, "name": name, "wanted_name": wanted, "client": "c",
+            "started_at": "2026-01-01T00:00:00Z", "socket": format!("/{node}.sock"),
+            "gates": {}, "gates_file": "" });
+        serde_json::from_value(told).unwrap()
+    }
+
+    #[test]
+    fn nobody_is_meant_alone_by_what_another_session_is_called() {
+        let (bob, none) = (json!("bob"), Value::Null);
+        let victim = |name: &Value, wanted: &Value| ("1.2", ID, name.clone(), wanted.clone());
+        let named = victim(&bob, &bob);
+        let off = victim(&none, &bob);
+        for (of, thief, word, nodes) in [
+            (&named, ("3.4", "bob"), "BOB", &["1.2"][..]),
+            (&named, ("3.4", "bob"), "bob", &["1.2", "3.4"]),
+            (&off, ("3.4", "bob"), "bob", &["1.2", "3.4"]),
+            (&off, ("3.4", "ef5e7c4f"), "ef5e7c4f", &["1.2", "3.4"]),
+            (&off, ("3.4", "0f3c9a77"), "0f3c9a77", &["1.2", "3.4"]),
+            (&off, ("3.4", "1.2"), "1.2", &["1.2"]),
+            (&named, ("3.4", "x"), ID, &["1.2"]),
+        ] {
+            let thief = (thief.0, thief.1, json!("eve"), none.clone());
+            let all = [session(of.clone()), session(thief)];
+            let found = meant(&all, word);
+            let found: Vec<_> = found.iter().map(|it| it.node()).collect();
+            assert_eq!(found, nodes, "{word}");
+        }
+        // One that has the name goes before one that would have it.
+        let all = [session(named), session(("3.4", "x", none, bob))];
+        assert_eq!(meant(&all, "bob"), [&all[0]]);
+        let jobs = ["job-1", "job-10"].map(|id| session((id, id, json!(id), json!(id))));
+        assert_eq!(meant(&jobs, "job-1"), [&jobs[0]]);
+    }
+}

@@ -3,8 +3,9 @@
 // the adapter what the session does, and does what the link, `peerbus hook link`, says. Written for
 // Claude Code 2.1.287, the first with modules: it names no event that version lacks.
 const VERSION = '1' // of what is said here and there
-// How peerbus marks what it shows; nothing else of a text is looked at. Before a mark that ends all of a text stands its length. JSON is read first: escapes add to it.
-const MARK = /\[([0-9]+) (pb-[0-9a-f]{16}-[0-9]+)|(?<!(?:^|[0-9]) )pb-[0-9a-f]{16}-[0-9]+/g, ENDS_JSON = /"end\\*": ?\\*"$/
+// How peerbus marks what it shows; nothing else of a text is looked at. Before a mark that ends all of a text stands its sum.
+const MARK = /\[([0-9]+\.[0-9]+) (pb-[0-9a-f]{16}-[0-9]+)|(?<!(?:^|[0-9]) )pb-[0-9a-f]{16}-[0-9]+/g
+const PRIME = 67108859 // the largest below 2 ** 26: a product of two numbers below it is exact
 const OURS = /^mcp__(plugin_peerbus_)?peerbus__bus_[a-z]+$/ // how Claude Code names peerbus's tools
 const LAST = 30 // so many messages of a request can hold what is new in it
 const PAUSE_MS = 500
@@ -39,7 +40,7 @@ const marksOfMessage = ({ role, content }) => [content].flat().flatMap(it => {
 function marksOf(value, inResult) {
   if (typeof value === 'string') {
     const found = [...value.matchAll(MARK)]
-    const isWhole = ({ 1: length, 2: mark, index: at }) => (mark ? !ENDS_JSON.test(value.slice(0, at)) && (at === Number(length) || value[at - length - 1] === '\n') : !inResult)
+    const isWhole = ({ 1: sum, 2: mark, index: at }) => (mark ? sumOf(value.slice(at - parseInt(sum), at), mark) === sum : !inResult)
     if (inResult) for (const [all, , mark] of found) given.add(mark ?? all)
     const marks = found.filter(isWhole).map(([all, , mark]) => mark ?? all).filter(mark => inResult || !given.has(mark))
     try {
@@ -50,11 +51,16 @@ function marksOf(value, inResult) {
   const { end, unseen, replaced, ...rest } = Object(value)
   const [own] = String(end).matchAll(MARK)
   if (!own) return Object.values(Object(value)).flatMap(it => marksOf(it, inResult))
-  return [...(size(rest) === Number(own[1]) ? [own[2]] : []), ...marksOf(unseen, true)]
+  return [...(sumOf(rest, own[2]) === own[1] ? [own[2]] : []), ...marksOf(unseen, true)]
 }
 
-const size = value => typeof value === 'string' ? value.length // of all texts and names: clients write numbers anew
-  : Object.entries(Object(value)).reduce((sum, [key, it]) => sum + (Array.isArray(value) ? 0 : key.length) + size(it), 0)
+// Of all texts in a value: their length, and the polynomials that they are at a point of the mark's. Clients write numbers anew.
+function sumOf(value, mark = '') {
+  const [texts, point] = [textsOf(value), parseInt(mark.slice(3, 16), 16) % PRIME]
+  const at = text => [...text].reduce((sum, c) => (sum * point + c.codePointAt(0)) % PRIME, 0)
+  return `${texts.join('').length}.${texts.reduce((sum, text) => (sum + at(text)) % PRIME, 0)}`
+}
+const textsOf = value => typeof value === 'string' ? [value] : Object.entries(Object(value)).flatMap(([key, it]) => [...(Array.isArray(value) ? [] : [key]), ...textsOf(it)])
 
 // The id is another one after /clear and /resume.
 const occasion = async ($, event, more) => ({ hook_event_name: event, session_id: await $.session.id(), ...more })
@@ -88,9 +94,8 @@ function tell($, event, more) {
 
 // What is added to a list of whom one can write to; empty: nobody.
 async function peers($) {
-  const rows = linked ? (await ask($, 'ModList', {}).catch(() => {}))?.rows : undefined
-  if (!rows?.length) return ''
-  return '\n\nOn the message bus (SendMessage reaches them, too; of one name, the session above is meant):\n' + rows.map(row => '  ' + row).join('\n')
+  const rows = (linked && (await ask($, 'ModList', {}).catch(() => {}))?.rows) || []
+  return rows.length ? ['\n\nOn the message bus (SendMessage reaches them, too; of one name, the session above is meant):', ...rows].join('\n  ') : ''
 }
 
 // Ends the turn, if it is to end, while the model is asked. In a tool that is left to the hook which runs after it:
@@ -143,8 +148,7 @@ async function link($) {
       }
     } catch {}
     if (linked) $.ui.status(undefined)
-    linked = watches = false
-    socket = undefined
+    linked = watches = socket = undefined
     await new Promise(done => $.clock.after(pause, done))
   }
 }
@@ -154,6 +158,7 @@ async function* step($, e, next) {
   const looks = linked && (watches || begins)
   begins = false
   if (!looks) return yield* next(e)
+  for (const known of [proven, calls, given]) if (known.size > PROVEN_MAX) known.clear()
   const all = await $.session.messages({ as: 'api', last: LAST }).catch(() => $.session.messages({ as: 'api' })).catch(() => [])
   const marks = marksIn(all.slice(-LAST).flatMap(marksOfMessage))
   const prompt = marks.join(' ')
@@ -162,14 +167,9 @@ async function* step($, e, next) {
   // What fails or is ended has no reason of the model's. One that refuses has not answered.
   if (prompt && typeof answer?.stopReason === 'string' && answer.stopReason !== 'refusal') {
     // Without a wait for what was told before: nobody minds the order, and a sender waits for this.
-    void tells($, 'ModStep', { prompt, answered: true }).then(() => proves(marks)).catch(() => {})
+    void tells($, 'ModStep', { prompt, answered: true }).then(() => marks.forEach(mark => proven.add(mark))).catch(() => {})
   }
   return answer
-}
-
-function proves(marks) {
-  for (const known of [proven, calls, given]) if (known.size > PROVEN_MAX) known.clear()
-  for (const mark of marks) proven.add(mark)
 }
 
 // What waits here, for the person alone: in a pane where there is room for one, else below the command.

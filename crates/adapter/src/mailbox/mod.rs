@@ -16,6 +16,7 @@ mod push;
 pub mod quote;
 mod senders;
 mod serve;
+mod sum;
 mod wake_list;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -51,6 +52,7 @@ pub use observe::{Observer, Staged, receipt};
 pub use presence::Who;
 pub use push::{Attribute, Push, until};
 pub use senders::Undecided;
+pub use sum::{ALONG, REPLACED, Sum};
 pub use wake_list::WakeList;
 
 /// Longest reason that is repeated, in characters.

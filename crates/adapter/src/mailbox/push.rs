@@ -8,6 +8,7 @@ use peerbus_wire::{MessageId, Receipt, rfc3339};
 use super::measure::inert;
 use super::observe::{reached, receipts_line};
 use super::quote::{self, UNTRUSTED};
+use super::sum::Sum;
 
 /// Something to show that nobody asked for: messages and notices, in order of arrival.
 #[derive(Debug, Clone)]
@@ -24,7 +25,7 @@ pub struct Push {
     pub held: usize,
     /// How far messages of this session's own got.
     pub receipts: Vec<Receipt>,
-    /// It goes along with the result of a tool, which clients may cut: its length stands at its mark.
+    /// It goes along with the result of a tool, which clients may cut: its sum stands at its mark.
     pub in_result: bool,
 }
 
@@ -70,10 +71,11 @@ impl Push {
         lines.extend(self.more());
         lines.extend(receipts_line(&self.receipts));
         let mut text = inert(&lines.join("\n"), self.mark.as_deref());
-        let mark = self.mark.as_ref().filter(|_| self.in_result);
-        if let Some(at) = mark.and_then(|mark| text.find(&format!("[{mark}]"))) {
-            let length = text[..at].encode_utf16().count();
-            text.insert_str(at + 1, &format!("{length} "));
+        if let Some(mark) = self.mark.as_ref().filter(|_| self.in_result)
+            && let Some(at) = text.find(&format!("[{mark}]"))
+        {
+            let sum = Sum::of_text(&text[..at], mark);
+            text.insert_str(at + 1, &format!("{sum} "));
         }
         text
     }

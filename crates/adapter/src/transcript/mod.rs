@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde_json::Value;
 
-use crate::mailbox::Evidence;
+use crate::mailbox::{ALONG, Evidence, Sum};
 
 pub use files::{Places, Transcripts};
 
@@ -51,11 +51,6 @@ pub trait LineReader: Send {
     }
 }
 
-/// The member of a tool's result in which mail goes along, and the one that says what in its call was replaced.
-/// Our modules in clients know both, too.
-pub const ALONG: &str = "unseen";
-/// See [`ALONG`].
-pub const REPLACED: &str = "replaced";
 /// Longest line that is looked at, in bytes. A result of a tool can hold a picture; its line is
 /// part of the chain.
 const LINE_MAX: usize = 8 << 20;
@@ -302,30 +297,27 @@ impl Lines {
     }
 }
 
-/// Where the mark stands, and not as the beginning of another one. Of one that ends all of a text, the length
+/// Where the mark stands, and not as the beginning of another one. Of one that ends all of a text, the [`Sum`]
 /// of that stands before it, and is told with its place.
-fn places(text: &str, mark: &str) -> Vec<Option<(usize, usize)>> {
+fn places<'a>(text: &'a str, mark: &str) -> Vec<Option<(usize, &'a str)>> {
     let all = text.match_indices(mark).filter_map(|(at, _)| {
         let next = text[at + mark.len()..].chars().next();
         if next.is_some_and(|next| next.is_ascii_alphanumeric()) {
             return None;
         }
         let before = text[..at].strip_suffix(' ');
-        let is_length =
-            |text: &&str| text.is_empty() || text.ends_with(|c: char| c.is_ascii_digit());
-        let Some(before) = before.filter(is_length) else {
+        let is_sum = |text: &&str| text.is_empty() || text.ends_with(|c: char| c.is_ascii_digit());
+        let Some(before) = before.filter(is_sum) else {
             return Some(None);
         };
-        let digits = before.trim_end_matches(|c: char| c.is_ascii_digit());
-        let length = before[digits.len()..].parse().ok()?;
-        digits.strip_suffix('[')?;
-        Some(Some((digits.len() - 1, length)))
+        let (rest, sum) = before.rsplit_once('[')?;
+        Some(Some((rest.len(), sum)))
     });
     all.collect()
 }
 
 /// Whether the mark stands in a value with all of its text: clients cut the end, or the middle, out of what is
-/// too long. In a result a mark has a length. A result of ours names its mark at its end; nothing else in it does.
+/// too long. In a result a mark has a sum. A result of ours names its mark at its end; nothing else in it does.
 fn stands(value: &Value, mark: &str, in_result: bool) -> bool {
     let text = match value {
         Value::String(text) => text,
@@ -340,9 +332,8 @@ fn stands(value: &Value, mark: &str, in_result: bool) -> bool {
         _ => return false,
     };
     let places = places(text, mark);
-    let is_whole = |place: &Option<(usize, usize)>| match *place {
-        // Escapes in JSON as it is written count for more: what was cut may be made up for by them.
-        Some((at, length)) => !ends_json(&text[..at]) && is_as_long(&text[..at], length),
+    let is_whole = |place: &Option<(usize, &str)>| match *place {
+        Some((at, sum)) => Sum::ends(&text[..at], sum, mark),
         None => !in_result,
     };
     if places.is_empty() || places.iter().any(is_whole) {
@@ -366,53 +357,11 @@ fn texts_before(value: &Value, mark: &str, all: &mut Vec<String>) {
     }
 }
 
-/// Whether a text is the JSON of a result of ours up to its end, also within a string of other JSON.
-fn ends_json(text: &str) -> bool {
-    let end = text.chars().rev().filter(|c| !matches!(c, '\\' | ' '));
-    end.take(7).eq(r#"":"dne""#.chars())
-}
-
-/// Whether a text has so many UTF-16 code units, or its end has that begins a line: some clients join the texts
-/// of a result.
-fn is_as_long(text: &str, length: usize) -> bool {
-    let mut units = 0;
-    let begins = text.char_indices().rev().find(|(_, c)| {
-        units += c.len_utf16();
-        units >= length
-    });
-    match begins {
-        Some((at, _)) => units == length && (at == 0 || text[..at].ends_with('\n')),
-        None => length == 0 && text.is_empty(),
-    }
-}
-
-/// Whether a result of ours is as long as its end says.
+/// Whether all of a result of ours is there, as its end says.
 fn ends(result: &Value, mark: &str) -> bool {
     let places = places(result["end"].as_str().unwrap_or_default(), mark);
-    let mut lengths = places.into_iter().flatten().map(|(_, length)| length);
-    lengths.any(|it| length(result) == Some(it))
-}
-
-/// The length of all texts in a result of ours, names of members included, without what is put to it once its
-/// end is written, in UTF-16 code units. Clients write numbers anew, each in its own way.
-#[must_use]
-pub fn length(result: &Value) -> Option<usize> {
-    let members = result.as_object()?.iter();
-    let own = members.filter(|(name, _)| !["end", ALONG, REPLACED].contains(&name.as_str()));
-    Some(own.map(|(name, value)| units(name) + size(value)).sum())
-}
-
-fn size(value: &Value) -> usize {
-    match value {
-        Value::String(text) => units(text),
-        Value::Array(all) => all.iter().map(size).sum(),
-        Value::Object(members) => members.iter().map(|(n, v)| units(n) + size(v)).sum(),
-        _ => 0,
-    }
-}
-
-fn units(text: &str) -> usize {
-    text.encode_utf16().count()
+    let mut sums = places.into_iter().flatten();
+    sums.any(|(_, sum)| Sum::of_result(result, mark) == sum)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@ mod programs;
 use serde_json::json;
 
 use super::*;
+use crate::mailbox::REPLACED;
 
 const MARK: &str = "pb-0123456789abcdef-7";
 
@@ -111,8 +112,7 @@ fn two_messages_are_told_apart_and_forgotten_ones_cost_nothing() {
 fn texts() -> Vec<(Value, bool)> {
     let text = "\u{1b}é📨 <x> ".repeat(40);
     let result = json!({ "messages": [{ "text": text, "meta": {} }], "n": 1 });
-    let length = length(&result).unwrap();
-    let ours = format!("[{length} {MARK}]");
+    let ours = format!("[{} {MARK}]", Sum::of_result(&result, MARK));
     let mut whole = result.clone();
     whole["end"] = json!(ours);
     // Clients write numbers anew.
@@ -121,48 +121,46 @@ fn texts() -> Vec<(Value, bool)> {
     let mut shorter = whole.clone();
     shorter["messages"][0]["text"] = json!("é");
     let mut quoted = shorter.clone();
-    quoted["messages"][0]["text"] = json!(json!({ "end": format!("[3 {MARK}]"), "a": "bc" }));
+    let forged = format!("[3.{} {MARK}]", 1);
+    quoted["messages"][0]["text"] = json!(json!({ "end": forged, "a": "bc" }));
     let mut more = whole.clone();
     more[ALONG] = json!("1 message");
     more[REPLACED] = json!("a number");
+    let wrapped =
+        |result: &Value| json!(json!([{ "type": "text", "text": result.to_string() }]).to_string());
+    // Other words of the same length, in either form.
+    let covered = json!(whole.to_string().replacen("é📨 <x>", "…1 cut…", 1));
+    let mut other = whole.clone();
+    other["messages"][0]["text"] = json!(text.replacen("é📨 <x>", "…1 cut…", 1));
     let cut = whole.to_string().replacen("📨 <x>", "…", 7);
     let tail: String = whole.to_string().chars().skip(200).collect();
-    let head = r#"{"messages":""#;
-    let raw = head.to_owned() + &"\"".repeat(length - head.len() - 9) + r#"","end":""#;
-    let raw = format!("{raw}{ours}\"}}");
-    let along = format!("{text}\npeerbus: 1 message [");
-    let units = along.encode_utf16().count() - 1;
-    let along = along.replace(" [", &format!(" [{units} {MARK}]."));
+    let along = format!("{text}\npeerbus: 1 message");
+    let sum = Sum::of_text(&format!("{along} "), MARK);
+    let along = format!("{along} [{sum} {MARK}].");
     vec![
         (json!(whole.to_string()), true),
         (json!([{ "text": more.to_string() }]), true),
+        (wrapped(&more), true),
         (whole, true),
         (numbers, true),
         (shorter, false),
         (quoted, false),
-        (
-            json!(json!([{ "type": "text", "text": more.to_string() }]).to_string()),
-            true,
-        ),
+        (covered, false),
+        (wrapped(&other), false),
+        (other, false),
         (json!({ "output": json!(along).to_string() }), true),
         (json!(along), true),
         (json!(format!("{{\"n\":1}}\n{along}")), true),
-        (json!(format!("{{\"n\":1}}\n\n{along}")), true),
-        (
-            json!(format!("{{\"n\":1}}\n{}", along.replacen('é', "", 1))),
-            false,
-        ),
+        (json!(format!("a log: {along}")), true),
         (json!(format!("{along} and more")), true),
+        (json!(format!("\n{}", along.replacen('é', "", 1))), false),
         (json!(along.replacen('é', "", 1)), false),
-        (json!(format!("a log: {along}")), false),
+        (json!(along.replacen('é', "e", 1)), false),
+        (json!(along.replacen("é📨", "📨é", 1)), false),
         (json!(cut), false),
-        (json!(raw), false),
-        (
-            json!({ "output": json!({ "text": raw }).to_string() }),
-            false,
-        ),
         (json!(tail), false),
         (json!(ours), false),
+        (json!(format!("1.2 {MARK}]")), false),
         (json!(format!("12 {MARK}]")), false),
         (json!(format!(" {MARK}]")), false),
         (json!("else"), false),
@@ -178,5 +176,5 @@ fn a_mark_that_ends_a_text_proves_all_of_it_and_nothing_that_was_cut() {
     }
     let bare = json!(format!("[{MARK}]"));
     assert!(stands(&bare, MARK, false), "a prompt");
-    assert!(!stands(&bare, MARK, true), "a result tells its length");
+    assert!(!stands(&bare, MARK, true), "a result tells its sum");
 }

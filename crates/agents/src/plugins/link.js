@@ -11,14 +11,15 @@ const NOT_SHOWN = -32000
 const INTERNAL = -32603
 const LOOK_MS = 500
 // How peerbus marks what it shows. Nothing else of a text is ever looked at.
-const MARK = /\[([0-9]+) (pb-[0-9a-f]{16}-[0-9]+)|(?<!(?:^|[0-9]) )pb-[0-9a-f]{16}-[0-9]+/g
+const MARK = /\[([0-9]+\.[0-9]+) (pb-[0-9a-f]{16}-[0-9]+)|(?<!(?:^|[0-9]) )pb-[0-9a-f]{16}-[0-9]+/g
+const PRIME = 67108859 // the largest below 2 ** 26: a product of two numbers below it is exact
 
 // peerbus's tools, by the name that `peerbus install` gives its server.
 const SERVER = "peerbus"
 const TOOL = /^bus[._][a-z]+$/
 const isOurs = (server, tool) => server === SERVER && TOOL.test(tool)
 
-// The marks in a text. Before one that ends all of a text stands its length: what was cut has none. In a result
+// The marks in a text. Before one that ends all of a text stands its sum: what was cut has none. In a result
 // each has one, and nothing but its end names the mark of a result of ours.
 const marksIn = (text, inResult) => [...new Set(marksOf(text, inResult))]
 
@@ -27,23 +28,27 @@ function marksOf(value, inResult) {
     const { end, unseen, replaced, ...rest } = Object(value)
     const [own] = String(end).matchAll(MARK)
     if (!own) return Object.values(Object(value)).flatMap((it) => marksOf(it, inResult))
-    return [...(size(rest) === Number(own[1]) ? [own[2]] : []), ...marksOf(unseen, inResult)]
+    return [...(sumOf(rest, own[2]) === own[1] ? [own[2]] : []), ...marksOf(unseen, inResult)]
   }
   const found = [...value.matchAll(MARK)]
-  const begins = (at) => at === 0 || value[at - 1] === "\n"
-  // Escapes in JSON as it is written may make up for what was cut.
-  const isJson = (at) => /"end\\*": ?\\*"$/.test(value.slice(0, at))
-  const isText = (at, length) => !isJson(at) && begins(at - length)
-  const isWhole = ({ 1: length, 2: mark, index }) => (mark ? isText(index, length) : !inResult)
+  const isText = (at, sum, mark) => sumOf(value.slice(at - parseInt(sum), at), mark) === sum
+  const isWhole = ({ 1: sum, 2: mark, index }) => (mark ? isText(index, sum, mark) : !inResult)
   const whole = found.filter(isWhole).map(([all, , mark]) => mark ?? all)
   return found.length === whole.length ? whole : [...whole, ...marksOf(parsed(value), inResult)]
 }
 
-// The length of all texts in a value, names of members included. Clients write numbers anew, each in its own way.
-function size(value) {
-  if (typeof value === "string") return value.length
-  const name = (key) => (Array.isArray(value) ? 0 : key.length)
-  return Object.entries(Object(value)).reduce((sum, [key, it]) => sum + name(key) + size(it), 0)
+// The sum of all texts in a value, names of members included: their length, and the values of the polynomials that
+// they are at a point which the mark tells. Clients write numbers anew, each in its own way.
+function sumOf(value, mark = "") {
+  const [texts, point] = [textsOf(value), parseInt(mark.slice(3, 16), 16) % PRIME]
+  const at = (text) => [...text].reduce((sum, c) => (sum * point + c.codePointAt(0)) % PRIME, 0)
+  return `${texts.join("").length}.${texts.reduce((sum, text) => (sum + at(text)) % PRIME, 0)}`
+}
+
+function textsOf(value) {
+  if (typeof value === "string") return [value]
+  const name = (key) => (Array.isArray(value) ? [] : [key])
+  return Object.entries(Object(value)).flatMap(([key, it]) => [...name(key), ...textsOf(it)])
 }
 
 function parsed(text) {

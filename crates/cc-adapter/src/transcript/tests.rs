@@ -63,7 +63,7 @@ fn call(uuid: &str, parent: &str, tool: &str, id: &str) -> String {
 fn a_mark_in_the_result_of_a_tool_that_is_not_ours_says_nothing() {
     let in_result = |found| Evidence::InResult(Box::new(found));
     let result = format!(
-        r#","message":{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"t","content":"[0 {MARK}]"}}]}}"#
+        r#","message":{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"t","content":"[0.0 {MARK}]"}}]}}"#
     );
     let proven = [presented(), answered()].map(in_result).to_vec();
     for (tool, id, found) in [
@@ -94,7 +94,7 @@ fn a_result_is_found_however_deep_what_stands_beside_it_is() {
             + &line("user", "a", "c", &more)
             + &assistant("b", "a")
     };
-    let mark = format!("\"[0 {MARK}]\"");
+    let mark = format!("\"[0.0 {MARK}]\"");
     let proven = [presented(), answered()].map(in_result);
     assert_eq!(feed(&result(&mark, &deep)), proven);
     // Nothing can be told of a text that is nested too deep itself.
@@ -113,7 +113,7 @@ fn a_message_in_mid_turn_a_hook_and_a_tool_result_are_presented() {
     let hook =
         format!(r#","attachment":{{"type":"hook_additional_context","content":["{MARK}"]}}"#);
     let result = format!(
-        r#","message":{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"t","content":"[0 {MARK}]"}}]}}"#
+        r#","message":{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"t","content":"[0.0 {MARK}]"}}]}}"#
     );
     for (kind, more) in [("attachment", &queued), ("attachment", &hook)] {
         let text = line(kind, "a", "0", more) + &assistant("b", "a");

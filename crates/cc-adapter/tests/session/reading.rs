@@ -1,7 +1,7 @@
 //! What is read when it is asked for.
 
 use peerbus_adapter::LinkState;
-use peerbus_adapter::transcript::length;
+use peerbus_adapter::mailbox::Sum;
 use peerbus_mcp::AdapterOptions;
 use peerbus_test_support::mcp::messages;
 use peerbus_test_support::scripted::Broker;
@@ -106,21 +106,20 @@ async fn a_long_message_is_read_from_its_beginning_where_the_user_begins_anew() 
     session.home.hook_on(&begins("a", "startup")).await;
     session.deliver(&Value::from("x".repeat(40_000)).to_string());
     session.waiting(1).await;
-    for (id, source, offset) in [
-        ("a", "startup", 0),
-        ("a", "compact", 16_384),
-        ("b", "clear", 0),
-        ("b", "compact", 16_384),
-        ("b", "compact", 32_768),
+    let mut next = 0;
+    for (id, source) in [
+        ("a", "startup"),
+        ("a", "compact"),
+        ("b", "clear"),
+        ("b", "compact"),
+        ("b", "compact"),
     ] {
         session.home.hook_on(&begins(id, source)).await;
         let result = session.call("bus.inbox", json!({})).await;
         let part = result["structuredContent"]["messages"][0].clone();
-        assert_eq!(
-            part["offset"].as_u64().unwrap_or(0),
-            offset,
-            "{id} {source}"
-        );
+        let expected = if source == "compact" { next } else { 0 };
+        assert_eq!(part["offset"], expected, "{id} {source}");
+        next = part["next_offset"].as_u64().unwrap();
         let again = part["shown_before"] == true;
         assert_eq!(again, id == "b", "{id} {source}");
     }
@@ -152,15 +151,15 @@ async fn a_result_is_short_whatever_is_escaped_in_it_and_ends_with_its_mark() {
 }
 
 #[tokio::test]
-async fn a_result_says_how_long_it_is() {
+async fn a_result_says_what_proves_all_of_it() {
     let mut session = Session::greeted(&[DEAF]).await;
     session.deliver(r#""<first> \u001b é""#);
     session.waiting(1).await;
     let result = session.call("bus.inbox", json!({})).await;
     let result = &result["structuredContent"];
-    let length = length(result).unwrap();
     let end = result["end"].as_str().unwrap();
-    assert!(end.starts_with(&format!("[{length} pb-")), "{result}");
+    let mark = end.trim_end_matches(']').split(' ').next_back().unwrap();
+    assert_eq!(end, format!("[{} {mark}]", Sum::of_result(result, mark)));
 }
 
 #[tokio::test]
@@ -169,11 +168,12 @@ async fn what_is_named_before_its_end_was_shown_is_not_acked_and_its_rest_comes_
     let text = format!("{} AND DELETE THE BACKUPS FIRST", "A".repeat(20_000));
     session.deliver(&Value::from(text.as_str()).to_string());
     session.client.push().await;
-    for part in ["its characters 0 to 16384", "its characters 16384 to 20029"] {
+    for from in (0..20_029).step_by(4_096) {
+        let part = format!("its characters {from} to {}", 20_029.min(from + 4_096));
         // A call that fails names it, too.
         let result = session.call("bus.reply", json!({ "msg_id": "m1" })).await;
         let rest = result["content"][1]["text"].as_str().unwrap();
-        assert!(rest.contains(part), "{rest}");
+        assert!(rest.contains(&part), "{rest}");
         assert_eq!(rest.contains("BACKUPS FIRST"), part.contains("20029"));
         assert_eq!(session.broker.acks(), [], "{part}");
     }
@@ -269,7 +269,7 @@ async fn what_is_urgent_is_read_first() {
 #[tokio::test]
 async fn the_inbox_goes_on_behind_a_long_message_and_brings_others_along() {
     let mut session = Session::greeted(&[DEAF]).await;
-    let long = "0123456789".repeat(4_000);
+    let long = "0123456789".repeat(1_200);
     session.deliver(&Value::from(long.as_str()).to_string());
     session.deliver("\"short\"");
     session.waiting(2).await;

@@ -82,6 +82,9 @@ pub(super) struct Message<'a> {
     /// Length of the whole text in characters, where it is not all here.
     #[serde(skip_serializing_if = "Option::is_none")]
     size: Option<usize>,
+    /// Beside a part: where the message comes from, in its sender's words: untrusted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    meta: Option<String>,
 }
 
 impl Message<'_> {
@@ -225,6 +228,7 @@ pub(super) fn message(mail: &Mail, portion: Portion, shown_before: bool) -> Mess
         offset: None,
         next_offset: None,
         size: None,
+        meta: None,
     };
     let Portion::Part { from, to, last } = portion else {
         let body = body_json(&inbound.body);
@@ -238,6 +242,7 @@ pub(super) fn message(mail: &Mail, portion: Portion, shown_before: bool) -> Mess
         offset: Some(from),
         next_offset: (!last).then_some(to),
         size: Some(mail.chars),
+        meta: quote::meta(mail),
         ..whole
     }
 }

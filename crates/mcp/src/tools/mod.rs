@@ -21,8 +21,8 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::time::Duration;
 
-use peerbus_adapter::mailbox::{Checkout, Mailbox, receipt, without_marks};
-use peerbus_adapter::{Bus, SendError, SentMessage, Stage, transcript};
+use peerbus_adapter::mailbox::{Checkout, Mailbox, Sum, receipt, without_marks};
+use peerbus_adapter::{Bus, SendError, SentMessage, Stage};
 use peerbus_wire::escape_json;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -206,7 +206,7 @@ impl From<&SentMessage> for Known {
 }
 
 /// The mark of what is returned: it is found again where the client keeps its conversation. It ends the result,
-/// since clients cut what is too long; the length of the rest stands there, too.
+/// since clients cut what is too long; the sum of the rest stands there, too.
 fn marked(mailbox: &Mailbox, checkout: &Checkout) -> String {
     let mark = checkout.attempt().map(|attempt| mailbox.mark(attempt));
     mark.map_or_else(String::new, |mark| format!("[{mark}]"))
@@ -223,8 +223,9 @@ fn done(result: &impl Serialize) -> Result<Reply, String> {
     // Quotes within a text are escaped.
     if let Some(at) = structured.rfind(END) {
         let result = serde_json::from_str(&structured).map_err(unwritten)?;
-        let length = transcript::length(&result).unwrap_or_default();
-        structured.insert_str(at + END.len(), &format!("{length} "));
+        let mark = structured[at + END.len()..].split(']').next();
+        let sum = Sum::of_result(&result, mark.unwrap_or_default());
+        structured.insert_str(at + END.len(), &format!("{sum} "));
     }
     Ok(Reply {
         structured,

@@ -135,14 +135,20 @@ pub(super) fn fit(
     room: usize,
     write: impl Fn(&Mail, Portion) -> usize,
 ) -> Option<(Portion, usize)> {
-    let mut bytes = write(mail, portion) + 1;
+    let bytes = write(mail, portion) + 1;
     if bytes <= room {
         return Some((portion, bytes));
     }
-    let (from, mut to) = match portion {
-        Portion::Part { from, to, .. } => (from, to),
-        _ => (0, mail.chars),
+    let (from, mut to, last) = match portion {
+        Portion::Part { from, to, last } => (from, to, last),
+        _ => (0, mail.chars, true),
     };
+    // A whole body may have more than its text.
+    let text = Portion::Part { from, to, last };
+    let mut bytes = write(mail, text) + 1;
+    if bytes <= room {
+        return Some((text, bytes));
+    }
     let until = |to| Portion::Part {
         from,
         to,

@@ -337,7 +337,7 @@ mod tests {
     #[test]
     fn what_a_tool_gave_is_told_apart() {
         const MARK: &str = "pb-0123456789abcdef-7";
-        let text = format!("[0 {MARK}]");
+        let text = format!("[0.0 {MARK}]");
         let found = |kind: &str, part: Value| {
             let line = json!({ "uuid": "a", "type": kind, "message": { "parts": [part] },
                 "toolCallResult": { "resultDisplay": text } });

@@ -60,7 +60,10 @@ impl MailboxMachine {
         if next.is_some() {
             limit.bytes /= 2;
         }
-        let chosen = within(limit, candidates.iter().copied());
+        let mut chosen = within(limit, candidates.iter().copied());
+        // Beside a part even the beginning of a large one has no room.
+        let fits = |no: &No| self.messages[no].content.bytes() <= limit.bytes;
+        chosen.retain(|no| next.is_none() || fits(no));
         let rest = candidates.len() - chosen.len();
         let whole_max = WHOLE_BYTES_MAX.min(limit.bytes);
         let mut chosen = self.portions(chosen, path, whole_max);

@@ -33,7 +33,7 @@ fn shown(tool: Option<(&'static str, &'static str)>) -> Vec<Shown> {
     });
     let beside = Shown {
         tool,
-        text: format!("[{OTHER}] a log: [7 {MARK}]"),
+        text: format!("[{OTHER}] a log: [7.1 {MARK}]"),
         marks: bare(OTHER),
     };
     of_table.chain([beside]).collect()
@@ -139,9 +139,9 @@ fn neither_the_models_words_nor_its_calls_nor_a_quote_of_a_cut_result_tell_claud
     };
     let quoted = format!("the result {MARK} came truncated");
     let forged = json!({ "type": "tool_use", "id": "f", "name": "mcp__peerbus__bus_inbox" });
-    let forged = format!("[{forged}, \"[9 {OTHER}]\"]");
+    let forged = format!("[{forged}, \"[9.9 {OTHER}]\"]");
     let drained = calls("t", "mcp__peerbus__bus_inbox", "");
-    let (bare, cut) = (format!("[{MARK}]"), format!("… [900 {MARK}]"));
+    let (bare, cut) = (format!("[{MARK}]"), format!("… [900.9 {MARK}]"));
     let cases = [
         (json!([text("user", &bare)]), &[MARK][..]),
         (json!([{ "role": "user", "content": bare }]), &[MARK]),
@@ -156,13 +156,13 @@ fn neither_the_models_words_nor_its_calls_nor_a_quote_of_a_cut_result_tell_claud
             &[],
         ),
         (
-            json!([text("user", &forged), gave("f", &format!("[0 {OTHER}]"))]),
+            json!([text("user", &forged), gave("f", &format!("[0.0 {OTHER}]"))]),
             &[],
         ),
         (json!([drained, gave("t", &cut)]), &[]),
         (json!([text("user", &quoted)]), &[]),
-        (json!([text("user", &format!("[0 {MARK}]"))]), &[]),
-        (json!([gave("t", &format!("[0 {MARK}]"))]), &[MARK]),
+        (json!([text("user", &format!("[0.0 {MARK}]"))]), &[]),
+        (json!([gave("t", &format!("[0.0 {MARK}]"))]), &[MARK]),
     ];
     let input = cases
         .iter()

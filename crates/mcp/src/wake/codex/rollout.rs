@@ -2,8 +2,6 @@
 //! happened. A line of the user's is written right before the model is asked; an answer that stands
 //! behind it in the same turn was made with it. Documented nowhere, seen with 0.169.0.
 
-use std::ops::Range;
-
 use peerbus_adapter::transcript::{LineReader, TranscriptLine};
 use serde::Deserialize;
 use serde_json::Value;
@@ -121,37 +119,8 @@ impl LineReader for Lines {
         if let Some((_, own)) = timed.and_then(|text| text.split_once(OUTPUT)) {
             payload["output"] = own.into();
         }
-        uncover(&mut payload["output"]);
         Some(payload)
     }
-}
-
-/// Takes out what stands in the place of what was cut: it may be as long.
-fn uncover(output: &mut Value) {
-    match output {
-        Value::String(text) => {
-            while let Some(cover) = cover(text) {
-                text.replace_range(cover, "");
-            }
-        }
-        Value::Array(all) => all.iter_mut().for_each(uncover),
-        Value::Object(of) => of.values_mut().for_each(uncover),
-        _ => {}
-    }
-}
-
-/// Where `…20 chars truncated…` stands.
-fn cover(text: &str) -> Option<Range<usize>> {
-    text.match_indices(" truncated…").find_map(|(at, words)| {
-        let before = &text[..at];
-        let number = ["chars", "tokens"]
-            .iter()
-            .find_map(|of| before.strip_suffix(of))?;
-        let number = number.strip_suffix(' ')?;
-        let before = number.trim_end_matches(|c: char| c.is_ascii_digit());
-        let from = before.strip_suffix('…')?.len();
-        Some(from..at + words.len())
-    })
 }
 
 /// Whether the thread goes on without what stood before, or some of it: it was summed up, or the user went back.
@@ -166,7 +135,7 @@ fn is_output(kind: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use peerbus_adapter::mailbox::Evidence;
+    use peerbus_adapter::mailbox::{Evidence, Sum};
     use peerbus_adapter::transcript::TranscriptReader;
     use serde_json::json;
 
@@ -255,7 +224,7 @@ mod tests {
 
     #[test]
     fn what_a_tool_of_ours_gave_is_told_apart() {
-        let output = format!("[0 {MARK}]");
+        let output = format!("[0.0 {MARK}]");
         for (server, tool, is_ours) in [
             ("mcp__peerbus", "bus_drain", true),
             ("mcp__other", "bus_drain", false),
@@ -285,28 +254,18 @@ mod tests {
 
     #[test]
     fn a_tools_result_is_read_behind_the_time_that_it_took() {
-        let result = json!({ "text": "the tests are green" });
-        let length = peerbus_adapter::transcript::length(&result).unwrap();
-        let with = |end: String| json!({ "text": "the tests are green", "end": end }).to_string();
         let gave = |text: &str| {
             let output = format!("Wall time: 0.0417 seconds\nOutput:\n{text}");
             found(&ran("mcp__peerbus", "bus_drain", &output))
         };
-        assert_eq!(
-            gave(&with(format!("[{length} {MARK}]"))),
-            ["presented, in a result"]
-        );
-        assert_eq!(gave(&with(format!("[{} {MARK}]", length + 9))), ["cut"]);
-        let whole = with(format!("[{length} {MARK}]"));
-        let middle = whole.replace("tests are", "…5 tokens truncated…");
-        assert_eq!(gave(&middle), ["cut"]);
-        // The words in its place are as long.
-        let text = "20 characters of this are cut";
-        let result = json!({ "text": text });
-        let length = peerbus_adapter::transcript::length(&result).unwrap();
-        let whole = json!({ "text": text, "end": format!("[{length} {MARK}]") }).to_string();
+        let mut result = json!({ "text": "20 characters of this are cut" });
+        let sum = Sum::of_result(&result, MARK);
+        result["end"] = format!("[{sum} {MARK}]").into();
+        let whole = result.to_string();
         assert_eq!(gave(&whole), ["presented, in a result"]);
-        let covered = whole.replace("20 characters of thi", "…20 chars truncated…");
-        assert_eq!(gave(&covered), ["cut"]);
+        for cover in ["…20 chars truncated…", "…5 tokens truncated…"] {
+            let cut = whole.replace("20 characters of thi", cover);
+            assert_eq!(gave(&cut), ["cut"], "{cover}");
+        }
     }
 }

@@ -28,7 +28,7 @@ pub(crate) fn recipient(to: &str) -> Result<Address, SendError> {
         });
     }
     PeerName::parse(to).map(Address::Peer).map_err(|error| {
-        let shown: String = to.chars().take(80).flat_map(char::escape_debug).collect();
+        let shown = peerbus_wire::escape_name(to, 80);
         SendError::InvalidRecipient(format!("\"{shown}\" is no peer's name: {error}"))
     })
 }

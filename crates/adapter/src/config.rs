@@ -239,7 +239,7 @@ fn secret(given: impl Fn(&str) -> Option<String>) -> Result<Option<Secret>, Conf
 
 /// A name as it was given, with what stands in braces replaced.
 fn parse_name(text: &str, env: &impl Fn(&str) -> Option<String>) -> Result<PeerName, ConfigError> {
-    let shown: String = text.chars().take(80).flat_map(char::escape_debug).collect();
+    let shown = peerbus_wire::escape_name(text, 80);
     let unusable = |why: String| {
         ConfigError(format!(
             "the name \"{shown}\" (--name or PEERBUS_NAME) cannot be used: {why}"

@@ -39,7 +39,7 @@ fn value(word: &str, env: &impl Fn(&str) -> Option<String>) -> Result<String, St
             .find_map(|variable| env(variable).filter(|name| !name.is_empty()))
             .or_else(peerbus_os::user::name),
         _ => {
-            let shown: String = word.chars().take(40).flat_map(char::escape_debug).collect();
+            let shown = peerbus_wire::escape_name(word, 40);
             return Err(format!(
                 "there is no {{{shown}}}; write {{project}}, {{branch}}, {{host}} or {{user}}"
             ));
@@ -102,6 +102,7 @@ mod tests {
     fn what_cannot_be_filled_in_is_named() {
         for (text, says) in [
             ("a-{porject}", "there is no {porject}"),
+            ("a-{b\u{3164}\u{1b}}", r"there is no {b\u3164\u001b}"),
             ("a-{user", "a { has no }"),
         ] {
             let error = expand(text, &|_| None).unwrap_err();

@@ -51,11 +51,7 @@ impl Url {
     ///
     /// Says what was found and which forms there are.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
-        let shown: String = text
-            .chars()
-            .take(200)
-            .flat_map(char::escape_debug)
-            .collect();
+        let shown = peerbus_wire::escape_name(text, 200);
         let wrong = |why: &str| ConfigError(format!("broker URL \"{shown}\" {why}: use {FORMS}"));
         if !text
             .chars()

@@ -81,7 +81,7 @@ pub use peerbus_peer::session::{
 };
 pub use peerbus_wire::{
     Accepted, AuditAction, AuditRecord, Domain, How, Kind, PeerEntry, PeerName, Presence, Receipt,
-    Refusal, RefusalCode, Secret, Stage, Token, Window, rfc3339,
+    Refusal, RefusalCode, Secret, Stage, Token, Window, printable, rfc3339,
 };
 pub use similar::similar;
 pub use tls::TlsFiles;

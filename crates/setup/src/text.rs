@@ -3,7 +3,7 @@
 /// The start of a text, as it is but for what a terminal would obey or not show.
 pub(crate) fn escape(text: &str, chars_max: usize) -> String {
     let begins: String = text.chars().take(chars_max).collect();
-    let mut shown = peerbus_wire::printable(&begins).replace('\n', "\\n");
+    let mut shown = peerbus_adapter::printable(&begins).replace('\n', "\\n");
     let count = text.chars().count();
     if count > chars_max {
         shown.push_str(&format!("… (cut here, {count} characters in all)"));

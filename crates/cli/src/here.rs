@@ -141,11 +141,11 @@ impl Here {
                 Some(_) => format!("{} ({})", session.title(), session.place()),
                 None => session.title(),
             };
+            let is_stuck = session.state() == PeerState::Stuck;
+            let goes_on = || session.goes_on().filter(|_| is_stuck);
+            let way = now.way_out().or_else(goes_on)?;
             let (does, tried) = (session.does(wall_ms()), session.tried());
-            let way = match session.stopped {
-                true => session.goes_on()?,
-                false => now.way_out()?,
-            };
+            let tried = tried.filter(|_| is_stuck);
             let tried = tried.map_or_else(String::new, |tried| format!(": {tried}"));
             Some((format!("{title} {does}{tried}"), way))
         })
@@ -184,7 +184,8 @@ impl Here {
     /// The command that lets a peer go on whose process is stopped.
     pub(crate) fn goes_on(&self, peer: &PeerView) -> Option<String> {
         let session = self.of_peer(peer).map(|now| &now.session);
-        session.filter(|_| peer.is == PeerState::Stuck)?.goes_on()
+        let is_meant = matches!(peer.is, PeerState::Stuck | PeerState::Waits);
+        session.filter(|_| is_meant)?.goes_on()
     }
 
     fn of_peer(&self, peer: &PeerView) -> Option<&SessionNow> {

@@ -10,15 +10,13 @@ use peerbus_adapter::paths::Paths;
 use peerbus_adapter::{PeerEntry, wall_ms};
 use peerbus_os as os;
 use peerbus_view::{PeerState, presence};
-use peerbus_wire::{Presence, escape, from_rfc3339};
+use peerbus_wire::{Presence, from_rfc3339};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::gates::Gates;
 
 const LOCK: &str = "index.lock";
-/// Longest name or id that is shown, in characters.
-const WORD_CHARS: usize = 64;
 /// More than it has.
 const BYTES_MAX: u64 = 4 << 20;
 
@@ -114,40 +112,6 @@ impl LiveSession {
             "version": self.version, "pid": self.pid, "tty": self.tty,
         });
         Presence::parse(&said.to_string())
-    }
-
-    /// Where its user answers it; `None`: nowhere, since `peerbus run` drives it.
-    #[must_use]
-    pub fn answered_at(&self) -> Option<String> {
-        let place = match &self.tty {
-            Some(tty) => format!("at {}", escape(tty, WORD_CHARS)),
-            // It may have none just now: Codex keeps a thread whose window was closed.
-            None => {
-                let client = escape(&self.client, WORD_CHARS);
-                format!("in its window ({client}, {})", self.window())
-            }
-        };
-        (!self.windowless).then_some(place)
-    }
-
-    /// The command that lets its process go on which is stopped, or that ends one that is stuck and in no window;
-    /// `None`: its process is not stopped, and its window tells more.
-    #[must_use]
-    pub fn goes_on(&self) -> Option<String> {
-        let [client, adapter] = processes_of(&self.socket)?;
-        let others = match (self.windowless, client) {
-            (true, _) => os::process::descendants(adapter, |_| false),
-            (false, 0) => os::process::starters(adapter),
-            (false, client) => vec![client],
-        };
-        let mut all = [adapter].into_iter().chain(others);
-        match all.find(|id| os::process::is_stopped(*id)) {
-            Some(stopped) => Some(format!("`kill -CONT {stopped}` lets it go on")),
-            None if self.windowless && self.stuck.is_some() => Some(format!(
-                "`kill {adapter}` ends it, and its mail waits for the next session of its name"
-            )),
-            None => None,
-        }
     }
 
     /// When it was active last, as far as that is known.

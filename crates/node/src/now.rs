@@ -2,13 +2,12 @@
 
 #[cfg(test)]
 mod tests;
+mod ways;
 
 use std::time::Duration;
 
 use peerbus_adapter::wall_ms;
-use peerbus_view::{
-    ADAPTER_STOPPED, Audience, PeerState, PeerView, ago, does, opens_approve, quoted, span,
-};
+use peerbus_view::{ADAPTER_STOPPED, Audience, PeerState, PeerView, ago, does, quoted};
 use peerbus_wire::{escape, from_rfc3339, printable, short_id};
 use serde_json::{Value, json};
 
@@ -105,7 +104,9 @@ impl SessionNow {
         told.collect()
     }
 
-    pub(crate) fn listed(session: LiveSession) -> Self {
+    /// One that was not asked, or gave no answer.
+    #[must_use]
+    pub fn listed(session: LiveSession) -> Self {
         Self {
             session,
             approvals: Vec::new(),
@@ -212,80 +213,9 @@ impl SessionNow {
         let says = format!("denied at {name}: {count}, since nobody decided");
         Some((says, format!("`peerbus status {name}`")))
     }
-
-    /// What it asks its user, and the ways to answer; `None`: it asks nothing.
-    #[must_use]
-    pub fn way_out(&self) -> Option<String> {
-        if self.state() != PeerState::Waits && self.approvals.is_empty() {
-            return None;
-        }
-        let session = &self.session;
-        let place = session.answered_at();
-        let Some(first) = self.approvals.first() else {
-            let place = place?;
-            return Some(match (self.lapsed(), self.answered()) {
-                (Some(asked), _) => format!(
-                    "{}, asked more than ten minutes ago: it is answered {place} only",
-                    gist(asked)
-                ),
-                (None, Some(asked)) => format!(
-                    "{} is {}, and it has not gone on yet: if it asks still, answer {place}",
-                    gist(asked),
-                    decided(asked)
-                ),
-                (None, None) => format!("what it asks is known there alone: answer {place}"),
-            });
-        };
-        let (or, too) = match place {
-            None => (String::new(), ""),
-            Some(place) => (format!("answer {place}, or "), ", too"),
-        };
-        let more = match (self.approvals.len(), self.unlisted) {
-            (1, false) => String::new(),
-            (all, false) => format!(" (and {} more)", all - 1),
-            (all, true) => format!(
-                " (and {} more, and not all that it asks is listed)",
-                all - 1
-            ),
-        };
-        let (asked, id) = (gist(first), shown(&first["request_id"], NAME_CHARS));
-        let answers = match first["questions"].as_array() {
-            Some(all) => {
-                let numbers = " NUMBER".repeat(all.len());
-                format!("`peerbus session answer {id}{numbers}`")
-            }
-            None => format!("`peerbus session approve {id}`"),
-        };
-        let ends = |open| session.ends(first, open);
-        let there = or.replace(", or ", "; ");
-        Some(match (session.gates.approve, session.broken_gates()) {
-            (true, _) => format!("{asked}{more}: {or}{answers}{}", ends(true)),
-            (false, Some(why)) => format!("{asked}{more}: {there}{why}"),
-            (false, None) => format!(
-                "{asked}{more}: {there}{}the gate `approve` is closed: {}; {answers} answers it then{too}",
-                ends(false),
-                session.opens()
-            ),
-        })
-    }
 }
 
 impl LiveSession {
-    /// When a request is denied that nobody answers, before or behind the way to answer it: the gate is `open`,
-    /// or not. Empty where a dialog stays.
-    fn ends(&self, request: &Value, open: bool) -> String {
-        let until = request["until"].as_str().and_then(from_rfc3339);
-        let Some(at_ms) = until.filter(|_| self.windowless) else {
-            return String::new();
-        };
-        let left = span(at_ms.saturating_sub(wall_ms()).div_ceil(1_000));
-        match (open, self.gates.remote.join(" or ")) {
-            (true, _) => format!("; it is denied in {left}, if nobody answers"),
-            (false, peers) if peers.is_empty() => format!("it is denied in {left}; "),
-            (false, peers) => format!("it is denied in {left}, unless {peers} answers; "),
-        }
-    }
-
     /// Its name for people; one that is not on the bus has none there.
     #[must_use]
     pub fn title(&self) -> String {
@@ -323,29 +253,22 @@ impl LiveSession {
         }
     }
 
-    /// The process of its client, or of its adapter where that is not told.
+    /// The process of its client, as its peers are told, or of its adapter where that is not known.
     #[must_use]
     pub fn process(&self) -> String {
         let stem = self.socket.file_stem().unwrap_or_default();
         let stem = stem.to_string_lossy();
         // The socket is called by both.
-        let process = stem.split('.').find(|it| *it != "0").unwrap_or_default();
-        format!("process {}", escape(process, NAME_CHARS))
+        let called = stem.split('.').find(|it| *it != "0").unwrap_or_default();
+        let told = self.pid.map(|pid| pid.to_string());
+        let process = told.unwrap_or_else(|| escape(called, NAME_CHARS));
+        format!("process {process}")
     }
 
     /// Its process, and its directory where that is known.
     #[must_use]
     pub fn place(&self) -> String {
-        self.works(self.process())
-    }
-
-    /// The same of its window, which is its client's.
-    pub(crate) fn window(&self) -> String {
-        let process = self.pid.map(|pid| format!("process {pid}"));
-        self.works(process.unwrap_or_else(|| self.process()))
-    }
-
-    fn works(&self, process: String) -> String {
+        let process = self.process();
         match &self.cwd {
             Some(cwd) => {
                 let cwd = escape(&cwd.display().to_string(), 4 * NAME_CHARS);
@@ -394,14 +317,6 @@ impl LiveSession {
     pub fn broken_gates(&self) -> Option<String> {
         let why = Gates::read(&self.gates_file).err()?;
         Some(printable(&closed_until_mended(&why)))
-    }
-
-    /// How its gate `approve` is opened, or why its file has to be mended.
-    #[must_use]
-    pub fn opens(&self) -> String {
-        let file = || escape(&self.gates_file.display().to_string(), 4 * NAME_CHARS);
-        let broken = self.broken_gates();
-        broken.unwrap_or_else(|| opens_approve(&file()))
     }
 
     /// Adds what is known here alone to what the bus knows of the session, for its user.

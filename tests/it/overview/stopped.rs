@@ -9,7 +9,7 @@ use std::process::Stdio;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::{LATER_S, Late, STEADY_CLOCK, json, list, of, signal};
+use super::{LATER_S, Late, STEADY_CLOCK, asks, json, list, npm_test, of, signal};
 use crate::orphans::Session;
 use crate::requests::Holder;
 use crate::sessions::{listed, names};
@@ -87,6 +87,80 @@ fn a_stopped_adapter_is_told_everywhere_in_one_word() {
     }
     assert_eq!(status.matches("bob is stuck").count(), 1, "{status}");
     signal(adapter, Signal::CONT);
+    broker.stop();
+}
+
+#[test]
+fn one_that_waits_and_is_stopped_has_to_go_on_first_as_everything_tells() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let mut bob = Session::start(&home, "bob");
+    eventually("bob is listed", || (names(&home) == ["bob"]).then_some(()));
+    asks(&mut bob, 1, &npm_test());
+    let page = Page::open(&home);
+    let way = || {
+        of(&page.list("sessions"), "bob")?["way_out"]
+            .as_str()
+            .map(str::to_owned)
+    };
+    eventually("it waits", way);
+    let (adapter, client) = (bob.adapter(), bob.process());
+    for (processes, why) in [
+        (vec![adapter], "its adapter is stopped, as by Ctrl-Z"),
+        (vec![client], "its process is stopped"),
+        (
+            vec![adapter, client],
+            "its adapter is stopped, as by Ctrl-Z",
+        ),
+    ] {
+        for process in &processes {
+            signal(*process, Signal::STOP);
+        }
+        let ids = processes
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join(" ");
+        let first = format!("{why}: `kill -CONT {ids}` lets it go on; then ");
+        let ask = &["ask", "bob", "well?", "--timeout", "0.1"][..];
+        let told = [
+            &["status"][..],
+            &["status", "bob"],
+            &["status", "--json"],
+            &["doctor"],
+        ];
+        let said = |args: &[&str]| {
+            let done = home.run(args);
+            done.stdout + &done.stderr
+        };
+        for args in told
+            .into_iter()
+            .chain([&["send", "bob", "hello"], ask, &["inbox", "bob"]])
+        {
+            let said = eventually(args[0], || {
+                Some(said(args)).filter(|it| it.contains(&first))
+            });
+            assert!(
+                said.contains("waits for you") && !said.contains("known"),
+                "{args:?}: {said}"
+            );
+        }
+        let goes_on = format!("`kill -CONT {ids}` lets it go on");
+        let peers = json(&home, &["peers", "--json"]);
+        assert_eq!(
+            of(&list(&peers, "peers"), "bob").expect("bob")["goes_on"],
+            *goes_on
+        );
+        let way = eventually("the page tells it", || {
+            way().filter(|it| it.contains(&first))
+        });
+        assert!(!way.contains("known"), "{way}");
+        let approve = said(&["session", "approve"]);
+        assert!(!approve.contains("does not say"), "{approve}");
+        for process in &processes {
+            signal(*process, Signal::CONT);
+        }
+    }
     broker.stop();
 }
 
@@ -246,7 +320,17 @@ fn an_agent_is_stuck_for_as_long_as_before_when_the_broker_is_started_anew() {
         let told = json(&home, &["peers", "--json"]);
         (of(&list(&told, "peers"), "unread")?["state"] == "stuck").then_some(())
     });
-    assert_eq!(since(), Some(before));
+    assert_eq!(since().as_ref(), Some(&before));
+    let process = late.session.process();
+    signal(process, Signal::STOP);
+    let why = eventually("there is another reason", || {
+        home.run(&["status"]).ok();
+        let unread = of(&listed(&home), "unread")?.clone();
+        let is_other = unread["stuck"].as_str()?.contains("is stopped");
+        is_other.then_some(unread["stuck_at"].clone())
+    });
+    assert_ne!(why, before, "it is younger");
+    signal(process, Signal::CONT);
     broker.stop();
 }
 

@@ -308,17 +308,9 @@ fn of_id(requests: &[Waiting], id: &str) -> Result<Option<usize>, Failure> {
 
 /// That a session waits for its user, and cannot be answered from here.
 fn asks_there(now: &SessionNow) -> String {
+    let way = now.way_out().map(|way| format!(": {way}"));
     let name = called(&now.session);
-    let known = now.lapsed().or_else(|| now.answered());
-    if let Some(way) = known.and_then(|_| now.way_out()) {
-        return format!("{name} waits for you: {way}");
-    }
-    let way = now.session.answered_at();
-    let way = way.map(|place| format!(": answer {place}"));
-    format!(
-        "{name} waits for you, and its client does not say what it asks{}",
-        way.unwrap_or_default()
-    )
+    format!("{name} waits for you{}", way.unwrap_or_default())
 }
 
 /// That it cannot be known whether a session asks something.

@@ -46,6 +46,7 @@ fn a_session_without_a_terminal_is_in_the_window_of_its_client() {
         now.session.pid = pid;
         let place = format!("in its window (c, process {process})");
         assert_eq!(now.session.answered_at(), Some(place));
+        assert_eq!(now.session.process(), format!("process {process}"));
     }
 }
 
@@ -74,7 +75,7 @@ fn a_dialog_that_nobody_answered_from_elsewhere_in_time_is_answered_there_alone(
     };
     let there = "Bash: \"npm test\", asked more than ten minutes ago: it is answered at pts/1 only";
     assert_eq!(says("1", &over), there);
-    let unknown = "what it asks is known there alone: answer at pts/1";
+    let unknown = "what it asks is not known here: answer at pts/1";
     assert_eq!(says("3", &over), unknown, "another dialog");
     let mut answered = over.clone();
     (answered["by"], answered["decision"]) = ("node".into(), "allow".into());
@@ -217,7 +218,7 @@ fn the_ways_to_answer_are_those_that_are_open() {
         (now("thinking", Vec::new(), true), None),
         (
             now(waits, Vec::new(), true),
-            Some("what it asks is known there alone: answer at pts/1"),
+            Some("what it asks is not known here: answer at pts/1"),
         ),
         (
             now(waits, npm(), true),

@@ -92,6 +92,9 @@ impl Sessions {
                 }
                 let mut told = self.about(listed);
                 told["silent"] = escape_sentence(&why, WHY_CHARS).into();
+                if self.audience == Audience::Owner {
+                    told["way_out"] = json!(SessionNow::listed(listed.clone()).way_out());
+                }
                 told
             }
         }

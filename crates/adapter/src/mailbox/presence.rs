@@ -1,5 +1,7 @@
 //! How an adapter describes its session to peers.
 
+use std::mem::discriminant;
+
 use peerbus_peer::mailbox::{Activity, Policy, Stuck};
 use serde_json::{Map, Value};
 
@@ -98,7 +100,9 @@ impl About {
     /// Why nothing comes of what waits here. Whether that is news.
     pub(super) fn set_stuck(&mut self, bus: &Bus, stuck: Option<Stuck>) -> bool {
         let changed = self.stuck != stuck;
-        if self.stuck.is_none() {
+        // A path more that was tried is no other reason.
+        let kind = |stuck: &Option<Stuck>| stuck.as_ref().map(discriminant);
+        if kind(&self.stuck) != kind(&stuck) {
             self.stuck_ms = wall_ms();
         }
         self.stuck = stuck;

@@ -18,7 +18,7 @@ from chromium import Browser, Failed
 
 HOSTILE = (
     "<script>window.hit = 1</script><img src=x onerror='window.hit = 1'>"
-    "\u202egpj.exe\u202c \x1b[2J\u200b </li></ol><h2>Waits for you</h2> "
+    "\u202egpj.exe\u202c \x1b[2J\u200b </li></ol><h2>Yours to do</h2> "
 )
 LIVE = "document.getElementById('state').dataset.state === 'live'"
 
@@ -132,6 +132,11 @@ class Scenario:
         eva.call("bus.rename", name="evita")
         eva.call("bus.send", to="bob", body="port 4711", reply_to=question)
         self.page.says("bob and home/evita · 2 messages")
+        self.bus.send("bob", "eva", "are you still eva?")
+        self.page.says("bob → home/evita")
+        self.page.do(f"{self.pill('are you still eva?', 'delivered')}.click()")
+        self.page.says("bob → eva (home/evita)")
+        self.page.press("← Conversations")
 
     def held_mail_is_released(self):
         self.coder = Coder(self.bus, "coder")
@@ -205,7 +210,7 @@ class Scenario:
         check('"deny"' in self.coder.end(hook), "the hook's answer")
         # What is read out is true, and goes.
         said = "document.getElementById('announce').textContent"
-        self.page.until(f"{said} === 'Nothing waits for you any more'")
+        self.page.until(f"{said} === 'Nothing is yours to do any more'")
         self.page.until(f"{said} === ''")
 
     def a_line_separator_hides_nothing(self):

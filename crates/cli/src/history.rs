@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use peerbus_adapter::{Failure, PeerEntry, wall_ms};
 use peerbus_view::{MessageText, MessageView};
+use peerbus_wire::GroupName;
 
 use crate::args::{History, HistoryVerb};
 use crate::told;
@@ -63,7 +64,15 @@ fn list(verb: &History) -> Result<(), Failure> {
     if !verb.shown.json {
         // The history is there, whatever is known of who they are.
         let peers = here::peers(verb.shown.socket.as_ref()).unwrap_or_default();
-        let to: Vec<_> = found.iter().map(|it| it.content(None).to).collect();
+        let is_here = |name: &str| peers.iter().any(|it| it.name.eq_ignore_ascii_case(name));
+        let to = found.iter().flat_map(|it| {
+            let to = it.content(None).to;
+            let own = told::went_to(it, &to).map(str::to_owned);
+            // Who has the name now got nothing by it.
+            let is_anothers = own.is_some() && is_here(&to);
+            [own, Some(to).filter(|_| !is_anothers)]
+        });
+        let to: Vec<_> = to.flatten().collect();
         let from = found.iter().map(|it| it.from.as_str());
         let named = from.chain(to.iter().map(String::as_str));
         // Of the name that was asked for this was said above.
@@ -81,9 +90,17 @@ fn list(verb: &History) -> Result<(), Failure> {
 /// Fails where nobody has a name of which nothing is known.
 pub(crate) fn is_there(name: &str, socket: Option<&PathBuf>) -> Result<(), Failure> {
     let peers = here::peers(socket)?;
-    let is = |peer: &PeerEntry| peer.name.eq_ignore_ascii_case(name);
-    if name.starts_with('#') || peers.iter().any(is) {
+    let is_it = |group: &GroupName| group.to_string().eq_ignore_ascii_case(name);
+    let is =
+        |peer: &PeerEntry| peer.name.eq_ignore_ascii_case(name) || peer.groups.iter().any(is_it);
+    if peers.iter().any(is) {
         return Ok(());
+    }
+    if name.starts_with('#') {
+        let group = told::name(name);
+        return Err(Failure::failed(format!(
+            "nobody here is in {group}, and no message to it is known; `peerbus peers` shows the groups"
+        )));
     }
     let names: Vec<String> = peers.into_iter().map(|peer| peer.name).collect();
     let nobody = send::nobody(&told::name(name), &names);

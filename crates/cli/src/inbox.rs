@@ -1,6 +1,6 @@
 //! `peerbus inbox`.
 
-use peerbus_adapter::{Failure, wall_ms};
+use peerbus_adapter::{Failure, groups, wall_ms};
 use peerbus_view::{MessageText, span, spoken};
 use peerbus_wire::{PeerName, escape};
 
@@ -12,6 +12,12 @@ use crate::{output, send, told};
 const TEXT_CHARS: usize = 300;
 
 pub(crate) fn run(verb: &Inbox) -> Result<(), Failure> {
+    if verb.name.starts_with('#') {
+        let group = groups::read(&verb.name).map_err(Failure::config)?;
+        return Err(Failure::config(format!(
+            "an inbox is a peer's, and {group} is a group: `peerbus history '{group}'` shows what was sent to it"
+        )));
+    }
     let name = PeerName::parse(&verb.name).map_err(Failure::config)?;
     let secret = told::secret(verb.shown.credentials.as_deref());
     let socket = verb.shown.socket.as_ref();

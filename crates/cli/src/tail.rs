@@ -271,7 +271,8 @@ impl<'v> Showing<'v> {
                 }
                 output::json(&told)?;
             } else {
-                let head = head(message.at, &message.id, [&message.from, &said.to]);
+                let to = told::whom(message, &said.to);
+                let head = head(message.at, &message.id, (&message.from, &to));
                 output::line(&told::with_text(&head, &said.text, self.verb.short))?;
             }
         }
@@ -301,7 +302,7 @@ impl<'v> Showing<'v> {
                 "step": step,
             }));
         }
-        let head = head(at_ms, id, [from, to]) + " ";
+        let head = head(at_ms, id, (from, &told::name(to))) + " ";
         let mut what = step.state.to_string();
         for how in step.how() {
             what.push(' ');
@@ -353,13 +354,13 @@ impl<'v> Showing<'v> {
     }
 }
 
-/// When, of which message, and between whom. A sender that nobody knows any more is left out.
-fn head(at_ms: u64, id: &str, [from, to]: [&str; 2]) -> String {
+/// When, of which message, and between whom, `to` as it is shown. A sender that nobody knows any more is left out.
+fn head(at_ms: u64, id: &str, (from, to): (&str, &str)) -> String {
     let from = match from {
         "" => String::new(),
         from => told::name(from) + " ",
     };
-    let (at, id, to) = (told::time(at_ms), told::name(short_id(id)), told::name(to));
+    let (at, id) = (told::time(at_ms), told::name(short_id(id)));
     format!("{at} {id} {from}→ {to}")
 }
 

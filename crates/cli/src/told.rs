@@ -134,7 +134,7 @@ pub(crate) fn newest_with(
 pub(crate) fn line(message: &MessageView, secret: Option<&Secret>, short: bool) -> String {
     let said = message.content(secret);
     let (state, at) = (&message.state, time(message.at));
-    let (from, to) = (name(&message.from), name(&said.to));
+    let (from, to) = (name(&message.from), whom(message, &said.to));
     let head = format!("{at} {from} → {to}  {state}");
     let line = with_text(&head, &said.text, short);
     match line.strip_prefix(&head) {
@@ -177,6 +177,24 @@ pub(crate) fn name(name: &str) -> String {
         "" => "?".into(),
         "*" => "all".into(),
         name => escape(name, NAME_CHARS),
+    }
+}
+
+/// The one recipient of a message, where that has, or had, another name than stands in it: `to`.
+pub(crate) fn went_to<'m>(message: &'m MessageView, to: &str) -> Option<&'m str> {
+    let standing = message.standing();
+    let is_one = standing.len() == 1 && !to.starts_with(['#', '*']);
+    let (name, _) = standing.into_iter().next().filter(|_| is_one)?;
+    // Its own domain may stand behind it.
+    let bare = to.split('@').next().unwrap_or(to);
+    (![to, bare].iter().any(|it| name.eq_ignore_ascii_case(it))).then_some(name)
+}
+
+/// The name to which a message was sent, and the one of its recipient where that is another.
+pub(crate) fn whom(message: &MessageView, to: &str) -> String {
+    match went_to(message, to) {
+        Some(own) => format!("{} ({})", name(to), name(own)),
+        None => name(to),
     }
 }
 

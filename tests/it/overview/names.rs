@@ -135,9 +135,10 @@ fn an_old_name_leads_to_the_present_one_and_says_so() {
         (&["status", "robert"], "unseen from ann", false),
         (&["requests", "Bob"], "from or for robert", true),
         (&["requests", "robert"], "from or for robert", false),
-        (&["history", "bob"], "ann → bob", true),
-        (&["history"], "ann → bob", true),
+        (&["history", "bob"], "ann → bob (robert)", true),
+        (&["history"], "ann → bob (robert)", true),
         (&["history", "robert"], "ann → robert", true),
+        (&["session", "list", "bob"], "\nrobert ", true),
     ] {
         let said = home.apart(args);
         let shown = format!("{args:?}: {} {}", said.stdout, said.stderr);
@@ -150,7 +151,7 @@ fn an_old_name_leads_to_the_present_one_and_says_so() {
     for name in ["bob", "robert"] {
         for args in [["history", name], ["tail", name]] {
             let said = home.apart(&args).ok();
-            let both = said.contains("ann → bob") && said.contains("ann → robert");
+            let both = said.contains("ann → bob (robert)") && said.contains("ann → robert");
             assert!(both, "{args:?}: {said}");
         }
     }
@@ -183,11 +184,33 @@ fn an_old_name_leads_to_the_present_one_and_says_so() {
     }
     let why = home.apart(&["session", "interrupt", "bob"]).fails(1);
     assert!(!why.contains("no session has"), "{why}");
+    words_that_mean_nobody_are_told(&home);
+    who_takes_an_old_name_got_none_of_its_mail(&home, &broker);
+    broker.stop();
+}
+
+fn words_that_mean_nobody_are_told(home: &Home) {
     for args in [["inbox", "bop"], ["status", "bop"]] {
         let nobody = home.apart(&args).fails(1);
         assert!(nobody.contains("nobody here is called bop"), "{nobody}");
     }
-    broker.stop();
+    for verb in ["history", "tail"] {
+        let nobody = home.apart(&[verb, "#nosuch"]).fails(1);
+        assert!(nobody.contains("nobody here is in #nosuch"), "{nobody}");
+    }
+    let why = home.apart(&["inbox", "#shop"]).fails(2);
+    assert!(why.contains("`peerbus history '#shop'` shows"), "{why}");
+}
+
+fn who_takes_an_old_name_got_none_of_its_mail(home: &Home, broker: &Broker) {
+    home.apart(&["names", "retire", "robert"]).ok();
+    let _bob = Raw::register(home, broker, "bob");
+    for args in [["history", "bob"], ["tail", "bob"]] {
+        let said = home.apart(&args).ok();
+        let accepted = said.lines().filter(|line| line.contains("→ bob"));
+        let own = accepted.filter(|line| !line.contains("→ bob (robert)"));
+        assert_eq!(own.count(), 0, "{args:?}: {said}");
+    }
 }
 
 #[test]
@@ -205,6 +228,9 @@ fn lists_of_peers_and_of_sessions_call_a_client_alike() {
             row.contains(client.as_str()?).then_some(())
         });
     }
+    let sessions = home.run(&["session", "list"]).ok();
+    let rows: Vec<_> = sessions.lines().map(|row| &row[..4]).collect();
+    assert_eq!(rows, ["NAME", "ann ", "bob "], "{sessions}");
     let _abe = Raw::register(&home, &broker, "abe");
     for verb in ["peers", "status"] {
         let table = home.apart(&[verb]).ok();

@@ -89,6 +89,9 @@ export async function load() {
   draw();
 }
 
+// For whom a message is: of one that was sent to an old name, the name of its recipient.
+const got = ({ to, steps }) => (/^[*#]/.test(to) ? to : steps.findLast((step) => step.to)?.to || to);
+
 // Has the broker search, from its newest message on or before one.
 async function look(from) {
   const mine = search;
@@ -101,7 +104,7 @@ async function look(from) {
 // Whether a message is searched: for its text, who wrote it, to whom, in which project.
 function isFound(message) {
   const text = search.text.toLowerCase();
-  const named = () => [message.from, whom(message.to)].some((name) => called(name).toLowerCase().includes(text));
+  const named = () => [message.from, whom(message.to), got(message)].some((name) => called(name).toLowerCase().includes(text));
   return search.found.has(message.seq) || message.text?.toLowerCase().includes(text) || named();
 }
 
@@ -134,7 +137,7 @@ function conversations() {
 function between(list) {
   // One that has another name now is the same.
   const now = (name) => called(names(name)[0]);
-  const [one, two, ...more] = new Set(list.flatMap((message) => [now(message.from || "?"), now(whom(message.to))]));
+  const [one, two, ...more] = new Set(list.flatMap((message) => [now(message.from || "?"), now(whom(got(message)))]));
   if (!two) return one;
   if (!more.length) return list.length > 1 ? `${one} and ${two}` : `${one} → ${two}`;
   return `${one}, ${two} and ${count(more.length, "other", "others")}`;
@@ -192,7 +195,7 @@ function messageItem(message) {
     add(await get(`/dashboard/message?whole=true&seq=${seq}&id=${encodeURIComponent(message.id)}`));
   });
   return el("li.message", {},
-    el("p.head", {}, el("span.who", {}, `${called(message.from || "?")} → ${called(whom(message.to))}`), moment(message.at)),
+    el("p.head", {}, el("span.who"), moment(message.at)),
     message.meta.length ? el("p.about", {}, `It says of itself: ${message.meta.join(" · ")}`) : el("p", { hidden: true }),
     el("div.body", { tabIndex: 0, role: "group", "aria-label": `Text of ${called(message.from || "?")}` }), whole,
     el("p.foot", {}, el("span.pill"), toggle),
@@ -200,7 +203,12 @@ function messageItem(message) {
 }
 
 function fillMessage(item, message) {
-  const [, , body, whole, foot, story] = item.children;
+  const [head, , body, whole, foot, story] = item.children;
+  const own = got(message);
+  // Its own domain may stand behind it.
+  const is = [message.to, message.to.split("@")[0]].some((name) => name.toLowerCase() === own.toLowerCase());
+  const to = is ? called(whom(own)) : `${whom(message.to)} (${called(own)})`;
+  put(head.firstElementChild, `${called(message.from || "?")} → ${to}`);
   put(body, said(message));
   body.classList.toggle("hidden-text", Boolean(message.hidden));
   whole.hidden = !message.more;
@@ -260,7 +268,7 @@ function drawConversation() {
 }
 
 // Whether a peer has to do with a message.
-const has = (message) => [message.from, message.to, ...message.steps.map(({ to }) => to)].some((name) => names(peer).includes(name));
+const has = (message) => [message.from, got(message), ...message.steps.map(({ to }) => to)].some((name) => names(peer).includes(name));
 
 const draw = soon(() => {
   if (opened) return drawConversation();

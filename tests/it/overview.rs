@@ -280,6 +280,7 @@ fn of_ten_agents_everything_tells_the_same() {
     assert!(!held.contains("paused"), "{held}");
     for told in [
         world.home.run(&["peers"]).ok(),
+        world.home.run(&["names", "list"]).ok(),
         world.home.run(&["status"]).ok(),
     ] {
         let row = told.lines().rfind(|line| line.starts_with("loops "));

@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 
 use peerbus_adapter::Failure;
-use peerbus_view::PeerView;
 use peerbus_wire::PeerName;
 use serde_json::json;
 
 use crate::args::Names;
-use crate::{here, operator, output, peers, table};
+use crate::here::{self, Here};
+use crate::{operator, output, peers, table};
 
 pub(crate) fn run(verb: &Names) -> Result<(), Failure> {
     match verb {
@@ -20,10 +20,11 @@ pub(crate) fn run(verb: &Names) -> Result<(), Failure> {
 
 fn list(wide: bool, json: bool, socket: Option<&PathBuf>) -> Result<(), Failure> {
     let peers = here::peers(socket)?;
-    let all: Vec<PeerView> = peers.iter().map(here::about).collect();
+    let here = Here::of(peers.iter());
     if json {
-        return output::json(&json!({ "names": all }));
+        return output::json(&json!({ "names": here.json() }));
     }
+    let all = here.peers;
     if all.is_empty() {
         return output::line("no names");
     }

@@ -14,7 +14,7 @@ use peerbus_adapter::project::{self, Project};
 use peerbus_adapter::{Failure, similar, wall_ms};
 use peerbus_node::index::LiveSession;
 use peerbus_node::{EventKind, NodeClient, NodeRefusal, which};
-use peerbus_view::ADAPTER_STOPPED;
+use peerbus_view::{ADAPTER_STOPPED, PeerState};
 use peerbus_wire::{PeerName, escape, short_id};
 use serde_json::json;
 
@@ -52,11 +52,15 @@ fn list(name: Option<&str>, wide: bool, json: bool) -> Result<(), Failure> {
     let mut sessions = sessions()?;
     if let Some(meant) = name {
         let all = sessions.clone();
+        let meant = &*present(&all, meant);
         sessions.retain(|session| is_meant(session, meant));
         if sessions.is_empty() && !all.is_empty() {
             return Err(unknown(&all, meant));
         }
     }
+    // As in the list of peers.
+    let is_away = |session: &LiveSession| session.state() == PeerState::Away;
+    sessions.sort_by_cached_key(|it| (is_away(it), it.title().to_ascii_lowercase()));
     if json {
         let told = |session: &LiveSession| {
             let mut told = json!(session);

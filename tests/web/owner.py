@@ -96,7 +96,7 @@ class Owner(Scenario):
         self.no_card()
         self.coder.is_now("waiting")
         said = self.card("home/coder: waits for you")
-        check(f"What it asks is known there alone: answer at {self.coder.terminal}." in said, "the card", said)
+        check(f"What it asks is not known here: answer at {self.coder.terminal}." in said, "the card", said)
         self.coder.is_now("idle")
         self.no_card()
 
@@ -246,11 +246,11 @@ class Owner(Scenario):
             static requestPermission = async () => "granted";
             constructor(text, about) { window.notified = [text, about.body]; }
         }; Object.defineProperty(document, "hidden", { get: () => true }); 0""")
-        self.page.press("Notify me when something waits")
+        self.page.press("Notify me when something is mine to do")
         self.page.says("Stop notifying me")
         self.coder.is_now("waiting")
         told = self.page.until("window.notified")
-        check("for you" in told[0] and told[1].startswith("home/coder: waits for you"), "a notification", told)
+        check("yours to do" in told[0] and told[1].startswith("home/coder: waits for you"), "a notification", told)
         self.coder.is_now("idle")
         self.page.until("!document.body.innerText.includes('home/coder: waits')")
 

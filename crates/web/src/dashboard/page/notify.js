@@ -1,4 +1,4 @@
-// Notifications of the browser when something waits, while the page is not looked at.
+// Notifications of the browser when something is its reader's to do, while the page is not looked at.
 
 import { byId, choice, choose, put } from "./dom.js";
 
@@ -8,7 +8,7 @@ const on = () => able && choice("notify") === "on" && Notification.permission ==
 
 function draw() {
   button.setAttribute("aria-pressed", on());
-  put(button, on() ? "Stop notifying me" : "Notify me when something waits");
+  put(button, on() ? "Stop notifying me" : "Notify me when something is mine to do");
 }
 
 button.addEventListener("click", async () => {

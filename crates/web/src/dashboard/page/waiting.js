@@ -1,4 +1,4 @@
-// What waits for a person: what sessions ask, who is stuck, mail that is kept, requests that are late.
+// What is a person's to do: what sessions ask, who is stuck, mail that is kept, requests that are late.
 
 import { announce, byId, clock, count, el, keyed, post, put, sentence, span } from "./dom.js";
 import { notify } from "./notify.js";
@@ -112,7 +112,9 @@ function draw() {
   const shown = [...items, ...denied()];
   byId("waiting").hidden = !shown.length;
   byId("waits").hidden = !items.length;
-  put(byId("waits").firstElementChild, `${count(items.length, "thing waits", "things wait")} for you`);
+  // One that is stuck waits for nobody.
+  const yours = `${count(items.length, "thing is", "things are")} yours to do`;
+  put(byId("waits").firstElementChild, yours);
   // Whatever comes below moves none of them.
   const now = own.map((it) => it.key).join("\n");
   if (now !== keys) moved = performance.now();
@@ -123,14 +125,13 @@ function draw() {
   });
   // Whoever decided by keyboard goes on from here.
   if (focused && !list.contains(document.activeElement)) byId(items.length ? "waiting-title" : "list-title").focus();
-  put(byId("waiting-title"), items.length > 1 ? `Waits for you · ${items.length}` : items.length ? "Waits for you" : "Was denied");
+  put(byId("waiting-title"), items.length > 1 ? `Yours to do · ${items.length}` : items.length ? "Yours to do" : "Was denied");
   document.title = items.length ? `(${items.length}) peerbus` : "peerbus";
   if (items.length > last) {
-    const text = `${count(items.length, "thing waits", "things wait")} for you`;
-    announce(text);
-    notify(text, items[0].title);
+    announce(yours);
+    notify(yours, items[0].title);
   }
-  if (items.length < last) announce(items.length ? `${count(items.length, "thing still waits", "things still wait")} for you` : "Nothing waits for you any more");
+  if (items.length < last) announce(items.length ? `${count(items.length, "thing is", "things are")} still yours to do` : "Nothing is yours to do any more");
   last = items.length;
 }
 
@@ -174,7 +175,7 @@ function size(text) {
 }
 
 function alarm(one) {
-  const says = one.alarm === "waits" ? one.way_out || `What it asks is known there alone: answer ${one.place || (one.tty ? `at ${one.tty}` : "it there")}` : `Why nothing comes of its mail: ${[one.tried || "it does not say", one.goes_on].filter(Boolean).join("; ")}`;
+  const says = one.alarm === "waits" ? one.way_out || `What it asks is not known here: answer ${one.place || (one.tty ? `at ${one.tty}` : "it there")}` : `Why nothing comes of its mail: ${[one.tried || "it does not say", one.goes_on].filter(Boolean).join("; ")}`;
   return el("article.card.yours", {}, el("h3"), el("p", {}, sentence(says)));
 }
 

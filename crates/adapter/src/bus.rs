@@ -227,7 +227,7 @@ impl Bus {
                     false => format!(" within {seconds} s"),
                 };
                 let sentence = format!(
-                    "not sent{within}, and it will not be: {}; send it again later",
+                    "not sent{within}, and not kept for later: {}; send it again then",
                     self.shared().sentence()
                 );
                 (false, sentence)

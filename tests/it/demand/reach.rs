@@ -305,7 +305,7 @@ fn a_start_that_fails_for_good_is_told_at_once_and_once() {
     eventually("the tools do not wait", || {
         let send = json!({ "name": "bus.send", "arguments": { "to": "bob", "body": "hi" } });
         let said = adapter.request("tools/call", send).to_string();
-        said.contains("not sent, and it will not be: ")
+        said.contains("not sent, and not kept for later: ")
             .then_some(())
     });
     world.ends();

@@ -95,7 +95,7 @@ async fn a_send_that_never_left_says_so_and_is_never_sent() {
         "{error:?}"
     );
     assert!(
-        sentence.contains("not sent within 0.05 s, and it will not be"),
+        sentence.contains("not sent within 0.05 s, and not kept for later: not connected yet"),
         "{sentence}"
     );
     place.open();

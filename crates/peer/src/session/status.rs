@@ -112,7 +112,7 @@ impl fmt::Display for Status {
                 last_error: Some(why),
                 ..
             } => {
-                write!(f, "not connected, trying again: {why}")
+                write!(f, "not connected yet: {why}")
             }
             Self::Online { name, ext: true } => write!(f, "connected as {name}"),
             Self::Online { name, ext: false } => {

@@ -176,7 +176,7 @@ impl Here {
 
     /// Peers that wait for the user or are stopped, each with how he lets it go on.
     pub(crate) fn ways(&self) -> impl Iterator<Item = String> {
-        let way = |peer| self.way_out(peer).or_else(|| self.goes_on(peer));
+        let way = |peer| self.way_out(peer).or_else(|| self.remedy(peer));
         let ways = self.peers.iter();
         ways.filter_map(move |peer| Some(format!("{} {}: {}", peer.name, peer.does(), way(peer)?)))
     }
@@ -186,6 +186,12 @@ impl Here {
         let session = self.of_peer(peer).map(|now| &now.session);
         let is_meant = matches!(peer.is, PeerState::Stuck | PeerState::Waits);
         session.filter(|_| is_meant)?.goes_on()
+    }
+
+    /// The same, or what he can do for one that is stuck; none where an agent asks.
+    pub(crate) fn remedy(&self, peer: &PeerView) -> Option<String> {
+        let is_his = peer.is == PeerState::Stuck && audience() == Audience::Owner;
+        self.goes_on(peer).or_else(|| is_his.then(|| peer.look()))
     }
 
     fn of_peer(&self, peer: &PeerView) -> Option<&SessionNow> {
@@ -380,7 +386,8 @@ pub(crate) fn ways_out<'a>(
             let name = escape(it.name.as_deref().unwrap_or_default(), NAME_CHARS);
             let why = format!("{name} is {}: {ADAPTER_STOPPED}", it.word());
             let why = Some(why).filter(|why| it.stopped && !said.contains(&**why));
-            match (why, it.goes_on()) {
+            let look = || Some(asked.iter().find(|peer| is_of(it, peer))?.look());
+            match (why, it.goes_on().or_else(look)) {
                 (Some(why), Some(how)) => Some(format!("{why}: {how}")),
                 (why, how) => why.or(how),
             }

@@ -213,7 +213,7 @@ impl Overview {
         let stuck = |peer: &&&PeerView| peer.is == PeerState::Stuck && is_there(peer);
         for peer in alarms.peers.iter().filter(stuck) {
             let tried = peer.tried.as_deref().unwrap_or("it does not say why");
-            let goes_on = self.here.goes_on(peer);
+            let goes_on = self.here.remedy(peer);
             let goes_on = goes_on.map_or_else(String::new, |how| format!(": {how}"));
             output::wrapped(&format!(
                 "{} is {}: {tried}{goes_on}",

@@ -303,7 +303,7 @@ impl<'v> Showing<'v> {
             }));
         }
         let head = head(at_ms, id, (from, &told::name(to))) + " ";
-        let mut what = step.state.to_string();
+        let mut what = step.word().to_owned();
         for how in step.how() {
             what.push(' ');
             what.push_str(&how);

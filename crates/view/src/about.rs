@@ -281,6 +281,17 @@ impl PeerView {
         })
     }
 
+    /// A remedy for its user where it is stuck and nothing is known that lets it go on.
+    #[must_use]
+    pub fn look(&self) -> String {
+        let process = self.pid.map(|pid| format!(" (process {pid})"));
+        let place = match (&self.tty, process) {
+            (Some(_), _) => "at its window".to_owned(),
+            (None, process) => format!("where it runs{}", process.unwrap_or_default()),
+        };
+        format!("look {place}, or end it and start it anew")
+    }
+
     /// So much of its mail is unseen, beside what is held and paused.
     #[must_use]
     pub fn unseen(&self) -> Option<u64> {

@@ -19,6 +19,9 @@ fn zeros(text: &str) -> String {
 }
 
 fn nothing_is_paused_of_a_name_that_is_retired(home: &Home, name: &str) {
+    let tail = home.run(&["tail", name]).ok();
+    let paused = format!("→ {name}  paused {name} says: \"paused: ");
+    assert!(tail.contains(&paused), "{tail}");
     home.apart(&["names", "retire", name]).ok();
     eventually("nothing is paused of what has expired", || {
         let held = home.run(&["held"]).stderr;

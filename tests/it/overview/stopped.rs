@@ -314,6 +314,19 @@ fn an_agent_is_stuck_for_as_long_as_before_when_the_broker_is_started_anew() {
         since.is_string().then_some(since)
     };
     let before = eventually("it is stuck", since);
+    let send = ["send", "unread", "hello"];
+    let told = [
+        &["status"][..],
+        &["status", "unread"],
+        &["doctor"],
+        &["inbox", "unread"],
+    ];
+    for args in told.into_iter().chain([&send[..]]) {
+        let done = home.run(args);
+        let said = done.stdout + &done.stderr;
+        let remedy = ", or end it and start it anew";
+        assert!(said.contains(remedy), "{args:?}: {said}");
+    }
     broker.kill();
     let broker = Broker::start(&home);
     eventually("the new broker is told", || {

@@ -61,15 +61,7 @@ pub(super) fn silent(peers: &[(PeerView, Option<String>)], report: &mut Report) 
             PeerState::Stuck => {
                 let tried = peer.tried.as_deref().unwrap_or("it does not say why");
                 let says = format!("{} is {}: {tried}", peer.name, peer.does());
-                let process = peer.pid.map(|pid| format!(" (process {pid})"));
-                let look = match (&peer.tty, process) {
-                    (Some(_), _) => "look at its window, or end it and start it anew".to_owned(),
-                    (None, process) => format!(
-                        "look where it runs{}, or end it and start it anew",
-                        process.unwrap_or_default()
-                    ),
-                };
-                report.warning("stuck", says, way_out.as_ref().unwrap_or(&look));
+                report.warning("stuck", says, way_out.as_ref().unwrap_or(&peer.look()));
             }
             _ => {}
         }

@@ -366,6 +366,17 @@ impl Step {
         from_rfc3339(self.at.as_deref()?)
     }
 
+    /// Its word as lists of messages have it: what the governor keeps is paused.
+    #[must_use]
+    pub fn word(&self) -> &str {
+        let why = self.reason.as_deref().filter(|_| self.state == "held");
+        let said = why.and_then(|why| Some(why.split_once(" says: \"")?.1));
+        match said.is_some_and(|said| said.starts_with("paused: ")) {
+            true => "paused",
+            false => &self.state,
+        }
+    }
+
     /// What is said beside the word, part by part: by which path, what shows it, why, of how many.
     pub fn how(&self) -> impl Iterator<Item = String> {
         let path = self.path.as_deref().map(|path| format!("by {path}"));

@@ -240,6 +240,7 @@ fn with(message: &MessageView, said: &MessageContent, chars: usize) -> Value {
 /// A step as `peerbus status` has it.
 fn step(step: &Step) -> Value {
     let mut told = json!(step);
+    told["state"] = step.word().into();
     told["says"] = step.how().collect::<Vec<_>>().join(" ").into();
     told["tone"] = json!(step.tone());
     told

@@ -175,7 +175,7 @@ function size(text) {
 }
 
 function alarm(one) {
-  const says = one.alarm === "waits" ? one.way_out || `What it asks is not known here: answer ${one.place || (one.tty ? `at ${one.tty}` : "it there")}` : `Why nothing comes of its mail: ${[one.tried || "it does not say", one.goes_on].filter(Boolean).join("; ")}`;
+  const says = one.alarm === "waits" ? one.way_out || `What it asks is not known here: answer ${one.place || (one.tty ? `at ${one.tty}` : "it there")}` : `Why nothing comes of its mail: ${one.tried || "it does not say"}; ${one.goes_on || `look ${one.place || "where it runs"}, or end it and start it anew`}`;
   return el("article.card.yours", {}, el("h3"), el("p", {}, sentence(says)));
 }
 

@@ -66,7 +66,7 @@ impl Oracle {
             return;
         }
         if model.closed {
-            self.after_close(conn, frame);
+            self.after_close(now_ms, conn, frame);
             return;
         }
         let Some(peer) = model.peer else {
@@ -139,11 +139,7 @@ impl Oracle {
         } else if expect == Expect::Accepted {
             self.answers_request(peer, carried);
         }
-        if matches!(expect, Expect::Refused(_)) {
-            let from = carried.from.key().as_str().to_owned();
-            let key = (from, carried.id.as_str().to_owned());
-            self.hosts.late.insert(key);
-        }
+        self.comes_late_if_refused(&expect, carried);
         let model = self.conn(conn);
         if matches!(expect, Expect::Accepted | Expect::Duplicate) {
             model.unconfirmed.push(carried.id.clone());
@@ -163,8 +159,17 @@ impl Oracle {
         }
     }
 
+    /// What was sent behind it may be accepted before it is sent again.
+    fn comes_late_if_refused(&mut self, expect: &Expect, carried: &Carried) {
+        if matches!(expect, Expect::Refused(_)) {
+            let from = carried.from.key().as_str().to_owned();
+            let key = (from, carried.id.as_str().to_owned());
+            self.hosts.late.insert(key);
+        }
+    }
+
     /// Not read any more, or, while the broker stops, still heeded.
-    fn after_close(&mut self, conn: ConnId, frame: &ClientFrame) {
+    fn after_close(&mut self, now_ms: u64, conn: ConnId, frame: &ClientFrame) {
         let model = self.conn(conn);
         let peer = model.peer;
         let done = match frame {
@@ -180,7 +185,11 @@ impl Oracle {
         }
         let Some(peer) = peer else { return };
         match frame {
-            ClientFrame::Envelope(carried) => self.answers_request(peer, carried),
+            ClientFrame::Envelope(carried) => {
+                let expect = self.expect(now_ms, conn, peer, carried);
+                self.comes_late_if_refused(&expect, carried);
+                self.answers_request(peer, carried);
+            }
             frame => self.about_request(peer, frame),
         }
     }

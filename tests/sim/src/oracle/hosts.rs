@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use peerbus_core::store::{ANSWERS, PeerId};
 use peerbus_peer::session::{SendResult, Unsent};
-use peerbus_wire::{Envelope, Received, Seq};
+use peerbus_wire::{Carried, Envelope, Received, Seq};
 
+use super::inputs::Expect;
 use super::{End, Oracle};
 use crate::failure::{Failure, Verdict, ensure};
 
@@ -149,6 +150,15 @@ impl Oracle {
     /// Whether a message of this id, which nobody else uses, was accepted.
     fn is_accepted(&self, id: &str) -> bool {
         self.hosts.accepted.contains(id)
+    }
+
+    /// What was sent behind it may be accepted before it is sent again.
+    pub(super) fn comes_late_if_refused(&mut self, expect: &Expect, carried: &Carried) {
+        if matches!(expect, Expect::Refused(_)) {
+            let from = carried.from.key().as_str().to_owned();
+            let key = (from, carried.id.as_str().to_owned());
+            self.hosts.late.insert(key);
+        }
     }
 
     /// A delivery is altered on the way: its recipient must not take it, but may take it when it

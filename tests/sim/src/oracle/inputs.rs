@@ -159,15 +159,6 @@ impl Oracle {
         }
     }
 
-    /// What was sent behind it may be accepted before it is sent again.
-    fn comes_late_if_refused(&mut self, expect: &Expect, carried: &Carried) {
-        if matches!(expect, Expect::Refused(_)) {
-            let from = carried.from.key().as_str().to_owned();
-            let key = (from, carried.id.as_str().to_owned());
-            self.hosts.late.insert(key);
-        }
-    }
-
     /// Not read any more, or, while the broker stops, still heeded.
     fn after_close(&mut self, now_ms: u64, conn: ConnId, frame: &ClientFrame) {
         let model = self.conn(conn);

@@ -362,6 +362,15 @@ fn a_sender_that_is_let_in_always_has_a_rule_that_was_shown() {
     let why = home.run(&["held", "release", &four, "--always"]).fails(1);
     assert!(why.contains("rules of its own"), "{why}");
     assert_eq!(held(&home).len(), 2, "nothing is released");
+    // A project's environment lets in nobody whom the file keeps out.
+    let from = [("PEERBUS_FROM", "*=allow")];
+    let una = Session::start_with(&home, "una", &from);
+    eventually("una is there", || {
+        names(&home).contains(&"una".to_owned()).then_some(())
+    });
+    home.run(&["send", "una", "five", "--name", "dan"]).ok();
+    digest(&home, "five");
+    drop(una);
     let said = below(&home, &mut bob, "", &format!("held release {two} --always"));
     assert!(said.contains("may not change whose mail"), "{said}");
     assert_eq!(fs::read_to_string(&file).expect("credentials"), text);

@@ -199,8 +199,8 @@ pub(crate) fn credentials(
             token: token.clone(),
             secret: secret.clone(),
             // It may still know where the broker is.
-            url: file.ok().and_then(|file| file.url),
-            senders: None,
+            url: file.as_ref().ok().and_then(|file| file.url.clone()),
+            senders: file.ok().and_then(|file| file.senders),
             domain: None,
             listen: None,
             history: None,
@@ -214,8 +214,10 @@ pub(crate) fn credentials(
     if let (Some(secret), Some(shares)) = (&config.secret, shares) {
         found.secret = secret.clone().sharing_as(&shares);
     }
+    // A project can set the environment: that keeps out more, and lets in nobody whom the user keeps out.
     if let Some(senders) = &config.senders {
-        found.senders = Some(senders.clone());
+        let user = found.senders.take().unwrap_or_default();
+        found.senders = Some(user.and(senders));
     }
     Ok(found)
 }

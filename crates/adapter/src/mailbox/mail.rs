@@ -89,7 +89,6 @@ mod tests {
             rest: 0,
             held: 0,
             receipts: Vec::new(),
-            in_result: false,
         };
         assert_eq!(push.text().len(), large.bytes);
         let (content, meta) = push.channel();

@@ -257,8 +257,7 @@ impl Mailbox {
     #[must_use]
     pub fn along(&self, path: Path) -> Option<(Push, Checkout)> {
         let alone = path == &PIGGYBACK;
-        let (mut push, attempt) = self.show(alone, |it, now_ms| it.along(now_ms, path))?;
-        push.in_result = path.in_result;
+        let (push, attempt) = self.show(alone, |it, now_ms| it.along(now_ms, path))?;
         Some((push, Checkout::new(self.clone(), attempt)))
     }
 

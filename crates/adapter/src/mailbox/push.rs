@@ -25,8 +25,6 @@ pub struct Push {
     pub held: usize,
     /// How far messages of this session's own got.
     pub receipts: Vec<Receipt>,
-    /// It goes along with the result of a tool, which clients may cut: its sum stands at its mark.
-    pub in_result: bool,
 }
 
 /// A key of ours, and a text that can stand in an attribute.
@@ -55,7 +53,6 @@ impl Push {
             rest: attempt.map_or(0, |attempt| attempt.rest),
             held,
             receipts,
-            in_result: false,
         }
     }
 
@@ -71,7 +68,7 @@ impl Push {
         lines.extend(self.more());
         lines.extend(receipts_line(&self.receipts));
         let mut text = inert(&lines.join("\n"), self.mark.as_deref());
-        if let Some(mark) = self.mark.as_ref().filter(|_| self.in_result)
+        if let Some(mark) = &self.mark
             && let Some(at) = text.find(&format!("[{mark}]"))
         {
             let sum = Sum::of_text(&text[..at], mark);

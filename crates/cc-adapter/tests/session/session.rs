@@ -175,9 +175,8 @@ pub(crate) fn along(result: &Value) -> Option<String> {
 
 /// The mark of a text that was shown.
 pub(crate) fn mark(text: &str) -> &str {
-    let at = text.find("[pb-").expect("a mark") + 1;
-    let end = text[at..].find(']').expect("its end");
-    &text[at..at + end]
+    let mut words = text.split(['[', ' ', ']']);
+    words.find(|word| word.starts_with("pb-")).expect("a mark")
 }
 
 pub(crate) async fn advance(time: Duration) {

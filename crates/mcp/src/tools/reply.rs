@@ -44,7 +44,7 @@ pub(crate) const TOOL: Tool = Tool {
         Argument::new(
             "from",
             ArgumentKind::Text,
-            "Its sender, where several used that id.",
+            "Its sender, where several used that id, or you were not shown it yet.",
         ),
         Argument::required(
             "body",
@@ -81,6 +81,12 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
         ));
     };
     let id = &parent.id;
+    if from.is_none() && mailbox.machine(|it, _| it.is_uncertain(&parent)) {
+        return Err(format!(
+            "not sent: {id} of {} may not be the message that you mean; say whose that is: `from`",
+            parent.from
+        ));
+    }
     let is_awaited = mailbox.named(id.as_str(), Some(&parent.from)) == Named::Awaited;
     if parent.from == HERE {
         return Err(format!(

@@ -149,7 +149,7 @@ async fn work_at_a_request_that_was_only_listed_is_told_to_nobody() {
         }
         tokio::task::yield_now().await;
     };
-    let works = json!({ "msg_id": id, "outcome": "working", "body": "x" });
+    let works = json!({ "msg_id": id, "from": "bob", "outcome": "working", "body": "x" });
     let result = client.call("bus.reply", works).await;
     assert!(sentence(&result).contains("not read all of"), "{result}");
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use peerbus_wire::{Conversation, names_id};
+use peerbus_wire::{Conversation, is_id_part, names_id};
 
 use super::MailboxMachine;
 use super::message::{Message, Place};
@@ -107,6 +107,19 @@ impl MailboxMachine {
             return Some(found.swap_remove(whole));
         }
         found.pop().filter(|_| found.is_empty())
+    }
+
+    /// Whether an agent that gives this message's id alone can mean another one, which is forgotten here: it was
+    /// not shown this one yet, or this one's whole id reads as the part of another's that it is shown.
+    #[must_use]
+    pub fn is_uncertain(&self, parent: &Parent) -> bool {
+        let is_it = |message: &&Message| {
+            let mail = message.content.mail().map(|mail| &mail.inbound);
+            mail.is_some_and(|it| it.id == parent.id.as_str() && it.from == parent.from)
+        };
+        let here = self.messages.values().find(is_it);
+        let unshown = |it: &Message| it.is_fresh() && it.out.is_none() && !it.again;
+        here.is_some_and(unshown) || is_id_part(parent.id.as_str())
     }
 
     /// Each conversation of a message that is known here, by its id or a part of one.

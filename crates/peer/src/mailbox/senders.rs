@@ -34,8 +34,8 @@ const NOT_HERE: &str = "this member of the group does not come to it";
 const NO_ROOM: &str = "the recipient's user decides whether the agent sees mail of this sender, and too \
                        much waits for that already";
 
-/// What is done with a sender's mail.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What is done with a sender's mail, the mildest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SenderRule {
     /// The agent gets it.
     Allow,
@@ -47,9 +47,10 @@ pub enum SenderRule {
     Drop,
 }
 
-/// Rules about senders. The first whose pattern fits counts; without one mail is allowed.
+/// Lists of rules about senders. Of each the first whose pattern fits counts; without one mail is allowed. Of
+/// several lists the strictest counts.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Senders(Arc<[(NamePattern, SenderRule)]>);
+pub struct Senders(Arc<[Vec<(NamePattern, SenderRule)>]>);
 
 impl Senders {
     /// Reads rules of the form `PATTERN=allow`, `hold`, `refuse` or `drop`.
@@ -71,17 +72,25 @@ impl Senders {
         };
         let rules = rules.into_iter();
         let read = rules.map(|text| rule(text).ok_or(text));
-        Ok(Self(read.collect::<Result<_, _>>()?))
+        Ok(Self([read.collect::<Result<_, _>>()?].into()))
+    }
+
+    /// These and those.
+    #[must_use]
+    pub fn and(&self, others: &Self) -> Self {
+        Self(self.0.iter().chain(&*others.0).cloned().collect())
     }
 
     /// What is done with mail of this sender.
     #[must_use]
     pub fn rule(&self, from: &PeerName) -> SenderRule {
-        let fits = self.0.iter().find(|(pattern, rule)| match rule {
+        let fits = |(pattern, rule): &&(NamePattern, SenderRule)| match rule {
             SenderRule::Allow => pattern.matches(from),
             _ => pattern.covers(from),
-        });
-        fits.map_or(SenderRule::Allow, |(_, rule)| *rule)
+        };
+        let rules = self.0.iter().filter_map(|list| list.iter().find(fits));
+        let strictest = rules.map(|(_, rule)| *rule).max();
+        strictest.unwrap_or(SenderRule::Allow)
     }
 }
 

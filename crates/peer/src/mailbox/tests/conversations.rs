@@ -53,7 +53,15 @@ fn a_part_of_an_id_names_its_message_unless_another_one_is_named_so_too() {
     let parent = rig.mailbox.parent("f6af7622", Some("Bob")).unwrap();
     assert_eq!(parent.id.as_str(), id(0xf6af_7622));
 
-    arrives_as(&mut rig, &id(1), "bob");
+    let unshown = arrives_as(&mut rig, &id(1), "bob");
+    let parent = rig.mailbox.parent(&id(1), None).unwrap();
+    assert!(rig.mailbox.is_uncertain(&parent), "it was not shown");
+    let read = rig.check_out(&[(unshown, Portion::All)]).unwrap();
+    assert!(!rig.mailbox.is_uncertain(&parent));
+    rig.outcome(&read, Outcome::Written);
+    assert!(!rig.mailbox.is_uncertain(&parent));
+    let other = rig.mailbox.parent("f6af7622", Some("mallory")).unwrap();
+    assert!(rig.mailbox.is_uncertain(&other), "a part of bob's");
     assert_eq!(rig.mailbox.parent("01a2106b", None), None, "one minute's");
     assert_eq!(rig.mailbox.parent(&id(1), None).unwrap().from, "bob");
 }

@@ -47,6 +47,11 @@ fn the_first_rule_that_fits_counts() {
         );
     }
     let anybody = PeerName::parse("anybody").unwrap();
+    // What a project says beside its user lets nobody in.
+    let both = rules(&["*=hold"]).and(&rules(&["any*=allow", "*=refuse"]));
+    assert_eq!(both.rule(&anybody), SenderRule::Hold);
+    let alice = PeerName::parse("alice").unwrap();
+    assert_eq!(both.rule(&alice), SenderRule::Refuse);
     assert_eq!(Senders::default().rule(&anybody), SenderRule::Allow);
     for bad in ["alice", "alice=keep", "a b=hold", "=hold", "a**=hold", ""] {
         assert_eq!(Senders::parse([bad]), Err(bad));

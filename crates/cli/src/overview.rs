@@ -289,16 +289,11 @@ impl Overview {
         let from = told::name(&message.from);
         let age = age(message);
         let text = requests::text(message, self.secret.as_ref());
-        // It may have come again since.
-        let mut steps = message.steps.iter();
-        let was_shown = steps.any(|step| matches!(&*step.state, "pushed" | "presented"));
         let says = match (request.is_some_and(|it| it.read), &*message.state) {
             (true, _) => format!("{owes} owes {from} an answer"),
             (false, "held" | "paused") => format!("{owes} has a request from {from}"),
-            (false, _) if was_shown => {
-                format!("{owes} has a request from {from}, not known to be read")
-            }
-            (false, _) => format!("{owes} has an unread request from {from}"),
+            // It may have been shown before the broker began anew.
+            (false, _) => format!("{owes} has a request from {from}, not known to be read"),
         };
         let is_it = |now: &SessionNow| now.session.name.as_ref() == Some(&owes);
         let sessions = self.here.sessions.iter().map(|(now, _)| now);

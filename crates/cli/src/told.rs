@@ -111,7 +111,8 @@ pub(crate) fn newest(
     Ok((found, more))
 }
 
-/// The newest with any of these names, likewise; without one, of all.
+/// The newest with any of these names, and what waits for the first; likewise. Without one, of all. Who was renamed
+/// is owed what was sent to a name that is another's by now.
 pub(crate) fn newest_with(
     socket: Option<&PathBuf>,
     (names, query): (&[String], &str),
@@ -122,8 +123,10 @@ pub(crate) fn newest_with(
         return Ok(newest(socket, query, limit, filter)?.0);
     }
     let mut all = BTreeMap::new();
-    for name in names {
-        let query = format!("&with={}{query}", operator::encode_text(name));
+    let owed = names.first().filter(|name| !name.starts_with('#'));
+    let with = names.iter().map(|name| ("with", name));
+    for (member, name) in owed.map(|name| ("owed", name)).into_iter().chain(with) {
+        let query = format!("&{member}={}{query}", operator::encode_text(name));
         let (found, _) = newest(socket, &query, limit, filter)?;
         all.extend(found.into_iter().map(|message| (message.seq, message)));
     }

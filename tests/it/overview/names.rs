@@ -206,8 +206,13 @@ fn words_that_mean_nobody_are_told(home: &Home) {
 }
 
 fn who_takes_an_old_name_got_none_of_its_mail(home: &Home, broker: &Broker) {
+    let mut bob = Mcp::start(home, "generic", "bob", "some-bot");
+    bob.call("bus.peers", json!({}));
+    for args in [["history", "robert"], ["tail", "robert"]] {
+        let said = home.apart(&args).ok();
+        assert!(said.contains("ann → bob (robert)"), "{args:?}: {said}");
+    }
     home.apart(&["names", "retire", "robert"]).ok();
-    let _bob = Raw::register(home, broker, "bob");
     for args in [["history", "bob"], ["tail", "bob"]] {
         let said = home.apart(&args).ok();
         let accepted = said.lines().filter(|line| line.contains("→ bob"));

@@ -118,7 +118,7 @@ impl MailboxMachine {
             mail.is_some_and(|it| it.id == parent.id.as_str() && it.from == parent.from)
         };
         let here = self.messages.values().find(is_it);
-        let unshown = |it: &Message| it.is_fresh() && it.out.is_none() && !it.again;
+        let unshown = |it: &Message| it.is_fresh() && it.out.is_none();
         here.is_some_and(unshown) || is_id_part(parent.id.as_str())
     }
 

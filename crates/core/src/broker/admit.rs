@@ -62,6 +62,7 @@ impl Broker {
             Conn::Live(Box::new(Session {
                 peer,
                 name: newcomer.name,
+                renamed: false,
                 grant: newcomer.grant,
                 ext,
                 level,

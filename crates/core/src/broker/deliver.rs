@@ -208,7 +208,7 @@ impl Broker {
         let left_ms = request.map(|it| it.until_ms.saturating_sub(at.steady_ms).max(1));
         let remarks = Remarks {
             again,
-            alias: alias(&session.name, to),
+            alias: alias(session, to),
             age_ms: if age_ms < AGE_MS_MIN { 0 } else { age_ms },
             within_ms: left_ms.unwrap_or_default(),
             ..self.foreign(session, head.sender, envelope)
@@ -357,9 +357,9 @@ pub(super) fn is_urgent(envelope: &str) -> bool {
     Conversation::of(body_of(envelope)).priority == Priority::Now
 }
 
-/// The name that a message was sent to, when that is another one than the peer's.
-fn alias(name: &PeerName, to: &str) -> Option<PeerName> {
-    if to.eq_ignore_ascii_case(name.as_str()) {
+/// The name that a message was sent to, when that may be another one than the client goes by.
+pub(super) fn alias(session: &Session, to: &str) -> Option<PeerName> {
+    if to.eq_ignore_ascii_case(session.name.as_str()) && !session.renamed {
         return None;
     }
     PeerName::parse(to).ok()

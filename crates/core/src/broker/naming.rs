@@ -144,6 +144,7 @@ impl Broker {
             return Ok(());
         };
         session.name = new.clone();
+        session.renamed = true;
         let peer = session.peer;
         self.outbox.event(BusEvent::Renamed {
             from: old.as_str().to_owned(),

@@ -8,7 +8,8 @@ use peerbus_wire::{
 };
 
 use super::ack::End;
-use super::deliver::{Framed, is_urgent};
+use super::conn::Session;
+use super::deliver::{Framed, alias, is_urgent};
 use super::groups::Recipients;
 use super::mutation::BrokerMutation;
 use super::{Broker, BrokerOutput, BusEvent, Caller, CommitNeed, Cx};
@@ -364,13 +365,15 @@ impl Broker {
                 *pending += 1;
             }
             let Some(conn) = peer.conn else { continue };
-            let to_old_name = match &carried.to {
-                Address::Peer(to) => !to.as_str().eq_ignore_ascii_case(&peer.row.name),
+            let names_it = |session: &Session| match &carried.to {
+                Address::Peer(to) => alias(session, to.as_str()).is_some(),
                 Address::All | Address::Group(_) | Address::One(_) => false,
             };
             let session = self.conns.session(conn);
             let own = match session {
-                Some(session) if to_old_name || !session.ext || carried.within_ms.is_some() => {
+                Some(session)
+                    if names_it(session) || !session.ext || carried.within_ms.is_some() =>
+                {
                     let accepted = (head, cx.at.steady_ms);
                     Some(self.frame_for(session, accepted, cx.at, &carried.text))
                 }

@@ -37,13 +37,12 @@ impl Broker {
         let again = known.and_then(|known| known.row.delivered.take());
         let again = again.unwrap_or_default();
         let peer = self.peer_for(cx, &newcomer)?;
-        let name = newcomer.name.as_str();
-        self.log.register(peer, name);
+        self.log.register(peer, newcomer.name.as_str());
         if takeover {
             self.log.take_over(peer);
         }
         self.outbox.event(BusEvent::Registered {
-            name: name.to_owned(),
+            name: newcomer.name.as_str().to_owned(),
             token: newcomer.grant.token,
             takeover,
         });

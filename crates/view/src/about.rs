@@ -266,7 +266,8 @@ impl PeerView {
             (PeerState::Waits, Audience::Peer) => {
                 format!("{name} says that it {}{since}", self.state)
             }
-            (PeerState::Stuck, _) => match self.tried.as_deref() {
+            // To let it go on does not let its mail in.
+            (PeerState::Stuck, _) if self.held.is_none() => match self.tried.as_deref() {
                 Some(ADAPTER_STOPPED) => format!("{name} is {}: {ADAPTER_STOPPED}", self.state),
                 tried => {
                     let tried = tried.unwrap_or("it does not say why");

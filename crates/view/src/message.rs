@@ -174,7 +174,7 @@ impl MessageView {
             let request = self.request.as_mut();
             let is_its = |it: &&mut RequestView| *it.holder.as_ref().unwrap_or(&it.to) == peer.name;
             if let Some(request) = request.filter(is_its) {
-                view.state.clone_into(&mut request.state);
+                request.stops(view.state);
             }
         }
     }

@@ -11,6 +11,9 @@ use crate::trail::{Words, reached, word};
 /// Longest text of what a holder says, in characters.
 const SAID_CHARS: usize = 60;
 
+/// The state of one that waits for a word of its holder's user, whatever that one does beside.
+const HELD: &str = "held";
+
 /// What is known of a request that has no result.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestView {
@@ -58,6 +61,15 @@ impl RequestView {
         }
     }
 
+    /// Tells of its holder that it is stopped, in this state.
+    pub(crate) fn stops(&mut self, state: &str) {
+        let state = match self.state.starts_with(HELD) {
+            true => HELD,
+            false => state,
+        };
+        state.clone_into(&mut self.state);
+    }
+
     /// Who owes it, as people say it.
     #[must_use]
     pub fn owes(&self) -> String {
@@ -83,7 +95,7 @@ fn state(last: Option<&Receipt>, seen: bool, holder: Option<PeerView>) -> (bool,
         }
         stage => word(stage, seen).to_owned(),
     };
-    let now = match holder {
+    let now = match holder.filter(|it| word != HELD || it.is == PeerState::Away) {
         Some(holder) if matches!(holder.is, PeerState::Waits | PeerState::Stuck) => {
             holder.state.to_owned()
         }
@@ -146,6 +158,9 @@ mod tests {
     #[test]
     fn a_state_is_true_of_who_holds_it_now() {
         let working = |said: &str| Stage::Working { said: said.into() };
+        let held = || Stage::Held {
+            why: "a rule".into(),
+        };
         let busy = [peer("ann", true, "busy")];
         let waiting = [peer("ann", true, "waiting")];
         let stuck = [peer("ann", true, "stuck")];
@@ -159,6 +174,9 @@ mod tests {
             (Stage::Delivered, &stuck, "stuck"),
             (Stage::Queued, &stuck, "queued"),
             (Stage::Owed, &stuck, "stuck"),
+            (held(), &stuck, "held"),
+            (held(), &waiting, "held"),
+            (held(), &away, "held, away"),
             (Stage::Owed, &busy, "acked"),
             (Stage::Owed, &waiting, "waits for its user"),
             (Stage::Owed, &away, "acked, away"),
@@ -182,6 +200,7 @@ mod tests {
         for stage in [Stage::Queued, Stage::Delivered, Stage::Owed] {
             assert_eq!(view(&[("ann", stage)], &stopped).state, "stuck");
         }
+        assert_eq!(view(&[("ann", held())], &stopped).state, "held");
         let passed = [("ann", Stage::Recalled { why }), ("bob", Stage::Owed)];
         let now = view(&passed, &waiting);
         assert_eq!((&*now.state, &*now.owes()), ("acked", "bob"));

@@ -133,6 +133,10 @@ fn why_nothing_comes_of_mail_is_said_where_it_is_so() {
     idle.paused = Some(1);
     let why = idle.why_silent(Audience::Owner);
     assert_eq!(why.as_deref(), Some("bob is idle 4 min, paused 1"));
+    let mut stuck = about(true, r#"{"activity":"stuck","tried":"socket"}"#);
+    stuck.held = Some(1);
+    let why = stuck.why_silent(Audience::Owner);
+    assert_eq!(why.as_deref(), Some("bob is stuck 4 min, held 1"));
 }
 
 #[test]

@@ -142,6 +142,7 @@ class Owner(Scenario):
                 ada.call("bus.send", to="bob", body="ping", reply_to=mail[0]["id"])
         said = self.card("1 message is paused at home/ada")
         check("replies led to this message of bob, budget 1" in said, "why it is paused", said)
+        check(self.page.do("document.title") == "peerbus", "paused mail is a person's to do")
 
     def late_requests_are_told(self):
         self.bus.run("ask", "coder", "may I merge?", "--detach", "--timeout", "3600")
@@ -150,9 +151,11 @@ class Owner(Scenario):
         check(said.startswith("shell-") and said.endswith(" → home/coder"), "who asks whom", said)
         check(self.page.do("!document.querySelector('#waiting-list').innerText.includes('still owes')"), "a request that is not late")
         # As the page is told of it when 50 of 60 minutes are over.
-        late = {"seq": 1, "id": "x", "from": "ada", "owes": "coder", "state": "seen", "text": "may I merge?", "left_s": 600}
+        late = {"seq": 1, "id": "x", "from": "ada", "owes": "coder", "state": "seen", "got": "read", "text": "may I merge?", "left_s": 600}
+        unread = late | {"seq": 2, "state": "queued", "got": "unread"}
         self.page.do(f"""Promise.all(["requests", "waiting"].map((name) => import(`/page/${{name}}.js`))).then(([requests, waiting]) =>
-            waiting.showRequests(requests.show({{ requests: [{{ ...{json.dumps(late)}, at: Date.now() - 3000000 }}] }})))""")
+            waiting.showRequests(requests.show({{ requests: {json.dumps([late, unread])}.map((one) => ({{ ...one, at: Date.now() - 3000000 }})) }})))""")
+        self.card("home/coder has an unread request from home/ada")
         said = self.card("home/coder still owes home/ada an answer")
         check("Asked 50 min ago, seen. Its time is over in 10 min." in said or "over in 9 min." in said, "a late request", said)
 

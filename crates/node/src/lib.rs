@@ -49,7 +49,7 @@ pub use feed::{FeedEvent, Transcript};
 use hooks::Hooks;
 use index::LiveSession;
 use log::{SessionLog, Text};
-pub use now::{Denial, SessionNow, TELLS_WITHIN, decided};
+pub use now::{Denial, SHOWS_HELD, SessionNow, TELLS_WITHIN, decided};
 pub use protocol::EventKind;
 
 /// Between two looks at the transcript while somebody watches.

@@ -16,6 +16,8 @@ use crate::client::{NodeClient, NodeRefusal, each};
 use crate::gates::{Gates, closed_until_mended};
 use crate::index::LiveSession;
 
+pub use ways::SHOWS_HELD;
+
 /// How long a session may take to tell: nobody waits longer for one that hangs.
 pub const TELLS_WITHIN: Duration = Duration::from_secs(2);
 /// Longest text of what is asked, in characters.

@@ -347,7 +347,9 @@ fn shown(found: &Waiting) -> String {
     let until = until.map_or_else(String::new, |at_ms| {
         format!("\n    {}", ends(session, at_ms))
     });
-    format!("{name} asks: {}{until}", asked(&found.told))
+    let first = session.first().map(|first| format!("\n    {first}"));
+    let (asked, first) = (asked(&found.told), first.unwrap_or_default());
+    format!("{name} asks: {asked}{first}{until}")
 }
 
 /// The end that a request comes to at this time, for people.

@@ -172,6 +172,28 @@ fn the_way_out_of_one_that_is_stuck_in_no_window_is_its_end() {
 }
 
 #[test]
+fn one_that_no_broker_tells_of_is_told_with_all_that_its_user_can_do() {
+    let mut now = now("idle", Vec::new(), false);
+    assert_eq!(now.needs(true), None);
+    now.session.paused = 1;
+    assert_eq!(
+        (now.needs(false), now.needs(true)),
+        (None, Some(SHOWS_HELD.into()))
+    );
+    now.session.stuck = Some("socket".into());
+    let look = "look at pts/1, or end it and start it anew";
+    assert_eq!(now.needs(false).as_deref(), Some(look));
+    now.session.held = 2;
+    assert_eq!(now.needs(false), Some(format!("{SHOWS_HELD}; {look}")));
+    let stands = now.stands();
+    let says = "stuck, held 2, paused 1: \"socket\"";
+    assert!(
+        stands.starts_with("bob (process") && stands.ends_with(says),
+        "{stands}"
+    );
+}
+
+#[test]
 fn one_that_asks_something_waits_whatever_its_client_says_that_it_does() {
     let mut session = now("thinking", Vec::new(), false).session;
     session.active_at = Some("1970-01-01T00:00:01.000Z".into());

@@ -10,25 +10,61 @@ use serde_json::Value;
 use super::{NAME_CHARS, SessionNow, decided, gist, shown};
 use crate::index::LiveSession;
 
+/// The way out where mail is kept from an agent.
+pub const SHOWS_HELD: &str = "`peerbus held` shows what is kept, and why";
+
 impl SessionNow {
+    /// Its state, and the words of its adapter where it is stuck.
+    #[must_use]
+    pub fn stands(&self) -> String {
+        let session = &self.session;
+        let title = match session.name {
+            Some(_) => format!("{} ({})", session.title(), session.place()),
+            None => session.title(),
+        };
+        let tried = session.tried().filter(|_| self.state() == PeerState::Stuck);
+        let tried = tried.map_or_else(String::new, |tried| format!(": {tried}"));
+        format!("{title} {}{tried}", session.does(wall_ms()))
+    }
+
+    /// How its user gets to mail that is held, or `paused` too, and lets it go on; `None`: it does without him.
+    #[must_use]
+    pub fn needs(&self, paused: bool) -> Option<String> {
+        let session = &self.session;
+        let look = || {
+            let place = session.answered_at();
+            let place = place.unwrap_or_else(|| "where it runs".into());
+            format!("look {place}, or end it and start it anew")
+        };
+        let is_stuck = self.state() == PeerState::Stuck;
+        let goes_on = || is_stuck.then(|| session.goes_on().unwrap_or_else(look));
+        let is_kept = session.held > 0 || paused && session.paused > 0;
+        let kept = is_kept.then(|| SHOWS_HELD.to_owned());
+        let ways = kept.into_iter().chain(self.way_out().or_else(goes_on));
+        Some(ways.collect::<Vec<_>>().join("; ")).filter(|ways| !ways.is_empty())
+    }
+
     /// What it asks its user, and the ways to answer; `None`: it asks nothing.
     #[must_use]
     pub fn way_out(&self) -> Option<String> {
         if self.state() != PeerState::Waits && self.approvals.is_empty() {
             return None;
         }
-        let Some(goes_on) = self.session.resumes() else {
+        let Some(first) = self.session.first() else {
             return self.answers();
         };
-        let why = match self.session.stopped {
-            true => ADAPTER_STOPPED,
-            false => "its process is stopped",
+        // Its adapter tells of it still where the client alone is stopped.
+        let answered = self.answered().is_some();
+        let is_told = answered || self.lapsed().is_some() || !self.approvals.is_empty();
+        let joint = match answered {
+            true => "; ",
+            false => "; then ",
         };
-        let then = match (self.session.answered_at(), self.approvals.is_empty()) {
-            (Some(place), true) => format!("answer {place}"),
-            _ => self.answers()?,
+        let then = match self.session.answered_at().filter(|_| !is_told) {
+            Some(place) => format!("answer {place}"),
+            None => self.answers()?,
         };
-        Some(format!("{why}: {goes_on}; then {then}"))
+        Some(format!("{first}{joint}{then}"))
     }
 
     /// The same of one whose processes run.
@@ -126,6 +162,16 @@ impl LiveSession {
             ))
         };
         self.resumes().or_else(ends)
+    }
+
+    /// That it is stopped, and the command that lets it go on, before anything else helps; `None`: it is not.
+    #[must_use]
+    pub fn first(&self) -> Option<String> {
+        let why = match self.stopped {
+            true => ADAPTER_STOPPED,
+            false => "its process is stopped",
+        };
+        Some(format!("{why}: {}", self.resumes()?))
     }
 
     /// The command that lets its processes go on which are stopped; `None`: none is.

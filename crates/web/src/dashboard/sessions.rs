@@ -70,6 +70,7 @@ impl Sessions {
                 let mut told = self.about(&now.session);
                 if self.audience == Audience::Owner {
                     told["way_out"] = json!(now.way_out());
+                    told["first"] = json!(now.session.first());
                     told["unlisted"] = now.unlisted.into();
                     told["approvals"] = now.approvals.iter().map(request).collect();
                     told["paused"] = paused(&now.paused);

@@ -13,6 +13,12 @@ const LATE = 0.25;
 // So many of them have cards.
 const LATE_MAX = 10;
 
+// How a request stands with whom it is for: before the name of who asks, and behind it.
+const GOT = {
+  read: ["still owes", " an answer"], unread: ["has an unread request from", ""],
+  shown: ["has a request from", ", not known to be read"], kept: ["has a request from", ""],
+};
+
 let last = 0;
 let keys = "";
 let moved = -Infinity;
@@ -76,6 +82,7 @@ function mails() {
   return [...found].map(([key, it]) => ({ key, make: () => held(it), title: mailTitle(it) }));
 }
 
+// Of this and of what was denied nothing is a person's to do: neither is counted.
 function paused() {
   const some = sessions.filter((session) => session.paused);
   return some.map((session) => ({
@@ -84,11 +91,16 @@ function paused() {
   }));
 }
 
-// Nothing waits there any more: it is not counted.
+// Nothing waits there any more.
 function denied() {
   const some = sessions.filter((session) => session.denials);
   return some.map((session) => ({ key: `d ${session.key} ${session.denials}`, title: `${titled(session)} was denied what it asked`,
     make: () => el("article.card", {}, el("h3"), el("p", {}, sentence(session.denials))) }));
+}
+
+function stands({ owes, from, got }) {
+  const [does, more] = GOT[got];
+  return `${called(owes)} ${does} ${called(from || "?")}${more}`;
 }
 
 function late() {
@@ -98,18 +110,19 @@ function late() {
   const others = left > 0 ? [rest(`${count(left, "more request is", "more requests are")} late`, "The list of requests has all of them.")] : [];
   return [...some.slice(0, LATE_MAX).map((request) => ({
     key: `r ${request.seq}`, make: () => owed(request), update: (card) => fillOwed(card, request),
-    title: `${called(request.owes)} still owes ${called(request.from || "?")} an answer`,
+    title: stands(request),
   })), ...others];
 }
 
 function draw() {
   const approvals = sessions.flatMap((session) => session.approvals.map((request) => (
-    { key: `a ${session.key} ${request.request_id} ${session.approve}`, make: () => approval({ session, request }), title: `${titled(session)} asks${request.questions.length ? "" : `: may it use ${request.tool}?`}` })));
-  const own = [...approvals, ...here(), ...mails(), ...paused()];
+    { key: `a ${session.key} ${request.request_id} ${session.approve}`, make: () => approval({ session, request }), update: (card) => fillApproval(card, session), title: `${titled(session)} asks${request.questions.length ? "" : `: may it use ${request.tool}?`}` })));
+  const own = [...approvals, ...here(), ...mails()];
   const items = [...own, ...elsewhere(), ...late()];
   const list = byId("waiting-list");
   const focused = list.contains(document.activeElement);
-  const shown = [...items, ...denied()];
+  const others = [["Paused", paused()], ["Was denied", denied()]].filter(([, all]) => all.length);
+  const shown = [...items, ...others.flatMap(([, all]) => all)];
   byId("waiting").hidden = !shown.length;
   byId("waits").hidden = !items.length;
   // One that is stuck waits for nobody.
@@ -125,7 +138,7 @@ function draw() {
   });
   // Whoever decided by keyboard goes on from here.
   if (focused && !list.contains(document.activeElement)) byId(items.length ? "waiting-title" : "list-title").focus();
-  put(byId("waiting-title"), items.length > 1 ? `Yours to do · ${items.length}` : items.length ? "Yours to do" : "Was denied");
+  put(byId("waiting-title"), items.length > 1 ? `Yours to do · ${items.length}` : items.length ? "Yours to do" : others.map(([title]) => title).join(" · "));
   document.title = items.length ? `(${items.length}) peerbus` : "peerbus";
   if (items.length > last) {
     announce(yours);
@@ -215,13 +228,19 @@ function approval({ session, request }) {
   ];
   const wants = questions.length || !request.input ? questions : [size(request.input), block(request.input, "What it wants to do")];
   return el("article.card.yours", {},
-    el("h3"),
+    el("h3"), el("p"),
     request.description ? el("p", {}, request.description) : null,
     ...wants,
     ...more.filter(([, text]) => text).map(([label, text]) => el("p.about", {}, `${label}: ${text}`)),
     // A dialog stays.
     request.until && !session.place ? el("p.about", {}, `It is denied at ${clock(request.until)}, if nobody answers.`) : null,
     cut, ...(session.approve ? buttons : [closed]), said);
+}
+
+// What is typed stays when it stops.
+function fillApproval(card, { first }) {
+  put(card.children[1], first ? sentence(first) : "");
+  card.children[1].hidden = !first;
 }
 
 // A question with its options; a text answers it, too.

@@ -453,7 +453,10 @@ fn a_session_off_the_bus_that_waits_is_told_as_itself() {
     assert_eq!(broker.ended().0, Some(0));
     let status = home.run(&["status"]).fails(1);
     let doctor = home.run(&["doctor"]).stdout;
-    for said in [status, doctor] {
+    let of_both = home.run(&["status", "TWIN"]).fails(1);
+    let count = of_both.matches("twin (off the bus) ").count();
+    assert_eq!(count, 2, "{of_both}");
+    for said in [status, doctor, of_both] {
         assert!(said.contains("twin (off the bus) waits for you"), "{said}");
     }
 }

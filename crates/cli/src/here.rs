@@ -9,8 +9,8 @@ use peerbus_adapter::hooks::is_below_an_agent;
 use peerbus_adapter::operator as answer;
 use peerbus_adapter::paths::Paths;
 use peerbus_adapter::{Bus, Failure, PeerEntry, Receipt, groups, wall_ms};
-use peerbus_node::SessionNow;
 use peerbus_node::index::{self, LiveSession};
+use peerbus_node::{SHOWS_HELD, SessionNow};
 use peerbus_view::{
     ADAPTER_STOPPED, Around, Audience, FewPeers, PeerState, PeerView, depends_on_peers,
 };
@@ -135,20 +135,9 @@ impl Here {
     pub(crate) fn apart(&self) -> impl Iterator<Item = (String, String)> {
         let is_told = |now: &SessionNow| self.peers.iter().any(|peer| is_of(&now.session, peer));
         let apart = self.sessions.iter().map(|(now, _)| now);
-        apart.filter(move |now| !is_told(now)).filter_map(|now| {
-            let session = &now.session;
-            let title = match session.name {
-                Some(_) => format!("{} ({})", session.title(), session.place()),
-                None => session.title(),
-            };
-            let is_stuck = session.state() == PeerState::Stuck;
-            let goes_on = || session.goes_on().filter(|_| is_stuck);
-            let way = now.way_out().or_else(goes_on)?;
-            let (does, tried) = (session.does(wall_ms()), session.tried());
-            let tried = tried.filter(|_| is_stuck);
-            let tried = tried.map_or_else(String::new, |tried| format!(": {tried}"));
-            Some((format!("{title} {does}{tried}"), way))
-        })
+        let apart = apart.filter(move |now| !is_told(now));
+        // Beside peers that a broker tells of, each pause is said anyway.
+        apart.filter_map(|now| Some((now.stands(), now.needs(self.peers.is_empty())?)))
     }
 
     /// How many requests each session was denied, since nobody decided, and what tells of them.
@@ -176,7 +165,13 @@ impl Here {
 
     /// Peers that wait for the user or are stopped, each with how he lets it go on.
     pub(crate) fn ways(&self) -> impl Iterator<Item = String> {
-        let way = |peer| self.way_out(peer).or_else(|| self.remedy(peer));
+        let way = |peer: &PeerView| {
+            let goes_on = self.way_out(peer).or_else(|| self.remedy(peer))?;
+            Some(match peer.held {
+                Some(_) => format!("{SHOWS_HELD}; {goes_on}"),
+                None => goes_on,
+            })
+        };
         let ways = self.peers.iter();
         ways.filter_map(move |peer| Some(format!("{} {}: {}", peer.name, peer.does(), way(peer)?)))
     }
@@ -295,10 +290,13 @@ pub(crate) async fn why_silent(bus: &Bus, name: &str) -> Option<String> {
     let Some(why) = peer.why_silent(audience()) else {
         return peer.asleep();
     };
-    let ways = match peer.is {
+    let mut ways = match peer.is {
         PeerState::Waits | PeerState::Stuck => ways_out(&entries, std::iter::once(name), &why),
-        _ => vec!["`peerbus held` shows what is kept, and why".to_owned()],
+        _ => Vec::new(),
     };
+    if peer.held.is_some() || peer.paused.is_some() && ways.is_empty() {
+        ways.insert(0, SHOWS_HELD.to_owned());
+    }
     Some(match ways.is_empty() {
         true => why,
         false => format!("{why}: {}", ways.join("; ")),

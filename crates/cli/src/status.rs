@@ -23,21 +23,26 @@ pub(crate) fn run(verb: &Status) -> Result<(), Failure> {
         Some(id) => tell(verb, id),
         None => overview::run(verb),
     };
-    // This machine knows without that broker what waits here.
-    if done.is_err() && verb.socket.is_none() && operator::is_elsewhere() {
+    // This machine knows without that broker what waits here, and of a session more.
+    let is_said = verb.id.is_none() && !operator::is_elsewhere();
+    if done.is_err() && verb.socket.is_none() && !is_said {
         say_apart(verb.id.as_deref());
     }
     done
 }
 
-/// Says on stderr which sessions here need their user where no broker here tells of them, of all or of those
-/// that are meant by a word.
+/// Says on stderr which sessions here need their user where no broker here tells of them, or what those do that
+/// are meant by a word.
 fn say_apart(meant: Option<&str>) {
     let mut here = Here::of(std::iter::empty());
     let is_it = |now: &SessionNow| meant.is_none_or(|meant| session::is_meant(&now.session, meant));
     here.sessions.retain(|(now, _)| is_it(now));
-    for (says, way) in here.apart() {
-        output::say(&format!("{says}: {way}"));
+    for (now, _) in &here.sessions {
+        match (now.needs(true), meant) {
+            (Some(way), _) => output::say(&format!("{}: {way}", now.stands())),
+            (None, Some(_)) => output::say(&now.stands()),
+            (None, None) => {}
+        }
     }
 }
 

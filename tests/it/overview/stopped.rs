@@ -1,6 +1,6 @@
 //! Agents of whose mail nothing comes.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
 
 use peerbus_test_support::preload::preload;
@@ -93,6 +93,8 @@ fn a_stopped_adapter_is_told_everywhere_in_one_word() {
 #[test]
 fn one_that_waits_and_is_stopped_has_to_go_on_first_as_everything_tells() {
     let home = Home::new();
+    let gates = home.credentials().with_file_name("sessions.toml");
+    fs::write(gates, "approve = true").expect("it is written");
     let broker = Broker::start(&home);
     let mut bob = Session::start(&home, "bob");
     eventually("bob is listed", || (names(&home) == ["bob"]).then_some(()));
@@ -157,10 +159,34 @@ fn one_that_waits_and_is_stopped_has_to_go_on_first_as_everything_tells() {
         assert!(!way.contains("known"), "{way}");
         let approve = said(&["session", "approve"]);
         assert!(!approve.contains("does not say"), "{approve}");
+        assert!(approve.contains(&goes_on), "{approve}");
+        let told = page.list("sessions");
+        let told = of(&told, "bob").expect("bob");
+        let is_listed = told["approvals"]
+            .as_array()
+            .is_some_and(|it| !it.is_empty());
+        let first = told["first"].as_str().unwrap_or_default();
+        assert!(!is_listed || first.contains(&goes_on), "{told}");
         for process in &processes {
             signal(*process, Signal::CONT);
         }
     }
+    signal(client, Signal::STOP);
+    let status = home.run(&["status"]).ok();
+    let id = status.split("`peerbus session approve ").nth(1);
+    let id = id.and_then(|rest| rest.split('`').next()).expect(&status);
+    home.run(&["session", "approve", id]).ok();
+    let over = format!(
+        "its process is stopped: `kill -CONT {client}` lets it go on; Bash: \"npm test\" is allowed, and it has \
+         not gone on yet: if it asks still, answer in its window"
+    );
+    for args in [&["status"][..], &["doctor"], &["session", "approve"]] {
+        let said = home.run(args);
+        let said = said.stdout + &said.stderr;
+        assert!(said.contains(&over), "{args:?}: {said}");
+    }
+    assert!(way().is_some_and(|it| it.contains(&over)));
+    signal(client, Signal::CONT);
     broker.stop();
 }
 
@@ -328,6 +354,12 @@ fn an_agent_is_stuck_for_as_long_as_before_when_the_broker_is_started_anew() {
         assert!(said.contains(remedy), "{args:?}: {said}");
     }
     broker.kill();
+    for args in [&["status"][..], &["status", "unread"], &["doctor"]] {
+        let done = home.run(args);
+        let said = done.stdout + &done.stderr;
+        let told = said.contains("stuck") && said.contains(", or end it and start it anew");
+        assert!(told, "without a broker {args:?}: {said}");
+    }
     let broker = Broker::start(&home);
     eventually("the new broker is told", || {
         let told = json(&home, &["peers", "--json"]);

@@ -93,9 +93,9 @@ fn a_stopped_adapter_is_told_everywhere_in_one_word() {
 #[test]
 fn one_that_waits_and_is_stopped_has_to_go_on_first_as_everything_tells() {
     let home = Home::new();
+    let broker = Broker::start(&home);
     let gates = home.credentials().with_file_name("sessions.toml");
     fs::write(gates, "approve = true").expect("it is written");
-    let broker = Broker::start(&home);
     let mut bob = Session::start(&home, "bob");
     eventually("bob is listed", || (names(&home) == ["bob"]).then_some(()));
     asks(&mut bob, 1, &npm_test());

@@ -185,7 +185,9 @@ fn one_that_waits_and_is_stopped_has_to_go_on_first_as_everything_tells() {
         let said = said.stdout + &said.stderr;
         assert!(said.contains(&over), "{args:?}: {said}");
     }
-    assert!(way().is_some_and(|it| it.contains(&over)));
+    eventually("the page tells that it is over", || {
+        way().filter(|it| it.contains(&over))
+    });
     signal(client, Signal::CONT);
     broker.stop();
 }

@@ -152,10 +152,10 @@ class Owner(Scenario):
         check(self.page.do("!document.querySelector('#waiting-list').innerText.includes('still owes')"), "a request that is not late")
         # As the page is told of it when 50 of 60 minutes are over.
         late = {"seq": 1, "id": "x", "from": "ada", "owes": "coder", "state": "seen", "got": "read", "text": "may I merge?", "left_s": 600}
-        unread = late | {"seq": 2, "state": "queued", "got": "unread"}
+        unread = late | {"seq": 2, "state": "queued", "got": "open"}
         self.page.do(f"""Promise.all(["requests", "waiting"].map((name) => import(`/page/${{name}}.js`))).then(([requests, waiting]) =>
             waiting.showRequests(requests.show({{ requests: {json.dumps([late, unread])}.map((one) => ({{ ...one, at: Date.now() - 3000000 }})) }})))""")
-        self.card("home/coder has an unread request from home/ada")
+        self.card("home/coder has a request from home/ada, not known to be read")
         said = self.card("home/coder still owes home/ada an answer")
         check("Asked 50 min ago, seen. Its time is over in 10 min." in said or "over in 9 min." in said, "a late request", said)
 

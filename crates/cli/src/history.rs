@@ -68,7 +68,7 @@ fn list(verb: &History) -> Result<(), Failure> {
         let to = found.iter().flat_map(|it| {
             let to = it.content(None).to;
             let own = told::went_to(it, &to).map(str::to_owned);
-            // Who has the name now got nothing by it.
+            // Its present holder got nothing by it.
             let is_anothers = own.is_some() && is_here(&to);
             [own, Some(to).filter(|_| !is_anothers)]
         });

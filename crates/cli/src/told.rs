@@ -111,8 +111,8 @@ pub(crate) fn newest(
     Ok((found, more))
 }
 
-/// The newest with any of these names, and what waits for the first; likewise. Without one, of all. Who was renamed
-/// is owed what was sent to a name that is another's by now.
+/// The newest with any of these names, and what waits for the first; likewise. Without one, of all. A peer that
+/// was renamed is owed what was sent to a name that is another's by now.
 pub(crate) fn newest_with(
     socket: Option<&PathBuf>,
     (names, query): (&[String], &str),

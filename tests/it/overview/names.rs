@@ -188,7 +188,7 @@ fn an_old_name_leads_to_the_present_one_and_says_so() {
     let why = home.apart(&["session", "interrupt", "bob"]).fails(1);
     assert!(!why.contains("no session has"), "{why}");
     words_that_mean_nobody_are_told(&home);
-    who_takes_an_old_name_got_none_of_its_mail(&home, &broker);
+    who_takes_an_old_name_got_none_of_its_mail(&home);
     broker.stop();
 }
 
@@ -205,7 +205,7 @@ fn words_that_mean_nobody_are_told(home: &Home) {
     assert!(why.contains("`peerbus history '#shop'` shows"), "{why}");
 }
 
-fn who_takes_an_old_name_got_none_of_its_mail(home: &Home, broker: &Broker) {
+fn who_takes_an_old_name_got_none_of_its_mail(home: &Home) {
     let mut bob = Mcp::start(home, "generic", "bob", "some-bot");
     bob.call("bus.peers", json!({}));
     for args in [["history", "robert"], ["tail", "robert"]] {

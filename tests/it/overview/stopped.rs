@@ -25,7 +25,7 @@ fn a_stopped_adapter_is_told_everywhere_in_one_word() {
     let adapter = bob.adapter();
     signal(adapter, Signal::STOP);
     eventually("it is stopped", || {
-        let peers = json(&home, &["peers", "--json"]);
+        let peers = json(home, &["peers", "--json"]);
         let peers = peers["peers"].as_array().expect("a list");
         (of(peers, "bob")?["state"] == "stuck").then_some(())
     });
@@ -90,88 +90,66 @@ fn a_stopped_adapter_is_told_everywhere_in_one_word() {
     broker.stop();
 }
 
-#[test]
-fn one_that_waits_and_is_stopped_has_to_go_on_first_as_everything_tells() {
-    let home = Home::new();
-    let broker = Broker::start(&home);
-    let gates = home.credentials().with_file_name("sessions.toml");
-    fs::write(gates, "approve = true").expect("it is written");
-    let mut bob = Session::start(&home, "bob");
-    eventually("bob is listed", || (names(&home) == ["bob"]).then_some(()));
-    asks(&mut bob, 1, &npm_test());
-    let page = Page::open(&home);
-    let way = || {
-        of(&page.list("sessions"), "bob")?["way_out"]
-            .as_str()
-            .map(str::to_owned)
+/// How the page says that bob goes on.
+fn way(page: &Page) -> Option<String> {
+    let sessions = page.list("sessions");
+    let way = of(&sessions, "bob")?["way_out"].as_str()?;
+    Some(way.to_owned())
+}
+
+fn everything_tells_what_is_first(home: &Home, page: &Page, processes: &[u32], why: &str) {
+    let ids = processes
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(" ");
+    let first = format!("{why}: `kill -CONT {ids}` lets it go on; then ");
+    let ask = &["ask", "bob", "well?", "--timeout", "0.1"][..];
+    let told = [
+        &["status"][..],
+        &["status", "bob"],
+        &["status", "--json"],
+        &["doctor"],
+    ];
+    let said = |args: &[&str]| {
+        let done = home.run(args);
+        done.stdout + &done.stderr
     };
-    eventually("it waits", way);
-    let (adapter, client) = (bob.adapter(), bob.process());
-    for (processes, why) in [
-        (vec![adapter], "its adapter is stopped, as by Ctrl-Z"),
-        (vec![client], "its process is stopped"),
-        (
-            vec![adapter, client],
-            "its adapter is stopped, as by Ctrl-Z",
-        ),
-    ] {
-        for process in &processes {
-            signal(*process, Signal::STOP);
-        }
-        let ids = processes
-            .iter()
-            .map(ToString::to_string)
-            .collect::<Vec<_>>()
-            .join(" ");
-        let first = format!("{why}: `kill -CONT {ids}` lets it go on; then ");
-        let ask = &["ask", "bob", "well?", "--timeout", "0.1"][..];
-        let told = [
-            &["status"][..],
-            &["status", "bob"],
-            &["status", "--json"],
-            &["doctor"],
-        ];
-        let said = |args: &[&str]| {
-            let done = home.run(args);
-            done.stdout + &done.stderr
-        };
-        for args in told
-            .into_iter()
-            .chain([&["send", "bob", "hello"], ask, &["inbox", "bob"]])
-        {
-            let said = eventually(args[0], || {
-                Some(said(args)).filter(|it| it.contains(&first))
-            });
-            assert!(
-                said.contains("waits for you") && !said.contains("known"),
-                "{args:?}: {said}"
-            );
-        }
-        let goes_on = format!("`kill -CONT {ids}` lets it go on");
-        let peers = json(&home, &["peers", "--json"]);
-        assert_eq!(
-            of(&list(&peers, "peers"), "bob").expect("bob")["goes_on"],
-            *goes_on
-        );
-        let way = eventually("the page tells it", || {
-            way().filter(|it| it.contains(&first))
+    for args in told
+        .into_iter()
+        .chain([&["send", "bob", "hello"], ask, &["inbox", "bob"]])
+    {
+        let said = eventually(args[0], || {
+            Some(said(args)).filter(|it| it.contains(&first))
         });
-        assert!(!way.contains("known"), "{way}");
-        let approve = said(&["session", "approve"]);
-        assert!(!approve.contains("does not say"), "{approve}");
-        assert!(approve.contains(&goes_on), "{approve}");
-        let told = page.list("sessions");
-        let told = of(&told, "bob").expect("bob");
-        let is_listed = told["approvals"]
-            .as_array()
-            .is_some_and(|it| !it.is_empty());
-        let first = told["first"].as_str().unwrap_or_default();
-        assert!(!is_listed || first.contains(&goes_on), "{told}");
-        for process in &processes {
-            signal(*process, Signal::CONT);
-        }
+        assert!(
+            said.contains("waits for you") && !said.contains("known"),
+            "{args:?}: {said}"
+        );
     }
-    signal(client, Signal::STOP);
+    let goes_on = format!("`kill -CONT {ids}` lets it go on");
+    let peers = json(&home, &["peers", "--json"]);
+    assert_eq!(
+        of(&list(&peers, "peers"), "bob").expect("bob")["goes_on"],
+        *goes_on
+    );
+    let way = eventually("the page tells it", || {
+        way(page).filter(|it| it.contains(&first))
+    });
+    assert!(!way.contains("known"), "{way}");
+    let approve = said(&["session", "approve"]);
+    assert!(!approve.contains("does not say"), "{approve}");
+    assert!(approve.contains(&goes_on), "{approve}");
+    let told = page.list("sessions");
+    let told = of(&told, "bob").expect("bob");
+    let is_listed = told["approvals"]
+        .as_array()
+        .is_some_and(|it| !it.is_empty());
+    let first = told["first"].as_str().unwrap_or_default();
+    assert!(!is_listed || first.contains(&goes_on), "{told}");
+}
+
+fn what_was_allowed_is_over(home: &Home, page: &Page, client: u32) {
     let status = home.run(&["status"]).ok();
     let id = status.split("`peerbus session approve ").nth(1);
     let id = id.and_then(|rest| rest.split('`').next()).expect(&status);
@@ -186,8 +164,40 @@ fn one_that_waits_and_is_stopped_has_to_go_on_first_as_everything_tells() {
         assert!(said.contains(&over), "{args:?}: {said}");
     }
     eventually("the page tells that it is over", || {
-        way().filter(|it| it.contains(&over))
+        way(page).filter(|it| it.contains(&over))
     });
+}
+
+#[test]
+fn one_that_waits_and_is_stopped_has_to_go_on_first_as_everything_tells() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let gates = home.credentials().with_file_name("sessions.toml");
+    fs::write(gates, "approve = true").expect("it is written");
+    let mut bob = Session::start(&home, "bob");
+    eventually("bob is listed", || (names(&home) == ["bob"]).then_some(()));
+    asks(&mut bob, 1, &npm_test());
+    let page = Page::open(&home);
+    eventually("it waits", || way(&page));
+    let (adapter, client) = (bob.adapter(), bob.process());
+    for (processes, why) in [
+        (vec![adapter], "its adapter is stopped, as by Ctrl-Z"),
+        (vec![client], "its process is stopped"),
+        (
+            vec![adapter, client],
+            "its adapter is stopped, as by Ctrl-Z",
+        ),
+    ] {
+        for process in &processes {
+            signal(*process, Signal::STOP);
+        }
+        everything_tells_what_is_first(&home, &page, &processes, why);
+        for process in &processes {
+            signal(*process, Signal::CONT);
+        }
+    }
+    signal(client, Signal::STOP);
+    what_was_allowed_is_over(&home, &page, client);
     signal(client, Signal::CONT);
     broker.stop();
 }

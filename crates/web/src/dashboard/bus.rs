@@ -135,14 +135,10 @@ impl App {
             let of = of.map(|member| (member.to_owned(), shown[member].clone()));
             let mut told = Map::from_iter(of);
             told.insert("owes".into(), request.owes().into());
-            // It may have come again since.
-            let mut steps = message.steps.iter();
-            let was_shown = steps.any(|step| matches!(&*step.state, "pushed" | "presented"));
             let got = match &*message.state {
                 _ if request.read => "read",
                 "held" | "paused" => "kept",
-                _ if was_shown => "shown",
-                _ => "unread",
+                _ => "open",
             };
             told.insert("got".into(), got.into());
             told.insert("state".into(), request.state.as_str().into());

@@ -15,8 +15,8 @@ const LATE_MAX = 10;
 
 // How a request stands with whom it is for: before the name of who asks, and behind it.
 const GOT = {
-  read: ["still owes", " an answer"], unread: ["has an unread request from", ""],
-  shown: ["has a request from", ", not known to be read"], kept: ["has a request from", ""],
+  read: ["still owes", " an answer"], kept: ["has a request from", ""],
+  open: ["has a request from", ", not known to be read"],
 };
 
 let last = 0;
@@ -237,7 +237,7 @@ function approval({ session, request }) {
     cut, ...(session.approve ? buttons : [closed]), said);
 }
 
-// What is typed stays when it stops.
+// A typed text stays when it stops.
 function fillApproval(card, { first }) {
   put(card.children[1], first ? sentence(first) : "");
   card.children[1].hidden = !first;

@@ -25,7 +25,7 @@ fn a_stopped_adapter_is_told_everywhere_in_one_word() {
     let adapter = bob.adapter();
     signal(adapter, Signal::STOP);
     eventually("it is stopped", || {
-        let peers = json(home, &["peers", "--json"]);
+        let peers = json(&home, &["peers", "--json"]);
         let peers = peers["peers"].as_array().expect("a list");
         (of(peers, "bob")?["state"] == "stuck").then_some(())
     });
@@ -128,7 +128,7 @@ fn everything_tells_what_is_first(home: &Home, page: &Page, processes: &[u32], w
         );
     }
     let goes_on = format!("`kill -CONT {ids}` lets it go on");
-    let peers = json(&home, &["peers", "--json"]);
+    let peers = json(home, &["peers", "--json"]);
     assert_eq!(
         of(&list(&peers, "peers"), "bob").expect("bob")["goes_on"],
         *goes_on

@@ -195,17 +195,24 @@ pub(crate) fn credentials(
     }
     let shares = file.as_ref().ok().map(|file| file.secret.clone());
     let mut found = match (&config.token, &config.secret) {
-        (Some(token), Some(secret)) => Credentials {
-            token: token.clone(),
-            secret: secret.clone(),
-            // It may still know where the broker is.
-            url: file.as_ref().ok().and_then(|file| file.url.clone()),
-            senders: file.ok().and_then(|file| file.senders),
-            domain: None,
-            listen: None,
-            history: None,
-            allow: BTreeMap::new(),
-        },
+        (Some(token), Some(secret)) => {
+            let file = match file {
+                Err(CredentialsError::Missing(_)) => None,
+                // What its rules keep out nobody knows.
+                file => Some(file?),
+            };
+            Credentials {
+                token: token.clone(),
+                secret: secret.clone(),
+                // It may still know where the broker is.
+                url: file.as_ref().and_then(|file| file.url.clone()),
+                senders: file.and_then(|file| file.senders),
+                domain: None,
+                listen: None,
+                history: None,
+                allow: BTreeMap::new(),
+            }
+        }
         _ => file?,
     };
     if let Some(token) = &config.token {

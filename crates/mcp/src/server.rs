@@ -4,8 +4,9 @@ use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
 use peerbus_adapter::agents::claude_code::ALWAYS_LOAD;
-use peerbus_adapter::mailbox::{ALONG, REPLACED};
-use peerbus_adapter::mailbox::{Mailbox, Named, PIGGYBACK, Push, Who, without_marks};
+use peerbus_adapter::mailbox::{
+    ALONG, Mailbox, Named, PIGGYBACK, Push, REPLACED, Who, without_marks,
+};
 use peerbus_adapter::{Bus, LinkState, RegistrationRefusal, similar};
 use peerbus_wire::escape;
 use rmcp::model::{

@@ -2,6 +2,7 @@
 
 use std::process::Stdio;
 
+use peerbus_test_support::socket::registration;
 use rustix::process::Signal;
 
 use super::{STATES, World, json, list, of, signal};
@@ -188,7 +189,7 @@ fn an_old_name_leads_to_the_present_one_and_says_so() {
     let why = home.apart(&["session", "interrupt", "bob"]).fails(1);
     assert!(!why.contains("no session has"), "{why}");
     words_that_mean_nobody_are_told(&home);
-    who_takes_an_old_name_got_none_of_its_mail(&home);
+    who_takes_an_old_name_got_none_of_its_mail(&home, &broker);
     broker.stop();
 }
 
@@ -205,9 +206,11 @@ fn words_that_mean_nobody_are_told(home: &Home) {
     assert!(why.contains("`peerbus history '#shop'` shows"), "{why}");
 }
 
-fn who_takes_an_old_name_got_none_of_its_mail(home: &Home) {
-    let mut bob = Mcp::start(home, "generic", "bob", "some-bot");
-    bob.call("bus.peers", json!({}));
+fn who_takes_an_old_name_got_none_of_its_mail(home: &Home, broker: &Broker) {
+    let mut bob = registration("bob", &home.credential("token"));
+    bob["ext"] = 1.into();
+    bob["presence"] = json!({ "client": "some-bot" });
+    let _bob = Raw::register_as(broker, &bob);
     for args in [["history", "robert"], ["tail", "robert"]] {
         let said = home.apart(&args).ok();
         assert!(said.contains("ann → bob (robert)"), "{args:?}: {said}");

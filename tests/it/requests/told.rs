@@ -102,7 +102,7 @@ fn a_request_is_unread_until_it_is_read_and_owed_from_then_on() {
     let id = detached(&home, &["bob", "review the parser"]);
     let status = home.run(&["status", "bob"]).ok();
     assert_eq!(status.matches("review the parser").count(), 1, "{status}");
-    assert!(status.contains("bob has a request from shell-"), "{status}");
+    assert!(status.contains(", not known to be read, "), "{status}");
     bob.gets();
     bob.reads();
     let owed = eventually("it is read", || {

@@ -13,8 +13,8 @@ const PRIME: u64 = 67_108_859;
 
 /// Proves that a text is all there: how many UTF-16 code units it has, and the value modulo a prime of the
 /// polynomial whose coefficients are its characters. The sums of several texts add up. The point at which it is
-/// taken comes from the mark, which no peer can guess: whatever a client puts in the place of what it cuts, the
-/// value is another one but for one case in a million.
+/// taken comes from the mark, which no peer can guess: a client that puts something else of the same length in the
+/// place of what it cut has another value, but for as many cases in 67 million as the text has characters at most.
 #[derive(Debug)]
 pub struct Sum {
     point: u64,

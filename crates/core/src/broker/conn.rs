@@ -75,7 +75,7 @@ pub(super) struct Session {
     pub(super) peer: PeerId,
     /// The name as this connection spelled it.
     pub(super) name: PeerName,
-    /// It was renamed, and may not have been told yet: what comes then is told to which name it went.
+    /// It was renamed, and may not have been told when mail comes: from then on that says to which name it went.
     pub(super) renamed: bool,
     pub(super) grant: Arc<Grant>,
     pub(super) ext: bool,

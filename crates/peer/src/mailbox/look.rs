@@ -118,7 +118,17 @@ impl MailboxMachine {
             mail.is_some_and(|it| it.id == parent.id.as_str() && it.from == parent.from)
         };
         let here = self.messages.values().find(is_it);
-        let unshown = |it: &Message| it.is_fresh() && it.out.is_none();
+        let waits_in_client = |it: &Message| {
+            let presented = !matches!(
+                it.place,
+                Place::Shown {
+                    presented: false,
+                    ..
+                }
+            );
+            self.transcript.shows() && (it.out.is_some() || !presented)
+        };
+        let unshown = |it: &Message| it.is_fresh() && it.out.is_none() || waits_in_client(it);
         here.is_some_and(unshown) || is_id_part(parent.id.as_str())
     }
 

@@ -66,12 +66,12 @@ impl Transcript {
     /// So much is left of the room in a result. Where nothing would show that a client cut one, a call that
     /// names a message proves it: there results are as small as they get.
     pub(super) fn room(&self, whole: usize) -> usize {
-        whole
-            >> if self.readable {
-                self.halved
-            } else {
-                HALVED_MAX
-            }
+        let halved = if self.readable {
+            self.halved
+        } else {
+            HALVED_MAX
+        };
+        whole >> halved
     }
 
     /// A mark was found. `next`: the next attempt that will be made.

@@ -449,5 +449,14 @@ fn rules_that_cannot_be_read_are_named_and_nothing_is_let_in() {
         said.contains("has wrong `senders`: \"ann\" is no rule"),
         "{said}"
     );
+    // Nor with all that a session needs in its environment.
+    let said = home
+        .peerbus(&["peers"])
+        .env("PEERBUS_TOKEN", home.credential("token"))
+        .env("PEERBUS_HMAC_SECRET", home.credential("hmac_secret"))
+        .output()
+        .expect("peerbus starts");
+    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert!(said.contains("has wrong `senders`"), "{said}");
     broker.stop();
 }

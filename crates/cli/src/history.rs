@@ -45,7 +45,11 @@ fn list(verb: &History) -> Result<(), Failure> {
         .then_some(&is_signed as &dyn Fn(&MessageView) -> bool);
     let meant = (&*names, &*meant);
     let found = told::newest_with(verb.shown.socket.as_ref(), meant, verb.limit, is_meant)?;
-    if let (true, Some(name)) = (found.is_empty(), &verb.name) {
+    // There may be others to a group that nobody is in any more.
+    let others = |name: &str| name.starts_with('#') && !meant.1.is_empty();
+    if let (true, Some(name)) = (found.is_empty(), &verb.name)
+        && !others(name)
+    {
         is_there(present.unwrap_or(name), verb.shown.socket.as_ref())?;
     }
     if found.is_empty() && !verb.shown.json {

@@ -183,3 +183,19 @@ fn how_a_request_ended_without_a_message_wakes_the_agent_and_how_far_it_is_does_
         assert_eq!(rig.wanted().is_some(), wakes, "{:?}", receipt.stage);
     }
 }
+
+#[test]
+fn what_waits_in_the_client_is_not_known_to_be_meant() {
+    let mut rig = Rig::new(&[&SOCKET]);
+    rig.readable(true);
+    arrives_as(&mut rig, "message-of-bob", "bob");
+    let is_uncertain = |rig: &Rig| {
+        let parent = rig.mailbox.parent("message-of-bob", None).unwrap();
+        rig.mailbox.is_uncertain(&parent)
+    };
+    assert!(is_uncertain(&rig));
+    let push = rig.pushed();
+    assert!(is_uncertain(&rig), "it waits for the turn's end");
+    rig.presented(&push);
+    assert!(!is_uncertain(&rig));
+}

@@ -119,14 +119,16 @@ impl MailboxMachine {
         };
         let here = self.messages.values().find(is_it);
         let waits_in_client = |it: &Message| {
-            let presented = !matches!(
-                it.place,
+            let written = match it.place {
                 Place::Shown {
+                    attempt,
                     presented: false,
                     ..
-                }
-            );
-            self.transcript.shows() && (it.out.is_some() || !presented)
+                } => Some(attempt),
+                _ => it.out,
+            };
+            let push = written.and_then(|attempt| self.attempts.get(&attempt));
+            self.transcript.shows() && push.is_some_and(|sent| sent.path.wakes)
         };
         let unshown = |it: &Message| it.is_fresh() && it.out.is_none() || waits_in_client(it);
         here.is_some_and(unshown) || is_id_part(parent.id.as_str())

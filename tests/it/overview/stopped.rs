@@ -146,6 +146,8 @@ fn everything_tells_what_is_first(home: &Home, page: &Page, processes: &[u32], w
         .as_array()
         .is_some_and(|it| !it.is_empty());
     let first = told["first"].as_str().unwrap_or_default();
+    // A stopped adapter lists none.
+    assert!(is_listed || why.contains("adapter"), "{told}");
     assert!(!is_listed || first.contains(&goes_on), "{told}");
 }
 

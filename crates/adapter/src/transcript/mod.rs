@@ -175,13 +175,13 @@ impl TranscriptReader {
         let in_result = result.is_some();
         // Beside it the client may keep what it did not give to the model.
         let shown = result.or_else(|| serde_json::from_str(text).ok());
+        let whole = Value::String(text.to_owned());
         let is_whole = |mark: &str| match &shown {
             Some(shown) => stands(shown, mark, in_result),
             // JSON that is nested too deep for a value.
             None if text.starts_with('{') => false,
-            None => places(text, mark).into_iter().any(|of| of.is_none()),
+            None => stands(&whole, mark, in_result),
         };
-        let whole = Value::String(text.to_owned());
         let shown = shown.as_ref().unwrap_or(&whole);
         let here = here.into_iter().map(|mark| {
             let mut texts = Vec::new();

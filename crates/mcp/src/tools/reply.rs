@@ -44,7 +44,7 @@ pub(crate) const TOOL: Tool = Tool {
         Argument::new(
             "from",
             ArgumentKind::Text,
-            "Its sender, where several used that id, or you were not shown it yet.",
+            "Its sender, where that id may mean several messages.",
         ),
         Argument::required(
             "body",

@@ -48,6 +48,9 @@ impl OperatorAnswer {
     }
 }
 
+/// What is said of a connection that ended first.
+const UNANSWERED: &str = "the broker ended the connection without an answer: ask again";
+
 /// What is said of an answer that this program does not understand.
 const OTHER_VERSION: &str = "the broker that runs is of another version than this program, and its answer is \
     not understood: end it with `peerbus stop`, and start it again if no command is to do that";
@@ -105,7 +108,7 @@ pub fn over(sockets: &[PathBuf], method: &str, target: &str) -> Result<OperatorA
             "the broker's answer is longer than 8 MiB, and no more is read: ask for less (--limit)";
         return Err(why.to_owned());
     }
-    let (status, body) = status_and_body(&bytes).unwrap_or_default();
+    let (status, body) = status_and_body(&bytes).ok_or(UNANSWERED)?;
     Ok(OperatorAnswer { status, body })
 }
 
@@ -293,20 +296,34 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn an_answer_that_is_too_long_is_not_taken_for_that_of_another_version() {
+    /// What is said of an answer of these bytes.
+    fn answered(answer: Vec<u8>) -> String {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("broker.sock");
         let listener = UnixListener::bind(&path).unwrap();
         let broker = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             let _asked = stream.read(&mut [0; 4_096]).unwrap();
-            stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n{").unwrap();
-            // Nobody reads the end of it.
-            let _closed = stream.write_all(&vec![b' '; ANSWER_BYTES_MAX as usize]);
+            // Nobody may read the end of it.
+            let _closed = stream.write_all(&answer);
         });
         let why = over(&[path], "GET", "/v1/messages").unwrap_err();
-        assert!(why.contains("longer than 8 MiB"), "{why}");
         broker.join().unwrap();
+        why
+    }
+
+    #[test]
+    fn a_connection_that_ends_first_is_no_answer() {
+        for answer in [&b""[..], b"HTTP/1.1 "] {
+            assert_eq!(answered(answer.to_vec()), UNANSWERED);
+        }
+    }
+
+    #[test]
+    fn an_answer_that_is_too_long_is_not_taken_for_that_of_another_version() {
+        let mut answer = b"HTTP/1.1 200 OK\r\n\r\n{".to_vec();
+        answer.resize(answer.len() + ANSWER_BYTES_MAX as usize, b' ');
+        let why = answered(answer);
+        assert!(why.contains("longer than 8 MiB"), "{why}");
     }
 }

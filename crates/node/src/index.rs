@@ -284,6 +284,7 @@ fn change(dir: &Path, of: &Path, new: Option<&LiveSession>) -> io::Result<()> {
 mod tests {
     use std::os::unix::net::UnixListener;
 
+    use peerbus_test_support::socket::end;
     use peerbus_wire::rfc3339;
 
     use super::*;
@@ -330,7 +331,7 @@ mod tests {
         }
         assert_eq!(ids(dir), ["1", "2", "3"]);
         // A killed process leaves its socket and its entry.
-        drop(listeners.pop());
+        end(listeners.pop().unwrap());
         assert_eq!(ids(dir), ["1", "2"]);
         let text = fs::read_to_string(dir.join(INDEX)).unwrap();
         assert!(!text.contains("3.sock"), "{text}");
@@ -420,7 +421,7 @@ mod tests {
     fn a_list_that_names_sockets_elsewhere_changes_nothing_there() {
         let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let elsewhere = session(other.path(), "1");
-        drop(UnixListener::bind(&elsewhere.socket).unwrap());
+        end(UnixListener::bind(&elsewhere.socket).unwrap());
         let precious = other.path().join(INDEX);
         fs::write(&precious, "precious").unwrap();
         let sessions = vec![elsewhere];

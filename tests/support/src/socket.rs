@@ -1,6 +1,7 @@
 //! One end of a WebSocket, as a test drives it. It follows no rule by itself.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -27,6 +28,14 @@ pub fn free() -> SocketAddr {
             return at;
         }
     }
+}
+
+/// Ends a listener, as the death of its process does: its file stays, and nobody listens.
+///
+/// Dropping alone does not: a process that a test beside this one just started has a copy of the
+/// listener until it executes its program.
+pub fn end(listener: impl AsFd) {
+    rustix::net::shutdown(&listener, rustix::net::Shutdown::Both).expect("a listener");
 }
 
 /// A stream of bytes in both directions.

@@ -194,6 +194,8 @@ impl Above {
 mod tests {
     use std::os::unix::net::UnixListener;
 
+    use peerbus_test_support::socket::end;
+
     use super::super::place::bind;
     use super::super::place::tests::paths;
     use super::*;
@@ -299,7 +301,7 @@ mod tests {
         let socket = dir.join(format!("0.{adapter}.sock"));
         let listener = UnixListener::bind(socket).unwrap();
         let while_it_lives = is_agents();
-        drop(listener);
+        end(listener);
         let found = (before, while_it_lives, is_agents());
         drop(agent.stdin.take());
         agent.wait().unwrap();

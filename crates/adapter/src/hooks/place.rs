@@ -173,6 +173,8 @@ pub(super) mod tests {
     use std::fs::Permissions;
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
+    use peerbus_test_support::socket::end;
+
     use super::*;
 
     /// Above any number that Linux gives to a process (`proc(5)`, pid_max).
@@ -231,7 +233,7 @@ pub(super) mod tests {
         assert_eq!(why.kind(), ErrorKind::AddrInUse);
         assert!(why.to_string().contains("XDG_RUNTIME_DIR"), "{why}");
         // What nobody listens at any more gives way, and takes nothing along when it goes.
-        drop(listener);
+        end(listener);
         let (next, _listener) = bind(&paths, 7, 0).unwrap();
         drop(place);
         assert_eq!(left(&dir).len(), 1);
@@ -266,13 +268,13 @@ pub(super) mod tests {
         let dir = paths.runtime_dir.join(DIRECTORY);
         std::fs::create_dir_all(&dir).unwrap();
         let dead = dir.join(format!("1.{NOBODY}.sock"));
-        drop(UnixListener::bind(&dead).unwrap());
+        end(UnixListener::bind(&dead).unwrap());
         // A process elsewhere, whose number means nothing here.
         let elsewhere = dir.join(format!("2.{NOBODY}.sock"));
         let _listening = UnixListener::bind(&elsewhere).unwrap();
         // One that is about to listen.
         let starting = dir.join(format!("3.{}.sock", std::os::unix::process::parent_id()));
-        drop(UnixListener::bind(&starting).unwrap());
+        end(UnixListener::bind(&starting).unwrap());
         std::fs::write(dir.join("notes.txt"), "not ours").unwrap();
         sweep(&dir);
         let mut found = left(&dir);
@@ -308,7 +310,7 @@ pub(super) mod tests {
         for client in above.iter().rev() {
             // Of an adapter that was killed there is only the file.
             let old = dirs[0].join(format!("{client}.{NOBODY}.sock"));
-            drop(UnixListener::bind(old).unwrap());
+            end(UnixListener::bind(old).unwrap());
         }
         assert!(find(&dirs, &ancestors()).is_none());
         let (_own, _listener) = bind(&paths, above[0], 0).unwrap();

@@ -84,6 +84,8 @@ fn remove_socket(note: &Path) -> bool {
 mod tests {
     use std::os::unix::net::UnixListener;
 
+    use peerbus_test_support::socket::end;
+
     use super::*;
 
     /// Above any number that Linux gives to a process (`proc(5)`, pid_max).
@@ -110,18 +112,18 @@ mod tests {
     fn a_killed_adapters_socket_goes_and_everybody_elses_stays() {
         let dirs = [(); 2].map(|()| tempfile::tempdir().unwrap());
         let [notes, sockets] = dirs.each_ref().map(|dir| dir.path());
-        drop(killed(notes, &sockets.join("1.sock"), NOBODY));
+        end(killed(notes, &sockets.join("1.sock"), NOBODY));
         // Another program's, as dead.
-        drop(UnixListener::bind(sockets.join("2.sock")).unwrap());
+        end(UnixListener::bind(sockets.join("2.sock")).unwrap());
         // Another program's by now.
         let taken = sockets.join("3.sock");
-        drop(killed(notes, &taken, NOBODY + 1));
+        end(killed(notes, &taken, NOBODY + 1));
         std::fs::rename(&taken, sockets.join("3.moved")).unwrap();
-        drop(UnixListener::bind(&taken).unwrap());
+        end(UnixListener::bind(&taken).unwrap());
         // A process elsewhere, whose number means nothing here.
         let _elsewhere = killed(notes, &sockets.join("4.sock"), NOBODY + 2);
         let alive = std::os::unix::process::parent_id();
-        drop(killed(notes, &sockets.join("5.sock"), alive));
+        end(killed(notes, &sockets.join("5.sock"), alive));
         std::fs::write(notes.join(format!("{}{ENDING}", NOBODY + 3)), "[]").unwrap();
 
         sweep(notes);

@@ -152,6 +152,8 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
+    use peerbus_test_support::socket::end;
+
     use super::*;
 
     fn mode(path: &Path) -> u32 {
@@ -173,7 +175,7 @@ mod tests {
     async fn a_dead_brokers_file_is_replaced_and_a_live_ones_is_not() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("broker.sock");
-        drop(UnixListener::bind(&path).unwrap());
+        end(UnixListener::bind(&path).unwrap());
         assert!(path.exists(), "left behind");
         let (_listener, _file) = bind(&path).unwrap();
         let error = bind(&path).unwrap_err();

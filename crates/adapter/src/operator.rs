@@ -48,7 +48,7 @@ impl OperatorAnswer {
     }
 }
 
-/// What is said of a connection that ended first.
+/// Said of a connection that ended first.
 const UNANSWERED: &str = "the broker ended the connection without an answer: ask again";
 
 /// What is said of an answer that this program does not understand.
@@ -296,7 +296,7 @@ mod tests {
 
     use super::*;
 
-    /// What is said of an answer of these bytes.
+    /// The error that an answer of these bytes gives.
     fn answered(answer: Vec<u8>) -> String {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("broker.sock");

@@ -47,11 +47,23 @@ impl DeliveryHistory {
         if self.ends_with(step) {
             return false;
         }
+        self.precede(at_ms);
         self.steps.push((step.clone(), at_ms));
         while self.steps.len() > STEPS_MAX || self.words() > WORDS_MAX {
             self.steps.remove(0);
         }
         true
+    }
+
+    /// Everything until now was at this moment at the latest: a redelivery came after what its
+    /// recipient says of the delivery before.
+    pub(crate) fn precede(&mut self, at_ms: u64) {
+        self.delivered_ms = self
+            .delivered_ms
+            .map(|it| it.min(NonZeroU64::new(at_ms).unwrap_or(it)));
+        for (_, step_ms) in &mut self.steps {
+            *step_ms = (*step_ms).min(at_ms);
+        }
     }
 
     /// Whether this was the last step.

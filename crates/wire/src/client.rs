@@ -78,10 +78,7 @@ impl ClientFrame {
         match self {
             Self::Register(register) => write_register(register),
             Self::Join(request) => write("join", &|writer| write_join(request, writer)),
-            Self::Ack(ack) => write("ack", &|writer| {
-                writer.string("id", ack.key.as_str());
-                write_how(ack.how.as_ref(), writer);
-            }),
+            Self::Ack(ack) => write("ack", &|writer| write_ack(ack, writer)),
             Self::Peers => write("peers", &|_| {}),
             Self::PeersOf(domain) => write("peers", &|writer| {
                 writer.string("domain", domain.as_str());
@@ -112,9 +109,10 @@ impl ClientFrame {
                 }
                 writer.end(b']');
             }),
-            Self::Progress { key, stage } => write("progress", &|writer| {
+            Self::Progress { key, stage, age_ms } => write("progress", &|writer| {
                 writer.string("id", key.as_str());
                 stage.write(None, writer);
+                write_age(*age_ms, writer);
             }),
             Self::Rename { name } => write("rename", &|writer| {
                 writer.string("name", name);
@@ -189,6 +187,7 @@ fn control(kind: &str, members: &Members<'_>) -> Option<ClientFrame> {
         "ack" => ClientFrame::Ack(Ack {
             key: key()?,
             how: how(members),
+            age_ms: age_ms(members),
         }),
         // A barrier, whatever stands in it.
         "peers" => match (members.string(Member::Domain), regroup(members)) {
@@ -228,10 +227,7 @@ fn control(kind: &str, members: &Members<'_>) -> Option<ClientFrame> {
                 ids: ids.iter().map(id).collect::<Option<_>>()?,
             }
         }
-        "progress" => ClientFrame::Progress {
-            key: key()?,
-            stage: progress(members)?,
-        },
+        "progress" => return progress(key()?, members),
         "rename" => ClientFrame::Rename {
             name: members.string(Member::Name)?.into_owned(),
         },
@@ -268,10 +264,30 @@ fn regroup(members: &Members<'_>) -> Option<ClientFrame> {
     any.then_some(ClientFrame::Regroup { join, leave })
 }
 
+fn write_ack(ack: &Ack, writer: &mut Writer) {
+    writer.string("id", ack.key.as_str());
+    write_how(ack.how.as_ref(), writer);
+    write_age(ack.age_ms, writer);
+}
+
+fn write_age(age_ms: u32, writer: &mut Writer) {
+    writer.some_number("age_ms", (age_ms > 0).then_some(age_ms.into()));
+}
+
+/// An ack is one, whatever else stands in it.
+fn age_ms(members: &Members<'_>) -> u32 {
+    members.number(Member::AgeMs, 0).unwrap_or(0)
+}
+
 /// `None` when a member is missing or unknown.
-fn progress(members: &Members<'_>) -> Option<Stage> {
+fn progress(key: DeliveryKey, members: &Members<'_>) -> Option<ClientFrame> {
     members.optional_string(Member::Reason)?;
-    Stage::read(members).filter(|stage| stage.is_at_one() && *stage != Stage::Queued)
+    let stage = Stage::read(members)?;
+    (stage.is_at_one() && stage != Stage::Queued).then_some(ClientFrame::Progress {
+        key,
+        stage,
+        age_ms: age_ms(members),
+    })
 }
 
 /// `None` when a member has the wrong type.

@@ -81,6 +81,8 @@ pub enum ClientFrame {
         /// How far it is: `pushed`, `presented` or `held`; from a bridge whatever its recipient's
         /// broker says.
         stage: Stage,
+        /// So long ago, in milliseconds; 0 when it is said for the first time.
+        age_ms: u32,
     },
     /// `ext`: this peer goes by another name from now on.
     Rename {
@@ -192,6 +194,24 @@ pub struct Ack {
     pub key: DeliveryKey,
     /// What the ack claims; `None` from v1 clients.
     pub how: Option<How>,
+    /// The recipient was done so long ago, in milliseconds; 0 when it is said for the first time.
+    pub age_ms: u32,
+}
+
+impl ClientFrame {
+    /// The recipient is done with a delivery, as of now.
+    #[must_use]
+    pub const fn ack(key: DeliveryKey, how: Option<How>) -> Self {
+        let age_ms = 0;
+        Self::Ack(Ack { key, how, age_ms })
+    }
+
+    /// A delivery is so far, as of now.
+    #[must_use]
+    pub const fn progress(key: DeliveryKey, stage: Stage) -> Self {
+        let age_ms = 0;
+        Self::Progress { key, stage, age_ms }
+    }
 }
 
 /// A frame of a broker.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use peerbus_wire::{
-    Ack, ClientFrame, Conversation, Delivery, DeliveryKey, Envelope, Instance, MessageId,
+    ClientFrame, Conversation, Delivery, DeliveryKey, Envelope, Instance, MessageId,
     PROTOCOL_VERSION, Received, Register, Secret, Window,
 };
 
@@ -124,7 +124,7 @@ impl Script {
         {
             let at = (*at_ms, *number);
             if let Some(key) = self.acks.remove(&at) {
-                self.say(ctx, &ClientFrame::Ack(Ack { key, how: None }));
+                self.say(ctx, &ClientFrame::ack(key, None));
             }
         }
         Ok(())
@@ -143,7 +143,7 @@ impl Script {
             Received::Receipts(receipts) => {
                 for key in receipts.into_iter().filter_map(|receipt| receipt.key) {
                     ctx.oracle.told(&self.name, key.as_str());
-                    self.say(ctx, &ClientFrame::Ack(Ack { key, how: None }));
+                    self.say(ctx, &ClientFrame::ack(key, None));
                 }
             }
             Received::Recall(_)
@@ -169,7 +169,7 @@ impl Script {
                     reason: "does not verify".into(),
                 }
             } else {
-                ClientFrame::Ack(Ack { key, how: None })
+                ClientFrame::ack(key, None)
             };
             self.say(ctx, &frame);
             return Ok(());
@@ -379,7 +379,7 @@ impl Script {
                 reason: "mine".into(),
             },
             1 => ClientFrame::Release { key, again: false },
-            _ => ClientFrame::Ack(Ack { key, how: None }),
+            _ => ClientFrame::ack(key, None),
         };
         self.say(ctx, &frame);
     }

@@ -442,7 +442,7 @@ fn noted(frame: ClientFrame) -> Option<Seen> {
             key: ack.key.as_str().into(),
             how: ack.how,
         },
-        ClientFrame::Progress { key, stage } => Seen::Progress {
+        ClientFrame::Progress { key, stage, .. } => Seen::Progress {
             key: key.as_str().into(),
             stage,
         },

@@ -49,7 +49,7 @@ async fn a_step_and_a_rejection_go_to_the_broker() {
     bus.reached(&message.key, step.clone());
     assert!(matches!(
         frame(&mut peer).await,
-        ClientFrame::Progress { key, stage: Stage::Pushed { path } }
+        ClientFrame::Progress { key, stage: Stage::Pushed { path }, .. }
             if key.as_str() == "1" && path == "socket"
     ));
     let why = "its user said no".to_owned();

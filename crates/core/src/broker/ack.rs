@@ -228,13 +228,14 @@ impl Broker {
             // The copies of a broadcast share one text.
             false => head.bytes / u64::from(head.recipients.max(1)),
         };
+        let now = cx.since(head.accepted_ms);
         self.ended(cx.now, text);
-        self.keep_fate(cx.now, (seq, who), (&to, &stage), history);
+        self.keep_fate(now, (seq, who), (&to, &stage), history);
         if !end.is_kept() {
-            self.tell_sender(cx.now, (&head, who), (to, stage));
+            self.tell_sender(now, (&head, who), (to, stage));
             return Ok(());
         }
-        self.tell_watcher(cx.now, &head, (&to, &stage));
+        self.tell_watcher(now, &head, (&to, &stage));
         match end {
             End::Dead(reason) => cx.txn.insert_dead(recipient, seq, reason, cx.at)?,
             _ => self.expiring = true,
@@ -262,7 +263,8 @@ impl Broker {
         (to, stage): (&str, &Stage),
         history: DeliveryHistory,
     ) {
-        let way = self.recent.take_with((seq, recipient), history);
+        let mut way = self.recent.take_with((seq, recipient), history);
+        way.precede(now.wall_ms);
         self.ended(now, FATE_BYTES + stage.bytes() as u64 + way.bytes());
         // A peer may have been renamed in between.
         let alike = |last: &&Fate| *last.to == *to && *last.stage == *stage;

@@ -12,9 +12,24 @@ use super::audited::Budget;
 use super::flights::{Flight, Flights};
 use super::line::Line;
 use super::{Broker, ConnId, Reason};
-use crate::Delivered;
 use crate::grant::Grant;
 use crate::store::PeerId;
+use crate::{Delivered, TokenHash};
+
+/// The registered connection that a frame came on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Caller {
+    pub(super) conn: ConnId,
+    pub(super) peer: PeerId,
+    /// It speaks `ext`.
+    pub(super) ext: bool,
+    /// It speaks `ext` with audit records.
+    pub(super) audits: bool,
+    /// It bridges to another domain.
+    pub(super) bridges: bool,
+    /// It registered with this token.
+    pub(super) token: TokenHash,
+}
 
 /// What a connection is doing.
 #[derive(Debug)]

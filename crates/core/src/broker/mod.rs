@@ -53,7 +53,7 @@ pub use self::retire::{Command, Denied};
 pub use self::status::MessageHistory;
 
 use self::ack::End;
-use self::conn::{Conn, Conns, Session};
+use self::conn::{Caller, Conn, Conns, Session};
 use self::grants::Grants;
 use self::history::Recent;
 use self::leases::Leases;
@@ -64,9 +64,9 @@ use self::registry::Registry;
 use self::retain::Sweep;
 use crate::audit::{AuditLog, ChainHead};
 use crate::grant::Grant;
-use crate::store::{Fate, Loaded, PeerId, Result, Txn};
+use crate::store::{Fate, Loaded, Result, Txn};
 use crate::time::Steady;
-use crate::{Delivered, Now, Stamp, TokenHash};
+use crate::{Delivered, Now, Stamp};
 
 /// Names a connection. The shell makes them; one is never used twice in the life of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -164,23 +164,10 @@ struct Cx<'t> {
     now: Now,
     /// The moment, to be written down.
     at: Stamp,
+    /// So long ago it was already as the frame says, in milliseconds.
+    age_ms: u32,
     /// The open transaction.
     txn: &'t mut dyn Txn,
-}
-
-/// The registered connection that a frame came on.
-#[derive(Debug, Clone, Copy)]
-struct Caller {
-    conn: ConnId,
-    peer: PeerId,
-    /// It speaks `ext`.
-    ext: bool,
-    /// It speaks `ext` with audit records.
-    audits: bool,
-    /// It bridges to another domain.
-    bridges: bool,
-    /// It registered with this token.
-    token: TokenHash,
 }
 
 /// The broker. See the module's documentation for how to drive it.
@@ -381,7 +368,13 @@ impl Broker {
 
     fn cx<'t>(&self, now: Now, txn: &'t mut dyn Txn) -> Cx<'t> {
         let at = self.stamp(now);
-        Cx { now, at, txn }
+        let age_ms = 0;
+        Cx {
+            now,
+            at,
+            age_ms,
+            txn,
+        }
     }
 
     fn opened(&mut self, now: Now, conn: ConnId) {
@@ -425,7 +418,10 @@ impl Broker {
         match frame {
             ClientFrame::Envelope(carried) => self.route(cx, caller, &carried, None)?,
             ClientFrame::Refused { id, refusal } => self.refuse(cx.now, caller, id, refusal),
-            ClientFrame::Ack(ack) => self.ack(cx, caller, &ack)?,
+            ClientFrame::Ack(ack) => {
+                cx.age_ms = if caller.ext { ack.age_ms } else { 0 };
+                self.ack(cx, caller, &ack)?;
+            }
             ClientFrame::PeersOf(domain) if caller.ext => {
                 self.answer_peers_of(cx, caller, domain)?;
             }
@@ -444,7 +440,8 @@ impl Broker {
                 self.finish_named(cx, caller, &key, End::Dead(&reason))?;
             }
             ClientFrame::Release { key, .. } if caller.ext => self.release(cx, caller, &key)?,
-            ClientFrame::Progress { key, stage } if caller.ext => {
+            ClientFrame::Progress { key, stage, age_ms } if caller.ext => {
+                cx.age_ms = age_ms;
                 self.progress(cx, caller, &key, stage)?;
             }
             ClientFrame::Rename { name } if caller.ext => self.rename(cx, caller, &name)?,

@@ -109,7 +109,7 @@ impl Broker {
         // A bridge may have forwarded it.
         let way = self.recent.take_with((head.seq, recipient), history);
         let told = (to, Stage::Acked(how.cloned()));
-        self.tell_fate(cx.now, (head, row.holder), told, way);
+        self.tell_fate(cx.since(head.accepted_ms), (head, row.holder), told, way);
         if let Some(request) = &mut row.request {
             request.work = Some(Work {
                 process: self.process(row.holder),

@@ -63,6 +63,17 @@ fn resumes(past: &DeliveryHistory, now: &DeliveryHistory) -> bool {
     first.is_some_and(|(first, _)| past.ends_with(first))
 }
 
+impl Cx<'_> {
+    /// The moment since when a message is as the frame says: none before there was the message.
+    pub(super) fn since(&self, accepted_ms: u64) -> Now {
+        let since_ms = self.now.wall_ms.saturating_sub(self.age_ms.into());
+        Now {
+            wall_ms: since_ms.max(accepted_ms).min(self.now.wall_ms),
+            ..self.now
+        }
+    }
+}
+
 fn accepted(head: &MessageHead, online: usize) -> Receipt {
     let accepted = Stage::Accepted(Accepted {
         recipients: head.recipients,
@@ -243,13 +254,13 @@ impl Broker {
             return self.said_working(cx, (caller.peer, seq), said);
         }
         match step.is_progress() {
-            true => self.said_here(cx.now, caller, key, step),
+            true => self.said_here(cx, caller, key, step),
             false => self.outbox.event(BusEvent::Ignored),
         }
         Ok(())
     }
 
-    fn said_here(&mut self, now: Now, caller: Caller, key: &DeliveryKey, step: Stage) {
+    fn said_here(&mut self, cx: &Cx<'_>, caller: Caller, key: &DeliveryKey, step: Stage) {
         let (Some(seq), Some(session)) = (key.seq(), self.conns.session_mut(caller.conn)) else {
             return;
         };
@@ -257,6 +268,7 @@ impl Broker {
         let Some(flight) = session.flights.get_mut(seq) else {
             return;
         };
+        let now = cx.since(flight.head.accepted_ms);
         let is_first = flight.history.steps().is_empty();
         if !flight.history.step(&step, now.wall_ms) {
             return;

@@ -327,7 +327,7 @@ impl Bridge {
     /// Tells the own broker how far a message is over there.
     fn tell_home(&mut self, number: u64, stage: Stage) {
         let key = Seq(number).key();
-        self.order(ClientFrame::Progress { key, stage });
+        self.order(ClientFrame::progress(key, stage));
     }
 
     fn event(&mut self, event: BridgeEvent) {

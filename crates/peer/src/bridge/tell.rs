@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use peerbus_wire::bridge::{ITEMS_MAX, Saying, StreamItem, Told};
-use peerbus_wire::{Ack, ClientFrame, DeliveryKey, MessageId, Receipt, Stage};
+use peerbus_wire::{ClientFrame, DeliveryKey, MessageId, Receipt, Stage};
 
 use super::hello::SOON_MS;
 use super::mutation::BridgeMutation;
@@ -139,7 +139,7 @@ impl Bridge {
     }
 
     fn ack_notice(&mut self, key: DeliveryKey) {
-        self.order(ClientFrame::Ack(Ack { key, how: None }));
+        self.order(ClientFrame::ack(key, None));
     }
 
     pub(super) fn tell_due(&mut self, now_ms: u64) {

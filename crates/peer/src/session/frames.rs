@@ -41,7 +41,7 @@ impl PeerSession {
                 }
             }
             (Phase::Online { ext, .. }, Received::Deliver(delivery)) => {
-                self.deliver(*delivery, ext);
+                self.deliver(now, *delivery, ext);
             }
             (Phase::Online { ext: true, .. }, Received::Receipts(receipts)) => {
                 for receipt in receipts {
@@ -138,21 +138,27 @@ impl PeerSession {
             && let Phase::Online { ext, .. } = self.phase
         {
             let verdict = self.verify(&delivery);
-            self.settle_delivery(delivery, verdict, ext);
+            self.settle_delivery(now, delivery, verdict, ext);
         }
         self.may_read_again(now, read);
     }
 
-    fn deliver(&mut self, delivery: Delivery, ext: bool) {
+    fn deliver(&mut self, now: Now, delivery: Delivery, ext: bool) {
         let verdict = self.verify(&delivery);
         if matches!(verdict, Err(Unfit::Mismatch)) {
             self.unverified = Some(delivery);
             return self.actions.push_back(Action::Reread);
         }
-        self.settle_delivery(delivery, verdict, ext);
+        self.settle_delivery(now, delivery, verdict, ext);
     }
 
-    fn settle_delivery(&mut self, delivery: Delivery, verdict: Result<Inbound, Unfit>, ext: bool) {
+    fn settle_delivery(
+        &mut self,
+        now: Now,
+        delivery: Delivery,
+        verdict: Result<Inbound, Unfit>,
+        ext: bool,
+    ) {
         let inbound = match verdict {
             Ok(inbound) => inbound,
             Err(unfit) => {
@@ -168,22 +174,25 @@ impl PeerSession {
         };
         let key = delivery.key.clone();
         let print = print_of(&delivery.envelope.envelope.hmac);
+        let age = |at_ms| u32::try_from(now.boot_ms.saturating_sub(at_ms)).unwrap_or(u32::MAX);
         match self.inbox.arrive(delivery.key, print, inbound) {
             Arrival::New if self.mutations.broken(SessionMutation::AckUnread) => {
-                self.ack_delivery(key, None);
+                self.ack_delivery(key, None, 0);
             }
             Arrival::New => {}
             Arrival::Held(said, leased) => {
                 self.counters.duplicates += 1;
-                if let Some(stage) = said.filter(|_| ext) {
-                    self.control.push_back(ClientFrame::Progress { key, stage });
+                if let Some((stage, at_ms)) = said.filter(|_| ext) {
+                    let age_ms = age(at_ms);
+                    self.control
+                        .push_back(ClientFrame::Progress { key, stage, age_ms });
                 }
                 self.events
                     .extend(leased.map(|inbound| SessionEvent::Message(*inbound)));
             }
-            Arrival::Ended(end) => {
+            Arrival::Ended(end, at_ms) => {
                 self.counters.duplicates += 1;
-                self.say_end(key, end);
+                self.say_end(key, end, at_ms.map_or(0, age));
             }
             Arrival::Reused => self.reject(key, "id reused for another message".into(), ext),
         }
@@ -199,14 +208,14 @@ impl PeerSession {
         if ext {
             self.control.push_back(ClientFrame::Reject { key, reason });
         } else {
-            self.ack_delivery(key, None);
+            self.ack_delivery(key, None, 0);
         }
     }
 
-    /// The broker is told that the host is done with a message.
-    pub(super) fn say_end(&mut self, key: DeliveryKey, end: End) {
+    /// The broker is told that the host is done with a message, since so long.
+    pub(super) fn say_end(&mut self, key: DeliveryKey, end: End, age_ms: u32) {
         match end {
-            End::Acked(how) => self.ack_delivery(key, how),
+            End::Acked(how) => self.ack_delivery(key, how, age_ms),
             End::Refused(reason) => self.decline(key, reason, self.speaks_ext()),
         }
     }
@@ -277,8 +286,9 @@ impl PeerSession {
         (name.key() != self.config.name.key()).then(|| name.as_str().into())
     }
 
-    pub(super) fn ack_delivery(&mut self, key: DeliveryKey, how: Option<How>) {
+    pub(super) fn ack_delivery(&mut self, key: DeliveryKey, how: Option<How>, age_ms: u32) {
         let how = how.filter(|_| self.speaks_ext());
+        let age_ms = if self.speaks_ext() { age_ms } else { 0 };
         let Phase::Online { ext, .. } = self.phase else {
             return;
         };
@@ -289,14 +299,15 @@ impl PeerSession {
                 self.control.remove(oldest);
             }
         }
-        self.control.push_back(ClientFrame::Ack(Ack { key, how }));
+        self.control
+            .push_back(ClientFrame::Ack(Ack { key, how, age_ms }));
     }
 
     fn receipt(&mut self, receipt: Receipt) {
         if let Some(key) = receipt.key.clone() {
             self.queries.collect(&receipt);
             if self.notices.arrive(key.clone(), receipt) {
-                self.ack_delivery(key, None);
+                self.ack_delivery(key, None, 0);
             }
             return;
         }

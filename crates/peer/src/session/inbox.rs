@@ -36,8 +36,8 @@ struct Entry {
     /// It is for one member of a group.
     one: bool,
     is_request: bool,
-    /// How far it is, as the host last said.
-    said: Option<Stage>,
+    /// How far it is, as the host last said, and when.
+    said: Option<(Stage, u64)>,
     /// Until the host takes it.
     unread: Option<Inbound>,
 }
@@ -49,9 +49,9 @@ pub(super) enum Arrival {
     New,
     /// Held already: not acked now, but with the one that is held. The broker may have lost how far it is,
     /// as the host said. `Some` message: the host took it, and its lease begins anew.
-    Held(Option<Stage>, Option<Box<Inbound>>),
-    /// The host was done with it already: the broker is told so again.
-    Ended(End),
+    Held(Option<(Stage, u64)>, Option<Box<Inbound>>),
+    /// The host was done with it already, at that time if it is known: the broker is told so again.
+    Ended(End, Option<u64>),
     /// Not the message that is held, or was, under this sender and id.
     Reused,
 }
@@ -64,6 +64,9 @@ pub(super) enum End {
     /// The host did not want it, for this reason.
     Refused(String),
 }
+
+/// An end, and when it came.
+type Ended = (End, u64);
 
 /// A request that was acked and has not ended, as far as is known.
 #[derive(Debug)]
@@ -81,7 +84,7 @@ pub(super) struct Inbox {
     bytes: usize,
     /// What the host was done with, as long as that is remembered. Without an end it was acked, and
     /// what was claimed of it is not known any more.
-    ended: BTreeMap<Key, (u64, Option<Box<End>>)>,
+    ended: BTreeMap<Key, (u64, Option<Box<Ended>>)>,
     /// The oldest first.
     order: VecDeque<Key>,
     /// The oldest first.
@@ -103,11 +106,14 @@ impl Inbox {
             if *known != print {
                 return Arrival::Reused;
             }
-            let end = end.as_deref().cloned().unwrap_or(End::Acked(None));
+            let (end, at_ms) = match end.as_deref() {
+                Some((end, at_ms)) => (end.clone(), Some(*at_ms)),
+                None => (End::Acked(None), None),
+            };
             if inbound.within_ms > 0 && matches!(end, End::Acked(_)) {
                 self.owe(key, delivery);
             }
-            return Arrival::Ended(end);
+            return Arrival::Ended(end, at_ms);
         }
         if let Some(entry) = self.held.get_mut(&key) {
             if entry.print != print {
@@ -144,14 +150,14 @@ impl Inbox {
     }
 
     /// The host is done with a message that it took; gives the deliveries of which the broker is told.
-    pub(super) fn end(&mut self, key: Key, end: End) -> Vec<DeliveryKey> {
+    pub(super) fn end(&mut self, at_ms: u64, key: Key, end: End) -> Vec<DeliveryKey> {
         let Some(entry) = self.remove_taken(key) else {
             // Evidence may come after the ack: it counts if the ack must be repeated.
             if let End::Acked(Some(How::Seen { .. })) = end
                 && let Some((_, Some(kept))) = self.ended.get_mut(&key)
-                && let End::Acked(Some(How::Pushed { .. })) = **kept
+                && let End::Acked(Some(How::Pushed { .. })) = kept.0
             {
-                **kept = end;
+                **kept = (end, at_ms);
             }
             return Vec::new();
         };
@@ -164,7 +170,8 @@ impl Inbox {
         {
             self.owe(key, delivery.clone());
         }
-        self.ended.insert(key, (entry.print, Some(Box::new(end))));
+        self.ended
+            .insert(key, (entry.print, Some(Box::new((end, at_ms)))));
         self.order.push_back(key);
         if self.order.len() > ENDED_MAX
             && let Some(oldest) = self.order.pop_front()
@@ -179,12 +186,13 @@ impl Inbox {
     }
 
     /// The host says how far a message is; gives the delivery of which the broker is told.
-    fn said(&mut self, key: Key, stage: &Stage) -> Option<&DeliveryKey> {
+    fn said(&mut self, at_ms: u64, key: Key, stage: &Stage) -> Option<&DeliveryKey> {
         // Who works at what is on the broker's disk.
         if !matches!(stage, Stage::Working { .. })
             && let Some(held) = self.held.get_mut(&key)
+            && held.said.as_ref().is_none_or(|(last, _)| last != stage)
         {
-            held.said = Some(stage.clone());
+            held.said = Some((stage.clone(), at_ms));
         }
         self.delivery(key)
     }
@@ -411,16 +419,16 @@ impl PeerSession {
             }
             Stage::Dead { why } | Stage::Declined { why } => End::Refused(why),
             stage => {
-                let delivery = self.inbox.said(key, &stage).cloned();
+                let delivery = self.inbox.said(now.boot_ms, key, &stage).cloned();
                 if let Some(key) = delivery.filter(|_| self.speaks_ext()) {
-                    self.control.push_back(ClientFrame::Progress { key, stage });
+                    self.control.push_back(ClientFrame::progress(key, stage));
                 }
                 return;
             }
         };
         let read = self.wants_read();
-        for delivery in self.inbox.end(key, end.clone()) {
-            self.say_end(delivery, end.clone());
+        for delivery in self.inbox.end(now.boot_ms, key, end.clone()) {
+            self.say_end(delivery, end.clone(), 0);
         }
         self.may_read_again(now, read);
     }

@@ -363,7 +363,7 @@ impl PeerSession {
     /// Repeating it does no harm.
     pub fn ack_notice(&mut self, id: NoticeId) {
         if let Some(key) = self.notices.told(id) {
-            self.ack_delivery(key, None);
+            self.ack_delivery(key, None, 0);
         }
     }
 }

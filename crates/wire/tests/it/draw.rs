@@ -202,7 +202,8 @@ pub(crate) fn client_frame() -> impl Strategy<Value = ClientFrame> {
             let (code, token) = (token_of(&code), token_of(&token));
             ClientFrame::Join(JoinRequest { code, token })
         }),
-        (key(), option::of(how())).prop_map(|(key, how)| ClientFrame::Ack(Ack { key, how })),
+        (key(), option::of(how()), any::<u32>())
+            .prop_map(|(key, how, age_ms)| ClientFrame::Ack(Ack { key, how, age_ms })),
         Just(ClientFrame::Peers),
         Just(ClientFrame::PeersOf(Domain::parse("beta").unwrap())),
         (groups(), groups()).prop_map(|(join, leave)| ClientFrame::Regroup { join, leave }),
@@ -219,7 +220,11 @@ pub(crate) fn client_frame() -> impl Strategy<Value = ClientFrame> {
         (key(), "\\PC{0,80}").prop_map(|(key, reason)| ClientFrame::Reject { key, reason }),
         (key(), any::<bool>()).prop_map(|(key, again)| ClientFrame::Release { key, again }),
         vec(message_id(), 0..5).prop_map(|ids| ClientFrame::Status { ids }),
-        (key(), progress()).prop_map(|(key, stage)| ClientFrame::Progress { key, stage }),
+        (key(), progress(), any::<u32>()).prop_map(|(key, stage, age_ms)| ClientFrame::Progress {
+            key,
+            stage,
+            age_ms
+        }),
         any::<String>().prop_map(|name| ClientFrame::Rename { name }),
         option::of(any::<String>()).prop_map(|successor| ClientFrame::Retire { successor }),
     ]

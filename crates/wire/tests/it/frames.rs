@@ -54,7 +54,7 @@ fn registers() -> [(ClientFrame, &'static str); 2] {
 
 fn client_frames() -> Vec<(ClientFrame, &'static str)> {
     let key = || DeliveryKey::parse("17").unwrap();
-    let ack = |how| ClientFrame::Ack(Ack { key: key(), how });
+    let ack = |how| ClientFrame::ack(key(), how);
     let text = |text: &str| text.to_owned();
     let release = |again| ClientFrame::Release { key: key(), again };
     vec![
@@ -63,10 +63,12 @@ fn client_frames() -> Vec<(ClientFrame, &'static str)> {
             r#"{"protocol_version":"v1","type":"ack","id":"17"}"#,
         ),
         (
-            ack(Some(How::Pushed {
-                path: text("channel"),
-            })),
-            r#"{"protocol_version":"v1","type":"ack","id":"17","how":"pushed","path":"channel"}"#,
+            ClientFrame::Ack(Ack {
+                key: key(),
+                how: None,
+                age_ms: 61_000,
+            }),
+            r#"{"protocol_version":"v1","type":"ack","id":"17","age_ms":61000}"#,
         ),
         (
             ack(Some(How::Seen {

@@ -130,7 +130,7 @@ impl World {
                     let stage = Stage::Pushed { path };
                     self.oracle.says(&key, &stage);
                     let key = delivery.key.clone();
-                    self.client_sends(conn, ClientFrame::Progress { key, stage });
+                    self.client_sends(conn, ClientFrame::progress(key, stage));
                 }
                 let later = self.rng.range(0, 3_000);
                 self.after(later, Event::Verdict(peer, conn, key, delivery.key));
@@ -148,6 +148,7 @@ impl World {
             let ack = Ack {
                 key: kept,
                 how: None,
+                age_ms: 0,
             };
             self.client_sends(conn, ClientFrame::Ack(ack));
         }
@@ -189,7 +190,7 @@ impl World {
             },
             Stage::Acked(how) => {
                 self.reads((peer, conn), key, &delivery);
-                ClientFrame::Ack(Ack { key: delivery, how })
+                ClientFrame::ack(delivery, how)
             }
             _ => return,
         };

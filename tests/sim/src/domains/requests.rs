@@ -50,13 +50,7 @@ impl World {
                 let stage = Stage::Working { said };
                 self.oracle.says(&key, &stage);
                 self.reads((peer, conn), &key, &delivery);
-                self.client_sends(
-                    conn,
-                    ClientFrame::Progress {
-                        key: delivery,
-                        stage,
-                    },
-                );
+                self.client_sends(conn, ClientFrame::progress(delivery, stage));
             }
             2 if here => {
                 let reason = "it is not mine to do".to_owned();

@@ -40,7 +40,7 @@ impl Host {
             0 => {
                 let said = ctx.rng.pick(&["half \"way\"", ""]).to_owned();
                 let stage = Stage::Working { said };
-                return self.say(ctx, &ClientFrame::Progress { key, stage });
+                return self.say(ctx, &ClientFrame::progress(key, stage));
             }
             1 => {
                 let reason = "it is not mine to do".to_owned();

@@ -164,7 +164,7 @@ impl Oracle {
         let model = self.conn(conn);
         let peer = model.peer;
         let done = match frame {
-            ClientFrame::Ack(Ack { key, how }) => Some((key, End::Acked, how.clone())),
+            ClientFrame::Ack(Ack { key, how, .. }) => Some((key, End::Acked, how.clone())),
             ClientFrame::Reject { key, .. } => Some((key, End::Dead, None)),
             _ => None,
         };

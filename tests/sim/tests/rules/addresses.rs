@@ -249,10 +249,10 @@ fn carry(from: &mut Side, to: &mut Side) {
 /// A bridge says what the other broker has.
 fn confirm(side: &mut Side) {
     for key in std::mem::take(&mut side.confirmed) {
-        let frame = ClientFrame::Progress {
-            key: peerbus_wire::DeliveryKey::parse(&key).unwrap(),
-            stage: Stage::Forwarded,
-        };
+        let frame = ClientFrame::progress(
+            peerbus_wire::DeliveryKey::parse(&key).unwrap(),
+            Stage::Forwarded,
+        );
         side.rig.frame(side.bridge.unwrap(), frame);
     }
 }

@@ -62,7 +62,7 @@ fn bring(rig: &mut Rig, conn: ConnId, [from, to, id, at]: [&str; 4], again: &str
 
 pub(crate) fn says(rig: &mut Rig, conn: ConnId, seq: u64, stage: Stage) {
     let key = Seq(seq).key();
-    rig.frame(conn, ClientFrame::Progress { key, stage });
+    rig.frame(conn, ClientFrame::progress(key, stage));
 }
 
 /// State and recipient of each statement that a sender was told.

@@ -1,6 +1,6 @@
 //! Mail that nobody takes.
 
-use peerbus_wire::{Ack, ClientFrame, Register, Stage};
+use peerbus_wire::{ClientFrame, Register, Stage};
 
 use crate::rig::{DAY, Rig, SECOND, accepted, ext};
 
@@ -33,7 +33,7 @@ fn unacked_mail_expires_after_thirty_days_and_its_sender_is_told_until_it_takes_
     rig.restart();
     let ada = rig.ext("ada");
     let key = rig.take(ada).receipts.remove(0).key.unwrap();
-    rig.frame(ada, ClientFrame::Ack(Ack { key, how: None }));
+    rig.frame(ada, ClientFrame::ack(key, None));
     rig.restart();
     let ada = rig.ext("ada");
     assert!(rig.take(ada).receipts.is_empty());

@@ -6,10 +6,7 @@ use peerbus_wire::{ClientFrame, How, MessageId, Receipt, Seq, Stage};
 use crate::rig::{DAY, Rig, SECOND, accepted, ack, ids};
 
 fn progress(seq: u64, stage: Stage) -> ClientFrame {
-    ClientFrame::Progress {
-        key: Seq(seq).key(),
-        stage,
-    }
+    ClientFrame::progress(Seq(seq).key(), stage)
 }
 
 fn pushed(path: &str) -> Stage {
@@ -97,6 +94,55 @@ fn what_a_holder_says_again_after_a_cut_is_news_to_a_new_broker_alone() {
     assert_eq!(rig.states(ada), [held("its user")]);
     let last = history(&mut rig, ada).pop();
     assert_eq!(last.map(|(_, stage)| stage), Some(held("its user")));
+}
+
+#[test]
+fn what_was_so_before_the_broker_came_back_has_the_time_at_which_it_was() {
+    let mut rig = Rig::new();
+    let (ada, _bob) = (rig.ext("ada"), rig.ext("bob"));
+    rig.pass(1_000);
+    rig.send(ada, "ada", "bob", "m1");
+    rig.pass(9_000);
+    rig.restart();
+    let (ada, bob) = (rig.ext("ada"), rig.ext("bob"));
+    let said = |stage, age_ms| ClientFrame::Progress {
+        key: Seq(1).key(),
+        stage,
+        age_ms,
+    };
+    rig.frame(bob, said(pushed("socket"), 7_000));
+    let expected = |rest: &[(Option<u64>, Stage)]| {
+        let first = [
+            (Some(1), accepted(1, 1)),
+            (Some(3), Stage::Delivered),
+            (Some(3), pushed("socket")),
+        ];
+        [&first, rest].concat()
+    };
+    assert_eq!(history(&mut rig, ada), expected(&[]));
+    rig.frame(bob, said(presented("socket"), 4_000));
+    let presented = (Some(6), presented("socket"));
+    assert_eq!(
+        history(&mut rig, ada),
+        expected(std::slice::from_ref(&presented))
+    );
+    let ClientFrame::Ack(mut ack) = ack(1, None) else {
+        panic!()
+    };
+    ack.age_ms = 2_000;
+    rig.frame(bob, ClientFrame::Ack(ack.clone()));
+    let rest = [presented, (Some(8), Stage::Acked(None))];
+    let told = history(&mut rig, ada);
+    assert_eq!(told[1..], expected(&rest)[1..]);
+    // Nothing was so before there was the message.
+    rig.send(ada, "ada", "bob", "m2");
+    ack.key = Seq(2).key();
+    ack.age_ms = u32::MAX;
+    rig.take(ada);
+    rig.frame(bob, ClientFrame::Ack(ack));
+    let receipts = rig.take(ada).receipts;
+    let last = receipts.last().and_then(|receipt| receipt.at_ms);
+    assert_eq!(last, Some(rig.now().wall_ms));
 }
 
 #[test]

@@ -76,7 +76,7 @@ fn who_holds_it_back_loses_it() {
             why: "quiet".into(),
         },
     );
-    rig.frame(members[0], ClientFrame::Progress { key, stage });
+    rig.frame(members[0], ClientFrame::progress(key, stage));
     rig.pass(1);
     assert_eq!(rig.take(members[0]).recalled, [1]);
     assert_eq!(rig.owed("cyd"), [1]);
@@ -88,7 +88,7 @@ fn who_holds_it_back_loses_it_as_soon_as_another_one_comes() {
     let (_, members) = given(&mut rig, &["bob"]);
     let (key, why) = (Seq(1).key(), "quiet".into());
     let stage = Stage::Held { why };
-    rig.frame(members[0], ClientFrame::Progress { key, stage });
+    rig.frame(members[0], ClientFrame::progress(key, stage));
     rig.pass(SECOND);
     assert!(rig.take(members[0]).recalled.is_empty());
     member(&mut rig, "cyd");

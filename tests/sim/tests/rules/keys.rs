@@ -1,7 +1,7 @@
 //! Under which keys a version 1 client acks.
 
 use peerbus_wire::limits::{ENVELOPE_BYTES_MAX, FRAME_BYTES_MAX};
-use peerbus_wire::{Ack, ClientFrame, DeliveryKey};
+use peerbus_wire::{ClientFrame, DeliveryKey};
 
 use crate::rig::{Rig, envelope};
 
@@ -13,7 +13,7 @@ fn keys(rig: &Rig, conn: peerbus_core::broker::ConnId) -> Vec<String> {
 
 fn ack_by(rig: &mut Rig, conn: peerbus_core::broker::ConnId, key: &str) {
     let key = DeliveryKey::parse(key).unwrap();
-    rig.frame(conn, ClientFrame::Ack(Ack { key, how: None }));
+    rig.frame(conn, ClientFrame::ack(key, None));
 }
 
 #[test]

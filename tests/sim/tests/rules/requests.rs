@@ -63,13 +63,7 @@ fn status(rig: &mut Rig, conn: ConnId) -> Vec<Stage> {
 
 fn working(rig: &mut Rig, conn: ConnId, said: &str) {
     let (key, said) = (Seq(1).key(), said.to_owned());
-    rig.frame(
-        conn,
-        ClientFrame::Progress {
-            key,
-            stage: Stage::Working { said },
-        },
-    );
+    rig.frame(conn, ClientFrame::progress(key, Stage::Working { said }));
 }
 
 pub(crate) fn is_over(rig: &Rig) -> bool {

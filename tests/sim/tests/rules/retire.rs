@@ -81,7 +81,7 @@ fn the_reports_survive_a_broker_that_dies_half_way() {
         let receipts = rig.take(ada).receipts;
         told += receipts.len();
         for key in receipts.into_iter().filter_map(|receipt| receipt.key) {
-            rig.frame(ada, ClientFrame::Ack(peerbus_wire::Ack { key, how: None }));
+            rig.frame(ada, ClientFrame::ack(key, None));
         }
     }
     assert_eq!(told, 600);

@@ -10,7 +10,7 @@ use peerbus_core::store::{PeerKind, PeerRow, Store, Txn};
 use peerbus_core::testing::MemoryStore;
 use peerbus_core::{Now, TokenHash};
 use peerbus_wire::{
-    Accepted, Ack, BrokerFrame, ClientFrame, CloseReason, DeliveryKey, Envelope, Forwarded, How,
+    Accepted, BrokerFrame, ClientFrame, CloseReason, DeliveryKey, Envelope, Forwarded, How,
     Instance, JoinGrant, MessageId, NameAnswer, PROTOCOL_VERSION, PeersFrame, Receipt, Received,
     Register, Secret, Seq, Stage, Token, Window,
 };
@@ -312,7 +312,7 @@ impl Rig {
     pub(crate) fn ack_of(&self, conn: ConnId, seq: u64) -> ClientFrame {
         let given = self.told.get(&conn).and_then(|told| told.keys.get(&seq));
         let key = given.cloned().unwrap_or(Seq(seq).key());
-        ClientFrame::Ack(Ack { key, how: None })
+        ClientFrame::ack(key, None)
     }
 
     /// The connection ends, with or without a close frame.
@@ -404,10 +404,7 @@ pub(crate) fn message(conn: ConnId, from: &str, to: &str, id: &str) -> BrokerInp
 }
 
 pub(crate) fn ack(seq: u64, how: Option<How>) -> ClientFrame {
-    ClientFrame::Ack(Ack {
-        key: Seq(seq).key(),
-        how,
-    })
+    ClientFrame::ack(Seq(seq).key(), how)
 }
 
 pub(crate) fn ids(ids: &[&str]) -> Vec<MessageId> {

@@ -53,7 +53,7 @@ fn an_unknown_or_repeated_key_changes_nothing() {
         "-1",
     ] {
         let key = DeliveryKey::parse(key).unwrap();
-        rig.frame(bob, ClientFrame::Ack(peerbus_wire::Ack { key, how: None }));
+        rig.frame(bob, ClientFrame::ack(key, None));
     }
     assert!(rig.states(ada).is_empty());
     assert_eq!(rig.commits, commits, "nothing was written");
@@ -111,7 +111,7 @@ fn a_reject_is_dead_mail_and_the_sender_is_told_until_it_takes_note() {
         (again.len(), &again[0].stage, again[0].key.as_ref()),
         (1, &dead, Some(&key))
     );
-    rig.frame(ada, ClientFrame::Ack(peerbus_wire::Ack { key, how: None }));
+    rig.frame(ada, ClientFrame::ack(key, None));
     let ada = rig.ext("ada");
     assert!(rig.take(ada).receipts.is_empty());
 }
@@ -123,7 +123,7 @@ fn a_statement_is_acked_by_its_owner_alone() {
     rig.send(ada, "ada", "bob", "m1");
     rig.frame(bob, reject(1));
     let key = DeliveryKey::parse("n1").unwrap();
-    rig.frame(bob, ClientFrame::Ack(peerbus_wire::Ack { key, how: None }));
+    rig.frame(bob, ClientFrame::ack(key, None));
     let ada = rig.ext("ada");
     assert_eq!(rig.take(ada).receipts.len(), 1);
 }
@@ -190,7 +190,7 @@ fn more_statements_than_fit_at_once_come_as_the_first_are_acked() {
         for receipt in receipts {
             told.push(receipt.id.as_str().to_owned());
             let key = receipt.key.unwrap();
-            rig.frame(ada, ClientFrame::Ack(peerbus_wire::Ack { key, how: None }));
+            rig.frame(ada, ClientFrame::ack(key, None));
         }
     }
     assert_eq!(told, (0..700).map(|n| format!("m{n}")).collect::<Vec<_>>());

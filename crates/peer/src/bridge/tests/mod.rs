@@ -273,7 +273,7 @@ fn published(outs: &[BridgeOutput]) -> Vec<(u64, u64)> {
 /// Number and word of what the own broker was told of its messages.
 fn says(outs: &[BridgeOutput]) -> Vec<(u64, &'static str)> {
     let says = |output: &BridgeOutput| match output {
-        BridgeOutput::Broker(ClientFrame::Progress { key, stage }) => {
+        BridgeOutput::Broker(ClientFrame::Progress { key, stage, .. }) => {
             Some((key.seq()?.0, stage.word()))
         }
         _ => None,

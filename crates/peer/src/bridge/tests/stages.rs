@@ -1,6 +1,6 @@
 use super::*;
+use peerbus_wire::DeliveryKey;
 use peerbus_wire::How;
-use peerbus_wire::{Ack, DeliveryKey};
 
 fn seen() -> Stage {
     Stage::Acked(Some(How::Seen {
@@ -24,7 +24,7 @@ fn told(said: Vec<Saying>) -> Vec<(u64, &'static str, bool)> {
 
 fn notice(key: &str) -> BridgeOutput {
     let key = DeliveryKey::parse(key).unwrap();
-    BridgeOutput::Broker(ClientFrame::Ack(Ack { key, how: None }))
+    BridgeOutput::Broker(ClientFrame::ack(key, None))
 }
 
 /// A bridge that has taken message 3, whose id is b3.
@@ -195,10 +195,7 @@ fn what_is_not_known_over_there_ended_if_it_was_forwarded() {
     let stage = Stage::Acked(None);
     assert_eq!(
         outs[0],
-        BridgeOutput::Broker(ClientFrame::Progress {
-            key: Seq(1).key(),
-            stage
-        })
+        BridgeOutput::Broker(ClientFrame::progress(Seq(1).key(), stage))
     );
 }
 

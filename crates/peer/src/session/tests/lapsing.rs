@@ -106,7 +106,8 @@ fn declined() -> Stage {
     Stage::Declined { why: "no".into() }
 }
 
-const WORKING: &str = r#"Progress { key: DeliveryKey("17"), stage: Working { said: "on it" } }"#;
+const WORKING: &str =
+    r#"Progress { key: DeliveryKey("17"), stage: Working { said: "on it" }, age_ms: 0 }"#;
 
 /// A request that was read, and its key.
 fn owes() -> (Rig, Key) {

@@ -131,6 +131,7 @@ impl Rig {
     pub(super) fn now(&self) -> Now {
         Now {
             mono_ms: self.ms,
+            boot_ms: self.ms,
             ..Now::default()
         }
     }
@@ -250,11 +251,16 @@ impl Rig {
     pub(super) fn wire(&mut self) -> Vec<String> {
         let show = |frame: &ClientFrame| match frame {
             ClientFrame::Envelope(carried) => carried.id.to_string(),
-            ClientFrame::Ack(ack) => match &ack.how {
-                None => format!("ack {}", ack.key.as_str()),
-                Some(How::Pushed { .. }) => format!("ack {} pushed", ack.key.as_str()),
-                Some(How::Seen { .. }) => format!("ack {} seen", ack.key.as_str()),
-            },
+            ClientFrame::Ack(ack) => {
+                let how = match &ack.how {
+                    None => "",
+                    Some(How::Pushed { .. }) => " pushed",
+                    Some(How::Seen { .. }) => " seen",
+                };
+                let age = Some(ack.age_ms).filter(|age_ms| *age_ms > 0);
+                let age = age.map_or(String::new(), |age_ms| format!(" {age_ms} ms ago"));
+                format!("ack {}{how}{age}", ack.key.as_str())
+            }
             ClientFrame::Reject { key, reason } => format!("reject {}: {reason}", key.as_str()),
             ClientFrame::Status { ids } => format!("status {ids:?}"),
             ClientFrame::Withdraw { id } => format!("withdraw {id:?}"),

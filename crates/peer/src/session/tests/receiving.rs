@@ -129,23 +129,32 @@ fn a_broker_that_delivers_again_is_told_how_far_a_message_is() {
         rig.session.reached(now, key, Stage::Pushed { path });
         rig.wire()
     };
-    let pushed = |path: &str| {
-        format!(r#"Progress {{ key: DeliveryKey("1"), stage: Pushed {{ path: "{path}" }} }}"#)
+    let pushed = |path: &str, age_ms: u32| {
+        let stage = format!(r#"Pushed {{ path: "{path}" }}"#);
+        format!(r#"Progress {{ key: DeliveryKey("1"), stage: {stage}, age_ms: {age_ms} }}"#)
     };
-    assert_eq!(say(&mut rig, "channel"), [pushed("channel")]);
-    assert_eq!(say(&mut rig, "socket"), [pushed("socket")]);
+    assert_eq!(say(&mut rig, "channel"), [pushed("channel", 0)]);
+    rig.ms += 10_000;
+    assert_eq!(say(&mut rig, "socket"), [pushed("socket", 0)]);
+    let said_ms = rig.ms;
+    rig.ms += 1_000;
+    assert_eq!(say(&mut rig, "socket"), [pushed("socket", 0)]);
     rig.cut();
     rig.redial();
     rig.register(true);
     assert!(rig.wire().is_empty(), "it may be another's by now");
     rig.deliver("1", "m1");
-    assert_eq!(rig.wire(), [pushed("socket")]);
+    let age_ms = u32::try_from(rig.ms - said_ms).unwrap();
+    assert!(age_ms >= 1_000);
+    assert_eq!(rig.wire(), [pushed("socket", age_ms)]);
     rig.cut();
     assert!(say(&mut rig, "drain").is_empty(), "nobody is there");
+    let said_ms = rig.ms;
     rig.redial();
     rig.register(true);
     rig.deliver("1", "m1");
-    assert_eq!(rig.wire(), [pushed("drain")]);
+    let age_ms = u32::try_from(rig.ms - said_ms).unwrap();
+    assert_eq!(rig.wire(), [pushed("drain", age_ms)]);
 }
 
 #[test]
@@ -296,11 +305,14 @@ fn an_ack_without_a_connection_is_made_when_the_message_comes_again() {
     rig.cut();
     rig.ack(inbound.key, seen());
     assert!(rig.wire().is_empty());
+    let done_ms = rig.ms;
+    rig.ms += 60_000;
     rig.redial();
     rig.register(true);
     rig.deliver("1", "m1");
     rig.deliver("2", "m2");
-    assert_eq!(rig.wire(), ["ack 1 seen"]);
+    let age_ms = rig.ms - done_ms;
+    assert_eq!(rig.wire(), [format!("ack 1 seen {age_ms} ms ago")]);
     assert!(matches!(
         rig.session.poll_event(),
         Some(SessionEvent::Registered { .. })

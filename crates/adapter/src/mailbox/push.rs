@@ -117,7 +117,7 @@ impl Push {
         if self.count_mail(false) > 0 {
             text.push_str(
                 ". To answer one, if it needs an answer, call the bus reply tool with `msg_id` = \
-                 the id at its end",
+                 the id at its end, and its sender as `from`",
             );
         }
         text.push('.');

@@ -44,7 +44,7 @@ pub(crate) const TOOL: Tool = Tool {
         Argument::new(
             "from",
             ArgumentKind::Text,
-            "Its sender, where that id may mean several messages.",
+            "Its sender: says that no other message is meant whose id ends alike. Give it each time.",
         ),
         Argument::required(
             "body",

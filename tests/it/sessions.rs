@@ -148,15 +148,15 @@ fn which_session_is_meant_is_never_guessed() {
         .fails(2);
     assert!(why.contains("text alone"), "{why}");
     home.run(&["session", "inject", "--latest", "hello"]).ok();
-    // Whoever takes the beginning of another's id for its name gets nothing of what is the other's.
+    // Whoever takes the beginning of another's id for its name has that, and nothing else of the other's.
     let ann = listed(&home)[0]["id"].as_str().expect("an id").to_owned();
     let taken = &ann[..ann.len() - 1];
     let eve = Mcp::start(&home, "generic", taken, "some-bot");
     eventually("eve is listed by her name", || {
         names(&home).iter().any(|name| name == taken).then_some(())
     });
-    let why = home.run(&["session", "inject", taken, "hello"]).fails(2);
-    assert!(why.contains("several sessions are meant"), "{why}");
+    let said = home.run(&["session", "inject", taken, "hello"]).ok();
+    assert!(said.contains(&format!("queued for {taken} (")), "{said}");
     home.run(&["session", "inject", &ann, "hello"]).ok();
     eve.close();
     eventually("it is gone", || (names(&home).len() == 2).then_some(()));
@@ -379,7 +379,7 @@ fn a_session_with_the_name_of_another_as_its_id_is_not_meant_by_it() {
     let broker = Broker::start(&home);
     let file = home.credentials().with_file_name("sessions.toml");
     fs::write(file, "approve = true\ninject = true").expect("it is written");
-    let _bob = Session::start(&home, "bob");
+    let bob = Session::start(&home, "bob");
     let mut eve = Session::start(&home, "eve");
     eventually("both are listed", || {
         (names(&home).len() == 2).then_some(())
@@ -411,6 +411,16 @@ fn a_session_with_the_name_of_another_as_its_id_is_not_meant_by_it() {
             why.contains("several sessions are meant: name ") && why.contains(&node),
             "{args:?}: {why}"
         );
+    }
+    // Nor what is meant for one who has gone.
+    drop(bob);
+    eventually("bob is away", || {
+        let said = home.run(&["status", "bob"]).ok();
+        said.contains("away").then_some(())
+    });
+    for args in [&["approve", "bob"][..], &["inject", "bob", "hello"]] {
+        let why = home.run(&[&["session"], args].concat()).fails(1);
+        assert!(why.contains("bob is away"), "{args:?}: {why}");
     }
     home.run(&["session", "deny", &node]).ok();
     assert!(eve.hear("hook 2").contains(r#""behavior":"deny""#));

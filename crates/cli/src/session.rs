@@ -15,7 +15,7 @@ use peerbus_adapter::{Failure, similar, wall_ms};
 use peerbus_node::index::LiveSession;
 use peerbus_node::{EventKind, NodeClient, NodeRefusal, which};
 use peerbus_view::{ADAPTER_STOPPED, PeerState};
-use peerbus_wire::{PeerName, escape, short_id};
+use peerbus_wire::{PeerName, escape, is_by_chance, short_id};
 use serde_json::json;
 
 use crate::args::{SessionInject, SessionNamed, SessionVerb, SessionWhich, Until};
@@ -136,7 +136,8 @@ fn named(session: &LiveSession) -> String {
             let id = escape(short_id(&session.id), CELL_CHARS);
             format!("{} ({id})", escape(name, CELL_CHARS))
         }
-        None => escape(&session.id, CELL_CHARS),
+        None if is_by_chance(&session.id) => escape(&session.id, CELL_CHARS),
+        None => session.node(),
     }
 }
 
@@ -158,7 +159,7 @@ fn find(id: Option<&str>, latest: bool) -> Result<LiveSession, Failure> {
             .cloned(),
         Some(meant) => {
             let meant = &*present(&all, meant);
-            match which::meant(&all, meant)[..] {
+            match meant_of(&all, meant)[..] {
                 [] => return Err(unknown(&all, meant)),
                 [one] => Some(one.clone()),
                 ref several => return Err(ambiguous(several)),
@@ -209,6 +210,19 @@ pub(crate) fn present(all: &[LiveSession], meant: &str) -> String {
     let old = PeerName::parse(meant).ok().filter(|_| !is_known);
     let present = old.map(|old| here::present(None, &old).to_string());
     present.unwrap_or_else(|| meant.to_owned())
+}
+
+/// The sessions that a word means. An agent that takes a peer's name for the id of its session gets nothing of what
+/// is that peer's, while this is away or elsewhere.
+pub(crate) fn meant_of<'s>(all: &'s [LiveSession], word: &str) -> Vec<&'s LiveSession> {
+    let mut found = which::meant(all, word);
+    if let [one] = found[..]
+        && one.has_chosen(word)
+        && here::runs_elsewhere(word).is_some()
+    {
+        found.clear();
+    }
+    found
 }
 
 /// Whether a word can mean a session: for lists, which show several.
@@ -292,7 +306,8 @@ fn inject(verb: &SessionInject) -> Result<(), Failure> {
     } else if verb.wait.is_none() {
         let id = escape(id, CELL_CHARS);
         output::wrapped(&format!(
-            "{id}: queued, to be shown as another agent's words"
+            "{id}: queued for {}, to be shown as another agent's words",
+            named(&session)
         ))?;
     }
     follow::say_asleep(&session);

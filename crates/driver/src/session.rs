@@ -84,7 +84,7 @@ impl Session {
             cwd: cwd.map(|cwd| cwd.canonicalize().unwrap_or(cwd)),
             knows: match &settings.agent {
                 DrivenAgent::Claude { .. } => None,
-                DrivenAgent::Acp(agent) => Some(agent.word.clone()),
+                DrivenAgent::Acp(agent) => Some(agent.identity()),
             },
             protocol,
             state: Mutex::new(state),

@@ -1,11 +1,8 @@
 //! The session that a person or a program means by a word.
 
-use peerbus_wire::names_id;
+use peerbus_wire::{is_by_chance, names_id};
 
 use crate::index::LiveSession;
-
-/// Fewest characters of the beginning of an id.
-const ID_PART_MIN: usize = 4;
 
 impl LiveSession {
     /// The name of its node, by the numbers of its processes: no client and no agent chose it, and it stays as
@@ -14,6 +11,15 @@ impl LiveSession {
     pub fn node(&self) -> String {
         let stem = self.socket.file_stem().unwrap_or_default();
         stem.to_string_lossy().into_owned()
+    }
+
+    /// Whether a word that means it is an id that can be somebody's name: agents choose theirs.
+    #[must_use]
+    pub fn has_chosen(&self, word: &str) -> bool {
+        let names = [&self.name, &self.wanted_name];
+        let mut names = names.into_iter().flatten();
+        let is_named = names.any(|name| name.eq_ignore_ascii_case(word));
+        !is_named && self.node() != word && !is_by_chance(&self.id)
     }
 }
 
@@ -26,12 +32,10 @@ pub fn meant<'s>(all: &'s [LiveSession], word: &str) -> Vec<&'s LiveSession> {
         let name = name.as_deref();
         name.is_some_and(|name| name.eq_ignore_ascii_case(word))
     };
-    // Of `job-1` and `job-10` the first is meant by its id.
-    let is_whole = all.iter().any(|it| it.id == word);
-    let is_id = |id: &str| {
-        let begins = !is_whole && id.starts_with(word) && word.len() >= ID_PART_MIN;
-        names_id(word, id) || begins
-    };
+    // Letters alone can be a name.
+    let has_digit = word.bytes().any(|b| b.is_ascii_digit());
+    let is_part = |id: &str| has_digit && is_by_chance(id) && names_id(word, id);
+    let is_id = |id: &str| id == word || is_part(id);
     let is_taken = all.iter().any(|it| is(&it.name));
     let would_be = |it: &LiveSession| !is_taken && it.name.is_none() && is(&it.wanted_name);
     let is_it =
@@ -49,6 +53,10 @@ mod tests {
     use super::*;
 
     const ID: &str = "0f3c9a77-1c2d-4e5f-8a9b-abcdef5e7c4f";
+
+    /// Others that end or begin as somebody chose.
+    const LIKE: &str = "00000000-1c2d-4e5f-8a9b-0000ef5e7c4f";
+    const DEAD: &str = "dead0000-1c2d-4e5f-8a9b-0000ef5e7c40";
 
     /// A session with this node, id, name, and the name that it would have.
     fn session((node, id, name, wanted): (&str, &str, Value, Value)) -> LiveSession {
@@ -68,10 +76,13 @@ mod tests {
             (&named, ("3.4", "bob"), "BOB", &["1.2"][..]),
             (&named, ("3.4", "bob"), "bob", &["1.2", "3.4"]),
             (&off, ("3.4", "bob"), "bob", &["1.2", "3.4"]),
+            (&off, ("3.4", LIKE), "ef5e7c4f", &["1.2", "3.4"]),
             (&off, ("3.4", "ef5e7c4f"), "ef5e7c4f", &["1.2", "3.4"]),
-            (&off, ("3.4", "0f3c9a77"), "0f3c9a77", &["1.2", "3.4"]),
             (&off, ("3.4", "1.2"), "1.2", &["1.2"]),
             (&named, ("3.4", "x"), ID, &["1.2"]),
+            // He is not there.
+            (&named, ("3.4", "reviewer-2"), "reviewer", &[]),
+            (&named, ("3.4", DEAD), "dead", &[]),
         ] {
             let thief = (thief.0, thief.1, json!("eve"), none.clone());
             let all = [session(of.clone()), session(thief)];

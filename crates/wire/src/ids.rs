@@ -102,7 +102,9 @@ pub fn names_id(text: &str, id: &str) -> bool {
     text == id || is_id_part(text) && is_by_chance(id) && is_part()
 }
 
-fn is_by_chance(id: &str) -> bool {
+/// Whether an id looks like one that a computer drew: nobody is called so.
+#[must_use]
+pub fn is_by_chance(id: &str) -> bool {
     id.len() >= CHANCE_CHARS_MIN && is_hex(id)
 }
 

@@ -50,8 +50,8 @@ pub use frame::{
 };
 pub use group::{GroupName, NoGroup};
 pub use ids::{
-    DeliveryKey, IdError, Instance, MessageId, Seq, Token, TokenName, is_id_part, names_id,
-    short_id,
+    DeliveryKey, IdError, Instance, MessageId, Seq, Token, TokenName, is_by_chance, is_id_part,
+    names_id, short_id,
 };
 pub use lenient::lenient;
 pub use name::{NameError, NameKey, PeerName};

@@ -5,16 +5,16 @@ use std::io::IsTerminal as _;
 use std::sync::{Mutex, PoisonError};
 
 use peerbus_adapter::{Failure, wall_ms};
+use peerbus_node::SessionNow;
 use peerbus_node::approvals::in_words;
 use peerbus_node::index::LiveSession;
-use peerbus_node::{SessionNow, which};
 use peerbus_view::{PeerState, span};
 use peerbus_wire::{escape, from_rfc3339};
 use serde_json::{Value, json};
 
 use super::all::{Silent, Waiting, agreed, show, waiting};
 use super::asked::{asked, how_it_ended, on_a_line, resolved, word};
-use super::{CELL_CHARS, ambiguous, called, open, present, refused, text_or_stdin};
+use super::{CELL_CHARS, ambiguous, called, meant_of, open, present, refused, text_or_stdin};
 use crate::args::{SessionAnswer, SessionApprove, SessionDeny};
 use crate::here::{self, sessions};
 use crate::{output, told};
@@ -212,7 +212,7 @@ fn find(meant: Option<&str>, json: bool) -> Result<Option<Waiting>, Failure> {
         return Err(Failure::failed(why));
     }
     let meant = &*present(&all, meant);
-    let named = which::meant(&all, meant);
+    let named = meant_of(&all, meant);
     requests.retain(|found| named.iter().any(|it| it.socket == found.session.socket));
     if named.len() > 1 {
         return Err(ambiguous(&named));
@@ -258,7 +258,7 @@ fn not_asked(
         let mut silent = silent.0.iter();
         silent.any(|(it, _)| it.socket == session.socket)
     };
-    let named = which::meant(all, meant);
+    let named = meant_of(all, meant);
     let is_it = |session: &LiveSession| {
         let is_named = named.iter().any(|it| it.socket == session.socket);
         is_named && !is_silent(session)

@@ -31,6 +31,16 @@ impl AcpAgent {
     pub(super) fn facts(&self) -> &'static Facts {
         self.agent.acp.unwrap_or(&Facts::UNKNOWN)
     }
+
+    /// Tells it from other agents, which may count their sessions as it does. Where it is not known it is its
+    /// whole command: an interpreter runs many.
+    pub(crate) fn identity(&self) -> String {
+        let command = || {
+            let words = self.command.iter().map(|word| word.to_string_lossy());
+            serde_json::json!(words.collect::<Vec<_>>()).to_string()
+        };
+        self.agent.acp.map_or_else(command, |_| self.word.clone())
+    }
 }
 
 /// A session of an agent that an editor has.
@@ -43,4 +53,29 @@ pub(crate) struct Seat {
     pub(crate) cwd: PathBuf,
     /// All of them, and the editor's end, hold one of these.
     pub(crate) all: Arc<()>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agents_that_one_interpreter_runs_are_told_apart() {
+        let agent = |agent: &'static Agent, command: &[&str]| AcpAgent {
+            agent,
+            word: "node".into(),
+            title: "node".into(),
+            command: command.iter().map(OsString::from).collect(),
+            resume: None,
+            model: None,
+            mode: None,
+        };
+        let of = |command: &[&str]| agent(&Agent::UNKNOWN, command).identity();
+        assert_ne!(of(&["node", "a.js"]), of(&["node", "b.js"]));
+        assert_ne!(of(&["node", "a b"]), of(&["node", "a", "b"]));
+        assert_eq!(of(&["node", "a.js"]), of(&["node", "a.js"]));
+        let known = peerbus_adapter::agents::ALL;
+        let known = known.into_iter().find(|it| it.acp.is_some()).unwrap();
+        assert_eq!(agent(known, &["x", "--verbose"]).identity(), "node");
+    }
 }

@@ -39,8 +39,8 @@ const UPDATE: [&str; 14] = [
 ];
 /// Those of an answer that is long.
 const ANSWER: [&str; 4] = ["sessionId", "messageId", "stopReason", "usage"];
-/// Longest id of a session, in bytes.
-const ID_MAX: usize = 1_024;
+/// Longest id of a session, or of a question that is kept, in bytes.
+pub(crate) const ID_MAX: usize = 1_024;
 /// A line without a method within so many bytes may be an answer.
 const HEAD: usize = 1_024;
 

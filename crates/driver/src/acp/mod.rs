@@ -296,7 +296,7 @@ impl Acp {
             }
             (
                 permission::is_ours(&call, self.agent.agent),
-                questions.len() >= QUESTIONS_MAX,
+                questions.len() >= QUESTIONS_MAX || id.get().len() > lines::ID_MAX,
             )
         };
         if ours || full {

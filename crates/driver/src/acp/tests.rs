@@ -249,6 +249,13 @@ async fn an_answer_is_that_of_its_own_prompt_and_a_verdict_that_of_its_own_quest
     };
     // It was answered `cancelled`.
     assert_eq!(acp.answer(&asked, &verdict), None);
+    // An id that would take much to keep.
+    let long = asks("ls").replace(
+        r#""id":7"#,
+        &format!(r#""id":"{}""#, "x".repeat(super::lines::ID_MAX)),
+    );
+    assert!(acp.hear(&to, &long).await.is_empty());
+    assert!(acp.state().questions.is_empty());
 }
 
 #[tokio::test]

@@ -35,8 +35,10 @@ impl Mux {
         let asked = lines::question(message.params.as_deref());
         let led = self.led(asked["sessionId"].as_str());
         let params = message.params.as_ref();
-        if !matches!(led, Led::Editor) && params.is_some_and(|it| it.get().len() > ASKED_MAX) {
-            // Rewritten, its members would take many times as much.
+        let is_long =
+            params.is_some_and(|it| it.get().len() > ASKED_MAX) || id.len() > lines::ID_MAX;
+        if !matches!(led, Led::Editor) && is_long {
+            // Rewritten, its members would take many times as much; its id is kept.
             let id = message.id.unwrap_or_default();
             let cancelled = permission::cancelled();
             self.agent_gets(&RpcMessage::response(id, &Ok::<_, ()>(cancelled)));

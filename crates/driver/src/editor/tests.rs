@@ -159,14 +159,14 @@ fn a_session_whose_driver_ends_first_is_opened_without_the_bus() {
 #[test]
 fn a_question_of_a_helpers_session_in_a_turn_of_mail_is_marked() {
     let mut mux = open();
-    let asks = json!({ "id": 70, "method": "session/request_permission", "params": {
+    let helper = json!({ "id": 70, "method": "session/request_permission", "params": {
         "sessionId": "helper", "toolCall": { "toolCallId": "t", "title": "run" }, "options": [] } });
     assert_eq!(
-        told(mux.agent(&line(asks.clone()))),
-        [Told::Editor(text(asks.clone()))]
+        told(mux.agent(&line(helper.clone()))),
+        [Told::Editor(text(helper.clone()))]
     );
     mux.driver(1, &text(prompt(json!(3))));
-    let left = told(mux.agent(&line(asks)));
+    let left = told(mux.agent(&line(helper)));
     let [Told::Driver(_), Told::Editor(marked)] = &left[..] else {
         panic!("{left:?}")
     };
@@ -174,6 +174,14 @@ fn a_question_of_a_helpers_session_in_a_turn_of_mail_is_marked() {
         marked.contains("A message of a peer led to this: run"),
         "{marked}"
     );
+    // An id that would take much to keep.
+    let mut long = asks("run");
+    long["id"] = "x".repeat(crate::acp::lines::ID_MAX).into();
+    let left = told(mux.agent(&line(long)));
+    let [Told::Agent(answer)] = &left[..] else {
+        panic!("{left:?}")
+    };
+    assert!(answer.contains(r#""outcome":"cancelled""#), "{answer}");
 }
 
 fn load(id: &str) -> Value {

@@ -196,7 +196,12 @@ fn done(from: &PeerName, out: &Out) -> Option<String> {
         Some(format!(" {}", escape(&text, 200)))
     };
     let method = escape(message.method.as_deref()?, 80);
-    let what = word("name").or_else(|| word("uri")).unwrap_or_default();
+    // A caller may add other members.
+    let what = match method.split_once('/') {
+        Some(("resources", _)) => word("uri"),
+        _ => word("name"),
+    };
+    let what = what.unwrap_or_default();
     Some(format!("{from}: {method}{what}"))
 }
 
@@ -323,5 +328,31 @@ async fn introduce(to: &mpsc::Sender<String>, from: &mut mpsc::Receiver<String>)
         let ready = RpcMessage::call(None, "notifications/initialized", None);
         to.send(ready.text()).await.ok()?;
         return Some(result);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_caller_adds_hides_nothing_that_it_has_done() {
+        let told = |method: &str, params: &str| {
+            let line =
+                format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
+            let message = Message::parse(&line).unwrap();
+            done(&PeerName::parse("eve").unwrap(), &Out::Server(message)).unwrap()
+        };
+        let read = told(
+            "resources/read",
+            r#"{"name":"README.md","uri":"file:///etc/shadow"}"#,
+        );
+        assert_eq!(read, "eve: resources/read file:///etc/shadow");
+        let called = told("tools/call", r#"{"uri":"harmless","name":"rm"}"#);
+        assert_eq!(called, "eve: tools/call rm");
+        assert_eq!(
+            told("tools/call", r#"{"uri":"harmless"}"#),
+            "eve: tools/call"
+        );
     }
 }

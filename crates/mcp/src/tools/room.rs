@@ -104,7 +104,7 @@ pub(super) fn choose(
 /// As many as may go, in the order in which they are chosen; so many of them are the first of their senders.
 pub(super) fn in_turn(found: &[Listed], max: usize) -> (Vec<&Listed>, usize) {
     let senders = found.iter().map(|listed| &listed.mail.inbound);
-    let turns = turns(senders.map(|it| (it.from.as_str(), it.token.as_deref())));
+    let turns = turns(senders.map(|it| (it.from.as_str(), it.party())));
     let mut turns: Vec<_> = turns.into_iter().zip(found).collect();
     turns.sort_by_key(|(turn, _)| *turn);
     turns.truncate(max);
@@ -115,13 +115,14 @@ pub(super) fn in_turn(found: &[Listed], max: usize) -> (Vec<&Listed>, usize) {
     )
 }
 
-/// The how many-eth of its sender each message is, by its name and token. Somebody with a token of their own can
-/// have any number of names; a name that got another token meanwhile is one sender, whose messages go in order.
-fn turns<'a>(messages: impl Iterator<Item = (&'a str, Option<&'a str>)>) -> Vec<usize> {
+/// The how many-eth of its sender each message is, by its name and who answers for that. Somebody with a token or
+/// a domain can have any number of names; a name that got another token meanwhile is one sender, whose messages go
+/// in order.
+fn turns<'a>(messages: impl Iterator<Item = (&'a str, Option<String>)>) -> Vec<usize> {
     let (mut senders, mut counts) = (BTreeMap::new(), BTreeMap::new());
-    let turn = |(from, token): (&'a str, Option<&'a str>)| {
-        let sender = senders.entry(from).or_insert(token.ok_or(from));
-        let count = counts.entry(*sender).or_insert(0);
+    let turn = |(from, party): (&'a str, Option<String>)| {
+        let sender = senders.entry(from).or_insert(party.ok_or(from));
+        let count = counts.entry(sender.clone()).or_insert(0);
         *count += 1;
         *count - 1
     };
@@ -178,6 +179,7 @@ mod tests {
             ("eve2", Some("eves")),
             ("eves", None),
         ];
+        let messages = messages.map(|(from, party)| (from, party.map(str::to_owned)));
         assert_eq!(turns(messages.into_iter()), [0, 1, 2, 0, 1, 0]);
     }
 }

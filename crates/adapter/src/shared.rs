@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 
 use peerbus_core::Now;
+use peerbus_os::clock::{millis, since_boot};
 use peerbus_os::sync::lock;
 use peerbus_peer::mailbox::Senders;
 use peerbus_peer::session::{PeerSession, QueryId, Rejected, Reply, Status};
@@ -65,11 +66,11 @@ impl Clock {
     }
 
     pub(crate) fn now(&self) -> Now {
-        let mono_ms = peerbus_os::clock::millis(self.start.elapsed());
-        // A session has deadlines, but judges no ages.
+        // No session tells a time of the day.
         Now {
-            mono_ms,
-            ..Now::default()
+            mono_ms: millis(self.start.elapsed()),
+            boot_ms: millis(since_boot()),
+            wall_ms: 0,
         }
     }
 

@@ -92,9 +92,14 @@ impl ClientFrame {
             Self::Presence(presence) => write("presence", &|writer| {
                 writer.raw("presence", presence.as_str());
             }),
-            Self::Reject { key, reason } => write("reject", &|writer| {
+            Self::Reject {
+                key,
+                reason,
+                age_ms,
+            } => write("reject", &|writer| {
                 let reason = cut(reason, REASON_BYTES_MAX);
                 writer.string("id", key.as_str()).string("reason", &reason);
+                write_age(*age_ms, writer);
             }),
             Self::Release { key, again } => write("release", &|writer| {
                 writer.string("id", key.as_str()).flag("again", *again);
@@ -203,13 +208,7 @@ fn control(kind: &str, members: &Members<'_>) -> Option<ClientFrame> {
             ClientFrame::Roster(known.filter_map(entry).collect())
         }
         "presence" => ClientFrame::Presence(Presence::of(&members.get(Member::Presence)?)?),
-        "reject" => {
-            let reason = members.optional_string(Member::Reason)?.unwrap_or_default();
-            ClientFrame::Reject {
-                key: key()?,
-                reason: cut(&reason, REASON_BYTES_MAX).into_owned(),
-            }
-        }
+        "reject" => return reject(key()?, members),
         "release" => ClientFrame::Release {
             key: key()?,
             again: members.flag(Member::Again)?,
@@ -277,6 +276,16 @@ fn write_age(age_ms: u32, writer: &mut Writer) {
 /// An ack is one, whatever else stands in it.
 fn age_ms(members: &Members<'_>) -> u32 {
     members.number(Member::AgeMs, 0).unwrap_or(0)
+}
+
+/// `None` when the reason is no text.
+fn reject(key: DeliveryKey, members: &Members<'_>) -> Option<ClientFrame> {
+    let reason = members.optional_string(Member::Reason)?.unwrap_or_default();
+    Some(ClientFrame::Reject {
+        key,
+        reason: cut(&reason, REASON_BYTES_MAX).into_owned(),
+        age_ms: age_ms(members),
+    })
 }
 
 /// `None` when a member is missing or unknown.

@@ -55,6 +55,8 @@ pub enum ClientFrame {
         key: DeliveryKey,
         /// Why, as a sentence.
         reason: String,
+        /// As [`Ack::age_ms`].
+        age_ms: u32,
     },
     /// `ext`: the holder hands this delivery back; it is delivered again at the latest when the
     /// name registers next. What was sent to one member of a group goes to the next one.
@@ -199,6 +201,17 @@ pub struct Ack {
 }
 
 impl ClientFrame {
+    /// The recipient does not want a delivery, as of now.
+    #[must_use]
+    pub const fn reject(key: DeliveryKey, reason: String) -> Self {
+        let age_ms = 0;
+        Self::Reject {
+            key,
+            reason,
+            age_ms,
+        }
+    }
+
     /// The recipient is done with a delivery, as of now.
     #[must_use]
     pub const fn ack(key: DeliveryKey, how: Option<How>) -> Self {

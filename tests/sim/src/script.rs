@@ -164,10 +164,7 @@ impl Script {
             ctx.oracle.dropped(&self.name, &from, &id);
             let key = delivery.key;
             let frame = if self.ext {
-                ClientFrame::Reject {
-                    key,
-                    reason: "does not verify".into(),
-                }
+                ClientFrame::reject(key, "does not verify".into())
             } else {
                 ClientFrame::ack(key, None)
             };
@@ -374,10 +371,7 @@ impl Script {
         }
         let key = seq.key();
         let frame = match ctx.rng.index(4) {
-            0 => ClientFrame::Reject {
-                key,
-                reason: "mine".into(),
-            },
+            0 => ClientFrame::reject(key, "mine".into()),
             1 => ClientFrame::Release { key, again: false },
             _ => ClientFrame::ack(key, None),
         };

@@ -1,7 +1,10 @@
 //! What a host does about its name, and about messages short of an ack.
 
+use std::time::Duration;
+
 use peerbus_adapter::sessions::Sessions;
 use peerbus_adapter::{Bus, BusError, Naming, PeerName, SessionEvent, Stage};
+use peerbus_os::clock::since_boot;
 use peerbus_test_support::peer::Peer;
 use peerbus_test_support::{PATIENCE, soon};
 use peerbus_wire::{BrokerFrame, ClientFrame, NameAnswer};
@@ -52,20 +55,28 @@ async fn a_step_and_a_rejection_go_to_the_broker() {
         ClientFrame::Progress { key, stage: Stage::Pushed { path }, .. }
             if key.as_str() == "1" && path == "socket"
     ));
+    // A broker that came back is told since when.
+    let some_ms = || {
+        let until = since_boot() + Duration::from_millis(2);
+        while since_boot() < until {}
+    };
+    some_ms();
+    peer.deliver("2", "m1").await;
+    assert!(matches!(
+        frame(&mut peer).await,
+        ClientFrame::Progress { key, age_ms: 2.., .. } if key.as_str() == "2"
+    ));
     let why = "its user said no".to_owned();
     bus.reached(&message.key, Stage::Dead { why });
-    let rejected = |frame: ClientFrame| {
-        matches!(
-            frame,
-            ClientFrame::Reject { reason, .. } if reason == "its user said no"
-        )
+    let rejected = |frame: ClientFrame| match frame {
+        ClientFrame::Reject { reason, age_ms, .. } if reason == "its user said no" => age_ms,
+        other => panic!("{other:?}"),
     };
-    assert!(rejected(frame(&mut peer).await));
-    peer.deliver("2", "m1").await;
-    assert!(
-        rejected(frame(&mut peer).await),
-        "and again when it comes again"
-    );
+    assert_eq!(rejected(frame(&mut peer).await), 0);
+    assert_eq!(rejected(frame(&mut peer).await), 0, "each delivery");
+    some_ms();
+    peer.deliver("3", "m1").await;
+    assert!(rejected(frame(&mut peer).await) >= 2);
     bus.reached(&message.key, step.clone());
     bus.close().await;
     assert!(peer.raw().await.is_none_or(|message| message.is_close()));

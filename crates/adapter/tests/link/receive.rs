@@ -38,7 +38,7 @@ async fn a_forged_message_is_rejected_and_never_shown() {
     let mut forged = from_alice("m1");
     forged.from = "carol".into();
     peer.text(delivery("1", &forged)).await;
-    let (ClientFrame::Reject { key, reason }, _) = peer.read().await else {
+    let (ClientFrame::Reject { key, reason, .. }, _) = peer.read().await else {
         panic!("no reject")
     };
     assert_eq!(key.as_str(), "1");

@@ -367,8 +367,7 @@ impl Broker {
     }
 
     fn cx<'t>(&self, now: Now, txn: &'t mut dyn Txn) -> Cx<'t> {
-        let at = self.stamp(now);
-        let age_ms = 0;
+        let (at, age_ms) = (self.stamp(now), 0);
         Cx {
             now,
             at,
@@ -436,7 +435,12 @@ impl Broker {
                 self.keep_roster(cx.now, caller, peers);
             }
             ClientFrame::Presence(it) if caller.ext => self.set_presence(cx, caller.conn, it)?,
-            ClientFrame::Reject { key, reason } if caller.ext => {
+            ClientFrame::Reject {
+                key,
+                reason,
+                age_ms,
+            } if caller.ext => {
+                cx.age_ms = age_ms;
                 self.finish_named(cx, caller, &key, End::Dead(&reason))?;
             }
             ClientFrame::Release { key, .. } if caller.ext => self.release(cx, caller, &key)?,

@@ -5,7 +5,7 @@ use peerbus_wire::{
     PeerName, PeersFrame, Register, Window, escape,
 };
 
-use super::frames::NO_GROUPS;
+use super::frames::{NO_GROUPS, age};
 use super::inbox::{HELD_BYTES_MAX, HELD_MAX, release};
 use super::outbox::Expired;
 use super::{
@@ -222,9 +222,9 @@ impl PeerSession {
         self.events
             .extend(lapsed.map(|key| SessionEvent::Lapsed { key, reason: None }));
         if ext {
-            let declined = self.inbox.declined();
-            self.control
-                .extend(declined.map(|(key, reason)| ClientFrame::Reject { key, reason }));
+            for (key, (reason, at_ms)) in self.inbox.declined() {
+                self.decline(key, reason, age(now, at_ms), true);
+            }
         }
         let groups = self.config.groups.clone();
         if ext && !groups.is_empty() {

@@ -25,6 +25,11 @@ enum Unfit {
     Form(String),
 }
 
+/// So long ago it was, in milliseconds.
+pub(super) fn age(now: Now, at_ms: u64) -> u32 {
+    u32::try_from(now.boot_ms.saturating_sub(at_ms)).unwrap_or(u32::MAX)
+}
+
 impl PeerSession {
     /// A text message came from the broker.
     pub fn handle_text(&mut self, now: Now, text: &[u8]) {
@@ -174,39 +179,48 @@ impl PeerSession {
         };
         let key = delivery.key.clone();
         let print = print_of(&delivery.envelope.envelope.hmac);
-        let age = |at_ms| u32::try_from(now.boot_ms.saturating_sub(at_ms)).unwrap_or(u32::MAX);
         match self.inbox.arrive(delivery.key, print, inbound) {
-            Arrival::New if self.mutations.broken(SessionMutation::AckUnread) => {
+            Arrival::New(_) if self.mutations.broken(SessionMutation::AckUnread) => {
                 self.ack_delivery(key, None, 0);
             }
-            Arrival::New => {}
+            Arrival::New(before) => self.say_again(now, key, before.filter(|_| ext)),
             Arrival::Held(said, leased) => {
                 self.counters.duplicates += 1;
-                if let Some((stage, at_ms)) = said.filter(|_| ext) {
-                    let age_ms = age(at_ms);
-                    self.control
-                        .push_back(ClientFrame::Progress { key, stage, age_ms });
-                }
+                self.say_again(now, key, said.filter(|_| ext));
                 self.events
                     .extend(leased.map(|inbound| SessionEvent::Message(*inbound)));
             }
             Arrival::Ended(end, at_ms) => {
                 self.counters.duplicates += 1;
-                self.say_end(key, end, at_ms.map_or(0, age));
+                self.say_end(key, end, at_ms.map_or(0, |at_ms| age(now, at_ms)));
             }
             Arrival::Reused => self.reject(key, "id reused for another message".into(), ext),
         }
     }
 
+    /// The broker may have lost how far a message is, as the host said.
+    fn say_again(&mut self, now: Now, key: DeliveryKey, said: Option<(Stage, u64)>) {
+        self.control
+            .extend(said.map(|(stage, at_ms)| ClientFrame::Progress {
+                key,
+                stage,
+                age_ms: age(now, at_ms),
+            }));
+    }
+
     /// What is not shown: v1 has no word for it, and is to drop it.
     fn reject(&mut self, key: DeliveryKey, reason: String, ext: bool) {
         self.counters.rejected += 1;
-        self.decline(key, reason, ext);
+        self.decline(key, reason, 0, ext);
     }
 
-    fn decline(&mut self, key: DeliveryKey, reason: String, ext: bool) {
+    pub(super) fn decline(&mut self, key: DeliveryKey, reason: String, age_ms: u32, ext: bool) {
         if ext {
-            self.control.push_back(ClientFrame::Reject { key, reason });
+            self.control.push_back(ClientFrame::Reject {
+                key,
+                reason,
+                age_ms,
+            });
         } else {
             self.ack_delivery(key, None, 0);
         }
@@ -216,7 +230,7 @@ impl PeerSession {
     pub(super) fn say_end(&mut self, key: DeliveryKey, end: End, age_ms: u32) {
         match end {
             End::Acked(how) => self.ack_delivery(key, how, age_ms),
-            End::Refused(reason) => self.decline(key, reason, self.speaks_ext()),
+            End::Refused(reason) => self.decline(key, reason, age_ms, self.speaks_ext()),
         }
     }
 

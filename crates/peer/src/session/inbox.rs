@@ -45,8 +45,8 @@ struct Entry {
 /// What a verified delivery turns out to be.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Arrival {
-    /// New: the host will see it.
-    New,
+    /// New: the host will see it. It may have shown it before it lapsed.
+    New(Option<(Stage, u64)>),
     /// Held already: not acked now, but with the one that is held. The broker may have lost how far it is,
     /// as the host said. `Some` message: the host took it, and its lease begins anew.
     Held(Option<(Stage, u64)>, Option<Box<Inbound>>),
@@ -73,8 +73,8 @@ type Ended = (End, u64);
 struct Owed {
     key: Key,
     delivery: DeliveryKey,
-    /// The host declines it, for this reason. The broker is told so once more on the next connection.
-    declined: Option<String>,
+    /// The host declined it, for this reason, and when. The broker is told so once more on the next connection.
+    declined: Option<(String, u64)>,
 }
 
 #[derive(Debug, Default)]
@@ -89,6 +89,8 @@ pub(super) struct Inbox {
     order: VecDeque<Key>,
     /// The oldest first.
     owed: VecDeque<Owed>,
+    /// How far was shown what lapsed and may come again, the oldest first.
+    shown: VecDeque<(Key, (Stage, u64))>,
     /// Broken on purpose: what was consumed is not remembered.
     #[cfg(feature = "mutations")]
     pub(super) forgetful: bool,
@@ -127,6 +129,8 @@ impl Inbox {
             let leased = leased.then(|| Box::new(inbound));
             return Arrival::Held(entry.said.clone(), leased);
         }
+        let before = self.shown.iter().position(|(shown, _)| *shown == key);
+        let before = before.and_then(|at| Some(self.shown.remove(at)?.1));
         let bytes = inbound.body.len();
         self.bytes += bytes;
         let entry = Entry {
@@ -135,12 +139,12 @@ impl Inbox {
             bytes,
             one: inbound.one,
             is_request: inbound.within_ms > 0,
-            said: None,
+            said: before.clone(),
             unread: Some(inbound),
         };
         self.held.insert(key, entry);
         self.unread.push_back(key);
-        Arrival::New
+        Arrival::New(before)
     }
 
     /// Gives the host the oldest message that it has not taken.
@@ -214,12 +218,25 @@ impl Inbox {
     }
 
     /// There is another connection: what is for one member of a group is forgotten, and comes again if
-    /// it is still this one's. Gives what the host took of it.
+    /// it is still this one's. Gives what the host took of it, which stays where that has shown it.
     pub(super) fn lapse(&mut self) -> Vec<Key> {
         let leased = self.held.iter().filter(|(_, entry)| entry.one);
         let leased: Vec<_> = leased.map(|(key, _)| *key).collect();
-        let taken = |key: &Key| self.forget(*key).is_some_and(|it| it.unread.is_none());
-        leased.into_iter().filter(taken).collect()
+        let mut taken = Vec::new();
+        for key in leased {
+            let Some(entry) = self.forget(key) else {
+                continue;
+            };
+            let was_shown = |(stage, _): &(Stage, u64)| !matches!(stage, Stage::Held { .. });
+            self.shown
+                .extend(entry.said.filter(was_shown).map(|said| (key, said)));
+            if entry.unread.is_none() {
+                taken.push(key);
+            }
+        }
+        self.shown
+            .drain(..self.shown.len().saturating_sub(OWED_MAX));
+        taken
     }
 
     /// A delivery is not this peer's any more, acked or not: it is forgotten, as new if it comes again.
@@ -271,14 +288,16 @@ impl Inbox {
     }
 
     /// The host declines a request that it acked: its delivery.
-    fn decline(&mut self, key: Key, why: &str) -> Option<DeliveryKey> {
+    fn decline(&mut self, at_ms: u64, key: Key, why: &str) -> Option<DeliveryKey> {
         let owed = self.owed.iter_mut().find(|owed| owed.key == key)?;
-        owed.declined = Some(why.to_owned());
+        owed.declined = Some((why.to_owned(), at_ms));
         Some(owed.delivery.clone())
     }
 
     /// There is another connection: requests that were declined, which the broker may not have heard.
-    pub(super) fn declined(&mut self) -> impl Iterator<Item = (DeliveryKey, String)> + use<> {
+    pub(super) fn declined(
+        &mut self,
+    ) -> impl Iterator<Item = (DeliveryKey, (String, u64))> + use<> {
         let owed = std::mem::take(&mut self.owed).into_iter();
         let (declined, owed): (Vec<_>, Vec<_>) = owed.partition(|it| it.declined.is_some());
         self.owed = VecDeque::from(owed);
@@ -410,10 +429,10 @@ impl PeerSession {
         let end = match stage {
             Stage::Acked(how) => End::Acked(how),
             Stage::Declined { why } if !self.inbox.held.contains_key(&key) => {
-                let delivery = self.inbox.decline(key, &why);
+                let delivery = self.inbox.decline(now.boot_ms, key, &why);
                 if let Some(key) = delivery.filter(|_| self.speaks_ext()) {
                     let reason = why;
-                    self.control.push_back(ClientFrame::Reject { key, reason });
+                    self.control.push_back(ClientFrame::reject(key, reason));
                 }
                 return;
             }

@@ -217,7 +217,7 @@ pub(crate) fn client_frame() -> impl Strategy<Value = ClientFrame> {
             envelope: Ok(carried),
         }),
         option::of(key()).prop_map(|after| ClientFrame::Forwarded { after }),
-        (key(), "\\PC{0,80}").prop_map(|(key, reason)| ClientFrame::Reject { key, reason }),
+        (key(), "\\PC{0,80}").prop_map(|(key, reason)| ClientFrame::reject(key, reason)),
         (key(), any::<bool>()).prop_map(|(key, again)| ClientFrame::Release { key, again }),
         vec(message_id(), 0..5).prop_map(|ids| ClientFrame::Status { ids }),
         (key(), progress(), any::<u32>()).prop_map(|(key, stage, age_ms)| ClientFrame::Progress {

@@ -89,10 +89,7 @@ fn client_frames() -> Vec<(ClientFrame, &'static str)> {
             r#"{"protocol_version":"v1","type":"presence","presence":{"project":"a\u003cb"}}"#,
         ),
         (
-            ClientFrame::Reject {
-                key: key(),
-                reason: text("signature mismatch"),
-            },
+            ClientFrame::reject(key(), text("signature mismatch")),
             r#"{"protocol_version":"v1","type":"reject","id":"17","reason":"signature mismatch"}"#,
         ),
         (

@@ -184,10 +184,7 @@ impl World {
         let stage = self.peers[peer].verdict(key, &mut self.rng);
         self.oracle.says(key, &stage);
         let frame = match stage {
-            Stage::Dead { why } => ClientFrame::Reject {
-                key: delivery,
-                reason: why,
-            },
+            Stage::Dead { why } => ClientFrame::reject(delivery, why),
             Stage::Acked(how) => {
                 self.reads((peer, conn), key, &delivery);
                 ClientFrame::ack(delivery, how)

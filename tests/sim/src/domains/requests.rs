@@ -56,13 +56,7 @@ impl World {
                 let reason = "it is not mine to do".to_owned();
                 let why = reason.clone();
                 self.oracle.says(&key, &Stage::Dead { why });
-                self.client_sends(
-                    conn,
-                    ClientFrame::Reject {
-                        key: delivery,
-                        reason,
-                    },
-                );
+                self.client_sends(conn, ClientFrame::reject(delivery, reason));
             }
             3 => {}
             _ => {

@@ -44,7 +44,7 @@ impl Host {
             }
             1 => {
                 let reason = "it is not mine to do".to_owned();
-                self.say(ctx, &ClientFrame::Reject { key, reason });
+                self.say(ctx, &ClientFrame::reject(key, reason));
             }
             2 => {}
             _ => {

@@ -279,13 +279,7 @@ fn an_id_may_be_used_anew_once_its_message_is_forgotten() {
     rig.restart();
     assert_eq!(last(&mut rig), Stage::Queued, "it may be used anew");
     let bob = rig.ext("bob");
-    rig.frame(
-        bob,
-        ClientFrame::Reject {
-            key: Seq(2).key(),
-            reason: "forged".into(),
-        },
-    );
+    rig.frame(bob, ClientFrame::reject(Seq(2).key(), "forged".into()));
     let why = "forged".to_owned();
     let dead = Stage::Dead { why };
     assert_eq!(last(&mut rig), dead);

@@ -193,7 +193,7 @@ fn rejected_once(mut rig: Rig) {
 
 pub(crate) fn reject(rig: &mut Rig, conn: ConnId) {
     let (key, reason) = (Seq(1).key(), "not mine".into());
-    rig.frame(conn, ClientFrame::Reject { key, reason });
+    rig.frame(conn, ClientFrame::reject(key, reason));
 }
 
 #[test]
@@ -357,7 +357,7 @@ fn who_is_gone_for_good_is_not_waited_for_when_all_others_rejected_it() {
     let (ada, members) = given(&mut rig, &["bob"]);
     let key = Seq(1).key();
     let reason = "not mine".to_owned();
-    rig.frame(members[0], ClientFrame::Reject { key, reason });
+    rig.frame(members[0], ClientFrame::reject(key, reason));
     let dead = Stage::Dead {
         why: "not mine".into(),
     };

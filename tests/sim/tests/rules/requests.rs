@@ -154,7 +154,7 @@ fn nobody_else_ends_it() {
     answer(&mut rig, bob, ("bob", "cyd"), ("a2", "q1"));
     answer(&mut rig, bob, ("bob", "ada"), ("a3", "q2"));
     let (key, reason) = (Seq(1).key(), "mine".to_owned());
-    rig.frame(cyd, ClientFrame::Reject { key, reason });
+    rig.frame(cyd, ClientFrame::reject(key, reason));
     working(&mut rig, cyd, "at it");
     rig.frame(cyd, ClientFrame::Withdraw { id: id("q1") });
     assert!(!is_over(&rig));
@@ -171,7 +171,7 @@ fn who_does_not_do_it_says_so_and_the_asker_hears_it_even_later() {
     let (mut rig, ada, bob) = asked();
     rig.close(ada, true);
     let (key, reason) = (Seq(1).key(), "not my repository".to_owned());
-    rig.frame(bob, ClientFrame::Reject { key, reason });
+    rig.frame(bob, ClientFrame::reject(key, reason));
     assert!(is_over(&rig));
     let ada = rig.ext("ada");
     let why = "not my repository".to_owned();
@@ -287,10 +287,7 @@ fn a_group_declines_when_all_who_are_left_have() {
     let (bob, cyd) = (member(&mut rig, "bob"), member(&mut rig, "cyd"));
     ask(&mut rig, ada, ("ada", "#shop"), "q1");
     rig.ack(bob, 1);
-    let reject = |reason: &str| ClientFrame::Reject {
-        key: Seq(1).key(),
-        reason: reason.into(),
-    };
+    let reject = |reason: &str| ClientFrame::reject(Seq(1).key(), reason.into());
     rig.frame(bob, reject("not mine"));
     assert_eq!(rig.delivered(cyd), [1]);
     assert!(rig.states(ada).iter().all(|stage| !stage.is_end()));

@@ -124,7 +124,7 @@ fn what_is_kept_of_rejected_mail_has_a_bound() {
         rig.send(ada, "ada", "bob", &format!("m{n}"));
         let key = Seq(n - 99).key();
         let reason = "forged".into();
-        rig.frame(bob, ClientFrame::Reject { key, reason });
+        rig.frame(bob, ClientFrame::reject(key, reason));
         rig.pass(SECOND / 10);
     }
     rig.pass(120 * SECOND);
@@ -142,13 +142,7 @@ fn a_rejected_message_is_kept_for_the_operator_for_thirty_days() {
     let (ada, bob) = (rig.ext("ada"), rig.ext("bob"));
     rig.send(ada, "ada", "bob", "m1");
     let key = Seq(1).key();
-    rig.frame(
-        bob,
-        ClientFrame::Reject {
-            key,
-            reason: "forged".into(),
-        },
-    );
+    rig.frame(bob, ClientFrame::reject(key, "forged".into()));
     rig.pass(29 * DAY);
     assert!(is_stored(&mut rig, 1));
     rig.pass(DAY + 800 * SECOND);
@@ -162,13 +156,7 @@ fn a_statement_that_its_sender_never_fetches_goes_after_thirty_days() {
     rig.send(ada, "ada", "bob", "m1");
     rig.close(ada, true);
     let key = Seq(1).key();
-    rig.frame(
-        bob,
-        ClientFrame::Reject {
-            key,
-            reason: "forged".into(),
-        },
-    );
+    rig.frame(bob, ClientFrame::reject(key, "forged".into()));
     rig.pass(30 * DAY + 120 * SECOND);
     let ada = rig.ext("ada");
     assert!(rig.take(ada).receipts.is_empty());

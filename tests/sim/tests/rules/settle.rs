@@ -5,10 +5,7 @@ use peerbus_wire::{ClientFrame, DeliveryKey, Seq, Stage};
 use crate::rig::{Rig, ack};
 
 fn reject(seq: u64) -> ClientFrame {
-    ClientFrame::Reject {
-        key: Seq(seq).key(),
-        reason: "signature mismatch".into(),
-    }
+    ClientFrame::reject(Seq(seq).key(), "signature mismatch".into())
 }
 
 #[test]

@@ -60,6 +60,9 @@ fn after_another_connection_one_of_a_group_comes_again_and_other_mail_is_kept() 
     let key = rig.message().key;
     job(&mut rig, "18", "m2");
     rig.deliver("19", "m3");
+    let path = "socket".to_owned();
+    assert_eq!(reached(&mut rig, key, Stage::Pushed { path }).len(), 1);
+    let pushed_ms = rig.ms;
     rig.cut();
     rig.redial();
     rig.register(true);
@@ -73,10 +76,15 @@ fn after_another_connection_one_of_a_group_comes_again_and_other_mail_is_kept() 
     job(&mut rig, "18", "m2");
     let again = [rig.message().id, rig.message().id];
     assert_eq!(again, ["m1", "m2"]);
+    let age_ms = rig.ms - pushed_ms;
+    let stage = r#"Pushed { path: "socket" }"#;
+    let told =
+        format!(r#"Progress {{ key: DeliveryKey("17"), stage: {stage}, age_ms: {age_ms} }}"#);
+    assert_eq!(rig.wire(), [told.clone()], "it was shown");
     job(&mut rig, "17", "m1");
     assert_eq!(rig.message().id, "m1", "its lease begins anew");
     rig.ack(key, seen());
-    assert_eq!(rig.wire(), ["ack 17 seen"]);
+    assert_eq!(rig.wire(), [told, "ack 17 seen".into()]);
 }
 
 #[test]

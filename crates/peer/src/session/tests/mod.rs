@@ -261,7 +261,7 @@ impl Rig {
                 let age = age.map_or(String::new(), |age_ms| format!(" {age_ms} ms ago"));
                 format!("ack {}{how}{age}", ack.key.as_str())
             }
-            ClientFrame::Reject { key, reason } => format!("reject {}: {reason}", key.as_str()),
+            ClientFrame::Reject { key, reason, .. } => format!("reject {}: {reason}", key.as_str()),
             ClientFrame::Status { ids } => format!("status {ids:?}"),
             ClientFrame::Withdraw { id } => format!("withdraw {id:?}"),
             ClientFrame::Peers => "peers".into(),

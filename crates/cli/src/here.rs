@@ -382,8 +382,11 @@ pub(crate) fn ways_out<'a>(
     let mut ways: Vec<String> = stuck
         .filter_map(|it| {
             let name = escape(it.name.as_deref().unwrap_or_default(), NAME_CHARS);
-            let why = format!("{name} is {}: {ADAPTER_STOPPED}", it.word());
-            let why = Some(why).filter(|why| it.stopped && !said.contains(&**why));
+            let mut why = format!("{name} is {}", it.word());
+            if it.stopped {
+                why = format!("{why}: {ADAPTER_STOPPED}");
+            }
+            let why = Some(why).filter(|why| !said.contains(&**why));
             let look = || Some(asked.iter().find(|peer| is_of(it, peer))?.look());
             match (why, it.goes_on().or_else(look)) {
                 (Some(why), Some(how)) => Some(format!("{why}: {how}")),

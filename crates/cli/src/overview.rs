@@ -3,7 +3,7 @@
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, TrySendError, sync_channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use peerbus_adapter::demand::came_to_be;
 use peerbus_adapter::operator::{Events, Streamless};
@@ -24,6 +24,8 @@ use crate::{operator, output, peers, requests};
 const CLEARS: &str = "\u{1b}[H\u{1b}[2J\u{1b}[3J";
 /// Between two times that it is shown.
 const PAUSE: Duration = Duration::from_millis(250);
+/// A page stands so long at most: its ages are seconds.
+const STANDS: Duration = Duration::from_secs(5);
 /// Between two looks whether a session's process is stopped.
 const LOOK: Duration = Duration::from_secs(1);
 /// Open requests that are shown, and messages that wait for one peer.
@@ -70,8 +72,9 @@ pub(crate) fn run(verb: &Status) -> Result<(), Failure> {
     // However much happens, it is shown so often and no more.
     let (happened, news) = sync_channel(1);
     std::thread::spawn(move || tell(events, &happened));
+    let is_page = std::io::stdout().is_terminal() && !verb.json;
     loop {
-        if std::io::stdout().is_terminal() && !verb.json {
+        if is_page {
             output::text(CLEARS)?;
         }
         let stopped = index::stopped();
@@ -79,7 +82,10 @@ pub(crate) fn run(verb: &Status) -> Result<(), Failure> {
         std::thread::sleep(PAUSE);
         // Of a process that is stopped nothing tells.
         let mut told = news.recv_timeout(LOOK);
-        while told == Err(RecvTimeoutError::Timeout) && index::stopped() == stopped {
+        // Nor does anything tell that what stands there grows older.
+        let drawn = Instant::now();
+        let stands = || !is_page || drawn.elapsed() < STANDS;
+        while told == Err(RecvTimeoutError::Timeout) && index::stopped() == stopped && stands() {
             told = news.recv_timeout(LOOK);
         }
         if told == Err(RecvTimeoutError::Disconnected) {

@@ -115,11 +115,14 @@ fn tell(verb: &Status, id: &str) -> Result<(), Failure> {
 fn show_way(message: &MessageView, peers: &[PeerEntry]) -> Result<(), Failure> {
     let mut trail = message.trail();
     let names = || trail.steps.iter().filter_map(|step| step.to.as_deref());
-    let denied = match message.ended {
-        true => Vec::new(),
-        false => here::denied(peers, names(), (&message.id, message.at)),
+    // Of one that has ended nobody has to do anything, whatever else keeps those that had it.
+    let (denied, mut ways) = match message.ended {
+        true => Default::default(),
+        false => (
+            here::denied(peers, names(), (&message.id, message.at)),
+            here::ways_out(peers, names(), &trail.note),
+        ),
     };
-    let mut ways = here::ways_out(peers, names(), &trail.note);
     let waits = trail.note.contains(PeerState::Waits.word(Audience::Owner));
     if waits && !ways.is_empty() {
         // They end the sentence that says who waits.

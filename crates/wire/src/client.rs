@@ -97,9 +97,7 @@ impl ClientFrame {
                 reason,
                 age_ms,
             } => write("reject", &|writer| {
-                let reason = cut(reason, REASON_BYTES_MAX);
-                writer.string("id", key.as_str()).string("reason", &reason);
-                write_age(*age_ms, writer);
+                write_reject(writer, key, reason, *age_ms)
             }),
             Self::Release { key, again } => write("release", &|writer| {
                 writer.string("id", key.as_str()).flag("again", *again);
@@ -115,9 +113,7 @@ impl ClientFrame {
                 writer.end(b']');
             }),
             Self::Progress { key, stage, age_ms } => write("progress", &|writer| {
-                writer.string("id", key.as_str());
-                stage.write(None, writer);
-                write_age(*age_ms, writer);
+                write_progress(writer, key, stage, *age_ms);
             }),
             Self::Rename { name } => write("rename", &|writer| {
                 writer.string("name", name);
@@ -267,6 +263,18 @@ fn write_ack(ack: &Ack, writer: &mut Writer) {
     writer.string("id", ack.key.as_str());
     write_how(ack.how.as_ref(), writer);
     write_age(ack.age_ms, writer);
+}
+
+fn write_reject(writer: &mut Writer, key: &DeliveryKey, reason: &str, age_ms: u32) {
+    let reason = cut(reason, REASON_BYTES_MAX);
+    writer.string("id", key.as_str()).string("reason", &reason);
+    write_age(age_ms, writer);
+}
+
+fn write_progress(writer: &mut Writer, key: &DeliveryKey, stage: &Stage, age_ms: u32) {
+    writer.string("id", key.as_str());
+    stage.write(None, writer);
+    write_age(age_ms, writer);
 }
 
 fn write_age(age_ms: u32, writer: &mut Writer) {

@@ -271,6 +271,19 @@ fn mail_says_that_bob_is_stuck(home: &Home, goes_on: &str) {
             "{args:?}: {said}"
         );
     }
+    // Nobody is to do anything about what has ended.
+    home.run(&["ask", "bob", "never mind", "--detach"]).ok();
+    let open = home.run(&["requests", "--json"]).ok();
+    let mut open = open.lines();
+    let asked = open.find(|line| line.contains("never mind")).expect("it");
+    let asked: Value = serde_json::from_str(asked).expect("JSON");
+    let asked = asked["id"].as_str().expect("an id");
+    home.run(&["requests", "cancel", asked]).ok();
+    let said = home.run(&["status", asked]).ok();
+    assert!(
+        said.contains("taken back") && !said.contains(goes_on),
+        "{said}"
+    );
     for args in [&["requests"][..], &["status", "bob"]] {
         let said = home.run(args).ok();
         let row = said.lines().find(|line| line.contains("again?"));

@@ -85,10 +85,13 @@ fn how_far<'a>(receipts: impl Iterator<Item = &'a Receipt> + Clone, around: Arou
     }
     if let Some((to, receipt)) = each.first_key_value().filter(|_| each.len() == 1) {
         let name = escape(to, NAME_CHARS);
+        let seen = seen_before(&name, receipt, receipts.clone(), peers, now_ms);
         if let Some(joined) = DomainView::to(peers, to).filter(|_| !receipt.stage.is_final()) {
-            return abroad(&joined, &name, receipt, now_ms);
+            // The list of peers is of those here.
+            let alone = || at_one(&name, receipt, Around::alone(now_ms));
+            return abroad(&joined, receipt, seen.unwrap_or_else(alone));
         }
-        if let Some(seen) = seen_before(&name, receipt, receipts.clone(), peers, now_ms) {
+        if let Some(seen) = seen {
             return seen;
         }
         let here = |receipt: &Receipt| matches!(&receipt.stage, Stage::Accepted(a) if a.online > 0);
@@ -178,8 +181,8 @@ fn before(to: &str, receipt: &Receipt) -> String {
     }
 }
 
-/// The sentence about a recipient in another domain.
-fn abroad(joined: &DomainView, name: &str, receipt: &Receipt, now_ms: u64) -> String {
+/// The sentence about a recipient in another domain; `known`: where it is there.
+fn abroad(joined: &DomainView, receipt: &Receipt, known: String) -> String {
     let domain = &joined.domain;
     match (&receipt.stage, &joined.trouble) {
         (Stage::Queued, None) => {
@@ -188,14 +191,8 @@ fn abroad(joined: &DomainView, name: &str, receipt: &Receipt, now_ms: u64) -> St
         (Stage::Queued, Some(trouble)) => {
             format!("it waits at this broker: {trouble}; it goes on by itself when that is over")
         }
-        (_, trouble) => {
-            // The list of peers is of those here.
-            let known = at_one(name, receipt, Around::alone(now_ms));
-            match trouble {
-                None => known,
-                Some(trouble) => format!("{known}; {trouble}, so nothing newer is known"),
-            }
-        }
+        (_, None) => known,
+        (_, Some(trouble)) => format!("{known}; {trouble}, so nothing newer is known"),
     }
 }
 

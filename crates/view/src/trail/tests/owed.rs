@@ -88,6 +88,37 @@ fn what_a_model_has_seen_is_said_to_be_seen_when_it_comes_again() {
 }
 
 #[test]
+fn what_a_model_in_another_domain_has_seen_is_said_to_be_seen_while_an_answer_is_owed() {
+    let bob = |stage| (Some("bob@beta".to_owned()), stage);
+    let bridge = |online| PeerEntry {
+        online,
+        ..entry_named("bridge@beta")
+    };
+    let (_, seen) = seen("drain", "tool_call");
+    let told = "bob@beta's model has seen it and owes an answer";
+    for (now, online, says) in [
+        (Stage::Owed, true, told.to_owned()),
+        (
+            Stage::Owed,
+            false,
+            format!(
+                "{told}; beta cannot be reached: its bridge is not connected to this broker, so nothing newer \
+                 is known"
+            ),
+        ),
+        (
+            Stage::Queued,
+            true,
+            "it waits at this broker for beta, which has not confirmed it yet".to_owned(),
+        ),
+    ] {
+        let asked = receipts(vec![accepted(1), bob(seen.clone()), bob(now)]);
+        let note = Trail::among("m1", &asked, among(&[bridge(online)])).note;
+        assert_eq!(note, says);
+    }
+}
+
+#[test]
 fn what_a_session_had_that_is_gone_waits_at_the_broker() {
     let path = || "socket".to_owned();
     for had in [

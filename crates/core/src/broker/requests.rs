@@ -178,6 +178,9 @@ impl Broker {
         let meant = self.leases.held(caller.peer).filter(meant);
         let (mut ends, mut owner) = (None, None);
         for row in meant {
+            if caller.bridges && !self.is_asked(cx.txn, row, &carried.from)? {
+                continue;
+            }
             let sender = row.head.sender;
             let gone = self.registry.get(sender).is_none();
             let known = asker == Some(sender);
@@ -197,6 +200,13 @@ impl Broker {
             }
         }
         Ok(ends)
+    }
+
+    /// Whether a request that a bridge holds is for the peer of this address.
+    fn is_asked(&self, txn: &mut dyn Txn, row: &LeaseRow, name: &PeerName) -> Result<bool> {
+        let queue = self.queue_of(txn, row.holder, row.head.seq)?;
+        let asked = self.called(txn, (queue, row.head.sender), row.head.seq)?;
+        Ok(asked.eq_ignore_ascii_case(name.as_str()))
     }
 
     /// Whether a request is signed with this name, with the own domain or without.

@@ -59,11 +59,7 @@ impl Oracle {
         let Some(request) = self.letters.get(asked) else {
             return Ok(());
         };
-        let there = at == request.far;
-        let holds = match there {
-            true => key.0 == request.to && letter.home == request.far,
-            false => holds(request, &key.0, letter.home),
-        };
+        let holds = holds(request, &key.0, letter.home);
         let mut open = tables.leases.values().filter(|row| row.head.seq < seq);
         let goes_on = open.any(|row| {
             let known = self.ends.key(at, row.head.seq);
@@ -176,7 +172,7 @@ impl Ends {
     }
 }
 
-/// Whether a peer holds a request, as its home knows that: to a broker another domain is one holder.
+/// Whether a peer holds a request.
 fn holds(request: &Letter, peer: &str, home: usize) -> bool {
-    home == request.far && (request.home != request.far || request.to == peer)
+    home == request.far && request.to == peer
 }

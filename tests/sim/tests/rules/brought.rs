@@ -123,16 +123,46 @@ fn a_request_to_another_domain_is_owed_here_until_its_answer_is_brought() {
         ..bridge("beta", "B1")
     });
     assert!(rig.delivered(beta).is_empty());
-    let answer = envelope("bob@beta", "alice@alpha", "a1", r#"{"reply_to":"q1"}"#);
-    rig.text(
-        beta,
-        &format!(r#"{{"protocol_version":"v1","type":"take","mark":"B1:1","envelope":{answer}}}"#),
-    );
+    answer(&mut rig, beta, "bob@beta", "a1");
     let ended = rig.take(alice);
     assert_eq!(ended.delivered.len(), 1);
     let reply = MessageId::parse("a1").unwrap();
     assert_eq!(ended.receipts.last().unwrap().stage, Stage::Done { reply });
     assert!(rig.store.tables().leases.is_empty());
+}
+
+/// An answer to `q1` of `from`, which its bridge brings.
+fn answer(rig: &mut Rig, beta: ConnId, from: &str, id: &str) {
+    let answer = envelope(from, "alice@alpha", id, r#"{"reply_to":"q1"}"#);
+    rig.text(
+        beta,
+        &format!(
+            r#"{{"protocol_version":"v1","type":"take","mark":"B1:{id}","envelope":{answer}}}"#
+        ),
+    );
+}
+
+#[test]
+fn of_another_domain_nobody_ends_a_request_but_who_was_asked() {
+    for read in [false, true] {
+        let mut rig = alpha();
+        let alice = rig.ext("alice");
+        let beta = rig.join(bridge("beta", "B1"));
+        rig.text(alice, &request("alice@alpha", "Bob@beta"));
+        says(&mut rig, beta, 1, Stage::Forwarded);
+        if read {
+            says(&mut rig, beta, 1, Stage::Acked(None));
+        }
+        rig.take(alice);
+        answer(&mut rig, beta, "hal@beta", "a1");
+        let aside = rig.take(alice);
+        assert_eq!((aside.delivered.len(), aside.receipts.len()), (1, 0));
+        assert_eq!(open(&mut rig, beta, None), [Seq(1)]);
+        answer(&mut rig, beta, "boB@Beta", "a2");
+        let reply = MessageId::parse("a2").unwrap();
+        assert_eq!(rig.states(alice).last(), Some(&Stage::Done { reply }));
+        assert!(rig.store.tables().leases.is_empty());
+    }
 }
 
 /// A request that is owed to the bridge to beta, and was read there.

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use peerbus_wire::{
-    Address, Carried, Conversation, How, MessageId, PeerName, Refusal, RefusalCode, Seq, Stage,
-    body_of, escape, names_id, sender_of,
+    Address, Carried, Conversation, DeliveryKey, How, MessageId, PeerName, Refusal, RefusalCode,
+    Seq, Stage, body_of, escape, names_id, sender_of,
 };
 
 use super::ack::{Answer, End};
@@ -222,7 +222,32 @@ impl Broker {
         Ok(signed.is_some_and(|signed| here(&signed) == here(name)))
     }
 
-    /// A request ends by an answer, which was accepted this moment.
+    /// The other broker says by which message a request ended: whoever has it there may have another name
+    /// than was written to.
+    pub(super) fn answered_abroad(
+        &mut self,
+        cx: &mut Cx<'_>,
+        caller: Caller,
+        key: &DeliveryKey,
+        (reply, failed): (&MessageId, bool),
+    ) -> Result {
+        self.finish_named(cx, caller, key, End::Acked(None))?;
+        let row = key.seq().and_then(|seq| self.leases.request(seq));
+        let Some(row) = row.filter(|row| row.holder == caller.peer) else {
+            return Ok(());
+        };
+        let (seq, gone) = (row.head.seq, false);
+        match cx.txn.find_message(caller.peer, reply)? {
+            Some(answer) if answer.seq > seq => {
+                let ends = EndsRequest { seq, failed, gone };
+                self.end_by_answer(cx, ends, (reply, answer.recipients == 0))
+            }
+            // It is asked about again.
+            _ => Ok(()),
+        }
+    }
+
+    /// A request ends by an answer that was accepted.
     #[cold]
     pub(super) fn end_by_answer(
         &mut self,

@@ -122,11 +122,7 @@ impl Bridge {
             },
             stage => stage,
         };
-        let answered = matches!(
-            stage,
-            Stage::Done { .. } | Stage::Failed { .. } | Stage::Withdrawn
-        );
-        let tellable = stage.is_final() && !answered
+        let tellable = stage.is_final() && stage != Stage::Withdrawn
             || stage.is_progress()
             || matches!(
                 stage,

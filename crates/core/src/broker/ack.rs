@@ -228,7 +228,7 @@ impl Broker {
             // The copies of a broadcast share one text.
             false => head.bytes / u64::from(head.recipients.max(1)),
         };
-        let now = cx.since(head.accepted_ms);
+        let now = cx.since();
         self.ended(cx.now, text);
         self.keep_fate(now, (seq, who), (&to, &stage), history);
         if !end.is_kept() {

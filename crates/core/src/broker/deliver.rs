@@ -184,6 +184,13 @@ impl Broker {
         None
     }
 
+    /// Whether a message was delivered before its delivery on this connection.
+    pub(super) fn was_delivered(&self, session: &Session, head: &MessageHead) -> bool {
+        let earlier = || session.again.covers(head.sender, head.seq);
+        let lease = self.leases.all.get(&head.seq);
+        lease.and_then(Lease::again).unwrap_or_else(earlier)
+    }
+
     /// The frame in which a message that was accepted at this time, steady clock, is delivered to this
     /// connection.
     pub(super) fn frame_for(
@@ -200,9 +207,8 @@ impl Broker {
             let key = session.flights.v1_key(head, copy);
             return (DeliverFrame::keyed(&key, envelope), Some(key));
         }
-        let earlier = || session.again.covers(head.sender, seq);
         let lease = self.leases.all.get(&seq);
-        let again = lease.and_then(Lease::again).unwrap_or_else(earlier);
+        let again = self.was_delivered(session, head);
         let age_ms = at.steady_ms.saturating_sub(steady_ms);
         let request = lease.and_then(|lease| lease.row.request.as_ref());
         let left_ms = request.map(|it| it.until_ms.saturating_sub(at.steady_ms).max(1));

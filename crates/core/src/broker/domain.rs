@@ -287,7 +287,7 @@ impl Broker {
             Stage::Working { said } => return self.said_working(cx, (caller.peer, seq), said),
             Stage::Done { reply } | Stage::Failed { reply } => {
                 let failed = matches!(step, Stage::Failed { .. });
-                return self.answered_abroad(cx, caller, key, (reply, failed));
+                return self.answered_abroad(cx, caller, seq, (reply, failed));
             }
             _ => {}
         }

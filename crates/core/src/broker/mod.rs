@@ -164,8 +164,8 @@ struct Cx<'t> {
     now: Now,
     /// The moment, to be written down.
     at: Stamp,
-    /// So long ago it was already as the frame says, in milliseconds.
-    age_ms: u32,
+    /// Since when it is as the frame says, wall clock.
+    since_ms: u64,
     /// The open transaction.
     txn: &'t mut dyn Txn,
 }
@@ -367,11 +367,11 @@ impl Broker {
     }
 
     fn cx<'t>(&self, now: Now, txn: &'t mut dyn Txn) -> Cx<'t> {
-        let (at, age_ms) = (self.stamp(now), 0);
+        let (at, since_ms) = (self.stamp(now), now.wall_ms);
         Cx {
             now,
             at,
-            age_ms,
+            since_ms,
             txn,
         }
     }
@@ -418,7 +418,7 @@ impl Broker {
             ClientFrame::Envelope(carried) => self.route(cx, caller, &carried, None)?,
             ClientFrame::Refused { id, refusal } => self.refuse(cx.now, caller, id, refusal),
             ClientFrame::Ack(ack) => {
-                cx.age_ms = if caller.ext { ack.age_ms } else { 0 };
+                self.date(cx, caller, (&ack.key, ack.age_ms))?;
                 self.ack(cx, caller, &ack)?;
             }
             ClientFrame::PeersOf(domain) if caller.ext => {
@@ -440,12 +440,12 @@ impl Broker {
                 reason,
                 age_ms,
             } if caller.ext => {
-                cx.age_ms = age_ms;
+                self.date(cx, caller, (&key, age_ms))?;
                 self.finish_named(cx, caller, &key, End::Dead(&reason))?;
             }
             ClientFrame::Release { key, .. } if caller.ext => self.release(cx, caller, &key)?,
             ClientFrame::Progress { key, stage, age_ms } if caller.ext => {
-                cx.age_ms = age_ms;
+                self.date(cx, caller, (&key, age_ms))?;
                 self.progress(cx, caller, &key, stage)?;
             }
             ClientFrame::Rename { name } if caller.ext => self.rename(cx, caller, &name)?,

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use peerbus_wire::{
-    Address, Carried, Conversation, DeliveryKey, How, MessageId, PeerName, Refusal, RefusalCode,
-    Seq, Stage, body_of, escape, names_id, sender_of,
+    Address, Carried, Conversation, How, MessageId, PeerName, Refusal, RefusalCode, Seq, Stage,
+    body_of, escape, names_id, sender_of,
 };
 
 use super::ack::{Answer, End};
@@ -109,7 +109,7 @@ impl Broker {
         // A bridge may have forwarded it.
         let way = self.recent.take_with((head.seq, recipient), history);
         let told = (to, Stage::Acked(how.cloned()));
-        self.tell_fate(cx.since(head.accepted_ms), (head, row.holder), told, way);
+        self.tell_fate(cx.since(), (head, row.holder), told, way);
         if let Some(request) = &mut row.request {
             request.work = Some(Work {
                 process: self.process(row.holder),
@@ -228,15 +228,14 @@ impl Broker {
         &mut self,
         cx: &mut Cx<'_>,
         caller: Caller,
-        key: &DeliveryKey,
+        seq: Seq,
         (reply, failed): (&MessageId, bool),
     ) -> Result {
-        self.finish_named(cx, caller, key, End::Acked(None))?;
-        let row = key.seq().and_then(|seq| self.leases.request(seq));
-        let Some(row) = row.filter(|row| row.holder == caller.peer) else {
+        let row = self.leases.request(seq);
+        if row.is_none_or(|row| row.holder != caller.peer) {
             return Ok(());
-        };
-        let (seq, gone) = (row.head.seq, false);
+        }
+        let gone = false;
         match cx.txn.find_message(caller.peer, reply)? {
             Some(answer) if answer.seq > seq => {
                 let ends = EndsRequest { seq, failed, gone };

@@ -64,11 +64,10 @@ fn resumes(past: &DeliveryHistory, now: &DeliveryHistory) -> bool {
 }
 
 impl Cx<'_> {
-    /// The moment since when a message is as the frame says: none before there was the message.
-    pub(super) fn since(&self, accepted_ms: u64) -> Now {
-        let since_ms = self.now.wall_ms.saturating_sub(self.age_ms.into());
+    /// The moment since when a message is as the frame says.
+    pub(super) fn since(&self) -> Now {
         Now {
-            wall_ms: since_ms.max(accepted_ms).min(self.now.wall_ms),
+            wall_ms: self.since_ms,
             ..self.now
         }
     }
@@ -239,6 +238,37 @@ impl Broker {
         self.session_of(peer)?.flights.get(seq)
     }
 
+    /// The holder of a delivery says since when it is so far. That is before the delivery only where there was an
+    /// earlier one, and never before anything else that is known of it.
+    pub(super) fn date(
+        &self,
+        cx: &mut Cx<'_>,
+        caller: Caller,
+        (key, age_ms): (&DeliveryKey, u32),
+    ) -> Result {
+        let seq = key.seq().filter(|_| caller.ext && age_ms > 0);
+        let session = self.conns.session(caller.conn);
+        let flight = seq.and_then(|seq| session?.flights.get(seq));
+        let (Some(session), Some(flight)) = (session, flight) else {
+            return Ok(());
+        };
+        let (head, history) = (&flight.head, &flight.history);
+        let known = self.recent.get((head.seq, caller.peer));
+        let delivered_ms = match self.was_delivered(session, head) {
+            true => known.and_then(DeliveryHistory::delivered_ms),
+            false => history.delivered_ms(),
+        };
+        let steps = known.into_iter().chain([history]);
+        let said = steps.filter_map(|it| Some(it.steps().last()?.1)).max();
+        let fates = self.fates_of(cx.txn, &[head.seq])?;
+        let ended = fates.values().flatten().map(|fate| fate.at_ms).max();
+        let least = [Some(head.accepted_ms), delivered_ms, said, ended];
+        let since_ms = cx.now.wall_ms.saturating_sub(age_ms.into());
+        let since_ms = least.into_iter().flatten().fold(since_ms, u64::max);
+        cx.since_ms = since_ms.min(cx.now.wall_ms);
+        Ok(())
+    }
+
     /// The holder of a delivery says how far it is.
     pub(super) fn progress(
         &mut self,
@@ -268,7 +298,7 @@ impl Broker {
         let Some(flight) = session.flights.get_mut(seq) else {
             return;
         };
-        let now = cx.since(flight.head.accepted_ms);
+        let now = cx.since();
         let is_first = flight.history.steps().is_empty();
         if !flight.history.step(&step, now.wall_ms) {
             return;

@@ -134,7 +134,7 @@ fn what_was_so_before_the_broker_came_back_has_the_time_at_which_it_was() {
     let rest = [presented, (Some(8), Stage::Acked(None))];
     let told = history(&mut rig, ada);
     assert_eq!(told[1..], expected(&rest)[1..]);
-    // Nothing was so before there was the message.
+    // Nothing was so before there was the message, or its first delivery.
     rig.send(ada, "ada", "bob", "m2");
     ack.key = Seq(2).key();
     ack.age_ms = u32::MAX;
@@ -143,6 +143,36 @@ fn what_was_so_before_the_broker_came_back_has_the_time_at_which_it_was() {
     let receipts = rig.take(ada).receipts;
     let last = receipts.last().and_then(|receipt| receipt.at_ms);
     assert_eq!(last, Some(rig.now().wall_ms));
+}
+
+#[test]
+fn no_holder_moves_what_the_broker_knows_of_it() {
+    let mut rig = Rig::new();
+    let (ada, bob) = (rig.ext("ada"), rig.ext("bob"));
+    rig.close(bob, false);
+    rig.pass(1_000);
+    rig.send(ada, "ada", "bob", "m1");
+    rig.pass(5_000);
+    let bob = rig.ext("bob");
+    let said = |stage| ClientFrame::Progress {
+        key: Seq(1).key(),
+        stage,
+        age_ms: 4_000,
+    };
+    rig.frame(bob, said(pushed("socket")));
+    let known = [
+        (Some(1), accepted(1, 1)),
+        (Some(6), Stage::Delivered),
+        (Some(6), pushed("socket")),
+    ];
+    assert_eq!(history(&mut rig, ada), known, "it was not here before");
+    rig.close(bob, false);
+    rig.pass(5_000);
+    let bob = rig.ext("bob");
+    rig.frame(bob, said(presented("socket")));
+    let told = history(&mut rig, ada);
+    assert_eq!(told[..3], known);
+    assert_eq!(told.last(), Some(&(Some(7), presented("socket"))));
 }
 
 #[test]

@@ -126,6 +126,11 @@ class Owner(Scenario):
         names = "[...document.querySelectorAll('.peer .who')].map((who) => who.textContent)"
         shown = self.page.do(f"import('/page/people.js').then((people) => {{ people.peers({told}); return {names}; }})")
         check(shown == ["frozen", "debtor"], "who is listed", shown)
+        projects = {"ada": "shop", "eve": "ann (token keys) for bob. Sent by way of x"}
+        told = json.dumps({"peers": [{**gone, "name": name, "old": [], "project": it} for name, it in projects.items()], "omitted": 0})
+        named = "['ada', 'eve'].map(people.called)"
+        shown = self.page.do(f"import('/page/people.js').then((people) => {{ people.peers({told}); return {named}; }})")
+        check(shown == ["shop/ada", "eve"], "how they are called", shown)
         self.page.call("Page.reload")
         self.page.until(LIVE)
 
@@ -214,6 +219,10 @@ class Owner(Scenario):
         self.pill("it is", "pushed")
         self.page.do("[...document.querySelectorAll('.conversation')].find((one) => one.innerText.includes('it is')).click()")
         self.page.until("document.getElementById('write-to').value === 'bob'")
+        self.ada.call("bus.send", to="bob", body="psst", thread=mail["id"])
+        self.page.says("psst")
+        to = self.page.do("document.getElementById('write-to').value")
+        check(to == "bob", "whoever puts a word in gets nothing", to)
         self.write("bob", "thanks")
         self.page.says("thanks")
         answer = self.bob.read()[-1]

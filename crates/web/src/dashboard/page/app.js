@@ -107,11 +107,20 @@ async function connect() {
 
 const views = ["list", "conversation", "watch"];
 
+// Another site may link to anything.
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
 // What the address names: `#/c/KEY` is a conversation, `#/s/KEY` a session, `#/p/NAME` the conversations
 // of a peer, `#/q/TEXT` those that a search found, nothing all of them.
 function route(first) {
   const [, kind = "", ...rest] = location.hash.split("/");
-  const key = decodeURIComponent(rest.join("/"));
+  const key = decoded(rest.join("/"));
   const shown = { c: "conversation", s: "watch" }[kind] || "list";
   for (const view of views) byId(view).hidden = view !== shown;
   document.body.dataset.view = shown;

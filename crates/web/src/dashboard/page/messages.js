@@ -251,11 +251,13 @@ export function open(key, { peer: name, text }) {
 // The peer with which a person talks in the conversation that is open, as far as it was offered.
 let partner = null;
 
-// Whoever reads a conversation writes to the one who wrote last, and answers what was to the page.
+// Whoever reads a conversation writes to the one who wrote last of those whom it began with, and answers what
+// was to the page. It stays so: anybody can put a message into a conversation.
 function offer(list) {
-  const last = list.findLast(({ from }) => from && from !== PAGE);
-  if (!last || partner === last.seq) return;
-  partner = last.seq;
+  const [first] = list;
+  const last = list.findLast(({ from }) => from && from !== PAGE && (from === first.from || from === got(first)));
+  if (!last || partner?.seq === last.seq || (partner && partner.from !== last.from)) return;
+  partner = last;
   write.about(last.from, last.to === PAGE ? { thread: opened, reply_to: last.id } : null);
 }
 

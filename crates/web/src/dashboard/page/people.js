@@ -12,10 +12,11 @@ export function names(name) {
   return peer ? [peer.name, ...peer.old] : [name];
 }
 
-// A name with the project in which its bearer works, as people know it.
+// A name with the project in which its bearer works, as people know it: one that looks like a name, as others
+// would read as a part of the sentence.
 export function called(name) {
   const project = known.find((peer) => peer.name === name)?.project;
-  return project && project !== name ? `${project}/${name}` : name;
+  return project && /^[\w.-]+$/.test(project) && project !== name ? `${project}/${name}` : name;
 }
 
 // A session or a peer, as people know it.

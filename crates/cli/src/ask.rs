@@ -8,7 +8,7 @@ use peerbus_adapter::signals::Stop;
 use peerbus_adapter::{Bus, BusError, Failure, How, Inbound, SentMessage, SessionEvent, Stage};
 use peerbus_view::fate;
 use peerbus_wire::limits::WITHIN_MS_DEFAULT;
-use peerbus_wire::{Conversation, escape, printable};
+use peerbus_wire::{Conversation, MessageId, escape, printable};
 use tokio::time::{Duration, Instant};
 
 use crate::args::Ask;
@@ -75,7 +75,6 @@ fn stays(sent: &SentMessage, verb: &Ask) -> String {
 /// Waits for the result and prints it.
 async fn result(bus: &Bus, verb: &Ask, sent: &SentMessage, end: Instant) -> Result<(), Failure> {
     let (mut told, mut said_last, mut answered) = (None, String::new(), false);
-    let mut asides = Vec::new();
     let mut look = tokio::time::interval(LOOK);
     loop {
         let event = tokio::select! {
@@ -92,11 +91,6 @@ async fn result(bus: &Bus, verb: &Ask, sent: &SentMessage, end: Instant) -> Resu
                 let Ok(far) = Far::ask(bus, &sent.id, LOOK).await else { continue };
                 if far.stage().is_some_and(has_no_result) {
                     return Err(Failure::failed(far.trail.note));
-                }
-                // The other broker may say later whose word that was.
-                let is_result = |aside: &&Inbound| is_its(&far, &aside.id);
-                if let Some(message) = asides.iter().find(is_result) {
-                    return show(bus, verb, message).await;
                 }
                 let is_answered = far.stage().is_some_and(is_answered);
                 // The broker delivers an answer before it says that there is one.
@@ -123,7 +117,6 @@ async fn result(bus: &Bus, verb: &Ask, sent: &SentMessage, end: Instant) -> Resu
                 let text = escape(&said(&message.body), ASIDE_CHARS);
                 let from = told::name(&message.from);
                 output::say(&format!("{from} writes, which is no result: \"{text}\""));
-                asides.push(message);
             }
             // The broker tells until somebody takes note.
             Some(SessionEvent::Notice {
@@ -199,14 +192,11 @@ async fn is_result(bus: &Bus, message: &Inbound, id: &str, end: Instant) -> bool
             Err(_) => return false,
         }
     };
-    let holder = far.holder().filter(|_| far.stage().is_some());
-    is_its(&far, &message.id) || holder.is_some_and(|it| message.from.eq_ignore_ascii_case(it))
-}
-
-/// Whether the broker says that this message is the result.
-fn is_its(far: &Far, message: &str) -> bool {
+    let is = |reply: &MessageId| reply.as_str() == message.id;
+    let holder = far.holder().unwrap_or_default();
     match far.stage() {
-        Some(Stage::Done { reply } | Stage::Failed { reply }) => reply.as_str() == message,
-        _ => false,
+        Some(Stage::Done { reply } | Stage::Failed { reply }) if is(reply) => true,
+        Some(_) => message.from.eq_ignore_ascii_case(holder),
+        None => false,
     }
 }

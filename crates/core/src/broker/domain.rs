@@ -285,10 +285,6 @@ impl Broker {
                 return self.finish_named(cx, caller, key, End::Expired(why));
             }
             Stage::Working { said } => return self.said_working(cx, (caller.peer, seq), said),
-            Stage::Done { reply } | Stage::Failed { reply } => {
-                let failed = matches!(step, Stage::Failed { .. });
-                return self.answered_abroad(cx, caller, seq, (reply, failed));
-            }
             _ => {}
         }
         let beside = self.registry.forwarded_by(caller.peer).map(|row| row.id);

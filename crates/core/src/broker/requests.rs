@@ -222,31 +222,7 @@ impl Broker {
         Ok(signed.is_some_and(|signed| here(&signed) == here(name)))
     }
 
-    /// The other broker says by which message a request ended: whoever has it there may have another name
-    /// than was written to.
-    pub(super) fn answered_abroad(
-        &mut self,
-        cx: &mut Cx<'_>,
-        caller: Caller,
-        seq: Seq,
-        (reply, failed): (&MessageId, bool),
-    ) -> Result {
-        let row = self.leases.request(seq);
-        if row.is_none_or(|row| row.holder != caller.peer) {
-            return Ok(());
-        }
-        let gone = false;
-        match cx.txn.find_message(caller.peer, reply)? {
-            Some(answer) if answer.seq > seq => {
-                let ends = EndsRequest { seq, failed, gone };
-                self.end_by_answer(cx, ends, (reply, answer.recipients == 0))
-            }
-            // It is asked about again.
-            _ => Ok(()),
-        }
-    }
-
-    /// A request ends by an answer that was accepted.
+    /// A request ends by an answer, which was accepted this moment.
     #[cold]
     pub(super) fn end_by_answer(
         &mut self,

@@ -122,7 +122,11 @@ impl Bridge {
             },
             stage => stage,
         };
-        let tellable = stage.is_final() && stage != Stage::Withdrawn
+        let answered = matches!(
+            stage,
+            Stage::Done { .. } | Stage::Failed { .. } | Stage::Withdrawn
+        );
+        let tellable = stage.is_final() && !answered
             || stage.is_progress()
             || matches!(
                 stage,

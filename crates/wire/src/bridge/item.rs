@@ -87,8 +87,6 @@ struct Flat {
     /// What it is of a request: an older bridge reads `state` alone.
     #[serde(rename = "as", skip_serializing_if = "String::is_empty")]
     of_request: String,
-    #[serde(skip_serializing_if = "is_default")]
-    reply: Option<MessageId>,
 }
 
 impl From<StreamItem> for Flat {
@@ -97,7 +95,6 @@ impl From<StreamItem> for Flat {
             Stage::Working { .. } => ("held", stage.word()),
             Stage::Declined { .. } => ("dead", stage.word()),
             Stage::Unanswered { .. } => ("expired", stage.word()),
-            Stage::Done { .. } | Stage::Failed { .. } => ("acked", stage.word()),
             _ => (stage.word(), ""),
         };
         let mut flat = Self {
@@ -125,7 +122,6 @@ impl From<StreamItem> for Flat {
                 flat.path = claim(&path);
                 flat.evidence = claim(&evidence);
             }
-            Stage::Done { reply } | Stage::Failed { reply } => flat.reply = Some(reply),
             _ => {}
         }
         flat
@@ -140,13 +136,10 @@ impl TryFrom<Flat> for StreamItem {
         let part = |text: &str| (!text.is_empty()).then(|| claim(text)).ok_or(ODD);
         let why = || cut(&flat.reason, REASON_BYTES_MAX).into_owned();
         let path = || part(&flat.path);
-        let reply = || flat.reply.clone().ok_or(ODD);
         let stage = match (&*flat.of_request, &*flat.state) {
             ("working", _) => Stage::Working { said: why() },
             ("declined", _) => Stage::Declined { why: why() },
             ("unanswered", _) => Stage::Unanswered { why: why() },
-            ("done", _) => Stage::Done { reply: reply()? },
-            ("failed", _) => Stage::Failed { reply: reply()? },
             (_, "delivered") => Stage::Delivered,
             (_, "pushed") => Stage::Pushed { path: path()? },
             (_, "presented") => Stage::Presented { path: path()? },

@@ -31,8 +31,6 @@ fn stage() -> impl Strategy<Value = Stage> {
         why().prop_map(|why| Stage::Dead { why }),
         why().prop_map(|said| Stage::Working { said }),
         why().prop_map(|why| Stage::Declined { why }),
-        id().prop_map(|reply| Stage::Done { reply }),
-        id().prop_map(|reply| Stage::Failed { reply }),
         why().prop_map(|why| Stage::Unanswered { why }),
     ]
 }

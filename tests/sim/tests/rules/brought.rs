@@ -165,36 +165,6 @@ fn of_another_domain_nobody_ends_a_request_but_who_was_asked() {
     }
 }
 
-#[test]
-fn a_request_ends_by_the_message_that_the_other_broker_names() {
-    for read in [false, true] {
-        let mut rig = alpha();
-        let alice = rig.ext("alice");
-        let beta = rig.join(bridge("beta", "B1"));
-        let gamma = rig.join(bridge("gamma", "G1"));
-        rig.text(alice, &request("alice@alpha", "bob@beta"));
-        says(&mut rig, beta, 1, Stage::Forwarded);
-        if read {
-            says(&mut rig, beta, 1, Stage::Acked(None));
-        }
-        let done = || Stage::Done {
-            reply: MessageId::parse("a1").unwrap(),
-        };
-        says(&mut rig, beta, 1, done());
-        assert_eq!(open(&mut rig, beta, None), [Seq(1)], "it may come yet");
-        answer(&mut rig, beta, "robert@beta", "a1");
-        says(&mut rig, gamma, 1, done());
-        assert_eq!(open(&mut rig, beta, None), [Seq(1)]);
-        assert!(!rig.states(alice).contains(&done()));
-        says(&mut rig, beta, 1, done());
-        assert_eq!(rig.states(alice), [done()]);
-        assert_eq!(open(&mut rig, beta, None), []);
-        assert!(rig.store.tables().leases.is_empty());
-        says(&mut rig, beta, 1, done());
-        assert_eq!(rig.states(alice), []);
-    }
-}
-
 /// A request that is owed to the bridge to beta, and was read there.
 fn read_abroad(rig: &mut Rig) -> (ConnId, ConnId) {
     let alice = rig.ext("alice");

@@ -8,7 +8,7 @@ use peerbus_adapter::signals::Stop;
 use peerbus_adapter::{Bus, BusError, Failure, How, Inbound, SentMessage, SessionEvent, Stage};
 use peerbus_view::fate;
 use peerbus_wire::limits::WITHIN_MS_DEFAULT;
-use peerbus_wire::{Conversation, MessageId, escape, printable};
+use peerbus_wire::{Conversation, escape, printable};
 use tokio::time::{Duration, Instant};
 
 use crate::args::Ask;
@@ -181,7 +181,7 @@ fn answers(message: &Inbound, id: &str) -> bool {
     talk.within_ms.is_none() && talk.reply_to.is_some_and(|asked| asked.as_str() == id)
 }
 
-/// Whether an answer is the result: its sender is who holds the request, or the broker says so. One of
+/// Whether an answer is the result: its sender is who holds the request, or held it. A broker of
 /// peerbus v1, which knows no requests, leaves it to the answer; one that does not say is asked until `end`.
 async fn is_result(bus: &Bus, message: &Inbound, id: &str, end: Instant) -> bool {
     let far = loop {
@@ -192,11 +192,7 @@ async fn is_result(bus: &Bus, message: &Inbound, id: &str, end: Instant) -> bool
             Err(_) => return false,
         }
     };
-    let is = |reply: &MessageId| reply.as_str() == message.id;
-    let holder = far.holder().unwrap_or_default();
-    match far.stage() {
-        Some(Stage::Done { reply } | Stage::Failed { reply }) if is(reply) => true,
-        Some(_) => message.from.eq_ignore_ascii_case(holder),
-        None => false,
-    }
+    // Others may choose the id of the answer.
+    let holder = far.holder().filter(|_| far.stage().is_some());
+    holder.is_some_and(|holder| message.from.eq_ignore_ascii_case(holder))
 }

@@ -77,14 +77,13 @@ pub(crate) fn run(verb: &Status) -> Result<(), Failure> {
         if is_page {
             output::text(CLEARS)?;
         }
-        let stopped = index::stopped();
+        let (drawn, stopped) = (Instant::now(), index::stopped());
         show()?;
         std::thread::sleep(PAUSE);
         // Of a process that is stopped nothing tells.
         let mut told = news.recv_timeout(LOOK);
         // Nor does anything tell that what stands there grows older.
-        let drawn = Instant::now();
-        let stands = || !is_page || drawn.elapsed() < STANDS;
+        let stands = || !is_page || drawn.elapsed() + LOOK <= STANDS;
         while told == Err(RecvTimeoutError::Timeout) && index::stopped() == stopped && stands() {
             told = news.recv_timeout(LOOK);
         }

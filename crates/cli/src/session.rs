@@ -206,7 +206,8 @@ fn unknown(all: &[LiveSession], meant: &str) -> Failure {
 
 /// The word by which one of these sessions is meant: an old name of a peer becomes its present one.
 pub(crate) fn present(all: &[LiveSession], meant: &str) -> String {
-    let is_known = all.is_empty() || all.iter().any(|session| is_meant(session, meant));
+    let is_it = |session: &LiveSession| is_meant(session, meant) && !session.has_chosen(meant);
+    let is_known = all.is_empty() || all.iter().any(is_it);
     let old = PeerName::parse(meant).ok().filter(|_| !is_known);
     let present = old.map(|old| here::present(None, &old).to_string());
     present.unwrap_or_else(|| meant.to_owned())

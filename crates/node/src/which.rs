@@ -32,9 +32,9 @@ pub fn meant<'s>(all: &'s [LiveSession], word: &str) -> Vec<&'s LiveSession> {
         let name = name.as_deref();
         name.is_some_and(|name| name.eq_ignore_ascii_case(word))
     };
-    // Letters alone can be a name.
-    let has_digit = word.bytes().any(|b| b.is_ascii_digit());
-    let is_part = |id: &str| has_digit && is_by_chance(id) && names_id(word, id);
+    // Few letters alone can be a name.
+    let is_chance = word.len() >= 8 || word.bytes().any(|b| b.is_ascii_digit());
+    let is_part = |id: &str| is_chance && is_by_chance(id) && names_id(word, id);
     let is_id = |id: &str| id == word || is_part(id);
     let is_taken = all.iter().any(|it| is(&it.name));
     let would_be = |it: &LiveSession| !is_taken && it.name.is_none() && is(&it.wanted_name);

@@ -83,7 +83,7 @@ pub enum ClientFrame {
         /// How far it is: `pushed`, `presented` or `held`; from a bridge whatever its recipient's
         /// broker says.
         stage: Stage,
-        /// So long ago, in milliseconds; 0 when it is said for the first time.
+        /// As [`Ack::age_ms`].
         age_ms: u32,
     },
     /// `ext`: this peer goes by another name from now on.
@@ -196,7 +196,7 @@ pub struct Ack {
     pub key: DeliveryKey,
     /// What the ack claims; `None` from v1 clients.
     pub how: Option<How>,
-    /// The recipient was done so long ago, in milliseconds; 0 when it is said for the first time.
+    /// It was so already for so long, in milliseconds; 0: it is just now.
     pub age_ms: u32,
 }
 

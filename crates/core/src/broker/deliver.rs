@@ -184,13 +184,6 @@ impl Broker {
         None
     }
 
-    /// Whether a message was delivered before its delivery on this connection.
-    pub(super) fn was_delivered(&self, session: &Session, head: &MessageHead) -> bool {
-        let earlier = || session.again.covers(head.sender, head.seq);
-        let lease = self.leases.all.get(&head.seq);
-        lease.and_then(Lease::again).unwrap_or_else(earlier)
-    }
-
     /// The frame in which a message that was accepted at this time, steady clock, is delivered to this
     /// connection.
     pub(super) fn frame_for(
@@ -207,8 +200,9 @@ impl Broker {
             let key = session.flights.v1_key(head, copy);
             return (DeliverFrame::keyed(&key, envelope), Some(key));
         }
+        let earlier = || session.again.covers(head.sender, seq);
         let lease = self.leases.all.get(&seq);
-        let again = self.was_delivered(session, head);
+        let again = lease.and_then(Lease::again).unwrap_or_else(earlier);
         let age_ms = at.steady_ms.saturating_sub(steady_ms);
         let request = lease.and_then(|lease| lease.row.request.as_ref());
         let left_ms = request.map(|it| it.until_ms.saturating_sub(at.steady_ms).max(1));
@@ -253,17 +247,18 @@ impl Broker {
         (head, (frame, key)): (&MessageHead, &Framed),
         kept: Option<Payer>,
     ) {
+        let seq = head.seq;
+        let again = self.leases.all.get(&seq).and_then(Lease::again);
         let Some(session) = self.conns.session_mut(conn) else {
             return;
         };
-        let seq = head.seq;
         let weight = session.flights.weight(frame.text().len(), kept.is_some());
         let abroad = session.bridge.is_some();
         let history = match abroad {
             true => DeliveryHistory::default(),
             false => DeliveryHistory::delivered(now.wall_ms),
         };
-        let flight = Flight::new(head.clone(), key.clone(), weight, history);
+        let flight = Flight::new(head.clone(), key.clone(), weight, (history, again));
         session.flights.insert(flight, kept, now);
         session.line.weigh(head.sender, &session.flights);
         session.cursor = session.cursor.max(seq);

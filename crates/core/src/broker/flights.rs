@@ -6,6 +6,7 @@ use peerbus_wire::limits::{ENVELOPE_BYTES_MAX, SHORT_KEY_BYTES};
 use peerbus_wire::{DeliveryKey, PeerName, Seq, Window};
 
 use super::shares::Shares;
+use crate::Delivered;
 use crate::store::{DeliveryHistory, MessageHead, PeerId};
 use crate::{Now, TokenHash};
 
@@ -52,6 +53,8 @@ pub(super) struct Flight {
     bytes: usize,
     /// How far it got.
     pub(super) history: DeliveryHistory,
+    /// Of a lease, whether it was delivered before.
+    again: Option<bool>,
     /// It does not count against the window any more.
     exempt: bool,
     /// It is in what is kept.
@@ -64,16 +67,23 @@ impl Flight {
         head: MessageHead,
         key: Option<DeliveryKey>,
         bytes: usize,
-        history: DeliveryHistory,
+        (history, again): (DeliveryHistory, Option<bool>),
     ) -> Self {
         Self {
             head,
             key,
             bytes,
             history,
+            again,
             exempt: false,
             kept: false,
         }
+    }
+
+    /// Whether it was delivered before, given what earlier connections of its recipient had.
+    pub(super) fn was_delivered(&self, earlier: &Delivered) -> bool {
+        let earlier = || earlier.covers(self.head.sender, self.head.seq);
+        self.again.unwrap_or_else(earlier)
     }
 }
 

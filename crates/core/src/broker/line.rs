@@ -330,7 +330,7 @@ mod tests {
             accepted_ms: 0,
             bytes: 100,
         };
-        let flight = Flight::new(head, None, 1, DeliveryHistory::default());
+        let flight = Flight::new(head, None, 1, (DeliveryHistory::default(), None));
         flights.insert(flight, kept, Now::default());
     }
 

@@ -248,20 +248,29 @@ impl Broker {
     ) -> Result {
         let seq = key.seq().filter(|_| caller.ext && age_ms > 0);
         let session = self.conns.session(caller.conn);
-        let flight = seq.and_then(|seq| session?.flights.get(seq));
-        let (Some(session), Some(flight)) = (session, flight) else {
+        let (Some(seq), Some(session)) = (seq, session) else {
             return Ok(());
         };
-        let (head, history) = (&flight.head, &flight.history);
-        let known = self.recent.get((head.seq, caller.peer));
-        let delivered_ms = match self.was_delivered(session, head) {
-            true => known.and_then(DeliveryHistory::delivered_ms),
-            false => history.delivered_ms(),
+        let flight = session.flights.get(seq);
+        // A request that was read is not delivered again.
+        let read = self.leases.request(seq);
+        let read = read.filter(|row| row.holder == caller.peer);
+        let head = flight.map(|it| &it.head).or(read.map(|row| &row.head));
+        let Some(head) = head else {
+            return Ok(());
         };
-        let steps = known.into_iter().chain([history]);
+        let known = self.recent.get((seq, caller.peer));
+        let is_first = |flight: &&Flight| !flight.was_delivered(&session.again);
+        let delivered = flight.filter(is_first).map(|it| &it.history).or(known);
+        let delivered_ms = delivered.and_then(DeliveryHistory::delivered_ms);
+        let steps = known.into_iter().chain(flight.map(|it| &it.history));
         let said = steps.filter_map(|it| Some(it.steps().last()?.1)).max();
-        let fates = self.fates_of(cx.txn, &[head.seq])?;
-        let ended = fates.values().flatten().map(|fate| fate.at_ms).max();
+        let fates = self.fates_of(cx.txn, &[seq])?;
+        // Of what one has at a time each end is one of its own.
+        let is_leased = self.leases.get(seq).is_some();
+        let own = |fate: &&Fate| is_leased || fate.recipient == caller.peer;
+        let ended = fates.values().flatten().filter(own);
+        let ended = ended.map(|fate| fate.at_ms).max();
         let least = [Some(head.accepted_ms), delivered_ms, said, ended];
         let since_ms = cx.now.wall_ms.saturating_sub(age_ms.into());
         let since_ms = least.into_iter().flatten().fold(since_ms, u64::max);

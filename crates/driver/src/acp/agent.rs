@@ -33,10 +33,12 @@ impl AcpAgent {
     }
 
     /// Tells it from other agents, which may count their sessions as it does. Where it is not known it is its
-    /// whole command: an interpreter runs many.
+    /// whole command, with each file that this names: an interpreter runs many.
     pub(crate) fn identity(&self) -> String {
+        let whole = |word: &OsString| std::fs::canonicalize(word).unwrap_or_else(|_| word.into());
         let command = || {
-            let words = self.command.iter().map(|word| word.to_string_lossy());
+            let words = self.command.iter().map(whole);
+            let words = words.map(|word| word.to_string_lossy().into_owned());
             serde_json::json!(words.collect::<Vec<_>>()).to_string()
         };
         self.agent.acp.map_or_else(command, |_| self.word.clone())
@@ -74,6 +76,12 @@ mod tests {
         assert_ne!(of(&["node", "a.js"]), of(&["node", "b.js"]));
         assert_ne!(of(&["node", "a b"]), of(&["node", "a", "b"]));
         assert_eq!(of(&["node", "a.js"]), of(&["node", "a.js"]));
+        let here = std::env::current_dir().unwrap();
+        let whole = here.join("Cargo.toml");
+        assert_eq!(
+            of(&["node", "Cargo.toml"]),
+            of(&["node", whole.to_str().unwrap()])
+        );
         let known = peerbus_adapter::agents::ALL;
         let known = known.into_iter().find(|it| it.acp.is_some()).unwrap();
         assert_eq!(agent(known, &["x", "--verbose"]).identity(), "node");

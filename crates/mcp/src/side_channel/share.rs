@@ -199,7 +199,8 @@ fn done(from: &PeerName, out: &Out) -> Option<String> {
     // A caller may add other members.
     let what = match method.split_once('/') {
         Some(("resources", _)) => word("uri"),
-        _ => word("name"),
+        Some((_, "call" | "get")) => word("name"),
+        _ => None,
     };
     let what = what.unwrap_or_default();
     Some(format!("{from}: {method}{what}"))

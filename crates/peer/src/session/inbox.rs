@@ -89,8 +89,8 @@ pub(super) struct Inbox {
     order: VecDeque<Key>,
     /// The oldest first.
     owed: VecDeque<Owed>,
-    /// How far was shown what lapsed and may come again, the oldest first.
-    shown: VecDeque<(Key, (Stage, u64))>,
+    /// How far was shown what lapsed and may come again, with its print, the oldest first.
+    shown: VecDeque<((Key, u64), (Stage, u64))>,
     /// Broken on purpose: what was consumed is not remembered.
     #[cfg(feature = "mutations")]
     pub(super) forgetful: bool,
@@ -129,7 +129,10 @@ impl Inbox {
             let leased = leased.then(|| Box::new(inbound));
             return Arrival::Held(entry.said.clone(), leased);
         }
-        let before = self.shown.iter().position(|(shown, _)| *shown == key);
+        let before = self
+            .shown
+            .iter()
+            .position(|(shown, _)| *shown == (key, print));
         let before = before.and_then(|at| Some(self.shown.remove(at)?.1));
         let bytes = inbound.body.len();
         self.bytes += bytes;
@@ -228,8 +231,12 @@ impl Inbox {
                 continue;
             };
             let was_shown = |(stage, _): &(Stage, u64)| !matches!(stage, Stage::Held { .. });
-            self.shown
-                .extend(entry.said.filter(was_shown).map(|said| (key, said)));
+            self.shown.extend(
+                entry
+                    .said
+                    .filter(was_shown)
+                    .map(|said| ((key, entry.print), said)),
+            );
             if entry.unread.is_none() {
                 taken.push(key);
             }

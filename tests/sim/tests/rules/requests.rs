@@ -179,6 +179,26 @@ fn who_does_not_do_it_says_so_and_the_asker_hears_it_even_later() {
 }
 
 #[test]
+fn one_that_is_declined_while_the_broker_is_away_has_the_time_at_which_it_was() {
+    let (mut rig, _, _) = asked();
+    rig.restart();
+    let (ada, bob) = (rig.ext("ada"), rig.ext("bob"));
+    rig.pass(9_000);
+    let (key, reason, age_ms) = (Seq(1).key(), "not mine".to_owned(), 4_000);
+    let declined = ClientFrame::Reject {
+        key,
+        reason,
+        age_ms,
+    };
+    rig.frame(bob, declined);
+    rig.take(ada);
+    rig.frame(ada, ClientFrame::Status { ids: ids(&["q1"]) });
+    let last = rig.take(ada).receipts.pop().unwrap();
+    assert!(matches!(last.stage, Stage::Declined { .. }), "{last:?}");
+    assert_eq!(last.at_ms, Some(rig.now().wall_ms - 4_000));
+}
+
+#[test]
 fn a_request_has_its_time_whether_it_was_read_or_not() {
     for read in [false, true] {
         let mut rig = Rig::new();

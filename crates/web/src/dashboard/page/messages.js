@@ -241,6 +241,7 @@ export function open(key, { peer: name, text }) {
   stories.clear();
   if (!key) return;
   partner = null;
+  write.about("", null);
   const mine = () => [...all.values()].filter((message) => keyOf(message) === key);
   // Of one message the story is what somebody wants to see.
   if (mine().length === 1) stories.add(mine()[0].seq);
@@ -254,11 +255,15 @@ let partner = null;
 // Whoever reads a conversation writes to the one who wrote last of those whom it began with, and answers what
 // was to the page. It stays so: anybody can put a message into a conversation.
 function offer(list) {
-  const [first] = list;
-  const last = list.findLast(({ from }) => from && from !== PAGE && (from === first.from || from === got(first)));
-  if (!last || partner?.seq === last.seq || (partner && partner.from !== last.from)) return;
-  partner = last;
-  write.about(last.from, last.to === PAGE ? { thread: opened, reply_to: last.id } : null);
+  const first = list.find(({ id }) => id === opened);
+  if (!first) return;
+  const began = (name) => name === first.from || name === got(first) || first.steps.some(({ to }) => to === name);
+  const last = list.findLast(({ from }) => from && from !== PAGE && began(from));
+  const own = first.from === PAGE && got(first) !== "*" && { from: got(first), seq: 0 };
+  const offered = last || own;
+  if (!offered || partner?.seq === offered.seq || (partner && partner.from !== offered.from)) return;
+  partner = offered;
+  write.about(offered.from, offered.to === PAGE ? { thread: opened, reply_to: offered.id } : null);
 }
 
 function drawConversation() {

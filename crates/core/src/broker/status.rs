@@ -246,9 +246,11 @@ impl Broker {
         caller: Caller,
         (key, age_ms): (&DeliveryKey, u32),
     ) -> Result {
-        let seq = key.seq().filter(|_| caller.ext && age_ms > 0);
+        if age_ms == 0 || !caller.ext {
+            return Ok(());
+        }
         let session = self.conns.session(caller.conn);
-        let (Some(seq), Some(session)) = (seq, session) else {
+        let (Some(seq), Some(session)) = (key.seq(), session) else {
             return Ok(());
         };
         let flight = session.flights.get(seq);
